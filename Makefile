@@ -1,0 +1,119 @@
+# hvdrun: one Makefile for everything. `make help` lists the targets; all that is made lies in $(BUILD).
+VERSION  := 0.1.0
+BUILD    ?= build
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+CC       ?= gcc
+OPT      ?= -O2 -g
+SANITIZE ?=
+WERROR   ?= $(if $(CI),-Werror)
+PKG_CONFIG ?= pkg-config
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+
+include tests/deps.mk
+
+pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
+pkg_libs   = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
+
+WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wformat=2 \
+          -Wno-format-nonliteral -Wno-unused-parameter
+CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing -fstack-protector-strong -D_GNU_SOURCE \
+          -DHVD_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -Icollectives $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
+          $(CFLAGS)
+LDFLAGS_ALL = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -Wl,-z,relro -Wl,--as-needed $(LDFLAGS)
+
+UV_LIBS    := $(call pkg_libs,libuv)
+PROTO_LIBS := $(call pkg_libs,libprotobuf-c)
+
+# ---- what is made of what (a folder is a part: see README) -----------------------------------------------------------
+GEN          := $(BUILD)/gen/common/control.pb-c
+COMMON_SRC   := $(wildcard common/*.c)
+AUTH_SRC     := $(wildcard common/modules/*.c)
+SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
+LAUNCHER_SRC := $(wildcard launcher/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
+AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
+SHM_SRC      := $(wildcard collectives/shm/*.c)
+ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
+CLIENT_SRC   := $(wildcard collectives/client/*.c)
+ENGINE_SRC   := $(wildcard collectives/engine/*.c collectives/backends/*.c)
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
+PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine
+MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
+LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
+EXAMPLES   := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c))
+BENCH      := $(BUILD)/bench/hvd_bench
+
+.DEFAULT_GOAL := all
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(BENCH) ## everything
+
+$(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
+	@mkdir -p $(@D)
+	protoc-c --c_out=$(BUILD)/gen $<
+$(BUILD)/gen/common/control.pb-c.h: $(BUILD)/gen/common/control.pb-c.c
+
+$(BUILD)/obj/gen/control.pb-c.o: $(GEN).c
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -c -o $@ $<
+
+$(BUILD)/obj/%.o: %.c Makefile | $(GEN).h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+
+$(BUILD)/libcommon.a: $(COMMON_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+# Modules find common/ in the program that opens them: export it, whole.
+$(BUILD)/hvdrun: $(call obj,$(LAUNCHER_SRC)) $(BUILD)/libcommon.a
+	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
+$(BUILD)/hvdagent: $(call obj,$(AGENT_SRC)) $(BUILD)/libcommon.a
+	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
+$(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
+$(BUILD)/modules/ssh.so: $(call obj,$(SSH_SRC))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
+$(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
+
+# libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c)
+$(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map
+	$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libhvd.so.0 -Wl,--version-script=collectives/libhvd.map -o $@ $(CLIENT_OBJ) -lm -lpthread
+	ln -sf libhvd.so $(BUILD)/libhvd.so.0
+$(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
+	@rm -f $@
+	$(LD) -r -o $(BUILD)/obj/libhvd.o $(CLIENT_OBJ)
+	objcopy --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
+	$(AR) rcs $@ $(BUILD)/obj/libhvd.o
+
+$(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+$(BUILD)/bench/hvd_bench: $(BUILD)/obj/tests/bench/hvd_bench.o $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+
+include tests/tests.mk
+
+clean: ## removes $(BUILD)
+	rm -rf $(BUILD)
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: all clean help
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -1,0 +1,57 @@
+#include "common/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static const char *const names[] = {"trace", "debug", "info", "warning", "error", "fatal"};
+static const char *program_name = "hvd";
+static enum log_level lowest = LOG_WARNING;
+
+void log_init(const char *program, enum log_level level)
+{
+    program_name = program;
+    lowest = level;
+}
+
+enum log_level log_level(void)
+{
+    return lowest;
+}
+
+int log_level_parse(const char *name)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcasecmp(name, names[i]) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *log_level_name(enum log_level level)
+{
+    return names[level];
+}
+
+bool log_enabled(enum log_level level)
+{
+    return level >= lowest;
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+    int used = snprintf(line, sizeof line, "%s: %s: ", program_name, names[level]);
+    va_start(args, fmt);
+    int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, fmt, args);
+    va_end(args);
+    size_t len = (size_t)used + (more > 0 ? (size_t)more : 0);
+    if (len > sizeof line - 2)
+        len = sizeof line - 2;
+    line[len++] = '\n';
+    /* A log line that cannot be written has nowhere else to go. */
+    ssize_t ignored = write(STDERR_FILENO, line, len);
+    (void)ignored;
+}

@@ -1,0 +1,33 @@
+/* Log lines to stderr, one write(2) a line, so lines of several processes never tear each other.
+ *
+ * Any thread may log. The level and the name are set once by main() before a thread exists. */
+#ifndef HVD_COMMON_LOG_H
+#define HVD_COMMON_LOG_H
+
+#include <stdbool.h>
+
+/* horovodrun's names and order. */
+enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_FATAL };
+
+/* `program` is printed before every line; it must stay valid. */
+void log_init(const char *program, enum log_level level);
+enum log_level log_level(void);
+/* A level by its name (any case); -1 when there is none such. */
+int log_level_parse(const char *name);
+const char *log_level_name(enum log_level level);
+bool log_enabled(enum log_level level);
+
+void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_trace(...)   log_at(LOG_TRACE, __VA_ARGS__)
+#define log_debug(...)   log_at(LOG_DEBUG, __VA_ARGS__)
+#define log_info(...)    log_at(LOG_INFO, __VA_ARGS__)
+#define log_warning(...) log_at(LOG_WARNING, __VA_ARGS__)
+#define log_error(...)   log_at(LOG_ERROR, __VA_ARGS__)
+#define log_at(level, ...)                   \
+    do {                                     \
+        if (log_enabled(level))              \
+            log_write((level), __VA_ARGS__); \
+    } while (0)
+
+#endif

@@ -1,0 +1,2 @@
+check-deps:
+.PHONY: check-deps
