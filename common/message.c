@@ -1,0 +1,57 @@
+#include "common/message.h"
+
+#include <stdlib.h>
+
+ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct err *e)
+{
+    size_t size = protobuf_c_message_get_packed_size(message);
+    uint8_t *space = buf_reserve(b, size);
+    if (!space)
+        return err_set(e, ERR_MEMORY, "a message of %zu bytes does not fit", size);
+    protobuf_c_message_pack(message, space);
+    buf_commit(b, size);
+    return (ptrdiff_t)size;
+}
+
+static void *budget_alloc(void *data, size_t size)
+{
+    size_t *left = data;
+    if (size > *left)
+        return NULL;
+    *left -= size;
+    return malloc(size);
+}
+
+static void budget_free(void *data, void *pointer)
+{
+    (void)data;
+    free(pointer);
+}
+
+static void *unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len, struct err *e)
+{
+    size_t left = 4096 + len * MESSAGE_EXPANSION_MAX;
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &left};
+    void *message = protobuf_c_message_unpack(type, &allocator, len, bytes);
+    if (!message)
+        err_set(e, ERR_PROTOCOL, "%zu bytes are not a %s message", len, type->short_name);
+    return message;
+}
+
+Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__control__descriptor, bytes, len, e);
+}
+
+Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__engine__descriptor, bytes, len, e);
+}
+
+void message_free(void *message)
+{
+    size_t unused = 0;
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &unused};
+    if (message)
+        protobuf_c_message_free_unpacked(message, &allocator);
+}

@@ -1,0 +1,29 @@
+/* Messages of control.proto in and out of bytes.
+ *
+ * Decoding is capped: protobuf-c takes its memory from a budget of MESSAGE_EXPANSION_MAX times the frame's length plus a
+ * constant, so that a small frame cannot make a large heap. Not thread-safe per message; different messages are independent. */
+#ifndef HVD_COMMON_MESSAGE_H
+#define HVD_COMMON_MESSAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/control.pb-c.h"
+#include "common/err.h"
+
+/* Grows when a field changes its meaning. */
+#define PROTOCOL_VERSION 1
+
+#define MESSAGE_EXPANSION_MAX 24
+
+/* Puts the packed message at the end of `b`; returns its size, or -1 with *e filled (over the ceiling). */
+ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct err *e);
+
+/* NULL with *e filled when the bytes are not such a message. Freed by message_free. */
+Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct err *e);
+Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e);
+/* Frees what message_unpack_* returned; NULL is allowed. */
+void message_free(void *message);
+
+#endif
