@@ -1,2 +1,14 @@
+# What the machine must have. Plain `make` only names what is missing; `make demo` and `make check` install it when they
+# may. Compiler flags come from pkg-config when make reads its files, so whoever installs starts make again afterwards.
+
 check-deps:
-.PHONY: check-deps
+	@PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh check build
+
+deps: ## installs what building and testing need (root or sudo)
+	@PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install build test
+
+# $(call again,GROUPS,TARGET): installs what the groups lack, then makes TARGET in a fresh make that sees it.
+again = @PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install $(1) && $(MAKE) --no-print-directory $(parallel) $(2)
+parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
+.PHONY: check-deps deps

@@ -1,0 +1,142 @@
+# Targets around the code: demo, tests, fuzzers, lint, bench, install.
+#
+# A unit test is tests/unit/test_NAME.c, a Check program with its own main(). It is linked to libcommon (whole, so that
+# modules can be opened) and to the parts it uses. The parts are read from the file itself:
+#   - its includes: "launcher/..." takes the launcher's archive, "collectives/shm/..." that of shm, and so on;
+#   - a comment that holds `needs:` and part names, programs of ours that it executes, or further .c files:
+#         /* needs: ssh hvdagent tests/unit/fake_peer.c */
+# Parts are archives without their main.o, so the linker takes only what a test really calls. Parts: launcher ssh agent
+# auth shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
+
+CHECK_LIBS = $(call pkg_libs,check)
+SSH_LIBS   = $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
+
+PARTS := launcher ssh agent auth shm algo client engine
+part_launcher := $(filter-out launcher/main.c,$(LAUNCHER_SRC))
+part_ssh      := $(SSH_SRC)
+part_agent    := $(filter-out agent/main.c,$(AGENT_SRC))
+part_auth     := $(AUTH_SRC)
+part_shm      := $(SHM_SRC)
+part_algo     := $(ALGO_SRC)
+part_client   := $(CLIENT_SRC)
+part_engine   := $(filter-out collectives/engine/main.c,$(ENGINE_SRC))
+
+define part_rule
+$(BUILD)/parts/lib$(1).a: $(call obj,$(part_$(1)))
+	@mkdir -p $$(@D); rm -f $$@
+	@$(AR) rcs $$@ $$^
+endef
+$(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
+
+# The words a test asks for, by its includes and its needs: comment.
+words_of = $(shell sed -n \
+  -e 's,^\#include "launcher/transport/ssh.*,ssh launcher,p' -e 's,^\#include "launcher/.*,launcher,p' \
+  -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/.*,auth,p' \
+  -e 's,^\#include "collectives/shm/.*,shm,p' -e 's,^\#include "collectives/algorithms/.*,algo,p' \
+  -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
+  -e 's,^\#include "collectives/engine/.*,engine,p' -e 's,^\#include "collectives/backends/.*,engine,p' \
+  -e 's,^.*[ *]needs: *\([^*]*\).*,\1,p' $(1))
+parts_of    = $(call with_below,$(sort $(filter $(PARTS),$(1))))
+with_below  = $(sort $(1) $(if $(filter client engine,$(1)),shm algo))
+archives_of = $(foreach p,$(call parts_of,$(1)),$(BUILD)/parts/lib$(p).a)
+programs_of = $(if $(filter hvdrun,$(1)),$(BUILD)/hvdrun) $(if $(filter hvdagent,$(1)),$(BUILD)/hvdagent) \
+              $(if $(filter hvd-engine,$(1)),$(BUILD)/modules/hvd-engine) $(if $(filter modules,$(1)),$(MODULES)) \
+              $(if $(filter examples,$(1)),$(EXAMPLES))
+test_needs  = $(call archives_of,$(1)) $(call obj,$(filter %.c,$(1)))
+test_links  = -Wl,--start-group $(filter $(BUILD)/parts/%,$(1)) -Wl,--end-group \
+              -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive \
+              $(if $(filter %/libssh.a,$(1)),$(SSH_LIBS)) $(if $(filter %/libauth.a,$(1)),$(call pkg_libs,libcrypto)) \
+              $(UV_LIBS) $(PROTO_LIBS)
+
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+UNIT     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/%,$(FUZZ_SRC))
+
+.SECONDEXPANSION:
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/libcommon.a \
+        $$(call test_needs,$$(call words_of,tests/unit/test_$$*.c)) | $$(call programs_of,$$(call words_of,tests/unit/test_$$*.c))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) $(CHECK_LIBS) -lm -lpthread
+$(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/libcommon.a $$(call test_needs,$$(call words_of,tests/fuzz/fuzz_$$*.c))
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) -lm -lpthread
+
+$(BUILD)/tests/structure: $(BUILD)/obj/tests/structure/structure.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -o $@ $^
+
+# ---- what people type ------------------------------------------------------------------------------------------------
+demo: ## installs what is missing, builds, trains a language model on 4 local workers
+	$(call again,build,demo-run)
+check: ## installs what is missing, builds, runs the tests that a fresh machine can run in minutes
+	$(call again,build test,check-run)
+check-all: ## every test: the slow ones, sanitizers, fuzzers, lint
+	$(call again,build test extra,check-all-run)
+check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
+	$(call again,build test,asan-run)
+check-tsan: ## unit tests under ThreadSanitizer
+	$(call again,build test,tsan-run)
+fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
+	$(call again,build test extra,fuzz-run)
+lint: ## structure, formatting, static analysis, shell scripts, man pages
+	$(call again,build extra,lint-run)
+bench: all ## the figures beside the peers' (hydra, OpenMPI) in one run
+	tests/bench/run.sh $(BUILD)
+
+DEMO_STEPS ?= 40
+demo-run: all
+	$(BUILD)/hvdrun -np 4 $(BUILD)/examples/train --steps $(DEMO_STEPS)
+
+unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
+	@BUILD=$(BUILD) tests/run.sh unit
+
+# bash's read of the tests' own state needs the build directory; everything else the runner finds out by itself.
+check-run: all $(UNIT) $(BUILD)/tests/structure
+	@BUILD=$(BUILD) tests/run.sh unit structure e2e
+check-all-run: all $(UNIT) $(BUILD)/tests/structure
+	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all lint asan tsan fuzz
+sanitized = @$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
+asan-run:
+	$(call sanitized,asan,address$(,)undefined) asan-tests
+tsan-run:
+	$(call sanitized,tsan,thread) tsan-tests
+asan-tests: all $(UNIT)
+	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
+tsan-tests: all $(UNIT)
+	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit
+FUZZ_SECONDS ?= 10
+fuzz-run:
+	$(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
+	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
+fuzz-programs: $(FUZZ)
+lint-run: $(BUILD)/tests/structure
+	@BUILD=$(BUILD) tests/lint/lint.sh
+, := ,
+
+# ---- install: what runs, what is linked to, and what is read ----------------------------------------------------------
+MAN_PAGES = $(wildcard man/*.[1-8])
+TO        = $(DESTDIR)$(PREFIX)
+
+install: all ## into PREFIX (/usr/local), below DESTDIR
+	install -d $(TO)/bin $(TO)/lib/hvd $(TO)/lib/pkgconfig $(TO)/include $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m))))
+	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(TO)/bin
+	install -m 755 $(BUILD)/modules/hvd-engine $(TO)/lib/hvd
+	install -m 644 $(MODULES) $(TO)/lib/hvd
+	install -m 644 $(BUILD)/libhvd.so $(TO)/lib/libhvd.so.0
+	ln -sf libhvd.so.0 $(TO)/lib/libhvd.so
+	install -m 644 $(BUILD)/libhvd.a $(TO)/lib
+	install -m 644 collectives/hvd.h $(TO)/include
+	printf 'prefix=%s\n\nName: hvd\nDescription: collective operations for the workers of hvdrun\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lhvd\nLibs.private: -lm -lpthread\n' \
+	    '$(PREFIX)' '$(VERSION)' > $(TO)/lib/pkgconfig/hvd.pc
+	for m in $(MAN_PAGES); do install -m 644 $$m $(TO)/share/man/man$${m##*.}/; done
+	[ -n '$(DESTDIR)' ] || ldconfig 2>/dev/null || echo 'note: run ldconfig if $(PREFIX)/lib is a directory of your linker'
+
+uninstall: ## removes what install put there
+	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(addprefix $(TO)/lib/hvd/,hvd-engine $(notdir $(MODULES))) \
+	    $(addprefix $(TO)/lib/,libhvd.so.0 libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h \
+	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
+	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
+
+.PHONY: demo demo-run unit check check-run check-all check-all-run check-asan asan-run asan-tests check-tsan tsan-run \
+        tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install uninstall

@@ -1,0 +1,95 @@
+#!/bin/sh
+# Finds what this machine lacks to build or test the project, and installs it when asked to and allowed to.
+#
+#   deps.sh check GROUP...     names what is missing with the apt command and fails; silent when all is there
+#   deps.sh install GROUP...   installs it: as root, or through sudo when that asks no password
+#
+# Groups: build (what `make` needs), test (`make check`), extra (fuzz, lint, sanitizers, bench).
+# The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
+set -u
+
+mode=${1:-check}
+shift 2>/dev/null || :
+missing=
+
+need_program() { # PROGRAM PACKAGE
+    command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || missing="$missing $2"
+}
+
+need_libraries() { # MODULE PACKAGE ... : one pkg-config call when all are there
+    all=
+    n=0
+    for word in "$@"; do
+        n=$((n + 1))
+        [ $((n % 2)) = 0 ] || all="$all $word"
+    done
+    # shellcheck disable=SC2086
+    ${PKG_CONFIG:-pkg-config} --exists $all 2>/dev/null && return
+    while [ $# -gt 1 ]; do
+        ${PKG_CONFIG:-pkg-config} --exists "$1" 2>/dev/null || missing="$missing $2"
+        shift 2
+    done
+}
+
+for group in "${@:-build}"; do
+    case $group in
+    build)
+        need_program "${PKG_CONFIG:-pkg-config}" pkg-config
+        need_program gcc gcc
+        need_program ld binutils
+        need_program protoc-c protobuf-c-compiler
+        [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
+        need_libraries libuv libuv1-dev libssh2 libssh2-1-dev libprotobuf-c libprotobuf-c-dev libcrypto libssl-dev
+        ;;
+    test)
+        need_libraries check check
+        need_program sshd openssh-server
+        need_program ssh openssh-client
+        need_program ip iproute2
+        need_program unshare util-linux
+        ;;
+    extra)
+        need_program clang clang
+        need_program clang-format clang-format
+        need_program cppcheck cppcheck
+        need_program shellcheck shellcheck
+        need_program mandoc mandoc
+        ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ||
+            missing="$missing libclang-rt-14-dev"
+        ;;
+    *)
+        echo "deps.sh: unknown group $group" >&2
+        exit 2
+        ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+command="apt-get install -y$missing"
+if [ "$mode" = check ]; then
+    echo "missing on this machine:$missing (install: $command, or: make deps)" >&2
+    exit 1
+fi
+
+become=
+if [ "$(id -u)" != 0 ]; then
+    become='sudo -n'
+    if ! sudo -n true 2>/dev/null; then
+        echo "missing on this machine:$missing (install as root: $command)" >&2
+        exit 1
+    fi
+fi
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "missing on this machine:$missing (Debian's names; there is no apt-get here to install them with)" >&2
+    exit 1
+fi
+echo "installing$missing"
+# shellcheck disable=SC2086
+{
+    $become env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=500 -q update &&
+        $become env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=500 -q install -y \
+            --no-install-recommends $missing
+} || {
+    echo "cannot install$missing (the command was: $command)" >&2
+    exit 1
+}
