@@ -1,0 +1,202 @@
+#include "common/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <paths.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <linux/close_range.h>
+
+extern char **environ;
+
+static void __attribute__((noreturn)) child_fail(const struct spawn *s, int report_fd, enum spawn_step step)
+{
+    struct spawn_failure f = {s->id, step, errno};
+    ssize_t ignored = write(report_fd, &f, sizeof f);
+    (void)ignored;
+    _exit(127);
+}
+
+/* Puts the given descriptors at 0, 1, 2 (and 3) and closes all others but `report_fd`, which execve closes. */
+static int child_descriptors(const struct spawn *s, int *report_fd)
+{
+    int want[4] = {s->fds[0], s->fds[1], s->fds[2], s->extra_fd};
+    int last = s->extra_fd >= 0 ? 4 : 3;
+    int null = -1;
+    /* First out of the way of the targets, so that no dup2 below overwrites a source. */
+    *report_fd = fcntl(*report_fd, F_DUPFD_CLOEXEC, 8);
+    if (*report_fd < 0)
+        return -1;
+    for (int i = 0; i < last; i++) {
+        if (want[i] < 0 && null < 0 && (null = open(_PATH_DEVNULL, O_RDWR | O_CLOEXEC)) < 0)
+            return -1;
+        want[i] = fcntl(want[i] < 0 ? null : want[i], F_DUPFD_CLOEXEC, 8);
+        if (want[i] < 0)
+            return -1;
+    }
+    for (int i = 0; i < last; i++)
+        if (dup2(want[i], i) < 0)
+            return -1;
+    close_range((unsigned)last, ~0U, CLOSE_RANGE_CLOEXEC);
+    return 0;
+}
+
+static void child_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    /* Only what a program of ours ignores or handles; a user's `nohup` (SIGHUP ignored) is kept. */
+    static const int ours[] = {SIGPIPE, SIGINT, SIGTERM, SIGQUIT, SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        signal(ours[i], SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void __attribute__((noreturn)) child_main(const struct spawn *s, int report_fd, pid_t parent)
+{
+    child_signals();
+    if (s->new_session)
+        setsid();
+    if (s->die_with_us) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent)
+            _exit(127); /* the parent died before the line above */
+    }
+    if (s->dir && chdir(s->dir) < 0)
+        child_fail(s, report_fd, SPAWN_CHDIR);
+    if (child_descriptors(s, &report_fd) < 0)
+        child_fail(s, report_fd, SPAWN_DESCRIPTORS);
+    execve(s->path, s->argv, s->envp ? s->envp : environ);
+    child_fail(s, report_fd, SPAWN_EXEC);
+}
+
+static pid_t clone_child(int cgroup_fd, int *pidfd)
+{
+    struct clone_args args = {
+        .flags = CLONE_PIDFD | (cgroup_fd >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
+    };
+    return (pid_t)syscall(SYS_clone3, &args, sizeof args);
+}
+
+/* Waits until the child has executed its program or said why not. */
+static int wait_for_exec(const struct spawn *s, int fd, struct spawned *out, struct err *e)
+{
+    struct spawn_failure f;
+    ssize_t n;
+    while ((n = read(fd, &f, sizeof f)) < 0 && errno == EINTR)
+        ;
+    if (n == 0)
+        return 0;
+    waitpid(out->pid, NULL, 0);
+    close(out->pidfd);
+    if (n != (ssize_t)sizeof f)
+        return err_sys(e, n < 0 ? errno : EIO, "cannot start %s", s->path);
+    return spawn_failure_err(&f, s, e);
+}
+
+int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)
+{
+    int report[2] = {-1, -1};
+    pid_t parent = getpid();
+    sigset_t all, before;
+    if (s->report_fd < 0 && pipe2(report, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot start %s: pipe", s->path);
+    /* A handler of ours must not run in the child before child_signals() took it away. */
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
+    out->pidfd = -1;
+    out->pid = clone_child(s->cgroup_fd, &out->pidfd);
+    if (out->pid == 0)
+        child_main(s, s->report_fd < 0 ? report[1] : s->report_fd, parent);
+    int saved = errno;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    if (report[1] >= 0)
+        close(report[1]);
+    int rc = 0;
+    if (out->pid < 0)
+        rc = err_sys(e, saved, "cannot start %s: clone3", s->path);
+    else if (report[0] >= 0)
+        rc = wait_for_exec(s, report[0], out, e);
+    if (report[0] >= 0)
+        close(report[0]);
+    return rc;
+}
+
+int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, struct err *e)
+{
+    if (f->step == SPAWN_CHDIR)
+        return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->dir, strerror(f->errnum));
+    if (f->step != SPAWN_EXEC)
+        return err_set(e, ERR_SYSTEM, "cannot prepare descriptors for %s: %s", s->path, strerror(f->errnum));
+    if (f->errnum == ENOENT && access(s->path, F_OK) == 0)
+        return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: its interpreter or loader does not exist", s->path);
+    if (f->errnum == ENOENT || f->errnum == ENOTDIR)
+        return err_set(e, ERR_NOT_FOUND, "command not found: %s", s->path);
+    return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: %s", s->path, strerror(f->errnum));
+}
+
+/* 1: an executable file; 0: nothing there; -1: something there that cannot be executed, *e filled. */
+static int examine(const char *path, const char *command, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) < 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: %s", command, strerror(errno));
+    if (S_ISDIR(st.st_mode))
+        return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: it is a directory", command);
+    if (access(path, X_OK) < 0)
+        return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: %s", command, strerror(errno));
+    return 1;
+}
+
+static int find_with_slash(const char *command, const char *dir, char *out, size_t size, struct err *e)
+{
+    bool relative = command[0] != '/' && dir;
+    int n = relative ? snprintf(out, size, "%s/%s", dir, command) : snprintf(out, size, "%s", command);
+    if (n < 0 || (size_t)n >= size)
+        return err_set(e, ERR_NOT_FOUND, "command not found: its path is too long");
+    int found = examine(out, command, e);
+    if (found == 0)
+        return err_set(e, ERR_NOT_FOUND, "command not found: %s", command);
+    return found < 0 ? -1 : 0;
+}
+
+int spawn_find(const char *command, const char *path, const char *dir, char *out, size_t size, struct err *e)
+{
+    struct err unusable = ERR_INIT;
+    if (!command[0])
+        return err_set(e, ERR_NOT_FOUND, "command not found: its name is empty");
+    if (strchr(command, '/'))
+        return find_with_slash(command, dir, out, size, e);
+    if (!path)
+        path = "/usr/local/bin:/usr/bin:/bin";
+    for (const char *p = path;; p++) {
+        size_t len = strcspn(p, ":");
+        const char *in = len ? p : ".";
+        int inlen = len ? (int)len : 1;
+        int n = in[0] != '/' && dir ? snprintf(out, size, "%s/%.*s/%s", dir, inlen, in, command)
+                                    : snprintf(out, size, "%.*s/%s", inlen, in, command);
+        struct err one = ERR_INIT;
+        int found = n > 0 && (size_t)n < size ? examine(out, command, &one) : 0;
+        if (found > 0)
+            return 0;
+        if (found < 0 && !unusable.code)
+            unusable = one;
+        p += len;
+        if (!*p)
+            break;
+    }
+    if (unusable.code)
+        return *e = unusable, -1;
+    return err_set(e, ERR_NOT_FOUND, "command not found: %s (PATH is %s)", command, path);
+}
