@@ -1,0 +1,130 @@
+/* hvdrun's options: the table, and the plain struct that it fills. Parsed once; nothing reads the command line again.
+ *
+ * A row: X(C type, field, option type, flags, metavar, variable, yaml key, min, max, words, default, exclusive,
+ * group, help). An option is here only when it acts. To add one, add a row, use its field, and run the unit test
+ * that compares the manual page. */
+#ifndef HVD_LAUNCHER_CONFIG_H
+#define HVD_LAUNCHER_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/err.h"
+#include "common/options.h"
+
+#define CONFIG_RANKS_MAX 1000000
+
+#define CONFIG_WHERE  "What and where"
+#define CONFIG_START  "Reaching the hosts"
+#define CONFIG_OUTPUT "Input and output"
+#define CONFIG_WORKER "The workers"
+#define CONFIG_LIFE   "Life of the job"
+#define CONFIG_ABOUT  "About"
+
+/* clang-format off */
+#define CONFIG_OPTIONS(X) \
+    X(int64_t, num_proc, OPTION_INTEGER, "-np, --num-proc", "N", "HVDRUN_NUM_PROC", "num_proc", \
+      1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_WHERE, \
+      "Number of ranks. Without it there is one for every slot.") \
+    X(const char *, hosts, OPTION_TEXT, "-H, --hosts", "HOST[:SLOTS],...", "HVDRUN_HOSTS", "hosts", \
+      0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
+      "Hosts and their slots, as in a:4,user@b:4,[::1]:2. Without slots: one for each GPU of the host, or one. " \
+      "Without this option: this host.") \
+    X(const char *, hostfile, OPTION_TEXT, "-hostfile, --hostfile", "FILE", "HVDRUN_HOSTFILE", "hostfile", \
+      0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
+      "Hosts from a file, one a line: host, host:4 or host slots=4 max_slots=8. # starts a comment.") \
+    X(bool, dry_run, OPTION_FLAG, "--dry-run", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_WHERE, \
+      "Show which rank would run where, and start nothing.") \
+    X(int64_t, ssh_port, OPTION_INTEGER, "-p, --ssh-port", "PORT", "HVDRUN_SSH_PORT", "ssh_port", \
+      1, 65535, NULL, NULL, NULL, CONFIG_START, \
+      "Port of the hosts' SSH servers. Without it: what the SSH configuration says, or 22.") \
+    X(const char *, ssh_identity_file, OPTION_TEXT, "-i, --ssh-identity-file", "FILE", "HVDRUN_SSH_IDENTITY_FILE", \
+      "ssh_identity_file", 0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "Private key to log in with.") \
+    X(const char *, rsh, OPTION_TEXT, "--rsh", "COMMAND", "HVDRUN_RSH", "rsh", \
+      0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "Reach hosts with this command instead of the built-in SSH, as in 'ssh -J gateway'. {host}, {user} and {port} " \
+      "are replaced; without {host} the host is added at the end. srun and kubectl name ready-made ones.") \
+    X(const char *, agent_path, OPTION_TEXT, "--agent-path", "FILE", "HVDRUN_AGENT_PATH", "agent_path", \
+      0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "The hvdagent to run on every host. Without it: the one beside hvdrun, then the one on PATH.") \
+    X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT", "start_timeout", \
+      1, 86400, NULL, "30", NULL, CONFIG_START, \
+      "A job whose workers have not all started by then is ended.") \
+    X(const char *, network_interfaces, OPTION_TEXT, "--network-interface, --network-interfaces", "LIST", \
+      "HVDRUN_NETWORK_INTERFACES", "network_interfaces", 0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "Interfaces for traffic between hosts, by comma: names (eth0), networks (10.0.0.0/8), exclusions (^docker0).") \
+    X(const char *, output_filename, OPTION_TEXT, "--output-filename", "DIRECTORY", "HVDRUN_OUTPUT_FILENAME", \
+      "output_filename", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Write the output of every rank to DIRECTORY/rank.N/stdout and stderr as well.") \
+    X(bool, prefix_timestamp, OPTION_FLAG, "-prefix-timestamp, --prefix-output-with-timestamp", NULL, \
+      "HVDRUN_PREFIX_OUTPUT_WITH_TIMESTAMP", "prefix_output_with_timestamp", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Begin every line of output with the time.") \
+    X(int, tag, OPTION_CHOICE, "--tag", "WHAT", "HVDRUN_TAG", "tag", \
+      0, 0, "none|rank|host", "none", NULL, CONFIG_OUTPUT, \
+      "Begin every line of output with its rank, or with its rank and host. none leaves the output as the workers " \
+      "wrote it, so that it can be piped on.") \
+    X(int64_t, stdin_rank, OPTION_INTEGER, "--stdin", "RANK", "HVDRUN_STDIN", "stdin", \
+      0, CONFIG_RANKS_MAX - 1, "none|all", "0", NULL, CONFIG_OUTPUT, \
+      "The rank that gets hvdrun's standard input; the others read /dev/null.") \
+    X(struct option_list, set_env, OPTION_LIST, "-x", "VAR[=VALUE]", NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
+      "Give the workers variable VAR with hvdrun's value or with VALUE; PREFIX* stands for all whose name begins so. " \
+      "May be repeated. Workers get hvdrun's environment anyway, except ranks of another launcher and what is valid " \
+      "on one host only (see hvdrun(1)).") \
+    X(struct option_list, unset_env, OPTION_LIST, "--unset", "VAR", NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
+      "Do not hand variable VAR, or PREFIX*, of hvdrun's environment to the workers. May be repeated. -x is stronger.") \
+    X(const char *, wdir, OPTION_TEXT, "--wdir", "DIRECTORY", "HVDRUN_WDIR", "wdir", \
+      0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
+      "Start the workers in this directory. Without it: hvdrun's own, or the home directory where a host has no such.") \
+    X(int64_t, timeout_ms, OPTION_SECONDS, "--timeout", "SECONDS", "HVDRUN_TIMEOUT", "timeout", \
+      0, 31536000, NULL, "0", NULL, CONFIG_LIFE, \
+      "End the job after this time, with exit status 124. 0: never.") \
+    X(int64_t, grace_ms, OPTION_SECONDS, "--grace", "SECONDS", "HVDRUN_GRACE", "grace", \
+      0, 86400, NULL, "5", NULL, CONFIG_LIFE, \
+      "Time between SIGTERM and SIGKILL when a job is ended.") \
+    X(int64_t, heartbeat_timeout_ms, OPTION_SECONDS, "--heartbeat-timeout", "SECONDS", "HVDRUN_HEARTBEAT_TIMEOUT", \
+      "heartbeat_timeout", 1, 86400, NULL, "15", NULL, CONFIG_LIFE, \
+      "A host that was silent for so long is lost, and the job ends.") \
+    X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level", \
+      0, 0, "trace|debug|info|warning|error|fatal", "warning", NULL, CONFIG_ABOUT, \
+      "Least weight of the messages that hvdrun and its agents write.") \
+    X(bool, verbose, OPTION_FLAG, "--verbose", NULL, "HVDRUN_VERBOSE", "verbose", \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Say what happens: --log-level info, unless that is lower already.") \
+    X(bool, check_build, OPTION_ACTION, "-cb, --check-build", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Show what this hvdrun was built with and can find.") \
+    X(bool, version, OPTION_ACTION, "-v, --version", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Show the version.") \
+    X(bool, help, OPTION_ACTION, "-h, --help", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Show this text.")
+/* clang-format on */
+
+enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST };   /* --tag */
+enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 };     /* --stdin; else the rank */
+
+struct config {
+#define CONFIG_FIELD(ctype, field, ...) ctype field;
+    CONFIG_OPTIONS(CONFIG_FIELD)
+#undef CONFIG_FIELD
+    /* num_proc 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level: enum log_level. Texts
+     * are NULL when not given, and point into argv or the environment. */
+    char *const *command; /* argv of the workers, NULL at its end; NULL after --help, --version, --check-build */
+    int command_count;
+};
+
+/* The table with names; for help and the manual page. */
+extern const struct options_program config_program;
+
+/* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help, version
+ * and check_build is set, the rest was not checked. */
+int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e);
+void config_free(struct config *config);
+
+#endif
