@@ -46,7 +46,8 @@ COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
 PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
-EXAMPLES   := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c))
+TRAIN_SRC    := $(wildcard examples/train/*.c)
+EXAMPLES   := $(BUILD)/examples/train
 BENCH      := $(BUILD)/bench/hvd_bench
 
 .DEFAULT_GOAL := all
@@ -99,14 +100,16 @@ $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 	objcopy --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
 	$(AR) rcs $@ $(BUILD)/obj/libhvd.o
 
-$(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/libhvd.so
+$(BUILD)/obj/examples/%.o: OPT += -O3
+$(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+	$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 $(BUILD)/bench/hvd_bench: $(BUILD)/obj/tests/bench/hvd_bench.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
 include tests/tests.mk
+include tests/bench/bench.mk
 
 clean: ## removes $(BUILD)
 	rm -rf $(BUILD)

@@ -1,0 +1,32 @@
+/* The text that is learnt, as indices into its own alphabet. */
+#ifndef TRAIN_CORPUS_H
+#define TRAIN_CORPUS_H
+
+#include <stdint.h>
+
+#include "options.h"
+
+struct corpus {
+    uint8_t *symbol; /* one per byte of the file: its index in the alphabet */
+    size_t len;
+    int alphabet;    /* how many different bytes the file has */
+    uint64_t digest; /* of the file's bytes: two hosts with the same digest train on the same text */
+};
+
+/* Reads a regular file of more than `context` bytes. Returns 0, or -1 with *f filled. Freed by corpus_free.
+ */
+int corpus_read(struct corpus *c, const char *path, size_t context, struct fault *f);
+void corpus_free(struct corpus *c);
+
+/* The position of the character to be guessed in sample `index` of `step`; the `context` ones before it are
+ * the question. Depends on its arguments only, never on who asks: this makes a step the same for any number
+ * of ranks. */
+size_t corpus_sample(const struct corpus *c, size_t context, uint64_t seed, uint64_t step, uint64_t index);
+
+/* A well-mixed 64-bit number of three others. */
+uint64_t mix(uint64_t a, uint64_t b, uint64_t c);
+/* FNV-1a over `len` bytes, going on from `digest`. */
+#define DIGEST_START UINT64_C(0xcbf29ce484222325)
+uint64_t digest_add(uint64_t digest, const void *bytes, size_t len);
+
+#endif

@@ -1,0 +1,36 @@
+/* The command line of train. */
+#ifndef TRAIN_OPTIONS_H
+#define TRAIN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TRAIN_TEXT_MAX 512
+
+/* One sentence about what is wrong with the input; empty when nothing is. */
+struct fault {
+    char text[TRAIN_TEXT_MAX];
+};
+
+/* Fills *f unless it is filled already. Always returns -1. */
+int fault_set(struct fault *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+struct options {
+    const char *data;
+    const char *checkpoint; /* NULL: none */
+    int64_t steps;
+    int64_t checkpoint_every;
+    int64_t global_batch;
+    int64_t seed;
+    int64_t hidden;
+    int64_t context;
+    double lr;
+    bool help;
+};
+
+/* Fills *o from the command line; strings point into argv. Returns 0, or -1 with *f filled. */
+int options_parse(int argc, char **argv, struct options *o, struct fault *f);
+void options_help(void);
+
+#endif

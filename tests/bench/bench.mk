@@ -1,0 +1,19 @@
+# The programs of `make bench` beside hvd_bench: clocks, floors and the peers' allreduce. Those of a peer are made only where the
+# peer is installed; run.sh says which are missing.
+BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor)
+BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
+BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),$(BUILD)/bench/mpi_allreduce.$(mpi)))
+
+$(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor: \
+        $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+
+$(BUILD)/bench/mpi_allreduce.%: tests/bench/mpi_allreduce.c
+	@mkdir -p $(@D)
+	mpicc.$* -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -I. -o $@ $<
+
+# The floor adds as fast as the machine can.
+$(BUILD)/obj/tests/bench/shm_floor.o: OPT += -O3
+
+bench: $(BENCH_TOOLS) $(BENCH_PEERS)
