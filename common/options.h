@@ -34,7 +34,7 @@ struct option_list {
 };
 
 struct option_spec {
-    const char *flags;    /* all spellings, "-np, --num-proc"; the last is the one that messages use */
+    const char *flags;    /* all spellings: "-np, --num-proc" */
     const char *metavar;  /* what the value is called in --help; NULL when there is none */
     const char *variable; /* the variable that may stand in for it, or NULL */
     const char *yaml;     /* its key in a configuration file, or NULL */
