@@ -1,0 +1,442 @@
+#include "launcher/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/module.h"
+
+/* stdin of the workers waits here at most; its credits keep it lower. */
+#define BULK_MAX (4u << 20)
+
+enum host_event { EV_START, EV_FALLBACK, EV_OPENED, EV_WELCOME, EV_SPAWN, EV_TEARDOWN, EV_ENDED, EV_CLOSED };
+
+static void start_transport(void *owner);
+static void send_hello(void *owner);
+static void drop(void *owner);
+static void send_bye(void *owner);
+static void report_closed(void *owner);
+
+static const char *const state_names[] = {"queued", "connecting", "greeting", "ready", "running", "ending", "leaving", "closed"};
+static const char *const event_names[] = {"start", "fallback", "opened", "welcome", "spawn", "teardown", "ended", "closed"};
+
+static const struct fsm_row rows[] = {
+    {HOST_QUEUED, EV_START, HOST_CONNECTING, start_transport},
+    {HOST_QUEUED, EV_TEARDOWN, HOST_CLOSED, report_closed},
+    {HOST_CONNECTING, EV_FALLBACK, HOST_CONNECTING, start_transport},
+    {HOST_CONNECTING, EV_OPENED, HOST_GREETING, send_hello},
+    {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_CONNECTING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_GREETING, EV_WELCOME, HOST_READY, NULL},
+    {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_GREETING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_READY, EV_SPAWN, HOST_RUNNING, NULL},
+    {HOST_READY, EV_TEARDOWN, HOST_ENDING, NULL},
+    {HOST_READY, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_RUNNING, EV_TEARDOWN, HOST_ENDING, NULL},
+    {HOST_RUNNING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_ENDING, EV_ENDED, HOST_LEAVING, send_bye},
+    {HOST_ENDING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_LEAVING, EV_CLOSED, HOST_CLOSED, report_closed},
+};
+
+static const struct fsm_table table = {"host", state_names, event_names, rows, sizeof rows / sizeof *rows};
+
+/* ---- what the session says ------------------------------------------------------------------------------------------ */
+
+static void flush(struct host_run *h)
+{
+    const uint8_t *bytes;
+    size_t len, taken;
+    if (!h->transport || h->fsm.state == HOST_CLOSED)
+        return;
+    while ((len = channel_output(&h->channel, &bytes)) > 0) {
+        taken = h->ops->write(h->transport, bytes, len);
+        channel_written(&h->channel, taken);
+        if (taken < len)
+            return;
+    }
+}
+
+void host_send(struct host_run *h, const Hvd__Control *message)
+{
+    if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_LEAVING)
+        return;
+    if (channel_send(&h->channel, message) < 0) {
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_MEMORY, "no memory for a message to it");
+        host_give_up(h, &e);
+        return;
+    }
+    flush(h);
+}
+
+int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
+{
+    if (h->fsm.state != HOST_RUNNING)
+        return 0;
+    if (channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len) < 0)
+        return -1;
+    flush(h);
+    return 0;
+}
+
+/* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host looked. */
+static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
+{
+    uint64_t now = clock_now();
+    uint64_t trip = now - sent;
+    if (h->round_trip && trip >= h->round_trip)
+        return;
+    h->round_trip = trip ? trip : 1;
+    h->clock_offset = (int64_t)(sent + trip / 2) - (int64_t)theirs;
+}
+
+static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
+{
+    struct err e = ERR_INIT;
+    if (h->fsm.state != HOST_GREETING)
+        return;
+    if (w->protocol != PROTOCOL_VERSION || strcmp(w->version, HVD_VERSION) != 0) {
+        err_set(&e, ERR_VERSION, "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)", w->version, w->protocol,
+                HVD_VERSION, PROTOCOL_VERSION);
+        err_hint(&e, "install the same version on every host, or name one with --agent-path");
+        host_give_up(h, &e);
+        return;
+    }
+    measure_clock(h, h->hello_sent, w->now);
+    const char *address = h->ops->peer_address(h->transport);
+    if (!address || h->common->interface_count > 0)
+        address = w->n_address ? w->address[0] : address;
+    free(h->address);
+    h->address = address ? strdup(address) : NULL;
+    log_info("%s: session %u on %.64s, %u slots, containment %.32s, address %s", h->label, w->pid, w->hostname, w->slots, w->containment,
+             h->address ? h->address : "unknown");
+    fsm_post(&h->fsm, EV_WELCOME);
+    h->common->events->ready(h->common->ctx, h, w);
+}
+
+static void on_control(void *ctx, const Hvd__Control *m)
+{
+    struct host_run *h = ctx;
+    switch (m->body_case) {
+    case HVD__CONTROL__BODY_WELCOME:
+        on_welcome(h, m->welcome);
+        break;
+    case HVD__CONTROL__BODY_PING: {
+        Hvd__Pong pong = HVD__PONG__INIT;
+        pong.nonce = m->ping->nonce;
+        pong.now = clock_now();
+        CONTROL(reply, PONG, pong, &pong);
+        host_send(h, &reply);
+        break;
+    }
+    case HVD__CONTROL__BODY_PONG:
+        if (m->pong->nonce == h->ping_sent)
+            measure_clock(h, h->ping_sent, m->pong->now);
+        break;
+    case HVD__CONTROL__BODY_ENDED:
+        if (h->fsm.state == HOST_ENDING) {
+            h->common->events->ended(h->common->ctx, h, m->ended);
+            fsm_post(&h->fsm, EV_ENDED);
+        }
+        break;
+    default:
+        if (h->fsm.state >= HOST_READY)
+            h->common->events->message(h->common->ctx, h, m);
+    }
+}
+
+static void on_data(void *ctx, const struct frame *f)
+{
+    struct host_run *h = ctx;
+    if (h->fsm.state >= HOST_RUNNING)
+        h->common->events->data(h->common->ctx, h, f);
+}
+
+static const struct channel_events channel_events = {on_control, on_data};
+
+/* ---- the transport --------------------------------------------------------------------------------------------------- */
+
+static void on_phase(void *ctx, enum transport_phase phase)
+{
+    struct host_run *h = ctx;
+    h->phase = phase;
+    log_debug("%s: %s", h->label, transport_phase_name(phase));
+}
+
+static void on_opened(void *ctx)
+{
+    struct host_run *h = ctx;
+    fsm_post(&h->fsm, EV_OPENED);
+}
+
+static void on_received(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct host_run *h = ctx;
+    struct err e = ERR_INIT;
+    h->last_heard = clock_now();
+    h->suspect = false;
+    if (channel_receive(&h->channel, bytes, len, &e) < 0)
+        host_give_up(h, &e);
+}
+
+/* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the agent's log. */
+static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct host_run *h = ctx;
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] != '\n' && bytes[i] != '\r') {
+            if (h->stderr_len < sizeof h->stderr_tail - 1)
+                h->stderr_tail[h->stderr_len++] = (char)bytes[i];
+            continue;
+        }
+        h->stderr_tail[h->stderr_len] = '\0';
+        if (h->stderr_len > 0 && h->fsm.state >= HOST_READY)
+            fprintf(stderr, "%s: %s\n", h->label, h->stderr_tail);
+        else if (h->stderr_len > 0)
+            log_debug("%s: said: %s", h->label, h->stderr_tail);
+        h->stderr_len = 0;
+    }
+}
+
+static void on_writable(void *ctx)
+{
+    flush(ctx);
+}
+
+/* The last thing that was printed there, or NULL. on_noise leaves the last whole line in place. */
+static const char *last_words(struct host_run *h)
+{
+    if (h->stderr_len > 0)
+        h->stderr_tail[h->stderr_len] = '\0';
+    if (h->stderr_tail[0])
+        return h->stderr_tail;
+    const struct buf *noise = &h->channel.noise;
+    if (noise->len == 0)
+        return NULL;
+    size_t len = noise->len < sizeof h->stderr_tail - 1 ? noise->len : sizeof h->stderr_tail - 1;
+    memcpy(h->stderr_tail, buf_data(noise) + noise->len - len, len);
+    h->stderr_tail[len] = '\0';
+    return h->stderr_tail;
+}
+
+static void explain_end(struct host_run *h, const struct transport_end *end)
+{
+    const char *said = last_words(h);
+    struct err *e = &h->err;
+    if (h->fsm.state == HOST_LEAVING)
+        return;
+    if (end->err) {
+        err_set(e, ERR_HOST, "%s", end->err->text);
+        if (end->err->hint[0])
+            err_hint(e, "%s", end->err->hint);
+    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
+        err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
+        err_hint(e, "install hvdrun on that host, or say where hvdagent is with --agent-path");
+    } else if (end->term_signal) {
+        err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal, strsignal(end->term_signal));
+    } else if (h->fsm.state <= HOST_GREETING) {
+        err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status, said ? ": " : "", said ? said : "");
+    } else {
+        err_set(e, ERR_HOST, "the connection to its agent was lost");
+    }
+}
+
+static void on_closed(void *ctx, const struct transport_end *end)
+{
+    struct host_run *h = ctx;
+    bool unsupported = end->err && end->err->code == ERR_UNSUPPORTED && h->ops != &transport_exec && h->ops != &transport_local;
+    if (unsupported && h->fsm.state == HOST_CONNECTING && !h->err.code) {
+        log_info("%s: %s; using the ssh program", h->label, end->err->text);
+        h->replaced = h->transport;
+        h->transport = NULL;
+        fsm_post(&h->fsm, EV_FALLBACK);
+        return;
+    }
+    explain_end(h, end);
+    fsm_post(&h->fsm, EV_CLOSED);
+}
+
+static const struct transport_events transport_events = {on_phase, on_opened, on_received, on_noise, on_writable, on_closed};
+
+static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
+{
+    const struct host_common *c = h->common;
+    if (h->replaced) {
+        h->target.rsh = "ssh";
+        return &transport_exec;
+    }
+    if (hosts_is_local(h->spec, c->hostname))
+        return &transport_local;
+    if (c->config->rsh) {
+        h->target.rsh = c->config->rsh;
+        return &transport_exec;
+    }
+    return module_symbol(TRANSPORT_SSH_MODULE, TRANSPORT_SSH_SYMBOL, e);
+}
+
+static void start_transport(void *owner)
+{
+    struct host_run *h = owner;
+    const struct host_common *c = h->common;
+    h->target.host = h->spec->name;
+    h->target.user = h->spec->user;
+    h->target.port = (uint16_t)c->config->ssh_port;
+    h->target.identity_file = c->config->ssh_identity_file;
+    h->target.agent_path = c->agent_local;
+    h->target.command = c->agent_command;
+    h->ops = choose_transport(h, &h->err);
+    if (h->ops)
+        h->transport = h->ops->start(c->loop, &h->target, &transport_events, h, &h->err);
+    if (!h->transport)
+        fsm_post(&h->fsm, EV_CLOSED);
+}
+
+/* ---- actions ---------------------------------------------------------------------------------------------------------- */
+
+static void send_hello(void *owner)
+{
+    struct host_run *h = owner;
+    const struct host_common *c = h->common;
+    Hvd__Hello hello = HVD__HELLO__INIT;
+    hello.version = (char *)HVD_VERSION;
+    hello.protocol = PROTOCOL_VERSION;
+    hello.job = (char *)c->job;
+    hello.host = h->spec->name;
+    hello.key.data = (uint8_t *)c->key;
+    hello.key.len = JOB_KEY_SIZE;
+    hello.heartbeat_ms = (uint32_t)c->config->heartbeat_timeout_ms;
+    hello.grace_ms = (uint32_t)c->config->grace_ms;
+    hello.log_level = (uint32_t)log_level();
+    hello.interface = c->interfaces;
+    hello.n_interface = c->interface_count;
+    CONTROL(m, HELLO, hello, &hello);
+    h->hello_sent = h->last_heard = clock_now();
+    (void)channel_send(&h->channel, &m);
+    flush(h);
+}
+
+static void drop(void *owner)
+{
+    struct host_run *h = owner;
+    if (h->transport)
+        h->ops->close(h->transport);
+}
+
+static void send_bye(void *owner)
+{
+    struct host_run *h = owner;
+    Hvd__Bye bye = HVD__BYE__INIT;
+    CONTROL(m, BYE, bye, &bye);
+    (void)channel_send(&h->channel, &m);
+    flush(h);
+}
+
+static void report_closed(void *owner)
+{
+    struct host_run *h = owner;
+    h->common->events->closed(h->common->ctx, h);
+}
+
+/* ---- from the job ------------------------------------------------------------------------------------------------------ */
+
+void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index)
+{
+        memset(h, 0, sizeof *h);
+    h->common = common;
+    h->spec = spec;
+    h->index = index;
+    snprintf(h->label, sizeof h->label, "%s", spec->name);
+    channel_init(&h->channel, &channel_events, h, true, BULK_MAX);
+    channel_set_session(&h->channel, index);
+    fsm_init(&h->fsm, &table, h, h->label, HOST_QUEUED);
+}
+
+void host_free(struct host_run *h)
+{
+    if (h->transport)
+        h->ops->destroy(h->transport);
+    if (h->replaced) {
+        const struct transport_ops *ssh = module_symbol(TRANSPORT_SSH_MODULE, TRANSPORT_SSH_SYMBOL, NULL);
+        if (ssh)
+            ssh->destroy(h->replaced);
+    }
+    channel_free(&h->channel);
+    free(h->address);
+}
+
+enum host_state host_state(const struct host_run *h)
+{
+    return h->fsm.state;
+}
+
+const char *host_phase(const struct host_run *h)
+{
+    switch (h->fsm.state) {
+    case HOST_CONNECTING:
+        return transport_phase_name(h->phase);
+    case HOST_GREETING:
+        return channel_is_open(&h->channel) ? "hello" : "agent start";
+    default:
+        return fsm_state_name(&h->fsm);
+    }
+}
+
+void host_start(struct host_run *h)
+{
+    fsm_post(&h->fsm, EV_START);
+}
+
+void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
+{
+    CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
+    host_send(h, &m);
+    fsm_post(&h->fsm, EV_SPAWN);
+}
+
+void host_teardown(struct host_run *h, uint32_t grace_ms, const char *reason)
+{
+    if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
+        Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
+        teardown.grace_ms = grace_ms;
+        teardown.reason = (char *)reason;
+        CONTROL(m, TEARDOWN, teardown, &teardown);
+        host_send(h, &m);
+    }
+    if (h->fsm.state < HOST_ENDING)
+        fsm_post(&h->fsm, EV_TEARDOWN);
+}
+
+void host_give_up(struct host_run *h, const struct err *why)
+{
+    err_set(&h->err, why->code, "%s", why->text);
+    if (why->hint[0])
+        err_hint(&h->err, "%s", why->hint);
+    if (h->fsm.state != HOST_CLOSED && h->transport)
+        h->ops->close(h->transport);
+}
+
+void host_heartbeat(struct host_run *h, uint64_t now)
+{
+    uint64_t limit = (uint64_t)h->common->config->heartbeat_timeout_ms * NSEC_PER_MSEC;
+    if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_CLOSED)
+        return;
+    if (now > h->last_heard + limit) {
+        /* Believed only after the loop had a turn to read what may be waiting, for example after we were stopped. */
+        if (h->suspect) {
+            struct err e = ERR_INIT;
+            err_set(&e, ERR_HOST, "nothing was heard of it for %.1f s", (double)(now - h->last_heard) / 1e9);
+            err_hint(&e, "the network or the host may be down; its processes end by themselves when they hear nothing either");
+            host_give_up(h, &e);
+            return;
+        }
+        h->suspect = true;
+    }
+    Hvd__Ping ping = HVD__PING__INIT;
+    ping.nonce = h->ping_sent = now;
+    CONTROL(m, PING, ping, &ping);
+    host_send(h, &m);
+}

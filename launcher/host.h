@@ -1,0 +1,101 @@
+/* One host of the job: its transport, its control channel, its lifecycle.
+ *
+ *   QUEUED -> CONNECTING -> GREETING -> READY -> RUNNING -> ENDING -> LEAVING -> CLOSED
+ *
+ * CONNECTING covers the transport's phases; GREETING is from our Hello to the session's Welcome; READY waits for the others; RUNNING
+ * from Spawn; ENDING from Teardown to the session's Ended; LEAVING until the transport has closed. Whatever goes wrong ends in
+ * CLOSED with an error that names the host and the phase. The table is in host.c. */
+#ifndef HVD_LAUNCHER_HOST_H
+#define HVD_LAUNCHER_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/channel.h"
+#include "common/fsm.h"
+#include "launcher/config.h"
+#include "launcher/hosts.h"
+#include "launcher/transport/transport.h"
+
+enum host_state { HOST_QUEUED, HOST_CONNECTING, HOST_GREETING, HOST_READY, HOST_RUNNING, HOST_ENDING, HOST_LEAVING, HOST_CLOSED };
+
+struct host_run;
+
+struct host_events {
+    /* Welcome came and is right: the host can take Spawn. */
+    void (*ready)(void *ctx, struct host_run *h, const Hvd__Welcome *welcome);
+    /* Messages of a host that is RUNNING or later. */
+    void (*message)(void *ctx, struct host_run *h, const Hvd__Control *message);
+    void (*data)(void *ctx, struct host_run *h, const struct frame *f);
+    /* Nothing of the job is left there but `ended->leftover`. */
+    void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
+    /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
+    void (*closed)(void *ctx, struct host_run *h);
+};
+
+/* What all hosts of a job share. */
+struct host_common {
+    uv_loop_t *loop;
+    const struct config *config;
+    const struct host_events *events;
+    void *ctx;
+    const char *job;        /* its name */
+    const uint8_t *key;     /* JOB_KEY_SIZE bytes */
+    const char *program_dir; /* hvdrun's own directory */
+    const char *hostname;   /* of this machine */
+    char *agent_local;      /* path of the hvdagent beside us */
+    char *agent_command;    /* the shell command line that becomes a session elsewhere */
+    char **interfaces;      /* of --network-interfaces */
+    size_t interface_count;
+};
+
+#define JOB_KEY_SIZE 32
+
+struct host_run {
+    const struct host_common *common;
+    const struct host *spec;
+    char label[300];    /* its name, for people */
+    uint32_t index;     /* in the host_list and as session id */
+    uint32_t plan_index; /* in plan->host once planned */
+    bool planned;
+    struct fsm fsm;
+    const struct transport_ops *ops;
+    struct transport *transport;
+    struct transport *replaced; /* the built-in SSH that could not, freed at the end */
+    struct transport_target target;
+    enum transport_phase phase;
+    struct channel channel;
+    struct err err;     /* why it failed; the first cause */
+    char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
+    size_t stderr_len;
+    uint64_t last_heard; /* clock_now of the last byte */
+    bool suspect;       /* silent for too long; given up if still silent after the socket was drained */
+    uint64_t hello_sent;
+    int64_t clock_offset; /* add to the host's times to get ours */
+    uint64_t round_trip;  /* of the exchange that gave the offset */
+    uint64_t ping_sent;
+    char *address;      /* where it can be reached, numeric; from Welcome or the transport */
+};
+
+void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index);
+void host_free(struct host_run *h);
+
+enum host_state host_state(const struct host_run *h);
+/* The phase or state it is in, for people: "authentication", "hello", "running". */
+const char *host_phase(const struct host_run *h);
+
+void host_start(struct host_run *h);
+/* From READY to RUNNING. */
+void host_spawn(struct host_run *h, const Hvd__Spawn *spawn);
+/* Ends it, whatever it does: a session is asked to end its workers, a connection under way is dropped. */
+void host_teardown(struct host_run *h, uint32_t grace_ms, const char *reason);
+/* Gives it up with this error (unless it has one): the transport is closed at once. */
+void host_give_up(struct host_run *h, const struct err *why);
+/* A message to a session that has welcomed us; dropped otherwise. */
+void host_send(struct host_run *h, const Hvd__Control *message);
+int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
+/* Sends a ping; gives the host up when it was silent for the heartbeat time-out. */
+void host_heartbeat(struct host_run *h, uint64_t now);
+
+#endif

@@ -1,0 +1,64 @@
+#include "launcher/outcome.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool rank_end_failed(const struct rank_end *end)
+{
+    return !end->by_us && (end->status || end->signal || end->not_shut_down);
+}
+
+void rank_end_describe(const struct rank_end *end, char *out, size_t size)
+{
+    if (end->signal)
+        snprintf(out, size, "killed by signal %u (%s)%s", end->signal, strsignal((int)end->signal), end->core_dumped ? ", core dumped" : "");
+    else if (end->not_shut_down)
+        snprintf(out, size, "exit status 0 after hvd_init without hvd_shutdown");
+    else
+        snprintf(out, size, "exit status %u", end->status);
+}
+
+int rank_end_exit_status(const struct rank_end *end)
+{
+    if (end->signal)
+        return 128 + (int)end->signal;
+    if (end->status)
+        return (int)end->status;
+    return end->not_shut_down ? 1 : 0;
+}
+
+/* True when this fault is the earliest so far. */
+static bool is_first(struct outcome *o, uint64_t time)
+{
+    if (o->failed && time >= o->time)
+        return false;
+    o->failed = true;
+    o->time = time;
+    o->hint[0] = '\0';
+    return true;
+}
+
+void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started, uint64_t time)
+{
+    char how[160];
+    if (end->by_us)
+        o->ended++;
+    if (!rank_end_failed(end))
+        return;
+    o->faults++;
+    if (!is_first(o, time))
+        return;
+    rank_end_describe(end, how, sizeof how);
+    snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start", end->rank, host, end->pid, how,
+             time > started ? (double)(time - started) / 1e9 : 0.0);
+    o->exit_status = rank_end_exit_status(end);
+}
+
+void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint)
+{
+    if (!is_first(o, time))
+        return;
+    snprintf(o->text, sizeof o->text, "%s", text);
+    snprintf(o->hint, sizeof o->hint, "%s", hint ? hint : "");
+    o->exit_status = exit_status;
+}

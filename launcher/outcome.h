@@ -1,0 +1,45 @@
+/* How a job went: which fault came first, the exit status, and the sentences for the user. Pure: no I/O, times are arguments.
+ *
+ * Faults arrive in any order and from hosts whose clocks differ; each carries its time on the launcher's clock. The earliest one is
+ * the cause. What was ended by us is never a cause, only counted. */
+#ifndef HVD_LAUNCHER_OUTCOME_H
+#define HVD_LAUNCHER_OUTCOME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct outcome {
+    bool failed;
+    uint64_t time;     /* of the first fault, launcher's clock */
+    int exit_status;   /* of hvdrun because of it */
+    char text[1024];   /* what happened, one line */
+    char hint[384];    /* what to do, or empty */
+    uint32_t ended;    /* ranks that were ended because of it */
+    uint32_t faults;   /* ranks that failed by themselves */
+};
+
+/* How a worker ended; see Exited in control.proto. */
+struct rank_end {
+    uint32_t rank;
+    uint32_t pid;
+    uint32_t status;
+    uint32_t signal;
+    bool core_dumped;
+    bool by_us;
+    bool not_shut_down;
+};
+
+/* True for an end that is a fault: not by us, and a status, a signal, or no hvd_shutdown. */
+bool rank_end_failed(const struct rank_end *end);
+/* "exit status 3", "killed by signal 9 (Killed)", ... */
+void rank_end_describe(const struct rank_end *end, char *out, size_t size);
+/* 128 + signal, the status, or 1. 0 for an end that is no fault. */
+int rank_end_exit_status(const struct rank_end *end);
+
+/* Records a worker's end. `started` and `time` on the launcher's clock. */
+void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started, uint64_t time);
+/* Records another fault: a lost host, a refused command, a limit, a signal to hvdrun. */
+void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint);
+
+#endif
