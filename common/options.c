@@ -1,12 +1,13 @@
 /* The parser of options.h.
  *
  * It walks over the words once and notes for each row of the table where its value came from and how the user
- * spelled it, so that a message names the option as it was typed. Then variables fill the rows that are still at
- * their default. A value is looked at by exactly one function for its type, whatever it came from; nothing is stored
- * before the whole value was found right.
+ * spelled it, so that a message names the option as it was typed. Then variables fill the rows that are still
+ * at their default. A value is looked at by exactly one function for its type, whatever it came from; nothing
+ * is stored before the whole value was found right.
  *
- * What can go wrong: an unknown word (the nearest flag is suggested), a value that is missing, empty, no number, out
- * of range or not among the words, and two options that exclude one another. Then the lists made so far are freed. */
+ * What can go wrong: an unknown word (the nearest flag is suggested), a value that is missing, empty, no
+ * number, out of range or not among the words, and two options that exclude one another. Then the lists made
+ * so far are freed. */
 #include "common/options.h"
 
 #include <stdlib.h>
@@ -40,15 +41,15 @@ static bool takes_value(const struct option_spec *spec)
     return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION;
 }
 
-/* ---- values
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static int bad_value(const struct option_spec *spec, struct origin from, const char *value, struct err *e)
 {
     char wanted[OPTION_WANTED_MAX];
     option_wanted(spec, wanted, sizeof wanted);
     if (!*value)
-        return err_set(e, ERR_USAGE, "%.*s: the value is empty; it must be %s", (int)from.len, from.name, wanted);
+        return err_set(e, ERR_USAGE, "%.*s: the value is empty; it must be %s", (int)from.len, from.name,
+                       wanted);
     return err_set(e, ERR_USAGE, "%.*s: '%.*s' is not %s", (int)from.len, from.name, SHOWN, value, wanted);
 }
 
@@ -96,7 +97,8 @@ static int set_number(const struct option_spec *spec, void *field, const char *v
     int word = word_index(spec->words, value);
     if (word >= 0)
         number = -1 - word;
-    else if (read_number(value, decimals, &number) || number < spec->min * scale || number > spec->max * scale)
+    else if (read_number(value, decimals, &number) || number < spec->min * scale ||
+             number > spec->max * scale)
         return -1;
     *(int64_t *)field = number;
     return 0;
@@ -200,8 +202,7 @@ static int set_defaults(struct parsing *p, struct err *e)
     return 0;
 }
 
-/* ---- finding an option
- * --------------------------------------------------------------------------------------------- */
+/* ---- finding an option ---- */
 
 static int find_flag(const struct options_program *program, const char *word, size_t len)
 {
@@ -273,7 +274,8 @@ static struct option_flag near_flag(const struct options_program *program, const
     return best;
 }
 
-/* The row of a word such as -p22: a flag of one letter with its value attached. A slip in a long flag with one dash
+/* The row of a word such as -p22: a flag of one letter with its value attached. A slip in a long flag with
+ * one dash
  * (-prefix-timestmp) is not taken for one. */
 static int find_attached(const struct options_program *program, const char *word)
 {
@@ -293,11 +295,11 @@ static int unknown_option(const struct options_program *program, const char *wor
     return err_hint(e, "%s --help lists the options", program->name);
 }
 
-/* ---- the words
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- the words ---- */
 
 /* The value of row `row` is the next word, unless that is an option itself. */
-static const char *next_word(struct parsing *p, size_t row, struct origin from, const char *word, struct err *e)
+static const char *next_word(struct parsing *p, size_t row, struct origin from, const char *word,
+                             struct err *e)
 {
     char wanted[OPTION_WANTED_MAX];
     bool option = word && word[0] == '-' && word[1] && find_flag(p->program, word, strcspn(word, "=")) >= 0;
@@ -322,8 +324,8 @@ static int check_exclusive(struct parsing *p, size_t row, struct origin from, st
     return 0;
 }
 
-static int store(struct parsing *p, size_t row, enum option_source source, struct origin from, const char *value,
-                 struct err *e)
+static int store(struct parsing *p, size_t row, enum option_source source, struct origin from,
+                 const char *value, struct err *e)
 {
     p->source[row] = source;
     p->spelled[row] = from.name;
@@ -378,8 +380,7 @@ static int parse_words(struct parsing *p, int argc, char *const argv[], int *ope
     return 0;
 }
 
-/* ---- variables
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- variables ---- */
 
 static const char *variable_value(char *const envp[], const char *name)
 {
@@ -416,13 +417,14 @@ static int parse_variables(struct parsing *p, char *const envp[], struct err *e)
     return 0;
 }
 
-int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[], void *config,
-                  int *operand, struct err *e)
+int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[],
+                  void *config, int *operand, struct err *e)
 {
     struct parsing p = {.program = program, .config = config};
     if (program->count > OPTIONS_MAX)
         return err_set(e, ERR_MEMORY, "the option table has more than %d rows", OPTIONS_MAX);
-    if (set_defaults(&p, e) || parse_words(&p, argc, argv, operand, e) || (!p.stop && parse_variables(&p, envp, e))) {
+    if (set_defaults(&p, e) || parse_words(&p, argc, argv, operand, e) ||
+        (!p.stop && parse_variables(&p, envp, e))) {
         options_free(program, config);
         return -1;
     }

@@ -1,13 +1,16 @@
 /* The command line of a program, from ONE table.
  *
- * A program lists its options as rows of struct option_spec, each with the field of its configuration struct that it
- * fills. From that table come the parser, the variables that may stand in for an option, --help and the list in the
- * manual page: they cannot disagree. The command line wins over a variable, a variable over the default.
+ * A program lists its options as rows of struct option_spec, each with the field of its configuration struct
+ * that it fills. From that table come the parser, the variables that may stand in for an option, --help and
+ * the list in the manual page: they cannot disagree. The command line wins over a variable, a variable over
+ * the default.
  *
- *   -np 4   -np=4   --num-proc 4   --num-proc=4   -p22   --          the first word that is no option starts the command
+ *   -np 4   -np=4   --num-proc 4   --num-proc=4   -p22   --verbose
  *
- * Nothing here does I/O but the two printers, and nothing is global. Strings in the result point into argv, the
- * environment or the table: they stay valid as long as those do. */
+ * The first word that is no option, or the one after `--`, starts the command.
+ *
+ * Nothing here does I/O but the two printers, and nothing is global. Strings in the result point into argv,
+ * the environment or the table: they stay valid as long as those do. */
 #ifndef HVD_COMMON_OPTIONS_H
 #define HVD_COMMON_OPTIONS_H
 
@@ -54,19 +57,19 @@ enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_VARIABLE
 #define OPTIONS_MAX 128 /* rows in a table */
 
 struct options_program {
-    const char *name;                /* "hvdrun" */
-    const char *usage;               /* "[options] command [argument ...]" */
-    const char *about;               /* one paragraph */
+    const char *name;  /* "hvdrun" */
+    const char *usage; /* "[options] command [argument ...]" */
+    const char *about; /* one paragraph */
     const struct option_spec *spec;
     size_t count;
 };
 
-/* Fills the fields of *config: defaults, then the command line, then the variables of `envp` (NAME=value, NULL at
- * the end; may be NULL) for what the command line left open. *operand becomes the index of the first word after the
- * options (argc when none). After an option of type OPTION_ACTION the rest is not looked at. On -1, *config holds
- * nothing that must be freed. */
-int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[], void *config,
-                  int *operand, struct err *e);
+/* Fills the fields of *config: defaults, then the command line, then the variables of `envp` (NAME=value,
+ * NULL at the end; may be NULL) for what the command line left open. *operand becomes the index of the first
+ * word after the options (argc when none). After an option of type OPTION_ACTION the rest is not looked at.
+ * On -1, *config holds nothing that must be freed. */
+int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[],
+                  void *config, int *operand, struct err *e);
 /* Frees the lists in *config. */
 void options_free(const struct options_program *program, void *config);
 

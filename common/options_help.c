@@ -1,5 +1,5 @@
-/* What options.h prints: --help for a terminal, and the list of options for the manual page. Both say the same of a
- * row, in the same words; a test compares the page with this table. */
+/* What options.h prints: --help for a terminal, and the list of options for the manual page. Both say the
+ * same of a row, in the same words; a test compares the page with this table. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -40,8 +40,8 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
     switch (spec->type) {
     case OPTION_INTEGER:
     case OPTION_SECONDS:
-        snprintf(text, size, "%s from %" PRId64 " to %" PRId64 "%s%s", unit, spec->min, spec->max, *words ? ", or " : "",
-                 words);
+        snprintf(text, size, "%s from %" PRId64 " to %" PRId64 "%s%s", unit, spec->min, spec->max,
+                 *words ? ", or " : "", words);
         break;
     case OPTION_CHOICE:
         snprintf(text, size, "%s", words);
@@ -65,15 +65,16 @@ static void option_facts(const struct option_spec *spec, char *text, size_t size
     if (spec->words)
         join_words(spec->words, words, sizeof words);
     if (number)
-        snprintf(range, sizeof range, "%" PRId64 " to %" PRId64 "%s", spec->min, spec->max, *words ? ", or " : "");
+        snprintf(range, sizeof range, "%" PRId64 " to %" PRId64 "%s", spec->min, spec->max,
+                 *words ? ", or " : "");
     snprintf(text, size, "%s%s%s%s", range, words, spec->default_text ? ", default " : "",
              spec->default_text ? spec->default_text : "");
 }
 
-/* ---- --help
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- --help ---- */
 
-/* Writes the words of `text` from column `at` on, continued at column `indent`; returns the column after them. */
+/* Writes the words of `text` from column `at` on, continued at column `indent`; returns the column after
+ * them. */
 static int print_wrapped(FILE *out, const char *text, int at, int indent)
 {
     bool first = true;
@@ -94,7 +95,8 @@ static int print_wrapped(FILE *out, const char *text, int at, int indent)
 static void print_option(const struct option_spec *spec, FILE *out)
 {
     char facts[OPTION_WANTED_MAX], text[1024];
-    int at = fprintf(out, "  %s%s%s", spec->flags, spec->metavar ? " " : "", spec->metavar ? spec->metavar : "");
+    int at =
+        fprintf(out, "  %s%s%s", spec->flags, spec->metavar ? " " : "", spec->metavar ? spec->metavar : "");
     if (at > INDENT - 2) {
         fputc('\n', out);
         at = 0;
@@ -124,8 +126,7 @@ void options_print_help(const struct options_program *program, FILE *out)
     }
 }
 
-/* ---- mdoc
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the manual page ---- */
 
 /* One word, so that roff reads it as text: no control character in front, dashes of options as typed ones. */
 static int print_mdoc_word(const char *word, size_t len, bool line_start, FILE *out)
@@ -134,7 +135,7 @@ static int print_mdoc_word(const char *word, size_t len, bool line_start, FILE *
     if (line_start && (*word == '.' || *word == '\''))
         printed += fprintf(out, "\\&");
     for (size_t i = 0; i < len; i++)
-        printed += word[i] == '\\' ? fprintf(out, "\\e")
+        printed += word[i] == '\\'  ? fprintf(out, "\\e")
                    : word[i] == '-' ? fprintf(out, "\\-")
                                     : fprintf(out, "%c", word[i]);
     return printed;

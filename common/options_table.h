@@ -1,4 +1,5 @@
-/* How a row of an option table is read: shared by the parser and the printers of options.h, and by nobody else. */
+/* How a row of an option table is read: shared by the parser and the printers of options.h, and by nobody
+ * else. */
 #ifndef HVD_COMMON_OPTIONS_TABLE_H
 #define HVD_COMMON_OPTIONS_TABLE_H
 

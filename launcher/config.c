@@ -1,26 +1,30 @@
-/* The rows of config.h become the table, and the table the struct. What one row alone cannot say is checked here:
- * that there is a command, and what --verbose means for the level of the log. */
+/* The rows of config.h become the table, and the table the struct. What one row alone cannot say is checked
+ * here: that there is a command, and what --verbose means for the level of the log. */
 #include "launcher/config.h"
 
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
+#include "common/net.h"
+#include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
-#define CONFIG_ROW(ctype, field, type_, flags_, metavar_, variable_, yaml_, min_, max_, words_, default_, exclusive_, group_, \
-                   help_)                                                                                                  \
-    {.flags = flags_,                                                                                                      \
-     .metavar = metavar_,                                                                                                  \
-     .variable = variable_,                                                                                                \
-     .yaml = yaml_,                                                                                                        \
-     .type = type_,                                                                                                        \
-     .min = min_,                                                                                                          \
-     .max = max_,                                                                                                          \
-     .words = words_,                                                                                                      \
-     .default_text = default_,                                                                                             \
-     .exclusive = exclusive_,                                                                                              \
-     .group = group_,                                                                                                      \
-     .help = help_,                                                                                                        \
+#define CONFIG_ROW(ctype, field, type_, flags_, metavar_, variable_, yaml_, min_, max_, words_, default_,    \
+                   exclusive_, group_, help_)                                                                \
+    {.flags = flags_,                                                                                        \
+     .metavar = metavar_,                                                                                    \
+     .variable = variable_,                                                                                  \
+     .yaml = yaml_,                                                                                          \
+     .type = type_,                                                                                          \
+     .min = min_,                                                                                            \
+     .max = max_,                                                                                            \
+     .words = words_,                                                                                        \
+     .default_text = default_,                                                                               \
+     .exclusive = exclusive_,                                                                                \
+     .group = group_,                                                                                        \
+     .help = help_,                                                                                          \
      .offset = offsetof(struct config, field)},
     CONFIG_OPTIONS(CONFIG_ROW)
 #undef CONFIG_ROW
@@ -29,11 +33,44 @@ static const struct option_spec specs[] = {
 const struct options_program config_program = {
     .name = "hvdrun",
     .usage = "[options] command [argument ...]",
-    .about = "Starts a command as the ranks of one job, on this host or on many, passes its output on, and returns when the last "
-             "process of it is gone.",
+    .about = "Starts a command as the ranks of one job, on this host or on many, passes its output on, "
+             "and returns when the last process of it is gone.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
 };
+
+/* Each entry of --network-interfaces, as the hosts will read it. */
+static int check_interfaces(const char *list, struct err *e)
+{
+    for (const char *at = list; at;) {
+        size_t len = strcspn(at, ",");
+        char *entry = strndup(at, len);
+        if (!entry)
+            return err_set(e, ERR_MEMORY, "no memory for --network-interfaces");
+        int rc = net_filter_check((const char *const[]){entry}, 1, e);
+        free(entry);
+        if (rc)
+            return rc;
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
+}
+
+/* What the table cannot say of a value. */
+static int check(const struct config *config, struct err *e)
+{
+    if (config->rsh && rsh_template_check(config->rsh, e))
+        return -1;
+    if (config->network_interfaces && check_interfaces(config->network_interfaces, e))
+        return -1;
+    if (!config->command_count) {
+        err_set(e, ERR_USAGE, "no command: what shall the ranks run?");
+        return err_hint(e, "usage: %s %s", config_program.name, config_program.usage);
+    }
+    if (!*config->command[0])
+        return err_set(e, ERR_USAGE, "the command is an empty word");
+    return 0;
+}
 
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e)
 {
@@ -43,22 +80,14 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
         return -1;
     if (config->help || config->version || config->check_build)
         return 0;
-    if (operand >= argc) {
-        err_set(e, ERR_USAGE, "no command: what shall the ranks run?");
-        err_hint(e, "usage: %s %s", config_program.name, config_program.usage);
-        config_free(config);
-        return -1;
-    }
-    if (!*argv[operand]) {
-        err_set(e, ERR_USAGE, "the command is an empty word");
-        config_free(config);
-        return -1;
-    }
     config->command = argv + operand;
     config->command_count = argc - operand;
     if (config->verbose && config->log_level > LOG_INFO)
         config->log_level = LOG_INFO;
-    return 0;
+    if (check(config, e) == 0)
+        return 0;
+    config_free(config);
+    return -1;
 }
 
 void config_free(struct config *config)

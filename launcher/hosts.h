@@ -4,9 +4,9 @@
  *   hostfile  one a line, these forms and: host slots=4 max_slots=8   # comment
  *
  * A host named again adds up its slots. A host without slots is `auto`: what its session reports, the GPUs or else
- * 1. A host named k times without slots has k slots, which is what node files of batch systems mean. Mixing both for
- * one host is an error, and so are two users on one host. Names are checked so that none can be taken for an option
- * or a piece of shell by what carries it. */
+ * one. A host named k times without slots has k slots, which is what node files of batch systems mean. Mixing both
+ * for one host is an error, and so are two users on one host. Names are checked so that none can be taken for an
+ * option or a piece of shell by what carries it. */
 #ifndef HVD_LAUNCHER_HOSTS_H
 #define HVD_LAUNCHER_HOSTS_H
 
@@ -46,11 +46,12 @@ int hosts_read_file(struct host_list *list, const char *path, struct err *e);
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e);
 void hosts_free(struct host_list *list);
 
-/* A session reported what `auto` means on its host; no effect on a host whose slots were given. Capped by max_slots.
+/* A session reported what `auto` means on its host; no effect on a host whose slots were given. Capped by
+ * max_slots.
  * */
 void hosts_resolve(struct host *host, uint32_t slots);
-/* True for this host without a user: localhost, a loopback address, or `hostname` (gethostname's; short or full; may
- * be NULL). */
+/* True for this host without a user: localhost, a loopback address, or `hostname` (gethostname's; short or
+ * full; may be NULL). */
 bool hosts_is_local(const struct host *host, const char *hostname);
 
 #endif

@@ -1,0 +1,193 @@
+/* The two reports of dry_run.h.
+ *
+ * --dry-run shows the plan as far as it can be known before a host was asked: ranks are certain up to the
+ * first host whose slots are auto; behind it only the order is. Nothing is resolved or connected.
+ * --check-build opens each module, because a module that is there but cannot be opened (a library is missing)
+ * is what people call it for. */
+#include "launcher/dry_run.h"
+
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/module.h"
+#include "launcher/plan.h"
+#include "launcher/transport/transport.h"
+
+const char *dry_run_transport(const struct config *config, const struct host *host, const char *hostname)
+{
+    if (hosts_is_local(host, hostname))
+        return "local";
+    return config->rsh ? "exec" : "ssh";
+}
+
+/* ---- --dry-run ---- */
+
+struct columns {
+    int host, slots, ranks; /* widths */
+};
+
+/* user@name as the user wrote it. */
+static void host_label(const struct host *host, char *text, size_t size)
+{
+    bool ipv6 = strchr(host->name, ':') != NULL;
+    snprintf(text, size, "%s%s%s%s%s", host->user ? host->user : "", host->user ? "@" : "", ipv6 ? "[" : "",
+             host->name, ipv6 ? "]" : "");
+}
+
+#define LABEL_MAX (HOSTS_USER_MAX + HOSTS_NAME_MAX + 4)
+
+/* One host's ranks, given those before it; *from is UINT32_MAX once that is not known. */
+static void ranks_text(const struct host *host, uint32_t np, uint32_t *from, char *text, size_t size)
+{
+    uint32_t left = np && *from != UINT32_MAX ? np - *from : UINT32_MAX;
+    uint32_t ranks = host->slots < left ? host->slots : left;
+    if (*from == UINT32_MAX) {
+        snprintf(text, size, "after those");
+    } else if (!host->slots && left > 1) {
+        snprintf(text, size, "from %u", *from);
+        *from = UINT32_MAX;
+    } else {
+        ranks = ranks ? ranks : 1;
+        snprintf(text, size, ranks > 1 ? "%u-%u" : "%u", *from, *from + ranks - 1);
+        *from += ranks;
+    }
+}
+
+static void slots_text(const struct host *host, char *text, size_t size)
+{
+    if (host->slots)
+        snprintf(text, size, "%u", host->slots);
+    else
+        snprintf(text, size, "auto");
+}
+
+static void print_row(FILE *out, struct columns width, const char *host, const char *transport,
+                      const char *slots, const char *ranks)
+{
+    fprintf(out, "%-*s  %-9s  %*s  %s\n", width.host, host, transport, width.slots, slots, ranks);
+}
+
+static void print_hosts(const struct config *config, const struct host_list *hosts, size_t count,
+                        const char *hostname, FILE *out)
+{
+    char label[LABEL_MAX], slots[16], ranks[32];
+    struct columns width = {.host = 4, .slots = 5};
+    uint32_t from = 0;
+    for (size_t i = 0; i < count; i++) {
+        host_label(&hosts->host[i], label, sizeof label);
+        if ((int)strlen(label) > width.host)
+            width.host = (int)strlen(label);
+    }
+    print_row(out, width, "host", "transport", "slots", "ranks");
+    for (size_t i = 0; i < count; i++) {
+        host_label(&hosts->host[i], label, sizeof label);
+        slots_text(&hosts->host[i], slots, sizeof slots);
+        ranks_text(&hosts->host[i], (uint32_t)config->num_proc, &from, ranks, sizeof ranks);
+        print_row(out, width, label, dry_run_transport(config, &hosts->host[i], hostname), slots, ranks);
+    }
+}
+
+/* A word as a shell would have to be given it. */
+static void print_word(const char *word, FILE *out)
+{
+    bool plain = *word && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                            "_./:=,+@%^-")] == '\0';
+    if (plain) {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word; word++) {
+        if (*word == '\'')
+            fputs("'\\''", out);
+        else
+            fputc((unsigned char)*word < 0x20 || *word == 0x7f ? '?' : *word, out);
+    }
+    fputc('\'', out);
+}
+
+static void print_command(char *const *command, FILE *out)
+{
+    fputs("command:", out);
+    for (; *command; command++) {
+        fputc(' ', out);
+        print_word(*command, out);
+    }
+    fputc('\n', out);
+}
+
+int dry_run_print(const struct config *config, const struct host_list *hosts, const char *hostname, FILE *out,
+                  struct err *e)
+{
+    uint32_t np = (uint32_t)config->num_proc;
+    size_t count = plan_hosts(hosts, np), autos = 0;
+    uint64_t sum = 0;
+    if (plan_check(hosts, np, e))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        autos += hosts->host[i].slots == 0;
+        sum += hosts->host[i].slots;
+    }
+    if (np || !autos)
+        fprintf(out, "ranks: %llu\n", np ? (unsigned long long)np : (unsigned long long)sum);
+    else
+        fprintf(out, "ranks: one for every slot\n");
+    print_command(config->command, out);
+    fputc('\n', out);
+    print_hosts(config, hosts, count, hostname, out);
+    if (hosts->count > count)
+        fprintf(out, "\n%zu more hosts are not needed\n", hosts->count - count);
+    if (autos)
+        fprintf(out,
+                "\nauto: as many slots as the host has GPUs, or one; known when its agent has answered\n");
+    return 0;
+}
+
+/* ---- --check-build ---- */
+
+static void print_part(FILE *out, const char *name, bool present, const char *where)
+{
+    fprintf(out, "    [%c] %-16s %s\n", present ? 'X' : ' ', name, where);
+}
+
+static void print_module(FILE *out, const char *name, const char *file, const char *symbol)
+{
+    struct err e = ERR_INIT;
+    char path[PATH_MAX];
+    bool present = module_symbol(name, symbol, &e) && module_path(file, path, sizeof path, &e) == 0;
+    print_part(out, name, present, present ? path : e.text);
+}
+
+static void print_agent(FILE *out)
+{
+    struct err e = ERR_INIT;
+    char path[PATH_MAX];
+    bool present = module_program_dir(path, sizeof path - sizeof "/hvdagent", &e) == 0;
+    if (present) {
+        size_t used = strlen(path);
+        snprintf(path + used, sizeof path - used, "/hvdagent");
+        present = access(path, X_OK) == 0;
+    }
+    print_part(out, "hvdagent", present, present ? path : "not beside hvdrun; PATH is searched");
+}
+
+void check_build_print(FILE *out)
+{
+    struct err e = ERR_INIT;
+    char path[PATH_MAX];
+    fprintf(out, "hvdrun %s\n\nTransports:\n", HVD_VERSION);
+    print_part(out, "local", true, "built in");
+    print_part(out, "exec", true, "built in (--rsh)");
+    print_module(out, TRANSPORT_SSH_MODULE, TRANSPORT_SSH_MODULE ".so", TRANSPORT_SSH_SYMBOL);
+    fprintf(out, "\nPrograms and modules:\n");
+    print_agent(out);
+    bool engine = module_path("hvd-engine", path, sizeof path, &e) == 0;
+    print_part(out, "hvd-engine", engine, engine ? path : e.text);
+    print_module(out, "auth", "auth.so", "hvd_module_version");
+    fprintf(out, "\nCollectives (libhvd):\n");
+    print_part(out, "allreduce", true, "sum, average, min, max");
+    print_part(out, "broadcast", true, "");
+    print_part(out, "barrier", true, "");
+    fprintf(out, "\nElement types:\n    int32, int64, float32, float64\n");
+}
