@@ -297,6 +297,8 @@ static int iterations_for(const struct options *o, size_t bytes)
  * often. */
 static void measure(const struct options *o, void *buffer, size_t count, int n, double *us)
 {
+    const double start = now_us();
+
     memset(buffer, 0, count * element_size(o->dtype));
     for (int i = 0; i < n; i++) {
         double before;
@@ -306,7 +308,8 @@ static void measure(const struct options *o, void *buffer, size_t count, int n, 
         run_once(o, buffer, count);
         us[i] = now_us() - before;
     }
-    check(hvd_allreduce("bench.times", us, us, (size_t)n, HVD_FLOAT64, HVD_MAX), "hvd_allreduce");
+    us[n] = now_us() - start;
+    check(hvd_allreduce("bench.times", us, us, (size_t)n + 1, HVD_FLOAT64, HVD_MAX), "hvd_allreduce");
 }
 
 static int compare(const void *a, const void *b)
@@ -352,13 +355,9 @@ static void bench_size(const struct options *o, size_t bytes)
     else
         check_data(o, buffer, count);
     if (warmup > 0) {
-        double total = 0;
-
         measure(o, buffer, count, warmup, us); /* the same numbers on every rank, so all choose the same n */
-        for (int i = 0; i < warmup; i++)
-            total += us[i];
-        if (o->iterations < 0 && total / warmup * n > 1e6)
-            n = (int)(1e6 / (total / warmup)) + 5;
+        if (o->iterations < 0 && us[warmup] / warmup * n > 1e6)
+            n = (int)(1e6 / (us[warmup] / warmup)) + 5;
     }
     if (n > iterations_for(o, bytes))
         n = iterations_for(o, bytes);
@@ -392,7 +391,7 @@ int main(int argc, char **argv)
             o.bytes[0] = 0;
         }
         if (rank == 0 && !o.json)
-            printf("%d ranks on %d hosts, %s, %s\n%-10s %12s %10s %12s %12s %12s %9s\n", size,
+            printf("ranks %d, hosts %d, buffer %s, dtype %s\n%-10s %12s %10s %12s %12s %12s %9s\n", size,
                    hvd_cross_size(), o.buffer->name, o.dtype->name, "op", "bytes", "iterations", "median us",
                    "min us", "max us", "GB/s");
         for (int i = 0; i < o.sizes; i++)

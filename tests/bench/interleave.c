@@ -1,0 +1,160 @@
+/* interleave - times whole commands against each other, from just before the start of the process to its end.
+ *
+ *   interleave ROUNDS TIMEOUT_S -- LABEL COMMAND ARG ... [-- LABEL COMMAND ARG ...] ...
+ *
+ * A round runs every command once, beginning with another one each time: what disturbs the machine disturbs
+ * all of them alike. One line per label: label, median, min and max in milliseconds, good runs, failed runs,
+ * runs that were ended at TIMEOUT_S. A command that hung three times is not run again. Exit 1 when a command
+ * never succeeded. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COMMANDS_MAX 8
+#define ROUNDS_MAX   1000
+#define HANGS_MAX    3
+
+extern char **environ;
+
+struct command {
+    const char *label;
+    char **argv;
+    double ms[ROUNDS_MAX];
+    int good, failed, hung;
+};
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* In a process group of its own, so that it can be ended with what it started; its output goes nowhere. */
+static int start(char **argv, pid_t *pid)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    int status;
+
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
+    status = posix_spawnp(pid, argv[0], &files, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attr);
+    return status;
+}
+
+static int ended_within(int pidfd, int ms)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    int n;
+
+    do
+        n = poll(&p, 1, ms);
+    while (n < 0 && errno == EINTR);
+    return n == 1;
+}
+
+static void run(struct command *c, int timeout_ms)
+{
+    const double before = now_ms();
+    int hung = 0, status, pidfd;
+    pid_t pid;
+
+    if (start(c->argv, &pid) != 0) {
+        c->failed++;
+        return;
+    }
+    pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (!ended_within(pidfd, timeout_ms)) {
+        hung = 1;
+        kill(pid, SIGTERM); /* a launcher that can still end its job should */
+        ended_within(pidfd, 2000);
+        kill(-pid, SIGKILL);
+    }
+    close(pidfd);
+    waitpid(pid, &status, 0);
+    if (hung)
+        c->hung++;
+    else if (status != 0)
+        c->failed++;
+    else
+        c->ms[c->good++] = now_ms() - before;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int report(struct command *c)
+{
+    const int n = c->good;
+    double median = 0;
+
+    qsort(c->ms, (size_t)n, sizeof c->ms[0], compare);
+    if (n > 0)
+        median = n % 2 ? c->ms[n / 2] : (c->ms[n / 2 - 1] + c->ms[n / 2]) / 2;
+    printf("%s %.3f %.3f %.3f %d %d %d\n", c->label, median, n > 0 ? c->ms[0] : 0, n > 0 ? c->ms[n - 1] : 0,
+           n, c->failed, c->hung);
+    return n > 0;
+}
+
+static int parse(int argc, char **argv, struct command *command)
+{
+    int commands = 0;
+
+    for (int i = 3; i < argc; i++) {
+        if (strcmp(argv[i], "--") != 0)
+            continue;
+        argv[i] = NULL; /* ends the command before it */
+        if (i + 2 >= argc || commands == COMMANDS_MAX)
+            return -1;
+        command[commands].label = argv[i + 1];
+        command[commands++].argv = argv + i + 2;
+    }
+    return commands;
+}
+
+int main(int argc, char **argv)
+{
+    static struct command command[COMMANDS_MAX];
+    const long rounds = argc > 3 ? strtol(argv[1], NULL, 10) : 0;
+    const long timeout = argc > 3 ? strtol(argv[2], NULL, 10) : 0;
+    const int commands = parse(argc, argv, command);
+    int all = 1;
+
+    if (rounds < 1 || rounds > ROUNDS_MAX || timeout < 1 || timeout > 3600 || commands < 1) {
+        fprintf(stderr,
+                "usage: interleave ROUNDS TIMEOUT_S -- LABEL COMMAND ARG ... [-- LABEL ...] (at most %d)\n",
+                COMMANDS_MAX);
+        return 2;
+    }
+    for (long round = 0; round < rounds; round++)
+        for (int i = 0; i < commands; i++) {
+            struct command *c = &command[(round + i) % commands];
+
+            if (c->hung < HANGS_MAX)
+                run(c, (int)timeout * 1000);
+        }
+    for (int i = 0; i < commands; i++)
+        all &= report(&command[i]);
+    return all ? 0 : 1;
+}

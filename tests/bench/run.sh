@@ -1,0 +1,231 @@
+#!/bin/bash
+# The figures that the project promises, beside its peers and the floors, in one interleaved run.
+#
+#   tests/bench/run.sh BUILD                  (make bench)
+#   BENCH=launch,ssh,memory,allreduce         which parts; all of them by default
+#   BENCH_ROUNDS=15                           runs of each command
+#
+# launch     `true` on np local ranks, from cold command to exit: hvdrun, MPICH's hydra, OpenMPI's mpirun, and the floor:
+#            a program that spawns np times and waits
+# ssh        16 hosts (namespaces with an sshd each; root): hvdrun, and the floor: libssh2's connect, authentication and exec
+# memory     what hvdrun itself takes while 64 workers run
+# allreduce  hvd_bench, the same loop over MPICH and OpenMPI, and the floor: one pass over buffers in shared memory
+#
+# A peer that is not installed is named and left out. Exit 1 when something did not run; a goal not met is printed, no more.
+set -eu -o pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
+parts=${BENCH:-launch,ssh,memory,allreduce}
+rounds=${BENCH_ROUNDS:-15}
+hosts=16
+scratch=$(mktemp -d)
+failed=0
+goals=0
+goals_met=0
+
+case $rounds in '' | *[!0-9]* | 0) echo "run.sh: BENCH_ROUNDS is a number from 1, not '$rounds'" >&2; exit 2 ;; esac
+for part in ${parts//,/ }; do
+    case $part in launch | ssh | memory | allreduce) ;; *) echo "run.sh: BENCH is a list of launch, ssh, memory, allreduce; not '$part'" >&2; exit 2 ;; esac
+done
+
+# shellcheck disable=SC2317 # called by the trap
+clean_up() {
+    [ ! -e "$scratch/hosts" ] || HOSTS_DIR=$scratch/hosts "$here/../hosts/hosts.sh" down
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+
+have() {
+    command -v "$1" > /dev/null
+}
+
+wanted() { # PART
+    case ",$parts," in *",$1,"*) return 0 ;; esac
+    return 1
+}
+
+trouble() {
+    echo "  FAILED: $*"
+    failed=1
+}
+
+goal() { # WHAT VALUE LIMIT UNIT: a goal is that VALUE is at most LIMIT
+    goals=$((goals + 1))
+    if awk -v v="$2" -v l="$3" 'BEGIN { exit !(v <= l) }'; then
+        goals_met=$((goals_met + 1))
+        printf '  %-44s %8s%s   goal %s: met\n' "$1" "$2" "$4" "$3"
+    else
+        printf '  %-44s %8s%s   goal %s: NOT met\n' "$1" "$2" "$4" "$3"
+    fi
+}
+
+median_of() { # LABEL FILE: its median; fails when it has none
+    awk -v l="$1" '$1 == l && $5 > 0 { print $2; found = 1 } END { exit !found }' "$2"
+}
+
+ratio() { # LABEL LABEL FILE; empty when one of them has no figure
+    local one two
+    one=$(median_of "$1" "$3") && two=$(median_of "$2" "$3") || return 0
+    awk -v a="$one" -v b="$two" 'BEGIN { printf "%.2f", a / b }'
+}
+
+times() { # FILE: what interleave printed
+    printf '  %-12s %10s %10s %10s %6s %7s %6s\n' '' 'median ms' 'min' 'max' 'runs' 'failed' 'hung'
+    awk '{ printf "  %-12s %10.2f %10.2f %10.2f %6d %7d %6d\n", $1, $2, $3, $4, $5, $6, $7 }' "$1"
+}
+
+goal_ratio() { # LABEL LABEL FILE LIMIT
+    local value
+    value=$(ratio "$1" "$2" "$3")
+    [ -z "$value" ] || goal "$1 / $2" "$value" "$4" ''
+}
+
+mpirun=(mpirun.openmpi --oversubscribe)
+[ "$(id -u)" != 0 ] || mpirun+=(--allow-run-as-root)
+
+launch() {
+    local np out=$scratch/launch run
+    for np in 2 8 64; do
+        run=(-- hvdrun "$build/hvdrun" -np "$np" true)
+        ! have mpiexec.hydra || run+=(-- hydra mpiexec.hydra -n "$np" true)
+        ! have mpirun.openmpi || run+=(-- openmpi "${mpirun[@]}" -np "$np" true)
+        run+=(-- floor "$build/bench/spawn_floor" "$np" true)
+        printf '\nlaunch of true, np %d\n' "$np"
+        "$build/bench/interleave" "$rounds" 10 "${run[@]}" > "$out" || trouble "a command never succeeded (runs 0 below)"
+        times "$out"
+        goal_ratio hvdrun hydra "$out" 1.0
+        [ "$np" != 64 ] || goal_ratio hvdrun floor "$out" 1.5
+    done
+}
+
+ssh_start() {
+    local hosts_sh=$here/../hosts/hosts.sh out=$scratch/ssh why k names=() list=''
+    printf '\nstart on %d hosts over SSH\n' "$hosts"
+    why=$("$hosts_sh" can) || { echo "  left out: $why"; return; }
+    [ -x "$build/bench/ssh_floor" ] || { echo "  left out: libssh2 is not installed"; return; }
+    export HOSTS_DIR=$scratch/hosts HOSTS_BIND=$build
+    "$hosts_sh" up "$hosts" > "$scratch/up" 2>&1 || { trouble "hosts.sh: $(tail -n 1 "$scratch/up")"; return; }
+    for k in $(seq 1 "$hosts"); do
+        names+=("node$k")
+        list=$list,node$k:1
+        "$hosts_sh" exec "node$k" rm -f /root/.bashrc # else this machine's own would be timed as well
+    done
+    "$hosts_sh" exec head "$build/bench/interleave" "$rounds" 30 \
+        -- hvdrun "$build/hvdrun" -np "$hosts" -H "${list#,}" true \
+        -- floor "$build/bench/ssh_floor" root /root/.ssh/id_ed25519 true "${names[@]}" > "$out" ||
+        trouble "a command never succeeded (runs 0 below)"
+    times "$out"
+    goal_ratio hvdrun floor "$out" 1.5
+    "$hosts_sh" down
+}
+
+descendants() { # PID: all processes below it
+    local child
+    # shellcheck disable=SC2013 # words are what that file holds
+    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+        echo "$child"
+        descendants "$child"
+    done
+}
+
+memory() {
+    local np=64 pid up=0 own=1 child name kib threads
+    printf '\nhvdrun itself while %d workers run\n' "$np"
+    mkfifo "$scratch/up" "$scratch/go"
+    exec 4<> "$scratch/go"
+    # shellcheck disable=SC2016 # expanded by each worker
+    "$build/hvdrun" -np "$np" sh -c 'echo up; read -r _ < "$1"' sh "$scratch/go" > "$scratch/up" 2> "$scratch/err" &
+    pid=$!
+    exec 3< "$scratch/up"
+    while [ "$up" -lt "$np" ] && read -r -t 20 -u 3 _; do up=$((up + 1)); done
+    if [ "$up" -lt "$np" ]; then
+        trouble "$up of $np workers came up: $(head -n 1 "$scratch/err")"
+        kill "$pid" 2>/dev/null || :
+    else
+        kib=$(awk '/^VmHWM/ { print $2 }' "/proc/$pid/status")
+        threads=$(awk '/^Threads/ { print $2 }' "/proc/$pid/status")
+        for child in $(descendants "$pid"); do
+            read -r name < "/proc/$child/comm" || continue
+            case $name in hvdrun* | hvdagent* | hvd-*) own=$((own + 1)) ;; esac
+        done
+        goal "peak resident" "$(awk -v k="$kib" 'BEGIN { printf "%.1f", k / 1024 }')" 8 ' MiB'
+        goal "threads of hvdrun" "$threads" 1 ''
+        goal "processes of ours (hvdrun, session, guard)" "$own" 3 ''
+    fi
+    for _ in $(seq "$np"); do echo >&4; done
+    wait "$pid" || trouble "hvdrun exits with $?: $(head -n 1 "$scratch/err")"
+    exec 3<&- 4>&-
+}
+
+# One run of one implementation: a line of JSON per size, with its name in place of the buffer.
+allreduce_run() { # NAME RANKS SIZES
+    case $1 in
+    hvd_*) timeout 120 "$build/hvdrun" -np "$2" "$build/bench/hvd_bench" --json --bytes "$3" --buffer "${1#hvd_}" |
+        sed "s/\"buffer\":\"[a-z]*\"/\"buffer\":\"$1\"/" ;;
+    mpich) timeout 120 mpiexec.hydra -n "$2" "$build/bench/mpi_allreduce.mpich" mpich "$3" ;;
+    openmpi) timeout 120 "${mpirun[@]}" -np "$2" "$build/bench/mpi_allreduce.openmpi" openmpi "$3" ;;
+    floor) timeout 120 "$build/bench/shm_floor" "$2" "$3" ;;
+    esac 2> "$scratch/err"
+}
+
+# Medians over the rounds of each size and implementation: a row per size, a column per implementation.
+allreduce_table() { # FILE NAME...
+    local file=$1
+    shift
+    sed -E 's/.*"bytes":([0-9]+).*"buffer":"([a-z_]+)".*"median_us":([0-9.]+).*/\1 \2 \3/' "$file" | sort -k1,1n -k2,2 -k3,3n |
+        awk -v names="$*" '
+            { key = $1 " " $2; if (!($1 in seen)) { seen[$1] = 1; size[++sizes] = $1 } count[key]++; value[key, count[key]] = $3 }
+            END {
+                n = split(names, name, " ")
+                printf "  %12s", "bytes"
+                for (i = 1; i <= n; i++) printf " %12s", name[i]
+                printf " %14s %14s\n", "best hvd/peer", "best hvd/floor"
+                for (s = 1; s <= sizes; s++) {
+                    printf "  %12d", size[s]; hvd = peer = bound = 0
+                    for (i = 1; i <= n; i++) {
+                        key = size[s] " " name[i]
+                        if (!count[key]) { printf " %12s", "-"; continue }
+                        v = value[key, int((count[key] + 1) / 2)]
+                        printf " %12.2f", v
+                        if (name[i] ~ /^hvd_/) { if (!hvd || v < hvd) hvd = v }
+                        else if (name[i] == "floor") bound = v
+                        else if (!peer || v < peer) peer = v
+                    }
+                    printf " %14s %14s\n", hvd && peer ? sprintf("%.2f", hvd / peer) : "-", hvd && bound ? sprintf("%.2f", hvd / bound) : "-"
+                }
+            }'
+}
+
+allreduce() {
+    local ranks round name names=(hvd_arena hvd_malloc) sizes=4,4096,65536,1048576,16777216,67108864 turns=$(((rounds + 4) / 5))
+    [ ! -x "$build/bench/mpi_allreduce.mpich" ] || names+=(mpich)
+    [ ! -x "$build/bench/mpi_allreduce.openmpi" ] || names+=(openmpi)
+    names+=(floor)
+    for ranks in 2 4; do
+        printf '\nallreduce, f32 sum in place, %d ranks on one host: microseconds, medians of %d runs (no goal yet)\n' "$ranks" "$turns"
+        : > "$scratch/lines"
+        for round in $(seq "$turns"); do
+            for name in "${names[@]}"; do
+                allreduce_run "$name" "$ranks" "$sizes" >> "$scratch/lines" ||
+                    trouble "$name, round $round: $(grep -m 1 . "$scratch/err" || echo 'timed out')"
+            done
+        done
+        allreduce_table "$scratch/lines" "${names[@]}"
+    done
+}
+
+first_line() { # COMMAND...
+    "$@" 2>/dev/null | sed -n 1p || :
+}
+
+printf 'hvdrun %s, %d CPUs, Linux %s, load %s, %d rounds\n' "$("$build/hvdrun" --version | sed -n '1s/^hvdrun //p')" "$(nproc)" \
+    "$(uname -r)" "$(cut -d' ' -f1 /proc/loadavg)" "$rounds"
+if have mpiexec.hydra; then first_line mpiexec.hydra --version | sed 's/^.*$/peer: MPICH hydra/'; else echo "peer: MPICH is not installed (apt install mpich)"; fi
+if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --version)"; else echo "peer: OpenMPI is not installed (apt install openmpi-bin)"; fi
+! wanted launch || launch
+! wanted ssh || ssh_start
+! wanted memory || memory
+! wanted allreduce || allreduce
+printf '\n%d of %d goals met\n' "$goals_met" "$goals"
+exit "$failed"

@@ -1,0 +1,221 @@
+/* shm_floor RANKS BYTES[,BYTES ...] - the least that an in-place f32 sum over the processes of one host
+ * takes: their buffers lie in shared memory already, each process adds up its part of all of them and stores
+ * the result into all of them; a spin barrier before and one after. A line of JSON per size, as hvd_bench
+ * prints. */
+#include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS_MAX      64
+#define ITERATIONS_MAX 2000
+#define BLOCK          1024 /* floats summed at a time: they stay in the first-level cache */
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FASTEST __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FASTEST
+#endif
+
+struct shared {
+    _Alignas(128) atomic_int arrived;
+    _Alignas(128) atomic_int generation;
+};
+
+static struct shared *shared;
+static float *buffer[RANKS_MAX];
+static int ranks, crowded;
+
+static double now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static void barrier(void)
+{
+    const int generation = atomic_load(&shared->generation);
+    int spins = 0;
+
+    if (atomic_fetch_add(&shared->arrived, 1) == ranks - 1) {
+        atomic_store(&shared->arrived, 0);
+        atomic_fetch_add(&shared->generation, 1);
+        return;
+    }
+    while (atomic_load(&shared->generation) == generation)
+        if (crowded || ++spins > 10000)
+            sched_yield();
+}
+
+FASTEST static void sum_two(float *restrict a, float *restrict b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = a[i] + b[i];
+
+        a[i] = sum;
+        b[i] = sum;
+    }
+}
+
+FASTEST static void add(float *restrict sum, const float *restrict more, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] += more[i];
+}
+
+static void sum_slice(size_t first, size_t last)
+{
+    float sum[BLOCK];
+
+    if (ranks == 2) {
+        sum_two(buffer[0] + first, buffer[1] + first, last - first);
+        return;
+    }
+    for (size_t at = first; at < last; at += BLOCK) {
+        const size_t n = last - at < BLOCK ? last - at : BLOCK;
+
+        memcpy(sum, buffer[0] + at, n * sizeof *sum);
+        for (int r = 1; r < ranks; r++)
+            add(sum, buffer[r] + at, n);
+        for (int r = 0; r < ranks; r++)
+            memcpy(buffer[r] + at, sum, n * sizeof *sum);
+    }
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Each process on its own CPU while there are enough. */
+static void pin(int rank)
+{
+    cpu_set_t allowed, one;
+    int skip;
+
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    crowded = ranks > CPU_COUNT(&allowed);
+    skip = rank % CPU_COUNT(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &allowed) && skip-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            sched_setaffinity(0, sizeof one, &one);
+            return;
+        }
+}
+
+static void bench_size(int rank, size_t bytes)
+{
+    static double us[ITERATIONS_MAX];
+    const size_t count = bytes / sizeof(float);
+    const size_t first = count * (size_t)rank / (size_t)ranks,
+                 last = count * (size_t)(rank + 1) / (size_t)ranks;
+    const int n = bytes <= 65536 ? 2000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
+
+    memset(buffer[rank], 0, bytes);
+    for (int i = -2; i < n; i++) {
+        double before;
+
+        barrier();
+        before = now_us();
+        barrier();
+        sum_slice(first, last);
+        barrier();
+        if (i >= 0)
+            us[i] = now_us() - before;
+    }
+    if (rank != 0)
+        return;
+    qsort(us, (size_t)n, sizeof us[0], compare);
+    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"hosts\":1,\"buffer\":\"floor\",\"dtype\":"
+           "\"f32\",\"iterations\":%d,"
+           "\"median_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
+           bytes, ranks, n, us[n / 2], us[0], us[n - 1]);
+    fflush(stdout);
+}
+
+static int run(int rank, const char *sizes)
+{
+    const char *at = sizes;
+
+    pin(rank);
+    while (*at != '\0') {
+        char *end;
+
+        bench_size(rank, strtoull(at, &end, 10));
+        at = *end == ',' ? end + 1 : end;
+    }
+    return 0;
+}
+
+/* The largest size of the list; 0 when the list is wrong. */
+static size_t largest(const char *sizes)
+{
+    size_t most = 0;
+
+    for (const char *at = sizes;;) {
+        char *end;
+        unsigned long long n = strtoull(at, &end, 10);
+
+        if (end == at || n < 4 || n % 4 != 0 || n > 1ULL << 32 || (*end != ',' && *end != '\0'))
+            return 0;
+        most = n > most ? (size_t)n : most;
+        if (*end == '\0')
+            return most;
+        at = end + 1;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const long n = argc == 3 ? strtol(argv[1], NULL, 10) : 0;
+    const size_t most = argc == 3 ? largest(argv[2]) : 0;
+    int failed = 0;
+
+    if (n < 1 || n > RANKS_MAX || most == 0) {
+        fprintf(stderr, "usage: shm_floor RANKS BYTES[,BYTES ...] (1 to %d ranks; bytes without suffix)\n",
+                RANKS_MAX);
+        return 2;
+    }
+    ranks = (int)n;
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int r = 0; r < ranks; r++) {
+        buffer[r] = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED || buffer[r] == MAP_FAILED) {
+            fprintf(stderr, "shm_floor: no memory: %s\n", strerror(errno));
+            return 1;
+        }
+    }
+    for (int r = 1; r < ranks; r++) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            _exit(run(r, argv[2]));
+        }
+        failed |= pid < 0;
+    }
+    if (failed) /* children end with us */
+        return 1;
+    run(0, argv[2]);
+    for (int r = 1; r < ranks; r++) {
+        int status = 0;
+
+        wait(&status);
+        failed |= status != 0;
+    }
+    return failed;
+}
