@@ -1,0 +1,56 @@
+#!/bin/bash
+# What a job could leave on the machine where this runs: leftovers.sh processes|files|kill BUILD CASE
+#
+# processes: one line for each process that runs a program of BUILD or carries HVD_TEST_CASE=CASE in its environment,
+# the tests' own bash and timeout apart. files: names of ours in shared memory, temporary directories and cgroups.
+set -u
+build=$2 case=$3
+
+is_ours() { # PID
+    local exe
+    exe=$(readlink "/proc/$1/exe" 2>/dev/null) || return 1
+    case $exe in
+    "$build"/tests/*) return 1 ;;
+    "$build"/*) return 0 ;;
+    esac
+    tr '\0' '\n' < "/proc/$1/environ" 2>/dev/null | grep -qxF "HVD_TEST_CASE=$case"
+}
+
+# The processes above this one: the case itself, the runner, the shell that sshd made.
+above() {
+    local pid=$$
+    while [ "$pid" -gt 1 ]; do
+        echo "$pid"
+        pid=$(sed -n 's/^PPid:\t//p' "/proc/$pid/status" 2>/dev/null)
+        [ -n "$pid" ] || return
+    done
+}
+
+list() { # processes of ours: PID COMMAND
+    local dir pid own
+    own=" $(above | tr '\n' ' ')"
+    for dir in /proc/[0-9]*; do
+        pid=${dir#/proc/}
+        case $own in *" $pid "*) continue ;; esac
+        [ "$(sed -n 's/^PPid:\t//p' "$dir/status" 2>/dev/null)" != $$ ] || continue
+        is_ours "$pid" || continue
+        case $(sed -n 's/^State:\t\(.\).*/\1/p' "$dir/status" 2>/dev/null) in Z | X | '') continue ;; esac
+        echo "$pid $(tr '\0' ' ' < "$dir/cmdline" 2>/dev/null)"
+    done
+}
+
+case $1 in
+processes) list ;;
+kill)
+    list | while read -r pid command; do
+        echo "left behind, ended: $pid $command"
+        kill -9 "$pid"
+    done
+    ;;
+files)
+    find /dev/shm /tmp /run /run/user/* /var/tmp -maxdepth 1 -iname '*hvd*' ! -name 'hvd-check.*' ! -path "$build" 2>/dev/null
+    find /sys/fs/cgroup -iname '*hvd*' ! -iname 'hvd-hosts.*' -type d 2>/dev/null
+    ipcs -m 2>/dev/null | awk '/^0x/ {print "sysv shared memory " $2}'
+    ;;
+esac
+exit 0

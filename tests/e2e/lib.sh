@@ -1,0 +1,206 @@
+# What the cases are written in. A case runs in its own directory $T; run() leaves $T/out, $T/err and $status.
+# shellcheck shell=bash
+#
+# With hosts (KIND is ns or loop): $H1 ... $H4 are the hosts' names for -H, `hvd` adds the options that reach them, and
+# `on NUMBER COMMAND` runs a command line there by ssh.
+
+HVDRUN=${HVDRUN:-$BUILD/hvdrun}
+TRAIN=$BUILD/examples/train
+reach=()
+
+case ${KIND:-local} in
+ns)
+    H1=node1 H2=node2 H3=node3 H4=node4
+    ssh_command=(ssh -o BatchMode=yes)
+    ;;
+loop)
+    H1=127.0.0.2 H2=127.0.0.3 H3=127.0.0.4 H4=127.0.0.5
+    reach=(-p "$(cat "$HOSTS_DIR/port")" -i "$HOSTS_DIR/id")
+    export HOME=$HOSTS_DIR/home
+    ssh_command=(ssh -F "$HOSTS_DIR/ssh_config")
+    ;;
+esac
+export H1 H2 H3 H4
+
+fail() {
+    echo "$*"
+    if [ -e "$T/err" ]; then
+        echo "exit status ${status:-?}; stderr:"
+        tail -n 8 "$T/err"
+    fi
+    exit 1
+}
+
+skip() {
+    echo "$*"
+    exit 77
+}
+
+on() { # NUMBER COMMAND
+    "${ssh_command[@]}" "node$1" "$2"
+}
+
+needs_kind() { # ns|loop
+    [ "$KIND" = "$1" ] || skip "only with ${1/ns/namespaced hosts (needs root)}"
+}
+
+# ---- running --------------------------------------------------------------------------------------------------------
+# run COMMAND...: to its end. Input comes from $T/in when that exists.
+run() {
+    local input=/dev/null
+    [ ! -e "$T/in" ] || input=$T/in
+    "$@" < "$input" > "$T/out" 2> "$T/err"
+    status=$?
+}
+
+hvd() { # ARGUMENTS of hvdrun
+    run "$HVDRUN" "${reach[@]}" "$@"
+}
+
+# start ARGUMENTS of hvdrun: in the background; $pid is its process. stop_status waits for it and sets $status.
+start() {
+    local input=/dev/null
+    [ ! -e "$T/in" ] || input=$T/in
+    "$HVDRUN" "${reach[@]}" "$@" < "$input" > "$T/out" 2> "$T/err" &
+    pid=$!
+}
+
+stop_status() {
+    wait "$pid"
+    status=$?
+}
+
+# until_true SECONDS COMMAND...: tries again until it succeeds
+until_true() {
+    local end=$((${EPOCHREALTIME/./} + $1 * 1000000))
+    shift
+    until "$@"; do
+        [ "${EPOCHREALTIME/./}" -lt $end ] || return 1
+        sleep 0.02
+    done
+}
+
+until_out() { # SECONDS REGEX [COUNT]: that many lines of output match
+    until_true "$1" out_has "$2" "${3:-1}" || fail "no line (or fewer than ${3:-1}) like \"$2\" in the output within $1 s: $(head -c 400 "$T/out")"
+}
+
+out_has() { # REGEX COUNT
+    [ "$(grep -cE -- "$1" "$T/out")" -ge "$2" ]
+}
+
+# ---- expecting -------------------------------------------------------------------------------------------------------
+expect_status() {
+    [ "$status" = "$1" ] || fail "exit status is $status, not $1"
+}
+
+expect_out() { # REGEX: a line of stdout matches
+    grep -qE -- "$1" "$T/out" || fail "no line of stdout is like \"$1\": $(head -c 400 "$T/out")"
+}
+
+expect_err() {
+    grep -qE -- "$1" "$T/err" || fail "no line of stderr is like \"$1\""
+}
+
+expect_no_err() {
+    [ ! -s "$T/err" ] || fail "stderr is not empty"
+}
+
+expect_no() { # FILE REGEX
+    ! grep -qE -- "$2" "$1" || fail "a line of $1 is like \"$2\""
+}
+
+expect_count() { # NUMBER REGEX FILE
+    local found
+    found=$(grep -cE -- "$2" "$3")
+    [ "$found" = "$1" ] || fail "$found lines of $(basename "$3") are like \"$2\", not $1"
+}
+
+expect_same() { # WANTED FOUND WHAT
+    [ "$1" = "$2" ] || fail "$3 is \"$2\", not \"$1\""
+}
+
+expect_sorted() { # the sorted lines of stdout are these arguments
+    local found wanted
+    found=$(sort "$T/out")
+    wanted=$(printf '%s\n' "$@" | sort)
+    [ "$found" = "$wanted" ] || fail "the output is not as wanted: $(diff <(echo "$wanted") <(echo "$found") | head -n 10)"
+}
+
+expect_within() { # SECONDS, of the time since $since
+    local took=$(((${EPOCHREALTIME/./} - since) / 1000))
+    [ -z "$E2E_SANITIZE" ] || return 0
+    [ $took -le $(($1 * 1000)) ] || fail "took $took ms, more than $1 s"
+}
+
+mark_time() {
+    since=${EPOCHREALTIME/./}
+}
+
+# One clear line, and at most a hint line, exit status 2, and nothing started: bad_input REGEX ARGUMENTS of hvdrun. The
+# regular expression is for the first line.
+bad_input() {
+    local wanted=$1 lines
+    shift
+    rm -f "$T/started"
+    hvd "$@"
+    [ "$status" = 2 ] || fail "hvdrun $*: exit status $status, not 2"
+    one_clear_line "$wanted" "$*"
+    [ ! -s "$T/out" ] || fail "hvdrun $*: wrote to stdout"
+    [ ! -e "$T/started" ] || fail "hvdrun $*: the command was started"
+}
+
+one_clear_line() { # REGEX WHAT
+    local lines
+    lines=$(wc -l < "$T/err")
+    [ "$lines" -ge 1 ] && [ "$lines" -le 2 ] || fail "$2: $lines lines on stderr, not one and a hint"
+    head -n 1 "$T/err" | grep -qE -- "$1" || fail "$2: the first line is not like \"$1\""
+}
+
+# A host failed at run time: one line that names host and cause, at most a hint, exit status 125, within the time.
+host_error() { # REGEX ARGUMENTS of hvdrun
+    local wanted=$1
+    shift
+    rm -f "$T/started"
+    mark_time
+    hvd "$@"
+    expect_status 125
+    head -n 1 "$T/err" | grep -qE -- "$wanted" || fail "the first line is not like \"$wanted\""
+    [ "$(wc -l < "$T/err")" -le 3 ] || fail "more than three lines on stderr"
+    [ ! -e "$T/started" ] || fail "a command was started"
+}
+
+# ---- nothing is left ----------------------------------------------------------------------------------------------------
+each_host() ( # COMMAND LINE: here, and on every host that has processes of its own
+    unset HVD_TEST_CASE # its own programs are not the job's
+    bash -c "$1" | sed 's/^/here: /'
+    [ "${KIND:-local}" = ns ] || return 0
+    for k in 1 2 3 4; do on $k "$1" | sed "s/^/node$k: /" & done
+    wait
+)
+
+leftover_processes() {
+    each_host "bash '$top/tests/e2e/leftovers.sh' processes '$BUILD' '$T'"
+}
+
+snapshot() { # files that a job could leave
+    each_host "bash '$top/tests/e2e/leftovers.sh' files '$BUILD' '$T'" | sort
+    find "$T/tmp" "$T/run" -mindepth 1 | sed 's/^/tmp: /'
+}
+
+left_files() {
+    snapshot | grep -vxF -f "$T/before"
+}
+
+nothing_left() {
+    local left
+    # shellcheck disable=SC2317,SC2329 # called through until_true
+    no_processes() { [ -z "$(leftover_processes)" ]; }
+    # shellcheck disable=SC2317,SC2329
+    no_files() { [ -z "$(left_files)" ]; }
+    until_true "$leave_within" no_processes || fail "processes were left: $(leftover_processes)"
+    until_true "$leave_within" no_files || fail "files were left: $(left_files)"
+}
+
+sweep() {
+    each_host "bash '$top/tests/e2e/leftovers.sh' kill '$BUILD' '$T'"
+}

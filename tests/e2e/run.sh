@@ -1,0 +1,138 @@
+#!/bin/bash
+# End-to-end tests: every case is a function case_NAME (or slow_NAME, left out of `quick`) of a topic file, run in a bash of
+# its own under a time limit. Prints one TAP line a case.
+#
+#   BUILD=build tests/e2e/run.sh quick|all
+#   TESTS="exit signals"  keeps topics that have one of the words in their names; CASE=word keeps such cases
+#   HOSTS=ns|loop|none    where topics with `hosts=N` find their hosts: namespaces (root), loopback sshd; by itself the first
+#                         that works. VERBOSE=1 shows what a failed case left in its directory.
+#
+# A topic file may set, before its functions:
+#   hosts=N       its cases run on a machine that reaches hosts node1 ... nodeN (see lib.sh: $H1, $H2, ...)
+#   limit=S       seconds for a case (20)
+#   needs_root=1  skipped for ordinary users
+set -u
+
+mode=${1:-quick}
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
+BUILD=$(realpath -m "${BUILD:-$top/build}")
+mkdir -p "$BUILD/e2e"
+work=$(mktemp -d "$BUILD/e2e/run.XXXXXX") || exit 2
+chmod 755 "$work"
+export BUILD top work
+export E2E_SANITIZE=${SANITIZE:-}
+hosts_up=
+
+# shellcheck disable=SC2317,SC2329 # called by the trap
+clean_up() {
+    case $hosts_up in
+    ns) "$top/tests/hosts/hosts.sh" down ;;
+    loop) "$top/tests/hosts/loopback.sh" down ;;
+    esac
+    rm -rf "$work"
+    rmdir "$BUILD/e2e" 2>/dev/null
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+case_functions() { # FILE
+    # shellcheck disable=SC1090
+    (
+        . "$here/lib.sh"
+        before=$(declare -F)
+        . "$1"
+        declare -F | grep -vxF "$before" | awk '{print $3}' | grep -E '^(case|slow)_'
+    )
+}
+
+setting() { # FILE NAME DEFAULT
+    local value
+    value=$(sed -n "s/^$2=\([^ #]*\).*/\1/p" "$1" | head -n 1)
+    echo "${value:-$3}"
+}
+
+choose_hosts() { # prints ns, loop or the reason why there are none
+    local why_ns why_loop
+    case ${HOSTS:-} in ns | loop) echo "$HOSTS"; return ;; none) echo "HOSTS=none"; return ;; esac
+    if why_ns=$("$top/tests/hosts/hosts.sh" can); then
+        echo ns
+    elif why_loop=$("$top/tests/hosts/loopback.sh" can); then
+        echo loop
+    else
+        echo "no hosts: $why_ns; $why_loop"
+    fi
+}
+
+start_hosts() { # COUNT: sets hosts_kind; more than one topic shares them
+    [ -z "${hosts_kind:-}" ] || return 0
+    hosts_kind=$(choose_hosts)
+    export HOSTS_DIR=$work/hosts HOSTS_BIND="$top $BUILD"
+    case $hosts_kind in
+    ns) "$top/tests/hosts/hosts.sh" up 4 2> "$work/hosts.err" && hosts_up=ns ;;
+    loop) "$top/tests/hosts/loopback.sh" up 4 2> "$work/hosts.err" && hosts_up=loop ;;
+    *) return 0 ;;
+    esac
+    [ -n "$hosts_up" ] || hosts_kind="hosts did not start: $(tail -n 1 "$work/hosts.err")"
+}
+
+run_case() { # TOPIC FILE FUNCTION LIMIT KIND
+    local dir=$work/$1.$3 name="$1: ${3#*_}" status started=$SECONDS
+    name=${name//_/ }
+    mkdir -p "$dir"
+    chmod 777 "$dir"
+    [ -z "$E2E_SANITIZE" ] || set -- "$1" "$2" "$3" $(($4 * 4)) "$5"
+    local command=(timeout -k 5 "$4" bash "$here/case.sh" "$2" "$3" "$dir" "$5")
+    if [ "$5" = ns ]; then
+        "$top/tests/hosts/hosts.sh" exec head env HOME=/root "${command[@]}" > "$dir/log" 2>&1 < /dev/null
+    else
+        "${command[@]}" > "$dir/log" 2>&1 < /dev/null
+    fi
+    status=$?
+    case $status in
+    0) echo "ok - $name" ;;
+    77) echo "ok - $name # SKIP $(tail -n 1 "$dir/log")" ;;
+    *)
+        if [ $status = 124 ] || [ $status = 137 ]; then
+            echo "not ok - $name: still running after $((SECONDS - started)) s"
+        else
+            echo "not ok - $name"
+        fi
+        sed 's/^/    # /' "$dir/log" | tail -n 40
+        [ -z "${VERBOSE:-}" ] || tail -n 15 "$dir"/out "$dir"/err 2>/dev/null | sed 's/^/    # /'
+        # What a stuck case left must not disturb the next one.
+        "${command[@]:0:3}" 30 bash "$here/sweep.sh" "$dir" "$5" 2>/dev/null | sed 's/^/    # /'
+        ;;
+    esac
+}
+
+run_topic() { # FILE
+    local file=$1 topic kind=local limit function
+    topic=$(basename "$file" .sh)
+    limit=$(setting "$file" limit 20)
+    if [ "$(setting "$file" hosts 0)" != 0 ]; then
+        start_hosts
+        kind=$hosts_kind
+    fi
+    for function in $(case_functions "$file"); do
+        case $function in slow_*) [ "$mode" = all ] || continue ;; esac
+        case $function in *"${CASE:-}"*) ;; *) continue ;; esac
+        local name="$topic: ${function#*_}"
+        if [ "$(setting "$file" needs_root 0)" = 1 ] && [ "$(id -u)" != 0 ]; then
+            echo "ok - ${name//_/ } # SKIP needs root"
+        elif [[ $kind != local && $kind != ns && $kind != loop ]]; then
+            echo "ok - ${name//_/ } # SKIP $kind"
+        else
+            run_case "$topic" "$file" "$function" "$limit" "$kind"
+        fi
+    done
+}
+
+for file in "$here"/topics/*.sh; do
+    keep=
+    for word in ${TESTS:-.}; do
+        case $(basename "$file" .sh) in *"$word"*) keep=1 ;; esac
+        [ "$word" != . ] || keep=1
+    done
+    [ -z "$keep" ] || run_topic "$file"
+done

@@ -1,0 +1,78 @@
+# shellcheck shell=bash
+# Each worker learns who it is: Horovod's ranks and sizes, torch's variables, OpenMPI's.
+
+# shellcheck disable=SC2016
+show='echo $HOROVOD_RANK/$HOROVOD_SIZE $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE'
+
+case_ranks_and_sizes() {
+    hvd -np 3 sh -c "$show"
+    expect_status 0
+    expect_sorted '0/3 0/3 0/1' '1/3 1/3 0/1' '2/3 2/3 0/1'
+}
+
+case_one_rank() {
+    hvd -np 1 sh -c "$show"
+    expect_sorted '0/1 0/1 0/1'
+}
+
+case_np_defaults_to_all_slots() {
+    hvd -H localhost:3 sh -c "$show"
+    expect_sorted '0/3 0/3 0/1' '1/3 1/3 0/1' '2/3 2/3 0/1'
+}
+
+case_a_host_named_twice_adds_up() {
+    hvd -np 3 -H localhost:1,localhost:2 sh -c "$show"
+    expect_sorted '0/3 0/3 0/1' '1/3 1/3 0/1' '2/3 2/3 0/1'
+}
+
+case_torch_variables() {
+    # shellcheck disable=SC2016
+    hvd -np 2 sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE ${MASTER_ADDR:+addr} $([ "$MASTER_PORT" -gt 0 ] && echo port)'
+    expect_sorted '0 2 0 2 addr port' '1 2 1 2 addr port'
+}
+
+case_openmpi_variables() {
+    # shellcheck disable=SC2016
+    hvd -np 2 sh -c 'echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK $OMPI_COMM_WORLD_LOCAL_SIZE'
+    expect_sorted '0 2 0 2' '1 2 1 2'
+}
+
+case_inherited_ranks_do_not_reach_workers() {
+    export SLURM_PROCID=77 PMI_RANK=77 PMI_FD=9 OMPI_COMM_WORLD_NODE_RANK=77 HOROVOD_RANK=77 RANK=77
+    hvd -np 2 env
+    unset SLURM_PROCID PMI_RANK PMI_FD OMPI_COMM_WORLD_NODE_RANK HOROVOD_RANK RANK
+    expect_status 0
+    expect_no "$T/out" '=77$'
+    expect_no "$T/out" '^PMI_FD='
+}
+
+case_workers_hold_no_descriptors_of_ours() {
+    hvd -np 2 sh -c 'ls /proc/self/fd | tr "\n" " "; echo'
+    expect_count 2 '^0 1 2 3 $' "$T/out" # 3 is the directory that ls reads
+}
+
+case_workers_start_with_default_signals() {
+    # shellcheck disable=SC2016
+    hvd -np 1 sh -c 'grep -E "^Sig(Ign|Blk)" /proc/$$/status'
+    expect_count 2 '0{16}$' "$T/out"
+}
+
+case_dry_run_starts_nothing() {
+    hvd --dry-run -np 4 -H localhost:2,nowhere.invalid:2 touch "$T/started"
+    expect_status 0
+    expect_out 'nowhere.invalid'
+    expect_out 'localhost'
+    [ ! -e "$T/started" ] || fail "the command was started"
+}
+
+case_version_help_and_check_build() {
+    hvd --version
+    expect_status 0
+    expect_out '[0-9]+\.[0-9]+'
+    hvd --help
+    expect_status 0
+    expect_out '--hostfile'
+    hvd --check-build
+    expect_status 0
+    expect_out 'ssh'
+}

@@ -1,0 +1,121 @@
+#!/bin/bash
+# Runs suites of tests and ends in one line: N passed, N failed, N skipped. Exit status 1 when something failed.
+#
+#   BUILD=build tests/run.sh [unit] [structure] [e2e] [e2e-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
+#
+# Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
+# reader. TESTS="word word" keeps the unit tests and end-to-end topics whose names contain one of the words.
+set -u
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+build=$(realpath -m "${BUILD:-build}")
+work=$(mktemp -d "${TMPDIR:-/tmp}/hvd-check.XXXXXX") || exit 2
+trap 'rm -rf "$work"' EXIT
+export BUILD=$build
+unset HVD_RANK HVD_SIZE CK_FORK CK_RUN_CASE CK_RUN_SUITE
+
+if [ -n "${SANITIZE:-}" ]; then
+    export CK_TIMEOUT_MULTIPLIER=6
+    export ASAN_OPTIONS="${ASAN_OPTIONS:-handle_segv=0:handle_abort=0:detect_leaks=1}"
+    export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}"
+    export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:die_after_fork=0}"
+fi
+
+wanted() { # NAME
+    local word
+    [ -n "${TESTS:-}" ] || return 0
+    for word in $TESTS; do
+        case $1 in *"$word"*) return 0 ;; esac
+    done
+    return 1
+}
+
+# A Check program's own list of results (its TAP file), or its standard output when it prints TAP itself.
+print_tap() { # NAME TAPFILE
+    sed -nE "s/^(not )?ok [0-9]+ -? ?(.*)/\1ok - $1: \2/p" "$2" | sed -E '/^ok/s/: Passed$//'
+}
+
+unit_program() { # NAME
+    local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=120
+    [ -z "${SANITIZE:-}" ] || limit=400
+    if [ ! -x "$build/tests/$name" ]; then
+        echo "not ok - $name: not built"
+        return
+    fi
+    CK_TAP_LOG_FILE_NAME=$tap timeout -k 5 "$limit" "$build/tests/$name" > "$out" 2>&1 < /dev/null
+    status=$?
+    if [ "$status" = 77 ]; then
+        echo "ok - $name # SKIP $(tail -n 1 "$out")"
+        return
+    fi
+    [ -s "$tap" ] || tap=$out
+    print_tap "$name" "$tap" > "$work/results"
+    cat "$work/results"
+    if [ "$status" != 0 ] && ! grep -q '^not ok' "$work/results"; then
+        if [ "$status" = 124 ]; then
+            echo "not ok - $name: still running after $limit s"
+        else
+            echo "not ok - $name: exit status $status"
+        fi
+    elif [ "$status" = 0 ] && ! [ -s "$work/results" ]; then
+        echo "not ok - $name: no test ran"
+    fi
+    if [ "$status" != 0 ]; then sed 's/^/    # /' "$out" | tail -n 60; fi
+}
+
+suite_unit() {
+    local file name
+    for file in tests/unit/test_*.c; do
+        name=$(basename "$file" .c)
+        ! wanted "$name" || unit_program "$name"
+    done
+}
+
+suite_structure() {
+    "$build/tests/structure" --self-test tests/structure/samples && "$build/tests/structure" --build "$build" .
+}
+
+# A suite that is a make target of its own (sanitizers, fuzzers, lint): its lines, and a failure when make itself fails.
+suite_make() { # TARGET
+    make --no-print-directory BUILD="$build" -j"$(nproc)" "$1" > "$work/make.out" 2>&1
+    local status=$?
+    grep -E '^(not )?ok - ' "$work/make.out" | sed -E "s/^((not )?ok - )/\1$1: /"
+    if [ $status != 0 ] && ! grep -q '^not ok - ' "$work/make.out"; then
+        echo "not ok - $1: make failed"
+    elif ! grep -qE '^(not )?ok - ' "$work/make.out"; then
+        echo "not ok - $1: no test ran"
+    fi
+    [ $status = 0 ] || tail -n 40 "$work/make.out" | grep -vE '^(not )?ok - ' | sed 's/^/    # /'
+}
+
+suite() { # NAME
+    case $1 in
+    unit) suite_unit ;;
+    structure) suite_structure ;;
+    e2e) tests/e2e/run.sh quick ;;
+    e2e-all) tests/e2e/run.sh all ;;
+    fuzz-programs) tests/fuzz/run.sh ;;
+    lint) suite_make lint-run ;;
+    asan | tsan | fuzz) suite_make "$1-run" ;;
+    *) echo "not ok - unknown suite $1" ;;
+    esac
+}
+
+started=$SECONDS
+: > "$work/all"
+for name in "${@:-unit}"; do
+    echo "== $name"
+    suite "$name" 2>&1 | tee -a "$work/all"
+    [ "${PIPESTATUS[0]}" = 0 ] || echo "not ok - $name: the suite itself failed" | tee -a "$work/all"
+done
+
+skipped=$(grep -cE '^ok - .* # SKIP' "$work/all")
+passed=$(($(grep -cE '^ok - ' "$work/all") - skipped))
+failed=$(grep -cE '^not ok - ' "$work/all")
+if [ "$failed" != 0 ]; then
+    echo "== failed"
+    grep -E '^not ok - ' "$work/all"
+fi
+echo "== $((SECONDS - started)) s"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" != 0 ]
