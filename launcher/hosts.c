@@ -328,7 +328,7 @@ bool hosts_is_local(const struct host *host, const char *hostname)
     if (strcasecmp(name, "localhost") == 0)
         return true;
     if (inet_pton(AF_INET, name, &four) == 1)
-        return ntohl(four.s_addr) >> 24 == 127;
+        return four.s_addr == htonl(INADDR_LOOPBACK); /* 127.0.0.2 may be a server of its own */
     if (inet_pton(AF_INET6, name, &six) == 1)
         return IN6_IS_ADDR_LOOPBACK(&six);
     if (!hostname || !*hostname)

@@ -50,7 +50,7 @@ void hosts_free(struct host_list *list);
  * max_slots.
  * */
 void hosts_resolve(struct host *host, uint32_t slots);
-/* True for this host without a user: localhost, a loopback address, or `hostname` (gethostname's; short or
+/* True for this host without a user: localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short or
  * full; may be NULL). */
 bool hosts_is_local(const struct host *host, const char *hostname);
 
