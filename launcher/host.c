@@ -223,6 +223,13 @@ static const char *last_words(struct host_run *h)
     return h->stderr_tail;
 }
 
+/* Where it was when the first thing went wrong. */
+static void note_phase(struct host_run *h)
+{
+    if (!h->failed_in)
+        h->failed_in = host_phase(h);
+}
+
 static void explain_end(struct host_run *h, const struct transport_end *end)
 {
     const char *said = last_words(h);
@@ -256,6 +263,7 @@ static void on_closed(void *ctx, const struct transport_end *end)
         fsm_post(&h->fsm, EV_FALLBACK);
         return;
     }
+    note_phase(h);
     explain_end(h, end);
     fsm_post(&h->fsm, EV_CLOSED);
 }
@@ -291,8 +299,10 @@ static void start_transport(void *owner)
     h->ops = choose_transport(h, &h->err);
     if (h->ops)
         h->transport = h->ops->start(c->loop, &h->target, &transport_events, h, &h->err);
-    if (!h->transport)
+    if (!h->transport) {
+        note_phase(h);
         fsm_post(&h->fsm, EV_CLOSED);
+    }
 }
 
 /* ---- actions ---------------------------------------------------------------------------------------------------------- */
@@ -412,6 +422,7 @@ void host_teardown(struct host_run *h, uint32_t grace_ms, const char *reason)
 
 void host_give_up(struct host_run *h, const struct err *why)
 {
+    note_phase(h);
     err_set(&h->err, why->code, "%s", why->text);
     if (why->hint[0])
         err_hint(&h->err, "%s", why->hint);

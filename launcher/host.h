@@ -67,6 +67,7 @@ struct host_run {
     enum transport_phase phase;
     struct channel channel;
     struct err err;     /* why it failed; the first cause */
+    const char *failed_in; /* the phase in which it did */
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
     uint64_t last_heard; /* clock_now of the last byte */

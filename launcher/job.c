@@ -1,0 +1,380 @@
+#include "launcher/job.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/module.h"
+#include "common/spawn.h"
+#include "launcher/job_state.h"
+#include "launcher/transport/agent_command.h"
+
+/* How much longer than the grace period a session may take to end its workers before its host is given up. */
+#define END_EXTRA_MS 8000
+
+static void spawn(void *owner);
+static void started(void *owner);
+static void pass_signal_on(void *owner);
+static void begin_end(void *owner);
+static void drain(void *owner);
+static void finish(void *owner);
+
+static const char *const state_names[] = {"connecting", "starting", "running", "interrupted", "ending", "draining", "done"};
+static const char *const event_names[] = {"ready", "started", "finished", "failed", "interrupt", "insist", "gone", "drained"};
+
+static const struct fsm_row rows[] = {
+    {JOB_CONNECTING, JOB_EV_READY, JOB_STARTING, spawn},
+    {JOB_CONNECTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_STARTING, JOB_EV_STARTED, JOB_RUNNING, started},
+    {JOB_STARTING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
+    {JOB_STARTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_RUNNING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
+    {JOB_RUNNING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_RUNNING, JOB_EV_INTERRUPT, JOB_INTERRUPTED, pass_signal_on},
+    {JOB_INTERRUPTED, JOB_EV_FINISHED, JOB_ENDING, begin_end},
+    {JOB_INTERRUPTED, JOB_EV_FAILED, JOB_INTERRUPTED, NULL},
+    {JOB_INTERRUPTED, JOB_EV_INSIST, JOB_ENDING, begin_end},
+    {JOB_ENDING, JOB_EV_INSIST, JOB_ENDING, begin_end},
+    {JOB_ENDING, JOB_EV_GONE, JOB_DRAINING, drain},
+    {JOB_DRAINING, JOB_EV_DRAINED, JOB_DONE, finish},
+    {JOB_DRAINING, JOB_EV_INSIST, JOB_DONE, finish},
+};
+
+static const struct fsm_table table = {"job", state_names, event_names, rows, sizeof rows / sizeof *rows};
+
+/* ---- faults ---------------------------------------------------------------------------------------------------------- */
+
+void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, const char *fmt, ...)
+{
+    char text[ERR_TEXT_MAX + 400];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    outcome_fault(&j->outcome, time, exit_status, text, hint);
+    fsm_post(&j->fsm, JOB_EV_FAILED);
+}
+
+void job_fault_err(struct job *j, const struct err *e)
+{
+    job_fault(j, clock_now(), err_exit_status(e), e->hint, "%s", e->text);
+}
+
+static void on_time_limit(uv_timer_t *timer)
+{
+    struct job *j = timer->data;
+    job_fault(j, clock_now(), 124, NULL, "the time limit of %.10g s (--timeout) is over", (double)j->config->timeout_ms / 1e3);
+}
+
+/* Names the hosts that are late, and where they are. */
+static void on_start_limit(uv_timer_t *timer)
+{
+    struct job *j = timer->data;
+    char late[400] = "";
+    size_t used = 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        const struct host_run *h = &j->host[i];
+        bool here = j->planned ? h->planned : host_state(h) < HOST_READY;
+        if (!here || count++ >= 4)
+            continue;
+        int n = snprintf(late + used, sizeof late - used, "%s%s (%s)", used ? ", " : "", h->label, host_phase(h));
+        used += n > 0 && (size_t)n < sizeof late - used ? (size_t)n : 0;
+    }
+    job_fault(j, clock_now(), 125, "a longer --start-timeout gives slow hosts more time",
+              "%s: the workers did not start within %.10g s (--start-timeout)%s", late, (double)j->config->start_timeout_ms / 1e3,
+              count > 4 ? "; and others" : "");
+}
+
+static void insist(struct job *j)
+{
+    j->grace_is_over = true;
+    fsm_post(&j->fsm, JOB_EV_INSIST);
+}
+
+static void on_end_limit(uv_timer_t *timer)
+{
+    struct job *j = timer->data;
+    struct err e = ERR_INIT;
+    if (j->fsm.state == JOB_INTERRUPTED) {
+        insist(j);
+        return;
+    }
+    err_set(&e, ERR_TIMEOUT, "it did not end its workers in time");
+    for (uint32_t i = 0; i < j->host_count; i++)
+        if (host_state(&j->host[i]) != HOST_CLOSED)
+            host_give_up(&j->host[i], &e);
+}
+
+static void on_heartbeat(uv_timer_t *timer)
+{
+    struct job *j = timer->data;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        host_heartbeat(&j->host[i], clock_now());
+}
+
+/* ---- signals ---------------------------------------------------------------------------------------------------------- */
+
+static void signal_workers(struct job *j, int number)
+{
+    Hvd__Signal s = HVD__SIGNAL__INIT;
+    s.number = number;
+    CONTROL(m, SIGNAL, signal, &s);
+    for (uint32_t i = 0; i < j->host_count; i++)
+        if (host_state(&j->host[i]) == HOST_RUNNING)
+            host_send(&j->host[i], &m);
+}
+
+static void on_ending_signal(struct job *j, int number)
+{
+    if (j->signal) {
+        insist(j);
+        return;
+    }
+    j->signal = number;
+    char text[128];
+    snprintf(text, sizeof text, "ended by signal %d (%s)", number, strsignal(number));
+    outcome_fault(&j->outcome, clock_now(), 128 + number, text, NULL);
+    if (number != SIGTERM)
+        fsm_post(&j->fsm, JOB_EV_INTERRUPT);
+    fsm_post(&j->fsm, JOB_EV_FAILED);
+    if (j->fsm.state == JOB_DRAINING)
+        insist(j);
+}
+
+static void on_signal(void *ctx, int number)
+{
+    struct job *j = ctx;
+    log_info("signal %d (%s)", number, strsignal(number));
+    switch (number) {
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+    case SIGQUIT:
+        on_ending_signal(j, number);
+        break;
+    case SIGTSTP:
+        /* The sessions suspend their lease with it: while we are stopped they will hear nothing. */
+        signal_workers(j, number);
+        raise(SIGSTOP);
+        break;
+    case SIGCONT:
+        signal_workers(j, number);
+        if (j->has_input)
+            input_resume(&j->input);
+        break;
+    default:
+        signal_workers(j, number);
+    }
+}
+
+/* ---- the table's actions ------------------------------------------------------------------------------------------------ */
+
+static void spawn(void *owner)
+{
+    struct job *j = owner;
+    struct err e = ERR_INIT;
+    progress_stop(&j->progress);
+    if (job_place(j, &e) < 0)
+        job_fault_err(j, &e);
+    else
+        job_spawn(j);
+}
+
+static void started(void *owner)
+{
+    struct job *j = owner;
+    uv_timer_stop(&j->start_limit);
+    log_info("all %u ranks run, %.1f ms after the start", j->plan.size, (double)(clock_now() - j->began) / 1e6);
+}
+
+static void pass_signal_on(void *owner)
+{
+    struct job *j = owner;
+    signal_workers(j, j->signal);
+    uv_timer_start(&j->end_limit, on_end_limit, (uint64_t)j->config->grace_ms, 0);
+}
+
+/* Asks every host to end. A fault gives workers the grace period; a signal that came twice, or a job whose workers have all ended, gives
+ * none. */
+static void begin_end(void *owner)
+{
+    struct job *j = owner;
+    bool patient = j->outcome.failed && !j->grace_is_over && j->finished < j->plan.size;
+    uint32_t grace = patient ? (uint32_t)j->config->grace_ms : 0;
+    progress_stop(&j->progress);
+    uv_timer_stop(&j->start_limit);
+    uv_timer_stop(&j->time_limit);
+    uv_timer_start(&j->end_limit, on_end_limit, grace + END_EXTRA_MS, 0);
+    for (uint32_t i = 0; i < j->host_count; i++)
+        host_teardown(&j->host[i], grace, j->outcome.failed ? j->outcome.text : "");
+    if (j->closed == j->host_count)
+        fsm_post(&j->fsm, JOB_EV_GONE);
+}
+
+static void drain(void *owner)
+{
+    struct job *j = owner;
+    if (!j->output || output_is_idle(j->output))
+        fsm_post(&j->fsm, JOB_EV_DRAINED);
+}
+
+static void finish(void *owner)
+{
+    struct job *j = owner;
+    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit};
+    for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
+        uv_close((uv_handle_t *)timers[i], NULL);
+    signals_close(&j->signals);
+    if (j->has_input)
+        input_close(&j->input);
+    output_free(j->output);
+    j->output = NULL;
+}
+
+/* ---- set-up and end -------------------------------------------------------------------------------------------------------- */
+
+/* A name that no other job of this machine or user has: it names directories and cgroups on every host. */
+static void name_job(struct job *j)
+{
+    uint8_t random[6];
+    if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, sizeof j->key, 0) < 0)
+        abort(); /* without the kernel's random numbers nothing here is safe */
+    snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1], random[2], random[3],
+             random[4], random[5]);
+}
+
+static int split_interfaces(struct job *j, struct err *e)
+{
+    const char *p = j->config->network_interfaces;
+    size_t max = 1;
+    if (!p)
+        return 0;
+    for (const char *q = p; *q; q++)
+        max += *q == ',';
+    j->common.interfaces = calloc(max, sizeof *j->common.interfaces);
+    while (j->common.interfaces && *p) {
+        size_t len = strcspn(p, ",");
+        if (len > 0)
+            j->common.interfaces[j->common.interface_count++] = strndup(p, len);
+        p += len + (p[len] == ',');
+    }
+    return j->common.interfaces ? 0 : err_set(e, ERR_MEMORY, "no memory");
+}
+
+/* Where hvdagent is, here and as a command line for other hosts. */
+static int find_agent(struct job *j, const char *dir, struct err *e)
+{
+    static char path[4096], command[16384];
+    struct err missing = ERR_INIT;
+    const char *wanted = j->config->agent_path;
+    char beside[4096 + 16];
+    snprintf(beside, sizeof beside, "%s/hvdagent", dir);
+    if (!wanted)
+        wanted = access(beside, X_OK) == 0 ? beside : "hvdagent";
+    if (spawn_find(wanted, getenv("PATH"), NULL, path, sizeof path, &missing) < 0)
+        snprintf(path, sizeof path, "%s", wanted); /* said by the local transport, if it is needed at all */
+    j->common.agent_local = path;
+    j->common.agent_command = command;
+    return agent_command(dir, j->config->agent_path, command, sizeof command, e);
+}
+
+static int set_up(struct job *j, const char *hostname, struct err *e)
+{
+    static char dir[4096];
+    int rc = uv_loop_init(&j->loop);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
+    name_job(j);
+    j->common.loop = &j->loop;
+    j->common.config = j->config;
+    j->common.events = &job_host_events;
+    j->common.ctx = j;
+    j->common.job = j->name;
+    j->common.key = j->key;
+    j->common.program_dir = dir;
+    j->common.hostname = hostname;
+    if (module_program_dir(dir, sizeof dir, e) < 0 || find_agent(j, dir, e) < 0 || split_interfaces(j, e) < 0)
+        return -1;
+    j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
+    j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
+    if (!j->host)
+        return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
+    for (uint32_t i = 0; i < j->host_count; i++)
+        host_init(&j->host[i], &j->common, &j->list->host[i], i);
+    return 0;
+}
+
+static void start_timer(struct job *j, uv_timer_t *timer, uv_timer_cb callback, uint64_t ms, uint64_t repeat)
+{
+    uv_timer_init(&j->loop, timer);
+    timer->data = j;
+    if (ms > 0)
+        uv_timer_start(timer, callback, ms, repeat);
+}
+
+static void free_job(struct job *j)
+{
+    for (uint32_t i = 0; i < j->host_count && j->host; i++)
+        host_free(&j->host[i]);
+    for (uint32_t i = 0; i < j->plan.host_count && j->link; i++)
+        if (j->link[i])
+            hvd__link__free_unpacked(j->link[i], NULL);
+    for (size_t i = 0; i < j->common.interface_count; i++)
+        free(j->common.interfaces[i]);
+    free(j->common.interfaces);
+    free(j->link);
+    free(j->host);
+    free(j->rank);
+    free(j->host_names);
+    environment_free(&j->env);
+    plan_free(&j->plan);
+    explicit_bzero(j->key, sizeof j->key);
+    uv_loop_close(&j->loop);
+}
+
+static void say_outcome(const struct job *j)
+{
+    const struct outcome *o = &j->outcome;
+    if (!o->failed)
+        return;
+    fprintf(stderr, "hvdrun: %s\n", o->text);
+    if (o->hint[0])
+        fprintf(stderr, "hvdrun: hint: %s\n", o->hint);
+    uint32_t others = o->faults > 1 ? o->faults - 1 : 0;
+    if (o->ended || others)
+        fprintf(stderr, "hvdrun: then %u ranks were ended by hvdrun and %u failed\n", o->ended, others);
+}
+
+int job_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e)
+{
+    static struct job job; /* one job a process; some of it is large */
+    struct job *j = &job;
+    j->config = config;
+    j->list = hosts;
+    j->began = clock_now();
+    if (set_up(j, hostname, e) < 0) {
+        free_job(j);
+        return -1;
+    }
+    fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
+    start_timer(j, &j->heartbeat, on_heartbeat, (uint64_t)config->heartbeat_timeout_ms / 4 + 1, (uint64_t)config->heartbeat_timeout_ms / 4 + 1);
+    start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);
+    start_timer(j, &j->time_limit, on_time_limit, (uint64_t)config->timeout_ms, 0);
+    start_timer(j, &j->end_limit, on_end_limit, 0, 0);
+    signals_init(&j->signals, &j->loop, on_signal, j);
+    progress_start(&j->progress, &j->loop, j->host, j->host_count);
+    job_start_hosts(j);
+    uv_run(&j->loop, UV_RUN_DEFAULT);
+    say_outcome(j);
+    int status = j->outcome.failed ? j->outcome.exit_status : 0;
+    free_job(j);
+    return status;
+}

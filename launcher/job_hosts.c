@@ -1,0 +1,275 @@
+/* What a job makes of what its hosts say: readiness, the workers' starts, output and ends, faults. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "launcher/job_state.h"
+
+struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
+{
+    return &j->host[j->plan.host[plan_index].index];
+}
+
+void job_start_hosts(struct job *j)
+{
+    uint32_t on_their_way = j->next_to_start - j->ready - j->closed;
+    while (j->next_to_start < j->host_count && on_their_way < FANOUT_MAX) {
+        on_their_way++;
+        host_start(&j->host[j->next_to_start++]);
+    }
+}
+
+/* A host's monotonic time on our clock. */
+static uint64_t our_time(const struct host_run *h, uint64_t theirs)
+{
+    return theirs + (uint64_t)h->clock_offset;
+}
+
+/* The rank if it is one of this host's, else NULL: a session speaks for its own ranks only. */
+static struct rank_state *rank_of(struct job *j, const struct host_run *h, uint32_t rank)
+{
+    if (!j->planned || !h->planned || rank >= j->plan.size || j->plan.rank[rank].host != h->plan_index)
+        return NULL;
+    return &j->rank[rank];
+}
+
+static void check_finished(struct job *j, uint32_t rank)
+{
+    struct rank_state *r = &j->rank[rank];
+    if (r->finished || !r->exited || !r->read)
+        return;
+    r->finished = true;
+    if (++j->finished == j->plan.size)
+        fsm_post(&j->fsm, JOB_EV_FINISHED);
+}
+
+static void mark_exited(struct job *j, uint32_t rank)
+{
+    j->rank[rank].exited = true;
+    if (j->has_input)
+        input_rank_gone(&j->input, rank);
+    check_finished(j, rank);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------------- */
+
+static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
+{
+    struct job *j = ctx;
+    hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
+    if (h->index == 0)
+        j->master_port = welcome->free_port;
+    j->ready++;
+    job_start_hosts(j);
+    if (j->ready == j->host_count)
+        fsm_post(&j->fsm, JOB_EV_READY);
+}
+
+static void on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
+{
+    struct rank_state *r = rank_of(j, h, m->rank);
+    if (!r || r->started)
+        return;
+    r->started = our_time(h, m->time);
+    log_debug("rank %u runs on %s as pid %u", m->rank, h->label, m->pid);
+    if (++j->started == j->plan.size)
+        fsm_post(&j->fsm, JOB_EV_STARTED);
+}
+
+static void on_refused(struct job *j, struct host_run *h, const Hvd__Refused *m)
+{
+    int code = m->code == 126 || m->code == 127 ? (int)m->code : 125;
+    job_fault(j, clock_now(), code, NULL, "%s: %.600s", h->label, m->text);
+}
+
+/* Tells the other hosts' engines why a rank will not take part any more. */
+static void spread_end(struct job *j, const struct host_run *origin, const struct rank_end *end)
+{
+    char cause[200];
+    bool failed = rank_end_failed(end) || end->by_us;
+    if (j->plan.host_count < 2 || (!failed && j->links == 0))
+        return;
+    rank_end_describe(end, cause, sizeof cause);
+    Hvd__RankEnded told = HVD__RANK_ENDED__INIT;
+    told.rank = end->rank;
+    told.host = (char *)origin->label;
+    told.pid = end->pid;
+    told.failed = failed;
+    told.cause = cause;
+    CONTROL(m, RANK_ENDED, rank_ended, &told);
+    for (uint32_t i = 0; i < j->plan.host_count; i++)
+        if (job_host_of_plan(j, i) != origin)
+            host_send(job_host_of_plan(j, i), &m);
+}
+
+static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
+{
+    struct rank_state *r = rank_of(j, h, m->rank);
+    struct rank_end end = {m->rank, m->pid, m->status, m->signal, m->core_dumped, m->by_us, m->not_shut_down};
+    char how[200];
+    if (!r || r->exited)
+        return;
+    rank_end_describe(&end, how, sizeof how);
+    log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how, m->by_us ? ", by us" : "");
+    outcome_rank_ended(&j->outcome, &end, h->label, r->started, our_time(h, m->time));
+    spread_end(j, h, &end);
+    mark_exited(j, m->rank);
+    if (rank_end_failed(&end))
+        fsm_post(&j->fsm, JOB_EV_FAILED);
+}
+
+/* When every engine of the job listens, all are told where the others are. */
+static void on_link(struct job *j, struct host_run *h, const Hvd__Link *m)
+{
+    if (!j->planned || !h->planned || j->link[h->plan_index])
+        return;
+    size_t size = hvd__link__get_packed_size(m);
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        return;
+    hvd__link__pack(m, bytes);
+    j->link[h->plan_index] = hvd__link__unpack(NULL, size, bytes);
+    free(bytes);
+    if (!j->link[h->plan_index])
+        return;
+    j->link[h->plan_index]->host = h->plan_index;
+    if (++j->links < j->plan.host_count)
+        return;
+    Hvd__Links all = HVD__LINKS__INIT;
+    all.link = j->link;
+    all.n_link = j->plan.host_count;
+    CONTROL(all_links, LINKS, links, &all);
+    for (uint32_t i = 0; i < j->plan.host_count; i++)
+        host_send(job_host_of_plan(j, i), &all_links);
+}
+
+static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
+{
+    struct job *j = ctx;
+    switch (m->body_case) {
+    case HVD__CONTROL__BODY_SPAWNED:
+        on_spawned(j, h, m->spawned);
+        break;
+    case HVD__CONTROL__BODY_REFUSED:
+        on_refused(j, h, m->refused);
+        break;
+    case HVD__CONTROL__BODY_EXITED:
+        on_exited(j, h, m->exited);
+        break;
+    case HVD__CONTROL__BODY_CREDIT:
+        if (j->has_input && rank_of(j, h, m->credit->rank))
+            input_credit(&j->input, m->credit->rank, m->credit->bytes);
+        break;
+    case HVD__CONTROL__BODY_LINK:
+        on_link(j, h, m->link);
+        break;
+    case HVD__CONTROL__BODY_NOTICE:
+        log_at(m->notice->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->notice->level, "%s: %.800s", h->label, m->notice->text);
+        break;
+    default:
+        log_warning("%s: sent a message that only a launcher may send", h->label);
+    }
+}
+
+static void on_data(void *ctx, struct host_run *h, const struct frame *f)
+{
+    struct job *j = ctx;
+    struct err e = ERR_INIT;
+    if (!rank_of(j, h, f->rank))
+        err_set(&e, ERR_PROTOCOL, "it sent output of rank %u, which is not its own", f->rank);
+    else
+        (void)output_frame(j->output, f, &e);
+    if (e.code)
+        host_give_up(h, &e);
+}
+
+static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
+{
+    (void)ctx;
+    for (size_t i = 0; i < ended->n_leftover; i++)
+        log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, ended->leftover[i]->pid, ended->leftover[i]->name,
+                  ended->leftover[i]->state);
+}
+
+/* ---- a host's end -------------------------------------------------------------------------------------------------------- */
+
+static void abandon_ranks(struct job *j, struct host_run *h)
+{
+    const struct plan_host *p = &j->plan.host[h->plan_index];
+    output_abandon(j->output, p->first_rank, p->ranks);
+    for (uint32_t i = 0; i < p->ranks; i++)
+        if (!j->rank[p->first_rank + i].exited)
+            mark_exited(j, p->first_rank + i);
+}
+
+static void on_closed(void *ctx, struct host_run *h)
+{
+    struct job *j = ctx;
+    j->closed++;
+    if (h->err.code) {
+        bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].first_rank].started;
+        if (late)
+            job_fault(j, clock_now(), 125, h->err.hint, "host %s was lost: %s", h->label, h->err.text);
+        else
+            job_fault(j, clock_now(), 125, h->err.hint, "%s: %s: %s", h->label, h->failed_in, h->err.text);
+    }
+    if (j->planned && h->planned)
+        abandon_ranks(j, h);
+    if (j->closed == j->host_count)
+        fsm_post(&j->fsm, JOB_EV_GONE);
+}
+
+const struct host_events job_host_events = {on_ready, on_message, on_data, on_ended, on_closed};
+
+/* ---- input and output ------------------------------------------------------------------------------------------------------ */
+
+static struct host_run *host_of_rank(struct job *j, uint32_t rank)
+{
+    return job_host_of_plan(j, j->plan.rank[rank].host);
+}
+
+static void on_consumed(void *ctx, uint32_t rank, enum frame_stream stream, uint32_t bytes)
+{
+    struct job *j = ctx;
+    Hvd__Credit credit = HVD__CREDIT__INIT;
+    credit.rank = rank;
+    credit.stream = stream;
+    credit.bytes = bytes;
+    CONTROL(m, CREDIT, credit, &credit);
+    /* Also after the worker's end: its last bytes may still wait there. */
+    host_send(host_of_rank(j, rank), &m);
+}
+
+static void on_rank_read(void *ctx, uint32_t rank)
+{
+    struct job *j = ctx;
+    j->rank[rank].read = true;
+    check_finished(j, rank);
+}
+
+static void on_broken(void *ctx, int fd, int errnum)
+{
+    struct job *j = ctx;
+    const char *name = fd == 2 ? "standard error" : "standard output";
+    job_fault(j, clock_now(), errnum == EPIPE ? 128 + SIGPIPE : 125, NULL, "cannot write to %s: %s", name, strerror(errnum));
+}
+
+static void on_drained(void *ctx)
+{
+    struct job *j = ctx;
+    if (j->fsm.state == JOB_DRAINING)
+        fsm_post(&j->fsm, JOB_EV_DRAINED);
+}
+
+const struct output_events job_output_events = {on_consumed, on_rank_read, on_broken, on_drained};
+
+static int on_input(void *ctx, uint32_t rank, const void *bytes, size_t len)
+{
+    struct job *j = ctx;
+    return host_send_stdin(host_of_rank(j, rank), rank, bytes, len);
+}
+
+const struct input_events job_input_events = {on_input};

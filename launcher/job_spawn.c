@@ -1,0 +1,134 @@
+/* From READY hosts to running workers: the plan, and the Spawn message that tells each session its part. */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "launcher/job_state.h"
+
+extern char **environ;
+
+static bool all_local(const struct job *j)
+{
+    for (uint32_t i = 0; i < j->plan.host_count; i++)
+        if (!hosts_is_local(&j->list->host[j->plan.host[i].index], j->common.hostname))
+            return false;
+    return true;
+}
+
+static int place_input(struct job *j, struct err *e)
+{
+    int64_t who = j->config->stdin_rank;
+    if (who >= (int64_t)j->plan.size)
+        return err_set(e, ERR_USAGE, "--stdin %lld: there are only ranks 0 to %u", (long long)who, j->plan.size - 1);
+    if (who == CONFIG_STDIN_NONE || !input_is_useful())
+        return 0;
+    uint32_t first = who == CONFIG_STDIN_ALL ? 0 : (uint32_t)who;
+    uint32_t count = who == CONFIG_STDIN_ALL ? j->plan.size : 1;
+    j->has_input = true;
+    return input_init(&j->input, &j->loop, first, count, &job_input_events, j, e);
+}
+
+int job_place(struct job *j, struct err *e)
+{
+    if (plan_make(&j->plan, j->list, j->host_count, (uint32_t)j->config->num_proc, e) < 0)
+        return -1;
+    j->rank = calloc(j->plan.size, sizeof *j->rank);
+    j->link = calloc(j->plan.host_count, sizeof *j->link);
+    j->host_names = calloc(j->plan.host_count, sizeof *j->host_names);
+    if (!j->rank || !j->link || !j->host_names)
+        return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
+    for (uint32_t i = 0; i < j->plan.host_count; i++) {
+        struct host_run *h = job_host_of_plan(j, i);
+        h->plan_index = i;
+        h->planned = true;
+        j->host_names[i] = h->label;
+    }
+    if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) < 0 || place_input(j, e) < 0)
+        return -1;
+    j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, &job_output_events, j, e);
+    if (!j->output)
+        return -1;
+    j->planned = true;
+    return 0;
+}
+
+static bool gets_stdin(const struct job *j, uint32_t rank)
+{
+    return j->has_input && rank >= j->input.first && rank - j->input.first < j->input.count;
+}
+
+/* One host's workers; `workers` and `pointers` have room for plan.host[k].ranks. */
+static void fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, Hvd__Worker **pointers)
+{
+    const struct plan_host *p = &j->plan.host[k];
+    for (uint32_t i = 0; i < p->ranks; i++) {
+        const struct plan_rank *r = &j->plan.rank[p->first_rank + i];
+        hvd__worker__init(&workers[i]);
+        workers[i].rank = p->first_rank + i;
+        workers[i].local_rank = r->local_rank;
+        workers[i].cross_rank = r->cross_rank;
+        workers[i].cross_size = r->cross_size;
+        workers[i].has_stdin = gets_stdin(j, p->first_rank + i);
+        pointers[i] = &workers[i];
+    }
+}
+
+/* What is the same for every host. */
+static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
+{
+    struct host_run *first = job_host_of_plan(j, 0);
+    s->argv = (char **)j->config->command;
+    s->n_argv = (size_t)j->config->command_count;
+    s->env = j->env.variable;
+    s->n_env = j->env.count;
+    s->wdir = j->config->wdir ? (char *)j->config->wdir : (char *)"";
+    s->launcher_dir = getcwd(dir, dir_size) ? dir : (char *)"";
+    s->size = j->plan.size;
+    s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
+    s->master_port = j->master_port;
+    s->output_window = output_window(j->plan.size);
+}
+
+void job_spawn(struct job *j)
+{
+    char dir[PATH_MAX];
+    struct err e = ERR_INIT;
+    Hvd__Spawn s = HVD__SPAWN__INIT;
+    Hvd__HostRanks *hosts = calloc(j->plan.host_count, sizeof *hosts);
+    Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
+    Hvd__Worker *workers = calloc(j->plan.size, sizeof *workers);
+    Hvd__Worker **worker_pointers = calloc(j->plan.size, sizeof(Hvd__Worker *));
+    if (!hosts || !host_pointers || !workers || !worker_pointers) {
+        err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
+        job_fault_err(j, &e);
+        goto out;
+    }
+    for (uint32_t k = 0; k < j->plan.host_count; k++) {
+        hvd__host_ranks__init(&hosts[k]);
+        hosts[k].name = (char *)j->host_names[k];
+        hosts[k].first_rank = j->plan.host[k].first_rank;
+        hosts[k].ranks = j->plan.host[k].ranks;
+        host_pointers[k] = &hosts[k];
+    }
+    fill_common(j, &s, dir, sizeof dir);
+    s.host = host_pointers;
+    s.n_host = j->plan.host_count;
+    for (uint32_t k = 0; k < j->plan.host_count; k++) {
+        fill_workers(j, k, workers, worker_pointers);
+        s.worker = worker_pointers;
+        s.n_worker = j->plan.host[k].ranks;
+        s.host_index = k;
+        host_spawn(job_host_of_plan(j, k), &s);
+    }
+    for (uint32_t i = 0; i < j->host_count; i++)
+        if (!j->host[i].planned)
+            host_teardown(&j->host[i], 0, "no rank is placed on this host");
+out:
+    free(hosts);
+    free(host_pointers);
+    free(workers);
+    free(worker_pointers);
+}

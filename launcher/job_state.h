@@ -1,0 +1,98 @@
+/* The inside of a job, shared by job.c (lifecycle), job_hosts.c (what hosts say) and job_spawn.c (the Spawn message). */
+#ifndef HVD_LAUNCHER_JOB_STATE_H
+#define HVD_LAUNCHER_JOB_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "common/fsm.h"
+#include "launcher/config.h"
+#include "launcher/environment.h"
+#include "launcher/host.h"
+#include "launcher/hosts.h"
+#include "launcher/input.h"
+#include "launcher/outcome.h"
+#include "launcher/output.h"
+#include "launcher/plan.h"
+#include "launcher/progress.h"
+#include "launcher/signals.h"
+
+#define FANOUT_MAX 128 /* connections being made at once */
+
+enum job_state { JOB_CONNECTING, JOB_STARTING, JOB_RUNNING, JOB_INTERRUPTED, JOB_ENDING, JOB_DRAINING, JOB_DONE };
+
+enum job_event {
+    JOB_EV_READY,     /* every host is READY */
+    JOB_EV_STARTED,   /* every rank runs */
+    JOB_EV_FINISHED,  /* every rank has ended and its output was read */
+    JOB_EV_FAILED,    /* the outcome has a fault */
+    JOB_EV_INTERRUPT, /* a signal that workers get first */
+    JOB_EV_INSIST,    /* the grace period is over, or the signal came again */
+    JOB_EV_GONE,      /* every host is CLOSED */
+    JOB_EV_DRAINED    /* no output waits */
+};
+
+struct rank_state {
+    uint64_t started; /* launcher's clock; 0: not yet */
+    bool exited;      /* Exited came, or its host is lost */
+    bool read;        /* both streams have ended */
+    bool finished;    /* both of the above */
+};
+
+struct job {
+    const struct config *config;
+    struct host_list *list;
+    uv_loop_t loop;
+    struct host_common common;
+    struct fsm fsm;
+    char name[65];
+    uint8_t key[JOB_KEY_SIZE];
+    uint64_t began;
+
+    struct host_run *host; /* host_count of them; index as in list */
+    uint32_t host_count, next_to_start, ready, closed;
+
+    bool planned;
+    struct plan plan;
+    struct environment env;
+    const char **host_names; /* by index in plan.host */
+    struct rank_state *rank;
+    uint32_t started, finished;
+    struct output *output;
+    struct input input;
+    bool has_input;
+    Hvd__Link **link; /* by index in plan.host; NULL until that engine listens */
+    uint32_t links;
+    uint32_t master_port; /* free on the first host when it was asked */
+
+    struct outcome outcome;
+    int signal; /* the first that ended the job, or 0 */
+    bool grace_is_over;
+    struct signals signals;
+    struct progress progress;
+    uv_timer_t heartbeat, start_limit, time_limit, end_limit;
+};
+
+/* ---- job.c ---- */
+/* Records a fault that is not a worker's and ends the job. */
+void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* As job_fault, with an error's text, hint and exit status. */
+void job_fault_err(struct job *j, const struct err *e);
+
+/* ---- job_hosts.c ---- */
+extern const struct host_events job_host_events;
+extern const struct output_events job_output_events;
+extern const struct input_events job_input_events;
+/* Starts hosts as long as fewer than FANOUT_MAX are on their way. */
+void job_start_hosts(struct job *j);
+struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index);
+
+/* ---- job_spawn.c ---- */
+/* Makes the plan and what follows from it (environment, output, input). */
+int job_place(struct job *j, struct err *e);
+/* Sends every host of the plan its workers, and lets the others go. */
+void job_spawn(struct job *j);
+
+#endif

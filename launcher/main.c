@@ -1,0 +1,85 @@
+/* hvdrun: the command line, and which of its few things to do. Only here is the program's exit status decided. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/log.h"
+#include "launcher/config.h"
+#include "launcher/dry_run.h"
+#include "launcher/hosts.h"
+#include "launcher/job.h"
+#include "launcher/plan.h"
+
+extern char **environ;
+
+static int fail(const struct err *e)
+{
+    fprintf(stderr, "hvdrun: %s\n", e->text);
+    if (e->hint[0])
+        fprintf(stderr, "hvdrun: hint: %s\n", e->hint);
+    return err_exit_status(e);
+}
+
+/* The hosts that the command line names, or this one. */
+static int find_hosts(const struct config *config, struct host_list *hosts, struct err *e)
+{
+    if (config->hosts)
+        return hosts_parse(hosts, config->hosts, e);
+    if (config->hostfile)
+        return hosts_read_file(hosts, config->hostfile, e);
+    return hosts_localhost(hosts, (uint32_t)config->num_proc, e);
+}
+
+/* Each host and each output file is a descriptor; the usual soft limit is for programs that use select(2). */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int run(const struct config *config, struct host_list *hosts, struct err *e)
+{
+    char hostname[256] = "";
+    gethostname(hostname, sizeof hostname - 1);
+    if (config->dry_run)
+        return dry_run_print(config, hosts, hostname, stdout, e);
+    if (plan_check(hosts, (uint32_t)config->num_proc, e) < 0)
+        return -1;
+    raise_descriptor_limit();
+    signal(SIGPIPE, SIG_IGN);
+    return job_run(config, hosts, hostname, e);
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = ERR_INIT;
+    struct config config;
+    struct host_list hosts = {0};
+    int status = -1;
+    if (config_parse(&config, argc, argv, environ, &e) < 0)
+        return fail(&e);
+    log_init("hvdrun", config.verbose && config.log_level > LOG_INFO ? LOG_INFO : (enum log_level)config.log_level);
+    if (config.help)
+        options_print_help(&config_program, stdout);
+    else if (config.version)
+        printf("hvdrun %s\n", HVD_VERSION);
+    else if (config.check_build)
+        check_build_print(stdout);
+    else if (find_hosts(&config, &hosts, &e) == 0)
+        status = run(&config, &hosts, &e);
+    if (config.help || config.version || config.check_build)
+        status = 0;
+    if (fflush(stdout) != 0 && status == 0)
+        err_sys(&e, errno, "cannot write to standard output");
+    if (e.code)
+        status = fail(&e);
+    hosts_free(&hosts);
+    config_free(&config);
+    return status;
+}
