@@ -231,8 +231,8 @@ int main(int argc, char **argv)
     static struct trainer t;
     struct fault fault = {""};
 
-    if (options_parse(argc, argv, &t.options, &fault) == 0 && t.options.help) {
-        options_help();
+    if (train_options_parse(argc, argv, &t.options, &fault) == 0 && t.options.help) {
+        train_options_help();
         return 0;
     }
     check(hvd_init(), "hvd_init");

@@ -95,7 +95,7 @@ static const struct option *find(const char *name, size_t len)
     return NULL;
 }
 
-int options_parse(int argc, char **argv, struct options *o, struct fault *f)
+int train_options_parse(int argc, char **argv, struct options *o, struct fault *f)
 {
     memset(o, 0, sizeof *o);
     for (size_t i = 0; i < OPTIONS; i++)
@@ -122,7 +122,7 @@ int options_parse(int argc, char **argv, struct options *o, struct fault *f)
     return 0;
 }
 
-void options_help(void)
+void train_options_help(void)
 {
     printf("usage: hvdrun -np N train [option ...]\n"
            "Trains a character language model; the loss of every step is the same for any number of ranks.\n"

@@ -30,7 +30,7 @@ struct options {
 };
 
 /* Fills *o from the command line; strings point into argv. Returns 0, or -1 with *f filled. */
-int options_parse(int argc, char **argv, struct options *o, struct fault *f);
-void options_help(void);
+int train_options_parse(int argc, char **argv, struct options *o, struct fault *f);
+void train_options_help(void);
 
 #endif
