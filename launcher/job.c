@@ -272,7 +272,7 @@ static int split_interfaces(struct job *j, struct err *e)
 /* Where hvdagent is, here and as a command line for other hosts. */
 static int find_agent(struct job *j, const char *dir, struct err *e)
 {
-    static char path[4096], command[16384];
+    static char path[4096 + 16], command[16384];
     struct err missing = ERR_INIT;
     const char *wanted = j->config->agent_path;
     char beside[4096 + 16];

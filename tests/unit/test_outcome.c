@@ -1,0 +1,81 @@
+/* Which fault is the first, and what the user reads and gets as exit status. */
+#include <check.h>
+#include <string.h>
+
+#include "launcher/outcome.h"
+
+#define SECOND 1000000000ULL
+
+START_TEST(no_fault_is_success)
+{
+    struct outcome o = {0};
+    struct rank_end end = {.rank = 0, .pid = 10};
+    outcome_rank_ended(&o, &end, "a", SECOND, 2 * SECOND);
+    ck_assert(!o.failed);
+    ck_assert_int_eq(o.exit_status, 0);
+}
+END_TEST
+
+START_TEST(the_status_of_an_end)
+{
+    static const struct {
+        struct rank_end end;
+        int status;
+        const char *says;
+    } cases[] = {
+        {{.status = 3}, 3, "exit status 3"},
+        {{.signal = 9}, 137, "killed by signal 9 (Killed)"},
+        {{.signal = 11, .core_dumped = true}, 139, "core dumped"},
+        {{.not_shut_down = true}, 1, "without hvd_shutdown"},
+        {{.status = 255}, 255, "exit status 255"},
+    };
+    struct outcome o = {0};
+    outcome_rank_ended(&o, &cases[_i].end, "node7", SECOND, 2 * SECOND);
+    ck_assert(o.failed);
+    ck_assert_int_eq(o.exit_status, cases[_i].status);
+    ck_assert_ptr_nonnull(strstr(o.text, cases[_i].says));
+    ck_assert_ptr_nonnull(strstr(o.text, "node7"));
+}
+END_TEST
+
+START_TEST(the_earliest_fault_is_the_cause_whenever_it_arrives)
+{
+    struct outcome o = {0};
+    struct rank_end second = {.rank = 2, .status = 1}, first = {.rank = 5, .status = 42};
+    outcome_rank_ended(&o, &second, "b", SECOND, 3 * SECOND);
+    outcome_rank_ended(&o, &first, "a", SECOND, 2 * SECOND);
+    outcome_fault(&o, 4 * SECOND, 125, "host c was lost", "look at c");
+    ck_assert_int_eq(o.exit_status, 42);
+    ck_assert_ptr_nonnull(strstr(o.text, "rank 5 on a"));
+    ck_assert_str_eq(o.hint, "");
+    ck_assert_uint_eq(o.faults, 2);
+}
+END_TEST
+
+START_TEST(what_we_ended_is_never_the_cause)
+{
+    struct outcome o = {0};
+    struct rank_end ours = {.rank = 1, .signal = 15, .by_us = true}, fault = {.rank = 0, .status = 9};
+    outcome_rank_ended(&o, &ours, "a", SECOND, 2 * SECOND);
+    ck_assert(!o.failed);
+    outcome_rank_ended(&o, &fault, "a", SECOND, 3 * SECOND);
+    ck_assert_int_eq(o.exit_status, 9);
+    ck_assert_uint_eq(o.ended, 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("outcome");
+    TCase *t = tcase_create("outcome");
+    tcase_add_test(t, no_fault_is_success);
+    tcase_add_loop_test(t, the_status_of_an_end, 0, 5);
+    tcase_add_test(t, the_earliest_fault_is_the_cause_whenever_it_arrives);
+    tcase_add_test(t, what_we_ended_is_never_the_cause);
+    suite_add_tcase(suite, t);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
