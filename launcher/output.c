@@ -29,7 +29,8 @@ struct stream_state {
     uint32_t rank;
     uint32_t credit; /* what the session may still send */
     uint8_t stream;
-    bool listed, ended, at_line_start;
+    bool listed, at_line_start;
+    bool ended; /* all that its worker wrote has come */
     uint64_t bytes;
 };
 
@@ -193,8 +194,11 @@ static void enlist(struct lane *lane, struct stream_state *s)
     lane->last = &s->next;
 }
 
+/* Bytes may still follow: of a process that the worker left behind. */
 static void end_stream(struct output *o, struct stream_state *s)
 {
+    if (s->ended)
+        return;
     s->ended = true;
     if (find(o, s->rank, STREAM_STDOUT)->ended && find(o, s->rank, STREAM_STDERR)->ended)
         o->events->rank_ended(o->ctx, s->rank);
@@ -270,8 +274,6 @@ int output_frame(struct output *o, const struct frame *f, struct err *e)
     if (f->rank >= o->plan->size || f->stream == STREAM_STDIN)
         return err_set(e, ERR_PROTOCOL, "output of rank %u, stream %u, which does not exist", f->rank, (unsigned)f->stream);
     struct stream_state *s = find(o, f->rank, f->stream);
-    if (s->ended)
-        return err_set(e, ERR_PROTOCOL, "output of rank %u after its end", f->rank);
     if (f->length > s->credit)
         return err_set(e, ERR_PROTOCOL, "%u bytes of rank %u, which has a credit of %u", f->length, f->rank, s->credit);
     s->credit -= f->length;

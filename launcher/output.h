@@ -39,7 +39,7 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
                           const struct output_events *events, void *ctx, struct err *e);
 void output_free(struct output *o);
 
-/* A data frame of stdout or stderr. -1 with *e when it says what it may not (rank, more than its credit, after its end). */
+/* A data frame of stdout or stderr. -1 with *e when it says what it may not (rank, more than its credit). */
 int output_frame(struct output *o, const struct frame *f, struct err *e);
 /* The host of these ranks is gone: what is incomplete stays so, their streams have ended. */
 void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks);
