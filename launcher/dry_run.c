@@ -137,7 +137,7 @@ int dry_run_print(const struct config *config, const struct host_list *hosts, co
     fputc('\n', out);
     print_hosts(config, hosts, count, hostname, out);
     if (hosts->count > count)
-        fprintf(out, "\n%zu more hosts are not needed\n", hosts->count - count);
+        fprintf(out, "\nhosts not needed: %zu\n", hosts->count - count);
     if (autos)
         fprintf(out,
                 "\nauto: as many slots as the host has GPUs, or one; known when its agent has answered\n");

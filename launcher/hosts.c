@@ -73,7 +73,8 @@ static int grow(struct builder *b, struct err *e)
     if (b->list->count < b->room)
         return 0;
     if (b->room >= HOSTS_MAX)
-        return err_set(e, ERR_USAGE, "more than %d hosts", HOSTS_MAX);
+        return err_set(e, ERR_USAGE, "%s:%u: more than %d hosts", b->path ? b->path : "-H/--hosts", b->line,
+                       HOSTS_MAX);
     size_t room = b->room ? b->room * 2 : 16;
     struct host *host = reallocarray(b->list->host, room, sizeof *host);
     if (host)

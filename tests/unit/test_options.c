@@ -1,0 +1,362 @@
+/* The option table: every kind of bad value is named with its option, precedence holds, and --help and the
+ * manual page say what the table says. HVD_UPDATE=1 writes the list of options into man/hvdrun.1 instead of
+ * comparing it. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "launcher/config.h"
+
+#define WORDS 32
+
+/* argv from a line; words are separated by one blank, '_' alone is an empty word. */
+struct line {
+    char text[256];
+    char *word[WORDS + 1];
+    int count;
+};
+
+static void split(struct line *l, const char *text)
+{
+    char *at = l->text;
+    snprintf(l->text, sizeof l->text, "%s", text);
+    l->count = 0;
+    l->word[l->count++] = "hvdrun";
+    for (char *word; (word = strsep(&at, " "));)
+        if (*word && l->count < WORDS)
+            l->word[l->count++] = strcmp(word, "_") ? word : "";
+    l->word[l->count] = NULL;
+}
+
+static int parse(struct config *c, struct line *l, const char *text, char *const envp[], struct err *e)
+{
+    split(l, text);
+    return config_parse(c, l->count, l->word, envp, e);
+}
+
+static const struct {
+    const char *line;
+    const char *said; /* in this order, separated by | */
+    const char *hint;
+} bad[] = {
+    {"--colour x", "unknown option --colour", "hvdrun --help"},
+    {"--hots a x", "unknown option --hots", "--hosts?"},
+    {"--num-procs 2 x", "--num-procs", "--num-proc?"},
+    {"--prefix-output x", "--prefix-output", "--prefix-output-with-timestamp?"},
+    {"-prefix-timestmp x", "-prefix-timestmp", "-prefix-timestamp?"},
+    {"-hostfil f x", "-hostfil", "-hostfile?"},
+    {"-np4 x", "-np4", "-np?"},
+    {"-np 0 x", "-np: '0' is not|from 1 to 1000000", NULL},
+    {"-np -3 x", "-np: '-3' is not|from 1 to 1000000", NULL},
+    {"-np +3 x", "-np: '+3'", NULL},
+    {"-np x x", "-np: 'x'|from 1 to 1000000", NULL},
+    {"-np 4x x", "-np: '4x'", NULL},
+    {"-np 4. x", "-np: '4.'", NULL},
+    {"-np 0x4 x", "-np: '0x4'", NULL},
+    {"-np 1000000000 x", "-np: '1000000000'|from 1 to 1000000", NULL},
+    {"-np 1000001 x", "-np: '1000001'", NULL},
+    {"-np 99999999999999999999999999 x", "-np: '9999|from 1 to 1000000", NULL},
+    {"-np 18446744073709551617 x", "-np: '18446744073709551617'", NULL},
+    {"-np _ x", "-np: the value is empty|from 1 to 1000000", NULL},
+    {"-np= x", "-np: the value is empty", NULL},
+    {"--num-proc=0 x", "--num-proc: '0'", NULL},
+    {"-np", "-np needs a value: a number from 1 to 1000000", NULL},
+    {"-np --verbose x", "-np needs a value", NULL},
+    {"-H --dry-run x", "-H needs a value", NULL},
+    {"-H -- x", "-H needs a value", NULL},
+    {"-H _ x", "-H: the value is empty", NULL},
+    {"-H a --hostfile b x", "-H|--hostfile|both name the hosts", NULL},
+    {"-hostfile b --hosts a x", "-hostfile|--hosts|both name the hosts", NULL},
+    {"-p 0 x", "-p: '0'|from 1 to 65535", NULL},
+    {"-p 65536 x", "-p: '65536'|from 1 to 65535", NULL},
+    {"-p22x x", "-p: '22x'", NULL},
+    {"--start-timeout 0 x", "--start-timeout: '0'|seconds from 1 to 86400", NULL},
+    {"--start-timeout 86400.001 x", "--start-timeout: '86400.001'", NULL},
+    {"--timeout -1 x", "--timeout: '-1'|seconds from 0 to 31536000", NULL},
+    {"--timeout 1.2345 x", "--timeout: '1.2345'", NULL},
+    {"--timeout 1.2.3 x", "--timeout: '1.2.3'", NULL},
+    {"--timeout .5 x", "--timeout: '.5'", NULL},
+    {"--timeout 9223372036854775 x", "--timeout: '9223372036854775'", NULL},
+    {"--timeout 9223372036854775807 x", "--timeout: '9223372036854775807'", NULL},
+    {"--grace 1s x", "--grace: '1s'", NULL},
+    {"--heartbeat-timeout 0.5 x", "--heartbeat-timeout: '0.5'|from 1 to 86400", NULL},
+    {"--tag ran x", "--tag: 'ran' is not none, rank or host", NULL},
+    {"--tag _ x", "--tag: the value is empty", NULL},
+    {"--stdin some x", "--stdin: 'some'|from 0 to 999999, or none or all", NULL},
+    {"--stdin 1000000 x", "--stdin: '1000000'", NULL},
+    {"--log-level loud x", "--log-level: 'loud'|trace, debug, info, warning, error or fatal", NULL},
+    {"--verbose=1 x", "--verbose takes no value", NULL},
+    {"-x _ x", "-x: the value is empty", NULL},
+    {"--rsh ' x", "--rsh", NULL},
+    {"--rsh {nobody} x", "{nobody}", NULL},
+    {"--network-interfaces eth0,10.0.0.0/99 x", "10.0.0.0/99", NULL},
+    {"--wdir= x", "--wdir: the value is empty", NULL},
+    {"-np 2", "no command", "usage:"},
+    {"", "no command", "usage:"},
+    {"-np 2 --", "no command", NULL},
+    {"-np 2 _", "the command is an empty word", NULL},
+};
+
+/* Every part of `said`, separated by |, occurs in `text` in that order. */
+static void expect_said(const char *text, const char *said)
+{
+    char parts[256], *at = parts;
+    const char *from = text;
+    snprintf(parts, sizeof parts, "%s", said);
+    for (char *part; (part = strsep(&at, "|"));) {
+        from = strstr(from, part);
+        ck_assert_msg(from, "'%s' does not say '%s'", text, part);
+        from += strlen(part);
+    }
+}
+
+START_TEST(a_bad_word_is_named)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    ck_assert_msg(parse(&c, &l, bad[_i].line, NULL, &e) == -1, "accepted: %s", bad[_i].line);
+    ck_assert_int_eq(err_exit_status(&e), 2);
+    expect_said(e.text, bad[_i].said);
+    if (bad[_i].hint)
+        expect_said(e.hint, bad[_i].hint);
+    ck_assert_ptr_null(strchr(e.text, '\n'));
+}
+END_TEST
+
+START_TEST(all_spellings_and_values_arrive)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    ck_assert_msg(
+        !parse(
+            &c, &l,
+            "-np 4 -Ha:2 -p22 -i=key -xA --start-timeout 1.5 -x B=1=2 --grace=0 -prefix-timestamp --tag RANK "
+            "--stdin all cmd",
+            NULL, &e),
+        "%s", e.text);
+    ck_assert_int_eq(c.num_proc, 4);
+    ck_assert_str_eq(c.hosts, "a:2");
+    ck_assert_int_eq(c.ssh_port, 22);
+    ck_assert_str_eq(c.ssh_identity_file, "key");
+    ck_assert_int_eq(c.start_timeout_ms, 1500);
+    ck_assert_int_eq(c.grace_ms, 0);
+    ck_assert(c.prefix_timestamp);
+    ck_assert_int_eq(c.tag, CONFIG_TAG_RANK);
+    ck_assert_int_eq(c.stdin_rank, CONFIG_STDIN_ALL);
+    ck_assert_uint_eq(c.set_env.count, 2);
+    ck_assert_str_eq(c.set_env.item[0], "A");
+    ck_assert_str_eq(c.set_env.item[1], "B=1=2");
+    config_free(&c);
+}
+END_TEST
+
+START_TEST(defaults)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    ck_assert(!parse(&c, &l, "cmd -np 3 -h", NULL, &e));
+    ck_assert_int_eq(c.num_proc, 0);
+    ck_assert_ptr_null(c.hosts);
+    ck_assert_int_eq(c.start_timeout_ms, 30000);
+    ck_assert_int_eq(c.heartbeat_timeout_ms, 15000);
+    ck_assert_int_eq(c.grace_ms, 5000);
+    ck_assert_int_eq(c.timeout_ms, 0);
+    ck_assert_int_eq(c.tag, CONFIG_TAG_NONE);
+    ck_assert_int_eq(c.stdin_rank, 0);
+    ck_assert_int_eq(c.log_level, LOG_WARNING);
+    ck_assert(!c.help);
+    ck_assert_int_eq(c.command_count, 4);
+    ck_assert_str_eq(c.command[3], "-h");
+    ck_assert_ptr_null(c.command[4]);
+    config_free(&c);
+}
+END_TEST
+
+START_TEST(words_of_numbers_and_verbose)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    ck_assert(!parse(&c, &l, "--stdin none --verbose -np 2 -- -cmd", NULL, &e));
+    ck_assert_int_eq(c.stdin_rank, CONFIG_STDIN_NONE);
+    ck_assert_int_eq(c.log_level, LOG_INFO);
+    ck_assert_str_eq(c.command[0], "-cmd");
+    config_free(&c);
+    ck_assert(!parse(&c, &l, "--verbose --log-level DEBUG cmd", NULL, &e));
+    ck_assert_int_eq(c.log_level, LOG_DEBUG);
+    config_free(&c);
+}
+END_TEST
+
+START_TEST(the_command_line_wins_over_a_variable_and_that_over_the_default)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    char *envp[] = {"HVDRUN_NUM_PROC=7", "HVDRUN_GRACE=9",   "HVDRUN_VERBOSE=yes",
+                    "HVDRUN_TAG=",       "HVDRUN_HOSTS=a:9", NULL};
+    ck_assert(!parse(&c, &l, "-np 3 --hostfile f cmd", envp, &e));
+    ck_assert_int_eq(c.num_proc, 3);
+    ck_assert_int_eq(c.grace_ms, 9000);
+    ck_assert(c.verbose);
+    ck_assert_int_eq(c.tag, CONFIG_TAG_NONE);
+    ck_assert_ptr_null(c.hosts); /* --hostfile excludes it, and stands higher */
+    config_free(&c);
+}
+END_TEST
+
+START_TEST(a_bad_variable_is_named)
+{
+    static const struct {
+        char *variable;
+        const char *said;
+    } cases[] = {{"HVDRUN_NUM_PROC=x", "HVDRUN_NUM_PROC: 'x'|from 1 to 1000000"},
+                 {"HVDRUN_VERBOSE=maybe", "HVDRUN_VERBOSE: 'maybe'|yes"},
+                 {"HVDRUN_LOG_LEVEL=9", "HVDRUN_LOG_LEVEL: '9'"},
+                 {"HVDRUN_RSH=ssh '", "--rsh"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config c;
+        struct line l;
+        struct err e = ERR_INIT;
+        char *envp[] = {"PATH=/bin", cases[i].variable, NULL};
+        ck_assert(parse(&c, &l, "-x A cmd", envp, &e) == -1);
+        expect_said(e.text, cases[i].said);
+    }
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    char *both[] = {"HVDRUN_HOSTS=a", "HVDRUN_HOSTFILE=b", NULL};
+    ck_assert(parse(&c, &l, "cmd", both, &e) == -1);
+    expect_said(e.text, "HVDRUN_HOSTS and HVDRUN_HOSTFILE both name the hosts");
+}
+END_TEST
+
+START_TEST(help_and_version_act_at_once)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    char *envp[] = {"HVDRUN_NUM_PROC=x", NULL};
+    ck_assert(!parse(&c, &l, "-np 2 -h --nonsense", envp, &e));
+    ck_assert(c.help && !c.version && !c.command);
+    ck_assert(!parse(&c, &l, "-v", envp, &e));
+    ck_assert(c.version);
+    ck_assert(!parse(&c, &l, "-cb", envp, &e));
+    ck_assert(c.check_build);
+    config_free(&c);
+}
+END_TEST
+
+START_TEST(many_items_of_a_list)
+{
+    char *argv[2 * 1000 + 3];
+    int argc = 0;
+    struct config c;
+    struct err e = ERR_INIT;
+    argv[argc++] = "hvdrun";
+    for (int i = 0; i < 1000; i++) {
+        argv[argc++] = "--unset";
+        argv[argc++] = i == 999 ? "LAST" : "A";
+    }
+    argv[argc++] = "cmd";
+    argv[argc] = NULL;
+    ck_assert(!config_parse(&c, argc, argv, NULL, &e));
+    ck_assert_uint_eq(c.unset_env.count, 1000);
+    ck_assert_str_eq(c.unset_env.item[999], "LAST");
+    config_free(&c);
+}
+END_TEST
+
+/* ---- what is printed ---- */
+
+static char *printed(void (*print)(const struct options_program *, FILE *))
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    print(&config_program, out);
+    fclose(out);
+    return text;
+}
+
+START_TEST(help_has_every_option_in_80_columns)
+{
+    char *help = printed(options_print_help), *at = help;
+    for (size_t i = 0; i < config_program.count; i++) {
+        const struct option_spec *spec = &config_program.spec[i];
+        ck_assert_msg(strstr(help, spec->flags), "no %s in --help", spec->flags);
+        ck_assert_msg(!spec->variable || strstr(help, spec->variable), "no %s in --help", spec->variable);
+        ck_assert_msg(!spec->default_text || strstr(help, spec->default_text), "%s: default missing",
+                      spec->flags);
+    }
+    for (char *line; (line = strsep(&at, "\n"));)
+        ck_assert_msg(strlen(line) <= 80, "wider than 80: %s", line);
+    free(help);
+}
+END_TEST
+
+#define MAN_PAGE "man/hvdrun.1"
+#define MAN_BEGIN                                                                                            \
+    ".\\\" options: from the table in launcher/config.h (HVD_UPDATE=1 and the unit test test_options)\n"
+#define MAN_END ".\\\" end of options\n"
+
+static char *read_page(void)
+{
+    static char page[1 << 17];
+    FILE *f = fopen(MAN_PAGE, "r");
+    ck_assert_msg(f, "cannot open %s", MAN_PAGE);
+    size_t n = fread(page, 1, sizeof page - 1, f);
+    fclose(f);
+    page[n] = '\0';
+    return page;
+}
+
+/* A line that must be true: the list in the page is what the table prints. */
+START_TEST(the_manual_page_has_the_table)
+{
+    char *page = read_page(), *list = printed(options_print_mdoc);
+    char *begin = strstr(page, MAN_BEGIN);
+    char *end = begin ? strstr(begin, MAN_END) : NULL;
+    ck_assert_msg(end, "%s lacks the marks of the list", MAN_PAGE);
+    begin += strlen(MAN_BEGIN);
+    if (getenv("HVD_UPDATE")) {
+        FILE *f = fopen(MAN_PAGE ".new", "w");
+        ck_assert_ptr_nonnull(f);
+        fprintf(f, "%.*s%s%s", (int)(begin - page), page, list, end);
+        ck_assert_int_eq(fclose(f), 0);
+        ck_assert_int_eq(rename(MAN_PAGE ".new", MAN_PAGE), 0);
+    } else {
+        ck_assert_msg(strlen(list) == (size_t)(end - begin) && memcmp(list, begin, strlen(list)) == 0,
+                      "%s is not what the table says: run with HVD_UPDATE=1", MAN_PAGE);
+    }
+    free(list);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("options");
+    TCase *words = tcase_create("words"), *print = tcase_create("print");
+    suite_add_tcase(suite, words);
+    suite_add_tcase(suite, print);
+    tcase_add_loop_test(words, a_bad_word_is_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(words, all_spellings_and_values_arrive);
+    tcase_add_test(words, defaults);
+    tcase_add_test(words, words_of_numbers_and_verbose);
+    tcase_add_test(words, the_command_line_wins_over_a_variable_and_that_over_the_default);
+    tcase_add_test(words, a_bad_variable_is_named);
+    tcase_add_test(words, help_and_version_act_at_once);
+    tcase_add_test(words, many_items_of_a_list);
+    tcase_add_test(print, help_has_every_option_in_80_columns);
+    tcase_add_test(print, the_manual_page_has_the_table);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

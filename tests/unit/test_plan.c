@@ -1,0 +1,233 @@
+/* Placement: blocks in the order of hosts, the six numbers as Horovod defines them, and a clear word when
+ * slots are too few. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launcher/config.h"
+#include "launcher/dry_run.h"
+#include "launcher/plan.h"
+
+static void hosts_from(struct host_list *hosts, const char *text)
+{
+    struct err e = ERR_INIT;
+    ck_assert_msg(hosts_parse(hosts, text, &e) == 0, "%s", e.text);
+}
+
+/* Every rank as "host.local/cross-of-cross_size". */
+static void show(const struct plan *plan, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t r = 0; r < plan->size && used < size; r++)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%u.%u/%u-%u ", plan->rank[r].host,
+                             plan->rank[r].local_rank, plan->rank[r].cross_rank, plan->rank[r].cross_size);
+}
+
+static const struct {
+    const char *hosts;
+    uint32_t np, host_count;
+    const char *shown;
+} good[] = {
+    {"a:1", 1, 1, "0.0/0-1 "},
+    {"a:2,b:2", 0, 2, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "},
+    {"a:2,b:2", 4, 2, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "},
+    {"a:2,b:2", 3, 2, "0.0/0-2 0.1/0-1 1.0/1-2 "},
+    {"a:2,b:2", 2, 1, "0.0/0-1 0.1/0-1 "},
+    {"a:1,b:3,c:2", 0, 3, "0.0/0-3 1.0/1-3 1.1/0-2 1.2/0-1 2.0/2-3 2.1/1-2 "},
+    {"a:3,b:1,c:2", 5, 3, "0.0/0-3 0.1/0-1 0.2/0-1 1.0/1-3 2.0/2-3 "},
+};
+
+START_TEST(ranks_in_blocks)
+{
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    char shown[512];
+    hosts_from(&hosts, good[_i].hosts);
+    ck_assert_int_eq(plan_check(&hosts, good[_i].np, &e), 0);
+    ck_assert_msg(plan_make(&plan, &hosts, hosts.count, good[_i].np, &e) == 0, "%s", e.text);
+    ck_assert_uint_eq(plan.host_count, good[_i].host_count);
+    show(&plan, shown, sizeof shown);
+    ck_assert_str_eq(shown, good[_i].shown);
+    for (uint32_t h = 0, first = 0; h < plan.host_count; first += plan.host[h++].ranks) {
+        ck_assert_uint_eq(plan.host[h].index, h);
+        ck_assert_uint_eq(plan.host[h].first_rank, first);
+        ck_assert_uint_gt(plan.host[h].ranks, 0);
+    }
+    plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
+START_TEST(more_ranks_than_slots)
+{
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    hosts_from(&hosts, "node1:2,node2:3");
+    ck_assert_int_eq(plan_check(&hosts, 6, &e), -1);
+    ck_assert_int_eq(err_exit_status(&e), 2);
+    ck_assert_msg(strstr(e.text, "-np 6") && strstr(e.text, "slots: 5 (node1 2, node2 3)"), "%s", e.text);
+    ck_assert_msg(strstr(e.hint, "at most 5 ranks"), "%s", e.hint);
+    err_clear(&e);
+    ck_assert_int_eq(plan_make(&plan, &hosts, hosts.count, 6, &e), -1);
+    ck_assert_msg(strstr(e.text, "5 (node1 2, node2 3)"), "%s", e.text);
+    hosts_free(&hosts);
+    hosts_from(&hosts, "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1");
+    err_clear(&e);
+    ck_assert_int_eq(plan_check(&hosts, 11, &e), -1);
+    ck_assert_msg(strstr(e.text, "10 (a 1,") && strstr(e.text, "h 1 and 2 more hosts)"), "%s", e.text);
+    hosts_free(&hosts);
+}
+END_TEST
+
+START_TEST(auto_slots_are_judged_when_known)
+{
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    hosts_from(&hosts, "a,b:2");
+    ck_assert_int_eq(plan_check(&hosts, 6, &e), 0);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 6, &e), -1); /* too early */
+    ck_assert_msg(strstr(e.text, "not known yet"), "%s", e.text);
+    err_clear(&e);
+    hosts_resolve(&hosts.host[0], 3);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 6, &e), -1);
+    ck_assert_msg(strstr(e.text, "5 (a 3, b 2)"), "%s", e.text);
+    err_clear(&e);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 0, &e), 0);
+    ck_assert_uint_eq(plan.size, 5);
+    plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
+START_TEST(only_hosts_that_may_be_needed)
+{
+    static const struct {
+        const char *hosts;
+        uint32_t np;
+        size_t count;
+    } cases[] = {{"a:2,b:2,c:2", 0, 3}, {"a:2,b:2,c:2", 1, 1}, {"a:2,b:2,c:2", 2, 1}, {"a:2,b:2,c:2", 3, 2},
+                 {"a,b,c:2", 1, 1},     {"a,b,c:2", 2, 2},     {"a,b,c:2", 3, 3},     {"a,b", 9, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct host_list hosts;
+        hosts_from(&hosts, cases[i].hosts);
+        ck_assert_msg(plan_hosts(&hosts, cases[i].np) == cases[i].count, "%s for %u", cases[i].hosts,
+                      cases[i].np);
+        hosts_free(&hosts);
+    }
+}
+END_TEST
+
+START_TEST(too_many_slots_without_np)
+{
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    hosts_from(&hosts, "a:600000,b:600000");
+    ck_assert_int_eq(plan_check(&hosts, 0, &e), -1);
+    ck_assert_msg(strstr(e.text, "1200000 slots") && strstr(e.text, "-np"), "%s", e.text);
+    err_clear(&e);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 0, &e), -1);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 700000, &e), 0);
+    plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
+/* A million ranks; anything quadratic would not end within the time-out. */
+START_TEST(a_million_ranks)
+{
+    static char text[20000 * 12];
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    size_t used = 0;
+    for (int i = 0; i < 20000; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%sn%d:50", i ? "," : "", i);
+    hosts_from(&hosts, text);
+    ck_assert_int_eq(plan_make(&plan, &hosts, hosts.count, 0, &e), 0);
+    ck_assert_uint_eq(plan.size, 1000000);
+    ck_assert_uint_eq(plan.rank[999999].cross_rank, 19999);
+    ck_assert_uint_eq(plan.rank[999999].cross_size, 20000);
+    ck_assert_uint_eq(plan.rank[999999].local_rank, 49);
+    plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
+/* ---- --dry-run ---- */
+
+static char *dry_run(const char *hosts_text, int64_t np, const char *rsh)
+{
+    char *command[] = {"./train", "--name", "it's one", "", NULL}, *text = NULL;
+    struct config config = {.num_proc = np, .rsh = rsh, .command = command, .command_count = 4};
+    struct host_list hosts;
+    struct err e = ERR_INIT;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    hosts_from(&hosts, hosts_text);
+    ck_assert_msg(dry_run_print(&config, &hosts, "here", out, &e) == 0, "%s", e.text);
+    fclose(out);
+    hosts_free(&hosts);
+    return text;
+}
+
+START_TEST(the_dry_run_says_what_would_run_where)
+{
+    char *text = dry_run("here:4,me@[::2]:4,c:2", 5, NULL);
+    ck_assert_str_eq(text, "ranks: 5\n"
+                           "command: ./train --name 'it'\\''s one' ''\n"
+                           "\n"
+                           "host      transport  slots  ranks\n"
+                           "here      local          4  0-3\n"
+                           "me@[::2]  ssh            4  4\n"
+                           "\n"
+                           "hosts not needed: 1\n");
+    free(text);
+    text = dry_run("a:2,b,c:2", 0, "ssh -J gw");
+    ck_assert_ptr_nonnull(strstr(text, "ranks: one for every slot\n"));
+    ck_assert_ptr_nonnull(strstr(text, "a     exec           2  0-1\n"
+                                       "b     exec        auto  from 2\n"
+                                       "c     exec           2  after those\n"));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_dry_run_of_too_many_ranks)
+{
+    char *command[] = {"x", NULL};
+    struct config config = {.num_proc = 3, .command = command, .command_count = 1};
+    struct host_list hosts;
+    struct err e = ERR_INIT;
+    hosts_from(&hosts, "a:2");
+    ck_assert_int_eq(dry_run_print(&config, &hosts, "here", stdout, &e), -1);
+    ck_assert_int_eq(err_exit_status(&e), 2);
+    hosts_free(&hosts);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan");
+    TCase *t = tcase_create("plan");
+    suite_add_tcase(suite, t);
+    tcase_set_timeout(t, 30);
+    tcase_add_loop_test(t, ranks_in_blocks, 0, (int)(sizeof good / sizeof *good));
+    tcase_add_test(t, more_ranks_than_slots);
+    tcase_add_test(t, auto_slots_are_judged_when_known);
+    tcase_add_test(t, only_hosts_that_may_be_needed);
+    tcase_add_test(t, too_many_slots_without_np);
+    tcase_add_test(t, a_million_ranks);
+    tcase_add_test(t, the_dry_run_says_what_would_run_where);
+    tcase_add_test(t, the_dry_run_of_too_many_ranks);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
