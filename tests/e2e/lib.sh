@@ -1,5 +1,5 @@
 # What the cases are written in. A case runs in its own directory $T; run() leaves $T/out, $T/err and $status.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 # With hosts (KIND is ns or loop): $H1 ... $H4 are the hosts' names for -H, `hvd` adds the options that reach them, and
 # `on NUMBER COMMAND` runs a command line there by ssh.
@@ -192,7 +192,6 @@ left_files() {
 }
 
 nothing_left() {
-    local left
     # shellcheck disable=SC2317,SC2329 # called through until_true
     no_processes() { [ -z "$(leftover_processes)" ]; }
     # shellcheck disable=SC2317,SC2329

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # Bad input gets one clear line, at most a hint, exit status 2, and nothing is started.
 limit=40
 

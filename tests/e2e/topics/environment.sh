@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # -x, --unset, --wdir: what workers find around them.
 
 case_workers_get_hvdruns_environment() {

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # What hvdrun's exit status says: the first failing rank's own, 128 + signal, 126, 127, 124, 2, 125.
 
 case_zero_when_all_are_zero() {

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # A host that cannot be used is named with its phase and cause; the others are cleaned up; nothing of the command ran.
 hosts=2
 limit=45
@@ -22,7 +22,7 @@ case_a_host_that_does_not_answer() {
 
 case_changed_host_key() {
     use_home
-    sed -i "s/^\(\[\?$H2[^ ]*\) .*/\1 $(wrong_key)/" "$HOME/.ssh/known_hosts"
+    sed -i "s/^\(\[\?${H2}[^ ]*\) .*/\1 $(wrong_key)/" "$HOME/.ssh/known_hosts"
     host_error "$H2.*key" -H $H1:1,$H2:1 touch "$T/started"
 }
 

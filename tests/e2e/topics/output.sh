@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # What workers print reaches the user: whole, in order per stream, lines never torn.
 
 case_stdout_and_stderr_stay_apart() {

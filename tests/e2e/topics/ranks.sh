@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # Each worker learns who it is: Horovod's ranks and sizes, torch's variables, OpenMPI's.
 
 # shellcheck disable=SC2016

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # Signals and deaths: what hvdrun gets reaches the workers, and whoever dies, nothing of the job stays.
 limit=30
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # --stdin RANK|all|none.
 
 case_rank_0_gets_it_by_default() {

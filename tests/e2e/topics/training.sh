@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # The example trains: the same losses whatever the number of workers, and a death ends everybody's calls.
 limit=60
 

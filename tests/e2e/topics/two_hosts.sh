@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 # Two real hosts over SSH: placement, output, training, clean-up everywhere.
 hosts=2
 limit=45

@@ -1,0 +1,1 @@
+int worker_start(void);

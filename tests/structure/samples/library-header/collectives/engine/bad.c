@@ -1,0 +1,2 @@
+/* Reaches libuv through a header that is ours. */
+#include "common/loop.h"
