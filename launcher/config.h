@@ -46,7 +46,7 @@
     X(const char *, rsh, OPTION_TEXT, "--rsh", "COMMAND", "HVDRUN_RSH", "rsh", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Reach hosts with this command instead of the built-in SSH, as in 'ssh -J gateway'. {host}, {user} and {port} " \
-      "are replaced; without {host} the host is added at the end. srun and kubectl name ready-made ones.") \
+      "are replaced; without {host} the host is added at the end.") \
     X(const char *, agent_path, OPTION_TEXT, "--agent-path", "FILE", "HVDRUN_AGENT_PATH", "agent_path", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
       "The hvdagent to run on every host. Without it: the one beside hvdrun, then the one on PATH.") \
