@@ -1,8 +1,9 @@
-/* hvdrun's options: the table, and the plain struct that it fills. Parsed once; nothing reads the command line again.
+/* hvdrun's options: the table, and the plain struct that it fills. Parsed once; nothing reads the command
+ * line again.
  *
- * A row: X(C type, field, option type, flags, metavar, variable, yaml key, min, max, words, default, exclusive,
- * group, help). An option is here only when it acts. To add one, add a row, use its field, and run the unit test
- * that compares the manual page. */
+ * A row: X(C type, field, option type, flags, metavar, variable, yaml key, min, max, words, default,
+ * exclusive, group, help). An option is here only when it acts. To add one, add a row, use its field, and run
+ * the unit test that compares the manual page. */
 #ifndef HVD_LAUNCHER_CONFIG_H
 #define HVD_LAUNCHER_CONFIG_H
 
@@ -106,24 +107,24 @@
       "Show this text.")
 /* clang-format on */
 
-enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST };   /* --tag */
-enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 };     /* --stdin; else the rank */
+enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST }; /* --tag */
+enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 };   /* --stdin; else the rank */
 
 struct config {
 #define CONFIG_FIELD(ctype, field, ...) ctype field;
     CONFIG_OPTIONS(CONFIG_FIELD)
 #undef CONFIG_FIELD
-    /* num_proc 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level: enum log_level. Texts
-     * are NULL when not given, and point into argv or the environment. */
-    char *const *command; /* argv of the workers, NULL at its end; NULL after --help, --version, --check-build */
+    /* num_proc 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level: enum log_level.
+     * Texts are NULL when not given, and point into argv or the environment. */
+    char *const *command; /* argv of the workers, NULL at its end; NULL after --help and the like */
     int command_count;
 };
 
 /* The table with names; for help and the manual page. */
 extern const struct options_program config_program;
 
-/* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help, version
- * and check_build is set, the rest was not checked. */
+/* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help,
+ * version and check_build is set, the rest was not checked. */
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e);
 void config_free(struct config *config);
 

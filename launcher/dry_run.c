@@ -148,7 +148,7 @@ int dry_run_print(const struct config *config, const struct host_list *hosts, co
 
 static void print_part(FILE *out, const char *name, bool present, const char *where)
 {
-    fprintf(out, "    [%c] %-16s %s\n", present ? 'X' : ' ', name, where);
+    fprintf(out, "    [%c] %-12s %s\n", present ? 'X' : ' ', name, where);
 }
 
 static void print_module(FILE *out, const char *name, const char *file, const char *symbol)
@@ -187,7 +187,7 @@ void check_build_print(FILE *out)
     print_module(out, "auth", "auth.so", "hvd_module_version");
     fprintf(out, "\nCollectives (libhvd):\n");
     print_part(out, "allreduce", true, "sum, average, min, max");
-    print_part(out, "broadcast", true, "");
-    print_part(out, "barrier", true, "");
+    print_part(out, "broadcast", true, "from any rank");
+    print_part(out, "barrier", true, "of all ranks");
     fprintf(out, "\nElement types:\n    int32, int64, float32, float64\n");
 }

@@ -62,7 +62,7 @@ static const char *const of_this_host[] = {
 
 /* A job's own variables: an inner hvdrun must not pass on those of the outer. All HVD_ names but these
  * settings. */
-static const char *const our_settings[] = {"HVD_LOG_LEVEL"};
+static const char *const our_settings[] = {"HVD_CONTAINMENT"};
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 

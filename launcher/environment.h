@@ -2,10 +2,8 @@
  * what the user says.
  *
  *   1. everything in hvdrun's environment
- *   2. less the ranks and connections of another launcher, inside which hvdrun may run (SLURM_PROCID, PMI_*,
- * RANK, ...)
- *   3. less what is true on one host only (CUDA_VISIBLE_DEVICES, XDG_RUNTIME_DIR, SSH_*, ...), unless the job
- * is all here
+ *   2. less the ranks and connections of another launcher, inside which hvdrun may run (PMI_*, RANK, ...)
+ *   3. less what is true on one host only (CUDA_VISIBLE_DEVICES, SSH_*, ...), unless the job is all here
  *   4. less --unset
  *   5. plus -x: VAR and PREFIX* bring hvdrun's value back even when 2 to 4 took it away, VAR=value sets one
  *
@@ -25,9 +23,8 @@ struct environment {
     size_t count;
 };
 
-/* Builds it from envp (NULL at its end). `local_only`: all workers run on this host. ERR_USAGE names a bad -x
- * or
- * --unset. */
+/* Builds it from envp (NULL at its end). `local_only`: all workers run on this host. ERR_USAGE names a
+ * bad -x or --unset. */
 int environment_build(struct environment *env, char *const envp[], const struct option_list *set,
                       const struct option_list *unset, bool local_only, struct err *e);
 void environment_free(struct environment *env);

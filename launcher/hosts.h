@@ -3,10 +3,10 @@
  *   -H        by comma: host   host:4   user@host:4   10.0.0.1:2   [::1]:2   user@[fe80::1%eth0]:2
  *   hostfile  one a line, these forms and: host slots=4 max_slots=8   # comment
  *
- * A host named again adds up its slots. A host without slots is `auto`: what its session reports, the GPUs or else
- * one. A host named k times without slots has k slots, which is what node files of batch systems mean. Mixing both
- * for one host is an error, and so are two users on one host. Names are checked so that none can be taken for an
- * option or a piece of shell by what carries it. */
+ * A host named again adds up its slots. A host without slots is `auto`: what its session reports, the GPUs or
+ * else one. A host named k times without slots has k slots, which is what node files of batch systems mean.
+ * Mixing both for one host is an error, and so are two users on one host. Names are checked so that none can
+ * be taken for an option or a piece of shell by what carries it. */
 #ifndef HVD_LAUNCHER_HOSTS_H
 #define HVD_LAUNCHER_HOSTS_H
 

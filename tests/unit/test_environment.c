@@ -37,7 +37,7 @@ static const struct {
     {"SLURM_JOB_ID=7", 2},
     {"HOROVOD_CYCLE_TIME=5", 2},
     {"NCCL_DEBUG=INFO", 2},
-    {"HVD_LOG_LEVEL=debug", 2},
+    {"HVD_CONTAINMENT=subreaper", 2},
     {"HVDRUN_VERBOSE=1", 2},
     {"LD_LIBRARY_PATH=/opt/lib", 2},
     {"CUDA_VISIBLE_DEVICES=0", 1},
