@@ -275,8 +275,7 @@ static struct option_flag near_flag(const struct options_program *program, const
 }
 
 /* The row of a word such as -p22: a flag of one letter with its value attached. A slip in a long flag with
- * one dash
- * (-prefix-timestmp) is not taken for one. */
+ * one dash (-prefix-timestmp) is not taken for one. */
 static int find_attached(const struct options_program *program, const char *word)
 {
     int i = find_flag(program, word, 2);
