@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/net.h"
+#include "launcher/environment.h"
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
@@ -56,9 +57,28 @@ static int check_interfaces(const char *list, struct err *e)
     return 0;
 }
 
-/* What the table cannot say of a value. */
-static int check(const struct config *config, struct err *e)
+/* A bad -x or --unset is found before a host is reached: the environment is built once for nothing. */
+static int check_environment(const struct config *config, char *const envp[], struct err *e)
 {
+    char *const none[] = {NULL};
+    struct environment env;
+    if (!config->set_env.count && !config->unset_env.count)
+        return 0;
+    if (environment_build(&env, envp ? envp : none, &config->set_env, &config->unset_env, true, e))
+        return -1;
+    environment_free(&env);
+    return 0;
+}
+
+/* What the table cannot say of a value. */
+static int check(const struct config *config, char *const envp[], struct err *e)
+{
+    if (config->num_proc && config->stdin_rank >= config->num_proc)
+        return err_set(e, ERR_USAGE, "--stdin: there is no rank %lld; -np %lld makes ranks 0 to %lld",
+                       (long long)config->stdin_rank, (long long)config->num_proc,
+                       (long long)config->num_proc - 1);
+    if (check_environment(config, envp, e))
+        return -1;
     if (config->rsh && rsh_template_check(config->rsh, e))
         return -1;
     if (config->network_interfaces && check_interfaces(config->network_interfaces, e))
@@ -84,7 +104,7 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
     config->command_count = argc - operand;
     if (config->verbose && config->log_level > LOG_INFO)
         config->log_level = LOG_INFO;
-    if (check(config, e) == 0)
+    if (check(config, envp, e) == 0)
         return 0;
     config_free(config);
     return -1;

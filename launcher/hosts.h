@@ -46,8 +46,8 @@ int hosts_read_file(struct host_list *list, const char *path, struct err *e);
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e);
 void hosts_free(struct host_list *list);
 
-/* A session reported what `auto` means on its host, capped by max_slots; nothing happens to a host whose slots
- * were given. */
+/* A session reported what `auto` means on its host, capped by max_slots; nothing happens to a host whose
+ * slots were given. */
 void hosts_resolve(struct host *host, uint32_t slots);
 /* True for this host without a user: localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short or full;
  * may be NULL). */

@@ -89,6 +89,10 @@ static const struct {
     {"--log-level loud x", "--log-level: 'loud'|trace, debug, info, warning, error or fatal", NULL},
     {"--verbose=1 x", "--verbose takes no value", NULL},
     {"-x _ x", "-x: the value is empty", NULL},
+    {"-x 1A=2 x", "-x: '1A=2'", NULL},
+    {"-x MISSING x", "-x: variable MISSING is not set", "-x MISSING=VALUE"},
+    {"--unset A=1 x", "--unset: 'A=1'", NULL},
+    {"-np 4 --stdin 4 x", "--stdin: there is no rank 4|ranks 0 to 3", NULL},
     {"--rsh ' x", "--rsh", NULL},
     {"--rsh {nobody} x", "{nobody}", NULL},
     {"--network-interfaces eth0,10.0.0.0/99 x", "10.0.0.0/99", NULL},
@@ -131,13 +135,12 @@ START_TEST(all_spellings_and_values_arrive)
     struct config c;
     struct line l;
     struct err e = ERR_INIT;
-    ck_assert_msg(
-        !parse(
-            &c, &l,
-            "-np 4 -Ha:2 -p22 -i=key -xA --start-timeout 1.5 -x B=1=2 --grace=0 -prefix-timestamp --tag RANK "
-            "--stdin all cmd",
-            NULL, &e),
-        "%s", e.text);
+    ck_assert_msg(!parse(&c, &l,
+                         "-np 4 -Ha:2 -p22 -i=key -xA=5 --start-timeout 1.5 -x B=1=2 --grace=0 "
+                         "-prefix-timestamp --tag RANK "
+                         "--stdin all cmd",
+                         NULL, &e),
+                  "%s", e.text);
     ck_assert_int_eq(c.num_proc, 4);
     ck_assert_str_eq(c.hosts, "a:2");
     ck_assert_int_eq(c.ssh_port, 22);
@@ -148,7 +151,7 @@ START_TEST(all_spellings_and_values_arrive)
     ck_assert_int_eq(c.tag, CONFIG_TAG_RANK);
     ck_assert_int_eq(c.stdin_rank, CONFIG_STDIN_ALL);
     ck_assert_uint_eq(c.set_env.count, 2);
-    ck_assert_str_eq(c.set_env.item[0], "A");
+    ck_assert_str_eq(c.set_env.item[0], "A=5");
     ck_assert_str_eq(c.set_env.item[1], "B=1=2");
     config_free(&c);
 }
@@ -224,7 +227,7 @@ START_TEST(a_bad_variable_is_named)
         struct line l;
         struct err e = ERR_INIT;
         char *envp[] = {"PATH=/bin", cases[i].variable, NULL};
-        ck_assert(parse(&c, &l, "-x A cmd", envp, &e) == -1);
+        ck_assert(parse(&c, &l, "-x A=1 cmd", envp, &e) == -1);
         expect_said(e.text, cases[i].said);
     }
     struct config c;
