@@ -348,9 +348,12 @@ static void say_outcome(const struct job *j)
     fprintf(stderr, "hvdrun: %s\n", o->text);
     if (o->hint[0])
         fprintf(stderr, "hvdrun: hint: %s\n", o->hint);
-    uint32_t others = o->faults > 1 ? o->faults - 1 : 0;
-    if (o->ended || others)
-        fprintf(stderr, "hvdrun: then %u ranks were ended by hvdrun and %u failed\n", o->ended, others);
+    /* What followed, without the fault itself when that was a rank's. */
+    uint32_t failed = o->faults - (o->faults > 0 && o->first_is_rank);
+    if (o->ended)
+        fprintf(stderr, "hvdrun: after that, %u rank%s ended by hvdrun%s", o->ended, o->ended == 1 ? " was" : "s were", failed ? "" : "\n");
+    if (failed)
+        fprintf(stderr, "%s%u %s\n", o->ended ? ", " : "hvdrun: after that, ", failed, o->ended ? "failed too" : failed == 1 ? "rank failed too" : "ranks failed too");
 }
 
 int job_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e)

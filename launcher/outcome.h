@@ -11,6 +11,7 @@
 
 struct outcome {
     bool failed;
+    bool first_is_rank;
     uint64_t time;     /* of the first fault, launcher's clock */
     int exit_status;   /* of hvdrun because of it */
     char text[1024];   /* what happened, one line */
