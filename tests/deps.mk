@@ -7,8 +7,8 @@ check-deps:
 deps: ## installs what building and testing need (root or sudo)
 	@PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install build test
 
-# $(call again,GROUPS,TARGET): installs what the groups lack, then makes TARGET in a fresh make that sees it.
-again = @PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install $(1) && $(MAKE) --no-print-directory $(parallel) $(2)
-parallel = $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+# Installs what the groups lack; then a fresh make sees it: @$(MAKE) $(quietly) TARGET.
+provide  = @PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install
+quietly  = --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
 
 .PHONY: check-deps deps

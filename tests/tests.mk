@@ -69,19 +69,26 @@ $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers
-	$(call again,build,demo-run)
+	$(provide) build
+	@$(MAKE) $(quietly) demo-run
 check: ## installs what is missing, builds, runs the tests that a fresh machine can run in minutes
-	$(call again,build test,check-run)
+	$(provide) build test
+	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint
-	$(call again,build test extra,check-all-run)
+	$(provide) build test extra
+	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
-	$(call again,build test,asan-run)
+	$(provide) build test
+	@$(MAKE) $(quietly) asan-run
 check-tsan: ## unit tests under ThreadSanitizer
-	$(call again,build test,tsan-run)
+	$(provide) build test
+	@$(MAKE) $(quietly) tsan-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
-	$(call again,build test extra,fuzz-run)
+	$(provide) build test extra
+	@$(MAKE) $(quietly) fuzz-run
 lint: ## structure, formatting, static analysis, shell scripts, man pages
-	$(call again,build extra,lint-run)
+	$(provide) build extra
+	@$(MAKE) $(quietly) lint-run
 bench: all ## the figures beside the peers' (hydra, OpenMPI) in one run
 	tests/bench/run.sh $(BUILD)
 
@@ -92,23 +99,22 @@ demo-run: all
 unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
 	@BUILD=$(BUILD) tests/run.sh unit
 
-# bash's read of the tests' own state needs the build directory; everything else the runner finds out by itself.
 check-run: all $(UNIT) $(BUILD)/tests/structure
 	@BUILD=$(BUILD) tests/run.sh unit structure e2e
 check-all-run: all $(UNIT) $(BUILD)/tests/structure
 	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all lint asan tsan fuzz
-sanitized = @$(MAKE) --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
+sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
 asan-run:
-	$(call sanitized,asan,address$(,)undefined) asan-tests
+	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-tests
 tsan-run:
-	$(call sanitized,tsan,thread) tsan-tests
+	@$(MAKE) $(call sanitized,tsan,thread) tsan-tests
 asan-tests: all $(UNIT)
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
 tsan-tests: all $(UNIT)
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit
 FUZZ_SECONDS ?= 10
 fuzz-run:
-	$(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
+	@$(MAKE) $(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
 	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
 fuzz-programs: $(FUZZ)
 lint-run: $(BUILD)/tests/structure
