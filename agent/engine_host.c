@@ -1,0 +1,353 @@
+#include "agent/engine_host.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/frame.h"
+#include "common/log.h"
+#include "common/message.h"
+#include "common/module.h"
+#include "common/spawn.h"
+
+#define ENGINE_PROGRAM "hvd-engine"
+#define BACKLOG        4096
+#define QUEUE_MAX      (32u << 20)
+#define END_MS         1000
+
+static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    h->events->notice(h->ctx, level, text);
+}
+
+/* ---- frames -------------------------------------------------------------------------------------------------------- */
+
+static void write_waiting(struct engine_host *h);
+static void release(struct engine_host *h);
+
+static int enqueue(struct engine_host *h, const Hvd__Engine *message)
+{
+    struct err ignored = ERR_INIT;
+    struct frame f = {.kind = FRAME_CONTROL, .length = (uint32_t)hvd__engine__get_packed_size(message), .sequence = h->next_out};
+    uint8_t header[FRAME_HEADER_SIZE];
+    if (f.length > FRAME_PAYLOAD_MAX || !buf_reserve(&h->out, FRAME_HEADER_SIZE + f.length))
+        return -1;
+    frame_encode_header(&f, header);
+    buf_put(&h->out, header, sizeof header);
+    if (message_pack(&message->base, &h->out, &ignored) < 0)
+        return -1;
+    h->next_out++;
+    return 0;
+}
+
+static void send_message(struct engine_host *h, const Hvd__Engine *message)
+{
+    if (h->state != ENGINE_LISTENING && h->state != ENGINE_RUNNING)
+        return;
+    if (enqueue(h, message) < 0) {
+        tell(h, LOG_ERROR, "the engine does not read what it is sent: ending it");
+        release(h);
+        return;
+    }
+    write_waiting(h);
+}
+
+void engine_host_links(struct engine_host *h, Hvd__Links *links)
+{
+    Hvd__Engine m = HVD__ENGINE__INIT;
+    m.body_case = HVD__ENGINE__BODY_LINKS;
+    m.links = links;
+    send_message(h, &m);
+}
+
+void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended)
+{
+    Hvd__Engine m = HVD__ENGINE__INIT;
+    m.body_case = HVD__ENGINE__BODY_RANK_ENDED;
+    m.rank_ended = ended;
+    send_message(h, &m);
+}
+
+static void handle(struct engine_host *h, const Hvd__Engine *m)
+{
+    switch (m->body_case) {
+    case HVD__ENGINE__BODY_LINK: h->events->link(h->ctx, m->link); break;
+    case HVD__ENGINE__BODY_INITIALIZED: h->events->initialized(h->ctx, m->initialized->rank); break;
+    case HVD__ENGINE__BODY_SHUT_DOWN: h->events->shut_down(h->ctx, m->shut_down->rank); break;
+    case HVD__ENGINE__BODY_NOTICE: h->events->notice(h->ctx, m->notice->level, m->notice->text); break;
+    default: log_debug("the engine sent a message that is not for a session"); break;
+    }
+}
+
+static int handle_frames(struct engine_host *h, struct err *e)
+{
+    struct frame f;
+    int got;
+    while ((got = frame_decode(&h->in, &f, e)) > 0) {
+        if (f.kind != FRAME_CONTROL || f.sequence != h->next_in)
+            return err_set(e, ERR_PROTOCOL, "frame %u came where %u was due", f.sequence, h->next_in);
+        h->next_in++;
+        Hvd__Engine *m = message_unpack_engine(f.payload, f.length, e);
+        if (!m)
+            return -1;
+        handle(h, m);
+        message_free(m);
+        buf_consume(&h->in, FRAME_HEADER_SIZE + f.length);
+    }
+    return got;
+}
+
+void engine_host_drain(struct engine_host *h)
+{
+    struct err e = ERR_INIT;
+    uint8_t bytes[16384];
+    while (h->state == ENGINE_RUNNING) {
+        ssize_t n = read(h->fd, bytes, sizeof bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            release(h); /* it closed its end: its death is told when it is reaped */
+            return;
+        }
+        if (buf_put(&h->in, bytes, (size_t)n) < 0)
+            err_set(&e, ERR_MEMORY, "a frame is too large");
+        if (e.code || handle_frames(h, &e) < 0) {
+            tell(h, LOG_ERROR, "the engine broke the protocol: %s", e.text);
+            release(h);
+            return;
+        }
+    }
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    struct engine_host *h = poll->data;
+    if (events & UV_WRITABLE)
+        write_waiting(h);
+    if (status < 0 || (events & UV_READABLE))
+        engine_host_drain(h);
+}
+
+static void write_waiting(struct engine_host *h)
+{
+    if (h->state != ENGINE_RUNNING)
+        return;
+    while (h->out.len > 0) {
+        ssize_t n = send(h->fd, buf_data(&h->out), h->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0)
+            buf_consume(&h->out, (size_t)n);
+        else if (errno == EAGAIN)
+            break;
+        else if (errno != EINTR)
+            return; /* reading finds the end */
+    }
+    uv_poll_start(&h->poll, UV_READABLE | (h->out.len ? UV_WRITABLE : 0), on_ready);
+}
+
+/* ---- start --------------------------------------------------------------------------------------------------------- */
+
+/* The beginning of the queue with the listener beside it. */
+static int send_listener(struct engine_host *h)
+{
+    struct iovec iov = {(void *)(uintptr_t)buf_data(&h->out), h->out.len};
+    union {
+        char space[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {{0}};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(c), &h->listener, sizeof(int));
+    ssize_t n = sendmsg(h->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0)
+        return -1;
+    buf_consume(&h->out, (size_t)n);
+    return 0;
+}
+
+static int start_process(struct engine_host *h, int peer, struct err *e)
+{
+    char path[PATH_MAX];
+    char *argv[] = {ENGINE_PROGRAM, NULL};
+    struct spawn s = SPAWN_INIT;
+    struct spawned child;
+    if (module_path(ENGINE_PROGRAM, path, sizeof path, e) < 0)
+        return -1;
+    s.path = path;
+    s.argv = argv;
+    s.envp = h->envp;
+    s.fds[2] = STDERR_FILENO;
+    s.extra_fd = peer;
+    s.cgroup_fd = h->cgroup_fd;
+    s.new_session = s.die_with_us = true;
+    if (spawn_start(&s, &child, e) < 0)
+        return -1;
+    close(child.pidfd);
+    h->pid = child.pid;
+    return 0;
+}
+
+static int start(struct engine_host *h, struct err *e)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_sys(e, errno, "socketpair");
+    int rc = start_process(h, pair[1], e);
+    close(pair[1]);
+    h->fd = pair[0];
+    if (rc < 0)
+        return -1;
+    if (send_listener(h) < 0)
+        return err_sys(e, errno, "cannot send it the worker socket");
+    rc = uv_poll_init(h->loop, &h->poll, h->fd);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot watch its socket: %s", uv_strerror(rc));
+    h->poll.data = h;
+    h->state = ENGINE_RUNNING;
+    write_waiting(h);
+    return 0;
+}
+
+static void stop_listening(struct engine_host *h)
+{
+    uv_close((uv_handle_t *)&h->listener_poll, NULL);
+    close(h->listener);
+    h->listener = -1;
+}
+
+static void on_first_worker(uv_poll_t *poll, int status, int events)
+{
+    struct engine_host *h = poll->data;
+    struct err e = ERR_INIT;
+    int rc = start(h, &e);
+    stop_listening(h); /* without an engine the worker's connection is reset, so its hvd_init fails at once */
+    if (rc == 0)
+        return;
+    tell(h, LOG_ERROR, "cannot start the collectives engine: %s", e.text);
+    if (h->fd >= 0)
+        close(h->fd);
+    h->fd = -1;
+    h->state = ENGINE_ENDED;
+    if (h->pid > 0)
+        kill(h->pid, SIGKILL);
+}
+
+static int bind_socket(struct engine_host *h, const char *directory, struct err *e)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, ENGINE_SOCKET_NAME);
+    if (n < 0 || (size_t)n >= sizeof address.sun_path)
+        return err_set(e, ERR_SYSTEM, "the path of the worker socket is too long: %s/%s", directory, ENGINE_SOCKET_NAME);
+    h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (h->listener < 0 || bind(h->listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(h->listener, BACKLOG) < 0)
+        return err_sys(e, errno, "cannot make the worker socket %s", address.sun_path);
+    return 0;
+}
+
+int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engine_host_events *events, void *ctx,
+                       const struct engine_place *place, Hvd__EngineConfig *config, struct err *e)
+{
+    *h = (struct engine_host){.loop = loop, .events = events, .ctx = ctx, .listener = -1, .fd = -1};
+    h->envp = place->envp;
+    h->cgroup_fd = place->cgroup_fd;
+    buf_init(&h->in, QUEUE_MAX);
+    buf_init(&h->out, QUEUE_MAX);
+    if (bind_socket(h, place->directory, e) < 0) {
+        if (h->listener >= 0)
+            close(h->listener);
+        return -1;
+    }
+    int rc = uv_poll_init(loop, &h->listener_poll, h->listener);
+    if (rc < 0) {
+        close(h->listener);
+        return err_set(e, ERR_SYSTEM, "cannot watch the worker socket: %s", uv_strerror(rc));
+    }
+    h->listener_poll.data = h;
+    uv_poll_start(&h->listener_poll, UV_READABLE, on_first_worker);
+    h->state = ENGINE_LISTENING;
+    Hvd__Engine m = HVD__ENGINE__INIT;
+    m.body_case = HVD__ENGINE__BODY_CONFIG;
+    m.config = config;
+    return enqueue(h, &m) < 0 ? err_set(e, ERR_MEMORY, "no memory for the engine's configuration") : 0;
+}
+
+/* ---- end ----------------------------------------------------------------------------------------------------------- */
+
+static void on_last_wait(uv_timer_t *timer)
+{
+    struct engine_host *h = timer->data;
+    if (h->pid > 0)
+        kill(h->pid, SIGKILL);
+}
+
+/* Lets go of its socket, upon which it ends; kills it when it does not. */
+static void release(struct engine_host *h)
+{
+    if (h->state == ENGINE_LISTENING)
+        stop_listening(h);
+    if (h->state == ENGINE_RUNNING) {
+        uv_close((uv_handle_t *)&h->poll, NULL);
+        close(h->fd);
+        h->fd = -1;
+    }
+    if (h->state != ENGINE_NONE)
+        h->state = ENGINE_ENDED;
+    if (h->pid == 0 || h->has_timer)
+        return;
+    h->has_timer = true;
+    uv_timer_init(h->loop, &h->last_wait);
+    h->last_wait.data = h;
+    uv_timer_start(&h->last_wait, on_last_wait, END_MS, 0);
+}
+
+void engine_host_end(struct engine_host *h)
+{
+    h->ending = true;
+    release(h);
+}
+
+bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint32_t signal)
+{
+    if (pid <= 0 || pid != h->pid)
+        return false;
+    bool expected = h->ending;
+    if (!expected)
+        engine_host_drain(h); /* its last words */
+    h->pid = 0;
+    if (h->has_timer)
+        uv_timer_stop(&h->last_wait);
+    if (signal && !(expected && signal == SIGKILL))
+        tell(h, LOG_ERROR, "the collectives engine (pid %d) was killed by signal %u (%s)", (int)pid, signal, strsignal((int)signal));
+    else if (!signal && (status || !expected))
+        tell(h, LOG_ERROR, "the collectives engine (pid %d) ended with exit status %u", (int)pid, status);
+    engine_host_end(h);
+    return true;
+}
+
+void engine_host_close(struct engine_host *h)
+{
+    if (h->state == ENGINE_NONE)
+        return;
+    engine_host_end(h);
+    buf_free(&h->in);
+    buf_free(&h->out);
+    if (h->has_timer)
+        uv_close((uv_handle_t *)&h->last_wait, NULL);
+    h->has_timer = false;
+}

@@ -1,0 +1,203 @@
+#include "agent/guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/heartbeat.h"
+#include "agent/supervisor/descendants.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#define FIRST_LIMIT_MS 60000 /* until the launcher said its own */
+#define CLEAN_UP_MS    5000
+#define LEFTOVERS_MAX  16
+
+int guard_fork(struct guard *g, struct err *e)
+{
+    g->page = mmap(NULL, sizeof *g->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (g->page == MAP_FAILED)
+        return err_sys(e, errno, "cannot map a page");
+    g->page->limit_ms = FIRST_LIMIT_MS;
+    /* Our own pidfd, opened before the fork: the session can never watch another process by mistake. */
+    g->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (g->pidfd < 0)
+        return err_sys(e, errno, "cannot watch processes (Linux 5.7 or later is needed): pidfd_open");
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)setsid(); /* out of the terminal's group; fails when we lead a group, and then the signals below are ignored */
+    fcntl(g->pidfd, F_SETFD, FD_CLOEXEC);
+    g->session = fork();
+    if (g->session < 0)
+        return err_sys(e, errno, "cannot fork");
+    if (g->session > 0)
+        return 1;
+    (void)setsid();
+    return 0;
+}
+
+void guard_beat(struct guard *g)
+{
+    atomic_fetch_add_explicit(&g->page->beat, 1, memory_order_relaxed);
+}
+
+void guard_owns_cgroup(struct guard *g, const char *path)
+{
+    atomic_store(&g->page->has_cgroup, false);
+    snprintf(g->page->cgroup, sizeof g->page->cgroup, "%s", path);
+    atomic_store(&g->page->has_cgroup, path[0] != '\0');
+}
+
+void guard_owns_directory(struct guard *g, const char *path)
+{
+    atomic_store(&g->page->has_directory, false);
+    snprintf(g->page->directory, sizeof g->page->directory, "%s", path);
+    atomic_store(&g->page->has_directory, path[0] != '\0');
+}
+
+/* ---- the guard's side ---------------------------------------------------------------------------------------------- */
+
+static void leave_channel(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        return;
+    dup2(null, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    if (null > STDERR_FILENO)
+        close(null);
+}
+
+/* Signals come as readable bytes. Those that would end us end the session instead, which ends the job in order. */
+static int open_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    static const int taken[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        sigaddset(&set, taken[i]);
+    static const int ignored[] = {SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE, SIGUSR1, SIGUSR2};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static bool drain_signals(int fd)
+{
+    struct signalfd_siginfo info;
+    bool end = false;
+    while (read(fd, &info, sizeof info) == (ssize_t)sizeof info)
+        end = end || info.ssi_signo != SIGCHLD;
+    return end;
+}
+
+/* Waits until the session has ended (true) or has stopped beating (false). */
+static bool watch_session(struct guard *g, int signals, int session)
+{
+    struct heartbeat h;
+    uint32_t limit_ms = 0;
+    uint64_t beat = 0;
+    int again_ms = -1;
+    for (;;) {
+        uint64_t now = clock_now();
+        if (limit_ms != g->page->limit_ms) {
+            limit_ms = g->page->limit_ms;
+            heartbeat_start(&h, limit_ms * NSEC_PER_MSEC, now);
+        }
+        struct pollfd p[2] = {{.fd = session, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        int wait_ms = again_ms >= 0 ? again_ms : (int)(heartbeat_interval(&h) / NSEC_PER_MSEC);
+        int n = poll(p, 2, wait_ms);
+        if (n > 0 && p[0].revents)
+            return true;
+        if (n > 0 && p[1].revents && drain_signals(signals))
+            kill(g->session, SIGTERM);
+        uint64_t latest = atomic_load(&g->page->beat);
+        if (latest != beat) {
+            beat = latest;
+            heartbeat_seen(&h, clock_now());
+        }
+        enum heartbeat_verdict verdict = heartbeat_look(&h, clock_now());
+        if (verdict == HEARTBEAT_DEAD)
+            return false;
+        again_ms = verdict == HEARTBEAT_DOUBT ? 100 : -1;
+    }
+}
+
+/* The session's exit status; 125 when a signal ended it, or when it does not end at all. */
+static int reap_session(struct guard *g, int session)
+{
+    siginfo_t info = {0};
+    struct pollfd p = {.fd = session, .events = POLLIN};
+    (void)poll(&p, 1, CLEAN_UP_MS);
+    if (waitid(P_PID, (id_t)g->session, &info, WEXITED | WNOHANG) < 0 || info.si_pid == 0) {
+        log_error("the session (pid %d) cannot be killed", (int)g->session);
+        return 125;
+    }
+    if (info.si_code == CLD_EXITED)
+        return info.si_status;
+    log_error("the session was killed by signal %d (%s)", info.si_status, strsignal(info.si_status));
+    return 125;
+}
+
+static void name_leftovers(void)
+{
+    struct descendant left[LEFTOVERS_MAX];
+    size_t n = descendants_list(left, LEFTOVERS_MAX);
+    for (size_t i = 0; i < n; i++)
+        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name, left[i].state);
+}
+
+/* Whatever dies makes its children ours, so every SIGCHLD is followed by another walk until no child is left. */
+static void kill_rest(struct guard *g, int signals)
+{
+    uint64_t deadline = clock_now() + CLEAN_UP_MS * NSEC_PER_MSEC;
+    for (;;) {
+        siginfo_t info = {0};
+        while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0)
+            info.si_pid = 0;
+        if (!descendants_any(0))
+            return;
+        if (g->page->has_cgroup)
+            containment_kill(g->page->cgroup);
+        (void)descendants_signal(SIGKILL, 0);
+        if (clock_now() > deadline)
+            break;
+        struct pollfd p = {.fd = signals, .events = POLLIN};
+        (void)poll(&p, 1, 100);
+        (void)drain_signals(signals);
+    }
+    name_leftovers();
+}
+
+int guard_main(struct guard *g)
+{
+    leave_channel();
+    close(g->pidfd);
+    int signals = open_signals();
+    int session = (int)syscall(SYS_pidfd_open, g->session, 0);
+    if (!watch_session(g, signals, session)) {
+        log_error("the session has not moved for %u ms: killing it", g->page->limit_ms);
+        kill(g->session, SIGKILL);
+    }
+    int status = reap_session(g, session);
+    kill_rest(g, signals);
+    if (g->page->has_cgroup) {
+        containment_kill(g->page->cgroup);
+        if (containment_remove(g->page->cgroup, 1000) < 0)
+            log_error("cannot remove the cgroup %s", g->page->cgroup);
+    }
+    if (g->page->has_directory)
+        job_dir_remove(g->page->directory);
+    close(session);
+    close(signals);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* The guard: a fork made before any thread or library, which outlives the session and ends what the session left.
+ *
+ *      transport - guard (this process) - session - workers, engine
+ *
+ * The guard is the parent, so that what a dead session leaves becomes the guard's: it is a subreaper. It watches the session's end and its
+ * beat, a word in a page that both share. When the session has died or stopped beating, the guard kills it and everything below,
+ * removes the job's directory and cgroup (the session wrote their paths into the page before it made them) and exits with the session's
+ * status. It holds none of the channel's descriptors, so the transport sees the channel's end at once. All of its waits are bounded. */
+#ifndef HVD_AGENT_GUARD_H
+#define HVD_AGENT_GUARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/job_dir.h"
+#include "agent/supervisor/containment.h"
+
+struct guard_page { /* written by the session, read by the guard */
+    _Atomic uint64_t beat;
+    _Atomic uint32_t limit_ms; /* of silence */
+    _Atomic bool has_cgroup, has_directory;
+    char cgroup[CONTAINMENT_PATH_MAX];
+    char directory[JOB_DIR_MAX];
+};
+
+struct guard {
+    struct guard_page *page;
+    int pidfd;     /* of the guard, for the session: readable when the guard has died */
+    pid_t session; /* for the guard */
+};
+
+/* Returns 0 in the session, 1 in the guard, -1 with *e when nothing was forked. */
+int guard_fork(struct guard *g, struct err *e);
+/* The guard's life; returns its exit status. */
+int guard_main(struct guard *g);
+
+/* The session's side. An empty path: there is none any more. */
+void guard_beat(struct guard *g);
+void guard_owns_cgroup(struct guard *g, const char *path);
+void guard_owns_directory(struct guard *g, const char *path);
+
+#endif

@@ -1,0 +1,179 @@
+#include "agent/job_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+#define ATTEMPTS 8 /* another agent of ours may remove an empty directory between two of our steps */
+
+/* The i-th place to try; false after the last. */
+static bool base_dir(int i, char *path, size_t size)
+{
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (i == 0)
+        snprintf(path, size, "%s", runtime && runtime[0] == '/' ? runtime : "");
+    else if (i == 1)
+        snprintf(path, size, "/run/user/%u", (unsigned)geteuid());
+    else
+        snprintf(path, size, "/tmp");
+    return i <= 2;
+}
+
+/* The descriptor of our own 0700 directory `name` in `at`, made when `make`; -1 with errno. Never follows a link. */
+static int own_directory(int at, const char *name, bool make)
+{
+    struct stat st;
+    if (make && mkdirat(at, name, 0700) < 0 && errno != EEXIST)
+        return -1;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
+        close(fd);
+        errno = EPERM;
+        return -1;
+    }
+    return fd;
+}
+
+static int user_directory(const char *base, bool make)
+{
+    char path[JOB_DIR_MAX];
+    int n = snprintf(path, sizeof path, "%s/hvd-%u", base, (unsigned)geteuid());
+    if (!base[0] || n < 0 || (size_t)n >= sizeof path) {
+        errno = ENOENT;
+        return -1;
+    }
+    return own_directory(AT_FDCWD, path, make);
+}
+
+/* Empties the directory (it holds sockets and files only) and removes it. */
+static void remove_entry(int user, const char *name)
+{
+    int fd = openat(user, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *entry; d && (entry = readdir(d));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            unlinkat(dirfd(d), entry->d_name, 0);
+    if (d)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    if (unlinkat(user, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+        log_warning("cannot remove the job's directory %s: %s", name, strerror(errno));
+}
+
+static bool belongs_to(const char *entry, const char *job)
+{
+    size_t len = job ? strlen(job) : 0;
+    return entry[0] != '.' && (!job || (strncmp(entry, job, len) == 0 && entry[len] == '-' && !strchr(entry + len + 1, '-')));
+}
+
+static void sweep_in(int user, const char *job)
+{
+    DIR *d = fdopendir(dup(user));
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        if (!belongs_to(entry->d_name, job))
+            continue;
+        int fd = openat(user, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            log_debug("sweeping away %s, which a killed agent left", entry->d_name);
+            remove_entry(user, entry->d_name);
+        }
+        if (fd >= 0)
+            close(fd);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* One attempt in one base; -1 with errno. ESTALE: somebody swept it meanwhile, try again. */
+static int create_in(struct job_dir *d, const char *base, const char *name)
+{
+    struct stat st;
+    int n = snprintf(d->path, sizeof d->path, "%s/hvd-%u/%s", base, (unsigned)geteuid(), name);
+    if (n < 0 || (size_t)n >= sizeof d->path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int user = user_directory(base, true);
+    if (user < 0)
+        return -1;
+    sweep_in(user, NULL);
+    d->fd = mkdirat(user, name, 0700) == 0 ? own_directory(user, name, false) : -1;
+    int saved = errno;
+    close(user);
+    errno = saved == ENOENT ? ESTALE : saved;
+    if (d->fd < 0)
+        return -1;
+    if (flock(d->fd, LOCK_EX | LOCK_NB) == 0 && fstat(d->fd, &st) == 0 && st.st_nlink > 0)
+        return 0;
+    job_dir_close(d);
+    errno = ESTALE;
+    return -1;
+}
+
+int job_dir_create(struct job_dir *d, const char *name, struct err *e)
+{
+    char base[JOB_DIR_MAX];
+    int saved = ENOENT;
+    d->fd = -1;
+    for (int i = 0; base_dir(i, base, sizeof base); i++) {
+        int attempts = 0, rc;
+        if (!base[0])
+            continue;
+        while ((rc = create_in(d, base, name)) < 0 && errno == ESTALE && ++attempts < ATTEMPTS)
+            ;
+        if (rc == 0)
+            return 0;
+        saved = errno;
+    }
+    d->path[0] = '\0';
+    err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
+    return saved == EPERM ? err_hint(e, "it exists and is not a directory that only this user may enter") : -1;
+}
+
+void job_dir_remove(const char *path)
+{
+    char user_path[JOB_DIR_MAX];
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return;
+    snprintf(user_path, sizeof user_path, "%.*s", (int)(slash - path), path);
+    int user = own_directory(AT_FDCWD, user_path, false);
+    if (user < 0)
+        return;
+    remove_entry(user, slash + 1);
+    close(user);
+    (void)rmdir(user_path); /* fails while another job of this user runs here */
+}
+
+void job_dir_close(struct job_dir *d)
+{
+    if (d->fd >= 0)
+        close(d->fd);
+    d->fd = -1;
+}
+
+void job_dir_sweep(const char *job)
+{
+    char base[JOB_DIR_MAX], path[JOB_DIR_MAX + 16];
+    for (int i = 0; base_dir(i, base, sizeof base); i++) {
+        int user = user_directory(base, false);
+        if (user < 0)
+            continue;
+        sweep_in(user, job);
+        close(user);
+        snprintf(path, sizeof path, "%s/hvd-%u", base, (unsigned)geteuid());
+        (void)rmdir(path);
+    }
+}

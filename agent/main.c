@@ -1,0 +1,53 @@
+/* hvdagent: one host's part of a job. hvdrun starts it, here or over SSH, as `hvdagent session` and speaks to it on its stdin
+ * and stdout; nobody types that. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/guard.h"
+#include "agent/session.h"
+#include "common/err.h"
+#include "common/log.h"
+#include "common/message.h"
+
+static const char usage[] = "Usage: hvdagent session\n"
+                            "       hvdagent --version | --help\n"
+                            "\n"
+                            "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
+                            "hosts over SSH, and speaks to it on its stdin and stdout. See hvdagent(8).\n";
+
+static int bad_usage(const char *what, const char *word)
+{
+    fprintf(stderr, "hvdagent: %s%s%s\nhvdagent: hint: hvdagent --help says what there is\n", what, word ? ": " : "", word ? word : "");
+    return 2;
+}
+
+static int run_session(void)
+{
+    struct guard g;
+    struct err e = ERR_INIT;
+    if (isatty(STDIN_FILENO))
+        return bad_usage("a session is started by hvdrun, not at a terminal", NULL);
+    int rc = guard_fork(&g, &e);
+    if (rc < 0) {
+        log_error("%s", e.text);
+        return err_exit_status(&e);
+    }
+    return rc > 0 ? guard_main(&g) : session_main(&g);
+}
+
+int main(int argc, char **argv)
+{
+    log_init("hvdagent", LOG_WARNING);
+    if (argc < 2)
+        return bad_usage("what shall it do?", NULL);
+    if (argc > 2)
+        return bad_usage("unexpected argument", argv[2]);
+    if (strcmp(argv[1], "session") == 0)
+        return run_session();
+    if (strcmp(argv[1], "--version") == 0)
+        return printf("hvdagent %s (protocol %u)\n", HVD_VERSION, PROTOCOL_VERSION) < 0;
+    if (strcmp(argv[1], "--help") == 0)
+        return fputs(usage, stdout) < 0;
+    return bad_usage("unknown command", argv[1]);
+}

@@ -1,0 +1,120 @@
+/* A session: one process per job and host. It ends the control channel, supervises the workers and leaves nothing behind.
+ *
+ *   HELLO -> READY -> SPAWNING -> RUNNING -> DONE -> ENDING -> KILLING -> LEAVING -> OVER
+ *
+ * HELLO waits for the launcher's Hello, READY for its Spawn; SPAWNING until every worker has executed its program (or one could not: REFUSING
+ * kills the others first); RUNNING until all have ended and their output was handed over; DONE for the launcher's Teardown, which may come in any
+ * state. ENDING gives the workers their grace after SIGTERM, KILLING ends what is left; LEAVING has told Ended and waits for Bye.
+ *
+ * Whatever breaks (the channel's end, silence of the launcher, the guard's death, a signal to us) is the event LOST: the job ends here at once, with
+ * the same grace. When the session itself dies, the guard does what is left to do (guard.h). The table is in session.c. */
+#ifndef HVD_AGENT_SESSION_H
+#define HVD_AGENT_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/engine_host.h"
+#include "agent/guard.h"
+#include "agent/heartbeat.h"
+#include "agent/job_dir.h"
+#include "agent/supervisor/containment.h"
+#include "agent/supervisor/reap.h"
+#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/worker.h"
+#include "common/channel.h"
+#include "common/fsm.h"
+#include "common/stream.h"
+
+enum session_state {
+    SESSION_HELLO, SESSION_READY, SESSION_SPAWNING, SESSION_REFUSING, SESSION_RUNNING, SESSION_DONE, SESSION_ENDING, SESSION_KILLING,
+    SESSION_LEAVING, SESSION_OVER
+};
+
+enum session_event {
+    EV_HELLO,     /* a Hello that we can serve */
+    EV_STRANGER,  /* a Hello of another version: answered, then over */
+    EV_SPAWN,     /* workers were started, their execs are not confirmed yet */
+    EV_REFUSED,   /* a worker could not be started */
+    EV_EXECUTED,  /* all workers execute their programs */
+    EV_FINISHED,  /* all workers have ended and were reported */
+    EV_TEARDOWN,
+    EV_LOST,
+    EV_PATIENCE,  /* the current state's time is over */
+    EV_EMPTY,     /* no process of the job is left and all that was to be said is queued */
+    EV_BYE
+};
+
+struct session {
+    uv_loop_t loop;
+    struct guard *guard;
+    struct fsm fsm;
+    int exit_status;
+
+    /* the launcher */
+    struct stream stream;
+    struct channel channel;
+    struct heartbeat launcher;
+    uv_timer_t heart, patience;
+    uv_prepare_t prepare;
+    bool marked;       /* something happened: check and write before the loop sleeps */
+    uv_poll_t guard_poll;
+    bool lost;         /* the channel is dead: there is nobody to tell */
+    bool resume_later; /* outlets wait for room in the bulk queue */
+    struct reap reap;
+
+    /* the job, from Hello and Spawn */
+    char job[65];
+    char *host;        /* our name there */
+    uint8_t key[32];
+    uint32_t grace_ms, heartbeat_ms;
+    bool impatient;    /* the launcher gives no grace */
+    char **address;
+    size_t address_count;
+    Hvd__Spawn *spawn;
+    char token[33];
+
+    struct containment containment;
+    struct job_dir dir;
+    struct stdio stdio;
+    struct workers workers;
+    struct worker_env env;
+    struct engine_host engine;
+    int report_fd;     /* reading end: failures between clone and exec; its end means that all have executed */
+    uv_poll_t report_poll;
+    bool report_watched;
+    char path[4096], wdir[4096];
+    struct err refusal;
+    uint32_t refused_rank;
+};
+
+/* Runs until the job has ended here; returns the exit status. The channel is on descriptors 0 and 1. */
+int session_main(struct guard *g);
+
+/* session_channel.c: the launcher's messages in, ours out. */
+int session_channel_open(struct session *s, struct err *e);
+void session_channel_close(struct session *s);
+void session_send(struct session *s, const Hvd__Control *message);
+void session_notice(struct session *s, uint32_t level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Writes what is queued, as far as the channel takes it. */
+void session_flush(struct session *s);
+void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
+extern const struct stdio_events session_stdio_events;
+
+/* session_spawn.c: from Hello and Spawn to running workers. */
+void session_hello(struct session *s, const Hvd__Hello *hello);
+void session_spawn(struct session *s, const Hvd__Spawn *spawn);
+void session_spawned(struct session *s); /* tells all pids */
+void session_spawn_close_report(struct session *s);
+void session_spawn_close(struct session *s);
+
+/* session.c */
+void session_teardown(struct session *s, const Hvd__Teardown *teardown);
+/* The job cannot go on; `dead`: the channel cannot be used any more either. */
+void session_lose(struct session *s, bool dead, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* Something happened that may lead on: before the loop sleeps, workers that have ended are reported, what follows from what is left is posted, and
+ * what is queued is written. Once for many events. */
+void session_mark(struct session *s);
+
+#endif

@@ -1,0 +1,252 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/session.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#define BULK_BUSY  (256u << 10) /* outlets stop reading here, */
+#define BULK_FREE  (128u << 10) /* and go on here */
+#define BULK_MAX   (4u << 20)   /* what was read when it got busy still fits, for thousands of streams */
+#define SILENCE_MS 60000        /* until Hello says how long */
+
+/* ---- out ---------------------------------------------------------------------------------------------------------- */
+
+void session_flush(struct session *s)
+{
+    const uint8_t *bytes;
+    size_t len, done;
+    if (s->lost)
+        return;
+    do {
+        len = channel_output(&s->channel, &bytes);
+        done = len ? stream_write(&s->stream, bytes, len) : 0;
+        channel_written(&s->channel, done);
+    } while (len > 0 && done == len);
+    if (s->resume_later && channel_bulk_waiting(&s->channel) <= BULK_FREE) {
+        s->resume_later = false;
+        session_mark(s);
+        stdio_resume(&s->stdio);
+    }
+}
+
+void session_send(struct session *s, const Hvd__Control *message)
+{
+    if (s->lost)
+        return;
+    if (channel_send(&s->channel, message) < 0)
+        session_lose(s, true, "no memory for what the launcher does not read");
+    session_mark(s);
+}
+
+void session_notice(struct session *s, uint32_t level, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    Hvd__Notice notice = HVD__NOTICE__INIT;
+    notice.level = level;
+    notice.text = text;
+    CONTROL(m, NOTICE, notice, &notice);
+    session_send(s, &m);
+}
+
+static int send_output(void *ctx, uint32_t rank, enum frame_stream stream, uint8_t flags, const uint8_t *bytes, size_t len)
+{
+    struct session *s = ctx;
+    session_mark(s);
+    return channel_send_data(&s->channel, rank, stream, flags, bytes, len);
+}
+
+static bool may_send(void *ctx)
+{
+    struct session *s = ctx;
+    if (channel_bulk_waiting(&s->channel) < BULK_BUSY)
+        return true;
+    s->resume_later = true;
+    return false;
+}
+
+static void grant(void *ctx, uint32_t rank, uint32_t bytes)
+{
+    Hvd__Credit credit = HVD__CREDIT__INIT;
+    credit.rank = rank;
+    credit.stream = STREAM_STDIN;
+    credit.bytes = bytes;
+    CONTROL(m, CREDIT, credit, &credit);
+    session_send(ctx, &m);
+}
+
+static void on_settled(void *ctx, uint32_t rank)
+{
+    session_mark(ctx);
+}
+
+static void on_output_failed(void *ctx, const struct err *e)
+{
+    session_lose(ctx, false, "%s", e->text);
+}
+
+const struct stdio_events session_stdio_events = {send_output, may_send, grant, on_settled, on_output_failed};
+
+/* ---- in ----------------------------------------------------------------------------------------------------------- */
+
+static void on_signal_message(struct session *s, int number)
+{
+    if (number <= 0 || number >= NSIG)
+        return;
+    log_debug("signal %d (%s) for the workers", number, strsignal(number));
+    if (number == SIGTSTP || number == SIGCONT)
+        heartbeat_suspend(&s->launcher, number == SIGTSTP, clock_now());
+    workers_signal(&s->workers, number);
+}
+
+static void on_credit(struct session *s, const Hvd__Credit *credit)
+{
+    struct worker *w = workers_by_rank(&s->workers, credit->rank);
+    if (w && credit->stream == STREAM_STDOUT)
+        outlet_credit(&w->out, credit->bytes);
+    else if (w && credit->stream == STREAM_STDERR)
+        outlet_credit(&w->err, credit->bytes);
+}
+
+static void on_ping(struct session *s, const Hvd__Ping *ping)
+{
+    Hvd__Pong pong = HVD__PONG__INIT;
+    pong.nonce = ping->nonce;
+    pong.now = clock_now();
+    CONTROL(m, PONG, pong, &pong);
+    session_send(s, &m);
+}
+
+static void on_control(void *ctx, const Hvd__Control *m)
+{
+    struct session *s = ctx;
+    switch (m->body_case) {
+    case HVD__CONTROL__BODY_HELLO: session_hello(s, m->hello); break;
+    case HVD__CONTROL__BODY_SPAWN: session_spawn(s, m->spawn); break;
+    case HVD__CONTROL__BODY_SIGNAL: on_signal_message(s, m->signal->number); break;
+    case HVD__CONTROL__BODY_CREDIT: on_credit(s, m->credit); break;
+    case HVD__CONTROL__BODY_PING: on_ping(s, m->ping); break;
+    case HVD__CONTROL__BODY_PONG: break; /* that it came is all we want to know */
+    case HVD__CONTROL__BODY_LINKS: engine_host_links(&s->engine, m->links); break;
+    case HVD__CONTROL__BODY_RANK_ENDED: engine_host_rank_ended(&s->engine, m->rank_ended); break;
+    case HVD__CONTROL__BODY_TEARDOWN: session_teardown(s, m->teardown); break;
+    case HVD__CONTROL__BODY_BYE: fsm_post(&s->fsm, EV_BYE); break;
+    default: log_debug("ignored message %d of the launcher", (int)m->body_case); break;
+    }
+}
+
+static void on_data(void *ctx, const struct frame *f)
+{
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, f->rank);
+    if (f->stream != STREAM_STDIN || !w || !w->has_stdin)
+        return;
+    if (inlet_put(&w->in, f->payload, f->length, f->flags & FRAME_FLAG_EOF) < 0)
+        session_lose(s, true, "the launcher sent more input for rank %u than it was granted", f->rank);
+}
+
+static const struct channel_events channel_events = {on_control, on_data};
+
+static void on_received(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct session *s = ctx;
+    struct err e = ERR_INIT;
+    if (s->lost)
+        return;
+    heartbeat_seen(&s->launcher, clock_now());
+    if (channel_receive(&s->channel, bytes, len, &e) < 0)
+        session_lose(s, true, "the launcher broke the protocol: %s", e.text);
+}
+
+static void on_writable(void *ctx)
+{
+    session_mark(ctx);
+}
+
+static void on_ended(void *ctx, int errnum)
+{
+    session_lose(ctx, true, errnum ? "the channel to the launcher broke: %s" : "the launcher has gone%s", errnum ? strerror(errnum) : "");
+}
+
+static const struct stream_events stream_events = {on_received, on_writable, on_ended};
+
+/* ---- heartbeats --------------------------------------------------------------------------------------------------- */
+
+/* Shows the guard and the launcher that we live, and looks whether the launcher does. */
+static void on_heart(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+    Hvd__Ping ping = HVD__PING__INIT;
+    guard_beat(s->guard);
+    if (s->fsm.state > SESSION_HELLO) {
+        CONTROL(m, PING, ping, &ping);
+        session_send(s, &m);
+    }
+    if (s->lost)
+        return;
+    switch (heartbeat_look(&s->launcher, clock_now())) {
+    case HEARTBEAT_ALIVE: break;
+    case HEARTBEAT_DOUBT: /* the loop reads what waits before this timer comes again */
+        uv_timer_start(timer, on_heart, 1, heartbeat_interval(&s->launcher) / NSEC_PER_MSEC);
+        break;
+    case HEARTBEAT_DEAD: session_lose(s, true, "the launcher has been silent for %u ms: ending the job", s->heartbeat_ms); break;
+    }
+}
+
+void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms)
+{
+    s->heartbeat_ms = heartbeat_ms;
+    heartbeat_start(&s->launcher, heartbeat_ms * NSEC_PER_MSEC, clock_now());
+    uint64_t interval = heartbeat_interval(&s->launcher) / NSEC_PER_MSEC;
+    uv_timer_start(&s->heart, on_heart, interval, interval);
+    guard_beat(s->guard);
+    s->guard->page->limit_ms = heartbeat_ms;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------------------- */
+
+static bool same_file(int a, int b)
+{
+    struct stat sa, sb;
+    return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino && S_ISSOCK(sa.st_mode);
+}
+
+/* The channel leaves 0 and 1, so that nothing which prints by mistake can break it. */
+static int move_away(int *in, int *out, struct err *e)
+{
+    *in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    *out = *in >= 0 && same_file(STDIN_FILENO, STDOUT_FILENO) ? *in : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (*in < 0 || *out < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0)
+        return err_sys(e, errno, "cannot take over stdin and stdout");
+    if (null > STDERR_FILENO)
+        close(null);
+    return 0;
+}
+
+int session_channel_open(struct session *s, struct err *e)
+{
+    int in, out;
+    if (move_away(&in, &out, e) < 0 || stream_open(&s->stream, &s->loop, in, out, &stream_events, s, e) < 0)
+        return err_wrap(e, "the control channel");
+    channel_init(&s->channel, &channel_events, s, false, BULK_MAX);
+    session_heartbeat_start(s, SILENCE_MS);
+    session_flush(s); /* the magic */
+    return 0;
+}
+
+void session_channel_close(struct session *s)
+{
+    stream_close(&s->stream, NULL);
+    channel_free(&s->channel);
+}

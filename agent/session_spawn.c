@@ -1,0 +1,369 @@
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/host_facts.h"
+#include "agent/session.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#define HEARTBEAT_MIN_MS 200
+#define HEARTBEAT_MAX_MS 3600000
+#define WORKERS_MAX      65536
+#define TOKEN_SIZE       16
+
+/* ---- Hello -------------------------------------------------------------------------------------------------------- */
+
+static void send_welcome(struct session *s)
+{
+    char hostname[HOST_NAME_MAX + 1] = "";
+    gethostname(hostname, sizeof hostname - 1);
+    Hvd__Welcome w = HVD__WELCOME__INIT;
+    w.version = (char *)HVD_VERSION;
+    w.protocol = PROTOCOL_VERSION;
+    w.hostname = hostname;
+    w.pid = (uint32_t)getpid();
+    w.slots = host_slots("/proc/driver/nvidia/gpus", "/dev", getenv("CUDA_VISIBLE_DEVICES"));
+    w.address = s->address;
+    w.n_address = s->address_count;
+    w.containment = (char *)containment_name(&s->containment);
+    w.free_port = host_free_port();
+    w.now = clock_now();
+    CONTROL(m, WELCOME, welcome, &w);
+    session_send(s, &m);
+}
+
+static int check_job_name(const char *name, struct err *e)
+{
+    size_t len = strlen(name);
+    bool fine = len >= 1 && len <= 64;
+    for (const char *p = name; *p && fine; p++)
+        fine = islower((unsigned char)*p) || isdigit((unsigned char)*p) || *p == '-';
+    return fine ? 0 : err_set(e, ERR_PROTOCOL, "a job's name is 1 to 64 of a-z, 0-9 and -");
+}
+
+static int check_hello(const struct session *s, const Hvd__Hello *h, struct err *e)
+{
+    if (h->key.len != sizeof s->key)
+        return err_set(e, ERR_PROTOCOL, "a job's key has %zu bytes, not %zu", sizeof s->key, h->key.len);
+    if (h->heartbeat_ms < HEARTBEAT_MIN_MS || h->heartbeat_ms > HEARTBEAT_MAX_MS)
+        return err_set(e, ERR_PROTOCOL, "a heartbeat of %u ms is not within %u to %u", h->heartbeat_ms, HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
+    if (h->log_level > LOG_FATAL)
+        return err_set(e, ERR_PROTOCOL, "log level %u", h->log_level);
+    return check_job_name(h->job, e);
+}
+
+/* Takes over what Hello says. */
+static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
+{
+    char name[128];
+    log_init("hvdagent", (enum log_level)h->log_level);
+    snprintf(s->job, sizeof s->job, "%s", h->job);
+    memcpy(s->key, h->key.data, sizeof s->key);
+    s->grace_ms = h->grace_ms;
+    s->host = strdup(h->host);
+    if (!s->host)
+        return err_set(e, ERR_MEMORY, "no memory");
+    if (host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) < 0)
+        return -1;
+    snprintf(name, sizeof name, "hvd-%s-%u", s->job, s->channel.session);
+    containment_find(&s->containment, name);
+    guard_owns_cgroup(s->guard, s->containment.path);
+    containment_make(&s->containment);
+    guard_owns_cgroup(s->guard, s->containment.path);
+    return 0;
+}
+
+void session_hello(struct session *s, const Hvd__Hello *h)
+{
+    struct err e = ERR_INIT;
+    if (s->fsm.state != SESSION_HELLO)
+        return;
+    if (h->protocol != PROTOCOL_VERSION || strcmp(h->version, HVD_VERSION) != 0) {
+        send_welcome(s); /* both versions stand in the launcher's message */
+        fsm_post(&s->fsm, EV_STRANGER);
+        return;
+    }
+    if (check_hello(s, h, &e) < 0) {
+        session_lose(s, true, "the launcher's Hello: %s", e.text);
+        return;
+    }
+    session_heartbeat_start(s, h->heartbeat_ms);
+    if (accept_hello(s, h, &e) < 0) {
+        session_lose(s, false, "%s", e.text);
+        return;
+    }
+    send_welcome(s);
+    fsm_post(&s->fsm, EV_HELLO);
+}
+
+/* ---- Spawn -------------------------------------------------------------------------------------------------------- */
+
+static int check_spawn(const Hvd__Spawn *p, struct err *e)
+{
+    if (p->n_argv == 0 || p->n_worker == 0 || p->n_worker > WORKERS_MAX || p->host_index >= p->n_host)
+        return err_set(e, ERR_PROTOCOL, "the launcher's Spawn is not complete");
+    for (size_t i = 0; i < p->n_worker; i++) {
+        const Hvd__Worker *w = p->worker[i];
+        if (w->rank >= p->size || w->local_rank >= p->n_worker || w->cross_rank >= w->cross_size)
+            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has a rank %u of %u", w->rank, p->size);
+        if (i > 0 && w->rank <= p->worker[i - 1]->rank)
+            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has ranks out of order");
+    }
+    for (size_t i = 0; i < p->n_env; i++)
+        if (!strchr(p->env[i], '='))
+            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has a variable without a value");
+    return 0;
+}
+
+/* Our own copy: argv and the environment are used until the last worker has started, the hosts by the engine later. argv gets a NULL at its end. */
+static int keep_spawn(struct session *s, const Hvd__Spawn *spawn, struct err *e)
+{
+    size_t size = hvd__spawn__get_packed_size(spawn);
+    uint8_t *bytes = malloc(size);
+    if (bytes) {
+        hvd__spawn__pack(spawn, bytes);
+        s->spawn = hvd__spawn__unpack(NULL, size, bytes);
+    }
+    free(bytes);
+    char **argv = s->spawn ? realloc(s->spawn->argv, (s->spawn->n_argv + 1) * sizeof *argv) : NULL;
+    if (!argv)
+        return err_set(e, ERR_MEMORY, "no memory for the command line");
+    argv[s->spawn->n_argv] = NULL;
+    s->spawn->argv = argv;
+    return 0;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, X_OK) == 0;
+}
+
+static const char *home_directory(void)
+{
+    const char *home = getenv("HOME");
+    struct passwd *pw = home && is_directory(home) ? NULL : getpwuid(geteuid());
+    if (pw)
+        home = pw->pw_dir;
+    return home && is_directory(home) ? home : "/";
+}
+
+static int choose_directory(struct session *s, struct err *e)
+{
+    const Hvd__Spawn *p = s->spawn;
+    const char *base = p->launcher_dir[0] && is_directory(p->launcher_dir) ? p->launcher_dir : home_directory();
+    int n;
+    if (p->wdir[0] == '/')
+        n = snprintf(s->wdir, sizeof s->wdir, "%s", p->wdir);
+    else
+        n = snprintf(s->wdir, sizeof s->wdir, "%s%s%s", base, p->wdir[0] ? "/" : "", p->wdir);
+    if (n < 0 || (size_t)n >= sizeof s->wdir)
+        return err_set(e, ERR_HOST, "the working directory's name is too long");
+    if (!is_directory(s->wdir))
+        return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->wdir, errno ? strerror(errno) : "it is no directory");
+    return 0;
+}
+
+static int make_token(struct session *s, uint8_t token[TOKEN_SIZE], struct err *e)
+{
+    if (getrandom(token, TOKEN_SIZE, 0) != TOKEN_SIZE)
+        return err_sys(e, errno, "cannot get random bytes");
+    for (size_t i = 0; i < TOKEN_SIZE; i++)
+        snprintf(s->token + 2 * i, 3, "%02x", token[i]);
+    return 0;
+}
+
+static void on_link(void *ctx, Hvd__Link *link)
+{
+    struct session *s = ctx;
+    CONTROL(m, LINK, link, link);
+    session_send(s, &m);
+}
+
+static void on_initialized(void *ctx, uint32_t rank)
+{
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, rank);
+    if (w) {
+        w->initialized = true;
+        w->shut_down = false;
+    }
+}
+
+static void on_shut_down(void *ctx, uint32_t rank)
+{
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, rank);
+    if (w)
+        w->shut_down = true;
+}
+
+static void on_engine_notice(void *ctx, uint32_t level, const char *text)
+{
+    session_notice(ctx, level, "%s", text);
+}
+
+static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down, on_engine_notice};
+
+/* The worker socket, and what its engine will be told if it is ever needed. */
+static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)
+{
+    Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
+    struct engine_place place = {s->dir.path, worker_env_base(&s->env), s->containment.fd};
+    c.job = s->job;
+    c.epoch = s->spawn->epoch;
+    c.key.data = s->key;
+    c.key.len = sizeof s->key;
+    c.size = s->spawn->size;
+    c.host_index = s->spawn->host_index;
+    c.host = s->spawn->host;
+    c.n_host = s->spawn->n_host;
+    c.address = s->address;
+    c.n_address = s->address_count;
+    c.heartbeat_ms = s->heartbeat_ms;
+    c.log_level = (uint32_t)log_level();
+    c.token.data = (uint8_t *)(uintptr_t)token;
+    c.token.len = TOKEN_SIZE;
+    return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
+}
+
+/* Everything that can be found out before the first clone. */
+static int prepare(struct session *s, struct err *e)
+{
+    uint8_t token[TOKEN_SIZE];
+    char name[128], socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
+    snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
+    if (choose_directory(s, e) < 0 || make_token(s, token, e) < 0 || job_dir_create(&s->dir, name, e) < 0)
+        return -1;
+    guard_owns_directory(s->guard, s->dir.path);
+    snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
+    struct worker_env_job job = {s->spawn, s->job, s->host, socket, s->token};
+    if (worker_env_init(&s->env, &job, e) < 0)
+        return -1;
+    if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) < 0)
+        return -1;
+    return prepare_engine(s, token, e);
+}
+
+/* Three descriptors a worker; the workers inherit a limit that we have to raise, so it is left alone while it suffices. */
+static void make_room(size_t workers)
+{
+    struct rlimit limit;
+    rlim_t wanted = 3 * workers + 128;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static struct worker_start start_of(struct session *s, int report_fd)
+{
+    return (struct worker_start){s->spawn, &s->stdio, s->path, s->wdir, &s->env, s->containment.fd, report_fd};
+}
+
+static int start_workers(struct session *s, struct err *e)
+{
+    int report[2], rc = workers_init(&s->workers, s->spawn->n_worker, e);
+    if (rc < 0)
+        return -1;
+    make_room(s->spawn->n_worker);
+    if (pipe2(report, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot make a pipe");
+    struct worker_start start = start_of(s, report[1]);
+    for (size_t i = 0; i < s->workers.count && rc == 0; i++) {
+        rc = workers_start(&s->workers, i, &start, e);
+        if (rc < 0)
+            s->refused_rank = s->spawn->worker[i]->rank;
+    }
+    (void)worker_env_base(&s->env); /* what an engine will start with: no rank's own variables */
+    close(report[1]);
+    s->report_fd = report[0];
+    return rc;
+}
+
+static void on_report(uv_poll_t *poll, int status, int events)
+{
+    struct session *s = poll->data;
+    struct spawn_failure f;
+    ssize_t n = read(s->report_fd, &f, sizeof f);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n == (ssize_t)sizeof f && !s->refusal.code) {
+        struct worker_start start = start_of(s, -1);
+        (void)workers_start_failed(&f, &start, &s->refusal);
+        s->refused_rank = f.id;
+        fsm_post(&s->fsm, EV_REFUSED);
+    }
+    if (n > 0)
+        return;
+    session_spawn_close_report(s);
+    if (!s->refusal.code)
+        fsm_post(&s->fsm, EV_EXECUTED);
+}
+
+void session_spawn(struct session *s, const Hvd__Spawn *spawn)
+{
+    struct err *e = &s->refusal;
+    if (s->fsm.state != SESSION_READY)
+        return;
+    if (check_spawn(spawn, e) < 0 || keep_spawn(s, spawn, e) < 0 || prepare(s, e) < 0 || start_workers(s, e) < 0) {
+        if (spawn->n_worker > 0 && s->workers.alive == 0)
+            s->refused_rank = spawn->worker[0]->rank;
+        fsm_post(&s->fsm, EV_REFUSED);
+        return;
+    }
+    int rc = uv_poll_init(&s->loop, &s->report_poll, s->report_fd);
+    if (rc < 0) {
+        err_set(e, ERR_SYSTEM, "cannot watch a pipe: %s", uv_strerror(rc));
+        fsm_post(&s->fsm, EV_REFUSED);
+        return;
+    }
+    s->report_poll.data = s;
+    s->report_watched = true;
+    uv_poll_start(&s->report_poll, UV_READABLE, on_report);
+    fsm_post(&s->fsm, EV_SPAWN);
+}
+
+void session_spawned(struct session *s)
+{
+    for (size_t i = 0; i < s->workers.count; i++) {
+        Hvd__Spawned told = HVD__SPAWNED__INIT;
+        told.rank = s->workers.item[i].rank;
+        told.pid = (uint32_t)s->workers.item[i].pid;
+        told.time = s->workers.item[i].began;
+        CONTROL(m, SPAWNED, spawned, &told);
+        session_send(s, &m);
+    }
+}
+
+void session_spawn_close_report(struct session *s)
+{
+    if (s->report_watched)
+        uv_close((uv_handle_t *)&s->report_poll, NULL);
+    s->report_watched = false;
+    if (s->report_fd >= 0)
+        close(s->report_fd);
+    s->report_fd = -1;
+}
+
+void session_spawn_close(struct session *s)
+{
+    session_spawn_close_report(s);
+    worker_env_free(&s->env);
+    if (s->spawn)
+        hvd__spawn__free_unpacked(s->spawn, NULL);
+    host_addresses_free(s->address, s->address_count);
+    free(s->host);
+    explicit_bzero(s->key, sizeof s->key);
+    explicit_bzero(s->token, sizeof s->token);
+}

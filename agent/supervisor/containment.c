@@ -1,0 +1,140 @@
+#include "agent/supervisor/containment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+/* The mount point of the cgroup v2 tree and the part of the tree that is mounted there; both in the line's own buffers. */
+static int find_mount(const char *mountinfo, char *mount, size_t size, char *root, size_t root_size)
+{
+    for (const char *line = mountinfo; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+        char text[1024], root_text[CONTAINMENT_PATH_MAX], mount_text[CONTAINMENT_PATH_MAX];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
+        if (!strstr(text, " - cgroup2 ") || sscanf(text, "%*s %*s %*s %511s %511s", root_text, mount_text) != 2)
+            continue;
+        snprintf(mount, size, "%s", mount_text);
+        snprintf(root, root_size, "%s", root_text);
+        return 0;
+    }
+    return -1;
+}
+
+int containment_place(const char *self_cgroup, const char *mountinfo, const char *name, char *path, size_t size)
+{
+    char mount[CONTAINMENT_PATH_MAX], root[CONTAINMENT_PATH_MAX], own[CONTAINMENT_PATH_MAX] = "";
+    const char *line = strncmp(self_cgroup, "0::", 3) == 0 ? self_cgroup : strstr(self_cgroup, "\n0::");
+    if (!line || find_mount(mountinfo, mount, sizeof mount, root, sizeof root) < 0)
+        return -1;
+    line = strchr(line, '/');
+    if (line)
+        snprintf(own, sizeof own, "%.*s", (int)strcspn(line, "\n"), line);
+    /* A container may see only a branch of the tree. "/.." is a cgroup outside of it. */
+    size_t root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    const char *below = root_len && strncmp(own, root, root_len) == 0 ? own + root_len : own;
+    if (strncmp(below, "/..", 3) == 0)
+        return -1;
+    if (strcmp(below, "/") == 0)
+        below = "";
+    int n = snprintf(path, size, "%s%s/%s", mount, below, name);
+    return n > 0 && (size_t)n < size ? 0 : -1;
+}
+
+static char *read_all(const char *file)
+{
+    FILE *f = fopen(file, "re");
+    char *text = NULL;
+    size_t size = 0;
+    if (f && getdelim(&text, &size, '\0', f) < 0) {
+        free(text);
+        text = NULL;
+    }
+    if (f)
+        fclose(f);
+    return text;
+}
+
+static int make_cgroup(struct containment *c)
+{
+    if (mkdir(c->path, 0755) < 0 && errno != EEXIST)
+        return -1;
+    c->fd = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Without cgroup.kill (Linux before 5.14) a cgroup is no better than the walk. */
+    if (c->fd >= 0 && faccessat(c->fd, "cgroup.kill", W_OK, 0) == 0 && faccessat(c->fd, "cgroup.procs", W_OK, 0) == 0)
+        return 0;
+    int saved = errno;
+    containment_close(c);
+    rmdir(c->path);
+    errno = saved;
+    return -1;
+}
+
+void containment_find(struct containment *c, const char *name)
+{
+    *c = (struct containment){.fd = -1};
+    const char *asked = getenv(CONTAINMENT_VARIABLE);
+    if (asked && strcmp(asked, "subreaper") == 0)
+        return;
+    char *self = read_all("/proc/self/cgroup"), *mounts = read_all("/proc/self/mountinfo");
+    if (!self || !mounts || containment_place(self, mounts, name, c->path, sizeof c->path) < 0)
+        c->path[0] = '\0';
+    free(self);
+    free(mounts);
+}
+
+void containment_make(struct containment *c)
+{
+    if (!c->path[0] || make_cgroup(c) == 0)
+        return;
+    log_debug("no cgroup at %s: %s", c->path, strerror(errno));
+    c->path[0] = '\0';
+}
+
+const char *containment_name(const struct containment *c)
+{
+    return c->fd >= 0 ? "cgroup" : "subreaper";
+}
+
+void containment_close(struct containment *c)
+{
+    if (c->fd >= 0)
+        close(c->fd);
+    c->fd = -1;
+}
+
+void containment_kill(const char *path)
+{
+    char file[CONTAINMENT_PATH_MAX + 16];
+    if (!path[0])
+        return;
+    snprintf(file, sizeof file, "%s/cgroup.kill", path);
+    int fd = open(file, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, "1", 1) < 0)
+        log_warning("cannot kill the processes in %s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+}
+
+int containment_remove(const char *path, unsigned ms)
+{
+    char file[CONTAINMENT_PATH_MAX + 16];
+    if (!path[0])
+        return 0;
+    if (rmdir(path) == 0 || errno == ENOENT)
+        return 0;
+    /* cgroup.events tells by POLLPRI when the last process has left. */
+    snprintf(file, sizeof file, "%s/cgroup.events", path);
+    struct pollfd p = {.fd = open(file, O_RDONLY | O_CLOEXEC), .events = POLLPRI};
+    char text[128];
+    if (p.fd >= 0 && read(p.fd, text, sizeof text) > 0 && rmdir(path) < 0 && errno == EBUSY)
+        (void)poll(&p, 1, (int)ms);
+    if (p.fd >= 0)
+        close(p.fd);
+    return rmdir(path) == 0 || errno == ENOENT ? 0 : -1;
+}

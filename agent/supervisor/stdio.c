@@ -1,0 +1,302 @@
+#include "agent/supervisor/stdio.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+
+#define READ_SIZE (64u << 10)
+
+int stdio_init(struct stdio *s, uv_loop_t *loop, const struct stdio_events *events, void *ctx, struct err *e)
+{
+    *s = (struct stdio){.loop = loop, .events = events, .ctx = ctx};
+    int rc = uv_timer_init(loop, &s->patience);
+    s->patience.data = s;
+    return rc < 0 ? err_set(e, ERR_SYSTEM, "cannot make a timer: %s", uv_strerror(rc)) : 0;
+}
+
+static int emit(void *ctx, uint8_t flags, const uint8_t *bytes, size_t len)
+{
+    struct outlet *o = ctx;
+    struct stdio *s = o->stdio;
+    if (s->discard)
+        return 0;
+    o->credit -= len < o->credit ? len : o->credit;
+    return s->events->send(s->ctx, o->rank, o->stream, flags, bytes, len);
+}
+
+static void fail(struct outlet *o)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_MEMORY, "no memory for the output of rank %u", o->rank);
+    o->stdio->events->failed(o->stdio->ctx, &e);
+}
+
+/* ---- unfinished lines ---------------------------------------------------------------------------------------------- */
+
+static void on_patience(uv_timer_t *timer);
+
+static void arm_patience(struct stdio *s)
+{
+    uint64_t due = UINT64_MAX, now = clock_now();
+    for (struct outlet *o = s->outlets; o; o = o->next)
+        if (lines_due(&o->lines) < due)
+            due = lines_due(&o->lines);
+    if (due != UINT64_MAX)
+        uv_timer_start(&s->patience, on_patience, due > now ? (due - now) / NSEC_PER_MSEC + 1 : 1, 0);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    struct stdio *s = timer->data;
+    uint64_t now = clock_now();
+    for (struct outlet *o = s->outlets; o; o = o->next)
+        if (lines_due(&o->lines) <= now && lines_flush(&o->lines, emit, o) < 0)
+            fail(o);
+    arm_patience(s);
+}
+
+/* ---- stdout and stderr --------------------------------------------------------------------------------------------- */
+
+static void on_readable(uv_poll_t *poll, int status, int events);
+
+static void watch(struct outlet *o, bool wanted)
+{
+    if (o->fd < 0 || wanted == o->watching)
+        return;
+    o->watching = wanted;
+    if (wanted)
+        uv_poll_start(&o->poll, UV_READABLE, on_readable);
+    else
+        uv_poll_stop(&o->poll);
+}
+
+static void settle(struct outlet *o)
+{
+    struct stdio *s = o->stdio;
+    if (o->settled)
+        return;
+    if (lines_flush(&o->lines, emit, o) < 0 ||
+        (!s->discard && s->events->send(s->ctx, o->rank, o->stream, FRAME_FLAG_EOF, NULL, 0) < 0))
+        fail(o);
+    o->settled = true;
+    s->events->settled(s->ctx, o->rank);
+}
+
+static bool pipe_is_empty(int fd)
+{
+    int waiting = 0;
+    return ioctl(fd, FIONREAD, &waiting) == 0 && waiting == 0;
+}
+
+/* How many bytes may be read now. */
+static size_t allowance(const struct outlet *o)
+{
+    const struct stdio *s = o->stdio;
+    if (s->discard)
+        return READ_SIZE;
+    if (!s->events->may_send(s->ctx) || o->credit <= o->lines.len)
+        return 0;
+    uint64_t allowed = o->credit - o->lines.len;
+    return allowed < READ_SIZE ? (size_t)allowed : READ_SIZE;
+}
+
+/* One read. True when there may be more at once. */
+static bool read_once(struct outlet *o)
+{
+    static uint8_t bytes[READ_SIZE]; /* one loop, one thread, not re-entered */
+    size_t allowed = allowance(o);
+    if (allowed == 0) {
+        watch(o, false);
+        if (o->orphaned && pipe_is_empty(o->fd))
+            settle(o);
+        return false;
+    }
+    watch(o, true);
+    ssize_t n = read(o->fd, bytes, allowed);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        if (o->orphaned && errno == EAGAIN)
+            settle(o);
+        return errno == EINTR;
+    }
+    if (n <= 0) {
+        outlet_close(o);
+        settle(o);
+        return false;
+    }
+    if (lines_put(&o->lines, bytes, (size_t)n, clock_now(), emit, o) < 0)
+        fail(o);
+    /* A credit smaller than the line: what is held will not become whole before it is sent. */
+    if (!o->stdio->discard && o->lines.len >= o->credit && lines_flush(&o->lines, emit, o) < 0)
+        fail(o);
+    if (o->lines.len && !uv_is_active((uv_handle_t *)&o->stdio->patience))
+        arm_patience(o->stdio);
+    return true;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct outlet *o = poll->data;
+    (void)read_once(o);
+}
+
+int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream, uint32_t credit, struct err *e)
+{
+    *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit};
+    int rc = uv_poll_init(s->loop, &o->poll, fd);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot watch the output of rank %u: %s", rank, uv_strerror(rc));
+    o->poll.data = o;
+    o->fd = fd;
+    o->next = s->outlets;
+    s->outlets = o;
+    watch(o, credit > 0);
+    return 0;
+}
+
+/* After credit or room came: those that stopped go on, and dead workers' pipes are read to their end. */
+static void go_on(struct outlet *o)
+{
+    if (o->fd < 0)
+        return;
+    if (!o->orphaned || o->settled) {
+        watch(o, allowance(o) > 0);
+        return;
+    }
+    while (o->fd >= 0 && !o->settled && read_once(o))
+        ;
+}
+
+void outlet_credit(struct outlet *o, uint32_t bytes)
+{
+    o->credit += bytes;
+    go_on(o);
+}
+
+void outlet_orphan(struct outlet *o)
+{
+    o->orphaned = true;
+    if (o->fd < 0 && o->stdio)
+        settle(o);
+    go_on(o);
+}
+
+void outlet_close(struct outlet *o)
+{
+    if (o->fd < 0)
+        return;
+    uv_close((uv_handle_t *)&o->poll, NULL);
+    close(o->fd);
+    o->fd = -1;
+}
+
+void stdio_resume(struct stdio *s)
+{
+    for (struct outlet *o = s->outlets; o; o = o->next)
+        if (!o->watching)
+            go_on(o);
+}
+
+void stdio_discard(struct stdio *s)
+{
+    if (s->discard)
+        return;
+    s->discard = true;
+    for (struct outlet *o = s->outlets; o; o = o->next)
+        go_on(o);
+}
+
+void stdio_close(struct stdio *s)
+{
+    for (struct outlet *o = s->outlets; o; o = o->next) {
+        outlet_close(o);
+        lines_free(&o->lines);
+    }
+    s->outlets = NULL;
+    if (s->loop)
+        uv_close((uv_handle_t *)&s->patience, NULL);
+}
+
+/* ---- stdin --------------------------------------------------------------------------------------------------------- */
+
+static void grant(struct inlet *in, uint32_t bytes)
+{
+    in->granted += bytes;
+    in->stdio->events->grant(in->stdio->ctx, in->rank, bytes);
+}
+
+static void on_writable(uv_poll_t *poll, int status, int events);
+
+static void write_waiting(struct inlet *in)
+{
+    uint32_t gone = 0;
+    while (in->fd >= 0 && in->waiting.len > 0) {
+        ssize_t n = write(in->fd, buf_data(&in->waiting), in->waiting.len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n < 0) { /* the worker has closed its stdin: what comes is dropped, as by a closed pipe */
+            gone += (uint32_t)in->waiting.len;
+            inlet_close(in);
+            break;
+        }
+        buf_consume(&in->waiting, (size_t)n);
+        gone += (uint32_t)n;
+    }
+    if (in->fd >= 0 && in->waiting.len > 0)
+        uv_poll_start(&in->poll, UV_WRITABLE, on_writable);
+    else if (in->fd >= 0)
+        uv_poll_stop(&in->poll);
+    if (in->ending && in->fd >= 0 && in->waiting.len == 0)
+        inlet_close(in);
+    if (gone > 0 && !in->ending)
+        grant(in, gone);
+}
+
+static void on_writable(uv_poll_t *poll, int status, int events)
+{
+    write_waiting(poll->data);
+}
+
+int inlet_open(struct inlet *in, struct stdio *s, int fd, uint32_t rank, struct err *e)
+{
+    *in = (struct inlet){.stdio = s, .fd = -1, .rank = rank};
+    buf_init(&in->waiting, STDIN_WINDOW);
+    int rc = uv_poll_init(s->loop, &in->poll, fd);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot watch the input of rank %u: %s", rank, uv_strerror(rc));
+    in->poll.data = in;
+    in->fd = fd;
+    grant(in, STDIN_WINDOW);
+    return 0;
+}
+
+int inlet_put(struct inlet *in, const uint8_t *bytes, size_t len, bool eof)
+{
+    if (len > in->granted)
+        return -1;
+    in->granted -= (uint32_t)len;
+    in->ending = in->ending || eof;
+    if (in->fd < 0) {
+        if (!in->ending && len > 0)
+            grant(in, (uint32_t)len);
+        return 0;
+    }
+    if (len > 0 && buf_put(&in->waiting, bytes, len) < 0)
+        return -1;
+    write_waiting(in);
+    return 0;
+}
+
+void inlet_close(struct inlet *in)
+{
+    if (in->fd < 0)
+        return;
+    uv_close((uv_handle_t *)&in->poll, NULL);
+    close(in->fd);
+    in->fd = -1;
+    buf_free(&in->waiting);
+}

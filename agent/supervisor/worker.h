@@ -1,0 +1,71 @@
+/* The workers of this host: one table, how they start, how they end. */
+#ifndef HVD_AGENT_WORKER_H
+#define HVD_AGENT_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/supervisor/stdio.h"
+#include "agent/supervisor/worker_env.h"
+#include "common/control.pb-c.h"
+#include "common/err.h"
+#include "common/spawn.h"
+
+struct worker {
+    uint32_t rank;
+    pid_t pid;
+    bool alive;       /* not reaped yet; its pid is also its process group */
+    bool reported;    /* Exited was sent */
+    bool ended_by_us; /* Teardown's signals were sent while it was alive */
+    uint64_t fatal_sent; /* bit n: signal n was forwarded to it */
+    bool initialized, shut_down; /* told by the engine */
+    uint32_t status, signal;
+    bool core_dumped;
+    uint64_t began, time; /* of its start and end */
+    struct outlet out, err;
+    struct inlet in;
+    bool has_stdin;
+};
+
+struct workers {
+    struct worker *item;
+    size_t count;
+    size_t alive;
+    size_t unreported;
+};
+
+/* What all workers of a host start with. */
+struct worker_start {
+    const Hvd__Spawn *spawn;
+    struct stdio *stdio;
+    const char *path, *dir;
+    struct worker_env *env;
+    int cgroup_fd;
+    int report_fd;
+};
+
+/* The table's memory, nothing started. */
+int workers_init(struct workers *w, size_t count, struct err *e);
+void workers_free(struct workers *w);
+/* Starts the i-th. -1 with *e: this one was not started; those before it run. */
+int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e);
+/* What went wrong between clone and exec, as a sentence. */
+int workers_start_failed(const struct spawn_failure *f, const struct worker_start *start, struct err *e);
+
+struct worker *workers_by_pid(struct workers *w, pid_t pid);
+struct worker *workers_by_rank(struct workers *w, uint32_t rank);
+
+/* To the process groups of all that are alive. */
+void workers_signal(struct workers *w, int number);
+/* SIGTERM (or `number`) as a part of Teardown: from here on their deaths are ours. */
+void workers_end(struct workers *w, int number);
+
+/* All its output was handed over and it is dead: Exited may be sent. */
+bool worker_is_complete(const struct worker *w);
+bool worker_was_ended_by_us(const struct worker *w);
+/* "exit status 3", "killed by signal 9 (Killed)"; false when it ended as it should. */
+bool worker_describe_end(const struct worker *w, char *text, size_t size);
+
+#endif

@@ -1,0 +1,193 @@
+#include "agent/supervisor/worker_env.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OWN_SIZE    48  /* of NAME=number */
+#define SHARED_SIZE 512 /* of NAME=text */
+
+enum value {
+    RANK, LOCAL_RANK, CROSS_RANK, CROSS_SIZE, /* of the rank: the rest is the same for all on this host */
+    SIZE, LOCAL_SIZE, HOST_INDEX, EPOCH, ONE, MASTER_ADDRESS, MASTER_PORT, HOST_NAME, JOB, SOCKET, TOKEN
+};
+
+enum rule {
+    ALWAYS,
+    UNLESS_SET,          /* the user's own value wins */
+    UNLESS_SET_OR_ALONE  /* likewise, and not when this is the host's only worker */
+};
+
+static const struct variable {
+    const char *name;
+    enum value value;
+    enum rule rule;
+} variables[] = {
+    /* ours, read by libhvd */
+    {"HVD_RANK", RANK, ALWAYS},
+    {"HVD_LOCAL_RANK", LOCAL_RANK, ALWAYS},
+    {"HVD_CROSS_RANK", CROSS_RANK, ALWAYS},
+    {"HVD_CROSS_SIZE", CROSS_SIZE, ALWAYS},
+    {"HVD_SIZE", SIZE, ALWAYS},
+    {"HVD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS},
+    {"HVD_HOST", HOST_NAME, ALWAYS},
+    {"HVD_JOB", JOB, ALWAYS},
+    {"HVD_EPOCH", EPOCH, ALWAYS},
+    {"HVD_WORKER_SOCKET", SOCKET, ALWAYS},
+    {"HVD_JOB_TOKEN", TOKEN, ALWAYS},
+    /* horovodrun's */
+    {"HOROVOD_RANK", RANK, ALWAYS},
+    {"HOROVOD_LOCAL_RANK", LOCAL_RANK, ALWAYS},
+    {"HOROVOD_CROSS_RANK", CROSS_RANK, ALWAYS},
+    {"HOROVOD_CROSS_SIZE", CROSS_SIZE, ALWAYS},
+    {"HOROVOD_SIZE", SIZE, ALWAYS},
+    {"HOROVOD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS},
+    {"HOROVOD_HOSTNAME", HOST_NAME, ALWAYS},
+    /* torchrun's */
+    {"RANK", RANK, ALWAYS},
+    {"LOCAL_RANK", LOCAL_RANK, ALWAYS},
+    {"WORLD_SIZE", SIZE, ALWAYS},
+    {"LOCAL_WORLD_SIZE", LOCAL_SIZE, ALWAYS},
+    {"GROUP_RANK", HOST_INDEX, ALWAYS},
+    {"MASTER_ADDR", MASTER_ADDRESS, UNLESS_SET},
+    {"MASTER_PORT", MASTER_PORT, UNLESS_SET},
+    {"OMP_NUM_THREADS", ONE, UNLESS_SET_OR_ALONE},
+    {"PYTHONUNBUFFERED", ONE, UNLESS_SET},
+    /* mpirun's, which many scripts read */
+    {"OMPI_COMM_WORLD_RANK", RANK, ALWAYS},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, ALWAYS},
+    {"OMPI_COMM_WORLD_SIZE", SIZE, ALWAYS},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS},
+};
+#define VARIABLES (sizeof variables / sizeof *variables)
+
+static bool is_own(const struct variable *v)
+{
+    return v->value <= CROSS_SIZE;
+}
+
+static bool has_name(const char *entry, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(entry, name, len) == 0 && entry[len] == '=';
+}
+
+static const char *find(char *const *envp, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (has_name(envp[i], name))
+            return envp[i] + strlen(name) + 1;
+    return NULL;
+}
+
+static bool is_ours(const char *entry)
+{
+    for (size_t i = 0; i < VARIABLES; i++)
+        if (variables[i].rule == ALWAYS && has_name(entry, variables[i].name))
+            return true;
+    return false;
+}
+
+/* The number or text of a variable that is the same for all ranks here. */
+static const char *shared_value(const struct worker_env_job *job, enum value value, char number[16])
+{
+    const Hvd__Spawn *s = job->spawn;
+    uint32_t n = 1;
+    switch (value) {
+    case MASTER_ADDRESS: return s->master_address;
+    case HOST_NAME: return job->hostname;
+    case JOB: return job->job;
+    case SOCKET: return job->socket;
+    case TOKEN: return job->token;
+    case SIZE: n = s->size; break;
+    case LOCAL_SIZE: n = (uint32_t)s->n_worker; break;
+    case HOST_INDEX: n = s->host_index; break;
+    case EPOCH: n = s->epoch; break;
+    case MASTER_PORT: n = s->master_port; break;
+    default: break;
+    }
+    snprintf(number, 16, "%u", n);
+    return number;
+}
+
+static bool is_wanted(const struct variable *v, const struct worker_env_job *job, char *const *envp, size_t count)
+{
+    if (v->value == MASTER_ADDRESS && !job->spawn->master_address[0])
+        return false;
+    if (v->rule == UNLESS_SET_OR_ALONE && job->spawn->n_worker < 2)
+        return false;
+    return v->rule == ALWAYS || !find(envp, count, v->name);
+}
+
+int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e)
+{
+    const Hvd__Spawn *s = job->spawn;
+    size_t count = 0;
+    *w = (struct worker_env){
+        .envp = calloc(s->n_env + VARIABLES + 1, sizeof *w->envp),
+        .shared = malloc(VARIABLES * SHARED_SIZE),
+        .own = malloc(VARIABLES * OWN_SIZE),
+    };
+    if (!w->envp || !w->shared || !w->own) {
+        worker_env_free(w);
+        return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
+    }
+    for (size_t i = 0; i < s->n_env; i++)
+        if (!is_ours(s->env[i]))
+            w->envp[count++] = s->env[i];
+    size_t given = count;
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const struct variable *v = &variables[i];
+        char number[16], *text = w->shared + i * SHARED_SIZE;
+        if (is_own(v) || !is_wanted(v, job, w->envp, given))
+            continue;
+        int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, shared_value(job, v->value, number));
+        if (n < 0 || n >= SHARED_SIZE) {
+            worker_env_free(w);
+            return err_set(e, ERR_PROTOCOL, "the value of %s is too long", v->name);
+        }
+        w->envp[count++] = text;
+    }
+    w->own_at = count;
+    return 0;
+}
+
+void worker_env_free(struct worker_env *w)
+{
+    free(w->envp);
+    free(w->shared);
+    free(w->own);
+    *w = (struct worker_env){0};
+}
+
+char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker)
+{
+    const uint32_t value[] = {
+        [RANK] = worker->rank,
+        [LOCAL_RANK] = worker->local_rank,
+        [CROSS_RANK] = worker->cross_rank,
+        [CROSS_SIZE] = worker->cross_size,
+    };
+    size_t at = w->own_at;
+    for (size_t i = 0; i < VARIABLES; i++) {
+        char *text = w->own + i * OWN_SIZE;
+        if (!is_own(&variables[i]))
+            continue;
+        snprintf(text, OWN_SIZE, "%s=%u", variables[i].name, value[variables[i].value]);
+        w->envp[at++] = text;
+    }
+    w->envp[at] = NULL;
+    return w->envp;
+}
+
+char **worker_env_base(struct worker_env *w)
+{
+    w->envp[w->own_at] = NULL;
+    return w->envp;
+}
+
+const char *worker_env_get(const struct worker_env *w, const char *name)
+{
+    return find(w->envp, w->own_at, name);
+}

@@ -1,0 +1,34 @@
+/* The environment of a worker: what the launcher sent, and what says which rank it is. Pure.
+ *
+ * All that is the same for every rank of this host is put together once; a rank costs a dozen short numbers. */
+#ifndef HVD_AGENT_WORKER_ENV_H
+#define HVD_AGENT_WORKER_ENV_H
+
+#include "common/control.pb-c.h"
+#include "common/err.h"
+
+struct worker_env_job {
+    const Hvd__Spawn *spawn;
+    const char *job;
+    const char *hostname;   /* as the user gave it */
+    const char *socket;     /* path of the worker socket */
+    const char *token;      /* hex */
+};
+
+struct worker_env {
+    char **envp;       /* all of it, NULL at the end */
+    char *shared, *own; /* memory of the strings that are ours */
+    size_t own_at;     /* where a rank's own strings begin in envp */
+};
+
+/* Names in the launcher's environment that are ours are left out; strings of `job` must outlive *w. */
+int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e);
+void worker_env_free(struct worker_env *w);
+/* Valid until the next call. */
+char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker);
+/* Without any rank's own; valid until the next call. */
+char **worker_env_base(struct worker_env *w);
+/* In worker_env_base. */
+const char *worker_env_get(const struct worker_env *w, const char *name);
+
+#endif
