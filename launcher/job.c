@@ -372,7 +372,8 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);
     start_timer(j, &j->time_limit, on_time_limit, (uint64_t)config->timeout_ms, 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
-    signals_init(&j->signals, &j->loop, on_signal, j);
+    if (signals_init(&j->signals, &j->loop, on_signal, j) < 0)
+        abort(); /* without descriptors at the very start nothing can run */
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);

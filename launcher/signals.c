@@ -1,37 +1,43 @@
 #include "launcher/signals.h"
 
-#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
-static const int watched[SIGNALS_COUNT] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
+static const int watched[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT};
 
-static void on_signal(uv_signal_t *handle, int number)
+static void on_readable(uv_poll_t *poll, int status, int events)
 {
-    struct signals *s = handle->data;
-    s->arrived(s->ctx, number);
+    struct signals *s = poll->data;
+    struct signalfd_siginfo info;
+    (void)status;
+    (void)events;
+    while (read(s->fd, &info, sizeof info) == (ssize_t)sizeof info)
+        s->arrived(s->ctx, (int)info.ssi_signo);
 }
 
-void signals_init(struct signals *s, uv_loop_t *loop, void (*arrived)(void *ctx, int number), void *ctx)
+int signals_init(struct signals *s, uv_loop_t *loop, void (*arrived)(void *ctx, int number), void *ctx)
 {
     struct sigaction now;
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
+        if (sigaction(watched[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
+            sigaddset(&set, watched[i]);
     s->arrived = arrived;
     s->ctx = ctx;
-    s->count = 0;
-    for (int i = 0; i < SIGNALS_COUNT; i++) {
-        if (sigaction(watched[i], NULL, &now) == 0 && now.sa_handler == SIG_IGN)
-            continue;
-        uv_signal_t *handle = &s->handle[s->count];
-        if (uv_signal_init(loop, handle) < 0)
-            continue;
-        handle->data = s;
-        uv_signal_start(handle, on_signal, watched[i]);
-        uv_unref((uv_handle_t *)handle);
-        s->count++;
-    }
+    s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->fd < 0 || uv_poll_init(loop, &s->poll, s->fd) < 0)
+        return -1;
+    sigprocmask(SIG_BLOCK, &set, &s->before);
+    s->poll.data = s;
+    uv_poll_start(&s->poll, UV_READABLE, on_readable);
+    uv_unref((uv_handle_t *)&s->poll);
+    return 0;
 }
 
 void signals_close(struct signals *s)
 {
-    for (int i = 0; i < s->count; i++)
-        uv_close((uv_handle_t *)&s->handle[i], NULL);
-    s->count = 0;
+    uv_close((uv_handle_t *)&s->poll, NULL);
+    close(s->fd);
+    sigprocmask(SIG_SETMASK, &s->before, NULL);
 }
