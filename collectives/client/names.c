@@ -1,0 +1,115 @@
+/* A tensor's name to its slot. The engine hands out slots; each process keeps what it was told. */
+#include "collectives/client/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t hash_name(const char *name, size_t len)
+{
+    uint32_t h = 2166136261u; /* FNV-1a */
+
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (uint8_t)name[i]) * 16777619u;
+    return h;
+}
+
+static struct tensor *tensor_make(const char *name, uint32_t hash, uint32_t slot)
+{
+    struct tensor *t = calloc(1, sizeof *t);
+
+    if (!t || !(t->name = strdup(name)) ||
+        (!client.solo && tensor_view_init(&t->view, &client.region, slot, (uint32_t)client.local_rank) != 0)) {
+        if (t)
+            free(t->name);
+        free(t);
+        fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", name);
+        return NULL;
+    }
+    t->hash = hash;
+    t->slot = slot;
+    pthread_mutex_init(&t->lock, NULL);
+    t->next = client.bucket[hash % NAME_BUCKETS];
+    client.bucket[hash % NAME_BUCKETS] = t;
+    atomic_store_explicit(&client.by_slot[slot], t, memory_order_release);
+    return t;
+}
+
+static struct tensor *look_up(const char *name, uint32_t hash)
+{
+    struct tensor *t = client.bucket[hash % NAME_BUCKETS];
+
+    while (t && (t->hash != hash || strcmp(t->name, name) != 0))
+        t = t->next;
+    return t;
+}
+
+static int ask_slot(const char *name, size_t len, uint32_t *slot)
+{
+    struct worker_message m = {.type = WORKER_NAME};
+    int status;
+
+    if (client.solo) {
+        *slot = SHM_SLOT_FIRST + client.solo_slots;
+        if (*slot >= SHM_SLOTS)
+            return fail(HVD_ERR_MEMORY, "more than %u tensor names: use the same names again", SHM_SLOTS - SHM_SLOT_FIRST);
+        client.solo_slots++;
+        return HVD_SUCCESS;
+    }
+    memcpy(m.text, name, len + 1);
+    if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
+        return status;
+    *slot = m.id;
+    return m.id < SHM_SLOTS ? HVD_SUCCESS : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
+}
+
+int tensor_find(const char *name, struct tensor **found)
+{
+    size_t len = strlen(name);
+    uint32_t hash = hash_name(name, len), slot;
+    int status = HVD_SUCCESS;
+
+    pthread_mutex_lock(&client.names_lock);
+    *found = look_up(name, hash);
+    if (!*found && (status = ask_slot(name, len, &slot)) == HVD_SUCCESS && !(*found = tensor_make(name, hash, slot)))
+        status = HVD_ERR_MEMORY;
+    pthread_mutex_unlock(&client.names_lock);
+    return status;
+}
+
+struct tensor *tensor_fixed(uint32_t slot)
+{
+    static const char *const names[] = {SHM_BARRIER_NAME, SHM_SHUTDOWN_NAME};
+    struct tensor *t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
+
+    if (t)
+        return t;
+    pthread_mutex_lock(&client.names_lock);
+    t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
+    if (!t)
+        t = tensor_make(names[slot], hash_name(names[slot], strlen(names[slot])), slot);
+    pthread_mutex_unlock(&client.names_lock);
+    return t;
+}
+
+struct tensor *tensor_by_handle(hvd_handle handle)
+{
+    uint32_t slot = (uint32_t)(handle % (hvd_handle)SHM_SLOTS);
+
+    return handle > 0 ? atomic_load_explicit(&client.by_slot[slot], memory_order_acquire) : NULL;
+}
+
+void tensors_free(void)
+{
+    for (uint32_t i = 0; i < NAME_BUCKETS; i++) {
+        while (client.bucket[i]) {
+            struct tensor *t = client.bucket[i];
+            client.bucket[i] = t->next;
+            atomic_store(&client.by_slot[t->slot], NULL);
+            tensor_view_free(&t->view);
+            pthread_mutex_destroy(&t->lock);
+            free(t->name);
+            free(t);
+        }
+    }
+    client.solo_slots = 0;
+}

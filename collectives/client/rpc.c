@@ -1,0 +1,60 @@
+#include "collectives/client/internal.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* The socket has a receive time-out: an engine that does not answer within it counts as stopped, and since its answer
+ * could still come and be taken for another question's, the socket is not used again. */
+static int exchange(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
+{
+    struct worker_reader reader = {.have = 0};
+    struct err e = ERR_INIT;
+    uint32_t type = m->type;
+    int rc;
+
+    m->tag = WORKER_MESSAGE_TAG;
+    if (worker_send(client.socket, m, &fd_in, fd_in >= 0, &e) != 0)
+        return fail(HVD_ERR_ENGINE, "this host's engine has gone: %s", e.text);
+    rc = worker_receive(client.socket, &reader, &e);
+    if (rc != 1 || reader.message.type != type) {
+        worker_reader_reset(&reader);
+        return fail(HVD_ERR_ENGINE, "this host's engine %s",
+                    rc < 0   ? "has gone"
+                    : rc > 0 ? "answers another question"
+                             : "does not answer");
+    }
+    *m = reader.message;
+    unsigned wanted = fds_out ? *fds_out : 0;
+    for (unsigned i = 0; i < reader.number_of_fds && i < wanted; i++) {
+        fd_out[i] = reader.fds[i];
+        reader.fds[i] = -1;
+    }
+    if (fds_out)
+        *fds_out = reader.number_of_fds < wanted ? reader.number_of_fds : wanted;
+    worker_reader_reset(&reader);
+    return HVD_SUCCESS;
+}
+
+int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
+{
+    int status;
+
+    pthread_mutex_lock(&client.rpc_lock);
+    if (client.rpc_broken)
+        status = fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer");
+    else if ((status = exchange(m, fd_in, fd_out, fds_out)) != HVD_SUCCESS)
+        client.rpc_broken = true;
+    pthread_mutex_unlock(&client.rpc_lock);
+    if (status == HVD_ERR_ENGINE && client.region.header && region_poisoned(&client.region))
+        return fail_poisoned();
+    if (status == HVD_SUCCESS && m->status != HVD_SUCCESS)
+        return fail(m->status < 0 ? m->status : HVD_ERR_ENGINE, "%s", m->text);
+    return status;
+}
+
+int rpc_simple(uint32_t type)
+{
+    struct worker_message m = {.type = type};
+
+    return rpc(&m, -1, NULL, NULL);
+}

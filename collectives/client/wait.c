@@ -1,0 +1,208 @@
+/* Progress of a pending operation, and waiting for it.
+ *
+ * Nobody makes progress for a rank on one node but the ranks themselves: a waiting one looks who has arrived, checks that all
+ * agree, takes chunks while there are any, and copies its result out. It spins for a moment (a hand-over between two processors takes
+ * a fraction of a microsecond, a wake-up of a sleeper ten), then sleeps on its bell.
+ *
+ * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is gone; or, when the
+ * engine itself is gone or has not moved its beat for WATCHDOG_MS, with HVD_ERR_ENGINE. The watchdog counts its own slices of time, so a
+ * job that was stopped and continued as a whole is not taken for a dead one. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/client/internal.h"
+#include "collectives/shm/doorbell.h"
+
+#define SPINS         4000
+#define SPINS_CROWDED 30 /* each gives the processor to somebody else */
+#define SLICE_MS      250
+#define WATCHDOG_MS   10000
+
+static void end(struct tensor *t, int status)
+{
+    t->status = status;
+    t->phase = PHASE_ENDED;
+    if (t->staging) {
+        if (status == HVD_SUCCESS && t->out)
+            memcpy(t->out, t->staging, t->view.bytes);
+        arena_free(t->staging);
+        t->staging = NULL;
+    }
+}
+
+static void end_poisoned(struct tensor *t)
+{
+    end(t, region_poison_read(&client.region, t->text, sizeof t->text));
+}
+
+/* All members are here: one host, so nobody else needs to be asked. */
+static void open_local(struct tensor *t)
+{
+    struct tensor_resolver resolver = {arena_resolve, NULL};
+    int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
+
+    if (status == HVD_ERR_INVALID && client.rpc_broken) {
+        snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone", t->name);
+        status = HVD_ERR_ENGINE;
+    }
+    if (status != HVD_SUCCESS) {
+        end(t, status);
+    } else if (t->view.place == SHM_INLINE) {
+        tensor_compute(&t->view, t->out);
+        end(t, HVD_SUCCESS);
+    } else {
+        t->phase = PHASE_WORK;
+    }
+}
+
+/* The engine has written status and result before `settled`. */
+static void take_settled(struct tensor *t)
+{
+    const struct shm_slot *slot = t->view.slot;
+    int status = slot->status;
+
+    t->view.bytes = tensor_bytes(&t->op);
+    if (status != HVD_SUCCESS)
+        snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
+    else if (t->view.bytes <= SHM_INLINE_MAX && t->out)
+        memcpy(t->out, slot->result, t->view.bytes);
+    end(t, status <= 0 ? status : HVD_ERR_ENGINE);
+}
+
+/* Does what can be done now. true: the operation has ended. */
+static bool step(struct tensor *t)
+{
+    switch (t->phase) {
+    case PHASE_ARRIVE:
+        if (tensor_arrived(&t->view))
+            open_local(t);
+        break;
+    case PHASE_WORK:
+        if (!tensor_work(&t->view) && tensor_done(&t->view))
+            end(t, HVD_SUCCESS);
+        break;
+    case PHASE_REMOTE:
+        if (atomic_load(&t->view.slot->settled) == t->sequence)
+            take_settled(t);
+        break;
+    case PHASE_IDLE:
+    case PHASE_ENDED:
+        break;
+    }
+    if (t->phase == PHASE_ENDED)
+        return true;
+    if (region_poisoned(&client.region))
+        end_poisoned(t);
+    return t->phase == PHASE_ENDED;
+}
+
+/* There is a chunk to take now, or an end to see. */
+static bool worth_another_step(struct tensor *t)
+{
+    return t->phase == PHASE_WORK && tensor_has_chunk(&t->view);
+}
+
+struct watchdog {
+    uint32_t beat;
+    unsigned quiet_ms;
+};
+
+static bool engine_stopped(struct watchdog *w)
+{
+    struct pollfd p = {.fd = client.socket, .events = 0};
+    uint32_t beat = atomic_load(&client.region.header->beat);
+
+    if (poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL)))
+        return true;
+    w->quiet_ms = beat == w->beat ? w->quiet_ms + SLICE_MS : 0;
+    w->beat = beat;
+    return w->quiet_ms >= WATCHDOG_MS;
+}
+
+static void sleep_once(struct tensor *t, struct watchdog *w)
+{
+    uint32_t prepared = doorbell_prepare(client.mailbox);
+
+    if (step(t) || worth_another_step(t)) {
+        doorbell_cancel(client.mailbox);
+        return;
+    }
+    if (!doorbell_sleep(client.mailbox, prepared, SLICE_MS) && engine_stopped(w) && !step(t)) {
+        snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone or does not move", t->name);
+        end(t, HVD_ERR_ENGINE);
+    }
+}
+
+static void wait_until_ended(struct tensor *t)
+{
+    struct watchdog w = {0};
+
+    while (!step(t)) {
+        int spins = client.crowded ? SPINS_CROWDED : SPINS;
+        bool ended = false;
+        while (spins-- > 0 && !(ended = step(t)))
+            if (!worth_another_step(t))
+                doorbell_relax(client.crowded);
+        if (!ended)
+            sleep_once(t, &w);
+    }
+}
+
+int wait_locked(struct tensor *t)
+{
+    int status;
+
+    if (t->phase != PHASE_ENDED)
+        wait_until_ended(t);
+    status = t->status;
+    t->phase = PHASE_IDLE;
+    return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
+}
+
+/* The tensor, locked, when the handle names its pending operation. */
+static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
+{
+    struct tensor *t;
+    int status = client_check();
+
+    if (status)
+        return status;
+    t = tensor_by_handle(handle);
+    if (t && wait)
+        pthread_mutex_lock(&t->lock);
+    else if (t && pthread_mutex_trylock(&t->lock) != 0)
+        t = NULL, status = 1; /* somebody waits for it */
+    if (t && t->phase != PHASE_IDLE && t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
+        *found = t;
+        return HVD_SUCCESS;
+    }
+    if (t)
+        pthread_mutex_unlock(&t->lock);
+    return status ? status : fail(HVD_ERR_INVALID, "handle %lld names no pending operation", (long long)handle);
+}
+
+int hvd_poll(hvd_handle handle)
+{
+    struct tensor *t;
+    int status = lock_handle(handle, false, &t);
+    bool ended;
+
+    if (status)
+        return status > 0 ? 0 : status;
+    ended = t->phase == PHASE_ENDED || step(t);
+    pthread_mutex_unlock(&t->lock);
+    return ended;
+}
+
+int hvd_wait(hvd_handle handle)
+{
+    struct tensor *t;
+    int status = lock_handle(handle, true, &t);
+
+    if (status)
+        return status;
+    status = wait_locked(t);
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}

@@ -1,0 +1,245 @@
+/* The loop.
+ *
+ * Each turn: what the descriptors brought, what lies in the rings, a piece of pending work, the beat. Work is done in pieces of a
+ * fraction of a millisecond, so a death is never noticed late because of a large tensor. The loop sleeps only when nothing is
+ * pending; before it does, it says so in the region (engine_sleeping) and looks into the rings once more, so a worker either
+ * sees that a kick is needed or is seen. With several hosts it spins for a moment after each activity, because a wake-up costs more
+ * than a small operation; not when there are no processors to spare. */
+#include "collectives/engine/engine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#define EVENTS_MAX 64
+#define OUT_MAX    (1u << 20) /* to a session that does not read */
+
+int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e)
+{
+    struct epoll_event event = {.events = events, .data.ptr = watch};
+
+    if (epoll_ctl(engine->epoll, EPOLL_CTL_ADD, watch->fd, &event) == 0)
+        return 0;
+    if (errno == EEXIST && epoll_ctl(engine->epoll, EPOLL_CTL_MOD, watch->fd, &event) == 0)
+        return 0;
+    return err_sys(e, errno, "cannot watch a descriptor");
+}
+
+void engine_unwatch(struct engine *engine, struct watch *watch)
+{
+    if (watch->fd >= 0)
+        epoll_ctl(engine->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+}
+
+static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    uint64_t count;
+
+    if (read(watch->fd, &count, sizeof count) < 0)
+        return; /* somebody's kick was read already */
+}
+
+struct engine *engine_new(int session_fd, struct err *e)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+
+    if (!engine) {
+        err_set(e, ERR_MEMORY, "no memory for the engine");
+        return NULL;
+    }
+    engine->session = (struct watch){session_fd, session_ready};
+    engine->listener = engine->links_watch = (struct watch){-1, NULL};
+    engine->passed_fd = engine->region_fd = -1;
+    for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
+        engine->segment[i].fd = -1;
+    buf_init(&engine->in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+    buf_init(&engine->out, OUT_MAX);
+    engine->stall.warn_ns = 60 * NSEC_PER_SEC;
+    engine->epoll = epoll_create1(EPOLL_CLOEXEC);
+    engine->kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};
+    if (engine->epoll < 0 || engine->kick.fd < 0) {
+        err_sys(e, errno, "cannot make the engine's descriptors");
+    } else if (fcntl(session_fd, F_SETFD, FD_CLOEXEC) != 0 || fcntl(session_fd, F_SETFL, O_NONBLOCK) != 0) {
+        err_sys(e, errno, "descriptor %d is not the session's socket", session_fd);
+        err_hint(e, "hvd-engine is started by hvdagent");
+    } else if (engine_watch(engine, &engine->session, EPOLLIN, e) == 0 &&
+               engine_watch(engine, &engine->kick, EPOLLIN, e) == 0) {
+        return engine;
+    }
+    engine_free(engine);
+    return NULL;
+}
+
+static void close_watch(struct watch *w)
+{
+    if (w->fd >= 0)
+        close(w->fd);
+    w->fd = -1;
+}
+
+void engine_free(struct engine *engine)
+{
+    if (!engine)
+        return;
+    peers_free(engine);
+    remote_free(engine);
+    workers_free(engine);
+    segments_free(engine);
+    names_free(engine);
+    region_unmap(&engine->region);
+    if (engine->region_fd >= 0)
+        close(engine->region_fd);
+    if (engine->passed_fd >= 0)
+        close(engine->passed_fd);
+    close_watch(&engine->session);
+    close_watch(&engine->listener);
+    close_watch(&engine->kick);
+    if (engine->epoll >= 0)
+        close(engine->epoll);
+    buf_free(&engine->in);
+    buf_free(&engine->out);
+    for (uint32_t i = 0; engine->host && i < engine->hosts; i++)
+        free(engine->host[i].name);
+    free(engine->host);
+    free(engine->job);
+    free(engine);
+}
+
+const char *engine_host_of(const struct engine *engine, uint32_t rank)
+{
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        if (rank - engine->host[i].first_rank < engine->host[i].ranks)
+            return engine->host[i].name;
+    return "an unknown host";
+}
+
+void engine_poison(struct engine *engine, int status, const char *text)
+{
+    if (!engine->region.header || region_poisoned(&engine->region))
+        return;
+    log_info("the job has failed: %s", text);
+    region_poison(&engine->region, status, text);
+    peers_tell_death(engine, status, text);
+}
+
+/* How far the members of every tensor are; a warning for those that have been apart for long. */
+static void look_for_stalls(struct engine *engine, uint64_t now)
+{
+    for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
+        uint32_t furthest = 0, nearest = UINT32_MAX, late = 0;
+        char text[SHM_TEXT_MAX];
+        if (!engine->name[slot].text)
+            continue;
+        for (uint32_t i = 0; i < engine->members; i++) {
+            struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[i];
+            uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);
+            uint32_t at = (int32_t)(a - b) > 0 ? a : b;
+            if (i == 0 || (int32_t)(at - furthest) > 0)
+                furthest = at;
+            if (i == 0 || (int32_t)(nearest - at) > 0) {
+                nearest = at;
+                late = i;
+            }
+        }
+        if (!stall_seen(&engine->stall, slot, furthest, furthest == nearest, now))
+            continue;
+        snprintf(text, sizeof text, "tensor \"%.200s\" has waited for rank %u on %.64s for %llu s", engine->name[slot].text,
+                 engine->region.first_rank + late, engine->host[engine->self].name,
+                 (unsigned long long)(engine->stall.warn_ns / NSEC_PER_SEC));
+        session_notice(engine, LOG_WARNING, text);
+    }
+}
+
+/* Shows that we live, and makes up for a kick that was lost with its sender. */
+static void beat(struct engine *engine, uint64_t now)
+{
+    if (!engine->configured || now < engine->beat_at)
+        return;
+    uint32_t beats = atomic_fetch_add(&engine->region.header->beat, 1);
+    engine->beat_at = now + ENGINE_BEAT_MS * NSEC_PER_MSEC;
+    if (beats % (1000 / ENGINE_BEAT_MS) == 0 && !region_poisoned(&engine->region))
+        look_for_stalls(engine, now);
+}
+
+static int sooner(int a, int b)
+{
+    return a < 0 ? b : b < 0 || a < b ? a : b;
+}
+
+static int until(uint64_t at, uint64_t now)
+{
+    return at == 0 ? -1 : at <= now ? 0 : (int)((at - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
+}
+
+static bool rings_empty(const struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->members; i++)
+        if (!ring_empty(region_mailbox(&engine->region, i)))
+            return false;
+    return true;
+}
+
+/* Waits for descriptors; not at all when there is something to do. Returns the number of events. */
+static int wait_for_events(struct engine *engine, struct epoll_event *events, int timeout)
+{
+    _Atomic uint32_t *sleeping = engine->configured ? &engine->region.header->engine_sleeping : NULL;
+    int n;
+
+    if (timeout != 0 && sleeping) {
+        atomic_store(sleeping, 1);
+        if (!rings_empty(engine))
+            timeout = 0;
+    }
+    n = epoll_wait(engine->epoll, events, EVENTS_MAX, timeout);
+    if (timeout != 0 && sleeping)
+        atomic_store(sleeping, 0);
+    return n;
+}
+
+/* One turn. Returns the milliseconds until the next one must come. */
+static int turn(struct engine *engine)
+{
+    uint64_t now = clock_now(), death_at;
+    bool more, active;
+
+    if (!engine->configured)
+        return -1;
+    active = peers_progress(engine, now);
+    death_at = workers_deaths(engine, now);
+    active = local_collect(engine) || active;
+    more = local_help(engine);
+    more = remote_progress(engine) || more;
+    beat(engine, now);
+    if (active && engine->may_spin)
+        engine->spin_until = now + ENGINE_SPIN_NS;
+    if (more || now < engine->spin_until || (region_poisoned(&engine->region) && engine->links && !engine->links_down))
+        return 0;
+    return sooner(sooner(until(engine->beat_at, now), until(death_at, now)), peers_timeout(engine, now));
+}
+
+int engine_loop(struct engine *engine, struct err *e)
+{
+    struct epoll_event events[EVENTS_MAX];
+
+    while (!engine->ended) {
+        int timeout = turn(engine);
+        int n = wait_for_events(engine, events, timeout);
+        if (n < 0 && errno != EINTR)
+            return err_sys(e, errno, "cannot wait for events");
+        for (int i = 0; i < n && !engine->ended; i++) {
+            struct watch *w = events[i].data.ptr;
+            if (w->fd >= 0)
+                w->ready(engine, w, events[i].events);
+        }
+    }
+    return 0;
+}

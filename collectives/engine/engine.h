@@ -1,0 +1,187 @@
+/* The engine process: what its files share. One per job and host, one thread, one epoll loop, no global state but this struct.
+ *
+ *   main.c     fd 3, configuration, exit status      local.c   rings, helping with chunks on one host
+ *   engine.c   the loop, the beat, the poison        remote.c  readiness, the execution list, network operations
+ *   session.c  frames to and from the session        peers.c   links to the engines of other hosts, deaths told there
+ *   workers.c  the worker socket, pidfds             stall.c   which tensors wait for whom (pure)
+ *   names.c    tensor names to slots, segments
+ *
+ * On one host the ranks finish synchronous and small operations among themselves; the engine names slots, passes segments on, watches over the
+ * processes, and takes chunks of large asynchronous operations. With more hosts every operation comes here when it is complete on
+ * this host, and is settled here. */
+#ifndef HVD_ENGINE_ENGINE_H
+#define HVD_ENGINE_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "collectives/backends/backend.h"
+#include "collectives/engine/links.h"
+#include "collectives/engine/readiness.h"
+#include "collectives/engine/stall.h"
+#include "collectives/shm/region.h"
+#include "collectives/shm/segment.h"
+#include "collectives/shm/tensor.h"
+#include "collectives/shm/worker_socket.h"
+#include "common/buf.h"
+#include "common/err.h"
+#include "common/frame.h"
+#include "common/message.h"
+
+#define ENGINE_SEGMENTS_MAX   4096u
+#define ENGINE_STRANGERS_MAX  64u /* connections that have not said hello yet */
+#define ENGINE_NAME_BUCKETS   4096u
+#define ENGINE_CAUSE_WAIT_MS  20   /* how long a dead process's cause is waited for */
+#define ENGINE_BEAT_MS        100
+#define ENGINE_SPIN_NS        50000 /* after the last activity, on several hosts */
+#define ENGINE_LINKS_MS       30000 /* from knowing where all engines listen to being connected to all */
+
+struct engine;
+
+/* A descriptor on the loop. */
+struct watch {
+    int fd; /* -1: none */
+    void (*ready)(struct engine *engine, struct watch *watch, uint32_t events);
+};
+
+/* A connection on the worker socket; after its hello it is a member's. */
+struct worker {
+    struct watch watch; /* first: the loop's pointer is ours */
+    struct worker_reader reader;
+    uint32_t member; /* UINT32_MAX: a stranger */
+};
+
+/* A rank of this host, by local rank. */
+struct member {
+    struct watch pidfd; /* first */
+    struct worker *worker;
+    uint32_t pid;
+    bool joined, shut_down;
+    uint64_t dead_at; /* its process has ended; poison then, or when the session tells the cause; 0: alive */
+};
+
+/* The engine's side of a tensor name. */
+struct name {
+    char *text; /* NULL: the slot is free */
+    uint32_t hash, next; /* next slot in the bucket; 0: none */
+    bool has_view, announced;
+    struct tensor_view view;
+    int status; /* of opening it */
+    char error[SHM_TEXT_MAX];
+};
+
+struct owned_segment {
+    int fd; /* -1: free */
+    uint32_t member;
+    struct segment map; /* when the engine needed it */
+};
+
+struct host {
+    char *name;
+    uint32_t first_rank, ranks;
+};
+
+struct run; /* remote.c */
+
+struct engine {
+    int epoll;
+    bool ended; /* the session has gone: leave the loop */
+    struct watch session, listener, kick, links_watch;
+    struct buf in, out; /* of the session's socket */
+    uint32_t in_sequence, out_sequence;
+    int passed_fd; /* came beside a frame; -1: none */
+
+    bool configured;
+    char *job;
+    uint32_t epoch, size, self, hosts;
+    struct host *host;
+    uint8_t token[WORKER_TOKEN_SIZE];
+
+    struct region region;
+    int region_fd;
+    uint64_t beat_at; /* next */
+    uint64_t spin_until;
+    bool may_spin;
+    uint32_t members, strangers;
+    struct member *member;
+    struct worker *worker; /* [workers]: members and strangers */
+    uint32_t workers;
+
+    struct name name[SHM_SLOTS];
+    uint32_t bucket[ENGINE_NAME_BUCKETS], names;
+    struct owned_segment segment[ENGINE_SEGMENTS_MAX];
+
+    uint32_t help[SHM_SLOTS]; /* slots with chunks for us, oldest first */
+    uint32_t help_first, help_count;
+    struct stall stall;
+
+    struct links *links;
+    bool links_up, started; /* every link is ready; the first operation (the barrier of hvd_init) was settled */
+    bool finished;          /* the shutdown was settled: links and ranks may go */
+    bool links_down;        /* given up after a failure */
+    struct readiness *readiness;
+    struct backend *backend;
+    struct run *run_first, *run_last;
+};
+
+/* engine.c */
+struct engine *engine_new(int session_fd, struct err *e);
+void engine_free(struct engine *engine);
+/* Until the session has gone. -1 with *e when something is broken that ends the job on this host. */
+int engine_loop(struct engine *engine, struct err *e);
+int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e);
+void engine_unwatch(struct engine *engine, struct watch *watch); /* does not close */
+/* The job has failed: every pending and later call on this host ends with status and text; other hosts are told. The first one stays. */
+void engine_poison(struct engine *engine, int status, const char *text);
+const char *engine_host_of(const struct engine *engine, uint32_t rank);
+
+/* session.c */
+void session_ready(struct engine *engine, struct watch *watch, uint32_t events);
+int session_send(struct engine *engine, const Hvd__Engine *message, struct err *e);
+void session_notice(struct engine *engine, uint32_t level, const char *text);
+int session_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
+
+/* workers.c */
+void workers_accept(struct engine *engine, struct watch *watch, uint32_t events);
+/* The session says that a rank (of any host) has ended. */
+void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended);
+/* Poisons for members whose cause did not come in time; returns the next such time, 0 for none. */
+uint64_t workers_deaths(struct engine *engine, uint64_t now);
+void workers_free(struct engine *engine);
+
+/* names.c */
+int names_slot(struct engine *engine, const char *text, uint32_t *slot, char *error, size_t error_size);
+/* UINT32_MAX: there is none such. */
+uint32_t names_find(const struct engine *engine, const char *text);
+int names_fixed(struct engine *engine, struct err *e);
+void names_free(struct engine *engine);
+/* Takes the descriptor. */
+int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error, size_t error_size);
+void *segments_resolve(void *engine, uint64_t address, uint64_t bytes);
+void segments_free(struct engine *engine);
+
+/* local.c */
+/* Takes what lies in the rings. true: something did. */
+bool local_collect(struct engine *engine);
+/* One chunk. true: there may be more. */
+bool local_help(struct engine *engine);
+struct tensor_view *local_view(struct engine *engine, uint32_t slot);
+
+/* remote.c */
+int remote_start(struct engine *engine, struct err *e);
+void remote_complete(struct engine *engine, uint32_t slot); /* all of this host have arrived */
+/* Sends readiness, runs what is due. true: call again soon. */
+bool remote_progress(struct engine *engine);
+void remote_free(struct engine *engine);
+
+/* peers.c */
+int peers_start(struct engine *engine, const Hvd__EngineConfig *config, struct err *e);
+void peers_connect(struct engine *engine, const Hvd__Links *links);
+void peers_tell_death(struct engine *engine, int status, const char *text);
+/* true: something came in. */
+bool peers_progress(struct engine *engine, uint64_t now);
+/* Milliseconds until peers_progress wants to run; -1: no time limit. */
+int peers_timeout(const struct engine *engine, uint64_t now);
+void peers_free(struct engine *engine);
+
+#endif

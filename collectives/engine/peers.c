@@ -1,0 +1,240 @@
+/* The engines of the other hosts: the links to them, and deaths told over them.
+ *
+ * Nothing is sent before every link is ready, which may take ENGINE_LINKS_MS from the moment when the session has told where all engines listen.
+ * A link that is lost is a lost host; the job fails with that, unless the shutdown was settled already, when hosts go as they please.
+ * Every engine sends its poison to all others at once and gives
+ * its links up after that, so the first cause is the one that is seen everywhere. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "collectives/backends/tcp.h"
+#include "collectives/engine/engine.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+/* Control frame between engines: this byte, the negated hvd_status, the sentence. */
+#define PEER_FAILED 16
+
+static void links_fd_ready(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    (void)engine, (void)watch, (void)events; /* peers_progress follows in this turn of the loop */
+}
+
+static void on_ready(void *ctx, uint32_t host)
+{
+    struct engine *engine = ctx;
+
+    (void)host;
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        if (i != engine->self && !links_ready(engine->links, i))
+            return;
+    engine->links_up = true;
+    log_debug("linked to %u hosts", engine->hosts - 1);
+}
+
+static void peer_is_broken(struct engine *engine, uint32_t host, const struct err *why)
+{
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "the engine of %.100s sends what it may not: %.300s", engine->host[host].name, why->text);
+    engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+static void on_failed(struct engine *engine, const uint8_t *data, size_t size)
+{
+    char text[SHM_TEXT_MAX];
+    size_t len = size > 2 ? size - 2 : 0;
+
+    if (len >= sizeof text)
+        len = sizeof text - 1;
+    memcpy(text, data + size - (size > 2 ? size - 2 : 0), len);
+    text[len] = '\0';
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
+            text[i] = ' ';
+    engine_poison(engine, size > 1 && data[1] == -HVD_ERR_ENGINE ? HVD_ERR_ENGINE : HVD_ERR_PEER, text);
+}
+
+static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
+{
+    struct engine *engine = ctx;
+    const uint8_t *type = data;
+    struct err e = ERR_INIT;
+    int rc;
+
+    if (size == 0)
+        rc = err_set(&e, ERR_PROTOCOL, "an empty message");
+    else if (*type < PEER_FAILED)
+        rc = readiness_receive(engine->readiness, host, data, size, &e);
+    else if (*type >= BACKEND_CONTROL_TYPE)
+        rc = backend_tcp_control(engine->backend, host, data, size, &e);
+    else if (*type == PEER_FAILED)
+        rc = (on_failed(engine, data, size), 0);
+    else
+        rc = err_set(&e, ERR_PROTOCOL, "a message of unknown type %u", *type);
+    if (rc != 0)
+        peer_is_broken(engine, host, &e);
+}
+
+static void *on_bulk_place(void *ctx, uint32_t host, const struct link_bulk *head)
+{
+    struct engine *engine = ctx;
+
+    return backend_tcp_bulk_place(engine->backend, host, head);
+}
+
+static void on_bulk_arrived(void *ctx, uint32_t host, const struct link_bulk *head)
+{
+    struct engine *engine = ctx;
+    struct err e = ERR_INIT;
+
+    if (backend_tcp_bulk_arrived(engine->backend, host, head, &e) != 0)
+        peer_is_broken(engine, host, &e);
+}
+
+static void on_lost(void *ctx, uint32_t host, const struct err *why)
+{
+    struct engine *engine = ctx;
+    char text[SHM_TEXT_MAX];
+
+    if (engine->finished)
+        return;
+    snprintf(text, sizeof text, "host %.100s (ranks %u to %u) is lost: %.300s", engine->host[host].name,
+             engine->host[host].first_rank, engine->host[host].first_rank + engine->host[host].ranks - 1, why->text);
+    engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+static const struct links_events events = {on_ready, on_control, on_bulk_place, on_bulk_arrived, on_lost};
+
+static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
+{
+    const char **name = calloc(engine->hosts, sizeof *name);
+    struct links_config config = {
+        .job = engine->job,
+        .epoch = engine->epoch,
+        .key = c->key.data,
+        .auth = auth_open(e),
+        .self = engine->self,
+        .hosts = engine->hosts,
+        .name = name,
+        .address = (const char *const *)c->address,
+        .addresses = c->n_address,
+        .heartbeat_ms = c->heartbeat_ms,
+        .start_ms = ENGINE_LINKS_MS,
+    };
+
+    if (!name)
+        err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
+    for (uint32_t i = 0; name && i < engine->hosts; i++)
+        name[i] = engine->host[i].name;
+    if (name && config.auth)
+        engine->links = links_new(&config, &events, engine, clock_now(), e);
+    free(name);
+    return engine->links ? 0 : -1;
+}
+
+static int advertise(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__Link link = HVD__LINK__INIT;
+
+    link.host = engine->self;
+    link.address = c->address;
+    link.n_address = c->n_address;
+    link.port = links_port(engine->links);
+    message.body_case = HVD__ENGINE__BODY_LINK;
+    message.link = &link;
+    return session_send(engine, &message, e);
+}
+
+int peers_start(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
+{
+    struct backend_tcp_config config = {.wire = &links_wire, .self = engine->self, .hosts = engine->hosts};
+
+    if (remote_start(engine, e) != 0 || open_links(engine, c, e) != 0)
+        return -1;
+    config.links = engine->links;
+    engine->backend = backend_tcp_new(&config, e);
+    engine->links_watch = (struct watch){links_fd(engine->links), links_fd_ready};
+    if (!engine->backend || engine_watch(engine, &engine->links_watch, EPOLLIN, e) != 0)
+        return -1;
+    return advertise(engine, c, e);
+}
+
+void peers_connect(struct engine *engine, const Hvd__Links *links)
+{
+    uint64_t now = clock_now();
+    struct err e = ERR_INIT;
+
+    if (!engine->links)
+        return;
+    for (size_t i = 0; i < links->n_link; i++) {
+        const Hvd__Link *l = links->link[i];
+        if (l->host == engine->self || l->host >= engine->hosts)
+            continue;
+        if (l->port == 0 || l->port > UINT16_MAX)
+            err_set(&e, ERR_PROTOCOL, "host %s is said to listen on port %u", engine->host[l->host].name, l->port);
+        else
+            links_connect(engine->links, l->host, (const char *const *)l->address, l->n_address, (uint16_t)l->port, now,
+                          &e);
+    }
+    if (e.code)
+        engine_poison(engine, HVD_ERR_PEER, e.text);
+}
+
+void peers_tell_death(struct engine *engine, int status, const char *text)
+{
+    uint8_t message[2 + SHM_TEXT_MAX];
+    size_t len = strnlen(text, SHM_TEXT_MAX);
+    struct err e = ERR_INIT;
+
+    message[0] = PEER_FAILED;
+    message[1] = (uint8_t)-status;
+    memcpy(message + 2, text, len);
+    for (uint32_t i = 0; engine->links && i < engine->hosts; i++)
+        if (i != engine->self && links_ready(engine->links, i))
+            links_send_control(engine->links, i, message, 2 + len, &e);
+}
+
+/* After a failure: nothing may write into the workers' memory any more. Not from inside a callback of links or backend, which may be in
+ * the middle of something, but before the loop waits again. */
+static void shut_down(struct engine *engine)
+{
+    char text[SHM_TEXT_MAX] = "its part of the job has ended";
+    struct err e = ERR_INIT;
+
+    if (region_poisoned(&engine->region))
+        region_poison_read(&engine->region, text, sizeof text);
+    err_set(&e, ERR_CLOSED, "%s", text);
+    links_shutdown(engine->links, text);
+    engine->backend->ops->fail(engine->backend, &e);
+    engine->links_down = true;
+}
+
+bool peers_progress(struct engine *engine, uint64_t now)
+{
+    bool active;
+
+    if (!engine->links || engine->links_down)
+        return false;
+    active = links_progress(engine->links, now) > 0;
+    if (region_poisoned(&engine->region))
+        shut_down(engine);
+    return active;
+}
+
+int peers_timeout(const struct engine *engine, uint64_t now)
+{
+    return engine->links && !engine->links_down ? links_timeout(engine->links, now) : -1;
+}
+
+void peers_free(struct engine *engine)
+{
+    if (engine->links && engine->backend && !engine->links_down)
+        shut_down(engine);
+    if (engine->backend)
+        engine->backend->ops->free(engine->backend);
+    links_free(engine->links);
+}

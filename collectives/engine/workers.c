@@ -1,0 +1,311 @@
+/* The workers of this host: their sockets, their questions, their processes' ends.
+ *
+ * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host that has not
+ * joined, this epoch. Then the process is watched through its pidfd. It is dead when that or the process the session started has
+ * ended, whichever is first; if it had called hvd_shutdown that is no death. The pidfd is usually first and knows no cause, so the session's word is
+ * waited for during ENGINE_CAUSE_WAIT_MS. A socket that closes while the process lives is only a worker without answers. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "collectives/engine/engine.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+#define STRANGER UINT32_MAX
+
+/* ---- deaths ---------------------------------------------------------------------------------------------------------- */
+
+static void member_is_dead(struct engine *engine, uint32_t member, const char *cause)
+{
+    struct member *m = &engine->member[member];
+    uint32_t rank = engine->region.first_rank + member;
+    char text[SHM_TEXT_MAX];
+
+    m->dead_at = 0;
+    if (m->shut_down)
+        return;
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%s", rank, engine->host[engine->self].name, m->pid,
+             cause ? ": " : " without hvd_shutdown", cause ? cause : "");
+    engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    struct member *m = (struct member *)watch;
+
+    (void)events;
+    engine_unwatch(engine, watch);
+    close(watch->fd);
+    watch->fd = -1;
+    if (!m->shut_down)
+        m->dead_at = clock_now() + ENGINE_CAUSE_WAIT_MS * NSEC_PER_MSEC;
+}
+
+uint64_t workers_deaths(struct engine *engine, uint64_t now)
+{
+    uint64_t next = 0;
+
+    for (uint32_t i = 0; i < engine->members; i++) {
+        uint64_t at = engine->member[i].dead_at;
+        if (at != 0 && at <= now)
+            member_is_dead(engine, i, NULL);
+        else if (at != 0 && (next == 0 || at < next))
+            next = at;
+    }
+    return next;
+}
+
+void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
+{
+    uint32_t member = ended->rank - engine->region.first_rank;
+    const char *cause = *ended->cause ? ended->cause : "for an unknown reason";
+    char text[SHM_TEXT_MAX];
+
+    if (ended->rank >= engine->size)
+        return;
+    if (member < engine->members) {
+        struct member *m = &engine->member[member];
+        if (ended->pid)
+            m->pid = ended->pid;
+        if (m->joined || ended->failed) {
+            member_is_dead(engine, member, cause);
+            return;
+        }
+    } else if (!ended->failed && engine->started) {
+        return; /* it was here at hvd_init, so a clean end follows its hvd_shutdown */
+    } else if (engine->finished) {
+        return;
+    }
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s: %.200s", ended->rank,
+             *ended->host ? ended->host : engine_host_of(engine, ended->rank), ended->pid,
+             engine->started || ended->failed ? "" : " before hvd_init", cause);
+    engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+/* ---- questions ------------------------------------------------------------------------------------------------------- */
+
+static bool same_secret(const uint8_t *a, const uint8_t *b, size_t size)
+{
+    uint8_t difference = 0;
+
+    for (size_t i = 0; i < size; i++)
+        difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
+static int refuse(struct worker_message *answer, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int refuse(struct worker_message *answer, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(answer->text, sizeof answer->text, fmt, args);
+    va_end(args);
+    return status;
+}
+
+/* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id is reused. */
+static int peer_pidfd(int socket, uint32_t pid)
+{
+    int fd;
+    socklen_t len = sizeof fd;
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
+        return fd;
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,
+                       struct worker_message *a)
+{
+    uint32_t member = q->rank - engine->region.first_rank;
+
+    if (peer->uid != geteuid() || !same_secret(q->token, engine->token, WORKER_TOKEN_SIZE))
+        return refuse(a, HVD_ERR_SYSTEM, "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
+    if (q->epoch != engine->epoch)
+        return refuse(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch, engine->epoch);
+    if (member >= engine->members)
+        return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%u to %u)", q->rank, engine->region.first_rank,
+                      engine->region.first_rank + engine->members - 1);
+    if (engine->member[member].joined)
+        return refuse(a, HVD_ERR_SYSTEM, "rank %u has joined the job already, as process %u", q->rank,
+                      engine->member[member].pid);
+    return HVD_SUCCESS;
+}
+
+static int hello(struct engine *engine, struct worker *w, const struct worker_message *q, struct worker_message *a)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    struct err e = ERR_INIT;
+    int status;
+
+    if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+        return refuse(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
+    if ((status = check_hello(engine, q, &peer, a)) != HVD_SUCCESS)
+        return status;
+    struct member *m = &engine->member[q->rank - engine->region.first_rank];
+    m->pidfd = (struct watch){peer_pidfd(w->watch.fd, (uint32_t)peer.pid), pidfd_ready};
+    if (m->pidfd.fd < 0 || engine_watch(engine, &m->pidfd, EPOLLIN, &e) != 0)
+        return refuse(a, HVD_ERR_SYSTEM, "process %d cannot be watched", (int)peer.pid);
+    m->pid = (uint32_t)peer.pid;
+    m->joined = true;
+    m->worker = w;
+    w->member = (uint32_t)(m - engine->member);
+    engine->strangers--;
+    return HVD_SUCCESS;
+}
+
+static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__BodyCase what)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
+    struct err e = ERR_INIT;
+
+    rank.rank = engine->region.first_rank + member;
+    rank.pid = engine->member[member].pid;
+    message.body_case = what;
+    if (what == HVD__ENGINE__BODY_INITIALIZED)
+        message.initialized = &rank;
+    else
+        message.shut_down = &rank;
+    if (session_send(engine, &message, &e) != 0)
+        log_warning("%s", e.text);
+}
+
+static int get_segment(const struct engine *engine, uint32_t id, struct worker_message *a, int *fd)
+{
+    if (id >= ENGINE_SEGMENTS_MAX || engine->segment[id].fd < 0)
+        return refuse(a, HVD_ERR_INVALID, "there is no tensor segment %u", id);
+    *fd = engine->segment[id].fd;
+    return HVD_SUCCESS;
+}
+
+static int add_segment(struct engine *engine, struct worker *w, struct worker_message *a)
+{
+    int fd = w->reader.number_of_fds == 1 ? w->reader.fds[0] : -1;
+
+    if (fd < 0)
+        return refuse(a, HVD_ERR_INVALID, "a tensor segment came without its descriptor");
+    w->reader.fds[0] = -1;
+    return segments_add(engine, w->member, fd, &a->id, a->text, sizeof a->text);
+}
+
+/* Answers the question in the worker's reader. -1: close the connection. */
+static int answer(struct engine *engine, struct worker *w)
+{
+    const struct worker_message *q = &w->reader.message;
+    struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = q->type};
+    int fds[WORKER_FDS_MAX] = {-1, -1};
+    unsigned number = 0;
+    struct err e = ERR_INIT;
+
+    if ((q->type == WORKER_HELLO) != (w->member == STRANGER))
+        return -1;
+    switch (q->type) {
+    case WORKER_HELLO:
+        a.status = hello(engine, w, q, &a);
+        fds[0] = engine->region_fd;
+        fds[1] = engine->kick.fd;
+        number = a.status == HVD_SUCCESS ? 2 : 0;
+        break;
+    case WORKER_NAME:
+        a.status = names_slot(engine, q->text, &a.id, a.text, sizeof a.text);
+        break;
+    case WORKER_ADD_SEGMENT:
+        a.status = add_segment(engine, w, &a);
+        break;
+    case WORKER_GET_SEGMENT:
+        a.status = get_segment(engine, q->id, &a, &fds[0]);
+        number = a.status == HVD_SUCCESS;
+        break;
+    case WORKER_INITIALIZED:
+        engine->started = true;
+        tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
+        break;
+    case WORKER_SHUT_DOWN:
+        engine->member[w->member].shut_down = true;
+        tell_session(engine, w->member, HVD__ENGINE__BODY_SHUT_DOWN);
+        break;
+    }
+    if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)
+        return -1;
+    return w->member == STRANGER ? -1 : 0;
+}
+
+static void drop(struct engine *engine, struct worker *w)
+{
+    if (w->member == STRANGER)
+        engine->strangers--;
+    else if (engine->member[w->member].worker == w)
+        engine->member[w->member].worker = NULL;
+    engine_unwatch(engine, &w->watch);
+    worker_reader_reset(&w->reader);
+    close(w->watch.fd);
+    w->watch.fd = -1;
+}
+
+static void worker_ready(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    struct worker *w = (struct worker *)watch;
+    struct err e = ERR_INIT;
+    int rc;
+
+    (void)events;
+    while ((rc = worker_receive(watch->fd, &w->reader, &e)) == 1) {
+        if (answer(engine, w) != 0) {
+            rc = -1;
+            break;
+        }
+        worker_reader_reset(&w->reader);
+    }
+    if (rc < 0)
+        drop(engine, w);
+}
+
+void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    struct err e = ERR_INIT;
+    int fd;
+
+    (void)events;
+    while ((fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        struct worker *w = NULL;
+        for (uint32_t i = 0; i < engine->workers && !w; i++)
+            if (engine->worker[i].watch.fd < 0)
+                w = &engine->worker[i];
+        if (!w || engine->strangers >= ENGINE_STRANGERS_MAX) {
+            close(fd); /* more unfinished greetings than there can be in earnest */
+            continue;
+        }
+        *w = (struct worker){.watch = {fd, worker_ready}, .member = STRANGER};
+        engine->strangers++;
+        if (engine_watch(engine, &w->watch, EPOLLIN, &e) != 0)
+            drop(engine, w);
+    }
+}
+
+void workers_free(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->workers; i++)
+        if (engine->worker[i].watch.fd >= 0)
+            drop(engine, &engine->worker[i]);
+    for (uint32_t i = 0; i < engine->members; i++)
+        if (engine->member[i].pidfd.fd >= 0)
+            close(engine->member[i].pidfd.fd);
+    free(engine->worker);
+    free(engine->member);
+}

@@ -1,0 +1,62 @@
+#include "collectives/shm/doorbell.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "collectives/shm/region.h"
+
+void doorbell_ring(struct shm_mailbox *m)
+{
+    atomic_fetch_add(&m->bell, 1);
+    syscall(SYS_futex, (uint32_t *)&m->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void doorbell_ring_sleepers(const struct region *r, uint32_t except)
+{
+    for (uint32_t i = 0; i < r->members; i++) {
+        struct shm_mailbox *m = region_mailbox(r, i);
+        if (i != except && doorbell_has_sleeper(m))
+            doorbell_ring(m);
+    }
+}
+
+uint32_t doorbell_prepare(struct shm_mailbox *m)
+{
+    uint32_t bell = atomic_load(&m->bell);
+
+    atomic_fetch_add(&m->sleeping, 1);
+    return bell;
+}
+
+void doorbell_cancel(struct shm_mailbox *m)
+{
+    atomic_fetch_sub(&m->sleeping, 1);
+}
+
+bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms)
+{
+    struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
+    long rc = syscall(SYS_futex, (uint32_t *)&m->bell, FUTEX_WAIT, prepared, &limit, NULL, 0);
+    bool rung = !(rc != 0 && errno == ETIMEDOUT);
+
+    atomic_fetch_sub(&m->sleeping, 1);
+    return rung;
+}
+
+void doorbell_relax(bool crowded)
+{
+    if (crowded) {
+        sched_yield();
+        return;
+    }
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}

@@ -1,0 +1,119 @@
+/* The control region: what the workers of one host and their engine share, besides the tensors themselves.
+ *
+ *   header | one mailbox per member | slots; each slot: its own lines, then one seat per member
+ *
+ * A member is a rank of this host, by local rank. A slot belongs to one tensor name (slots 0 and 1 to barrier and shutdown);
+ * the engine hands them out. Operations on a slot are counted from 1, and all ranks agree about the number because a name has one
+ * operation at a time. Operation k of a member is written to its seat's entry[k % 2]: a member can be at k + 1 while another
+ * one still reads k, but not at k + 2, since k + 1 is complete only when all have arrived there, and they arrive after k.
+ *
+ * Who writes what: each word has one writer, named below, but for two kinds that anyone adds to (a death leaves them merely
+ * unused): `claim`, changed by compare and swap and tagged with its operation, so a late worker can never take a chunk of the next one; and
+ * `bell`, a counter to sleep on. The region is sealed: nobody can make it smaller under another one's feet. It is never repaired: after a
+ * death it is poisoned for ever and the next epoch has a new one. Everything in it may be garbage for a reader: readers copy, then check. */
+#ifndef HVD_SHM_LAYOUT_H
+#define HVD_SHM_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHM_MAGIC       0x31646e6f69676572ull
+#define SHM_VERSION     1u
+#define SHM_LINE        64
+#define SHM_SLOTS       4096u /* a power of two: the rings' length too, so that a ring has room for every slot */
+#define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
+#define SHM_TEXT_MAX    512u
+#define SHM_MEMBERS_MAX 1024u
+
+#define SHM_SLOT_BARRIER  0u
+#define SHM_SLOT_SHUTDOWN 1u
+#define SHM_SLOT_FIRST    2u /* of names */
+/* Names of the fixed slots, in sentences and between hosts; a tensor may not have them. */
+#define SHM_BARRIER_NAME  "hvd.barrier"
+#define SHM_SHUTDOWN_NAME "hvd.shutdown"
+#define SHM_NAME_MAX      255u
+
+#define SHM_ALIGNED _Alignas(SHM_LINE)
+
+enum shm_kind { SHM_ALLREDUCE = 1, SHM_BROADCAST = 2, SHM_BARRIER = 3, SHM_SHUTDOWN = 4 };
+
+/* Where the elements are. */
+enum shm_place {
+    SHM_INLINE = 1, /* in the entry's payload; results go to the slot's result, or are computed by each rank for itself */
+    SHM_SEGMENT = 2 /* at the addresses `in` and `out` */
+};
+
+/* One operation of one member. Written by the member, `sequence` last. */
+struct shm_entry {
+    SHM_ALIGNED _Atomic uint32_t sequence;
+    uint8_t kind, dtype, op, place;
+    uint32_t root; /* broadcast: a rank of the job */
+    uint32_t unused;
+    uint64_t count;   /* elements */
+    uint64_t in, out; /* shm_address */
+    uint8_t payload[SHM_INLINE_MAX];
+};
+
+struct shm_seat {
+    SHM_ALIGNED _Atomic uint64_t done; /* member: shm_tagged(operation, chunks it has finished) */
+    struct shm_entry entry[2];
+};
+
+struct shm_slot {
+    SHM_ALIGNED _Atomic uint64_t claim;  /* anyone: shm_tagged(operation, chunks claimed) */
+    SHM_ALIGNED _Atomic uint64_t done;   /* engine: shm_tagged(operation, chunks it has finished) */
+    SHM_ALIGNED _Atomic uint32_t settled; /* engine: the last operation it has given a result for (more than one host) */
+    int32_t status;                       /* engine: of that operation, an hvd_status */
+    SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
+    struct shm_seat seat[];
+};
+
+/* A member's side of the region that has nothing to do with one tensor. */
+struct shm_mailbox {
+    SHM_ALIGNED _Atomic uint32_t bell;     /* anyone: rung when something may have changed for a sleeper */
+    SHM_ALIGNED _Atomic uint32_t sleeping; /* member: how many of its threads sleep or are about to */
+    SHM_ALIGNED _Atomic uint32_t tail;     /* member: entries it has put into its ring */
+    SHM_ALIGNED _Atomic uint32_t head;     /* engine: entries it has taken */
+    SHM_ALIGNED uint32_t ring[SHM_SLOTS];  /* member: slots whose operation is complete on this host */
+};
+
+struct shm_header {
+    uint64_t magic;
+    uint32_t version, epoch;
+    uint32_t slots, members;
+    uint32_t hosts;      /* of the job; with one, ranks finish operations among themselves */
+    uint32_t size;       /* ranks of the job */
+    uint32_t first_rank; /* rank of member 0; the others follow */
+    uint32_t unused;
+    SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
+    int32_t poison_status;                 /* engine: an hvd_status */
+    char poison_text[SHM_TEXT_MAX];        /* engine: the sentence */
+    SHM_ALIGNED _Atomic uint32_t beat;     /* engine: changes while it lives */
+    SHM_ALIGNED _Atomic uint32_t engine_sleeping; /* engine: a kick is needed */
+};
+
+static inline uint64_t shm_tagged(uint32_t operation, uint32_t count)
+{
+    return (uint64_t)operation << 32 | count;
+}
+
+/* Where in which tensor segment. */
+#define SHM_OFFSET_BITS 48
+static inline uint64_t shm_address(uint32_t segment, uint64_t offset)
+{
+    return (uint64_t)segment << SHM_OFFSET_BITS | offset;
+}
+
+static inline uint32_t shm_address_segment(uint64_t address)
+{
+    return (uint32_t)(address >> SHM_OFFSET_BITS);
+}
+
+static inline uint64_t shm_address_offset(uint64_t address)
+{
+    return address & ((1ull << SHM_OFFSET_BITS) - 1);
+}
+
+#endif

@@ -1,0 +1,138 @@
+#include "collectives/shm/region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "collectives/shm/doorbell.h"
+#include "collectives/hvd.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static size_t mailboxes_at(void)
+{
+    return sizeof(struct shm_header);
+}
+
+static size_t slot_bytes(uint32_t members)
+{
+    return sizeof(struct shm_slot) + members * sizeof(struct shm_seat);
+}
+
+static size_t slots_at(uint32_t members)
+{
+    return mailboxes_at() + members * sizeof(struct shm_mailbox);
+}
+
+static size_t region_bytes(uint32_t members)
+{
+    return slots_at(members) + SHM_SLOTS * slot_bytes(members);
+}
+
+struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member)
+{
+    return (struct shm_mailbox *)((char *)r->header + mailboxes_at()) + member;
+}
+
+struct shm_slot *region_slot(const struct region *r, uint32_t slot)
+{
+    return (struct shm_slot *)((char *)r->header + slots_at(r->members) + slot * slot_bytes(r->members));
+}
+
+static int map(struct region *r, int fd, size_t bytes, struct err *e)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (at == MAP_FAILED)
+        return err_sys(e, errno, "cannot map %zu bytes of control region", bytes);
+    r->header = at;
+    r->bytes = bytes;
+    return 0;
+}
+
+int region_create(struct region *r, const struct region_shape *shape, struct err *e)
+{
+    size_t bytes = region_bytes(shape->members);
+    int fd = memfd_create("hvd-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return err_sys(e, errno, "cannot make a control region");
+    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0) {
+        err_sys(e, errno, "cannot make a control region of %zu bytes", bytes);
+        close(fd);
+        return -1;
+    }
+    if (map(r, fd, bytes, e) != 0) {
+        close(fd);
+        return -1;
+    }
+    struct shm_header *h = r->header;
+    h->magic = SHM_MAGIC;
+    h->version = SHM_VERSION;
+    h->slots = SHM_SLOTS;
+    h->members = r->members = shape->members;
+    h->hosts = r->hosts = shape->hosts;
+    h->size = r->size = shape->size;
+    h->first_rank = r->first_rank = shape->first_rank;
+    h->epoch = r->epoch = shape->epoch;
+    return fd;
+}
+
+int region_map(struct region *r, int fd, struct err *e)
+{
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (seals & SEALS) != SEALS)
+        return err_set(e, ERR_PROTOCOL, "the control region is not sealed");
+    if (fstat(fd, &st) != 0)
+        return err_sys(e, errno, "cannot read the size of the control region");
+    if ((size_t)st.st_size < region_bytes(1))
+        return err_set(e, ERR_PROTOCOL, "the control region has only %lld bytes", (long long)st.st_size);
+    if (map(r, fd, (size_t)st.st_size, e) != 0)
+        return -1;
+    const struct shm_header *h = r->header;
+    r->members = h->members;
+    r->hosts = h->hosts;
+    r->size = h->size;
+    r->first_rank = h->first_rank;
+    r->epoch = h->epoch;
+    if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
+        r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes)
+        return 0;
+    err_set(e, ERR_VERSION, "the control region has layout %u, this libhvd speaks %u", h->version, SHM_VERSION);
+    region_unmap(r);
+    return -1;
+}
+
+void region_unmap(struct region *r)
+{
+    if (r->header)
+        munmap(r->header, r->bytes);
+    r->header = NULL;
+}
+
+void region_poison(struct region *r, int status, const char *text)
+{
+    struct shm_header *h = r->header;
+
+    if (region_poisoned(r))
+        return;
+    h->poison_status = status;
+    snprintf(h->poison_text, sizeof h->poison_text, "%s", text);
+    atomic_store(&h->poisoned, 1);
+    for (uint32_t i = 0; i < r->members; i++)
+        doorbell_ring(region_mailbox(r, i));
+}
+
+int region_poison_read(const struct region *r, char *text, size_t size)
+{
+    int status = r->header->poison_status;
+
+    snprintf(text, size, "%.*s", (int)SHM_TEXT_MAX - 1, r->header->poison_text);
+    return status < 0 ? status : HVD_ERR_ENGINE;
+}

@@ -1,0 +1,39 @@
+/* The control region as a mapped file: made and sealed by the engine, mapped by every worker of the host. */
+#ifndef HVD_SHM_REGION_H
+#define HVD_SHM_REGION_H
+
+#include "collectives/shm/layout.h"
+#include "common/err.h"
+
+/* A mapping. The numbers are private copies: what the shared header says later changes nothing. */
+struct region {
+    struct shm_header *header;
+    size_t bytes;
+    uint32_t members, hosts, size, first_rank, epoch;
+};
+
+struct region_shape {
+    uint32_t members, hosts, size, first_rank, epoch;
+};
+
+/* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e. */
+int region_create(struct region *r, const struct region_shape *shape, struct err *e);
+/* Maps a region that came from elsewhere after checking seals, size and header. The descriptor stays the caller's. */
+int region_map(struct region *r, int fd, struct err *e);
+void region_unmap(struct region *r);
+
+struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member);
+struct shm_slot *region_slot(const struct region *r, uint32_t slot); /* slot < SHM_SLOTS */
+
+/* Engine only. The first poison stays. Everybody is woken. */
+void region_poison(struct region *r, int status, const char *text);
+
+static inline bool region_poisoned(const struct region *r)
+{
+    return atomic_load_explicit(&r->header->poisoned, memory_order_acquire) != 0;
+}
+
+/* The status; the sentence is copied to `text`, ended whatever the region holds. */
+int region_poison_read(const struct region *r, char *text, size_t size);
+
+#endif

@@ -1,0 +1,315 @@
+#include "collectives/shm/tensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/algorithms/reduce.h"
+#include "collectives/shm/doorbell.h"
+
+#define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
+
+int tensor_view_init(struct tensor_view *v, const struct region *region, uint32_t slot, uint32_t me)
+{
+    *v = (struct tensor_view){.region = region, .slot = region_slot(region, slot), .me = me};
+    v->in = calloc(region->members, sizeof *v->in);
+    v->out = calloc(region->members, sizeof *v->out);
+    if (v->in && v->out)
+        return 0;
+    tensor_view_free(v);
+    return -1;
+}
+
+void tensor_view_free(struct tensor_view *v)
+{
+    free(v->in);
+    free(v->out);
+    v->in = NULL;
+    v->out = NULL;
+}
+
+void tensor_begin(struct tensor_view *v, uint32_t sequence)
+{
+    v->sequence = sequence;
+    v->seen = 0;
+    v->mine = 0;
+}
+
+static struct shm_entry *entry_of(const struct tensor_view *v, uint32_t member)
+{
+    return &v->slot->seat[member].entry[v->sequence & 1];
+}
+
+uint64_t tensor_bytes(const struct tensor_op *op)
+{
+    size_t size = dtype_size(op->dtype);
+
+    if (op->kind == SHM_BARRIER || op->kind == SHM_SHUTDOWN)
+        return 0;
+    if (size == 0 || op->count > TENSOR_BYTES_MAX / size)
+        return UINT64_MAX;
+    return op->count * size;
+}
+
+void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const void *payload, uint64_t in, uint64_t out)
+{
+    struct shm_entry *entry = entry_of(v, v->me);
+    uint64_t bytes = tensor_bytes(op);
+
+    entry->kind = op->kind;
+    entry->dtype = op->dtype;
+    entry->op = op->op;
+    entry->place = bytes <= SHM_INLINE_MAX ? SHM_INLINE : SHM_SEGMENT;
+    entry->root = op->root;
+    entry->count = op->count;
+    entry->in = in;
+    entry->out = out;
+    if (payload && bytes <= SHM_INLINE_MAX)
+        memcpy(entry->payload, payload, bytes);
+    atomic_store(&entry->sequence, v->sequence);
+}
+
+bool tensor_arrived(struct tensor_view *v)
+{
+    uint32_t members = v->region->members;
+
+    while (v->seen < members && atomic_load(&entry_of(v, v->seen)->sequence) == v->sequence)
+        v->seen++;
+    return v->seen == members;
+}
+
+uint32_t tensor_missing(const struct tensor_view *v)
+{
+    return v->seen;
+}
+
+/* ---- agreement ------------------------------------------------------------------------------------------------------- */
+
+/* The part of an entry that is not its payload, read once. */
+struct claim_of_member {
+    struct tensor_op op;
+    uint8_t place;
+    uint64_t in, out;
+};
+
+static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t member)
+{
+    const volatile struct shm_entry *entry = entry_of(v, member);
+
+    return (struct claim_of_member){
+        .op = {entry->kind, entry->dtype, entry->op, entry->root, entry->count},
+        .place = entry->place,
+        .in = entry->in,
+        .out = entry->out,
+    };
+}
+
+static bool same_op(const struct tensor_op *a, const struct tensor_op *b)
+{
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count;
+}
+
+static void describe(const struct tensor_op *op, char *text, size_t size)
+{
+    if (op->kind == SHM_ALLREDUCE)
+        snprintf(text, size, "allreduce %s of %llu %s", op_name(op->op), (unsigned long long)op->count,
+                 dtype_name(op->dtype));
+    else if (op->kind == SHM_BROADCAST)
+        snprintf(text, size, "broadcast from rank %u of %llu %s", op->root, (unsigned long long)op->count,
+                 dtype_name(op->dtype));
+    else
+        snprintf(text, size, "%s",
+                 op->kind == SHM_BARRIER    ? "barrier"
+                 : op->kind == SHM_SHUTDOWN ? "shutdown"
+                                            : "an unknown operation");
+}
+
+static int mismatch(const struct tensor_view *v, const char *name, uint32_t other, const struct tensor_op *theirs,
+                    char *text, size_t size)
+{
+    char first[96], second[96];
+
+    describe(&v->op, first, sizeof first);
+    describe(theirs, second, sizeof second);
+    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, v->region->first_rank, first,
+             v->region->first_rank + other, second);
+    return HVD_ERR_MISMATCH;
+}
+
+static bool op_is_valid(const struct tensor_view *v)
+{
+    const struct tensor_op *op = &v->op;
+
+    switch (op->kind) {
+    case SHM_ALLREDUCE:
+        return tensor_bytes(op) != UINT64_MAX && op_valid(op->op);
+    case SHM_BROADCAST:
+        return tensor_bytes(op) != UINT64_MAX && op->root < v->region->size;
+    case SHM_BARRIER:
+    case SHM_SHUTDOWN:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The local rank of a broadcast's root; UINT32_MAX when it is on another host. */
+static uint32_t local_root(const struct tensor_view *v)
+{
+    uint32_t local = v->op.root - v->region->first_rank;
+
+    return local < v->region->members ? local : UINT32_MAX;
+}
+
+static bool find_elements(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                          const struct tensor_resolver *resolver)
+{
+    size_t align = dtype_size(v->op.dtype) - 1;
+
+    if (v->place == SHM_INLINE) {
+        v->in[member] = entry_of(v, member)->payload;
+        v->out[member] = NULL;
+        return true;
+    }
+    if ((c->in | c->out) & align)
+        return false;
+    v->in[member] = resolver->resolve(resolver->ctx, c->in, v->bytes);
+    v->out[member] = c->in == c->out ? (void *)v->in[member] : resolver->resolve(resolver->ctx, c->out, v->bytes);
+    return v->in[member] && v->out[member];
+}
+
+int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
+                size_t text_size)
+{
+    for (uint32_t i = 0; i < v->region->members; i++) {
+        struct claim_of_member c = read_entry(v, i);
+        if (i == 0) {
+            v->op = c.op;
+            if (!op_is_valid(v)) {
+                snprintf(text, text_size, "tensor \"%s\": rank %u has written an operation that does not exist", name,
+                         v->region->first_rank);
+                return HVD_ERR_INVALID;
+            }
+            v->bytes = tensor_bytes(&v->op);
+            v->place = v->bytes <= SHM_INLINE_MAX ? SHM_INLINE : SHM_SEGMENT;
+        } else if (!same_op(&v->op, &c.op)) {
+            return mismatch(v, name, i, &c.op, text, text_size);
+        }
+        if (c.place != v->place || !find_elements(v, i, &c, resolver)) {
+            snprintf(text, text_size, "tensor \"%s\": rank %u's buffer lies outside its shared memory", name,
+                     v->region->first_rank + i);
+            return HVD_ERR_INVALID;
+        }
+    }
+    if (v->place == SHM_SEGMENT)
+        v->chunks = chunks_cut(v->op.count, dtype_size(v->op.dtype), v->region->members);
+    return HVD_SUCCESS;
+}
+
+/* ---- the work -------------------------------------------------------------------------------------------------------- */
+
+static void reduce_to(const struct tensor_view *v, void *const *out, size_t outputs, uint32_t divisor, size_t first,
+                      size_t count)
+{
+    struct reduce_job job = {
+        .in = v->in,
+        .inputs = v->region->members,
+        .out = out,
+        .outputs = outputs,
+        .dtype = v->op.dtype,
+        .op = v->op.op,
+        .divisor = divisor,
+    };
+    reduce_range(&job, first, count);
+}
+
+void tensor_compute(const struct tensor_view *v, void *out)
+{
+    if (!out || v->bytes == 0)
+        return;
+    if (v->op.kind == SHM_BROADCAST)
+        memcpy(out, v->in[local_root(v)], v->bytes);
+    else
+        reduce_to(v, &out, 1, v->region->size, 0, v->op.count);
+}
+
+void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count)
+{
+    reduce_to(v, &out, 1, 0, first, count);
+}
+
+static void copy_from_root(const struct tensor_view *v, size_t first, size_t count)
+{
+    size_t size = dtype_size(v->op.dtype);
+    uint32_t root = local_root(v);
+
+    for (uint32_t i = 0; i < v->region->members; i++)
+        if (v->out[i] != v->in[root])
+            memcpy((char *)v->out[i] + first * size, (const char *)v->in[root] + first * size, count * size);
+}
+
+static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t participant)
+{
+    return participant < v->region->members ? &v->slot->seat[participant].done : &v->slot->done;
+}
+
+/* Chunk number, or UINT32_MAX. Only members move the word on to a new operation: they cannot be late. */
+static uint32_t take_chunk(struct tensor_view *v)
+{
+    uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+
+    for (;;) {
+        bool fresh = (uint32_t)(seen >> 32) != v->sequence;
+        uint32_t next = fresh ? 0 : (uint32_t)seen;
+        if ((fresh && v->me == v->region->members) || next >= v->chunks.number)
+            return UINT32_MAX;
+        if (atomic_compare_exchange_weak(&v->slot->claim, &seen, shm_tagged(v->sequence, next + 1)))
+            return next;
+    }
+}
+
+bool tensor_work(struct tensor_view *v)
+{
+    size_t first, count;
+    uint32_t chunk = take_chunk(v);
+
+    if (chunk == UINT32_MAX)
+        return false;
+    chunks_range(&v->chunks, chunk, &first, &count);
+    if (v->op.kind == SHM_BROADCAST)
+        copy_from_root(v, first, count);
+    else
+        reduce_to(v, v->out, v->region->members, v->region->size, first, count);
+    atomic_store(done_word(v, v->me), shm_tagged(v->sequence, ++v->mine));
+    if (tensor_done(v))
+        doorbell_ring_sleepers(v->region, v->me);
+    return true;
+}
+
+bool tensor_has_chunk(const struct tensor_view *v)
+{
+    uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+
+    return (uint32_t)(seen >> 32) != v->sequence ? v->me < v->region->members : (uint32_t)seen < v->chunks.number;
+}
+
+void tensor_offer(struct tensor_view *v)
+{
+    uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+
+    if ((uint32_t)(seen >> 32) != v->sequence)
+        atomic_compare_exchange_strong(&v->slot->claim, &seen, shm_tagged(v->sequence, 0));
+}
+
+bool tensor_done(const struct tensor_view *v)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i <= v->region->members; i++) {
+        uint64_t done = atomic_load(done_word(v, i));
+        if ((uint32_t)(done >> 32) == v->sequence)
+            total += (uint32_t)done;
+    }
+    return total >= v->chunks.number;
+}

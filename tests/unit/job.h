@@ -1,0 +1,46 @@
+/* A job without hvdrun and hvdagent, for tests of the collectives: engines are started as a session starts them, workers are forks
+ * of the test program, and the parent plays all sessions and the launcher. */
+#ifndef HVD_TESTS_JOB_H
+#define HVD_TESTS_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define JOB_HOSTS_MAX 4
+#define JOB_RANKS_MAX 16
+
+struct job {
+    /* set by the caller */
+    int hosts, per_host;
+    int (*worker)(const struct job *job, int rank); /* its return value becomes the exit status */
+    void *ctx;
+    int silent_sessions; /* 1: nobody tells the engines how a worker ended */
+    int kill_engine_ms;  /* not 0: host 0's engine gets SIGKILL after so long */
+    int freeze_ms;       /* not 0: the last host's engine gets SIGSTOP after so long */
+
+    /* the result */
+    int status[JOB_RANKS_MAX]; /* as of waitpid; -1: had to be killed when the time was up */
+    int initialized, shut_down; /* how many ranks the engines said so of */
+    int engine_status[JOB_HOSTS_MAX];
+    bool timed_out;
+
+    /* the harness's own */
+    char dir[64];
+    uint8_t key[32], token[16];
+    int session[JOB_HOSTS_MAX], listener[JOB_HOSTS_MAX], links;
+    pid_t engine[JOB_HOSTS_MAX], pid[JOB_RANKS_MAX];
+    int pidfd[JOB_RANKS_MAX];
+    char *link[JOB_HOSTS_MAX];
+    uint32_t port[JOB_HOSTS_MAX], sent[JOB_HOSTS_MAX];
+};
+
+/* Runs it to its end, or for at most `seconds`. */
+void job_run(struct job *job, int seconds);
+/* All workers ended with status 0 and every engine too. Prints what did not. */
+bool job_succeeded(const struct job *job);
+/* A worker's check: prints file, line and hvd_last_error, and ends the worker with status 1. */
+#define job_check(condition) job_check_at((condition), #condition, __FILE__, __LINE__)
+void job_check_at(bool ok, const char *what, const char *file, int line);
+
+#endif
