@@ -1,6 +1,7 @@
 /* What authenticates a data link: random keys (libc only) and HMAC-SHA256 (module `auth`, OpenSSL).
  *
- * The module is opened by the first process that has a link to make: a job on one host never pays for OpenSSL. */
+ * The module is opened by the first process that has a link to make: a job on one host never pays for
+ * OpenSSL. */
 #ifndef HVD_COMMON_AUTH_H
 #define HVD_COMMON_AUTH_H
 
@@ -20,7 +21,8 @@ struct auth_part {
 
 struct auth_ops {
     /* HMAC-SHA256 over the parts, one after the other. -1 when the library fails. Any thread. */
-    int (*hmac)(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts, uint8_t mac[AUTH_MAC_SIZE]);
+    int (*hmac)(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
+                uint8_t mac[AUTH_MAC_SIZE]);
     /* In a time that does not depend on where they differ. */
     bool (*equal)(const void *a, const void *b, size_t size);
 };

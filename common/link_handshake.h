@@ -1,21 +1,23 @@
-/* The handshake of a data link, the same between two sessions and between two engines. Sans I/O: bytes in, bytes out.
+/* The handshake of a data link, the same between two sessions and between two engines. Sans I/O: bytes in,
+ * bytes out.
  *
  *   connector                                   acceptor
  *     HELLO  ------------------------------------->      who I am, whom I want, which job and epoch, my nonce
- *            <------------------------------------- CHALLENGE   its nonce, MAC(key, "acceptor", HELLO, its nonce)
- *     (the link is authenticated: the connector may compare it with others and drop it)
- *     PROOF  ------------------------------------->      MAC(key, "connector", HELLO, CHALLENGE)
- *     (chosen; both ends are ready)
+ *            <------------------------------------- CHALLENGE   its nonce, MAC(key, "acceptor", HELLO, its
+ * nonce) (the link is authenticated: the connector may compare it with others and drop it) PROOF
+ * ------------------------------------->      MAC(key, "connector", HELLO, CHALLENGE) (chosen; both ends are
+ * ready)
  *
- * Every message has one fixed size, so nothing that a stranger sends is ever measured or stored beyond it (integers little endian):
- *   HELLO      magic "HVDLINK\n" 8, version 2, kind 1, flags 1 (0; bit 0 is kept for TLS), epoch 4, from 4, to 4, nonce 32, job 64 (zero padded)
- *   CHALLENGE  magic 8, version 2, kind 1, flags 1, nonce 32, MAC 32
- *   PROOF      MAC 32
+ * Every message has one fixed size, so nothing that a stranger sends is ever measured or stored beyond it
+ * (integers little endian): HELLO      magic "HVDLINK\n" 8, version 2, kind 1, flags 1 (0; bit 0 is kept for
+ * TLS), epoch 4, from 4, to 4, nonce 32, job 64 (zero padded) CHALLENGE  magic 8, version 2, kind 1, flags 1,
+ * nonce 32, MAC 32 PROOF      MAC 32
  *
- * Why it holds: both MACs cover both nonces, so nothing recorded can be played again; they cover role, job, epoch, kind and both host
- * indexes, so nothing can be reflected or used for another link; a host never accepts itself. What it does not do: somebody
- * who sits on the wire can change what flows after PROOF. That is what TLS (flags bit 0) is for: its handshake will follow
- * HELLO/CHALLENGE/PROOF, keyed by the same job key.
+ * Why it holds: both MACs cover both nonces, so nothing recorded can be played again; they cover role, job,
+ * epoch, kind and both host indexes, so nothing can be reflected or used for another link; a host never
+ * accepts itself. What it does not do: somebody who sits on the wire can change what flows after PROOF. That
+ * is what TLS (flags bit 0) is for: its handshake will follow HELLO/CHALLENGE/PROOF, keyed by the same job
+ * key.
  *
  * Anything unexpected is an error; the owner closes the connection. Deadlines are the owner's. */
 #ifndef HVD_COMMON_LINK_HANDSHAKE_H
@@ -68,10 +70,12 @@ struct link_handshake {
 };
 
 /* `nonce`: AUTH_KEY_SIZE fresh random bytes, copied. */
-int link_handshake_connect(struct link_handshake *h, const struct link_identity *identity, uint32_t peer, const uint8_t *nonce,
-                           struct err *e);
-int link_handshake_accept(struct link_handshake *h, const struct link_identity *identity, const uint8_t *nonce, struct err *e);
-/* How many bytes may be read now: never more than the awaited message still lacks, so no byte of what follows is taken. */
+int link_handshake_connect(struct link_handshake *h, const struct link_identity *identity, uint32_t peer,
+                           const uint8_t *nonce, struct err *e);
+int link_handshake_accept(struct link_handshake *h, const struct link_identity *identity,
+                          const uint8_t *nonce, struct err *e);
+/* How many bytes may be read now: never more than the awaited message still lacks, so no byte of what follows
+ * is taken. */
 size_t link_handshake_wants(const struct link_handshake *h);
 /* Takes `size` (at most link_handshake_wants) bytes of the peer. -1 with *e: close the connection. */
 int link_handshake_receive(struct link_handshake *h, const void *data, size_t size, struct err *e);

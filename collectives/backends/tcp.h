@@ -1,7 +1,7 @@
 /* The TCP backend: collectives over the engine's links. See tcp.c for its story.
  *
- * The engine owns the links and hands on what is the backend's: every bulk frame, and control frames whose first byte is at least
- * BACKEND_CONTROL_TYPE. It calls backend->ops->fail when a link is lost. */
+ * The engine owns the links and hands on what is the backend's: every bulk frame, and control frames whose
+ * first byte is at least BACKEND_CONTROL_TYPE. It calls backend->ops->fail when a link is lost. */
 #ifndef HVD_BACKENDS_TCP_H
 #define HVD_BACKENDS_TCP_H
 
@@ -22,6 +22,7 @@ struct backend *backend_tcp_new(const struct backend_tcp_config *config, struct 
 /* To be called from the links' events of the same names. -1 with *e: that peer is broken; fail the job. */
 int backend_tcp_control(struct backend *backend, uint32_t host, const void *data, size_t size, struct err *e);
 void *backend_tcp_bulk_place(struct backend *backend, uint32_t host, const struct link_bulk *head);
-int backend_tcp_bulk_arrived(struct backend *backend, uint32_t host, const struct link_bulk *head, struct err *e);
+int backend_tcp_bulk_arrived(struct backend *backend, uint32_t host, const struct link_bulk *head,
+                             struct err *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* The wire as a backend sees it: frames to and from the hosts of the job. engine/links provides it; a test may too. */
+/* The wire as a backend sees it: frames to and from the hosts of the job. engine/links provides it; a test
+ * may too. */
 #ifndef HVD_BACKENDS_WIRE_H
 #define HVD_BACKENDS_WIRE_H
 
@@ -8,7 +9,8 @@
 #include "common/err.h"
 
 #define LINKS_CONTROL_MAX (64u << 10) /* bytes of one control frame */
-#define LINKS_BULK_MAX    (1u << 20)  /* bytes of one bulk frame: what a control frame may have to wait behind */
+#define LINKS_BULK_MAX    (1u << 20) /* bytes of one bulk frame: what a control frame may have to wait behind \
+                                      */
 
 /* First byte of a control frame: readiness has the types below it, backends from it on. */
 #define BACKEND_CONTROL_TYPE 32

@@ -1,11 +1,12 @@
 /* The execution list of a process set: what all hosts execute, in one order, numbered from 1 (pure).
  *
- * The root (host 0) appends an entry for each tensor that is complete on every host and sends the new entries down the tree; every host,
- * the root too, takes them from its own list, strictly by number. An entry whose ranks disagree carries a sentence instead of
- * something to execute, so an error has its place in the order like everything else.
+ * The root (host 0) appends an entry for each tensor that is complete on every host and sends the new entries
+ * down the tree; every host, the root too, takes them from its own list, strictly by number. An entry whose
+ * ranks disagree carries a sentence instead of something to execute, so an error has its place in the order
+ * like everything else.
  *
- * Message (integers little endian): type 1 (READINESS_LIST), pad 1, count 2, epoch 4, then `count` entries:
- *   number 8, elements 8, root 4, kind 1, dtype 1, op 1, flags 1 (0), name length 2, error length 2, name, error */
+ * Message (integers little endian): type 1 (READINESS_LIST), pad 1, count 2, epoch 4, number of the first
+ * entry 8, then `count` entries as in tensor_wire.h. */
 #ifndef HVD_ENGINE_EXECUTION_LIST_H
 #define HVD_ENGINE_EXECUTION_LIST_H
 
@@ -34,7 +35,8 @@ struct tensor_desc {
 struct list_entry {
     uint64_t number;
     struct tensor_desc desc;
-    char error[TENSOR_ERROR_MAX + 1]; /* empty: execute it; else every rank gets HVD_ERR_MISMATCH with this sentence */
+    char error[TENSOR_ERROR_MAX +
+               1]; /* empty: execute it; else every rank gets HVD_ERR_MISMATCH with this sentence */
 };
 
 struct execution_list;
@@ -42,8 +44,13 @@ struct execution_list;
 struct execution_list *execution_list_new(uint32_t epoch, struct err *e);
 void execution_list_free(struct execution_list *list);
 /* Root: gives the entry the next number. */
-int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error, struct err *e);
-/* Others: takes the entries of a message. Another epoch, or numbers that were here before: ignored. A gap or a malformed message: -1, nothing taken. */
+int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error,
+                          struct err *e);
+/* Root: a message with the entries that were appended since the last one; 0 bytes when there are none, or
+ * fewer entries than all when they do not fit (call again). -1 with *e: `size` is too small for one. */
+long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e);
+/* Others: takes the entries of a message. 1: taken. 0: ignored, because of another epoch or because all were
+ * here before. -1 with *e: a gap, or malformed, and nothing was taken. */
 int execution_list_receive(struct execution_list *list, const void *message, size_t size, struct err *e);
 /* The next entry to execute; false when there is none yet. */
 bool execution_list_next(struct execution_list *list, struct list_entry *entry);

@@ -1,18 +1,21 @@
 /* Readiness: which tensors are complete on every host (pure: messages in, messages and list entries out).
  *
- * Hosts form a tree of radix READINESS_RADIX by index: host h's parent is (h - 1) / READINESS_RADIX, host 0 is the root. A host whose
- * own ranks have all submitted a tensor says so once (readiness_local). A host tells its parent when a tensor is complete in its whole subtree, in one
- * message for everything that became so since the last one: messages per host are bounded, rounds are logarithmic. Each host compares
- * what its children and itself say; a disagreement becomes a sentence that travels on instead of the agreement. The root appends the
- * tensor to the execution list, which travels down the same tree.
+ * Hosts form a tree of radix READINESS_RADIX by index: host h's parent is (h - 1) / READINESS_RADIX, host 0
+ * is the root. A host whose own ranks have all submitted a tensor says so once (readiness_local). A host
+ * tells its parent when a tensor is complete in its whole subtree, in one message for everything that became
+ * so since the last one: messages per host are bounded, rounds are logarithmic. Each host compares what its
+ * children and itself say; a disagreement becomes a sentence that travels on instead of the agreement. The
+ * root appends the tensor to the execution list, which travels down the same tree.
  *
- * One host: the same code; nothing is sent, a local tensor is on the list at once. A barrier and a shutdown need nothing but their entry on the list.
+ * One host: the same code; nothing is sent, a local tensor is on the list at once. A barrier and a shutdown
+ * need nothing but their entry on the list.
  *
- * What a peer may send is decided whole before anything changes; -1 means: this peer is broken, give up its link. Another epoch's
- * messages, and a tensor a child has reported already, are ignored (readiness_ignored counts them). At most READINESS_PENDING_MAX tensors wait at once.
+ * What a peer may send is decided whole before anything changes; -1 means: this peer is broken, give up its
+ * link. Another epoch's messages, and a tensor a child has reported already, are ignored (readiness_ignored
+ * counts them). At most READINESS_PENDING_MAX tensors wait at once.
  *
- * READY message (integers little endian): type 1 (READINESS_READY), pad 1, count 2, epoch 4, then `count` times:
- *   elements 8, root 4, witness 4 (a host that says so), kind 1, dtype 1, op 1, flags 1 (0), name length 2, error length 2, name, error */
+ * READY message (integers little endian): type 1 (READINESS_READY), pad 1, count 2, epoch 4, then `count`
+ * times: witness 4 (a host that says so), the tensor as in tensor_wire.h. */
 #ifndef HVD_ENGINE_READINESS_H
 #define HVD_ENGINE_READINESS_H
 
@@ -27,7 +30,8 @@
 #define READINESS_PENDING_MAX 65536
 #define READINESS_MESSAGE_MAX (60u << 10)
 
-/* First byte of a control frame between engines; from BACKEND_CONTROL_TYPE (backends/wire.h) on it is the backend's. */
+/* First byte of a control frame between engines; from BACKEND_CONTROL_TYPE (backends/wire.h) on it is the
+ * backend's. */
 enum readiness_type { READINESS_READY = 1, READINESS_LIST = 2 };
 
 struct readiness_host { /* for sentences */
@@ -44,13 +48,13 @@ struct readiness;
 
 struct readiness *readiness_new(const struct readiness_config *config, struct err *e);
 void readiness_free(struct readiness *r);
-/* All ranks of this host have submitted `desc`. `error` (NULL: they agree): the sentence when they disagree. -1 when the name is invalid or was
- * announced and is not yet on the list. */
+/* All ranks of this host have submitted `desc`. `error` (NULL: they agree): the sentence when they disagree.
+ * -1 when the name is invalid or was announced and is not yet on the list. */
 int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, struct err *e);
 /* A control frame of another host whose first byte is a readiness_type. */
 int readiness_receive(struct readiness *r, uint32_t from, const void *message, size_t size, struct err *e);
-/* The next message to send: to host *to. It stays valid until the next call of any function here. false: nothing (more) to send. Call it until false
- * after each batch of readiness_local and readiness_receive. */
+/* The next message to send: to host *to. It stays valid until the next call of any function here. false:
+ * nothing (more) to send. Call it until false after each batch of readiness_local and readiness_receive. */
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size);
 /* The next entry of the execution list, in order. */
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry);

@@ -1,0 +1,27 @@
+/* How a tensor is cut among hosts, and a segment into pieces for the wire (pure).
+ *
+ * Depends only on the tensor and on the number of hosts, so every host cuts alike; an element's host is a
+ * matter of its index alone. */
+#ifndef HVD_ALGORITHMS_SEGMENTS_H
+#define HVD_ALGORITHMS_SEGMENTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes. */
+struct segment {
+    uint64_t offset, size;
+};
+
+/* The part of `count` elements that host `index` of `hosts` owns. Cuts lie on cache lines; the last hosts of
+ * a small tensor own nothing. */
+struct segment segment_of(uint64_t count, size_t element_size, uint32_t hosts, uint32_t index);
+/* The piece size for a segment: small enough that sending, summing and sending on overlap, large enough that
+ * frames cost little. */
+uint32_t segment_piece(uint64_t segment_size);
+/* Bytes of the piece that begins at `offset`. */
+uint32_t segment_piece_at(uint64_t segment_size, uint32_t piece, uint64_t offset);
+/* How many pieces of each of `peers` hosts fit into `budget` bytes of staging, within sane bounds. */
+uint32_t segment_window(uint64_t segment_size, uint32_t piece, uint32_t peers, uint64_t budget);
+
+#endif

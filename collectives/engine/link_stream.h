@@ -1,0 +1,71 @@
+/* One ready link as a stream of frames: what is queued, what is half sent, what is half received. See links.h
+ * for the rules.
+ *
+ *      0        4      5     6         8          16        24
+ *      | length | type | 0   | channel | sequence | offset  | payload ...           (little endian)
+ *
+ * Sending: a bulk frame that has begun is finished, then come the control bytes, then the next bulk frames,
+ * all in one sendmsg from where they lie. Receiving: one readv takes the rest of a payload straight to its
+ * place and the next headers into a small stage. A frame of another type, longer than its type may be, or
+ * that nobody wants, ends the link. */
+#ifndef HVD_ENGINE_LINK_STREAM_H
+#define HVD_ENGINE_LINK_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/engine/links.h"
+#include "common/buf.h"
+#include "common/err.h"
+
+#define LINK_FRAME_HEADER 24
+#define LINK_STAGE_SIZE   4096
+#define LINK_FAREWELL_MAX 512
+
+enum link_frame_type { LINK_CONTROL = 1, LINK_BULK = 2, LINK_HEARTBEAT = 3, LINK_FAREWELL = 4 };
+
+struct link_stream {
+    int fd; /* -1: closed */
+    uint32_t host;
+    const struct links_events *events;
+    void *ctx;
+
+    struct buf control;           /* encoded, to be sent before the next bulk frame */
+    struct link_send *bulk_first; /* the first has begun when bulk_sent > 0 */
+    struct link_send *bulk_last;
+    size_t bulk_sent;                     /* of its header and data */
+    struct link_send *ended, *ended_last; /* the kernel has them; done() is due */
+    bool blocked;                         /* the socket is full: wait until it is writable */
+
+    uint8_t stage[LINK_STAGE_SIZE];
+    size_t stage_at, stage_len;
+    uint8_t *place; /* where the rest of the current payload goes; NULL between frames */
+    size_t place_left;
+    uint8_t type; /* of the current frame */
+    struct link_bulk head;
+    uint8_t *assembled; /* the payload of a control frame that is larger than the stage */
+    uint64_t frames;    /* received */
+};
+
+/* Takes over the connected socket; `first` goes out before every frame. */
+int link_stream_init(struct link_stream *s, int fd, uint32_t host, const struct links_events *events,
+                     void *ctx, const void *first, size_t first_size, struct err *e);
+/* Closes. Bulk that was queued moves to `ended`; the next link_stream_deliver tells it `status` -1. */
+void link_stream_close(struct link_stream *s);
+void link_stream_free(struct link_stream *s);
+/* Calls done(status) of what has ended. */
+void link_stream_deliver(struct link_stream *s, int status);
+
+int link_stream_send(struct link_stream *s, enum link_frame_type type, const void *data, size_t size,
+                     struct err *e);
+/* Queues only; link_stream_flush sends. */
+void link_stream_queue(struct link_stream *s, struct link_send *send);
+bool link_stream_idle(const struct link_stream *s); /* nothing waits to be sent */
+/* Sends what the socket takes. -1 with *e: the link is lost. */
+int link_stream_flush(struct link_stream *s, struct err *e);
+/* Reads what is there, up to a fair share; returns the bytes, 0 when there was nothing, -1 with *e when the
+ * link is lost. The callbacks may close the stream. */
+long link_stream_read(struct link_stream *s, struct err *e);
+
+#endif

@@ -1,0 +1,461 @@
+/* One table of tensors by name; a tensor is in it from the first report until this host's whole subtree has
+ * reported. Then its report goes up (or, at the root, onto the list), in the order in which subtrees became
+ * complete. */
+#include "collectives/engine/readiness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/engine/tensor_wire.h"
+#include "common/buf.h"
+
+#define TABLE_SMALLEST 256
+#define SELF           READINESS_RADIX /* the bit of this host itself, after its children's */
+#define SEEN_WORDS     2
+#define UP_MAX         (8u << 20)
+
+_Static_assert(SELF < SEEN_WORDS * 64, "a bit for each child and for the host itself");
+
+struct tensor {
+    struct tensor *next_in_bucket;
+    struct tensor_desc desc;
+    uint32_t hash;
+    uint32_t witness; /* the host that said `desc` first */
+    uint32_t reports; /* of children and this host */
+    uint64_t seen[SEEN_WORDS];
+    char *error; /* NULL: they agree so far */
+};
+
+struct readiness {
+    uint32_t epoch, self, hosts;
+    uint32_t first_child, children;
+    uint32_t parent;
+    struct readiness_host *host;
+    char *names;
+
+    struct tensor **bucket;
+    uint32_t buckets, tensors;
+    uint64_t ignored;
+
+    struct buf up;      /* encoded reports for the parent, each preceded by its length */
+    struct buf down;    /* encoded list messages for the children, each preceded by its length */
+    uint32_t down_next; /* the child that gets the first of them next */
+    struct execution_list *list;
+    uint8_t message[READINESS_MESSAGE_MAX];
+};
+
+/* ---- the tree
+ * ------------------------------------------------------------------------------------------------------- */
+
+static void place_in_tree(struct readiness *r)
+{
+    uint64_t first = (uint64_t)r->self * READINESS_RADIX + 1;
+    r->parent = r->self ? (r->self - 1) / READINESS_RADIX : 0;
+    if (first >= r->hosts)
+        return;
+    r->first_child = (uint32_t)first;
+    r->children = r->hosts - r->first_child;
+    if (r->children > READINESS_RADIX)
+        r->children = READINESS_RADIX;
+}
+
+static bool is_child(const struct readiness *r, uint32_t host)
+{
+    return host >= r->first_child && host - r->first_child < r->children;
+}
+
+static int copy_hosts(struct readiness *r, const struct readiness_host *host, struct err *e)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < r->hosts; i++)
+        bytes += strlen(host[i].name) + 1;
+    r->host = calloc(r->hosts, sizeof *r->host);
+    r->names = malloc(bytes);
+    if (!r->host || !r->names)
+        return err_set(e, ERR_MEMORY, "no memory for the readiness of %u hosts", r->hosts);
+    char *at = r->names;
+    for (uint32_t i = 0; i < r->hosts; i++) {
+        size_t n = strlen(host[i].name) + 1;
+        memcpy(at, host[i].name, n);
+        r->host[i] = (struct readiness_host){at, host[i].first_rank, host[i].ranks};
+        at += n;
+    }
+    return 0;
+}
+
+struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
+{
+    struct readiness *r = calloc(1, sizeof *r);
+    if (!r || c->hosts == 0 || c->self >= c->hosts) {
+        err_set(e, ERR_MEMORY, "no readiness for host %u of %u", c->self, c->hosts);
+        free(r);
+        return NULL;
+    }
+    r->epoch = c->epoch;
+    r->self = c->self;
+    r->hosts = c->hosts;
+    place_in_tree(r);
+    buf_init(&r->up, UP_MAX);
+    buf_init(&r->down, UP_MAX);
+    r->buckets = TABLE_SMALLEST;
+    r->bucket = calloc(r->buckets, sizeof *r->bucket);
+    r->list = r->bucket ? execution_list_new(r->epoch, e) : NULL;
+    if (!r->list || copy_hosts(r, c->host, e) < 0) {
+        err_set(e, ERR_MEMORY, "no memory for readiness");
+        readiness_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+static void free_tensor(struct tensor *t)
+{
+    free(t->error);
+    free(t);
+}
+
+void readiness_free(struct readiness *r)
+{
+    if (!r)
+        return;
+    for (uint32_t i = 0; r->bucket && i < r->buckets; i++)
+        while (r->bucket[i]) {
+            struct tensor *t = r->bucket[i];
+            r->bucket[i] = t->next_in_bucket;
+            free_tensor(t);
+        }
+    buf_free(&r->up);
+    buf_free(&r->down);
+    execution_list_free(r->list);
+    free(r->bucket);
+    free(r->host);
+    free(r->names);
+    free(r);
+}
+
+/* ---- the table
+ * ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t hash_name(const char *name) /* FNV-1a */
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 16777619u;
+    return h;
+}
+
+static struct tensor **find(struct readiness *r, const char *name, uint32_t hash)
+{
+    struct tensor **t = &r->bucket[hash & (r->buckets - 1)];
+    while (*t && ((*t)->hash != hash || strcmp((*t)->desc.name, name) != 0))
+        t = &(*t)->next_in_bucket;
+    return t;
+}
+
+/* Longer chains are slower, not wrong: no memory to grow is no failure. */
+static void grow(struct readiness *r)
+{
+    uint32_t buckets = r->buckets * 2;
+    struct tensor **bucket = calloc(buckets, sizeof *bucket);
+    if (!bucket)
+        return;
+    for (uint32_t i = 0; i < r->buckets; i++)
+        while (r->bucket[i]) {
+            struct tensor *t = r->bucket[i];
+            r->bucket[i] = t->next_in_bucket;
+            t->next_in_bucket = bucket[t->hash & (buckets - 1)];
+            bucket[t->hash & (buckets - 1)] = t;
+        }
+    free(r->bucket);
+    r->bucket = bucket;
+    r->buckets = buckets;
+}
+
+static struct tensor *add(struct readiness *r, const struct tensor_desc *desc, uint32_t hash,
+                          uint32_t witness, struct err *e)
+{
+    struct tensor *t = r->tensors < READINESS_PENDING_MAX ? calloc(1, sizeof *t) : NULL;
+    if (!t) {
+        err_set(e, ERR_MEMORY, "%u tensors wait for other hosts: no room for '%s'", r->tensors, desc->name);
+        return NULL;
+    }
+    if (r->tensors >= r->buckets)
+        grow(r);
+    t->desc = *desc;
+    t->hash = hash;
+    t->witness = witness;
+    t->next_in_bucket = r->bucket[hash & (r->buckets - 1)];
+    r->bucket[hash & (r->buckets - 1)] = t;
+    r->tensors++;
+    return t;
+}
+
+/* ---- agreement
+ * ------------------------------------------------------------------------------------------------------ */
+
+static void ranks_text(const struct readiness *r, uint32_t host, char *text, size_t size)
+{
+    const struct readiness_host *h = &r->host[host];
+    if (h->ranks > 1)
+        snprintf(text, size, "ranks %u-%u (%.60s) have", h->first_rank, h->first_rank + h->ranks - 1,
+                 h->name);
+    else
+        snprintf(text, size, "rank %u (%.60s) has", h->first_rank, h->name);
+}
+
+static const char *kind_name(int kind)
+{
+    static const char *const name[] = {"?", "allreduce", "broadcast", "barrier", "shutdown"};
+    return name[kind >= TENSOR_ALLREDUCE && kind <= TENSOR_SHUTDOWN ? kind : 0];
+}
+
+enum property { KIND, DTYPE, OP, COUNT, ROOT, PROPERTIES };
+
+static uint64_t property_of(const struct tensor_desc *d, enum property p)
+{
+    const uint64_t value[PROPERTIES] = {[KIND] = d->kind,
+                                        [DTYPE] = (uint64_t)d->dtype,
+                                        [OP] = (uint64_t)d->op,
+                                        [COUNT] = d->count,
+                                        [ROOT] = d->root};
+    return value[p];
+}
+
+static void property_text(const struct tensor_desc *d, enum property p, char *text, size_t size)
+{
+    if (p == KIND)
+        snprintf(text, size, "called %s", kind_name(d->kind));
+    else if (p == DTYPE)
+        snprintf(text, size, "element type %s", dtype_name(d->dtype));
+    else if (p == OP)
+        snprintf(text, size, "operation %s", op_name(d->op));
+    else if (p == COUNT)
+        snprintf(text, size, "%llu elements", (unsigned long long)d->count);
+    else
+        snprintf(text, size, "root rank %u", d->root);
+}
+
+/* Do they differ? `text` gets the sentence for the first property in which they do. */
+static bool disagree(const struct readiness *r, const struct tensor_desc *a, uint32_t host_a,
+                     const struct tensor_desc *b, uint32_t host_b, char text[TENSOR_ERROR_MAX + 1])
+{
+    char ranks[2][128], value[2][64];
+    int p = 0;
+    while (p < PROPERTIES && property_of(a, p) == property_of(b, p))
+        p++;
+    if (p == PROPERTIES)
+        return false;
+    bool swap = host_b < host_a;
+    ranks_text(r, swap ? host_b : host_a, ranks[0], sizeof ranks[0]);
+    ranks_text(r, swap ? host_a : host_b, ranks[1], sizeof ranks[1]);
+    property_text(swap ? b : a, p, value[0], sizeof value[0]);
+    property_text(swap ? a : b, p, value[1], sizeof value[1]);
+    /* The ranks and the values first: a long name may be cut, they may not. */
+    int room =
+        (int)(TENSOR_ERROR_MAX - strlen(ranks[0]) - strlen(ranks[1]) - strlen(value[0]) - strlen(value[1])) -
+        20;
+    snprintf(text, TENSOR_ERROR_MAX + 1, "tensor '%.*s': %s %s, %s %s", room, a->name, ranks[0], value[0],
+             ranks[1], value[1]);
+    return true;
+}
+
+/* ---- reports
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* The whole subtree has it: up to the parent, or onto the list. */
+static int subtree_complete(struct readiness *r, struct tensor **place, struct err *e)
+{
+    struct tensor *t = *place;
+    int rc;
+    if (r->self == 0) {
+        rc = execution_list_append(r->list, &t->desc, t->error, e);
+    } else {
+        uint8_t record[4 + 4 + TENSOR_WIRE_MAX];
+        struct writer w = writer_of(record + 4, sizeof record - 4);
+        write_u32(&w, t->witness);
+        tensor_wire_write(&w, &t->desc, t->error);
+        size_t size = sizeof record - 4 - w.left;
+        put_u32(record, (uint32_t)size);
+        rc = buf_put(&r->up, record, 4 + size);
+        if (rc < 0)
+            err_set(e, ERR_MEMORY, "too many reports wait for the parent host");
+    }
+    *place = t->next_in_bucket;
+    free_tensor(t);
+    r->tensors--;
+    return rc;
+}
+
+/* Child number `who` (or SELF) says that its subtree has `desc`. 1: counted, 0: it had said so, -1 with *e.
+ */
+static int report(struct readiness *r, uint32_t who, uint32_t witness, const struct tensor_desc *desc,
+                  const char *error, struct err *e)
+{
+    char text[TENSOR_ERROR_MAX + 1];
+    uint32_t hash = hash_name(desc->name);
+    struct tensor *t = *find(r, desc->name, hash);
+    uint64_t bit = 1ull << (who % 64);
+    if (t && (t->seen[who / 64] & bit))
+        return 0;
+    if (!t)
+        t = add(r, desc, hash, witness, e);
+    if (!t)
+        return -1;
+    t->seen[who / 64] |= bit;
+    t->reports++;
+    bool wrong = (error && *error) || disagree(r, &t->desc, t->witness, desc, witness, text);
+    if (wrong && !t->error)
+        t->error = strdup(error && *error ? error : text);
+    if (wrong && !t->error)
+        return err_set(e, ERR_MEMORY, "no memory for an error about tensor '%s'", desc->name);
+    if (t->reports < r->children + 1)
+        return 1;
+    return subtree_complete(r, find(r, desc->name, hash), e) < 0 ? -1 : 1;
+}
+
+int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, struct err *e)
+{
+    if (tensor_desc_check(desc, e) < 0)
+        return -1;
+    int rc = report(r, SELF, r->self, desc, error, e);
+    if (rc == 0)
+        return err_set(e, ERR_PROTOCOL, "tensor '%s' was announced and is not on the list yet", desc->name);
+    return rc < 0 ? -1 : 0;
+}
+
+static int read_report(struct readiness *r, struct reader *in, uint32_t *witness, struct tensor_desc *desc,
+                       char *error, struct err *e)
+{
+    *witness = read_u32(in);
+    if (tensor_wire_read(in, desc, error, e) < 0)
+        return -1;
+    if (*witness >= r->hosts)
+        return err_set(e, ERR_PROTOCOL, "a report of host %u of %u", *witness, r->hosts);
+    return 0;
+}
+
+/* Twice over the message: first all of it is checked, then it is counted. */
+static int receive_ready(struct readiness *r, uint32_t from, struct reader in, uint16_t count, struct err *e)
+{
+    struct reader check = in;
+    struct tensor_desc desc;
+    char error[TENSOR_ERROR_MAX + 1];
+    uint32_t witness;
+    if (!is_child(r, from))
+        return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, r->self);
+    for (uint16_t i = 0; i < count; i++)
+        if (read_report(r, &check, &witness, &desc, error, e) < 0)
+            return -1;
+    if (check.left != 0)
+        return err_set(e, ERR_PROTOCOL, "a message about tensors has %zu bytes too many", check.left);
+    for (uint16_t i = 0; i < count; i++) {
+        read_report(r, &in, &witness, &desc, error, NULL);
+        int rc = report(r, from - r->first_child, witness, &desc, error, e);
+        if (rc < 0)
+            return -1;
+        r->ignored += rc == 0;
+    }
+    return 0;
+}
+
+static int queue_down(struct readiness *r, const void *message, size_t size, struct err *e)
+{
+    uint8_t length[4];
+    if (r->children == 0)
+        return 0;
+    put_u32(length, (uint32_t)size);
+    if (buf_room(&r->down) < size + 4 || buf_put(&r->down, length, 4) < 0 ||
+        buf_put(&r->down, message, size) < 0)
+        return err_set(e, ERR_MEMORY, "too many entries of the execution list wait for other hosts");
+    return 0;
+}
+
+int readiness_receive(struct readiness *r, uint32_t from, const void *message, size_t size, struct err *e)
+{
+    struct reader in = reader_of(message, size);
+    uint8_t type = read_u8(&in), pad = read_u8(&in);
+    uint16_t count = read_u16(&in);
+    uint32_t epoch = read_u32(&in);
+    if (in.bad || pad != 0 || size > READINESS_MESSAGE_MAX)
+        return err_set(e, ERR_PROTOCOL, "a malformed message about tensors");
+    if (epoch != r->epoch) {
+        r->ignored++;
+        return 0;
+    }
+    if (type == READINESS_READY)
+        return receive_ready(r, from, in, count, e);
+    if (type != READINESS_LIST || r->self == 0 || from != r->parent)
+        return err_set(e, ERR_PROTOCOL, "host %u sent a message of type %u, which it may not", from, type);
+    int rc = execution_list_receive(r->list, message, size, e);
+    r->ignored += rc == 0;
+    return rc > 0 ? queue_down(r, message, size, e) : rc;
+}
+
+/* ---- what goes out
+ * -------------------------------------------------------------------------------------------------- */
+
+/* As many reports as fit into one message. */
+static size_t encode_up(struct readiness *r)
+{
+    uint16_t count = 0;
+    struct writer w = writer_of(r->message, sizeof r->message);
+    w.at += TENSOR_MESSAGE_HEADER;
+    w.left -= TENSOR_MESSAGE_HEADER;
+    while (r->up.len > 0 && count < UINT16_MAX) {
+        uint32_t size = get_u32(buf_data(&r->up));
+        if (size > w.left)
+            break;
+        write_bytes(&w, buf_data(&r->up) + 4, size);
+        buf_consume(&r->up, 4 + size);
+        count++;
+    }
+    tensor_message_header(r->message, READINESS_READY, count, r->epoch);
+    return sizeof r->message - w.left;
+}
+
+/* The first of the messages for the children, for the child whose turn it is. */
+static size_t next_down(struct readiness *r, uint32_t *to)
+{
+    uint32_t size = get_u32(buf_data(&r->down));
+    *to = r->first_child + r->down_next;
+    if (r->down_next == 0)
+        memcpy(r->message, buf_data(&r->down) + 4, size);
+    if (++r->down_next == r->children) {
+        r->down_next = 0;
+        buf_consume(&r->down, 4 + size);
+    }
+    return size;
+}
+
+bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size)
+{
+    *message = r->message;
+    if (r->down.len > 0) {
+        *size = next_down(r, to);
+        return true;
+    }
+    if (r->self == 0) {
+        long n = execution_list_encode(r->list, r->message, sizeof r->message, NULL);
+        if (n <= 0 || queue_down(r, r->message, (size_t)n, NULL) < 0 || r->down.len == 0)
+            return false;
+        *size = next_down(r, to);
+        return true;
+    }
+    if (r->up.len == 0)
+        return false;
+    *to = r->parent;
+    *size = encode_up(r);
+    return true;
+}
+
+bool readiness_next_entry(struct readiness *r, struct list_entry *entry)
+{
+    return execution_list_next(r->list, entry);
+}
+
+uint64_t readiness_ignored(const struct readiness *r)
+{
+    return r->ignored;
+}

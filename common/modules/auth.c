@@ -1,0 +1,38 @@
+/* Module `auth`: the two operations of common/auth.h on OpenSSL's libcrypto. */
+#include "common/auth.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+
+#include "common/module.h"
+
+extern const char hvd_module_version[];
+extern const struct auth_ops hvd_auth_ops;
+
+MODULE_DEFINE_VERSION;
+
+static int hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
+                uint8_t mac[AUTH_MAC_SIZE])
+{
+    char digest[] = "SHA256";
+    const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+                                 OSSL_PARAM_construct_end()};
+    size_t size = 0;
+    EVP_MAC *algorithm = EVP_MAC_fetch(NULL, "HMAC", NULL);
+    EVP_MAC_CTX *context = algorithm ? EVP_MAC_CTX_new(algorithm) : NULL;
+    int ok = context && EVP_MAC_init(context, key, AUTH_KEY_SIZE, params);
+    for (size_t i = 0; ok && i < parts; i++)
+        ok = EVP_MAC_update(context, part[i].data, part[i].size);
+    ok = ok && EVP_MAC_final(context, mac, &size, AUTH_MAC_SIZE) && size == AUTH_MAC_SIZE;
+    EVP_MAC_CTX_free(context);
+    EVP_MAC_free(algorithm);
+    return ok ? 0 : -1;
+}
+
+static bool equal(const void *a, const void *b, size_t size)
+{
+    return CRYPTO_memcmp(a, b, size) == 0;
+}
+
+const struct auth_ops hvd_auth_ops = {.hmac = hmac, .equal = equal};
