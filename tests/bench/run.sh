@@ -132,12 +132,12 @@ descendants() { # PID: all processes below it
 memory() {
     local np=64 pid up=0 own=1 child name kib threads
     printf '\nhvdrun itself while %d workers run\n' "$np"
-    mkfifo "$scratch/up" "$scratch/go"
+    mkfifo "$scratch/out" "$scratch/go"
     exec 4<> "$scratch/go"
     # shellcheck disable=SC2016 # expanded by each worker
-    "$build/hvdrun" -np "$np" sh -c 'echo up; read -r _ < "$1"' sh "$scratch/go" > "$scratch/up" 2> "$scratch/err" &
+    "$build/hvdrun" -np "$np" sh -c 'echo up; read -r _ < "$1"' sh "$scratch/go" > "$scratch/out" 2> "$scratch/err" &
     pid=$!
-    exec 3< "$scratch/up"
+    exec 3< "$scratch/out"
     while [ "$up" -lt "$np" ] && read -r -t 20 -u 3 _; do up=$((up + 1)); done
     if [ "$up" -lt "$np" ]; then
         trouble "$up of $np workers came up: $(head -n 1 "$scratch/err")"
