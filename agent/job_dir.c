@@ -15,6 +15,14 @@
 
 #define ATTEMPTS 8 /* another agent of ours may remove an empty directory between two of our steps */
 
+int job_dir_check_name(const char *job, struct err *e)
+{
+    size_t len = strlen(job);
+    if (len >= 1 && len <= 64 && strspn(job, "abcdefghijklmnopqrstuvwxyz0123456789-") == len)
+        return 0;
+    return err_set(e, ERR_USAGE, "a job's name is 1 to 64 of a-z, 0-9 and -");
+}
+
 /* The i-th place to try; false after the last. */
 static bool base_dir(int i, char *path, size_t size)
 {

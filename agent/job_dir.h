@@ -17,6 +17,9 @@ struct job_dir {
     int fd; /* holds the lock; -1: none */
 };
 
+/* 1 to 64 of a-z, 0-9 and -: a job's name becomes a part of paths. */
+int job_dir_check_name(const char *job, struct err *e);
+
 /* -1 with *e filled; nothing is left then. */
 int job_dir_create(struct job_dir *d, const char *name, struct err *e);
 /* Removes the directory at `path` with the sockets and files in it, and hvd-<uid> when it was the last one. A path that is

@@ -6,15 +6,19 @@
 
 #include "agent/guard.h"
 #include "agent/session.h"
+#include "agent/sweep.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/message.h"
 
 static const char usage[] = "Usage: hvdagent session\n"
+                            "       hvdagent sweep JOB\n"
                             "       hvdagent --version | --help\n"
                             "\n"
                             "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
-                            "hosts over SSH, and speaks to it on its stdin and stdout. See hvdagent(8).\n";
+                            "hosts over SSH, and speaks to it on its stdin and stdout. `sweep` kills what is left\n"
+                            "of a job of this user whose agent was killed, and removes its directory and\n"
+                            "cgroup. See hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
@@ -41,6 +45,8 @@ int main(int argc, char **argv)
     log_init("hvdagent", LOG_WARNING);
     if (argc < 2)
         return bad_usage("what shall it do?", NULL);
+    if (strcmp(argv[1], "sweep") == 0)
+        return argc == 3 ? sweep_job(argv[2]) : bad_usage("sweep takes the name of one job", NULL);
     if (argc > 2)
         return bad_usage("unexpected argument", argv[2]);
     if (strcmp(argv[1], "session") == 0)

@@ -1,4 +1,3 @@
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -42,15 +41,6 @@ static void send_welcome(struct session *s)
     session_send(s, &m);
 }
 
-static int check_job_name(const char *name, struct err *e)
-{
-    size_t len = strlen(name);
-    bool fine = len >= 1 && len <= 64;
-    for (const char *p = name; *p && fine; p++)
-        fine = islower((unsigned char)*p) || isdigit((unsigned char)*p) || *p == '-';
-    return fine ? 0 : err_set(e, ERR_PROTOCOL, "a job's name is 1 to 64 of a-z, 0-9 and -");
-}
-
 static int check_hello(const struct session *s, const Hvd__Hello *h, struct err *e)
 {
     if (h->key.len != sizeof s->key)
@@ -59,7 +49,7 @@ static int check_hello(const struct session *s, const Hvd__Hello *h, struct err 
         return err_set(e, ERR_PROTOCOL, "a heartbeat of %u ms is not within %u to %u", h->heartbeat_ms, HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
     if (h->log_level > LOG_FATAL)
         return err_set(e, ERR_PROTOCOL, "log level %u", h->log_level);
-    return check_job_name(h->job, e);
+    return job_dir_check_name(h->job, e);
 }
 
 /* Takes over what Hello says. */
@@ -75,7 +65,8 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     if (host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) < 0)
         return -1;
-    snprintf(name, sizeof name, "hvd-%s-%u", s->job, s->channel.session);
+    snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
+    containment_sweep(NULL, false);
     containment_find(&s->containment, name);
     guard_owns_cgroup(s->guard, s->containment.path);
     containment_make(&s->containment);

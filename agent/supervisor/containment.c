@@ -1,11 +1,13 @@
 #include "agent/supervisor/containment.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,13 +62,19 @@ static char *read_all(const char *file)
     return text;
 }
 
-static int make_cgroup(struct containment *c)
+/* One attempt; -1 with errno, ESTALE when another agent swept it away before the lock was ours. */
+static int make_cgroup_once(struct containment *c)
 {
-    if (mkdir(c->path, 0755) < 0 && errno != EEXIST)
+    if (mkdir(c->path, 0755) < 0)
         return -1;
     c->fd = open(c->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->fd < 0 || flock(c->fd, LOCK_EX | LOCK_NB) < 0 || faccessat(c->fd, "cgroup.procs", W_OK, 0) < 0) {
+        containment_close(c);
+        errno = ESTALE;
+        return -1;
+    }
     /* Without cgroup.kill (Linux before 5.14) a cgroup is no better than the walk. */
-    if (c->fd >= 0 && faccessat(c->fd, "cgroup.kill", W_OK, 0) == 0 && faccessat(c->fd, "cgroup.procs", W_OK, 0) == 0)
+    if (faccessat(c->fd, "cgroup.kill", W_OK, 0) == 0)
         return 0;
     int saved = errno;
     containment_close(c);
@@ -75,17 +83,33 @@ static int make_cgroup(struct containment *c)
     return -1;
 }
 
-void containment_find(struct containment *c, const char *name)
+static int make_cgroup(struct containment *c)
 {
-    *c = (struct containment){.fd = -1};
-    const char *asked = getenv(CONTAINMENT_VARIABLE);
-    if (asked && strcmp(asked, "subreaper") == 0)
-        return;
+    for (int attempt = 0; attempt < 8; attempt++)
+        if (make_cgroup_once(c) == 0)
+            return 0;
+        else if (errno != ESTALE)
+            break;
+    return -1;
+}
+
+static int place_here(const char *name, char *path, size_t size)
+{
     char *self = read_all("/proc/self/cgroup"), *mounts = read_all("/proc/self/mountinfo");
-    if (!self || !mounts || containment_place(self, mounts, name, c->path, sizeof c->path) < 0)
-        c->path[0] = '\0';
+    int rc = self && mounts ? containment_place(self, mounts, name, path, size) : -1;
     free(self);
     free(mounts);
+    return rc;
+}
+
+void containment_find(struct containment *c, const char *name)
+{
+    char full[128];
+    *c = (struct containment){.fd = -1};
+    const char *asked = getenv(CONTAINMENT_VARIABLE);
+    snprintf(full, sizeof full, CONTAINMENT_PREFIX "%s", name);
+    if ((asked && strcmp(asked, "subreaper") == 0) || place_here(full, c->path, sizeof c->path) < 0)
+        c->path[0] = '\0';
 }
 
 void containment_make(struct containment *c)
@@ -137,4 +161,43 @@ int containment_remove(const char *path, unsigned ms)
     if (p.fd >= 0)
         close(p.fd);
     return rmdir(path) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+/* Is this directory a cgroup of such a job? <prefix><job>-<host index> */
+static bool belongs_to(const char *entry, const char *job)
+{
+    size_t prefix = strlen(CONTAINMENT_PREFIX);
+    const char *last = strrchr(entry, '-');
+    if (strncmp(entry, CONTAINMENT_PREFIX, prefix) != 0 || last < entry + prefix || !last[1] || last[1 + strspn(last + 1, "0123456789")])
+        return false;
+    return !job || (strlen(job) == (size_t)(last - entry) - prefix && strncmp(entry + prefix, job, strlen(job)) == 0);
+}
+
+static void sweep_one(const char *path, bool held_too)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (flock(fd, LOCK_EX | LOCK_NB) == 0 || held_too)) {
+        log_debug("sweeping away %s", path);
+        containment_kill(path);
+        (void)containment_remove(path, 1000);
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+void containment_sweep(const char *job, bool all)
+{
+    char parent[CONTAINMENT_PATH_MAX], path[2 * CONTAINMENT_PATH_MAX];
+    if (place_here("", parent, sizeof parent) < 0)
+        return;
+    DIR *d = opendir(parent);
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        if (!belongs_to(entry->d_name, job))
+            continue;
+        snprintf(path, sizeof path, "%s%s", parent, entry->d_name);
+        sweep_one(path, all);
+    }
+    if (d)
+        closedir(d);
 }
