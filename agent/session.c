@@ -376,7 +376,7 @@ static void tear_down(struct session *s)
     clean_up(s);
     session_channel_close(s);
     engine_host_close(&s->engine);
-    workers_free(&s->workers);
+    workers_close(&s->workers);
     stdio_close(&s->stdio);
     session_spawn_close(s);
     reap_close(&s->reap);
@@ -385,6 +385,7 @@ static void tear_down(struct session *s)
     uv_close((uv_handle_t *)&s->patience, NULL);
     uv_close((uv_handle_t *)&s->prepare, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
+    workers_free(&s->workers);
     job_dir_close(&s->dir);
     containment_close(&s->containment);
     (void)uv_loop_close(&s->loop);

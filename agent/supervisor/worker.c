@@ -21,10 +21,14 @@ int workers_init(struct workers *w, size_t count, struct err *e)
     return 0;
 }
 
-void workers_free(struct workers *w)
+void workers_close(struct workers *w)
 {
     for (size_t i = 0; i < w->count; i++)
         inlet_close(&w->item[i].in);
+}
+
+void workers_free(struct workers *w)
+{
     free(w->item);
     *w = (struct workers){0};
 }
