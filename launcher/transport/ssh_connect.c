@@ -1,0 +1,254 @@
+/* Resolve: a numeric address is taken as it is; a name goes to the resolver's thread. Families are interleaved (RFC 8305), so
+ * a dead IPv6 route costs one delay and not a time-out.
+ * Connect: the next address starts 250 ms after the last, or at once when the last failed. The first socket that
+ * is connected wins and the others are closed. When all have failed the error is the first one's, of the address
+ * that the resolver liked best. A connect that neither succeeds nor fails is ended by the launcher's deadline through
+ * ssh_connect_close.
+ * uv_poll reports a refused connect as EBADF or as an event: only SO_ERROR tells the cause. */
+#include "launcher/transport/ssh_connect.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NEXT_ADDRESS_MS 250
+
+struct ssh_lookup {
+    uv_getaddrinfo_t request;
+    struct ssh_connect *owner; /* NULL: nobody waits any more */
+};
+
+static void handle_closed(uv_handle_t *handle)
+{
+    struct ssh_connect *c = handle->data;
+    if (--c->open_handles == 0)
+        c->closed(c->ctx);
+}
+
+static void numeric_text(const struct sockaddr *address, char out[SSH_NUMERIC_MAX])
+{
+    socklen_t len = address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (getnameinfo(address, len, out, SSH_NUMERIC_MAX, NULL, 0, NI_NUMERICHOST) != 0)
+        out[0] = '\0';
+}
+
+static void keep_address(struct ssh_connect *c, const struct sockaddr *address)
+{
+    if (c->count == SSH_ADDRESSES_MAX)
+        return;
+    struct ssh_attempt *a = &c->attempt[c->count++];
+    if (address->sa_family == AF_INET) {
+        memcpy(&a->address.v4, address, sizeof a->address.v4);
+        a->address.v4.sin_port = htons(c->port);
+    } else {
+        memcpy(&a->address.v6, address, sizeof a->address.v6);
+        a->address.v6.sin6_port = htons(c->port);
+    }
+}
+
+static const struct addrinfo *next_of_family(const struct addrinfo *a, int family, bool same)
+{
+    while (a && ((a->ai_family != AF_INET && a->ai_family != AF_INET6) || (a->ai_family == family) != same))
+        a = a->ai_next;
+    return a;
+}
+
+/* The resolver's order, but the families alternate. */
+static void keep_addresses(struct ssh_connect *c, const struct addrinfo *list)
+{
+    int family = list ? list->ai_family : AF_UNSPEC;
+    const struct addrinfo *a = next_of_family(list, family, true), *b = next_of_family(list, family, false);
+    while (a || b) {
+        if (a) {
+            keep_address(c, a->ai_addr);
+            a = next_of_family(a->ai_next, family, true);
+        }
+        if (b) {
+            keep_address(c, b->ai_addr);
+            b = next_of_family(b->ai_next, family, false);
+        }
+    }
+}
+
+static void lookup_done(uv_getaddrinfo_t *request, int status, struct addrinfo *list)
+{
+    struct ssh_lookup *lookup = (struct ssh_lookup *)request;
+    struct ssh_connect *c = lookup->owner;
+    if (c) {
+        c->lookup = NULL;
+        if (status == 0)
+            keep_addresses(c, list);
+        if (status < 0) {
+            err_set(&c->err, ERR_HOST, "%s host %s: %s", status == UV_EAI_NONAME ? "unknown" : "cannot resolve", c->host,
+                    uv_strerror(status));
+            err_hint(&c->err, "check its spelling, DNS and /etc/hosts");
+        } else if (c->count == 0) {
+            err_set(&c->err, ERR_HOST, "host %s has no address", c->host);
+        }
+        c->resolved(c->ctx);
+    }
+    uv_freeaddrinfo(list);
+    free(lookup);
+}
+
+/* A literal address; true when it is one. */
+static bool numeric_host(struct ssh_connect *c, int family)
+{
+    struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list = NULL;
+    if (getaddrinfo(c->host, NULL, &hints, &list) != 0)
+        return false;
+    keep_addresses(c, list);
+    freeaddrinfo(list);
+    return true;
+}
+
+void ssh_connect_init(struct ssh_connect *c, uv_loop_t *loop, const char *host, uint16_t port)
+{
+    c->loop = loop;
+    c->host = host;
+    c->port = port;
+    c->fd = -1;
+    uv_timer_init(loop, &c->next);
+    c->next.data = c;
+    c->open_handles = 1;
+}
+
+void ssh_connect_resolve(struct ssh_connect *c, int family)
+{
+    struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM};
+    if (numeric_host(c, family))
+        return;
+    c->lookup = calloc(1, sizeof *c->lookup);
+    if (!c->lookup) {
+        err_set(&c->err, ERR_MEMORY, "no memory to resolve %s", c->host);
+        return;
+    }
+    c->lookup->owner = c;
+    int rc = uv_getaddrinfo(c->loop, &c->lookup->request, lookup_done, c->host, NULL, &hints);
+    if (rc == 0)
+        return;
+    err_set(&c->err, ERR_HOST, "cannot resolve %s: %s", c->host, uv_strerror(rc));
+    free(c->lookup);
+    c->lookup = NULL;
+}
+
+static void try_next(struct ssh_connect *c);
+
+static void next_fired(uv_timer_t *timer)
+{
+    try_next(timer->data);
+}
+
+static void end_attempt(struct ssh_attempt *a, bool keep_socket)
+{
+    uv_poll_stop(&a->poll);
+    if (!keep_socket)
+        close(a->fd);
+    a->fd = -1;
+    uv_close((uv_handle_t *)&a->poll, handle_closed);
+}
+
+static void attempt_failed(struct ssh_connect *c, const struct ssh_attempt *a, int errnum)
+{
+    char numeric[SSH_NUMERIC_MAX];
+    numeric_text(&a->address.any, numeric);
+    c->failed++;
+    if (!c->err.code) {
+        err_set(&c->err, ERR_HOST, "cannot connect to %s port %u: %s%s%s%s", c->host, (unsigned)c->port, strerror(errnum),
+                strcmp(numeric, c->host) ? " (" : "", strcmp(numeric, c->host) ? numeric : "",
+                strcmp(numeric, c->host) ? ")" : "");
+        if (errnum == ECONNREFUSED)
+            err_hint(&c->err, "nothing listens there: is sshd running, and is it this port (-p)?");
+        else
+            err_hint(&c->err, "is the host up, and is there a route to it?");
+    }
+    if (c->failed == c->count)
+        c->connected(c->ctx);
+    else if (c->tried < c->count)
+        uv_timer_start(&c->next, next_fired, 0, 0);
+}
+
+static void attempt_won(struct ssh_connect *c, struct ssh_attempt *a)
+{
+    int on = 1;
+    c->fd = a->fd;
+    numeric_text(&a->address.any, c->numeric);
+    end_attempt(a, true);
+    uv_timer_stop(&c->next);
+    for (size_t i = 0; i < c->tried; i++)
+        if (c->attempt[i].fd >= 0)
+            end_attempt(&c->attempt[i], false);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    err_clear(&c->err);
+    c->connected(c->ctx);
+}
+
+static void attempt_ready(uv_poll_t *poll, int status, int events)
+{
+    struct ssh_attempt *a = (struct ssh_attempt *)poll;
+    struct ssh_connect *c = a->owner;
+    int errnum = 0;
+    socklen_t len = sizeof errnum;
+    if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &errnum, &len) < 0)
+        errnum = errno;
+    if (errnum == 0 && status < 0)
+        errnum = -status;
+    if (errnum == 0) {
+        attempt_won(c, a);
+        return;
+    }
+    end_attempt(a, false);
+    attempt_failed(c, a, errnum);
+}
+
+/* Starts the next address. Success is always reported from the loop, also when connect() is done at once. */
+static void try_next(struct ssh_connect *c)
+{
+    struct ssh_attempt *a = &c->attempt[c->tried++];
+    socklen_t len = a->address.any.sa_family == AF_INET ? sizeof a->address.v4 : sizeof a->address.v6;
+    if (c->tried < c->count)
+        uv_timer_start(&c->next, next_fired, NEXT_ADDRESS_MS, 0);
+    a->fd = socket(a->address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (a->fd < 0) {
+        attempt_failed(c, a, errno);
+        return;
+    }
+    int rc = connect(a->fd, &a->address.any, len) < 0 && errno != EINPROGRESS ? errno : 0;
+    if (rc == 0)
+        rc = -uv_poll_init(c->loop, &a->poll, a->fd);
+    if (rc != 0) {
+        close(a->fd);
+        a->fd = -1;
+        attempt_failed(c, a, rc);
+        return;
+    }
+    a->owner = c;
+    a->poll.data = c;
+    c->open_handles++;
+    uv_poll_start(&a->poll, UV_WRITABLE, attempt_ready);
+}
+
+void ssh_connect_begin(struct ssh_connect *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        c->attempt[i].fd = -1;
+    uv_timer_start(&c->next, next_fired, 0, 0);
+}
+
+void ssh_connect_close(struct ssh_connect *c)
+{
+    if (c->lookup) {
+        c->lookup->owner = NULL; /* frees itself */
+        uv_cancel((uv_req_t *)&c->lookup->request);
+        c->lookup = NULL;
+    }
+    for (size_t i = 0; i < c->tried; i++)
+        if (c->attempt[i].fd >= 0)
+            end_attempt(&c->attempt[i], false);
+    uv_close((uv_handle_t *)&c->next, handle_closed);
+}
