@@ -31,20 +31,20 @@ void job_check_at(bool ok, const char *what, const char *file, int line)
 {
     if (ok)
         return;
-    fprintf(stderr, "%s:%d: rank %d: not true: %s (last error: %s)\n", file, line, hvd_rank(), what, hvd_last_error());
+    fprintf(stderr, "%s:%d: rank %s: not true: %s (last error: %s)\n", file, line, getenv("HVD_RANK"), what,
+            hvd_last_error());
     _exit(1);
 }
 
 /* ---- the engines ----------------------------------------------------------------------------------------------------- */
 
-static int listen_at(const char *dir, int host, char *path, size_t size)
+static int listen_at(const char *dir, int host)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    snprintf(path, size, "%s/worker.%d", dir, host);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    need(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 128) == 0, path);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s/worker.%d", dir, host);
+    need(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 128) == 0, address.sun_path);
     return fd;
 }
 
@@ -123,7 +123,7 @@ static void configure(struct job *j, int host)
     c.address = address;
     c.n_address = 1;
     c.heartbeat_ms = 3000;
-    c.log_level = 3;
+    c.log_level = getenv("JOB_LOG") ? 1 : 3;
     m.body_case = HVD__ENGINE__BODY_CONFIG;
     m.config = &c;
     send_message(j, host, &m, j->listener[host]);
@@ -132,10 +132,9 @@ static void configure(struct job *j, int host)
 static void start_host(struct job *j, int host)
 {
     int pair[2];
-    char path[128];
 
     need(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
-    j->listener[host] = listen_at(j->dir, host, path, sizeof path);
+    j->listener[host] = listen_at(j->dir, host);
     j->engine[host] = start_engine(pair[1]);
     close(pair[1]);
     j->session[host] = pair[0];

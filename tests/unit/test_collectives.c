@@ -1,0 +1,656 @@
+/* libhvd and hvd-engine together: real processes, one host or two (two engines linked over loopback). The parent plays session and
+ * launcher (job.c). */
+/* needs: hvd-engine modules tests/unit/job.c */
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collectives/hvd.h"
+#include "common/clock.h"
+#include "tests/unit/job.h"
+
+#define SECONDS 30
+
+/* What the workers of one job write down for the parent and each other. */
+static struct notes {
+    _Atomic uint64_t died_at;
+    _Atomic uint64_t seen_at[JOB_RANKS_MAX];
+    _Atomic int done[JOB_RANKS_MAX];
+    char text[JOB_RANKS_MAX][512];
+    uint64_t checksum[JOB_RANKS_MAX];
+} *notes;
+
+static void setup(void)
+{
+    notes = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(notes, MAP_FAILED);
+}
+
+/* one host with 1, 2, 4 ranks; two hosts with 1 and 2 each; three with 1 */
+static const struct {
+    int hosts, per_host;
+} shapes[] = {{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {3, 1}};
+#define SHAPES ((int)(sizeof shapes / sizeof *shapes))
+
+static struct job run(int hosts, int per_host, int (*worker)(const struct job *, int))
+{
+    struct job job = {.hosts = hosts, .per_host = per_host, .worker = worker};
+
+    job_run(&job, SECONDS);
+    return job;
+}
+
+static void must_succeed(struct job job)
+{
+    ck_assert(job_succeeded(&job));
+    ck_assert_int_eq(job.initialized, job.hosts * job.per_host);
+    ck_assert_int_eq(job.shut_down, job.hosts * job.per_host);
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------------- */
+
+static double value(int rank, size_t i)
+{
+    return (double)((int)((i * 31 + (size_t)rank * 17) % 101) - 50);
+}
+
+static double expected(hvd_op op, int size, size_t i, bool whole)
+{
+    double r = value(0, i);
+
+    for (int k = 1; k < size; k++) {
+        double v = value(k, i);
+        r = op == HVD_MIN ? (v < r ? v : r) : op == HVD_MAX ? (v > r ? v : r) : r + v;
+    }
+    if (op == HVD_AVERAGE)
+        r = whole ? (double)((long)r / size) : r / size;
+    return r;
+}
+
+#define CHECK_TYPE(type, dtype, whole)                                                                     \
+    do {                                                                                                   \
+        type *a = in, *b = out;                                                                            \
+        for (size_t i = 0; i < count; i++)                                                                 \
+            a[i] = (type)value(rank, i);                                                                   \
+        job_check(hvd_allreduce(name, in, out, count, dtype, op) == HVD_SUCCESS);                          \
+        for (size_t i = 0; i < count; i++)                                                                 \
+            job_check(b[i] == (type)expected(op, hvd_size(), i, whole) && (in == out || a[i] == (type)value(rank, i))); \
+    } while (0)
+
+static void one_allreduce(int rank, hvd_dtype dtype, hvd_op op, size_t count, void *in, void *out)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, "%d-%d-%zu-%d", dtype, op, count, in == out);
+    if (dtype == HVD_FLOAT32)
+        CHECK_TYPE(float, dtype, false);
+    else if (dtype == HVD_FLOAT64)
+        CHECK_TYPE(double, dtype, false);
+    else if (dtype == HVD_INT32)
+        CHECK_TYPE(int32_t, dtype, true);
+    else
+        CHECK_TYPE(int64_t, dtype, true);
+}
+
+static int all_allreduces(const struct job *job, int rank)
+{
+    static const hvd_dtype dtypes[] = {HVD_INT32, HVD_INT64, HVD_FLOAT32, HVD_FLOAT64};
+    static const hvd_op ops[] = {HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX};
+    static const size_t counts[] = {0, 1, 7, 256, 257, 5000, 70001};
+
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(hvd_rank() == rank && hvd_size() == job->hosts * job->per_host);
+    job_check(hvd_local_rank() == rank % job->per_host && hvd_local_size() == job->per_host);
+    job_check(hvd_cross_rank() == rank / job->per_host && hvd_cross_size() == job->hosts);
+    void *arena_in = hvd_alloc(70001 * 8), *arena_out = hvd_alloc(70001 * 8);
+    void *private_in = malloc(70001 * 8 + 1), *private_out = malloc(70001 * 8 + 1);
+    job_check(arena_in && arena_out && (uintptr_t)arena_in % 64 == 0);
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+        for (int k = 0; k < 16; k++) {
+            void *in = k & 1 ? arena_in : private_in, *out = k & 2 ? arena_out : private_out;
+            hvd_dtype dtype = dtypes[(k + (int)c) % 4];
+            one_allreduce(rank, dtype, ops[k / 4], counts[c], in, out);
+            one_allreduce(rank, dtype, ops[k / 4], counts[c], in, in);
+        }
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    job_check(!hvd_is_initialized() && hvd_rank() == HVD_ERR_NOT_INITIALIZED);
+    free(private_in);
+    free(private_out);
+    return 0;
+}
+
+START_TEST(allreduce_is_right)
+{
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, all_allreduces));
+}
+END_TEST
+
+static int all_broadcasts(const struct job *job, int rank)
+{
+    static const size_t counts[] = {1, 300, 70001};
+
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    int32_t *arena = hvd_alloc(70001 * 4), *private = malloc(70001 * 4);
+    for (int root = 0; root < hvd_size(); root++) {
+        for (size_t c = 0; c < 3; c++) {
+            int32_t *buffer = (root + rank + (int)c) % 2 ? arena : private; /* ranks need not do alike */
+            char name[32];
+            snprintf(name, sizeof name, "b%d-%zu", root, c);
+            for (size_t i = 0; i < counts[c]; i++)
+                buffer[i] = rank == root ? (int32_t)i * 3 + root : -1;
+            job_check(hvd_broadcast(name, buffer, counts[c], HVD_INT32, root) == HVD_SUCCESS);
+            for (size_t i = 0; i < counts[c]; i++)
+                job_check(buffer[i] == (int32_t)i * 3 + root);
+        }
+        job_check(hvd_barrier() == HVD_SUCCESS);
+    }
+    free(private);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(broadcast_is_right)
+{
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, all_broadcasts));
+}
+END_TEST
+
+/* Many operations at once, begun in another order on each rank, waited for in a third. */
+static int overlapping(const struct job *job, int rank)
+{
+    enum { MANY = 60, MOST = 40000 };
+    float *buffer[MANY];
+    hvd_handle handle[MANY], again;
+    int size = job->hosts * job->per_host;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int t = 0; t < MANY; t++)
+        buffer[t] = t % 2 ? malloc(MOST * 4) : hvd_alloc(MOST * 4);
+    for (int round = 0; round < 6; round++) {
+        for (int k = 0; k < MANY; k++) {
+            int t = (k * 7 + rank * 13 + round) % MANY;
+            size_t count = t % 3 == 0 ? 3 : t % 3 == 1 ? 700 : MOST;
+            char name[16];
+            snprintf(name, sizeof name, "t%d", t);
+            for (size_t i = 0; i < count; i++)
+                buffer[t][i] = (float)(rank + t + round + (int)(i % 10));
+            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, &handle[t]) == 0);
+            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, &again) ==
+                          HVD_ERR_IN_PROGRESS &&
+                      strstr(hvd_last_error(), name));
+        }
+        for (int k = 0; k < MANY; k++) {
+            int t = (k * 11 + rank * 5) % MANY;
+            size_t count = t % 3 == 0 ? 3 : t % 3 == 1 ? 700 : MOST;
+            while (t % 4 == 0 && hvd_poll(handle[t]) == 0)
+                ;
+            job_check(hvd_wait(handle[t]) == HVD_SUCCESS);
+            job_check(hvd_wait(handle[t]) == HVD_ERR_INVALID && hvd_poll(handle[t]) == HVD_ERR_INVALID);
+            for (size_t i = 0; i < count; i++)
+                job_check(buffer[t][i] == (float)(size * (t + round + (int)(i % 10)) + size * (size - 1) / 2));
+        }
+    }
+    for (int t = 0; t < MANY; t++) {
+        if (t % 2)
+            free(buffer[t]);
+        else
+            hvd_free(buffer[t]);
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(operations_overlap_in_any_order)
+{
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, overlapping));
+}
+END_TEST
+
+/* Rounding differs with the order of a sum: the bits must be the same on every rank, and in a second run. */
+static int rounding(const struct job *job, int rank)
+{
+    enum { COUNT = 100003 };
+    float *x = hvd_init() == 0 ? hvd_alloc(COUNT * 4) : NULL;
+    uint64_t sum = 14695981039346656037u;
+
+    (void)job;
+    job_check(x != NULL);
+    for (int i = 0; i < COUNT; i++)
+        x[i] = 1.0f / (float)(i * 7 + rank * 3 + 1) * (rank % 2 ? 1e5f : 1e-3f);
+    job_check(hvd_allreduce("x", x, x, COUNT, HVD_FLOAT32, HVD_AVERAGE) == HVD_SUCCESS);
+    for (int i = 0; i < COUNT; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], 4);
+        sum = (sum ^ bits) * 1099511628211u;
+    }
+    notes->checksum[rank] = sum;
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(bits_are_the_same_on_every_rank_and_in_every_run)
+{
+    int ranks = shapes[_i].hosts * shapes[_i].per_host;
+    uint64_t first = 0;
+
+    for (int again = 0; again < 2; again++) {
+        must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, rounding));
+        first = again ? first : notes->checksum[0];
+        for (int r = 0; r < ranks; r++)
+            ck_assert_uint_eq(notes->checksum[r], first);
+    }
+}
+END_TEST
+
+/* ---- what goes wrong ------------------------------------------------------------------------------------------------- */
+
+static int mismatch(const struct job *job, int rank)
+{
+    float x[1000] = {0};
+    int last = job->hosts * job->per_host - 1, status;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int round = 0; round < 3; round++) {
+        size_t small = rank == last ? 11 : 10, large = rank == last ? 999 : 1000;
+        status = hvd_allreduce("weight.7", x, x, round == 1 ? large : small, HVD_FLOAT32, HVD_SUM);
+        job_check(status == HVD_ERR_MISMATCH);
+        job_check(strstr(hvd_last_error(), "weight.7") && strstr(hvd_last_error(), "rank"));
+        snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
+        status = hvd_broadcast("root", x, 3, HVD_FLOAT32, rank == last ? 0 : last);
+        job_check(status == HVD_ERR_MISMATCH && strstr(hvd_last_error(), "root"));
+        job_check(hvd_allreduce("fine", x, x, 1000, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS); /* the job goes on */
+        job_check(hvd_allreduce("weight.7", x, x, 10, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(a_mismatch_is_an_error_on_every_rank)
+{
+    if (shapes[_i].hosts * shapes[_i].per_host == 1)
+        return;
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, mismatch));
+    for (int r = 0; r < shapes[_i].hosts * shapes[_i].per_host; r++)
+        ck_assert_msg(strcmp(notes->text[r], notes->text[0]) == 0, "rank %d: %s; rank 0: %s", r, notes->text[r],
+                      notes->text[0]);
+}
+END_TEST
+
+/* The last rank dies while all others wait. */
+static int die(const struct job *job, int rank)
+{
+    int last = job->hosts * job->per_host - 1;
+    float *x = hvd_init() == 0 ? hvd_alloc(1 << 20) : NULL;
+    char expect[64];
+    hvd_handle handle[2];
+
+    job_check(x != NULL);
+    job_check(hvd_allreduce("before", x, x, 1000, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
+    if (rank == last) {
+        usleep(100000); /* the others sleep by now, or spin */
+        atomic_store(&notes->died_at, clock_now());
+        raise(SIGKILL);
+    }
+    job_check(hvd_allreduce_async("small", x, x, 1, HVD_FLOAT32, HVD_SUM, &handle[0]) == HVD_SUCCESS);
+    job_check(hvd_allreduce_async("large", x, x, 1 << 18, HVD_FLOAT32, HVD_SUM, &handle[1]) == HVD_SUCCESS);
+    job_check(hvd_wait(handle[1]) == HVD_ERR_PEER);
+    atomic_store(&notes->seen_at[rank], clock_now());
+    snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
+    snprintf(expect, sizeof expect, "rank %d on node%d (pid ", last, job->hosts);
+    job_check(strstr(hvd_last_error(), expect) != NULL);
+    job_check(hvd_wait(handle[0]) == HVD_ERR_PEER);
+    job_check(hvd_allreduce("later", x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_PEER);
+    job_check(hvd_barrier() == HVD_ERR_PEER);
+    job_check(strcmp(hvd_last_error(), notes->text[rank]) == 0);
+    job_check(hvd_shutdown() == HVD_ERR_PEER);
+    return 0;
+}
+
+START_TEST(a_death_ends_every_call_and_names_the_cause)
+{
+    for (int silent = 0; silent < 2; silent++) {
+        struct job job = {.hosts = shapes[_i].hosts, .per_host = shapes[_i].per_host, .worker = die, .silent_sessions = silent};
+        int last = job.hosts * job.per_host - 1;
+        if (last == 0)
+            return;
+        job_run(&job, SECONDS);
+        ck_assert(!job.timed_out);
+        ck_assert(WIFSIGNALED(job.status[last]));
+        for (int r = 0; r < last; r++) {
+            double ms = (double)(notes->seen_at[r] - notes->died_at) / 1e6;
+            ck_assert_int_eq(job.status[r], 0);
+            ck_assert_msg(ms < (job.hosts == 1 ? 50 : 100) * (getenv("CK_TIMEOUT_MULTIPLIER") ? 6 : 1), "%.1f ms", ms);
+            ck_assert_msg(strstr(notes->text[r], silent ? "without hvd_shutdown" : "killed by signal 9 (Killed)"), "%s",
+                          notes->text[r]);
+        }
+    }
+}
+END_TEST
+
+/* A rank ends while others are still in hvd_init, or with status 0 without hvd_shutdown. */
+static int leave_early(const struct job *job, int rank)
+{
+    int ended = job->ctx != NULL;
+
+    if (rank == 0 && !ended)
+        return 0;
+    if (ended)
+        job_check(hvd_init() == HVD_SUCCESS);
+    if (rank == 0) {
+        usleep(100000); /* the others must be out of hvd_init */
+        return 0;
+    }
+    if (ended)
+        job_check(hvd_barrier() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1"));
+    else
+        job_check(hvd_init() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1") &&
+                  strstr(hvd_last_error(), "exit status 0") && hvd_barrier() == HVD_ERR_NOT_INITIALIZED);
+    return 0;
+}
+
+START_TEST(leaving_without_a_word_is_a_death)
+{
+    struct job job = {.hosts = shapes[_i].hosts, .per_host = shapes[_i].per_host, .worker = leave_early};
+
+    if (job.hosts * job.per_host == 1)
+        return;
+    job_run(&job, SECONDS);
+    ck_assert(job_succeeded(&job));
+    job.ctx = &job;
+    job_run(&job, SECONDS);
+    ck_assert(job_succeeded(&job));
+}
+END_TEST
+
+static int lose_engine(const struct job *job, int rank)
+{
+    float x = 0;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(rank == 0 || hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) < 0);
+    if (rank != 0 && job->kill_engine_ms)
+        job_check(strstr(hvd_last_error(), "engine has gone"));
+    if (rank == 0)
+        job_check(hvd_barrier() < 0);
+    return 0;
+}
+
+START_TEST(a_killed_engine_ends_every_wait)
+{
+    struct job job = {.hosts = 1, .per_host = 3, .worker = lose_engine, .kill_engine_ms = 300};
+
+    job_run(&job, SECONDS);
+    ck_assert(!job.timed_out);
+    for (int r = 0; r < 3; r++)
+        ck_assert_int_eq(job.status[r], 0);
+}
+END_TEST
+
+static int lose_host(const struct job *job, int rank)
+{
+    float x = 0;
+    int status;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    if (rank == job->per_host)
+        usleep(200000);
+    while ((status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM)) == HVD_SUCCESS)
+        usleep(1000);
+    if (rank < job->per_host)
+        job_check(status == HVD_ERR_PEER && (strstr(hvd_last_error(), "node2")));
+    return 0;
+}
+
+START_TEST(a_frozen_host_is_lost)
+{
+    struct job job = {.hosts = 2, .per_host = 1, .worker = lose_host, .freeze_ms = 500};
+    uint64_t start = clock_now();
+
+    job_run(&job, SECONDS);
+    ck_assert_int_eq(job.status[0], 0);
+    ck_assert_int_eq(job.status[1], 0);
+    ck_assert_uint_lt(clock_now() - start, 25 * NSEC_PER_SEC);
+}
+END_TEST
+
+/* ---- one process ----------------------------------------------------------------------------------------------------- */
+
+static int forks(const struct job *job, int rank)
+{
+    float x = 0;
+    int status;
+
+    (void)job, (void)rank;
+    job_check(hvd_init() == HVD_SUCCESS);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool ok = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_FORKED && hvd_barrier() == HVD_ERR_FORKED &&
+                  hvd_rank() == HVD_ERR_FORKED && hvd_init() == HVD_ERR_FORKED && hvd_shutdown() == HVD_ERR_FORKED &&
+                  hvd_alloc(10) == NULL && hvd_poll(5) == HVD_ERR_FORKED && strstr(hvd_last_error(), "fork");
+        _exit(ok ? 0 : 1);
+    }
+    job_check(waitpid(pid, &status, 0) == pid && status == 0);
+    job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS); /* the parent goes on */
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(a_child_may_not_call)
+{
+    must_succeed(run(1, 2, forks));
+}
+END_TEST
+
+static int bad_arguments(const struct job *job, int rank)
+{
+    float x[4] = {0};
+    char name[300];
+    hvd_handle h;
+
+    (void)job, (void)rank;
+    job_check(hvd_barrier() == HVD_ERR_NOT_INITIALIZED && hvd_shutdown() == HVD_ERR_NOT_INITIALIZED);
+    job_check(hvd_alloc(1) == NULL && !hvd_is_initialized());
+    job_check(hvd_init() == HVD_SUCCESS && hvd_init() == HVD_SUCCESS && hvd_is_initialized());
+    memset(name, 'n', sizeof name);
+    name[256] = '\0';
+    job_check(hvd_allreduce(name, x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    name[255] = '\0';
+    job_check(hvd_allreduce(name, x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
+    job_check(hvd_allreduce("", x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce(NULL, x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x + 1, 3, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", NULL, x, 3, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, SIZE_MAX / 2, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, 1, (hvd_dtype)6, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, 1, (hvd_dtype)(256 + HVD_INT32), HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, 1, HVD_INT32, (hvd_op)2) == HVD_ERR_INVALID);
+    job_check(hvd_broadcast("a", x, 1, HVD_INT32, -1) == HVD_ERR_INVALID);
+    job_check(hvd_broadcast("a", x, 1, HVD_INT32, hvd_size()) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce_async("a", x, x, 1, HVD_INT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_wait(0) == HVD_ERR_INVALID && hvd_poll(-5) == HVD_ERR_INVALID && hvd_wait(1 << 30) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce_async("a", x, x, 0, HVD_INT32, HVD_SUM, &h) == HVD_SUCCESS && hvd_wait(h) == HVD_SUCCESS);
+    job_check(hvd_alloc(SIZE_MAX) == NULL && hvd_alloc((size_t)1 << 60) == NULL);
+    hvd_free(NULL);
+    hvd_free(x); /* not ours: nothing happens */
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(bad_arguments_start_nothing)
+{
+    must_succeed(run(1, 2, bad_arguments));
+}
+END_TEST
+
+static int allocations(const struct job *job, int rank)
+{
+    char *block[64] = {0};
+
+    (void)job, (void)rank;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int round = 0; round < 2000; round++) {
+        int k = (round * 29) % 64;
+        size_t bytes = (size_t)(round * 7919) % 300000 + 1;
+        if (block[k]) {
+            hvd_free(block[k]);
+            block[k] = NULL;
+            continue;
+        }
+        block[k] = hvd_alloc(bytes);
+        job_check(block[k] && (uintptr_t)block[k] % 64 == 0);
+        for (size_t i = 0; i < bytes; i += 97)
+            job_check(block[k][i] == 0);
+        job_check(block[k][bytes - 1] == 0);
+        memset(block[k], 0x5a, bytes);
+    }
+    char *huge = hvd_alloc(200 << 20);
+    job_check(huge && huge[0] == 0 && huge[(200 << 20) - 1] == 0);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(allocations_are_zeroed_and_apart)
+{
+    must_succeed(run(1, 1, allocations));
+}
+END_TEST
+
+static void *thread_main(void *arg)
+{
+    int which = *(int *)arg;
+    char name[16];
+
+    snprintf(name, sizeof name, "thread%d", which);
+    for (int i = 0; i < 300; i++) {
+        double x[600];
+        size_t count = i % 2 ? 600 : 2;
+        for (size_t k = 0; k < count; k++)
+            x[k] = hvd_rank() + which;
+        job_check(hvd_allreduce(name, x, x, count, HVD_FLOAT64, HVD_MAX) == HVD_SUCCESS);
+        job_check(x[0] == hvd_size() - 1 + which && x[count - 1] == x[0]);
+        if (i % 50 == 0)
+            job_check(hvd_barrier() == HVD_SUCCESS);
+    }
+    return NULL;
+}
+
+static int threads(const struct job *job, int rank)
+{
+    pthread_t thread[3];
+    int which[3] = {0, 1, 2};
+
+    (void)job, (void)rank;
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int i = 0; i < 3; i++)
+        job_check(pthread_create(&thread[i], NULL, thread_main, &which[i]) == 0);
+    for (int i = 0; i < 3; i++)
+        pthread_join(thread[i], NULL);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(threads_may_call)
+{
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, threads));
+}
+END_TEST
+
+/* Without hvdrun. */
+START_TEST(alone)
+{
+    float x[3] = {1, 2, 3}, y[3] = {0};
+    hvd_handle h, again;
+
+    setenv("WORLD_SIZE", "4", 1);
+    ck_assert_int_eq(hvd_init(), HVD_ERR_SYSTEM);
+    ck_assert_ptr_nonnull(strstr(hvd_last_error(), "hvdrun -np 4"));
+    setenv("WORLD_SIZE", "1", 1);
+    ck_assert_int_eq(hvd_init(), HVD_SUCCESS);
+    ck_assert(hvd_rank() == 0 && hvd_size() == 1 && hvd_local_size() == 1 && hvd_cross_size() == 1);
+    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &h), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &again), HVD_ERR_IN_PROGRESS);
+    ck_assert_int_eq(hvd_poll(h), 1);
+    ck_assert_int_eq(hvd_wait(h), HVD_SUCCESS);
+    ck_assert(y[0] == 1 && y[2] == 3);
+    ck_assert_int_eq(hvd_broadcast("x", x, 3, HVD_FLOAT32, 0), HVD_SUCCESS);
+    char *memory = hvd_alloc(1000);
+    ck_assert(memory && memory[999] == 0);
+    ck_assert_int_eq(hvd_barrier(), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_shutdown(), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_init(), HVD_SUCCESS); /* and again */
+    ck_assert_int_eq(hvd_shutdown(), HVD_SUCCESS);
+    ck_assert_str_eq(hvd_status_name(HVD_ERR_PEER), "HVD_ERR_PEER");
+    ck_assert_str_eq(hvd_status_name(-1000), "unknown status");
+}
+END_TEST
+
+static int stranger(const struct job *job, int rank)
+{
+    (void)job;
+    if (rank == 1) {
+        char right[64];
+        snprintf(right, sizeof right, "%s", getenv("HVD_JOB_TOKEN"));
+        setenv("HVD_JOB_TOKEN", "00112233445566778899aabbccddeeff", 1);
+        job_check(hvd_init() == HVD_ERR_SYSTEM && strstr(hvd_last_error(), "HVD_JOB_TOKEN"));
+        setenv("HVD_JOB_TOKEN", "zz", 1);
+        job_check(hvd_init() == HVD_ERR_SYSTEM);
+        setenv("HVD_JOB_TOKEN", right, 1);
+        setenv("HVD_EPOCH", "8", 1);
+        job_check(hvd_init() == HVD_ERR_SYSTEM && strstr(hvd_last_error(), "HVD_EPOCH"));
+        setenv("HVD_EPOCH", "7", 1);
+        setenv("HVD_RANK", "x1", 1);
+        job_check(hvd_init() == HVD_ERR_SYSTEM && strstr(hvd_last_error(), "HVD_RANK is \"x1\""));
+        setenv("HVD_RANK", "1", 1);
+    }
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(strangers_are_refused)
+{
+    must_succeed(run(1, 2, stranger));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("collectives");
+    TCase *tc = tcase_create("collectives");
+    SRunner *runner;
+    int failed;
+
+    tcase_set_timeout(tc, 90);
+    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_add_loop_test(tc, allreduce_is_right, 0, SHAPES);
+    tcase_add_loop_test(tc, broadcast_is_right, 0, SHAPES);
+    tcase_add_loop_test(tc, operations_overlap_in_any_order, 0, SHAPES);
+    tcase_add_loop_test(tc, bits_are_the_same_on_every_rank_and_in_every_run, 1, SHAPES);
+    tcase_add_loop_test(tc, a_mismatch_is_an_error_on_every_rank, 1, SHAPES);
+    tcase_add_loop_test(tc, a_death_ends_every_call_and_names_the_cause, 1, SHAPES);
+    tcase_add_loop_test(tc, leaving_without_a_word_is_a_death, 1, SHAPES);
+    tcase_add_test(tc, a_killed_engine_ends_every_wait);
+    tcase_add_test(tc, a_frozen_host_is_lost);
+    tcase_add_test(tc, a_child_may_not_call);
+    tcase_add_test(tc, bad_arguments_start_nothing);
+    tcase_add_test(tc, allocations_are_zeroed_and_apart);
+    tcase_add_loop_test(tc, threads_may_call, 1, SHAPES - 1);
+    tcase_add_test(tc, alone);
+    tcase_add_test(tc, strangers_are_refused);
+    suite_add_tcase(suite, tc);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
