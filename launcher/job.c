@@ -18,16 +18,19 @@
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000
+/* What workers get to print and clean up after HVD_ERR_PEER, before SIGTERM. */
+#define PARTING_MS 300
 
 static void spawn(void *owner);
 static void started(void *owner);
+static void part(void *owner);
 static void pass_signal_on(void *owner);
 static void begin_end(void *owner);
 static void drain(void *owner);
 static void finish(void *owner);
 
-static const char *const state_names[] = {"connecting", "starting", "running", "interrupted", "ending", "draining", "done"};
-static const char *const event_names[] = {"ready", "started", "finished", "failed", "interrupt", "insist", "gone", "drained"};
+static const char *const state_names[] = {"connecting", "starting", "running", "parting", "interrupted", "ending", "draining", "done"};
+static const char *const event_names[] = {"ready", "started", "finished", "failed", "peer lost", "enough", "interrupt", "insist", "gone", "drained"};
 
 static const struct fsm_row rows[] = {
     {JOB_CONNECTING, JOB_EV_READY, JOB_STARTING, spawn},
@@ -37,7 +40,12 @@ static const struct fsm_row rows[] = {
     {JOB_STARTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
     {JOB_RUNNING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
     {JOB_RUNNING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_RUNNING, JOB_EV_PEER_LOST, JOB_PARTING, part},
     {JOB_RUNNING, JOB_EV_INTERRUPT, JOB_INTERRUPTED, pass_signal_on},
+    {JOB_PARTING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
+    {JOB_PARTING, JOB_EV_ENOUGH, JOB_ENDING, begin_end},
+    {JOB_PARTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_PARTING, JOB_EV_INTERRUPT, JOB_INTERRUPTED, pass_signal_on},
     {JOB_INTERRUPTED, JOB_EV_FINISHED, JOB_ENDING, begin_end},
     {JOB_INTERRUPTED, JOB_EV_FAILED, JOB_INTERRUPTED, NULL},
     {JOB_INTERRUPTED, JOB_EV_INSIST, JOB_ENDING, begin_end},
@@ -59,7 +67,13 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     outcome_fault(&j->outcome, time, exit_status, text, hint);
-    fsm_post(&j->fsm, JOB_EV_FAILED);
+    job_failed(j);
+}
+
+void job_failed(struct job *j)
+{
+    bool running = j->fsm.state == JOB_RUNNING || j->fsm.state == JOB_PARTING;
+    fsm_post(&j->fsm, running && j->links > 0 ? JOB_EV_PEER_LOST : JOB_EV_FAILED);
 }
 
 void job_fault_err(struct job *j, const struct err *e)
@@ -71,6 +85,7 @@ static void on_time_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
     job_fault(j, clock_now(), 124, NULL, "the time limit of %.10g s (--timeout) is over", (double)j->config->timeout_ms / 1e3);
+    fsm_post(&j->fsm, JOB_EV_FAILED); /* no peer was lost: nobody has anything to say */
 }
 
 /* Names the hosts that are late, and where they are. */
@@ -105,6 +120,10 @@ static void on_end_limit(uv_timer_t *timer)
     struct err e = ERR_INIT;
     if (j->fsm.state == JOB_INTERRUPTED) {
         insist(j);
+        return;
+    }
+    if (j->fsm.state == JOB_PARTING) {
+        fsm_post(&j->fsm, JOB_EV_ENOUGH);
         return;
     }
     err_set(&e, ERR_TIMEOUT, "it did not end its workers in time");
@@ -193,6 +212,12 @@ static void started(void *owner)
     struct job *j = owner;
     uv_timer_stop(&j->start_limit);
     log_info("all %u ranks run, %.1f ms after the start", j->plan.size, (double)(clock_now() - j->began) / 1e6);
+}
+
+static void part(void *owner)
+{
+    struct job *j = owner;
+    uv_timer_start(&j->end_limit, on_end_limit, PARTING_MS, 0);
 }
 
 static void pass_signal_on(void *owner)

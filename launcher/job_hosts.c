@@ -118,7 +118,7 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
     spread_end(j, h, &end);
     mark_exited(j, m->rank);
     if (rank_end_failed(&end))
-        fsm_post(&j->fsm, JOB_EV_FAILED);
+        job_failed(j);
 }
 
 /* When every engine of the job listens, all are told where the others are. */

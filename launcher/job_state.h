@@ -20,13 +20,15 @@
 
 #define FANOUT_MAX 128 /* connections being made at once */
 
-enum job_state { JOB_CONNECTING, JOB_STARTING, JOB_RUNNING, JOB_INTERRUPTED, JOB_ENDING, JOB_DRAINING, JOB_DONE };
+enum job_state { JOB_CONNECTING, JOB_STARTING, JOB_RUNNING, JOB_PARTING, JOB_INTERRUPTED, JOB_ENDING, JOB_DRAINING, JOB_DONE };
 
 enum job_event {
     JOB_EV_READY,     /* every host is READY */
     JOB_EV_STARTED,   /* every rank runs */
     JOB_EV_FINISHED,  /* every rank has ended and its output was read */
     JOB_EV_FAILED,    /* the outcome has a fault */
+    JOB_EV_PEER_LOST, /* the same, and the workers learn it from their engines */
+    JOB_EV_ENOUGH,    /* they had their moment */
     JOB_EV_INTERRUPT, /* a signal that workers get first */
     JOB_EV_INSIST,    /* the grace period is over, or the signal came again */
     JOB_EV_GONE,      /* every host is CLOSED */
@@ -78,6 +80,8 @@ struct job {
 /* Records a fault that is not a worker's and ends the job. */
 void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/* The outcome has a fault: ends the job, or gives workers that use collectives a moment first. */
+void job_failed(struct job *j);
 /* As job_fault, with an error's text, hint and exit status. */
 void job_fault_err(struct job *j, const struct err *e);
 
