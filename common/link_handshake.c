@@ -229,6 +229,8 @@ const void *link_handshake_output(const struct link_handshake *h, size_t *size)
 
 void link_handshake_sent(struct link_handshake *h, size_t sent)
 {
+    if (sent == 0)
+        return;
     h->out += sent;
     h->out_size -= sent;
 }

@@ -89,7 +89,7 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
 {
     struct eager *a = state;
     bool fits = channel == CHANNEL_EAGER && offset == 0 && length == a->bytes && !a->here[peer];
-    return fits ? a->stage + (size_t)peer * a->bytes : NULL;
+    return fits && a->stage ? a->stage + (size_t)peer * a->bytes : NULL;
 }
 
 static void arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,

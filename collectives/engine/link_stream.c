@@ -102,7 +102,8 @@ static void add_bulk(struct parts *p, uint8_t *header, const struct link_send *s
     if (skip < LINK_FRAME_HEADER)
         add_part(p, header + skip, LINK_FRAME_HEADER - skip);
     size_t done = skip > LINK_FRAME_HEADER ? skip - LINK_FRAME_HEADER : 0;
-    add_part(p, (const uint8_t *)send->data + done, send->head.length - done);
+    if (send->head.length > done)
+        add_part(p, (const uint8_t *)send->data + done, send->head.length - done);
 }
 
 static size_t bulk_size(const struct link_send *send)

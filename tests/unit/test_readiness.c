@@ -1,0 +1,484 @@
+/* Readiness and the execution list: N hosts in one process, messages delivered in a random order from a
+ * printed seed.
+ *
+ * HVD_TEST_SEED=n repeats a run. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "collectives/engine/execution_list.h"
+#include "collectives/engine/readiness.h"
+#include "collectives/engine/tensor_wire.h"
+
+#define HOSTS_MAX   300
+#define TENSORS_MAX 64
+
+struct packet {
+    struct packet *next;
+    uint32_t from, to;
+    size_t size;
+    uint8_t bytes[];
+};
+
+struct world {
+    uint32_t hosts, tensors;
+    struct readiness *r[HOSTS_MAX];
+    uint32_t announced[HOSTS_MAX];         /* of its own order */
+    uint8_t order[HOSTS_MAX][TENSORS_MAX]; /* in which a host's tensors become complete */
+    struct list_entry *entry[HOSTS_MAX];
+    uint32_t entries[HOSTS_MAX];
+    uint32_t sent[HOSTS_MAX];
+    struct packet *first, *last;
+};
+
+static uint64_t random_state;
+
+static uint32_t pick(uint32_t below) /* xorshift */
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (uint32_t)(random_state >> 33) % below;
+}
+
+static void seed(void)
+{
+    const char *given = getenv("HVD_TEST_SEED");
+    random_state = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) * 2654435761u + 1;
+    printf("HVD_TEST_SEED=%llu\n", (unsigned long long)random_state);
+    fflush(stdout);
+}
+
+static struct tensor_desc tensor(uint32_t i)
+{
+    struct tensor_desc d = {.kind = TENSOR_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 100 + i};
+    snprintf(d.name, sizeof d.name, "layer%u.weight", i);
+    return d;
+}
+
+static struct readiness *new_readiness(uint32_t self, uint32_t hosts, uint32_t epoch)
+{
+    static struct readiness_host host[HOSTS_MAX];
+    static char name[HOSTS_MAX][16];
+    struct err e = ERR_INIT;
+    for (uint32_t i = 0; i < hosts; i++) {
+        snprintf(name[i], sizeof name[i], "node%u", i);
+        host[i] = (struct readiness_host){name[i], i * 4, 4};
+    }
+    struct readiness_config c = {.epoch = epoch, .self = self, .hosts = hosts, .host = host};
+    struct readiness *r = readiness_new(&c, &e);
+    ck_assert_msg(r != NULL, "%s", e.text);
+    return r;
+}
+
+static void world_new(struct world *w, uint32_t hosts, uint32_t tensors)
+{
+    memset(w, 0, sizeof *w);
+    w->hosts = hosts;
+    w->tensors = tensors;
+    for (uint32_t h = 0; h < hosts; h++) {
+        w->r[h] = new_readiness(h, hosts, 1);
+        w->entry[h] = calloc(tensors, sizeof **w->entry);
+        for (uint32_t i = 0; i < tensors; i++)
+            w->order[h][i] = (uint8_t)i;
+        for (uint32_t i = tensors; i-- > 1;) {
+            uint32_t j = pick(i + 1);
+            uint8_t t = w->order[h][i];
+            w->order[h][i] = w->order[h][j];
+            w->order[h][j] = t;
+        }
+    }
+}
+
+static void world_free(struct world *w)
+{
+    ck_assert_ptr_null(w->first);
+    for (uint32_t h = 0; h < w->hosts; h++) {
+        readiness_free(w->r[h]);
+        free(w->entry[h]);
+    }
+}
+
+/* Everything a host has to say, and the entries it may execute. */
+static void drain(struct world *w, uint32_t host)
+{
+    uint32_t to;
+    const void *message;
+    size_t size;
+    while (readiness_next_message(w->r[host], &to, &message, &size)) {
+        struct packet *p = malloc(sizeof *p + size);
+        *p = (struct packet){.from = host, .to = to, .size = size};
+        memcpy(p->bytes, message, size);
+        *(w->first ? &w->last->next : &w->first) = p;
+        w->last = p;
+        w->sent[host]++;
+        ck_assert_uint_le(size, READINESS_MESSAGE_MAX);
+    }
+    while (w->entries[host] < w->tensors &&
+           readiness_next_entry(w->r[host], &w->entry[host][w->entries[host]]))
+        w->entries[host]++;
+}
+
+/* Delivers some packet that is the first between its two hosts. */
+static void deliver_one(struct world *w)
+{
+    struct packet **at = &w->first, *p;
+    for (uint32_t skip = pick(8); skip > 0 && (*at)->next; skip--)
+        at = &(*at)->next;
+    for (struct packet **i = &w->first; i != at; i = &(*i)->next)
+        if ((*i)->from == (*at)->from && (*i)->to == (*at)->to) {
+            at = i;
+            break;
+        }
+    p = *at;
+    *at = p->next;
+    if (w->last == p) {
+        w->last = w->first;
+        while (w->last && w->last->next)
+            w->last = w->last->next;
+    }
+    struct err e = ERR_INIT;
+    ck_assert_msg(readiness_receive(w->r[p->to], p->from, p->bytes, p->size, &e) == 0, "%s", e.text);
+    drain(w, p->to);
+    free(p);
+}
+
+static struct tensor_desc (*describe)(uint32_t host, uint32_t i);
+
+static void announce_one(struct world *w, uint32_t host)
+{
+    struct err e = ERR_INIT;
+    uint32_t i = w->order[host][w->announced[host]++];
+    struct tensor_desc d = describe ? describe(host, i) : tensor(i);
+    ck_assert_msg(readiness_local(w->r[host], &d, NULL, &e) == 0, "%s", e.text);
+    if (pick(3) > 0)
+        drain(w, host);
+}
+
+static void run(struct world *w)
+{
+    uint32_t left = w->hosts * w->tensors;
+    while (left > 0 || w->first) {
+        uint32_t host = pick(w->hosts);
+        if (w->first && (left == 0 || pick(2)))
+            deliver_one(w);
+        else if (w->announced[host] < w->tensors) {
+            announce_one(w, host);
+            left--;
+        }
+        if (left == 0)
+            for (uint32_t h = 0; h < w->hosts && !w->first; h++)
+                drain(w, h);
+    }
+}
+
+static const uint32_t worlds[] = {1, 2, 3, 17, 65, 66, 130, 300};
+
+START_TEST(all_hosts_execute_the_same_list)
+{
+    static struct world w;
+    seed();
+    world_new(&w, worlds[_i], worlds[_i] > 100 ? 8 : TENSORS_MAX);
+    run(&w);
+    for (uint32_t h = 0; h < w.hosts; h++) {
+        ck_assert_uint_eq(w.entries[h], w.tensors);
+        ck_assert_uint_eq(readiness_ignored(w.r[h]), 0);
+        for (uint32_t i = 0; i < w.tensors; i++) {
+            const struct list_entry *entry = &w.entry[h][i];
+            ck_assert_uint_eq(entry->number, i + 1);
+            ck_assert_mem_eq(entry, &w.entry[0][i], sizeof *entry);
+            ck_assert_str_eq(entry->error, "");
+            ck_assert_uint_eq(entry->desc.count, 100 + strtoul(entry->desc.name + 5, NULL, 10));
+        }
+    }
+    world_free(&w);
+}
+END_TEST
+
+/* Nothing is on the list before the last host has said so. */
+START_TEST(one_missing_host_holds_it_back)
+{
+    static struct world w;
+    seed();
+    world_new(&w, 5, 1);
+    uint32_t missing = pick(5);
+    for (uint32_t h = 0; h < 5; h++)
+        if (h != missing)
+            announce_one(&w, h);
+    for (int round = 0; round < 20; round++)
+        for (uint32_t h = 0; h < 5; h++) {
+            drain(&w, h);
+            if (w.first)
+                deliver_one(&w);
+        }
+    for (uint32_t h = 0; h < 5; h++)
+        ck_assert_uint_eq(w.entries[h], 0);
+    announce_one(&w, missing);
+    drain(&w, missing);
+    while (w.first)
+        deliver_one(&w);
+    for (uint32_t h = 0; h < 5; h++)
+        ck_assert_uint_eq(w.entries[h], 1);
+    world_free(&w);
+}
+END_TEST
+
+/* A host that says 64 things at once says them in one message. */
+START_TEST(messages_are_few)
+{
+    static struct world w;
+    seed();
+    world_new(&w, 3, TENSORS_MAX);
+    struct err e = ERR_INIT;
+    for (uint32_t i = 0; i < TENSORS_MAX; i++) {
+        struct tensor_desc d = tensor(i);
+        for (uint32_t h = 0; h < 3; h++)
+            ck_assert_int_eq(readiness_local(w.r[h], &d, NULL, &e), 0);
+    }
+    for (uint32_t h = 3; h-- > 0;)
+        drain(&w, h);
+    while (w.first)
+        deliver_one(&w);
+    ck_assert_uint_eq(w.sent[1], 1);
+    ck_assert_uint_le(w.sent[0], 4); /* two messages to each child at most: what was complete after the first
+                                        report, and after the second */
+    ck_assert_uint_eq(w.entries[2], TENSORS_MAX);
+    world_free(&w);
+}
+END_TEST
+
+static int mismatch;
+
+static struct tensor_desc with_mismatch(uint32_t host, uint32_t i)
+{
+    struct tensor_desc d = tensor(i);
+    if (host != 2 || i != 3)
+        return d;
+    switch (mismatch) {
+    case 0:
+        d.kind = TENSOR_BROADCAST;
+        break;
+    case 1:
+        d.dtype = HVD_INT64;
+        break;
+    case 2:
+        d.op = HVD_MAX;
+        break;
+    case 3:
+        d.count = 7;
+        break;
+    case 4:
+        d.root = 9;
+        break;
+    }
+    return d;
+}
+
+static const char *const mismatch_text[][2] = {{"called allreduce", "called broadcast"},
+                                               {"element type float32", "element type int64"},
+                                               {"operation sum", "operation max"},
+                                               {"103 elements", "7 elements"},
+                                               {"root rank 0", "root rank 9"}};
+
+START_TEST(a_mismatch_is_an_error_everywhere)
+{
+    static struct world w;
+    seed();
+    mismatch = _i;
+    describe = with_mismatch;
+    world_new(&w, 4, 6);
+    run(&w);
+    uint32_t errors = 0;
+    for (uint32_t i = 0; i < w.tensors; i++) {
+        const struct list_entry *entry = &w.entry[3][i];
+        ck_assert_mem_eq(entry, &w.entry[1][i], sizeof *entry);
+        if (!entry->error[0])
+            continue;
+        errors++;
+        ck_assert_str_eq(entry->desc.name, "layer3.weight");
+        ck_assert_msg(strstr(entry->error, "'layer3.weight'") != NULL, "%s", entry->error);
+        ck_assert_msg(strstr(entry->error, "ranks 8-11 (node2)") != NULL, "%s", entry->error);
+        ck_assert_msg(strstr(entry->error, mismatch_text[_i][0]) != NULL, "%s", entry->error);
+        ck_assert_msg(strstr(entry->error, mismatch_text[_i][1]) != NULL, "%s", entry->error);
+    }
+    ck_assert_uint_eq(errors, 1);
+    world_free(&w);
+}
+END_TEST
+
+/* A mismatch deep in the tree, and a longest name: the sentence still has the ranks. */
+START_TEST(a_long_name_keeps_the_ranks)
+{
+    struct readiness *r = new_readiness(0, 2, 1), *child = new_readiness(1, 2, 1);
+    struct tensor_desc d = tensor(0);
+    struct list_entry entry;
+    uint32_t to;
+    const void *message;
+    size_t size;
+    memset(d.name, 'n', TENSOR_NAME_MAX);
+    d.name[TENSOR_NAME_MAX] = '\0';
+    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
+    d.count = 999;
+    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
+    ck_assert(readiness_next_message(child, &to, &message, &size));
+    ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
+    ck_assert(readiness_next_entry(r, &entry));
+    ck_assert_ptr_nonnull(
+        strstr(entry.error, "ranks 0-3 (node0) have 100 elements, ranks 4-7 (node1) have 999 elements"));
+    readiness_free(r);
+    readiness_free(child);
+}
+END_TEST
+
+START_TEST(a_local_error_travels)
+{
+    struct readiness *r = new_readiness(0, 2, 1), *child = new_readiness(1, 2, 1);
+    struct tensor_desc d = tensor(0);
+    struct list_entry entry;
+    uint32_t to;
+    const void *message;
+    size_t size;
+    ck_assert_int_eq(readiness_local(child, &d, "ranks 4 and 5 disagree", NULL), 0);
+    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
+    ck_assert(readiness_next_message(child, &to, &message, &size));
+    ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
+    ck_assert(readiness_next_message(r, &to, &message, &size));
+    ck_assert_int_eq(readiness_receive(child, 0, message, size, NULL), 0);
+    ck_assert(readiness_next_entry(child, &entry));
+    ck_assert_str_eq(entry.error, "ranks 4 and 5 disagree");
+    ck_assert(readiness_next_entry(r, &entry));
+    ck_assert_str_eq(entry.error, "ranks 4 and 5 disagree");
+    readiness_free(r);
+    readiness_free(child);
+}
+END_TEST
+
+START_TEST(late_and_double_messages_are_ignored)
+{
+    struct readiness *r = new_readiness(0, 3, 2), *child = new_readiness(1, 3, 2),
+                     *old = new_readiness(1, 3, 1);
+    struct tensor_desc d = tensor(0);
+    struct list_entry entry;
+    uint8_t copy[READINESS_MESSAGE_MAX];
+    uint32_t to;
+    const void *message;
+    size_t size;
+    ck_assert_int_eq(readiness_local(old, &d, NULL, NULL), 0);
+    ck_assert(readiness_next_message(old, &to, &message, &size));
+    ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0); /* of epoch 1 */
+    ck_assert_uint_eq(readiness_ignored(r), 1);
+    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
+    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL),
+                     0); /* a leaf's report has gone: it is the engine that knows better */
+    ck_assert(readiness_next_message(child, &to, &message, &size));
+    ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
+    ck_assert_uint_eq(readiness_ignored(r), 2);
+    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
+    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), -1); /* still waiting for host 2 */
+    ck_assert(!readiness_next_entry(r, &entry));
+    struct readiness *third = new_readiness(2, 3, 2);
+    ck_assert_int_eq(readiness_local(third, &d, NULL, NULL), 0);
+    ck_assert(readiness_next_message(third, &to, &message, &size));
+    ck_assert_int_eq(readiness_receive(r, 2, message, size, NULL), 0);
+    ck_assert(readiness_next_entry(r, &entry));
+    ck_assert(readiness_next_message(r, &to, &message, &size));
+    memcpy(copy, message, size);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(readiness_receive(child, 0, copy, size, NULL), 0);
+    ck_assert(readiness_next_entry(child, &entry));
+    ck_assert(!readiness_next_entry(child, &entry));
+    ck_assert_uint_eq(readiness_ignored(child), 1);
+    readiness_free(r);
+    readiness_free(child);
+    readiness_free(old);
+    readiness_free(third);
+}
+END_TEST
+
+/* Bad messages change nothing, and are refused. */
+START_TEST(malformed_messages_are_refused)
+{
+    struct readiness *r = new_readiness(0, 2, 1), *child = new_readiness(1, 2, 1);
+    struct tensor_desc d = tensor(0);
+    uint8_t copy[READINESS_MESSAGE_MAX + 1] = {0};
+    uint32_t to;
+    const void *message;
+    size_t size;
+    struct err e = ERR_INIT;
+    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
+    ck_assert(readiness_next_message(child, &to, &message, &size));
+    memcpy(copy, message, size);
+    for (size_t n = 0; n < size; n++)
+        ck_assert_int_eq(readiness_receive(r, 1, copy, n, &e), -1);
+    ck_assert_int_eq(readiness_receive(r, 1, copy, size + 1, &e), -1);
+    ck_assert_int_eq(readiness_receive(child, 0, copy, size, &e), -1); /* the parent is nobody's child */
+    ck_assert_int_eq(readiness_receive(r, 0, copy, size, &e), -1);
+    copy[0] = 9;
+    ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), -1);
+    copy[0] = READINESS_LIST;
+    ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), -1); /* the root takes no list */
+    copy[0] = READINESS_READY;
+    copy[8] = 2; /* the witness: host 2 of 2 */
+    ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), -1);
+    copy[8] = 1;
+    ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), 0);
+    d.name[0] = '\0';
+    ck_assert_int_eq(readiness_local(r, &d, NULL, &e), -1);
+    readiness_free(r);
+    readiness_free(child);
+}
+END_TEST
+
+START_TEST(a_gap_in_the_list_is_refused)
+{
+    struct execution_list *root = execution_list_new(1, NULL), *other = execution_list_new(1, NULL);
+    struct tensor_desc d = tensor(1);
+    uint8_t first[2000], second[2000];
+    struct list_entry entry;
+    struct err e = ERR_INIT;
+    ck_assert_int_eq(execution_list_append(root, &d, NULL, NULL), 0);
+    long n = execution_list_encode(root, first, sizeof first, NULL);
+    ck_assert_int_eq(execution_list_append(root, &d, "a sentence", NULL), 0);
+    long m = execution_list_encode(root, second, sizeof second, NULL);
+    ck_assert_int_gt(n, 0);
+    ck_assert_int_gt(m, 0);
+    ck_assert_int_eq(execution_list_encode(root, second, sizeof second, NULL), 0);
+    ck_assert_int_eq(execution_list_receive(other, second, (size_t)m, &e), -1);
+    ck_assert_ptr_nonnull(strstr(e.text, "jumps from 0 to 2"));
+    ck_assert_int_eq(execution_list_receive(other, first, (size_t)n, &e), 1);
+    ck_assert_int_eq(execution_list_receive(other, second, (size_t)m - 1, &e), -1);
+    ck_assert_int_eq(execution_list_receive(other, second, (size_t)m, &e), 1);
+    ck_assert(execution_list_next(other, &entry));
+    ck_assert(execution_list_next(other, &entry));
+    ck_assert_uint_eq(entry.number, 2);
+    ck_assert_str_eq(entry.error, "a sentence");
+    ck_assert(!execution_list_next(other, &entry));
+    execution_list_free(root);
+    execution_list_free(other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("readiness");
+    TCase *c = tcase_create("readiness");
+    tcase_set_timeout(c, 20);
+    tcase_add_loop_test(c, all_hosts_execute_the_same_list, 0, sizeof worlds / sizeof *worlds);
+    tcase_add_test(c, one_missing_host_holds_it_back);
+    tcase_add_test(c, messages_are_few);
+    tcase_add_loop_test(c, a_mismatch_is_an_error_everywhere, 0,
+                        sizeof mismatch_text / sizeof *mismatch_text);
+    tcase_add_test(c, a_long_name_keeps_the_ranks);
+    tcase_add_test(c, a_local_error_travels);
+    tcase_add_test(c, late_and_double_messages_are_ignored);
+    tcase_add_test(c, malformed_messages_are_refused);
+    tcase_add_test(c, a_gap_in_the_list_is_refused);
+    suite_add_tcase(s, c);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
