@@ -21,7 +21,8 @@
 #define QUEUE_MAX      (32u << 20)
 #define END_MS         1000
 
-static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...)
 {
     char text[1024];
@@ -32,7 +33,8 @@ static void tell(struct engine_host *h, enum log_level level, const char *fmt, .
     h->events->notice(h->ctx, level, text);
 }
 
-/* ---- frames -------------------------------------------------------------------------------------------------------- */
+/* ---- frames
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void write_waiting(struct engine_host *h);
 static void release(struct engine_host *h);
@@ -40,7 +42,9 @@ static void release(struct engine_host *h);
 static int enqueue(struct engine_host *h, const Hvd__Engine *message)
 {
     struct err ignored = ERR_INIT;
-    struct frame f = {.kind = FRAME_CONTROL, .length = (uint32_t)hvd__engine__get_packed_size(message), .sequence = h->next_out};
+    struct frame f = {.kind = FRAME_CONTROL,
+                      .length = (uint32_t)hvd__engine__get_packed_size(message),
+                      .sequence = h->next_out};
     uint8_t header[FRAME_HEADER_SIZE];
     if (f.length > FRAME_PAYLOAD_MAX || !buf_reserve(&h->out, FRAME_HEADER_SIZE + f.length))
         return -1;
@@ -83,11 +87,21 @@ void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended)
 static void handle(struct engine_host *h, const Hvd__Engine *m)
 {
     switch (m->body_case) {
-    case HVD__ENGINE__BODY_LINK: h->events->link(h->ctx, m->link); break;
-    case HVD__ENGINE__BODY_INITIALIZED: h->events->initialized(h->ctx, m->initialized->rank); break;
-    case HVD__ENGINE__BODY_SHUT_DOWN: h->events->shut_down(h->ctx, m->shut_down->rank); break;
-    case HVD__ENGINE__BODY_NOTICE: h->events->notice(h->ctx, m->notice->level, m->notice->text); break;
-    default: log_debug("the engine sent a message that is not for a session"); break;
+    case HVD__ENGINE__BODY_LINK:
+        h->events->link(h->ctx, m->link);
+        break;
+    case HVD__ENGINE__BODY_INITIALIZED:
+        h->events->initialized(h->ctx, m->initialized->rank);
+        break;
+    case HVD__ENGINE__BODY_SHUT_DOWN:
+        h->events->shut_down(h->ctx, m->shut_down->rank);
+        break;
+    case HVD__ENGINE__BODY_NOTICE:
+        h->events->notice(h->ctx, m->notice->level, m->notice->text);
+        break;
+    default:
+        log_debug("the engine sent a message that is not for a session");
+        break;
     }
 }
 
@@ -158,7 +172,9 @@ static void write_waiting(struct engine_host *h)
     uv_poll_start(&h->poll, UV_READABLE | (h->out.len ? UV_WRITABLE : 0), on_ready);
 }
 
-/* ---- start --------------------------------------------------------------------------------------------------------- */
+/* ---- start
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 /* The beginning of the queue with the listener beside it. */
 static int send_listener(struct engine_host *h)
@@ -168,7 +184,10 @@ static int send_listener(struct engine_host *h)
         char space[CMSG_SPACE(sizeof(int))];
         struct cmsghdr align;
     } control = {{0}};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.space,
+                         .msg_controllen = sizeof control.space};
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     c->cmsg_level = SOL_SOCKET;
     c->cmsg_type = SCM_RIGHTS;
@@ -253,15 +272,17 @@ static int bind_socket(struct engine_host *h, const char *directory, struct err 
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, ENGINE_SOCKET_NAME);
     if (n < 0 || (size_t)n >= sizeof address.sun_path)
-        return err_set(e, ERR_SYSTEM, "the path of the worker socket is too long: %s/%s", directory, ENGINE_SOCKET_NAME);
+        return err_set(e, ERR_SYSTEM, "the path of the worker socket is too long: %s/%s", directory,
+                       ENGINE_SOCKET_NAME);
     h->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (h->listener < 0 || bind(h->listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(h->listener, BACKLOG) < 0)
+    if (h->listener < 0 || bind(h->listener, (struct sockaddr *)&address, sizeof address) < 0 ||
+        listen(h->listener, BACKLOG) < 0)
         return err_sys(e, errno, "cannot make the worker socket %s", address.sun_path);
     return 0;
 }
 
-int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engine_host_events *events, void *ctx,
-                       const struct engine_place *place, Hvd__EngineConfig *config, struct err *e)
+int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engine_host_events *events,
+                       void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e)
 {
     *h = (struct engine_host){.loop = loop, .events = events, .ctx = ctx, .listener = -1, .fd = -1};
     h->envp = place->envp;
@@ -287,7 +308,9 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
     return enqueue(h, &m) < 0 ? err_set(e, ERR_MEMORY, "no memory for the engine's configuration") : 0;
 }
 
-/* ---- end ----------------------------------------------------------------------------------------------------------- */
+/* ---- end
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static void on_last_wait(uv_timer_t *timer)
 {
@@ -333,7 +356,8 @@ bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint3
     if (h->has_timer)
         uv_timer_stop(&h->last_wait);
     if (signal && !(expected && signal == SIGKILL))
-        tell(h, LOG_ERROR, "the collectives engine (pid %d) was killed by signal %u (%s)", (int)pid, signal, strsignal((int)signal));
+        tell(h, LOG_ERROR, "the collectives engine (pid %d) was killed by signal %u (%s)", (int)pid, signal,
+             strsignal((int)signal));
     else if (!signal && (status || !expected))
         tell(h, LOG_ERROR, "the collectives engine (pid %d) ended with exit status %u", (int)pid, status);
     engine_host_end(h);

@@ -1,13 +1,14 @@
 /* The session's side of the collectives engine: a process and a socket.
  *
  *   listening  the worker socket exists in the job's directory; nobody has connected; no engine, no cost
- *   running    somebody connected: hvd-engine was started with our socket as its descriptor 3. The first frame there is EngineConfig, and the
- *              listener travels beside it; the waiting worker is accepted by the engine, not by us
- *   ended      it was told to end (its socket closed), or it died. A death is told to the owner; the workers notice
- *              by themselves, because the engine's beat in their shared memory stops
+ *   running    somebody connected: hvd-engine was started with our socket as its descriptor 3. The first
+ * frame there is EngineConfig, and the listener travels beside it; the waiting worker is accepted by the
+ * engine, not by us ended      it was told to end (its socket closed), or it died. A death is told to the
+ * owner; the workers notice by themselves, because the engine's beat in their shared memory stops
  *
- * Frames are those of common/frame.h with kind FRAME_CONTROL, session 0, one Engine message each, sequences from 0. What is sent before the engine
- * runs (ranks that ended, links) waits in the queue behind the config. */
+ * Frames are those of common/frame.h with kind FRAME_CONTROL, session 0, one Engine message each, sequences
+ * from 0. What is sent before the engine runs (ranks that ended, links) waits in the queue behind the config.
+ */
 #ifndef HVD_AGENT_ENGINE_HOST_H
 #define HVD_AGENT_ENGINE_HOST_H
 
@@ -54,9 +55,10 @@ struct engine_place {
     int cgroup_fd;
 };
 
-/* Binds the worker socket. `config` is packed, not kept. -1 with *e; engine_host_close is still allowed then. */
-int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engine_host_events *events, void *ctx,
-                       const struct engine_place *place, Hvd__EngineConfig *config, struct err *e);
+/* Binds the worker socket. `config` is packed, not kept. -1 with *e; engine_host_close is still allowed then.
+ */
+int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engine_host_events *events,
+                       void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e);
 void engine_host_links(struct engine_host *h, Hvd__Links *links);
 void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
 /* Handles whatever the engine has sent up to now. */

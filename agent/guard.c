@@ -33,7 +33,8 @@ int guard_fork(struct guard *g, struct err *e)
     if (g->pidfd < 0)
         return err_sys(e, errno, "cannot watch processes (Linux 5.7 or later is needed): pidfd_open");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    (void)setsid(); /* out of the terminal's group; fails when we lead a group, and then the signals below are ignored */
+    (void)setsid(); /* out of the terminal's group; fails when we lead a group, and then the signals below are
+                       ignored */
     fcntl(g->pidfd, F_SETFD, FD_CLOEXEC);
     g->session = fork();
     if (g->session < 0)
@@ -63,7 +64,8 @@ void guard_owns_directory(struct guard *g, const char *path)
     atomic_store(&g->page->has_directory, path[0] != '\0');
 }
 
-/* ---- the guard's side ---------------------------------------------------------------------------------------------- */
+/* ---- the guard's side
+ * ---------------------------------------------------------------------------------------------- */
 
 static void leave_channel(void)
 {
@@ -76,7 +78,8 @@ static void leave_channel(void)
         close(null);
 }
 
-/* Signals come as readable bytes. Those that would end us end the session instead, which ends the job in order. */
+/* Signals come as readable bytes. Those that would end us end the session instead, which ends the job in
+ * order. */
 static int open_signals(void)
 {
     sigset_t set;
@@ -103,7 +106,7 @@ static bool drain_signals(int fd)
 /* Waits until the session has ended (true) or has stopped beating (false). */
 static bool watch_session(struct guard *g, int signals, int session)
 {
-    struct heartbeat h;
+    struct heartbeat h = {0};
     uint32_t limit_ms = 0;
     uint64_t beat = 0;
     int again_ms = -1;
@@ -153,10 +156,12 @@ static void name_leftovers(void)
     struct descendant left[LEFTOVERS_MAX];
     size_t n = descendants_list(left, LEFTOVERS_MAX);
     for (size_t i = 0; i < n; i++)
-        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name, left[i].state);
+        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name,
+                  left[i].state);
 }
 
-/* Whatever dies makes its children ours, so every SIGCHLD is followed by another walk until no child is left. */
+/* Whatever dies makes its children ours, so every SIGCHLD is followed by another walk until no child is left.
+ */
 static void kill_rest(struct guard *g, int signals)
 {
     uint64_t deadline = clock_now() + CLEAN_UP_MS * NSEC_PER_MSEC;

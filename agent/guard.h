@@ -1,11 +1,14 @@
-/* The guard: a fork made before any thread or library, which outlives the session and ends what the session left.
+/* The guard: a fork made before any thread or library, which outlives the session and ends what the session
+ * left.
  *
  *      transport - guard (this process) - session - workers, engine
  *
- * The guard is the parent, so that what a dead session leaves becomes the guard's: it is a subreaper. It watches the session's end and its
- * beat, a word in a page that both share. When the session has died or stopped beating, the guard kills it and everything below,
- * removes the job's directory and cgroup (the session wrote their paths into the page before it made them) and exits with the session's
- * status. It holds none of the channel's descriptors, so the transport sees the channel's end at once. All of its waits are bounded. */
+ * The guard is the parent, so that what a dead session leaves becomes the guard's: it is a subreaper. It
+ * watches the session's end and its beat, a word in a page that both share. When the session has died or
+ * stopped beating, the guard kills it and everything below, removes the job's directory and cgroup (the
+ * session wrote their paths into the page before it made them) and exits with the session's status. It holds
+ * none of the channel's descriptors, so the transport sees the channel's end at once. All of its waits are
+ * bounded. */
 #ifndef HVD_AGENT_GUARD_H
 #define HVD_AGENT_GUARD_H
 

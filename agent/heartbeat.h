@@ -1,8 +1,9 @@
 /* When silence means death: pure, time is an argument.
  *
- * A deadline is believed only after a fresh look. Whoever keeps the count may itself have been stopped or frozen: a look that comes much
- * later than the interval starts the count anew. And what the peer sent may lie unread: an overdue peer is in DOUBT first,
- * the owner reads whatever waits, and only a second look in a row that finds nothing new says DEAD. */
+ * A deadline is believed only after a fresh look. Whoever keeps the count may itself have been stopped or
+ * frozen: a look that comes much later than the interval starts the count anew. And what the peer sent may
+ * lie unread: an overdue peer is in DOUBT first, the owner reads whatever waits, and only a second look in a
+ * row that finds nothing new says DEAD. */
 #ifndef HVD_AGENT_HEARTBEAT_H
 #define HVD_AGENT_HEARTBEAT_H
 
@@ -10,11 +11,11 @@
 #include <stdint.h>
 
 struct heartbeat {
-    uint64_t limit;    /* nanoseconds of silence */
-    uint64_t last;     /* when the peer was last heard */
-    uint64_t looked;   /* when heartbeat_look was last called */
-    bool doubted;      /* the last look found it overdue */
-    bool suspended;    /* silence is expected: the peer said that it stops */
+    uint64_t limit;  /* nanoseconds of silence */
+    uint64_t last;   /* when the peer was last heard */
+    uint64_t looked; /* when heartbeat_look was last called */
+    bool doubted;    /* the last look found it overdue */
+    bool suspended;  /* silence is expected: the peer said that it stops */
 };
 
 enum heartbeat_verdict { HEARTBEAT_ALIVE, HEARTBEAT_DOUBT, HEARTBEAT_DEAD };

@@ -72,7 +72,8 @@ uint32_t host_free_port(void)
     socklen_t len = sizeof any;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     uint32_t port = 0;
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0 && getsockname(fd, (struct sockaddr *)&any, &len) == 0)
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0 &&
+        getsockname(fd, (struct sockaddr *)&any, &len) == 0)
         port = ntohs(any.sin_port);
     if (fd >= 0)
         close(fd);

@@ -7,12 +7,13 @@
 
 #include "common/err.h"
 
-/* What `auto` slots mean: the GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) leaves, else 1. CUDA is not opened: `proc_dir` is
- * /proc/driver/nvidia/gpus, `dev_dir` is /dev; both may not exist. */
+/* What `auto` slots mean: the GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) leaves, else 1. CUDA is not
+ * opened: `proc_dir` is /proc/driver/nvidia/gpus, `dev_dir` is /dev; both may not exist. */
 uint32_t host_slots(const char *proc_dir, const char *dev_dir, const char *visible);
 /* A TCP port that is free at this moment; 0 when there is none. */
 uint32_t host_free_port(void);
-/* This host's numeric addresses, best first, in a new array of new strings. -1 with *e: none is left by the filter. */
+/* This host's numeric addresses, best first, in a new array of new strings. -1 with *e: none is left by the
+ * filter. */
 int host_addresses(const char *const *filter, size_t filters, char ***out, size_t *count, struct err *e);
 void host_addresses_free(char **address, size_t count);
 

@@ -36,7 +36,8 @@ static bool base_dir(int i, char *path, size_t size)
     return i <= 2;
 }
 
-/* The descriptor of our own 0700 directory `name` in `at`, made when `make`; -1 with errno. Never follows a link. */
+/* The descriptor of our own 0700 directory `name` in `at`, made when `make`; -1 with errno. Never follows a
+ * link. */
 static int own_directory(int at, const char *name, bool make)
 {
     struct stat st;
@@ -83,7 +84,8 @@ static void remove_entry(int user, const char *name)
 static bool belongs_to(const char *entry, const char *job)
 {
     size_t len = job ? strlen(job) : 0;
-    return entry[0] != '.' && (!job || (strncmp(entry, job, len) == 0 && entry[len] == '-' && !strchr(entry + len + 1, '-')));
+    return entry[0] != '.' &&
+           (!job || (strncmp(entry, job, len) == 0 && entry[len] == '-' && !strchr(entry + len + 1, '-')));
 }
 
 static void sweep_in(int user, const char *job)
@@ -147,7 +149,8 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
     }
     d->path[0] = '\0';
     err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
-    return saved == EPERM ? err_hint(e, "it exists and is not a directory that only this user may enter") : -1;
+    return saved == EPERM ? err_hint(e, "it exists and is not a directory that only this user may enter")
+                          : -1;
 }
 
 void job_dir_remove(const char *path)

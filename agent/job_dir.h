@@ -1,8 +1,10 @@
-/* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the worker socket.
+/* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
+ * worker socket.
  *
- * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp. In /tmp anybody may have made hvd-<uid> before us, so nothing is used that is
- * not a directory of our own with mode 0700. Whoever uses a directory holds a lock on it: one without a lock is what a killed agent left, and
- * the next agent that starts here sweeps it away. */
+ * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp. In /tmp anybody may have made hvd-<uid> before
+ * us, so nothing is used that is not a directory of our own with mode 0700. Whoever uses a directory holds a
+ * lock on it: one without a lock is what a killed agent left, and the next agent that starts here sweeps it
+ * away. */
 #ifndef HVD_AGENT_JOB_DIR_H
 #define HVD_AGENT_JOB_DIR_H
 
@@ -22,8 +24,8 @@ int job_dir_check_name(const char *job, struct err *e);
 
 /* -1 with *e filled; nothing is left then. */
 int job_dir_create(struct job_dir *d, const char *name, struct err *e);
-/* Removes the directory at `path` with the sockets and files in it, and hvd-<uid> when it was the last one. A path that is
- * empty or has gone is fine. */
+/* Removes the directory at `path` with the sockets and files in it, and hvd-<uid> when it was the last one. A
+ * path that is empty or has gone is fine. */
 void job_dir_remove(const char *path);
 void job_dir_close(struct job_dir *d);
 /* Removes the directories of job `job` (all of this user when NULL) that nobody uses. */

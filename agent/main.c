@@ -1,5 +1,5 @@
-/* hvdagent: one host's part of a job. hvdrun starts it, here or over SSH, as `hvdagent session` and speaks to it on its stdin
- * and stdout; nobody types that. */
+/* hvdagent: one host's part of a job. hvdrun starts it, here or over SSH, as `hvdagent session` and speaks to
+ * it on its stdin and stdout; nobody types that. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,18 +11,20 @@
 #include "common/log.h"
 #include "common/message.h"
 
-static const char usage[] = "Usage: hvdagent session\n"
-                            "       hvdagent sweep JOB\n"
-                            "       hvdagent --version | --help\n"
-                            "\n"
-                            "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
-                            "hosts over SSH, and speaks to it on its stdin and stdout. `sweep` kills what is left\n"
-                            "of a job of this user whose agent was killed, and removes its directory and\n"
-                            "cgroup. See hvdagent(8).\n";
+static const char usage[] =
+    "Usage: hvdagent session\n"
+    "       hvdagent sweep JOB\n"
+    "       hvdagent --version | --help\n"
+    "\n"
+    "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
+    "hosts over SSH, and speaks to it on its stdin and stdout. `sweep` kills what is left\n"
+    "of a job of this user whose agent was killed, and removes its directory and\n"
+    "cgroup. See hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
-    fprintf(stderr, "hvdagent: %s%s%s\nhvdagent: hint: hvdagent --help says what there is\n", what, word ? ": " : "", word ? word : "");
+    fprintf(stderr, "hvdagent: %s%s%s\nhvdagent: hint: hvdagent --help says what there is\n", what,
+            word ? ": " : "", word ? word : "");
     return 2;
 }
 

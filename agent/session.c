@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-#define KILL_MS       5000  /* what SIGKILL has not ended by then is uninterruptible */
+#define KILL_MS       5000 /* what SIGKILL has not ended by then is uninterruptible */
 #define BYE_MS        2000
 #define LEFTOVERS_MAX 64
 
@@ -26,9 +26,11 @@ static void shorten_grace(void *owner);
 static void leave(void *owner);
 static void stop(void *owner);
 
-static const char *const state_names[] = {"hello", "ready", "spawning", "refusing", "running", "done", "ending", "killing", "leaving", "over"};
-static const char *const event_names[] = {"hello", "stranger", "spawn", "refused", "executed", "finished", "teardown",
-                                          "lost",  "patience", "empty", "bye"};
+static const char *const state_names[] = {"hello", "ready",  "spawning", "refusing", "running",
+                                          "done",  "ending", "killing",  "leaving",  "over"};
+static const char *const event_names[] = {"hello",    "stranger", "spawn",    "refused",
+                                          "executed", "finished", "teardown", "lost",
+                                          "patience", "empty",    "bye"};
 
 static const struct fsm_row rows[] = {
     {SESSION_HELLO, EV_HELLO, SESSION_READY, NULL},
@@ -74,7 +76,8 @@ static void set_patience(struct session *s, uint64_t ms)
     uv_timer_start(&s->patience, on_patience, ms, 0);
 }
 
-/* ---- what is left --------------------------------------------------------------------------------------------------- */
+/* ---- what is left
+ * --------------------------------------------------------------------------------------------------- */
 
 static void report_exit(struct session *s, struct worker *w)
 {
@@ -125,7 +128,8 @@ static void check_rest(struct session *s)
     if (s->workers.unreported == 0)
         fsm_post(&s->fsm, EV_EMPTY);
     else
-        uv_timer_stop(&s->patience); /* their output waits for the launcher's credit, which may take its time */
+        uv_timer_stop(
+            &s->patience); /* their output waits for the launcher's credit, which may take its time */
 }
 
 static void check(struct session *s)
@@ -138,8 +142,11 @@ static void check(struct session *s)
         break;
     case SESSION_REFUSING:
     case SESSION_ENDING:
-    case SESSION_KILLING: check_rest(s); break;
-    default: break;
+    case SESSION_KILLING:
+        check_rest(s);
+        break;
+    default:
+        break;
     }
 }
 
@@ -158,7 +165,8 @@ static void before_sleep(uv_prepare_t *prepare)
     }
 }
 
-/* ---- children -------------------------------------------------------------------------------------------------------- */
+/* ---- children
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void tell_engine(struct session *s, struct worker *w)
 {
@@ -205,7 +213,8 @@ static void on_asked_to_end(void *ctx, int number)
 
 static const struct reap_events reap_events = {on_child_ended, on_batch, on_asked_to_end};
 
-/* ---- the table's actions ---------------------------------------------------------------------------------------------- */
+/* ---- the table's actions
+ * ---------------------------------------------------------------------------------------------- */
 
 static void welcome_stranger(void *owner)
 {
@@ -291,7 +300,8 @@ static void leave(void *owner)
         item[i].name = left[i].name;
         item[i].state = state[i];
         list[i] = &item[i];
-        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name, left[i].state);
+        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name,
+                  left[i].state);
     }
     CONTROL(m, ENDED, ended, &ended);
     session_send(s, &m);
@@ -306,7 +316,8 @@ static void stop(void *owner)
     uv_stop(&s->loop);
 }
 
-/* ---- from the channel ------------------------------------------------------------------------------------------------- */
+/* ---- from the channel
+ * ------------------------------------------------------------------------------------------------- */
 
 void session_teardown(struct session *s, const Hvd__Teardown *teardown)
 {
@@ -324,7 +335,8 @@ void session_lose(struct session *s, bool dead, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (s->fsm.state < SESSION_LEAVING) {
-        log_info("%s", text);
+        log_at(s->fsm.state == SESSION_HELLO ? LOG_ERROR : LOG_INFO, "%s",
+               text); /* before Hello stderr is all there is */
         s->exit_status = 125;
         if (!dead)
             session_notice(s, LOG_ERROR, "%s", text);
@@ -336,7 +348,9 @@ void session_lose(struct session *s, bool dead, const char *fmt, ...)
     fsm_post(&s->fsm, EV_LOST);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------- */
+/* ---- life
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static void on_guard_died(uv_poll_t *poll, int status, int events)
 {
@@ -365,8 +379,8 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
         return err_set(e, ERR_SYSTEM, "cannot watch the guard: %s", uv_strerror(rc));
     s->guard_poll.data = s;
     uv_poll_start(&s->guard_poll, UV_READABLE, on_guard_died);
-    if (reap_open(&s->reap, &s->loop, &reap_events, s, e) < 0 || stdio_init(&s->stdio, &s->loop, &session_stdio_events, s, e) < 0 ||
-        session_channel_open(s, e) < 0)
+    if (reap_open(&s->reap, &s->loop, &reap_events, s, e) < 0 ||
+        stdio_init(&s->stdio, &s->loop, &session_stdio_events, s, e) < 0 || session_channel_open(s, e) < 0)
         return -1;
     return 0;
 }
@@ -374,6 +388,7 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
 static void tear_down(struct session *s)
 {
     clean_up(s);
+    session_flush(s);
     session_channel_close(s);
     engine_host_close(&s->engine);
     workers_close(&s->workers);

@@ -1,13 +1,16 @@
-/* A session: one process per job and host. It ends the control channel, supervises the workers and leaves nothing behind.
+/* A session: one process per job and host. It ends the control channel, supervises the workers and leaves
+ * nothing behind.
  *
  *   HELLO -> READY -> SPAWNING -> RUNNING -> DONE -> ENDING -> KILLING -> LEAVING -> OVER
  *
- * HELLO waits for the launcher's Hello, READY for its Spawn; SPAWNING until every worker has executed its program (or one could not: REFUSING
- * kills the others first); RUNNING until all have ended and their output was handed over; DONE for the launcher's Teardown, which may come in any
- * state. ENDING gives the workers their grace after SIGTERM, KILLING ends what is left; LEAVING has told Ended and waits for Bye.
+ * HELLO waits for the launcher's Hello, READY for its Spawn; SPAWNING until every worker has executed its
+ * program (or one could not: REFUSING kills the others first); RUNNING until all have ended and their output
+ * was handed over; DONE for the launcher's Teardown, which may come in any state. ENDING gives the workers
+ * their grace after SIGTERM, KILLING ends what is left; LEAVING has told Ended and waits for Bye.
  *
- * Whatever breaks (the channel's end, silence of the launcher, the guard's death, a signal to us) is the event LOST: the job ends here at once, with
- * the same grace. When the session itself dies, the guard does what is left to do (guard.h). The table is in session.c. */
+ * Whatever breaks (the channel's end, silence of the launcher, the guard's death, a signal to us) is the
+ * event LOST: the job ends here at once, with the same grace. When the session itself dies, the guard does
+ * what is left to do (guard.h). The table is in session.c. */
 #ifndef HVD_AGENT_SESSION_H
 #define HVD_AGENT_SESSION_H
 
@@ -28,21 +31,29 @@
 #include "common/stream.h"
 
 enum session_state {
-    SESSION_HELLO, SESSION_READY, SESSION_SPAWNING, SESSION_REFUSING, SESSION_RUNNING, SESSION_DONE, SESSION_ENDING, SESSION_KILLING,
-    SESSION_LEAVING, SESSION_OVER
+    SESSION_HELLO,
+    SESSION_READY,
+    SESSION_SPAWNING,
+    SESSION_REFUSING,
+    SESSION_RUNNING,
+    SESSION_DONE,
+    SESSION_ENDING,
+    SESSION_KILLING,
+    SESSION_LEAVING,
+    SESSION_OVER
 };
 
 enum session_event {
-    EV_HELLO,     /* a Hello that we can serve */
-    EV_STRANGER,  /* a Hello of another version: answered, then over */
-    EV_SPAWN,     /* workers were started, their execs are not confirmed yet */
-    EV_REFUSED,   /* a worker could not be started */
-    EV_EXECUTED,  /* all workers execute their programs */
-    EV_FINISHED,  /* all workers have ended and were reported */
+    EV_HELLO,    /* a Hello that we can serve */
+    EV_STRANGER, /* a Hello of another version: answered, then over */
+    EV_SPAWN,    /* workers were started, their execs are not confirmed yet */
+    EV_REFUSED,  /* a worker could not be started */
+    EV_EXECUTED, /* all workers execute their programs */
+    EV_FINISHED, /* all workers have ended and were reported */
     EV_TEARDOWN,
     EV_LOST,
-    EV_PATIENCE,  /* the current state's time is over */
-    EV_EMPTY,     /* no process of the job is left and all that was to be said is queued */
+    EV_PATIENCE, /* the current state's time is over */
+    EV_EMPTY,    /* no process of the job is left and all that was to be said is queued */
     EV_BYE
 };
 
@@ -58,7 +69,7 @@ struct session {
     struct heartbeat launcher;
     uv_timer_t heart, patience;
     uv_prepare_t prepare;
-    bool marked;       /* something happened: check and write before the loop sleeps */
+    bool marked; /* something happened: check and write before the loop sleeps */
     uv_poll_t guard_poll;
     bool lost;         /* the channel is dead: there is nobody to tell */
     bool resume_later; /* outlets wait for room in the bulk queue */
@@ -66,10 +77,10 @@ struct session {
 
     /* the job, from Hello and Spawn */
     char job[65];
-    char *host;        /* our name there */
+    char *host; /* our name there */
     uint8_t key[32];
     uint32_t grace_ms, heartbeat_ms;
-    bool impatient;    /* the launcher gives no grace */
+    bool impatient; /* the launcher gives no grace */
     char **address;
     size_t address_count;
     Hvd__Spawn *spawn;
@@ -81,7 +92,7 @@ struct session {
     struct workers workers;
     struct worker_env env;
     struct engine_host engine;
-    int report_fd;     /* reading end: failures between clone and exec; its end means that all have executed */
+    int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */
     uv_poll_t report_poll;
     bool report_watched;
     char path[4096], wdir[4096];
@@ -96,7 +107,8 @@ int session_main(struct guard *g);
 int session_channel_open(struct session *s, struct err *e);
 void session_channel_close(struct session *s);
 void session_send(struct session *s, const Hvd__Control *message);
-void session_notice(struct session *s, uint32_t level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void session_notice(struct session *s, uint32_t level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Writes what is queued, as far as the channel takes it. */
 void session_flush(struct session *s);
 void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
@@ -113,8 +125,8 @@ void session_spawn_close(struct session *s);
 void session_teardown(struct session *s, const Hvd__Teardown *teardown);
 /* The job cannot go on; `dead`: the channel cannot be used any more either. */
 void session_lose(struct session *s, bool dead, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Something happened that may lead on: before the loop sleeps, workers that have ended are reported, what follows from what is left is posted, and
- * what is queued is written. Once for many events. */
+/* Something happened that may lead on: before the loop sleeps, workers that have ended are reported, what
+ * follows from what is left is posted, and what is queued is written. Once for many events. */
 void session_mark(struct session *s);
 
 #endif

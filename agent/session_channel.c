@@ -16,7 +16,9 @@
 #define BULK_MAX   (4u << 20)   /* what was read when it got busy still fits, for thousands of streams */
 #define SILENCE_MS 60000        /* until Hello says how long */
 
-/* ---- out ---------------------------------------------------------------------------------------------------------- */
+/* ---- out
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 void session_flush(struct session *s)
 {
@@ -59,10 +61,14 @@ void session_notice(struct session *s, uint32_t level, const char *fmt, ...)
     session_send(s, &m);
 }
 
-static int send_output(void *ctx, uint32_t rank, enum frame_stream stream, uint8_t flags, const uint8_t *bytes, size_t len)
+static int send_output(void *ctx, uint32_t rank, enum frame_stream stream, uint8_t flags,
+                       const uint8_t *bytes, size_t len)
 {
     struct session *s = ctx;
-    session_mark(s);
+    /* The end of a stream is not worth a write of its own: Exited, for which the launcher needs it, follows.
+     */
+    if (len > 0)
+        session_mark(s);
     return channel_send_data(&s->channel, rank, stream, flags, bytes, len);
 }
 
@@ -87,7 +93,10 @@ static void grant(void *ctx, uint32_t rank, uint32_t bytes)
 
 static void on_settled(void *ctx, uint32_t rank)
 {
-    session_mark(ctx);
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, rank);
+    if (w && !w->alive)
+        session_mark(s);
 }
 
 static void on_output_failed(void *ctx, const struct err *e)
@@ -97,7 +106,9 @@ static void on_output_failed(void *ctx, const struct err *e)
 
 const struct stdio_events session_stdio_events = {send_output, may_send, grant, on_settled, on_output_failed};
 
-/* ---- in ----------------------------------------------------------------------------------------------------------- */
+/* ---- in
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static void on_signal_message(struct session *s, int number)
 {
@@ -106,7 +117,8 @@ static void on_signal_message(struct session *s, int number)
     log_debug("signal %d (%s) for the workers", number, strsignal(number));
     if (number == SIGTSTP || number == SIGCONT)
         heartbeat_suspend(&s->launcher, number == SIGTSTP, clock_now());
-    workers_signal(&s->workers, number);
+    /* A worker leads a session of its own, in which the kernel lets SIGTSTP stop nobody. */
+    workers_signal(&s->workers, number == SIGTSTP ? SIGSTOP : number);
 }
 
 static void on_credit(struct session *s, const Hvd__Credit *credit)
@@ -131,17 +143,38 @@ static void on_control(void *ctx, const Hvd__Control *m)
 {
     struct session *s = ctx;
     switch (m->body_case) {
-    case HVD__CONTROL__BODY_HELLO: session_hello(s, m->hello); break;
-    case HVD__CONTROL__BODY_SPAWN: session_spawn(s, m->spawn); break;
-    case HVD__CONTROL__BODY_SIGNAL: on_signal_message(s, m->signal->number); break;
-    case HVD__CONTROL__BODY_CREDIT: on_credit(s, m->credit); break;
-    case HVD__CONTROL__BODY_PING: on_ping(s, m->ping); break;
-    case HVD__CONTROL__BODY_PONG: break; /* that it came is all we want to know */
-    case HVD__CONTROL__BODY_LINKS: engine_host_links(&s->engine, m->links); break;
-    case HVD__CONTROL__BODY_RANK_ENDED: engine_host_rank_ended(&s->engine, m->rank_ended); break;
-    case HVD__CONTROL__BODY_TEARDOWN: session_teardown(s, m->teardown); break;
-    case HVD__CONTROL__BODY_BYE: fsm_post(&s->fsm, EV_BYE); break;
-    default: log_debug("ignored message %d of the launcher", (int)m->body_case); break;
+    case HVD__CONTROL__BODY_HELLO:
+        session_hello(s, m->hello);
+        break;
+    case HVD__CONTROL__BODY_SPAWN:
+        session_spawn(s, m->spawn);
+        break;
+    case HVD__CONTROL__BODY_SIGNAL:
+        on_signal_message(s, m->signal->number);
+        break;
+    case HVD__CONTROL__BODY_CREDIT:
+        on_credit(s, m->credit);
+        break;
+    case HVD__CONTROL__BODY_PING:
+        on_ping(s, m->ping);
+        break;
+    case HVD__CONTROL__BODY_PONG:
+        break; /* that it came is all we want to know */
+    case HVD__CONTROL__BODY_LINKS:
+        engine_host_links(&s->engine, m->links);
+        break;
+    case HVD__CONTROL__BODY_RANK_ENDED:
+        engine_host_rank_ended(&s->engine, m->rank_ended);
+        break;
+    case HVD__CONTROL__BODY_TEARDOWN:
+        session_teardown(s, m->teardown);
+        break;
+    case HVD__CONTROL__BODY_BYE:
+        fsm_post(&s->fsm, EV_BYE);
+        break;
+    default:
+        log_debug("ignored message %d of the launcher", (int)m->body_case);
+        break;
     }
 }
 
@@ -175,12 +208,14 @@ static void on_writable(void *ctx)
 
 static void on_ended(void *ctx, int errnum)
 {
-    session_lose(ctx, true, errnum ? "the channel to the launcher broke: %s" : "the launcher has gone%s", errnum ? strerror(errnum) : "");
+    session_lose(ctx, true, errnum ? "the channel to the launcher broke: %s" : "the launcher has gone%s",
+                 errnum ? strerror(errnum) : "");
 }
 
 static const struct stream_events stream_events = {on_received, on_writable, on_ended};
 
-/* ---- heartbeats --------------------------------------------------------------------------------------------------- */
+/* ---- heartbeats
+ * --------------------------------------------------------------------------------------------------- */
 
 /* Shows the guard and the launcher that we live, and looks whether the launcher does. */
 static void on_heart(uv_timer_t *timer)
@@ -195,11 +230,14 @@ static void on_heart(uv_timer_t *timer)
     if (s->lost)
         return;
     switch (heartbeat_look(&s->launcher, clock_now())) {
-    case HEARTBEAT_ALIVE: break;
+    case HEARTBEAT_ALIVE:
+        break;
     case HEARTBEAT_DOUBT: /* the loop reads what waits before this timer comes again */
         uv_timer_start(timer, on_heart, 1, heartbeat_interval(&s->launcher) / NSEC_PER_MSEC);
         break;
-    case HEARTBEAT_DEAD: session_lose(s, true, "the launcher has been silent for %u ms: ending the job", s->heartbeat_ms); break;
+    case HEARTBEAT_DEAD:
+        session_lose(s, true, "the launcher has been silent for %u ms: ending the job", s->heartbeat_ms);
+        break;
     }
 }
 
@@ -213,19 +251,22 @@ void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms)
     s->guard->page->limit_ms = heartbeat_ms;
 }
 
-/* ---- open and close ----------------------------------------------------------------------------------------------- */
+/* ---- open and close
+ * ----------------------------------------------------------------------------------------------- */
 
 static bool same_file(int a, int b)
 {
     struct stat sa, sb;
-    return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino && S_ISSOCK(sa.st_mode);
+    return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino &&
+           S_ISSOCK(sa.st_mode);
 }
 
 /* The channel leaves 0 and 1, so that nothing which prints by mistake can break it. */
 static int move_away(int *in, int *out, struct err *e)
 {
     *in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    *out = *in >= 0 && same_file(STDIN_FILENO, STDOUT_FILENO) ? *in : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    *out =
+        *in >= 0 && same_file(STDIN_FILENO, STDOUT_FILENO) ? *in : fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (*in < 0 || *out < 0 || null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0)
         return err_sys(e, errno, "cannot take over stdin and stdout");

@@ -20,7 +20,8 @@
 #define WORKERS_MAX      65536
 #define TOKEN_SIZE       16
 
-/* ---- Hello -------------------------------------------------------------------------------------------------------- */
+/* ---- Hello
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void send_welcome(struct session *s)
 {
@@ -46,7 +47,8 @@ static int check_hello(const struct session *s, const Hvd__Hello *h, struct err 
     if (h->key.len != sizeof s->key)
         return err_set(e, ERR_PROTOCOL, "a job's key has %zu bytes, not %zu", sizeof s->key, h->key.len);
     if (h->heartbeat_ms < HEARTBEAT_MIN_MS || h->heartbeat_ms > HEARTBEAT_MAX_MS)
-        return err_set(e, ERR_PROTOCOL, "a heartbeat of %u ms is not within %u to %u", h->heartbeat_ms, HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
+        return err_set(e, ERR_PROTOCOL, "a heartbeat of %u ms is not within %u to %u", h->heartbeat_ms,
+                       HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
     if (h->log_level > LOG_FATAL)
         return err_set(e, ERR_PROTOCOL, "log level %u", h->log_level);
     return job_dir_check_name(h->job, e);
@@ -63,7 +65,8 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     s->host = strdup(h->host);
     if (!s->host)
         return err_set(e, ERR_MEMORY, "no memory");
-    if (host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) < 0)
+    if (host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) <
+        0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
     containment_sweep(NULL, false);
@@ -97,7 +100,8 @@ void session_hello(struct session *s, const Hvd__Hello *h)
     fsm_post(&s->fsm, EV_HELLO);
 }
 
-/* ---- Spawn -------------------------------------------------------------------------------------------------------- */
+/* ---- Spawn
+ * -------------------------------------------------------------------------------------------------------- */
 
 static int check_spawn(const Hvd__Spawn *p, struct err *e)
 {
@@ -116,7 +120,8 @@ static int check_spawn(const Hvd__Spawn *p, struct err *e)
     return 0;
 }
 
-/* Our own copy: argv and the environment are used until the last worker has started, the hosts by the engine later. argv gets a NULL at its end. */
+/* Our own copy: argv and the environment are used until the last worker has started, the hosts by the engine
+ * later. argv gets a NULL at its end. */
 static int keep_spawn(struct session *s, const Hvd__Spawn *spawn, struct err *e)
 {
     size_t size = hvd__spawn__get_packed_size(spawn);
@@ -152,7 +157,8 @@ static const char *home_directory(void)
 static int choose_directory(struct session *s, struct err *e)
 {
     const Hvd__Spawn *p = s->spawn;
-    const char *base = p->launcher_dir[0] && is_directory(p->launcher_dir) ? p->launcher_dir : home_directory();
+    const char *base =
+        p->launcher_dir[0] && is_directory(p->launcher_dir) ? p->launcher_dir : home_directory();
     int n;
     if (p->wdir[0] == '/')
         n = snprintf(s->wdir, sizeof s->wdir, "%s", p->wdir);
@@ -161,7 +167,8 @@ static int choose_directory(struct session *s, struct err *e)
     if (n < 0 || (size_t)n >= sizeof s->wdir)
         return err_set(e, ERR_HOST, "the working directory's name is too long");
     if (!is_directory(s->wdir))
-        return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->wdir, errno ? strerror(errno) : "it is no directory");
+        return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->wdir,
+                       errno ? strerror(errno) : "it is no directory");
     return 0;
 }
 
@@ -204,7 +211,8 @@ static void on_engine_notice(void *ctx, uint32_t level, const char *text)
     session_notice(ctx, level, "%s", text);
 }
 
-static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down, on_engine_notice};
+static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down,
+                                                        on_engine_notice};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)
@@ -241,12 +249,14 @@ static int prepare(struct session *s, struct err *e)
     struct worker_env_job job = {s->spawn, s->job, s->host, socket, s->token};
     if (worker_env_init(&s->env, &job, e) < 0)
         return -1;
-    if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) < 0)
+    if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) <
+        0)
         return -1;
     return prepare_engine(s, token, e);
 }
 
-/* Three descriptors a worker; the workers inherit a limit that we have to raise, so it is left alone while it suffices. */
+/* Three descriptors a worker; the workers inherit a limit that we have to raise, so it is left alone while it
+ * suffices. */
 static void make_room(size_t workers)
 {
     struct rlimit limit;
@@ -259,7 +269,8 @@ static void make_room(size_t workers)
 
 static struct worker_start start_of(struct session *s, int report_fd)
 {
-    return (struct worker_start){s->spawn, &s->stdio, s->path, s->wdir, &s->env, s->containment.fd, report_fd};
+    return (struct worker_start){s->spawn, &s->stdio,         s->path,  s->wdir,
+                                 &s->env,  s->containment.fd, report_fd};
 }
 
 static int start_workers(struct session *s, struct err *e)
@@ -307,7 +318,8 @@ void session_spawn(struct session *s, const Hvd__Spawn *spawn)
     struct err *e = &s->refusal;
     if (s->fsm.state != SESSION_READY)
         return;
-    if (check_spawn(spawn, e) < 0 || keep_spawn(s, spawn, e) < 0 || prepare(s, e) < 0 || start_workers(s, e) < 0) {
+    if (check_spawn(spawn, e) < 0 || keep_spawn(s, spawn, e) < 0 || prepare(s, e) < 0 ||
+        start_workers(s, e) < 0) {
         if (spawn->n_worker > 0 && s->workers.alive == 0)
             s->refused_rank = spawn->worker[0]->rank;
         fsm_post(&s->fsm, EV_REFUSED);

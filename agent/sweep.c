@@ -1,5 +1,6 @@
-/* Two ways to find a worker whose supervisors are dead: the job's cgroup, and HVD_JOB in its environment, which its
- * children inherit. A process that cleaned its environment and was in no cgroup is not found: nothing tells it from the user's others. */
+/* Two ways to find a worker whose supervisors are dead: the job's cgroup, and HVD_JOB in its environment,
+ * which its children inherit. A process that cleaned its environment and was in no cgroup is not found:
+ * nothing tells it from the user's others. */
 #include "agent/sweep.h"
 
 #include <dirent.h>
@@ -39,7 +40,8 @@ static bool has_variable(int proc, const char *variable)
     return found;
 }
 
-/* Kills one process if it is of the job. It is held by its pidfd meanwhile, so another that takes over its number is safe. */
+/* Kills one process if it is of the job. It is held by its pidfd meanwhile, so another that takes over its
+ * number is safe. */
 static bool kill_if_ours(pid_t pid, const char *variable, bool name_it)
 {
     char path[64];
@@ -83,7 +85,8 @@ int sweep_job(const char *job)
     }
     snprintf(variable, sizeof variable, "HVD_JOB=%s", job);
     containment_sweep(job, true);
-    /* A killed process needs a moment to go, and one that was forking may have left a child. They are not our children, so there is no event. */
+    /* A killed process needs a moment to go, and one that was forking may have left a child. They are not our
+     * children, so there is no event. */
     int wait_ms = 1;
     unsigned left = kill_by_variable(variable, false);
     while (left > 0 && clock_now() < deadline) {

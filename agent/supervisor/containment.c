@@ -13,13 +13,16 @@
 
 #include "common/log.h"
 
-/* The mount point of the cgroup v2 tree and the part of the tree that is mounted there; both in the line's own buffers. */
+/* The mount point of the cgroup v2 tree and the part of the tree that is mounted there; both in the line's
+ * own buffers. */
 static int find_mount(const char *mountinfo, char *mount, size_t size, char *root, size_t root_size)
 {
-    for (const char *line = mountinfo; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+    for (const char *line = mountinfo; line && *line;
+         line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
         char text[1024], root_text[CONTAINMENT_PATH_MAX], mount_text[CONTAINMENT_PATH_MAX];
         snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
-        if (!strstr(text, " - cgroup2 ") || sscanf(text, "%*s %*s %*s %511s %511s", root_text, mount_text) != 2)
+        if (!strstr(text, " - cgroup2 ") ||
+            sscanf(text, "%*s %*s %*s %511s %511s", root_text, mount_text) != 2)
             continue;
         snprintf(mount, size, "%s", mount_text);
         snprintf(root, root_size, "%s", root_text);
@@ -28,7 +31,8 @@ static int find_mount(const char *mountinfo, char *mount, size_t size, char *roo
     return -1;
 }
 
-int containment_place(const char *self_cgroup, const char *mountinfo, const char *name, char *path, size_t size)
+int containment_place(const char *self_cgroup, const char *mountinfo, const char *name, char *path,
+                      size_t size)
 {
     char mount[CONTAINMENT_PATH_MAX], root[CONTAINMENT_PATH_MAX], own[CONTAINMENT_PATH_MAX] = "";
     const char *line = strncmp(self_cgroup, "0::", 3) == 0 ? self_cgroup : strstr(self_cgroup, "\n0::");
@@ -168,16 +172,19 @@ static bool belongs_to(const char *entry, const char *job)
 {
     size_t prefix = strlen(CONTAINMENT_PREFIX);
     const char *last = strrchr(entry, '-');
-    if (strncmp(entry, CONTAINMENT_PREFIX, prefix) != 0 || last < entry + prefix || !last[1] || last[1 + strspn(last + 1, "0123456789")])
+    if (strncmp(entry, CONTAINMENT_PREFIX, prefix) != 0 || last < entry + prefix || !last[1] ||
+        last[1 + strspn(last + 1, "0123456789")])
         return false;
-    return !job || (strlen(job) == (size_t)(last - entry) - prefix && strncmp(entry + prefix, job, strlen(job)) == 0);
+    return !job ||
+           (strlen(job) == (size_t)(last - entry) - prefix && strncmp(entry + prefix, job, strlen(job)) == 0);
 }
 
 static void sweep_one(const char *path, bool held_too)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && (flock(fd, LOCK_EX | LOCK_NB) == 0 || held_too)) {
+    if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+        (flock(fd, LOCK_EX | LOCK_NB) == 0 || held_too)) {
         log_debug("sweeping away %s", path);
         containment_kill(path);
         (void)containment_remove(path, 1000);

@@ -1,5 +1,5 @@
-/* Two ways to find children: /proc/PID/task/TID/children, which costs nothing when there are few; where the kernel was built without
- * it, one pass over all of /proc for the parents' numbers. */
+/* Two ways to find children: /proc/PID/task/TID/children, which costs nothing when there are few; where the
+ * kernel was built without it, one pass over all of /proc for the parents' numbers. */
 #include "agent/supervisor/descendants.h"
 
 #include <dirent.h>

@@ -1,7 +1,8 @@
 /* The processes below this one, and how to end them.
  *
- * This process is a subreaper: whatever a worker leaves behind becomes our child when its parent ends, so walking down from ourselves
- * finds every process of the job, however often it forked and whatever session it made. */
+ * This process is a subreaper: whatever a worker leaves behind becomes our child when its parent ends, so
+ * walking down from ourselves finds every process of the job, however often it forked and whatever session it
+ * made. */
 #ifndef HVD_AGENT_DESCENDANTS_H
 #define HVD_AGENT_DESCENDANTS_H
 
@@ -17,8 +18,8 @@ struct descendant {
     char state; /* as in /proc/PID/stat; Z: only waits to be reaped */
 };
 
-/* Sends `sig` to all descendants that are not zombies, but not to `spare` and what is below it (0: nobody is spared). Returns how
- * many got it. */
+/* Sends `sig` to all descendants that are not zombies, but not to `spare` and what is below it (0: nobody is
+ * spared). Returns how many got it. */
 size_t descendants_signal(int sig, pid_t spare);
 /* Describes at most `max` descendants that are not zombies. Returns how many. */
 size_t descendants_list(struct descendant *out, size_t max);

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Does a line end after bytes[i]? A \r at the very end of what has come may be the first half of \r\n: not yet. */
+/* Does a line end after bytes[i]? A \r at the very end of what has come may be the first half of \r\n: not
+ * yet. */
 static bool ends_line(const uint8_t *bytes, size_t i, size_t len)
 {
     return bytes[i] == '\n' || (bytes[i] == '\r' && i + 1 < len && bytes[i + 1] != '\n');
@@ -30,7 +31,8 @@ static size_t last_end(const uint8_t *bytes, size_t len)
     return 0;
 }
 
-/* Whole lines (or one piece of a line), in frames; each frame but the last is cut after a line where that is possible. */
+/* Whole lines (or one piece of a line), in frames; each frame but the last is cut after a line where that is
+ * possible. */
 static int emit_all(const uint8_t *bytes, size_t len, uint8_t last_flags, lines_emit *emit, void *ctx)
 {
     while (len > FRAME_DATA_MAX) {
@@ -87,7 +89,8 @@ int lines_put(struct lines *l, const uint8_t *bytes, size_t len, uint64_t now, l
 {
     if (len == 0)
         return 0;
-    if (l->len > 0 && l->held[l->len - 1] == '\r' && bytes[0] != '\n' && give_out(l, FRAME_FLAG_LINE_END, emit, ctx) < 0)
+    if (l->len > 0 && l->held[l->len - 1] == '\r' && bytes[0] != '\n' &&
+        give_out(l, FRAME_FLAG_LINE_END, emit, ctx) < 0)
         return -1;
     size_t whole = last_end(bytes, len), first = 0;
     if (l->len > 0 && whole > 0) {

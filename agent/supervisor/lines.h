@@ -1,8 +1,9 @@
 /* Cuts a worker's output into frames that hold whole lines. Pure: bytes in, frames out, time is an argument.
  *
- * \n and \r end a line; \r\n is one end. Whole lines go out at once, many in a frame. The beginning of a line is held until its end
- * comes; when it does not come for LINES_PATIENCE, or the line exceeds LINES_MAX, what is held goes out marked FRAME_FLAG_UNFINISHED.
- * A line over FRAME_DATA_MAX takes several frames, given out together, of which only the last has FRAME_FLAG_LINE_END. */
+ * \n and \r end a line; \r\n is one end. Whole lines go out at once, many in a frame. The beginning of a line
+ * is held until its end comes; when it does not come for LINES_PATIENCE, or the line exceeds LINES_MAX, what
+ * is held goes out marked FRAME_FLAG_UNFINISHED. A line over FRAME_DATA_MAX takes several frames, given out
+ * together, of which only the last has FRAME_FLAG_LINE_END. */
 #ifndef HVD_AGENT_LINES_H
 #define HVD_AGENT_LINES_H
 

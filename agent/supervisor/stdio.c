@@ -34,7 +34,8 @@ static void fail(struct outlet *o)
     o->stdio->events->failed(o->stdio->ctx, &e);
 }
 
-/* ---- unfinished lines ---------------------------------------------------------------------------------------------- */
+/* ---- unfinished lines
+ * ---------------------------------------------------------------------------------------------- */
 
 static void on_patience(uv_timer_t *timer);
 
@@ -58,7 +59,8 @@ static void on_patience(uv_timer_t *timer)
     arm_patience(s);
 }
 
-/* ---- stdout and stderr --------------------------------------------------------------------------------------------- */
+/* ---- stdout and stderr
+ * --------------------------------------------------------------------------------------------- */
 
 static void on_readable(uv_poll_t *poll, int status, int events);
 
@@ -85,10 +87,10 @@ static void settle(struct outlet *o)
     s->events->settled(s->ctx, o->rank);
 }
 
-static bool pipe_is_empty(int fd)
+static size_t bytes_in_pipe(int fd)
 {
     int waiting = 0;
-    return ioctl(fd, FIONREAD, &waiting) == 0 && waiting == 0;
+    return ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0 ? (size_t)waiting : 0;
 }
 
 /* How many bytes may be read now. */
@@ -110,8 +112,6 @@ static bool read_once(struct outlet *o)
     size_t allowed = allowance(o);
     if (allowed == 0) {
         watch(o, false);
-        if (o->orphaned && pipe_is_empty(o->fd))
-            settle(o);
         return false;
     }
     watch(o, true);
@@ -128,6 +128,9 @@ static bool read_once(struct outlet *o)
     }
     if (lines_put(&o->lines, bytes, (size_t)n, clock_now(), emit, o) < 0)
         fail(o);
+    o->owed -= (size_t)n < o->owed ? (size_t)n : o->owed;
+    if (o->orphaned && o->owed == 0)
+        settle(o);
     /* A credit smaller than the line: what is held will not become whole before it is sent. */
     if (!o->stdio->discard && o->lines.len >= o->credit && lines_flush(&o->lines, emit, o) < 0)
         fail(o);
@@ -142,7 +145,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     (void)read_once(o);
 }
 
-int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream, uint32_t credit, struct err *e)
+int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream,
+                uint32_t credit, struct err *e)
 {
     *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit};
     int rc = uv_poll_init(s->loop, &o->poll, fd);
@@ -178,7 +182,10 @@ void outlet_credit(struct outlet *o, uint32_t bytes)
 void outlet_orphan(struct outlet *o)
 {
     o->orphaned = true;
-    if (o->fd < 0 && o->stdio)
+    if (!o->stdio)
+        return;
+    o->owed = o->fd >= 0 ? bytes_in_pipe(o->fd) : 0;
+    if (o->owed == 0)
         settle(o);
     go_on(o);
 }
@@ -219,7 +226,9 @@ void stdio_close(struct stdio *s)
         uv_close((uv_handle_t *)&s->patience, NULL);
 }
 
-/* ---- stdin --------------------------------------------------------------------------------------------------------- */
+/* ---- stdin
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void grant(struct inlet *in, uint32_t bytes)
 {

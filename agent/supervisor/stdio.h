@@ -1,11 +1,13 @@
 /* The workers' stdin, stdout and stderr: pipes on one side, frames with credits on the other.
  *
- * An outlet (stdout or stderr) reads its pipe only as far as the launcher's credit and the channel's bulk queue allow, so a slow terminal slows
- * the writer down and no byte is dropped. Held bytes never exceed the credit, so whatever was read can always be sent.
+ * An outlet (stdout or stderr) reads its pipe only as far as the launcher's credit and the channel's bulk
+ * queue allow, so a slow terminal slows the writer down and no byte is dropped. Held bytes never exceed the
+ * credit, so whatever was read can always be sent.
  *
- * An outlet is SETTLED when everything that its worker wrote was handed to the channel, and its FRAME_FLAG_EOF too: at the pipe's end, or
- * when the worker is dead and the pipe is empty - a process that the worker left behind may hold the pipe open for ever. What such
- * a process writes is still passed on.
+ * An outlet is SETTLED when everything that its worker wrote was handed to the channel, and its
+ * FRAME_FLAG_EOF too: at the pipe's end, or when the worker is dead and what was in the pipe at that moment
+ * has been read - a process that the worker left behind may hold the pipe open for ever, and write into it
+ * for ever. What such a process writes is still passed on.
  *
  * An inlet (stdin) grants its own credit to the launcher, as much as it will hold for the worker. */
 #ifndef HVD_AGENT_STDIO_H
@@ -25,7 +27,8 @@
 
 struct stdio_events {
     /* Puts one frame into the channel's bulk queue; -1: it cannot. */
-    int (*send)(void *ctx, uint32_t rank, enum frame_stream stream, uint8_t flags, const uint8_t *bytes, size_t len);
+    int (*send)(void *ctx, uint32_t rank, enum frame_stream stream, uint8_t flags, const uint8_t *bytes,
+                size_t len);
     /* May more bulk bytes be queued now? When not, stdio_resume follows later. */
     bool (*may_send)(void *ctx);
     void (*grant)(void *ctx, uint32_t rank, uint32_t bytes);
@@ -42,20 +45,21 @@ struct stdio {
     void *ctx;
     uv_timer_t patience; /* for unfinished lines */
     struct outlet *outlets;
-    bool discard;        /* nobody listens any more: read and drop */
+    bool discard; /* nobody listens any more: read and drop */
 };
 
 struct outlet {
     struct stdio *stdio;
     struct outlet *next;
     uv_poll_t poll;
-    int fd;                  /* -1: closed */
+    int fd; /* -1: closed */
     uint32_t rank;
     enum frame_stream stream;
     uint64_t credit;
     struct lines lines;
     bool watching;
-    bool orphaned;           /* the worker is dead */
+    bool orphaned; /* the worker is dead */
+    size_t owed;   /* then: bytes that were in the pipe at that moment and are not read yet */
     bool settled;
 };
 
@@ -72,12 +76,14 @@ struct inlet {
 int stdio_init(struct stdio *s, uv_loop_t *loop, const struct stdio_events *events, void *ctx, struct err *e);
 /* After the channel's bulk queue got room. */
 void stdio_resume(struct stdio *s);
-/* The launcher has gone: what comes now is read and dropped, so that nobody blocks or dies of SIGPIPE while he ends. */
+/* The launcher has gone: what comes now is read and dropped, so that nobody blocks or dies of SIGPIPE while
+ * he ends. */
 void stdio_discard(struct stdio *s);
 void stdio_close(struct stdio *s);
 
 /* Takes the pipe's reading end. -1 with *e; the descriptor is then still the caller's. */
-int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream, uint32_t credit, struct err *e);
+int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream,
+                uint32_t credit, struct err *e);
 void outlet_credit(struct outlet *o, uint32_t bytes);
 /* Its worker has died: reads what is left in the pipe. */
 void outlet_orphan(struct outlet *o);

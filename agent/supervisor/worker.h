@@ -16,10 +16,10 @@
 struct worker {
     uint32_t rank;
     pid_t pid;
-    bool alive;       /* not reaped yet; its pid is also its process group */
-    bool reported;    /* Exited was sent */
-    bool ended_by_us; /* Teardown's signals were sent while it was alive */
-    uint64_t fatal_sent; /* bit n: signal n was forwarded to it */
+    bool alive;                  /* not reaped yet; its pid is also its process group */
+    bool reported;               /* Exited was sent */
+    bool ended_by_us;            /* Teardown's signals were sent while it was alive */
+    uint64_t fatal_sent;         /* bit n: signal n was forwarded to it */
     bool initialized, shut_down; /* told by the engine */
     uint32_t status, signal;
     bool core_dumped;
@@ -48,7 +48,8 @@ struct worker_start {
 
 /* The table's memory, nothing started. */
 int workers_init(struct workers *w, size_t count, struct err *e);
-/* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again. */
+/* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again.
+ */
 void workers_close(struct workers *w);
 void workers_free(struct workers *w);
 /* Starts the i-th. -1 with *e: this one was not started; those before it run. */

@@ -9,14 +9,27 @@
 #define SHARED_SIZE 512 /* of NAME=text */
 
 enum value {
-    RANK, LOCAL_RANK, CROSS_RANK, CROSS_SIZE, /* of the rank: the rest is the same for all on this host */
-    SIZE, LOCAL_SIZE, HOST_INDEX, EPOCH, ONE, MASTER_ADDRESS, MASTER_PORT, HOST_NAME, JOB, SOCKET, TOKEN
+    RANK,
+    LOCAL_RANK,
+    CROSS_RANK,
+    CROSS_SIZE, /* of the rank: the rest is the same for all on this host */
+    SIZE,
+    LOCAL_SIZE,
+    HOST_INDEX,
+    EPOCH,
+    ONE,
+    MASTER_ADDRESS,
+    MASTER_PORT,
+    HOST_NAME,
+    JOB,
+    SOCKET,
+    TOKEN
 };
 
 enum rule {
     ALWAYS,
-    UNLESS_SET,          /* the user's own value wins */
-    UNLESS_SET_OR_ALONE  /* likewise, and not when this is the host's only worker */
+    UNLESS_SET,         /* the user's own value wins */
+    UNLESS_SET_OR_ALONE /* likewise, and not when this is the host's only worker */
 };
 
 static const struct variable {
@@ -95,23 +108,40 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
     const Hvd__Spawn *s = job->spawn;
     uint32_t n = 1;
     switch (value) {
-    case MASTER_ADDRESS: return s->master_address;
-    case HOST_NAME: return job->hostname;
-    case JOB: return job->job;
-    case SOCKET: return job->socket;
-    case TOKEN: return job->token;
-    case SIZE: n = s->size; break;
-    case LOCAL_SIZE: n = (uint32_t)s->n_worker; break;
-    case HOST_INDEX: n = s->host_index; break;
-    case EPOCH: n = s->epoch; break;
-    case MASTER_PORT: n = s->master_port; break;
-    default: break;
+    case MASTER_ADDRESS:
+        return s->master_address;
+    case HOST_NAME:
+        return job->hostname;
+    case JOB:
+        return job->job;
+    case SOCKET:
+        return job->socket;
+    case TOKEN:
+        return job->token;
+    case SIZE:
+        n = s->size;
+        break;
+    case LOCAL_SIZE:
+        n = (uint32_t)s->n_worker;
+        break;
+    case HOST_INDEX:
+        n = s->host_index;
+        break;
+    case EPOCH:
+        n = s->epoch;
+        break;
+    case MASTER_PORT:
+        n = s->master_port;
+        break;
+    default:
+        break;
     }
     snprintf(number, 16, "%u", n);
     return number;
 }
 
-static bool is_wanted(const struct variable *v, const struct worker_env_job *job, char *const *envp, size_t count)
+static bool is_wanted(const struct variable *v, const struct worker_env_job *job, char *const *envp,
+                      size_t count)
 {
     if (v->value == MASTER_ADDRESS && !job->spawn->master_address[0])
         return false;

@@ -1,6 +1,7 @@
 /* The environment of a worker: what the launcher sent, and what says which rank it is. Pure.
  *
- * All that is the same for every rank of this host is put together once; a rank costs a dozen short numbers. */
+ * All that is the same for every rank of this host is put together once; a rank costs a dozen short numbers.
+ */
 #ifndef HVD_AGENT_WORKER_ENV_H
 #define HVD_AGENT_WORKER_ENV_H
 
@@ -10,15 +11,15 @@
 struct worker_env_job {
     const Hvd__Spawn *spawn;
     const char *job;
-    const char *hostname;   /* as the user gave it */
-    const char *socket;     /* path of the worker socket */
-    const char *token;      /* hex */
+    const char *hostname; /* as the user gave it */
+    const char *socket;   /* path of the worker socket */
+    const char *token;    /* hex */
 };
 
 struct worker_env {
-    char **envp;       /* all of it, NULL at the end */
+    char **envp;        /* all of it, NULL at the end */
     char *shared, *own; /* memory of the strings that are ours */
-    size_t own_at;     /* where a rank's own strings begin in envp */
+    size_t own_at;      /* where a rank's own strings begin in envp */
 };
 
 /* Names in the launcher's environment that are ours are left out; strings of `job` must outlive *w. */

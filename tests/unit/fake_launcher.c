@@ -59,7 +59,9 @@ static void on_control(void *ctx, const Hvd__Control *m)
 {
     struct fake *f = ctx;
     switch (m->body_case) {
-    case HVD__CONTROL__BODY_WELCOME: on_welcome(f, m->welcome); break;
+    case HVD__CONTROL__BODY_WELCOME:
+        on_welcome(f, m->welcome);
+        break;
     case HVD__CONTROL__BODY_SPAWNED:
         f->rank[m->spawned->rank % FAKE_RANKS].spawned = true;
         f->rank[m->spawned->rank % FAKE_RANKS].pid = m->spawned->pid;
@@ -70,15 +72,24 @@ static void on_control(void *ctx, const Hvd__Control *m)
         f->refused_code = m->refused->code;
         snprintf(f->refused_text, sizeof f->refused_text, "%s", m->refused->text);
         break;
-    case HVD__CONTROL__BODY_EXITED: on_exited(f, m->exited); break;
-    case HVD__CONTROL__BODY_CREDIT: f->rank[m->credit->rank % FAKE_RANKS].granted += m->credit->bytes; break;
-    case HVD__CONTROL__BODY_NOTICE: snprintf(f->notice, sizeof f->notice, "%s", m->notice->text); break;
-    case HVD__CONTROL__BODY_PING: f->pings++; break;
+    case HVD__CONTROL__BODY_EXITED:
+        on_exited(f, m->exited);
+        break;
+    case HVD__CONTROL__BODY_CREDIT:
+        f->rank[m->credit->rank % FAKE_RANKS].granted += m->credit->bytes;
+        break;
+    case HVD__CONTROL__BODY_NOTICE:
+        snprintf(f->notice, sizeof f->notice, "%s", m->notice->text);
+        break;
+    case HVD__CONTROL__BODY_PING:
+        f->pings++;
+        break;
     case HVD__CONTROL__BODY_ENDED:
         f->ended = true;
         f->leftovers = (uint32_t)m->ended->n_leftover;
         break;
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -111,7 +122,8 @@ void fake_start(struct fake *f, const char *containment)
     memset(f, 0, sizeof *f);
     channel_init(&f->channel, &events, f, true, 16u << 20);
     channel_set_session(&f->channel, 0);
-    if (module_program_dir(dir, sizeof dir, NULL) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+    if (module_program_dir(dir, sizeof dir, NULL) < 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
         abort();
     snprintf(path, sizeof path, "%s/../hvdagent", dir);
     f->agent = fork();

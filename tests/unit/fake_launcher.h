@@ -1,5 +1,6 @@
-/* A launcher of few words: starts `hvdagent session` over a socketpair, speaks the control channel, and keeps what it was told.
- * For tests that must end a channel, withhold credit or kill at a moment of their choosing. */
+/* A launcher of few words: starts `hvdagent session` over a socketpair, speaks the control channel, and keeps
+ * what it was told. For tests that must end a channel, withhold credit or kill at a moment of their choosing.
+ */
 #ifndef TESTS_FAKE_LAUNCHER_H
 #define TESTS_FAKE_LAUNCHER_H
 
@@ -32,7 +33,7 @@ struct fake {
     uint32_t session_pid, slots, free_port, refused_code, leftovers;
     char version[64], containment[32], refused_text[1024], notice[1024];
     unsigned spawned, exited, pings;
-    bool stingy;       /* gives no credit back */
+    bool stingy; /* gives no credit back */
     struct fake_rank rank[FAKE_RANKS];
 };
 
@@ -40,8 +41,8 @@ struct fake_job {
     const char *const *argv; /* NULL at its end */
     unsigned workers;
     const char *wdir;
-    uint32_t window;     /* 0: 1 MiB */
-    bool has_stdin;      /* of rank 0 */
+    uint32_t window;        /* 0: 1 MiB */
+    bool has_stdin;         /* of rank 0 */
     const char *const *env; /* further variables, or NULL */
 };
 
@@ -54,7 +55,8 @@ void fake_teardown(struct fake *f, uint32_t grace_ms);
 void fake_credit(struct fake *f, uint32_t rank, uint32_t stream, uint32_t bytes);
 void fake_input(struct fake *f, uint32_t rank, const void *bytes, size_t len, bool eof);
 void fake_bye(struct fake *f);
-/* Handles what comes until *flag (a bool) is set or `ms` have passed; returns *flag. NULL: until the time is over. */
+/* Handles what comes until *flag (a bool) is set or `ms` have passed; returns *flag. NULL: until the time is
+ * over. */
 bool fake_wait(struct fake *f, const bool *flag, unsigned ms);
 bool fake_wait_exits(struct fake *f, unsigned count, unsigned ms);
 /* Hangs up. */
@@ -67,7 +69,8 @@ void fake_free(struct fake *f);
 unsigned fake_count(const char *mark);
 /* The same, waiting at most `ms` for it to become `wanted`. */
 bool fake_count_becomes(const char *mark, unsigned wanted, unsigned ms);
-/* What the job of this test process may leave: job directories and cgroups by its name. Returns how many there are. */
+/* What the job of this test process may leave: job directories and cgroups by its name. Returns how many
+ * there are. */
 unsigned fake_traces(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Where the cgroup would lie, the job's directory, what a host says of itself: the parts of the agent that need no job. */
+/* Where the cgroup would lie, the job's directory, what a host says of itself: the parts of the agent that
+ * need no job. */
 #include <check.h>
 #include <errno.h>
 #include <signal.h>
@@ -16,9 +17,9 @@
 #include "agent/supervisor/descendants.h"
 
 #define UNIFIED "33 24 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
-#define HYBRID                                                                  \
-    "30 24 0:25 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"                          \
-    "31 30 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"          \
+#define HYBRID                                                                                               \
+    "30 24 0:25 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"                                                      \
+    "31 30 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"                                      \
     "32 30 0:27 / /sys/fs/cgroup/unified rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
 
 static char path[CONTAINMENT_PATH_MAX];
@@ -35,11 +36,13 @@ START_TEST(cgroup_places)
     ck_assert_int_eq(place("4:memory:/a/b\n0::/\n", HYBRID), 0);
     ck_assert_str_eq(path, "/sys/fs/cgroup/unified/hvd-j-0");
     /* A container that sees a branch of the tree. */
-    ck_assert_int_eq(place("0::/pods/x/y\n", "33 24 0:28 /pods/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"), 0);
+    ck_assert_int_eq(place("0::/pods/x/y\n", "33 24 0:28 /pods/x /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+                     0);
     ck_assert_str_eq(path, "/sys/fs/cgroup/y/hvd-j-0");
     ck_assert_int_eq(place("0::/../other\n", UNIFIED), -1);
     ck_assert_int_eq(place("4:memory:/a/b\n", UNIFIED), -1);
-    ck_assert_int_eq(place("0::/\n", "31 30 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"), -1);
+    ck_assert_int_eq(place("0::/\n", "31 30 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"),
+                     -1);
     ck_assert_int_eq(containment_place("0::/a\n", UNIFIED, "a-name-that-is-too-long", path, 24), -1);
 }
 END_TEST
@@ -153,7 +156,8 @@ END_TEST
 START_TEST(slots)
 {
     char dev[] = "/tmp/hvd-test-XXXXXX", file[64];
-    static const char *const nodes[] = {"nvidia0", "nvidia1", "nvidia11", "nvidiactl", "nvidia-uvm", "nvidia"};
+    static const char *const nodes[] = {"nvidia0",   "nvidia1",    "nvidia11",
+                                        "nvidiactl", "nvidia-uvm", "nvidia"};
     ck_assert_ptr_nonnull(mkdtemp(dev));
     ck_assert_uint_eq(host_slots("/no/such", dev, NULL), 1);
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {

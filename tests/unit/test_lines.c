@@ -1,4 +1,5 @@
-/* Lines from bytes: whatever the cuts between reads, the bytes stay the same and no frame tears a line that fits. */
+/* Lines from bytes: whatever the cuts between reads, the bytes stay the same and no frame tears a line that
+ * fits. */
 #include <check.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -142,7 +143,8 @@ static bool is_end(const uint8_t *text, size_t i, size_t len)
     return text[i] == '\n' || (text[i] == '\r' && !(i + 1 < len && text[i + 1] == '\n'));
 }
 
-/* Random text in random cuts: nothing lost, every LINE_END is one, and every end of a line short enough is in a frame that says so. */
+/* Random text in random cuts: nothing lost, every LINE_END is one, and every end of a line short enough is in
+ * a frame that says so. */
 START_TEST(any_cut)
 {
     static uint8_t text[300000];

@@ -1,4 +1,5 @@
-/* The session as a launcher sees it: real processes, a real channel, nothing left afterwards. needs: hvdagent tests/unit/fake_launcher.c */
+/* The session as a launcher sees it: real processes, a real channel, nothing left afterwards. */
+/* needs: hvdagent tests/unit/fake_launcher.c */
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "tests/unit/fake_launcher.h"
 
 static struct fake f;
-static char mark[64];          /* in the workers' environment, so that they are found wherever they hide */
+static char mark[64]; /* in the workers' environment, so that they are found wherever they hide */
 static const char *env[2];
 
 static void begin(const char *containment, uint32_t heartbeat_ms, uint32_t grace_ms)
@@ -132,7 +133,10 @@ END_TEST
 
 START_TEST(credit_stops_a_writer)
 {
-    struct fake_job job = {.argv = SH("head -c 10000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo end"), .workers = 1, .window = 20000, .env = env};
+    struct fake_job job = {.argv = SH("head -c 10000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo end"),
+                           .workers = 1,
+                           .window = 20000,
+                           .env = env};
     begin(NULL, 10000, 1000);
     f.stingy = true;
     fake_spawn(&f, &job);
@@ -168,7 +172,8 @@ END_TEST
 
 START_TEST(input_reaches_the_worker)
 {
-    struct fake_job job = {.argv = SH("read a; echo got $a; cat | wc -c"), .workers = 2, .has_stdin = true, .env = env};
+    struct fake_job job = {
+        .argv = SH("read a; echo got $a; cat | wc -c"), .workers = 2, .has_stdin = true, .env = env};
     static char block[4096];
     begin(NULL, 10000, 1000);
     fake_spawn(&f, &job);
@@ -230,6 +235,18 @@ START_TEST(grandchildren_end_with_the_job)
 }
 END_TEST
 
+/* Who floods the dead worker's pipe must not keep us from saying that the worker is dead. */
+START_TEST(a_flooding_grandchild)
+{
+    begin(containments[_i], 10000, 1000);
+    spawn(2, SH("echo mine; yes & exit 3"));
+    ck_assert(fake_wait_exits(&f, 2, 5000));
+    ck_assert_uint_eq(f.rank[1].status, 3);
+    ck_assert_ptr_nonnull(strstr(f.rank[1].text[1], "mine\n"));
+    finish(0);
+}
+END_TEST
+
 START_TEST(launcher_hangs_up)
 {
     begin(containments[_i], 10000, 300);
@@ -261,12 +278,19 @@ END_TEST
 START_TEST(stopped_launcher_keeps_its_job)
 {
     begin(NULL, 400, 100);
-    spawn(1, SH("exec sleep 300"));
+    spawn(1, SH("while :; do echo x; sleep 0.02; done"));
+    while (!f.rank[0].text[1])
+        (void)fake_wait(&f, NULL, 10);
     fake_signal(&f, SIGTSTP);
-    usleep(1500000);
+    (void)fake_wait(&f, NULL, 100);
+    size_t written = f.rank[0].len[1];
+    usleep(1500000); /* we are silent, and the workers are stopped */
     ck_assert_uint_ge(fake_count(mark), 1);
+    (void)fake_wait(&f, NULL, 10);
+    ck_assert_uint_eq(f.rank[0].len[1], written);
     fake_signal(&f, SIGCONT);
     (void)fake_wait(&f, NULL, 100);
+    ck_assert_uint_gt(f.rank[0].len[1], written);
     finish(1000);
 }
 END_TEST
@@ -375,6 +399,7 @@ int main(void)
     tcase_add_test(t, signals_are_forwarded);
     tcase_add_loop_test(t, grace_then_kill, 0, 2);
     tcase_add_loop_test(t, grandchildren_end_with_the_job, 0, 2);
+    tcase_add_loop_test(t, a_flooding_grandchild, 0, 2);
     tcase_add_loop_test(t, launcher_hangs_up, 0, 2);
     tcase_add_test(t, silence_ends_the_job);
     tcase_add_test(t, stopped_launcher_keeps_its_job);

@@ -1,5 +1,6 @@
-/* Session, engine and workers that link libhvd: who is told what when one of them ends. The workers are this program again.
- * needs: hvdagent hvd-engine tests/unit/fake_launcher.c */
+/* Session, engine and workers that link libhvd: who is told what when one of them ends. The workers are
+ * this program again. */
+/* needs: hvdagent hvd-engine tests/unit/fake_launcher.c */
 #include <check.h>
 #include <dirent.h>
 #include <signal.h>
@@ -12,7 +13,8 @@
 #include "collectives/hvd.h"
 #include "tests/unit/fake_launcher.h"
 
-/* ---- a worker -------------------------------------------------------------------------------------------------------- */
+/* ---- a worker
+ * -------------------------------------------------------------------------------------------------------- */
 
 static int work(const char *how)
 {
@@ -42,7 +44,8 @@ static int work(const char *how)
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 42;
 }
 
-/* ---- the tests ------------------------------------------------------------------------------------------------------- */
+/* ---- the tests
+ * ------------------------------------------------------------------------------------------------------- */
 
 static struct fake f;
 

@@ -54,17 +54,43 @@ START_TEST(all_contracts)
     char *given[] = {(char *)"PATH=/bin", (char *)"RANK=99", (char *)"RANKING=1"};
     char **e = build(given, 3, 2, &w);
     static const char *const expected[][2] = {
-        {"PATH", "/bin"}, {"RANKING", "1"}, {"HVD_RANK", "7"}, {"HVD_SIZE", "12"}, {"HVD_LOCAL_RANK", "1"}, {"HVD_LOCAL_SIZE", "2"},
-        {"HVD_CROSS_RANK", "3"}, {"HVD_CROSS_SIZE", "4"}, {"HVD_EPOCH", "2"}, {"HVD_JOB_TOKEN", "00ff"}, {"HVD_WORKER_SOCKET", "/run/x/workers"},
-        {"HVD_JOB", "job-1"}, {"HOROVOD_RANK", "7"}, {"HOROVOD_SIZE", "12"}, {"HOROVOD_LOCAL_RANK", "1"}, {"HOROVOD_LOCAL_SIZE", "2"},
-        {"HOROVOD_CROSS_RANK", "3"}, {"HOROVOD_CROSS_SIZE", "4"}, {"HOROVOD_HOSTNAME", "node7"}, {"RANK", "7"}, {"WORLD_SIZE", "12"},
-        {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"GROUP_RANK", "3"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"},
-        {"OMP_NUM_THREADS", "1"}, {"PYTHONUNBUFFERED", "1"}, {"OMPI_COMM_WORLD_RANK", "7"}, {"OMPI_COMM_WORLD_SIZE", "12"},
-        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+        {"PATH", "/bin"},
+        {"RANKING", "1"},
+        {"HVD_RANK", "7"},
+        {"HVD_SIZE", "12"},
+        {"HVD_LOCAL_RANK", "1"},
+        {"HVD_LOCAL_SIZE", "2"},
+        {"HVD_CROSS_RANK", "3"},
+        {"HVD_CROSS_SIZE", "4"},
+        {"HVD_EPOCH", "2"},
+        {"HVD_JOB_TOKEN", "00ff"},
+        {"HVD_WORKER_SOCKET", "/run/x/workers"},
+        {"HVD_JOB", "job-1"},
+        {"HOROVOD_RANK", "7"},
+        {"HOROVOD_SIZE", "12"},
+        {"HOROVOD_LOCAL_RANK", "1"},
+        {"HOROVOD_LOCAL_SIZE", "2"},
+        {"HOROVOD_CROSS_RANK", "3"},
+        {"HOROVOD_CROSS_SIZE", "4"},
+        {"HOROVOD_HOSTNAME", "node7"},
+        {"RANK", "7"},
+        {"WORLD_SIZE", "12"},
+        {"LOCAL_RANK", "1"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"GROUP_RANK", "3"},
+        {"MASTER_ADDR", "10.0.0.1"},
+        {"MASTER_PORT", "29500"},
+        {"OMP_NUM_THREADS", "1"},
+        {"PYTHONUNBUFFERED", "1"},
+        {"OMPI_COMM_WORLD_RANK", "7"},
+        {"OMPI_COMM_WORLD_SIZE", "12"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const char *value = get(e, expected[i][0]);
-        ck_assert_msg(value && strcmp(value, expected[i][1]) == 0, "%s is %s", expected[i][0], value ? value : "not set");
+        ck_assert_msg(value && strcmp(value, expected[i][1]) == 0, "%s is %s", expected[i][0],
+                      value ? value : "not set");
     }
     worker_env_free(&env);
 }
