@@ -4,6 +4,8 @@
 #   tests/bench/run.sh BUILD                  (make bench)
 #   BENCH=launch,ssh,memory,allreduce         which parts; all of them by default
 #   BENCH_ROUNDS=15                           runs of each command
+#   BENCH_WITH='chrt -r 20'                   starts the commands of `launch` with it: on a busy machine this (as root) keeps the
+#                                             others' programs from being measured
 #
 # launch     `true` on np local ranks, from cold command to exit: hvdrun, MPICH's hydra, OpenMPI's mpirun, and the floor:
 #            a program that spawns np times and waits
@@ -18,6 +20,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
 parts=${BENCH:-launch,ssh,memory,allreduce}
 rounds=${BENCH_ROUNDS:-15}
+with=${BENCH_WITH:-}
 hosts=16
 scratch=$(mktemp -d)
 failed=0
@@ -71,8 +74,8 @@ ratio() { # LABEL LABEL FILE; empty when one of them has no figure
 }
 
 times() { # FILE: what interleave printed
-    printf '  %-12s %10s %10s %10s %6s %7s %6s\n' '' 'median ms' 'min' 'max' 'runs' 'failed' 'hung'
-    awk '{ printf "  %-12s %10.2f %10.2f %10.2f %6d %7d %6d\n", $1, $2, $3, $4, $5, $6, $7 }' "$1"
+    printf '  %-12s %10s %10s %10s %10s %6s %7s %6s\n' '' 'median ms' min max 'cpu ms' runs failed hung
+    awk '{ printf "  %-12s %10.2f %10.2f %10.2f %10.2f %6d %7d %6d\n", $1, $2, $3, $4, $8, $5, $6, $7 }' "$1"
 }
 
 goal_ratio() { # LABEL LABEL FILE LIMIT
@@ -92,7 +95,7 @@ launch() {
         ! have mpirun.openmpi || run+=(-- openmpi "${mpirun[@]}" -np "$np" true)
         run+=(-- floor "$build/bench/spawn_floor" "$np" true)
         printf '\nlaunch of true, np %d\n' "$np"
-        "$build/bench/interleave" "$rounds" 10 "${run[@]}" > "$out" || trouble "a command never succeeded (runs 0 below)"
+        $with "$build/bench/interleave" "$rounds" 10 "${run[@]}" > "$out" || trouble "a command never succeeded (runs 0 below)"
         times "$out"
         goal_ratio hvdrun hydra "$out" 1.0
         [ "$np" != 64 ] || goal_ratio hvdrun floor "$out" 1.5
