@@ -7,8 +7,12 @@ file=$1 function=$2
 export T=$3 KIND=$4
 export HVD_TEST_CASE=$T
 cd "$T" || exit 1
-mkdir -p tmp run
+mkdir -p tmp
 export TMPDIR=$T/tmp
+# Of this case alone, and short: the path of a socket has 108 bytes.
+XDG_RUNTIME_DIR=$(mktemp -d /tmp/hvdrt.XXXXXX) || exit 1
+export XDG_RUNTIME_DIR
+trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
 # shellcheck disable=SC1090

@@ -2,7 +2,8 @@
 # What a job could leave on the machine where this runs: leftovers.sh processes|files|kill BUILD CASE
 #
 # processes: one line for each process that runs a program of BUILD or carries HVD_TEST_CASE=CASE in its environment,
-# the tests' own bash and timeout apart. files: names of ours in shared memory, temporary directories and cgroups.
+# the tests' own bash and timeout apart. files: names of ours in shared memory and temporary directories, empty cgroups of ours
+# (one with processes in it belongs to a job that runs, and what is left of ours is among the processes).
 set -u
 build=$2 case=$3
 
@@ -48,8 +49,12 @@ kill)
     done
     ;;
 files)
-    find /dev/shm /tmp /run /run/user/* /var/tmp -maxdepth 1 -iname '*hvd*' ! -name 'hvd-check.*' ! -path "$build" 2>/dev/null
-    find /sys/fs/cgroup -iname '*hvd*' ! -iname 'hvd-hosts.*' -type d 2>/dev/null
+    find /dev/shm /tmp /run /run/user/* /var/tmp -maxdepth 1 -iname '*hvd*' ! -name 'hvd-check.*' ! -name 'hvdrt.*' \
+        ! -path "$build" 2>/dev/null
+    own=$(sed -n 's/^0:://p' /proc/self/cgroup)
+    find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvd-*' ! -name 'hvd-hosts.*' 2>/dev/null | while read -r dir; do
+        ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"
+    done
     ipcs -m 2>/dev/null | awk '/^0x/ {print "sysv shared memory " $2}'
     ;;
 esac

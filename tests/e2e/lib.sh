@@ -11,7 +11,7 @@ reach=()
 case ${KIND:-local} in
 ns)
     H1=node1 H2=node2 H3=node3 H4=node4
-    ssh_command=(ssh -o BatchMode=yes)
+    ssh_command=(ssh -o BatchMode=yes -o KexAlgorithms=curve25519-sha256)
     ;;
 loop)
     H1=127.0.0.2 H2=127.0.0.3 H3=127.0.0.4 H4=127.0.0.5
@@ -61,7 +61,8 @@ hvd() { # ARGUMENTS of hvdrun
 start() {
     local input=/dev/null
     [ ! -e "$T/in" ] || input=$T/in
-    "$HVDRUN" "${reach[@]}" "$@" < "$input" > "$T/out" 2> "$T/err" &
+    # A shell without job control has its background commands ignore SIGINT.
+    env --default-signal=INT,QUIT "$HVDRUN" "${reach[@]}" "$@" < "$input" > "$T/out" 2> "$T/err" &
     pid=$!
 }
 
@@ -174,7 +175,7 @@ each_host() ( # COMMAND LINE: here, and on every host that has processes of its 
     unset HVD_TEST_CASE # its own programs are not the job's
     bash -c "$1" | sed 's/^/here: /'
     [ "${KIND:-local}" = ns ] || return 0
-    for k in 1 2 3 4; do on $k "$1" | sed "s/^/node$k: /" & done
+    for k in $(seq "${E2E_HOSTS:-2}"); do on "$k" "$1" | sed "s/^/node$k: /" & done
     wait
 )
 
@@ -184,18 +185,22 @@ leftover_processes() {
 
 snapshot() { # files that a job could leave
     each_host "bash '$top/tests/e2e/leftovers.sh' files '$BUILD' '$T'" | sort
-    find "$T/tmp" "$T/run" -mindepth 1 | sed 's/^/tmp: /'
+    find "$T/tmp" "${XDG_RUNTIME_DIR:-$T/tmp}" -mindepth 1 | sed 's/^/tmp: /'
 }
 
 left_files() {
     snapshot | grep -vxF -f "$T/before"
 }
 
+no_processes() {
+    [ -z "$(leftover_processes)" ]
+}
+
+no_files() {
+    [ -z "$(left_files)" ]
+}
+
 nothing_left() {
-    # shellcheck disable=SC2317,SC2329 # called through until_true
-    no_processes() { [ -z "$(leftover_processes)" ]; }
-    # shellcheck disable=SC2317,SC2329
-    no_files() { [ -z "$(left_files)" ]; }
     until_true "$leave_within" no_processes || fail "processes were left: $(leftover_processes)"
     until_true "$leave_within" no_files || fail "files were left: $(left_files)"
 }

@@ -64,7 +64,7 @@ choose_hosts() { # prints ns, loop or the reason why there are none
     fi
 }
 
-start_hosts() { # COUNT: sets hosts_kind; more than one topic shares them
+start_hosts() { # sets hosts_kind; more than one topic shares them
     [ -z "${hosts_kind:-}" ] || return 0
     hosts_kind=$(choose_hosts)
     export HOSTS_DIR=$work/hosts HOSTS_BIND="$top $BUILD"
@@ -112,6 +112,8 @@ run_topic() { # FILE
     limit=$(setting "$file" limit 20)
     if [ "$(setting "$file" hosts 0)" != 0 ]; then
         start_hosts
+        E2E_HOSTS=$(setting "$file" hosts 0)
+        export E2E_HOSTS
         kind=$hosts_kind
     fi
     for function in $(case_functions "$file"); do

@@ -98,7 +98,7 @@ boot() { # HOST
     mkdir -p "$dir/fs" "$dir/keys"
     rm -f "$dir/ready"
     mkfifo "$dir/ready"
-    [ -z "$(cgroup_root)" ] || { group=$(cgroup_root)/hvd-hosts.$(basename "$state").$host; mkdir -p "$group"; }
+    [ -z "$(cgroup_root)" ] || { group=$(cgroup_root)/hvd-hosts.$(stat -c %i "$state").$host; mkdir -p "$group"; }
     echo "$group" > "$dir/cgroup"
     # shellcheck disable=SC2016
     HOSTS_STATE=$state HOSTS_USER=$user HOSTS_UID=$user_id setsid sh -c '

@@ -75,7 +75,7 @@ case_everything_written_before_a_death_arrives() {
 case_an_unfinished_line_is_shown_after_200_ms() {
     start -np 1 sh -c 'printf "prompt> "; sleep 30'
     mark_time
-    until_true 3 grep -q 'prompt> ' "$T/out" || fail "an unfinished line is not shown within 3 s"
+    until_true 2 grep -q 'prompt> ' "$T/out" || fail "an unfinished line is not shown within 2 s"
     kill -TERM $pid
     stop_status
 }
