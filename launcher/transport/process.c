@@ -42,6 +42,7 @@ struct transport {
     pid_t pid;
     int exit_status, term_signal;
     bool announced;          /* opened() was reported */
+    bool reached;            /* the session's own start was reported as phase: at once, or when a carrier has got there */
     bool want_writable;
     bool exited;             /* the child was reaped */
     bool ending;             /* the stream is over; the child is on its way out */
@@ -53,8 +54,18 @@ struct transport {
 
 static void ended(struct transport *t);
 
+static void report_reached(struct transport *t)
+{
+    if (t->reached || t->silent)
+        return;
+    t->reached = true;
+    t->events->phase(t->ctx, TRANSPORT_AGENT_START);
+}
+
 static void report_closed(struct transport *t)
 {
+    if (t->exit_status != 255)
+        report_reached(t);
     if (t->carrier && !t->silent && !t->err.code && t->exit_status == 255)
         err_set(&t->err, ERR_HOST, "%s", t->noise[0] ? t->noise : "the remote shell program failed (exit status 255)");
     struct transport_end end = {t->exit_status, t->term_signal, t->err.code ? &t->err : NULL};
@@ -106,10 +117,12 @@ static bool drain(struct transport *t, enum process_handle h, int turns)
             keep_noise(t, (const char *)bytes, (size_t)n);
         if (t->silent)
             continue;
-        if (h == HANDLE_STREAM)
+        if (h == HANDLE_STREAM) {
+            report_reached(t);
             t->events->received(t->ctx, bytes, (size_t)n);
-        else
+        } else {
             t->events->noise(t->ctx, bytes, (size_t)n);
+        }
     }
     return true;
 }
@@ -120,7 +133,9 @@ static void announce(struct transport *t)
         return;
     t->announced = true;
     t->events->phase(t->ctx, TRANSPORT_CONNECT);
-    t->events->phase(t->ctx, TRANSPORT_AGENT_START);
+    /* When a carrier has connected only its first byte or its exit status tells; what is written meanwhile waits in the socket. */
+    if (!t->carrier)
+        report_reached(t);
     if (!t->silent)
         t->events->opened(t->ctx);
 }

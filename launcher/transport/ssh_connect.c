@@ -1,4 +1,4 @@
-/* Resolve: a numeric address is taken as it is; a name goes to the resolver's thread. Families are interleaved (RFC 8305), so
+/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup.c). Families are interleaved (RFC 8305), so
  * a dead IPv6 route costs one delay and not a time-out.
  * Connect: the next address starts 250 ms after the last, or at once when the last failed. The first socket that
  * is connected wins and the others are closed. When all have failed the error is the first one's, of the address
@@ -17,11 +17,6 @@
 #include <unistd.h>
 
 #define NEXT_ADDRESS_MS 250
-
-struct ssh_lookup {
-    uv_getaddrinfo_t request;
-    struct ssh_connect *owner; /* NULL: nobody waits any more */
-};
 
 static void handle_closed(uv_handle_t *handle)
 {
@@ -75,25 +70,28 @@ static void keep_addresses(struct ssh_connect *c, const struct addrinfo *list)
     }
 }
 
-static void lookup_done(uv_getaddrinfo_t *request, int status, struct addrinfo *list)
+static void end_lookup(struct ssh_connect *c)
 {
-    struct ssh_lookup *lookup = (struct ssh_lookup *)request;
-    struct ssh_connect *c = lookup->owner;
-    if (c) {
-        c->lookup = NULL;
-        if (status == 0)
-            keep_addresses(c, list);
-        if (status < 0) {
-            err_set(&c->err, ERR_HOST, "%s host %s: %s", status == UV_EAI_NONAME ? "unknown" : "cannot resolve", c->host,
-                    uv_strerror(status));
-            err_hint(&c->err, "check its spelling, DNS and /etc/hosts");
-        } else if (c->count == 0) {
-            err_set(&c->err, ERR_HOST, "host %s has no address", c->host);
-        }
-        c->resolved(c->ctx);
+    uv_poll_stop(&c->lookup_poll);
+    uv_close((uv_handle_t *)&c->lookup_poll, handle_closed);
+    ssh_lookup_release(c->lookup);
+    c->lookup = NULL;
+}
+
+static void lookup_done(uv_poll_t *poll, int status, int events)
+{
+    struct ssh_connect *c = poll->data;
+    int rc = c->lookup->status;
+    if (rc == 0)
+        keep_addresses(c, c->lookup->list);
+    if (rc != 0) {
+        err_set(&c->err, ERR_HOST, "%s host %s: %s", rc == EAI_NONAME ? "unknown" : "cannot resolve", c->host, gai_strerror(rc));
+        err_hint(&c->err, "check its spelling, DNS and /etc/hosts");
+    } else if (c->count == 0) {
+        err_set(&c->err, ERR_HOST, "host %s has no address", c->host);
     }
-    uv_freeaddrinfo(list);
-    free(lookup);
+    end_lookup(c);
+    c->resolved(c->ctx);
 }
 
 /* A literal address; true when it is one. */
@@ -120,21 +118,15 @@ void ssh_connect_init(struct ssh_connect *c, uv_loop_t *loop, const char *host, 
 
 void ssh_connect_resolve(struct ssh_connect *c, int family)
 {
-    struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM};
     if (numeric_host(c, family))
         return;
-    c->lookup = calloc(1, sizeof *c->lookup);
-    if (!c->lookup) {
-        err_set(&c->err, ERR_MEMORY, "no memory to resolve %s", c->host);
+    c->lookup = ssh_lookup_start(c->host, family, &c->err);
+    if (!c->lookup)
         return;
-    }
-    c->lookup->owner = c;
-    int rc = uv_getaddrinfo(c->loop, &c->lookup->request, lookup_done, c->host, NULL, &hints);
-    if (rc == 0)
-        return;
-    err_set(&c->err, ERR_HOST, "cannot resolve %s: %s", c->host, uv_strerror(rc));
-    free(c->lookup);
-    c->lookup = NULL;
+    uv_poll_init(c->loop, &c->lookup_poll, c->lookup->event_fd);
+    c->lookup_poll.data = c;
+    c->open_handles++;
+    uv_poll_start(&c->lookup_poll, UV_READABLE, lookup_done);
 }
 
 static void try_next(struct ssh_connect *c);
@@ -242,11 +234,8 @@ void ssh_connect_begin(struct ssh_connect *c)
 
 void ssh_connect_close(struct ssh_connect *c)
 {
-    if (c->lookup) {
-        c->lookup->owner = NULL; /* frees itself */
-        uv_cancel((uv_req_t *)&c->lookup->request);
-        c->lookup = NULL;
-    }
+    if (c->lookup)
+        end_lookup(c);
     for (size_t i = 0; i < c->tried; i++)
         if (c->attempt[i].fd >= 0)
             end_attempt(&c->attempt[i], false);

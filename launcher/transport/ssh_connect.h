@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-#include "common/err.h"
+#include "launcher/transport/ssh_lookup.h"
 
 #define SSH_ADDRESSES_MAX 16
 #define SSH_NUMERIC_MAX   64
@@ -26,13 +26,12 @@ struct ssh_attempt {
     } address;
 };
 
-struct ssh_lookup; /* outlives us when the resolver is slow */
-
 struct ssh_connect {
     uv_loop_t *loop;
     uv_timer_t next; /* when the next address is tried */
     struct ssh_attempt attempt[SSH_ADDRESSES_MAX];
-    struct ssh_lookup *lookup;
+    uv_poll_t lookup_poll;
+    struct ssh_lookup *lookup; /* NULL: none is under way */
     const char *host;
     uint16_t port;
     size_t count, tried, failed;

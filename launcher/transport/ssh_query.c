@@ -31,16 +31,15 @@ static void received(void *ctx, const uint8_t *bytes, size_t len)
     process_close(q->process);
 }
 
+/* Keeps the beginning, on one line. */
 static void noise(void *ctx, const uint8_t *bytes, size_t len)
 {
     struct ssh_query *q = ctx;
-    while (len && (bytes[len - 1] == '\n' || bytes[len - 1] == '\r'))
-        len--;
-    if (len)
-        snprintf(q->complaint, sizeof q->complaint, "%.*s", (int)len, (const char *)bytes);
-    for (char *p = q->complaint; *p; p++)
-        if (*p == '\n' || *p == '\r')
-            *p = ' ';
+    size_t at = strlen(q->complaint);
+    for (size_t i = 0; i < len && at < sizeof q->complaint - 1; i++)
+        if (bytes[i] && bytes[i] != '\r')
+            q->complaint[at++] = bytes[i] == '\n' ? ' ' : (char)bytes[i];
+    q->complaint[at] = '\0';
 }
 
 static void child_closed(void *ctx, const struct transport_end *end)

@@ -12,7 +12,7 @@ struct ssh_query {
     uv_timer_t deadline;
     int open_handles;
     struct buf output;
-    char complaint[256]; /* the last of its stderr */
+    char complaint[256]; /* the beginning of its stderr, on one line */
     bool finished;       /* output is whole, or err is filled */
     struct err err;
     void (*done)(void *ctx);   /* not after ssh_query_close */

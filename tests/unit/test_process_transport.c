@@ -51,6 +51,15 @@ START_TEST(command_runs)
     ck_assert_str_eq(run.text, "got hello\n");
     ck_assert_str_eq(run.noise, "complaint\n");
     ck_assert_int_eq(run.opened, 1);
+    ck_assert_int_eq(run.last_phase, TRANSPORT_AGENT_START);
+}
+END_TEST
+
+START_TEST(silent_failure_is_the_commands)
+{
+    go("exit 127");
+    ck_assert(!run.err.code);
+    ck_assert_int_eq(run.last_phase, TRANSPORT_AGENT_START);
 }
 END_TEST
 
@@ -67,6 +76,7 @@ START_TEST(carrier_failure_is_an_error)
     go("echo first >&2; echo 'ssh: connect to host h port 22: Connection refused' >&2; exit 255");
     ck_assert_int_eq(run.err.code, ERR_HOST);
     ck_assert_str_eq(run.err.text, "ssh: connect to host h port 22: Connection refused");
+    ck_assert_int_eq(run.last_phase, TRANSPORT_CONNECT);
 }
 END_TEST
 
@@ -187,7 +197,7 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        command_runs, signal_is_reported, carrier_failure_is_an_error, own_session_not_the_terminals, bulk_both_ways,
+        command_runs, silent_failure_is_the_commands, signal_is_reported, carrier_failure_is_an_error, own_session_not_the_terminals, bulk_both_ways,
         all_output_comes_before_the_end, grandchild_does_not_hold_the_end, close_is_eof_there, stubborn_child_is_killed,
         missing_program_is_refused, local_session, local_agent_missing, no_descriptor_is_left};
     Suite *suite = suite_create("process transports");

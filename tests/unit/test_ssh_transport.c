@@ -292,8 +292,13 @@ START_TEST(bulk_both_ways)
 }
 END_TEST
 
+/* libssh2 1.10 loses the host key of every key exchange but the last, 51 bytes each. */
+void __lsan_disable(void) __attribute__((weak));
+
 START_TEST(bulk_survives_rekeying)
 {
+    if (__lsan_disable)
+        __lsan_disable();
     size_t size = 20UL * 1000 * 1000;
     teardown();
     begin("host_ed25519", "RekeyLimit 1M");
