@@ -209,9 +209,10 @@ int net_accept(int listener, union net_address *peer)
     return fd;
 }
 
-int net_set_user_timeout(int fd, unsigned ms, struct err *e)
+int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e)
 {
-    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) < 0)
-        return err_sys(e, errno, "cannot set TCP_USER_TIMEOUT");
+    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms) < 0 ||
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent) < 0)
+        return err_sys(e, errno, "cannot set the options of a link's socket");
     return 0;
 }

@@ -65,7 +65,8 @@ int net_connect(const union net_address *address, struct err *e);
 int net_connected(int fd, struct err *e);
 /* The next connection with TCP_NODELAY, non-blocking and close-on-exec; -1 with errno when there is none. */
 int net_accept(int listener, union net_address *peer);
-/* Silent loss of the peer ends the connection within about `ms`. */
-int net_set_user_timeout(int fd, unsigned ms, struct err *e);
+/* For a link: unacknowledged bytes end the connection after about `ms`, and the socket is full when `unsent`
+ * bytes wait in it for the wire. */
+int net_set_link_options(int fd, unsigned ms, unsigned unsent, struct err *e);
 
 #endif

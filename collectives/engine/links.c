@@ -20,6 +20,8 @@
 #define DEFAULT_MS 30000u
 #define EVENTS_MAX 64
 #define BEATS      4 /* heartbeats within the silence that ends a link */
+#define UNSENT_MAX                                                                                           \
+    (512u << 10) /* bytes in a socket that the wire has not taken: what a control frame waits behind */
 
 const struct wire_ops links_wire = {.send_control = links_send_control, .send_bulk = links_send_bulk};
 
@@ -70,8 +72,9 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first
         close(fd);
     if (!p->stream ||
         link_stream_init(p->stream, fd, p->host, &l->events, l->ctx, first, first_size, &e) < 0 ||
-        net_set_user_timeout(fd, (unsigned)(l->heartbeat / NSEC_PER_MSEC), &e) < 0 ||
-        links_watch(l, fd, &p->watch, EPOLLIN, &e) < 0 || link_stream_flush(p->stream, &e) < 0) {
+        net_set_link_options(fd, (unsigned)(l->heartbeat / NSEC_PER_MSEC), UNSENT_MAX, &e) < 0 ||
+        link_stream_flush(p->stream, &e) < 0 ||
+        links_watch(l, fd, &p->watch, EPOLLIN | (p->stream->blocked ? EPOLLOUT : 0u), &e) < 0) {
         err_set(&e, ERR_MEMORY, "no memory for a link");
         links_fail(l, p, &e);
         return;
