@@ -172,18 +172,20 @@ allreduce_run() { # NAME RANKS SIZES
     esac 2> "$scratch/err"
 }
 
-# Medians over the rounds of each size and implementation: a row per size, a column per implementation.
+# Medians over the rounds of each size and implementation: a row per size, a column per implementation; at the end the slowest
+# of all our iterations, where a wake-up that was lost would show.
 allreduce_table() { # FILE NAME...
     local file=$1
     shift
-    sed -E 's/.*"bytes":([0-9]+).*"buffer":"([a-z_]+)".*"median_us":([0-9.]+).*/\1 \2 \3/' "$file" | sort -k1,1n -k2,2 -k3,3n |
+    sed -E 's/.*"bytes":([0-9]+).*"buffer":"([a-z_]+)".*"median_us":([0-9.]+).*"max_us":([0-9.]+).*/\1 \2 \3 \4/' "$file" | sort -k1,1n -k2,2 -k3,3n |
         awk -v names="$*" '
-            { key = $1 " " $2; if (!($1 in seen)) { seen[$1] = 1; size[++sizes] = $1 } count[key]++; value[key, count[key]] = $3 }
+            { key = $1 " " $2; if (!($1 in seen)) { seen[$1] = 1; size[++sizes] = $1 } count[key]++; value[key, count[key]] = $3
+              if ($2 ~ /^hvd_/ && $4 > worst[$1]) worst[$1] = $4 }
             END {
                 n = split(names, name, " ")
                 printf "  %12s", "bytes"
                 for (i = 1; i <= n; i++) printf " %12s", name[i]
-                printf " %14s %14s\n", "best hvd/peer", "best hvd/floor"
+                printf " %14s %14s %12s\n", "best hvd/peer", "best hvd/floor", "worst hvd"
                 for (s = 1; s <= sizes; s++) {
                     printf "  %12d", size[s]; hvd = peer = bound = 0
                     for (i = 1; i <= n; i++) {
@@ -195,7 +197,8 @@ allreduce_table() { # FILE NAME...
                         else if (name[i] == "floor") bound = v
                         else if (!peer || v < peer) peer = v
                     }
-                    printf " %14s %14s\n", hvd && peer ? sprintf("%.2f", hvd / peer) : "-", hvd && bound ? sprintf("%.2f", hvd / bound) : "-"
+                    printf " %14s %14s %12.2f\n", hvd && peer ? sprintf("%.2f", hvd / peer) : "-",
+                        hvd && bound ? sprintf("%.2f", hvd / bound) : "-", worst[size[s]]
                 }
             }'
 }
