@@ -26,6 +26,7 @@ struct job {
     bool timed_out;
 
     /* the harness's own */
+    bool frozen;
     char dir[64];
     uint8_t key[32], token[16];
     int session[JOB_HOSTS_MAX], listener[JOB_HOSTS_MAX], links;

@@ -9,7 +9,7 @@
 #include "collectives/algorithms/reduce.h"
 
 #define INPUTS 5
-#define MOST   5000 /* more than one block of the inner loop */
+#define MOST   3000 /* more than one block of the inner loop */
 
 static const hvd_dtype dtypes[] = {HVD_INT32, HVD_INT64, HVD_FLOAT32, HVD_FLOAT64};
 static const hvd_op ops[] = {HVD_AVERAGE, HVD_SUM, HVD_MIN, HVD_MAX};
@@ -84,11 +84,14 @@ static void check_range(hvd_dtype dtype, hvd_op op, int inputs, size_t first, si
     for (size_t i = 0; i < MOST; i++) {
         bool inside = i >= first && i < first + count;
         double want = expected(i, dtype, op, inputs);
-        ck_assert_msg(get(apart, i, dtype) == (inside ? want : 0), "%s %s of %d at %zu: %g, not %g", op_name(op),
-                      dtype_name(dtype), inputs, i, get(apart, i, dtype), want);
-        ck_assert_msg(get(memory[0], i, dtype) == (inside ? want : value(0, i)), "in place, %zu", i);
+        if (get(apart, i, dtype) != (inside ? want : 0))
+            ck_abort_msg("%s %s of %d at %zu: %g, not %g", op_name(op), dtype_name(dtype), inputs, i, get(apart, i, dtype),
+                         want);
+        if (get(memory[0], i, dtype) != (inside ? want : value(0, i)))
+            ck_abort_msg("in place at %zu: %g", i, get(memory[0], i, dtype));
         for (int k = 1; k < inputs; k++)
-            ck_assert_msg(get(memory[k], i, dtype) == value(k, i), "input %d has changed at %zu", k, i);
+            if (get(memory[k], i, dtype) != value(k, i))
+                ck_abort_msg("input %d has changed at %zu", k, i);
     }
     for (int k = 0; k < inputs; k++)
         free(memory[k]);
@@ -100,10 +103,10 @@ START_TEST(every_op_of_every_type)
     hvd_dtype dtype = dtypes[_i % 4];
     hvd_op op = ops[_i / 4];
 
-    for (int inputs = 1; inputs <= INPUTS; inputs++) {
+    for (int inputs = 1; inputs <= INPUTS; inputs += 2) {
         check_range(dtype, op, inputs, 0, MOST);
         check_range(dtype, op, inputs, 17, 1);
-        check_range(dtype, op, inputs, 1000, 3333);
+        check_range(dtype, op, inputs, 1000, 1777);
         check_range(dtype, op, inputs, 5, 0);
     }
 }
@@ -167,9 +170,8 @@ START_TEST(chunks_cover_everything_once)
                 size_t next = 0, first, count;
                 for (uint32_t i = 0; i < k.number && i < 3000; i++) {
                     chunks_range(&k, i, &first, &count);
-                    ck_assert_uint_eq(first, next);
-                    ck_assert_uint_gt(count, 0);
-                    ck_assert_uint_eq(first * size % 64, 0);
+                    if (first != next || count == 0 || first * size % 64 != 0)
+                        ck_abort_msg("chunk %u of %zu: %zu elements at %zu", i, counts[c], count, first);
                     next = first + count;
                 }
                 if (k.number) {
