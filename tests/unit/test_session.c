@@ -220,6 +220,18 @@ START_TEST(grace_then_kill)
 }
 END_TEST
 
+START_TEST(an_orderly_end_is_ours_too)
+{
+    begin(NULL, 10000, 1000);
+    spawn(2, SH("trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"));
+    while (!f.rank[0].text[1] || !f.rank[1].text[1])
+        (void)fake_wait(&f, NULL, 10);
+    finish(5000);
+    ck_assert_uint_eq(f.rank[1].status, 9);
+    ck_assert(f.rank[1].by_us);
+}
+END_TEST
+
 /* In a session of its own, its parents gone: what a daemonizing library does. */
 #define HIDE "setsid sh -c '(setsid sleep 300 &) &' "
 
@@ -398,6 +410,7 @@ int main(void)
     tcase_add_test(t, input_reaches_the_worker);
     tcase_add_test(t, signals_are_forwarded);
     tcase_add_loop_test(t, grace_then_kill, 0, 2);
+    tcase_add_test(t, an_orderly_end_is_ours_too);
     tcase_add_loop_test(t, grandchildren_end_with_the_job, 0, 2);
     tcase_add_loop_test(t, a_flooding_grandchild, 0, 2);
     tcase_add_loop_test(t, launcher_hangs_up, 0, 2);
