@@ -40,6 +40,7 @@ struct tensor {
     uint32_t sequence;   /* operations so far, all ranks count alike */
     uint32_t generation; /* handles so far */
     enum phase phase;
+    unsigned polls;
     struct tensor_view view;
     struct tensor_op op;
     void *out;     /* the user's buffer that wants the result; NULL when the result lands there by itself */

@@ -18,6 +18,7 @@
 #define SPINS_CROWDED 30 /* each gives the processor to somebody else */
 #define SLICE_MS      250
 #define WATCHDOG_MS   10000
+#define POLLS_PER_LOOK 1024 /* hvd_poll looks after the engine that often */
 
 static void end(struct tensor *t, int status)
 {
@@ -103,6 +104,19 @@ static bool worth_another_step(struct tensor *t)
     return t->phase == PHASE_WORK && tensor_has_chunk(&t->view);
 }
 
+static bool engine_gone(void)
+{
+    struct pollfd p = {.fd = client.socket, .events = 0};
+
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
+static void end_without_engine(struct tensor *t)
+{
+    snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone or does not move", t->name);
+    end(t, HVD_ERR_ENGINE);
+}
+
 struct watchdog {
     uint32_t beat;
     unsigned quiet_ms;
@@ -110,10 +124,9 @@ struct watchdog {
 
 static bool engine_stopped(struct watchdog *w)
 {
-    struct pollfd p = {.fd = client.socket, .events = 0};
     uint32_t beat = atomic_load(&client.region.header->beat);
 
-    if (poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL)))
+    if (engine_gone())
         return true;
     w->quiet_ms = beat == w->beat ? w->quiet_ms + SLICE_MS : 0;
     w->beat = beat;
@@ -128,10 +141,8 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
         doorbell_cancel(client.mailbox);
         return;
     }
-    if (!doorbell_sleep(client.mailbox, prepared, SLICE_MS) && engine_stopped(w) && !step(t)) {
-        snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone or does not move", t->name);
-        end(t, HVD_ERR_ENGINE);
-    }
+    if (!doorbell_sleep(client.mailbox, prepared, SLICE_MS) && engine_stopped(w) && !step(t))
+        end_without_engine(t);
 }
 
 static void wait_until_ended(struct tensor *t)
@@ -191,6 +202,9 @@ int hvd_poll(hvd_handle handle)
     if (status)
         return status > 0 ? 0 : status;
     ended = t->phase == PHASE_ENDED || step(t);
+    if (!ended && ++t->polls % POLLS_PER_LOOK == 0 && engine_gone() && !step(t))
+        end_without_engine(t);
+    ended = t->phase == PHASE_ENDED;
     pthread_mutex_unlock(&t->lock);
     return ended;
 }

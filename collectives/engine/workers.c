@@ -26,7 +26,8 @@
 
 /* ---- deaths ---------------------------------------------------------------------------------------------------------- */
 
-static void member_is_dead(struct engine *engine, uint32_t member, const char *cause)
+/* cause NULL: nobody has told. */
+static void member_is_dead(struct engine *engine, uint32_t member, const char *cause, bool failed)
 {
     struct member *m = &engine->member[member];
     uint32_t rank = engine->region.first_rank + member;
@@ -35,8 +36,8 @@ static void member_is_dead(struct engine *engine, uint32_t member, const char *c
     m->dead_at = 0;
     if (m->shut_down)
         return;
-    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%s", rank, engine->host[engine->self].name, m->pid,
-             cause ? ": " : " without hvd_shutdown", cause ? cause : "");
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%.200s%s", rank, engine->host[engine->self].name, m->pid,
+             cause ? ": " : "", cause ? cause : "", failed ? "" : " without hvd_shutdown");
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
@@ -59,7 +60,7 @@ uint64_t workers_deaths(struct engine *engine, uint64_t now)
     for (uint32_t i = 0; i < engine->members; i++) {
         uint64_t at = engine->member[i].dead_at;
         if (at != 0 && at <= now)
-            member_is_dead(engine, i, NULL);
+            member_is_dead(engine, i, NULL, false);
         else if (at != 0 && (next == 0 || at < next))
             next = at;
     }
@@ -79,7 +80,7 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
         if (ended->pid)
             m->pid = ended->pid;
         if (m->joined || ended->failed) {
-            member_is_dead(engine, member, cause);
+            member_is_dead(engine, member, cause, ended->failed);
             return;
         }
     } else if (!ended->failed && engine->started) {

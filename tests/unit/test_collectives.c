@@ -351,7 +351,8 @@ static int leave_early(const struct job *job, int rank)
         return 0;
     }
     if (ended)
-        job_check(hvd_barrier() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1"));
+        job_check(hvd_barrier() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1") &&
+                  strstr(hvd_last_error(), "exit status 0 without hvd_shutdown"));
     else
         job_check(hvd_init() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1") &&
                   strstr(hvd_last_error(), "exit status 0") && hvd_barrier() == HVD_ERR_NOT_INITIALIZED);
@@ -376,12 +377,25 @@ static int lose_engine(const struct job *job, int rank)
 {
     float x = 0;
 
+    (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
-    job_check(rank == 0 || hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) < 0);
-    if (rank != 0 && job->kill_engine_ms)
-        job_check(strstr(hvd_last_error(), "engine has gone"));
     if (rank == 0)
-        job_check(hvd_barrier() < 0);
+        usleep(600000); /* the engine is dead by then */
+    else
+        job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_ENGINE &&
+                  strstr(hvd_last_error(), "engine has gone"));
+    if (rank == 0) {
+        hvd_handle h;
+        job_check(hvd_allreduce_async("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &h) == HVD_ERR_ENGINE); /* a new name */
+        job_check(hvd_barrier() == HVD_ERR_ENGINE);
+    } else if (rank == 1) {
+        hvd_handle h;
+        int polled = 0;
+        job_check(hvd_broadcast_async("x", &x, 1, HVD_FLOAT32, 0, &h) == HVD_SUCCESS); /* a known one */
+        while ((polled = hvd_poll(h)) == 0)
+            ;
+        job_check(polled == 1 && hvd_wait(h) == HVD_ERR_ENGINE);
+    }
     return 0;
 }
 
