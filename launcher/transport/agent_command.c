@@ -1,7 +1,8 @@
-/* Quoting happens twice. The script's own values are quoted for /bin/sh; the script is then quoted for the login shell, which
- * may be anything. Inside '...' sh and bash take everything literally; csh also expands `!` there, fish also takes \ before
- * \ and ' - so for the outer level each of ' ! \ is put outside the quotes with a backslash before it, which all of them
- * read alike. A newline cannot be carried through csh: paths that have one are refused. */
+/* Quoting happens twice. The script's own values are quoted for /bin/sh; the script is then quoted for the
+ * login shell, which may be anything. Inside '...' sh and bash take everything literally; csh also expands
+ * `!` there, fish also takes \ before \ and ' - so for the outer level each of ' ! \ is put outside the
+ * quotes with a backslash before it, which all of them read alike. A newline cannot be carried through csh:
+ * paths that have one are refused. */
 #include "launcher/transport/agent_command.h"
 
 #include <limits.h>
@@ -49,7 +50,8 @@ static int write_script(const char *agent, const char *also, char *script, size_
 int agent_command(const char *dir, const char *agent_path, char *out, size_t size, struct err *e)
 {
     char agent[PATH_MAX], quoted[4 * PATH_MAX], script[SCRIPT_MAX];
-    int n = agent_path ? snprintf(agent, sizeof agent, "%s", agent_path) : snprintf(agent, sizeof agent, "%s/hvdagent", dir);
+    int n = agent_path ? snprintf(agent, sizeof agent, "%s", agent_path)
+                       : snprintf(agent, sizeof agent, "%s/hvdagent", dir);
     if (n < 0 || (size_t)n >= sizeof agent)
         return err_set(e, ERR_USAGE, "the path of hvdagent is too long");
     if (strchr(agent, '\n'))

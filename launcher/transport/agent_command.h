@@ -6,8 +6,9 @@
 
 #include "common/err.h"
 
-/* Tries `<dir>/hvdagent`, then hvdagent on PATH; only `agent_path` when that is not NULL. The line is the same for every login shell (sh,
- * bash, csh, fish, ...): all of it is one quoted argument of /bin/sh. -1 with *e when `out` is too small or a path has a newline in it. */
+/* Tries `<dir>/hvdagent`, then hvdagent on PATH; only `agent_path` when that is not NULL. The line is the
+ * same for every login shell (sh, bash, csh, fish, ...): all of it is one quoted argument of /bin/sh. -1 with
+ * *e when `out` is too small or a path has a newline in it. */
 int agent_command(const char *dir, const char *agent_path, char *out, size_t size, struct err *e);
 
 #endif

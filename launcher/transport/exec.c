@@ -1,5 +1,5 @@
-/* Any ssh-like program as a transport: --rsh, and what the ssh module cannot do. The remote command is one last argument, a
- * shell command line, as ssh, `kubectl exec -- sh -c` wrappers and own scripts take it. */
+/* Any ssh-like program as a transport: --rsh, and what the ssh module cannot do. The remote command is one
+ * last argument, a shell command line, as ssh, `kubectl exec -- sh -c` wrappers and own scripts take it. */
 #include "launcher/transport/process.h"
 #include "launcher/transport/rsh_template.h"
 

@@ -1,4 +1,5 @@
-/* The session on this machine: fork and exec of `<agent_path> session` over a socketpair. No SSH, no shell. */
+/* The session on this machine: fork and exec of `<agent_path> session` over a socketpair. No SSH, no shell.
+ */
 #include "launcher/transport/process.h"
 
 /* The session ends the job on EOF of its stdin; this is what it gets before we help. */
@@ -8,7 +9,8 @@ static struct transport *local_start(uv_loop_t *loop, const struct transport_tar
                                      const struct transport_events *events, void *ctx, struct err *e)
 {
     char *argv[] = {(char *)target->agent_path, "session", NULL};
-    struct process_spec spec = {.argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS};
+    struct process_spec spec = {
+        .argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS};
     return process_start(loop, &spec, events, ctx, e);
 }
 

@@ -1,11 +1,11 @@
 /* A child process as a transport.
  *
- * When it works: spawn (own session, socketpair, stderr pipe) -> the first turn of the loop reports the phases and opened() ->
- * bytes flow -> the child exits -> what is left in the socket and in the pipe is read until empty (not until EOF: a
- * grandchild may hold them) -> every handle is closed -> closed() with the child's status.
- * How it fails: spawn fails: start() returns NULL and nothing is left. The stream ends first (EOF, EPIPE): reading and
- * writing stop, the child gets time to exit, then SIGTERM, then SIGKILL to its process group, so closed() always comes.
- * close(): the same way, and nothing is delivered any more. */
+ * When it works: spawn (own session, socketpair, stderr pipe) -> the first turn of the loop reports the
+ * phases and opened() -> bytes flow -> the child exits -> what is left in the socket and in the pipe is read
+ * until empty (not until EOF: a grandchild may hold them) -> every handle is closed -> closed() with the
+ * child's status. How it fails: spawn fails: start() returns NULL and nothing is left. The stream ends first
+ * (EOF, EPIPE): reading and writing stop, the child gets time to exit, then SIGTERM, then SIGKILL to its
+ * process group, so closed() always comes. close(): the same way, and nothing is delivered any more. */
 #include "launcher/transport/process.h"
 
 #include <errno.h>
@@ -37,18 +37,19 @@ struct transport {
     bool carrier;
     uv_poll_t poll[HANDLE_COUNT];
     uv_timer_t timer;
-    int fd[HANDLE_COUNT];    /* -1 once closed */
-    int open_handles;        /* uv handles whose close callback has not come */
+    int fd[HANDLE_COUNT]; /* -1 once closed */
+    int open_handles;     /* uv handles whose close callback has not come */
     pid_t pid;
     int exit_status, term_signal;
-    bool announced;          /* opened() was reported */
-    bool reached;            /* the session's own start was reported as phase: at once, or when a carrier has got there */
+    bool announced; /* opened() was reported */
+    bool
+        reached; /* the session's own start was reported as phase: at once, or when a carrier has got there */
     bool want_writable;
-    bool exited;             /* the child was reaped */
-    bool ending;             /* the stream is over; the child is on its way out */
-    bool silent;             /* close() was called: deliver nothing more but closed() */
-    bool terminated;         /* SIGTERM was sent */
-    char noise[NOISE_KEPT];  /* the last line of stderr, for the error of a carrier */
+    bool exited;            /* the child was reaped */
+    bool ending;            /* the stream is over; the child is on its way out */
+    bool silent;            /* close() was called: deliver nothing more but closed() */
+    bool terminated;        /* SIGTERM was sent */
+    char noise[NOISE_KEPT]; /* the last line of stderr, for the error of a carrier */
     struct err err;
 };
 
@@ -67,7 +68,8 @@ static void report_closed(struct transport *t)
     if (t->exit_status != 255)
         report_reached(t);
     if (t->carrier && !t->silent && !t->err.code && t->exit_status == 255)
-        err_set(&t->err, ERR_HOST, "%s", t->noise[0] ? t->noise : "the remote shell program failed (exit status 255)");
+        err_set(&t->err, ERR_HOST, "%s",
+                t->noise[0] ? t->noise : "the remote shell program failed (exit status 255)");
     struct transport_end end = {t->exit_status, t->term_signal, t->err.code ? &t->err : NULL};
     t->events->closed(t->ctx, &end);
 }
@@ -133,7 +135,8 @@ static void announce(struct transport *t)
         return;
     t->announced = true;
     t->events->phase(t->ctx, TRANSPORT_CONNECT);
-    /* When a carrier has connected only its first byte or its exit status tells; what is written meanwhile waits in the socket. */
+    /* When a carrier has connected only its first byte or its exit status tells; what is written meanwhile
+     * waits in the socket. */
     if (!t->carrier)
         report_reached(t);
     if (!t->silent)
@@ -142,7 +145,8 @@ static void announce(struct transport *t)
 
 static void finish(struct transport *t)
 {
-    /* A turn is at most READ_BYTES; what the child left in socket and pipe is less than this, a chatty grandchild never ends it. */
+    /* A turn is at most READ_BYTES; what the child left in socket and pipe is less than this, a chatty
+     * grandchild never ends it. */
     drain(t, HANDLE_STREAM, READS_A_TURN * 4);
     drain(t, HANDLE_STDERR, READS_A_TURN * 4);
     for (int h = 0; h < HANDLE_COUNT; h++)
@@ -305,8 +309,8 @@ static int launch(const struct process_spec *spec, int fd[HANDLE_COUNT], pid_t *
     return 0;
 }
 
-struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec, const struct transport_events *events,
-                                void *ctx, struct err *e)
+struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec,
+                                const struct transport_events *events, void *ctx, struct err *e)
 {
     static const uv_poll_cb ready[HANDLE_COUNT] = {stream_ready, stderr_ready, child_exited};
     struct transport *t = calloc(1, sizeof *t);

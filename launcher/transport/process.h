@@ -1,5 +1,5 @@
-/* A transport over a child process of ours: its stdin and stdout are one end of a socketpair, its stderr a pipe.
- * What local.c and exec.c share; they differ in what is executed and in how it is ended. */
+/* A transport over a child process of ours: its stdin and stdout are one end of a socketpair, its stderr a
+ * pipe. What local.c and exec.c share; they differ in what is executed and in how it is ended. */
 #ifndef HVD_LAUNCHER_PROCESS_H
 #define HVD_LAUNCHER_PROCESS_H
 
@@ -10,12 +10,13 @@
 struct process_spec {
     char *const *argv;        /* argv[0] is searched on PATH; only read during process_start */
     const char *peer_address; /* a string that lives for ever, or NULL */
-    unsigned term_after_ms;   /* SIGTERM so long after the stream was closed; the child had time to end on EOF */
-    bool carrier;             /* the child only carries the stream: 255 is its own failure, as ssh has it */
+    unsigned
+        term_after_ms; /* SIGTERM so long after the stream was closed; the child had time to end on EOF */
+    bool carrier;      /* the child only carries the stream: 255 is its own failure, as ssh has it */
 };
 
-struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec, const struct transport_events *events,
-                                void *ctx, struct err *e);
+struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec,
+                                const struct transport_events *events, void *ctx, struct err *e);
 size_t process_write(struct transport *t, const void *bytes, size_t len);
 void process_close(struct transport *t);
 const char *process_peer_address(struct transport *t);

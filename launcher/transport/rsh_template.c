@@ -1,13 +1,15 @@
 /* How a template becomes an argument vector.
  *
- * 1. Words are split at blanks; '...' keeps everything, "..." keeps everything but \" and \\, \ keeps the next character. No
- *    variable, no glob, no command substitution: what a user writes is what is executed.
- * 2. {host}, {user}, {port} are replaced inside a word, after splitting, so a value never makes a new word. A word with a
- *    placeholder that has no value (no user, no port) is left out, and so is an option directly before it: `-p {port}`.
+ * 1. Words are split at blanks; '...' keeps everything, "..." keeps everything but \" and \\, \ keeps the
+ * next character. No variable, no glob, no command substitution: what a user writes is what is executed.
+ * 2. {host}, {user}, {port} are replaced inside a word, after splitting, so a value never makes a new word. A
+ * word with a placeholder that has no value (no user, no port) is left out, and so is an option directly
+ * before it: `-p {port}`.
  *    `{user}@{host}` without a user becomes the host alone.
  * 3. When no word had {host}, ssh's own options and then [user@]host are appended.
- * 4. A program called ssh also gets BatchMode (nobody answers a prompt here), the port and the identity that were asked for.
- * A host or user that begins with '-' would be taken for an option by the program: it is refused. */
+ * 4. A program called ssh also gets BatchMode (nobody answers a prompt here), the port and the identity that
+ * were asked for. A host or user that begins with '-' would be taken for an option by the program: it is
+ * refused. */
 #include "launcher/transport/rsh_template.h"
 
 #include <stdbool.h>
@@ -144,7 +146,8 @@ static bool is_ssh(const char *program)
     return strcmp(slash ? slash + 1 : program, "ssh") == 0;
 }
 
-static int push_ssh_options(struct rsh_argv *argv, const struct transport_target *target, bool port_placed, struct err *e)
+static int push_ssh_options(struct rsh_argv *argv, const struct transport_target *target, bool port_placed,
+                            struct err *e)
 {
     char port[8];
     snprintf(port, sizeof port, "%u", (unsigned)target->port);
@@ -172,17 +175,17 @@ static int check_names(const struct transport_target *target, struct err *e)
 static int push_host(struct rsh_argv *argv, const struct transport_target *target, struct err *e)
 {
     char destination[1024];
-    int n = snprintf(destination, sizeof destination, "%s%s%s", target->user ? target->user : "", target->user ? "@" : "",
-                     target->host);
+    int n = snprintf(destination, sizeof destination, "%s%s%s", target->user ? target->user : "",
+                     target->user ? "@" : "", target->host);
     if (n < 0 || (size_t)n >= sizeof destination)
         return err_set(e, ERR_USAGE, "the name of host %.60s... is too long", target->host);
     return push(argv, destination, e);
 }
 
-/* The template's words, filled. ssh's own options go directly behind the program's name: behind the destination
- * they would be part of the remote command. */
-static int expand_words(const struct rsh_argv *words, const struct values *values, const struct transport_target *target,
-                        struct rsh_argv *argv, struct err *e)
+/* The template's words, filled. ssh's own options go directly behind the program's name: behind the
+ * destination they would be part of the remote command. */
+static int expand_words(const struct rsh_argv *words, const struct values *values,
+                        const struct transport_target *target, struct rsh_argv *argv, struct err *e)
 {
     char filled[4096];
     bool port_placed = false;

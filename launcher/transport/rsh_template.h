@@ -1,4 +1,5 @@
-/* --rsh: a command line such as `ssh -J gateway` or `ssh -p {port} {user}@{host}`, turned into an argument vector. Pure. */
+/* --rsh: a command line such as `ssh -J gateway` or `ssh -p {port} {user}@{host}`, turned into an argument
+ * vector. Pure. */
 #ifndef HVD_LAUNCHER_RSH_TEMPLATE_H
 #define HVD_LAUNCHER_RSH_TEMPLATE_H
 
@@ -11,10 +12,12 @@ struct rsh_argv {
     size_t count;
 };
 
-/* Checks a template without a host: -1 with *e (ERR_USAGE) when it has an open quote, an unknown placeholder or no word. */
+/* Checks a template without a host: -1 with *e (ERR_USAGE) when it has an open quote, an unknown placeholder
+ * or no word. */
 int rsh_template_check(const char *rsh, struct err *e);
-/* The words of target->rsh (NULL: "ssh") with the placeholders filled, the host appended when none named it, the options that ssh
- * needs, and target->command as one last argument. Free with rsh_argv_free, also after a failure. */
+/* The words of target->rsh (NULL: "ssh") with the placeholders filled, the host appended when none named it,
+ * the options that ssh needs, and target->command as one last argument. Free with rsh_argv_free, also after a
+ * failure. */
 int rsh_template_expand(const struct transport_target *target, struct rsh_argv *argv, struct err *e);
 void rsh_argv_free(struct rsh_argv *argv);
 

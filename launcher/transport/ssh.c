@@ -1,5 +1,5 @@
-/* The ssh transport's door: what transport.h promises, over ssh_session.c. Everything that a caller may do is only noted here
- * and acted on from the loop. */
+/* The ssh transport's door: what transport.h promises, over ssh_session.c. Everything that a caller may do is
+ * only noted here and acted on from the loop. */
 #include <libssh2.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -36,8 +36,10 @@ const struct ssh_user *ssh_me(struct err *e)
         return NULL;
     }
     /* Found once: looking up an account may be slow, and both hold as long as we run. */
-    me = (struct ssh_user){
-        .home = home_copy, .name = name_copy, .agent = getenv("SSH_AUTH_SOCK"), .moved = strcmp(home, account->pw_dir) != 0};
+    me = (struct ssh_user){.home = home_copy,
+                           .name = name_copy,
+                           .agent = getenv("SSH_AUTH_SOCK"),
+                           .moved = strcmp(home, account->pw_dir) != 0};
     return &me;
 }
 
@@ -50,8 +52,8 @@ static int check_target(const struct transport_target *target, struct err *e)
     return 0;
 }
 
-static struct transport *start(uv_loop_t *loop, const struct transport_target *target, const struct transport_events *events,
-                               void *ctx, struct err *e)
+static struct transport *start(uv_loop_t *loop, const struct transport_target *target,
+                               const struct transport_events *events, void *ctx, struct err *e)
 {
     static bool library_ready;
     if (check_target(target, e) < 0)

@@ -1,6 +1,6 @@
-/* draft-miller-ssh-agent: a question and an answer are a 32-bit length, a type byte and strings. One question at a time.
- * The socket is local: connecting and sending a few hundred bytes do not wait; a full socket means a stuck agent, which
- * counts as failed and costs the host only its agent's keys. */
+/* draft-miller-ssh-agent: a question and an answer are a 32-bit length, a type byte and strings. One question
+ * at a time. The socket is local: connecting and sending a few hundred bytes do not wait; a full socket means
+ * a stuck agent, which counts as failed and costs the host only its agent's keys. */
 #include "launcher/transport/ssh_agent.h"
 
 #include <errno.h>
@@ -71,7 +71,8 @@ static void ready(uv_poll_t *poll, int status, int events)
     a->answered(a->ctx);
 }
 
-int ssh_agent_open(struct ssh_agent *a, uv_loop_t *loop, const char *path, void (*answered)(void *ctx), void *ctx)
+int ssh_agent_open(struct ssh_agent *a, uv_loop_t *loop, const char *path, void (*answered)(void *ctx),
+                   void *ctx)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -81,7 +82,8 @@ int ssh_agent_open(struct ssh_agent *a, uv_loop_t *loop, const char *path, void 
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 || uv_poll_init(loop, &a->poll, fd) < 0) {
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+        uv_poll_init(loop, &a->poll, fd) < 0) {
         close(fd);
         return -1;
     }
@@ -111,7 +113,8 @@ static void put_string(struct ssh_agent *a, const uint8_t *bytes, size_t len)
         a->failed = true;
 }
 
-/* Sends what is in `out`. A failure is found by the reader: the question stays without an answer, the socket is at its end. */
+/* Sends what is in `out`. A failure is found by the reader: the question stays without an answer, the socket
+ * is at its end. */
 static void ask(struct ssh_agent *a)
 {
     buf_consume(&a->in, a->in.len);
@@ -131,7 +134,8 @@ void ssh_agent_ask_identities(struct ssh_agent *a)
     ask(a);
 }
 
-void ssh_agent_ask_signature(struct ssh_agent *a, const uint8_t *blob, size_t blob_len, const uint8_t *data, size_t len)
+void ssh_agent_ask_signature(struct ssh_agent *a, const uint8_t *blob, size_t blob_len, const uint8_t *data,
+                             size_t len)
 {
     uint8_t head[5], flags[4] = {0};
     put_be32(head, 1 + 4 + blob_len + 4 + len + sizeof flags);
@@ -154,7 +158,8 @@ const uint8_t *ssh_agent_answer(const struct ssh_agent *a, size_t *len)
 }
 
 bool ssh_agent_identities(const uint8_t *answer, size_t len,
-                          void (*each)(void *ctx, const uint8_t *blob, size_t blob_len, const uint8_t *comment, size_t comment_len),
+                          void (*each)(void *ctx, const uint8_t *blob, size_t blob_len,
+                                       const uint8_t *comment, size_t comment_len),
                           void *ctx)
 {
     if (len < 5 || answer[0] != ANSWER_IDENTITIES)
@@ -176,5 +181,6 @@ bool ssh_agent_signature(const uint8_t *answer, size_t len, const uint8_t **sign
     size_t left = len ? len - 1 : 0, whole_len, algorithm_len;
     if (!len || answer[0] != ANSWER_SIGNATURE || !take_string(&p, &left, &whole, &whole_len))
         return false;
-    return take_string(&whole, &whole_len, &algorithm, &algorithm_len) && take_string(&whole, &whole_len, signature, signature_len);
+    return take_string(&whole, &whole_len, &algorithm, &algorithm_len) &&
+           take_string(&whole, &whole_len, signature, signature_len);
 }

@@ -1,14 +1,14 @@
 /* Public key authentication.
  *
- * 1. Every key is looked at before the host hears of one: the -i file, the identities of ssh-agent, the IdentityFile entries. A key
- *    that is in a file and in the agent is tried once, through the agent. Servers close the connection after a few
- *    refusals (MaxAuthTries), so what the user named comes first and what this libssh2 can hardly use (RSA: it only has SHA-1
- *    signatures) comes last.
+ * 1. Every key is looked at before the host hears of one: the -i file, the identities of ssh-agent, the
+ * IdentityFile entries. A key that is in a file and in the agent is tried once, through the agent. Servers
+ * close the connection after a few refusals (MaxAuthTries), so what the user named comes first and what this
+ * libssh2 can hardly use (RSA: it only has SHA-1 signatures) comes last.
  * 2. They are tried in that order. Refused: the next one.
- * 3. None left: one error names every key and what became of it. When a key was among them that the ssh program might have used
- *    (RSA, a certificate, a hardware key), the error is ERR_UNSUPPORTED and the launcher takes that program.
- * The agent is asked over the loop; a signature may take as long as its user needs. libssh2 calls sign() again until it
- * stops answering "would block". */
+ * 3. None left: one error names every key and what became of it. When a key was among them that the ssh
+ * program might have used (RSA, a certificate, a hardware key), the error is ERR_UNSUPPORTED and the launcher
+ * takes that program. The agent is asked over the loop; a signature may take as long as its user needs.
+ * libssh2 calls sign() again until it stops answering "would block". */
 #include "launcher/transport/ssh_auth.h"
 
 #include <stdio.h>
@@ -44,9 +44,12 @@ static struct ssh_key *find_blob(struct ssh_auth *a, const struct ssh_key_info *
 }
 
 /* Takes `info` over. */
-static void add_key(struct ssh_auth *a, const char *name, size_t name_len, bool in_agent, int order, struct ssh_key_info info)
+static void add_key(struct ssh_auth *a, const char *name, size_t name_len, bool in_agent, int order,
+                    struct ssh_key_info info)
 {
-    char *copy = a->count < SSH_KEYS_MAX ? strndup(name, name_len < SSH_KEY_NAME_MAX ? name_len : SSH_KEY_NAME_MAX) : NULL;
+    char *copy = a->count < SSH_KEYS_MAX
+                     ? strndup(name, name_len < SSH_KEY_NAME_MAX ? name_len : SSH_KEY_NAME_MAX)
+                     : NULL;
     if (!copy) {
         free(info.blob);
         return;
@@ -54,7 +57,8 @@ static void add_key(struct ssh_auth *a, const char *name, size_t name_len, bool 
     for (char *p = copy; *p; p++)
         if ((unsigned char)*p < ' ')
             *p = '?'; /* a comment goes into a one-line error */
-    a->key[a->count++] = (struct ssh_key){.name = copy, .in_agent = in_agent, .order = (uint8_t)order, .info = info};
+    a->key[a->count++] =
+        (struct ssh_key){.name = copy, .in_agent = in_agent, .order = (uint8_t)order, .info = info};
 }
 
 /* A certificate beside the key is how its host wants to be asked; libssh2 has no way to show it. */
@@ -84,16 +88,20 @@ static void add_file(struct ssh_auth *a, const char *path, int order, bool named
     add_key(a, path, strlen(path), false, order, info);
 }
 
-static void add_identity(void *ctx, const uint8_t *blob, size_t blob_len, const uint8_t *comment, size_t comment_len)
+static void add_identity(void *ctx, const uint8_t *blob, size_t blob_len, const uint8_t *comment,
+                         size_t comment_len)
 {
     struct ssh_auth *a = ctx;
-    struct ssh_key_info info = {.kind = ssh_key_kind_of(blob, blob_len), .blob = malloc(blob_len ? blob_len : 1), .blob_len = blob_len};
+    struct ssh_key_info info = {.kind = ssh_key_kind_of(blob, blob_len),
+                                .blob = malloc(blob_len ? blob_len : 1),
+                                .blob_len = blob_len};
     if (!info.blob)
         return;
     memcpy(info.blob, blob, blob_len);
     size_t len = comment_len;
     const char *name = (const char *)comment;
-    add_key(a, len ? name : "key without a comment", len ? len : strlen("key without a comment"), true, ORDER_AGENT, info);
+    add_key(a, len ? name : "key without a comment", len ? len : strlen("key without a comment"), true,
+            ORDER_AGENT, info);
 }
 
 static int compare_order(const void *x, const void *y)
@@ -151,7 +159,8 @@ static void collect_files(struct transport *t)
     struct ssh_auth *a = &t->auth;
     const char *named = t->target->identity_file;
     const struct ssh_config *c = &t->config;
-    /* With IdentitiesOnly a file's order must differ from the agent's own, which tells whom drop_unnamed may drop. */
+    /* With IdentitiesOnly a file's order must differ from the agent's own, which tells whom drop_unnamed may
+     * drop. */
     int order = c->identities_only ? ORDER_NAMED : ORDER_CONFIGURED;
     if (named)
         add_file(a, named, ORDER_NAMED, true);
@@ -171,8 +180,8 @@ static void collect_files(struct transport *t)
 }
 
 /* libssh2 wants the bare signature; it is called again after SSH_AGAIN. */
-static int sign(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len, const unsigned char *data, size_t len,
-                void **abstract)
+static int sign(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len, const unsigned char *data,
+                size_t len, void **abstract)
 {
     struct ssh_auth *a = *abstract;
     const struct ssh_key *key = &a->key[a->current];
@@ -185,7 +194,8 @@ static int sign(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len, 
     if (a->agent.busy)
         return LIBSSH2_ERROR_EAGAIN;
     const uint8_t *answer = ssh_agent_answer(&a->agent, &answer_len);
-    if (!answer || !ssh_agent_signature(answer, answer_len, &signature, &signature_len) || !(*out = malloc(signature_len + 1)))
+    if (!answer || !ssh_agent_signature(answer, answer_len, &signature, &signature_len) ||
+        !(*out = malloc(signature_len + 1)))
         return -1;
     memcpy(*out, signature, signature_len);
     *out_len = signature_len;
@@ -197,8 +207,10 @@ static int try_key(struct transport *t, struct ssh_key *key)
     struct ssh_auth *a = &t->auth;
     void *abstract = a;
     if (key->in_agent)
-        return libssh2_userauth_publickey(t->session, t->config.user, key->info.blob, key->info.blob_len, sign, &abstract);
-    return libssh2_userauth_publickey_fromfile_ex(t->session, t->config.user, (unsigned)strlen(t->config.user), NULL, key->name, NULL);
+        return libssh2_userauth_publickey(t->session, t->config.user, key->info.blob, key->info.blob_len,
+                                          sign, &abstract);
+    return libssh2_userauth_publickey_fromfile_ex(t->session, t->config.user,
+                                                  (unsigned)strlen(t->config.user), NULL, key->name, NULL);
 }
 
 static void key_failed(struct ssh_auth *a, struct ssh_key *key, int rc)
@@ -231,7 +243,8 @@ static enum ssh_result try_keys(struct transport *t)
         }
         key_failed(a, key, rc);
         log_debug("%s: key %s: %s", t->config.hostname, key->name, key->outcome);
-        if (rc == LIBSSH2_ERROR_SOCKET_DISCONNECT || rc == LIBSSH2_ERROR_SOCKET_RECV || rc == LIBSSH2_ERROR_SOCKET_SEND) {
+        if (rc == LIBSSH2_ERROR_SOCKET_DISCONNECT || rc == LIBSSH2_ERROR_SOCKET_RECV ||
+            rc == LIBSSH2_ERROR_SOCKET_SEND) {
             key->outcome = "refused, and the host closed the connection (MaxAuthTries)";
             break;
         }
@@ -245,8 +258,8 @@ static void list_keys(const struct ssh_auth *a, char *out, size_t size)
     out[0] = '\0';
     for (size_t i = 0; i < a->count && len < size; i++) {
         const struct ssh_key *k = &a->key[i];
-        int n = snprintf(out + len, size - len, "%s%s%s: %s", i ? "; " : "", k->in_agent ? "agent's " : "", k->name,
-                         k->outcome ? k->outcome : "not tried");
+        int n = snprintf(out + len, size - len, "%s%s%s: %s", i ? "; " : "", k->in_agent ? "agent's " : "",
+                         k->name, k->outcome ? k->outcome : "not tried");
         len += n > 0 ? (size_t)n : 0;
     }
 }
@@ -271,14 +284,18 @@ static enum ssh_result explain(struct transport *t)
     list_keys(a, keys, sizeof keys);
     enum err_code code = a->ssh_could || other ? ERR_UNSUPPORTED : ERR_HOST;
     if (no_keys)
-        err_set(&t->err, code, "%s accepts no public keys for user %s, only %s", t->config.hostname, t->config.user, methods);
+        err_set(&t->err, code, "%s accepts no public keys for user %s, only %s", t->config.hostname,
+                t->config.user, methods);
     else if (a->count == 0)
-        err_set(&t->err, code, "no key to authenticate with as %s@%s: none in ssh-agent, no -i, no identity file in ~/.ssh",
+        err_set(&t->err, code,
+                "no key to authenticate with as %s@%s: none in ssh-agent, no -i, no identity file in ~/.ssh",
                 t->config.user, t->config.hostname);
     else
-        err_set(&t->err, code, "no key accepted for %s@%s; tried: %s", t->config.user, t->config.hostname, keys);
-    err_hint(&t->err, "`ssh-copy-id %s@%s` installs a key; `ssh-add` loads one with a passphrase; -i names one", t->config.user,
-             t->config.hostname);
+        err_set(&t->err, code, "no key accepted for %s@%s; tried: %s", t->config.user, t->config.hostname,
+                keys);
+    err_hint(&t->err,
+             "`ssh-copy-id %s@%s` installs a key; `ssh-add` loads one with a passphrase; -i names one",
+             t->config.user, t->config.hostname);
     return SSH_FAILED;
 }
 

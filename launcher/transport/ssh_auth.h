@@ -9,9 +9,9 @@
 #define SSH_KEY_NAME_MAX 256
 
 struct ssh_key {
-    char *name;       /* the file, or the agent's comment */
+    char *name; /* the file, or the agent's comment */
     bool in_agent;
-    uint8_t order;    /* lower is tried first */
+    uint8_t order; /* lower is tried first */
     struct ssh_key_info info;
     const char *outcome; /* for the error: "refused", "has a passphrase and is not in the agent", ... */
 };
@@ -22,9 +22,9 @@ struct ssh_auth {
     enum ssh_auth_state state;
     struct ssh_agent agent;
     bool agent_open;
-    bool asked;          /* a signature was asked of the agent */
-    bool waiting;        /* for the agent, not for the host */
-    bool ssh_could;      /* a key was passed over or refused that the ssh program might have used */
+    bool asked;     /* a signature was asked of the agent */
+    bool waiting;   /* for the agent, not for the host */
+    bool ssh_could; /* a key was passed over or refused that the ssh program might have used */
     struct ssh_key key[SSH_KEYS_MAX];
     size_t count, current;
 };

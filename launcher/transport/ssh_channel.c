@@ -1,22 +1,23 @@
 /* The remote command and its bytes.
  *
- * Reading comes first and never waits for writing: a command that writes while it is written to would block otherwise.
- * A turn delivers a bounded amount, then other hosts have theirs. What is written goes through libssh2 into t->out; it is
- * accepted while t->out is short and the channel's window is open, so memory per host stays small.
- * The end: EOF, then the status or the signal, then CLOSE. A command can end while a grandchild keeps its output open and so
- * holds EOF back: once the end is known the channel gets a second for what is still on its way. */
+ * Reading comes first and never waits for writing: a command that writes while it is written to would block
+ * otherwise. A turn delivers a bounded amount, then other hosts have theirs. What is written goes through
+ * libssh2 into t->out; it is accepted while t->out is short and the channel's window is open, so memory per
+ * host stays small. The end: EOF, then the status or the signal, then CLOSE. A command can end while a
+ * grandchild keeps its output open and so holds EOF back: once the end is known the channel gets a second for
+ * what is still on its way. */
 #include <stdio.h>
 #include <string.h>
 
 #include "launcher/transport/ssh_session.h"
 
-#define READ_BYTES      (64 * 1024)
-#define READS_A_TURN    16
-#define CHUNK           (32 * 1024)
-#define OUT_ENOUGH      (64 * 1024)
-#define OUT_LOW         (16 * 1024)
-#define KEEPALIVE_MS    15000
-#define AFTER_END_MS    1000
+#define READ_BYTES   (64 * 1024)
+#define READS_A_TURN 16
+#define CHUNK        (32 * 1024)
+#define OUT_ENOUGH   (64 * 1024)
+#define OUT_LOW      (16 * 1024)
+#define KEEPALIVE_MS 15000
+#define AFTER_END_MS 1000
 
 enum { STDOUT_STREAM = 0, STDERR_STREAM = 1 };
 
@@ -48,7 +49,8 @@ enum ssh_result ssh_step_exec(struct transport *t)
     if (rc < 0)
         return ssh_library_failed(t, ERR_HOST, "the host refuses to execute a command");
     buf_init(&t->pending, CHUNK);
-    /* Without a reply: libssh2 would keep every answer. It is there for middleboxes; the launcher has heartbeats of its own. */
+    /* Without a reply: libssh2 would keep every answer. It is there for middleboxes; the launcher has
+     * heartbeats of its own. */
     libssh2_keepalive_config(t->session, 0, KEEPALIVE_MS / 1000);
     uv_timer_start(&t->timer, keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
     t->events->opened(t->ctx);
@@ -86,7 +88,8 @@ static size_t write_chunk(struct transport *t, const uint8_t *bytes, size_t len)
     len = len < window ? len : window;
     ssize_t n = libssh2_channel_write(t->channel, (const char *)bytes, len);
     if (n == LIBSSH2_ERROR_EAGAIN) {
-        /* The window was open, so keys are being exchanged: libssh2 has begun with these bytes and wants to see them again. */
+        /* The window was open, so keys are being exchanged: libssh2 has begun with these bytes and wants to
+         * see them again. */
         return buf_put(&t->pending, bytes, len) < 0 ? 0 : len;
     }
     if (n < 0)
@@ -105,7 +108,8 @@ size_t ssh_channel_send(struct transport *t, const void *bytes, size_t len)
             if (n == 0 || t->pending.len)
                 break;
         }
-    /* Writing reads as well: the socket may now be empty while bytes wait in libssh2, and the poll must learn of t->out. */
+    /* Writing reads as well: the socket may now be empty while bytes wait in libssh2, and the poll must learn
+     * of t->out. */
     if (t->got_bytes || t->write_failed || t->out.len || t->peer_gone)
         ssh_kick(t);
     if (t->write_failed)
@@ -151,9 +155,9 @@ static void learn_end(struct transport *t)
     static const struct {
         const char *name;
         int number;
-    } signals[] = {{"ABRT", 6}, {"ALRM", 14}, {"BUS", 7}, {"FPE", 8}, {"HUP", 1}, {"ILL", 4}, {"INT", 2}, {"KILL", 9},
-                   {"PIPE", 13}, {"QUIT", 3}, {"SEGV", 11}, {"SYS", 31}, {"TERM", 15}, {"TRAP", 5}, {"USR1", 10}, {"USR2", 12},
-                   {"XCPU", 24}, {"XFSZ", 25}};
+    } signals[] = {{"ABRT", 6},  {"ALRM", 14}, {"BUS", 7},   {"FPE", 8},   {"HUP", 1},   {"ILL", 4},
+                   {"INT", 2},   {"KILL", 9},  {"PIPE", 13}, {"QUIT", 3},  {"SEGV", 11}, {"SYS", 31},
+                   {"TERM", 15}, {"TRAP", 5},  {"USR1", 10}, {"USR2", 12}, {"XCPU", 24}, {"XFSZ", 25}};
     char *name = NULL;
     size_t len = 0;
     /* The signal first: the status of a command that a signal ended is 0. */
@@ -168,7 +172,8 @@ static void learn_end(struct transport *t)
         if (strlen(signals[i].name) == bare_len && memcmp(bare, signals[i].name, bare_len) == 0)
             t->term_signal = signals[i].number;
     if (!t->term_signal)
-        err_set(&t->err, ERR_HOST, "%s: the remote command was ended by signal %.32s", t->config.hostname, name);
+        err_set(&t->err, ERR_HOST, "%s: the remote command was ended by signal %.32s", t->config.hostname,
+                name);
     libssh2_free(t->session, name);
 }
 

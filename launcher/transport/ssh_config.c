@@ -1,6 +1,7 @@
-/* `ssh -G host` prints one "keyword value" a line, keywords in lower case, each with what holds for this host after Match,
- * Include and the command line. One table says what we do with each keyword; keywords that ask for something libssh2
- * has no way to do (a proxy, certificates, a revocation list) are noted, and the launcher takes the ssh program instead. */
+/* `ssh -G host` prints one "keyword value" a line, keywords in lower case, each with what holds for this host
+ * after Match, Include and the command line. One table says what we do with each keyword; keywords that ask
+ * for something libssh2 has no way to do (a proxy, certificates, a revocation list) are noted, and the
+ * launcher takes the ssh program instead. */
 #include "launcher/transport/ssh_config.h"
 
 #include <errno.h>
@@ -62,8 +63,13 @@ static int expand_path(const struct reader *r, const char *value, char *out, siz
             text = r->me->home;
         } else if (*p == '%') {
             p++;
-            text = *p == 'd' ? r->me->home : *p == 'u' ? r->me->name : *p == 'h' ? r->c->hostname : *p == 'r' ? r->c->user
-                 : *p == 'p' ? port : *p == '%' ? "%" : NULL;
+            text = *p == 'd'   ? r->me->home
+                   : *p == 'u' ? r->me->name
+                   : *p == 'h' ? r->c->hostname
+                   : *p == 'r' ? r->c->user
+                   : *p == 'p' ? port
+                   : *p == '%' ? "%"
+                               : NULL;
             if (!text)
                 return -1;
         }
@@ -141,7 +147,8 @@ static int read_identity(struct reader *r, const char *value)
     if (strcmp(value, "none") == 0)
         return 0;
     if (expand_path(r, value, path, sizeof path) < 0)
-        return set_name(r->c->unsupported, sizeof r->c->unsupported, "identityfile", "IdentityFile with tokens", r->e);
+        return set_name(r->c->unsupported, sizeof r->c->unsupported, "identityfile",
+                        "IdentityFile with tokens", r->e);
     return push_path(&r->c->identity, path, r->e);
 }
 
@@ -156,7 +163,8 @@ static int read_agent(struct reader *r, const char *value)
     if (value[0] == '$')
         return set_name(r->c->agent, sizeof r->c->agent, "identityagent", variable ? variable : "", r->e);
     if (expand_path(r, value, r->c->agent, sizeof r->c->agent) < 0)
-        return set_name(r->c->unsupported, sizeof r->c->unsupported, "identityagent", "IdentityAgent with tokens", r->e);
+        return set_name(r->c->unsupported, sizeof r->c->unsupported, "identityagent",
+                        "IdentityAgent with tokens", r->e);
     return 0;
 }
 
@@ -171,7 +179,8 @@ static int read_known(struct reader *r, const char *value, struct ssh_paths *pat
         if (len && len < sizeof word) {
             memcpy(word, value, len);
             word[len] = '\0';
-            if (strcmp(word, "none") != 0 && expand_path(r, word, path, sizeof path) == 0 && push_path(paths, path, r->e) < 0)
+            if (strcmp(word, "none") != 0 && expand_path(r, word, path, sizeof path) == 0 &&
+                push_path(paths, path, r->e) < 0)
                 return -1;
         }
         value += len;
@@ -239,10 +248,12 @@ static int parse_line(struct reader *r, const char *line, size_t len)
     return 0;
 }
 
-int ssh_config_parse(struct ssh_config *c, const struct ssh_user *me, const char *text, size_t len, struct err *e)
+int ssh_config_parse(struct ssh_config *c, const struct ssh_user *me, const char *text, size_t len,
+                     struct err *e)
 {
     struct reader r = {.c = c, .me = me, .e = e};
-    /* Values that paths are expanded with come first in what ssh prints today, but nothing says so: two passes. */
+    /* Values that paths are expanded with come first in what ssh prints today, but nothing says so: two
+     * passes. */
     for (int pass = 0; pass < 2; pass++) {
         r.identities = r.user_known = r.global_known = false;
         const char *p = text, *end = text + len;
@@ -258,12 +269,14 @@ int ssh_config_parse(struct ssh_config *c, const struct ssh_user *me, const char
 }
 
 /* Names are files of ~/.ssh or absolute. */
-static int default_paths(struct ssh_paths *paths, const char *home, const char *const *names, size_t count, struct err *e)
+static int default_paths(struct ssh_paths *paths, const char *home, const char *const *names, size_t count,
+                         struct err *e)
 {
     char path[SSH_PATH_MAX];
     for (size_t i = 0; i < count; i++) {
         bool absolute = names[i][0] == '/';
-        int n = snprintf(path, sizeof path, "%s%s%s", absolute ? "" : home, absolute ? "" : "/.ssh/", names[i]);
+        int n =
+            snprintf(path, sizeof path, "%s%s%s", absolute ? "" : home, absolute ? "" : "/.ssh/", names[i]);
         if (n < 0 || (size_t)n >= sizeof path)
             return err_set(e, ERR_HOST, "the path of the home directory is too long");
         if (push_path(paths, path, e) < 0)
@@ -272,8 +285,8 @@ static int default_paths(struct ssh_paths *paths, const char *home, const char *
     return 0;
 }
 
-int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const char *host, const char *user, uint16_t port,
-                        struct err *e)
+int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const char *host, const char *user,
+                        uint16_t port, struct err *e)
 {
     static const char *const identities[] = {"id_ed25519", "id_ecdsa", "id_rsa"};
     static const char *const user_known[] = {"known_hosts", "known_hosts2"};

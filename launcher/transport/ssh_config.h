@@ -42,10 +42,11 @@ struct ssh_user {
 };
 
 /* What holds without a configuration file. -1 with *e: a name is too long, or no memory. */
-int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const char *host, const char *user, uint16_t port,
-                        struct err *e);
+int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const char *host, const char *user,
+                        uint16_t port, struct err *e);
 /* Lays the output of `ssh -G` over the defaults. Lines that we do not know are passed over. */
-int ssh_config_parse(struct ssh_config *c, const struct ssh_user *me, const char *text, size_t len, struct err *e);
+int ssh_config_parse(struct ssh_config *c, const struct ssh_user *me, const char *text, size_t len,
+                     struct err *e);
 void ssh_config_free(struct ssh_config *c);
 
 #endif

@@ -1,8 +1,8 @@
-/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup.c). Families are interleaved (RFC 8305), so
- * a dead IPv6 route costs one delay and not a time-out.
- * Connect: the next address starts 250 ms after the last, or at once when the last failed. The first socket that
- * is connected wins and the others are closed. When all have failed the error is the first one's, of the address
- * that the resolver liked best. A connect that neither succeeds nor fails is ended by the launcher's deadline through
+/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup.c). Families are
+ * interleaved (RFC 8305), so a dead IPv6 route costs one delay and not a time-out. Connect: the next address
+ * starts 250 ms after the last, or at once when the last failed. The first socket that is connected wins and
+ * the others are closed. When all have failed the error is the first one's, of the address that the resolver
+ * liked best. A connect that neither succeeds nor fails is ended by the launcher's deadline through
  * ssh_connect_close.
  * uv_poll reports a refused connect as EBADF or as an event: only SO_ERROR tells the cause. */
 #include "launcher/transport/ssh_connect.h"
@@ -85,7 +85,8 @@ static void lookup_done(uv_poll_t *poll, int status, int events)
     if (rc == 0)
         keep_addresses(c, c->lookup->list);
     if (rc != 0) {
-        err_set(&c->err, ERR_HOST, "%s host %s: %s", rc == EAI_NONAME ? "unknown" : "cannot resolve", c->host, gai_strerror(rc));
+        err_set(&c->err, ERR_HOST, "%s host %s: %s", rc == EAI_NONAME ? "unknown" : "cannot resolve", c->host,
+                gai_strerror(rc));
         err_hint(&c->err, "check its spelling, DNS and /etc/hosts");
     } else if (c->count == 0) {
         err_set(&c->err, ERR_HOST, "host %s has no address", c->host);
@@ -97,7 +98,8 @@ static void lookup_done(uv_poll_t *poll, int status, int events)
 /* A literal address; true when it is one. */
 static bool numeric_host(struct ssh_connect *c, int family)
 {
-    struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *list = NULL;
+    struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
+                    *list = NULL;
     if (getaddrinfo(c->host, NULL, &hints, &list) != 0)
         return false;
     keep_addresses(c, list);
@@ -151,9 +153,9 @@ static void attempt_failed(struct ssh_connect *c, const struct ssh_attempt *a, i
     numeric_text(&a->address.any, numeric);
     c->failed++;
     if (!c->err.code) {
-        err_set(&c->err, ERR_HOST, "cannot connect to %s port %u: %s%s%s%s", c->host, (unsigned)c->port, strerror(errnum),
-                strcmp(numeric, c->host) ? " (" : "", strcmp(numeric, c->host) ? numeric : "",
-                strcmp(numeric, c->host) ? ")" : "");
+        err_set(&c->err, ERR_HOST, "cannot connect to %s port %u: %s%s%s%s", c->host, (unsigned)c->port,
+                strerror(errnum), strcmp(numeric, c->host) ? " (" : "",
+                strcmp(numeric, c->host) ? numeric : "", strcmp(numeric, c->host) ? ")" : "");
         if (errnum == ECONNREFUSED)
             err_hint(&c->err, "nothing listens there: is sshd running, and is it this port (-p)?");
         else

@@ -1,5 +1,5 @@
-/* A name becomes a connected socket: resolve, then try every address, each a little after the one before; the first that
- * connects wins. No call blocks. */
+/* A name becomes a connected socket: resolve, then try every address, each a little after the one before; the
+ * first that connects wins. No call blocks. */
 #ifndef HVD_LAUNCHER_SSH_CONNECT_H
 #define HVD_LAUNCHER_SSH_CONNECT_H
 
@@ -35,18 +35,18 @@ struct ssh_connect {
     const char *host;
     uint16_t port;
     size_t count, tried, failed;
-    int fd;                          /* the winner's; the owner takes it */
-    char numeric[SSH_NUMERIC_MAX];   /* its address */
+    int fd;                        /* the winner's; the owner takes it */
+    char numeric[SSH_NUMERIC_MAX]; /* its address */
     int open_handles;
-    void (*resolved)(void *ctx);     /* addresses are known, or err is filled */
-    void (*connected)(void *ctx);    /* fd is set, or err is filled */
+    void (*resolved)(void *ctx);  /* addresses are known, or err is filled */
+    void (*connected)(void *ctx); /* fd is set, or err is filled */
     void (*closed)(void *ctx);
     void *ctx;
     struct err err;
 };
 
-/* Fills the callbacks and ctx beforehand; `host` stays valid until closed(). Numeric addresses are resolved at once, no thread
- * and no callback: then count > 0 on return. */
+/* Fills the callbacks and ctx beforehand; `host` stays valid until closed(). Numeric addresses are resolved
+ * at once, no thread and no callback: then count > 0 on return. */
 void ssh_connect_init(struct ssh_connect *c, uv_loop_t *loop, const char *host, uint16_t port);
 void ssh_connect_resolve(struct ssh_connect *c, int family);
 /* Once count > 0. */

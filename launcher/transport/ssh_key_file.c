@@ -1,5 +1,6 @@
-/* An OpenSSH key is "openssh-key-v1\0", cipher, kdf, kdf options, a count, the public key, ...: cipher and public key are in the
- * clear. The older PEM forms name the type in their first line and encryption in their second; their public half is in the .pub file. */
+/* An OpenSSH key is "openssh-key-v1\0", cipher, kdf, kdf options, a count, the public key, ...: cipher and
+ * public key are in the clear. The older PEM forms name the type in their first line and encryption in their
+ * second; their public half is in the .pub file. */
 #include "launcher/transport/ssh_key_file.h"
 
 #include <errno.h>
@@ -9,13 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define KEY_FILE_MAX 16384
+#define KEY_FILE_MAX  16384
 #define OPENSSH_BEGIN "-----BEGIN OPENSSH PRIVATE KEY-----"
 #define OPENSSH_MAGIC "openssh-key-v1"
 
 enum ssh_key_kind ssh_key_kind_of(const uint8_t *blob, size_t len)
 {
-    static const char *const usable[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"};
+    static const char *const usable[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
+                                         "ecdsa-sha2-nistp521"};
     char type[KNOWN_TYPE_MAX];
     if (!known_key_type(blob, len, type))
         return SSH_KEY_UNSUPPORTED;
@@ -78,7 +80,8 @@ static void classify_decoded(const uint8_t *p, size_t left, struct ssh_key_info 
 /* The base64 body between the first line and the last, without its line breaks. */
 static void classify_openssh(const char *text, size_t len, struct ssh_key_info *info)
 {
-    const char *begin = (const char *)memmem(text, len, OPENSSH_BEGIN, strlen(OPENSSH_BEGIN)) + strlen(OPENSSH_BEGIN);
+    const char *begin =
+        (const char *)memmem(text, len, OPENSSH_BEGIN, strlen(OPENSSH_BEGIN)) + strlen(OPENSSH_BEGIN);
     const char *end = memmem(begin, len - (size_t)(begin - text), "-----END", 8);
     size_t n = 0, decoded = 0;
     char *body = end ? malloc((size_t)(end - begin) + 1) : NULL;
@@ -122,7 +125,8 @@ void ssh_key_classify(const char *text, size_t len, struct ssh_key_info *info)
         info->kind = SSH_KEY_ENCRYPTED;
     else if (contains(text, len, "-----BEGIN RSA PRIVATE KEY-----"))
         info->kind = SSH_KEY_RSA;
-    else if (contains(text, len, "-----BEGIN EC PRIVATE KEY-----") || contains(text, len, "-----BEGIN PRIVATE KEY-----"))
+    else if (contains(text, len, "-----BEGIN EC PRIVATE KEY-----") ||
+             contains(text, len, "-----BEGIN PRIVATE KEY-----"))
         info->kind = SSH_KEY_USABLE;
     else
         classify_public(text, len, info);
@@ -147,7 +151,8 @@ void ssh_key_read(const char *path, struct ssh_key_info *info)
     char text[KEY_FILE_MAX], public_path[4096 + 8];
     ssize_t n = read_file(path, text, sizeof text);
     if (n < 0) {
-        *info = (struct ssh_key_info){.kind = errno == ENOENT || errno == ENOTDIR ? SSH_KEY_MISSING : SSH_KEY_UNREADABLE};
+        *info = (struct ssh_key_info){.kind = errno == ENOENT || errno == ENOTDIR ? SSH_KEY_MISSING
+                                                                                  : SSH_KEY_UNREADABLE};
     } else {
         ssh_key_classify(text, (size_t)n, info);
     }
@@ -165,7 +170,8 @@ void ssh_key_read(const char *path, struct ssh_key_info *info)
     info->blob = public_half.blob;
     info->blob_len = public_half.blob_len;
     if (info->kind == SSH_KEY_USABLE)
-        info->kind = ssh_key_kind_of(info->blob, info->blob_len); /* PKCS#8 does not name its type in the first line */
+        info->kind =
+            ssh_key_kind_of(info->blob, info->blob_len); /* PKCS#8 does not name its type in the first line */
     else if (info->kind == SSH_KEY_MISSING)
         info->kind = SSH_KEY_PUBLIC;
 }

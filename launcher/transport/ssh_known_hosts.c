@@ -1,6 +1,7 @@
-/* A line: [marker] patterns type base64 [comment]. The patterns are a list with * ? and ! or one |1|salt|hash, the HMAC-SHA1
- * of the name. A negated pattern that matches rules the line out whatever else matches. The key must name the same type
- * as the line. Everything is a slice of the text with a length; nothing is changed before a line was understood whole. */
+/* A line: [marker] patterns type base64 [comment]. The patterns are a list with * ? and ! or one
+ * |1|salt|hash, the HMAC-SHA1 of the name. A negated pattern that matches rules the line out whatever else
+ * matches. The key must name the same type as the line. Everything is a slice of the text with a length;
+ * nothing is changed before a line was understood whole. */
 #include "launcher/transport/ssh_known_hosts.h"
 
 #include <errno.h>
@@ -77,7 +78,8 @@ static char lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* * and ? as ssh has them. Remembers the last star only, so the time is bounded by the product of the lengths. */
+/* * and ? as ssh has them. Remembers the last star only, so the time is bounded by the product of the
+ * lengths. */
 static bool match_pattern(struct slice pattern, const char *name)
 {
     size_t p = 0, star = SIZE_MAX;
@@ -134,9 +136,10 @@ static bool match_hashed(struct slice field, const char *name)
         return false;
     uint8_t *key = known_base64(salt, (size_t)(bar - salt), &salt_len);
     uint8_t *hash = known_base64(bar + 1, (size_t)(end - bar - 1), &hash_len);
-    bool same = key && hash && salt_len == SHA1_BYTES && hash_len == SHA1_BYTES &&
-                HMAC(EVP_sha1(), key, (int)salt_len, (const unsigned char *)name, strlen(name), mac, &mac_len) &&
-                mac_len == SHA1_BYTES && memcmp(mac, hash, SHA1_BYTES) == 0;
+    bool same =
+        key && hash && salt_len == SHA1_BYTES && hash_len == SHA1_BYTES &&
+        HMAC(EVP_sha1(), key, (int)salt_len, (const unsigned char *)name, strlen(name), mac, &mac_len) &&
+        mac_len == SHA1_BYTES && memcmp(mac, hash, SHA1_BYTES) == 0;
     free(key);
     free(hash);
     return same;
@@ -167,7 +170,8 @@ static int add(struct known_hosts *k, const struct known_host *found, const char
     return 0;
 }
 
-static int parse_line(struct known_hosts *k, const char *file, unsigned number, struct slice line, const char *name, struct err *e)
+static int parse_line(struct known_hosts *k, const char *file, unsigned number, struct slice line,
+                      const char *name, struct err *e)
 {
     struct known_host found = {.marker = KNOWN_PLAIN, .line = number};
     struct slice field = next_field(&line);
@@ -186,7 +190,8 @@ static int parse_line(struct known_hosts *k, const char *file, unsigned number, 
     if (!type.len || !key.len || !match_field(field, name))
         return 0;
     found.blob = known_base64(key.at, key.len, &found.blob_len);
-    if (!found.blob || !known_key_type(found.blob, found.blob_len, found.type) || !slice_is(type, found.type)) {
+    if (!found.blob || !known_key_type(found.blob, found.blob_len, found.type) ||
+        !slice_is(type, found.type)) {
         free(found.blob);
         return 0;
     }
@@ -197,7 +202,8 @@ static int parse_line(struct known_hosts *k, const char *file, unsigned number, 
     return 0;
 }
 
-int known_hosts_parse(struct known_hosts *k, const char *file, const char *text, size_t len, const char *name, struct err *e)
+int known_hosts_parse(struct known_hosts *k, const char *file, const char *text, size_t len, const char *name,
+                      struct err *e)
 {
     for (unsigned number = 1; len; number++) {
         const char *newline = memchr(text, '\n', len);

@@ -1,5 +1,5 @@
-/* known_hosts files: the lines that speak of one host, and what they say about a key. Reads files, otherwise pure.
- * libssh2's own reader knows neither wildcards nor @revoked nor @cert-authority. */
+/* known_hosts files: the lines that speak of one host, and what they say about a key. Reads files, otherwise
+ * pure. libssh2's own reader knows neither wildcards nor @revoked nor @cert-authority. */
 #ifndef HVD_LAUNCHER_SSH_KNOWN_HOSTS_H
 #define HVD_LAUNCHER_SSH_KNOWN_HOSTS_H
 
@@ -9,7 +9,7 @@
 
 #include "common/err.h"
 
-#define KNOWN_TYPE_MAX  64
+#define KNOWN_TYPE_MAX 64
 #define KNOWN_FILE_MAX (16 * 1024 * 1024) /* bytes; a longer file is an error */
 
 enum known_marker { KNOWN_PLAIN, KNOWN_REVOKED_MARK, KNOWN_AUTHORITY_MARK };
@@ -29,19 +29,20 @@ struct known_hosts {
     size_t count, capacity;
 };
 
-/* Adds the lines of `text` that match `name`: a lower-case host name or address, or "[host]:port" when the port is not 22.
- * A line that is no known_hosts line is passed over, as ssh does. -1 only without memory. */
-int known_hosts_parse(struct known_hosts *k, const char *file, const char *text, size_t len, const char *name, struct err *e);
+/* Adds the lines of `text` that match `name`: a lower-case host name or address, or "[host]:port" when the
+ * port is not 22. A line that is no known_hosts line is passed over, as ssh does. -1 only without memory. */
+int known_hosts_parse(struct known_hosts *k, const char *file, const char *text, size_t len, const char *name,
+                      struct err *e);
 /* The same for a file; one that does not exist or may not be read has no lines. */
 int known_hosts_read(struct known_hosts *k, const char *file, const char *name, struct err *e);
 void known_hosts_free(struct known_hosts *k);
 
 enum known_verdict {
     KNOWN_MATCH,
-    KNOWN_UNKNOWN,   /* no line has a key of this type */
-    KNOWN_CHANGED,   /* a line has another key of this type */
-    KNOWN_REVOKED,   /* a @revoked line has this key */
-    KNOWN_AUTHORITY  /* no line has it, and a @cert-authority line could vouch for the host */
+    KNOWN_UNKNOWN,  /* no line has a key of this type */
+    KNOWN_CHANGED,  /* a line has another key of this type */
+    KNOWN_REVOKED,  /* a @revoked line has this key */
+    KNOWN_AUTHORITY /* no line has it, and a @cert-authority line could vouch for the host */
 };
 
 /* *which, when not NULL, receives the line behind the verdict (NULL when there is none). */

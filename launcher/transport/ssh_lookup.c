@@ -1,7 +1,7 @@
-/* Not uv_getaddrinfo: a request of that keeps the loop alive and its threads are joined when the program exits, and a name server that
- * does not answer takes 10 s to give up. A launcher that has given a host up must be able to leave at once. So: one detached
- * thread for each name (numeric addresses need none), the answer handed over through an eventfd, the memory owned by both
- * until the second lets go. */
+/* Not uv_getaddrinfo: a request of that keeps the loop alive and its threads are joined when the program
+ * exits, and a name server that does not answer takes 10 s to give up. A launcher that has given a host up
+ * must be able to leave at once. So: one detached thread for each name (numeric addresses need none), the
+ * answer handed over through an eventfd, the memory owned by both until the second lets go. */
 #include "launcher/transport/ssh_lookup.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* ssh -G is a child like any other, so the process transport runs it. It reads files and may run `Match exec` commands: it gets
- * a deadline, its output a ceiling. An exit status other than 0 is a fault in the user's configuration; what ssh said is
- * the error. The child is always reaped before closed(). */
+/* ssh -G is a child like any other, so the process transport runs it. It reads files and may run `Match exec`
+ * commands: it gets a deadline, its output a ceiling. An exit status other than 0 is a fault in the user's
+ * configuration; what ssh said is the error. The child is always reaped before closed(). */
 #include "launcher/transport/ssh_query.h"
 
 #include <stdio.h>
@@ -71,10 +71,15 @@ static void deadline_passed(uv_timer_t *timer)
     process_close(q->process);
 }
 
-int ssh_query_start(struct ssh_query *q, uv_loop_t *loop, const struct transport_target *target, const char *config)
+int ssh_query_start(struct ssh_query *q, uv_loop_t *loop, const struct transport_target *target,
+                    const char *config)
 {
-    static const struct transport_events events = {
-        .phase = ignore_phase, .opened = ignore, .received = received, .noise = noise, .writable = ignore, .closed = child_closed};
+    static const struct transport_events events = {.phase = ignore_phase,
+                                                   .opened = ignore,
+                                                   .received = received,
+                                                   .noise = noise,
+                                                   .writable = ignore,
+                                                   .closed = child_closed};
     char port[8];
     char *argv[16] = {"ssh", "-G"};
     int n = 2;

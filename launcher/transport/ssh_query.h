@@ -21,9 +21,10 @@ struct ssh_query {
     bool closing;
 };
 
-/* Fills the callbacks and ctx beforehand. -1 with q->err: ssh could not be started; nothing is open then. `config`: a file to
- * read instead of ssh's own, or NULL. */
-int ssh_query_start(struct ssh_query *q, uv_loop_t *loop, const struct transport_target *target, const char *config);
+/* Fills the callbacks and ctx beforehand. -1 with q->err: ssh could not be started; nothing is open then.
+ * `config`: a file to read instead of ssh's own, or NULL. */
+int ssh_query_start(struct ssh_query *q, uv_loop_t *loop, const struct transport_target *target,
+                    const char *config);
 void ssh_query_close(struct ssh_query *q);
 
 #endif

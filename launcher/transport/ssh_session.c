@@ -1,17 +1,19 @@
 /* A connection from start() to closed().
  *
- * When it works the states follow one another in the order of the table below; each is one function that is called again and
- * again until it no longer would block. ssh_advance is the only driver and set_state the only one that changes the state.
- * Each callback of the loop (socket, timers, ssh -G, resolver, agent) only notes what happened and calls ssh_advance.
+ * When it works the states follow one another in the order of the table below; each is one function that is
+ * called again and again until it no longer would block. ssh_advance is the only driver and set_state the
+ * only one that changes the state. Each callback of the loop (socket, timers, ssh -G, resolver, agent) only
+ * notes what happened and calls ssh_advance.
  *
- * The socket is ours, not libssh2's: it reads and writes through recv_bytes and send_bytes. Writing always succeeds (into
- * t->out, bounded: nothing new is written while it is long), because libssh2 1.10 fails when another packet, say
- * a window adjustment, comes between the halves of a short write. EOF is held back until libssh2's queue was read, because a read
- * error hides what is queued. Every read re-arms TCP_QUICKACK: sshd sends in small pieces and waits for acknowledgements.
+ * The socket is ours, not libssh2's: it reads and writes through recv_bytes and send_bytes. Writing always
+ * succeeds (into t->out, bounded: nothing new is written while it is long), because libssh2 1.10 fails when
+ * another packet, say a window adjustment, comes between the halves of a short write. EOF is held back until
+ * libssh2's queue was read, because a read error hides what is queued. Every read re-arms TCP_QUICKACK: sshd
+ * sends in small pieces and waits for acknowledgements.
  *
- * How it fails: a step returns SSH_FAILED, or the peer goes, or close() was called. Either way finish() closes what is open,
- * in any state; freeing libssh2's session never waits since the socket is unplugged before; when the last
- * handle is closed, closed() is reported. */
+ * How it fails: a step returns SSH_FAILED, or the peer goes, or close() was called. Either way finish()
+ * closes what is open, in any state; freeing libssh2's session never waits since the socket is unplugged
+ * before; when the last handle is closed, closed() is reported. */
 #include "launcher/transport/ssh_session.h"
 
 #include <errno.h>
@@ -206,7 +208,8 @@ static enum ssh_result run_step(struct transport *t)
 {
     enum ssh_result result = steps[t->state].run(t);
     if (result == SSH_AGAIN && t->peer_gone && t->state >= SSH_HANDSHAKE && t->state < SSH_RUN) {
-        err_set(&t->err, ERR_HOST, "%s closed the connection during %s", t->config.hostname, steps[t->state].name);
+        err_set(&t->err, ERR_HOST, "%s closed the connection during %s", t->config.hostname,
+                steps[t->state].name);
         if (t->state == SSH_HANDSHAKE)
             err_hint(&t->err, "sshd there may be overloaded (MaxStartups) or refuse this address");
         return SSH_FAILED;
@@ -252,7 +255,8 @@ enum ssh_result ssh_library_failed(struct transport *t, enum err_code code, cons
     char *text = NULL;
     if (t->session)
         libssh2_session_last_error(t->session, &text, NULL, 0);
-    err_set(&t->err, code, "%s: %s: %s", t->config.hostname, attempted, text && *text ? text : "unknown error");
+    err_set(&t->err, code, "%s: %s: %s", t->config.hostname, attempted,
+            text && *text ? text : "unknown error");
     return SSH_FAILED;
 }
 
@@ -268,7 +272,8 @@ static enum ssh_result begin_query(struct transport *t)
 {
     const struct ssh_user *me = ssh_me(&t->err);
     char path[SSH_PATH_MAX];
-    if (!me || ssh_config_defaults(&t->config, me, t->target->host, t->target->user, t->target->port, &t->err) < 0)
+    if (!me ||
+        ssh_config_defaults(&t->config, me, t->target->host, t->target->user, t->target->port, &t->err) < 0)
         return SSH_FAILED;
     int n = snprintf(path, sizeof path, "%s/.ssh/config", me->home);
     if (n < 0 || (size_t)n >= sizeof path || access(path, R_OK) < 0)
@@ -304,7 +309,8 @@ enum ssh_result ssh_step_config(struct transport *t)
         return SSH_FAILED;
     buf_free(output);
     if (t->config.unsupported[0]) {
-        err_set(&t->err, ERR_UNSUPPORTED, "%s: ssh's configuration has \"%s\"", t->target->host, t->config.unsupported);
+        err_set(&t->err, ERR_UNSUPPORTED, "%s: ssh's configuration has \"%s\"", t->target->host,
+                t->config.unsupported);
         return SSH_FAILED;
     }
     return SSH_DONE;
@@ -348,7 +354,8 @@ enum ssh_result ssh_step_connect(struct transport *t)
     t->fd = t->connect.fd;
     int rc = uv_poll_init(t->loop, &t->poll, t->fd);
     if (rc < 0) {
-        err_set(&t->err, ERR_SYSTEM, "%s: cannot watch the connection: %s", t->config.hostname, uv_strerror(rc));
+        err_set(&t->err, ERR_SYSTEM, "%s: cannot watch the connection: %s", t->config.hostname,
+                uv_strerror(rc));
         return SSH_FAILED;
     }
     t->poll.data = t;
@@ -391,7 +398,8 @@ enum ssh_result ssh_step_handshake(struct transport *t)
     case LIBSSH2_ERROR_METHOD_NONE:
     case LIBSSH2_ERROR_METHOD_NOT_SUPPORTED:
     case LIBSSH2_ERROR_HOSTKEY_INIT:
-        /* No algorithm in common: an RSA-only host key, or a server that has only what is newer than this library. */
+        /* No algorithm in common: an RSA-only host key, or a server that has only what is newer than this
+         * library. */
         return ssh_library_failed(t, ERR_UNSUPPORTED, "key exchange (libssh2 " LIBSSH2_VERSION ")");
     default:
         return ssh_library_failed(t, ERR_HOST, "key exchange");

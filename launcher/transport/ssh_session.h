@@ -14,17 +14,17 @@
 
 enum ssh_state {
     SSH_START,
-    SSH_CONFIG,        /* ssh -G */
+    SSH_CONFIG, /* ssh -G */
     SSH_RESOLVE,
     SSH_CONNECT,
-    SSH_HANDSHAKE,     /* key exchange; known_hosts is read before it, to ask for the key that it has */
-    SSH_VERIFY,        /* the host's key */
+    SSH_HANDSHAKE, /* key exchange; known_hosts is read before it, to ask for the key that it has */
+    SSH_VERIFY,    /* the host's key */
     SSH_AUTHENTICATE,
     SSH_CHANNEL,
     SSH_EXEC,
-    SSH_RUN,           /* bytes flow until the channel's EOF */
-    SSH_AWAIT_CLOSE,   /* exit status and signal come behind EOF */
-    SSH_CLOSING,       /* handles are on their way out */
+    SSH_RUN,         /* bytes flow until the channel's EOF */
+    SSH_AWAIT_CLOSE, /* exit status and signal come behind EOF */
+    SSH_CLOSING,     /* handles are on their way out */
     SSH_STATE_COUNT
 };
 
@@ -48,28 +48,29 @@ struct transport {
     struct ssh_config config;
     struct ssh_query query;
     struct ssh_connect connect;
-    struct known_hosts known;         /* lines for "[host]:port", or for the alias */
-    struct known_hosts known_plain;   /* lines for the host alone; only with another port than 22 */
+    struct known_hosts known;       /* lines for "[host]:port", or for the alias */
+    struct known_hosts known_plain; /* lines for the host alone; only with another port than 22 */
     struct ssh_auth auth;
 
     LIBSSH2_SESSION *session;
     LIBSSH2_CHANNEL *channel;
     uv_poll_t poll;
-    uv_timer_t kick;       /* 0 ms: come back from the loop */
-    uv_timer_t timer;      /* keepalive; at the end, how long a channel may outlive its command */
-    int fd;                /* -1 until connected */
-    int interest;          /* what the poll waits for */
+    uv_timer_t kick;  /* 0 ms: come back from the loop */
+    uv_timer_t timer; /* keepalive; at the end, how long a channel may outlive its command */
+    int fd;           /* -1 until connected */
+    int interest;     /* what the poll waits for */
     int open_handles;
-    struct buf out;        /* encrypted bytes that the socket did not take: libssh2 never sees a short write */
-    struct buf pending;    /* a chunk that libssh2 put off (key re-exchange); it must be offered again as it was */
-    bool peer_gone;        /* EOF or an error was read; what libssh2 has queued is still to be delivered */
-    bool unplugged;        /* at the end: the socket is shown to libssh2 as dead, so that freeing never waits */
+    struct buf out; /* encrypted bytes that the socket did not take: libssh2 never sees a short write */
+    struct buf
+        pending;    /* a chunk that libssh2 put off (key re-exchange); it must be offered again as it was */
+    bool peer_gone; /* EOF or an error was read; what libssh2 has queued is still to be delivered */
+    bool unplugged; /* at the end: the socket is shown to libssh2 as dead, so that freeing never waits */
     bool query_open, connect_open, poll_open;
-    bool got_bytes;        /* libssh2 took bytes off the socket outside of the pump */
+    bool got_bytes; /* libssh2 took bytes off the socket outside of the pump */
     bool want_writable;
     bool write_failed;
-    bool end_seen;         /* the command has ended while its output is still open */
-    bool ended_open;       /* and was so for long enough */
+    bool end_seen;   /* the command has ended while its output is still open */
+    bool ended_open; /* and was so for long enough */
     bool close_requested;
     int exit_status, term_signal;
 };

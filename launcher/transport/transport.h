@@ -2,9 +2,10 @@
  *
  *   start() -> phase() ... -> opened() -> received()/noise()/writable() ... -> closed()
  *
- * Three kinds: local (fork and exec over a socketpair), exec (any ssh-like command), ssh (libssh2; a module, opened on use).
- * Everything happens on one libuv loop in one thread; no call blocks; callbacks never come from inside start(), write()
- * or close(), only from the loop. After closed() the transport is freed by its owner with ops->destroy(). */
+ * Three kinds: local (fork and exec over a socketpair), exec (any ssh-like command), ssh (libssh2; a module,
+ * opened on use). Everything happens on one libuv loop in one thread; no call blocks; callbacks never come
+ * from inside start(), write() or close(), only from the loop. After closed() the transport is freed by its
+ * owner with ops->destroy(). */
 #ifndef HVD_LAUNCHER_TRANSPORT_H
 #define HVD_LAUNCHER_TRANSPORT_H
 
@@ -37,10 +38,10 @@ struct transport_target {
 
 /* How a transport ended. */
 struct transport_end {
-    int exit_status;  /* of the remote command; -1 when unknown */
-    int term_signal;  /* of the remote command; 0 when none or unknown */
-    const struct err *err; /* why the stream ended when it was not the command's end; NULL otherwise. ERR_UNSUPPORTED:
-                              this library cannot, but the ssh program may */
+    int exit_status;       /* of the remote command; -1 when unknown */
+    int term_signal;       /* of the remote command; 0 when none or unknown */
+    const struct err *err; /* why the stream ended when it was not the command's end; NULL otherwise.
+                              ERR_UNSUPPORTED: this library cannot, but the ssh program may */
 };
 
 struct transport_events {
@@ -64,12 +65,13 @@ struct transport_ops {
     /* NULL with *e filled when it cannot even begin. `events` must stay valid until destroy. */
     struct transport *(*start)(uv_loop_t *loop, const struct transport_target *target,
                                const struct transport_events *events, void *ctx, struct err *e);
-    /* Takes as many bytes as it can without waiting; returns their number, 0 when none (writable follows). After a failure
-     * it takes all and closed() follows. Reading never stops while writing is blocked. */
+    /* Takes as many bytes as it can without waiting; returns their number, 0 when none (writable follows).
+     * After a failure it takes all and closed() follows. Reading never stops while writing is blocked. */
     size_t (*write)(struct transport *t, const void *bytes, size_t len);
     /* Ends it from our side, at once; closed() follows. Idempotent. */
     void (*close)(struct transport *t);
-    /* The address that the stream goes to, numeric, for rendezvous; NULL when not known. Valid until destroy. */
+    /* The address that the stream goes to, numeric, for rendezvous; NULL when not known. Valid until destroy.
+     */
     const char *(*peer_address)(struct transport *t);
     /* Frees it; only after closed(). */
     void (*destroy)(struct transport *t);

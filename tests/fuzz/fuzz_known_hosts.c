@@ -1,4 +1,5 @@
-/* Whatever is in a known_hosts file or a key file: parsed without a fault, and every verdict is one of the five. */
+/* Whatever is in a known_hosts file or a key file: parsed without a fault, and every verdict is one of the
+ * five. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +18,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (known_hosts_parse(&known, "file", (const char *)data, size, names[i], &e) < 0)
             abort();
         for (size_t k = 0; k < known.count; k++) {
-            enum known_verdict v = known_hosts_check(&known, known.entry[k].blob, known.entry[k].blob_len, &which);
-            /* A line's own key is never unknown, and never changed, unless only an authority has it or a revocation does not concern it. */
-            if (known.entry[k].marker == KNOWN_PLAIN && (v == KNOWN_UNKNOWN || v == KNOWN_CHANGED || v == KNOWN_AUTHORITY))
+            enum known_verdict v =
+                known_hosts_check(&known, known.entry[k].blob, known.entry[k].blob_len, &which);
+            /* A line's own key is never unknown, and never changed, unless only an authority has it or a
+             * revocation does not concern it. */
+            if (known.entry[k].marker == KNOWN_PLAIN &&
+                (v == KNOWN_UNKNOWN || v == KNOWN_CHANGED || v == KNOWN_AUTHORITY))
                 abort();
         }
         known_hosts_free(&known);

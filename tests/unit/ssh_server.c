@@ -71,7 +71,6 @@ void shell_output(const struct ssh_server *s, char *out, size_t size, const char
         out[len - 1] = '\0';
 }
 
-
 bool ssh_server_possible(void)
 {
     snprintf(base, sizeof base, "/tmp/hvd-sshd-XXXXXX");
@@ -91,7 +90,8 @@ void ssh_server_clean(void)
     waitpid(pid, NULL, 0);
 }
 
-/* A test that fails ends without its teardown: what it started must not outlive it, nor hold the test's output open. */
+/* A test that fails ends without its teardown: what it started must not outlive it, nor hold the test's
+ * output open. */
 static void become_daemon(void)
 {
     int null = open("/dev/null", O_RDWR);
@@ -191,7 +191,8 @@ static void start_sshd(struct ssh_server *s)
     }
     close(fds[1]);
     await_listening(fds[0]);
-    /* The read end stays open until we end: sshd goes on writing its log. It is little, and a full pipe would stop sshd. */
+    /* The read end stays open until we end: sshd goes on writing its log. It is little, and a full pipe would
+     * stop sshd. */
 }
 
 void ssh_server_start(struct ssh_server *s, const char *host_key, const char *extra)
@@ -208,14 +209,22 @@ void ssh_server_start(struct ssh_server *s, const char *host_key, const char *ex
     if (geteuid() == 0)
         mkdir("/run/sshd", 0755); /* sshd insists on it when it is root */
     s->port = free_port();
-    shell(s, "mkdir -p -m 700 home/.ssh && for k in user other host_ed25519; do ssh-keygen -q -t ed25519 -N '' -C $k-key -f $k; done");
-    shell(s, "ssh-keygen -q -t ecdsa -N '' -f host_ecdsa && if [ %s = host_rsa ]; then ssh-keygen -q -t rsa -b 2048 -N '' -f host_rsa; fi",
+    shell(s, "mkdir -p -m 700 home/.ssh && for k in user other host_ed25519; do ssh-keygen -q -t ed25519 -N "
+             "'' -C $k-key -f $k; done");
+    shell(s,
+          "ssh-keygen -q -t ecdsa -N '' -f host_ecdsa && if [ %s = host_rsa ]; then ssh-keygen -q -t rsa -b "
+          "2048 -N '' -f host_rsa; fi",
           host_key);
-    shell(s, "cp user.pub authorized_keys && printf '[127.0.0.1]:%u ' > home/.ssh/known_hosts && cat %s.pub >> home/.ssh/known_hosts",
+    shell(s,
+          "cp user.pub authorized_keys && printf '[127.0.0.1]:%u ' > home/.ssh/known_hosts && cat %s.pub >> "
+          "home/.ssh/known_hosts",
           s->port, host_key);
-    shell(s, "cat > sshd_config <<'END'\nListenAddress 127.0.0.1\nPort %u\nHostKey %s/%s\nAuthorizedKeysFile %s/authorized_keys\n"
-             "PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-             "PermitRootLogin yes\nPrintMotd no\nMaxStartups 200\n%s\nEND\n",
+    shell(s,
+          "cat > sshd_config <<'END'\nListenAddress 127.0.0.1\nPort %u\nHostKey %s/%s\nAuthorizedKeysFile "
+          "%s/authorized_keys\n"
+          "PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication "
+          "no\n"
+          "PermitRootLogin yes\nPrintMotd no\nMaxStartups 200\n%s\nEND\n",
           s->port, s->dir, host_key, s->dir, extra ? extra : "");
     start_sshd(s);
 }

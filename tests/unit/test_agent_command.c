@@ -11,7 +11,8 @@
 
 #include "launcher/transport/agent_command.h"
 
-static const char *const shells[] = {"/bin/sh", "/bin/bash", "/bin/dash", "/bin/csh", "/bin/tcsh", "/usr/bin/fish", "/bin/zsh"};
+static const char *const shells[] = {"/bin/sh",   "/bin/bash",     "/bin/dash", "/bin/csh",
+                                     "/bin/tcsh", "/usr/bin/fish", "/bin/zsh"};
 static char root[] = "/tmp/hvd-agent-XXXXXX";
 static char output[4096];
 

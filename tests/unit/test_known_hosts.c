@@ -71,7 +71,8 @@ START_TEST(patterns_match_as_in_ssh)
 {
     char line[256];
     snprintf(line, sizeof line, "%s ssh-ed25519 %s a comment\n", patterns[_i].patterns, KEY_A);
-    ck_assert_msg((int)lines_for(line, patterns[_i].name) == patterns[_i].matches, "%s for %s", patterns[_i].patterns, patterns[_i].name);
+    ck_assert_msg((int)lines_for(line, patterns[_i].name) == patterns[_i].matches, "%s for %s",
+                  patterns[_i].patterns, patterns[_i].name);
 }
 END_TEST
 
@@ -82,7 +83,8 @@ START_TEST(verdicts)
     ck_assert_str_eq(known.entry[1].type, "ssh-rsa");
     ck_assert_int_eq(verdict(KEY_A), KNOWN_MATCH);
     ck_assert_int_eq(verdict(KEY_B), KNOWN_CHANGED);
-    ck_assert(known_hosts_has_type(&known, "ssh-rsa") && !known_hosts_has_type(&known, "ecdsa-sha2-nistp256"));
+    ck_assert(known_hosts_has_type(&known, "ssh-rsa") &&
+              !known_hosts_has_type(&known, "ecdsa-sha2-nistp256"));
     ck_assert_uint_eq(lines_for("h ssh-rsa " RSA, "h"), 1); /* no newline at the end */
     ck_assert_int_eq(verdict(KEY_A), KNOWN_UNKNOWN);
     ck_assert_uint_eq(lines_for("h ssh-ed25519 " KEY_B "\nh ssh-ed25519 " KEY_A "\n", "h"), 2);

@@ -1,4 +1,5 @@
-/* The local and exec transports with real children. needs: launcher tests/unit/transport_run.c */
+/* The local and exec transports with real children. */
+/* needs: launcher tests/unit/transport_run.c */
 #include <check.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -196,10 +197,20 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        command_runs, silent_failure_is_the_commands, signal_is_reported, carrier_failure_is_an_error, own_session_not_the_terminals, bulk_both_ways,
-        all_output_comes_before_the_end, grandchild_does_not_hold_the_end, close_is_eof_there, stubborn_child_is_killed,
-        missing_program_is_refused, local_session, local_agent_missing, no_descriptor_is_left};
+    const TTest *const tests[] = {command_runs,
+                                  silent_failure_is_the_commands,
+                                  signal_is_reported,
+                                  carrier_failure_is_an_error,
+                                  own_session_not_the_terminals,
+                                  bulk_both_ways,
+                                  all_output_comes_before_the_end,
+                                  grandchild_does_not_hold_the_end,
+                                  close_is_eof_there,
+                                  stubborn_child_is_killed,
+                                  missing_program_is_refused,
+                                  local_session,
+                                  local_agent_missing,
+                                  no_descriptor_is_left};
     Suite *suite = suite_create("process transports");
     TCase *tc = tcase_create("children");
     tcase_add_checked_fixture(tc, setup, teardown);

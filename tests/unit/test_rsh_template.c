@@ -33,8 +33,12 @@ static const struct {
 
 START_TEST(templates)
 {
-    struct transport_target target = {.host = "h", .user = good[_i].user, .port = good[_i].port, .identity_file = good[_i].identity,
-                                      .rsh = good[_i].rsh, .command = "CMD"};
+    struct transport_target target = {.host = "h",
+                                      .user = good[_i].user,
+                                      .port = good[_i].port,
+                                      .identity_file = good[_i].identity,
+                                      .rsh = good[_i].rsh,
+                                      .command = "CMD"};
     struct rsh_argv argv;
     struct err e = ERR_INIT;
     char words[1024] = "";
@@ -62,7 +66,8 @@ static const struct {
 
 START_TEST(refusals)
 {
-    struct transport_target target = {.host = bad[_i].host, .user = bad[_i].user, .rsh = bad[_i].rsh, .command = "CMD"};
+    struct transport_target target = {
+        .host = bad[_i].host, .user = bad[_i].user, .rsh = bad[_i].rsh, .command = "CMD"};
     struct rsh_argv argv;
     struct err e = ERR_INIT;
     ck_assert_int_eq(rsh_template_expand(&target, &argv, &e), -1);

@@ -46,8 +46,10 @@ END_TEST
 
 START_TEST(settings_are_read)
 {
-    parse("user bob\nhostname 10.0.0.7\nport 2222\nhostkeyalias cluster\naddressfamily inet\nidentitiesonly yes\n"
-          "identityfile ~/.ssh/%r_%h\nidentityfile /keys/a b\nuserknownhostsfile ~/k1 /k2\nglobalknownhostsfile /g\n"
+    parse("user bob\nhostname 10.0.0.7\nport 2222\nhostkeyalias cluster\naddressfamily inet\nidentitiesonly "
+          "yes\n"
+          "identityfile ~/.ssh/%r_%h\nidentityfile /keys/a b\nuserknownhostsfile ~/k1 "
+          "/k2\nglobalknownhostsfile /g\n"
           "stricthostkeychecking accept-new\nidentityagent none\nunknownword x\nproxycommand none");
     ck_assert_str_eq(config.hostname, "10.0.0.7");
     ck_assert_str_eq(config.user, "bob");
@@ -72,8 +74,14 @@ START_TEST(strictness)
     static const struct {
         const char *word;
         enum ssh_strict strict;
-    } words[] = {{"ask", SSH_STRICT_YES}, {"true", SSH_STRICT_YES}, {"yes", SSH_STRICT_YES}, {"false", SSH_STRICT_NO},
-                 {"no", SSH_STRICT_NO}, {"off", SSH_STRICT_NO}, {"accept-new", SSH_STRICT_ACCEPT_NEW}, {"", SSH_STRICT_YES}};
+    } words[] = {{"ask", SSH_STRICT_YES},
+                 {"true", SSH_STRICT_YES},
+                 {"yes", SSH_STRICT_YES},
+                 {"false", SSH_STRICT_NO},
+                 {"no", SSH_STRICT_NO},
+                 {"off", SSH_STRICT_NO},
+                 {"accept-new", SSH_STRICT_ACCEPT_NEW},
+                 {"", SSH_STRICT_YES}};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         char line[64];
         snprintf(line, sizeof line, "stricthostkeychecking %s\n", words[i].word);
@@ -85,8 +93,9 @@ END_TEST
 
 START_TEST(what_libssh2_cannot)
 {
-    static const char *const lines[] = {"proxycommand nc %h %p", "proxyjump gateway", "certificatefile ~/c", "revokedhostkeys /r",
-                                        "knownhostscommand /x", "pkcs11provider /p", "identityfile ~/.ssh/%C"};
+    static const char *const lines[] = {
+        "proxycommand nc %h %p", "proxyjump gateway", "certificatefile ~/c",   "revokedhostkeys /r",
+        "knownhostscommand /x",  "pkcs11provider /p", "identityfile ~/.ssh/%C"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         config.unsupported[0] = '\0';
         parse(lines[i]);
@@ -97,7 +106,8 @@ END_TEST
 
 START_TEST(bad_values_are_errors)
 {
-    static const char *const lines[] = {"port 0", "port 65536", "port x", "port ", "port -1", "port 99999999999999999999"};
+    static const char *const lines[] = {"port 0", "port 65536", "port x",
+                                        "port ",  "port -1",    "port 99999999999999999999"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         struct err e = ERR_INIT;
         ck_assert_int_eq(ssh_config_parse(&config, &me, lines[i], strlen(lines[i]), &e), -1);
@@ -164,7 +174,8 @@ START_TEST(key_files_are_known)
     ck_assert_int_eq(kind_of("-t ed25519 -N ''", "mv k.pub k"), SSH_KEY_PUBLIC);
     ck_assert_int_eq(kind_of("-t ed25519 -N ''", "rm k k.pub"), SSH_KEY_MISSING);
     ck_assert_int_eq(kind_of("-t ed25519 -N ''", "rm k.pub; echo nonsense > k"), SSH_KEY_UNSUPPORTED);
-    ck_assert_int_eq(kind_of("-t ed25519 -N ''", "rm k.pub; head -c 150 k > s && mv s k"), SSH_KEY_UNSUPPORTED);
+    ck_assert_int_eq(kind_of("-t ed25519 -N ''", "rm k.pub; head -c 150 k > s && mv s k"),
+                     SSH_KEY_UNSUPPORTED);
 }
 END_TEST
 

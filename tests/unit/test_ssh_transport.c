@@ -1,4 +1,5 @@
-/* The ssh transport against a real sshd. needs: ssh launcher tests/unit/ssh_server.c tests/unit/transport_run.c */
+/* The ssh transport against a real sshd. */
+/* needs: ssh launcher tests/unit/ssh_server.c tests/unit/transport_run.c */
 #include <check.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +19,8 @@ static char identity[128];
 static struct transport_target target_for(const char *command)
 {
     snprintf(identity, sizeof identity, "%s/user", server.dir);
-    return (struct transport_target){.host = "127.0.0.1", .port = server.port, .identity_file = identity, .command = command};
+    return (struct transport_target){
+        .host = "127.0.0.1", .port = server.port, .identity_file = identity, .command = command};
 }
 
 static void begin(const char *host_key, const char *extra)
@@ -90,8 +92,9 @@ START_TEST(unknown_key_is_refused)
     ck_assert_int_eq(run.err.code, ERR_HOST);
     ck_assert_int_eq(run.last_phase, TRANSPORT_HOST_KEY);
     ck_assert_int_eq(run.opened, 0);
-    ck_assert_msg(strstr(run.err.text, print) && strstr(run.err.text, "ssh-ed25519") && strstr(run.err.text, "127.0.0.1") &&
-                      strstr(run.err.text, "home/.ssh/known_hosts"), "%s", run.err.text);
+    ck_assert_msg(strstr(run.err.text, print) && strstr(run.err.text, "ssh-ed25519") &&
+                      strstr(run.err.text, "127.0.0.1") && strstr(run.err.text, "home/.ssh/known_hosts"),
+                  "%s", run.err.text);
     ck_assert_ptr_nonnull(strstr(run.err.hint, "ssh-keyscan -p"));
 }
 END_TEST
@@ -99,12 +102,15 @@ END_TEST
 START_TEST(changed_key_is_refused)
 {
     char is[128], was[128];
-    shell(&server, "{ echo '# first'; printf '[127.0.0.1]:%u '; cat other.pub; } > home/.ssh/known_hosts", server.port);
+    shell(&server, "{ echo '# first'; printf '[127.0.0.1]:%u '; cat other.pub; } > home/.ssh/known_hosts",
+          server.port);
     shell_output(&server, is, sizeof is, "ssh-keygen -lf host_ed25519.pub | cut -d' ' -f2");
     shell_output(&server, was, sizeof was, "ssh-keygen -lf other.pub | cut -d' ' -f2");
     go("true");
     ck_assert_int_eq(run.err.code, ERR_HOST);
-    ck_assert_msg(strstr(run.err.text, is) && strstr(run.err.text, was) && strstr(run.err.text, "known_hosts:2 "), "%s", run.err.text);
+    ck_assert_msg(strstr(run.err.text, is) && strstr(run.err.text, was) &&
+                      strstr(run.err.text, "known_hosts:2 "),
+                  "%s", run.err.text);
 }
 END_TEST
 
@@ -113,13 +119,15 @@ START_TEST(revoked_key_is_refused)
     shell(&server, "{ printf '@revoked * '; cat host_ed25519.pub; } >> home/.ssh/known_hosts");
     go("true");
     ck_assert_int_eq(run.err.code, ERR_HOST);
-    ck_assert_msg(strstr(run.err.text, "revoked") && strstr(run.err.text, "known_hosts:2"), "%s", run.err.text);
+    ck_assert_msg(strstr(run.err.text, "revoked") && strstr(run.err.text, "known_hosts:2"), "%s",
+                  run.err.text);
 }
 END_TEST
 
 START_TEST(hashed_entry_is_found)
 {
-    shell(&server, "ssh-keygen -q -H -f home/.ssh/known_hosts >/dev/null 2>&1 && ! grep -q 127 home/.ssh/known_hosts");
+    shell(&server,
+          "ssh-keygen -q -H -f home/.ssh/known_hosts >/dev/null 2>&1 && ! grep -q 127 home/.ssh/known_hosts");
     go("exit 5");
     ck_assert_msg(run.exit_status == 5, "%s", run.err.text);
 }
@@ -151,8 +159,10 @@ START_TEST(no_key_is_accepted)
     ck_assert(run_transport(&run, &target));
     ck_assert_int_eq(run.err.code, ERR_HOST);
     ck_assert_int_eq(run.last_phase, TRANSPORT_AUTHENTICATION);
-    ck_assert_msg(strstr(run.err.text, "/other: refused") && strstr(run.err.text, "id_ed25519: has a passphrase") &&
-                      !strstr(run.err.text, "id_ecdsa"), "%s", run.err.text);
+    ck_assert_msg(strstr(run.err.text, "/other: refused") &&
+                      strstr(run.err.text, "id_ed25519: has a passphrase") &&
+                      !strstr(run.err.text, "id_ecdsa"),
+                  "%s", run.err.text);
     ck_assert_ptr_nonnull(strstr(run.err.hint, "ssh-copy-id"));
 }
 END_TEST
@@ -345,8 +355,10 @@ END_TEST
 
 START_TEST(configuration_is_followed)
 {
-    shell(&server, "{ printf 'Host node\\n HostName 127.0.0.1\\n Port %u\\n User %s\\n IdentityFile %%%%d/../user\\n"
-                   " HostKeyAlias fancy\\n UserKnownHostsFile %s/known\\n'; } > home/.ssh/config && chmod 600 home/.ssh/config",
+    shell(&server,
+          "{ printf 'Host node\\n HostName 127.0.0.1\\n Port %u\\n User %s\\n IdentityFile %%%%d/../user\\n"
+          " HostKeyAlias fancy\\n UserKnownHostsFile %s/known\\n'; } > home/.ssh/config && chmod 600 "
+          "home/.ssh/config",
           server.port, server.user, server.dir);
     shell(&server, "{ printf 'fancy '; cat host_ed25519.pub; } > known && : > home/.ssh/known_hosts");
     struct transport_target target = {.host = "node", .command = "exit 13"};
@@ -357,7 +369,8 @@ END_TEST
 
 START_TEST(proxy_needs_ssh)
 {
-    shell(&server, "printf 'Host *\\n ProxyJump gateway\\n' > home/.ssh/config && chmod 600 home/.ssh/config");
+    shell(&server,
+          "printf 'Host *\\n ProxyJump gateway\\n' > home/.ssh/config && chmod 600 home/.ssh/config");
     go("true");
     ck_assert_int_eq(run.err.code, ERR_UNSUPPORTED);
     ck_assert_msg(strstr(run.err.text, "proxyjump gateway"), "%s", run.err.text);
@@ -375,13 +388,34 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {
-        command_runs, signal_is_told_from_status, end_is_seen_while_output_is_held, unknown_key_is_refused, changed_key_is_refused,
-        revoked_key_is_refused, hashed_entry_is_found, entry_decides_key_type, certificate_authority_needs_ssh, no_key_is_accepted,
-        default_identity_is_tried, rsa_key_needs_ssh, rsa_host_key_needs_ssh, agent_key_is_accepted, agent_keys_are_named,
-        locked_agent_does_not_hang, refused_port_is_named, unknown_host_is_named, every_address_is_tried, not_an_ssh_server,
-        bulk_both_ways, bulk_survives_rekeying, all_output_comes_before_the_end, close_from_our_side_is_eof_there,
-        lost_server_is_an_error, configuration_is_followed, proxy_needs_ssh, bad_configuration_is_named};
+    const TTest *const tests[] = {command_runs,
+                                  signal_is_told_from_status,
+                                  end_is_seen_while_output_is_held,
+                                  unknown_key_is_refused,
+                                  changed_key_is_refused,
+                                  revoked_key_is_refused,
+                                  hashed_entry_is_found,
+                                  entry_decides_key_type,
+                                  certificate_authority_needs_ssh,
+                                  no_key_is_accepted,
+                                  default_identity_is_tried,
+                                  rsa_key_needs_ssh,
+                                  rsa_host_key_needs_ssh,
+                                  agent_key_is_accepted,
+                                  agent_keys_are_named,
+                                  locked_agent_does_not_hang,
+                                  refused_port_is_named,
+                                  unknown_host_is_named,
+                                  every_address_is_tried,
+                                  not_an_ssh_server,
+                                  bulk_both_ways,
+                                  bulk_survives_rekeying,
+                                  all_output_comes_before_the_end,
+                                  close_from_our_side_is_eof_there,
+                                  lost_server_is_an_error,
+                                  configuration_is_followed,
+                                  proxy_needs_ssh,
+                                  bad_configuration_is_named};
     if (!ssh_server_possible())
         return 0;
     Suite *suite = suite_create("ssh transport");

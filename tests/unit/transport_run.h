@@ -12,19 +12,19 @@ struct transport_run {
     uv_loop_t loop;
     uv_timer_t watchdog;
     /* What to do; set before run_transport. */
-    size_t to_send;         /* bytes of a pattern, then, */
-    const char *greeting;   /* or this text, when opened */
-    size_t close_after;     /* close() once so many bytes have come; 0: only when closing is asked below */
+    size_t to_send;       /* bytes of a pattern, then, */
+    const char *greeting; /* or this text, when opened */
+    size_t close_after;   /* close() once so many bytes have come; 0: only when closing is asked below */
     bool close_when_sent;
     bool close_when_opened;
-    bool quit_on_reply;     /* close() when a newline arrived */
+    bool quit_on_reply; /* close() when a newline arrived */
     /* What happened. */
-    unsigned phases;        /* 1 << phase */
+    unsigned phases; /* 1 << phase */
     enum transport_phase last_phase;
     int opened, closed;
     size_t sent, received;
-    uint64_t checksum;      /* FNV of what was received */
-    char text[4096];        /* its beginning */
+    uint64_t checksum; /* FNV of what was received */
+    char text[4096];   /* its beginning */
     char noise[4096];
     char peer[64];
     int exit_status, term_signal;
