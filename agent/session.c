@@ -244,14 +244,21 @@ static void say_refused(void *owner)
     session_send(s, &m);
 }
 
+static bool is_outside(void *ctx, pid_t pid)
+{
+    struct session *s = ctx;
+    return !workers_by_pid(&s->workers, getpgid(pid));
+}
+
+/* Everybody gets one SIGTERM: with the group of a living worker, or alone. */
 static void begin_end(void *owner)
 {
     struct session *s = owner;
     reap_now(&s->reap); /* who has died already was not ended by us */
     if (s->workers.alive > 0)
         workers_end(&s->workers, SIGTERM);
-    else
-        (void)descendants_signal(SIGTERM, s->engine.pid);
+    if (descendants_any(s->engine.pid))
+        (void)descendants_signal_if(SIGTERM, s->engine.pid, is_outside, s);
     set_patience(s, s->grace_ms);
     session_mark(s);
 }

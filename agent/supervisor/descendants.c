@@ -134,13 +134,19 @@ static void add_descendants(struct pid_list *l, pid_t spare)
 
 size_t descendants_signal(int sig, pid_t spare)
 {
+    return descendants_signal_if(sig, spare, NULL, NULL);
+}
+
+size_t descendants_signal_if(int sig, pid_t spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx)
+{
     struct pid_list l = {0};
     size_t reached = 0;
     add_descendants(&l, spare);
     for (size_t i = 0; i < l.count; i++) {
         struct proc_stat st;
-        if (read_stat(l.item[i], &st) && st.state != 'Z' && kill(l.item[i], sig) == 0)
-            reached++;
+        if (!read_stat(l.item[i], &st) || st.state == 'Z' || (wanted && !wanted(ctx, l.item[i])))
+            continue;
+        reached += kill(l.item[i], sig) == 0;
     }
     free(l.item);
     return reached;

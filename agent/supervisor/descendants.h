@@ -21,6 +21,8 @@ struct descendant {
 /* Sends `sig` to all descendants that are not zombies, but not to `spare` and what is below it (0: nobody is
  * spared). Returns how many got it. */
 size_t descendants_signal(int sig, pid_t spare);
+/* Only to those that `wanted` (NULL: all) says yes to. */
+size_t descendants_signal_if(int sig, pid_t spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx);
 /* Describes at most `max` descendants that are not zombies. Returns how many. */
 size_t descendants_list(struct descendant *out, size_t max);
 /* Has this process a child, zombies included, other than `except`? */

@@ -259,6 +259,19 @@ START_TEST(a_flooding_grandchild)
 }
 END_TEST
 
+/* Who hides gets his SIGTERM too, so nobody waits for the end of a long grace. */
+START_TEST(the_hidden_need_no_grace)
+{
+    begin(containments[_i], 10000, 1000);
+    spawn(2, SH(HIDE "; exec sleep 300"));
+    while (f.spawned < 2)
+        (void)fake_wait(&f, NULL, 10);
+    (void)fake_wait(&f, NULL, 300);
+    ck_assert_uint_ge(fake_count(mark), 4);
+    finish(60000); /* which waits 8 s at most */
+}
+END_TEST
+
 START_TEST(launcher_hangs_up)
 {
     begin(containments[_i], 10000, 300);
@@ -413,6 +426,7 @@ int main(void)
     tcase_add_test(t, an_orderly_end_is_ours_too);
     tcase_add_loop_test(t, grandchildren_end_with_the_job, 0, 2);
     tcase_add_loop_test(t, a_flooding_grandchild, 0, 2);
+    tcase_add_loop_test(t, the_hidden_need_no_grace, 0, 2);
     tcase_add_loop_test(t, launcher_hangs_up, 0, 2);
     tcase_add_test(t, silence_ends_the_job);
     tcase_add_test(t, stopped_launcher_keeps_its_job);
