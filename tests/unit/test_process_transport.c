@@ -119,6 +119,16 @@ START_TEST(grandchild_does_not_hold_the_end)
 }
 END_TEST
 
+/* The child's end is seen before bytes that are there already. */
+START_TEST(bytes_are_read_after_the_end)
+{
+    run.stall_us = 500000;
+    go("echo go >&2; (sleep 0.2; echo late) & exit 3");
+    ck_assert_str_eq(run.text, "late\n");
+    ck_assert_int_eq(run.exit_status, 3);
+}
+END_TEST
+
 START_TEST(close_is_eof_there)
 {
     run.close_when_opened = true;
@@ -205,6 +215,7 @@ int main(void)
                                   bulk_both_ways,
                                   all_output_comes_before_the_end,
                                   grandchild_does_not_hold_the_end,
+                                  bytes_are_read_after_the_end,
                                   close_is_eof_there,
                                   stubborn_child_is_killed,
                                   missing_program_is_refused,

@@ -353,6 +353,21 @@ START_TEST(lost_server_is_an_error)
 }
 END_TEST
 
+/* Whatever step a connection is in when its owner gives it up: closed() comes, with nothing left on the loop.
+ */
+START_TEST(close_in_every_phase)
+{
+    for (int phase = TRANSPORT_RESOLVE; phase <= TRANSPORT_AGENT_START; phase++) {
+        again();
+        run.close_in_phase = 1U << phase;
+        go("sleep 5");
+        ck_assert_int_eq(run.closed, 1);
+        ck_assert_int_eq((int)run.last_phase, phase);
+        ck_assert_msg(!run.err.code && !run.opened, "%s", run.err.text);
+    }
+}
+END_TEST
+
 START_TEST(configuration_is_followed)
 {
     shell(&server,
@@ -413,6 +428,7 @@ int main(void)
                                   all_output_comes_before_the_end,
                                   close_from_our_side_is_eof_there,
                                   lost_server_is_an_error,
+                                  close_in_every_phase,
                                   configuration_is_followed,
                                   proxy_needs_ssh,
                                   bad_configuration_is_named};

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WATCHDOG_MS 40000
 
@@ -60,6 +61,8 @@ static void on_phase(void *ctx, enum transport_phase phase)
     ck_assert(!r->in_call && !r->closed);
     r->phases |= 1U << phase;
     r->last_phase = phase;
+    if (r->close_in_phase & 1U << phase)
+        call_close(r);
 }
 
 static void on_opened(void *ctx)
@@ -102,6 +105,8 @@ static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
     struct transport_run *r = ctx;
     ck_assert(!r->in_call && !r->closed);
     append(r->noise, sizeof r->noise, bytes, len);
+    usleep(r->stall_us);
+    r->stall_us = 0;
 }
 
 static void on_writable(void *ctx)

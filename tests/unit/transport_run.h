@@ -17,7 +17,9 @@ struct transport_run {
     size_t close_after;   /* close() once so many bytes have come; 0: only when closing is asked below */
     bool close_when_sent;
     bool close_when_opened;
-    bool quit_on_reply; /* close() when a newline arrived */
+    bool quit_on_reply;      /* close() when a newline arrived */
+    unsigned close_in_phase; /* 1 << phase: close() when it begins */
+    unsigned stall_us;       /* how long the first noise holds the loop up */
     /* What happened. */
     unsigned phases; /* 1 << phase */
     enum transport_phase last_phase;
