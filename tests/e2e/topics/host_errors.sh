@@ -24,6 +24,7 @@ case_changed_host_key() {
     use_home
     sed -i "s/^\(\[\?${H2}[^ ]*\) .*/\1 $(wrong_key)/" "$HOME/.ssh/known_hosts"
     host_error "$H2.*key" -H $H1:1,$H2:1 touch "$T/started"
+    mend_home
 }
 
 case_unknown_host_key() {
@@ -31,6 +32,7 @@ case_unknown_host_key() {
     : > "$HOME/.ssh/known_hosts"
     host_error "key" -H $H1:1 touch "$T/started"
     expect_err 'known_hosts'
+    mend_home
 }
 
 case_no_accepted_key() {
@@ -41,10 +43,11 @@ case_no_accepted_key() {
     [ "$KIND" = loop ] || reach=(-i "$T/other")
     host_error "$H1.*(auth|key|accept|permission)" -H $H1:1 touch "$T/started"
     expect_err 'other'
+    mend_home
 }
 
 case_agent_missing() {
-    host_error "$H1" --agent-path /no/such/hvdagent -H $H1:1,$H2:1 touch "$T/started"
+    host_error "node[12]|127.0.0.[23]" --agent-path /no/such/hvdagent -H $H1:1,$H2:1 touch "$T/started"
     expect_err '/no/such/hvdagent'
 }
 
@@ -127,15 +130,20 @@ case_more_ranks_than_auto_slots() {
     [ ! -e "$T/started" ] || fail "started all the same"
 }
 
-use_home() { # a home directory of the case's own, with the same keys
-    [ "$KIND" != ns ] || skip_home_is_fixed
-    cp -r "$HOME" "$T/home"
-    export HOME=$T/home
+use_home() { # keys and known_hosts that the case may spoil
+    if [ "$KIND" = ns ]; then
+        cp -r "$HOME/.ssh" "$T/ssh.saved"
+        # shellcheck disable=SC2064
+        trap "rm -rf '$HOME/.ssh' '$XDG_RUNTIME_DIR'; cp -r '$T/ssh.saved' '$HOME/.ssh'" EXIT
+    else
+        cp -r "$HOME" "$T/home"
+        export HOME=$T/home
+    fi
 }
 
-skip_home_is_fixed() {
-    cp -r /root/.ssh "$T/ssh.saved"
-    trap 'cp -a "$T/ssh.saved/." /root/.ssh/' EXIT
+# nothing_left reaches the hosts by ssh: before that, what was spoilt comes back.
+mend_home() {
+    [ "$KIND" != ns ] || cp -r "$T/ssh.saved/." "$HOME/.ssh/"
 }
 
 wrong_key() {
