@@ -36,8 +36,15 @@ skip() {
     exit 77
 }
 
+# An sshd of a busy machine now and then leaves a connection hanging: that is tried again, so COMMAND may run twice.
 on() { # NUMBER COMMAND
-    "${ssh_command[@]}" "node$1" "$2"
+    local _ code
+    for _ in 1 2 3; do
+        timeout 8 "${ssh_command[@]}" "node$1" "$2"
+        code=$?
+        [ $code = 124 ] || break
+    done
+    return $code
 }
 
 needs_kind() { # ns|loop
