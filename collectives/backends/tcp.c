@@ -22,12 +22,10 @@
 #include "collectives/algorithms/allreduce_eager.h"
 #include "collectives/algorithms/broadcast.h"
 #include "collectives/algorithms/dtype.h"
+#include "collectives/backends/scratch.h"
 #include "common/cursor.h"
 
-#define GRANT_SIZE   24
-#define LINE         64
-#define SCRATCH_KEPT 4           /* buffers kept for the next operations */
-#define SCRATCH_MAX  (64u << 20) /* larger ones are not kept */
+#define GRANT_SIZE 24
 
 /* What a peer sent for an operation. */
 struct early {
@@ -59,18 +57,13 @@ struct node {
     struct node *next;
 };
 
-struct scratch {
-    void *memory;
-    size_t size;
-};
-
 struct tcp {
     struct backend base;
     struct backend_tcp_config config;
     struct op *ops;
     struct node *nodes; /* free ones */
     uint64_t nodes_total;
-    struct scratch scratch[SCRATCH_KEPT];
+    struct scratch scratch;
     uint64_t started; /* the highest number */
     uint32_t in_flight;
     bool failed;
@@ -139,40 +132,14 @@ static void x_grant(struct exchange *x, uint32_t peer, uint64_t limit)
     op->tcp->config.wire->send_control(op->tcp->config.links, peer, message, sizeof message, NULL);
 }
 
-/* The smallest kept buffer that is large enough: fresh pages cost more than the sum of what they stage. */
 static void *x_borrow(struct exchange *x, size_t size)
 {
-    struct tcp *tcp = ((struct op *)x)->tcp;
-    struct scratch *best = NULL;
-    size = (size + LINE - 1) / LINE * LINE;
-    for (int i = 0; i < SCRATCH_KEPT; i++) {
-        struct scratch *s = &tcp->scratch[i];
-        if (s->memory && s->size >= size && (!best || s->size < best->size))
-            best = s;
-    }
-    if (!best)
-        return aligned_alloc(LINE, size);
-    void *memory = best->memory;
-    best->memory = NULL;
-    return memory;
+    return scratch_borrow(&((struct op *)x)->tcp->scratch, size);
 }
 
 static void x_give_back(struct exchange *x, void *memory, size_t size)
 {
-    struct tcp *tcp = ((struct op *)x)->tcp;
-    size = (size + LINE - 1) / LINE * LINE;
-    struct scratch *smallest = &tcp->scratch[0];
-    for (int i = 0; i < SCRATCH_KEPT; i++) {
-        struct scratch *s = &tcp->scratch[i];
-        if (!s->memory || (smallest->memory && s->size < smallest->size))
-            smallest = s;
-    }
-    if (size > SCRATCH_MAX || (smallest->memory && smallest->size >= size)) {
-        free(memory);
-        return;
-    }
-    free(smallest->memory);
-    *smallest = (struct scratch){memory, size};
+    scratch_give_back(&((struct op *)x)->tcp->scratch, memory, size);
 }
 
 static void x_final(struct exchange *x, uint64_t offset, uint64_t size)
@@ -367,8 +334,7 @@ static void tcp_free(struct backend *backend)
         tcp->nodes = n->next;
         free(n);
     }
-    for (int i = 0; i < SCRATCH_KEPT; i++)
-        free(tcp->scratch[i].memory);
+    scratch_free(&tcp->scratch);
     free(tcp);
 }
 

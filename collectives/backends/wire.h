@@ -9,8 +9,9 @@
 #include "common/err.h"
 
 #define LINKS_CONTROL_MAX (64u << 10) /* bytes of one control frame */
-#define LINKS_BULK_MAX    (1u << 20) /* bytes of one bulk frame: what a control frame may have to wait behind \
-                                      */
+#define LINKS_BULK_MAX                                                                                       \
+    (1u << 20) /* bytes of one bulk frame: what a control frame may have to wait behind                      \
+                */
 
 /* First byte of a control frame: readiness has the types below it, backends from it on. */
 #define BACKEND_CONTROL_TYPE 32
