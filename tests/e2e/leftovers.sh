@@ -1,18 +1,20 @@
 #!/bin/bash
-# What a job could leave on the machine where this runs: leftovers.sh processes|files|kill BUILD CASE
+# What a job could leave on the machine where this runs: leftovers.sh processes|files|kill BUILD CASE WHERE
 #
-# processes: one line for each process that runs a program of BUILD or carries HVD_TEST_CASE=CASE in its environment,
-# the tests' own bash and timeout apart. files: names of ours in shared memory and temporary directories, empty cgroups of ours
-# (one with processes in it belongs to a job that runs, and what is left of ours is among the processes).
+# processes: one line for each process that carries HVD_TEST_CASE=CASE in its environment and, where sshd started it and WHERE is
+# therefore not `local`, for each that runs a program of BUILD; the tests' own bash and timeout apart. On a machine that others use as
+# well, `local` takes and ends nothing of theirs.
+# files: job directories, names of ours in shared memory, empty cgroups of ours (one with processes in it belongs to a job that
+# runs, and what is left of ours is among the processes).
 set -u
-build=$2 case=$3
+build=$2 case=$3 where=$4
 
 is_ours() { # PID
     local exe
     exe=$(readlink "/proc/$1/exe" 2>/dev/null) || return 1
     case $exe in
     "$build"/tests/*) return 1 ;;
-    "$build"/*) return 0 ;;
+    "$build"/*) [ "$where" = local ] || return 0 ;;
     esac
     tr '\0' '\n' < "/proc/$1/environ" 2>/dev/null | grep -qxF "HVD_TEST_CASE=$case"
 }
@@ -49,8 +51,8 @@ kill)
     done
     ;;
 files)
-    find /dev/shm /tmp /run /run/user/* /var/tmp -maxdepth 1 -iname '*hvd*' ! -name 'hvd-check.*' ! -name 'hvdrt.*' \
-        ! -path "$build" 2>/dev/null
+    find /dev/shm -maxdepth 1 -name '*hvd*' 2>/dev/null
+    find /tmp /run /run/user/* -maxdepth 1 -name "hvd-$(id -u)" 2>/dev/null
     own=$(sed -n 's/^0:://p' /proc/self/cgroup)
     find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvd-*' ! -name 'hvd-hosts.*' 2>/dev/null | while read -r dir; do
         ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"

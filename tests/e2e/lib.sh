@@ -187,11 +187,11 @@ each_host() ( # COMMAND LINE: here, and on every host that has processes of its 
 )
 
 leftover_processes() {
-    each_host "bash '$top/tests/e2e/leftovers.sh' processes '$BUILD' '$T'"
+    each_host "bash '$top/tests/e2e/leftovers.sh' processes '$BUILD' '$T' '${KIND:-local}'"
 }
 
 snapshot() { # files that a job could leave
-    each_host "bash '$top/tests/e2e/leftovers.sh' files '$BUILD' '$T'" | sort
+    each_host "bash '$top/tests/e2e/leftovers.sh' files '$BUILD' '$T' '${KIND:-local}'" | sort
     find "$T/tmp" "${XDG_RUNTIME_DIR:-$T/tmp}" -mindepth 1 | sed 's/^/tmp: /'
 }
 
@@ -213,5 +213,5 @@ nothing_left() {
 }
 
 sweep() {
-    each_host "bash '$top/tests/e2e/leftovers.sh' kill '$BUILD' '$T'"
+    each_host "bash '$top/tests/e2e/leftovers.sh' kill '$BUILD' '$T' '${KIND:-local}'"
 }
