@@ -48,9 +48,9 @@ struct readiness;
 
 struct readiness *readiness_new(const struct readiness_config *config, struct err *e);
 void readiness_free(struct readiness *r);
-/* All ranks of this host have submitted `desc`. `error` (NULL: they agree): the sentence when they disagree. -1 when `desc` is
- * invalid, or when the same name still waits here for other hosts. (Once its report has gone up, only the caller knows that a
- * name is pending.) */
+/* All ranks of this host have submitted `desc`. `error` (NULL: they agree): the sentence when they disagree.
+ * -1 when `desc` is invalid, or when the same name still waits here for other hosts. (Once its report has
+ * gone up, only the caller knows that a name is pending.) */
 int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, struct err *e);
 /* A control frame of another host whose first byte is a readiness_type. */
 int readiness_receive(struct readiness *r, uint32_t from, const void *message, size_t size, struct err *e);

@@ -1,0 +1,300 @@
+/* The TCP backend among several engines in one process: right results, the same bits, and no hang when a host
+ * dies.
+ *
+ * needs: auth algo engine */
+#include "tests/unit/links_job.h"
+
+static void job_up(struct job *job, uint32_t hosts, uint64_t eager_bytes)
+{
+    job_new(job, hosts, 2000, 5000);
+    connect_all(job);
+    RUN_UNTIL(job, TOTAL(job, ready) == hosts * (hosts - 1));
+    for (uint32_t i = 0; i < hosts; i++) {
+        struct backend_tcp_config c = {.links = job->host[i].links,
+                                       .wire = &links_wire,
+                                       .self = i,
+                                       .hosts = hosts,
+                                       .eager_bytes = eager_bytes};
+        job->host[i].backend = backend_tcp_new(&c, NULL);
+        ck_assert_ptr_nonnull(job->host[i].backend);
+    }
+}
+
+static void on_done(void *ctx, const struct err *error)
+{
+    struct host *h = ctx;
+    h->done++;
+    if (error) {
+        h->failed++;
+        h->done_error = *error;
+    }
+}
+
+static void on_range(void *ctx, uint64_t offset, uint64_t size)
+{
+    struct host *h = ctx;
+    h->final_bytes += size;
+}
+
+static int start(struct host *h, enum backend_kind kind, uint64_t sequence, void *data, uint64_t count,
+                 hvd_dtype dtype, hvd_op op, uint32_t root, uint32_t hosts, struct err *e)
+{
+    struct backend_request r = {.kind = kind,
+                                .sequence = sequence,
+                                .data = data,
+                                .count = count,
+                                .dtype = dtype,
+                                .op = op,
+                                .divisor = hosts,
+                                .root = root,
+                                .range = on_range,
+                                .done = on_done,
+                                .ctx = h};
+    return h->backend->ops->start(h->backend, &r, e);
+}
+
+static void start_ok(struct job *job, uint32_t i, enum backend_kind kind, uint64_t sequence, void *data,
+                     uint64_t count, hvd_dtype dtype, hvd_op op, uint32_t root)
+{
+    struct err e = ERR_INIT;
+    ck_assert_msg(start(&job->host[i], kind, sequence, data, count, dtype, op, root, job->hosts, &e) == 0,
+                  "%s", e.text);
+}
+
+static void all_went_well(struct job *job)
+{
+    for (uint32_t i = 0; i < job->hosts; i++)
+        ck_assert_msg(job->host[i].failed == 0, "host %u: %s; %s; %s", i, job->host[i].done_error.text,
+                      job->host[i].broken.text, job->host[i].why.text);
+}
+
+static float value(uint32_t host, uint64_t i)
+{
+    return (float)((i * 2654435761u + host * 40503u) % 10007) / 7.0f - 700.0f;
+}
+
+/* What host order gives, bit for bit. */
+static float expected(uint32_t hosts, uint64_t i, hvd_op op)
+{
+    float v = value(0, i);
+    for (uint32_t h = 1; h < hosts; h++) {
+        float w = value(h, i);
+        v = op == HVD_MIN ? (w < v ? w : v) : op == HVD_MAX ? (w > v ? w : v) : v + w;
+    }
+    return op == HVD_AVERAGE ? v / (float)hosts : v;
+}
+
+/* One assertion for all of it: Check writes each one down. */
+static void check_bits(const float *data, const float *want, uint64_t count, const char *of, uint32_t host)
+{
+    uint64_t i = 0;
+    while (i < count && memcmp(&data[i], &want[i], 4) == 0)
+        i++;
+    ck_assert_msg(i == count, "element %llu of %llu at host %u is %g, not %s %g", (unsigned long long)i,
+                  (unsigned long long)count, host, i < count ? (double)data[i] : 0, of,
+                  i < count ? (double)want[i] : 0);
+}
+
+static void check_allreduce(struct job *job, uint64_t sequence, uint64_t count, hvd_op op, uint32_t late)
+{
+    float *data[HOSTS_MAX];
+    uint32_t before = TOTAL(job, done);
+    for (uint32_t h = 0; h < job->hosts; h++) {
+        data[h] = aligned_alloc(64, (count * 4 + 127) / 64 * 64);
+        for (uint64_t i = 0; i < count; i++)
+            data[h][i] = value(h, i);
+        job->host[h].final_bytes = 0;
+    }
+    for (uint32_t h = 0; h < job->hosts; h++)
+        if (h != late)
+            start_ok(job, h, BACKEND_ALLREDUCE, sequence, data[h], count, HVD_FLOAT32, op, 0);
+    if (late < job->hosts) {
+        for (int i = 0; i < 20; i++)
+            turn_within(job, 1);
+        start_ok(job, late, BACKEND_ALLREDUCE, sequence, data[late], count, HVD_FLOAT32, op, 0);
+    }
+    RUN_UNTIL(job, TOTAL(job, done) == before + job->hosts);
+    all_went_well(job);
+    for (uint32_t h = 0; h < job->hosts; h++) {
+        check_bits(data[h], data[0], count, "host 0's", h);
+        ck_assert_uint_eq(job->host[h].final_bytes, count * 4);
+    }
+    float *want = data[job->hosts - 1];
+    for (uint64_t i = 0; i < count; i++)
+        want[i] = expected(job->hosts, i, op);
+    check_bits(data[0], want, job->hosts > 1 ? count : 0, "the sum in host order", 0);
+    for (uint32_t h = 0; h < job->hosts; h++)
+        free(data[h]);
+}
+
+START_TEST(allreduce_is_right)
+{
+    static const uint64_t counts[] = {0, 1, 7, 1000, 4096, 4097, 50000, 1 << 18, 1300001};
+    static const hvd_op ops[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN, HVD_MAX};
+    struct job job;
+    uint64_t sequence = 0;
+    job_up(&job, (uint32_t)_i, 0);
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (uint32_t late = 0; late <= job.hosts; late += job.hosts > 1 ? job.hosts - 1 : 1) {
+            sequence += 2;
+            check_allreduce(&job, sequence, counts[c], ops[sequence / 2 % 4], late);
+        }
+    job_down(&job);
+}
+END_TEST
+
+/* The same bits whatever the algorithm: eager_bytes 1 forbids the eager one. */
+START_TEST(algorithms_give_the_same_bits)
+{
+    enum { COUNT = 3000 };
+    static float result[2][COUNT];
+    for (int round = 0; round < 2; round++) {
+        struct job job;
+        static float data[3][COUNT];
+        job_up(&job, 3, round ? 1 : 65536);
+        for (uint32_t h = 0; h < 3; h++)
+            for (uint64_t i = 0; i < COUNT; i++)
+                data[h][i] = value(h, i) / 3.0f;
+        for (uint32_t h = 0; h < 3; h++)
+            start_ok(&job, h, BACKEND_ALLREDUCE, 1, data[h], COUNT, HVD_FLOAT32, HVD_SUM, 0);
+        RUN_UNTIL(&job, TOTAL(&job, done) == 3);
+        memcpy(result[round], data[1], sizeof data[1]);
+        job_down(&job);
+    }
+    ck_assert_mem_eq(result[0], result[1], sizeof result[0]);
+}
+END_TEST
+
+START_TEST(broadcast_is_right)
+{
+    static const uint64_t counts[] = {0, 1, 1000, 100000, 500000};
+    struct job job;
+    uint64_t sequence = 0;
+    job_up(&job, (uint32_t)_i, 0);
+    for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (uint32_t root = 0; root < job.hosts; root++) {
+            int64_t *data[HOSTS_MAX];
+            uint32_t before = TOTAL(&job, done);
+            sequence++;
+            for (uint32_t h = 0; h < job.hosts; h++) {
+                data[h] = malloc(counts[c] * 8 + 8);
+                for (uint64_t i = 0; i < counts[c]; i++)
+                    data[h][i] = (int64_t)(i * 3 + h);
+            }
+            for (uint32_t h = job.hosts; h-- > 0;)
+                start_ok(&job, h, BACKEND_BROADCAST, sequence, data[h], counts[c], HVD_INT64, 0, root);
+            RUN_UNTIL(&job, TOTAL(&job, done) == before + job.hosts);
+            all_went_well(&job);
+            for (uint32_t h = 0; h < job.hosts; h++) {
+                uint64_t wrong = 0;
+                for (uint64_t i = 0; i < counts[c]; i++)
+                    wrong += data[h][i] != (int64_t)(i * 3 + root);
+                ck_assert_uint_eq(wrong, 0);
+                free(data[h]);
+            }
+        }
+    job_down(&job);
+}
+END_TEST
+
+START_TEST(several_operations_in_flight)
+{
+    enum { COUNT = 200000 };
+    static float data[3][BACKEND_IN_FLIGHT_MAX][COUNT];
+    struct job job;
+    struct err e = ERR_INIT;
+    job_up(&job, 3, 0);
+    for (uint32_t h = 0; h < 3; h++)
+        for (uint32_t k = 0; k < BACKEND_IN_FLIGHT_MAX; k++)
+            for (uint64_t i = 0; i < COUNT; i++)
+                data[h][k][i] = value(h, i + k);
+    for (uint32_t h = 0; h < 3; h++) { /* small and large, and a barrier among them */
+        for (uint32_t k = 0; k < BACKEND_IN_FLIGHT_MAX - 1; k++)
+            start_ok(&job, h, BACKEND_ALLREDUCE, k + 1, data[h][k], k == 1 ? 100 : COUNT, HVD_FLOAT32,
+                     HVD_SUM, 0);
+        start_ok(&job, h, BACKEND_BARRIER, BACKEND_IN_FLIGHT_MAX, NULL, 0, 0, 0, 0);
+        ck_assert_int_eq(start(&job.host[h], BACKEND_BARRIER, 9, NULL, 0, 0, 0, 0, 3, &e), -1);
+        for (int i = 0; i < 3 && h < 2; i++)
+            turn_within(&job, 1);
+    }
+    RUN_UNTIL(&job, TOTAL(&job, done) == 3 * BACKEND_IN_FLIGHT_MAX);
+    for (uint32_t k = 0; k < BACKEND_IN_FLIGHT_MAX - 1; k++) {
+        uint64_t count = k == 1 ? 100 : COUNT;
+        for (uint64_t i = 0; i < count; i++)
+            data[0][k][i] = expected(3, i + k, HVD_SUM);
+        check_bits(data[2][k], data[0][k], count, "the sum", 2);
+    }
+    job_down(&job);
+}
+END_TEST
+
+/* A host dies in the middle of a transfer: everyone's operation ends with an error that names it, and nobody
+ * hangs. */
+START_TEST(a_peer_dies_mid_transfer)
+{
+    enum { COUNT = 4 << 20 };
+    struct job job;
+    float *data[3];
+    job_up(&job, 3, 0);
+    for (uint32_t h = 0; h < 3; h++) {
+        data[h] = calloc(COUNT, 4);
+        start_ok(&job, h, _i ? BACKEND_BROADCAST : BACKEND_ALLREDUCE, 1, data[h], COUNT, HVD_FLOAT32, HVD_SUM,
+                 0);
+    }
+    job.host[1].shut_down_at = 1 << 20;
+    RUN_UNTIL(&job, job.host[0].lost[1]);
+    RUN_UNTIL(&job, TOTAL(&job, done) == 3);
+    ck_assert_uint_eq(TOTAL(&job, failed), 3);
+    ck_assert_str_eq(job.host[1].done_error.text, "a test says so");
+    ck_assert_msg(strstr(job.host[0].why.text, "host beta") || strstr(job.host[0].why.text, "host gamma"),
+                  "%s", job.host[0].why.text);
+    struct err e = ERR_INIT;
+    ck_assert_int_eq(start(&job.host[0], BACKEND_BARRIER, 2, NULL, 0, 0, 0, 0, 3, &e), -1);
+    job_down(&job);
+    for (uint32_t h = 0; h < 3; h++)
+        free(data[h]);
+}
+END_TEST
+
+/* Hosts that disagree about a size (which readiness prevents): refused, not written beyond an end. */
+START_TEST(sizes_that_differ_are_refused)
+{
+    struct job job;
+    float *data[2];
+    uint64_t big = _i ? 1 << 20 : 64;
+    job_up(&job, 2, 0);
+    for (uint32_t h = 0; h < 2; h++)
+        data[h] = calloc(big, 4);
+    start_ok(&job, 0, BACKEND_ALLREDUCE, 1, data[0], big, HVD_FLOAT32, HVD_SUM, 0);
+    struct err e = ERR_INIT;
+    if (_i == 0)
+        for (int i = 0; i < 3; i++)
+            turn_within(&job, 1); /* the eager data is there before the start */
+    int rc = start(&job.host[1], BACKEND_ALLREDUCE, 1, data[1], big / 2, HVD_FLOAT32, HVD_SUM, 0, 2, &e);
+    if (rc < 0)
+        give_up(&job.host[1], &e);
+    RUN_UNTIL(&job, job.host[0].failed == 1);
+    job_down(&job);
+    free(data[0]);
+    free(data[1]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("backend_tcp");
+    TCase *c = tcase_create("backend_tcp");
+    tcase_set_timeout(c, 20);
+    tcase_add_loop_test(c, allreduce_is_right, 1, HOSTS_MAX);
+    tcase_add_test(c, algorithms_give_the_same_bits);
+    tcase_add_loop_test(c, broadcast_is_right, 1, HOSTS_MAX + 1);
+    tcase_add_test(c, several_operations_in_flight);
+    tcase_add_loop_test(c, a_peer_dies_mid_transfer, 0, 2);
+    tcase_add_loop_test(c, sizes_that_differ_are_refused, 0, 2);
+    suite_add_tcase(s, c);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
