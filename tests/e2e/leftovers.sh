@@ -1,22 +1,23 @@
 #!/bin/bash
 # What a job could leave on the machine where this runs: leftovers.sh processes|files|kill BUILD CASE WHERE
 #
-# processes: one line for each process that carries HVD_TEST_CASE=CASE in its environment and, where sshd started it and WHERE is
-# therefore not `local`, for each that runs a program of BUILD; the tests' own bash and timeout apart. On a machine that others use as
-# well, `local` takes and ends nothing of theirs.
+# processes: one line for each process that carries HVD_TEST_CASE=CASE in its environment, the tests' own bash and timeout apart.
+# What sshd started does not carry it: on a host of our own (WHERE is ns) everything that runs a program of BUILD counts, with loopback
+# hosts (loop) what came through their port. So nothing of others on this machine is taken, or ended.
 # files: job directories, names of ours in shared memory, empty cgroups of ours (one with processes in it belongs to a job that
 # runs, and what is left of ours is among the processes).
 set -u
 build=$2 case=$3 where=$4
 
 is_ours() { # PID
-    local exe
+    local exe marks="HVD_TEST_CASE=$case"
     exe=$(readlink "/proc/$1/exe" 2>/dev/null) || return 1
-    case $exe in
-    "$build"/tests/*) return 1 ;;
-    "$build"/*) [ "$where" = local ] || return 0 ;;
+    case $where:$exe in
+    ns:"$build"/tests/*) return 1 ;;
+    ns:"$build"/*) return 0 ;;
+    loop:*) marks="$marks|SSH_CONNECTION=.* $(cat "$HOSTS_DIR/port")" ;;
     esac
-    tr '\0' '\n' < "/proc/$1/environ" 2>/dev/null | grep -qxF "HVD_TEST_CASE=$case"
+    { tr '\0' '\n' < "/proc/$1/environ" | grep -qxE "$marks"; } 2>/dev/null
 }
 
 # The processes above this one: the case itself, the runner, the shell that sshd made.

@@ -68,6 +68,7 @@ hvd() { # ARGUMENTS of hvdrun
 start() {
     local input=/dev/null
     [ ! -e "$T/in" ] || input=$T/in
+    : > "$T/out"
     # A shell without job control has its background commands ignore SIGINT.
     env --default-signal=INT,QUIT "$HVDRUN" "${reach[@]}" "$@" < "$input" > "$T/out" 2> "$T/err" &
     pid=$!
