@@ -3,8 +3,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The socket has a receive time-out: an engine that does not answer within it counts as stopped, and since its answer
- * could still come and be taken for another question's, the socket is not used again. */
+/* The socket has a receive time-out of one slice. An engine that has not answered after ANSWER_SLICES counts as stopped (slices, not
+ * a deadline: a job that was stopped and continued as a whole loses one); since its answer could still come and be taken for
+ * another question's, the socket is not used again. */
+#define ANSWER_SLICES 15
+
+static int receive_answer(struct worker_reader *reader, struct err *e)
+{
+    int rc = 0;
+
+    for (int i = 0; i < ANSWER_SLICES && rc == 0; i++)
+        rc = worker_receive(client.socket, reader, e);
+    return rc;
+}
+
 static int exchange(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
 {
     struct worker_reader reader = {.have = 0};
@@ -15,7 +27,7 @@ static int exchange(struct worker_message *m, int fd_in, int *fd_out, unsigned *
     m->tag = WORKER_MESSAGE_TAG;
     if (worker_send(client.socket, m, &fd_in, fd_in >= 0, &e) != 0)
         return fail(HVD_ERR_ENGINE, "this host's engine has gone: %s", e.text);
-    rc = worker_receive(client.socket, &reader, &e);
+    rc = receive_answer(&reader, &e);
     if (rc != 1 || reader.message.type != type) {
         worker_reader_reset(&reader);
         return fail(HVD_ERR_ENGINE, "this host's engine %s",

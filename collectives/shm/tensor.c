@@ -8,6 +8,22 @@
 #include "collectives/algorithms/reduce.h"
 #include "collectives/shm/doorbell.h"
 
+/* An order that goes through another process (I finish a chunk, it sees that and reuses the memory, I see its next arrival) is
+ * invisible to ThreadSanitizer, which knows only this process. These two tell it. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TELL_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(TELL_TSAN)
+#include <sanitizer/tsan_interface.h>
+#define finished_for_others(v)  __tsan_release((v)->region->header)
+#define arrived_from_others(v) __tsan_acquire((v)->region->header)
+#else
+#define finished_for_others(v)  ((void)(v))
+#define arrived_from_others(v) ((void)(v))
+#endif
+
 #define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
 
 int tensor_view_init(struct tensor_view *v, const struct region *region, uint32_t slot, uint32_t me)
@@ -182,6 +198,7 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
 int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
                 size_t text_size)
 {
+    arrived_from_others(v);
     for (uint32_t i = 0; i < v->region->members; i++) {
         struct claim_of_member c = read_entry(v, i);
         if (i == 0) {
@@ -281,6 +298,7 @@ bool tensor_work(struct tensor_view *v)
         copy_from_root(v, first, count);
     else
         reduce_to(v, v->out, v->region->members, v->region->size, first, count);
+    finished_for_others(v);
     atomic_store(done_word(v, v->me), shm_tagged(v->sequence, ++v->mine));
     if (tensor_done(v))
         doorbell_ring_sleepers(v->region, v->me);

@@ -307,7 +307,7 @@ static int die(const struct job *job, int rank)
     atomic_store(&notes->seen_at[rank], clock_now());
     snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
     snprintf(expect, sizeof expect, "rank %d on node%d (pid ", last, job->hosts);
-    job_check(strstr(hvd_last_error(), expect) != NULL);
+    job_check(strncmp(hvd_last_error(), expect, strlen(expect)) == 0);
     job_check(hvd_wait(handle[0]) == HVD_ERR_PEER);
     job_check(hvd_allreduce("later", x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_PEER);
     job_check(hvd_barrier() == HVD_ERR_PEER);
