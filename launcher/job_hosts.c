@@ -1,6 +1,7 @@
 /* What a job makes of what its hosts say: readiness, the workers' starts, output and ends, faults. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,19 +206,28 @@ static void abandon_ranks(struct job *j, struct host_run *h)
             mark_exited(j, p->first_rank + i);
 }
 
+static void record_loss(struct job *j, struct host_run *h)
+{
+    bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].first_rank].started;
+    char text[ERR_TEXT_MAX + 400];
+    if (late)
+        snprintf(text, sizeof text, "host %s was lost: %s", h->label, h->err.text);
+    else
+        snprintf(text, sizeof text, "%s: %s: %s", h->label, h->failed_in, h->err.text);
+    outcome_fault(&j->outcome, clock_now(), 125, text, h->err.hint);
+}
+
+/* The host counts as closed only when everything else about it is settled: with the last one, the job may end and take its output away. */
 static void on_closed(void *ctx, struct host_run *h)
 {
     struct job *j = ctx;
-    j->closed++;
-    if (h->err.code) {
-        bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].first_rank].started;
-        if (late)
-            job_fault(j, clock_now(), 125, h->err.hint, "host %s was lost: %s", h->label, h->err.text);
-        else
-            job_fault(j, clock_now(), 125, h->err.hint, "%s: %s: %s", h->label, h->failed_in, h->err.text);
-    }
+    if (h->err.code)
+        record_loss(j, h);
     if (j->planned && h->planned)
         abandon_ranks(j, h);
+    j->closed++;
+    if (h->err.code)
+        job_failed(j);
     if (j->closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }

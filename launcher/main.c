@@ -1,5 +1,6 @@
 /* hvdrun: the command line, and which of its few things to do. Only here is the program's exit status decided. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,6 +44,16 @@ static void raise_descriptor_limit(void)
     }
 }
 
+/* A descriptor of our own must never become 0, 1 or 2 because the caller closed one of them. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
+}
+
 static int run(const struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
@@ -62,6 +73,7 @@ int main(int argc, char **argv)
     struct config config;
     struct host_list hosts = {0};
     int status = -1;
+    fill_standard_descriptors();
     if (config_parse(&config, argc, argv, environ, &e) < 0)
         return fail(&e);
     log_init("hvdrun", config.verbose && config.log_level > LOG_INFO ? LOG_INFO : (enum log_level)config.log_level);
