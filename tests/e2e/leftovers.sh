@@ -53,7 +53,8 @@ kill)
     ;;
 files)
     find /dev/shm -maxdepth 1 -name '*hvd*' 2>/dev/null
-    find /tmp /run /run/user/* -maxdepth 1 -name "hvd-$(id -u)" 2>/dev/null
+    # A local case has a directory of its own for them, in XDG_RUNTIME_DIR.
+    [ "$where" = local ] || find /tmp /run /run/user/* -maxdepth 1 -name "hvd-$(id -u)" 2>/dev/null
     own=$(sed -n 's/^0:://p' /proc/self/cgroup)
     find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvd-*' ! -name 'hvd-hosts.*' 2>/dev/null | while read -r dir; do
         ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # What workers print reaches the user: whole, in order per stream, lines never torn.
+limit=40
 
 case_stdout_and_stderr_stay_apart() {
     hvd -np 2 sh -c 'echo out; echo err >&2'

@@ -53,7 +53,7 @@ case_workers_hold_no_descriptors_of_ours() {
 
 case_workers_start_with_default_signals() {
     # shellcheck disable=SC2016
-    hvd -np 1 sh -c 'grep -E "^Sig(Ign|Blk)" /proc/$$/status'
+    run env --default-signal "$HVDRUN" -np 1 sh -c 'grep -E "^Sig(Ign|Blk)" /proc/$$/status'
     expect_count 2 '0{16}$' "$T/out"
 }
 
