@@ -2,7 +2,9 @@
  *
  * Not uv_spawn: that scans every handle of the loop for each child and never reaps adopted orphans. The child calls only
  * async-signal-safe functions before execve. What fails between clone and execve is written as a struct spawn_failure to a pipe that
- * execve closes, so a failure is never mistaken for the program's own exit status. */
+ * execve closes, so a failure is never mistaken for the program's own exit status.
+ *
+ * One thread of a process starts programs. */
 #ifndef HVD_COMMON_SPAWN_H
 #define HVD_COMMON_SPAWN_H
 

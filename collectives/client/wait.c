@@ -101,7 +101,7 @@ static bool step(struct tensor *t)
 /* There is a chunk to take now, or an end to see. */
 static bool worth_another_step(struct tensor *t)
 {
-    return t->phase == PHASE_WORK && tensor_has_chunk(&t->view);
+    return t->phase == PHASE_WORK && (tensor_has_chunk(&t->view) || tensor_done(&t->view));
 }
 
 static bool engine_gone(void)
