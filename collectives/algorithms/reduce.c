@@ -114,8 +114,7 @@ void reduce_divide(void *data, size_t count, hvd_dtype dtype, uint32_t divisor)
     }
 }
 
-/* One block of all inputs into `acc`, which may be the memory of any input: it is written only after the first two were read,
- * so with more than two inputs acc must be none of the later ones. */
+/* One block of two or more inputs into `acc`, which overlaps none of them. */
 static void reduce_block(const struct reduce_job *job, combine_fn combine, void *acc, size_t offset, size_t count)
 {
     combine(acc, (const char *)job->in[0] + offset, (const char *)job->in[1] + offset, count);
