@@ -65,8 +65,9 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     s->host = strdup(h->host);
     if (!s->host)
         return err_set(e, ERR_MEMORY, "no memory");
-    if (host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) <
-        0)
+    /* Asking the kernel takes longer than starting a worker: not for a job of one host, unless a choice is to be checked. */
+    if ((h->hosts != 1 || h->n_interface > 0) &&
+        host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) < 0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
     containment_sweep(NULL, false);

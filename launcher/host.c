@@ -323,6 +323,7 @@ static void send_hello(void *owner)
     hello.log_level = (uint32_t)log_level();
     hello.interface = c->interfaces;
     hello.n_interface = c->interface_count;
+    hello.hosts = c->host_count;
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
     (void)channel_send(&h->channel, &m);

@@ -48,6 +48,7 @@ struct host_common {
     char *agent_command;    /* the shell command line that becomes a session elsewhere */
     char **interfaces;      /* of --network-interfaces */
     size_t interface_count;
+    uint32_t host_count;
 };
 
 #define JOB_KEY_SIZE 32

@@ -329,6 +329,7 @@ static int set_up(struct job *j, const char *hostname, struct err *e)
     if (module_program_dir(dir, sizeof dir, e) < 0 || find_agent(j, dir, e) < 0 || split_interfaces(j, e) < 0)
         return -1;
     j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
+    j->common.host_count = j->host_count;
     j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
     if (!j->host)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
