@@ -96,6 +96,9 @@ static void handle(struct engine_host *h, const Hvd__Engine *m)
     case HVD__ENGINE__BODY_SHUT_DOWN:
         h->events->shut_down(h->ctx, m->shut_down->rank);
         break;
+    case HVD__ENGINE__BODY_POISONED:
+        h->events->poisoned(h->ctx, m->poisoned->rank);
+        break;
     case HVD__ENGINE__BODY_NOTICE:
         h->events->notice(h->ctx, m->notice->level, m->notice->text);
         break;

@@ -27,6 +27,8 @@ struct engine_host_events {
     void (*link)(void *ctx, Hvd__Link *link);
     void (*initialized)(void *ctx, uint32_t rank);
     void (*shut_down)(void *ctx, uint32_t rank);
+    /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). */
+    void (*poisoned)(void *ctx, uint32_t rank);
     void (*notice)(void *ctx, uint32_t level, const char *text);
 };
 

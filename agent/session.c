@@ -84,7 +84,7 @@ static void report_exit(struct session *s, struct worker *w)
     w->reported = true;
     s->workers.unreported--;
     /* What the worker told the engine before it ended is already in our socket. */
-    if (w->status == 0 && w->signal == 0)
+    if (w->signal == 0)
         engine_host_drain(&s->engine);
     if (s->fsm.state == SESSION_REFUSING)
         return;
@@ -96,6 +96,7 @@ static void report_exit(struct session *s, struct worker *w)
     x.core_dumped = w->core_dumped;
     x.by_us = worker_was_ended_by_us(w);
     x.not_shut_down = w->initialized && !w->shut_down && w->status == 0 && w->signal == 0;
+    x.told_peer = s->poisoned && w->rank != s->poisoned_by && w->status != 0 && w->signal == 0;
     x.time = w->time;
     CONTROL(m, EXITED, exited, &x);
     session_send(s, &m);

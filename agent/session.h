@@ -92,6 +92,8 @@ struct session {
     struct workers workers;
     struct worker_env env;
     struct engine_host engine;
+    bool poisoned; /* the engine has told the workers HVD_ERR_PEER */
+    uint32_t poisoned_by;
     int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */
     uv_poll_t report_poll;
     bool report_watched;

@@ -207,13 +207,20 @@ static void on_shut_down(void *ctx, uint32_t rank)
         w->shut_down = true;
 }
 
+static void on_poisoned(void *ctx, uint32_t rank)
+{
+    struct session *s = ctx;
+    s->poisoned = true;
+    s->poisoned_by = rank;
+}
+
 static void on_engine_notice(void *ctx, uint32_t level, const char *text)
 {
     session_notice(ctx, level, "%s", text);
 }
 
 static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down,
-                                                        on_engine_notice};
+                                                        on_poisoned, on_engine_notice};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)

@@ -109,7 +109,7 @@ static void spread_end(struct job *j, const struct host_run *origin, const struc
 static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
-    struct rank_end end = {m->rank, m->pid, m->status, m->signal, m->core_dumped, m->by_us, m->not_shut_down};
+    struct rank_end end = {m->rank, m->pid, m->status, m->signal, m->core_dumped, m->by_us, m->not_shut_down, m->told_peer};
     char how[200];
     if (!r || r->exited)
         return;

@@ -28,11 +28,13 @@ int rank_end_exit_status(const struct rank_end *end)
 }
 
 /* True when this fault is the earliest so far. */
-static bool is_first(struct outcome *o, uint64_t time, bool rank)
+static bool is_first(struct outcome *o, uint64_t time, bool rank, bool told)
 {
-    if (o->failed && time >= o->time)
+    bool gives_way = o->first_is_told && !told;
+    if (o->failed && !gives_way && (time >= o->time || (told && !o->first_is_told)))
         return false;
     o->failed = true;
+    o->first_is_told = told;
     o->first_is_rank = rank;
     o->time = time;
     o->hint[0] = '\0';
@@ -47,7 +49,7 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
     if (!rank_end_failed(end))
         return;
     o->faults++;
-    if (!is_first(o, time, true))
+    if (!is_first(o, time, true, end->told_peer))
         return;
     rank_end_describe(end, how, sizeof how);
     snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start", end->rank, host, end->pid, how,
@@ -57,7 +59,7 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
 
 void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint)
 {
-    if (!is_first(o, time, false))
+    if (!is_first(o, time, false, false))
         return;
     snprintf(o->text, sizeof o->text, "%s", text);
     snprintf(o->hint, sizeof o->hint, "%s", hint ? hint : "");

@@ -1,7 +1,8 @@
 /* How a job went: which fault came first, the exit status, and the sentences for the user. Pure: no I/O, times are arguments.
  *
  * Faults arrive in any order and from hosts whose clocks differ; each carries its time on the launcher's clock. The earliest one is
- * the cause. What was ended by us is never a cause, only counted. */
+ * the cause. What was ended by us is never a cause, only counted; a rank that failed because it was told HVD_ERR_PEER is one only when no
+ * other fault is known. */
 #ifndef HVD_LAUNCHER_OUTCOME_H
 #define HVD_LAUNCHER_OUTCOME_H
 
@@ -12,6 +13,7 @@
 struct outcome {
     bool failed;
     bool first_is_rank;
+    bool first_is_told; /* a rank that was told HVD_ERR_PEER: gives way to any other fault */
     uint64_t time;     /* of the first fault, launcher's clock */
     int exit_status;   /* of hvdrun because of it */
     char text[1024];   /* what happened, one line */
@@ -29,6 +31,7 @@ struct rank_end {
     bool core_dumped;
     bool by_us;
     bool not_shut_down;
+    bool told_peer;
 };
 
 /* True for an end that is a fault: not by us, and a status, a signal, or no hvd_shutdown. */

@@ -124,8 +124,15 @@ const char *engine_host_of(const struct engine *engine, uint32_t rank)
 
 void engine_poison(struct engine *engine, int status, const char *text)
 {
+    engine_poison_by(engine, UINT32_MAX, status, text);
+}
+
+void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text)
+{
     if (!engine->region.header || region_poisoned(&engine->region))
         return;
+    /* First the session: a worker that ends because of what it is about to see must not be taken for the cause. */
+    session_poisoned(engine, rank);
     log_info("the job has failed: %s", text);
     region_poison(&engine->region, status, text);
     peers_tell_death(engine, status, text);

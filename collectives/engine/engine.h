@@ -133,12 +133,16 @@ int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, st
 void engine_unwatch(struct engine *engine, struct watch *watch); /* does not close */
 /* The job has failed: every pending and later call on this host ends with status and text; other hosts are told. The first one stays. */
 void engine_poison(struct engine *engine, int status, const char *text);
+/* The same, because this host's `rank` has ended. */
+void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text);
 const char *engine_host_of(const struct engine *engine, uint32_t rank);
 
 /* session.c */
 void session_ready(struct engine *engine, struct watch *watch, uint32_t events);
 int session_send(struct engine *engine, const Hvd__Engine *message, struct err *e);
 void session_notice(struct engine *engine, uint32_t level, const char *text);
+/* The job has failed, because of this host's `rank` or (UINT32_MAX) not; sent before the workers can see it. */
+void session_poisoned(struct engine *engine, uint32_t rank);
 int session_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
 
 /* workers.c */

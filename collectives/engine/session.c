@@ -75,6 +75,19 @@ void session_notice(struct engine *engine, uint32_t level, const char *text)
         log_debug("a notice is lost: %s", e.text);
 }
 
+void session_poisoned(struct engine *engine, uint32_t rank)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__EngineRank poisoned = HVD__ENGINE_RANK__INIT;
+    struct err e = ERR_INIT;
+
+    poisoned.rank = rank;
+    message.body_case = HVD__ENGINE__BODY_POISONED;
+    message.poisoned = &poisoned;
+    if (session_send(engine, &message, &e) != 0)
+        log_debug("the session will not know that the job has failed: %s", e.text);
+}
+
 /* ---- configuration --------------------------------------------------------------------------------------------------- */
 
 /* Hosts hold all ranks, in blocks, in order. */

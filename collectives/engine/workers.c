@@ -38,7 +38,7 @@ static void member_is_dead(struct engine *engine, uint32_t member, const char *c
         return;
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%.200s%s", rank, engine->host[engine->self].name, m->pid,
              cause ? ": " : "", cause ? cause : "", failed ? "" : " without hvd_shutdown");
-    engine_poison(engine, HVD_ERR_PEER, text);
+    engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
 static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t events)
@@ -91,7 +91,7 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s: %.200s", ended->rank,
              *ended->host ? ended->host : engine_host_of(engine, ended->rank), ended->pid,
              engine->started || ended->failed ? "" : " before hvd_init", cause);
-    engine_poison(engine, HVD_ERR_PEER, text);
+    engine_poison_by(engine, ended->rank, HVD_ERR_PEER, text);
 }
 
 /* ---- questions ------------------------------------------------------------------------------------------------------- */

@@ -64,6 +64,24 @@ START_TEST(what_we_ended_is_never_the_cause)
 }
 END_TEST
 
+START_TEST(a_rank_that_was_told_is_no_cause)
+{
+    struct outcome o = {0};
+    struct rank_end told = {.rank = 0, .status = 1, .told_peer = true}, cause = {.rank = 1, .signal = 9};
+    outcome_rank_ended(&o, &told, "a", SECOND, 2 * SECOND);
+    ck_assert(o.failed);
+    ck_assert_int_eq(o.exit_status, 1);
+    if (_i)
+        outcome_rank_ended(&o, &cause, "b", SECOND, 3 * SECOND);
+    else
+        outcome_fault(&o, 3 * SECOND, 137, "rank 1 on b", NULL);
+    told.rank = 2;
+    outcome_rank_ended(&o, &told, "a", SECOND, SECOND);
+    ck_assert_int_eq(o.exit_status, 137);
+    ck_assert_ptr_nonnull(strstr(o.text, "rank 1 on b"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("outcome");
@@ -72,6 +90,7 @@ int main(void)
     tcase_add_loop_test(t, the_status_of_an_end, 0, 5);
     tcase_add_test(t, the_earliest_fault_is_the_cause_whenever_it_arrives);
     tcase_add_test(t, what_we_ended_is_never_the_cause);
+    tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
