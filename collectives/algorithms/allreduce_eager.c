@@ -89,7 +89,9 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
 {
     struct eager *a = state;
     bool fits = channel == CHANNEL_EAGER && offset == 0 && length == a->bytes && !a->here[peer];
-    return fits && a->stage ? a->stage + (size_t)peer * a->bytes : NULL;
+    if (!fits)
+        return NULL;
+    return a->stage ? a->stage + (size_t)peer * a->bytes : (void *)a; /* no bytes: any place will do */
 }
 
 static void arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,

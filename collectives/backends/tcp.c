@@ -61,6 +61,7 @@ struct tcp {
     struct backend base;
     struct backend_tcp_config config;
     struct op *ops;
+    struct op *parked;  /* ended, but a link may still write into what they keep */
     struct node *nodes; /* free ones */
     uint64_t nodes_total;
     struct scratch scratch;
@@ -74,8 +75,23 @@ struct tcp {
 
 static void settle(struct op *op);
 
+/* A link that was given a place writes into it until its frame ends or the links are down. An operation can
+ * end before that only when the peer sends what it should not, so it is rare and soon a failure. */
+static bool is_written_to(const struct op *op)
+{
+    for (uint32_t i = 0; i < op->tcp->config.hosts; i++)
+        if (op->early[i].filling && op->early[i].data)
+            return true;
+    return false;
+}
+
 static void free_op(struct op *op)
 {
+    if (!op->tcp->failed && is_written_to(op)) {
+        op->next = op->tcp->parked;
+        op->tcp->parked = op;
+        return;
+    }
     for (uint32_t i = 0; i < op->tcp->config.hosts; i++)
         free(op->early[i].data);
     free(op);
@@ -226,7 +242,7 @@ static int feed_early(struct op *op, uint32_t host, struct err *e)
     struct early *early = &op->early[host];
     void *place = op->algorithm->place(op->state, host, CHANNEL_EAGER, 0, early->length);
     early->whole = early->filling = false;
-    if (!op->algorithm->eager || (!place && early->length > 0))
+    if (!op->algorithm->eager || !place)
         return err_set(e, ERR_PROTOCOL, "host %u sent %u bytes for operation %llu, which has another size",
                        host, early->length, (unsigned long long)op->sequence);
     if (early->length > 0)
@@ -319,6 +335,11 @@ static void tcp_fail(struct backend *backend, const struct err *error)
         abandon(op);
         if (started)
             request.done(request.ctx, error);
+    }
+    while (tcp->parked) {
+        struct op *op = tcp->parked;
+        tcp->parked = op->next;
+        free_op(op);
     }
 }
 

@@ -2,6 +2,7 @@
  * dies.
  *
  * needs: auth algo engine */
+#include "collectives/algorithms/exchange.h"
 #include "tests/unit/links_job.h"
 
 static void job_up(struct job *job, uint32_t hosts, uint64_t eager_bytes)
@@ -280,6 +281,72 @@ START_TEST(sizes_that_differ_are_refused)
 }
 END_TEST
 
+/* ---- a peer that breaks the rules, without links: what it sends is handed in by hand -------------------- */
+
+static int swallow_control(struct links *l, uint32_t host, const void *data, size_t size, struct err *e)
+{
+    return 0;
+}
+
+static struct link_send *swallowed; /* the last one */
+
+static int swallow_bulk(struct links *l, uint32_t host, struct link_send *send, struct err *e)
+{
+    swallowed = send;
+    return 0;
+}
+
+static struct backend *alone(uint32_t self, uint32_t hosts)
+{
+    static const struct wire_ops wire = {.send_control = swallow_control, .send_bulk = swallow_bulk};
+    struct backend_tcp_config c = {.wire = &wire, .self = self, .hosts = hosts};
+    struct backend *backend = backend_tcp_new(&c, NULL);
+    ck_assert_ptr_nonnull(backend);
+    return backend;
+}
+
+/* Host 2 begins to send something for an operation that ends without it. The link goes on writing there. */
+START_TEST(memory_given_to_a_link_stays)
+{
+    struct host h = {.backend = alone(1, 3)};
+    struct err e = ERR_INIT;
+    int32_t data[4] = {0};
+    struct link_bulk stray = {.sequence = 1, .length = 16, .channel = CHANNEL_EAGER};
+    struct link_bulk proper = {.sequence = 1, .length = 16, .channel = CHANNEL_BROADCAST};
+    void *given = backend_tcp_bulk_place(h.backend, 2, &stray);
+    ck_assert_ptr_nonnull(given);
+    ck_assert_int_eq(start(&h, BACKEND_BROADCAST, 1, data, 4, HVD_INT32, 0, 0, 3, &e), 0);
+    ck_assert_ptr_eq(backend_tcp_bulk_place(h.backend, 0, &proper), data);
+    ck_assert_int_eq(backend_tcp_bulk_arrived(h.backend, 0, &proper, &e), 0);
+    ck_assert_int_eq(h.done, 1);
+    void *fresh[16];
+    for (int i = 0; i < 16; i++)
+        ck_assert_ptr_ne(fresh[i] = malloc(16), given);
+    memset(given, 1, 16);
+    ck_assert_int_eq(backend_tcp_bulk_arrived(h.backend, 2, &stray, &e), -1);
+    h.backend->ops->free(h.backend);
+    for (int i = 0; i < 16; i++)
+        free(fresh[i]);
+}
+END_TEST
+
+/* A frame without bytes is no contribution to an operation that has some; nor is a second one. */
+START_TEST(an_empty_contribution_is_refused)
+{
+    struct host h = {.backend = alone(0, 2)};
+    struct err e = ERR_INIT;
+    int32_t data[4] = {1, 2, 3, 4};
+    struct link_bulk empty = {.sequence = 1, .channel = CHANNEL_EAGER};
+    ck_assert_int_eq(start(&h, BACKEND_ALLREDUCE, 1, data, _i ? 0 : 4, HVD_INT32, HVD_SUM, 0, 2, &e), 0);
+    ck_assert_int_eq(backend_tcp_bulk_arrived(h.backend, 1, &empty, &e), _i ? 0 : -1);
+    swallowed->done(swallowed, 0);
+    ck_assert_int_eq(h.done, _i);
+    if (_i)
+        ck_assert_int_eq(backend_tcp_bulk_arrived(h.backend, 1, &empty, &e), -1);
+    h.backend->ops->free(h.backend);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("backend_tcp");
@@ -291,6 +358,8 @@ int main(void)
     tcase_add_test(c, several_operations_in_flight);
     tcase_add_loop_test(c, a_peer_dies_mid_transfer, 0, 2);
     tcase_add_loop_test(c, sizes_that_differ_are_refused, 0, 2);
+    tcase_add_test(c, memory_given_to_a_link_stays);
+    tcase_add_loop_test(c, an_empty_contribution_is_refused, 0, 2);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);
