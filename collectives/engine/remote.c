@@ -90,7 +90,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
         tensor_begin(v, before);
         return;
     }
-    int status = tensor_open(v, n->text, &resolver, error, sizeof error);
+    int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
     describe(v, n->text, &desc);
     if (readiness_local(engine->readiness, &desc, status == HVD_SUCCESS ? NULL : error, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
@@ -152,11 +152,13 @@ static void begin(struct run *run)
 {
     struct engine *engine = run->engine;
     uint32_t slot = names_find(engine, run->entry.desc.name);
+    bool complete = slot != UINT32_MAX && engine->name[slot].announced;
     char text[SHM_TEXT_MAX];
 
-    if (slot == UINT32_MAX || !engine->name[slot].announced) {
-        snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not complete on %.100s",
-                 run->entry.desc.name, engine->host[engine->self].name);
+    /* What this host could not open has no elements here, whatever the list says. */
+    if (!complete || (!run->entry.error[0] && engine->name[slot].status != HVD_SUCCESS)) {
+        snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
+                 run->entry.desc.name, complete ? "valid" : "complete", engine->host[engine->self].name);
         run->phase = RUN_SETTLED;
         engine_poison(engine, HVD_ERR_ENGINE, text);
         return;

@@ -50,6 +50,7 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
     v->sequence = sequence;
     v->seen = 0;
     v->mine = 0;
+    v->chunks = (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
 }
 
 static struct shm_entry *entry_of(const struct tensor_view *v, uint32_t member)

@@ -169,6 +169,27 @@ START_TEST(a_late_engine_takes_no_chunk_of_the_next_operation)
 }
 END_TEST
 
+/* An operation that could not be opened has no elements: nothing may be written with those of the one before. */
+START_TEST(chunks_belong_to_one_operation)
+{
+    struct tensor_op shorter = large;
+    char text[SHM_TEXT_MAX];
+
+    shorter.count = COUNT / 2;
+    for (uint32_t k = 1; k <= 2; k++) {
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            publish_large(i, k, k == 2 && i == 1 ? &shorter : &large);
+        tensor_begin(&view[MEMBERS], k);
+        ck_assert(tensor_arrived(&view[MEMBERS]));
+        ck_assert_int_eq(tensor_open(&view[MEMBERS], "t", &resolver, text, sizeof text),
+                         k == 1 ? HVD_SUCCESS : HVD_ERR_MISMATCH);
+        tensor_offer(&view[0]);
+        ck_assert_int_eq(tensor_has_chunk(&view[MEMBERS]), k == 1);
+        ck_assert_int_eq(tensor_work(&view[MEMBERS]), k == 1);
+    }
+}
+END_TEST
+
 static void expect(const char *part, int status, uint32_t as)
 {
     char text[SHM_TEXT_MAX] = "";
@@ -327,6 +348,7 @@ int main(void)
     tcase_add_test(tc, small_tensors_are_computed_by_each);
     tcase_add_test(tc, large_tensors_are_shared_out);
     tcase_add_test(tc, a_late_engine_takes_no_chunk_of_the_next_operation);
+    tcase_add_test(tc, chunks_belong_to_one_operation);
     tcase_add_loop_test(tc, disagreement_is_named, 0, 7);
     tcase_add_test(tc, broken_entries_are_refused);
     tcase_add_test(tc, poison_is_for_ever_and_wakes);
