@@ -329,7 +329,7 @@ static void stop(void *owner)
 
 void session_teardown(struct session *s, const Hvd__Teardown *teardown)
 {
-    log_info("ending the job: %s", teardown->reason);
+    log_info("ending the job%s%s", teardown->reason[0] ? ": " : "", teardown->reason);
     s->grace_ms = teardown->grace_ms;
     s->impatient = teardown->grace_ms == 0;
     fsm_post(&s->fsm, EV_TEARDOWN);

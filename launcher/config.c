@@ -51,7 +51,7 @@ static int check_interfaces(const char *list, struct err *e)
         int rc = net_filter_check((const char *const[]){entry}, 1, e);
         free(entry);
         if (rc)
-            return rc;
+            return err_wrap(e, "--network-interfaces");
         at = at[len] ? at + len + 1 : NULL;
     }
     return 0;

@@ -112,7 +112,7 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
         address = w->n_address ? w->address[0] : address;
     free(h->address);
     h->address = address ? strdup(address) : NULL;
-    log_info("%s: session %u on %.64s, %u slots, containment %.32s, address %s", h->label, w->pid, w->hostname, w->slots, w->containment,
+    log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid, w->hostname, w->slots, w->containment,
              h->address ? h->address : "unknown");
     fsm_post(&h->fsm, EV_WELCOME);
     h->common->events->ready(h->common->ctx, h, w);
@@ -230,6 +230,8 @@ static void note_phase(struct host_run *h)
         h->failed_in = host_phase(h);
 }
 
+static const char install_hint[] = "install hvdrun on that host, or say where hvdagent is with --agent-path";
+
 static void explain_end(struct host_run *h, const struct transport_end *end)
 {
     const char *said = last_words(h);
@@ -242,7 +244,7 @@ static void explain_end(struct host_run *h, const struct transport_end *end)
             err_hint(e, "%s", end->err->hint);
     } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
         err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
-        err_hint(e, "install hvdrun on that host, or say where hvdagent is with --agent-path");
+        err_hint(e, install_hint);
     } else if (end->term_signal) {
         err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal, strsignal(end->term_signal));
     } else if (h->fsm.state <= HOST_GREETING) {
@@ -300,6 +302,13 @@ static void start_transport(void *owner)
     if (h->ops)
         h->transport = h->ops->start(c->loop, &h->target, &transport_events, h, &h->err);
     if (!h->transport) {
+        if (h->ops == &transport_local) {
+            h->phase = TRANSPORT_AGENT_START;
+            if (h->err.code == ERR_NOT_FOUND)
+                err_hint(&h->err, install_hint);
+        } else if (h->ops == &transport_exec) {
+            h->phase = TRANSPORT_CONNECT;
+        }
         note_phase(h);
         fsm_post(&h->fsm, EV_CLOSED);
     }
