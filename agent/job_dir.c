@@ -54,11 +54,20 @@ static int own_directory(int at, const char *name, bool make)
     return fd;
 }
 
+/* Can nobody but us and root rename what we make in it? $XDG_RUNTIME_DIR may be another user's: sudo keeps it
+ * when asked to. */
+static bool is_safe_base(const char *base)
+{
+    struct stat st;
+    bool ours = stat(base, &st) == 0 && (st.st_uid == geteuid() || st.st_uid == 0);
+    return ours && (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
+}
+
 static int user_directory(const char *base, bool make)
 {
     char path[JOB_DIR_MAX];
     int n = snprintf(path, sizeof path, "%s/hvd-%u", base, (unsigned)geteuid());
-    if (!base[0] || n < 0 || (size_t)n >= sizeof path) {
+    if (!base[0] || n < 0 || (size_t)n >= sizeof path || !is_safe_base(base)) {
         errno = ENOENT;
         return -1;
     }
@@ -149,7 +158,9 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
     }
     d->path[0] = '\0';
     err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
-    return saved == EPERM ? err_hint(e, "it exists and is not a directory that only this user may enter")
+    return saved == EPERM ? err_hint(e, "it exists and is not a directory that only this user may enter; "
+                                         "XDG_RUNTIME_DIR can name another place than %s",
+                                      base)
                           : -1;
 }
 

@@ -1,7 +1,8 @@
 /* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
  * worker socket.
  *
- * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp. In /tmp anybody may have made hvd-<uid> before
+ * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp; one in which another user could rename what we
+ * made is passed over. In /tmp anybody may have made hvd-<uid> before
  * us, so nothing is used that is not a directory of our own with mode 0700. Whoever uses a directory holds a
  * lock on it: one without a lock is what a killed agent left, and the next agent that starts here sweeps it
  * away. */

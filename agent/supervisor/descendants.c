@@ -8,25 +8,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 struct pid_list {
-    pid_t *item;
+    struct entry {
+        pid_t pid, parent;
+    } *item;
     size_t count, capacity;
 };
 
-static void list_add(struct pid_list *l, pid_t pid)
+static void list_add(struct pid_list *l, pid_t pid, pid_t parent)
 {
     if (l->count == l->capacity) {
         size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        pid_t *grown = realloc(l->item, capacity * sizeof *grown);
+        struct entry *grown = realloc(l->item, capacity * sizeof *grown);
         if (!grown)
             return; /* the next walk finds the rest, when these have ended */
         l->item = grown;
         l->capacity = capacity;
     }
-    l->item[l->count++] = pid;
+    l->item[l->count++] = (struct entry){pid, parent};
 }
 
 static pid_t parse_pid(const char *text)
@@ -37,14 +40,14 @@ static pid_t parse_pid(const char *text)
 }
 
 /* The pids in one `children` file. -1 when there is no such file. */
-static int add_listed(struct pid_list *l, const char *path)
+static int add_listed(struct pid_list *l, const char *path, pid_t parent)
 {
     FILE *f = fopen(path, "re");
     long pid;
     if (!f)
         return -1;
     while (fscanf(f, "%ld", &pid) == 1)
-        list_add(l, (pid_t)pid);
+        list_add(l, (pid_t)pid, parent);
     fclose(f);
     return 0;
 }
@@ -58,7 +61,7 @@ static void add_children(struct pid_list *l, pid_t parent)
         if (parse_pid(task->d_name) == 0)
             continue;
         snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", (int)parent, task->d_name);
-        (void)add_listed(l, path); /* the thread may have ended meanwhile */
+        (void)add_listed(l, path, parent); /* the thread may have ended meanwhile */
     }
     if (d)
         closedir(d);
@@ -106,11 +109,11 @@ static void add_by_scan(struct pid_list *l, pid_t spare)
             bool known = pid == 0 || pid == spare || !read_stat(pid, &st);
             bool below = !known && st.parent == self;
             for (size_t i = 0; i < l->count && !known; i++) {
-                known = l->item[i] == pid;
-                below = below || l->item[i] == st.parent;
+                known = l->item[i].pid == pid;
+                below = below || l->item[i].pid == st.parent;
             }
             if (!known && below)
-                list_add(l, pid);
+                list_add(l, pid, st.parent);
         }
         if (d)
             closedir(d);
@@ -125,11 +128,26 @@ static void add_descendants(struct pid_list *l, pid_t spare)
     }
     add_children(l, getpid());
     for (size_t i = 0; i < l->count; i++) {
-        if (l->item[i] == spare)
+        if (l->item[i].pid == spare)
             l->item[i--] = l->item[--l->count];
         else
-            add_children(l, l->item[i]);
+            add_children(l, l->item[i].pid);
     }
+}
+
+/* Its own parent may have reaped it since it was listed, and its number may be a stranger's now. So the
+ * process is held first and then looked at again: one that is ours has the parent it had, or came to us when
+ * that one died. Another new parent is below us too; the next walk finds it. */
+static bool signal_one(const struct entry *entry, int sig, bool (*wanted)(void *ctx, pid_t pid), void *ctx)
+{
+    struct proc_stat st;
+    int pidfd = (int)syscall(SYS_pidfd_open, entry->pid, 0);
+    bool ours = pidfd >= 0 && read_stat(entry->pid, &st) && st.state != 'Z' &&
+                (st.parent == entry->parent || st.parent == getpid()) && (!wanted || wanted(ctx, entry->pid));
+    bool reached = ours && syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) == 0;
+    if (pidfd >= 0)
+        close(pidfd);
+    return reached;
 }
 
 size_t descendants_signal(int sig, pid_t spare)
@@ -142,12 +160,8 @@ size_t descendants_signal_if(int sig, pid_t spare, bool (*wanted)(void *ctx, pid
     struct pid_list l = {0};
     size_t reached = 0;
     add_descendants(&l, spare);
-    for (size_t i = 0; i < l.count; i++) {
-        struct proc_stat st;
-        if (!read_stat(l.item[i], &st) || st.state == 'Z' || (wanted && !wanted(ctx, l.item[i])))
-            continue;
-        reached += kill(l.item[i], sig) == 0;
-    }
+    for (size_t i = 0; i < l.count; i++)
+        reached += signal_one(&l.item[i], sig, wanted, ctx);
     free(l.item);
     return reached;
 }
@@ -159,9 +173,9 @@ size_t descendants_list(struct descendant *out, size_t max)
     add_descendants(&l, 0);
     for (size_t i = 0; i < l.count && n < max; i++) {
         struct proc_stat st;
-        if (!read_stat(l.item[i], &st) || st.state == 'Z')
+        if (!read_stat(l.item[i].pid, &st) || st.state == 'Z')
             continue;
-        out[n].pid = l.item[i];
+        out[n].pid = l.item[i].pid;
         out[n].state = st.state;
         snprintf(out[n].name, sizeof out[n].name, "%s", st.name);
         n++;

@@ -106,6 +106,24 @@ START_TEST(job_directory)
 }
 END_TEST
 
+/* What another user may rename is no place for a socket. */
+START_TEST(a_base_of_others_is_passed_over)
+{
+    struct job_dir d;
+    struct err e = ERR_INIT;
+    use_base();
+    ck_assert_int_eq(chmod(base, _i ? 0777 : 0700), 0);
+    if (!_i && (geteuid() != 0 || chown(base, 12345, 12345) < 0))
+        _i = -1; /* only root can give a directory away */
+    if (job_dir_create(&d, "job-0", &e) == 0) { /* in one of the other places */
+        ck_assert_int_eq(strncmp(d.path, base, strlen(base)) == 0, _i < 0);
+        job_dir_remove(d.path);
+        job_dir_close(&d);
+    }
+    ck_assert_int_eq(rmdir(base), 0);
+}
+END_TEST
+
 START_TEST(stale_directories_are_swept)
 {
     struct job_dir dead, living, next;
@@ -221,6 +239,7 @@ int main(void)
     tcase_add_test(t, cgroup_places);
     tcase_add_test(t, cgroup_comes_and_goes);
     tcase_add_test(t, job_directory);
+    tcase_add_loop_test(t, a_base_of_others_is_passed_over, 0, 2);
     tcase_add_test(t, stale_directories_are_swept);
     tcase_add_test(t, squatted_directories_are_refused);
     tcase_add_test(t, slots);
