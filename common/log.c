@@ -39,6 +39,13 @@ bool log_enabled(enum log_level level)
     return level >= lowest;
 }
 
+void log_printable(char *text)
+{
+    for (; *text; text++)
+        if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f)
+            *text = '?';
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
     char line[1024];
@@ -47,6 +54,7 @@ void log_write(enum log_level level, const char *fmt, ...)
     va_start(args, fmt);
     int more = vsnprintf(line + used, sizeof line - (size_t)used - 1, fmt, args);
     va_end(args);
+    log_printable(line);
     size_t len = (size_t)used + (more > 0 ? (size_t)more : 0);
     if (len > sizeof line - 2)
         len = sizeof line - 2;

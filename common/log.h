@@ -17,6 +17,8 @@ int log_level_parse(const char *name);
 const char *log_level_name(enum log_level level);
 bool log_enabled(enum log_level level);
 
+/* Control characters become '?': what others said must not steer the terminal or look like a line of ours. */
+void log_printable(char *text);
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_trace(...)   log_at(LOG_TRACE, __VA_ARGS__)

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/log.h"
+
 bool rank_end_failed(const struct rank_end *end)
 {
     return !end->by_us && (end->status || end->signal || end->not_shut_down);
@@ -18,12 +20,13 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size)
         snprintf(out, size, "exit status %u", end->status);
 }
 
+/* A host may say anything: what does not fit into an exit status must not become 0 there. */
 int rank_end_exit_status(const struct rank_end *end)
 {
     if (end->signal)
-        return 128 + (int)end->signal;
+        return end->signal < 128 ? 128 + (int)end->signal : 255;
     if (end->status)
-        return (int)end->status;
+        return end->status < 256 ? (int)end->status : 255;
     return end->not_shut_down ? 1 : 0;
 }
 
@@ -63,5 +66,7 @@ void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char
         return;
     snprintf(o->text, sizeof o->text, "%s", text);
     snprintf(o->hint, sizeof o->hint, "%s", hint ? hint : "");
+    log_printable(o->text); /* parts of both may be a host's own words */
+    log_printable(o->hint);
     o->exit_status = exit_status;
 }

@@ -28,6 +28,8 @@ START_TEST(the_status_of_an_end)
         {{.signal = 11, .core_dumped = true}, 139, "core dumped"},
         {{.not_shut_down = true}, 1, "without hvd_shutdown"},
         {{.status = 255}, 255, "exit status 255"},
+        {{.status = 256}, 255, "exit status 256"}, /* which no process has */
+        {{.signal = 128}, 255, "killed by signal 128"},
     };
     struct outcome o = {0};
     outcome_rank_ended(&o, &cases[_i].end, "node7", SECOND, 2 * SECOND);
@@ -49,6 +51,16 @@ START_TEST(the_earliest_fault_is_the_cause_whenever_it_arrives)
     ck_assert_ptr_nonnull(strstr(o.text, "rank 5 on a"));
     ck_assert_str_eq(o.hint, "");
     ck_assert_uint_eq(o.faults, 2);
+}
+END_TEST
+
+/* A host's words are shown, and do nothing to the terminal. */
+START_TEST(a_fault_is_printable)
+{
+    struct outcome o = {0};
+    outcome_fault(&o, SECOND, 125, "node7: \033]0;title\a\rgone \303\244", "one\ntwo");
+    ck_assert_str_eq(o.text, "node7: ?]0;title??gone \303\244");
+    ck_assert_str_eq(o.hint, "one?two");
 }
 END_TEST
 
@@ -87,8 +99,9 @@ int main(void)
     Suite *suite = suite_create("outcome");
     TCase *t = tcase_create("outcome");
     tcase_add_test(t, no_fault_is_success);
-    tcase_add_loop_test(t, the_status_of_an_end, 0, 5);
+    tcase_add_loop_test(t, the_status_of_an_end, 0, 7);
     tcase_add_test(t, the_earliest_fault_is_the_cause_whenever_it_arrives);
+    tcase_add_test(t, a_fault_is_printable);
     tcase_add_test(t, what_we_ended_is_never_the_cause);
     tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
     suite_add_tcase(suite, t);
