@@ -44,8 +44,11 @@ static int own_directory(int at, const char *name, bool make)
     if (make && mkdirat(at, name, 0700) < 0 && errno != EEXIST)
         return -1;
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
+        if (make && errno == ENOENT)
+            errno = ESTALE; /* it was there, and an agent that ended removed it */
         return -1;
+    }
     if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
         close(fd);
         errno = EPERM;
@@ -157,11 +160,12 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
         saved = errno;
     }
     d->path[0] = '\0';
-    err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
-    return saved == EPERM ? err_hint(e, "it exists and is not a directory that only this user may enter; "
-                                         "XDG_RUNTIME_DIR can name another place than %s",
-                                      base)
-                          : -1;
+    if (saved != EPERM && saved != ENOTDIR && saved != ELOOP)
+        return err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
+    return err_set(e, ERR_HOST,
+                   "cannot make a directory for the job: %s/hvd-%u exists and is not a directory that only this "
+                   "user may enter; XDG_RUNTIME_DIR can name another place than %s",
+                   base, (unsigned)geteuid(), base);
 }
 
 void job_dir_remove(const char *path)
