@@ -188,7 +188,7 @@ static int expand_words(const struct rsh_argv *words, const struct values *value
                         const struct transport_target *target, struct rsh_argv *argv, struct err *e)
 {
     char filled[4096];
-    bool port_placed = false;
+    bool port_placed = false, kept = false; /* the word before this one */
     for (size_t i = 0; i < words->count; i++)
         port_placed = port_placed || strstr(words->word[i], place_names[PLACE_PORT]) != NULL;
     for (size_t i = 0; i < words->count; i++) {
@@ -197,12 +197,14 @@ static int expand_words(const struct rsh_argv *words, const struct values *value
             return err_set(e, ERR_USAGE, "--rsh: a word is longer than %zu bytes", sizeof filled);
         if (rc == 0) {
             /* The option before it goes too: "-p {port}", but not "-v -p{port}". */
-            if (i > 1 && words->word[i][0] != '-' && words->word[i - 1][0] == '-') {
+            if (i > 1 && kept && words->word[i][0] != '-' && words->word[i - 1][0] == '-') {
                 free(argv->word[--argv->count]);
                 argv->word[argv->count] = NULL;
             }
+            kept = false;
             continue;
         }
+        kept = true;
         if (push(argv, filled, e) < 0)
             return -1;
         if (i == 0 && is_ssh(filled) && push_ssh_options(argv, target, port_placed, e) < 0)

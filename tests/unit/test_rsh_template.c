@@ -29,6 +29,7 @@ static const struct {
     {"run '$HOME' \"`x`\" {HOST} {} {", NULL, 0, NULL, "run|$HOME|`x`|{HOST}|{}|{|h|CMD"},
     {"run \"a\\b\" c\\\\d '\\'", NULL, 0, NULL, "run|a\\b|c\\d|\\|h|CMD"},
     {"run {host}-{host}:{port}", NULL, 7, NULL, "run|h-h:7|CMD"},
+    {"run -x{user} {port} {host}", NULL, 0, NULL, "run|h|CMD"}, /* -x has gone already: run stays */
 };
 
 START_TEST(templates)
