@@ -50,6 +50,14 @@ void guard_beat(struct guard *g)
     atomic_fetch_add_explicit(&g->page->beat, 1, memory_order_relaxed);
 }
 
+void guard_limit(struct guard *g, uint32_t limit_ms)
+{
+    if (atomic_exchange(&g->page->limit_ms, limit_ms) == limit_ms)
+        return;
+    /* It sleeps by the old limit: this one only wakes it. */
+    (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGCHLD, NULL, 0);
+}
+
 void guard_owns_cgroup(struct guard *g, const char *path)
 {
     atomic_store(&g->page->has_cgroup, false);

@@ -41,6 +41,8 @@ int guard_main(struct guard *g);
 
 /* The session's side. An empty path: there is none any more. */
 void guard_beat(struct guard *g);
+/* How long the session may not beat. */
+void guard_limit(struct guard *g, uint32_t limit_ms);
 void guard_owns_cgroup(struct guard *g, const char *path);
 void guard_owns_directory(struct guard *g, const char *path);
 

@@ -13,7 +13,9 @@
 
 #define BULK_BUSY  (256u << 10) /* outlets stop reading here, */
 #define BULK_FREE  (128u << 10) /* and go on here */
-#define BULK_MAX   (4u << 20)   /* what was read when it got busy still fits, for thousands of streams */
+/* The last resort. Lines that were held go out at once when they are due or their workers end, for thousands of streams together; how
+ * much that can be the launcher's credit says. */
+#define BULK_MAX   (1u << 30)
 #define SILENCE_MS 60000        /* until Hello says how long */
 
 /* ---- out
@@ -248,7 +250,7 @@ void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms)
     uint64_t interval = heartbeat_interval(&s->launcher) / NSEC_PER_MSEC;
     uv_timer_start(&s->heart, on_heart, interval, interval);
     guard_beat(s->guard);
-    s->guard->page->limit_ms = heartbeat_ms;
+    guard_limit(s->guard, heartbeat_ms);
 }
 
 /* ---- open and close

@@ -140,6 +140,12 @@ struct worker *workers_by_rank(struct workers *w, uint32_t rank)
     return NULL;
 }
 
+/* Whoever dies of SIGUSR1, which means what the program says, has failed. */
+static bool asks_to_end(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGKILL;
+}
+
 void workers_signal(struct workers *w, int number)
 {
     for (size_t i = 0; i < w->count; i++) {
@@ -147,7 +153,7 @@ void workers_signal(struct workers *w, int number)
         /* Between clone and setsid it has no group of its own yet. */
         if (worker->alive && kill(-worker->pid, number) < 0 && errno == ESRCH)
             kill(worker->pid, number);
-        if (worker->alive && number > 0 && number < 64)
+        if (worker->alive && asks_to_end(number))
             worker->fatal_sent |= 1ULL << number;
     }
 }

@@ -170,6 +170,29 @@ START_TEST(unfinished_line)
 }
 END_TEST
 
+/* The session is stopped until all have written, so it finds megabytes of unfinished lines at once. */
+START_TEST(many_unfinished_lines_at_once)
+{
+    begin(NULL, 10000, 1000);
+    struct fake_job job = {.argv = SH("sleep 1; head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2; exec sleep 4"),
+                           .workers = 80,
+                           .window = 1u << 16,
+                           .env = env};
+    fake_spawn(&f, &job);
+    while (f.spawned < job.workers)
+        (void)fake_wait(&f, NULL, 10);
+    kill((pid_t)f.session_pid, SIGSTOP);
+    (void)fake_wait(&f, NULL, 3000);
+    kill((pid_t)f.session_pid, SIGCONT);
+    ck_assert(fake_wait_exits(&f, job.workers, 10000));
+    for (unsigned i = 0; i < job.workers; i++) {
+        ck_assert_uint_eq(f.rank[i].len[1], 60000);
+        ck_assert_uint_eq(f.rank[i].len[2], 60000);
+    }
+    finish(0);
+}
+END_TEST
+
 START_TEST(input_reaches_the_worker)
 {
     struct fake_job job = {
@@ -203,6 +226,22 @@ START_TEST(signals_are_forwarded)
     ck_assert(fake_wait_exits(&f, 2, 5000));
     ck_assert_uint_eq(f.rank[1].status, 7);
     ck_assert_str_eq(f.rank[1].text[1], "ready\ncaught\n");
+    finish(0);
+}
+END_TEST
+
+/* A program that dies of SIGUSR1 has failed; one that dies of SIGTERM did what it was asked to. */
+START_TEST(who_dies_of_a_forwarded_signal)
+{
+    const int number = _i ? SIGUSR1 : SIGTERM;
+    begin(NULL, 10000, 1000);
+    spawn(1, SH("exec sleep 100"));
+    while (f.spawned < 1)
+        (void)fake_wait(&f, NULL, 10);
+    fake_signal(&f, number);
+    ck_assert(fake_wait_exits(&f, 1, 5000));
+    ck_assert_uint_eq(f.rank[0].signal, (unsigned)number);
+    ck_assert_int_eq(f.rank[0].by_us, number == SIGTERM);
     finish(0);
 }
 END_TEST
@@ -420,8 +459,10 @@ int main(void)
     tcase_add_test(t, no_directory);
     tcase_add_test(t, credit_stops_a_writer);
     tcase_add_test(t, unfinished_line);
+    tcase_add_test(t, many_unfinished_lines_at_once);
     tcase_add_test(t, input_reaches_the_worker);
     tcase_add_test(t, signals_are_forwarded);
+    tcase_add_loop_test(t, who_dies_of_a_forwarded_signal, 0, 2);
     tcase_add_loop_test(t, grace_then_kill, 0, 2);
     tcase_add_test(t, an_orderly_end_is_ours_too);
     tcase_add_loop_test(t, grandchildren_end_with_the_job, 0, 2);
