@@ -97,7 +97,7 @@ static void on_start_limit(uv_timer_t *timer)
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         const struct host_run *h = &j->host[i];
-        bool here = j->planned ? h->planned : host_state(h) < HOST_READY;
+        bool here = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].first_rank].started : host_state(h) < HOST_READY;
         if (!here || count++ >= 4)
             continue;
         int n = snprintf(late + used, sizeof late - used, "%s%s (%s)", used ? ", " : "", h->label, host_phase(h));
@@ -126,6 +126,14 @@ static void on_end_limit(uv_timer_t *timer)
         fsm_post(&j->fsm, JOB_EV_ENOUGH);
         return;
     }
+    /* The workers' last output waits in the sessions for its turn: the reader may take his time, unless the user does not. One
+     * round more when he has caught up, for what is still on its way. */
+    bool waits = j->output && !output_is_idle(j->output);
+    if (!j->insisted && (waits || j->output_waited)) {
+        j->output_waited = waits;
+        uv_timer_start(timer, on_end_limit, END_EXTRA_MS, 0);
+        return;
+    }
     err_set(&e, ERR_TIMEOUT, "it did not end its workers in time");
     for (uint32_t i = 0; i < j->host_count; i++)
         if (host_state(&j->host[i]) != HOST_CLOSED)
@@ -147,13 +155,14 @@ static void signal_workers(struct job *j, int number)
     s.number = number;
     CONTROL(m, SIGNAL, signal, &s);
     for (uint32_t i = 0; i < j->host_count; i++)
-        if (host_state(&j->host[i]) == HOST_RUNNING)
+        if (host_state(&j->host[i]) == HOST_READY || host_state(&j->host[i]) == HOST_RUNNING)
             host_send(&j->host[i], &m);
 }
 
 static void on_ending_signal(struct job *j, int number)
 {
     if (j->signal) {
+        j->insisted = true;
         insist(j);
         return;
     }
@@ -232,6 +241,8 @@ static void pass_signal_on(void *owner)
 static void begin_end(void *owner)
 {
     struct job *j = owner;
+    if (!j->outcome.failed && j->outcome.ended > 0)
+        outcome_fault(&j->outcome, clock_now(), 125, "an agent ended its workers, and nobody here had asked for that", NULL);
     bool patient = j->outcome.failed && !j->grace_is_over && j->finished < j->plan.size;
     uint32_t grace = patient ? (uint32_t)j->config->grace_ms : 0;
     progress_stop(&j->progress);

@@ -71,6 +71,8 @@ struct job {
     struct outcome outcome;
     int signal; /* the first that ended the job, or 0 */
     bool grace_is_over;
+    bool insisted;      /* a signal came again */
+    bool output_waited; /* for its reader, when the time to end was over */
     struct signals signals;
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
