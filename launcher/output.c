@@ -30,7 +30,8 @@ struct stream_state {
     uint32_t credit; /* what the session may still send */
     uint8_t stream;
     bool listed, at_line_start;
-    bool ended; /* all that its worker wrote has come */
+    bool end_came; /* the frame that says: all that its worker wrote has come, */
+    bool ended;    /* and everything before it was shown */
     uint64_t bytes;
 };
 
@@ -276,6 +277,10 @@ int output_frame(struct output *o, const struct frame *f, struct err *e)
     struct stream_state *s = find(o, f->rank, f->stream);
     if (f->length > s->credit)
         return err_set(e, ERR_PROTOCOL, "%u bytes of rank %u, which has a credit of %u", f->length, f->rank, s->credit);
+    /* Nothing would limit how many empty ones wait. */
+    if (f->length == 0 && (!(f->flags & FRAME_FLAG_EOF) || s->end_came))
+        return err_set(e, ERR_PROTOCOL, "an empty frame of rank %u", f->rank);
+    s->end_came = s->end_came || (f->flags & FRAME_FLAG_EOF);
     s->credit -= f->length;
     struct record r = {f->length, f->flags};
     if (queue_record(o, s, &r, f->payload, e) < 0)

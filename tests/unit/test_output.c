@@ -182,6 +182,18 @@ START_TEST(more_than_the_credit_is_refused)
 }
 END_TEST
 
+/* Credit does not limit them. */
+START_TEST(empty_frames_are_refused)
+{
+    begin();
+    ck_assert_int_eq(put(0, STREAM_STDOUT, FRAME_FLAG_LINE_END, ""), -1);
+    ck_assert_int_eq(put(0, STREAM_STDOUT, FRAME_FLAG_EOF, ""), 0);
+    ck_assert_int_eq(put(0, STREAM_STDOUT, FRAME_FLAG_EOF, ""), -1);
+    ck_assert_int_eq(put(0, STREAM_STDERR, FRAME_FLAG_EOF, ""), 0);
+    ck_assert_int_eq(ended, 1);
+}
+END_TEST
+
 START_TEST(a_slow_reader_gets_every_byte)
 {
     begin();
@@ -257,6 +269,7 @@ int main(void)
     tcase_add_test(t, the_dead_hosts_line_yields);
     tcase_add_test(t, a_rank_has_ended_after_both_its_streams);
     tcase_add_test(t, more_than_the_credit_is_refused);
+    tcase_add_test(t, empty_frames_are_refused);
     tcase_add_test(t, a_slow_reader_gets_every_byte);
     tcase_add_test(t, a_closed_reader_is_told_once);
     tcase_add_test(t, files_get_the_bytes_as_they_were);
