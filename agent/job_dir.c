@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 #include "common/log.h"
 
-#define ATTEMPTS 8 /* another agent of ours may remove an empty directory between two of our steps */
+#define ATTEMPTS 500 /* other agents of ours may sweep or remove what we made between two of our steps */
 
 int job_dir_check_name(const char *job, struct err *e)
 {
@@ -153,8 +154,10 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
         int attempts = 0, rc;
         if (!base[0])
             continue;
-        while ((rc = create_in(d, base, name)) < 0 && errno == ESTALE && ++attempts < ATTEMPTS)
-            ;
+        /* After a first attempt our name may still be there, on its way out. */
+        while ((rc = create_in(d, base, name)) < 0 && (errno == ESTALE || (errno == EEXIST && attempts > 0)) &&
+               ++attempts < ATTEMPTS)
+            sched_yield();
         if (rc == 0)
             return 0;
         saved = errno;

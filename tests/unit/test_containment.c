@@ -106,6 +106,36 @@ START_TEST(job_directory)
 }
 END_TEST
 
+/* Agents of several jobs begin and end all the time: each finds its directory, in the first place there is. */
+START_TEST(agents_come_and_go_at_once)
+{
+    enum { AGENTS = 4, TIMES = 100 };
+    pid_t child[AGENTS];
+    use_base();
+    for (int i = 0; i < AGENTS; i++) {
+        if ((child[i] = fork()) != 0)
+            continue;
+        for (int k = 0; k < TIMES; k++) {
+            struct job_dir d;
+            struct err e = ERR_INIT;
+            char name[32];
+            snprintf(name, sizeof name, "job%d-%d", i, k);
+            if (job_dir_create(&d, name, &e) < 0 || strncmp(d.path, base, strlen(base)) != 0)
+                _exit(1);
+            job_dir_remove(d.path);
+            job_dir_close(&d);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < AGENTS; i++) {
+        int status = -1;
+        ck_assert_int_eq(waitpid(child[i], &status, 0), child[i]);
+        ck_assert_int_eq(status, 0);
+    }
+    ck_assert_int_eq(rmdir(base), 0);
+}
+END_TEST
+
 /* What another user may rename is no place for a socket. */
 START_TEST(a_base_of_others_is_passed_over)
 {
@@ -239,6 +269,7 @@ int main(void)
     tcase_add_test(t, cgroup_places);
     tcase_add_test(t, cgroup_comes_and_goes);
     tcase_add_test(t, job_directory);
+tcase_add_test(t, agents_come_and_go_at_once);
     tcase_add_loop_test(t, a_base_of_others_is_passed_over, 0, 2);
     tcase_add_test(t, stale_directories_are_swept);
     tcase_add_test(t, squatted_directories_are_refused);
