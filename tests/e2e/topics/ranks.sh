@@ -54,7 +54,8 @@ case_workers_hold_no_descriptors_of_ours() {
 case_workers_start_with_default_signals() {
     # Not through a shell: one that has just started a program may still block signals itself.
     run env --default-signal "$HVDRUN" -np 1 grep -E "^Sig(Ign|Blk)" /proc/self/status
-    expect_count 2 '0{16}$' "$T/out"
+    # Under make the signals 32 and 33 are ignored; they are the C library's own, and nobody can change that through it.
+    expect_count 2 '(0{16}|0{7}180{7})$' "$T/out"
 }
 
 case_dry_run_starts_nothing() {
