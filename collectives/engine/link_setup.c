@@ -288,7 +288,7 @@ static void incoming_ready(struct links *l, struct conn *c)
 {
     struct peer *p = &l->peer[c->handshake.peer];
     struct err e = ERR_INIT;
-    if (p->host < l->self || p->state == PEER_READY || p->state == PEER_LOST) {
+    if (p->host < l->self || p->state == PEER_READY || p->state == PEER_LOST || p->failed) {
         err_set(&e, ERR_PROTOCOL, "host %u made a link that is not due", p->host);
         conn_failed(l, c, &e);
         return;
@@ -349,8 +349,8 @@ void link_setup_peer_timer(struct links *l, struct peer *p)
             expire(l, c);
         else
             links_timer(l, c->deadline);
-        if (p->state != PEER_CONNECTING)
-            return;
+        if (p->state != PEER_CONNECTING || p->failed)
+            return; /* the candidates have been dropped, `next` too */
     }
     if (p->choose_at && l->now >= p->choose_at)
         consider(l, p);

@@ -1,5 +1,6 @@
-/* What a host may send to the TCP backend of another: grants and bulk frames, for operations that are in flight, are still to
- * begin, or never were. Bytes are written where the backend said, as a link does, also after the operation has ended.
+/* What a host may send to the TCP backend of another: grants and bulk frames, for operations that are in
+ * flight, are still to begin, or never were. Bytes are written where the backend said, as a link does, also
+ * after the operation has ended.
  *
  * needs: algo engine */
 #include <stdint.h>
@@ -64,7 +65,8 @@ static int finish(struct backend *b, uint32_t host, struct stream *s)
 static int begin(struct backend *b, uint32_t host, struct stream *s, const uint8_t *p)
 {
     static const uint32_t lengths[] = {0, 4, 16, 400, 4000, 12000, 32768, 65536};
-    s->head = (struct link_bulk){.sequence = p[0] & 7, .channel = p[1] & 3, .length = lengths[p[2] & 7], .offset = p[3] * 4u};
+    s->head = (struct link_bulk){
+        .sequence = p[0] & 7, .channel = p[1] & 3, .length = lengths[p[2] & 7], .offset = p[3] * 4u};
     if (s->head.length == 0)
         return backend_tcp_bulk_arrived(b, host, &s->head, NULL);
     s->place = backend_tcp_bulk_place(b, host, &s->head);
@@ -104,7 +106,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     float *elements[8];
     if (size < 1)
         return 0;
-    struct backend_tcp_config c = {.wire = &wire, .self = data[0] % HOSTS, .hosts = HOSTS, .eager_bytes = data[0] & 128 ? 400 : 0};
+    struct backend_tcp_config c = {
+        .wire = &wire, .self = data[0] % HOSTS, .hosts = HOSTS, .eager_bytes = data[0] & 128 ? 400 : 0};
     struct backend *b = backend_tcp_new(&c, NULL);
     uint64_t sequence = 0;
     int rc = 0;
