@@ -271,8 +271,7 @@ static void finish(void *owner)
     signals_close(&j->signals);
     if (j->has_input)
         input_close(&j->input);
-    output_free(j->output);
-    j->output = NULL;
+    output_close(j->output);
 }
 
 /* ---- set-up and end -------------------------------------------------------------------------------------------------------- */
@@ -367,6 +366,7 @@ static void free_job(struct job *j)
     for (size_t i = 0; i < j->common.interface_count; i++)
         free(j->common.interfaces[i]);
     free(j->common.interfaces);
+    output_free(j->output);
     free(j->link);
     free(j->host);
     free(j->rank);

@@ -107,12 +107,16 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
     return o;
 }
 
+void output_close(struct output *o)
+{
+    for (int i = 0; o && i < 2; i++)
+        sink_close(&o->lane[i].sink);
+}
+
 void output_free(struct output *o)
 {
     if (!o)
         return;
-    for (int i = 0; i < 2; i++)
-        sink_close(&o->lane[i].sink);
     for (uint32_t i = 0; i < 2 * o->plan->size; i++)
         buf_free(&o->streams[i].queue);
     output_files_free(o->files);

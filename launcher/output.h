@@ -37,6 +37,8 @@ uint32_t output_window(uint32_t size);
  * *e filled. */
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan, const char *const *host_names,
                           const struct output_events *events, void *ctx, struct err *e);
+/* Stops writing; what waits is dropped. The loop must run once more before output_free. NULL is allowed in both. */
+void output_close(struct output *o);
 void output_free(struct output *o);
 
 /* A data frame of stdout or stderr. -1 with *e when it says what it may not (rank, more than its credit). */

@@ -74,9 +74,10 @@ static void begin(void)
 
 static void tear_down(void)
 {
+    output_close(output);
+    uv_run(&loop, UV_RUN_DEFAULT);
     output_free(output);
     output = NULL;
-    uv_run(&loop, UV_RUN_DEFAULT);
     uv_loop_close(&loop);
     for (int i = 1; i < 3; i++) {
         dup2(saved[i], i);
