@@ -111,6 +111,16 @@ int lines_flush(struct lines *l, lines_emit *emit, void *ctx)
     return give_out(l, l->held[l->len - 1] == '\r' ? FRAME_FLAG_LINE_END : FRAME_FLAG_UNFINISHED, emit, ctx);
 }
 
+int lines_advance(struct lines *l, lines_emit *emit, void *ctx)
+{
+    if (l->len < 2)
+        return 0;
+    int rc = emit_all(l->held, l->len - 1, 0, emit, ctx);
+    l->held[0] = l->held[l->len - 1];
+    l->len = 1;
+    return rc;
+}
+
 uint64_t lines_due(const struct lines *l)
 {
     return l->len ? l->since + LINES_PATIENCE : UINT64_MAX;

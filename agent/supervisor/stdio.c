@@ -34,6 +34,12 @@ static void fail(struct outlet *o)
     o->stdio->events->failed(o->stdio->ctx, &e);
 }
 
+static size_t bytes_in_pipe(int fd)
+{
+    int waiting = 0;
+    return ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0 ? (size_t)waiting : 0;
+}
+
 /* ---- unfinished lines
  * ---------------------------------------------------------------------------------------------- */
 
@@ -53,9 +59,15 @@ static void on_patience(uv_timer_t *timer)
 {
     struct stdio *s = timer->data;
     uint64_t now = clock_now();
-    for (struct outlet *o = s->outlets; o; o = o->next)
-        if (lines_due(&o->lines) <= now && lines_flush(&o->lines, emit, o) < 0)
+    for (struct outlet *o = s->outlets; o; o = o->next) {
+        if (lines_due(&o->lines) > now)
+            continue;
+        /* The line is unfinished only if the worker had the chance to go on, and nothing of it waits in the pipe. */
+        if (o->fd >= 0 && (!o->watching || bytes_in_pipe(o->fd) > 0))
+            o->lines.since = now;
+        else if (lines_flush(&o->lines, emit, o) < 0)
             fail(o);
+    }
     arm_patience(s);
 }
 
@@ -87,12 +99,6 @@ static void settle(struct outlet *o)
     s->events->settled(s->ctx, o->rank);
 }
 
-static size_t bytes_in_pipe(int fd)
-{
-    int waiting = 0;
-    return ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0 ? (size_t)waiting : 0;
-}
-
 /* How many bytes may be read now. */
 static size_t allowance(const struct outlet *o)
 {
@@ -103,6 +109,14 @@ static size_t allowance(const struct outlet *o)
         return 0;
     uint64_t allowed = o->credit - o->lines.len;
     return allowed < READ_SIZE ? (size_t)allowed : READ_SIZE;
+}
+
+/* A line longer than the whole credit will not become whole here: it goes out in pieces. */
+static void advance(struct outlet *o)
+{
+    bool whole_credit = o->credit >= o->window;
+    if (!o->stdio->discard && whole_credit && o->lines.len >= o->credit && lines_advance(&o->lines, emit, o) < 0)
+        fail(o);
 }
 
 /* One read. True when there may be more at once. */
@@ -131,9 +145,7 @@ static bool read_once(struct outlet *o)
     o->owed -= (size_t)n < o->owed ? (size_t)n : o->owed;
     if (o->orphaned && o->owed == 0)
         settle(o);
-    /* A credit smaller than the line: what is held will not become whole before it is sent. */
-    if (!o->stdio->discard && o->lines.len >= o->credit && lines_flush(&o->lines, emit, o) < 0)
-        fail(o);
+    advance(o);
     if (o->lines.len && !uv_is_active((uv_handle_t *)&o->stdio->patience))
         arm_patience(o->stdio);
     return true;
@@ -148,7 +160,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream,
                 uint32_t credit, struct err *e)
 {
-    *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit};
+    *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit, .window = credit};
     int rc = uv_poll_init(s->loop, &o->poll, fd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the output of rank %u: %s", rank, uv_strerror(rc));
@@ -163,6 +175,7 @@ int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum f
 /* After credit or room came: those that stopped go on, and dead workers' pipes are read to their end. */
 static void go_on(struct outlet *o)
 {
+    advance(o);
     if (o->fd < 0)
         return;
     if (!o->orphaned || o->settled) {

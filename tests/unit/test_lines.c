@@ -85,6 +85,23 @@ START_TEST(unfinished_is_marked)
 }
 END_TEST
 
+START_TEST(a_line_may_advance_in_pieces)
+{
+    put("a line that goes ");
+    ck_assert_int_eq(lines_advance(&lines, take, NULL), 0);
+    expect(0, "a line that goes", 0);
+    put("on\n");
+    expect(1, " on\n", FRAME_FLAG_LINE_END);
+    /* One byte is always kept, so that lines_flush can tell that the line is unfinished. */
+    put("xy");
+    ck_assert_int_eq(lines_advance(&lines, take, NULL), 0);
+    ck_assert_int_eq(lines_advance(&lines, take, NULL), 0);
+    flush();
+    expect(2, "x", 0);
+    expect(3, "y", FRAME_FLAG_UNFINISHED);
+}
+END_TEST
+
 START_TEST(carriage_returns)
 {
     put("10%\r20%\r");
@@ -179,6 +196,7 @@ int main(void)
     tcase_add_checked_fixture(t, set_up, NULL);
     tcase_add_test(t, whole_lines_go_at_once);
     tcase_add_test(t, unfinished_is_marked);
+    tcase_add_test(t, a_line_may_advance_in_pieces);
     tcase_add_test(t, carriage_returns);
     tcase_add_test(t, a_long_line_stays_together);
     tcase_add_test(t, a_longer_one_is_split);

@@ -95,8 +95,8 @@ case_carriage_returns_end_a_line() {
 }
 
 case_a_slow_reader_slows_writers_and_loses_nothing() {
-    "$HVDRUN" -np 4 seq 60000 2> "$T/err" < /dev/null | { sleep 1; cat; } > "$T/out"
-    expect_same 240000 "$(wc -l < "$T/out")" 'the number of lines'
+    "$HVDRUN" -np 4 seq 300000 2> "$T/err" < /dev/null | { sleep 1; cat; } > "$T/out"
+    expect_same 1200000 "$(wc -l < "$T/out")" 'the number of lines'
 }
 
 case_memory_is_bounded_when_nobody_reads() {
