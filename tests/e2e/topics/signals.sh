@@ -93,7 +93,7 @@ agents() {
 
 kill_agent() { # NUMBER: of the list above
     local victim
-    start -np 3 sh -c "$stubborn"
+    start --grace 1 -np 3 sh -c "$stubborn" # what is left of the agent gives the workers this time
     until_out 5 ready 3
     expect_same 2 "$(agents | wc -l)" 'the number of agent processes (session and guard)'
     victim=$(agents | sed -n "$1p")
