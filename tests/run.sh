@@ -17,6 +17,7 @@ unset HVD_RANK HVD_SIZE CK_FORK CK_RUN_CASE CK_RUN_SUITE
 if [ -n "${SANITIZE:-}" ]; then
     export CK_TIMEOUT_MULTIPLIER=6
     export ASAN_OPTIONS="${ASAN_OPTIONS:-handle_segv=0:handle_abort=0:detect_leaks=1}"
+    export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/tests/leaks.txt:print_suppressions=0}"
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}"
     export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:die_after_fork=0}"
 fi
