@@ -8,8 +8,7 @@
  * without us), so more is a fault, and memory is bounded. For an operation that has ended, nothing may come.
  *
  * An operation ends when its algorithm says so, which includes that the kernel has taken all its sends. On
- * failure the owner has shut the links down before (links.h): no send refers to an operation, no place is
- * written to; `fail` then ends them all.
+ * failure the owner has shut the links down before (links.h): nobody sends or writes; `fail` ends them all.
  *
  * GRANT (control frame, little endian): type 1 (BACKEND_CONTROL_TYPE), pad 7, sequence 8, limit 8. */
 #include "collectives/backends/tcp.h"
@@ -75,8 +74,7 @@ struct tcp {
 
 static void settle(struct op *op);
 
-/* A link that was given a place writes into it until its frame ends or the links are down. An operation can
- * end before that only when the peer sends what it should not, so it is rare and soon a failure. */
+/* A link writes into its place until its frame ends. Only a peer at fault lets an operation end before. */
 static bool is_written_to(const struct op *op)
 {
     for (uint32_t i = 0; i < op->tcp->config.hosts; i++)
@@ -87,12 +85,13 @@ static bool is_written_to(const struct op *op)
 
 static void free_op(struct op *op)
 {
-    if (!op->tcp->failed && is_written_to(op)) {
-        op->next = op->tcp->parked;
-        op->tcp->parked = op;
+    struct tcp *tcp = op->tcp;
+    if (!tcp->failed && is_written_to(op)) {
+        op->next = tcp->parked;
+        tcp->parked = op;
         return;
     }
-    for (uint32_t i = 0; i < op->tcp->config.hosts; i++)
+    for (uint32_t i = 0; i < tcp->config.hosts; i++)
         free(op->early[i].data);
     free(op);
 }
@@ -243,8 +242,8 @@ static int feed_early(struct op *op, uint32_t host, struct err *e)
     void *place = op->algorithm->place(op->state, host, CHANNEL_EAGER, 0, early->length);
     early->whole = early->filling = false;
     if (!op->algorithm->eager || !place)
-        return err_set(e, ERR_PROTOCOL, "host %u sent %u bytes for operation %llu, which has another size",
-                       host, early->length, (unsigned long long)op->sequence);
+        return err_set(e, ERR_PROTOCOL, "host %u sent %u bytes for operation %llu of another size", host,
+                       early->length, (unsigned long long)op->sequence);
     if (early->length > 0)
         memcpy(place, early->data, early->length);
     op->algorithm->arrived(op->state, host, CHANNEL_EAGER, 0, early->length);
@@ -336,8 +335,7 @@ static void tcp_fail(struct backend *backend, const struct err *error)
         if (started)
             request.done(request.ctx, error);
     }
-    while (tcp->parked) {
-        struct op *op = tcp->parked;
+    for (struct op *op; (op = tcp->parked);) {
         tcp->parked = op->next;
         free_op(op);
     }
