@@ -67,7 +67,7 @@ done
 
 command="apt-get install -y$missing"
 if [ "$mode" = check ]; then
-    echo "missing on this machine:$missing (install: $command, or: make deps)" >&2
+    echo "packages are missing on this machine; install them as root with: $command (or with: make deps)" >&2
     exit 1
 fi
 
