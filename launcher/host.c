@@ -34,8 +34,10 @@ static const struct fsm_row rows[] = {
     {HOST_GREETING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_READY, EV_SPAWN, HOST_RUNNING, NULL},
     {HOST_READY, EV_TEARDOWN, HOST_ENDING, NULL},
+    {HOST_READY, EV_ENDED, HOST_LEAVING, send_bye},
     {HOST_READY, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_RUNNING, EV_TEARDOWN, HOST_ENDING, NULL},
+    {HOST_RUNNING, EV_ENDED, HOST_LEAVING, send_bye},
     {HOST_RUNNING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_ENDING, EV_ENDED, HOST_LEAVING, send_bye},
     {HOST_ENDING, EV_CLOSED, HOST_CLOSED, report_closed},
@@ -118,6 +120,13 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
     h->common->events->ready(h->common->ctx, h, w);
 }
 
+/* Where it was when the first thing went wrong. */
+static void note_phase(struct host_run *h)
+{
+    if (!h->failed_in)
+        h->failed_in = host_phase(h);
+}
+
 static void on_control(void *ctx, const Hvd__Control *m)
 {
     struct host_run *h = ctx;
@@ -138,10 +147,14 @@ static void on_control(void *ctx, const Hvd__Control *m)
             measure_clock(h, h->ping_sent, m->pong->now);
         break;
     case HVD__CONTROL__BODY_ENDED:
-        if (h->fsm.state == HOST_ENDING) {
-            h->common->events->ended(h->common->ctx, h, m->ended);
-            fsm_post(&h->fsm, EV_ENDED);
+        if (h->fsm.state < HOST_READY || h->fsm.state > HOST_ENDING)
+            break;
+        h->common->events->ended(h->common->ctx, h, m->ended);
+        if (h->fsm.state < HOST_ENDING) {
+            note_phase(h);
+            err_set(&h->err, ERR_HOST, "its agent ended the job by itself");
         }
+        fsm_post(&h->fsm, EV_ENDED);
         break;
     default:
         if (h->fsm.state >= HOST_READY)
@@ -222,13 +235,6 @@ static const char *last_words(struct host_run *h)
     memcpy(h->stderr_tail, buf_data(noise) + noise->len - len, len);
     h->stderr_tail[len] = '\0';
     return h->stderr_tail;
-}
-
-/* Where it was when the first thing went wrong. */
-static void note_phase(struct host_run *h)
-{
-    if (!h->failed_in)
-        h->failed_in = host_phase(h);
 }
 
 static const char install_hint[] = "install hvdrun on that host, or say where hvdagent is with --agent-path";

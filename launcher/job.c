@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
@@ -241,8 +244,6 @@ static void pass_signal_on(void *owner)
 static void begin_end(void *owner)
 {
     struct job *j = owner;
-    if (!j->outcome.failed && j->outcome.ended > 0)
-        outcome_fault(&j->outcome, clock_now(), 125, "an agent ended its workers, and nobody here had asked for that", NULL);
     bool patient = j->outcome.failed && !j->grace_is_over && j->finished < j->plan.size;
     uint32_t grace = patient ? (uint32_t)j->config->grace_ms : 0;
     progress_stop(&j->progress);
@@ -393,6 +394,22 @@ static void say_outcome(const struct job *j)
         fprintf(stderr, "%s%u %s\n", o->ended ? ", " : "hvdrun: after that, ", failed, o->ended ? "failed too" : failed == 1 ? "rank failed too" : "ranks failed too");
 }
 
+/* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be left when we return. It has closed
+ * its stream, so it is about to exit. */
+static void wait_for_orphans(void)
+{
+    sigset_t child;
+    struct timespec patience = {1, 0};
+    sigemptyset(&child);
+    sigaddset(&child, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child, NULL);
+    for (;;) {
+        pid_t pid = waitpid(-1, NULL, WNOHANG);
+        if (pid < 0 || (pid == 0 && sigtimedwait(&child, NULL, &patience) < 0))
+            return;
+    }
+}
+
 int job_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e)
 {
     static struct job job; /* one job a process; some of it is large */
@@ -412,8 +429,10 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     if (signals_init(&j->signals, &j->loop, on_signal, j) < 0)
         abort(); /* without descriptors at the very start nothing can run */
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);
+    wait_for_orphans();
     say_outcome(j);
     int status = j->outcome.failed ? j->outcome.exit_status : 0;
     free_job(j);

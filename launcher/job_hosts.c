@@ -115,6 +115,8 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
         return;
     rank_end_describe(&end, how, sizeof how);
     log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how, m->by_us ? ", by us" : "");
+    if (end.by_us && !j->outcome.failed)
+        job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself", h->label);
     outcome_rank_ended(&j->outcome, &end, h->label, r->started, our_time(h, m->time));
     spread_end(j, h, &end);
     mark_exited(j, m->rank);

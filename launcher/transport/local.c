@@ -2,6 +2,8 @@
  */
 #include "launcher/transport/process.h"
 
+/* What we start is the guard; when it is killed, the session still ends the job in order and closes the stream itself. */
+
 /* The session ends the job on EOF of its stdin; this is what it gets before we help. */
 #define LOCAL_TERM_AFTER_MS 5000
 
@@ -10,7 +12,7 @@ static struct transport *local_start(uv_loop_t *loop, const struct transport_tar
 {
     char *argv[] = {(char *)target->agent_path, "session", NULL};
     struct process_spec spec = {
-        .argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS};
+        .argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS, .lingers = true};
     return process_start(loop, &spec, events, ctx, e);
 }
 

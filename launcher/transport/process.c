@@ -34,7 +34,7 @@ struct transport {
     void *ctx;
     const char *peer_address;
     unsigned term_after_ms;
-    bool carrier;
+    bool lingers, carrier;
     uv_poll_t poll[HANDLE_COUNT];
     uv_timer_t timer;
     int fd[HANDLE_COUNT]; /* -1 once closed */
@@ -46,6 +46,7 @@ struct transport {
         reached; /* the session's own start was reported as phase: at once, or when a carrier has got there */
     bool want_writable;
     bool exited;            /* the child was reaped */
+    bool finished;          /* every handle is on its way to being closed */
     bool ending;            /* the stream is over; the child is on its way out */
     bool silent;            /* close() was called: deliver nothing more but closed() */
     bool terminated;        /* SIGTERM was sent */
@@ -145,6 +146,9 @@ static void announce(struct transport *t)
 
 static void finish(struct transport *t)
 {
+    if (t->finished)
+        return;
+    t->finished = true;
     /* A turn is at most READ_BYTES; what the child left in socket and pipe is less than this, a chatty
      * grandchild never ends it. */
     drain(t, HANDLE_STREAM, READS_A_TURN * 4);
@@ -168,7 +172,9 @@ static void child_exited(uv_poll_t *poll, int status, int events)
     }
     t->exited = true;
     announce(t);
-    finish(t);
+    close_handle(t, HANDLE_CHILD);
+    if (!t->lingers || t->silent || t->fd[HANDLE_STREAM] < 0)
+        finish(t);
 }
 
 static void timer_fired(uv_timer_t *timer)
@@ -189,7 +195,9 @@ static void timer_fired(uv_timer_t *timer)
 static void ended(struct transport *t)
 {
     close_handle(t, HANDLE_STREAM);
-    if (t->ending)
+    if (t->exited)
+        finish(t);
+    if (t->ending || t->exited)
         return;
     t->ending = true;
     uv_timer_start(&t->timer, timer_fired, t->term_after_ms, 0);
@@ -245,8 +253,7 @@ void process_close(struct transport *t)
     if (t->silent)
         return;
     t->silent = true;
-    if (!t->exited)
-        ended(t);
+    ended(t);
 }
 
 const char *process_peer_address(struct transport *t)
@@ -326,6 +333,7 @@ struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec
     t->ctx = ctx;
     t->peer_address = spec->peer_address;
     t->term_after_ms = spec->term_after_ms;
+    t->lingers = spec->lingers;
     t->carrier = spec->carrier;
     t->exit_status = -1;
     for (int h = 0; h < HANDLE_COUNT; h++) {
