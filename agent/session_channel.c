@@ -11,12 +11,12 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-#define BULK_BUSY  (256u << 10) /* outlets stop reading here, */
-#define BULK_FREE  (128u << 10) /* and go on here */
-/* The last resort. Lines that were held go out at once when they are due or their workers end, for thousands of streams together; how
- * much that can be the launcher's credit says. */
+#define BULK_BUSY (256u << 10) /* outlets stop reading here, */
+#define BULK_FREE (128u << 10) /* and go on here */
+/* The last resort. Lines that were held go out at once when they are due or their workers end, for thousands
+ * of streams together; how much that can be the launcher's credit says. */
 #define BULK_MAX   (1u << 30)
-#define SILENCE_MS 60000        /* until Hello says how long */
+#define SILENCE_MS 60000 /* until Hello says how long */
 
 /* ---- out
  * ----------------------------------------------------------------------------------------------------------

@@ -143,7 +143,8 @@ struct worker *workers_by_rank(struct workers *w, uint32_t rank)
 /* Whoever dies of SIGUSR1, which means what the program says, has failed. */
 static bool asks_to_end(int number)
 {
-    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT || number == SIGKILL;
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
+           number == SIGKILL;
 }
 
 void workers_signal(struct workers *w, int number)

@@ -174,10 +174,11 @@ END_TEST
 START_TEST(many_unfinished_lines_at_once)
 {
     begin(NULL, 10000, 1000);
-    struct fake_job job = {.argv = SH("sleep 1; head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2; exec sleep 4"),
-                           .workers = 80,
-                           .window = 1u << 16,
-                           .env = env};
+    struct fake_job job = {
+        .argv = SH("sleep 1; head -c 60000 /dev/zero; head -c 60000 /dev/zero >&2; exec sleep 4"),
+        .workers = 80,
+        .window = 1u << 16,
+        .env = env};
     fake_spawn(&f, &job);
     while (f.spawned < job.workers)
         (void)fake_wait(&f, NULL, 10);
