@@ -259,7 +259,7 @@ static void begin_end(void *owner)
 static void drain(void *owner)
 {
     struct job *j = owner;
-    if (!j->output || output_is_idle(j->output))
+    if (!j->output || output_is_idle(j->output) || j->insisted)
         fsm_post(&j->fsm, JOB_EV_DRAINED);
 }
 
