@@ -33,8 +33,7 @@ static void tell(struct engine_host *h, enum log_level level, const char *fmt, .
     h->events->notice(h->ctx, level, text);
 }
 
-/* ---- frames
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- frames -------------------------------------------------------------------------------------------- */
 
 static void write_waiting(struct engine_host *h);
 static void release(struct engine_host *h);
@@ -175,9 +174,7 @@ static void write_waiting(struct engine_host *h)
     uv_poll_start(&h->poll, UV_READABLE | (h->out.len ? UV_WRITABLE : 0), on_ready);
 }
 
-/* ---- start
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- start --------------------------------------------------------------------------------------------- */
 
 /* The beginning of the queue with the listener beside it. */
 static int send_listener(struct engine_host *h)
@@ -311,9 +308,7 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
     return enqueue(h, &m) < 0 ? err_set(e, ERR_MEMORY, "no memory for the engine's configuration") : 0;
 }
 
-/* ---- end
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- end ----------------------------------------------------------------------------------------------- */
 
 static void on_last_wait(uv_timer_t *timer)
 {

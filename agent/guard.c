@@ -72,8 +72,7 @@ void guard_owns_directory(struct guard *g, const char *path)
     atomic_store(&g->page->has_directory, path[0] != '\0');
 }
 
-/* ---- the guard's side
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the guard's side ---------------------------------------------------------------------------------- */
 
 static void leave_channel(void)
 {

@@ -155,8 +155,8 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
         if (!base[0])
             continue;
         /* After a first attempt our name may still be there, on its way out. */
-        while ((rc = create_in(d, base, name)) < 0 && (errno == ESTALE || (errno == EEXIST && attempts > 0)) &&
-               ++attempts < ATTEMPTS)
+        while ((rc = create_in(d, base, name)) < 0 &&
+               (errno == ESTALE || (errno == EEXIST && attempts > 0)) && ++attempts < ATTEMPTS)
             sched_yield();
         if (rc == 0)
             return 0;
@@ -164,11 +164,13 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
     }
     d->path[0] = '\0';
     if (saved != EPERM && saved != ENOTDIR && saved != ELOOP)
-        return err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base, (unsigned)geteuid());
-    return err_set(e, ERR_HOST,
-                   "cannot make a directory for the job: %s/hvd-%u exists and is not a directory that only this "
-                   "user may enter; XDG_RUNTIME_DIR can name another place than %s",
-                   base, (unsigned)geteuid(), base);
+        return err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base,
+                       (unsigned)geteuid());
+    return err_set(
+        e, ERR_HOST,
+        "cannot make a directory for the job: %s/hvd-%u exists and is not a directory that only this "
+        "user may enter; XDG_RUNTIME_DIR can name another place than %s",
+        base, (unsigned)geteuid(), base);
 }
 
 void job_dir_remove(const char *path)

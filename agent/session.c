@@ -76,8 +76,7 @@ static void set_patience(struct session *s, uint64_t ms)
     uv_timer_start(&s->patience, on_patience, ms, 0);
 }
 
-/* ---- what is left
- * --------------------------------------------------------------------------------------------------- */
+/* ---- what is left -------------------------------------------------------------------------------------- */
 
 static void report_exit(struct session *s, struct worker *w)
 {
@@ -166,8 +165,7 @@ static void before_sleep(uv_prepare_t *prepare)
     }
 }
 
-/* ---- children
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- children ------------------------------------------------------------------------------------------ */
 
 static void tell_engine(struct session *s, struct worker *w)
 {
@@ -214,8 +212,7 @@ static void on_asked_to_end(void *ctx, int number)
 
 static const struct reap_events reap_events = {on_child_ended, on_batch, on_asked_to_end};
 
-/* ---- the table's actions
- * ---------------------------------------------------------------------------------------------- */
+/* ---- the table's actions ------------------------------------------------------------------------------- */
 
 static void welcome_stranger(void *owner)
 {
@@ -324,8 +321,7 @@ static void stop(void *owner)
     uv_stop(&s->loop);
 }
 
-/* ---- from the channel
- * ------------------------------------------------------------------------------------------------- */
+/* ---- from the channel ---------------------------------------------------------------------------------- */
 
 void session_teardown(struct session *s, const Hvd__Teardown *teardown)
 {
@@ -356,9 +352,7 @@ void session_lose(struct session *s, bool dead, const char *fmt, ...)
     fsm_post(&s->fsm, EV_LOST);
 }
 
-/* ---- life
- * -------------------------------------------------------------------------------------------------------------
- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 static void on_guard_died(uv_poll_t *poll, int status, int events)
 {

@@ -18,9 +18,7 @@
 #define BULK_MAX   (1u << 30)
 #define SILENCE_MS 60000 /* until Hello says how long */
 
-/* ---- out
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- out ----------------------------------------------------------------------------------------------- */
 
 void session_flush(struct session *s)
 {
@@ -108,9 +106,7 @@ static void on_output_failed(void *ctx, const struct err *e)
 
 const struct stdio_events session_stdio_events = {send_output, may_send, grant, on_settled, on_output_failed};
 
-/* ---- in
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- in ------------------------------------------------------------------------------------------------ */
 
 static void on_signal_message(struct session *s, int number)
 {
@@ -216,8 +212,7 @@ static void on_ended(void *ctx, int errnum)
 
 static const struct stream_events stream_events = {on_received, on_writable, on_ended};
 
-/* ---- heartbeats
- * --------------------------------------------------------------------------------------------------- */
+/* ---- heartbeats ---------------------------------------------------------------------------------------- */
 
 /* Shows the guard and the launcher that we live, and looks whether the launcher does. */
 static void on_heart(uv_timer_t *timer)
@@ -253,8 +248,7 @@ void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms)
     guard_limit(s->guard, heartbeat_ms);
 }
 
-/* ---- open and close
- * ----------------------------------------------------------------------------------------------- */
+/* ---- open and close ------------------------------------------------------------------------------------ */
 
 static bool same_file(int a, int b)
 {

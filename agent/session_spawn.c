@@ -20,8 +20,7 @@
 #define WORKERS_MAX      65536
 #define TOKEN_SIZE       16
 
-/* ---- Hello
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Hello --------------------------------------------------------------------------------------------- */
 
 static void send_welcome(struct session *s)
 {
@@ -65,9 +64,11 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     s->host = strdup(h->host);
     if (!s->host)
         return err_set(e, ERR_MEMORY, "no memory");
-    /* Asking the kernel takes longer than starting a worker: not for a job of one host, unless a choice is to be checked. */
+    /* Asking the kernel takes longer than starting a worker: not for a job of one host, unless a choice is to
+     * be checked. */
     if ((h->hosts != 1 || h->n_interface > 0) &&
-        host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) < 0)
+        host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) <
+            0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
     containment_sweep(NULL, false);
@@ -101,8 +102,7 @@ void session_hello(struct session *s, const Hvd__Hello *h)
     fsm_post(&s->fsm, EV_HELLO);
 }
 
-/* ---- Spawn
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- Spawn --------------------------------------------------------------------------------------------- */
 
 static int check_spawn(const Hvd__Spawn *p, struct err *e)
 {
@@ -219,8 +219,8 @@ static void on_engine_notice(void *ctx, uint32_t level, const char *text)
     session_notice(ctx, level, "%s", text);
 }
 
-static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down,
-                                                        on_poisoned, on_engine_notice};
+static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down, on_poisoned,
+                                                        on_engine_notice};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)

@@ -1,21 +1,23 @@
 /* hvd.h - collective operations for the workers of a distributed training job.
  *
- * A worker started by hvdrun calls hvd_init, then any number of operations, then hvd_shutdown. All ranks call the same operations
- * with the same names; the order may differ between ranks. Started without hvdrun, a program is a job of one rank.
+ * A worker started by hvdrun calls hvd_init, then any number of operations, then hvd_shutdown. All ranks call
+ * the same operations with the same names; the order may differ between ranks. Started without hvdrun, a
+ * program is a job of one rank.
  *
- * Results: every function that can fail returns HVD_SUCCESS (0) or a negative hvd_status; hvd_last_error() then holds one
- * sentence that says what happened. Nothing here waits for ever: when a rank dies, every pending call on every other rank
- * returns HVD_ERR_PEER and the sentence names rank, host and cause. After any error an output buffer is undefined; an input
- * buffer is unchanged unless it is the output as well.
+ * Results: every function that can fail returns HVD_SUCCESS (0) or a negative hvd_status; hvd_last_error()
+ * then holds one sentence that says what happened. Nothing here waits for ever: when a rank dies, every
+ * pending call on every other rank returns HVD_ERR_PEER and the sentence names rank, host and cause. After
+ * any error an output buffer is undefined; an input buffer is unchanged unless it is the output as well.
  *
- * Threads: any thread may call any function but hvd_init and hvd_shutdown, which one thread calls. hvd_last_error is per thread.
- * After fork(), the child's calls return HVD_ERR_FORKED.
+ * Threads: any thread may call any function but hvd_init and hvd_shutdown, which one thread calls.
+ * hvd_last_error is per thread. After fork(), the child's calls return HVD_ERR_FORKED.
  *
- * Buffers: any pointer works. Memory from hvd_alloc lies in the job's shared memory, is read and written in place by the
- * other ranks of the host, and is the fast way. A buffer given to an asynchronous operation must stay untouched (an input: unwritten)
- * until hvd_wait returned for its handle.
+ * Buffers: any pointer works. Memory from hvd_alloc lies in the job's shared memory, is read and written in
+ * place by the other ranks of the host, and is the fast way. A buffer given to an asynchronous operation must
+ * stay untouched (an input: unwritten) until hvd_wait returned for its handle.
  *
- * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks on hosts. */
+ * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
+ * on hosts. */
 #ifndef HVD_H
 #define HVD_H
 
@@ -48,8 +50,8 @@ typedef int64_t hvd_handle;
 
 /* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. */
 int hvd_init(void);
-/* Leaves the job: returns when every rank has called it, or at once when the job failed. A worker that exits with status 0 after
- * hvd_init and without hvd_shutdown counts as failed. */
+/* Leaves the job: returns when every rank has called it, or at once when the job failed. A worker that exits
+ * with status 0 after hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
 int hvd_is_initialized(void);
 
@@ -61,20 +63,22 @@ int hvd_local_size(void);
 int hvd_cross_rank(void); /* index of this host among the hosts that have this local rank */
 int hvd_cross_size(void);
 
-/* `bytes` of zeroed memory in the job's shared memory, aligned to 64; NULL when there is none (hvd_last_error says why). Works after
- * hvd_init only. Freed by hvd_free or by hvd_shutdown. */
+/* `bytes` of zeroed memory in the job's shared memory, aligned to 64; NULL when there is none (hvd_last_error
+ * says why). Works after hvd_init only. Freed by hvd_free or by hvd_shutdown. */
 void *hvd_alloc(size_t bytes);
 void hvd_free(void *memory);
 
-/* Starts out[i] = op over all ranks of in[i], for i < count. `in` may equal `out`; otherwise they may not overlap. `name` (1 to 255
- * bytes) is the tensor's; the same name may be used again after its operation was waited for. count 0 is allowed. An average of
- * integers is the sum divided toward zero. */
+/* Starts out[i] = op over all ranks of in[i], for i < count. `in` may equal `out`; otherwise they may not
+ * overlap. `name` (1 to 255 bytes) is the tensor's; the same name may be used again after its operation was
+ * waited for. count 0 is allowed. An average of integers is the sum divided toward zero. */
 int hvd_allreduce_async(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
                         hvd_handle *handle);
 /* Starts buffer = root's buffer on every rank. */
-int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root, hvd_handle *handle);
+int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                        hvd_handle *handle);
 
-/* 1 when the operation has ended (hvd_wait will not block), 0 when it is pending, negative for an unknown handle. */
+/* 1 when the operation has ended (hvd_wait will not block), 0 when it is pending, negative for an unknown
+ * handle. */
 int hvd_poll(hvd_handle handle);
 /* Waits until the operation has ended, returns its status, frees the handle. */
 int hvd_wait(hvd_handle handle);
@@ -85,7 +89,8 @@ int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype,
 /* Returns when every rank has called it. */
 int hvd_barrier(void);
 
-/* The sentence of the last failure in this thread; "" when there was none. Valid until the thread's next call. */
+/* The sentence of the last failure in this thread; "" when there was none. Valid until the thread's next
+ * call. */
 const char *hvd_last_error(void);
 /* A status's name, for example "HVD_ERR_PEER". Never NULL. */
 const char *hvd_status_name(int status);

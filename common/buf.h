@@ -1,7 +1,7 @@
 /* A byte queue with a ceiling: bytes are put at its end and consumed at its front.
  *
- * Nothing here trusts a length: a put beyond the ceiling fails and changes nothing. Memory is taken when bytes come and given
- * back when the queue is empty, so idle queues cost nothing. Not thread-safe. */
+ * Nothing here trusts a length: a put beyond the ceiling fails and changes nothing. Memory is taken when
+ * bytes come and given back when the queue is empty, so idle queues cost nothing. Not thread-safe. */
 #ifndef HVD_COMMON_BUF_H
 #define HVD_COMMON_BUF_H
 
@@ -18,8 +18,8 @@ struct buf {
 
 void buf_init(struct buf *b, size_t max);
 void buf_free(struct buf *b);
-/* Space for `len` bytes at the end, to be filled by the caller and made readable with buf_commit. NULL when the ceiling or
- * memory does not allow it. */
+/* Space for `len` bytes at the end, to be filled by the caller and made readable with buf_commit. NULL when
+ * the ceiling or memory does not allow it. */
 uint8_t *buf_reserve(struct buf *b, size_t len);
 void buf_commit(struct buf *b, size_t len);
 /* 0, or -1 when it does not fit (nothing was put). */

@@ -6,7 +6,8 @@
 
 #define SESSION_UNKNOWN UINT32_MAX
 
-void channel_init(struct channel *c, const struct channel_events *events, void *ctx, bool expects_magic, size_t bulk_max)
+void channel_init(struct channel *c, const struct channel_events *events, void *ctx, bool expects_magic,
+                  size_t bulk_max)
 {
     memset(c, 0, sizeof *c);
     c->events = events;
@@ -46,7 +47,8 @@ size_t channel_bulk_waiting(const struct channel *c)
     return c->bulk.len;
 }
 
-static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload, const ProtobufCMessage *message)
+static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
+                   const ProtobufCMessage *message)
 {
     struct err ignored = ERR_INIT;
     if (message)
@@ -58,7 +60,8 @@ static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const 
     frame_encode_header(f, header);
     if (!buf_reserve(queue, FRAME_HEADER_SIZE + f->length) || buf_put(queue, header, sizeof header) < 0)
         return -1;
-    return message ? (message_pack(message, queue, &ignored) < 0 ? -1 : 0) : buf_put(queue, payload, f->length);
+    return message ? (message_pack(message, queue, &ignored) < 0 ? -1 : 0)
+                   : buf_put(queue, payload, f->length);
 }
 
 int channel_send(struct channel *c, const Hvd__Control *message)
@@ -67,15 +70,18 @@ int channel_send(struct channel *c, const Hvd__Control *message)
     return enqueue(c, &c->control, &f, NULL, &message->base);
 }
 
-int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream, uint8_t flags, const void *bytes, size_t len)
+int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream, uint8_t flags,
+                      const void *bytes, size_t len)
 {
     if (len > FRAME_DATA_MAX)
         return -1;
-    struct frame f = {.kind = FRAME_DATA, .flags = flags, .stream = stream, .rank = rank, .length = (uint32_t)len};
+    struct frame f = {
+        .kind = FRAME_DATA, .flags = flags, .stream = stream, .rank = rank, .length = (uint32_t)len};
     return enqueue(c, &c->bulk, &f, bytes, NULL);
 }
 
-/* Moves one frame to the wire; here it gets its place in the sequence, because only here its order is decided. */
+/* Moves one frame to the wire; here it gets its place in the sequence, because only here its order is
+ * decided. */
 static bool move_frame(struct channel *c, struct buf *queue)
 {
     if (queue->len == 0)
@@ -105,7 +111,8 @@ void channel_written(struct channel *c, size_t len)
     buf_consume(&c->wire, len);
 }
 
-/* What comes before the magic is kept as noise. Returns how many of `bytes` were taken, -1 when there is too much of it. */
+/* What comes before the magic is kept as noise. Returns how many of `bytes` were taken, -1 when there is too
+ * much of it. */
 static ptrdiff_t skip_noise(struct channel *c, const uint8_t *bytes, size_t len, struct err *e)
 {
     size_t before = c->noise.len;
@@ -115,7 +122,8 @@ static ptrdiff_t skip_noise(struct channel *c, const uint8_t *bytes, size_t len,
     const uint8_t *magic = memmem(buf_data(&c->noise), c->noise.len, FRAME_MAGIC, FRAME_MAGIC_SIZE);
     if (!magic) {
         if (buf_room(&c->noise) == 0)
-            return err_set(e, ERR_PROTOCOL, "the host printed %u bytes and no session began", FRAME_NOISE_MAX);
+            return err_set(e, ERR_PROTOCOL, "the host printed %u bytes and no session began",
+                           FRAME_NOISE_MAX);
         return (ptrdiff_t)take;
     }
     size_t noise = (size_t)(magic - buf_data(&c->noise));
@@ -131,7 +139,8 @@ static int handle_frame(struct channel *c, const struct frame *f, struct err *e)
     if (c->session == SESSION_UNKNOWN)
         c->session = f->session;
     if (f->session != c->session)
-        return err_set(e, ERR_PROTOCOL, "a frame of session %u on the channel of session %u", f->session, c->session);
+        return err_set(e, ERR_PROTOCOL, "a frame of session %u on the channel of session %u", f->session,
+                       c->session);
     if (f->sequence != c->next_in)
         return err_set(e, ERR_PROTOCOL, "frame %u came where %u was due", f->sequence, c->next_in);
     c->next_in++;
@@ -161,7 +170,8 @@ int channel_receive(struct channel *c, const uint8_t *bytes, size_t len, struct 
         len -= (size_t)taken;
     }
     while (len > 0) {
-        /* Never more in the buffer than one frame needs: bytes beyond its ceiling wait in the caller's hand. */
+        /* Never more in the buffer than one frame needs: bytes beyond its ceiling wait in the caller's hand.
+         */
         size_t take = len < buf_room(&c->in) ? len : buf_room(&c->in);
         if (take == 0 || buf_put(&c->in, bytes, take) < 0) {
             err_set(e, ERR_MEMORY, "no memory for a frame");

@@ -1,8 +1,9 @@
 /* Errors: a short code for logic, a sentence for people.
  *
- * A function that can fail takes a `struct err *` as its last argument and returns -1 (or NULL) after filling it.
- * The first error wins: a second err_set on a filled one is ignored, so clean-up code can never hide the cause.
- * Callers on the way up say what they attempted with err_wrap. Only main() exits; err_exit_status tells with what. */
+ * A function that can fail takes a `struct err *` as its last argument and returns -1 (or NULL) after filling
+ * it. The first error wins: a second err_set on a filled one is ignored, so clean-up code can never hide the
+ * cause. Callers on the way up say what they attempted with err_wrap. Only main() exits; err_exit_status
+ * tells with what. */
 #ifndef HVD_COMMON_ERR_H
 #define HVD_COMMON_ERR_H
 
@@ -32,9 +33,9 @@ struct err {
     char hint[ERR_HINT_MAX]; /* what to do about it, or empty; one line */
 };
 
-#define ERR_INIT \
-    {            \
-        0        \
+#define ERR_INIT                                                                                             \
+    {                                                                                                        \
+        0                                                                                                    \
     }
 
 /* Fills *e unless it already holds an error (the first one wins). Always returns -1. `e` may be NULL. */

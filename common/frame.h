@@ -3,11 +3,13 @@
  *      0        4      5       6       8          12         16         20
  *      | length | kind | flags | stream| session  | sequence | rank     | payload ...
  *
- * All little-endian. `length` counts the payload only and is at most FRAME_PAYLOAD_MAX: a longer one is a protocol error before
- * any memory is taken. `sequence` counts the frames of one direction from 0; a gap or a repeat is a protocol error. `session` is the host's
- * index in the job. `stream` and `rank` matter for FRAME_DATA only.
+ * All little-endian. `length` counts the payload only and is at most FRAME_PAYLOAD_MAX: a longer one is a
+ * protocol error before any memory is taken. `sequence` counts the frames of one direction from 0; a gap or a
+ * repeat is a protocol error. `session` is the host's index in the job. `stream` and `rank` matter for
+ * FRAME_DATA only.
  *
- * A session writes FRAME_MAGIC first: what a login shell printed before it is noise, skipped up to FRAME_NOISE_MAX bytes. */
+ * A session writes FRAME_MAGIC first: what a login shell printed before it is noise, skipped up to
+ * FRAME_NOISE_MAX bytes. */
 #ifndef HVD_COMMON_FRAME_H
 #define HVD_COMMON_FRAME_H
 
@@ -27,12 +29,13 @@ enum frame_kind { FRAME_CONTROL = 1, FRAME_DATA = 2 };
 
 enum frame_stream { STREAM_STDIN = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2 };
 
-/* FRAME_DATA of stdout and stderr: the bytes end a line; without it, the line goes on in this stream's next frame, which is
- * already waiting at its session... */
+/* FRAME_DATA of stdout and stderr: the bytes end a line; without it, the line goes on in this stream's next
+ * frame, which is already waiting at its session... */
 #define FRAME_FLAG_LINE_END 1
 /* ...or not: the worker has written no more of the line for a while. */
 #define FRAME_FLAG_UNFINISHED 2
-/* All that the worker wrote was sent; the payload is empty. What a process that it left behind writes may still follow. */
+/* All that the worker wrote was sent; the payload is empty. What a process that it left behind writes may
+ * still follow. */
 #define FRAME_FLAG_EOF 4
 
 struct frame {
@@ -48,7 +51,8 @@ struct frame {
 
 void frame_encode_header(const struct frame *f, uint8_t out[FRAME_HEADER_SIZE]);
 /* Reads the frame at the front of `b`: 1 and *f filled (its payload valid until the caller consumes
- * FRAME_HEADER_SIZE + f->length bytes), 0 when more bytes are needed, -1 with *e filled when it is not a frame. */
+ * FRAME_HEADER_SIZE + f->length bytes), 0 when more bytes are needed, -1 with *e filled when it is not a
+ * frame. */
 int frame_decode(const struct buf *b, struct frame *f, struct err *e);
 
 #endif

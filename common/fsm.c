@@ -28,8 +28,8 @@ static void handle(struct fsm *m, uint8_t event)
         if (row->state != m->state || row->event != event)
             continue;
         uint64_t now = clock_now();
-        log_debug("%s %s: %s -> %s on %s after %.1f ms", t->name, m->label, t->states[m->state], t->states[row->next],
-                  t->events[event], (double)(now - m->since) / 1e6);
+        log_debug("%s %s: %s -> %s on %s after %.1f ms", t->name, m->label, t->states[m->state],
+                  t->states[row->next], t->events[event], (double)(now - m->since) / 1e6);
         m->state = row->next;
         m->since = now;
         if (row->action)
@@ -42,7 +42,8 @@ static void handle(struct fsm *m, uint8_t event)
 void fsm_post(struct fsm *m, uint8_t event)
 {
     if (m->queued == FSM_QUEUE_MAX) {
-        log_error("%s %s: too many events at once, %s dropped", m->table->name, m->label, m->table->events[event]);
+        log_error("%s %s: too many events at once, %s dropped", m->table->name, m->label,
+                  m->table->events[event]);
         return;
     }
     m->queue[m->queued++] = event;

@@ -1,8 +1,8 @@
 /* A lifecycle as one table of (state, event) -> next state, action.
  *
- * The table is data that can be read and drawn; a pair that is not in it is logged and ignored. fsm_post is the only way a state changes,
- * and it logs each change with the time spent in the old state. Events posted from within an action are queued and
- * handled after it, never nested. One thread. */
+ * The table is data that can be read and drawn; a pair that is not in it is logged and ignored. fsm_post is
+ * the only way a state changes, and it logs each change with the time spent in the old state. Events posted
+ * from within an action are queued and handled after it, never nested. One thread. */
 #ifndef HVD_COMMON_FSM_H
 #define HVD_COMMON_FSM_H
 

@@ -26,10 +26,10 @@ void log_write(enum log_level level, const char *fmt, ...) __attribute__((format
 #define log_info(...)    log_at(LOG_INFO, __VA_ARGS__)
 #define log_warning(...) log_at(LOG_WARNING, __VA_ARGS__)
 #define log_error(...)   log_at(LOG_ERROR, __VA_ARGS__)
-#define log_at(level, ...)                   \
-    do {                                     \
-        if (log_enabled(level))              \
-            log_write((level), __VA_ARGS__); \
+#define log_at(level, ...)                                                                                   \
+    do {                                                                                                     \
+        if (log_enabled(level))                                                                              \
+            log_write((level), __VA_ARGS__);                                                                 \
     } while (0)
 
 #endif

@@ -1,7 +1,8 @@
 /* Messages of control.proto in and out of bytes.
  *
- * Decoding is capped: protobuf-c takes its memory from a budget of MESSAGE_EXPANSION_MAX times the frame's length plus a
- * constant, so that a small frame cannot make a large heap. Not thread-safe per message; different messages are independent. */
+ * Decoding is capped: protobuf-c takes its memory from a budget of MESSAGE_EXPANSION_MAX times the frame's
+ * length plus a constant, so that a small frame cannot make a large heap. Not thread-safe per message;
+ * different messages are independent. */
 #ifndef HVD_COMMON_MESSAGE_H
 #define HVD_COMMON_MESSAGE_H
 

@@ -49,7 +49,8 @@ void *module_symbol(const char *name, const char *symbol, struct err *e)
     }
     const char *version = dlsym(handle, "hvd_module_version");
     if (!version || strcmp(version, HVD_VERSION) != 0) {
-        err_set(e, ERR_VERSION, "module %s is version %s, this program is %s", path, version ? version : "unknown", HVD_VERSION);
+        err_set(e, ERR_VERSION, "module %s is version %s, this program is %s", path,
+                version ? version : "unknown", HVD_VERSION);
         return NULL;
     }
     void *address = dlsym(handle, symbol);

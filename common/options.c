@@ -41,7 +41,7 @@ static bool takes_value(const struct option_spec *spec)
     return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION;
 }
 
-/* ---- values ---- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 static int bad_value(const struct option_spec *spec, struct origin from, const char *value, struct err *e)
 {
@@ -202,7 +202,7 @@ static int set_defaults(struct parsing *p, struct err *e)
     return 0;
 }
 
-/* ---- finding an option ---- */
+/* ---- finding an option --------------------------------------------------------------------------------- */
 
 static int find_flag(const struct options_program *program, const char *word, size_t len)
 {
@@ -294,7 +294,7 @@ static int unknown_option(const struct options_program *program, const char *wor
     return err_hint(e, "%s --help lists the options", program->name);
 }
 
-/* ---- the words ---- */
+/* ---- the words ----------------------------------------------------------------------------------------- */
 
 /* The value of row `row` is the next word, unless that is an option itself. */
 static const char *next_word(struct parsing *p, size_t row, struct origin from, const char *word,
@@ -379,7 +379,7 @@ static int parse_words(struct parsing *p, int argc, char *const argv[], int *ope
     return 0;
 }
 
-/* ---- variables ---- */
+/* ---- variables ----------------------------------------------------------------------------------------- */
 
 static const char *variable_value(char *const envp[], const char *name)
 {

@@ -71,7 +71,7 @@ static void option_facts(const struct option_spec *spec, char *text, size_t size
              spec->default_text ? spec->default_text : "");
 }
 
-/* ---- --help ---- */
+/* ---- --help -------------------------------------------------------------------------------------------- */
 
 /* Writes the words of `text` from column `at` on, continued at column `indent`; returns the column after
  * them. */
@@ -126,7 +126,7 @@ void options_print_help(const struct options_program *program, FILE *out)
     }
 }
 
-/* ---- the manual page ---- */
+/* ---- the manual page ----------------------------------------------------------------------------------- */
 
 /* One word, so that roff reads it as text: no control character in front, dashes of options as typed ones. */
 static int print_mdoc_word(const char *word, size_t len, bool line_start, FILE *out)

@@ -25,7 +25,8 @@ static void __attribute__((noreturn)) child_fail(const struct spawn *s, int repo
     _exit(127);
 }
 
-/* Puts the given descriptors at 0, 1, 2 (and 3) and closes all others but `report_fd`, which execve closes. */
+/* Puts the given descriptors at 0, 1, 2 (and 3) and closes all others but `report_fd`, which execve closes.
+ */
 static int child_descriptors(const struct spawn *s, int *report_fd)
 {
     int want[4] = {s->fds[0], s->fds[1], s->fds[2], s->extra_fd};
@@ -54,7 +55,8 @@ static void child_signals(void)
     sigset_t none;
     sigemptyset(&none);
     /* Only what a program of ours ignores or handles; a user's `nohup` (SIGHUP ignored) is kept. */
-    static const int ours[] = {SIGPIPE, SIGINT, SIGTERM, SIGQUIT, SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU};
+    static const int ours[] = {SIGPIPE, SIGINT,  SIGTERM, SIGQUIT, SIGCHLD, SIGUSR1,
+                               SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         signal(ours[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -107,12 +109,14 @@ static long clone_and_start(struct clone_args *args, const struct child *child)
     return pid;
 }
 #else
-/* To copy our page tables for a child that executes another program at once costs a quarter of the whole start, and more with every
- * page of ours. So the child borrows our memory, on a stack of its own, and we stand still until its execve (as vfork does).
- * No C function can return twice there; hence these instructions. Whoever has a sanitizer or another processor copies. */
+/* To copy our page tables for a child that executes another program at once costs a quarter of the whole
+ * start, and more with every page of ours. So the child borrows our memory, on a stack of its own, and we
+ * stand still until its execve (as vfork does). No C function can return twice there; hence these
+ * instructions. Whoever has a sanitizer or another processor copies. */
 static long clone_and_start(struct clone_args *args, const struct child *child)
 {
-    static char stack[32 * 1024] __attribute__((aligned(64))); /* used by one child at a time: we stand still meanwhile */
+    static char stack[32 * 1024]
+        __attribute__((aligned(64))); /* used by one child at a time: we stand still meanwhile */
     register const struct child *argument __asm__("r12") = child;
     register void (*function)(const struct child *) __asm__("r13") = child_start;
     long pid = SYS_clone3;
@@ -200,7 +204,8 @@ int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, stru
     if (f->step != SPAWN_EXEC)
         return err_set(e, ERR_SYSTEM, "cannot prepare descriptors for %s: %s", s->path, strerror(f->errnum));
     if (f->errnum == ENOENT && access(s->path, F_OK) == 0)
-        return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: its interpreter or loader does not exist", s->path);
+        return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: its interpreter or loader does not exist",
+                       s->path);
     if (f->errnum == ENOENT || f->errnum == ENOTDIR)
         return err_set(e, ERR_NOT_FOUND, "command not found: %s", s->path);
     return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: %s", s->path, strerror(f->errnum));
@@ -211,7 +216,9 @@ static int examine(const char *path, const char *command, struct err *e)
 {
     struct stat st;
     if (stat(path, &st) < 0)
-        return errno == ENOENT || errno == ENOTDIR ? 0 : err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: %s", command, strerror(errno));
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: %s", command, strerror(errno));
     if (S_ISDIR(st.st_mode))
         return err_set(e, ERR_NOT_EXECUTABLE, "cannot execute %s: it is a directory", command);
     if (access(path, X_OK) < 0)

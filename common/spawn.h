@@ -1,8 +1,10 @@
-/* Starts a program: clone3 with a pidfd, into a cgroup when one is given, with a clean set of descriptors and signals.
+/* Starts a program: clone3 with a pidfd, into a cgroup when one is given, with a clean set of descriptors and
+ * signals.
  *
- * Not uv_spawn: that scans every handle of the loop for each child and never reaps adopted orphans. The child calls only
- * async-signal-safe functions before execve. What fails between clone and execve is written as a struct spawn_failure to a pipe that
- * execve closes, so a failure is never mistaken for the program's own exit status.
+ * Not uv_spawn: that scans every handle of the loop for each child and never reaps adopted orphans. The child
+ * calls only async-signal-safe functions before execve. What fails between clone and execve is written as a
+ * struct spawn_failure to a pipe that execve closes, so a failure is never mistaken for the program's own
+ * exit status.
  *
  * One thread of a process starts programs. */
 #ifndef HVD_COMMON_SPAWN_H
@@ -15,22 +17,23 @@
 #include "common/err.h"
 
 struct spawn {
-    const char *path;   /* of the executable; no search */
-    char *const *argv;  /* NULL-terminated */
-    char *const *envp;  /* NULL-terminated; NULL: ours */
-    const char *dir;    /* working directory, or NULL */
-    int fds[3];         /* become 0, 1, 2; -1: /dev/null */
-    int extra_fd;       /* becomes 3; -1: none */
-    int cgroup_fd;      /* the child starts in this cgroup (a directory descriptor); -1: in ours */
-    bool new_session;   /* setsid: out of the terminal's process group, its pid is its process group */
-    bool die_with_us;   /* SIGKILL when the calling thread ends */
-    int report_fd;      /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the failure itself */
-    uint32_t id;        /* goes into spawn_failure */
+    const char *path;  /* of the executable; no search */
+    char *const *argv; /* NULL-terminated */
+    char *const *envp; /* NULL-terminated; NULL: ours */
+    const char *dir;   /* working directory, or NULL */
+    int fds[3];        /* become 0, 1, 2; -1: /dev/null */
+    int extra_fd;      /* becomes 3; -1: none */
+    int cgroup_fd;     /* the child starts in this cgroup (a directory descriptor); -1: in ours */
+    bool new_session;  /* setsid: out of the terminal's process group, its pid is its process group */
+    bool die_with_us;  /* SIGKILL when the calling thread ends */
+    int report_fd;     /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
+                          failure itself */
+    uint32_t id;       /* goes into spawn_failure */
 };
 
-#define SPAWN_INIT \
-    {              \
-        .fds = {-1, -1, -1}, .extra_fd = -1, .cgroup_fd = -1, .report_fd = -1 \
+#define SPAWN_INIT                                                                                           \
+    {                                                                                                        \
+        .fds = {-1, -1, -1}, .extra_fd = -1, .cgroup_fd = -1, .report_fd = -1                                \
     }
 
 enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC };
@@ -49,11 +52,13 @@ struct spawned {
 
 /* 0, or -1 with *e filled; then no child is left. Blocks for the time of an execve when report_fd is -1. */
 int spawn_start(const struct spawn *s, struct spawned *out, struct err *e);
-/* Turns a failure into a sentence and a code (127 not found, 126 not executable, else 125). Always returns -1. */
+/* Turns a failure into a sentence and a code (127 not found, 126 not executable, else 125). Always returns
+ * -1. */
 int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, struct err *e);
 
-/* Finds `command` as a shell would: a name with a slash is taken relative to `dir` (NULL: here), another is searched in `path` (the value of
- * PATH, NULL: the system's default). Writes the result to `out`. -1 with *e: ERR_NOT_FOUND or ERR_NOT_EXECUTABLE. */
+/* Finds `command` as a shell would: a name with a slash is taken relative to `dir` (NULL: here), another is
+ * searched in `path` (the value of PATH, NULL: the system's default). Writes the result to `out`. -1 with *e:
+ * ERR_NOT_FOUND or ERR_NOT_EXECUTABLE. */
 int spawn_find(const char *command, const char *path, const char *dir, char *out, size_t size, struct err *e);
 
 #endif

@@ -78,7 +78,8 @@ static void set_nonblocking(int fd)
         fcntl(fd, F_SETFL, flags | O_NONBLOCK);
 }
 
-int stream_open(struct stream *s, uv_loop_t *loop, int in, int out, const struct stream_events *events, void *ctx, struct err *e)
+int stream_open(struct stream *s, uv_loop_t *loop, int in, int out, const struct stream_events *events,
+                void *ctx, struct err *e)
 {
     memset(s, 0, sizeof *s);
     s->events = events;

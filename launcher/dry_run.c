@@ -21,7 +21,7 @@ const char *dry_run_transport(const struct config *config, const struct host *ho
     return config->rsh ? "exec" : "ssh";
 }
 
-/* ---- --dry-run ---- */
+/* ---- --dry-run ----------------------------------------------------------------------------------------- */
 
 struct columns {
     int host, slots, ranks; /* widths */
@@ -144,7 +144,7 @@ int dry_run_print(const struct config *config, const struct host_list *hosts, co
     return 0;
 }
 
-/* ---- --check-build ---- */
+/* ---- --check-build ------------------------------------------------------------------------------------- */
 
 static void print_part(FILE *out, const char *name, bool present, const char *where)
 {

@@ -66,7 +66,7 @@ static const char *const our_settings[] = {"HVD_CONTAINMENT"};
 
 #define LENGTH(array) (sizeof(array) / sizeof *(array))
 
-/* ---- names and patterns ---- */
+/* ---- names and patterns -------------------------------------------------------------------------------- */
 
 static size_t name_length(const char *variable)
 {
@@ -111,7 +111,7 @@ static int bad_word(const char *option, const char *word, const char *wanted, st
     return err_set(e, ERR_USAGE, "%s: '%.*s' is not %s", option, SHOWN, word, wanted);
 }
 
-/* ---- the list ---- */
+/* ---- the list ------------------------------------------------------------------------------------------ */
 
 static ptrdiff_t find(const struct environment *env, const char *name, size_t len)
 {
@@ -151,7 +151,7 @@ static int put(struct environment *env, const char *variable, struct err *e)
     return 0;
 }
 
-/* ---- the steps ---- */
+/* ---- the steps ----------------------------------------------------------------------------------------- */
 
 static bool is_ours(const char *variable)
 {

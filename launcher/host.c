@@ -19,8 +19,10 @@ static void drop(void *owner);
 static void send_bye(void *owner);
 static void report_closed(void *owner);
 
-static const char *const state_names[] = {"queued", "connecting", "greeting", "ready", "running", "ending", "leaving", "closed"};
-static const char *const event_names[] = {"start", "fallback", "opened", "welcome", "spawn", "teardown", "ended", "closed"};
+static const char *const state_names[] = {"queued",  "connecting", "greeting", "ready",
+                                          "running", "ending",     "leaving",  "closed"};
+static const char *const event_names[] = {"start", "fallback", "opened", "welcome",
+                                          "spawn", "teardown", "ended",  "closed"};
 
 static const struct fsm_row rows[] = {
     {HOST_QUEUED, EV_START, HOST_CONNECTING, start_transport},
@@ -46,7 +48,7 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {"host", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- what the session says ------------------------------------------------------------------------------------------ */
+/* ---- what the session says ----------------------------------------------------------------------------- */
 
 static void flush(struct host_run *h)
 {
@@ -85,7 +87,8 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
     return 0;
 }
 
-/* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host looked. */
+/* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host
+ * looked. */
 static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
 {
     uint64_t now = clock_now();
@@ -102,8 +105,9 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
     if (h->fsm.state != HOST_GREETING)
         return;
     if (w->protocol != PROTOCOL_VERSION || strcmp(w->version, HVD_VERSION) != 0) {
-        err_set(&e, ERR_VERSION, "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)", w->version, w->protocol,
-                HVD_VERSION, PROTOCOL_VERSION);
+        err_set(&e, ERR_VERSION,
+                "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)", w->version,
+                w->protocol, HVD_VERSION, PROTOCOL_VERSION);
         err_hint(&e, "install the same version on every host, or name one with --agent-path");
         host_give_up(h, &e);
         return;
@@ -114,8 +118,8 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
         address = w->n_address ? w->address[0] : address;
     free(h->address);
     h->address = address ? strdup(address) : NULL;
-    log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid, w->hostname, w->slots, w->containment,
-             h->address ? h->address : "unknown");
+    log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid,
+             w->hostname, w->slots, w->containment, h->address ? h->address : "unknown");
     fsm_post(&h->fsm, EV_WELCOME);
     h->common->events->ready(h->common->ctx, h, w);
 }
@@ -171,7 +175,7 @@ static void on_data(void *ctx, const struct frame *f)
 
 static const struct channel_events channel_events = {on_control, on_data};
 
-/* ---- the transport --------------------------------------------------------------------------------------------------- */
+/* ---- the transport ------------------------------------------------------------------------------------- */
 
 static void on_phase(void *ctx, enum transport_phase phase)
 {
@@ -196,7 +200,8 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
         host_give_up(h, &e);
 }
 
-/* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the agent's log. */
+/* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
+ * agent's log. */
 static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
 {
     struct host_run *h = ctx;
@@ -253,9 +258,11 @@ static void explain_end(struct host_run *h, const struct transport_end *end)
         err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
         err_hint(e, install_hint);
     } else if (end->term_signal) {
-        err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal, strsignal(end->term_signal));
+        err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal,
+                strsignal(end->term_signal));
     } else if (h->fsm.state <= HOST_GREETING) {
-        err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status, said ? ": " : "", said ? said : "");
+        err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status,
+                said ? ": " : "", said ? said : "");
     } else {
         err_set(e, ERR_HOST, "the connection to its agent was lost");
     }
@@ -264,7 +271,8 @@ static void explain_end(struct host_run *h, const struct transport_end *end)
 static void on_closed(void *ctx, const struct transport_end *end)
 {
     struct host_run *h = ctx;
-    bool unsupported = end->err && end->err->code == ERR_UNSUPPORTED && h->ops != &transport_exec && h->ops != &transport_local;
+    bool unsupported = end->err && end->err->code == ERR_UNSUPPORTED && h->ops != &transport_exec &&
+                       h->ops != &transport_local;
     if (unsupported && h->fsm.state == HOST_CONNECTING && !h->err.code) {
         log_info("%s: %s; using the ssh program", h->label, end->err->text);
         h->replaced = h->transport;
@@ -277,7 +285,8 @@ static void on_closed(void *ctx, const struct transport_end *end)
     fsm_post(&h->fsm, EV_CLOSED);
 }
 
-static const struct transport_events transport_events = {on_phase, on_opened, on_received, on_noise, on_writable, on_closed};
+static const struct transport_events transport_events = {on_phase, on_opened,   on_received,
+                                                         on_noise, on_writable, on_closed};
 
 static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
 {
@@ -321,7 +330,7 @@ static void start_transport(void *owner)
     }
 }
 
-/* ---- actions ---------------------------------------------------------------------------------------------------------- */
+/* ---- actions ------------------------------------------------------------------------------------------- */
 
 static void send_hello(void *owner)
 {
@@ -368,11 +377,11 @@ static void report_closed(void *owner)
     h->common->events->closed(h->common->ctx, h);
 }
 
-/* ---- from the job ------------------------------------------------------------------------------------------------------ */
+/* ---- from the job -------------------------------------------------------------------------------------- */
 
 void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index)
 {
-        memset(h, 0, sizeof *h);
+    memset(h, 0, sizeof *h);
     h->common = common;
     h->spec = spec;
     h->index = index;
@@ -453,11 +462,13 @@ void host_heartbeat(struct host_run *h, uint64_t now)
     if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_CLOSED)
         return;
     if (now > h->last_heard + limit) {
-        /* Believed only after the loop had a turn to read what may be waiting, for example after we were stopped. */
+        /* Believed only after the loop had a turn to read what may be waiting, for example after we were
+         * stopped. */
         if (h->suspect) {
             struct err e = ERR_INIT;
             err_set(&e, ERR_HOST, "nothing was heard of it for %.1f s", (double)(now - h->last_heard) / 1e9);
-            err_hint(&e, "the network or the host may be down; its processes end by themselves when they hear nothing either");
+            err_hint(&e, "the network or the host may be down; its processes end by themselves when they "
+                         "hear nothing either");
             host_give_up(h, &e);
             return;
         }

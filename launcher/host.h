@@ -2,9 +2,10 @@
  *
  *   QUEUED -> CONNECTING -> GREETING -> READY -> RUNNING -> ENDING -> LEAVING -> CLOSED
  *
- * CONNECTING covers the transport's phases; GREETING is from our Hello to the session's Welcome; READY waits for the others; RUNNING
- * from Spawn; ENDING from Teardown to the session's Ended; LEAVING until the transport has closed. Whatever goes wrong ends in
- * CLOSED with an error that names the host and the phase. The table is in host.c. */
+ * CONNECTING covers the transport's phases; GREETING is from our Hello to the session's Welcome; READY waits
+ * for the others; RUNNING from Spawn; ENDING from Teardown to the session's Ended; LEAVING until the
+ * transport has closed. Whatever goes wrong ends in CLOSED with an error that names the host and the phase.
+ * The table is in host.c. */
 #ifndef HVD_LAUNCHER_HOST_H
 #define HVD_LAUNCHER_HOST_H
 
@@ -18,7 +19,16 @@
 #include "launcher/hosts.h"
 #include "launcher/transport/transport.h"
 
-enum host_state { HOST_QUEUED, HOST_CONNECTING, HOST_GREETING, HOST_READY, HOST_RUNNING, HOST_ENDING, HOST_LEAVING, HOST_CLOSED };
+enum host_state {
+    HOST_QUEUED,
+    HOST_CONNECTING,
+    HOST_GREETING,
+    HOST_READY,
+    HOST_RUNNING,
+    HOST_ENDING,
+    HOST_LEAVING,
+    HOST_CLOSED
+};
 
 struct host_run;
 
@@ -40,13 +50,13 @@ struct host_common {
     const struct config *config;
     const struct host_events *events;
     void *ctx;
-    const char *job;        /* its name */
-    const uint8_t *key;     /* JOB_KEY_SIZE bytes */
+    const char *job;         /* its name */
+    const uint8_t *key;      /* JOB_KEY_SIZE bytes */
     const char *program_dir; /* hvdrun's own directory */
-    const char *hostname;   /* of this machine */
-    char *agent_local;      /* path of the hvdagent beside us */
-    char *agent_command;    /* the shell command line that becomes a session elsewhere */
-    char **interfaces;      /* of --network-interfaces */
+    const char *hostname;    /* of this machine */
+    char *agent_local;       /* path of the hvdagent beside us */
+    char *agent_command;     /* the shell command line that becomes a session elsewhere */
+    char **interfaces;       /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
 };
@@ -56,8 +66,8 @@ struct host_common {
 struct host_run {
     const struct host_common *common;
     const struct host *spec;
-    char label[300];    /* its name, for people */
-    uint32_t index;     /* in the host_list and as session id */
+    char label[300];     /* its name, for people */
+    uint32_t index;      /* in the host_list and as session id */
     uint32_t plan_index; /* in plan->host once planned */
     bool planned;
     struct fsm fsm;
@@ -67,17 +77,17 @@ struct host_run {
     struct transport_target target;
     enum transport_phase phase;
     struct channel channel;
-    struct err err;     /* why it failed; the first cause */
+    struct err err;        /* why it failed; the first cause */
     const char *failed_in; /* the phase in which it did */
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
     uint64_t last_heard; /* clock_now of the last byte */
-    bool suspect;       /* silent for too long; given up if still silent after the socket was drained */
+    bool suspect;        /* silent for too long; given up if still silent after the socket was drained */
     uint64_t hello_sent;
     int64_t clock_offset; /* add to the host's times to get ours */
     uint64_t round_trip;  /* of the exchange that gave the offset */
     uint64_t ping_sent;
-    char *address;      /* where it can be reached, numeric; from Welcome or the transport */
+    char *address; /* where it can be reached, numeric; from Welcome or the transport */
 };
 
 void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index);

@@ -32,7 +32,7 @@ struct builder {
     uint32_t line;    /* of the entry; in -H its position */
 };
 
-/* ---- messages ---- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static int bad_entry(const struct builder *b, struct text entry, struct err *e, const char *why)
 {
@@ -42,7 +42,7 @@ static int bad_entry(const struct builder *b, struct text entry, struct err *e, 
     return err_set(e, ERR_USAGE, "-H/--hosts: '%.*s': %s", shown, entry.at, why);
 }
 
-/* ---- the list ---- */
+/* ---- the list ------------------------------------------------------------------------------------------ */
 
 /* FNV-1a over the name in lower case: names of hosts know no case. */
 static size_t hash_name(struct text name)
@@ -171,7 +171,7 @@ int hosts_parse(struct host_list *list, const char *text, struct err *e)
     return finish(&b, 0);
 }
 
-/* ---- hostfiles ---- */
+/* ---- hostfiles ----------------------------------------------------------------------------------------- */
 
 static bool is_blank(char c)
 {
@@ -281,7 +281,7 @@ int hosts_read_file(struct host_list *list, const char *path, struct err *e)
     return rc;
 }
 
-/* ---- what a list is asked ---- */
+/* ---- what a list is asked ------------------------------------------------------------------------------ */
 
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e)
 {

@@ -19,8 +19,8 @@ bool input_is_useful(void)
     return !(S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3));
 }
 
-int input_init(struct input *in, uv_loop_t *loop, uint32_t first, uint32_t count, const struct input_events *events, void *ctx,
-               struct err *e)
+int input_init(struct input *in, uv_loop_t *loop, uint32_t first, uint32_t count,
+               const struct input_events *events, void *ctx, struct err *e)
 {
     memset(in, 0, sizeof *in);
     in->loop = loop;
@@ -126,7 +126,8 @@ static void watch(struct input *in)
 
 void input_credit(struct input *in, uint32_t rank, uint32_t bytes)
 {
-    if (rank < in->first || rank - in->first >= in->count || bytes > UINT32_MAX - in->credit[rank - in->first])
+    if (rank < in->first || rank - in->first >= in->count ||
+        bytes > UINT32_MAX - in->credit[rank - in->first])
         return;
     in->credit[rank - in->first] += bytes;
     watch(in);

@@ -1,5 +1,6 @@
-/* hvdrun's stdin to one rank or to all: read only when every receiver has credit left, so a rank that does not read stops the
- * source and nothing piles up. The end of stdin is passed on; a rank that has ended is no receiver any more. */
+/* hvdrun's stdin to one rank or to all: read only when every receiver has credit left, so a rank that does
+ * not read stops the source and nothing piles up. The end of stdin is passed on; a rank that has ended is no
+ * receiver any more. */
 #ifndef HVD_LAUNCHER_INPUT_H
 #define HVD_LAUNCHER_INPUT_H
 
@@ -29,8 +30,8 @@ struct input {
 
 /* True when stdin is worth forwarding: open and not /dev/null. */
 bool input_is_useful(void);
-int input_init(struct input *in, uv_loop_t *loop, uint32_t first, uint32_t count, const struct input_events *events, void *ctx,
-               struct err *e);
+int input_init(struct input *in, uv_loop_t *loop, uint32_t first, uint32_t count,
+               const struct input_events *events, void *ctx, struct err *e);
 /* A session takes `bytes` more for this rank. */
 void input_credit(struct input *in, uint32_t rank, uint32_t bytes);
 void input_rank_gone(struct input *in, uint32_t rank);

@@ -32,8 +32,10 @@ static void begin_end(void *owner);
 static void drain(void *owner);
 static void finish(void *owner);
 
-static const char *const state_names[] = {"connecting", "starting", "running", "parting", "interrupted", "ending", "draining", "done"};
-static const char *const event_names[] = {"ready", "started", "finished", "failed", "peer lost", "enough", "interrupt", "insist", "gone", "drained"};
+static const char *const state_names[] = {"connecting",  "starting", "running",  "parting",
+                                          "interrupted", "ending",   "draining", "done"};
+static const char *const event_names[] = {"ready",  "started",   "finished", "failed", "peer lost",
+                                          "enough", "interrupt", "insist",   "gone",   "drained"};
 
 static const struct fsm_row rows[] = {
     {JOB_CONNECTING, JOB_EV_READY, JOB_STARTING, spawn},
@@ -60,7 +62,7 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {"job", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- faults ---------------------------------------------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------------------- */
 
 void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, const char *fmt, ...)
 {
@@ -87,7 +89,8 @@ void job_fault_err(struct job *j, const struct err *e)
 static void on_time_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    job_fault(j, clock_now(), 124, NULL, "the time limit of %.10g s (--timeout) is over", (double)j->config->timeout_ms / 1e3);
+    job_fault(j, clock_now(), 124, NULL, "the time limit of %.10g s (--timeout) is over",
+              (double)j->config->timeout_ms / 1e3);
     fsm_post(&j->fsm, JOB_EV_FAILED); /* no peer was lost: nobody has anything to say */
 }
 
@@ -100,15 +103,17 @@ static void on_start_limit(uv_timer_t *timer)
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         const struct host_run *h = &j->host[i];
-        bool here = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].first_rank].started : host_state(h) < HOST_READY;
+        bool here = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].first_rank].started
+                               : host_state(h) < HOST_READY;
         if (!here || count++ >= 4)
             continue;
-        int n = snprintf(late + used, sizeof late - used, "%s%s (%s)", used ? ", " : "", h->label, host_phase(h));
+        int n =
+            snprintf(late + used, sizeof late - used, "%s%s (%s)", used ? ", " : "", h->label, host_phase(h));
         used += n > 0 && (size_t)n < sizeof late - used ? (size_t)n : 0;
     }
     job_fault(j, clock_now(), 125, "a longer --start-timeout gives slow hosts more time",
-              "%s: the workers did not start within %.10g s (--start-timeout)%s", late, (double)j->config->start_timeout_ms / 1e3,
-              count > 4 ? "; and others" : "");
+              "%s: the workers did not start within %.10g s (--start-timeout)%s", late,
+              (double)j->config->start_timeout_ms / 1e3, count > 4 ? "; and others" : "");
 }
 
 static void insist(struct job *j)
@@ -129,8 +134,8 @@ static void on_end_limit(uv_timer_t *timer)
         fsm_post(&j->fsm, JOB_EV_ENOUGH);
         return;
     }
-    /* The workers' last output waits in the sessions for its turn: the reader may take his time, unless the user does not. One
-     * round more when he has caught up, for what is still on its way. */
+    /* The workers' last output waits in the sessions for its turn: the reader may take his time, unless the
+     * user does not. One round more when he has caught up, for what is still on its way. */
     bool waits = j->output && !output_is_idle(j->output);
     if (!j->insisted && (waits || j->output_waited)) {
         j->output_waited = waits;
@@ -150,7 +155,7 @@ static void on_heartbeat(uv_timer_t *timer)
         host_heartbeat(&j->host[i], clock_now());
 }
 
-/* ---- signals ---------------------------------------------------------------------------------------------------------- */
+/* ---- signals ------------------------------------------------------------------------------------------- */
 
 static void signal_workers(struct job *j, int number)
 {
@@ -206,7 +211,7 @@ static void on_signal(void *ctx, int number)
     }
 }
 
-/* ---- the table's actions ------------------------------------------------------------------------------------------------ */
+/* ---- the table's actions ------------------------------------------------------------------------------- */
 
 static void spawn(void *owner)
 {
@@ -223,7 +228,8 @@ static void started(void *owner)
 {
     struct job *j = owner;
     uv_timer_stop(&j->start_limit);
-    log_info("all %u ranks run, %.1f ms after the start", j->plan.size, (double)(clock_now() - j->began) / 1e6);
+    log_info("all %u ranks run, %.1f ms after the start", j->plan.size,
+             (double)(clock_now() - j->began) / 1e6);
 }
 
 static void part(void *owner)
@@ -239,8 +245,8 @@ static void pass_signal_on(void *owner)
     uv_timer_start(&j->end_limit, on_end_limit, (uint64_t)j->config->grace_ms, 0);
 }
 
-/* Asks every host to end. A fault gives workers the grace period; a signal that came twice, or a job whose workers have all ended, gives
- * none. */
+/* Asks every host to end. A fault gives workers the grace period; a signal that came twice, or a job whose
+ * workers have all ended, gives none. */
 static void begin_end(void *owner)
 {
     struct job *j = owner;
@@ -275,7 +281,7 @@ static void finish(void *owner)
     output_close(j->output);
 }
 
-/* ---- set-up and end -------------------------------------------------------------------------------------------------------- */
+/* ---- set-up and end ------------------------------------------------------------------------------------ */
 
 /* A name that no other job of this machine or user has: it names directories and cgroups on every host. */
 static void name_job(struct job *j)
@@ -283,8 +289,8 @@ static void name_job(struct job *j)
     uint8_t random[6];
     if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, sizeof j->key, 0) < 0)
         abort(); /* without the kernel's random numbers nothing here is safe */
-    snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1], random[2], random[3],
-             random[4], random[5]);
+    snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1],
+             random[2], random[3], random[4], random[5]);
 }
 
 static int split_interfaces(struct job *j, struct err *e)
@@ -389,13 +395,17 @@ static void say_outcome(const struct job *j)
     /* What followed, without the fault itself when that was a rank's. */
     uint32_t failed = o->faults - (o->faults > 0 && o->first_is_rank);
     if (o->ended)
-        fprintf(stderr, "hvdrun: after that, %u rank%s ended by hvdrun%s", o->ended, o->ended == 1 ? " was" : "s were", failed ? "" : "\n");
+        fprintf(stderr, "hvdrun: after that, %u rank%s ended by hvdrun%s", o->ended,
+                o->ended == 1 ? " was" : "s were", failed ? "" : "\n");
     if (failed)
-        fprintf(stderr, "%s%u %s\n", o->ended ? ", " : "hvdrun: after that, ", failed, o->ended ? "failed too" : failed == 1 ? "rank failed too" : "ranks failed too");
+        fprintf(stderr, "%s%u %s\n", o->ended ? ", " : "hvdrun: after that, ", failed,
+                o->ended      ? "failed too"
+                : failed == 1 ? "rank failed too"
+                              : "ranks failed too");
 }
 
-/* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be left when we return. It has closed
- * its stream, so it is about to exit. */
+/* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be
+ * left when we return. It has closed its stream, so it is about to exit. */
 static void wait_for_orphans(void)
 {
     sigset_t child;
@@ -422,7 +432,8 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
         return -1;
     }
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
-    start_timer(j, &j->heartbeat, on_heartbeat, (uint64_t)config->heartbeat_timeout_ms / 4 + 1, (uint64_t)config->heartbeat_timeout_ms / 4 + 1);
+    start_timer(j, &j->heartbeat, on_heartbeat, (uint64_t)config->heartbeat_timeout_ms / 4 + 1,
+                (uint64_t)config->heartbeat_timeout_ms / 4 + 1);
     start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);
     start_timer(j, &j->time_limit, on_time_limit, (uint64_t)config->timeout_ms, 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);

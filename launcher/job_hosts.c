@@ -55,7 +55,7 @@ static void mark_exited(struct job *j, uint32_t rank)
     check_finished(j, rank);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
 {
@@ -109,14 +109,17 @@ static void spread_end(struct job *j, const struct host_run *origin, const struc
 static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
-    struct rank_end end = {m->rank, m->pid, m->status, m->signal, m->core_dumped, m->by_us, m->not_shut_down, m->told_peer};
+    struct rank_end end = {m->rank,        m->pid,   m->status,        m->signal,
+                           m->core_dumped, m->by_us, m->not_shut_down, m->told_peer};
     char how[200];
     if (!r || r->exited)
         return;
     rank_end_describe(&end, how, sizeof how);
-    log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how, m->by_us ? ", by us" : "");
+    log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how,
+              m->by_us ? ", by us" : "");
     if (end.by_us && !j->outcome.failed)
-        job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself", h->label);
+        job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself",
+                  h->label);
     outcome_rank_ended(&j->outcome, &end, h->label, r->started, our_time(h, m->time));
     spread_end(j, h, &end);
     mark_exited(j, m->rank);
@@ -170,7 +173,8 @@ static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
         on_link(j, h, m->link);
         break;
     case HVD__CONTROL__BODY_NOTICE:
-        log_at(m->notice->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->notice->level, "%s: %.800s", h->label, m->notice->text);
+        log_at(m->notice->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->notice->level, "%s: %.800s",
+               h->label, m->notice->text);
         break;
     default:
         log_warning("%s: sent a message that only a launcher may send", h->label);
@@ -193,11 +197,11 @@ static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 {
     (void)ctx;
     for (size_t i = 0; i < ended->n_leftover; i++)
-        log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, ended->leftover[i]->pid, ended->leftover[i]->name,
-                  ended->leftover[i]->state);
+        log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, ended->leftover[i]->pid,
+                  ended->leftover[i]->name, ended->leftover[i]->state);
 }
 
-/* ---- a host's end -------------------------------------------------------------------------------------------------------- */
+/* ---- a host's end -------------------------------------------------------------------------------------- */
 
 static void abandon_ranks(struct job *j, struct host_run *h)
 {
@@ -219,7 +223,8 @@ static void record_loss(struct job *j, struct host_run *h)
     outcome_fault(&j->outcome, clock_now(), 125, text, h->err.hint);
 }
 
-/* The host counts as closed only when everything else about it is settled: with the last one, the job may end and take its output away. */
+/* The host counts as closed only when everything else about it is settled: with the last one, the job may end
+ * and take its output away. */
 static void on_closed(void *ctx, struct host_run *h)
 {
     struct job *j = ctx;
@@ -236,7 +241,7 @@ static void on_closed(void *ctx, struct host_run *h)
 
 const struct host_events job_host_events = {on_ready, on_message, on_data, on_ended, on_closed};
 
-/* ---- input and output ------------------------------------------------------------------------------------------------------ */
+/* ---- input and output ---------------------------------------------------------------------------------- */
 
 static struct host_run *host_of_rank(struct job *j, uint32_t rank)
 {
@@ -266,7 +271,8 @@ static void on_broken(void *ctx, int fd, int errnum)
 {
     struct job *j = ctx;
     const char *name = fd == 2 ? "standard error" : "standard output";
-    job_fault(j, clock_now(), errnum == EPIPE ? 128 + SIGPIPE : 125, NULL, "cannot write to %s: %s", name, strerror(errnum));
+    job_fault(j, clock_now(), errnum == EPIPE ? 128 + SIGPIPE : 125, NULL, "cannot write to %s: %s", name,
+              strerror(errnum));
 }
 
 static void on_drained(void *ctx)

@@ -22,7 +22,8 @@ static int place_input(struct job *j, struct err *e)
 {
     int64_t who = j->config->stdin_rank;
     if (who >= (int64_t)j->plan.size)
-        return err_set(e, ERR_USAGE, "--stdin %lld: there are only ranks 0 to %u", (long long)who, j->plan.size - 1);
+        return err_set(e, ERR_USAGE, "--stdin %lld: there are only ranks 0 to %u", (long long)who,
+                       j->plan.size - 1);
     if (who == CONFIG_STDIN_NONE || !input_is_useful())
         return 0;
     uint32_t first = who == CONFIG_STDIN_ALL ? 0 : (uint32_t)who;
@@ -46,7 +47,9 @@ int job_place(struct job *j, struct err *e)
         h->planned = true;
         j->host_names[i] = h->label;
     }
-    if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) < 0 || place_input(j, e) < 0)
+    if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) <
+            0 ||
+        place_input(j, e) < 0)
         return -1;
     j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, &job_output_events, j, e);
     if (!j->output)

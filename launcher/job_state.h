@@ -1,4 +1,5 @@
-/* The inside of a job, shared by job.c (lifecycle), job_hosts.c (what hosts say) and job_spawn.c (the Spawn message). */
+/* The inside of a job, shared by job.c (lifecycle), job_hosts.c (what hosts say) and job_spawn.c (the Spawn
+ * message). */
 #ifndef HVD_LAUNCHER_JOB_STATE_H
 #define HVD_LAUNCHER_JOB_STATE_H
 
@@ -20,7 +21,16 @@
 
 #define FANOUT_MAX 128 /* connections being made at once */
 
-enum job_state { JOB_CONNECTING, JOB_STARTING, JOB_RUNNING, JOB_PARTING, JOB_INTERRUPTED, JOB_ENDING, JOB_DRAINING, JOB_DONE };
+enum job_state {
+    JOB_CONNECTING,
+    JOB_STARTING,
+    JOB_RUNNING,
+    JOB_PARTING,
+    JOB_INTERRUPTED,
+    JOB_ENDING,
+    JOB_DRAINING,
+    JOB_DONE
+};
 
 enum job_event {
     JOB_EV_READY,     /* every host is READY */
@@ -78,7 +88,7 @@ struct job {
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
 };
 
-/* ---- job.c ---- */
+/* ---- job.c --------------------------------------------------------------------------------------------- */
 /* Records a fault that is not a worker's and ends the job. */
 void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
@@ -87,7 +97,7 @@ void job_failed(struct job *j);
 /* As job_fault, with an error's text, hint and exit status. */
 void job_fault_err(struct job *j, const struct err *e);
 
-/* ---- job_hosts.c ---- */
+/* ---- job_hosts.c --------------------------------------------------------------------------------------- */
 extern const struct host_events job_host_events;
 extern const struct output_events job_output_events;
 extern const struct input_events job_input_events;
@@ -95,7 +105,7 @@ extern const struct input_events job_input_events;
 void job_start_hosts(struct job *j);
 struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index);
 
-/* ---- job_spawn.c ---- */
+/* ---- job_spawn.c --------------------------------------------------------------------------------------- */
 /* Makes the plan and what follows from it (environment, output, input). */
 int job_place(struct job *j, struct err *e);
 /* Sends every host of the plan its workers, and lets the others go. */

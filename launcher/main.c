@@ -1,4 +1,5 @@
-/* hvdrun: the command line, and which of its few things to do. Only here is the program's exit status decided. */
+/* hvdrun: the command line, and which of its few things to do. Only here is the program's exit status
+ * decided. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -76,7 +77,8 @@ int main(int argc, char **argv)
     fill_standard_descriptors();
     if (config_parse(&config, argc, argv, environ, &e) < 0)
         return fail(&e);
-    log_init("hvdrun", config.verbose && config.log_level > LOG_INFO ? LOG_INFO : (enum log_level)config.log_level);
+    log_init("hvdrun",
+             config.verbose && config.log_level > LOG_INFO ? LOG_INFO : (enum log_level)config.log_level);
     if (config.help)
         options_print_help(&config_program, stdout);
     else if (config.version)

@@ -13,7 +13,8 @@ bool rank_end_failed(const struct rank_end *end)
 void rank_end_describe(const struct rank_end *end, char *out, size_t size)
 {
     if (end->signal)
-        snprintf(out, size, "killed by signal %u (%s)%s", end->signal, strsignal((int)end->signal), end->core_dumped ? ", core dumped" : "");
+        snprintf(out, size, "killed by signal %u (%s)%s", end->signal, strsignal((int)end->signal),
+                 end->core_dumped ? ", core dumped" : "");
     else if (end->not_shut_down)
         snprintf(out, size, "exit status 0 after hvd_init without hvd_shutdown");
     else
@@ -44,7 +45,8 @@ static bool is_first(struct outcome *o, uint64_t time, bool rank, bool told)
     return true;
 }
 
-void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started, uint64_t time)
+void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started,
+                        uint64_t time)
 {
     char how[160];
     if (end->by_us)
@@ -55,8 +57,8 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
     if (!is_first(o, time, true, end->told_peer))
         return;
     rank_end_describe(end, how, sizeof how);
-    snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start", end->rank, host, end->pid, how,
-             time > started ? (double)(time - started) / 1e9 : 0.0);
+    snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start",
+             end->rank, host, end->pid, how, time > started ? (double)(time - started) / 1e9 : 0.0);
     o->exit_status = rank_end_exit_status(end);
 }
 

@@ -1,8 +1,9 @@
-/* How a job went: which fault came first, the exit status, and the sentences for the user. Pure: no I/O, times are arguments.
+/* How a job went: which fault came first, the exit status, and the sentences for the user. Pure: no I/O,
+ * times are arguments.
  *
- * Faults arrive in any order and from hosts whose clocks differ; each carries its time on the launcher's clock. The earliest one is
- * the cause. What was ended by us is never a cause, only counted; a rank that failed because it was told HVD_ERR_PEER is one only when no
- * other fault is known. */
+ * Faults arrive in any order and from hosts whose clocks differ; each carries its time on the launcher's
+ * clock. The earliest one is the cause. What was ended by us is never a cause, only counted; a rank that
+ * failed because it was told HVD_ERR_PEER is one only when no other fault is known. */
 #ifndef HVD_LAUNCHER_OUTCOME_H
 #define HVD_LAUNCHER_OUTCOME_H
 
@@ -14,12 +15,12 @@ struct outcome {
     bool failed;
     bool first_is_rank;
     bool first_is_told; /* a rank that was told HVD_ERR_PEER: gives way to any other fault */
-    uint64_t time;     /* of the first fault, launcher's clock */
-    int exit_status;   /* of hvdrun because of it */
-    char text[1024];   /* what happened, one line */
-    char hint[384];    /* what to do, or empty */
-    uint32_t ended;    /* ranks that were ended because of it */
-    uint32_t faults;   /* ranks that failed by themselves */
+    uint64_t time;      /* of the first fault, launcher's clock */
+    int exit_status;    /* of hvdrun because of it */
+    char text[1024];    /* what happened, one line */
+    char hint[384];     /* what to do, or empty */
+    uint32_t ended;     /* ranks that were ended because of it */
+    uint32_t faults;    /* ranks that failed by themselves */
 };
 
 /* How a worker ended; see Exited in control.proto. */
@@ -42,7 +43,8 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size);
 int rank_end_exit_status(const struct rank_end *end);
 
 /* Records a worker's end. `started` and `time` on the launcher's clock. */
-void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started, uint64_t time);
+void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started,
+                        uint64_t time);
 /* Records another fault: a lost host, a refused command, a limit, a signal to hvdrun. */
 void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint);
 

@@ -74,8 +74,9 @@ static bool same_file(int a, int b)
     return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan, const char *const *host_names,
-                          const struct output_events *events, void *ctx, struct err *e)
+struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
+                          const char *const *host_names, const struct output_events *events, void *ctx,
+                          struct err *e)
 {
     struct output *o = calloc(1, sizeof *o);
     struct stream_state *streams = calloc(2 * (size_t)plan->size, sizeof *streams);
@@ -85,7 +86,12 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
         err_set(e, ERR_MEMORY, "no memory for the output of %u ranks", plan->size);
         return NULL;
     }
-    *o = (struct output){.config = config, .plan = plan, .host_names = host_names, .events = events, .ctx = ctx, .streams = streams};
+    *o = (struct output){.config = config,
+                         .plan = plan,
+                         .host_names = host_names,
+                         .events = events,
+                         .ctx = ctx,
+                         .streams = streams};
     for (uint32_t i = 0; i < 2 * plan->size; i++) {
         streams[i].rank = i / 2;
         streams[i].stream = i % 2 ? STREAM_STDERR : STREAM_STDOUT;
@@ -124,7 +130,7 @@ void output_free(struct output *o)
     free(o);
 }
 
-/* ---- one line's beginning ------------------------------------------------------------------------------------------ */
+/* ---- one line's beginning ------------------------------------------------------------------------------ */
 
 static size_t format_prefix(const struct output *o, const struct stream_state *s, char *out, size_t size)
 {
@@ -140,13 +146,15 @@ static size_t format_prefix(const struct output *o, const struct stream_state *s
     if (o->config->tag == CONFIG_TAG_RANK)
         n = snprintf(out + len, size - len, "[%u]<%s>:", s->rank, name);
     else if (o->config->tag == CONFIG_TAG_HOST)
-        n = snprintf(out + len, size - len, "[%u@%s]<%s>:", s->rank, o->host_names[o->plan->rank[s->rank].host], name);
+        n = snprintf(out + len, size - len, "[%u@%s]<%s>:", s->rank,
+                     o->host_names[o->plan->rank[s->rank].host], name);
     else if (len > 0)
         n = snprintf(out + len, size - len, ": ");
     return len + (n > 0 && (size_t)n < size - len ? (size_t)n : 0);
 }
 
-static void put_lines(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes, size_t len)
+static void put_lines(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
+                      size_t len)
 {
     bool plain = o->config->tag == CONFIG_TAG_NONE && !o->config->prefix_timestamp;
     char prefix[512];
@@ -165,7 +173,7 @@ static void put_lines(struct output *o, struct lane *lane, struct stream_state *
     }
 }
 
-/* ---- from queue to sink ---------------------------------------------------------------------------------------------- */
+/* ---- from queue to sink -------------------------------------------------------------------------------- */
 
 /* Whose record is shown next; NULL: none can be, now. */
 static struct stream_state *choose(struct lane *lane)
@@ -262,9 +270,10 @@ static void on_progress(void *ctx)
         o->events->drained(o->ctx);
 }
 
-/* ---- from outside ---------------------------------------------------------------------------------------------------- */
+/* ---- from outside -------------------------------------------------------------------------------------- */
 
-static int queue_record(struct output *o, struct stream_state *s, const struct record *r, const uint8_t *payload, struct err *e)
+static int queue_record(struct output *o, struct stream_state *s, const struct record *r,
+                        const uint8_t *payload, struct err *e)
 {
     if (!buf_reserve(&s->queue, sizeof *r + r->length))
         return err_set(e, ERR_MEMORY, "no memory for the output of rank %u", s->rank);
@@ -277,10 +286,12 @@ static int queue_record(struct output *o, struct stream_state *s, const struct r
 int output_frame(struct output *o, const struct frame *f, struct err *e)
 {
     if (f->rank >= o->plan->size || f->stream == STREAM_STDIN)
-        return err_set(e, ERR_PROTOCOL, "output of rank %u, stream %u, which does not exist", f->rank, (unsigned)f->stream);
+        return err_set(e, ERR_PROTOCOL, "output of rank %u, stream %u, which does not exist", f->rank,
+                       (unsigned)f->stream);
     struct stream_state *s = find(o, f->rank, f->stream);
     if (f->length > s->credit)
-        return err_set(e, ERR_PROTOCOL, "%u bytes of rank %u, which has a credit of %u", f->length, f->rank, s->credit);
+        return err_set(e, ERR_PROTOCOL, "%u bytes of rank %u, which has a credit of %u", f->length, f->rank,
+                       s->credit);
     /* Nothing would limit how many empty ones wait. */
     if (f->length == 0 && (!(f->flags & FRAME_FLAG_EOF) || s->end_came))
         return err_set(e, ERR_PROTOCOL, "an empty frame of rank %u", f->rank);
@@ -311,7 +322,8 @@ void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks)
 
 bool output_is_idle(const struct output *o)
 {
-    return sink_is_empty(&o->lane[0].sink) && sink_is_empty(&o->lane[1].sink) && !o->lane[0].first && !o->lane[1].first;
+    return sink_is_empty(&o->lane[0].sink) && sink_is_empty(&o->lane[1].sink) && !o->lane[0].first &&
+           !o->lane[1].first;
 }
 
 uint64_t output_bytes(const struct output *o, uint32_t rank)

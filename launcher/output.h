@@ -1,11 +1,13 @@
-/* What the workers print: from data frames to hvdrun's stdout and stderr and to the files of --output-filename.
+/* What the workers print: from data frames to hvdrun's stdout and stderr and to the files of
+ * --output-filename.
  *
  *   frame -> stream's queue (raw, at most its credit) -> whole lines, tagged -> sink -> terminal
  *                                                                 `-> credit goes back to the session
  *
- * Lines are never torn: while a line of one stream is incomplete, its session holds the rest, and the sink takes bytes of that
- * stream only. A line that its worker has left unfinished (FRAME_FLAG_UNFINISHED) is shown, and ended with a newline if another stream
- * has something to say. Memory is bounded by the credits: a stream that nobody reads stops its worker, not the loop. */
+ * Lines are never torn: while a line of one stream is incomplete, its session holds the rest, and the sink
+ * takes bytes of that stream only. A line that its worker has left unfinished (FRAME_FLAG_UNFINISHED) is
+ * shown, and ended with a newline if another stream has something to say. Memory is bounded by the credits: a
+ * stream that nobody reads stops its worker, not the loop. */
 #ifndef HVD_LAUNCHER_OUTPUT_H
 #define HVD_LAUNCHER_OUTPUT_H
 
@@ -33,11 +35,13 @@ struct output_events {
 /* The credit with which each stdout and stderr of `size` ranks begins: a share of one pool. */
 uint32_t output_window(uint32_t size);
 
-/* `host_names` by index in plan->host; everything given must outlive the output. Creates the files of --output-filename. NULL with
- * *e filled. */
-struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan, const char *const *host_names,
-                          const struct output_events *events, void *ctx, struct err *e);
-/* Stops writing; what waits is dropped. The loop must run once more before output_free. NULL is allowed in both. */
+/* `host_names` by index in plan->host; everything given must outlive the output. Creates the files of
+ * --output-filename. NULL with *e filled. */
+struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
+                          const char *const *host_names, const struct output_events *events, void *ctx,
+                          struct err *e);
+/* Stops writing; what waits is dropped. The loop must run once more before output_free. NULL is allowed in
+ * both. */
 void output_close(struct output *o);
 void output_free(struct output *o);
 

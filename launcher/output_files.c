@@ -43,7 +43,8 @@ static int make_parents(const char *path, struct err *e)
     return make_directory(part, e);
 }
 
-static int open_rank(struct output_files *files, const char *directory, uint32_t rank, int width, struct err *e)
+static int open_rank(struct output_files *files, const char *directory, uint32_t rank, int width,
+                     struct err *e)
 {
     static const char *const names[] = {"stdout", "stderr"};
     char path[PATH_MAX];
@@ -96,13 +97,15 @@ static int write_all(int fd, const uint8_t *bytes, size_t len)
     return 0;
 }
 
-void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream, const void *bytes, size_t len)
+void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream,
+                        const void *bytes, size_t len)
 {
     int *fd = &files->fd[2 * (size_t)rank + (stream == STREAM_STDERR)];
     if (*fd < 0 || len == 0 || write_all(*fd, bytes, len) == 0)
         return;
     if (!files->failed)
-        log_warning("--output-filename: cannot write the file of rank %u: %s; the job goes on without it", rank, strerror(errno));
+        log_warning("--output-filename: cannot write the file of rank %u: %s; the job goes on without it",
+                    rank, strerror(errno));
     files->failed = true;
     close(*fd);
     *fd = -1;

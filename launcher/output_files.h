@@ -1,4 +1,5 @@
-/* --output-filename: DIRECTORY/rank.N/stdout and stderr of every rank, N padded with zeros as horovodrun does.
+/* --output-filename: DIRECTORY/rank.N/stdout and stderr of every rank, N padded with zeros as horovodrun
+ * does.
  *
  * A file that cannot be written (a full disk) is said once and does not stop the job. */
 #ifndef HVD_LAUNCHER_OUTPUT_FILES_H
@@ -14,7 +15,8 @@ struct output_files;
 
 /* Creates directories and empty files; NULL with *e filled when that fails, before anything was started. */
 struct output_files *output_files_new(const char *directory, uint32_t size, struct err *e);
-void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream, const void *bytes, size_t len);
+void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream,
+                        const void *bytes, size_t len);
 void output_files_free(struct output_files *files);
 
 #endif

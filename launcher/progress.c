@@ -20,7 +20,8 @@ static void show(uv_timer_t *timer)
         const struct host_run *h = &p->host[i];
         if (host_state(h) != HOST_CONNECTING && host_state(h) != HOST_GREETING)
             continue;
-        used += snprintf(line + used, sizeof line - (size_t)used, "%s %.24s (%s)", named ? "," : "", h->label, host_phase(h));
+        used += snprintf(line + used, sizeof line - (size_t)used, "%s %.24s (%s)", named ? "," : "", h->label,
+                         host_phase(h));
         named++;
     }
     if (p->count - ready > named)

@@ -4,7 +4,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-int shared_poll_init(struct shared_poll *p, uv_loop_t *loop, int fd, uint32_t events, void (*ready)(void *ctx), void *ctx)
+int shared_poll_init(struct shared_poll *p, uv_loop_t *loop, int fd, uint32_t events,
+                     void (*ready)(void *ctx), void *ctx)
 {
     struct epoll_event want = {.events = events};
     memset(p, 0, sizeof *p);

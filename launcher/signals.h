@@ -13,8 +13,9 @@ struct signals {
     void *ctx;
 };
 
-/* Takes INT TERM HUP QUIT (which end the job), USR1 USR2 WINCH (passed on), TSTP CONT (stop and go on). One that was ignored when we
- * started (nohup) stays ignored. They are blocked in this process; spawn_start gives children an empty mask. */
+/* Takes INT TERM HUP QUIT (which end the job), USR1 USR2 WINCH (passed on), TSTP CONT (stop and go on). One
+ * that was ignored when we started (nohup) stays ignored. They are blocked in this process; spawn_start gives
+ * children an empty mask. */
 int signals_init(struct signals *s, uv_loop_t *loop, void (*arrived)(void *ctx, int number), void *ctx);
 void signals_close(struct signals *s);
 

@@ -64,7 +64,8 @@ void sink_put(struct sink *s, const void *bytes, size_t len)
         s->broken = ENOMEM;
 }
 
-/* One write; -1 with errno as write(2), EAGAIN when it would block. `sure`: poll just said that there is room. */
+/* One write; -1 with errno as write(2), EAGAIN when it would block. `sure`: poll just said that there is
+ * room. */
 static ssize_t write_once(struct sink *s, const void *bytes, size_t len, bool sure)
 {
     if (s->kind == SINK_SOCKET)

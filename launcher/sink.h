@@ -1,9 +1,10 @@
 /* A sink: hvdrun's own stdout or stderr, written without ever blocking the loop.
  *
- * A terminal or a pipe may stop taking bytes at any time, while the control channels must go on being read. The descriptor is shared with
- * other programs (the shell), so it is not made non-blocking itself: a pipe or terminal is opened anew through /proc/self/fd, a
- * socket is written with MSG_DONTWAIT, a regular file cannot block for long. Where the new opening is not allowed, at
- * most PIPE_BUF bytes are written after poll said that there is room. Nothing is opened before the first byte. */
+ * A terminal or a pipe may stop taking bytes at any time, while the control channels must go on being read.
+ * The descriptor is shared with other programs (the shell), so it is not made non-blocking itself: a pipe or
+ * terminal is opened anew through /proc/self/fd, a socket is written with MSG_DONTWAIT, a regular file cannot
+ * block for long. Where the new opening is not allowed, at most PIPE_BUF bytes are written after poll said
+ * that there is room. Nothing is opened before the first byte. */
 #ifndef HVD_LAUNCHER_SINK_H
 #define HVD_LAUNCHER_SINK_H
 

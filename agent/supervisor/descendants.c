@@ -15,7 +15,7 @@
 struct pid_list {
     struct entry {
         pid_t pid, parent;
-    } *item;
+    } * item;
     size_t count, capacity;
 };
 

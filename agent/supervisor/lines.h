@@ -29,8 +29,9 @@ typedef int lines_emit(void *ctx, uint8_t flags, const uint8_t *bytes, size_t le
 int lines_put(struct lines *l, const uint8_t *bytes, size_t len, uint64_t now, lines_emit *emit, void *ctx);
 /* Gives out what is held. */
 int lines_flush(struct lines *l, lines_emit *emit, void *ctx);
-/* Gives out all of what is held but its last byte, as a line that goes on: for a line longer than its credit. The last byte follows with the
- * rest of the line, or with lines_flush when that does not come, so whoever reads is never left waiting. */
+/* Gives out all of what is held but its last byte, as a line that goes on: for a line longer than its credit.
+ * The last byte follows with the rest of the line, or with lines_flush when that does not come, so whoever
+ * reads is never left waiting. */
 int lines_advance(struct lines *l, lines_emit *emit, void *ctx);
 /* When lines_flush is due; UINT64_MAX when nothing is held. */
 uint64_t lines_due(const struct lines *l);

@@ -40,8 +40,7 @@ static size_t bytes_in_pipe(int fd)
     return ioctl(fd, FIONREAD, &waiting) == 0 && waiting > 0 ? (size_t)waiting : 0;
 }
 
-/* ---- unfinished lines
- * ---------------------------------------------------------------------------------------------- */
+/* ---- unfinished lines ---------------------------------------------------------------------------------- */
 
 static void on_patience(uv_timer_t *timer);
 
@@ -62,7 +61,8 @@ static void on_patience(uv_timer_t *timer)
     for (struct outlet *o = s->outlets; o; o = o->next) {
         if (lines_due(&o->lines) > now)
             continue;
-        /* The line is unfinished only if the worker had the chance to go on, and nothing of it waits in the pipe. */
+        /* The line is unfinished only if the worker had the chance to go on, and nothing of it waits in the
+         * pipe. */
         if (o->fd >= 0 && (!o->watching || bytes_in_pipe(o->fd) > 0))
             o->lines.since = now;
         else if (lines_flush(&o->lines, emit, o) < 0)
@@ -71,8 +71,7 @@ static void on_patience(uv_timer_t *timer)
     arm_patience(s);
 }
 
-/* ---- stdout and stderr
- * --------------------------------------------------------------------------------------------- */
+/* ---- stdout and stderr --------------------------------------------------------------------------------- */
 
 static void on_readable(uv_poll_t *poll, int status, int events);
 
@@ -115,7 +114,8 @@ static size_t allowance(const struct outlet *o)
 static void advance(struct outlet *o)
 {
     bool whole_credit = o->credit >= o->window;
-    if (!o->stdio->discard && whole_credit && o->lines.len >= o->credit && lines_advance(&o->lines, emit, o) < 0)
+    if (!o->stdio->discard && whole_credit && o->lines.len >= o->credit &&
+        lines_advance(&o->lines, emit, o) < 0)
         fail(o);
 }
 
@@ -160,7 +160,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream,
                 uint32_t credit, struct err *e)
 {
-    *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit, .window = credit};
+    *o = (struct outlet){
+        .stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit, .window = credit};
     int rc = uv_poll_init(s->loop, &o->poll, fd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the output of rank %u: %s", rank, uv_strerror(rc));
@@ -239,9 +240,7 @@ void stdio_close(struct stdio *s)
         uv_close((uv_handle_t *)&s->patience, NULL);
 }
 
-/* ---- stdin
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- stdin --------------------------------------------------------------------------------------------- */
 
 static void grant(struct inlet *in, uint32_t bytes)
 {

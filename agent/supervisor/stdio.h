@@ -56,7 +56,7 @@ struct outlet {
     uint32_t rank;
     enum frame_stream stream;
     uint64_t credit;
-    uint64_t window;         /* the credit when all of it has come back */
+    uint64_t window; /* the credit when all of it has come back */
     struct lines lines;
     bool watching;
     bool orphaned; /* the worker is dead */

@@ -5,7 +5,8 @@
 #define CHUNK_MAX      (512u << 10) /* above, the last one to finish is waited for too long */
 #define PER_WORKER_MIN 1u
 #define PER_WORKER_MAX 4u
-#define EVEN_OUT_BYTES (256u << 10) /* per worker; from here on chunks are many, so that a late worker costs little */
+#define EVEN_OUT_BYTES                                                                                       \
+    (256u << 10) /* per worker; from here on chunks are many, so that a late worker costs little */
 
 struct chunks chunks_cut(size_t elements, size_t element_size, uint32_t workers)
 {

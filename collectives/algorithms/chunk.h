@@ -1,7 +1,7 @@
 /* How a tensor is cut into chunks that several workers take one by one (pure).
  *
- * Depends only on the tensor and the number of workers, so all of them cut alike. Chunks are whole cache lines: two workers
- * never write into the same line of an output that is aligned to 64. */
+ * Depends only on the tensor and the number of workers, so all of them cut alike. Chunks are whole cache
+ * lines: two workers never write into the same line of an output that is aligned to 64. */
 #ifndef HVD_ALGORITHMS_CHUNK_H
 #define HVD_ALGORITHMS_CHUNK_H
 

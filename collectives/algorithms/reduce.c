@@ -1,6 +1,6 @@
-/* The inner loops. Each is a plain loop over restrict-less pointers with one fixed shape, so that the compiler makes vector
- * code of it; a block of BLOCK elements is reduced in the first level cache and then stored to every output, so memory is read once per
- * input and written once per output. */
+/* The inner loops. Each is a plain loop over restrict-less pointers with one fixed shape, so that the
+ * compiler makes vector code of it; a block of BLOCK elements is reduced in the first level cache and then
+ * stored to every output, so memory is read once per input and written once per output. */
 #include "collectives/algorithms/reduce.h"
 
 #include <string.h>
@@ -11,14 +11,15 @@
 #pragma GCC optimize("O3")
 #endif
 
-/* Copies of the loops for processors with wider vectors, chosen when the program starts. Sanitizers cannot run the chooser. */
+/* Copies of the loops for processors with wider vectors, chosen when the program starts. Sanitizers cannot
+ * run the chooser. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define NO_CLONES 1
 #endif
 #endif
-#if defined(__x86_64__) && !defined(NO_CLONES) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
-    !defined(__clang__)
+#if defined(__x86_64__) && !defined(NO_CLONES) && !defined(__SANITIZE_ADDRESS__) &&                          \
+    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define WIDE
@@ -31,13 +32,13 @@
 #define MAX(a, b) ((b) > (a) ? (b) : (a))
 
 /* acc = a op b; acc may be a. */
-#define COMBINE(suffix, type, name, expr)                                                       \
-    WIDE static void name##_##suffix(void *acc, const void *a, const void *b, size_t count)     \
-    {                                                                                           \
-        type *t = acc;                                                                          \
-        const type *x = a, *y = b;                                                              \
-        for (size_t i = 0; i < count; i++)                                                      \
-            t[i] = expr(x[i], y[i]);                                                            \
+#define COMBINE(suffix, type, name, expr)                                                                    \
+    WIDE static void name##_##suffix(void *acc, const void *a, const void *b, size_t count)                  \
+    {                                                                                                        \
+        type *t = acc;                                                                                       \
+        const type *x = a, *y = b;                                                                           \
+        for (size_t i = 0; i < count; i++)                                                                   \
+            t[i] = expr(x[i], y[i]);                                                                         \
     }
 
 /* Sums of integers are taken unsigned: they wrap, which signed ones may not. */
@@ -54,12 +55,12 @@ COMBINE(i64, uint64_t, sum, ADD)
 COMBINE(i64, int64_t, min, MIN)
 COMBINE(i64, int64_t, max, MAX)
 
-#define DIVIDE(suffix, type)                                                              \
-    WIDE static void divide_##suffix(void *data, size_t count, uint32_t divisor)          \
-    {                                                                                     \
-        type *t = data;                                                                   \
-        for (size_t i = 0; i < count; i++)                                                \
-            t[i] = (type)(t[i] / (type)divisor);                                          \
+#define DIVIDE(suffix, type)                                                                                 \
+    WIDE static void divide_##suffix(void *data, size_t count, uint32_t divisor)                             \
+    {                                                                                                        \
+        type *t = data;                                                                                      \
+        for (size_t i = 0; i < count; i++)                                                                   \
+            t[i] = (type)(t[i] / (type)divisor);                                                             \
     }
 DIVIDE(f32, float)
 DIVIDE(f64, double)
@@ -115,7 +116,8 @@ void reduce_divide(void *data, size_t count, hvd_dtype dtype, uint32_t divisor)
 }
 
 /* One block of two or more inputs into `acc`, which overlaps none of them. */
-static void reduce_block(const struct reduce_job *job, combine_fn combine, void *acc, size_t offset, size_t count)
+static void reduce_block(const struct reduce_job *job, combine_fn combine, void *acc, size_t offset,
+                         size_t count)
 {
     combine(acc, (const char *)job->in[0] + offset, (const char *)job->in[1] + offset, count);
     for (size_t i = 2; i < job->inputs; i++)

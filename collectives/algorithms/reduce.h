@@ -1,8 +1,9 @@
 /* Reductions of arrays in memory.
  *
- * The order is part of the result: inputs are taken from the first to the last, element by element, whatever part of the
- * arrays a call covers. So who reduces which chunk never shows in the bits. Integers wrap. HVD_AVERAGE sums here; the
- * division comes once, at the end (reduce_divide, or `divisor` below). Pointers are aligned to their elements. */
+ * The order is part of the result: inputs are taken from the first to the last, element by element, whatever
+ * part of the arrays a call covers. So who reduces which chunk never shows in the bits. Integers wrap.
+ * HVD_AVERAGE sums here; the division comes once, at the end (reduce_divide, or `divisor` below). Pointers
+ * are aligned to their elements. */
 #ifndef HVD_ALGORITHMS_REDUCE_H
 #define HVD_ALGORITHMS_REDUCE_H
 

@@ -70,7 +70,7 @@ struct tcp {
     struct err why;
 };
 
-/* ---- what algorithms use ------------------------------------------------------------------------- */
+/* ---- what algorithms use ------------------------------------------------------------------------------- */
 
 static void settle(struct op *op);
 
@@ -163,7 +163,7 @@ static void x_final(struct exchange *x, uint64_t offset, uint64_t size)
         r->range(r->ctx, offset, size);
 }
 
-/* ---- operations ---------------------------------------------------------------------------------- */
+/* ---- operations ---------------------------------------------------------------------------------------- */
 
 static struct op *find_op(struct tcp *tcp, uint64_t sequence)
 {
@@ -374,7 +374,7 @@ struct backend *backend_tcp_new(const struct backend_tcp_config *config, struct 
     return &tcp->base;
 }
 
-/* ---- what comes from other hosts ----------------------------------------------------------------- */
+/* ---- what comes from other hosts ----------------------------------------------------------------------- */
 
 static uint32_t times_ahead(const struct tcp *tcp, uint32_t host)
 {

@@ -1,18 +1,18 @@
 /* hvd_alloc: memory in segments of this process that the engine and the other workers of the host can map.
  *
- * A segment is made when no free block is large enough. Its blocks are a list in private memory, in address order, the free
- * ones joined with their neighbours. Nothing about the allocation lies in shared memory. Segments of other workers are mapped
- * when one of their tensors is first met. */
+ * A segment is made when no free block is large enough. Its blocks are a list in private memory, in address
+ * order, the free ones joined with their neighbours. Nothing about the allocation lies in shared memory.
+ * Segments of other workers are mapped when one of their tensors is first met. */
 #include "collectives/client/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SEGMENT_MIN    (64ull << 20)
-#define SEGMENT_STEP   (2ull << 20)
-#define SEGMENTS_MAX   4096u
-#define BLOCK_ALIGN    64u
+#define SEGMENT_MIN  (64ull << 20)
+#define SEGMENT_STEP (2ull << 20)
+#define SEGMENTS_MAX 4096u
+#define BLOCK_ALIGN  64u
 
 struct block {
     struct block *next;
@@ -28,8 +28,8 @@ struct own_segment {
     struct block *blocks;
 };
 
-static struct own_segment *own;              /* under arena_lock */
-static struct segment known[SEGMENTS_MAX];   /* by id, own ones too; under arena_lock */
+static struct own_segment *own;            /* under arena_lock */
+static struct segment known[SEGMENTS_MAX]; /* by id, own ones too; under arena_lock */
 
 static struct block *block_new(size_t offset, size_t bytes, bool fresh, struct block *next)
 {
@@ -44,7 +44,8 @@ static struct own_segment *segment_add(size_t at_least)
 {
     struct worker_message m = {.type = WORKER_ADD_SEGMENT};
     struct err e = ERR_INIT;
-    size_t bytes = at_least < SEGMENT_MIN ? SEGMENT_MIN : (at_least + SEGMENT_STEP - 1) / SEGMENT_STEP * SEGMENT_STEP;
+    size_t bytes =
+        at_least < SEGMENT_MIN ? SEGMENT_MIN : (at_least + SEGMENT_STEP - 1) / SEGMENT_STEP * SEGMENT_STEP;
     struct own_segment *s = calloc(1, sizeof *s);
     int fd;
 
@@ -134,10 +135,12 @@ static void join_with_next(struct block *b)
 
 static bool inside(const struct segment *s, const void *memory)
 {
-    return (const char *)memory >= (const char *)s->base && (const char *)memory < (const char *)s->base + s->bytes;
+    return (const char *)memory >= (const char *)s->base &&
+           (const char *)memory < (const char *)s->base + s->bytes;
 }
 
-/* After the job has failed another rank may still be writing a last chunk into our memory: it is not given out again. */
+/* After the job has failed another rank may still be writing a last chunk into our memory: it is not given
+ * out again. */
 void arena_free(void *memory)
 {
     bool failed = !client.solo && region_poisoned(&client.region);

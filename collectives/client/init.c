@@ -1,11 +1,13 @@
 /* Joining and leaving the job.
  *
- * hvdrun's agent gives a worker its place in HVD_* variables. hvd_init connects to HVD_WORKER_SOCKET, shows the job's token, maps
- * the control region it is given, checks that region and variables agree, and returns when every rank of the job is here. When
- * anything fails, everything made so far is undone and hvd_init may be called again. Without HVD_WORKER_SOCKET the process is a job of its own,
- * unless another launcher's variables say that it is one of many: then running on silently would train N times alone.
+ * hvdrun's agent gives a worker its place in HVD_* variables. hvd_init connects to HVD_WORKER_SOCKET, shows
+ * the job's token, maps the control region it is given, checks that region and variables agree, and returns
+ * when every rank of the job is here. When anything fails, everything made so far is undone and hvd_init may
+ * be called again. Without HVD_WORKER_SOCKET the process is a job of its own, unless another launcher's
+ * variables say that it is one of many: then running on silently would train N times alone.
  *
- * hvd_shutdown is a collective operation too; the engine hears of it before the call returns, so an exit after it is no death. */
+ * hvd_shutdown is a collective operation too; the engine hears of it before the call returns, so an exit
+ * after it is no death. */
 #include <ctype.h>
 #include <errno.h>
 #include <sched.h>
@@ -42,7 +44,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forked);
 }
 
-/* ---- environment ----------------------------------------------------------------------------------------------------- */
+/* ---- environment --------------------------------------------------------------------------------------- */
 
 static int parse_number(const char *text, long low, long high, long *value)
 {
@@ -50,7 +52,9 @@ static int parse_number(const char *text, long low, long high, long *value)
 
     errno = 0;
     *value = strtol(text, &rest, 10);
-    return errno == 0 && isdigit((unsigned char)*text) && *rest == '\0' && *value >= low && *value <= high ? 0 : -1;
+    return errno == 0 && isdigit((unsigned char)*text) && *rest == '\0' && *value >= low && *value <= high
+               ? 0
+               : -1;
 }
 
 static int variable(const char *name, long low, long high, int *value)
@@ -59,9 +63,11 @@ static int variable(const char *name, long low, long high, int *value)
     long number;
 
     if (!text)
-        return fail(HVD_ERR_SYSTEM, "%s is not set although HVD_WORKER_SOCKET is: start the program with hvdrun", name);
+        return fail(HVD_ERR_SYSTEM,
+                    "%s is not set although HVD_WORKER_SOCKET is: start the program with hvdrun", name);
     if (parse_number(text, low, high, &number) != 0)
-        return fail(HVD_ERR_SYSTEM, "%s is \"%s\", which is no number from %ld to %ld", name, text, low, high);
+        return fail(HVD_ERR_SYSTEM, "%s is \"%s\", which is no number from %ld to %ld", name, text, low,
+                    high);
     *value = (int)number;
     return HVD_SUCCESS;
 }
@@ -86,7 +92,8 @@ static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
     size_t len = hex ? strlen(hex) : 0;
 
     if (len != 2 * WORKER_TOKEN_SIZE || strspn(hex, "0123456789abcdefABCDEF") != len)
-        return fail(HVD_ERR_SYSTEM, "HVD_JOB_TOKEN is not set as hvdrun sets it: start the program with hvdrun");
+        return fail(HVD_ERR_SYSTEM,
+                    "HVD_JOB_TOKEN is not set as hvdrun sets it: start the program with hvdrun");
     for (size_t i = 0; i < WORKER_TOKEN_SIZE; i++) {
         char pair[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
         token[i] = (uint8_t)strtoul(pair, NULL, 16);
@@ -97,22 +104,23 @@ static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
 /* Another launcher's word that there are more of us than one. */
 static int check_alone(void)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "WORLD_SIZE",
-                                        "HOROVOD_SIZE",         "SLURM_NTASKS"};
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MPI_LOCALNRANKS",
+                                        "WORLD_SIZE",           "HOROVOD_SIZE", "SLURM_NTASKS"};
     long value;
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const char *text = getenv(sizes[i]);
         if (text && parse_number(text, 2, INT32_MAX, &value) == 0)
             return fail(HVD_ERR_SYSTEM,
-                        "%s is %ld, but this worker was not started by hvdrun, so it would run alone: start the job with "
+                        "%s is %ld, but this worker was not started by hvdrun, so it would run alone: start "
+                        "the job with "
                         "hvdrun -np %ld PROGRAM",
                         sizes[i], value, value);
     }
     return HVD_SUCCESS;
 }
 
-/* ---- the engine ------------------------------------------------------------------------------------------------------ */
+/* ---- the engine ---------------------------------------------------------------------------------------- */
 
 static int connect_engine(const char *path)
 {
@@ -143,7 +151,8 @@ static int map_region(int fd)
     if (r->members != (uint32_t)client.local_size || r->size != (uint32_t)client.size ||
         r->first_rank + (uint32_t)client.local_rank != (uint32_t)client.rank)
         return fail(HVD_ERR_SYSTEM,
-                    "HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK or HVD_LOCAL_SIZE is not what hvdrun set: the engine has ranks %u to "
+                    "HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK or HVD_LOCAL_SIZE is not what hvdrun set: the engine "
+                    "has ranks %u to "
                     "%u of %u here",
                     r->first_rank, r->first_rank + r->members - 1, r->size);
     client.mailbox = region_mailbox(r, (uint32_t)client.local_rank);
@@ -159,7 +168,8 @@ static int say_hello(int epoch)
     if ((status = read_token(m.token)) || (status = rpc(&m, -1, fds, &number)))
         return status;
     client.kick = fds[1];
-    status = number == WORKER_FDS_MAX ? map_region(fds[0]) : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
+    status = number == WORKER_FDS_MAX ? map_region(fds[0])
+                                      : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
     if (fds[0] >= 0)
         close(fds[0]);
     return status;

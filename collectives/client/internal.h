@@ -5,8 +5,9 @@
  *   wait.c    progress of one operation, waiting       rpc.c     questions to the engine
  *   query.c   numbers, errors, names of codes
  *
- * Locks, in the order they may be taken: a tensor's own lock, then names_lock, then arena_lock, then rpc_lock. A tensor's lock is held by
- * whoever submits, polls or waits for its operation, so the operation itself needs no other protection. */
+ * Locks, in the order they may be taken: a tensor's own lock, then names_lock, then arena_lock, then
+ * rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so the operation
+ * itself needs no other protection. */
 #ifndef HVD_CLIENT_INTERNAL_H
 #define HVD_CLIENT_INTERNAL_H
 
@@ -24,11 +25,11 @@
 enum client_state { CLIENT_NONE, CLIENT_READY, CLIENT_FORKED };
 
 enum phase {
-    PHASE_IDLE,    /* no operation */
-    PHASE_ARRIVE,  /* published; other members of this host are missing */
-    PHASE_WORK,    /* all agree; chunks are being done */
-    PHASE_REMOTE,  /* more than one host: the engine will settle it */
-    PHASE_ENDED    /* `status` holds; waits to be waited for */
+    PHASE_IDLE,   /* no operation */
+    PHASE_ARRIVE, /* published; other members of this host are missing */
+    PHASE_WORK,   /* all agree; chunks are being done */
+    PHASE_REMOTE, /* more than one host: the engine will settle it */
+    PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
 
 /* One tensor name and its operation. Made on first use, lives until hvd_shutdown. */
@@ -73,8 +74,9 @@ int client_check(void);
 /* The job has failed: the region's status and sentence. */
 int fail_poisoned(void);
 
-/* rpc.c: one question; the answer replaces *m. fd_out: the descriptors of the answer (*fds_out of them at most, set to their
- * number; the caller's). Returns HVD_SUCCESS, HVD_ERR_ENGINE, or the engine's status with its sentence. */
+/* rpc.c: one question; the answer replaces *m. fd_out: the descriptors of the answer (*fds_out of them at
+ * most, set to their number; the caller's). Returns HVD_SUCCESS, HVD_ERR_ENGINE, or the engine's status with
+ * its sentence. */
 int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out);
 int rpc_simple(uint32_t type);
 

@@ -18,7 +18,8 @@ static struct tensor *tensor_make(const char *name, uint32_t hash, uint32_t slot
     struct tensor *t = calloc(1, sizeof *t);
 
     if (!t || !(t->name = strdup(name)) ||
-        (!client.solo && tensor_view_init(&t->view, &client.region, slot, (uint32_t)client.local_rank) != 0)) {
+        (!client.solo &&
+         tensor_view_init(&t->view, &client.region, slot, (uint32_t)client.local_rank) != 0)) {
         if (t)
             free(t->name);
         free(t);
@@ -51,7 +52,8 @@ static int ask_slot(const char *name, size_t len, uint32_t *slot)
     if (client.solo) {
         *slot = SHM_SLOT_FIRST + client.solo_slots;
         if (*slot >= SHM_SLOTS)
-            return fail(HVD_ERR_MEMORY, "more than %u tensor names: use the same names again", SHM_SLOTS - SHM_SLOT_FIRST);
+            return fail(HVD_ERR_MEMORY, "more than %u tensor names: use the same names again",
+                        SHM_SLOTS - SHM_SLOT_FIRST);
         client.solo_slots++;
         return HVD_SUCCESS;
     }
@@ -59,7 +61,8 @@ static int ask_slot(const char *name, size_t len, uint32_t *slot)
     if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
         return status;
     *slot = m.id;
-    return m.id < SHM_SLOTS ? HVD_SUCCESS : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
+    return m.id < SHM_SLOTS ? HVD_SUCCESS
+                            : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
 }
 
 int tensor_find(const char *name, struct tensor **found)
@@ -70,7 +73,8 @@ int tensor_find(const char *name, struct tensor **found)
 
     pthread_mutex_lock(&client.names_lock);
     *found = look_up(name, hash);
-    if (!*found && (status = ask_slot(name, len, &slot)) == HVD_SUCCESS && !(*found = tensor_make(name, hash, slot)))
+    if (!*found && (status = ask_slot(name, len, &slot)) == HVD_SUCCESS &&
+        !(*found = tensor_make(name, hash, slot)))
         status = HVD_ERR_MEMORY;
     pthread_mutex_unlock(&client.names_lock);
     return status;

@@ -21,8 +21,9 @@ int client_check(void)
     case CLIENT_READY:
         return HVD_SUCCESS;
     case CLIENT_FORKED:
-        return fail(HVD_ERR_FORKED, "this process was made by fork() after hvd_init: call hvd in the parent, or exec a "
-                                    "program of its own");
+        return fail(HVD_ERR_FORKED,
+                    "this process was made by fork() after hvd_init: call hvd in the parent, or exec a "
+                    "program of its own");
     default:
         return fail(HVD_ERR_NOT_INITIALIZED, "hvd_init was not called, or hvd_shutdown was");
     }

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The socket has a receive time-out of one slice. An engine that has not answered after ANSWER_SLICES counts as stopped (slices, not
- * a deadline: a job that was stopped and continued as a whole loses one); since its answer could still come and be taken for
- * another question's, the socket is not used again. */
+/* The socket has a receive time-out of one slice. An engine that has not answered after ANSWER_SLICES counts
+ * as stopped (slices, not a deadline: a job that was stopped and continued as a whole loses one); since its
+ * answer could still come and be taken for another question's, the socket is not used again. */
 #define ANSWER_SLICES 15
 
 static int receive_answer(struct worker_reader *reader, struct err *e)

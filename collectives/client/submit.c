@@ -1,8 +1,9 @@
 /* From an API call to a published operation.
  *
- * Up to SHM_INLINE_MAX bytes the elements are copied into my entry of the control region. Above, the other ranks read and
- * write my buffer where it is, if it lies in a segment; a private buffer is copied to a staging block first and the result copied back by
- * the wait. The member that arrives last wakes those that sleep and, if the engine has something to do, tells it. */
+ * Up to SHM_INLINE_MAX bytes the elements are copied into my entry of the control region. Above, the other
+ * ranks read and write my buffer where it is, if it lies in a segment; a private buffer is copied to a
+ * staging block first and the result copied back by the wait. The member that arrives last wakes those that
+ * sleep and, if the engine has something to do, tells it. */
 #include <string.h>
 #include <unistd.h>
 
@@ -35,7 +36,8 @@ static int check_arguments(const char *name, const struct tensor_op *op, const v
     if (op->kind == SHM_ALLREDUCE && !op_valid(op->op))
         return fail(HVD_ERR_INVALID, "tensor \"%s\": there is no operation %d", name, op->op);
     if (op->kind == SHM_BROADCAST && op->root >= (uint32_t)client.size)
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": root %d is not a rank below %d", name, (int)op->root, client.size);
+        return fail(HVD_ERR_INVALID, "tensor \"%s\": root %d is not a rank below %d", name, (int)op->root,
+                    client.size);
     if (bytes > 0 && (!in || !out))
         return fail(HVD_ERR_INVALID, "tensor \"%s\": a buffer is NULL", name);
     if (in != out && bytes > 0 && (const char *)in < (const char *)out + bytes &&
@@ -56,8 +58,8 @@ static bool shared(const void *memory, const struct tensor_op *op, uint64_t byte
 }
 
 /* Finds or makes shared places for the elements. */
-static int place(struct tensor *t, const struct tensor_op *op, uint64_t bytes, const void *in, void *out, uint64_t *from,
-                 uint64_t *to)
+static int place(struct tensor *t, const struct tensor_op *op, uint64_t bytes, const void *in, void *out,
+                 uint64_t *from, uint64_t *to)
 {
     bool in_shared = shared(in, op, bytes, from);
     bool out_shared = in == out ? in_shared : shared(out, op, bytes, to);
@@ -123,7 +125,8 @@ int submit_locked(struct tensor *t, const struct tensor_op *op, const void *in, 
     int status;
 
     if (t->phase != PHASE_IDLE)
-        return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already", t->name);
+        return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already",
+                    t->name);
     t->op = *op;
     t->staging = NULL;
     t->out = NULL;
@@ -152,14 +155,16 @@ static int begin(const char *name, const struct tensor_op *op, const void *in, v
 {
     int status;
 
-    if ((status = client_check()) || (status = check_arguments(name, op, in, out)) || (status = tensor_find(name, t)))
+    if ((status = client_check()) || (status = check_arguments(name, op, in, out)) ||
+        (status = tensor_find(name, t)))
         return status;
     if (pthread_mutex_trylock(&(*t)->lock) != 0)
         return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already", name);
     return HVD_SUCCESS;
 }
 
-static int submit_async(const char *name, const struct tensor_op *op, const void *in, void *out, hvd_handle *handle)
+static int submit_async(const char *name, const struct tensor_op *op, const void *in, void *out,
+                        hvd_handle *handle)
 {
     struct tensor *t;
     int status;
@@ -213,7 +218,8 @@ int hvd_allreduce_async(const char *name, const void *in, void *out, size_t coun
     return submit_async(name, &what, in, out, handle);
 }
 
-int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root, hvd_handle *handle)
+int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                        hvd_handle *handle)
 {
     struct tensor_op what = broadcast_op(count, dtype, root);
 

@@ -1,12 +1,14 @@
 /* Progress of a pending operation, and waiting for it.
  *
- * Nobody makes progress for a rank on one node but the ranks themselves: a waiting one looks who has arrived, checks that all
- * agree, takes chunks while there are any, and copies its result out. It spins for a moment (a hand-over between two processors takes
- * a fraction of a microsecond, a wake-up of a sleeper ten), then sleeps on its bell.
+ * Nobody makes progress for a rank on one node but the ranks themselves: a waiting one looks who has arrived,
+ * checks that all agree, takes chunks while there are any, and copies its result out. It spins for a moment
+ * (a hand-over between two processors takes a fraction of a microsecond, a wake-up of a sleeper ten), then
+ * sleeps on its bell.
  *
- * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is gone; or, when the
- * engine itself is gone or has not moved its beat for WATCHDOG_MS, with HVD_ERR_ENGINE. The watchdog counts its own slices of time, so a
- * job that was stopped and continued as a whole is not taken for a dead one. */
+ * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is
+ * gone; or, when the engine itself is gone or has not moved its beat for WATCHDOG_MS, with HVD_ERR_ENGINE.
+ * The watchdog counts its own slices of time, so a job that was stopped and continued as a whole is not taken
+ * for a dead one. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,10 +16,10 @@
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
 
-#define SPINS         4000
-#define SPINS_CROWDED 30 /* each gives the processor to somebody else */
-#define SLICE_MS      250
-#define WATCHDOG_MS   10000
+#define SPINS          4000
+#define SPINS_CROWDED  30 /* each gives the processor to somebody else */
+#define SLICE_MS       250
+#define WATCHDOG_MS    10000
 #define POLLS_PER_LOOK 1024 /* hvd_poll looks after the engine that often */
 
 static void end(struct tensor *t, int status)
@@ -190,7 +192,8 @@ static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
     }
     if (t)
         pthread_mutex_unlock(&t->lock);
-    return status ? status : fail(HVD_ERR_INVALID, "handle %lld names no pending operation", (long long)handle);
+    return status ? status
+                  : fail(HVD_ERR_INVALID, "handle %lld names no pending operation", (long long)handle);
 }
 
 int hvd_poll(hvd_handle handle)

@@ -1,10 +1,11 @@
 /* The loop.
  *
- * Each turn: what the descriptors brought, what lies in the rings, a piece of pending work, the beat. Work is done in pieces of a
- * fraction of a millisecond, so a death is never noticed late because of a large tensor. The loop sleeps only when nothing is
- * pending; before it does, it says so in the region (engine_sleeping) and looks into the rings once more, so a worker either
- * sees that a kick is needed or is seen. With several hosts it spins for a moment after each activity, because a wake-up costs more
- * than a small operation; not when there are no processors to spare. */
+ * Each turn: what the descriptors brought, what lies in the rings, a piece of pending work, the beat. Work is
+ * done in pieces of a fraction of a millisecond, so a death is never noticed late because of a large tensor.
+ * The loop sleeps only when nothing is pending; before it does, it says so in the region (engine_sleeping)
+ * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
+ * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation; not
+ * when there are no processors to spare. */
 #include "collectives/engine/engine.h"
 
 #include <errno.h>
@@ -131,7 +132,8 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
 {
     if (!engine->region.header || region_poisoned(&engine->region))
         return;
-    /* First the session: a worker that ends because of what it is about to see must not be taken for the cause. */
+    /* First the session: a worker that ends because of what it is about to see must not be taken for the
+     * cause. */
     session_poisoned(engine, rank);
     log_info("the job has failed: %s", text);
     region_poison(&engine->region, status, text);
@@ -159,8 +161,8 @@ static void look_for_stalls(struct engine *engine, uint64_t now)
         }
         if (!stall_seen(&engine->stall, slot, furthest, furthest == nearest, now))
             continue;
-        snprintf(text, sizeof text, "tensor \"%.200s\" has waited for rank %u on %.64s for %llu s", engine->name[slot].text,
-                 engine->region.first_rank + late, engine->host[engine->self].name,
+        snprintf(text, sizeof text, "tensor \"%.200s\" has waited for rank %u on %.64s for %llu s",
+                 engine->name[slot].text, engine->region.first_rank + late, engine->host[engine->self].name,
                  (unsigned long long)(engine->stall.warn_ns / NSEC_PER_SEC));
         session_notice(engine, LOG_WARNING, text);
     }
@@ -228,7 +230,8 @@ static int turn(struct engine *engine)
     beat(engine, now);
     if (active && engine->may_spin)
         engine->spin_until = now + ENGINE_SPIN_NS;
-    if (more || now < engine->spin_until || (region_poisoned(&engine->region) && engine->links && !engine->links_down))
+    if (more || now < engine->spin_until ||
+        (region_poisoned(&engine->region) && engine->links && !engine->links_down))
         return 0;
     return sooner(sooner(until(engine->beat_at, now), until(death_at, now)), peers_timeout(engine, now));
 }

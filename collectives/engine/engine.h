@@ -1,14 +1,15 @@
-/* The engine process: what its files share. One per job and host, one thread, one epoll loop, no global state but this struct.
+/* The engine process: what its files share. One per job and host, one thread, one epoll loop, no global state
+ * but this struct.
  *
  *   main.c     fd 3, configuration, exit status      local.c   rings, helping with chunks on one host
- *   engine.c   the loop, the beat, the poison        remote.c  readiness, the execution list, network operations
- *   session.c  frames to and from the session        peers.c   links to the engines of other hosts, deaths told there
- *   workers.c  the worker socket, pidfds             stall.c   which tensors wait for whom (pure)
- *   names.c    tensor names to slots, segments
+ *   engine.c   the loop, the beat, the poison        remote.c  readiness, the execution list, network
+ * operations session.c  frames to and from the session        peers.c   links to the engines of other hosts,
+ * deaths told there workers.c  the worker socket, pidfds             stall.c   which tensors wait for whom
+ * (pure) names.c    tensor names to slots, segments
  *
- * On one host the ranks finish synchronous and small operations among themselves; the engine names slots, passes segments on, watches over the
- * processes, and takes chunks of large asynchronous operations. With more hosts every operation comes here when it is complete on
- * this host, and is settled here. */
+ * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
+ * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
+ * more hosts every operation comes here when it is complete on this host, and is settled here. */
 #ifndef HVD_ENGINE_ENGINE_H
 #define HVD_ENGINE_ENGINE_H
 
@@ -28,13 +29,13 @@
 #include "common/frame.h"
 #include "common/message.h"
 
-#define ENGINE_SEGMENTS_MAX   4096u
-#define ENGINE_STRANGERS_MAX  64u /* connections that have not said hello yet */
-#define ENGINE_NAME_BUCKETS   4096u
-#define ENGINE_CAUSE_WAIT_MS  20   /* how long a dead process's cause is waited for */
-#define ENGINE_BEAT_MS        100
-#define ENGINE_SPIN_NS        50000 /* after the last activity, on several hosts */
-#define ENGINE_LINKS_MS       30000 /* from knowing where all engines listen to being connected to all */
+#define ENGINE_SEGMENTS_MAX  4096u
+#define ENGINE_STRANGERS_MAX 64u /* connections that have not said hello yet */
+#define ENGINE_NAME_BUCKETS  4096u
+#define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
+#define ENGINE_BEAT_MS       100
+#define ENGINE_SPIN_NS       50000 /* after the last activity, on several hosts */
+#define ENGINE_LINKS_MS      30000 /* from knowing where all engines listen to being connected to all */
 
 struct engine;
 
@@ -62,7 +63,7 @@ struct member {
 
 /* The engine's side of a tensor name. */
 struct name {
-    char *text; /* NULL: the slot is free */
+    char *text;          /* NULL: the slot is free */
     uint32_t hash, next; /* next slot in the bucket; 0: none */
     bool has_view, announced;
     struct tensor_view view;
@@ -116,9 +117,10 @@ struct engine {
     struct stall stall;
 
     struct links *links;
-    bool links_up, started; /* every link is ready; the first operation (the barrier of hvd_init) was settled */
-    bool finished;          /* the shutdown was settled: links and ranks may go */
-    bool links_down;        /* given up after a failure */
+    bool links_up,
+        started;     /* every link is ready; the first operation (the barrier of hvd_init) was settled */
+    bool finished;   /* the shutdown was settled: links and ranks may go */
+    bool links_down; /* given up after a failure */
     struct readiness *readiness;
     struct backend *backend;
     struct run *run_first, *run_last;
@@ -131,7 +133,8 @@ void engine_free(struct engine *engine);
 int engine_loop(struct engine *engine, struct err *e);
 int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e);
 void engine_unwatch(struct engine *engine, struct watch *watch); /* does not close */
-/* The job has failed: every pending and later call on this host ends with status and text; other hosts are told. The first one stays. */
+/* The job has failed: every pending and later call on this host ends with status and text; other hosts are
+ * told. The first one stays. */
 void engine_poison(struct engine *engine, int status, const char *text);
 /* The same, because this host's `rank` has ended. */
 void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text);
@@ -141,7 +144,8 @@ const char *engine_host_of(const struct engine *engine, uint32_t rank);
 void session_ready(struct engine *engine, struct watch *watch, uint32_t events);
 int session_send(struct engine *engine, const Hvd__Engine *message, struct err *e);
 void session_notice(struct engine *engine, uint32_t level, const char *text);
-/* The job has failed, because of this host's `rank` or (UINT32_MAX) not; sent before the workers can see it. */
+/* The job has failed, because of this host's `rank` or (UINT32_MAX) not; sent before the workers can see it.
+ */
 void session_poisoned(struct engine *engine, uint32_t rank);
 int session_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
 
@@ -160,7 +164,8 @@ uint32_t names_find(const struct engine *engine, const char *text);
 int names_fixed(struct engine *engine, struct err *e);
 void names_free(struct engine *engine);
 /* Takes the descriptor. */
-int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error, size_t error_size);
+int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error,
+                 size_t error_size);
 void *segments_resolve(void *engine, uint64_t address, uint64_t bytes);
 void segments_free(struct engine *engine);
 

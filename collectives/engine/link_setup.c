@@ -60,7 +60,7 @@ void link_setup_drop_candidates(struct links *l, struct peer *p)
     p->choose_at = p->retry_at = 0;
 }
 
-/* ---- listening ----------------------------------------------------------------------------------- */
+/* ---- listening ----------------------------------------------------------------------------------------- */
 
 int link_setup_listen(struct links *l, const char *const *address, size_t addresses, uint16_t port,
                       struct err *e)
@@ -151,7 +151,7 @@ void link_setup_accept(struct links *l, struct listener *listener)
     }
 }
 
-/* ---- connecting ---------------------------------------------------------------------------------- */
+/* ---- connecting ---------------------------------------------------------------------------------------- */
 
 void link_setup_connect(struct links *l, struct peer *p)
 {
@@ -236,7 +236,7 @@ static void conn_failed(struct links *l, struct conn *c, struct err *e)
     consider(l, p);
 }
 
-/* ---- the handshake on a socket ------------------------------------------------------------------- */
+/* ---- the handshake on a socket ------------------------------------------------------------------------- */
 
 static int send_output(struct links *l, struct conn *c, struct err *e)
 {
@@ -321,7 +321,7 @@ void link_setup_event(struct links *l, struct conn *c, uint32_t events)
         consider(l, &l->peer[c->handshake.peer]);
 }
 
-/* ---- deadlines ----------------------------------------------------------------------------------- */
+/* ---- deadlines ----------------------------------------------------------------------------------------- */
 
 static void expire(struct links *l, struct conn *c)
 {

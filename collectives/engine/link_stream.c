@@ -78,7 +78,7 @@ static void encode_header(uint8_t *out, enum link_frame_type type, const struct 
     write_u64(&w, head->offset);
 }
 
-/* ---- sending ------------------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------------------- */
 
 struct parts {
     struct iovec iov[SEND_PARTS];
@@ -214,7 +214,7 @@ void link_stream_queue(struct link_stream *s, struct link_send *send)
     s->bulk_last = send;
 }
 
-/* ---- receiving ----------------------------------------------------------------------------------- */
+/* ---- receiving ----------------------------------------------------------------------------------------- */
 
 static size_t length_max(uint8_t type)
 {

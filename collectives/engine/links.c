@@ -87,7 +87,7 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first
         l->events.ready(l->ctx, p->host);
 }
 
-/* ---- making and ending --------------------------------------------------------------------------- */
+/* ---- making and ending --------------------------------------------------------------------------------- */
 
 static int copy_config(struct links *l, const struct links_config *c, struct err *e)
 {
@@ -243,7 +243,7 @@ int links_connect(struct links *l, uint32_t host, const char *const *address, si
     return 0;
 }
 
-/* ---- sending ------------------------------------------------------------------------------------- */
+/* ---- sending ------------------------------------------------------------------------------------------- */
 
 static struct peer *ready_peer(struct links *l, uint32_t host, struct err *e)
 {
@@ -291,7 +291,7 @@ int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, stru
     return 0;
 }
 
-/* ---- a round ------------------------------------------------------------------------------------- */
+/* ---- a round ------------------------------------------------------------------------------------------- */
 
 static void peer_event(struct links *l, struct peer *p, uint32_t events)
 {

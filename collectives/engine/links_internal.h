@@ -82,7 +82,7 @@ struct links {
     uint64_t frames;         /* received, all links */
 };
 
-/* ---- links.c */
+/* ---- links.c ------------------------------------------------------------------------------------------- */
 void links_timer(struct links *l, uint64_t at); /* something is due at `at` */
 int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, struct err *e);
 /* The peer is lost because of *why; `lost` is called at the end of the round. */
@@ -90,7 +90,7 @@ void links_fail(struct links *l, struct peer *p, const struct err *why);
 /* Its link is chosen and authenticated; takes `fd`. `first`: what the handshake still has to send. */
 void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first, size_t first_size);
 
-/* ---- link_setup.c */
+/* ---- link_setup.c -------------------------------------------------------------------------------------- */
 int link_setup_listen(struct links *l, const char *const *address, size_t addresses, uint16_t port,
                       struct err *e);
 /* No more connections are expected, or everything ends. */

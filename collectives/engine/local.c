@@ -1,8 +1,8 @@
 /* What this host's ranks have put into their rings: operations whose last member has arrived.
  *
- * On one host these are large asynchronous ones; the engine takes chunks of them, one a turn, until none is left. It takes part only
- * while the claim word carries the operation, which a member has set before. With several hosts every operation comes, in the
- * order of its slot, and goes on to the other hosts. */
+ * On one host these are large asynchronous ones; the engine takes chunks of them, one a turn, until none is
+ * left. It takes part only while the claim word carries the operation, which a member has set before. With
+ * several hosts every operation comes, in the order of its slot, and goes on to the other hosts. */
 #include <stdio.h>
 
 #include "collectives/engine/engine.h"
@@ -31,7 +31,8 @@ static void offered(struct engine *engine, uint32_t slot)
     if (!v || engine->help_count == SHM_SLOTS || v->sequence == sequence)
         return; /* the waiting members do it themselves, or two came last at once and both said so */
     tensor_begin(v, sequence);
-    if (!tensor_arrived(v) || tensor_open(v, engine->name[slot].text, &resolver, text, sizeof text) != HVD_SUCCESS ||
+    if (!tensor_arrived(v) ||
+        tensor_open(v, engine->name[slot].text, &resolver, text, sizeof text) != HVD_SUCCESS ||
         v->place != SHM_SEGMENT)
         return; /* finished meanwhile, or the members will find the same error */
     engine->help[(engine->help_first + engine->help_count++) % SHM_SLOTS] = slot;

@@ -1,7 +1,7 @@
 /* hvd-engine: one process per job and host, started by its session with their socket as descriptor 3.
  *
- * It ends when the session's end of the socket is closed, and takes nothing with it: the region and the segments vanish with
- * the last process that maps them. */
+ * It ends when the session's end of the socket is closed, and takes nothing with it: the region and the
+ * segments vanish with the last process that maps them. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -53,7 +53,8 @@ int names_slot(struct engine *engine, const char *text, uint32_t *slot, char *er
     if ((*slot = names_find(engine, text)) != UINT32_MAX)
         return HVD_SUCCESS;
     if (engine->names >= SHM_SLOTS) {
-        snprintf(error, error_size, "more than %u tensor names: use the same names again", SHM_SLOTS - SHM_SLOT_FIRST);
+        snprintf(error, error_size, "more than %u tensor names: use the same names again",
+                 SHM_SLOTS - SHM_SLOT_FIRST);
         return HVD_ERR_MEMORY;
     }
     char *copy = strdup(text);
@@ -76,7 +77,7 @@ void names_free(struct engine *engine)
     }
 }
 
-/* ---- segments -------------------------------------------------------------------------------------------------------- */
+/* ---- segments ------------------------------------------------------------------------------------------ */
 
 int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error, size_t error_size)
 {

@@ -1,9 +1,9 @@
 /* The engines of the other hosts: the links to them, and deaths told over them.
  *
- * Nothing is sent before every link is ready, which may take ENGINE_LINKS_MS from the moment when the session has told where all engines listen.
- * A link that is lost is a lost host; the job fails with that, unless the shutdown was settled already, when hosts go as they please.
- * Every engine sends its poison to all others at once and gives
- * its links up after that, so the first cause is the one that is seen everywhere. */
+ * Nothing is sent before every link is ready, which may take ENGINE_LINKS_MS from the moment when the session
+ * has told where all engines listen. A link that is lost is a lost host; the job fails with that, unless the
+ * shutdown was settled already, when hosts go as they please. Every engine sends its poison to all others at
+ * once and gives its links up after that, so the first cause is the one that is seen everywhere. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static void peer_is_broken(struct engine *engine, uint32_t host, const struct er
 {
     char text[SHM_TEXT_MAX];
 
-    snprintf(text, sizeof text, "the engine of %.100s sends what it may not: %.300s", engine->host[host].name, why->text);
+    snprintf(text, sizeof text, "the engine of %.100s sends what it may not: %.300s", engine->host[host].name,
+             why->text);
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
@@ -102,7 +103,8 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     if (engine->finished)
         return;
     snprintf(text, sizeof text, "host %.100s (ranks %u to %u) is lost: %.300s", engine->host[host].name,
-             engine->host[host].first_rank, engine->host[host].first_rank + engine->host[host].ranks - 1, why->text);
+             engine->host[host].first_rank, engine->host[host].first_rank + engine->host[host].ranks - 1,
+             why->text);
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
@@ -175,10 +177,11 @@ void peers_connect(struct engine *engine, const Hvd__Links *links)
         if (l->host == engine->self || l->host >= engine->hosts)
             continue;
         if (l->port == 0 || l->port > UINT16_MAX)
-            err_set(&e, ERR_PROTOCOL, "host %s is said to listen on port %u", engine->host[l->host].name, l->port);
+            err_set(&e, ERR_PROTOCOL, "host %s is said to listen on port %u", engine->host[l->host].name,
+                    l->port);
         else
-            links_connect(engine->links, l->host, (const char *const *)l->address, l->n_address, (uint16_t)l->port, now,
-                          &e);
+            links_connect(engine->links, l->host, (const char *const *)l->address, l->n_address,
+                          (uint16_t)l->port, now, &e);
     }
     if (e.code)
         engine_poison(engine, HVD_ERR_PEER, e.text);
@@ -198,8 +201,8 @@ void peers_tell_death(struct engine *engine, int status, const char *text)
             links_send_control(engine->links, i, message, 2 + len, &e);
 }
 
-/* After a failure: nothing may write into the workers' memory any more. Not from inside a callback of links or backend, which may be in
- * the middle of something, but before the loop waits again. */
+/* After a failure: nothing may write into the workers' memory any more. Not from inside a callback of links
+ * or backend, which may be in the middle of something, but before the loop waits again. */
 static void shut_down(struct engine *engine)
 {
     char text[SHM_TEXT_MAX] = "its part of the job has ended";

@@ -46,7 +46,7 @@ struct readiness {
     uint8_t message[READINESS_MESSAGE_MAX];
 };
 
-/* ---- the tree ------------------------------------------------------------------------------------ */
+/* ---- the tree ------------------------------------------------------------------------------------------ */
 
 static void place_in_tree(struct readiness *r)
 {
@@ -134,7 +134,7 @@ void readiness_free(struct readiness *r)
     free(r);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static uint32_t hash_name(const char *name) /* FNV-1a */
 {
@@ -190,7 +190,7 @@ static struct tensor *add(struct readiness *r, const struct tensor_desc *desc, u
     return t;
 }
 
-/* ---- agreement ----------------------------------------------------------------------------------- */
+/* ---- agreement ----------------------------------------------------------------------------------------- */
 
 static void ranks_text(const struct readiness *r, uint32_t host, char *text, size_t size)
 {
@@ -258,7 +258,7 @@ static bool disagree(const struct readiness *r, const struct tensor_desc *a, uin
     return true;
 }
 
-/* ---- reports ------------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------------------- */
 
 /* The whole subtree has it: up to the parent, or onto the list. */
 static int subtree_complete(struct readiness *r, struct tensor **place, struct err *e)
@@ -389,7 +389,7 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
     return rc > 0 ? queue_down(r, message, size, e) : rc;
 }
 
-/* ---- what goes out ------------------------------------------------------------------------------- */
+/* ---- what goes out ------------------------------------------------------------------------------------- */
 
 /* As many reports as fit into one message. */
 static size_t encode_up(struct readiness *r)

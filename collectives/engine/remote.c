@@ -7,9 +7,10 @@
  *       -> SPREAD     the result is copied to the other members, a piece a turn
  *       -> SETTLED    status and result are published, the members wake
  *
- * Runs start on the network strictly in the order of the list; they end in any order. The one place is the slot's result for
- * small tensors and the first member's output for large ones, so no memory is taken. An entry whose ranks disagree, a barrier and a
- * shutdown are settled when they are due. After a failure nothing is settled any more: the poison ends every wait. */
+ * Runs start on the network strictly in the order of the list; they end in any order. The one place is the
+ * slot's result for small tensors and the first member's output for large ones, so no memory is taken. An
+ * entry whose ranks disagree, a barrier and a shutdown are settled when they are due. After a failure nothing
+ * is settled any more: the poison ends every wait. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,8 @@ int remote_start(struct engine *engine, struct err *e)
     if (!hosts)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
     for (uint32_t i = 0; i < engine->hosts; i++)
-        hosts[i] = (struct readiness_host){engine->host[i].name, engine->host[i].first_rank, engine->host[i].ranks};
+        hosts[i] =
+            (struct readiness_host){engine->host[i].name, engine->host[i].first_rank, engine->host[i].ranks};
     engine->readiness = readiness_new(&config, e);
     free(hosts);
     return engine->readiness ? 0 : -1;
@@ -57,7 +59,7 @@ void remote_free(struct engine *engine)
     readiness_free(engine->readiness);
 }
 
-/* ---- complete on this host ------------------------------------------------------------------------------------------- */
+/* ---- complete on this host ----------------------------------------------------------------------------- */
 
 static void describe(const struct tensor_view *v, const char *name, struct tensor_desc *d)
 {
@@ -97,7 +99,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     n->announced = true;
 }
 
-/* ---- settled --------------------------------------------------------------------------------------------------------- */
+/* ---- settled ------------------------------------------------------------------------------------------- */
 
 static void settle(struct run *run, int status, const char *text)
 {
@@ -116,7 +118,7 @@ static void settle(struct run *run, int status, const char *text)
     doorbell_ring_sleepers(&engine->region, UINT32_MAX);
 }
 
-/* ---- the phases ------------------------------------------------------------------------------------------------------ */
+/* ---- the phases ---------------------------------------------------------------------------------------- */
 
 static uint32_t host_of(const struct engine *engine, uint32_t rank)
 {
@@ -245,7 +247,7 @@ static void spread(struct run *run)
         settle(run, HVD_SUCCESS, NULL);
 }
 
-/* ---- the queue ------------------------------------------------------------------------------------------------------- */
+/* ---- the queue ----------------------------------------------------------------------------------------- */
 
 static void send_readiness(struct engine *engine)
 {

@@ -1,8 +1,8 @@
 /* The socket to the session: frames with Engine messages, both ways.
  *
- * The first frame must be EngineConfig, with the listening worker socket beside it; nothing is accepted before. A frame
- * that is none, or a message that may not come, ends the engine: what the session says is no longer understood. The end of the stream
- * is the normal end. */
+ * The first frame must be EngineConfig, with the listening worker socket beside it; nothing is accepted
+ * before. A frame that is none, or a message that may not come, ends the engine: what the session says is no
+ * longer understood. The end of the stream is the normal end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,8 +19,8 @@
 #define READ_BYTES    65536
 #define SEND_PATIENCE 1000 /* ms that a full socket of the session may hold us up */
 
-/* Writes what is queued. The session always reads, so waiting for it a moment is no risk, and it lets a caller rely on the
- * message being on its way. */
+/* Writes what is queued. The session always reads, so waiting for it a moment is no risk, and it lets a
+ * caller rely on the message being on its way. */
 static int flush(struct engine *engine, struct err *e)
 {
     while (engine->out.len > 0) {
@@ -47,7 +47,8 @@ static int enqueue(struct engine *engine, const Hvd__Engine *message, struct err
     if (f.length > buf_room(&engine->out) || buf_room(&engine->out) - f.length < sizeof header)
         return err_set(e, ERR_MEMORY, "too much waits for a session that does not read");
     frame_encode_header(&f, header);
-    if (buf_put(&engine->out, header, sizeof header) != 0 || message_pack(&message->base, &engine->out, e) < 0)
+    if (buf_put(&engine->out, header, sizeof header) != 0 ||
+        message_pack(&message->base, &engine->out, e) < 0)
         return err_set(e, ERR_MEMORY, "no memory for a message to the session");
     engine->out_sequence++;
     return 0;
@@ -88,7 +89,7 @@ void session_poisoned(struct engine *engine, uint32_t rank)
         log_debug("the session will not know that the job has failed: %s", e.text);
 }
 
-/* ---- configuration --------------------------------------------------------------------------------------------------- */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 /* Hosts hold all ranks, in blocks, in order. */
 static int check_hosts(const Hvd__EngineConfig *c, struct err *e)
@@ -97,12 +98,14 @@ static int check_hosts(const Hvd__EngineConfig *c, struct err *e)
 
     for (size_t i = 0; i < c->n_host; i++) {
         if (c->host[i]->first_rank != next || c->host[i]->ranks == 0)
-            return err_set(e, ERR_PROTOCOL, "the session's configuration: host %zu has ranks from %u, not from %llu", i,
+            return err_set(e, ERR_PROTOCOL,
+                           "the session's configuration: host %zu has ranks from %u, not from %llu", i,
                            c->host[i]->first_rank, (unsigned long long)next);
         next += c->host[i]->ranks;
     }
     if (next != c->size || c->host_index >= c->n_host)
-        return err_set(e, ERR_PROTOCOL, "the session's configuration: %llu ranks on %zu hosts, size %u, host %u",
+        return err_set(e, ERR_PROTOCOL,
+                       "the session's configuration: %llu ranks on %zu hosts, size %u, host %u",
                        (unsigned long long)next, c->n_host, c->size, c->host_index);
     if (c->host[c->host_index]->ranks > SHM_MEMBERS_MAX)
         return err_set(e, ERR_UNSUPPORTED, "%u ranks on one host; at most %u are possible",
@@ -133,8 +136,7 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
     engine->job = strdup(c->job);
     engine->host = calloc(engine->hosts, sizeof *engine->host);
     for (uint32_t i = 0; engine->host && i < engine->hosts; i++)
-        engine->host[i] =
-            (struct host){strdup(c->host[i]->name), c->host[i]->first_rank, c->host[i]->ranks};
+        engine->host[i] = (struct host){strdup(c->host[i]->name), c->host[i]->first_rank, c->host[i]->ranks};
     for (uint32_t i = 0; engine->host && i < engine->hosts; i++)
         if (!engine->host[i].name)
             return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
@@ -193,7 +195,7 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
     return engine_watch(engine, &engine->listener, EPOLLIN, e);
 }
 
-/* ---- what comes ------------------------------------------------------------------------------------------------------ */
+/* ---- what comes ---------------------------------------------------------------------------------------- */
 
 static int take_message(struct engine *engine, const Hvd__Engine *m, struct err *e)
 {
@@ -212,7 +214,8 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
         workers_rank_ended(engine, m->rank_ended);
         return 0;
     default:
-        return err_set(e, ERR_PROTOCOL, "the session sends message %d, which only an engine may", (int)m->body_case);
+        return err_set(e, ERR_PROTOCOL, "the session sends message %d, which only an engine may",
+                       (int)m->body_case);
     }
 }
 
@@ -223,7 +226,8 @@ static int take_frames(struct engine *engine, struct err *e)
 
     while ((rc = frame_decode(&engine->in, &f, e)) == 1) {
         if (f.kind != FRAME_CONTROL || f.sequence != engine->in_sequence)
-            return err_set(e, ERR_PROTOCOL, "the session sends frame %u where %u is due", f.sequence, engine->in_sequence);
+            return err_set(e, ERR_PROTOCOL, "the session sends frame %u where %u is due", f.sequence,
+                           engine->in_sequence);
         engine->in_sequence++;
         Hvd__Engine *m = message_unpack_engine(f.payload, f.length, e);
         rc = m ? take_message(engine, m, e) : -1;
@@ -256,8 +260,10 @@ static int receive(struct engine *engine, struct err *e)
         struct cmsghdr align;
     } control;
     struct iovec iov = {.iov_len = READ_BYTES};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof control.bytes};
 
     if (buf_room(&engine->in) < iov.iov_len)
         iov.iov_len = buf_room(&engine->in);

@@ -1,7 +1,7 @@
 /* Which tensors wait for whom, and for how long (pure: time is an argument).
  *
- * The owner looks at every tensor now and then and says how far its members are (stall_seen). A tensor whose members have been apart at the same place
- * for warn_ns is reported once; when it moves, it counts anew. */
+ * The owner looks at every tensor now and then and says how far its members are (stall_seen). A tensor whose
+ * members have been apart at the same place for warn_ns is reported once; when it moves, it counts anew. */
 #ifndef HVD_ENGINE_STALL_H
 #define HVD_ENGINE_STALL_H
 

@@ -1,9 +1,10 @@
 /* The workers of this host: their sockets, their questions, their processes' ends.
  *
- * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host that has not
- * joined, this epoch. Then the process is watched through its pidfd. It is dead when that or the process the session started has
- * ended, whichever is first; if it had called hvd_shutdown that is no death. The pidfd is usually first and knows no cause, so the session's word is
- * waited for during ENGINE_CAUSE_WAIT_MS. A socket that closes while the process lives is only a worker without answers. */
+ * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host
+ * that has not joined, this epoch. Then the process is watched through its pidfd. It is dead when that or the
+ * process the session started has ended, whichever is first; if it had called hvd_shutdown that is no death.
+ * The pidfd is usually first and knows no cause, so the session's word is waited for during
+ * ENGINE_CAUSE_WAIT_MS. A socket that closes while the process lives is only a worker without answers. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 
 #define STRANGER UINT32_MAX
 
-/* ---- deaths ---------------------------------------------------------------------------------------------------------- */
+/* ---- deaths -------------------------------------------------------------------------------------------- */
 
 /* cause NULL: nobody has told. */
 static void member_is_dead(struct engine *engine, uint32_t member, const char *cause, bool failed)
@@ -36,8 +37,9 @@ static void member_is_dead(struct engine *engine, uint32_t member, const char *c
     m->dead_at = 0;
     if (m->shut_down)
         return;
-    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%.200s%s", rank, engine->host[engine->self].name, m->pid,
-             cause ? ": " : "", cause ? cause : "", failed ? "" : " without hvd_shutdown");
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%.200s%s", rank,
+             engine->host[engine->self].name, m->pid, cause ? ": " : "", cause ? cause : "",
+             failed ? "" : " without hvd_shutdown");
     engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
@@ -94,7 +96,7 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
     engine_poison_by(engine, ended->rank, HVD_ERR_PEER, text);
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------- */
+/* ---- questions ----------------------------------------------------------------------------------------- */
 
 static bool same_secret(const uint8_t *a, const uint8_t *b, size_t size)
 {
@@ -118,7 +120,8 @@ static int refuse(struct worker_message *answer, int status, const char *fmt, ..
     return status;
 }
 
-/* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id is reused. */
+/* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id
+ * is reused. */
 static int peer_pidfd(int socket, uint32_t pid)
 {
     int fd;
@@ -135,19 +138,21 @@ static int check_hello(const struct engine *engine, const struct worker_message 
     uint32_t member = q->rank - engine->region.first_rank;
 
     if (peer->uid != geteuid() || !same_secret(q->token, engine->token, WORKER_TOKEN_SIZE))
-        return refuse(a, HVD_ERR_SYSTEM, "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
+        return refuse(a, HVD_ERR_SYSTEM,
+                      "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
     if (q->epoch != engine->epoch)
         return refuse(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch, engine->epoch);
     if (member >= engine->members)
-        return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%u to %u)", q->rank, engine->region.first_rank,
-                      engine->region.first_rank + engine->members - 1);
+        return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%u to %u)", q->rank,
+                      engine->region.first_rank, engine->region.first_rank + engine->members - 1);
     if (engine->member[member].joined)
         return refuse(a, HVD_ERR_SYSTEM, "rank %u has joined the job already, as process %u", q->rank,
                       engine->member[member].pid);
     return HVD_SUCCESS;
 }
 
-static int hello(struct engine *engine, struct worker *w, const struct worker_message *q, struct worker_message *a)
+static int hello(struct engine *engine, struct worker *w, const struct worker_message *q,
+                 struct worker_message *a)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;

@@ -1,8 +1,8 @@
 /* Waiting: spin for a moment, then sleep on the member's bell.
  *
- * A thread that is about to sleep says so (doorbell_prepare), looks once more whether there is still nothing for it, and
- * sleeps (doorbell_sleep). Whoever changes something stores it (sequentially consistent) and then rings the sleepers. So
- * either the sleeper sees the change or the ringer sees the sleeper. */
+ * A thread that is about to sleep says so (doorbell_prepare), looks once more whether there is still nothing
+ * for it, and sleeps (doorbell_sleep). Whoever changes something stores it (sequentially consistent) and then
+ * rings the sleepers. So either the sleeper sees the change or the ringer sees the sleeper. */
 #ifndef HVD_SHM_DOORBELL_H
 #define HVD_SHM_DOORBELL_H
 
@@ -22,10 +22,12 @@ void doorbell_ring_sleepers(const struct region *r, uint32_t except);
 /* Returns what doorbell_sleep wants. Every prepare is followed by exactly one sleep or cancel. */
 uint32_t doorbell_prepare(struct shm_mailbox *m);
 void doorbell_cancel(struct shm_mailbox *m);
-/* Until the bell was rung after prepare, or timeout_ms have passed. true: it was rung (or woken for nothing). */
+/* Until the bell was rung after prepare, or timeout_ms have passed. true: it was rung (or woken for nothing).
+ */
 bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms);
 
-/* One step of a spin that gives way on a processor shared with others: `crowded` when there are more ranks than processors. */
+/* One step of a spin that gives way on a processor shared with others: `crowded` when there are more ranks
+ * than processors. */
 void doorbell_relax(bool crowded);
 
 #endif

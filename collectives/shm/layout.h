@@ -2,15 +2,18 @@
  *
  *   header | one mailbox per member | slots; each slot: its own lines, then one seat per member
  *
- * A member is a rank of this host, by local rank. A slot belongs to one tensor name (slots 0 and 1 to barrier and shutdown);
- * the engine hands them out. Operations on a slot are counted from 1, and all ranks agree about the number because a name has one
- * operation at a time. Operation k of a member is written to its seat's entry[k % 2]: a member can be at k + 1 while another
- * one still reads k, but not at k + 2, since k + 1 is complete only when all have arrived there, and they arrive after k.
+ * A member is a rank of this host, by local rank. A slot belongs to one tensor name (slots 0 and 1 to barrier
+ * and shutdown); the engine hands them out. Operations on a slot are counted from 1, and all ranks agree
+ * about the number because a name has one operation at a time. Operation k of a member is written to its
+ * seat's entry[k % 2]: a member can be at k + 1 while another one still reads k, but not at k + 2, since k +
+ * 1 is complete only when all have arrived there, and they arrive after k.
  *
- * Who writes what: each word has one writer, named below, but for two kinds that anyone adds to (a death leaves them merely
- * unused): `claim`, changed by compare and swap and tagged with its operation, so a late worker can never take a chunk of the next one; and
- * `bell`, a counter to sleep on. The region is sealed: nobody can make it smaller under another one's feet. It is never repaired: after a
- * death it is poisoned for ever and the next epoch has a new one. Everything in it may be garbage for a reader: readers copy, then check. */
+ * Who writes what: each word has one writer, named below, but for two kinds that anyone adds to (a death
+ * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
+ * worker can never take a chunk of the next one; and `bell`, a counter to sleep on. The region is sealed:
+ * nobody can make it smaller under another one's feet. It is never repaired: after a death it is poisoned for
+ * ever and the next epoch has a new one. Everything in it may be garbage for a reader: readers copy, then
+ * check. */
 #ifndef HVD_SHM_LAYOUT_H
 #define HVD_SHM_LAYOUT_H
 
@@ -41,7 +44,8 @@ enum shm_kind { SHM_ALLREDUCE = 1, SHM_BROADCAST = 2, SHM_BARRIER = 3, SHM_SHUTD
 
 /* Where the elements are. */
 enum shm_place {
-    SHM_INLINE = 1, /* in the entry's payload; results go to the slot's result, or are computed by each rank for itself */
+    SHM_INLINE = 1, /* in the entry's payload; results go to the slot's result, or are computed by each rank
+                       for itself */
     SHM_SEGMENT = 2 /* at the addresses `in` and `out` */
 };
 
@@ -62,10 +66,11 @@ struct shm_seat {
 };
 
 struct shm_slot {
-    SHM_ALIGNED _Atomic uint64_t claim;  /* anyone: shm_tagged(operation, chunks claimed) */
-    SHM_ALIGNED _Atomic uint64_t done;   /* engine: shm_tagged(operation, chunks it has finished) */
-    SHM_ALIGNED _Atomic uint32_t settled; /* engine: the last operation it has given a result for (more than one host) */
-    int32_t status;                       /* engine: of that operation, an hvd_status */
+    SHM_ALIGNED _Atomic uint64_t claim; /* anyone: shm_tagged(operation, chunks claimed) */
+    SHM_ALIGNED _Atomic uint64_t done;  /* engine: shm_tagged(operation, chunks it has finished) */
+    SHM_ALIGNED _Atomic uint32_t
+        settled;    /* engine: the last operation it has given a result for (more than one host) */
+    int32_t status; /* engine: of that operation, an hvd_status */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_seat seat[];
 };

@@ -104,7 +104,8 @@ int region_map(struct region *r, int fd, struct err *e)
     if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
         r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes)
         return 0;
-    err_set(e, ERR_VERSION, "the control region has layout %u, this libhvd speaks %u", h->version, SHM_VERSION);
+    err_set(e, ERR_VERSION, "the control region has layout %u, this libhvd speaks %u", h->version,
+            SHM_VERSION);
     region_unmap(r);
     return -1;
 }

@@ -16,9 +16,11 @@ struct region_shape {
     uint32_t members, hosts, size, first_rank, epoch;
 };
 
-/* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e. */
+/* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e.
+ */
 int region_create(struct region *r, const struct region_shape *shape, struct err *e);
-/* Maps a region that came from elsewhere after checking seals, size and header. The descriptor stays the caller's. */
+/* Maps a region that came from elsewhere after checking seals, size and header. The descriptor stays the
+ * caller's. */
 int region_map(struct region *r, int fd, struct err *e);
 void region_unmap(struct region *r);
 

@@ -1,5 +1,5 @@
-/* A member's submission ring: slots whose operation is complete on this host, for the engine. One producer (the
- * member, under its own lock), one consumer (the engine). */
+/* A member's submission ring: slots whose operation is complete on this host, for the engine. One producer
+ * (the member, under its own lock), one consumer (the engine). */
 #ifndef HVD_SHM_RING_H
 #define HVD_SHM_RING_H
 

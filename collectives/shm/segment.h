@@ -1,5 +1,5 @@
-/* Tensor segments: shared memory of one worker that holds tensors, mapped by the other workers of the host and the engine.
- * Sealed against shrinking, so that a mapping never faults. */
+/* Tensor segments: shared memory of one worker that holds tensors, mapped by the other workers of the host
+ * and the engine. Sealed against shrinking, so that a mapping never faults. */
 #ifndef HVD_SHM_SEGMENT_H
 #define HVD_SHM_SEGMENT_H
 
@@ -14,7 +14,8 @@ struct segment {
 
 /* Makes and maps zeroed memory; returns its sealed descriptor (the caller's; close-on-exec). -1 with *e. */
 int segment_create(struct segment *s, size_t bytes, struct err *e);
-/* Maps a segment that came from elsewhere after checking that it is sealed and how long it is. The descriptor stays the caller's. */
+/* Maps a segment that came from elsewhere after checking that it is sealed and how long it is. The descriptor
+ * stays the caller's. */
 int segment_map(struct segment *s, int fd, struct err *e);
 void segment_unmap(struct segment *s);
 

@@ -8,8 +8,8 @@
 #include "collectives/algorithms/reduce.h"
 #include "collectives/shm/doorbell.h"
 
-/* An order that goes through another process (I finish a chunk, it sees that and reuses the memory, I see its next arrival) is
- * invisible to ThreadSanitizer, which knows only this process. These two tell it. */
+/* An order that goes through another process (I finish a chunk, it sees that and reuses the memory, I see its
+ * next arrival) is invisible to ThreadSanitizer, which knows only this process. These two tell it. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define TELL_TSAN 1
@@ -17,10 +17,10 @@
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(TELL_TSAN)
 #include <sanitizer/tsan_interface.h>
-#define finished_for_others(v)  __tsan_release((v)->region->header)
+#define finished_for_others(v) __tsan_release((v)->region->header)
 #define arrived_from_others(v) __tsan_acquire((v)->region->header)
 #else
-#define finished_for_others(v)  ((void)(v))
+#define finished_for_others(v) ((void)(v))
 #define arrived_from_others(v) ((void)(v))
 #endif
 
@@ -50,7 +50,8 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
     v->sequence = sequence;
     v->seen = 0;
     v->mine = 0;
-    v->chunks = (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
+    v->chunks =
+        (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
 }
 
 static struct shm_entry *entry_of(const struct tensor_view *v, uint32_t member)
@@ -69,7 +70,8 @@ uint64_t tensor_bytes(const struct tensor_op *op)
     return op->count * size;
 }
 
-void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const void *payload, uint64_t in, uint64_t out)
+void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const void *payload, uint64_t in,
+                    uint64_t out)
 {
     struct shm_entry *entry = entry_of(v, v->me);
     uint64_t bytes = tensor_bytes(op);
@@ -101,7 +103,7 @@ uint32_t tensor_missing(const struct tensor_view *v)
     return v->seen;
 }
 
-/* ---- agreement ------------------------------------------------------------------------------------------------------- */
+/* ---- agreement ----------------------------------------------------------------------------------------- */
 
 /* The part of an entry that is not its payload, read once. */
 struct claim_of_member {
@@ -124,7 +126,8 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
 
 static bool same_op(const struct tensor_op *a, const struct tensor_op *b)
 {
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count;
+    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+           a->count == b->count;
 }
 
 static void describe(const struct tensor_op *op, char *text, size_t size)
@@ -142,15 +145,15 @@ static void describe(const struct tensor_op *op, char *text, size_t size)
                                             : "an unknown operation");
 }
 
-static int mismatch(const struct tensor_view *v, const char *name, uint32_t other, const struct tensor_op *theirs,
-                    char *text, size_t size)
+static int mismatch(const struct tensor_view *v, const char *name, uint32_t other,
+                    const struct tensor_op *theirs, char *text, size_t size)
 {
     char first[96], second[96];
 
     describe(&v->op, first, sizeof first);
     describe(theirs, second, sizeof second);
-    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, v->region->first_rank, first,
-             v->region->first_rank + other, second);
+    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, v->region->first_rank,
+             first, v->region->first_rank + other, second);
     return HVD_ERR_MISMATCH;
 }
 
@@ -192,7 +195,8 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if ((c->in | c->out) & align)
         return false;
     v->in[member] = resolver->resolve(resolver->ctx, c->in, v->bytes);
-    v->out[member] = c->in == c->out ? (void *)v->in[member] : resolver->resolve(resolver->ctx, c->out, v->bytes);
+    v->out[member] =
+        c->in == c->out ? (void *)v->in[member] : resolver->resolve(resolver->ctx, c->out, v->bytes);
     return v->in[member] && v->out[member];
 }
 
@@ -205,7 +209,8 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
         if (i == 0) {
             v->op = c.op;
             if (!op_is_valid(v)) {
-                snprintf(text, text_size, "tensor \"%s\": rank %u has written an operation that does not exist", name,
+                snprintf(text, text_size,
+                         "tensor \"%s\": rank %u has written an operation that does not exist", name,
                          v->region->first_rank);
                 return HVD_ERR_INVALID;
             }
@@ -225,10 +230,10 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     return HVD_SUCCESS;
 }
 
-/* ---- the work -------------------------------------------------------------------------------------------------------- */
+/* ---- the work ------------------------------------------------------------------------------------------ */
 
-static void reduce_to(const struct tensor_view *v, void *const *out, size_t outputs, uint32_t divisor, size_t first,
-                      size_t count)
+static void reduce_to(const struct tensor_view *v, void *const *out, size_t outputs, uint32_t divisor,
+                      size_t first, size_t count)
 {
     struct reduce_job job = {
         .in = v->in,
@@ -310,7 +315,8 @@ bool tensor_has_chunk(const struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
 
-    return (uint32_t)(seen >> 32) != v->sequence ? v->me < v->region->members : (uint32_t)seen < v->chunks.number;
+    return (uint32_t)(seen >> 32) != v->sequence ? v->me < v->region->members
+                                                 : (uint32_t)seen < v->chunks.number;
 }
 
 void tensor_offer(struct tensor_view *v)

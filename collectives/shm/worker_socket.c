@@ -72,8 +72,10 @@ int worker_receive(int fd, struct worker_reader *r, struct err *e)
     while (r->have < sizeof r->message) {
         union fd_control control;
         struct iovec iov = {(char *)&r->message + r->have, sizeof r->message - r->have};
-        struct msghdr msg = {
-            .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+        struct msghdr msg = {.msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
         ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
         if (n < 0 && errno == EINTR)
             continue;
@@ -86,7 +88,8 @@ int worker_receive(int fd, struct worker_reader *r, struct err *e)
         keep_fds(r, &msg);
         r->have += (size_t)n;
     }
-    if (r->message.tag != WORKER_MESSAGE_TAG || r->message.type < WORKER_HELLO || r->message.type >= WORKER_TYPE_END)
+    if (r->message.tag != WORKER_MESSAGE_TAG || r->message.type < WORKER_HELLO ||
+        r->message.type >= WORKER_TYPE_END)
         return err_set(e, ERR_VERSION, "the worker socket's peer speaks another version");
     r->message.text[sizeof r->message.text - 1] = '\0';
     return 1;

@@ -1,16 +1,19 @@
-/* The socket between a worker and its engine: for what is rare. Everything frequent goes through the control region.
+/* The socket between a worker and its engine: for what is rare. Everything frequent goes through the control
+ * region.
  *
- * The worker asks, the engine answers, one at a time; every message is one struct of fixed size, with descriptors beside
- * it where the table says so. The first one must be HELLO. An answer has the question's type, and a status other than 0
- * with a sentence in `text` when the question failed; after a failed HELLO the engine closes.
+ * The worker asks, the engine answers, one at a time; every message is one struct of fixed size, with
+ * descriptors beside it where the table says so. The first one must be HELLO. An answer has the question's
+ * type, and a status other than 0 with a sentence in `text` when the question failed; after a failed HELLO
+ * the engine closes.
  *
  *   question     fields                     fds        answer fields          fds
  *   HELLO        token, rank, epoch         -          -                      region, kick (an eventfd)
  *   NAME         text: a tensor's name      -          id: its slot           -
  *   ADD_SEGMENT  -                          segment    id                     -
  *   GET_SEGMENT  id                         -          -                      segment
- *   INITIALIZED  -                          -          -                      -       hvd_init is about to return
- *   SHUT_DOWN    -                          -          -                      -       hvd_shutdown was called */
+ *   INITIALIZED  -                          -          -                      -       hvd_init is about to
+ * return SHUT_DOWN    -                          -          -                      -       hvd_shutdown was
+ * called */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 
@@ -44,7 +47,8 @@ struct worker_message {
 };
 
 /* Sends all of it. -1 with *e (ERR_CLOSED when the other end has gone). */
-int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned number_of_fds, struct err *e);
+int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned number_of_fds,
+                struct err *e);
 
 /* Collects a message that may arrive in pieces. */
 struct worker_reader {
@@ -54,8 +58,9 @@ struct worker_reader {
     unsigned number_of_fds;
 };
 void worker_reader_reset(struct worker_reader *r); /* closes descriptors that nobody took */
-/* 1: a whole message is there; its descriptors are the reader's until taken (set to -1). 0: not yet (the socket does not
- * block and is empty, or its time-out has passed). -1: the peer has gone or sends something else. */
+/* 1: a whole message is there; its descriptors are the reader's until taken (set to -1). 0: not yet (the
+ * socket does not block and is empty, or its time-out has passed). -1: the peer has gone or sends something
+ * else. */
 int worker_receive(int fd, struct worker_reader *r, struct err *e);
 
 #endif

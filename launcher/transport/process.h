@@ -12,8 +12,9 @@ struct process_spec {
     const char *peer_address; /* a string that lives for ever, or NULL */
     unsigned
         term_after_ms; /* SIGTERM so long after the stream was closed; the child had time to end on EOF */
-    bool lingers;      /* the child's own child may outlive it and still speak: the stream's end counts, not the child's */
-    bool carrier;      /* the child only carries the stream: 255 is its own failure, as ssh has it */
+    bool lingers; /* the child's own child may outlive it and still speak: the stream's end counts, not the
+                     child's */
+    bool carrier; /* the child only carries the stream: 255 is its own failure, as ssh has it */
 };
 
 struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec,

@@ -57,7 +57,7 @@ enum ssh_result ssh_step_exec(struct transport *t)
     return SSH_DONE;
 }
 
-/* ---- writing ---- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* What libssh2 put off; true when nothing is. */
 static bool write_pending(struct transport *t)
@@ -118,7 +118,7 @@ size_t ssh_channel_send(struct transport *t, const void *bytes, size_t len)
     return taken;
 }
 
-/* ---- reading ---- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Delivers what one stream has, at most a buffer full. 1: some, 0: nothing now, -1: failed. */
 static int deliver(struct transport *t, int stream)

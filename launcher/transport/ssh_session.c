@@ -59,7 +59,7 @@ static void set_state(struct transport *t, enum ssh_state state)
     t->events->phase(t->ctx, t->phase);
 }
 
-/* ---- the socket ---- */
+/* ---- the socket ---------------------------------------------------------------------------------------- */
 
 static ssize_t recv_bytes(libssh2_socket_t fd, void *bytes, size_t len, int flags, void **abstract)
 {
@@ -139,7 +139,7 @@ static void update_interest(struct transport *t)
         uv_poll_stop(&t->poll);
 }
 
-/* ---- the end ---- */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 void ssh_handle_closed(uv_handle_t *handle)
 {
@@ -202,7 +202,7 @@ static void finish(struct transport *t)
     ssh_auth_free(&t->auth);
 }
 
-/* ---- the driver ---- */
+/* ---- the driver ---------------------------------------------------------------------------------------- */
 
 static enum ssh_result run_step(struct transport *t)
 {
@@ -260,7 +260,7 @@ enum ssh_result ssh_library_failed(struct transport *t, enum err_code code, cons
     return SSH_FAILED;
 }
 
-/* ---- the steps up to the handshake ---- */
+/* ---- the steps up to the handshake --------------------------------------------------------------------- */
 
 static void query_done(void *ctx)
 {

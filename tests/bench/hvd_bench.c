@@ -42,8 +42,7 @@ struct options {
 
 static int rank, size;
 
-/* ---- command line
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- command line -------------------------------------------------------------------------------------- */
 
 static const struct choice *choose(struct options *o, const char *option, const struct choice *list,
                                    const char *value)
@@ -170,8 +169,7 @@ static void help(void)
          "  --json                            one object per size, a line each");
 }
 
-/* ---- one size
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- one size ------------------------------------------------------------------------------------------ */
 
 static void check(int status, const char *what)
 {

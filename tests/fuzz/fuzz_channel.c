@@ -20,7 +20,8 @@ static void on_data(void *ctx, const struct frame *f)
         *sum += f->payload[i];
 }
 
-/* The sequence numbers and the id of the session are made right, or hardly a second frame would ever be looked at. */
+/* The sequence numbers and the id of the session are made right, or hardly a second frame would ever be
+ * looked at. */
 static void repair(uint8_t *bytes, size_t len)
 {
     uint32_t sequence = 0;

@@ -1,4 +1,5 @@
-/* The rules about what was built, read from the ELF files themselves. Bad files are reported, offsets are checked. */
+/* The rules about what was built, read from the ELF files themselves. Bad files are reported, offsets are
+ * checked. */
 #include "tests/structure/structure.h"
 
 #include <ctype.h>
@@ -83,7 +84,8 @@ void check_needed(const char *file, const char *allowed, struct report *r)
 }
 
 /* Calls `each` with every global symbol that the table of `type` defines. */
-static void each_defined(const struct image *m, unsigned type, void (*each)(void *ctx, const char *name), void *ctx)
+static void each_defined(const struct image *m, unsigned type, void (*each)(void *ctx, const char *name),
+                         void *ctx)
 {
     Elf64_Shdr table, strings;
     if (!section_of_type(m, type, &table) || !section(m, table.sh_link, &strings))
@@ -128,7 +130,8 @@ static void check_symbol(void *ctx, const char *name)
     if (strncmp(name, "hvd_", 4) != 0)
         report_add(x->report, RULE_EXPORTS, "%s exports %s", x->file, name);
     else if (x->header && !declared(x->header, name))
-        report_add(x->report, RULE_EXPORTS, "%s exports %s, which the header does not declare", x->file, name);
+        report_add(x->report, RULE_EXPORTS, "%s exports %s, which the header does not declare", x->file,
+                   name);
 }
 
 /* Every function of the header is there: words hvd_...( at a declaration, that is, not inside a comment. */

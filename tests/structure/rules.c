@@ -9,8 +9,8 @@
 #define FUNCTION_LINES 70
 #define FILE_LINES     500
 
-/* Who may include whom, by the beginning of paths from the top. The first row whose `from` fits a file is its row; words are separated
- * by spaces. Tests may include anything. */
+/* Who may include whom, by the beginning of paths from the top. The first row whose `from` fits a file is its
+ * row; words are separated by spaces. Tests may include anything. */
 static const struct {
     const char *from;
     const char *may;
@@ -19,16 +19,16 @@ static const struct {
     {"launcher/", "common/ launcher/"},
     {"agent/", "common/ agent/"},
     {"collectives/hvd.h", ""},
-    {"collectives/shm/",
-     "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/dtype. collectives/algorithms/reduce. "
-     "collectives/algorithms/chunk."},
+    {"collectives/shm/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/dtype. "
+                         "collectives/algorithms/reduce. "
+                         "collectives/algorithms/chunk."},
     {"collectives/algorithms/", "common/ collectives/hvd.h collectives/algorithms/"},
     {"collectives/client/",
      "common/ collectives/hvd.h collectives/shm/ collectives/client/ collectives/algorithms/dtype. "
      "collectives/algorithms/reduce. collectives/algorithms/chunk."},
     {"collectives/backends/", "common/ collectives/hvd.h collectives/algorithms/ collectives/backends/"},
-    {"collectives/engine/",
-     "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/ collectives/backends/ collectives/engine/"},
+    {"collectives/engine/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/ "
+                            "collectives/backends/ collectives/engine/"},
     {"examples/", "collectives/hvd.h examples/"},
 };
 
@@ -48,10 +48,10 @@ static const struct {
     const char *name;
     const char *instead;
 } banned[] = {
-    {"strcpy", "snprintf"},      {"strcat", "snprintf"}, {"sprintf", "snprintf"},       {"vsprintf", "vsnprintf"},
-    {"gets", "fgets"},           {"atoi", "strtol"},     {"atol", "strtol"},            {"atoll", "strtoll"},
-    {"atof", "strtod"},          {"strtok", "strcspn"},  {"system", "spawn.h"},         {"popen", "spawn.h"},
-    {"alloca", "malloc"},        {"tmpnam", "mkdtemp"},  {"mktemp", "mkdtemp"},
+    {"strcpy", "snprintf"}, {"strcat", "snprintf"}, {"sprintf", "snprintf"}, {"vsprintf", "vsnprintf"},
+    {"gets", "fgets"},      {"atoi", "strtol"},     {"atol", "strtol"},      {"atoll", "strtoll"},
+    {"atof", "strtod"},     {"strtok", "strcspn"},  {"system", "spawn.h"},   {"popen", "spawn.h"},
+    {"alloca", "malloc"},   {"tmpnam", "mkdtemp"},  {"mktemp", "mkdtemp"},
 };
 
 static bool begins(const char *text, const char *word)
@@ -86,12 +86,14 @@ static void check_directions(const struct tree *t, const struct source *s, struc
         /* Generated headers are not in the tree: by their name. */
         const char *path = to ? to->path : s->include[i];
         if (*path != '<' && !begins_with_one(path, direction[row].may))
-            report_add(r, RULE_INCLUDE_DIRECTION, "%s:%d: %s may not include %s", s->path, s->include_line[i], direction[row].from, path);
+            report_add(r, RULE_INCLUDE_DIRECTION, "%s:%d: %s may not include %s", s->path, s->include_line[i],
+                       direction[row].from, path);
     }
 }
 
 /* Says the way to a header that `s` reaches, or false. `seen` has a mark for each source. */
-static bool reaches(const struct tree *t, const struct source *s, const char *header, bool *seen, char *way, size_t size)
+static bool reaches(const struct tree *t, const struct source *s, const char *header, bool *seen, char *way,
+                    size_t size)
 {
     if (seen[s - t->source])
         return false;
@@ -127,7 +129,8 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The next identifier that is called or declared at or after `p`; NULL at the end. A member's name is none. */
+/* The next identifier that is called or declared at or after `p`; NULL at the end. A member's name is none.
+ */
 static const char *next_call(const char *p, size_t *len, int *line)
 {
     while (*p) {
@@ -167,7 +170,8 @@ static void check_calls(const struct source *s, struct report *r)
     for (const char *p = s->text + 1; (p = next_call(p, &len, &line)); p += len) {
         for (size_t i = 0; i < sizeof banned / sizeof *banned; i++)
             if (is(p, len, banned[i].name))
-                report_add(r, RULE_BANNED_CALL, "%s:%d: %s(); use %s", s->path, line, banned[i].name, banned[i].instead);
+                report_add(r, RULE_BANNED_CALL, "%s:%d: %s(); use %s", s->path, line, banned[i].name,
+                           banned[i].instead);
         if (!may_exit && is(p, len, "exit"))
             report_add(r, RULE_BANNED_CALL, "%s:%d: only a main.c ends the program", s->path, line);
     }

@@ -1,14 +1,15 @@
 /* structure - checks what no compiler checks, and fails the build:
  *
- *   - who may include whom (DESIGN: common <- everything; launcher, agent and client never include one another; engine ->
- *     backends -> algorithms), and which folder may use which library;
+ *   - who may include whom (DESIGN: common <- everything; launcher, agent and client never include one
+ * another; engine -> backends -> algorithms), and which folder may use which library;
  *   - calls that are banned, and exit() outside main files;
  *   - functions and files that have grown too long to be read;
- *   - what the programs are linked to (hvdrun and hvdagent start in a millisecond only because that is so little), and that libhvd
- *     shows the names of hvd.h and no others.
+ *   - what the programs are linked to (hvdrun and hvdagent start in a millisecond only because that is so
+ * little), and that libhvd shows the names of hvd.h and no others.
  *
  * structure [--build DIR] TREE     the rules; those about programs only with --build
- * structure --self-test SAMPLES    every rule finds what is wrong in SAMPLES/<rule>, and nothing in SAMPLES/good */
+ * structure --self-test SAMPLES    every rule finds what is wrong in SAMPLES/<rule>, and nothing in
+ * SAMPLES/good */
 #include "tests/structure/structure.h"
 
 #include <stdarg.h>
@@ -16,9 +17,12 @@
 #include <string.h>
 
 static const char *const rule_name[RULE_COUNT] = {
-    [RULE_INCLUDE_DIRECTION] = "include-direction", [RULE_LIBRARY_HEADER] = "library-header",
-    [RULE_BANNED_CALL] = "banned-call",             [RULE_LENGTH] = "length",
-    [RULE_NEEDED] = "needed",                       [RULE_EXPORTS] = "exports",
+    [RULE_INCLUDE_DIRECTION] = "include-direction",
+    [RULE_LIBRARY_HEADER] = "library-header",
+    [RULE_BANNED_CALL] = "banned-call",
+    [RULE_LENGTH] = "length",
+    [RULE_NEEDED] = "needed",
+    [RULE_EXPORTS] = "exports",
 };
 
 static const struct {
@@ -105,7 +109,8 @@ static int self_test(const char *samples)
     bool fine = r.count[RULE_NEEDED] == 0;
     check_needed("/proc/self/exe", "libm", &r);
     failed += print_result(fine && r.count[RULE_NEEDED] == 1, "self-test: needed");
-    /* Neither is a library that is not there, nor one with other names, nor one that lacks what the header has. */
+    /* Neither is a library that is not there, nor one with other names, nor one that lacks what the header
+     * has. */
     check_exports("/no/such/file", NULL, &r);
     fine = r.count[RULE_EXPORTS] == 1;
     check_exports("/proc/self/exe", NULL, &r);

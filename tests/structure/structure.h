@@ -23,7 +23,8 @@ struct report {
 
 void report_add(struct report *r, enum rule rule, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* A source file without its comments; the contents of strings are blank but for the names in #include lines. */
+/* A source file without its comments; the contents of strings are blank but for the names in #include lines.
+ */
 struct source {
     char *path; /* from the top of the tree */
     char *text;
@@ -43,16 +44,18 @@ void tree_read(struct tree *t, const char *root);
 void tree_free(struct tree *t);
 /* By path from the top, or NULL. */
 const struct source *tree_find(const struct tree *t, const char *path);
-/* The path from the top that an include of `from` means: as it stands, beside the file, or hvd.h. NULL: not in the tree. */
+/* The path from the top that an include of `from` means: as it stands, beside the file, or hvd.h. NULL: not
+ * in the tree. */
 const struct source *tree_resolve(const struct tree *t, const struct source *from, const char *name);
 
 /* The rules about sources (rules.c). */
 void check_sources(const struct tree *t, struct report *r);
 
-/* The rules about what was built (binary.c). `allowed`: names of libraries up to ".so", separated by spaces. */
+/* The rules about what was built (binary.c). `allowed`: names of libraries up to ".so", separated by spaces.
+ */
 void check_needed(const char *file, const char *allowed, struct report *r);
-/* Every symbol that a shared library or the members of an archive define for others begins with hvd_; those of a shared library are
- * exactly the functions in `header`. */
+/* Every symbol that a shared library or the members of an archive define for others begins with hvd_; those
+ * of a shared library are exactly the functions in `header`. */
 void check_exports(const char *file, const char *header, struct report *r);
 
 /* Reads a whole file, with a zero byte after it; NULL when it cannot be read. */

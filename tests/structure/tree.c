@@ -59,7 +59,8 @@ static void find_includes(struct source *s)
                 char *open = p + 7 + strspn(p + 7, " \t");
                 char *close = *open == '<' ? strchr(open, '>') : *open == '"' ? strchr(open + 1, '"') : NULL;
                 if (close && close < at + len)
-                    add_include(s, *open == '<' ? open : open + 1, (size_t)(close - open) + (*open == '<') - (*open != '<'), line);
+                    add_include(s, *open == '<' ? open : open + 1,
+                                (size_t)(close - open) + (*open == '<') - (*open != '<'), line);
             }
         }
         at += len + (end != NULL);

@@ -36,7 +36,7 @@ void job_check_at(bool ok, const char *what, const char *file, int line)
     _exit(1);
 }
 
-/* ---- the engines ----------------------------------------------------------------------------------------------------- */
+/* ---- the engines --------------------------------------------------------------------------------------- */
 
 static int listen_at(const char *dir, int host)
 {
@@ -44,7 +44,8 @@ static int listen_at(const char *dir, int host)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     snprintf(address.sun_path, sizeof address.sun_path, "%s/worker.%d", dir, host);
-    need(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 128) == 0, address.sun_path);
+    need(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 128) == 0,
+         address.sun_path);
     return fd;
 }
 
@@ -141,7 +142,7 @@ static void start_host(struct job *j, int host)
     configure(j, host);
 }
 
-/* ---- the workers ----------------------------------------------------------------------------------------------------- */
+/* ---- the workers --------------------------------------------------------------------------------------- */
 
 static void set(const char *name, int value)
 {
@@ -188,7 +189,7 @@ static void start_workers(struct job *j)
     }
 }
 
-/* ---- sessions and launcher ------------------------------------------------------------------------------------------- */
+/* ---- sessions and launcher ----------------------------------------------------------------------------- */
 
 static void tell_links(struct job *j)
 {
@@ -243,7 +244,8 @@ static bool read_frame(struct job *j, int host)
     }
     buf_commit(&b, FRAME_HEADER_SIZE);
     uint32_t length = get_u32(bytes);
-    ok = (bytes = buf_reserve(&b, length)) && recv(j->session[host], bytes, length, MSG_WAITALL) == (ssize_t)length;
+    ok = (bytes = buf_reserve(&b, length)) &&
+         recv(j->session[host], bytes, length, MSG_WAITALL) == (ssize_t)length;
     buf_commit(&b, length);
     need(ok && frame_decode(&b, &f, &e) == 1, "frame");
     Hvd__Engine *m = message_unpack_engine(f.payload, f.length, &e);
@@ -267,7 +269,8 @@ static void worker_ended(struct job *j, int rank)
     if (!j->timed_out)
         j->status[rank] = status;
     if (WIFSIGNALED(status))
-        snprintf(cause, sizeof cause, "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        snprintf(cause, sizeof cause, "killed by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
     else
         snprintf(cause, sizeof cause, "exit status %d", WEXITSTATUS(status));
     snprintf(host, sizeof host, "node%d", rank / j->per_host + 1);
@@ -326,7 +329,8 @@ static void end_engines(struct job *j)
 {
     for (int i = 0; i < j->hosts; i++) {
         char path[128];
-        while (j->session[i] >= 0 && recv(j->session[i], path, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && read_frame(j, i))
+        while (j->session[i] >= 0 && recv(j->session[i], path, 1, MSG_PEEK | MSG_DONTWAIT) == 1 &&
+               read_frame(j, i))
             ;
         if (j->session[i] >= 0)
             close(j->session[i]);
@@ -349,7 +353,9 @@ void job_run(struct job *j, int seconds)
     j->timed_out = j->frozen = false;
     snprintf(j->dir, sizeof j->dir, "/tmp/hvd-job-XXXXXX");
     need(mkdtemp(j->dir) != NULL, "mkdtemp");
-    need(getrandom(j->key, sizeof j->key, 0) == sizeof j->key && getrandom(j->token, sizeof j->token, 0) == 16, "random");
+    need(getrandom(j->key, sizeof j->key, 0) == sizeof j->key &&
+             getrandom(j->token, sizeof j->token, 0) == 16,
+         "random");
     for (int i = 0; i < j->hosts; i++)
         start_host(j, i);
     start_workers(j);

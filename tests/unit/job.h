@@ -1,5 +1,5 @@
-/* A job without hvdrun and hvdagent, for tests of the collectives: engines are started as a session starts them, workers are forks
- * of the test program, and the parent plays all sessions and the launcher. */
+/* A job without hvdrun and hvdagent, for tests of the collectives: engines are started as a session starts
+ * them, workers are forks of the test program, and the parent plays all sessions and the launcher. */
 #ifndef HVD_TESTS_JOB_H
 #define HVD_TESTS_JOB_H
 
@@ -20,7 +20,7 @@ struct job {
     int freeze_ms;       /* not 0: the last host's engine gets SIGSTOP after so long */
 
     /* the result */
-    int status[JOB_RANKS_MAX]; /* as of waitpid; -1: had to be killed when the time was up */
+    int status[JOB_RANKS_MAX];  /* as of waitpid; -1: had to be killed when the time was up */
     int initialized, shut_down; /* how many ranks the engines said so of */
     int engine_status[JOB_HOSTS_MAX];
     bool timed_out;

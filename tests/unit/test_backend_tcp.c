@@ -281,7 +281,7 @@ START_TEST(sizes_that_differ_are_refused)
 }
 END_TEST
 
-/* ---- a peer that breaks the rules, without links: what it sends is handed in by hand -------------------- */
+/* ---- a peer that breaks the rules, without links: what it sends is handed in by hand ------------------- */
 
 static int swallow_control(struct links *l, uint32_t host, const void *data, size_t size, struct err *e)
 {

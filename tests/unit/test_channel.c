@@ -1,4 +1,5 @@
-/* The control channel end to end, without I/O: two ends whose bytes are carried by hand, in pieces of any size. */
+/* The control channel end to end, without I/O: two ends whose bytes are carried by hand, in pieces of any
+ * size. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,9 +81,11 @@ START_TEST(messages_arrive_in_pieces_of_any_size)
     memset(big, 'x', sizeof big);
     for (int i = 0; i < 20; i++) {
         send_spawned(&session.channel, (uint32_t)i);
-        ck_assert_int_eq(channel_send_data(&session.channel, 1, STREAM_STDOUT, FRAME_FLAG_LINE_END, big, sizeof big), 0);
+        ck_assert_int_eq(
+            channel_send_data(&session.channel, 1, STREAM_STDOUT, FRAME_FLAG_LINE_END, big, sizeof big), 0);
     }
-    ck_assert_msg(carry(&session.channel, &launcher.channel, (size_t[]){1, 7, 4096, 1 << 20}[_i], &e) == 0, "%s", e.text);
+    ck_assert_msg(carry(&session.channel, &launcher.channel, (size_t[]){1, 7, 4096, 1 << 20}[_i], &e) == 0,
+                  "%s", e.text);
     ck_assert_uint_eq(launcher.controls, 20);
     ck_assert_uint_eq(launcher.last_rank, 19);
     ck_assert_uint_eq(launcher.data_bytes, 20 * sizeof big);
@@ -97,8 +100,10 @@ START_TEST(control_overtakes_bulk)
     const uint8_t *bytes;
     for (int i = 0; i < 10; i++)
         (void)channel_send_data(&session.channel, 0, STREAM_STDOUT, 0, big, sizeof big);
-    /* Some bulk is committed to the wire now; what is sent after it may wait for that, and for nothing more. */
-    ck_assert_uint_le(channel_output(&session.channel, &bytes), CHANNEL_WIRE_MAX + FRAME_DATA_MAX + FRAME_HEADER_SIZE);
+    /* Some bulk is committed to the wire now; what is sent after it may wait for that, and for nothing more.
+     */
+    ck_assert_uint_le(channel_output(&session.channel, &bytes),
+                      CHANNEL_WIRE_MAX + FRAME_DATA_MAX + FRAME_HEADER_SIZE);
     send_spawned(&session.channel, 1);
     ck_assert_int_eq(carry(&session.channel, &launcher.channel, 1 << 20, &e), 0);
     ck_assert_ptr_nonnull(strchr(launcher.order, 'c'));
@@ -132,7 +137,8 @@ START_TEST(endless_noise_is_an_error)
 END_TEST
 
 /* A frame made by hand: header fields may be wrong. */
-static int receive_raw(uint32_t length, uint8_t kind, uint8_t stream, uint32_t id, uint32_t sequence, struct err *e)
+static int receive_raw(uint32_t length, uint8_t kind, uint8_t stream, uint32_t id, uint32_t sequence,
+                       struct err *e)
 {
     uint8_t header[FRAME_HEADER_SIZE];
     struct frame f = {length, kind, 0, stream, id, sequence, 0, NULL};
@@ -147,15 +153,16 @@ START_TEST(broken_frames_are_refused)
         uint8_t kind, stream;
         uint32_t id, sequence;
     } bad[] = {
-        {0, 3, 0, 7, 0},                              /* kind */
+        {0, 3, 0, 7, 0},                                 /* kind */
         {FRAME_PAYLOAD_MAX + 1, FRAME_CONTROL, 0, 7, 0}, /* length */
-        {FRAME_DATA_MAX + 1, FRAME_DATA, 0, 7, 0},    /* length of data */
-        {0, FRAME_DATA, 9, 7, 0},                     /* stream */
-        {0, FRAME_DATA, 1, 8, 0},                     /* session */
-        {0, FRAME_DATA, 1, 7, 1},                     /* a gap */
+        {FRAME_DATA_MAX + 1, FRAME_DATA, 0, 7, 0},       /* length of data */
+        {0, FRAME_DATA, 9, 7, 0},                        /* stream */
+        {0, FRAME_DATA, 1, 8, 0},                        /* session */
+        {0, FRAME_DATA, 1, 7, 1},                        /* a gap */
     };
     struct err e = ERR_INIT;
-    ck_assert_int_eq(receive_raw(bad[_i].length, bad[_i].kind, bad[_i].stream, bad[_i].id, bad[_i].sequence, &e), -1);
+    ck_assert_int_eq(
+        receive_raw(bad[_i].length, bad[_i].kind, bad[_i].stream, bad[_i].id, bad[_i].sequence, &e), -1);
     ck_assert_int_eq(e.code, ERR_PROTOCOL);
     /* A channel that failed stays so. */
     struct err again = ERR_INIT;

@@ -1,5 +1,5 @@
-/* libhvd and hvd-engine together: real processes, one host or two (two engines linked over loopback). The parent plays session and
- * launcher (job.c). */
+/* libhvd and hvd-engine together: real processes, one host or two (two engines linked over loopback). The
+ * parent plays session and launcher (job.c). */
 /* needs: hvd-engine modules tests/unit/job.c */
 #include <check.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ static struct notes {
     _Atomic int done[JOB_RANKS_MAX];
     char text[JOB_RANKS_MAX][512];
     uint64_t checksum[JOB_RANKS_MAX];
-} *notes;
+} * notes;
 
 static void setup(void)
 {
@@ -54,7 +54,7 @@ static void must_succeed(struct job job)
     ck_assert_int_eq(job.shut_down, job.hosts * job.per_host);
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------- */
+/* ---- results ------------------------------------------------------------------------------------------- */
 
 static double value(int rank, size_t i)
 {
@@ -74,14 +74,15 @@ static double expected(hvd_op op, int size, size_t i, bool whole)
     return r;
 }
 
-#define CHECK_TYPE(type, dtype, whole)                                                                     \
-    do {                                                                                                   \
-        type *a = in, *b = out;                                                                            \
-        for (size_t i = 0; i < count; i++)                                                                 \
-            a[i] = (type)value(rank, i);                                                                   \
-        job_check(hvd_allreduce(name, in, out, count, dtype, op) == HVD_SUCCESS);                          \
-        for (size_t i = 0; i < count; i++)                                                                 \
-            job_check(b[i] == (type)expected(op, hvd_size(), i, whole) && (in == out || a[i] == (type)value(rank, i))); \
+#define CHECK_TYPE(type, dtype, whole)                                                                       \
+    do {                                                                                                     \
+        type *a = in, *b = out;                                                                              \
+        for (size_t i = 0; i < count; i++)                                                                   \
+            a[i] = (type)value(rank, i);                                                                     \
+        job_check(hvd_allreduce(name, in, out, count, dtype, op) == HVD_SUCCESS);                            \
+        for (size_t i = 0; i < count; i++)                                                                   \
+            job_check(b[i] == (type)expected(op, hvd_size(), i, whole) &&                                    \
+                      (in == out || a[i] == (type)value(rank, i)));                                          \
     } while (0)
 
 static void one_allreduce(int rank, hvd_dtype dtype, hvd_op op, size_t count, void *in, void *out)
@@ -184,7 +185,8 @@ static int overlapping(const struct job *job, int rank)
             snprintf(name, sizeof name, "t%d", t);
             for (size_t i = 0; i < count; i++)
                 buffer[t][i] = (float)(rank + t + round + (int)(i % 10));
-            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, &handle[t]) == 0);
+            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM,
+                                          &handle[t]) == 0);
             job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, &again) ==
                           HVD_ERR_IN_PROGRESS &&
                       strstr(hvd_last_error(), name));
@@ -197,7 +199,8 @@ static int overlapping(const struct job *job, int rank)
             job_check(hvd_wait(handle[t]) == HVD_SUCCESS);
             job_check(hvd_wait(handle[t]) == HVD_ERR_INVALID && hvd_poll(handle[t]) == HVD_ERR_INVALID);
             for (size_t i = 0; i < count; i++)
-                job_check(buffer[t][i] == (float)(size * (t + round + (int)(i % 10)) + size * (size - 1) / 2));
+                job_check(buffer[t][i] ==
+                          (float)(size * (t + round + (int)(i % 10)) + size * (size - 1) / 2));
         }
     }
     for (int t = 0; t < MANY; t++) {
@@ -252,7 +255,7 @@ START_TEST(bits_are_the_same_on_every_rank_and_in_every_run)
 }
 END_TEST
 
-/* ---- what goes wrong ------------------------------------------------------------------------------------------------- */
+/* ---- what goes wrong ----------------------------------------------------------------------------------- */
 
 static int mismatch(const struct job *job, int rank)
 {
@@ -268,7 +271,8 @@ static int mismatch(const struct job *job, int rank)
         snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
         status = hvd_broadcast("root", x, 3, HVD_FLOAT32, rank == last ? 0 : last);
         job_check(status == HVD_ERR_MISMATCH && strstr(hvd_last_error(), "root"));
-        job_check(hvd_allreduce("fine", x, x, 1000, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS); /* the job goes on */
+        job_check(hvd_allreduce("fine", x, x, 1000, HVD_FLOAT32, HVD_SUM) ==
+                  HVD_SUCCESS); /* the job goes on */
         job_check(hvd_allreduce("weight.7", x, x, 10, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
     }
     job_check(hvd_shutdown() == HVD_SUCCESS);
@@ -281,8 +285,8 @@ START_TEST(a_mismatch_is_an_error_on_every_rank)
         return;
     must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, mismatch));
     for (int r = 0; r < shapes[_i].hosts * shapes[_i].per_host; r++)
-        ck_assert_msg(strcmp(notes->text[r], notes->text[0]) == 0, "rank %d: %s; rank 0: %s", r, notes->text[r],
-                      notes->text[0]);
+        ck_assert_msg(strcmp(notes->text[r], notes->text[0]) == 0, "rank %d: %s; rank 0: %s", r,
+                      notes->text[r], notes->text[0]);
 }
 END_TEST
 
@@ -319,7 +323,10 @@ static int die(const struct job *job, int rank)
 START_TEST(a_death_ends_every_call_and_names_the_cause)
 {
     for (int silent = 0; silent < 2; silent++) {
-        struct job job = {.hosts = shapes[_i].hosts, .per_host = shapes[_i].per_host, .worker = die, .silent_sessions = silent};
+        struct job job = {.hosts = shapes[_i].hosts,
+                          .per_host = shapes[_i].per_host,
+                          .worker = die,
+                          .silent_sessions = silent};
         int last = job.hosts * job.per_host - 1;
         if (last == 0)
             return;
@@ -329,9 +336,11 @@ START_TEST(a_death_ends_every_call_and_names_the_cause)
         for (int r = 0; r < last; r++) {
             double ms = (double)(notes->seen_at[r] - notes->died_at) / 1e6;
             ck_assert_int_eq(job.status[r], 0);
-            ck_assert_msg(ms < (job.hosts == 1 ? 50 : 100) * (getenv("CK_TIMEOUT_MULTIPLIER") ? 6 : 1), "%.1f ms", ms);
-            ck_assert_msg(strstr(notes->text[r], silent ? "without hvd_shutdown" : "killed by signal 9 (Killed)"), "%s",
-                          notes->text[r]);
+            ck_assert_msg(ms < (job.hosts == 1 ? 50 : 100) * (getenv("CK_TIMEOUT_MULTIPLIER") ? 6 : 1),
+                          "%.1f ms", ms);
+            ck_assert_msg(
+                strstr(notes->text[r], silent ? "without hvd_shutdown" : "killed by signal 9 (Killed)"), "%s",
+                notes->text[r]);
         }
     }
 }
@@ -386,7 +395,8 @@ static int lose_engine(const struct job *job, int rank)
                   strstr(hvd_last_error(), "engine has gone"));
     if (rank == 0) {
         hvd_handle h;
-        job_check(hvd_allreduce_async("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &h) == HVD_ERR_ENGINE); /* a new name */
+        job_check(hvd_allreduce_async("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &h) ==
+                  HVD_ERR_ENGINE); /* a new name */
         job_check(hvd_barrier() == HVD_ERR_ENGINE);
     } else if (rank == 1) {
         hvd_handle h;
@@ -437,7 +447,7 @@ START_TEST(a_frozen_host_is_lost)
 }
 END_TEST
 
-/* ---- one process ----------------------------------------------------------------------------------------------------- */
+/* ---- one process --------------------------------------------------------------------------------------- */
 
 static int forks(const struct job *job, int rank)
 {
@@ -448,9 +458,10 @@ static int forks(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     pid_t pid = fork();
     if (pid == 0) {
-        bool ok = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_FORKED && hvd_barrier() == HVD_ERR_FORKED &&
-                  hvd_rank() == HVD_ERR_FORKED && hvd_init() == HVD_ERR_FORKED && hvd_shutdown() == HVD_ERR_FORKED &&
-                  hvd_alloc(10) == NULL && hvd_poll(5) == HVD_ERR_FORKED && strstr(hvd_last_error(), "fork");
+        bool ok = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_FORKED &&
+                  hvd_barrier() == HVD_ERR_FORKED && hvd_rank() == HVD_ERR_FORKED &&
+                  hvd_init() == HVD_ERR_FORKED && hvd_shutdown() == HVD_ERR_FORKED && hvd_alloc(10) == NULL &&
+                  hvd_poll(5) == HVD_ERR_FORKED && strstr(hvd_last_error(), "fork");
         _exit(ok ? 0 : 1);
     }
     job_check(waitpid(pid, &status, 0) == pid && status == 0);
@@ -491,8 +502,10 @@ static int bad_arguments(const struct job *job, int rank)
     job_check(hvd_broadcast("a", x, 1, HVD_INT32, -1) == HVD_ERR_INVALID);
     job_check(hvd_broadcast("a", x, 1, HVD_INT32, hvd_size()) == HVD_ERR_INVALID);
     job_check(hvd_allreduce_async("a", x, x, 1, HVD_INT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
-    job_check(hvd_wait(0) == HVD_ERR_INVALID && hvd_poll(-5) == HVD_ERR_INVALID && hvd_wait(1 << 30) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce_async("a", x, x, 0, HVD_INT32, HVD_SUM, &h) == HVD_SUCCESS && hvd_wait(h) == HVD_SUCCESS);
+    job_check(hvd_wait(0) == HVD_ERR_INVALID && hvd_poll(-5) == HVD_ERR_INVALID &&
+              hvd_wait(1 << 30) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce_async("a", x, x, 0, HVD_INT32, HVD_SUM, &h) == HVD_SUCCESS &&
+              hvd_wait(h) == HVD_SUCCESS);
     job_check(hvd_alloc(SIZE_MAX) == NULL && hvd_alloc((size_t)1 << 60) == NULL);
     hvd_free(NULL);
     hvd_free(x); /* not ours: nothing happens */
@@ -592,7 +605,8 @@ START_TEST(alone)
     ck_assert_int_eq(hvd_init(), HVD_SUCCESS);
     ck_assert(hvd_rank() == 0 && hvd_size() == 1 && hvd_local_size() == 1 && hvd_cross_size() == 1);
     ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &h), HVD_SUCCESS);
-    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &again), HVD_ERR_IN_PROGRESS);
+    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &again),
+                     HVD_ERR_IN_PROGRESS);
     ck_assert_int_eq(hvd_poll(h), 1);
     ck_assert_int_eq(hvd_wait(h), HVD_SUCCESS);
     ck_assert(y[0] == 1 && y[2] == 3);

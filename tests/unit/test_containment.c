@@ -106,7 +106,8 @@ START_TEST(job_directory)
 }
 END_TEST
 
-/* Agents of several jobs begin and end all the time: each finds its directory, in the first place there is. */
+/* Agents of several jobs begin and end all the time: each finds its directory, in the first place there is.
+ */
 START_TEST(agents_come_and_go_at_once)
 {
     enum { AGENTS = 4, TIMES = 100 };
@@ -144,7 +145,7 @@ START_TEST(a_base_of_others_is_passed_over)
     use_base();
     ck_assert_int_eq(chmod(base, _i ? 0777 : 0700), 0);
     if (!_i && (geteuid() != 0 || chown(base, 12345, 12345) < 0))
-        _i = -1; /* only root can give a directory away */
+        _i = -1;                                /* only root can give a directory away */
     if (job_dir_create(&d, "job-0", &e) == 0) { /* in one of the other places */
         ck_assert_int_eq(strncmp(d.path, base, strlen(base)) == 0, _i < 0);
         job_dir_remove(d.path);
@@ -269,7 +270,7 @@ int main(void)
     tcase_add_test(t, cgroup_places);
     tcase_add_test(t, cgroup_comes_and_goes);
     tcase_add_test(t, job_directory);
-tcase_add_test(t, agents_come_and_go_at_once);
+    tcase_add_test(t, agents_come_and_go_at_once);
     tcase_add_loop_test(t, a_base_of_others_is_passed_over, 0, 2);
     tcase_add_test(t, stale_directories_are_swept);
     tcase_add_test(t, squatted_directories_are_refused);

@@ -70,9 +70,8 @@ START_TEST(exit_status_of_each_code)
     static const struct {
         enum err_code code;
         int status;
-    } table[] = {{ERR_NONE, 0},          {ERR_USAGE, 2},         {ERR_SYSTEM, 125},
-                 {ERR_HOST, 125},        {ERR_VERSION, 125},     {ERR_TIMEOUT, 124},
-                 {ERR_NOT_FOUND, 127},   {ERR_NOT_EXECUTABLE, 126}};
+    } table[] = {{ERR_NONE, 0},      {ERR_USAGE, 2},     {ERR_SYSTEM, 125},    {ERR_HOST, 125},
+                 {ERR_VERSION, 125}, {ERR_TIMEOUT, 124}, {ERR_NOT_FOUND, 127}, {ERR_NOT_EXECUTABLE, 126}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct err e = ERR_INIT;
         if (table[i].code)

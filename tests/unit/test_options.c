@@ -275,7 +275,7 @@ START_TEST(many_items_of_a_list)
 }
 END_TEST
 
-/* ---- what is printed ---- */
+/* ---- what is printed ----------------------------------------------------------------------------------- */
 
 static char *printed(void (*print)(const struct options_program *, FILE *))
 {

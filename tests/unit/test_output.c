@@ -1,4 +1,5 @@
-/* From data frames to descriptors 1 and 2: prefixes, whole lines, credit, files. Pipes stand for the terminal. */
+/* From data frames to descriptors 1 and 2: prefixes, whole lines, credit, files. Pipes stand for the
+ * terminal. */
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +90,11 @@ static void tear_down(void)
 static int put(uint32_t rank, enum frame_stream stream, uint8_t flags, const char *text)
 {
     struct err e = ERR_INIT;
-    struct frame f = {.kind = FRAME_DATA, .flags = flags, .stream = stream, .rank = rank, .length = (uint32_t)strlen(text),
+    struct frame f = {.kind = FRAME_DATA,
+                      .flags = flags,
+                      .stream = stream,
+                      .rank = rank,
+                      .length = (uint32_t)strlen(text),
                       .payload = (const uint8_t *)text};
     return output_frame(output, &f, &e);
 }
@@ -108,8 +113,10 @@ START_TEST(lines_get_their_tag)
     begin();
     put(1, STREAM_STDOUT, FRAME_FLAG_LINE_END, "one\ntwo\n");
     put(0, STREAM_STDERR, FRAME_FLAG_LINE_END, "three\n");
-    ck_assert_str_eq(got(), ((const char *[]){"one\ntwo\nthree\n", "[1]<stdout>:one\n[1]<stdout>:two\n[0]<stderr>:three\n",
-                                             "[1@nodeA]<stdout>:one\n[1@nodeA]<stdout>:two\n[0@nodeA]<stderr>:three\n"})[_i]);
+    ck_assert_str_eq(
+        got(),
+        ((const char *[]){"one\ntwo\nthree\n", "[1]<stdout>:one\n[1]<stdout>:two\n[0]<stderr>:three\n",
+                          "[1@nodeA]<stdout>:one\n[1@nodeA]<stdout>:two\n[0@nodeA]<stderr>:three\n"})[_i]);
     ck_assert_uint_eq(consumed, 14);
 }
 END_TEST

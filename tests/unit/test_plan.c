@@ -160,7 +160,7 @@ START_TEST(a_million_ranks)
 }
 END_TEST
 
-/* ---- --dry-run ---- */
+/* ---- --dry-run ----------------------------------------------------------------------------------------- */
 
 static char *dry_run(const char *hosts_text, int64_t np, const char *rsh)
 {

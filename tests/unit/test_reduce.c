@@ -85,8 +85,8 @@ static void check_range(hvd_dtype dtype, hvd_op op, int inputs, size_t first, si
         bool inside = i >= first && i < first + count;
         double want = expected(i, dtype, op, inputs);
         if (get(apart, i, dtype) != (inside ? want : 0))
-            ck_abort_msg("%s %s of %d at %zu: %g, not %g", op_name(op), dtype_name(dtype), inputs, i, get(apart, i, dtype),
-                         want);
+            ck_abort_msg("%s %s of %d at %zu: %g, not %g", op_name(op), dtype_name(dtype), inputs, i,
+                         get(apart, i, dtype), want);
         if (get(memory[0], i, dtype) != (inside ? want : value(0, i)))
             ck_abort_msg("in place at %zu: %g", i, get(memory[0], i, dtype));
         for (int k = 1; k < inputs; k++)
@@ -161,7 +161,8 @@ END_TEST
 
 START_TEST(chunks_cover_everything_once)
 {
-    static const size_t counts[] = {0, 1, 15, 16, 17, 1023, 4096, 100000, 1 << 20, (64 << 20) + 3, (size_t)1 << 40};
+    static const size_t counts[] = {
+        0, 1, 15, 16, 17, 1023, 4096, 100000, 1 << 20, (64 << 20) + 3, (size_t)1 << 40};
 
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
         for (size_t size = 4; size <= 8; size *= 2) {

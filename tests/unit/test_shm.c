@@ -1,4 +1,5 @@
-/* The contract in shared memory, in one process: ring, region, segments, operations of several members, poison, bad writers. */
+/* The contract in shared memory, in one process: ring, region, segments, operations of several members,
+ * poison, bad writers. */
 /* needs: algo */
 #include <check.h>
 #include <fcntl.h>
@@ -61,7 +62,8 @@ static void publish_large(uint32_t member, uint32_t sequence, const struct tenso
     for (uint32_t i = 0; i < COUNT; i++)
         memory[member][i] = (float)(i + member);
     tensor_begin(&view[member], sequence);
-    tensor_publish(&view[member], op, NULL, shm_address(member, 0), shm_address(member, COUNT * sizeof(float)));
+    tensor_publish(&view[member], op, NULL, shm_address(member, 0),
+                   shm_address(member, COUNT * sizeof(float)));
 }
 
 START_TEST(ring_keeps_order_and_limits)
@@ -169,7 +171,8 @@ START_TEST(a_late_engine_takes_no_chunk_of_the_next_operation)
 }
 END_TEST
 
-/* An operation that could not be opened has no elements: nothing may be written with those of the one before. */
+/* An operation that could not be opened has no elements: nothing may be written with those of the one before.
+ */
 START_TEST(chunks_belong_to_one_operation)
 {
     struct tensor_op shorter = large;
@@ -205,7 +208,8 @@ START_TEST(disagreement_is_named)
         struct tensor_op op;
         const char *text;
     } other[] = {
-        {{SHM_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0, 5}, "rank 0 asks for allreduce sum of 4 float32, rank 1 for allreduce sum of 5"},
+        {{SHM_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0, 5},
+         "rank 0 asks for allreduce sum of 4 float32, rank 1 for allreduce sum of 5"},
         {{SHM_ALLREDUCE, HVD_INT32, HVD_SUM, 0, 4}, "of 4 float32, rank 1 for allreduce sum of 4 int32"},
         {{SHM_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 0, 4}, "rank 1 for allreduce max"},
         {{SHM_BROADCAST, HVD_FLOAT32, HVD_SUM, 2, 4}, "rank 1 for broadcast from rank 2"},

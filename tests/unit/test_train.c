@@ -136,8 +136,7 @@ START_TEST(samples_depend_on_seed_step_and_index_only)
 }
 END_TEST
 
-/* ---- checkpoint
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- checkpoint ---------------------------------------------------------------------------------------- */
 
 static const struct run_identity run = {
     .context = 3, .hidden = 5, .alphabet = 27, .global_batch = 8, .seed = 7, .data = 99, .lr = 0.1};
@@ -249,9 +248,7 @@ START_TEST(damaged_checkpoint_is_refused)
 }
 END_TEST
 
-/* ---- options
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- options ------------------------------------------------------------------------------------------- */
 
 START_TEST(bad_options_are_named)
 {
