@@ -15,6 +15,9 @@ endif
 
 include tests/deps.mk
 
+# What is made, a line each; V=1 shows the commands.
+Q    := $(if $(V),,@)
+note  = $(if $(V),,@echo '  $(1) $(patsubst $(BUILD)/%,%,$@)')
 comma := ,
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs   = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
@@ -64,54 +67,65 @@ all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(BENCH) ## everything
 
 $(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
 	@mkdir -p $(@D)
-	protoc-c --c_out=$(BUILD)/gen $<
+	$(call note,GEN )
+	$(Q)protoc-c --c_out=$(BUILD)/gen $<
 $(BUILD)/gen/common/control.pb-c.h: $(BUILD)/gen/common/control.pb-c.c
 
 $(BUILD)/obj/gen/control.pb-c.o: $(GEN).c
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -c -o $@ $<
+	$(call note,CC  )
+	$(Q)$(CC) $(CFLAGS_ALL) -c -o $@ $<
 
 $(BUILD)/obj/%.o: %.c Makefile | $(GEN).h
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(call note,CC  )
+	$(Q)$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
 
 $(BUILD)/libcommon.a: $(COMMON_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 
 # Modules find common/ in the program that opens them: export it, whole.
 $(BUILD)/hvdrun: $(call obj,$(LAUNCHER_SRC)) $(BUILD)/libcommon.a
-	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
 $(BUILD)/hvdagent: $(call obj,$(AGENT_SRC)) $(BUILD)/libcommon.a
-	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
 $(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread
 $(BUILD)/modules/ssh.so: $(call obj,$(SSH_SRC))
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
 $(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
 CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c)
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map
-	$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libhvd.so.0 -Wl,--version-script=collectives/libhvd.map -o $@ $(CLIENT_OBJ) -lm -lpthread
-	ln -sf libhvd.so $(BUILD)/libhvd.so.0
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libhvd.so.0 -Wl,--version-script=collectives/libhvd.map -o $@ $(CLIENT_OBJ) -lm -lpthread
+	$(Q)ln -sf libhvd.so $(BUILD)/libhvd.so.0
 $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 	@rm -f $@
-	$(LD) -r -o $(BUILD)/obj/libhvd.o $(CLIENT_OBJ)
-	objcopy --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
-	$(AR) rcs $@ $(BUILD)/obj/libhvd.o
+	$(Q)$(LD) -r -o $(BUILD)/obj/libhvd.o $(CLIENT_OBJ)
+	$(Q)objcopy --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
+	$(Q)$(AR) rcs $@ $(BUILD)/obj/libhvd.o
 
 $(BUILD)/obj/examples/%.o: OPT += -O3
 $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 $(BUILD)/bench/hvd_bench: $(BUILD)/obj/tests/bench/hvd_bench.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
 include tests/tests.mk
 include tests/bench/bench.mk

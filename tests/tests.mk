@@ -57,15 +57,18 @@ FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/%,$(FUZZ_SRC))
 $(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/libcommon.a \
         $$(call test_needs,$$(call words_of,tests/unit/test_$$*.c)) | $$(call programs_of,$$(call words_of,tests/unit/test_$$*.c))
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) $(CHECK_LIBS) -lm -lpthread
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) $(CHECK_LIBS) -lm -lpthread
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/libcommon.a $$(call test_needs,$$(call words_of,tests/fuzz/fuzz_$$*.c))
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) -lm -lpthread
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) -lm -lpthread
 
 # Its symbols are exported so that its self-test has a file with names that no library of ours may show.
 $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
 
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers

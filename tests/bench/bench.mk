@@ -7,7 +7,8 @@ BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi))
 $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor: \
         $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
 
 $(BUILD)/bench/mpi_allreduce.%: tests/bench/mpi_allreduce.c
 	@mkdir -p $(@D)
