@@ -17,6 +17,7 @@
 #include "common/module.h"
 #include "common/spawn.h"
 #include "launcher/job_state.h"
+#include "launcher/report.h"
 #include "launcher/transport/agent_command.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
@@ -384,26 +385,6 @@ static void free_job(struct job *j)
     uv_loop_close(&j->loop);
 }
 
-static void say_outcome(const struct job *j)
-{
-    const struct outcome *o = &j->outcome;
-    if (!o->failed)
-        return;
-    fprintf(stderr, "hvdrun: %s\n", o->text);
-    if (o->hint[0])
-        fprintf(stderr, "hvdrun: hint: %s\n", o->hint);
-    /* What followed, without the fault itself when that was a rank's. */
-    uint32_t failed = o->faults - (o->faults > 0 && o->first_is_rank);
-    if (o->ended)
-        fprintf(stderr, "hvdrun: after that, %u rank%s ended by hvdrun%s", o->ended,
-                o->ended == 1 ? " was" : "s were", failed ? "" : "\n");
-    if (failed)
-        fprintf(stderr, "%s%u %s\n", o->ended ? ", " : "hvdrun: after that, ", failed,
-                o->ended      ? "failed too"
-                : failed == 1 ? "rank failed too"
-                              : "ranks failed too");
-}
-
 /* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be
  * left when we return. It has closed its stream, so it is about to exit. */
 static void wait_for_orphans(void)
@@ -444,7 +425,7 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);
     wait_for_orphans();
-    say_outcome(j);
+    report_say(j);
     int status = j->outcome.failed ? j->outcome.exit_status : 0;
     free_job(j);
     return status;

@@ -60,6 +60,7 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
     snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start",
              end->rank, host, end->pid, how, time > started ? (double)(time - started) / 1e9 : 0.0);
     o->exit_status = rank_end_exit_status(end);
+    o->end = *end;
 }
 
 void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint)

@@ -11,18 +11,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct outcome {
-    bool failed;
-    bool first_is_rank;
-    bool first_is_told; /* a rank that was told HVD_ERR_PEER: gives way to any other fault */
-    uint64_t time;      /* of the first fault, launcher's clock */
-    int exit_status;    /* of hvdrun because of it */
-    char text[1024];    /* what happened, one line */
-    char hint[384];     /* what to do, or empty */
-    uint32_t ended;     /* ranks that were ended because of it */
-    uint32_t faults;    /* ranks that failed by themselves */
-};
-
 /* How a worker ended; see Exited in control.proto. */
 struct rank_end {
     uint32_t rank;
@@ -33,6 +21,19 @@ struct rank_end {
     bool by_us;
     bool not_shut_down;
     bool told_peer;
+};
+
+struct outcome {
+    bool failed;
+    bool first_is_rank;
+    bool first_is_told;  /* a rank that was told HVD_ERR_PEER: gives way to any other fault */
+    uint64_t time;       /* of the first fault, launcher's clock */
+    int exit_status;     /* of hvdrun because of it */
+    struct rank_end end; /* of the first fault when it is a rank's */
+    char text[1024];     /* what happened, one line */
+    char hint[384];      /* what to do, or empty */
+    uint32_t ended;      /* ranks that were ended because of it */
+    uint32_t faults;     /* ranks that failed by themselves */
 };
 
 /* True for an end that is a fault: not by us, and a status, a signal, or no hvd_shutdown. */

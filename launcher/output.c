@@ -53,6 +53,7 @@ struct output {
     struct lane *of_stream[3];
     struct output_files *files;
     struct stream_state *streams; /* two per rank */
+    struct tail *last_words;      /* of each rank's stderr */
 };
 
 uint32_t output_window(uint32_t size)
@@ -80,9 +81,11 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
 {
     struct output *o = calloc(1, sizeof *o);
     struct stream_state *streams = calloc(2 * (size_t)plan->size, sizeof *streams);
-    if (!o || !streams) {
+    struct tail *last_words = calloc(plan->size, sizeof *last_words);
+    if (!o || !streams || !last_words) {
         free(o);
         free(streams);
+        free(last_words);
         err_set(e, ERR_MEMORY, "no memory for the output of %u ranks", plan->size);
         return NULL;
     }
@@ -91,7 +94,8 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
                          .host_names = host_names,
                          .events = events,
                          .ctx = ctx,
-                         .streams = streams};
+                         .streams = streams,
+                         .last_words = last_words};
     for (uint32_t i = 0; i < 2 * plan->size; i++) {
         streams[i].rank = i / 2;
         streams[i].stream = i % 2 ? STREAM_STDERR : STREAM_STDOUT;
@@ -125,7 +129,10 @@ void output_free(struct output *o)
         return;
     for (uint32_t i = 0; i < 2 * o->plan->size; i++)
         buf_free(&o->streams[i].queue);
+    for (uint32_t i = 0; i < o->plan->size; i++)
+        tail_free(&o->last_words[i]);
     output_files_free(o->files);
+    free(o->last_words);
     free(o->streams);
     free(o);
 }
@@ -300,6 +307,8 @@ int output_frame(struct output *o, const struct frame *f, struct err *e)
     struct record r = {f->length, f->flags};
     if (queue_record(o, s, &r, f->payload, e) < 0)
         return -1;
+    if (s->stream == STREAM_STDERR)
+        tail_put(&o->last_words[s->rank], f->payload, f->length);
     pump(o, o->of_stream[s->stream]);
     return 0;
 }
@@ -329,4 +338,9 @@ bool output_is_idle(const struct output *o)
 uint64_t output_bytes(const struct output *o, uint32_t rank)
 {
     return find(o, rank, STREAM_STDOUT)->bytes + find(o, rank, STREAM_STDERR)->bytes;
+}
+
+size_t output_last_words(const struct output *o, uint32_t rank, char out[TAIL_MAX + 1])
+{
+    return tail_lines(&o->last_words[rank], out);
 }

@@ -18,6 +18,7 @@
 #include "common/frame.h"
 #include "launcher/config.h"
 #include "launcher/plan.h"
+#include "launcher/tail.h"
 
 struct output;
 
@@ -52,5 +53,7 @@ void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks);
 bool output_is_idle(const struct output *o);
 /* Bytes that a rank has printed. */
 uint64_t output_bytes(const struct output *o, uint32_t rank);
+/* The last lines of its stderr, as tail_lines gives them. */
+size_t output_last_words(const struct output *o, uint32_t rank, char out[TAIL_MAX + 1]);
 
 #endif

@@ -35,6 +35,20 @@ case_a_signal_is_128_and_its_number() {
     expect_status 137
 }
 
+case_the_report_has_the_last_lines_of_the_first_failing_rank() {
+    # shellcheck disable=SC2016
+    hvd -np 3 sh -c 'echo noise of $HOROVOD_RANK >&2; [ "$HOROVOD_RANK" = 1 ] || exec sleep 60
+        for n in 1 2 3 4 5 6; do echo "cause $n" >&2; done; printf "\033[2Jlast\n" >&2; sleep 0.2; exit 7'
+    expect_status 7
+    expect_err '^hvdrun: rank 1 .* 0\.[2-9] s after its start$'
+    sed -n '/^hvdrun: the last lines of its stderr:$/,/^hvdrun: after that, 2 ranks were ended/p' "$T/err" > "$T/part"
+    expect_same "hvdrun:   cause 3/hvdrun:   cause 4/hvdrun:   cause 5/hvdrun:   cause 6/hvdrun:   ?[2Jlast" \
+        "$(sed '1d;$d' "$T/part" | paste -sd /)" "what is shown of stderr"
+    # Who was silent is not quoted.
+    hvd -np 1 sh -c 'exit 3'
+    expect_count 1 '^hvdrun: ' "$T/err"
+}
+
 case_failure_ends_the_others_at_once() {
     mark_time
     # shellcheck disable=SC2016
