@@ -81,6 +81,8 @@ static void end_lookup(struct ssh_connect *c)
 static void lookup_done(uv_poll_t *poll, int status, int events)
 {
     struct ssh_connect *c = poll->data;
+    if (!atomic_load(&c->lookup->answered))
+        return;
     int rc = c->lookup->status;
     if (rc == 0)
         keep_addresses(c, c->lookup->list);

@@ -29,6 +29,7 @@ static void *resolve(void *arg)
     struct ssh_lookup *l = arg;
     struct addrinfo hints = {.ai_family = l->family, .ai_socktype = SOCK_STREAM};
     l->status = getaddrinfo(l->host, NULL, &hints, &l->list);
+    atomic_store(&l->answered, true);
     eventfd_write(l->event_fd, 1);
     ssh_lookup_release(l);
     return NULL;

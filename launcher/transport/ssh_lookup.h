@@ -8,9 +8,10 @@
 #include "common/err.h"
 
 struct ssh_lookup {
-    atomic_int owners; /* the thread and whoever asked */
-    int event_fd;      /* readable when the answer is there */
-    int status;        /* getaddrinfo's; valid once event_fd is readable, as is list */
+    atomic_int owners;    /* the thread and whoever asked */
+    atomic_bool answered; /* status and list are there; set before the event */
+    int event_fd;         /* readable when the answer is there */
+    int status;           /* getaddrinfo's; valid once event_fd is readable, as is list */
     int family;
     struct addrinfo *list;
     char host[];
