@@ -9,6 +9,7 @@
 static const char *const names[] = {"trace", "debug", "info", "warning", "error", "fatal"};
 static const char *program_name = "hvd";
 static enum log_level lowest = LOG_WARNING;
+static void (*taker)(const char *bytes, size_t len);
 
 void log_init(const char *program, enum log_level level)
 {
@@ -46,6 +47,33 @@ void log_printable(char *text)
             *text = '?';
 }
 
+void log_to(void (*line)(const char *bytes, size_t len))
+{
+    taker = line;
+}
+
+static void put(const char *bytes, size_t len)
+{
+    if (taker) {
+        taker(bytes, len);
+        return;
+    }
+    /* A log line that cannot be written has nowhere else to go. */
+    ssize_t ignored = write(STDERR_FILENO, bytes, len);
+    (void)ignored;
+}
+
+void log_say(const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (n > 0)
+        put(text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
 void log_write(enum log_level level, const char *fmt, ...)
 {
     char line[1024];
@@ -59,7 +87,5 @@ void log_write(enum log_level level, const char *fmt, ...)
     if (len > sizeof line - 2)
         len = sizeof line - 2;
     line[len++] = '\n';
-    /* A log line that cannot be written has nowhere else to go. */
-    ssize_t ignored = write(STDERR_FILENO, line, len);
-    (void)ignored;
+    put(line, len);
 }

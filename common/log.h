@@ -1,10 +1,12 @@
-/* Log lines to stderr, one write(2) a line, so lines of several processes never tear each other.
+/* Log lines to stderr, one write(2) a line, so lines of several processes never tear each other; or to where
+ * log_to() says.
  *
  * Any thread may log. The level and the name are set once by main() before a thread exists. */
 #ifndef HVD_COMMON_LOG_H
 #define HVD_COMMON_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* horovodrun's names and order. */
 enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_FATAL };
@@ -20,6 +22,12 @@ bool log_enabled(enum log_level level);
 /* Control characters become '?': what others said must not steer the terminal or look like a line of ours. */
 void log_printable(char *text);
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A line of ours that is no log line: formatted as it is, sent where log lines go. */
+void log_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Whole lines go to `line` from now on, instead of being written here; NULL: written here again. It must be
+ * called by the only thread that logs. */
+void log_to(void (*line)(const char *bytes, size_t len));
 
 #define log_trace(...)   log_at(LOG_TRACE, __VA_ARGS__)
 #define log_debug(...)   log_at(LOG_DEBUG, __VA_ARGS__)

@@ -214,7 +214,7 @@ static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
         h->stderr_tail[h->stderr_len] = '\0';
         log_printable(h->stderr_tail);
         if (h->stderr_len > 0 && h->fsm.state >= HOST_READY)
-            fprintf(stderr, "%s: %s\n", h->label, h->stderr_tail);
+            log_say("%s: %s\n", h->label, h->stderr_tail);
         else if (h->stderr_len > 0)
             log_debug("%s: said: %s", h->label, h->stderr_tail);
         h->stderr_len = 0;

@@ -17,6 +17,7 @@
 #include "common/module.h"
 #include "common/spawn.h"
 #include "launcher/job_state.h"
+#include "launcher/notes.h"
 #include "launcher/report.h"
 #include "launcher/transport/agent_command.h"
 
@@ -280,6 +281,7 @@ static void finish(void *owner)
     if (j->has_input)
         input_close(&j->input);
     output_close(j->output);
+    notes_finish();
 }
 
 /* ---- set-up and end ------------------------------------------------------------------------------------ */
@@ -413,6 +415,7 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
         return -1;
     }
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
+    notes_open(&j->loop);
     start_timer(j, &j->heartbeat, on_heartbeat, (uint64_t)config->heartbeat_timeout_ms / 4 + 1,
                 (uint64_t)config->heartbeat_timeout_ms / 4 + 1);
     start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);

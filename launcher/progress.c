@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/log.h"
+
 #define FIRST_MS 500
 #define EVERY_MS 250
 #define NAMED    3
@@ -26,7 +28,7 @@ static void show(uv_timer_t *timer)
     }
     if (p->count - ready > named)
         snprintf(line + used, sizeof line - (size_t)used, ", ...");
-    fprintf(stderr, "\r\033[K%.160s", line);
+    log_say("\r\033[K%.160s", line);
     p->shown = true;
 }
 
@@ -50,5 +52,5 @@ void progress_stop(struct progress *p)
     p->active = false;
     uv_close((uv_handle_t *)&p->timer, NULL);
     if (p->shown)
-        fputs("\r\033[K", stderr);
+        log_say("\r\033[K");
 }

@@ -148,3 +148,20 @@ case_workers_are_not_in_the_terminals_process_group() {
     kill -TERM $pid
     stop_status
 }
+
+# Nobody reads hvdrun's stderr, and it is full: heartbeats go on far beyond their time-out, and the job ends.
+case_a_full_stderr_stops_nothing() {
+    mkfifo "$T/stuck"
+    sleep 60 < "$T/stuck" &
+    local holder=$! stuck
+    exec {stuck}> "$T/stuck"
+    timeout 1 dd if=/dev/zero of="$T/stuck" bs=4096 2> /dev/null
+    # shellcheck disable=SC2016
+    timeout 20 "$HVDRUN" --log-level trace --heartbeat-timeout 1 -np 2 sh -c 'sleep 3; echo whole' \
+        > "$T/out" 2>&$stuck < /dev/null
+    status=$?
+    kill "$holder"
+    : > "$T/err"
+    expect_status 0
+    expect_count 2 whole "$T/out"
+}
