@@ -226,10 +226,11 @@ int hvd_init(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *path = getenv("HVD_WORKER_SOCKET");
-    int status = client_check();
+    int status;
 
-    if (status != HVD_ERR_NOT_INITIALIZED)
-        return status; /* initialised already, or forked */
+    /* Not client_check: what is no failure must not leave a sentence behind. */
+    if (atomic_load_explicit(&client.state, memory_order_acquire) != CLIENT_NONE)
+        return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
     if ((status = path ? join(path) : join_alone()) != HVD_SUCCESS) {
         leave();

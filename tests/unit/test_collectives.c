@@ -107,7 +107,7 @@ static int all_allreduces(const struct job *job, int rank)
     static const size_t counts[] = {0, 1, 7, 256, 257, 5000, 70001};
 
     (void)job;
-    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(hvd_init() == HVD_SUCCESS && strcmp(hvd_last_error(), "") == 0);
     job_check(hvd_rank() == rank && hvd_size() == job->hosts * job->per_host);
     job_check(hvd_local_rank() == rank % job->per_host && hvd_local_size() == job->per_host);
     job_check(hvd_cross_rank() == rank / job->per_host && hvd_cross_size() == job->hosts);
