@@ -97,6 +97,9 @@ static void report_exit(struct session *s, struct worker *w)
     x.not_shut_down = w->initialized && !w->shut_down && w->status == 0 && w->signal == 0;
     x.told_peer = s->poisoned && w->rank != s->poisoned_by && w->status != 0 && w->signal == 0;
     x.time = w->time;
+    x.peak_kib = w->peak_kib;
+    x.user_us = w->user_us;
+    x.system_us = w->system_us;
     CONTROL(m, EXITED, exited, &x);
     session_send(s, &m);
 }
@@ -192,6 +195,9 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     w->signal = child->signal;
     w->core_dumped = child->core_dumped;
     w->time = clock_now();
+    w->peak_kib = child->peak_kib;
+    w->user_us = child->user_us;
+    w->system_us = child->system_us;
     s->workers.alive--;
     engine_host_drain(&s->engine);
     tell_engine(s, w);

@@ -60,6 +60,10 @@
     X(const char *, output_filename, OPTION_TEXT, "--output-filename", "DIRECTORY", "HVDRUN_OUTPUT_FILENAME", \
       "output_filename", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
       "Write the output of every rank to DIRECTORY/rank.N/stdout and stderr as well.") \
+    X(const char *, report, OPTION_TEXT, "--report", "FILE", "HVDRUN_REPORT", "report", \
+      0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Write how the job went to FILE when it has ended, as JSON: first cause, phases, hosts, and of every rank its " \
+      "start, end, status, memory, CPU time and bytes of output.") \
     X(bool, prefix_timestamp, OPTION_FLAG, "-prefix-timestamp, --prefix-output-with-timestamp", NULL, \
       "HVDRUN_PREFIX_OUTPUT_WITH_TIMESTAMP", "prefix_output_with_timestamp", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
       "Begin every line of output with the time.") \

@@ -219,6 +219,7 @@ static void spawn(void *owner)
 {
     struct job *j = owner;
     struct err e = ERR_INIT;
+    j->phases.starting = clock_now();
     progress_stop(&j->progress);
     if (job_place(j, &e) < 0)
         job_fault_err(j, &e);
@@ -229,6 +230,7 @@ static void spawn(void *owner)
 static void started(void *owner)
 {
     struct job *j = owner;
+    j->phases.running = clock_now();
     uv_timer_stop(&j->start_limit);
     log_info("all %u ranks run, %.1f ms after the start", j->plan.size,
              (double)(clock_now() - j->began) / 1e6);
@@ -254,6 +256,8 @@ static void begin_end(void *owner)
     struct job *j = owner;
     bool patient = j->outcome.failed && !j->grace_is_over && j->finished < j->plan.size;
     uint32_t grace = patient ? (uint32_t)j->config->grace_ms : 0;
+    if (!j->phases.ending)
+        j->phases.ending = clock_now();
     progress_stop(&j->progress);
     uv_timer_stop(&j->start_limit);
     uv_timer_stop(&j->time_limit);
@@ -428,8 +432,9 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);
     wait_for_orphans();
-    report_say(j);
     int status = j->outcome.failed ? j->outcome.exit_status : 0;
+    report_say(j);
+    report_write(j, status);
     free_job(j);
     return status;
 }

@@ -75,6 +75,7 @@ static void on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
     if (!r || r->started)
         return;
     r->started = our_time(h, m->time);
+    r->pid = m->pid;
     log_debug("rank %u runs on %s as pid %u", m->rank, h->label, m->pid);
     if (++j->started == j->plan.size)
         fsm_post(&j->fsm, JOB_EV_STARTED);
@@ -106,6 +107,15 @@ static void spread_end(struct job *j, const struct host_run *origin, const struc
             host_send(job_host_of_plan(j, i), &m);
 }
 
+static void note_end(struct rank_state *r, const struct rank_end *end, uint64_t time, const Hvd__Exited *m)
+{
+    r->end = *end;
+    r->ended = time;
+    r->peak_kib = m->peak_kib;
+    r->user_us = m->user_us;
+    r->system_us = m->system_us;
+}
+
 static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
@@ -121,6 +131,7 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
         job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself",
                   h->label);
     outcome_rank_ended(&j->outcome, &end, h->label, r->started, our_time(h, m->time));
+    note_end(r, &end, our_time(h, m->time), m);
     spread_end(j, h, &end);
     mark_exited(j, m->rank);
     if (rank_end_failed(&end))

@@ -46,10 +46,14 @@ enum job_event {
 };
 
 struct rank_state {
+    uint32_t pid;
     uint64_t started; /* launcher's clock; 0: not yet */
-    bool exited;      /* Exited came, or its host is lost */
-    bool read;        /* both streams have ended */
-    bool finished;    /* both of the above */
+    uint64_t ended;   /* the same; what follows is set with it */
+    struct rank_end end;
+    uint64_t peak_kib, user_us, system_us;
+    bool exited;   /* Exited came, or its host is lost */
+    bool read;     /* both streams have ended */
+    bool finished; /* both of the above */
 };
 
 struct job {
@@ -61,6 +65,9 @@ struct job {
     char name[65];
     uint8_t key[JOB_KEY_SIZE];
     uint64_t began;
+    struct {
+        uint64_t starting, running, ending;
+    } phases; /* when each began, for --report; 0: it did not */
 
     struct host_run *host; /* host_count of them; index as in list */
     uint32_t host_count, next_to_start, ready, closed;

@@ -3,7 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/clock.h"
+#include "common/log.h"
 #include "launcher/job_state.h"
+#include "launcher/report_json.h"
 
 static void say_last_words(const struct job *j)
 {
@@ -40,4 +43,11 @@ void report_say(const struct job *j)
     if (o->first_is_rank)
         say_last_words(j);
     say_consequences(o);
+}
+
+void report_write(const struct job *j, int exit_status)
+{
+    struct err e = ERR_INIT;
+    if (j->config->report && report_json_write(j, exit_status, clock_now(), j->config->report, &e) < 0)
+        log_error("%s", e.text);
 }

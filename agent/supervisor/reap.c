@@ -3,22 +3,40 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* The system call has one parameter more than libc's waitid. */
+static int wait_any(siginfo_t *info, struct rusage *usage)
+{
+    return (int)syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG, usage);
+}
+
+static uint64_t microseconds(struct timeval t)
+{
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_usec;
+}
 
 void reap_now(struct reap *r)
 {
     for (;;) {
         siginfo_t info = {0};
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) < 0) {
+        struct rusage usage = {0};
+        if (wait_any(&info, &usage) < 0) {
             if (errno == EINTR)
                 continue;
             return;
         }
         if (info.si_pid == 0)
             return;
-        struct reaped child = {.pid = info.si_pid, .core_dumped = info.si_code == CLD_DUMPED};
+        struct reaped child = {.pid = info.si_pid,
+                               .core_dumped = info.si_code == CLD_DUMPED,
+                               .peak_kib = (uint64_t)usage.ru_maxrss,
+                               .user_us = microseconds(usage.ru_utime),
+                               .system_us = microseconds(usage.ru_stime)};
         if (info.si_code == CLD_EXITED)
             child.status = (uint32_t)info.si_status & 255;
         else

@@ -13,6 +13,7 @@ struct reaped {
     pid_t pid;
     uint32_t status, signal; /* one of them is 0 */
     bool core_dumped;
+    uint64_t peak_kib, user_us, system_us; /* its own and of the children it waited for */
 };
 
 struct reap_events {

@@ -24,6 +24,7 @@ struct worker {
     uint32_t status, signal;
     bool core_dumped;
     uint64_t began, time; /* of its start and end */
+    uint64_t peak_kib, user_us, system_us;
     struct outlet out, err;
     struct inlet in;
     bool has_stdin;

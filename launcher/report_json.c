@@ -1,0 +1,207 @@
+/* The members are described in hvdrun(1), REPORT. All times are seconds since hvdrun began, on its clock. */
+#include "launcher/report_json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/json.h"
+#include "launcher/job_state.h"
+
+static double seconds(const struct job *j, uint64_t time)
+{
+    return ((double)time - (double)j->began) / 1e9;
+}
+
+/* null for what has not happened. */
+static void put_time(struct json *w, const struct job *j, const char *name, uint64_t time)
+{
+    if (time)
+        json_real(w, name, seconds(j, time));
+    else
+        json_null(w, name);
+}
+
+static void put_command(struct json *w, const struct job *j)
+{
+    json_array(w, "command");
+    for (char *const *word = j->config->command; *word; word++)
+        json_text(w, NULL, *word);
+    json_end(w);
+}
+
+static void put_last_words(struct json *w, const struct job *j, uint32_t rank)
+{
+    char lines[TAIL_MAX + 1];
+    char *rest = lines, *line;
+    json_array(w, "stderr");
+    if (output_last_words(j->output, rank, lines) > 0)
+        while ((line = strsep(&rest, "\n")))
+            json_text(w, NULL, line);
+    json_end(w);
+}
+
+static void put_cause(struct json *w, const struct job *j)
+{
+    const struct outcome *o = &j->outcome;
+    char how[200];
+    if (!o->failed) {
+        json_null(w, "cause");
+        return;
+    }
+    json_object(w, "cause");
+    json_text(w, "text", o->text);
+    json_text(w, "hint", o->hint[0] ? o->hint : NULL);
+    put_time(w, j, "at", o->time);
+    if (o->first_is_rank) {
+        const struct rank_state *r = &j->rank[o->end.rank];
+        rank_end_describe(&o->end, how, sizeof how);
+        json_unsigned(w, "rank", o->end.rank);
+        json_text(w, "host", j->host_names[j->plan.rank[o->end.rank].host]);
+        json_unsigned(w, "pid", o->end.pid);
+        json_text(w, "how", how);
+        json_real(w, "after", o->time > r->started ? (double)(o->time - r->started) / 1e9 : 0);
+        put_last_words(w, j, o->end.rank);
+    }
+    json_end(w);
+}
+
+static void put_hosts(struct json *w, const struct job *j)
+{
+    json_array(w, "hosts");
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        const struct host_run *h = &j->host[i];
+        const struct plan_host *p = j->planned && h->planned ? &j->plan.host[h->plan_index] : NULL;
+        json_object(w, NULL);
+        json_text(w, "host", h->label);
+        json_text(w, "address", h->address);
+        json_unsigned(w, "ranks", p ? p->ranks : 0);
+        if (p)
+            json_unsigned(w, "first_rank", p->first_rank);
+        else
+            json_null(w, "first_rank");
+        json_text(w, "error", h->err.code ? h->err.text : NULL);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+/* What its session said of its end. */
+static void put_end(struct json *w, const struct rank_state *r)
+{
+    const struct rank_end *end = &r->end;
+    if (end->signal)
+        json_null(w, "status");
+    else
+        json_unsigned(w, "status", end->status);
+    if (end->signal)
+        json_unsigned(w, "signal", end->signal);
+    else
+        json_null(w, "signal");
+    json_bool(w, "core_dumped", end->core_dumped);
+    json_bool(w, "by_us", end->by_us);
+    json_bool(w, "told_peer", end->told_peer);
+    json_bool(w, "not_shut_down", end->not_shut_down);
+    json_unsigned(w, "peak_kib", r->peak_kib);
+    json_real(w, "user_time", (double)r->user_us / 1e6);
+    json_real(w, "system_time", (double)r->system_us / 1e6);
+}
+
+static void put_ranks(struct json *w, const struct job *j)
+{
+    json_array(w, "ranks");
+    for (uint32_t i = 0; j->planned && i < j->plan.size; i++) {
+        const struct rank_state *r = &j->rank[i];
+        json_object(w, NULL);
+        json_unsigned(w, "rank", i);
+        json_text(w, "host", j->host_names[j->plan.rank[i].host]);
+        json_unsigned(w, "local_rank", j->plan.rank[i].local_rank);
+        if (r->pid)
+            json_unsigned(w, "pid", r->pid);
+        else
+            json_null(w, "pid");
+        put_time(w, j, "start", r->started);
+        put_time(w, j, "end", r->ended);
+        if (r->ended)
+            put_end(w, r);
+        json_unsigned(w, "output_bytes", output_bytes(j->output, i));
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static void put_phases(struct json *w, const struct job *j, uint64_t over)
+{
+    const char *const names[] = {"connecting", "starting", "running", "ending"};
+    const uint64_t began[] = {j->began, j->phases.starting, j->phases.running, j->phases.ending, over};
+    json_array(w, "phases");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t next = i + 1;
+        while (!began[next])
+            next++;
+        if (!began[i])
+            continue; /* it did not come to that */
+        json_object(w, NULL);
+        json_text(w, "phase", names[i]);
+        json_real(w, "start", seconds(j, began[i]));
+        json_real(w, "end", seconds(j, began[next]));
+        json_end(w);
+    }
+    json_end(w);
+}
+
+static void put_job(FILE *out, const struct job *j, int exit_status, uint64_t over)
+{
+    struct json w;
+    json_begin(&w, out);
+    json_object(&w, NULL);
+    json_text(&w, "hvdrun", HVD_VERSION);
+    json_text(&w, "job", j->name);
+    put_command(&w, j);
+    json_unsigned(&w, "size", j->plan.size);
+    json_integer(&w, "exit_status", exit_status);
+    json_real(&w, "took", seconds(j, over));
+    put_cause(&w, j);
+    put_phases(&w, j, over);
+    put_hosts(&w, j);
+    put_ranks(&w, j);
+    json_end(&w);
+}
+
+/* A rename would replace a device or a pipe. */
+static int check_target(const char *path, struct err *e)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return err_set(e, ERR_SYSTEM, "--report: %s is not a regular file", path);
+    return 0;
+}
+
+int report_json_write(const struct job *j, int exit_status, uint64_t over, const char *path, struct err *e)
+{
+    char partial[PATH_MAX];
+    int n = snprintf(partial, sizeof partial, "%s.%s", path, j->name);
+    if (n < 0 || (size_t)n >= sizeof partial)
+        return err_set(e, ERR_SYSTEM, "--report: the path is too long");
+    if (check_target(path, e) < 0)
+        return -1;
+    int fd = open(partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (!out) {
+        if (fd >= 0)
+            close(fd);
+        return err_sys(e, errno, "--report: cannot create %s", partial);
+    }
+    put_job(out, j, exit_status, over);
+    bool bad = ferror(out);
+    if (fclose(out) != 0 || bad || rename(partial, path) < 0) {
+        int errnum = errno;
+        unlink(partial);
+        return err_sys(e, errnum, "--report: cannot write %s", path);
+    }
+    return 0;
+}

@@ -1,0 +1,65 @@
+# shellcheck shell=bash disable=SC2016,SC2034,SC2154
+# --report FILE: how a job went, for programs.
+
+needs_python() {
+    command -v python3 > /dev/null || skip "no python3 here"
+}
+
+# report EXPRESSION: of the report r, in Python, must be true
+report() {
+    python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+assert eval(sys.argv[2]), sys.argv[2]' "$T/report.json" "$1" 2> "$T/python" || fail "$(tail -n 1 "$T/python"): $(cat "$T/report.json")"
+}
+
+case_a_good_job() {
+    needs_python
+    hvd --report "$T/report.json" -np 3 sh -c 'printf 12345; n=0; while [ $n -lt 100000 ]; do n=$((n + 1)); done' 'ä "q"'
+    expect_status 0
+    expect_no_err
+    report 'r["exit_status"] == 0 and r["cause"] is None and r["size"] == 3'
+    report 'r["command"][0] == "sh" and r["command"][3] == "ä \"q\""'
+    report '[p["phase"] for p in r["phases"]] == ["connecting", "starting", "running", "ending"]'
+    report 'all(a["end"] == b["start"] for a, b in zip(r["phases"], r["phases"][1:]))'
+    report 'len(r["hosts"]) == 1 and r["hosts"][0]["ranks"] == 3 and r["hosts"][0]["error"] is None'
+    report '[k["rank"] for k in r["ranks"]] == [0, 1, 2] and len({k["pid"] for k in r["ranks"]}) == 3'
+    report 'all(0 < k["start"] < k["end"] <= r["took"] for k in r["ranks"])'
+    report 'all(k["status"] == 0 and k["signal"] is None and k["output_bytes"] == 5 for k in r["ranks"])'
+    report 'all(100 < k["peak_kib"] < 1000000 and 0.01 < k["user_time"] + k["system_time"] < 60 for k in r["ranks"])'
+    [ "$(find "$T" -mindepth 1 -name 'report*' | wc -l)" = 1 ] || fail "a partial report was left"
+}
+
+case_a_failed_job() {
+    needs_python
+    echo old > "$T/report.json"
+    hvd --report "$T/report.json" -np 3 sh -c '[ "$HOROVOD_RANK" = 1 ] || exec sleep 60; echo why >&2; sleep 0.2; kill -SEGV $$'
+    expect_status 139
+    report 'r["exit_status"] == 139'
+    report 'r["cause"]["rank"] == 1 and r["cause"]["pid"] == r["ranks"][1]["pid"] and "signal 11" in r["cause"]["how"]'
+    report '0.2 <= r["cause"]["after"] < 10 and r["cause"]["stderr"] == ["why"]'
+    report 'r["ranks"][1]["signal"] == 11 and r["ranks"][1]["status"] is None and not r["ranks"][1]["by_us"]'
+    report 'r["ranks"][0]["signal"] == 15 and r["ranks"][0]["by_us"] and r["ranks"][2]["by_us"]'
+}
+
+case_a_job_that_did_not_start() {
+    needs_python
+    hvd --report "$T/report.json" -np 2 no-such-command-anywhere
+    expect_status 127
+    report '"no-such-command-anywhere" in r["cause"]["text"] and "rank" not in r["cause"]'
+    report '[p["phase"] for p in r["phases"]] == ["connecting", "starting", "ending"]'
+    report 'all(k["pid"] is None and k["end"] is None for k in r["ranks"])'
+}
+
+case_a_report_that_cannot_be_written() {
+    local wrong
+    mkfifo "$T/pipe"
+    for wrong in /no/such/directory/report "$T" "$T/pipe" /dev/null; do
+        hvd --report "$wrong" -np 1 sh -c 'exit 0'
+        expect_status 0
+        expect_count 1 "^hvdrun: error: --report: .*$wrong" "$T/err"
+        hvd --report "$wrong" -np 1 sh -c 'exit 9'
+        expect_status 9
+    done
+    [ -p "$T/pipe" ] || fail "replaced a pipe"
+    [ -c /dev/null ] || fail "replaced a device"
+}
