@@ -134,7 +134,7 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
     note_end(r, &end, our_time(h, m->time), m);
     spread_end(j, h, &end);
     mark_exited(j, m->rank);
-    if (rank_end_failed(&end))
+    if (rank_end_failed(&end) && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
         job_failed(j);
 }
 

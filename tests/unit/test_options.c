@@ -84,6 +84,8 @@ static const struct {
     {"--heartbeat-timeout 0.5 x", "--heartbeat-timeout: '0.5'|from 1 to 86400", NULL},
     {"--tag ran x", "--tag: 'ran' is not none, rank or host", NULL},
     {"--tag _ x", "--tag: the value is empty", NULL},
+    {"--on-failure stop x", "--on-failure: 'stop' is not kill or continue", NULL},
+    {"--report _ x", "--report: the value is empty", NULL},
     {"--stdin some x", "--stdin: 'some'|from 0 to 999999, or none or all", NULL},
     {"--stdin 1000000 x", "--stdin: '1000000'", NULL},
     {"--log-level loud x", "--log-level: 'loud'|trace, debug, info, warning, error or fatal", NULL},
@@ -138,7 +140,7 @@ START_TEST(all_spellings_and_values_arrive)
     ck_assert_msg(!parse(&c, &l,
                          "-np 4 -Ha:2 -p22 -i=key -xA=5 --start-timeout 1.5 -x B=1=2 --grace=0 "
                          "-prefix-timestamp --tag RANK "
-                         "--stdin all cmd",
+                         "--stdin all --on-failure=continue cmd",
                          NULL, &e),
                   "%s", e.text);
     ck_assert_int_eq(c.num_proc, 4);
@@ -150,6 +152,7 @@ START_TEST(all_spellings_and_values_arrive)
     ck_assert(c.prefix_timestamp);
     ck_assert_int_eq(c.tag, CONFIG_TAG_RANK);
     ck_assert_int_eq(c.stdin_rank, CONFIG_STDIN_ALL);
+    ck_assert_int_eq(c.on_failure, CONFIG_ON_FAILURE_CONTINUE);
     ck_assert_uint_eq(c.set_env.count, 2);
     ck_assert_str_eq(c.set_env.item[0], "A=5");
     ck_assert_str_eq(c.set_env.item[1], "B=1=2");
@@ -171,6 +174,8 @@ START_TEST(defaults)
     ck_assert_int_eq(c.timeout_ms, 0);
     ck_assert_int_eq(c.tag, CONFIG_TAG_NONE);
     ck_assert_int_eq(c.stdin_rank, 0);
+    ck_assert_int_eq(c.on_failure, CONFIG_ON_FAILURE_KILL);
+    ck_assert_ptr_null(c.report);
     ck_assert_int_eq(c.log_level, LOG_WARNING);
     ck_assert(!c.help);
     ck_assert_int_eq(c.command_count, 4);

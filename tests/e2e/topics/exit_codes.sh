@@ -57,6 +57,24 @@ case_failure_ends_the_others_at_once() {
     expect_within 3
 }
 
+case_others_go_on_after_a_failure_when_asked_to() {
+    # shellcheck disable=SC2016
+    hvd --on-failure continue -np 3 sh -c 'case $HOROVOD_RANK in 0) exit 5;; 1) sleep 0.3; echo one; exit 6;; *) sleep 0.6; echo two;; esac'
+    expect_status 5
+    expect_sorted one two
+    expect_err '^hvdrun: rank 0 on .* failed first: exit status 5'
+    expect_err '^hvdrun: after that, 1 rank failed too$'
+    # A signal ends them all the same.
+    # shellcheck disable=SC2016
+    start --on-failure continue -np 2 sh -c '[ "$HOROVOD_RANK" = 1 ] || exit 5; sleep 0.2; echo here; exec sleep 60'
+    until_out 10 here
+    mark_time
+    kill -TERM "$pid"
+    stop_status
+    expect_status 5
+    expect_within 3
+}
+
 case_a_worker_that_ignores_term_is_killed_after_grace() {
     mark_time
     # shellcheck disable=SC2016
