@@ -100,6 +100,7 @@ static void report_exit(struct session *s, struct worker *w)
     x.peak_kib = w->peak_kib;
     x.user_us = w->user_us;
     x.system_us = w->system_us;
+    x.oom = w->oom;
     CONTROL(m, EXITED, exited, &x);
     session_send(s, &m);
 }
@@ -194,6 +195,7 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     w->status = child->status;
     w->signal = child->signal;
     w->core_dumped = child->core_dumped;
+    w->oom = w->signal == SIGKILL && !worker_was_ended_by_us(w) && oom_explains(&s->oom);
     w->time = clock_now();
     w->peak_kib = child->peak_kib;
     w->user_us = child->user_us;

@@ -23,6 +23,7 @@
 #include "agent/heartbeat.h"
 #include "agent/job_dir.h"
 #include "agent/supervisor/containment.h"
+#include "agent/supervisor/oom.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/stdio.h"
 #include "agent/supervisor/worker.h"
@@ -87,6 +88,7 @@ struct session {
     char token[33];
 
     struct containment containment;
+    struct oom oom;
     struct job_dir dir;
     struct stdio stdio;
     struct workers workers;

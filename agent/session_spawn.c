@@ -75,6 +75,7 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     containment_find(&s->containment, name);
     guard_owns_cgroup(s->guard, s->containment.path);
     containment_make(&s->containment);
+    oom_open(&s->oom, s->containment.path);
     guard_owns_cgroup(s->guard, s->containment.path);
     return 0;
 }

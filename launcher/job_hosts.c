@@ -119,8 +119,8 @@ static void note_end(struct rank_state *r, const struct rank_end *end, uint64_t 
 static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
-    struct rank_end end = {m->rank,        m->pid,   m->status,        m->signal,
-                           m->core_dumped, m->by_us, m->not_shut_down, m->told_peer};
+    struct rank_end end = {m->rank,  m->pid,           m->status,    m->signal, m->core_dumped,
+                           m->by_us, m->not_shut_down, m->told_peer, m->oom};
     char how[200];
     if (!r || r->exited)
         return;

@@ -12,7 +12,9 @@ bool rank_end_failed(const struct rank_end *end)
 
 void rank_end_describe(const struct rank_end *end, char *out, size_t size)
 {
-    if (end->signal)
+    if (end->signal && end->oom)
+        snprintf(out, size, "killed by the kernel for lack of memory (OOM)");
+    else if (end->signal)
         snprintf(out, size, "killed by signal %u (%s)%s", end->signal, strsignal((int)end->signal),
                  end->core_dumped ? ", core dumped" : "");
     else if (end->not_shut_down)

@@ -21,6 +21,7 @@ struct rank_end {
     bool by_us;
     bool not_shut_down;
     bool told_peer;
+    bool oom;
 };
 
 struct outcome {

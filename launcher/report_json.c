@@ -103,6 +103,7 @@ static void put_end(struct json *w, const struct rank_state *r)
     else
         json_null(w, "signal");
     json_bool(w, "core_dumped", end->core_dumped);
+    json_bool(w, "oom", end->oom);
     json_bool(w, "by_us", end->by_us);
     json_bool(w, "told_peer", end->told_peer);
     json_bool(w, "not_shut_down", end->not_shut_down);

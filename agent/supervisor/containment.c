@@ -52,7 +52,7 @@ int containment_place(const char *self_cgroup, const char *mountinfo, const char
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
-static char *read_all(const char *file)
+char *containment_read(const char *file)
 {
     FILE *f = fopen(file, "re");
     char *text = NULL;
@@ -99,7 +99,7 @@ static int make_cgroup(struct containment *c)
 
 static int place_here(const char *name, char *path, size_t size)
 {
-    char *self = read_all("/proc/self/cgroup"), *mounts = read_all("/proc/self/mountinfo");
+    char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
     int rc = self && mounts ? containment_place(self, mounts, name, path, size) : -1;
     free(self);
     free(mounts);

@@ -30,6 +30,8 @@ struct containment {
  * pure. -1 when there is no cgroup v2. */
 int containment_place(const char *self_cgroup, const char *mountinfo, const char *name, char *path,
                       size_t size);
+/* The whole text of a file of /proc; NULL when it cannot be read. The caller frees it. */
+char *containment_read(const char *file);
 /* Finds the path of the cgroup that could be made, named CONTAINMENT_PREFIX and `name`; empty when there can
  * be none. */
 void containment_find(struct containment *c, const char *name);

@@ -179,7 +179,9 @@ bool worker_was_ended_by_us(const struct worker *w)
 
 bool worker_describe_end(const struct worker *w, char *text, size_t size)
 {
-    if (w->signal)
+    if (w->oom)
+        snprintf(text, size, "killed by the kernel for lack of memory (OOM)");
+    else if (w->signal)
         snprintf(text, size, "killed by signal %u (%s)", w->signal, strsignal((int)w->signal));
     else if (w->status)
         snprintf(text, size, "exit status %u", w->status);

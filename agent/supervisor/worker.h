@@ -23,6 +23,7 @@ struct worker {
     bool initialized, shut_down; /* told by the engine */
     uint32_t status, signal;
     bool core_dumped;
+    bool oom;             /* killed by the kernel for lack of memory */
     uint64_t began, time; /* of its start and end */
     uint64_t peak_kib, user_us, system_us;
     struct outlet out, err;

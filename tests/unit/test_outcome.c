@@ -76,6 +76,17 @@ START_TEST(what_we_ended_is_never_the_cause)
 }
 END_TEST
 
+START_TEST(lack_of_memory_is_named)
+{
+    struct outcome o = {0};
+    struct rank_end end = {.rank = 2, .signal = 9, .oom = true};
+    outcome_rank_ended(&o, &end, "a", SECOND, 2 * SECOND);
+    ck_assert_int_eq(o.exit_status, 137);
+    ck_assert_ptr_nonnull(
+        strstr(o.text, "failed first: killed by the kernel for lack of memory (OOM), 1.0 s"));
+}
+END_TEST
+
 START_TEST(a_rank_that_was_told_is_no_cause)
 {
     struct outcome o = {0};
@@ -103,6 +114,7 @@ int main(void)
     tcase_add_test(t, the_earliest_fault_is_the_cause_whenever_it_arrives);
     tcase_add_test(t, a_fault_is_printable);
     tcase_add_test(t, what_we_ended_is_never_the_cause);
+    tcase_add_test(t, lack_of_memory_is_named);
     tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);

@@ -63,3 +63,25 @@ case_a_report_that_cannot_be_written() {
     [ -p "$T/pipe" ] || fail "replaced a pipe"
     [ -c /dev/null ] || fail "replaced a device"
 }
+
+# In a memory cgroup of its own with a limit, of either version.
+case_a_rank_without_memory() {
+    local top=/sys/fs/cgroup/memory limit=memory.limit_in_bytes group
+    if [ ! -d $top ]; then
+        top=/sys/fs/cgroup limit=memory.max
+    fi
+    group=$top/hvdtest-$$
+    mkdir "$group" 2> /dev/null || skip "no cgroup can be made here"
+    # shellcheck disable=SC2064
+    trap "rmdir '$group'; rm -rf '$XDG_RUNTIME_DIR'" EXIT
+    { echo $((64 << 20)) > "$group/$limit"; } 2> /dev/null || skip "no limit of memory can be set here"
+    [ ! -e "$group/memory.swap.max" ] || echo 0 > "$group/memory.swap.max"
+    run bash -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$group" "$HVDRUN" --report "$T/report.json" -np 2 \
+        sh -c '[ "$HOROVOD_RANK" = 1 ] || exec sleep 60; exec tail /dev/zero'
+    expect_status 137
+    expect_err '^hvdrun: rank 1 on .* failed first: killed by the kernel for lack of memory \(OOM\), '
+    hvd -np 1 sh -c 'kill -KILL $$'
+    expect_err 'killed by signal 9'
+    command -v python3 > /dev/null || return 0
+    report 'r["ranks"][1]["oom"] and r["ranks"][1]["signal"] == 9 and not r["ranks"][0]["oom"]'
+}
