@@ -281,6 +281,8 @@ static void on_closed(void *ctx, const struct transport_end *end)
         return;
     }
     note_phase(h);
+    if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING)
+        h->lost_at = clock_now();
     explain_end(h, end);
     fsm_post(&h->fsm, EV_CLOSED);
 }

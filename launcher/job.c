@@ -17,6 +17,7 @@
 #include "common/module.h"
 #include "common/spawn.h"
 #include "launcher/job_state.h"
+#include "launcher/job_sweep.h"
 #include "launcher/notes.h"
 #include "launcher/report.h"
 #include "launcher/transport/agent_command.h"
@@ -31,13 +32,15 @@ static void started(void *owner);
 static void part(void *owner);
 static void pass_signal_on(void *owner);
 static void begin_end(void *owner);
+static void sweep(void *owner);
+static void skip_sweep(void *owner);
 static void drain(void *owner);
 static void finish(void *owner);
 
-static const char *const state_names[] = {"connecting",  "starting", "running",  "parting",
-                                          "interrupted", "ending",   "draining", "done"};
-static const char *const event_names[] = {"ready",  "started",   "finished", "failed", "peer lost",
-                                          "enough", "interrupt", "insist",   "gone",   "drained"};
+static const char *const state_names[] = {"connecting", "starting", "running",  "parting", "interrupted",
+                                          "ending",     "sweeping", "draining", "done"};
+static const char *const event_names[] = {"ready",     "started", "finished", "failed", "peer lost", "enough",
+                                          "interrupt", "insist",  "gone",     "swept",  "drained"};
 
 static const struct fsm_row rows[] = {
     {JOB_CONNECTING, JOB_EV_READY, JOB_STARTING, spawn},
@@ -57,7 +60,9 @@ static const struct fsm_row rows[] = {
     {JOB_INTERRUPTED, JOB_EV_FAILED, JOB_INTERRUPTED, NULL},
     {JOB_INTERRUPTED, JOB_EV_INSIST, JOB_ENDING, begin_end},
     {JOB_ENDING, JOB_EV_INSIST, JOB_ENDING, begin_end},
-    {JOB_ENDING, JOB_EV_GONE, JOB_DRAINING, drain},
+    {JOB_ENDING, JOB_EV_GONE, JOB_SWEEPING, sweep},
+    {JOB_SWEEPING, JOB_EV_INSIST, JOB_SWEEPING, skip_sweep},
+    {JOB_SWEEPING, JOB_EV_SWEPT, JOB_DRAINING, drain},
     {JOB_DRAINING, JOB_EV_DRAINED, JOB_DONE, finish},
     {JOB_DRAINING, JOB_EV_INSIST, JOB_DONE, finish},
 };
@@ -268,6 +273,18 @@ static void begin_end(void *owner)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }
 
+static void sweep(void *owner)
+{
+    struct job *j = owner;
+    uv_timer_stop(&j->end_limit);
+    job_sweep_start(j);
+}
+
+static void skip_sweep(void *owner)
+{
+    job_sweep_skip(owner);
+}
+
 static void drain(void *owner)
 {
     struct job *j = owner;
@@ -322,6 +339,7 @@ static int split_interfaces(struct job *j, struct err *e)
 static int find_agent(struct job *j, const char *dir, struct err *e)
 {
     static char path[4096 + 16], command[16384];
+    char *const session[] = {"session", NULL};
     struct err missing = ERR_INIT;
     const char *wanted = j->config->agent_path;
     char beside[4096 + 16];
@@ -332,7 +350,7 @@ static int find_agent(struct job *j, const char *dir, struct err *e)
         snprintf(path, sizeof path, "%s", wanted); /* said by the local transport, if it is needed at all */
     j->common.agent_local = path;
     j->common.agent_command = command;
-    return agent_command(dir, j->config->agent_path, command, sizeof command, e);
+    return agent_command(dir, j->config->agent_path, session, command, sizeof command, e);
 }
 
 static int set_up(struct job *j, const char *hostname, struct err *e)
@@ -381,6 +399,7 @@ static void free_job(struct job *j)
         free(j->common.interfaces[i]);
     free(j->common.interfaces);
     output_free(j->output);
+    job_sweep_free(j);
     free(j->link);
     free(j->host);
     free(j->rank);
@@ -434,6 +453,7 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     wait_for_orphans();
     int status = j->outcome.failed ? j->outcome.exit_status : 0;
     report_say(j);
+    job_sweep_say(j);
     report_write(j, status);
     free_job(j);
     return status;

@@ -28,6 +28,7 @@ enum job_state {
     JOB_PARTING,
     JOB_INTERRUPTED,
     JOB_ENDING,
+    JOB_SWEEPING, /* hosts that were lost */
     JOB_DRAINING,
     JOB_DONE
 };
@@ -42,6 +43,7 @@ enum job_event {
     JOB_EV_INTERRUPT, /* a signal that workers get first */
     JOB_EV_INSIST,    /* the grace period is over, or the signal came again */
     JOB_EV_GONE,      /* every host is CLOSED */
+    JOB_EV_SWEPT,     /* what was lost was swept, or given up */
     JOB_EV_DRAINED    /* no output waits */
 };
 
@@ -85,6 +87,7 @@ struct job {
     uint32_t links;
     uint32_t master_port; /* free on the first host when it was asked */
 
+    struct job_sweep *sweep; /* NULL: no host was lost */
     struct outcome outcome;
     int signal; /* the first that ended the job, or 0 */
     bool grace_is_over;

@@ -35,29 +35,47 @@ static int quote(char *out, size_t size, const char *text, const char *special)
     return 0;
 }
 
-static int write_script(const char *agent, const char *also, char *script, size_t size)
+/* The arguments, each quoted for /bin/sh. */
+static int quote_all(char *out, size_t size, char *const *arguments)
+{
+    size_t used = 0;
+    for (out[0] = '\0'; *arguments; arguments++) {
+        if (used + 4 > size || strchr(*arguments, '\n'))
+            return -1;
+        out[used++] = ' ';
+        if (quote(out + used, size - used, *arguments, "'") < 0)
+            return -1;
+        used += strlen(out + used);
+    }
+    return 0;
+}
+
+static int write_script(const char *agent, const char *also, const char *arguments, char *script, size_t size)
 {
     /* `command -v` would also find an alias or a function of the same name; exec of a path does not. */
     int n = snprintf(script, size,
-                     "a=%s; [ -f \"$a\" ] && [ -x \"$a\" ] && exec \"$a\" session; "
-                     "%s"
+                     "a=%s; [ -f \"$a\" ] && [ -x \"$a\" ] && exec \"$a\"%s; "
+                     "%s%s%s"
                      "echo \"no hvdagent: looked for $a%s\" >&2; exit 127",
-                     agent, also ? "p=$(command -v hvdagent) && [ -x \"$p\" ] && exec \"$p\" session; " : "",
-                     also ? also : "");
+                     agent, arguments, also ? "p=$(command -v hvdagent) && [ -x \"$p\" ] && exec \"$p\"" : "",
+                     also ? arguments : "", also ? "; " : "", also ? also : "");
     return n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
-int agent_command(const char *dir, const char *agent_path, char *out, size_t size, struct err *e)
+int agent_command(const char *dir, const char *agent_path, char *const *arguments, char *out, size_t size,
+                  struct err *e)
 {
-    char agent[PATH_MAX], quoted[4 * PATH_MAX], script[SCRIPT_MAX];
+    char agent[PATH_MAX], quoted[4 * PATH_MAX], words[512], script[SCRIPT_MAX];
     int n = agent_path ? snprintf(agent, sizeof agent, "%s", agent_path)
                        : snprintf(agent, sizeof agent, "%s/hvdagent", dir);
     if (n < 0 || (size_t)n >= sizeof agent)
         return err_set(e, ERR_USAGE, "the path of hvdagent is too long");
     if (strchr(agent, '\n'))
         return err_set(e, ERR_USAGE, "the path of hvdagent has a line break in it");
+    if (quote_all(words, sizeof words, arguments) < 0)
+        return err_set(e, ERR_USAGE, "the arguments of hvdagent are too long");
     if (quote(quoted, sizeof quoted, agent, "'") < 0 ||
-        write_script(quoted, agent_path ? NULL : " and on PATH", script, sizeof script) < 0)
+        write_script(quoted, agent_path ? NULL : " and on PATH", words, script, sizeof script) < 0)
         return err_set(e, ERR_USAGE, "the path of hvdagent is too long");
     n = snprintf(out, size, "exec /bin/sh -c ");
     if (n < 0 || (size_t)n >= size || quote(out + n, size - (size_t)n, script, "'!\\") < 0)

@@ -1,4 +1,5 @@
-/* The session on this machine: fork and exec of `<agent_path> session` over a socketpair. No SSH, no shell.
+/* The session (or a sweep) on this machine: fork and exec of `<agent_path> session` over a socketpair. No
+ * SSH, no shell.
  */
 #include "launcher/transport/process.h"
 
@@ -11,7 +12,9 @@
 static struct transport *local_start(uv_loop_t *loop, const struct transport_target *target,
                                      const struct transport_events *events, void *ctx, struct err *e)
 {
-    char *argv[] = {(char *)target->agent_path, "session", NULL};
+    char *argv[4] = {(char *)target->agent_path, "session", NULL, NULL};
+    for (int i = 0; target->arguments && i < 2; i++)
+        argv[1 + i] = target->arguments[i];
     struct process_spec spec = {
         .argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS, .lingers = true};
     return process_start(loop, &spec, events, ctx, e);

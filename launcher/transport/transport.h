@@ -33,6 +33,7 @@ struct transport_target {
     const char *identity_file; /* -i, or NULL */
     const char *rsh;           /* exec only: the template, with {host} {user} {port} */
     const char *agent_path;    /* local only: the hvdagent to execute */
+    char *const *arguments;    /* local only: those of hvdagent, ended by NULL; NULL: `session` */
     const char *command;       /* exec and ssh: one shell command line that becomes the session */
 };
 

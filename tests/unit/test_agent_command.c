@@ -13,6 +13,8 @@
 
 static const char *const shells[] = {"/bin/sh",   "/bin/bash",     "/bin/dash", "/bin/csh",
                                      "/bin/tcsh", "/usr/bin/fish", "/bin/zsh"};
+static char *const session[] = {"session", NULL};
+static char *const sweep[] = {"sweep", "12-a 'b' $c !d", NULL};
 static char root[] = "/tmp/hvd-agent-XXXXXX";
 static char output[4096];
 
@@ -84,11 +86,17 @@ START_TEST(works_in_every_shell)
     snprintf(path, sizeof path, "%s:/usr/bin:/bin", other);
     put_agent(dir, "beside");
     put_agent(other, "path");
-    ck_assert_int_eq(agent_command(dir, NULL, line, sizeof line, &e), 0);
+    ck_assert_int_eq(agent_command(dir, NULL, session, line, sizeof line, &e), 0);
     ck_assert_int_eq(run(shell, line, path), 0);
     ck_assert_str_eq(output, "beside session\n");
+    ck_assert_int_eq(agent_command(dir, NULL, sweep, line, sizeof line, &e), 0);
+    ck_assert_int_eq(run(shell, line, path), 0);
+    ck_assert_str_eq(output, "beside sweep 12-a 'b' $c !d\n");
+    ck_assert_int_eq(agent_command("/nonexistent", NULL, sweep, line, sizeof line, &e), 0);
+    ck_assert_int_eq(run(shell, line, path), 0);
+    ck_assert_str_eq(output, "path sweep 12-a 'b' $c !d\n");
     /* Not beside hvdrun: on PATH. */
-    ck_assert_int_eq(agent_command("/nonexistent", NULL, line, sizeof line, &e), 0);
+    ck_assert_int_eq(agent_command("/nonexistent", NULL, session, line, sizeof line, &e), 0);
     ck_assert_int_eq(run(shell, line, path), 0);
     ck_assert_str_eq(output, "path session\n");
     /* Nowhere. */
@@ -96,10 +104,10 @@ START_TEST(works_in_every_shell)
     ck_assert_str_eq(output, "no hvdagent: looked for /nonexistent/hvdagent and on PATH\n");
     /* --agent-path: there and nowhere else. */
     snprintf(expected, sizeof expected, "%s/hvdagent", dir);
-    ck_assert_int_eq(agent_command("/nonexistent", expected, line, sizeof line, &e), 0);
+    ck_assert_int_eq(agent_command("/nonexistent", expected, session, line, sizeof line, &e), 0);
     ck_assert_int_eq(run(shell, line, "/usr/bin:/bin"), 0);
     ck_assert_str_eq(output, "beside session\n");
-    ck_assert_int_eq(agent_command(dir, "/no/'where", line, sizeof line, &e), 0);
+    ck_assert_int_eq(agent_command(dir, "/no/'where", session, line, sizeof line, &e), 0);
     ck_assert_int_eq(run(shell, line, path), 127);
     ck_assert_str_eq(output, "no hvdagent: looked for /no/'where\n");
 }
@@ -109,14 +117,14 @@ START_TEST(does_not_fit)
 {
     char line[64], longest[PATH_MAX + 1];
     struct err e = ERR_INIT;
-    ck_assert_int_eq(agent_command("/opt/hvd", NULL, line, sizeof line, &e), -1);
+    ck_assert_int_eq(agent_command("/opt/hvd", NULL, session, line, sizeof line, &e), -1);
     ck_assert_int_eq(e.code, ERR_USAGE);
     memset(longest, 'a', PATH_MAX);
     longest[PATH_MAX] = '\0';
     err_clear(&e);
-    ck_assert_int_eq(agent_command(longest, NULL, line, sizeof line, &e), -1);
+    ck_assert_int_eq(agent_command(longest, NULL, session, line, sizeof line, &e), -1);
     err_clear(&e);
-    ck_assert_int_eq(agent_command("/a\nb", NULL, line, sizeof line, &e), -1);
+    ck_assert_int_eq(agent_command("/a\nb", NULL, session, line, sizeof line, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "line break"));
 }
 END_TEST

@@ -1,0 +1,75 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# A host is lost while its workers run: hvdrun goes there again and sweeps, or says that it cannot.
+hosts=2
+limit=60
+
+# The rank on the second host ignores what asks it to end; the others do not.
+# shellcheck disable=SC2016
+second_is_stubborn='echo ready; [ $HOROVOD_RANK = 0 ] || trap "" INT TERM; while :; do sleep 0.1; done'
+
+# The carrier of the session on node2 is killed. By itself the session would wait for the grace period.
+case_a_killed_sshd_is_swept_after() {
+    needs_kind ns
+    start --log-level debug --grace 30 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    until_out 10 ready 2
+    on 2 "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/hvdagent' ] || sed -n 's/^PPid:\t//p' \$d/status; done | sort -n | head -n 1 | xargs kill -9"
+    mark_time
+    stop_status
+    expect_within 8
+    expect_status 125
+    expect_err "host $H2 was lost"
+    expect_err "$H2: sweep ended .* status 0"
+    expect_no "$T/err" 'could not be reached'
+    leave_within=5
+}
+
+case_a_link_that_heals_is_swept_over() {
+    needs_kind ns
+    start --log-level debug --heartbeat-timeout 2 --grace 20 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    until_out 10 ready 2
+    ip link set v2 down
+    until_true 10 grep -q 'sweeping, attempt 1' "$T/err" || { ip link set v2 up; fail "never tried"; }
+    ip link set v2 up
+    mark_time
+    stop_status
+    expect_within 12
+    expect_status 125
+    expect_err "$H2: sweep ended .* status 0"
+    expect_no "$T/err" 'could not be reached'
+    leave_within=5
+}
+
+case_a_host_that_stays_away_is_named() {
+    needs_kind ns
+    start --heartbeat-timeout 2 --grace 1 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    until_out 10 ready 2
+    ip link set v2 down
+    mark_time
+    stop_status
+    ip link set v2 up
+    expect_within 12
+    expect_status 125
+    head -n 1 "$T/err" | grep -q "host $H2 was lost" || fail "the cause is not said first"
+    expect_err "host $H2 could not be reached again; its session ends its workers by itself when it hears nothing for 2 s"
+    # It was waited for longer than its session needed: nothing is left of it.
+    leave_within=1
+}
+
+case_a_second_interrupt_does_not_wait_for_it() {
+    needs_kind ns
+    start --log-level debug --heartbeat-timeout 3 --grace 40 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    until_out 10 ready 2
+    ip link set v2 down
+    until_true 15 grep -q 'sweeping, attempt 1' "$T/err" || { ip link set v2 up; fail "never tried"; }
+    kill -INT $pid
+    sleep 0.2
+    [ -e /proc/$pid ] || fail "the first interrupt ended the waiting"
+    mark_time
+    kill -INT $pid
+    stop_status
+    ip link set v2 up
+    expect_within 4
+    expect_status 125
+    expect_err 'could not be reached again'
+    leave_within=55
+}
