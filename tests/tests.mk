@@ -70,6 +70,17 @@ $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
 
+# The fault matrix: its worker, and what holds an agent while it spawns.
+FAULTS := $(BUILD)/tests/fault-worker $(BUILD)/tests/fault-hold.so
+$(BUILD)/tests/fault-worker: $(BUILD)/obj/tests/faults/worker.o $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
+$(BUILD)/tests/fault-hold.so: $(BUILD)/obj/tests/faults/hold.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $< -ldl
+
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers
 	$(provide) build
@@ -86,6 +97,9 @@ check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
 check-tsan: ## unit tests under ThreadSanitizer
 	$(provide) build test
 	@$(MAKE) $(quietly) tsan-run
+check-faults: ## the fault matrix: every fault in every phase of a job, on namespaced hosts (root); CELL=word for some
+	$(provide) build test
+	@$(MAKE) $(quietly) faults-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 	$(provide) build test extra
 	@$(MAKE) $(quietly) fuzz-run
@@ -104,8 +118,10 @@ unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for
 
 check-run: all $(UNIT) $(BUILD)/tests/structure
 	@BUILD=$(BUILD) tests/run.sh unit structure e2e
-check-all-run: all $(UNIT) $(BUILD)/tests/structure
-	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all lint asan tsan fuzz
+check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS)
+	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults lint asan tsan fuzz
+faults-run: all $(FAULTS)
+	@BUILD=$(BUILD) tests/run.sh faults
 sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
 asan-run:
 	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-tests
@@ -148,5 +164,5 @@ uninstall: ## removes what install put there
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
 	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
 
-.PHONY: demo demo-run unit check check-run check-all check-all-run check-asan asan-run asan-tests check-tsan tsan-run \
-        tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install uninstall
+.PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run check-asan asan-run asan-tests \
+        check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install uninstall

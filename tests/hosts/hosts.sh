@@ -113,18 +113,19 @@ boot() { # HOST
     echo "$pid" > "$dir/pid"
 }
 
-plug() { # HOST: into the bridge, which lives in head
-    local k=${1#node} pid
+plug() { # HOST: into the bridge, which lives in head; with the same hardware address after each boot, as others remember it
+    local k=${1#node} pid mac
+    mac=$(printf 02:00:00:00:%02x:%02x $((k / 256)) $((k % 256)))
     pid=$(pid_of "$1")
     in_network_of head sh -c "ip link del v$k 2>/dev/null
-        ip link add v$k type veth peer name eth0 netns $pid && ip link set v$k master br0 up"
+        ip link add v$k type veth peer name eth0 address $mac netns $pid && ip link set v$k master br0 up"
     in_network_of "$1" sh -c "ip addr add $(address "$k")/16 dev eth0; ip link set eth0 up"
 }
 
 await_sshd() { # HOST
     local try
     for try in $(seq 500); do
-        in_network_of head bash -c "exec 3<>/dev/tcp/$(address "${1#node}")/22" 2>/dev/null && return
+        in_network_of head timeout 2 bash -c "exec 3<>/dev/tcp/$(address "${1#node}")/22" 2>/dev/null && return
         sleep 0.02
     done
     die "sshd on $1 does not answer after $try tries"

@@ -1,0 +1,32 @@
+/* Preloaded into an agent: the child that is about to become a worker stops there and says so in a file, so
+ * that a fault meets the agent while it spawns. HOLD_FILE names that file; once it exists nothing is held any
+ * more. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int exec_fn(const char *path, char *const argv[], char *const envp[]);
+
+static void hold(const char *path)
+{
+    const char *file = getenv("HOLD_FILE");
+    size_t length = strlen(path);
+    if (!file || length < 13 || strcmp(path + length - 13, "/fault-worker") != 0)
+        return;
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0644);
+    if (fd < 0)
+        return;
+    close(fd);
+    kill(getpid(), SIGSTOP); /* raise() may name the thread whose memory this child shares */
+}
+
+int execve(const char *path, char *const argv[], char *const envp[]);
+int execve(const char *path, char *const argv[], char *const envp[])
+{
+    exec_fn *next = (exec_fn *)dlsym(RTLD_NEXT, "execve");
+    hold(path);
+    return next(path, argv, envp);
+}

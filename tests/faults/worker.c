@@ -1,0 +1,137 @@
+/* The worker of the fault matrix: goes to the phase that its cell is about, says so in a file, and stays
+ * there until the fault ends it or the file `go` appears. worker PHASE DIRECTORY.
+ *
+ * Every rank first leaves a double-forked grandchild in a session of its own that ignores SIGTERM and keeps
+ * the rank's output open: whatever the cell does, that one has to go too. Rank 1 is the one that stays behind
+ * in collective phases. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hvd.h"
+
+static const char *directory;
+static int rank;
+
+static void path_of(char *out, size_t size, const char *name)
+{
+    snprintf(out, size, "%s/%s", directory, name);
+}
+
+static void mark(const char *what)
+{
+    char name[64], path[512];
+    snprintf(name, sizeof name, "%s.%d", what, rank);
+    path_of(path, sizeof path, name);
+    int fd = open(path, O_WRONLY | O_CREAT, 0644);
+    if (fd >= 0)
+        close(fd);
+}
+
+static void on_term(int number)
+{
+    (void)number;
+    mark("term");
+}
+
+static void stay(void)
+{
+    char go[512];
+    path_of(go, sizeof go, "go");
+    while (access(go, F_OK) != 0)
+        usleep(20000);
+}
+
+static void leave_grandchild(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        if (fork() != 0)
+            _exit(0);
+        setsid();
+        signal(SIGTERM, SIG_IGN);
+        prctl(PR_SET_NAME, "grandchild");
+        mark("grandchild");
+        for (;;)
+            pause();
+    }
+    waitpid(child, NULL, 0);
+}
+
+static int failed(const char *what)
+{
+    fprintf(stderr, "rank %d: %s: %s\n", rank, what, hvd_last_error());
+    return 1;
+}
+
+static int in_collective(void)
+{
+    static float in[256], out[256];
+    if (rank == 1)
+        stay();
+    mark("collective");
+    if (hvd_allreduce("sum", in, out, 256, HVD_FLOAT32, HVD_SUM))
+        return failed("hvd_allreduce");
+    return hvd_shutdown() ? failed("hvd_shutdown") : 0;
+}
+
+static int with_library(const char *phase)
+{
+    bool wire_up = strcmp(phase, "wire-up") == 0;
+    if (wire_up && rank == 1) {
+        mark("wire-up");
+        stay();
+    }
+    if (wire_up && rank == 0)
+        mark("wire-up");
+    if (hvd_init())
+        return failed("hvd_init");
+    if (strcmp(phase, "collective") == 0)
+        return in_collective();
+    mark(phase);
+    stay();
+    return hvd_shutdown() ? failed("hvd_shutdown") : 0;
+}
+
+/* Lines until `go`, or a fixed amount: more than a pipe holds, so that some of it waits in the launcher. */
+static int writing(bool endless)
+{
+    char go[512];
+    path_of(go, sizeof go, "go");
+    for (int i = 0; endless ? access(go, F_OK) != 0 : i < 2500; i++) {
+        printf("<%d:%06d:abcdefghijklmnopqrstuvwxyz0123456789>\n", rank, i);
+        if (i == 100)
+            mark("output");
+    }
+    fflush(stdout);
+    mark("written");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *number = getenv("HVD_RANK");
+    if (argc != 3 || !number)
+        return 2;
+    directory = argv[2];
+    rank = (int)strtol(number, NULL, 10);
+    leave_grandchild();
+    if (strcmp(argv[1], "output") == 0)
+        return writing(true);
+    if (strcmp(argv[1], "draining") == 0)
+        return writing(false);
+    if (strcmp(argv[1], "teardown") == 0) {
+        signal(SIGTERM, on_term);
+        mark("running");
+        stay();
+        for (;;)
+            pause();
+    }
+    return with_library(argv[1]);
+}
