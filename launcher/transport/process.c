@@ -5,7 +5,8 @@
  * until empty (not until EOF: a grandchild may hold them) -> every handle is closed -> closed() with the
  * child's status. How it fails: spawn fails: start() returns NULL and nothing is left. The stream ends first
  * (EOF, EPIPE): reading and writing stop, the child gets time to exit, then SIGTERM, then SIGKILL to its
- * process group, so closed() always comes. close(): the same way, and nothing is delivered any more. */
+ * process group; a child that survives even this is named and left, so closed() always comes. close(): the
+ * same way, and nothing is delivered any more. */
 #include "launcher/transport/process.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/log.h"
 #include "common/spawn.h"
 
 #define SOCKET_BUFFER (64 * 1024)
@@ -49,7 +51,7 @@ struct transport {
     bool finished;          /* every handle is on its way to being closed */
     bool ending;            /* the stream is over; the child is on its way out */
     bool silent;            /* close() was called: deliver nothing more but closed() */
-    bool terminated;        /* SIGTERM was sent */
+    unsigned kills;         /* SIGTERM was sent, then SIGKILL */
     char noise[NOISE_KEPT]; /* the last line of stderr, for the error of a carrier */
     struct err err;
 };
@@ -186,8 +188,13 @@ static void timer_fired(uv_timer_t *timer)
         announce(t);
         return;
     }
-    kill(-t->pid, t->terminated ? SIGKILL : SIGTERM);
-    t->terminated = true;
+    if (t->kills == 2) {
+        /* In uninterruptible sleep, or frozen: nothing ends it now, and nobody waits for it. */
+        log_error("process %d (of the agent) could not be ended", (int)t->pid);
+        finish(t);
+        return;
+    }
+    kill(-t->pid, t->kills++ ? SIGKILL : SIGTERM);
     uv_timer_start(timer, timer_fired, KILL_AFTER_MS, 0);
 }
 
