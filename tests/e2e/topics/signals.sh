@@ -152,6 +152,7 @@ case_workers_are_not_in_the_terminals_process_group() {
 # Nobody reads hvdrun's stderr, and it is full: heartbeats go on far beyond their time-out, and the job ends.
 case_a_full_stderr_stops_nothing() {
     mkfifo "$T/stuck"
+    # shellcheck disable=SC2217 # it holds the reading end open
     sleep 60 < "$T/stuck" &
     local holder=$! stuck
     exec {stuck}> "$T/stuck"
