@@ -59,8 +59,9 @@ marked() { # NAME...
     for name in "$@"; do [ -e "$mark/$name" ] || return 1; done
 }
 
+# Exit status 75: no verdict. An sshd of a busy machine now and then leaves a connection hanging; the cell is then tried once more.
 reached() { # WHAT COMMAND...
-    until_true 8 "${@:2}" || fail "the phase was not reached: $1"
+    until_true 8 "${@:2}" || (fail "the phase was not reached: $1") || exit 75
 }
 
 is_there() { # VICTIM
@@ -204,8 +205,8 @@ repair() { # the host comes back: what is left there must go by itself
         on 2 'setsid /usr/sbin/sshd -D -e -f /run/sshd.conf < /dev/null > /dev/null 2>> /run/sshd.log &'
         until_true 5 is_there listener || fail "sshd did not start again"
     fi
-    # Stopped here, so it may go on; what it is part of must have been given up without it.
-    [ "$victim $verb" != 'guard stop' ] || [ -z "$(pids_of guard)" ] || signal_victim CONT
+    # Stopped here, so they may go on: the job was given up without them, and now they have to go by themselves.
+    case $victim.$verb in guard.stop | held.stop) [ -z "$(pids_of "$victim")" ] || signal_victim CONT ;; esac
 }
 
 # ---- afterwards ---------------------------------------------------------------------------------------------------------
