@@ -56,14 +56,14 @@ MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
-BENCH      := $(BUILD)/bench/hvd_bench
+HVD_BENCH  := $(BUILD)/bench/hvd_bench
 
 .DEFAULT_GOAL := all
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(BENCH) ## everything
+all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) ## everything
 
 $(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
 	@mkdir -p $(@D)
