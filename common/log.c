@@ -3,7 +3,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 static const char *const names[] = {"trace", "debug", "info", "warning", "error", "fatal"};
@@ -20,19 +19,6 @@ void log_init(const char *program, enum log_level level)
 enum log_level log_level(void)
 {
     return lowest;
-}
-
-int log_level_parse(const char *name)
-{
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcasecmp(name, names[i]) == 0)
-            return (int)i;
-    return -1;
-}
-
-const char *log_level_name(enum log_level level)
-{
-    return names[level];
 }
 
 bool log_enabled(enum log_level level)

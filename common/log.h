@@ -14,9 +14,6 @@ enum log_level { LOG_TRACE, LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR, LOG_FAT
 /* `program` is printed before every line; it must stay valid. */
 void log_init(const char *program, enum log_level level);
 enum log_level log_level(void);
-/* A level by its name (any case); -1 when there is none such. */
-int log_level_parse(const char *name);
-const char *log_level_name(enum log_level level);
 bool log_enabled(enum log_level level);
 
 /* Control characters become '?': what others said must not steer the terminal or look like a line of ours. */

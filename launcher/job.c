@@ -368,6 +368,8 @@ static int set_up(struct job *j, const char *hostname, struct err *e)
     j->common.key = j->key;
     j->common.program_dir = dir;
     j->common.hostname = hostname;
+    if (signals_init(&j->signals, &j->loop, on_signal, j) < 0)
+        return err_sys(e, errno, "cannot watch signals");
     if (module_program_dir(dir, sizeof dir, e) < 0 || find_agent(j, dir, e) < 0 || split_interfaces(j, e) < 0)
         return -1;
     j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
@@ -407,7 +409,8 @@ static void free_job(struct job *j)
     environment_free(&j->env);
     plan_free(&j->plan);
     explicit_bzero(j->key, sizeof j->key);
-    uv_loop_close(&j->loop);
+    if (j->common.loop) /* it was made */
+        uv_loop_close(&j->loop);
 }
 
 /* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be
@@ -444,8 +447,6 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);
     start_timer(j, &j->time_limit, on_time_limit, (uint64_t)config->timeout_ms, 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
-    if (signals_init(&j->signals, &j->loop, on_signal, j) < 0)
-        abort(); /* without descriptors at the very start nothing can run */
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);
