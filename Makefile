@@ -38,7 +38,7 @@ PROTO_LIBS := $(or $(call archive,libprotobuf-c,libprotobuf-c.a),$(call pkg_libs
 
 # ---- what is made of what (a folder is a part: see README) -----------------------------------------------------------
 GEN          := $(BUILD)/gen/common/control.pb-c
-COMMON_SRC   := $(wildcard common/*.c)
+COMMON_SRC   := $(wildcard common/*.c common/links/*.c)
 AUTH_SRC     := $(wildcard common/modules/*.c)
 SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))

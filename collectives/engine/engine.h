@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "collectives/backends/backend.h"
-#include "collectives/engine/links.h"
+#include "common/links/links.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/stall.h"
 #include "collectives/shm/region.h"

@@ -118,6 +118,7 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
         .epoch = engine->epoch,
         .key = c->key.data,
         .auth = auth_open(e),
+        .kind = LINK_ENGINE,
         .self = engine->self,
         .hosts = engine->hosts,
         .name = name,

@@ -15,7 +15,7 @@
 
 #include "collectives/algorithms/dtype.h"
 #include "collectives/backends/tcp.h"
-#include "collectives/engine/links.h"
+#include "common/links/links.h"
 #include "common/auth.h"
 #include "common/clock.h"
 
@@ -116,6 +116,7 @@ static struct links *new_links(struct job *job, uint32_t self, const uint8_t *ke
                              .epoch = 3,
                              .key = key,
                              .auth = &hvd_auth_ops,
+                             .kind = LINK_ENGINE,
                              .self = self,
                              .hosts = job->hosts,
                              .name = names,

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collectives/engine/link_stream.h"
+#include "common/links/link_stream.h"
 #include "common/cursor.h"
 
 struct end {

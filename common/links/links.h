@@ -1,4 +1,5 @@
-/* Links: one authenticated TCP connection to the engine of every other host of the job.
+/* Links: one authenticated TCP connection to each other host of the job, or to some of them; between engines
+ * (collectives) and between sessions (rendezvous).
  *
  * The story. links_new listens on all local addresses given, on one port, which the owner advertises (Link
  * message). When the owner knows where another host listens it calls links_connect: the end with the higher
@@ -16,16 +17,17 @@
  * Threads: all calls from the engine's loop thread. Callbacks come from links_progress only, never from
  * inside a send. A callback may call everything but links_free. Memory: fixed per peer, plus control frames
  * queued up to LINKS_CONTROL_QUEUE_MAX, over which a peer that does not read is lost. */
-#ifndef HVD_ENGINE_LINKS_H
-#define HVD_ENGINE_LINKS_H
+#ifndef HVD_COMMON_LINKS_H
+#define HVD_COMMON_LINKS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/backends/wire.h" /* struct link_bulk, struct link_send */
 #include "common/auth.h"
 #include "common/err.h"
+#include "common/link_handshake.h"
+#include "common/links/link_bulk.h"
 
 #define LINKS_CONTROL_QUEUE_MAX (16u << 20)
 
@@ -45,9 +47,11 @@ struct links_config {
     uint32_t epoch;
     const uint8_t *key;          /* AUTH_KEY_SIZE bytes */
     const struct auth_ops *auth; /* auth_open() */
-    uint32_t self, hosts;        /* host indexes */
-    const char *const *name;     /* [hosts], for sentences */
-    const char *const *address;  /* local, numeric; where to listen */
+    enum link_kind kind;
+    uint32_t self, hosts;       /* host indexes */
+    const bool *linked;         /* [hosts]: to whom there is to be a link; NULL: to all. Both ends agree */
+    const char *const *name;    /* [hosts], for sentences */
+    const char *const *address; /* local, numeric; where to listen */
     size_t addresses;
     uint16_t port;         /* 0: any */
     uint32_t heartbeat_ms; /* silence after which a peer is lost; 0: 30000 */
@@ -87,8 +91,5 @@ int links_send_control(struct links *links, uint32_t host, const void *data, siz
 /* Queues a bulk frame. -1 with *e when the host has no ready link (done is not called then); else done is
  * called exactly once. */
 int links_send_bulk(struct links *links, uint32_t host, struct link_send *send, struct err *e);
-
-/* The two above, for a backend. */
-extern const struct wire_ops links_wire;
 
 #endif

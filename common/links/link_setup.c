@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collectives/engine/links_internal.h"
+#include "common/links/links_internal.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -224,7 +224,7 @@ static void conn_failed(struct links *l, struct conn *c, struct err *e)
 {
     char text[NET_TEXT_MAX];
     if (c->incoming) {
-        log_debug("a connection to this engine was closed: %s", e->text);
+        log_debug("a connection was closed: %s", e->text);
         drop(l, c);
         return;
     }
@@ -288,7 +288,7 @@ static void incoming_ready(struct links *l, struct conn *c)
 {
     struct peer *p = &l->peer[c->handshake.peer];
     struct err e = ERR_INIT;
-    if (p->host < l->self || p->state == PEER_READY || p->state == PEER_LOST || p->failed) {
+    if (p->host < l->self || !p->linked || p->state == PEER_READY || p->state == PEER_LOST || p->failed) {
         err_set(&e, ERR_PROTOCOL, "host %u made a link that is not due", p->host);
         conn_failed(l, c, &e);
         return;

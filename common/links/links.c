@@ -6,7 +6,7 @@
  *
  * A failure is noted where it is seen (links_fail) and told at the end of the round, so no callback runs
  * inside a send. */
-#include "collectives/engine/links.h"
+#include "common/links/links.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "collectives/engine/links_internal.h"
+#include "common/links/links_internal.h"
 #include "common/clock.h"
 
 #define DEFAULT_MS 30000u
@@ -22,8 +22,6 @@
 #define BEATS      4 /* heartbeats within the silence that ends a link */
 #define UNSENT_MAX                                                                                           \
     (512u << 10) /* bytes in a socket that the wire has not taken: what a control frame waits behind */
-
-const struct wire_ops links_wire = {.send_control = links_send_control, .send_bulk = links_send_bulk};
 
 void links_timer(struct links *l, uint64_t at)
 {
@@ -105,7 +103,7 @@ static int copy_config(struct links *l, const struct links_config *c, struct err
                                          .key = l->key,
                                          .job = l->job,
                                          .epoch = c->epoch,
-                                         .kind = LINK_ENGINE,
+                                         .kind = c->kind,
                                          .self = c->self,
                                          .hosts = c->hosts};
     l->peer = calloc(c->hosts, sizeof *l->peer);
@@ -118,7 +116,10 @@ static int copy_config(struct links *l, const struct links_config *c, struct err
         if (!l->name[i])
             return err_set(e, ERR_MEMORY, "no memory for links to %u hosts", c->hosts);
     }
-    l->unsettled = c->hosts - 1;
+    for (uint32_t i = 0; i < c->hosts; i++) {
+        l->peer[i].linked = i != c->self && (!c->linked || c->linked[i]);
+        l->unsettled += l->peer[i].linked;
+    }
     return 0;
 }
 
@@ -229,7 +230,7 @@ int links_connect(struct links *l, uint32_t host, const char *const *address, si
         links_timer(l, l->start_deadline);
     }
     struct peer *p = &l->peer[host];
-    if (host > l->self || p->state != PEER_NONE || l->down)
+    if (host > l->self || !p->linked || p->state != PEER_NONE || l->down)
         return 0;
     if (addresses == 0)
         return err_set(e, ERR_HOST, "host %s has no address for links", l->name[host]);
@@ -381,7 +382,7 @@ static void run_timers(struct links *l)
     link_setup_incoming_timer(l);
     for (uint32_t i = 0; i < l->hosts && !l->down; i++) {
         struct peer *p = &l->peer[i];
-        if (i == l->self || p->failed)
+        if (!p->linked || p->failed)
             continue;
         if (p->state == PEER_READY)
             beat_timer(l, p);

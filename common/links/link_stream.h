@@ -8,14 +8,14 @@
  * all in one sendmsg from where they lie. Receiving: one readv takes the rest of a payload straight to its
  * place and the next headers into a small stage. A frame of another type, longer than its type may be, or
  * that nobody wants, ends the link. */
-#ifndef HVD_ENGINE_LINK_STREAM_H
-#define HVD_ENGINE_LINK_STREAM_H
+#ifndef HVD_COMMON_LINK_STREAM_H
+#define HVD_COMMON_LINK_STREAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/engine/links.h"
+#include "common/links/links.h"
 #include "common/buf.h"
 #include "common/err.h"
 

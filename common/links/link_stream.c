@@ -1,4 +1,4 @@
-#include "collectives/engine/link_stream.h"
+#include "common/links/link_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* What links.c (peers, time, the public calls) and link_setup.c (from listen and connect to a ready link)
  * share. */
-#ifndef HVD_ENGINE_LINKS_INTERNAL_H
-#define HVD_ENGINE_LINKS_INTERNAL_H
+#ifndef HVD_COMMON_LINKS_INTERNAL_H
+#define HVD_COMMON_LINKS_INTERNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "collectives/engine/link_stream.h"
-#include "collectives/engine/links.h"
+#include "common/links/link_stream.h"
+#include "common/links/links.h"
 #include "common/link_handshake.h"
 #include "common/net.h"
 
@@ -36,6 +36,7 @@ enum peer_state { PEER_NONE, PEER_CONNECTING, PEER_READY, PEER_LOST };
 struct peer {
     struct watch watch;
     uint32_t host;
+    bool linked; /* there is to be a link to it */
     enum peer_state state;
     struct link_stream *stream; /* from READY on */
     bool failed;                /* lost, to be told at the end of the round */
