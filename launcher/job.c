@@ -1,26 +1,20 @@
 #include "launcher/job.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/module.h"
-#include "common/spawn.h"
 #include "launcher/job_state.h"
 #include "launcher/job_sweep.h"
 #include "launcher/notes.h"
 #include "launcher/report.h"
-#include "launcher/transport/agent_command.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000
@@ -192,7 +186,7 @@ static void on_ending_signal(struct job *j, int number)
         insist(j);
 }
 
-static void on_signal(void *ctx, int number)
+void job_on_signal(void *ctx, int number)
 {
     struct job *j = ctx;
     log_info("signal %d (%s)", number, strsignal(number));
@@ -305,82 +299,7 @@ static void finish(void *owner)
     notes_finish();
 }
 
-/* ---- set-up and end ------------------------------------------------------------------------------------ */
-
-/* A name that no other job of this machine or user has: it names directories and cgroups on every host. */
-static void name_job(struct job *j)
-{
-    uint8_t random[6];
-    if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, sizeof j->key, 0) < 0)
-        abort(); /* without the kernel's random numbers nothing here is safe */
-    snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1],
-             random[2], random[3], random[4], random[5]);
-}
-
-static int split_interfaces(struct job *j, struct err *e)
-{
-    const char *p = j->config->network_interfaces;
-    size_t max = 1;
-    if (!p)
-        return 0;
-    for (const char *q = p; *q; q++)
-        max += *q == ',';
-    j->common.interfaces = calloc(max, sizeof *j->common.interfaces);
-    while (j->common.interfaces && *p) {
-        size_t len = strcspn(p, ",");
-        if (len > 0)
-            j->common.interfaces[j->common.interface_count++] = strndup(p, len);
-        p += len + (p[len] == ',');
-    }
-    return j->common.interfaces ? 0 : err_set(e, ERR_MEMORY, "no memory");
-}
-
-/* Where hvdagent is, here and as a command line for other hosts. */
-static int find_agent(struct job *j, const char *dir, struct err *e)
-{
-    static char path[4096 + 16], command[16384];
-    char *const session[] = {"session", NULL};
-    struct err missing = ERR_INIT;
-    const char *wanted = j->config->agent_path;
-    char beside[4096 + 16];
-    snprintf(beside, sizeof beside, "%s/hvdagent", dir);
-    if (!wanted)
-        wanted = access(beside, X_OK) == 0 ? beside : "hvdagent";
-    if (spawn_find(wanted, getenv("PATH"), NULL, path, sizeof path, &missing) < 0)
-        snprintf(path, sizeof path, "%s", wanted); /* said by the local transport, if it is needed at all */
-    j->common.agent_local = path;
-    j->common.agent_command = command;
-    return agent_command(dir, j->config->agent_path, session, command, sizeof command, e);
-}
-
-static int set_up(struct job *j, const char *hostname, struct err *e)
-{
-    static char dir[4096];
-    int rc = uv_loop_init(&j->loop);
-    if (rc < 0)
-        return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
-    name_job(j);
-    j->common.loop = &j->loop;
-    j->common.config = j->config;
-    j->common.events = &job_host_events;
-    j->common.ctx = j;
-    j->common.job = j->name;
-    j->common.key = j->key;
-    j->common.program_dir = dir;
-    j->common.hostname = hostname;
-    if (signals_init(&j->signals, &j->loop, on_signal, j) < 0)
-        return err_sys(e, errno, "cannot watch signals");
-    if (module_program_dir(dir, sizeof dir, e) < 0 || find_agent(j, dir, e) < 0 || split_interfaces(j, e) < 0)
-        return -1;
-    j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
-    j->common.host_count = j->host_count;
-    j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
-    if (!j->host)
-        return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
-    for (uint32_t i = 0; i < j->host_count; i++)
-        host_init(&j->host[i], &j->common, &j->list->host[i], i);
-    return 0;
-}
+/* ---- from beginning to end ----------------------------------------------------------------------------- */
 
 static void start_timer(struct job *j, uv_timer_t *timer, uv_timer_cb callback, uint64_t ms, uint64_t repeat)
 {
@@ -390,60 +309,29 @@ static void start_timer(struct job *j, uv_timer_t *timer, uv_timer_cb callback, 
         uv_timer_start(timer, callback, ms, repeat);
 }
 
-static void free_job(struct job *j)
-{
-    for (uint32_t i = 0; i < j->host_count && j->host; i++)
-        host_free(&j->host[i]);
-    for (uint32_t i = 0; i < j->plan.host_count && j->link; i++)
-        if (j->link[i])
-            hvd__link__free_unpacked(j->link[i], NULL);
-    for (size_t i = 0; i < j->common.interface_count; i++)
-        free(j->common.interfaces[i]);
-    free(j->common.interfaces);
-    output_free(j->output);
-    job_sweep_free(j);
-    free(j->link);
-    free(j->host);
-    free(j->rank);
-    free(j->host_names);
-    environment_free(&j->env);
-    plan_free(&j->plan);
-    explicit_bzero(j->key, sizeof j->key);
-    if (j->common.loop) /* it was made */
-        uv_loop_close(&j->loop);
-}
-
 /* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be
  * left when we return. It has closed its stream, so it is about to exit. */
 static void wait_for_orphans(void)
 {
-    sigset_t child;
+    sigset_t child, before;
     struct timespec patience = {1, 0};
+    pid_t pid;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &child, NULL);
-    for (;;) {
-        pid_t pid = waitpid(-1, NULL, WNOHANG);
-        if (pid < 0 || (pid == 0 && sigtimedwait(&child, NULL, &patience) < 0))
-            return;
-    }
+    sigprocmask(SIG_BLOCK, &child, &before);
+    do
+        pid = waitpid(-1, NULL, WNOHANG);
+    while (pid > 0 || (pid == 0 && sigtimedwait(&child, NULL, &patience) > 0));
+    sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-int job_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e)
+int job_run(struct job *j)
 {
-    static struct job job; /* one job a process; some of it is large */
-    struct job *j = &job;
-    j->config = config;
-    j->list = hosts;
-    j->began = clock_now();
-    if (set_up(j, hostname, e) < 0) {
-        free_job(j);
-        return -1;
-    }
+    const struct config *config = j->config;
+    uint64_t beat = (uint64_t)config->heartbeat_timeout_ms / 4 + 1;
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
     notes_open(&j->loop);
-    start_timer(j, &j->heartbeat, on_heartbeat, (uint64_t)config->heartbeat_timeout_ms / 4 + 1,
-                (uint64_t)config->heartbeat_timeout_ms / 4 + 1);
+    start_timer(j, &j->heartbeat, on_heartbeat, beat, beat);
     start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);
     start_timer(j, &j->time_limit, on_time_limit, (uint64_t)config->timeout_ms, 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
@@ -452,10 +340,12 @@ int job_run(const struct config *config, struct host_list *hosts, const char *ho
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);
     wait_for_orphans();
-    int status = j->outcome.failed ? j->outcome.exit_status : 0;
+    return j->outcome.failed ? j->outcome.exit_status : 0;
+}
+
+void job_report(const struct job *j, int exit_status)
+{
     report_say(j);
     job_sweep_say(j);
-    report_write(j, status);
-    free_job(j);
-    return status;
+    report_write(j, exit_status);
 }

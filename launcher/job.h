@@ -5,9 +5,14 @@
  *   STARTING     the plan is made, Spawn was sent; until every rank runs
  *   RUNNING      until every rank has ended and was read to its end, or the first fault
  *   PARTING      a fault while engines are in use: the other workers' calls end with HVD_ERR_PEER, and they
- * have a moment to say so INTERRUPTED  a signal was passed on; the workers have the grace period to end by
- * themselves ENDING       Teardown was sent; until every host is CLOSED, or given up DRAINING     until the
- * last byte of output has left DONE */
+ *                have a moment to say so
+ *   INTERRUPTED  a signal was passed on; the workers have the grace period to end by themselves
+ *   ENDING       Teardown was sent; until every host is CLOSED, or given up
+ *   SWEEPING     hosts that were lost are reached again, or their leases run out
+ *   DRAINING     until the last byte of output has left
+ *   DONE
+ *
+ * Nothing of a job outlives job_free, so that another can follow. */
 #ifndef HVD_LAUNCHER_JOB_H
 #define HVD_LAUNCHER_JOB_H
 
@@ -15,9 +20,16 @@
 #include "launcher/config.h"
 #include "launcher/hosts.h"
 
-/* Runs the whole job; returns hvdrun's exit status after it said what went wrong. -1 with *e filled when it
- * was refused before anything was started. `hosts` must be complete but for `auto` slots, which are resolved
- * in place. */
-int job_run(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e);
+struct job;
+
+/* NULL with *e filled when it is refused; nothing was started then. `hosts` must be complete but for `auto`
+ * slots, which are resolved in place. Everything given must outlive the job. */
+struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname,
+                    struct err *e);
+/* Runs the whole job, once. Returns the exit status of hvdrun because of it. */
+int job_run(struct job *j);
+/* Says what went wrong, and writes --report. */
+void job_report(const struct job *j, int exit_status);
+void job_free(struct job *j);
 
 #endif

@@ -1,5 +1,5 @@
-/* The inside of a job, shared by job.c (lifecycle), job_hosts.c (what hosts say) and job_spawn.c (the Spawn
- * message). */
+/* The inside of a job, shared by job.c (lifecycle), job_setup.c (what it holds), job_hosts.c (what hosts say)
+ * and job_spawn.c (the Spawn message). */
 #ifndef HVD_LAUNCHER_JOB_STATE_H
 #define HVD_LAUNCHER_JOB_STATE_H
 
@@ -66,6 +66,9 @@ struct job {
     struct fsm fsm;
     char name[65];
     uint8_t key[JOB_KEY_SIZE];
+    char program_dir[4096];
+    char agent_local[4096 + 16];
+    char agent_command[16384];
     uint64_t began;
     struct {
         uint64_t starting, running, ending;
@@ -106,6 +109,8 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
 void job_failed(struct job *j);
 /* As job_fault, with an error's text, hint and exit status. */
 void job_fault_err(struct job *j, const struct err *e);
+/* A signal to hvdrun; ctx is the job. */
+void job_on_signal(void *ctx, int number);
 
 /* ---- job_hosts.c --------------------------------------------------------------------------------------- */
 extern const struct host_events job_host_events;

@@ -65,7 +65,13 @@ static int run(const struct config *config, struct host_list *hosts, struct err 
         return -1;
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
-    return job_run(config, hosts, hostname, e);
+    struct job *job = job_new(config, hosts, hostname, e);
+    if (!job)
+        return -1;
+    int status = job_run(job);
+    job_report(job, status);
+    job_free(job);
+    return status;
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,139 @@
+/* What a job holds before its first host is reached, and how all of it is given back. The job is the only
+ * owner: two jobs of one process, one after the other, share nothing but modules that stay open. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/module.h"
+#include "common/spawn.h"
+#include "launcher/job.h"
+#include "launcher/job_state.h"
+#include "launcher/job_sweep.h"
+#include "launcher/transport/agent_command.h"
+
+/* A name that no other job of this machine or user has: it names directories and cgroups on every host. */
+static void name_job(struct job *j)
+{
+    uint8_t random[6];
+    if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, sizeof j->key, 0) < 0)
+        abort(); /* without the kernel's random numbers nothing here is safe */
+    snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1],
+             random[2], random[3], random[4], random[5]);
+}
+
+static int split_interfaces(struct job *j, struct err *e)
+{
+    const char *p = j->config->network_interfaces;
+    size_t max = 1;
+    if (!p)
+        return 0;
+    for (const char *q = p; *q; q++)
+        max += *q == ',';
+    j->common.interfaces = calloc(max, sizeof *j->common.interfaces);
+    while (j->common.interfaces && *p) {
+        size_t len = strcspn(p, ",");
+        if (len > 0)
+            j->common.interfaces[j->common.interface_count++] = strndup(p, len);
+        p += len + (p[len] == ',');
+    }
+    return j->common.interfaces ? 0 : err_set(e, ERR_MEMORY, "no memory");
+}
+
+/* Where hvdagent is, here and as a command line for other hosts. */
+static int find_agent(struct job *j, struct err *e)
+{
+    char *const session[] = {"session", NULL};
+    struct err missing = ERR_INIT;
+    const char *wanted = j->config->agent_path;
+    char beside[sizeof j->agent_local];
+    snprintf(beside, sizeof beside, "%s/hvdagent", j->program_dir);
+    if (!wanted)
+        wanted = access(beside, X_OK) == 0 ? beside : "hvdagent";
+    if (spawn_find(wanted, getenv("PATH"), NULL, j->agent_local, sizeof j->agent_local, &missing) < 0)
+        snprintf(j->agent_local, sizeof j->agent_local, "%s",
+                 wanted); /* said by the local transport, if it is needed at all */
+    return agent_command(j->program_dir, j->config->agent_path, session, j->agent_command,
+                         sizeof j->agent_command, e);
+}
+
+static int make_hosts(struct job *j, struct err *e)
+{
+    j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
+    j->common.host_count = j->host_count;
+    j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
+    if (!j->host)
+        return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
+    for (uint32_t i = 0; i < j->host_count; i++)
+        host_init(&j->host[i], &j->common, &j->list->host[i], i);
+    return 0;
+}
+
+/* What has handles on the loop comes last: before it, there is nothing to close but the loop. */
+static int set_up(struct job *j, struct err *e)
+{
+    if (module_program_dir(j->program_dir, sizeof j->program_dir, e) < 0 || find_agent(j, e) < 0 ||
+        split_interfaces(j, e) < 0 || make_hosts(j, e) < 0)
+        return -1;
+    int rc = uv_loop_init(&j->loop);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
+    j->common.loop = &j->loop;
+    if (signals_init(&j->signals, &j->loop, job_on_signal, j) < 0)
+        return err_sys(e, errno, "cannot watch signals");
+    return 0;
+}
+
+struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e)
+{
+    struct job *j = calloc(1, sizeof *j);
+    if (!j) {
+        err_set(e, ERR_MEMORY, "no memory for a job");
+        return NULL;
+    }
+    j->config = config;
+    j->list = hosts;
+    j->began = clock_now();
+    name_job(j);
+    j->common = (struct host_common){.config = config,
+                                     .events = &job_host_events,
+                                     .ctx = j,
+                                     .job = j->name,
+                                     .key = j->key,
+                                     .program_dir = j->program_dir,
+                                     .hostname = hostname,
+                                     .agent_local = j->agent_local,
+                                     .agent_command = j->agent_command};
+    if (set_up(j, e) == 0)
+        return j;
+    job_free(j);
+    return NULL;
+}
+
+void job_free(struct job *j)
+{
+    for (uint32_t i = 0; i < j->host_count && j->host; i++)
+        host_free(&j->host[i]);
+    for (uint32_t i = 0; i < j->plan.host_count && j->link; i++)
+        if (j->link[i])
+            hvd__link__free_unpacked(j->link[i], NULL);
+    for (size_t i = 0; i < j->common.interface_count; i++)
+        free(j->common.interfaces[i]);
+    free(j->common.interfaces);
+    output_free(j->output);
+    job_sweep_free(j);
+    free(j->link);
+    free(j->host);
+    free(j->rank);
+    free(j->host_names);
+    environment_free(&j->env);
+    plan_free(&j->plan);
+    if (j->common.loop && uv_loop_close(&j->loop) < 0)
+        log_warning("a handle of the event loop was not closed");
+    explicit_bzero(j->key, sizeof j->key);
+    free(j);
+}
