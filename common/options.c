@@ -430,6 +430,17 @@ int options_parse(const struct options_program *program, int argc, char *const a
     return 0;
 }
 
+const char *options_variable_of(const struct options_program *program, char *const envp[], const char *text)
+{
+    for (size_t i = 0; i < program->count; i++) {
+        const char *name = program->spec[i].variable;
+        /* Not the bytes are compared: a text of the result points into where it came from. */
+        if (name && variable_value(envp, name) == text)
+            return name;
+    }
+    return NULL;
+}
+
 void options_free(const struct options_program *program, void *config)
 {
     for (size_t i = 0; i < program->count; i++) {

@@ -70,6 +70,8 @@ struct options_program {
  * On -1, *config holds nothing that must be freed. */
 int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[],
                   void *config, int *operand, struct err *e);
+/* The variable whose value this text of the result is; NULL when it came from elsewhere. */
+const char *options_variable_of(const struct options_program *program, char *const envp[], const char *text);
 /* Frees the lists in *config. */
 void options_free(const struct options_program *program, void *config);
 

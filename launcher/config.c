@@ -110,6 +110,12 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
     return -1;
 }
 
+const char *config_hosts_from(const struct config *config, char *const envp[])
+{
+    const char *variable = options_variable_of(&config_program, envp, config->hosts);
+    return variable ? variable : "-H/--hosts";
+}
+
 void config_free(struct config *config)
 {
     options_free(&config_program, config);

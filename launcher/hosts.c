@@ -28,8 +28,9 @@ struct builder {
     size_t room;
     uint32_t *slot; /* hash table: index + 1 of a host, 0 empty; its size is a power of two */
     size_t slots;
-    const char *path; /* of the hostfile; NULL for -H */
-    uint32_t line;    /* of the entry; in -H its position */
+    const char *path; /* of the hostfile; NULL for a list */
+    const char *from; /* where a list comes from */
+    uint32_t line;    /* of the entry; in a list its position */
 };
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
@@ -39,7 +40,7 @@ static int bad_entry(const struct builder *b, struct text entry, struct err *e, 
     int shown = (int)(entry.len < SHOWN ? entry.len : SHOWN);
     if (b->path)
         return err_set(e, ERR_USAGE, "%s:%u: '%.*s': %s", b->path, b->line, shown, entry.at, why);
-    return err_set(e, ERR_USAGE, "-H/--hosts: '%.*s': %s", shown, entry.at, why);
+    return err_set(e, ERR_USAGE, "%s: '%.*s': %s", b->from, shown, entry.at, why);
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
@@ -73,7 +74,7 @@ static int grow(struct builder *b, struct err *e)
     if (b->list->count < b->room)
         return 0;
     if (b->room >= HOSTS_MAX)
-        return err_set(e, ERR_USAGE, "%s:%u: more than %d hosts", b->path ? b->path : "-H/--hosts", b->line,
+        return err_set(e, ERR_USAGE, "%s:%u: more than %d hosts", b->path ? b->path : b->from, b->line,
                        HOSTS_MAX);
     size_t room = b->room ? b->room * 2 : 16;
     struct host *host = reallocarray(b->list->host, room, sizeof *host);
@@ -149,19 +150,19 @@ static int finish(struct builder *b, int rc)
     return rc;
 }
 
-int hosts_parse(struct host_list *list, const char *text, struct err *e)
+int hosts_parse(struct host_list *list, const char *text, const char *from, struct err *e)
 {
-    struct builder b = {.list = list};
+    struct builder b = {.list = list, .from = from};
     *list = (struct host_list){0};
     if (!*text)
-        return err_set(e, ERR_USAGE, "-H/--hosts: the list of hosts is empty");
+        return err_set(e, ERR_USAGE, "%s: the list of hosts is empty", from);
     for (const char *at = text; at; b.line++) {
         struct host_entry entry;
         struct text item = {at, strcspn(at, ",")};
         b.line = b.line ? b.line : 1;
         const char *wrong = host_entry_read(item, &entry);
         if (!item.len) {
-            err_set(e, ERR_USAGE, "-H/--hosts: '%.*s': entry %u is empty", SHOWN, text, b.line);
+            err_set(e, ERR_USAGE, "%s: '%.*s': entry %u is empty", from, SHOWN, text, b.line);
             return finish(&b, -1);
         }
         if (wrong ? bad_entry(&b, item, e, wrong) : add_entry(&b, &entry, item, e))

@@ -36,8 +36,9 @@ struct host_list {
     size_t count;
 };
 
-/* -H. On -1 *list is empty; otherwise hosts_free frees it. All errors are ERR_USAGE. */
-int hosts_parse(struct host_list *list, const char *text, struct err *e);
+/* A list as in -H; `from` is its name in messages: "-H/--hosts", or a variable. On -1 *list is empty;
+ * otherwise hosts_free frees it. All errors are ERR_USAGE. */
+int hosts_parse(struct host_list *list, const char *text, const char *from, struct err *e);
 /* A hostfile's bytes; `path` is for messages. */
 int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, const char *path, struct err *e);
 /* Reads and parses a hostfile. */

@@ -29,7 +29,7 @@ static int fail(const struct err *e)
 static int find_hosts(const struct config *config, struct host_list *hosts, struct err *e)
 {
     if (config->hosts)
-        return hosts_parse(hosts, config->hosts, e);
+        return hosts_parse(hosts, config->hosts, config_hosts_from(config, environ), e);
     if (config->hostfile)
         return hosts_read_file(hosts, config->hostfile, e);
     return hosts_localhost(hosts, (uint32_t)config->num_proc, e);

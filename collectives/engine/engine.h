@@ -30,7 +30,7 @@
 #include "common/message.h"
 
 #define ENGINE_SEGMENTS_MAX  4096u
-#define ENGINE_STRANGERS_MAX 64u /* connections that have not said hello yet */
+#define ENGINE_STRANGERS_MAX 64u /* connections beyond one for each rank of this host */
 #define ENGINE_NAME_BUCKETS  4096u
 #define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
 #define ENGINE_BEAT_MS       100
@@ -103,7 +103,7 @@ struct engine {
     uint64_t beat_at; /* next */
     uint64_t spin_until;
     bool may_spin;
-    uint32_t members, strangers;
+    uint32_t members;
     struct member *member;
     struct worker *worker; /* [workers]: members and strangers */
     uint32_t workers;

@@ -171,7 +171,6 @@ static int hello(struct engine *engine, struct worker *w, const struct worker_me
     m->joined = true;
     m->worker = w;
     w->member = (uint32_t)(m - engine->member);
-    engine->strangers--;
     return HVD_SUCCESS;
 }
 
@@ -254,9 +253,7 @@ static int answer(struct engine *engine, struct worker *w)
 
 static void drop(struct engine *engine, struct worker *w)
 {
-    if (w->member == STRANGER)
-        engine->strangers--;
-    else if (engine->member[w->member].worker == w)
+    if (w->member != STRANGER && engine->member[w->member].worker == w)
         engine->member[w->member].worker = NULL;
     engine_unwatch(engine, &w->watch);
     worker_reader_reset(&w->reader);
@@ -293,12 +290,11 @@ void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
         for (uint32_t i = 0; i < engine->workers && !w; i++)
             if (engine->worker[i].watch.fd < 0)
                 w = &engine->worker[i];
-        if (!w || engine->strangers >= ENGINE_STRANGERS_MAX) {
-            close(fd); /* more unfinished greetings than there can be in earnest */
+        if (!w) {
+            close(fd); /* more connections than all ranks of this host and a few strangers can have */
             continue;
         }
         *w = (struct worker){.watch = {fd, worker_ready}, .member = STRANGER};
-        engine->strangers++;
         if (engine_watch(engine, &w->watch, EPOLLIN, &e) != 0)
             drop(engine, w);
     }

@@ -97,6 +97,19 @@ out_has() { # REGEX COUNT
     [ "$(grep -cE -- "$1" "$T/out")" -ge "$2" ]
 }
 
+# ---- processes --------------------------------------------------------------------------------------------------------
+own_programs() { # PID: the agents below it, not their workers
+    local child
+    # shellcheck disable=SC2013 # words are what that file holds
+    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+        case $(cat "/proc/$child/comm" 2>/dev/null) in hvd*) echo "$child"; own_programs "$child" ;; esac
+    done
+}
+
+high_water() { # PID: the most memory that it ever held, in KiB
+    sed -n "s/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p" "/proc/$1/status" 2>/dev/null
+}
+
 # ---- expecting -------------------------------------------------------------------------------------------------------
 expect_status() {
     [ "$status" = "$1" ] || fail "exit status is $status, not $1"

@@ -90,7 +90,7 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
     fi
     status=$?
     case $status in
-    0) echo "ok - $name" ;;
+    0) echo "ok - $name"; grep '^# ' "$dir/log" | sed 's/^/    /' ;; # figures
     77) echo "ok - $name # SKIP $(tail -n 1 "$dir/log")" ;;
     *)
         if [ $status = 124 ] || [ $status = 137 ]; then

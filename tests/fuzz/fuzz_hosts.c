@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = strndup((const char *)data, size);
     if (!text)
         return 0;
-    if (hosts_parse(&hosts, text, &e)) {
+    if (hosts_parse(&hosts, text, "-H/--hosts", &e)) {
         if (e.code != ERR_USAGE || !e.text[0] || strchr(e.text, '\n') || hosts.host || hosts.count)
             abort();
         free(text);

@@ -46,7 +46,7 @@ START_TEST(good_lists)
     struct host_list list;
     struct err e = ERR_INIT;
     char shown[512];
-    ck_assert_msg(hosts_parse(&list, good[_i].text, &e) == 0, "%s: %s", good[_i].text, e.text);
+    ck_assert_msg(hosts_parse(&list, good[_i].text, "-H/--hosts", &e) == 0, "%s: %s", good[_i].text, e.text);
     show(&list, shown, sizeof shown);
     ck_assert_str_eq(shown, good[_i].shown);
     hosts_free(&list);
@@ -102,7 +102,7 @@ START_TEST(bad_lists)
 {
     struct host_list list = {(void *)1, 1};
     struct err e = ERR_INIT;
-    ck_assert_msg(hosts_parse(&list, bad[_i].text, &e) == -1, "accepted: %s", bad[_i].text);
+    ck_assert_msg(hosts_parse(&list, bad[_i].text, "-H/--hosts", &e) == -1, "accepted: %s", bad[_i].text);
     ck_assert_int_eq(err_exit_status(&e), 2);
     ck_assert_msg(strstr(e.text, bad[_i].said) && strstr(e.text, bad[_i].why), "%s: %s", bad[_i].text,
                   e.text);
@@ -294,7 +294,7 @@ START_TEST(which_hosts_are_this_one)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct host_list list;
         struct err e = ERR_INIT;
-        ck_assert_int_eq(hosts_parse(&list, cases[i].text, &e), 0);
+        ck_assert_int_eq(hosts_parse(&list, cases[i].text, "-H/--hosts", &e), 0);
         ck_assert_msg(hosts_is_local(&list.host[0], cases[i].hostname) == cases[i].local, "%s",
                       cases[i].text);
         hosts_free(&list);

@@ -244,6 +244,21 @@ START_TEST(a_bad_variable_is_named)
 }
 END_TEST
 
+START_TEST(where_the_hosts_came_from_is_known)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    char *envp[] = {"HVDRUN_TAG=rank", "HVDRUN_HOSTS=a:2", NULL};
+    ck_assert(!parse(&c, &l, "cmd", envp, &e));
+    ck_assert_str_eq(config_hosts_from(&c, envp), "HVDRUN_HOSTS");
+    config_free(&c);
+    ck_assert(!parse(&c, &l, "-H a:2 cmd", envp, &e));
+    ck_assert_str_eq(config_hosts_from(&c, envp), "-H/--hosts");
+    config_free(&c);
+}
+END_TEST
+
 START_TEST(help_and_version_act_at_once)
 {
     struct config c;
@@ -358,6 +373,7 @@ int main(void)
     tcase_add_test(words, words_of_numbers_and_verbose);
     tcase_add_test(words, the_command_line_wins_over_a_variable_and_that_over_the_default);
     tcase_add_test(words, a_bad_variable_is_named);
+    tcase_add_test(words, where_the_hosts_came_from_is_known);
     tcase_add_test(words, help_and_version_act_at_once);
     tcase_add_test(words, many_items_of_a_list);
     tcase_add_test(print, help_has_every_option_in_80_columns);

@@ -12,7 +12,7 @@
 static void hosts_from(struct host_list *hosts, const char *text)
 {
     struct err e = ERR_INIT;
-    ck_assert_msg(hosts_parse(hosts, text, &e) == 0, "%s", e.text);
+    ck_assert_msg(hosts_parse(hosts, text, "-H/--hosts", &e) == 0, "%s", e.text);
 }
 
 /* Every rank as "host.local/cross-of-cross_size". */

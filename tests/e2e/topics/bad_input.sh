@@ -131,3 +131,10 @@ case_control_characters_do_not_reach_the_terminal() {
 case_bad_values_from_variables_name_the_variable() {
     HVDRUN_NUM_PROC=x bad 'HVDRUN_NUM_PROC'
 }
+
+case_a_bad_list_of_hosts_in_the_environment_is_named() {
+    HVDRUN_HOSTS=a:x
+    export HVDRUN_HOSTS
+    bad '^hvdrun: HVDRUN_HOSTS: .a:x.: the slots'
+    bad '^hvdrun: -H/--hosts: .b:y.: the slots' -H b:y
+}
