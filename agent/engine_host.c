@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/frame.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -20,6 +21,11 @@
 #define BACKLOG        4096
 #define QUEUE_MAX      (32u << 20)
 #define END_MS         1000
+/* Its silence is noticed before the engines of other hosts (by the heartbeat time-out) and before the workers
+ * here (after 10 s) give it up by themselves, so that they are never taken for the cause. */
+#define SILENCE_MIN_MS 1000
+#define SILENCE_MAX_MS 7500
+#define START_MS       5000 /* from its start to its first word */
 
 static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -37,6 +43,7 @@ static void tell(struct engine_host *h, enum log_level level, const char *fmt, .
 
 static void write_waiting(struct engine_host *h);
 static void release(struct engine_host *h);
+static void fail(struct engine_host *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static int enqueue(struct engine_host *h, const Hvd__Engine *message)
 {
@@ -60,8 +67,7 @@ static void send_message(struct engine_host *h, const Hvd__Engine *message)
     if (h->state != ENGINE_LISTENING && h->state != ENGINE_RUNNING)
         return;
     if (enqueue(h, message) < 0) {
-        tell(h, LOG_ERROR, "the engine does not read what it is sent: ending it");
-        release(h);
+        fail(h, "does not read what it is sent");
         return;
     }
     write_waiting(h);
@@ -100,6 +106,9 @@ static void handle(struct engine_host *h, const Hvd__Engine *m)
         break;
     case HVD__ENGINE__BODY_NOTICE:
         h->events->notice(h->ctx, m->notice->level, m->notice->text);
+        break;
+    case HVD__ENGINE__BODY_PING:
+        heartbeat_start(&h->heart, h->silence_ms * NSEC_PER_MSEC, clock_now());
         break;
     default:
         log_debug("the engine sent a message that is not for a session");
@@ -142,8 +151,7 @@ void engine_host_drain(struct engine_host *h)
         if (buf_put(&h->in, bytes, (size_t)n) < 0)
             err_set(&e, ERR_MEMORY, "a frame is too large");
         if (e.code || handle_frames(h, &e) < 0) {
-            tell(h, LOG_ERROR, "the engine broke the protocol: %s", e.text);
-            release(h);
+            fail(h, "broke the protocol: %s", e.text);
             return;
         }
     }
@@ -172,6 +180,38 @@ static void write_waiting(struct engine_host *h)
             return; /* reading finds the end */
     }
     uv_poll_start(&h->poll, UV_READABLE | (h->out.len ? UV_WRITABLE : 0), on_ready);
+}
+
+/* ---- silence ------------------------------------------------------------------------------------------- */
+
+static uint64_t look_ms(const struct engine_host *h)
+{
+    return h->silence_ms / 4;
+}
+
+static void on_look(uv_timer_t *timer)
+{
+    struct engine_host *h = timer->data;
+    switch (heartbeat_look(&h->heart, clock_now())) {
+    case HEARTBEAT_ALIVE:
+        break;
+    case HEARTBEAT_DOUBT: /* the loop reads what waits before this timer comes again */
+        uv_timer_start(timer, on_look, 1, look_ms(h));
+        break;
+    case HEARTBEAT_DEAD:
+        fail(h, "did not move for %.3g s and was killed", (double)h->heart.limit / 1e9);
+        kill(h->pid, SIGKILL); /* it does not see that its socket was closed */
+        break;
+    }
+}
+
+static void watch_silence(struct engine_host *h)
+{
+    heartbeat_start(&h->heart, START_MS * NSEC_PER_MSEC, clock_now());
+    uv_timer_init(h->loop, &h->timer);
+    h->timer.data = h;
+    h->has_timer = true;
+    uv_timer_start(&h->timer, on_look, look_ms(h), look_ms(h));
 }
 
 /* ---- start --------------------------------------------------------------------------------------------- */
@@ -239,6 +279,7 @@ static int start(struct engine_host *h, struct err *e)
         return err_set(e, ERR_SYSTEM, "cannot watch its socket: %s", uv_strerror(rc));
     h->poll.data = h;
     h->state = ENGINE_RUNNING;
+    watch_silence(h);
     write_waiting(h);
     return 0;
 }
@@ -258,7 +299,10 @@ static void on_first_worker(uv_poll_t *poll, int status, int events)
     stop_listening(h); /* without an engine the worker's connection is reset, so its hvd_init fails at once */
     if (rc == 0)
         return;
-    tell(h, LOG_ERROR, "cannot start the collectives engine: %s", e.text);
+    char text[ERR_TEXT_MAX + 64];
+    snprintf(text, sizeof text, "cannot start the collectives engine: %s", e.text);
+    h->failed = true;
+    h->events->failed(h->ctx, text);
     if (h->fd >= 0)
         close(h->fd);
     h->fd = -1;
@@ -287,6 +331,12 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
     *h = (struct engine_host){.loop = loop, .events = events, .ctx = ctx, .listener = -1, .fd = -1};
     h->envp = place->envp;
     h->cgroup_fd = place->cgroup_fd;
+    h->silence_ms = place->heartbeat_ms / 2;
+    if (h->silence_ms < SILENCE_MIN_MS)
+        h->silence_ms = SILENCE_MIN_MS;
+    if (h->silence_ms > SILENCE_MAX_MS)
+        h->silence_ms = SILENCE_MAX_MS;
+    config->ping_ms = h->silence_ms / 4;
     buf_init(&h->in, QUEUE_MAX);
     buf_init(&h->out, QUEUE_MAX);
     if (bind_socket(h, place->directory, e) < 0) {
@@ -326,15 +376,26 @@ static void release(struct engine_host *h)
         uv_close((uv_handle_t *)&h->poll, NULL);
         close(h->fd);
         h->fd = -1;
+        uv_timer_start(&h->timer, on_last_wait, END_MS, 0);
     }
     if (h->state != ENGINE_NONE)
         h->state = ENGINE_ENDED;
-    if (h->pid == 0 || h->has_timer)
+}
+
+/* The first reason is the one that is told. */
+static void fail(struct engine_host *h, const char *fmt, ...)
+{
+    char how[512], text[600];
+    va_list args;
+    if (h->ending || h->failed)
         return;
-    h->has_timer = true;
-    uv_timer_init(h->loop, &h->last_wait);
-    h->last_wait.data = h;
-    uv_timer_start(&h->last_wait, on_last_wait, END_MS, 0);
+    h->failed = true;
+    va_start(args, fmt);
+    vsnprintf(how, sizeof how, fmt, args);
+    va_end(args);
+    snprintf(text, sizeof text, "the collectives engine (pid %d) %s", (int)h->pid, how);
+    release(h);
+    h->events->failed(h->ctx, text);
 }
 
 void engine_host_end(struct engine_host *h)
@@ -347,19 +408,26 @@ bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint3
 {
     if (pid <= 0 || pid != h->pid)
         return false;
-    bool expected = h->ending;
-    if (!expected)
+    if (!h->ending)
         engine_host_drain(h); /* its last words */
-    h->pid = 0;
-    if (h->has_timer)
-        uv_timer_stop(&h->last_wait);
-    if (signal && !(expected && signal == SIGKILL))
+    if (h->ending && signal && signal != SIGKILL)
         tell(h, LOG_ERROR, "the collectives engine (pid %d) was killed by signal %u (%s)", (int)pid, signal,
              strsignal((int)signal));
-    else if (!signal && (status || !expected))
+    else if (h->ending && status)
         tell(h, LOG_ERROR, "the collectives engine (pid %d) ended with exit status %u", (int)pid, status);
-    engine_host_end(h);
+    else if (signal)
+        fail(h, "was killed by signal %u (%s)", signal, strsignal((int)signal));
+    else
+        fail(h, "ended with exit status %u", status);
+    h->pid = 0;
+    if (h->has_timer)
+        uv_timer_stop(&h->timer);
     return true;
+}
+
+bool engine_host_is_failing(const struct engine_host *h)
+{
+    return h->failed || (h->state == ENGINE_ENDED && !h->ending);
 }
 
 void engine_host_close(struct engine_host *h)
@@ -370,6 +438,6 @@ void engine_host_close(struct engine_host *h)
     buf_free(&h->in);
     buf_free(&h->out);
     if (h->has_timer)
-        uv_close((uv_handle_t *)&h->last_wait, NULL);
+        uv_close((uv_handle_t *)&h->timer, NULL);
     h->has_timer = false;
 }

@@ -3,8 +3,10 @@
  *   listening  the worker socket exists in the job's directory; nobody has connected; no engine, no cost
  *   running    somebody connected: hvd-engine was started with our socket as its descriptor 3. The first
  * frame there is EngineConfig, and the listener travels beside it; the waiting worker is accepted by the
- * engine, not by us ended      it was told to end (its socket closed), or it died. A death is told to the
- * owner; the workers notice by themselves, because the engine's beat in their shared memory stops
+ * engine, not by us
+ *   ended      it was told to end (its socket closed), or it failed: it died, broke the protocol, or did not
+ * send its Ping for too long and was killed. A failure is told to the owner, once; the workers notice by
+ * themselves, because their sockets to the engine close
  *
  * Frames are those of common/frame.h with kind FRAME_CONTROL, session 0, one Engine message each, sequences
  * from 0. What is sent before the engine runs (ranks that ended, links) waits in the queue behind the config.
@@ -17,6 +19,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "agent/heartbeat.h"
 #include "common/buf.h"
 #include "common/control.pb-c.h"
 #include "common/err.h"
@@ -30,6 +33,8 @@ struct engine_host_events {
     /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). */
     void (*poisoned)(void *ctx, uint32_t rank);
     void (*notice)(void *ctx, uint32_t level, const char *text);
+    /* It failed, as the sentence says; whoever still needs it gets HVD_ERR_ENGINE. */
+    void (*failed)(void *ctx, const char *text);
 };
 
 enum engine_host_state { ENGINE_NONE, ENGINE_LISTENING, ENGINE_RUNNING, ENGINE_ENDED };
@@ -41,8 +46,10 @@ struct engine_host {
     enum engine_host_state state;
     int listener, fd;
     uv_poll_t listener_poll, poll;
-    uv_timer_t last_wait; /* between closing its socket and SIGKILL */
-    bool has_timer, ending;
+    uv_timer_t timer; /* while it runs: is it silent? Then: between closing its socket and SIGKILL */
+    bool has_timer, ending, failed;
+    struct heartbeat heart;
+    uint32_t silence_ms;
     struct buf in, out;
     uint32_t next_in, next_out;
     pid_t pid; /* 0: none that lives */
@@ -55,6 +62,7 @@ struct engine_place {
     const char *directory;
     char **envp;
     int cgroup_fd;
+    uint32_t heartbeat_ms; /* of the job */
 };
 
 /* Binds the worker socket. `config` is packed, not kept. -1 with *e; engine_host_close is still allowed then.
@@ -67,6 +75,8 @@ void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
 void engine_host_drain(struct engine_host *h);
 /* Tells it to end; after a short time it is killed. */
 void engine_host_end(struct engine_host *h);
+/* It has failed, or closed its socket without being asked, so that it is about to be reaped. */
+bool engine_host_is_failing(const struct engine_host *h);
 /* True when `pid` was the engine. */
 bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint32_t signal);
 void engine_host_close(struct engine_host *h);

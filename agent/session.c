@@ -95,7 +95,8 @@ static void report_exit(struct session *s, struct worker *w)
     x.core_dumped = w->core_dumped;
     x.by_us = worker_was_ended_by_us(w);
     x.not_shut_down = w->initialized && !w->shut_down && w->status == 0 && w->signal == 0;
-    x.told_peer = s->poisoned && w->rank != s->poisoned_by && w->status != 0 && w->signal == 0;
+    bool told = (s->poisoned && w->rank != s->poisoned_by) || engine_host_is_failing(&s->engine);
+    x.told_peer = told && w->status != 0 && w->signal == 0;
     x.time = w->time;
     x.peak_kib = w->peak_kib;
     x.user_us = w->user_us;

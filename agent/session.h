@@ -111,6 +111,8 @@ int session_main(struct guard *g);
 int session_channel_open(struct session *s, struct err *e);
 void session_channel_close(struct session *s);
 void session_send(struct session *s, const Hvd__Control *message);
+/* What is wrong here, and why the job fails: the launcher ends it. */
+void session_fault(struct session *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void session_notice(struct session *s, uint32_t level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Writes what is queued, as far as the channel takes it. */

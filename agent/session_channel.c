@@ -61,6 +61,20 @@ void session_notice(struct session *s, uint32_t level, const char *fmt, ...)
     session_send(s, &m);
 }
 
+void session_fault(struct session *s, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    Hvd__Fault fault = HVD__FAULT__INIT;
+    fault.text = text;
+    fault.time = clock_now();
+    CONTROL(m, FAULT, fault, &fault);
+    session_send(s, &m);
+}
+
 static int send_output(void *ctx, uint32_t rank, enum frame_stream stream, uint8_t flags,
                        const uint8_t *bytes, size_t len)
 {

@@ -37,6 +37,7 @@ static void send_welcome(struct session *s)
     w.containment = (char *)containment_name(&s->containment);
     w.free_port = host_free_port();
     w.now = clock_now();
+    w.guard_pid = (uint32_t)getppid();
     CONTROL(m, WELCOME, welcome, &w);
     session_send(s, &m);
 }
@@ -208,6 +209,25 @@ static void on_shut_down(void *ctx, uint32_t rank)
         w->shut_down = true;
 }
 
+/* Nobody who has called hvd_shutdown, or has ended, misses it. */
+static bool engine_is_needed(const struct session *s)
+{
+    for (size_t i = 0; i < s->workers.count; i++)
+        if (s->workers.item[i].alive && !s->workers.item[i].shut_down)
+            return true;
+    return false;
+}
+
+static void on_engine_failed(void *ctx, const char *text)
+{
+    struct session *s = ctx;
+    if (s->fsm.state >= SESSION_ENDING || !engine_is_needed(s)) {
+        session_notice(s, LOG_WARNING, "%s", text);
+        return;
+    }
+    session_fault(s, "%s", text);
+}
+
 static void on_poisoned(void *ctx, uint32_t rank)
 {
     struct session *s = ctx;
@@ -220,14 +240,14 @@ static void on_engine_notice(void *ctx, uint32_t level, const char *text)
     session_notice(ctx, level, "%s", text);
 }
 
-static const struct engine_host_events engine_events = {on_link, on_initialized, on_shut_down, on_poisoned,
-                                                        on_engine_notice};
+static const struct engine_host_events engine_events = {on_link,     on_initialized,   on_shut_down,
+                                                        on_poisoned, on_engine_notice, on_engine_failed};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)
 {
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
-    struct engine_place place = {s->dir.path, worker_env_base(&s->env), s->containment.fd};
+    struct engine_place place = {s->dir.path, worker_env_base(&s->env), s->containment.fd, s->heartbeat_ms};
     c.job = s->job;
     c.epoch = s->spawn->epoch;
     c.key.data = s->key;

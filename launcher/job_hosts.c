@@ -138,6 +138,11 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
         job_failed(j);
 }
 
+static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *m)
+{
+    job_fault(j, our_time(h, m->time), 125, NULL, "host %s: %.800s", h->label, m->text);
+}
+
 /* When every engine of the job listens, all are told where the others are. */
 static void on_link(struct job *j, struct host_run *h, const Hvd__Link *m)
 {
@@ -182,6 +187,9 @@ static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
         break;
     case HVD__CONTROL__BODY_LINK:
         on_link(j, h, m->link);
+        break;
+    case HVD__CONTROL__BODY_FAULT:
+        on_fault(j, h, m->fault);
         break;
     case HVD__CONTROL__BODY_NOTICE:
         log_at(m->notice->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->notice->level, "%s: %.800s",

@@ -175,6 +175,10 @@ static void beat(struct engine *engine, uint64_t now)
         return;
     uint32_t beats = atomic_fetch_add(&engine->region.header->beat, 1);
     engine->beat_at = now + ENGINE_BEAT_MS * NSEC_PER_MSEC;
+    if (engine->ping_ns && now >= engine->ping_at) {
+        session_ping(engine);
+        engine->ping_at = now + engine->ping_ns;
+    }
     if (beats % (1000 / ENGINE_BEAT_MS) == 0 && !region_poisoned(&engine->region))
         look_for_stalls(engine, now);
 }

@@ -100,7 +100,8 @@ struct engine {
 
     struct region region;
     int region_fd;
-    uint64_t beat_at; /* next */
+    uint64_t beat_at;          /* next */
+    uint64_t ping_at, ping_ns; /* the same, to the session */
     uint64_t spin_until;
     bool may_spin;
     uint32_t members;
@@ -144,6 +145,8 @@ const char *engine_host_of(const struct engine *engine, uint32_t rank);
 void session_ready(struct engine *engine, struct watch *watch, uint32_t events);
 int session_send(struct engine *engine, const Hvd__Engine *message, struct err *e);
 void session_notice(struct engine *engine, uint32_t level, const char *text);
+/* Shows that we live. */
+void session_ping(struct engine *engine);
 /* The job has failed, because of this host's `rank` or (UINT32_MAX) not; sent before the workers can see it.
  */
 void session_poisoned(struct engine *engine, uint32_t rank);

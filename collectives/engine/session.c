@@ -76,6 +76,18 @@ void session_notice(struct engine *engine, uint32_t level, const char *text)
         log_debug("a notice is lost: %s", e.text);
 }
 
+void session_ping(struct engine *engine)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__Ping ping = HVD__PING__INIT;
+    struct err e = ERR_INIT;
+
+    message.body_case = HVD__ENGINE__BODY_PING;
+    message.ping = &ping;
+    if (session_send(engine, &message, &e) != 0)
+        log_debug("a ping is lost: %s", e.text);
+}
+
 void session_poisoned(struct engine *engine, uint32_t rank)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
@@ -191,6 +203,7 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
         return -1;
     /* A spinning engine must not take a processor from a rank. */
     engine->may_spin = engine->hosts > 1 && sysconf(_SC_NPROCESSORS_ONLN) > (long)engine->members;
+    engine->ping_ns = config->ping_ms * NSEC_PER_MSEC;
     engine->configured = true;
     return engine_watch(engine, &engine->listener, EPOLLIN, e);
 }

@@ -42,6 +42,7 @@ static void on_exited(struct fake *f, const Hvd__Exited *x)
     r->signal = x->signal;
     r->by_us = x->by_us;
     r->not_shut_down = x->not_shut_down;
+    r->told_peer = x->told_peer;
     f->exited++;
 }
 
@@ -80,6 +81,12 @@ static void on_control(void *ctx, const Hvd__Control *m)
         break;
     case HVD__CONTROL__BODY_NOTICE:
         snprintf(f->notice, sizeof f->notice, "%s", m->notice->text);
+        break;
+    case HVD__CONTROL__BODY_FAULT:
+        if (f->fault[0])
+            break;
+        snprintf(f->fault, sizeof f->fault, "%s", m->fault->text);
+        f->exited_before_fault = f->exited;
         break;
     case HVD__CONTROL__BODY_PING:
         f->pings++;

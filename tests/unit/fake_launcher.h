@@ -17,7 +17,7 @@ struct fake_rank {
     bool spawned, exited;
     uint32_t pid;
     uint32_t status, signal;
-    bool by_us, not_shut_down;
+    bool by_us, not_shut_down, told_peer;
     bool eof[3];
     char *text[3]; /* what it wrote, NUL at the end */
     size_t len[3];
@@ -32,6 +32,8 @@ struct fake {
     bool welcomed, refused, ended, closed, broken;
     uint32_t session_pid, slots, free_port, refused_code, leftovers;
     char version[64], containment[32], refused_text[1024], notice[1024];
+    char fault[1024]; /* the first */
+    unsigned exited_before_fault;
     unsigned spawned, exited, pings;
     bool stingy; /* gives no credit back */
     struct fake_rank rank[FAKE_RANKS];

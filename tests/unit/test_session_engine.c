@@ -27,6 +27,13 @@ static int work(const char *how)
         return 41;
     printf("ready\n");
     fflush(stdout);
+    if (strcmp(how, "stays") == 0) {
+        status = hvd_shutdown();
+        printf("shut down\n");
+        fflush(stdout);
+        sleep(1);
+        return status == HVD_SUCCESS ? 0 : 42;
+    }
     if (strcmp(how, "rude") == 0 && hvd_rank() == 1)
         return 0; /* without hvd_shutdown */
     if (strcmp(how, "dies") == 0 && hvd_rank() == 1) {
@@ -46,6 +53,7 @@ static int work(const char *how)
 /* ---- the tests ----------------------------------------------------------------------------------------- */
 
 static struct fake f;
+static uint32_t heartbeat_ms = 10000;
 
 static void begin(const char *how, unsigned workers)
 {
@@ -55,7 +63,7 @@ static void begin(const char *how, unsigned workers)
     argv[2] = how;
     struct fake_job job = {.argv = argv, .workers = workers};
     fake_start(&f, NULL);
-    fake_hello(&f, HVD_VERSION, 10000, 1000);
+    fake_hello(&f, HVD_VERSION, heartbeat_ms, 1000);
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
     fake_spawn(&f, &job);
 }
@@ -133,19 +141,60 @@ START_TEST(a_death_is_told_to_the_others)
 }
 END_TEST
 
-START_TEST(the_engine_dies)
+/* Both ranks have had a collective; rank 1 waits in the next for rank 0, which does not come. */
+static pid_t wait_for_engine(void)
 {
-    begin("waits", 2);
     while (!f.rank[0].text[1] || !f.rank[1].text[1])
         (void)fake_wait(&f, NULL, 10);
     (void)fake_wait(&f, NULL, 100);
-    /* Rank 1 waits for rank 0, which does not come. */
     pid_t engine = engine_pid();
     ck_assert_int_gt(engine, 0);
-    kill(engine, SIGKILL);
-    ck_assert(fake_wait(&f, &f.rank[1].exited, 15000));
+    return engine;
+}
+
+static const struct {
+    int signal;
+    const char *says;
+    unsigned within_ms;
+} engine_ends[] = {
+    {SIGKILL, "was killed by signal 9 (Killed)", 1000},
+    {SIGSEGV, "was killed by signal 11 (Segmentation fault)", 1000},
+    {SIGSTOP, "did not move for 1 s and was killed", 3000},
+};
+
+/* The engine is the cause; who ends because of it was told, and says so. */
+START_TEST(the_engine_fails)
+{
+    char expected[200];
+    heartbeat_ms = 2000;
+    begin("waits", 2);
+    pid_t engine = wait_for_engine();
+    snprintf(expected, sizeof expected, "the collectives engine (pid %d) %s", (int)engine,
+             engine_ends[_i].says);
+    kill(engine, engine_ends[_i].signal);
+    ck_assert(fake_wait(&f, &f.rank[1].exited, engine_ends[_i].within_ms));
     ck_assert_msg(f.rank[1].status == 51, "%u %s", f.rank[1].status, f.rank[1].text[1]);
-    ck_assert_msg(strstr(f.notice, "engine") != NULL, "%s", f.notice);
+    ck_assert_str_eq(f.fault, expected);
+    ck_assert_uint_eq(f.exited_before_fault, 0);
+    ck_assert(f.rank[1].told_peer);
+    finish();
+}
+END_TEST
+
+/* Nobody misses an engine after hvd_shutdown. */
+START_TEST(an_engine_that_nobody_needs)
+{
+    begin("stays", 2);
+    pid_t engine = wait_for_engine();
+    for (int i = 0; i < 2; i++)
+        while (!strstr(f.rank[i].text[1], "shut down"))
+            (void)fake_wait(&f, NULL, 10);
+    kill(engine, SIGKILL);
+    ck_assert(fake_wait_exits(&f, 2, 10000));
+    for (int i = 0; i < 2; i++)
+        ck_assert_uint_eq(f.rank[i].status, 0);
+    ck_assert_str_eq(f.fault, "");
+    ck_assert_ptr_nonnull(strstr(f.notice, "was killed by signal 9"));
     finish();
 }
 END_TEST
@@ -160,7 +209,8 @@ int main(int argc, char **argv)
     tcase_add_test(t, a_good_job);
     tcase_add_test(t, exit_without_shutdown);
     tcase_add_test(t, a_death_is_told_to_the_others);
-    tcase_add_test(t, the_engine_dies);
+    tcase_add_loop_test(t, the_engine_fails, 0, 3);
+    tcase_add_test(t, an_engine_that_nobody_needs);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);
