@@ -48,6 +48,11 @@ Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err 
     return unpack(&hvd__engine__descriptor, bytes, len, e);
 }
 
+Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__exchange__descriptor, bytes, len, e);
+}
+
 void message_free(void *message)
 {
     size_t unused = 0;

@@ -24,6 +24,7 @@ ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct er
 /* NULL with *e filled when the bytes are not such a message. Freed by message_free. */
 Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e);
+Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct err *e);
 /* Frees what message_unpack_* returned; NULL is allowed. */
 void message_free(void *message);
 
