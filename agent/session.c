@@ -402,6 +402,7 @@ static void tear_down(struct session *s)
     session_flush(s);
     session_channel_close(s);
     engine_host_close(&s->engine);
+    session_links_close(&s->links);
     workers_close(&s->workers);
     stdio_close(&s->stdio);
     session_spawn_close(s);

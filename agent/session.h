@@ -22,6 +22,7 @@
 #include "agent/guard.h"
 #include "agent/heartbeat.h"
 #include "agent/job_dir.h"
+#include "agent/session_links.h"
 #include "agent/supervisor/containment.h"
 #include "agent/supervisor/oom.h"
 #include "agent/supervisor/reap.h"
@@ -94,6 +95,7 @@ struct session {
     struct workers workers;
     struct worker_env env;
     struct engine_host engine;
+    struct session_links links;
     bool poisoned; /* the engine has told the workers HVD_ERR_PEER */
     uint32_t poisoned_by;
     int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */

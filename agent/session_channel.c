@@ -175,6 +175,12 @@ static void on_control(void *ctx, const Hvd__Control *m)
     case HVD__CONTROL__BODY_LINKS:
         engine_host_links(&s->engine, m->links);
         break;
+    case HVD__CONTROL__BODY_LINK_ORDER:
+        session_links_listen(&s->links);
+        break;
+    case HVD__CONTROL__BODY_SESSION_LINKS:
+        session_links_connect(&s->links, m->session_links);
+        break;
     case HVD__CONTROL__BODY_RANK_ENDED:
         engine_host_rank_ended(&s->engine, m->rank_ended);
         break;

@@ -79,7 +79,7 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
 void job_failed(struct job *j)
 {
     bool running = j->fsm.state == JOB_RUNNING || j->fsm.state == JOB_PARTING;
-    fsm_post(&j->fsm, running && j->links > 0 ? JOB_EV_PEER_LOST : JOB_EV_FAILED);
+    fsm_post(&j->fsm, running && j->engine_links.count > 0 ? JOB_EV_PEER_LOST : JOB_EV_FAILED);
 }
 
 void job_fault_err(struct job *j, const struct err *e)

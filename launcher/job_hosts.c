@@ -87,12 +87,12 @@ static void on_refused(struct job *j, struct host_run *h, const Hvd__Refused *m)
     job_fault(j, clock_now(), code, NULL, "%s: %.600s", h->label, m->text);
 }
 
-/* Tells the other hosts' engines why a rank will not take part any more. */
+/* Tells the other hosts, their engines too, why a rank will not take part any more. */
 static void spread_end(struct job *j, const struct host_run *origin, const struct rank_end *end)
 {
     char cause[200];
     bool failed = rank_end_failed(end) || end->by_us;
-    if (j->plan.host_count < 2 || (!failed && j->links == 0))
+    if (j->plan.host_count < 2 || (!failed && j->engine_links.count == 0 && !j->session_links.ordered))
         return;
     rank_end_describe(end, cause, sizeof cause);
     Hvd__RankEnded told = HVD__RANK_ENDED__INIT;
@@ -105,6 +105,17 @@ static void spread_end(struct job *j, const struct host_run *origin, const struc
     for (uint32_t i = 0; i < j->plan.host_count; i++)
         if (job_host_of_plan(j, i) != origin)
             host_send(job_host_of_plan(j, i), &m);
+}
+
+/* From now on sessions hear of every end; of those that were no fault they have not heard before. */
+static void on_link_order(struct job *j)
+{
+    if (!j->planned || j->session_links.ordered)
+        return;
+    job_links_order(j);
+    for (uint32_t i = 0; i < j->plan.size; i++)
+        if (j->rank[i].ended && !rank_end_failed(&j->rank[i].end) && !j->rank[i].end.by_us)
+            spread_end(j, job_host_of_plan(j, j->plan.rank[i].host), &j->rank[i].end);
 }
 
 static void note_end(struct rank_state *r, const struct rank_end *end, uint64_t time, const Hvd__Exited *m)
@@ -143,31 +154,6 @@ static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *
     job_fault(j, our_time(h, m->time), 125, NULL, "host %s: %.800s", h->label, m->text);
 }
 
-/* When every engine of the job listens, all are told where the others are. */
-static void on_link(struct job *j, struct host_run *h, const Hvd__Link *m)
-{
-    if (!j->planned || !h->planned || j->link[h->plan_index])
-        return;
-    size_t size = hvd__link__get_packed_size(m);
-    uint8_t *bytes = malloc(size ? size : 1);
-    if (!bytes)
-        return;
-    hvd__link__pack(m, bytes);
-    j->link[h->plan_index] = hvd__link__unpack(NULL, size, bytes);
-    free(bytes);
-    if (!j->link[h->plan_index])
-        return;
-    j->link[h->plan_index]->host = h->plan_index;
-    if (++j->links < j->plan.host_count)
-        return;
-    Hvd__Links all = HVD__LINKS__INIT;
-    all.link = j->link;
-    all.n_link = j->plan.host_count;
-    CONTROL(all_links, LINKS, links, &all);
-    for (uint32_t i = 0; i < j->plan.host_count; i++)
-        host_send(job_host_of_plan(j, i), &all_links);
-}
-
 static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
 {
     struct job *j = ctx;
@@ -186,7 +172,13 @@ static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
             input_credit(&j->input, m->credit->rank, m->credit->bytes);
         break;
     case HVD__CONTROL__BODY_LINK:
-        on_link(j, h, m->link);
+        job_links_engine(j, h, m->link);
+        break;
+    case HVD__CONTROL__BODY_LINK_ORDER:
+        on_link_order(j);
+        break;
+    case HVD__CONTROL__BODY_SESSION_LINK:
+        job_links_session(j, h, m->session_link);
         break;
     case HVD__CONTROL__BODY_FAULT:
         on_fault(j, h, m->fault);

@@ -118,15 +118,13 @@ void job_free(struct job *j)
 {
     for (uint32_t i = 0; i < j->host_count && j->host; i++)
         host_free(&j->host[i]);
-    for (uint32_t i = 0; i < j->plan.host_count && j->link; i++)
-        if (j->link[i])
-            hvd__link__free_unpacked(j->link[i], NULL);
+    job_links_free(j, &j->engine_links);
+    job_links_free(j, &j->session_links);
     for (size_t i = 0; i < j->common.interface_count; i++)
         free(j->common.interfaces[i]);
     free(j->common.interfaces);
     output_free(j->output);
     job_sweep_free(j);
-    free(j->link);
     free(j->host);
     free(j->rank);
     free(j->host_names);

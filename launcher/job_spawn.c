@@ -37,10 +37,11 @@ int job_place(struct job *j, struct err *e)
     if (plan_make(&j->plan, j->list, j->host_count, (uint32_t)j->config->num_proc, e) < 0)
         return -1;
     j->rank = calloc(j->plan.size, sizeof *j->rank);
-    j->link = calloc(j->plan.host_count, sizeof *j->link);
     j->host_names = calloc(j->plan.host_count, sizeof *j->host_names);
-    if (!j->rank || !j->link || !j->host_names)
+    if (!j->rank || !j->host_names)
         return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
+    if (job_links_init(j, &j->engine_links, e) < 0 || job_links_init(j, &j->session_links, e) < 0)
+        return -1;
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
         struct host_run *h = job_host_of_plan(j, i);
         h->plan_index = i;

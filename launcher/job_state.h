@@ -13,6 +13,7 @@
 #include "launcher/host.h"
 #include "launcher/hosts.h"
 #include "launcher/input.h"
+#include "launcher/job_links.h"
 #include "launcher/outcome.h"
 #include "launcher/output.h"
 #include "launcher/plan.h"
@@ -86,8 +87,7 @@ struct job {
     struct output *output;
     struct input input;
     bool has_input;
-    Hvd__Link **link; /* by index in plan.host; NULL until that engine listens */
-    uint32_t links;
+    struct job_links engine_links, session_links;
     uint32_t master_port; /* free on the first host when it was asked */
 
     struct job_sweep *sweep; /* NULL: no host was lost */

@@ -1,0 +1,82 @@
+#include "launcher/job_links.h"
+
+#include <stdlib.h>
+
+#include "launcher/job_state.h"
+
+int job_links_init(struct job *j, struct job_links *links, struct err *e)
+{
+    links->link = calloc(j->plan.host_count, sizeof *links->link);
+    return links->link ? 0
+                       : err_set(e, ERR_MEMORY, "no memory for the links of %u hosts", j->plan.host_count);
+}
+
+void job_links_free(struct job *j, struct job_links *links)
+{
+    for (uint32_t i = 0; i < j->plan.host_count && links->link; i++)
+        if (links->link[i])
+            hvd__link__free_unpacked(links->link[i], NULL);
+    free(links->link);
+    *links = (struct job_links){0};
+}
+
+static void tell_all(struct job *j, const Hvd__Control *m)
+{
+    for (uint32_t i = 0; i < j->plan.host_count; i++)
+        host_send(job_host_of_plan(j, i), m);
+}
+
+/* True with the last one. */
+static bool add(struct job *j, struct job_links *links, const struct host_run *h, const Hvd__Link *m)
+{
+    if (!j->planned || !h->planned || links->link[h->plan_index])
+        return false;
+    size_t size = hvd__link__get_packed_size(m);
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        return false;
+    hvd__link__pack(m, bytes);
+    Hvd__Link *copy = hvd__link__unpack(NULL, size, bytes);
+    free(bytes);
+    if (!copy)
+        return false;
+    copy->host = h->plan_index;
+    links->link[h->plan_index] = copy;
+    return ++links->count == j->plan.host_count;
+}
+
+static Hvd__Links all_of(const struct job *j, const struct job_links *links)
+{
+    Hvd__Links all = HVD__LINKS__INIT;
+    all.link = links->link;
+    all.n_link = j->plan.host_count;
+    return all;
+}
+
+void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m)
+{
+    if (!add(j, &j->engine_links, h, m))
+        return;
+    Hvd__Links all = all_of(j, &j->engine_links);
+    CONTROL(told, LINKS, links, &all);
+    tell_all(j, &told);
+}
+
+void job_links_order(struct job *j)
+{
+    if (!j->planned || j->session_links.ordered)
+        return;
+    j->session_links.ordered = true;
+    Hvd__LinkOrder order = HVD__LINK_ORDER__INIT;
+    CONTROL(told, LINK_ORDER, link_order, &order);
+    tell_all(j, &told);
+}
+
+void job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m)
+{
+    if (!add(j, &j->session_links, h, m))
+        return;
+    Hvd__Links all = all_of(j, &j->session_links);
+    CONTROL(told, SESSION_LINKS, session_links, &all);
+    tell_all(j, &told);
+}

@@ -1,0 +1,32 @@
+/* Where the data links of a job's hosts can be reached: collected from the hosts, told to all of them when
+ * the last one listens. There are two such sets: the engines' links (collectives) and the sessions'
+ * (rendezvous). */
+#ifndef HVD_LAUNCHER_JOB_LINKS_H
+#define HVD_LAUNCHER_JOB_LINKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/control.pb-c.h"
+#include "common/err.h"
+
+struct job;
+struct host_run;
+
+struct job_links {
+    Hvd__Link **link; /* by index in the plan; NULL until that one listens */
+    uint32_t count;
+    bool ordered; /* sessions: all were told to listen */
+};
+
+/* Memory for the plan's hosts. */
+int job_links_init(struct job *j, struct job_links *links, struct err *e);
+void job_links_free(struct job *j, struct job_links *links);
+/* A host's engine listens. */
+void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m);
+/* A session needs links to the others: all are told to listen, once. */
+void job_links_order(struct job *j);
+/* A session listens. */
+void job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m);
+
+#endif
