@@ -122,15 +122,16 @@ const struct stdio_events session_stdio_events = {send_output, may_send, grant, 
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
-static void on_signal_message(struct session *s, int number)
+static void on_signal_message(struct session *s, const Hvd__Signal *signal)
 {
+    int number = signal->number;
     if (number <= 0 || number >= NSIG)
         return;
     log_debug("signal %d (%s) for the workers", number, strsignal(number));
     if (number == SIGTSTP || number == SIGCONT)
         heartbeat_suspend(&s->launcher, number == SIGTSTP, clock_now());
     /* A worker leads a session of its own, in which the kernel lets SIGTSTP stop nobody. */
-    workers_signal(&s->workers, number == SIGTSTP ? SIGSTOP : number);
+    workers_signal(&s->workers, number == SIGTSTP ? SIGSTOP : number, signal->ours);
 }
 
 static void on_credit(struct session *s, const Hvd__Credit *credit)
@@ -162,7 +163,7 @@ static void on_control(void *ctx, const Hvd__Control *m)
         session_spawn(s, m->spawn);
         break;
     case HVD__CONTROL__BODY_SIGNAL:
-        on_signal_message(s, m->signal->number);
+        on_signal_message(s, m->signal);
         break;
     case HVD__CONTROL__BODY_CREDIT:
         on_credit(s, m->credit);

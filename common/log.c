@@ -51,13 +51,17 @@ static void put(const char *bytes, size_t len)
 
 void log_say(const char *fmt, ...)
 {
-    char text[1024];
+    char text[2048];
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (n >= (int)sizeof text) {
+        n = sizeof text - 1;
+        text[n - 1] = '\n';
+    }
     if (n > 0)
-        put(text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+        put(text, (size_t)n);
 }
 
 void log_write(enum log_level level, const char *fmt, ...)

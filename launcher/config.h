@@ -89,9 +89,10 @@
       0, 31536000, NULL, "0", NULL, CONFIG_LIFE, \
       "End the job after this time, with exit status 124. 0: never.") \
     X(int, on_failure, OPTION_CHOICE, "--on-failure", "WHAT", "HVDRUN_ON_FAILURE", "on_failure", \
-      0, 0, "kill|continue", "kill", NULL, CONFIG_LIFE, \
-      "What happens when a rank has failed: the job is ended, or the other ranks go on. The exit status is that of " \
-      "the first failing rank either way. A lost host, a limit or a signal always ends the job.") \
+      0, 0, "kill|continue|notify", "kill", NULL, CONFIG_LIFE, \
+      "What happens when a rank has failed: the job is ended, or the other ranks go on, or they go on and get SIGUSR1, " \
+      "which ends a program that does not handle it. The exit status is that of the first failing rank in every " \
+      "case. A lost host, a limit or a signal always ends the job.") \
     X(int64_t, grace_ms, OPTION_SECONDS, "--grace", "SECONDS", "HVDRUN_GRACE", "grace", \
       0, 86400, NULL, "5", NULL, CONFIG_LIFE, \
       "Time between SIGTERM and SIGKILL when a job is ended.") \
@@ -116,7 +117,7 @@
 /* clang-format on */
 
 enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST }; /* --tag */
-enum config_on_failure { CONFIG_ON_FAILURE_KILL, CONFIG_ON_FAILURE_CONTINUE };
+enum config_on_failure { CONFIG_ON_FAILURE_KILL, CONFIG_ON_FAILURE_CONTINUE, CONFIG_ON_FAILURE_NOTIFY };
 enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 }; /* --stdin; else the rank */
 
 struct config {

@@ -19,7 +19,8 @@
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000
 /* What workers get to print and clean up after HVD_ERR_PEER, before SIGTERM. */
-#define PARTING_MS 300
+#define PARTING_MS   300
+#define STATUS_LIMIT 124 /* of --timeout */
 
 static void spawn(void *owner);
 static void started(void *owner);
@@ -87,11 +88,20 @@ void job_fault_err(struct job *j, const struct err *e)
     job_fault(j, clock_now(), err_exit_status(e), e->hint, "%s", e->text);
 }
 
+/* A limit or a signal ends the job. */
+static void stop(struct job *j, int status, const char *text)
+{
+    bool going = j->config->on_failure != CONFIG_ON_FAILURE_KILL && j->fsm.state <= JOB_PARTING;
+    outcome_stop(&j->outcome, clock_now(), status, text, going, status == STATUS_LIMIT);
+}
+
 static void on_time_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    job_fault(j, clock_now(), 124, NULL, "the time limit of %.10g s (--timeout) is over",
-              (double)j->config->timeout_ms / 1e3);
+    char text[128];
+    snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over",
+             (double)j->config->timeout_ms / 1e3);
+    stop(j, STATUS_LIMIT, text);
     fsm_post(&j->fsm, JOB_EV_FAILED); /* no peer was lost: nobody has anything to say */
 }
 
@@ -158,10 +168,11 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* ---- signals ------------------------------------------------------------------------------------------- */
 
-static void signal_workers(struct job *j, int number)
+void job_signal_workers(struct job *j, int number, bool ours)
 {
     Hvd__Signal s = HVD__SIGNAL__INIT;
     s.number = number;
+    s.ours = ours;
     CONTROL(m, SIGNAL, signal, &s);
     for (uint32_t i = 0; i < j->host_count; i++)
         if (host_state(&j->host[i]) == HOST_READY || host_state(&j->host[i]) == HOST_RUNNING)
@@ -178,7 +189,7 @@ static void on_ending_signal(struct job *j, int number)
     j->signal = number;
     char text[128];
     snprintf(text, sizeof text, "ended by signal %d (%s)", number, strsignal(number));
-    outcome_fault(&j->outcome, clock_now(), 128 + number, text, NULL);
+    stop(j, 128 + number, text);
     if (number != SIGTERM)
         fsm_post(&j->fsm, JOB_EV_INTERRUPT);
     fsm_post(&j->fsm, JOB_EV_FAILED);
@@ -199,16 +210,16 @@ void job_on_signal(void *ctx, int number)
         break;
     case SIGTSTP:
         /* The sessions suspend their lease with it: while we are stopped they will hear nothing. */
-        signal_workers(j, number);
+        job_signal_workers(j, number, false);
         raise(SIGSTOP);
         break;
     case SIGCONT:
-        signal_workers(j, number);
+        job_signal_workers(j, number, false);
         if (j->has_input)
             input_resume(&j->input);
         break;
     default:
-        signal_workers(j, number);
+        job_signal_workers(j, number, false);
     }
 }
 
@@ -244,7 +255,7 @@ static void part(void *owner)
 static void pass_signal_on(void *owner)
 {
     struct job *j = owner;
-    signal_workers(j, j->signal);
+    job_signal_workers(j, j->signal, false);
     uv_timer_start(&j->end_limit, on_end_limit, (uint64_t)j->config->grace_ms, 0);
 }
 
@@ -343,9 +354,13 @@ int job_run(struct job *j)
     return j->outcome.failed ? j->outcome.exit_status : 0;
 }
 
-void job_report(const struct job *j, int exit_status)
+/* The way of all notes, which has an end when nobody reads them. */
+void job_report(struct job *j, int exit_status)
 {
+    notes_open(&j->loop);
     report_say(j);
     job_sweep_say(j);
     report_write(j, exit_status);
+    notes_finish();
+    uv_run(&j->loop, UV_RUN_DEFAULT);
 }

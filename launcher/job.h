@@ -28,8 +28,8 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
                     struct err *e);
 /* Runs the whole job, once. Returns the exit status of hvdrun because of it. */
 int job_run(struct job *j);
-/* Says what went wrong, and writes --report. */
-void job_report(const struct job *j, int exit_status);
+/* Says what went wrong, for as long as somebody reads it, and writes --report. */
+void job_report(struct job *j, int exit_status);
 void job_free(struct job *j);
 
 #endif

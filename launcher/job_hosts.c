@@ -147,6 +147,8 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
     mark_exited(j, m->rank);
     if (rank_end_failed(&end) && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
         job_failed(j);
+    if (rank_end_failed(&end) && !end.told_peer && j->config->on_failure == CONFIG_ON_FAILURE_NOTIFY)
+        job_signal_workers(j, SIGUSR1, true);
 }
 
 static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *m)
@@ -206,10 +208,19 @@ static void on_data(void *ctx, struct host_run *h, const struct frame *f)
 
 static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 {
-    (void)ctx;
-    for (size_t i = 0; i < ended->n_leftover; i++)
-        log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, ended->leftover[i]->pid,
-                  ended->leftover[i]->name, ended->leftover[i]->state);
+    struct job *j = ctx;
+    for (size_t i = 0; i < ended->n_leftover; i++) {
+        const Hvd__Leftover *p = ended->leftover[i];
+        log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, p->pid, p->name,
+                  p->state);
+        if (j->leftover_count == LEFTOVERS_MAX)
+            continue;
+        struct leftover *kept = &j->leftover[j->leftover_count++];
+        kept->host = h;
+        kept->pid = p->pid;
+        snprintf(kept->name, sizeof kept->name, "%s", p->name);
+        snprintf(kept->state, sizeof kept->state, "%s", p->state);
+    }
 }
 
 /* ---- a host's end -------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "common/spawn.h"
 #include "launcher/job.h"
 #include "launcher/job_state.h"
+#include "launcher/report.h"
 #include "launcher/job_sweep.h"
 #include "launcher/transport/agent_command.h"
 
@@ -108,8 +109,10 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
                                      .hostname = hostname,
                                      .agent_local = j->agent_local,
                                      .agent_command = j->agent_command};
-    if (set_up(j, e) == 0)
+    if (plan_check(hosts, (uint32_t)config->num_proc, e) == 0 && set_up(j, e) == 0)
         return j;
+    outcome_fault(&j->outcome, clock_now(), err_exit_status(e), e->text, e->hint);
+    report_write(j, err_exit_status(e));
     job_free(j);
     return NULL;
 }

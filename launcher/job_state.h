@@ -59,6 +59,15 @@ struct rank_state {
     bool finished; /* both of the above */
 };
 
+/* A process that could not be ended. */
+struct leftover {
+    const struct host_run *host;
+    uint32_t pid;
+    char name[64], state[16];
+};
+
+#define LEFTOVERS_MAX 256 /* that are kept for the report; all are logged */
+
 struct job {
     const struct config *config;
     struct host_list *list;
@@ -91,6 +100,8 @@ struct job {
     uint32_t master_port; /* free on the first host when it was asked */
 
     struct job_sweep *sweep; /* NULL: no host was lost */
+    struct leftover leftover[LEFTOVERS_MAX];
+    uint32_t leftover_count;
     struct outcome outcome;
     int signal; /* the first that ended the job, or 0 */
     bool grace_is_over;
@@ -107,6 +118,8 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
     __attribute__((format(printf, 5, 6)));
 /* The outcome has a fault: ends the job, or gives workers that use collectives a moment first. */
 void job_failed(struct job *j);
+/* To every worker; `ours`: the signal is our own word and not passed on. */
+void job_signal_workers(struct job *j, int number, bool ours);
 /* As job_fault, with an error's text, hint and exit status. */
 void job_fault_err(struct job *j, const struct err *e);
 /* A signal to hvdrun; ctx is the job. */

@@ -232,6 +232,18 @@ void job_sweep_say(const struct job *j)
     }
 }
 
+const char *job_sweep_missed(const struct job *j, uint32_t i, const char **left)
+{
+    for (uint32_t k = 0; j->sweep && k < j->sweep->count; k++) {
+        const struct sweep_run *r = &j->sweep->run[k];
+        if (r->result == SWEEP_DONE || i-- > 0)
+            continue;
+        *left = r->result == SWEEP_LEFT ? r->said : NULL;
+        return r->host->label;
+    }
+    return NULL;
+}
+
 void job_sweep_free(struct job *j)
 {
     if (j->sweep)

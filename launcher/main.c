@@ -13,7 +13,6 @@
 #include "launcher/dry_run.h"
 #include "launcher/hosts.h"
 #include "launcher/job.h"
-#include "launcher/plan.h"
 
 extern char **environ;
 
@@ -61,8 +60,6 @@ static int run(const struct config *config, struct host_list *hosts, struct err 
     gethostname(hostname, sizeof hostname - 1);
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);
-    if (plan_check(hosts, (uint32_t)config->num_proc, e) < 0)
-        return -1;
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
     struct job *job = job_new(config, hosts, hostname, e);

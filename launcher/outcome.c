@@ -47,6 +47,13 @@ static bool is_first(struct outcome *o, uint64_t time, bool rank, bool told)
     return true;
 }
 
+/* Of the first fault, unless a limit has decided. */
+static void set_status(struct outcome *o, int exit_status)
+{
+    if (!o->decided)
+        o->exit_status = exit_status;
+}
+
 void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started,
                         uint64_t time)
 {
@@ -61,7 +68,7 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
     rank_end_describe(end, how, sizeof how);
     snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start",
              end->rank, host, end->pid, how, time > started ? (double)(time - started) / 1e9 : 0.0);
-    o->exit_status = rank_end_exit_status(end);
+    set_status(o, rank_end_exit_status(end));
     o->end = *end;
 }
 
@@ -73,5 +80,22 @@ void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char
     snprintf(o->hint, sizeof o->hint, "%s", hint ? hint : "");
     log_printable(o->text); /* parts of both may be a host's own words */
     log_printable(o->hint);
-    o->exit_status = exit_status;
+    set_status(o, exit_status);
+}
+
+void outcome_stop(struct outcome *o, uint64_t time, int exit_status, const char *text, bool going,
+                  bool decides)
+{
+    outcome_fault(o, time, exit_status, text, NULL);
+    if (!going || o->ended_by[0])
+        return;
+    snprintf(o->ended_by, sizeof o->ended_by, "%s", text);
+    o->decided = decides;
+    if (decides)
+        o->exit_status = exit_status;
+}
+
+const char *outcome_ended_by(const struct outcome *o)
+{
+    return o->ended_by[0] && strcmp(o->ended_by, o->text) != 0 ? o->ended_by : NULL;
 }

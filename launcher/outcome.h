@@ -35,6 +35,8 @@ struct outcome {
     char hint[384];      /* what to do, or empty */
     uint32_t ended;      /* ranks that were ended because of it */
     uint32_t faults;     /* ranks that failed by themselves */
+    bool decided;        /* the exit status is that of what follows */
+    char ended_by[256];  /* the limit or signal that ended a job which goes on after faults, or empty */
 };
 
 /* True for an end that is a fault: not by us, and a status, a signal, or no hvd_shutdown. */
@@ -49,5 +51,11 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
                         uint64_t time);
 /* Records another fault: a lost host, a refused command, a limit, a signal to hvdrun. */
 void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint);
+/* Records a limit or a signal. `going`: the job goes on when a rank fails, so that this is what ends it, and
+ * is said even when another fault was the first; `decides`: the exit status is this one's then as well. */
+void outcome_stop(struct outcome *o, uint64_t time, int exit_status, const char *text, bool going,
+                  bool decides);
+/* What ended the job when that was not the first fault; else NULL. */
+const char *outcome_ended_by(const struct outcome *o);
 
 #endif

@@ -1,6 +1,5 @@
 #include "launcher/report.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "common/clock.h"
@@ -13,23 +12,22 @@ static void say_last_words(const struct job *j)
     char lines[TAIL_MAX + 1];
     if (!j->output || output_last_words(j->output, j->outcome.end.rank, lines) == 0)
         return;
-    fprintf(stderr, "hvdrun: the last lines of its stderr:\n");
+    log_say("hvdrun: the last lines of its stderr:\n");
     for (const char *line = lines; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
-        fprintf(stderr, "hvdrun:   %.*s\n", (int)strcspn(line, "\n"), line);
+        log_say("hvdrun:   %.*s\n", (int)strcspn(line, "\n"), line);
 }
 
 /* Without the fault itself when that was a rank's. */
 static void say_consequences(const struct outcome *o)
 {
     uint32_t failed = o->faults - (o->faults > 0 && o->first_is_rank);
-    if (o->ended)
-        fprintf(stderr, "hvdrun: after that, %u rank%s ended by hvdrun%s", o->ended,
-                o->ended == 1 ? " was" : "s were", failed ? "" : "\n");
-    if (failed)
-        fprintf(stderr, "%s%u %s\n", o->ended ? ", " : "hvdrun: after that, ", failed,
-                o->ended      ? "failed too"
-                : failed == 1 ? "rank failed too"
-                              : "ranks failed too");
+    const char *be = o->ended == 1 ? " was" : "s were";
+    if (o->ended && failed)
+        log_say("hvdrun: after that, %u rank%s ended by hvdrun, %u failed too\n", o->ended, be, failed);
+    else if (o->ended)
+        log_say("hvdrun: after that, %u rank%s ended by hvdrun\n", o->ended, be);
+    else if (failed)
+        log_say("hvdrun: after that, %u rank%s failed too\n", failed, failed == 1 ? "" : "s");
 }
 
 void report_say(const struct job *j)
@@ -37,11 +35,13 @@ void report_say(const struct job *j)
     const struct outcome *o = &j->outcome;
     if (!o->failed)
         return;
-    fprintf(stderr, "hvdrun: %s\n", o->text);
+    log_say("hvdrun: %s\n", o->text);
     if (o->hint[0])
-        fprintf(stderr, "hvdrun: hint: %s\n", o->hint);
+        log_say("hvdrun: hint: %s\n", o->hint);
     if (o->first_is_rank)
         say_last_words(j);
+    if (outcome_ended_by(o))
+        log_say("hvdrun: the job went on; what ended it: %s\n", outcome_ended_by(o));
     say_consequences(o);
 }
 

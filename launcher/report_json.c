@@ -11,6 +11,7 @@
 
 #include "common/json.h"
 #include "launcher/job_state.h"
+#include "launcher/job_sweep.h"
 
 static double seconds(const struct job *j, uint64_t time)
 {
@@ -73,7 +74,7 @@ static void put_cause(struct json *w, const struct job *j)
 static void put_hosts(struct json *w, const struct job *j)
 {
     json_array(w, "hosts");
-    for (uint32_t i = 0; i < j->host_count; i++) {
+    for (uint32_t i = 0; j->host && i < j->host_count; i++) {
         const struct host_run *h = &j->host[i];
         const struct plan_host *p = j->planned && h->planned ? &j->plan.host[h->plan_index] : NULL;
         json_object(w, NULL);
@@ -85,6 +86,38 @@ static void put_hosts(struct json *w, const struct job *j)
         else
             json_null(w, "first_rank");
         json_text(w, "error", h->err.code ? h->err.text : NULL);
+        json_end(w);
+    }
+    json_end(w);
+}
+
+/* What may still be there: hosts that were lost and not swept, processes that nothing could end. */
+static void put_left(struct json *w, const struct job *j)
+{
+    const char *host, *left;
+    json_array(w, "unreachable");
+    for (uint32_t i = 0; (host = job_sweep_missed(j, i, &left)); i++)
+        if (!left)
+            json_text(w, NULL, host);
+    json_end(w);
+    json_array(w, "not_swept");
+    for (uint32_t i = 0; (host = job_sweep_missed(j, i, &left)); i++) {
+        if (!left)
+            continue;
+        json_object(w, NULL);
+        json_text(w, "host", host);
+        json_text(w, "text", left);
+        json_end(w);
+    }
+    json_end(w);
+    json_array(w, "leftovers");
+    for (uint32_t i = 0; i < j->leftover_count; i++) {
+        const struct leftover *p = &j->leftover[i];
+        json_object(w, NULL);
+        json_text(w, "host", p->host->label);
+        json_unsigned(w, "pid", p->pid);
+        json_text(w, "name", p->name);
+        json_text(w, "state", p->state);
         json_end(w);
     }
     json_end(w);
@@ -167,8 +200,10 @@ static void put_job(FILE *out, const struct job *j, int exit_status, uint64_t ov
     json_integer(&w, "exit_status", exit_status);
     json_real(&w, "took", seconds(j, over));
     put_cause(&w, j);
+    json_text(&w, "ended_by", outcome_ended_by(&j->outcome));
     put_phases(&w, j, over);
     put_hosts(&w, j);
+    put_left(&w, j);
     put_ranks(&w, j);
     json_end(&w);
 }

@@ -147,14 +147,14 @@ static bool asks_to_end(int number)
            number == SIGKILL;
 }
 
-void workers_signal(struct workers *w, int number)
+void workers_signal(struct workers *w, int number, bool ours)
 {
     for (size_t i = 0; i < w->count; i++) {
         struct worker *worker = &w->item[i];
         /* Between clone and setsid it has no group of its own yet. */
         if (worker->alive && kill(-worker->pid, number) < 0 && errno == ESRCH)
             kill(worker->pid, number);
-        if (worker->alive && asks_to_end(number))
+        if (worker->alive && number < 64 && (ours || asks_to_end(number)))
             worker->fatal_sent |= 1ULL << number;
     }
 }
@@ -163,8 +163,8 @@ void workers_end(struct workers *w, int number)
 {
     for (size_t i = 0; i < w->count; i++)
         w->item[i].ended_by_us = w->item[i].ended_by_us || w->item[i].alive;
-    workers_signal(w, number);
-    workers_signal(w, SIGCONT); /* a stopped one must wake up to end */
+    workers_signal(w, number, true);
+    workers_signal(w, SIGCONT, true); /* a stopped one must wake up to end */
 }
 
 bool worker_is_complete(const struct worker *w)

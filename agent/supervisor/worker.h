@@ -62,8 +62,9 @@ int workers_start_failed(const struct spawn_failure *f, const struct worker_star
 struct worker *workers_by_pid(struct workers *w, pid_t pid);
 struct worker *workers_by_rank(struct workers *w, uint32_t rank);
 
-/* To the process groups of all that are alive. */
-void workers_signal(struct workers *w, int number);
+/* To the process groups of all that are alive. `ours`: whoever dies of it was ended by us, also when it is no
+ * signal that asks to end. */
+void workers_signal(struct workers *w, int number, bool ours);
 /* SIGTERM (or `number`) as a part of Teardown: from here on their deaths are ours. */
 void workers_end(struct workers *w, int number);
 

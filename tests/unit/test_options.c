@@ -84,7 +84,7 @@ static const struct {
     {"--heartbeat-timeout 0.5 x", "--heartbeat-timeout: '0.5'|from 1 to 86400", NULL},
     {"--tag ran x", "--tag: 'ran' is not none, rank or host", NULL},
     {"--tag _ x", "--tag: the value is empty", NULL},
-    {"--on-failure stop x", "--on-failure: 'stop' is not kill or continue", NULL},
+    {"--on-failure stop x", "--on-failure: 'stop' is not kill, continue or notify", NULL},
     {"--report _ x", "--report: the value is empty", NULL},
     {"--stdin some x", "--stdin: 'some'|from 0 to 999999, or none or all", NULL},
     {"--stdin 1000000 x", "--stdin: '1000000'", NULL},

@@ -105,6 +105,53 @@ START_TEST(a_rank_that_was_told_is_no_cause)
 }
 END_TEST
 
+/* A limit ends a job that goes on after faults: it decides the exit status, whenever the first fault comes.
+ */
+START_TEST(what_ended_a_job_that_went_on)
+{
+    struct outcome o = {0};
+    struct rank_end fault = {.rank = 1, .status = 9};
+    if (_i == 0)
+        outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+    ck_assert_ptr_null(outcome_ended_by(&o));
+    outcome_stop(&o, 3 * SECOND, 124, "the time limit is over", true, true);
+    outcome_stop(&o, 4 * SECOND, 130, "ended by signal 2", true, false);
+    if (_i == 1)
+        outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+    ck_assert_int_eq(o.exit_status, 124);
+    ck_assert_ptr_nonnull(strstr(o.text, "rank 1 on a"));
+    ck_assert_str_eq(outcome_ended_by(&o), "the time limit is over");
+}
+END_TEST
+
+/* A signal is named; the first failing rank keeps the exit status. */
+START_TEST(a_signal_does_not_decide)
+{
+    struct outcome o = {0};
+    struct rank_end fault = {.rank = 1, .status = 9};
+    outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+    outcome_stop(&o, 3 * SECOND, 143, "ended by signal 15", true, false);
+    ck_assert_int_eq(o.exit_status, 9);
+    ck_assert_str_eq(outcome_ended_by(&o), "ended by signal 15");
+}
+END_TEST
+
+START_TEST(a_limit_alone_is_the_cause)
+{
+    struct outcome o = {0};
+    struct rank_end fault = {.rank = 1, .status = 9};
+    outcome_stop(&o, 3 * SECOND, 124, "the time limit is over", _i == 0, true);
+    outcome_rank_ended(&o, &fault, "a", SECOND, 4 * SECOND);
+    ck_assert_int_eq(o.exit_status, 124);
+    ck_assert_str_eq(o.text, "the time limit is over");
+    ck_assert_ptr_null(outcome_ended_by(&o));
+    if (_i == 1) { /* where any fault ends the job, the first one decides */
+        outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+        ck_assert_int_eq(o.exit_status, 9);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("outcome");
@@ -116,6 +163,9 @@ int main(void)
     tcase_add_test(t, what_we_ended_is_never_the_cause);
     tcase_add_test(t, lack_of_memory_is_named);
     tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
+    tcase_add_loop_test(t, what_ended_a_job_that_went_on, 0, 2);
+    tcase_add_test(t, a_signal_does_not_decide);
+    tcase_add_loop_test(t, a_limit_alone_is_the_cause, 0, 2);
     suite_add_tcase(suite, t);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

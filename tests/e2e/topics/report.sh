@@ -85,3 +85,39 @@ case_a_rank_without_memory() {
     command -v python3 > /dev/null || return 0
     report 'r["ranks"][1]["oom"] and r["ranks"][1]["signal"] == 9 and not r["ranks"][0]["oom"]'
 }
+
+case_a_job_that_cannot_be_placed() {
+    needs_python
+    hvd --report "$T/report.json" -np 5 -H localhost:2 true
+    expect_status 2
+    report 'r["exit_status"] == 2 and "-np 5" in r["cause"]["text"] and r["ranks"] == [] and r["hosts"] == []'
+}
+
+case_a_host_that_cannot_be_used() {
+    needs_python
+    hvd --report "$T/report.json" --agent-path /no/such/agent -np 1 true
+    expect_status 125
+    report 'r["exit_status"] == 125 and "/no/such/agent" in r["cause"]["text"] and r["hosts"][0]["error"]'
+    report 'r["unreachable"] == [] and r["not_swept"] == [] and r["leftovers"] == []'
+}
+
+# The job had gone on after rank 1: both are told, and the limit decides.
+case_a_limit_after_a_failure() {
+    needs_python
+    hvd --report "$T/report.json" --on-failure continue --timeout 0.7 -np 2 sh -c '[ "$HOROVOD_RANK" = 0 ] || exit 9; exec sleep 60'
+    expect_status 124
+    expect_err '^hvdrun: rank 1 on .* failed first: exit status 9'
+    expect_err '^hvdrun: the job went on; what ended it: the time limit of 0.7 s'
+    report 'r["exit_status"] == 124 and r["cause"]["rank"] == 1 and "--timeout" in r["ended_by"]'
+}
+
+case_a_signal_after_a_failure() {
+    start --on-failure continue -np 2 sh -c '[ "$HOROVOD_RANK" = 0 ] || exit 9; echo ready; exec sleep 60'
+    until_out 10 ready
+    sleep 0.3
+    kill -TERM $pid
+    stop_status
+    expect_status 9
+    expect_err 'failed first: exit status 9'
+    expect_err 'what ended it: ended by signal 15'
+}
