@@ -20,7 +20,7 @@ fcntl.fcntl(7, fcntl.F_SETFL, ~os.O_NONBLOCK & fcntl.fcntl(7, fcntl.F_GETFL))' 2
 }
 
 # The reader comes when much waits already: the last words are not among what is dropped.
-case_the_last_words_are_kept() {
+slow_the_last_words_are_kept() {
     mkfifo "$T/late"
     exec 7<> "$T/late"
     python3 -c 'import fcntl; fcntl.fcntl(7, 1031, 4096)' 2> /dev/null || skip "no python3 here"
