@@ -12,6 +12,7 @@
 
 #include "agent/host_facts.h"
 #include "agent/session.h"
+#include "agent/supervisor/limits.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -22,9 +23,21 @@
 
 /* ---- Hello --------------------------------------------------------------------------------------------- */
 
-static void send_welcome(struct session *s)
+static void send_welcome(struct session *s, uint32_t ranks)
 {
     char hostname[HOST_NAME_MAX + 1] = "";
+    static struct limits limits; /* one session a process */
+    Hvd__Limit item[LIMITS_MAX], *list[LIMITS_MAX];
+    limits_read(&limits, ranks);
+    for (size_t i = 0; i < limits.count; i++) {
+        struct limit *l = &limits.item[i];
+        hvd__limit__init(list[i] = &item[i]);
+        item[i].descriptors = l->descriptors;
+        item[i].limit = l->limit;
+        item[i].used = l->used;
+        item[i].name = l->name;
+        item[i].hint = (char *)(uintptr_t)l->hint;
+    }
     gethostname(hostname, sizeof hostname - 1);
     Hvd__Welcome w = HVD__WELCOME__INIT;
     w.version = (char *)HVD_VERSION;
@@ -38,6 +51,8 @@ static void send_welcome(struct session *s)
     w.free_port = host_free_port();
     w.now = clock_now();
     w.guard_pid = (uint32_t)getppid();
+    w.limit = list;
+    w.n_limit = limits.count;
     CONTROL(m, WELCOME, welcome, &w);
     session_send(s, &m);
 }
@@ -87,7 +102,7 @@ void session_hello(struct session *s, const Hvd__Hello *h)
     if (s->fsm.state != SESSION_HELLO)
         return;
     if (h->protocol != PROTOCOL_VERSION || strcmp(h->version, HVD_VERSION) != 0) {
-        send_welcome(s); /* both versions stand in the launcher's message */
+        send_welcome(s, h->ranks); /* both versions stand in the launcher's message */
         fsm_post(&s->fsm, EV_STRANGER);
         return;
     }
@@ -100,7 +115,7 @@ void session_hello(struct session *s, const Hvd__Hello *h)
         session_lose(s, false, "%s", e.text);
         return;
     }
-    send_welcome(s);
+    send_welcome(s, h->ranks);
     fsm_post(&s->fsm, EV_HELLO);
 }
 

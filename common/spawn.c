@@ -189,7 +189,9 @@ int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)
         close(report[1]);
     int rc = 0;
     if (out->pid < 0)
-        rc = err_sys(e, saved, "cannot start %s: clone3", s->path);
+        rc = err_sys(e, saved, "cannot start %s%s", s->path,
+                     saved == EAGAIN ? " (RLIMIT_NPROC, a cgroup's pids.max, kernel.pid_max or threads-max)"
+                                     : ": clone3");
     else if (report[0] >= 0)
         rc = wait_for_exec(s, report[0], out, e);
     if (report[0] >= 0)

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/module.h"
+#include "launcher/limits.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
 #define BULK_MAX (4u << 20)
@@ -334,6 +335,13 @@ static void start_transport(void *owner)
 
 /* ---- actions ------------------------------------------------------------------------------------------- */
 
+/* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
+static uint32_t ranks_at_most(const struct host_run *h)
+{
+    uint32_t all = (uint32_t)h->common->config->num_proc, here = h->spec->slots;
+    return all && (!here || all < here) ? all : here;
+}
+
 static void send_hello(void *owner)
 {
     struct host_run *h = owner;
@@ -351,6 +359,7 @@ static void send_hello(void *owner)
     hello.interface = c->interfaces;
     hello.n_interface = c->interface_count;
     hello.hosts = c->host_count;
+    hello.ranks = ranks_at_most(h);
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
     (void)channel_send(&h->channel, &m);
@@ -403,6 +412,7 @@ void host_free(struct host_run *h)
             ssh->destroy(h->replaced);
     }
     channel_free(&h->channel);
+    limits_drop(h->limits);
     free(h->address);
 }
 

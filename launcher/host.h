@@ -88,7 +88,8 @@ struct host_run {
     int64_t clock_offset; /* add to the host's times to get ours */
     uint64_t round_trip;  /* of the exchange that gave the offset */
     uint64_t ping_sent;
-    char *address; /* where it can be reached, numeric; from Welcome or the transport */
+    Hvd__Welcome *limits; /* those that are near (limits_keep); NULL: none */
+    char *address;        /* where it can be reached, numeric; from Welcome or the transport */
 };
 
 void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index);

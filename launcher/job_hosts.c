@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "launcher/job_state.h"
+#include "launcher/limits.h"
 
 struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
 {
@@ -61,6 +62,7 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
 {
     struct job *j = ctx;
     hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
+    h->limits = limits_keep(welcome);
     if (h->index == 0)
         j->master_port = welcome->free_port;
     j->ready++;

@@ -15,6 +15,7 @@
 #include "launcher/job_state.h"
 #include "launcher/report.h"
 #include "launcher/job_sweep.h"
+#include "launcher/limits.h"
 #include "launcher/transport/agent_command.h"
 
 /* A name that no other job of this machine or user has: it names directories and cgroups on every host. */
@@ -64,7 +65,10 @@ static int find_agent(struct job *j, struct err *e)
 
 static int make_hosts(struct job *j, struct err *e)
 {
+    uint64_t files = j->config->output_filename ? 2 * (uint64_t)j->config->num_proc : 0;
     j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
+    if (limits_own(j->host_count, files, e) < 0)
+        return -1;
     j->common.host_count = j->host_count;
     j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
     if (!j->host)

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "launcher/job_state.h"
+#include "launcher/limits.h"
 
 extern char **environ;
 
@@ -32,6 +33,26 @@ static int place_input(struct job *j, struct err *e)
     return input_init(&j->input, &j->loop, first, count, &job_input_events, j, e);
 }
 
+static bool gets_stdin(const struct job *j, uint32_t rank)
+{
+    return j->has_input && rank >= j->input.first && rank - j->input.first < j->input.count;
+}
+
+/* Is there room for what was placed, on every host and here? */
+static int check_limits(const struct job *j, struct err *e)
+{
+    for (uint32_t i = 0; i < j->plan.host_count; i++) {
+        const struct plan_host *p = &j->plan.host[i];
+        const struct host_run *h = &j->host[p->index];
+        struct limits_need need = {.ranks = p->ranks};
+        for (uint32_t r = p->first_rank; r < p->first_rank + p->ranks; r++)
+            need.inputs += gets_stdin(j, r);
+        if (h->limits && limits_check(h->limits->limit, h->limits->n_limit, &need, e) < 0)
+            return err_wrap(e, "%s", h->label);
+    }
+    return j->config->output_filename ? limits_own(0, 2 * (uint64_t)j->plan.size, e) : 0;
+}
+
 int job_place(struct job *j, struct err *e)
 {
     if (plan_make(&j->plan, j->list, j->host_count, (uint32_t)j->config->num_proc, e) < 0)
@@ -50,18 +71,13 @@ int job_place(struct job *j, struct err *e)
     }
     if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) <
             0 ||
-        place_input(j, e) < 0)
+        place_input(j, e) < 0 || check_limits(j, e) < 0)
         return -1;
     j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, &job_output_events, j, e);
     if (!j->output)
         return -1;
     j->planned = true;
     return 0;
-}
-
-static bool gets_stdin(const struct job *j, uint32_t rank)
-{
-    return j->has_input && rank >= j->input.first && rank - j->input.first < j->input.count;
 }
 
 /* One host's workers; `workers` and `pointers` have room for plan.host[k].ranks. */

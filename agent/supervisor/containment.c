@@ -52,6 +52,52 @@ int containment_place(const char *self_cgroup, const char *mountinfo, const char
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
+static bool has_word(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
+        if (strncmp(at, word, len) == 0 && strchr(",", at[len]))
+            return true;
+    return false;
+}
+
+/* The next line of *text into `line`; false at the end. */
+static bool next_line(const char **text, char *line, size_t size)
+{
+    size_t len = strcspn(*text, "\n");
+    if (!**text)
+        return false;
+    snprintf(line, size, "%.*s", (int)len, *text);
+    *text += len + ((*text)[len] == '\n');
+    return true;
+}
+
+int containment_place_v1(const char *self_cgroup, const char *mountinfo, const char *controller,
+                         const char *file, char *path, size_t size)
+{
+    char line[2048], list[128], own[CONTAINMENT_PATH_MAX], root[CONTAINMENT_PATH_MAX];
+    char mount[CONTAINMENT_PATH_MAX];
+    bool found = false, mounted = false;
+    while (!found && next_line(&self_cgroup, line, sizeof line))
+        found = sscanf(line, "%*[0-9]:%127[^:]:%511[^\n]", list, own) == 2 && has_word(list, controller);
+    while (found && !mounted && next_line(&mountinfo, line, sizeof line)) {
+        const char *type = strstr(line, " - cgroup ");
+        mounted = type && sscanf(type, " - cgroup %*s %127s", list) == 1 && has_word(list, controller) &&
+                  sscanf(line, "%*s %*s %*s %511s %511s", root, mount) == 2;
+    }
+    if (!mounted)
+        return -1;
+    /* A container may see only a branch of the tree. */
+    size_t root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    const char *below = strncmp(own, root, root_len) == 0 ? own + root_len : own;
+    if (strncmp(below, "/..", 3) == 0)
+        return -1;
+    if (strcmp(below, "/") == 0)
+        below = "";
+    int n = snprintf(path, size, "%s%s/%s", mount, below, file);
+    return n > 0 && (size_t)n < size ? 0 : -1;
+}
+
 char *containment_read(const char *file)
 {
     FILE *f = fopen(file, "re");

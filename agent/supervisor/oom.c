@@ -17,52 +17,6 @@ uint64_t oom_count(const char *text)
     return 0;
 }
 
-static bool has_memory(const char *list)
-{
-    static const char word[] = "memory";
-    for (const char *at = list; at; at = strchr(at, ','), at = at ? at + 1 : NULL)
-        if (strncmp(at, word, sizeof word - 1) == 0 && strchr(",", at[sizeof word - 1]))
-            return true;
-    return false;
-}
-
-/* The next line of *text into `line`; false at the end. */
-static bool next_line(const char **text, char *line, size_t size)
-{
-    size_t len = strcspn(*text, "\n");
-    if (!**text)
-        return false;
-    snprintf(line, size, "%.*s", (int)len, *text);
-    *text += len + ((*text)[len] == '\n');
-    return true;
-}
-
-int oom_place_v1(const char *self_cgroup, const char *mountinfo, char *path, size_t size)
-{
-    char line[2048], list[128], own[CONTAINMENT_PATH_MAX], root[CONTAINMENT_PATH_MAX];
-    char mount[CONTAINMENT_PATH_MAX];
-    bool found = false;
-    while (!found && next_line(&self_cgroup, line, sizeof line))
-        found = sscanf(line, "%*[0-9]:%127[^:]:%511[^\n]", list, own) == 2 && has_memory(list);
-    bool mounted = false;
-    while (found && !mounted && next_line(&mountinfo, line, sizeof line)) {
-        const char *type = strstr(line, " - cgroup ");
-        mounted = type && sscanf(type, " - cgroup %*s %127s", list) == 1 && has_memory(list) &&
-                  sscanf(line, "%*s %*s %*s %511s %511s", root, mount) == 2;
-    }
-    if (!mounted)
-        return -1;
-    /* A container may see only a branch of the tree. */
-    size_t root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
-    const char *below = strncmp(own, root, root_len) == 0 ? own + root_len : own;
-    if (strncmp(below, "/..", 3) == 0)
-        return -1;
-    if (strcmp(below, "/") == 0)
-        below = "";
-    int n = snprintf(path, size, "%s%s/memory.oom_control", mount, below);
-    return n > 0 && (size_t)n < size ? 0 : -1;
-}
-
 static uint64_t read_count(const char *file)
 {
     char text[4096];
@@ -81,8 +35,9 @@ static void find_own(struct oom *o)
     if (self && mounts) {
         here = containment_place(self, mounts, "memory.events", o->file, sizeof o->file) == 0 &&
                access(o->file, R_OK) == 0;
-        here =
-            here || (oom_place_v1(self, mounts, o->file, sizeof o->file) == 0 && access(o->file, R_OK) == 0);
+        here = here || (containment_place_v1(self, mounts, "memory", "memory.oom_control", o->file,
+                                             sizeof o->file) == 0 &&
+                        access(o->file, R_OK) == 0);
     }
     if (!here)
         o->file[0] = '\0';

@@ -21,7 +21,5 @@ bool oom_explains(struct oom *o);
 
 /* The number after "oom_kill" in the text of memory.events or memory.oom_control; 0 when there is none. */
 uint64_t oom_count(const char *text);
-/* Our own memory.oom_control (v1), by the texts of /proc/self/cgroup and /proc/self/mountinfo; -1: none. */
-int oom_place_v1(const char *self_cgroup, const char *mountinfo, char *path, size_t size);
 
 #endif

@@ -6,12 +6,25 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
 #include "common/log.h"
 
 #define SESSION_FD 3
+
+/* Every worker costs some: its connection, its pidfd, its segments. We start no program that could inherit
+ * it. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
 
 int main(int argc, char **argv)
 {
@@ -29,6 +42,7 @@ int main(int argc, char **argv)
         return 2;
     }
     signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
     prctl(PR_SET_NAME, "hvd-engine");
     engine = engine_new(SESSION_FD, &e);
     rc = engine ? engine_loop(engine, &e) : -1;

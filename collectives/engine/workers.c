@@ -298,6 +298,14 @@ void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
         if (engine_watch(engine, &w->watch, EPOLLIN, &e) != 0)
             drop(engine, w);
     }
+    if (errno == EMFILE || errno == ENFILE) {
+        char text[SHM_TEXT_MAX];
+        snprintf(text, sizeof text, "the engine on %.100s has no descriptors left (%s)",
+                 engine->host[engine->self].name,
+                 errno == EMFILE ? "RLIMIT_NOFILE, ulimit -Hn" : "fs.file-max");
+        engine_unwatch(engine, watch); /* it would be ready for ever */
+        engine_poison(engine, HVD_ERR_SYSTEM, text);
+    }
 }
 
 void workers_free(struct engine *engine)

@@ -40,7 +40,8 @@ static const struct {
 START_TEST(a_place)
 {
     char path[256];
-    int rc = oom_place_v1(places[_i].self, places[_i].mounts, path, sizeof path);
+    int rc = containment_place_v1(places[_i].self, places[_i].mounts, "memory", "memory.oom_control", path,
+                                  sizeof path);
     ck_assert_int_eq(rc, places[_i].path ? 0 : -1);
     if (places[_i].path)
         ck_assert_str_eq(path, places[_i].path);

@@ -51,3 +51,67 @@ slow_a_thousand_ranks_use_collectives() {
     expect_status 0
     expect_out '"ranks":1000'
 }
+
+# ---- too few of something: one line beforehand, with the limit's name, 125, and nothing started -------------------------
+refused() { # REGEX COMMAND...: the last word makes a file, $T/started, if it ever runs
+    local wanted=$1
+    shift
+    rm -f "$T/started"
+    run "$@"
+    expect_status 125
+    one_clear_line "$wanted" "$*"
+    [ ! -e "$T/started" ] || fail "a worker was started"
+}
+
+as_user() { # COMMAND LINE: as a user without privileges, who has no other processes
+    setpriv --reuid 10093 --regid 10093 --clear-groups -- env "HOME=$T/tmp" XDG_RUNTIME_DIR= bash -c "$1"
+}
+
+case_too_few_descriptors_for_the_pipes() {
+    # shellcheck disable=SC2016
+    refused '^hvdrun: localhost: 300 ranks need about 6[0-9]{2} descriptors, but the limit is 400 \(RLIMIT_NOFILE, ulimit -Hn\)$' \
+        bash -c 'ulimit -n 400; "$@"' bash "$HVDRUN" -np 300 touch "$T/started"
+    # A low soft limit is raised.
+    # shellcheck disable=SC2016
+    run bash -c 'ulimit -Sn 100; "$@"' bash "$HVDRUN" -np 100 true
+    expect_status 0
+}
+
+case_too_few_descriptors_for_output_files() {
+    # shellcheck disable=SC2016
+    refused '^hvdrun: 1 hosts and 400 output files need about 4[0-9]{2} descriptors here, but the limit is 300 \(RLIMIT_NOFILE' \
+        bash -c 'ulimit -n 300; "$@"' bash "$HVDRUN" -np 200 --output-filename "$T/logs" touch "$T/started"
+    [ ! -e "$T/logs" ] || fail "files were made"
+}
+
+case_too_few_descriptors_to_begin_with() {
+    local few
+    for few in 4 5 7 9 12; do
+        # shellcheck disable=SC2016
+        refused '^hvdrun: .*(RLIMIT_NOFILE|Too many open files)' \
+            bash -c 'ulimit -n "$1"; shift; exec "$@"' bash $few "$HVDRUN" -np 1 touch "$T/started"
+    done
+}
+
+case_too_few_processes_for_the_user() {
+    [ "$(id -u)" = 0 ] || skip "needs root, to become a user without processes"
+    chmod 777 "$T" "$T/tmp"
+    # shellcheck disable=SC2016
+    refused '^hvdrun: localhost: 200 ranks need as many processes, but [0-9]+ are in use and the limit is 100 \(RLIMIT_NPROC, ulimit -u\)$' \
+        as_user "ulimit -u 100; exec '$HVDRUN' -np 200 touch '$T/started'"
+    run as_user "ulimit -u 100; exec '$HVDRUN' -np 60 true"
+    expect_status 0
+}
+
+case_too_few_processes_in_a_cgroup() {
+    local group=/sys/fs/cgroup/pids/hvd-test.$$
+    mkdir -p "$group/inner" 2>/dev/null && [ -e "$group/pids.max" ] || skip "no pids cgroup (v1) of our own here"
+    echo 80 > "$group/pids.max" # above our own
+    # shellcheck disable=SC2016
+    refused "^hvdrun: localhost: 100 ranks need as many processes, but [0-9]+ are in use and the limit is 80 \(pids.max of cgroup $group\)\$" \
+        bash -c 'echo $$ > "$1/inner/cgroup.procs"; shift; exec "$@"' bash "$group" "$HVDRUN" -np 100 touch "$T/started"
+    # shellcheck disable=SC2016
+    run bash -c 'echo $$ > "$1/inner/cgroup.procs"; shift; exec "$@"' bash "$group" "$HVDRUN" -np 50 true
+    rmdir "$group/inner" "$group"
+    expect_status 0
+}
