@@ -172,7 +172,8 @@ static void before_sleep(uv_prepare_t *prepare)
 
 /* ---- children ------------------------------------------------------------------------------------------ */
 
-static void tell_engine(struct session *s, struct worker *w)
+/* Whoever waits for it in a collective or in the rendezvous. */
+static void tell_waiters(struct session *s, struct worker *w)
 {
     char cause[128];
     Hvd__RankEnded ended = HVD__RANK_ENDED__INIT;
@@ -182,6 +183,7 @@ static void tell_engine(struct session *s, struct worker *w)
     ended.pid = (uint32_t)w->pid;
     ended.cause = cause;
     engine_host_rank_ended(&s->engine, &ended);
+    rendezvous_rank_ended(&s->rendezvous, w->rank, cause);
 }
 
 static void on_child_ended(void *ctx, const struct reaped *child)
@@ -193,8 +195,8 @@ static void on_child_ended(void *ctx, const struct reaped *child)
         return;
     }
     w->alive = false;
-    w->status = child->status;
-    w->signal = child->signal;
+    w->status = w->aborted ? w->abort_status : child->status;
+    w->signal = w->aborted ? 0 : child->signal;
     w->core_dumped = child->core_dumped;
     w->oom = w->signal == SIGKILL && !worker_was_ended_by_us(w) && oom_explains(&s->oom);
     w->time = clock_now();
@@ -203,7 +205,7 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     w->system_us = child->system_us;
     s->workers.alive--;
     engine_host_drain(&s->engine);
-    tell_engine(s, w);
+    tell_waiters(s, w);
     inlet_close(&w->in);
     outlet_orphan(&w->out);
     outlet_orphan(&w->err);
@@ -402,7 +404,7 @@ static void tear_down(struct session *s)
     session_flush(s);
     session_channel_close(s);
     engine_host_close(&s->engine);
-    session_links_close(&s->links);
+    session_rendezvous_close(s);
     workers_close(&s->workers);
     stdio_close(&s->stdio);
     session_spawn_close(s);

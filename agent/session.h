@@ -22,6 +22,7 @@
 #include "agent/guard.h"
 #include "agent/heartbeat.h"
 #include "agent/job_dir.h"
+#include "agent/rendezvous/rendezvous.h"
 #include "agent/session_links.h"
 #include "agent/supervisor/containment.h"
 #include "agent/supervisor/oom.h"
@@ -96,6 +97,7 @@ struct session {
     struct worker_env env;
     struct engine_host engine;
     struct session_links links;
+    struct rendezvous rendezvous;
     bool poisoned; /* the engine has told the workers HVD_ERR_PEER */
     uint32_t poisoned_by;
     int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */
@@ -128,6 +130,11 @@ void session_spawn(struct session *s, const Hvd__Spawn *spawn);
 void session_spawned(struct session *s); /* tells all pids */
 void session_spawn_close_report(struct session *s);
 void session_spawn_close(struct session *s);
+
+/* session_rendezvous.c: the workers' libraries, and links to other sessions; between Spawn and the workers.
+ */
+int session_rendezvous_open(struct session *s, struct err *e);
+void session_rendezvous_close(struct session *s);
 
 /* session.c */
 void session_teardown(struct session *s, const Hvd__Teardown *teardown);

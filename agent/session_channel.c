@@ -184,6 +184,7 @@ static void on_control(void *ctx, const Hvd__Control *m)
         break;
     case HVD__CONTROL__BODY_RANK_ENDED:
         engine_host_rank_ended(&s->engine, m->rank_ended);
+        rendezvous_rank_ended(&s->rendezvous, m->rank_ended->rank, m->rank_ended->cause);
         break;
     case HVD__CONTROL__BODY_TEARDOWN:
         session_teardown(s, m->teardown);

@@ -280,35 +280,6 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
 
-static void on_links_needed(void *ctx)
-{
-    Hvd__LinkOrder order = HVD__LINK_ORDER__INIT;
-    CONTROL(m, LINK_ORDER, link_order, &order);
-    session_send(ctx, &m);
-}
-
-static void on_links_listening(void *ctx, Hvd__Link *link)
-{
-    CONTROL(m, SESSION_LINK, session_link, link);
-    session_send(ctx, &m);
-}
-
-/* To the sessions of the other hosts; nothing is opened yet. */
-static int prepare_links(struct session *s, struct err *e)
-{
-    static const struct session_links_events events = {on_links_needed, on_links_listening};
-    struct session_links_job job = {.job = s->job,
-                                    .epoch = s->spawn->epoch,
-                                    .key = s->key,
-                                    .self = s->spawn->host_index,
-                                    .hosts = (uint32_t)s->spawn->n_host,
-                                    .host = s->spawn->host,
-                                    .address = s->address,
-                                    .addresses = s->address_count,
-                                    .heartbeat_ms = s->heartbeat_ms};
-    return session_links_init(&s->links, &s->loop, &job, &events, s, e);
-}
-
 /* Everything that can be found out before the first clone. */
 static int prepare(struct session *s, struct err *e)
 {
@@ -319,13 +290,15 @@ static int prepare(struct session *s, struct err *e)
         return -1;
     guard_owns_directory(s->guard, s->dir.path);
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
-    struct worker_env_job job = {s->spawn, s->job, s->host, socket, s->token};
+    if (session_rendezvous_open(s, e) < 0)
+        return -1;
+    struct worker_env_job job = {s->spawn, s->job, s->host, socket, s->token, &s->rendezvous.values};
     if (worker_env_init(&s->env, &job, e) < 0)
         return -1;
     if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) <
         0)
         return -1;
-    return prepare_links(s, e) < 0 ? -1 : prepare_engine(s, token, e);
+    return prepare_engine(s, token, e);
 }
 
 /* Three descriptors a worker; the workers inherit a limit that we have to raise, so it is left alone while it

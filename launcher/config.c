@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/net.h"
+#include "launcher/contracts.h"
 #include "launcher/environment.h"
 #include "launcher/transport/rsh_template.h"
 
@@ -80,6 +81,9 @@ static int check(const struct config *config, char *const envp[], struct err *e)
     if (check_environment(config, envp, e))
         return -1;
     if (config->rsh && rsh_template_check(config->rsh, e))
+        return -1;
+    unsigned contracts;
+    if (contracts_parse(config->rendezvous, &contracts, e))
         return -1;
     if (config->network_interfaces && check_interfaces(config->network_interfaces, e))
         return -1;

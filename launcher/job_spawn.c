@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "launcher/contracts.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
 
@@ -110,6 +111,7 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
     s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
     s->master_port = j->master_port;
     s->output_window = output_window(j->plan.size);
+    (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
 }
 
 void job_spawn(struct job *j)

@@ -22,6 +22,8 @@ struct worker {
     uint64_t fatal_sent;         /* bit n: signal n was forwarded to it */
     bool initialized, shut_down; /* told by the engine */
     uint32_t status, signal;
+    bool aborted; /* it asked for the end of the job, with abort_status */
+    uint32_t abort_status;
     bool core_dumped;
     bool oom;             /* killed by the kernel for lack of memory */
     uint64_t began, time; /* of its start and end */

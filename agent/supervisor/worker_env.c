@@ -23,7 +23,13 @@ enum value {
     HOST_NAME,
     JOB,
     SOCKET,
-    TOKEN
+    TOKEN,
+    PMIX_NAMESPACE,
+    PMIX_URI,
+    PMIX_TMPDIR,
+    PMIX_DSTORE_21,
+    PMIX_DSTORE_12,
+    PMI_PORT
 };
 
 enum rule {
@@ -36,42 +42,43 @@ static const struct variable {
     const char *name;
     enum value value;
     enum rule rule;
+    unsigned contract; /* of which it is a part (common/contracts.h); 0: of none */
 } variables[] = {
     /* ours, read by libhvd */
-    {"HVD_RANK", RANK, ALWAYS},
-    {"HVD_LOCAL_RANK", LOCAL_RANK, ALWAYS},
-    {"HVD_CROSS_RANK", CROSS_RANK, ALWAYS},
-    {"HVD_CROSS_SIZE", CROSS_SIZE, ALWAYS},
-    {"HVD_SIZE", SIZE, ALWAYS},
-    {"HVD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS},
-    {"HVD_HOST", HOST_NAME, ALWAYS},
-    {"HVD_JOB", JOB, ALWAYS},
-    {"HVD_EPOCH", EPOCH, ALWAYS},
-    {"HVD_WORKER_SOCKET", SOCKET, ALWAYS},
-    {"HVD_JOB_TOKEN", TOKEN, ALWAYS},
+    {"HVD_RANK", RANK, ALWAYS, 0},
+    {"HVD_LOCAL_RANK", LOCAL_RANK, ALWAYS, 0},
+    {"HVD_CROSS_RANK", CROSS_RANK, ALWAYS, 0},
+    {"HVD_CROSS_SIZE", CROSS_SIZE, ALWAYS, 0},
+    {"HVD_SIZE", SIZE, ALWAYS, 0},
+    {"HVD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, 0},
+    {"HVD_HOST", HOST_NAME, ALWAYS, 0},
+    {"HVD_JOB", JOB, ALWAYS, 0},
+    {"HVD_EPOCH", EPOCH, ALWAYS, 0},
+    {"HVD_WORKER_SOCKET", SOCKET, ALWAYS, 0},
+    {"HVD_JOB_TOKEN", TOKEN, ALWAYS, 0},
     /* horovodrun's */
-    {"HOROVOD_RANK", RANK, ALWAYS},
-    {"HOROVOD_LOCAL_RANK", LOCAL_RANK, ALWAYS},
-    {"HOROVOD_CROSS_RANK", CROSS_RANK, ALWAYS},
-    {"HOROVOD_CROSS_SIZE", CROSS_SIZE, ALWAYS},
-    {"HOROVOD_SIZE", SIZE, ALWAYS},
-    {"HOROVOD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS},
-    {"HOROVOD_HOSTNAME", HOST_NAME, ALWAYS},
+    {"HOROVOD_RANK", RANK, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_CROSS_RANK", CROSS_RANK, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_CROSS_SIZE", CROSS_SIZE, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_HOSTNAME", HOST_NAME, ALWAYS, CONTRACT_ENV},
     /* torchrun's */
-    {"RANK", RANK, ALWAYS},
-    {"LOCAL_RANK", LOCAL_RANK, ALWAYS},
-    {"WORLD_SIZE", SIZE, ALWAYS},
-    {"LOCAL_WORLD_SIZE", LOCAL_SIZE, ALWAYS},
-    {"GROUP_RANK", HOST_INDEX, ALWAYS},
-    {"MASTER_ADDR", MASTER_ADDRESS, UNLESS_SET},
-    {"MASTER_PORT", MASTER_PORT, UNLESS_SET},
-    {"OMP_NUM_THREADS", ONE, UNLESS_SET_OR_ALONE},
-    {"PYTHONUNBUFFERED", ONE, UNLESS_SET},
+    {"RANK", RANK, ALWAYS, CONTRACT_ENV},
+    {"LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
+    {"WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
+    {"LOCAL_WORLD_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
+    {"GROUP_RANK", HOST_INDEX, ALWAYS, CONTRACT_ENV},
+    {"MASTER_ADDR", MASTER_ADDRESS, UNLESS_SET, CONTRACT_ENV},
+    {"MASTER_PORT", MASTER_PORT, UNLESS_SET, CONTRACT_ENV},
+    {"OMP_NUM_THREADS", ONE, UNLESS_SET_OR_ALONE, 0},
+    {"PYTHONUNBUFFERED", ONE, UNLESS_SET, 0},
     /* mpirun's, which many scripts read */
-    {"OMPI_COMM_WORLD_RANK", RANK, ALWAYS},
-    {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, ALWAYS},
-    {"OMPI_COMM_WORLD_SIZE", SIZE, ALWAYS},
-    {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS},
+    {"OMPI_COMM_WORLD_RANK", RANK, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
@@ -94,10 +101,16 @@ static const char *find(char *const *envp, size_t count, const char *name)
     return NULL;
 }
 
-static bool is_ours(const char *entry)
+static bool is_asked_for(const struct variable *v, unsigned contracts)
+{
+    return v->contract == 0 || (v->contract & contracts);
+}
+
+static bool is_ours(const char *entry, unsigned contracts)
 {
     for (size_t i = 0; i < VARIABLES; i++)
-        if (variables[i].rule == ALWAYS && has_name(entry, variables[i].name))
+        if (variables[i].rule == ALWAYS && is_asked_for(&variables[i], contracts) &&
+            has_name(entry, variables[i].name))
             return true;
     return false;
 }
@@ -118,6 +131,18 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->socket;
     case TOKEN:
         return job->token;
+    case PMIX_NAMESPACE:
+        return job->rendezvous->pmix_namespace;
+    case PMIX_URI:
+        return job->rendezvous->pmix_uri;
+    case PMIX_TMPDIR:
+        return job->rendezvous->pmix_tmpdir;
+    case PMIX_DSTORE_21:
+        return job->rendezvous->pmix_dstore_21;
+    case PMIX_DSTORE_12:
+        return job->rendezvous->pmix_dstore_12;
+    case PMI_PORT:
+        return job->rendezvous->pmi_port;
     case SIZE:
         n = s->size;
         break;
@@ -145,6 +170,8 @@ static bool is_wanted(const struct variable *v, const struct worker_env_job *job
 {
     if (v->value == MASTER_ADDRESS && !job->spawn->master_address[0])
         return false;
+    if (!is_asked_for(v, job->spawn->contracts))
+        return false;
     if (v->rule == UNLESS_SET_OR_ALONE && job->spawn->n_worker < 2)
         return false;
     return v->rule == ALWAYS || !find(envp, count, v->name);
@@ -158,13 +185,14 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         .envp = calloc(s->n_env + VARIABLES + 1, sizeof *w->envp),
         .shared = malloc(VARIABLES * SHARED_SIZE),
         .own = malloc(VARIABLES * OWN_SIZE),
+        .contracts = s->contracts,
     };
     if (!w->envp || !w->shared || !w->own) {
         worker_env_free(w);
         return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
     }
     for (size_t i = 0; i < s->n_env; i++)
-        if (!is_ours(s->env[i]))
+        if (!is_ours(s->env[i], s->contracts))
             w->envp[count++] = s->env[i];
     size_t given = count;
     for (size_t i = 0; i < VARIABLES; i++) {
@@ -172,7 +200,10 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         char number[16], *text = w->shared + i * SHARED_SIZE;
         if (is_own(v) || !is_wanted(v, job, w->envp, given))
             continue;
-        int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, shared_value(job, v->value, number));
+        const char *value = shared_value(job, v->value, number);
+        if (v->value >= PMIX_NAMESPACE && !value[0])
+            continue; /* there is no such server */
+        int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, value);
         if (n < 0 || n >= SHARED_SIZE) {
             worker_env_free(w);
             return err_set(e, ERR_PROTOCOL, "the value of %s is too long", v->name);
@@ -202,7 +233,7 @@ char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker)
     size_t at = w->own_at;
     for (size_t i = 0; i < VARIABLES; i++) {
         char *text = w->own + i * OWN_SIZE;
-        if (!is_own(&variables[i]))
+        if (!is_own(&variables[i]) || !is_asked_for(&variables[i], w->contracts))
             continue;
         snprintf(text, OWN_SIZE, "%s=%u", variables[i].name, value[variables[i].value]);
         w->envp[at++] = text;

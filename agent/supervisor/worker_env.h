@@ -5,6 +5,7 @@
 #ifndef HVD_AGENT_WORKER_ENV_H
 #define HVD_AGENT_WORKER_ENV_H
 
+#include "agent/rendezvous/rendezvous.h"
 #include "common/control.pb-c.h"
 #include "common/err.h"
 
@@ -14,12 +15,14 @@ struct worker_env_job {
     const char *hostname; /* as the user gave it */
     const char *socket;   /* path of the worker socket */
     const char *token;    /* hex */
+    const struct rendezvous_values *rendezvous;
 };
 
 struct worker_env {
     char **envp;        /* all of it, NULL at the end */
     char *shared, *own; /* memory of the strings that are ours */
-    size_t own_at;      /* where a rank's own strings begin in envp */
+    unsigned contracts;
+    size_t own_at; /* where a rank's own strings begin in envp */
 };
 
 /* Names in the launcher's environment that are ours are left out; strings of `job` must outlive *w. */

@@ -23,11 +23,13 @@ static const char *get(char **envp, const char *name)
     return value;
 }
 
+static struct rendezvous_values values;
+
 static char **build(char **given, size_t count, size_t workers, const Hvd__Worker *worker)
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[8];
-    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff"};
+    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < workers; i++)
         list[i] = &w;
@@ -40,6 +42,7 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
     s.epoch = 2;
     s.master_address = (char *)"10.0.0.1";
     s.master_port = 29500;
+    s.contracts = CONTRACTS_AUTO;
     ck_assert_int_eq(worker_env_init(&env, &job, &e), 0);
     return worker_env_of(&env, worker);
 }

@@ -1,0 +1,79 @@
+/* How programs that know nothing of hvdrun find each other: one contract for each library that they may use.
+ *
+ *   worker --- its library's protocol ---> contract (pmix, pmi1, gloo) --- exchange.h ---> other sessions
+ *
+ * Before the workers start, every contract that the job asks for opens its doorway (a loopback port, nothing
+ * behind it yet) and says what the workers' environment must name; worker_env.c holds the table of the
+ * variables. What stands behind a doorway is made when the first worker knocks, so a job that needs none of
+ * this pays for some bind(2). Whatever a client does wrong ends that client's call or connection, nothing
+ * else.
+ *
+ * All on the session's loop thread. */
+#ifndef HVD_AGENT_RENDEZVOUS_H
+#define HVD_AGENT_RENDEZVOUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/exchange.h"
+#include "common/contracts.h"
+#include "common/control.pb-c.h"
+#include "common/err.h"
+
+#define RENDEZVOUS_CONTRACTS 3
+
+struct rendezvous_events {
+    /* A sentence for the user; `level` as in common/log.h. */
+    void (*notice)(void *ctx, uint32_t level, const char *text);
+    /* A rank of this host asks for the end of the whole job with this exit status, as MPI_Abort does. */
+    void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
+};
+
+/* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract. */
+struct rendezvous_values {
+    char pmix_namespace[96], pmix_uri[160];
+    char pmix_tmpdir[256], pmix_dstore_21[320], pmix_dstore_12[320];
+    char pmi_port[32]; /* "127.0.0.1:port" */
+    uint16_t gloo_port;
+};
+
+/* What contracts may use of the job; all of it outlives them. */
+struct rendezvous {
+    uv_loop_t *loop;
+    const Hvd__Spawn *spawn; /* plan, this host's workers, contracts */
+    const char *job;         /* unguessable name */
+    const char *host;        /* our name */
+    const char *directory;   /* the job's own, 0700; removed with all that is in it */
+    struct exchange *exchange;
+    const struct rendezvous_events *events;
+    void *ctx;
+    struct rendezvous_values values;
+    char **end; /* [spawn->size]: why a rank has ended ("exit status 0", ...), NULL: it has not */
+    void *state[RENDEZVOUS_CONTRACTS];
+};
+
+/* One contract. */
+struct contract_ops {
+    enum contract bit;
+    /* Its doorway and its values. NULL with *e: the job cannot start. */
+    void *(*open)(struct rendezvous *r, struct err *e);
+    /* A rank of any host has ended: what waits for it ends, with an error. r->end[rank] says why. */
+    void (*rank_ended)(void *state, uint32_t rank);
+    /* Closes everything; handles are done with when the loop has run again. `state` is freed then or now. */
+    void (*close)(void *state);
+};
+
+extern const struct contract_ops contract_pmix, contract_pmi1, contract_gloo;
+
+/* Opens the contracts that r->spawn asks for. The fields above `values` are the caller's. -1 with *e, after
+ * which rendezvous_close is due as well. */
+int rendezvous_open(struct rendezvous *r, struct err *e);
+void rendezvous_rank_ended(struct rendezvous *r, uint32_t rank, const char *how);
+void rendezvous_close(struct rendezvous *r);
+
+/* ---- the plan, for contracts --------------------------------------------------------------------------- */
+/* The host of a rank below spawn->size. */
+uint32_t rendezvous_host_of(const struct rendezvous *r, uint32_t rank);
+
+#endif

@@ -1,0 +1,69 @@
+/* The session between its workers' rendezvous, the links to other sessions and the launcher. */
+#include <signal.h>
+
+#include "agent/session.h"
+#include "common/log.h"
+
+static void on_links_needed(void *ctx)
+{
+    Hvd__LinkOrder order = HVD__LINK_ORDER__INIT;
+    CONTROL(m, LINK_ORDER, link_order, &order);
+    session_send(ctx, &m);
+}
+
+static void on_links_listening(void *ctx, Hvd__Link *link)
+{
+    CONTROL(m, SESSION_LINK, session_link, link);
+    session_send(ctx, &m);
+}
+
+static void on_notice(void *ctx, uint32_t level, const char *text)
+{
+    session_notice(ctx, level, "%s", text);
+}
+
+/* The rank ends with the status that it asked for, whatever it does now. */
+static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
+{
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, rank);
+    if (!w || !w->alive || w->aborted)
+        return;
+    log_info("rank %u asks for the end of the job with status %u: %s", rank, status, text);
+    w->aborted = true;
+    w->abort_status = status & 0xff ? status & 0xff : 1;
+    (void)kill(-w->pid, SIGTERM);
+}
+
+static const struct session_links_events links_events = {on_links_needed, on_links_listening};
+static const struct rendezvous_events rendezvous_events = {on_notice, on_abort};
+
+int session_rendezvous_open(struct session *s, struct err *e)
+{
+    struct session_links_job job = {.job = s->job,
+                                    .epoch = s->spawn->epoch,
+                                    .key = s->key,
+                                    .self = s->spawn->host_index,
+                                    .hosts = (uint32_t)s->spawn->n_host,
+                                    .host = s->spawn->host,
+                                    .address = s->address,
+                                    .addresses = s->address_count,
+                                    .heartbeat_ms = s->heartbeat_ms};
+    if (session_links_init(&s->links, &s->loop, &job, &links_events, s, e) < 0)
+        return -1;
+    s->rendezvous = (struct rendezvous){.loop = &s->loop,
+                                        .spawn = s->spawn,
+                                        .job = s->job,
+                                        .host = s->host,
+                                        .directory = s->dir.path,
+                                        .exchange = s->links.exchange,
+                                        .events = &rendezvous_events,
+                                        .ctx = s};
+    return rendezvous_open(&s->rendezvous, e);
+}
+
+void session_rendezvous_close(struct session *s)
+{
+    rendezvous_close(&s->rendezvous);
+    session_links_close(&s->links);
+}

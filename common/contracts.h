@@ -1,0 +1,17 @@
+/* The ways in which programs that exist find the other ranks of their job (--rendezvous), as bits of
+ * Spawn.contracts. */
+#ifndef HVD_COMMON_CONTRACTS_H
+#define HVD_COMMON_CONTRACTS_H
+
+enum contract {
+    CONTRACT_ENV = 1,      /* torch's env://: MASTER_ADDR and its like */
+    CONTRACT_PMIX = 2,     /* a PMIx server, from its first client on */
+    CONTRACT_PMI1 = 4,     /* PMI-1, MPICH's */
+    CONTRACT_GLOO = 8,     /* the HTTP key-value store of stock Horovod */
+    CONTRACT_PMIX_NOW = 16 /* with CONTRACT_PMIX: the server is there before the workers */
+};
+
+#define CONTRACTS_AUTO (CONTRACT_ENV | CONTRACT_PMIX | CONTRACT_PMI1 | CONTRACT_GLOO)
+#define CONTRACTS_ALL  (CONTRACTS_AUTO | CONTRACT_PMIX_NOW)
+
+#endif
