@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
+#include "common/contracts.h"
 #include "common/module.h"
 
 extern char **environ;
@@ -177,6 +178,7 @@ void fake_hello(struct fake *f, const char *version, uint32_t heartbeat_ms, uint
 void fake_spawn(struct fake *f, const struct fake_job *job)
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;
+    s.contracts = CONTRACT_ENV;
     Hvd__HostRanks here = HVD__HOST_RANKS__INIT, *hosts[1] = {&here};
     Hvd__Worker worker[FAKE_RANKS], *workers[FAKE_RANKS];
     char *env[64] = {(char *)"PATH=/usr/bin:/bin", (char *)"HOME=/tmp"};
