@@ -233,7 +233,9 @@ static int send_listener(struct engine_host *h)
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(c), &h->listener, sizeof(int));
-    ssize_t n = sendmsg(h->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n;
+    while ((n = sendmsg(h->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR)
+        ;
     if (n < 0)
         return -1;
     buf_consume(&h->out, (size_t)n);

@@ -77,8 +77,11 @@ void guard_owns_directory(struct guard *g, const char *path)
 static void leave_channel(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0)
+    if (null < 0) { /* the launcher waits until nobody holds its end */
+        close(STDIN_FILENO);
+        close(STDOUT_FILENO);
         return;
+    }
     dup2(null, STDIN_FILENO);
     dup2(null, STDOUT_FILENO);
     if (null > STDERR_FILENO)
@@ -110,6 +113,14 @@ static bool drain_signals(int fd)
     return end;
 }
 
+/* Known from the child itself too: without a descriptor left there is no pidfd, and SIGCHLD or the next look
+ * at the heartbeat wakes us. */
+static bool session_has_ended(const struct guard *g)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)g->session, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 /* Waits until the session has ended (true) or has stopped beating (false). */
 static bool watch_session(struct guard *g, int signals, int session)
 {
@@ -126,7 +137,7 @@ static bool watch_session(struct guard *g, int signals, int session)
         struct pollfd p[2] = {{.fd = session, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
         int wait_ms = again_ms >= 0 ? again_ms : (int)(heartbeat_interval(&h) / NSEC_PER_MSEC);
         int n = poll(p, 2, wait_ms);
-        if (n > 0 && p[0].revents)
+        if ((n > 0 && p[0].revents) || session_has_ended(g))
             return true;
         if (n > 0 && p[1].revents && drain_signals(signals))
             kill(g->session, SIGTERM);

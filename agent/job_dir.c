@@ -46,8 +46,12 @@ static int own_directory(int at, const char *name, bool make)
         return -1;
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
-        if (make && errno == ENOENT)
-            errno = ESTALE; /* it was there, and an agent that ended removed it */
+        int saved = errno;
+        if (make && saved == ENOENT)
+            saved = ESTALE; /* it was there, and an agent that ended removed it */
+        else if (make)
+            (void)unlinkat(at, name, AT_REMOVEDIR); /* of another agent it is not empty */
+        errno = saved;
         return -1;
     }
     if (fstat(fd, &st) < 0 || st.st_uid != geteuid() || (st.st_mode & 077)) {
@@ -67,11 +71,17 @@ static bool is_safe_base(const char *base)
     return ours && (!(st.st_mode & 022) || (st.st_mode & S_ISVTX));
 }
 
+/* The directory of all jobs of this user in a base; false when there can be none. */
+static bool user_path(const char *base, char path[JOB_DIR_MAX])
+{
+    int n = snprintf(path, JOB_DIR_MAX, "%s/hvd-%u", base, (unsigned)geteuid());
+    return base[0] && n > 0 && n < JOB_DIR_MAX;
+}
+
 static int user_directory(const char *base, bool make)
 {
     char path[JOB_DIR_MAX];
-    int n = snprintf(path, sizeof path, "%s/hvd-%u", base, (unsigned)geteuid());
-    if (!base[0] || n < 0 || (size_t)n >= sizeof path || !is_safe_base(base)) {
+    if (!user_path(base, path) || !is_safe_base(base)) {
         errno = ENOENT;
         return -1;
     }
@@ -134,10 +144,16 @@ static int create_in(struct job_dir *d, const char *base, const char *name)
     sweep_in(user, NULL);
     d->fd = mkdirat(user, name, 0700) == 0 ? own_directory(user, name, false) : -1;
     int saved = errno;
+    if (d->fd < 0 && saved != EEXIST)
+        (void)unlinkat(user, name, AT_REMOVEDIR);
     close(user);
-    errno = saved == ENOENT ? ESTALE : saved;
-    if (d->fd < 0)
+    if (d->fd < 0) {
+        char path[JOB_DIR_MAX];
+        if (user_path(base, path))
+            (void)rmdir(path); /* fails while there is something in it */
+        errno = saved == ENOENT ? ESTALE : saved;
         return -1;
+    }
     if (flock(d->fd, LOCK_EX | LOCK_NB) == 0 && fstat(d->fd, &st) == 0 && st.st_nlink > 0)
         return 0;
     job_dir_close(d);
@@ -197,14 +213,14 @@ void job_dir_close(struct job_dir *d)
 
 void job_dir_sweep(const char *job)
 {
-    char base[JOB_DIR_MAX], path[JOB_DIR_MAX + 16];
+    char base[JOB_DIR_MAX], path[JOB_DIR_MAX];
     for (int i = 0; base_dir(i, base, sizeof base); i++) {
         int user = user_directory(base, false);
         if (user < 0)
             continue;
         sweep_in(user, job);
         close(user);
-        snprintf(path, sizeof path, "%s/hvd-%u", base, (unsigned)geteuid());
-        (void)rmdir(path);
+        if (user_path(base, path))
+            (void)rmdir(path);
     }
 }

@@ -12,6 +12,7 @@
 #include "agent/supervisor/descendants.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/loop.h"
 
 #define KILL_MS       5000 /* what SIGKILL has not ended by then is uninterruptible */
 #define BYE_MS        2000
@@ -377,9 +378,8 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
     s->guard = g;
     s->dir.fd = s->containment.fd = s->report_fd = -1;
     s->exit_status = 0;
-    int rc = uv_loop_init(&s->loop);
-    if (rc < 0)
-        return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
+    if (loop_init(&s->loop, e) < 0)
+        return -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     uv_timer_init(&s->loop, &s->heart);
     uv_timer_init(&s->loop, &s->patience);
@@ -387,7 +387,7 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
     s->heart.data = s->patience.data = s->prepare.data = s;
     uv_prepare_start(&s->prepare, before_sleep);
     fsm_init(&s->fsm, &table, s, "-", SESSION_HELLO);
-    rc = uv_poll_init(&s->loop, &s->guard_poll, g->pidfd);
+    int rc = uv_poll_init(&s->loop, &s->guard_poll, g->pidfd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the guard: %s", uv_strerror(rc));
     s->guard_poll.data = s;

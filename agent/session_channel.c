@@ -31,6 +31,8 @@ void session_flush(struct session *s)
         done = len ? stream_write(&s->stream, bytes, len) : 0;
         channel_written(&s->channel, done);
     } while (len > 0 && done == len);
+    if (channel_is_starved(&s->channel))
+        session_lose(s, true, "no memory for a message to the launcher");
     if (s->resume_later && channel_bulk_waiting(&s->channel) <= BULK_FREE) {
         s->resume_later = false;
         session_mark(s);
@@ -218,7 +220,8 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
         return;
     heartbeat_seen(&s->launcher, clock_now());
     if (channel_receive(&s->channel, bytes, len, &e) < 0)
-        session_lose(s, true, "the launcher broke the protocol: %s", e.text);
+        session_lose(s, true, "%s%s", e.code == ERR_PROTOCOL ? "the launcher broke the protocol: " : "",
+                     e.text);
 }
 
 static void on_writable(void *ctx)

@@ -19,8 +19,7 @@ void channel_init(struct channel *c, const struct channel_events *events, void *
     buf_init(&c->control, CHANNEL_CONTROL_MAX);
     buf_init(&c->bulk, bulk_max);
     buf_init(&c->wire, CHANNEL_WIRE_MAX + FRAME_HEADER_SIZE + FRAME_PAYLOAD_MAX);
-    if (!expects_magic)
-        (void)buf_put(&c->wire, FRAME_MAGIC, FRAME_MAGIC_SIZE);
+    c->sends_magic = !expects_magic;
 }
 
 void channel_free(struct channel *c)
@@ -89,8 +88,10 @@ static bool move_frame(struct channel *c, struct buf *queue)
     uint8_t *front = queue->memory + queue->head;
     size_t size = FRAME_HEADER_SIZE + (size_t)get_u32(front);
     put_u32(front + 12, c->next_out);
-    if (buf_put(&c->wire, front, size) < 0)
+    if (buf_put(&c->wire, front, size) < 0) {
+        c->starved = c->wire.len == 0; /* else it is tried again when that was written */
         return false;
+    }
     c->next_out++;
     buf_consume(queue, size);
     return true;
@@ -98,12 +99,22 @@ static bool move_frame(struct channel *c, struct buf *queue)
 
 size_t channel_output(struct channel *c, const uint8_t **bytes)
 {
+    if (c->sends_magic && buf_put(&c->wire, FRAME_MAGIC, FRAME_MAGIC_SIZE) < 0) {
+        c->starved = true;
+        return 0;
+    }
+    c->sends_magic = false;
     while (c->wire.len < CHANNEL_WIRE_MAX && move_frame(c, &c->control))
         ;
     while (c->wire.len < CHANNEL_WIRE_MAX && c->control.len == 0 && move_frame(c, &c->bulk))
         ;
     *bytes = buf_data(&c->wire);
     return c->wire.len;
+}
+
+bool channel_is_starved(const struct channel *c)
+{
+    return c->starved;
 }
 
 void channel_written(struct channel *c, size_t len)

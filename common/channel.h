@@ -38,6 +38,8 @@ struct channel {
     struct buf in, control, bulk, wire;
     uint32_t next_in, next_out;
     bool failed;
+    bool sends_magic; /* it is still to be sent */
+    bool starved;     /* no memory to send what waits */
 };
 
 /* `expects_magic` at the launcher's end; the session's end sends it by itself as its first bytes. `bulk_max`
@@ -65,6 +67,8 @@ size_t channel_bulk_waiting(const struct channel *c);
 
 /* The next bytes for the wire; 0 when there are none. Valid until the next call on the channel. */
 size_t channel_output(struct channel *c, const uint8_t **bytes);
+/* True when there was no memory for it: then the channel is dead. */
+bool channel_is_starved(const struct channel *c);
 void channel_written(struct channel *c, size_t len);
 
 /* Fills a message with one body set: CONTROL(m, SPAWNED, spawned, &body); channel_send(c, &m). */

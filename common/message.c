@@ -1,5 +1,6 @@
 #include "common/message.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct err *e)
@@ -13,13 +14,20 @@ ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct er
     return (ptrdiff_t)size;
 }
 
+struct budget {
+    size_t left;
+    bool starved; /* it was not the budget that was too small */
+};
+
 static void *budget_alloc(void *data, size_t size)
 {
-    size_t *left = data;
-    if (size > *left)
+    struct budget *budget = data;
+    if (size > budget->left)
         return NULL;
-    *left -= size;
-    return malloc(size);
+    budget->left -= size;
+    void *memory = malloc(size);
+    budget->starved = budget->starved || !memory;
+    return memory;
 }
 
 static void budget_free(void *data, void *pointer)
@@ -30,10 +38,12 @@ static void budget_free(void *data, void *pointer)
 
 static void *unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len, struct err *e)
 {
-    size_t left = 4096 + len * MESSAGE_EXPANSION_MAX;
-    ProtobufCAllocator allocator = {budget_alloc, budget_free, &left};
+    struct budget budget = {4096 + len * MESSAGE_EXPANSION_MAX, false};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
     void *message = protobuf_c_message_unpack(type, &allocator, len, bytes);
-    if (!message)
+    if (!message && budget.starved)
+        err_set(e, ERR_MEMORY, "no memory for a %s message of %zu bytes", type->short_name, len);
+    else if (!message)
         err_set(e, ERR_PROTOCOL, "%zu bytes are not a %s message", len, type->short_name);
     return message;
 }
@@ -55,7 +65,7 @@ Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct 
 
 void message_free(void *message)
 {
-    size_t unused = 0;
+    struct budget unused = {0};
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &unused};
     if (message)
         protobuf_c_message_free_unpacked(message, &allocator);

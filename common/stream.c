@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define READ_SIZE  (64u << 10)
@@ -120,7 +121,9 @@ size_t stream_write(struct stream *s, const void *bytes, size_t len)
             watch(s);
             return done;
         } else if (errno != EINTR) {
-            /* What the peer wrote before it went is still to be read: reading finds the end by itself. */
+            /* What the peer wrote before it went is still to be read: reading finds the end by itself, in any
+             * case now. */
+            (void)shutdown(s->out, SHUT_RDWR);
             return len;
         }
     }

@@ -51,6 +51,13 @@ static const struct fsm_table table = {"host", state_names, event_names, rows, s
 
 /* ---- what the session says ----------------------------------------------------------------------------- */
 
+static void starve(struct host_run *h)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_MEMORY, "no memory for a message to it");
+    host_give_up(h, &e);
+}
+
 static void flush(struct host_run *h)
 {
     const uint8_t *bytes;
@@ -63,27 +70,28 @@ static void flush(struct host_run *h)
         if (taken < len)
             return;
     }
+    if (channel_is_starved(&h->channel))
+        starve(h);
 }
 
 void host_send(struct host_run *h, const Hvd__Control *message)
 {
     if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_LEAVING)
         return;
-    if (channel_send(&h->channel, message) < 0) {
-        struct err e = ERR_INIT;
-        err_set(&e, ERR_MEMORY, "no memory for a message to it");
-        host_give_up(h, &e);
-        return;
-    }
-    flush(h);
+    if (channel_send(&h->channel, message) < 0)
+        starve(h);
+    else
+        flush(h);
 }
 
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
 {
     if (h->fsm.state != HOST_RUNNING)
         return 0;
-    if (channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len) < 0)
+    if (channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len) < 0) {
+        starve(h); /* a worker would wait for the rest */
         return -1;
+    }
     flush(h);
     return 0;
 }
@@ -362,8 +370,10 @@ static void send_hello(void *owner)
     hello.ranks = ranks_at_most(h);
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
-    (void)channel_send(&h->channel, &m);
-    flush(h);
+    if (channel_send(&h->channel, &m) < 0)
+        starve(h);
+    else
+        flush(h);
 }
 
 static void drop(void *owner)

@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/loop.h"
 #include "common/module.h"
 #include "common/spawn.h"
 #include "launcher/job.h"
@@ -39,8 +40,8 @@ static int split_interfaces(struct job *j, struct err *e)
     j->common.interfaces = calloc(max, sizeof *j->common.interfaces);
     while (j->common.interfaces && *p) {
         size_t len = strcspn(p, ",");
-        if (len > 0)
-            j->common.interfaces[j->common.interface_count++] = strndup(p, len);
+        if (len > 0 && !(j->common.interfaces[j->common.interface_count++] = strndup(p, len)))
+            return err_set(e, ERR_MEMORY, "no memory");
         p += len + (p[len] == ',');
     }
     return j->common.interfaces ? 0 : err_set(e, ERR_MEMORY, "no memory");
@@ -84,9 +85,8 @@ static int set_up(struct job *j, struct err *e)
     if (module_program_dir(j->program_dir, sizeof j->program_dir, e) < 0 || find_agent(j, e) < 0 ||
         split_interfaces(j, e) < 0 || make_hosts(j, e) < 0)
         return -1;
-    int rc = uv_loop_init(&j->loop);
-    if (rc < 0)
-        return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
+    if (loop_init(&j->loop, e) < 0)
+        return -1;
     j->common.loop = &j->loop;
     if (signals_init(&j->signals, &j->loop, job_on_signal, j) < 0)
         return err_sys(e, errno, "cannot watch signals");

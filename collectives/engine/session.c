@@ -160,11 +160,12 @@ static int make_members(struct engine *engine, struct err *e)
     const struct host *here = &engine->host[engine->self];
     struct region_shape shape = {here->ranks, engine->hosts, engine->size, here->first_rank, engine->epoch};
 
-    engine->workers = here->ranks + ENGINE_STRANGERS_MAX;
+    uint32_t workers = here->ranks + ENGINE_STRANGERS_MAX;
     engine->member = calloc(here->ranks, sizeof *engine->member);
-    engine->worker = calloc(engine->workers, sizeof *engine->worker);
+    engine->worker = calloc(workers, sizeof *engine->worker);
     if (!engine->member || !engine->worker)
         return err_set(e, ERR_MEMORY, "no memory for %u members", here->ranks);
+    engine->workers = workers;
     for (uint32_t i = 0; i < here->ranks; i++)
         engine->member[i].pidfd.fd = -1;
     for (uint32_t i = 0; i < engine->workers; i++)

@@ -245,8 +245,12 @@ size_t process_write(struct transport *t, const void *bytes, size_t len)
     if (t->fd[HANDLE_STREAM] < 0)
         return len;
     ssize_t n = send(t->fd[HANDLE_STREAM], bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno != EAGAIN && errno != EINTR)
-        return len; /* reading finds the end, and what came before it */
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        if (errno != EPIPE && errno != ECONNRESET)
+            err_sys(&t->err, errno, "cannot write to the agent");
+        (void)shutdown(t->fd[HANDLE_STREAM], SHUT_RDWR); /* reading finds the end, and what came before it */
+        return len;
+    }
     size_t taken = n > 0 ? (size_t)n : 0;
     if (taken < len && !t->want_writable) {
         t->want_writable = true;
