@@ -74,14 +74,18 @@ static void flush(struct host_run *h)
         starve(h);
 }
 
-void host_send(struct host_run *h, const Hvd__Control *message)
+static void push(struct host_run *h, const Hvd__Control *message)
 {
-    if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_LEAVING)
-        return;
     if (channel_send(&h->channel, message) < 0)
         starve(h);
     else
         flush(h);
+}
+
+void host_send(struct host_run *h, const Hvd__Control *message)
+{
+    if (h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING)
+        push(h, message);
 }
 
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
@@ -370,10 +374,7 @@ static void send_hello(void *owner)
     hello.ranks = ranks_at_most(h);
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
-    if (channel_send(&h->channel, &m) < 0)
-        starve(h);
-    else
-        flush(h);
+    push(h, &m);
 }
 
 static void drop(void *owner)
@@ -388,8 +389,7 @@ static void send_bye(void *owner)
     struct host_run *h = owner;
     Hvd__Bye bye = HVD__BYE__INIT;
     CONTROL(m, BYE, bye, &bye);
-    (void)channel_send(&h->channel, &m);
-    flush(h);
+    push(h, &m);
 }
 
 static void report_closed(void *owner)

@@ -81,6 +81,28 @@ $(BUILD)/tests/fault-hold.so: $(BUILD)/obj/tests/faults/hold.o
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $< -ldl
 
+# Fault countdowns: what is preloaded, what runs the jobs, and the programs with a clone3 that can be made to fail (it goes through
+# libc, as under a sanitizer).
+COUNTDOWN := $(BUILD)/tests/countdown.so $(BUILD)/tests/countdown-run $(BUILD)/tests/countdown/hvdrun $(BUILD)/tests/countdown/hvdagent
+$(BUILD)/tests/countdown.so: $(BUILD)/obj/tests/faults/countdown.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $< -ldl
+$(BUILD)/tests/countdown-run: $(BUILD)/obj/tests/faults/countdown_run.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
+$(BUILD)/obj/tests/countdown/spawn.o: common/spawn.c Makefile
+	@mkdir -p $(@D)
+	$(call note,CC  )
+	$(Q)$(CC) $(CFLAGS_ALL) -DSPAWN_COPIES_MEMORY -MMD -MP -c -o $@ $<
+$(BUILD)/tests/countdown/hvdrun: $(call obj,$(LAUNCHER_SRC))
+$(BUILD)/tests/countdown/hvdagent: $(call obj,$(AGENT_SRC))
+$(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/common/spawn.o,$(COMMON_OBJ)) | all
+	@mkdir -p $(@D) && ln -sfn ../../modules $(@D)/modules
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
+
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers
 	$(provide) build
@@ -100,6 +122,9 @@ check-tsan: ## unit tests under ThreadSanitizer
 check-faults: ## the fault matrix: every fault in every phase of a job, on namespaced hosts (root); CELL=word for some
 	$(provide) build test
 	@$(MAKE) $(quietly) faults-run
+check-countdown: ## fault countdowns: every memory, read, write, fork and descriptor fails once; SERIES="word ..." for some
+	$(provide) build test
+	@$(MAKE) $(quietly) countdown-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 	$(provide) build test extra
 	@$(MAKE) $(quietly) fuzz-run
@@ -116,10 +141,12 @@ demo-run: all
 unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
 	@BUILD=$(BUILD) tests/run.sh unit
 
-check-run: all $(UNIT) $(BUILD)/tests/structure
-	@BUILD=$(BUILD) tests/run.sh unit structure e2e
-check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS)
-	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults lint asan tsan fuzz
+check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN)
+	@BUILD=$(BUILD) tests/run.sh unit structure countdown e2e
+check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN)
+	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults countdown-all lint asan tsan fuzz
+countdown-run: all $(COUNTDOWN)
+	@BUILD=$(BUILD) tests/run.sh countdown-all
 faults-run: all $(FAULTS)
 	@BUILD=$(BUILD) tests/run.sh faults
 sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
@@ -164,5 +191,5 @@ uninstall: ## removes what install put there
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
 	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
 
-.PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run check-asan asan-run asan-tests \
+.PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run check-countdown countdown-run check-asan asan-run asan-tests \
         check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install uninstall
