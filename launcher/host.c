@@ -92,12 +92,12 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
 {
     if (h->fsm.state != HOST_RUNNING)
         return 0;
-    if (channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len) < 0) {
+    int rc = channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len);
+    if (rc < 0)
         starve(h); /* a worker would wait for the rest */
-        return -1;
-    }
-    flush(h);
-    return 0;
+    else
+        flush(h);
+    return rc;
 }
 
 /* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host
@@ -265,8 +265,7 @@ static void explain_end(struct host_run *h, const struct transport_end *end)
         return;
     if (end->err) {
         err_set(e, ERR_HOST, "%s", end->err->text);
-        if (end->err->hint[0])
-            err_hint(e, "%s", end->err->hint);
+        err_hint(e, "%s", end->err->hint);
     } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
         err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
         err_hint(e, install_hint);
@@ -472,8 +471,7 @@ void host_give_up(struct host_run *h, const struct err *why)
 {
     note_phase(h);
     err_set(&h->err, why->code, "%s", why->text);
-    if (why->hint[0])
-        err_hint(&h->err, "%s", why->hint);
+    err_hint(&h->err, "%s", why->hint);
     if (h->fsm.state != HOST_CLOSED && h->transport)
         h->ops->close(h->transport);
 }
@@ -484,8 +482,7 @@ void host_heartbeat(struct host_run *h, uint64_t now)
     if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_CLOSED)
         return;
     if (now > h->last_heard + limit) {
-        /* Believed only after the loop had a turn to read what may be waiting, for example after we were
-         * stopped. */
+        /* Believed only after the loop read what may be waiting, for example after we were stopped. */
         if (h->suspect) {
             struct err e = ERR_INIT;
             err_set(&e, ERR_HOST, "nothing was heard of it for %.1f s", (double)(now - h->last_heard) / 1e9);
