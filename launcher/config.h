@@ -97,6 +97,10 @@
       "What happens when a rank has failed: the job is ended, or the other ranks go on, or they go on and get SIGUSR1, " \
       "which ends a program that does not handle it. The exit status is that of the first failing rank in every " \
       "case. A lost host, a limit or a signal always ends the job.") \
+    X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
+      0, 1000000, NULL, "0", NULL, CONFIG_LIFE, \
+      "Start the whole job anew, at most N times, after a rank or a host has failed. A lost host is left out when the " \
+      "others have slots enough.") \
     X(int64_t, grace_ms, OPTION_SECONDS, "--grace", "SECONDS", "HVDRUN_GRACE", "grace", \
       0, 86400, NULL, "5", NULL, CONFIG_LIFE, \
       "Time between SIGTERM and SIGKILL when a job is ended.") \

@@ -83,6 +83,7 @@ struct host_run {
     size_t stderr_len;
     uint64_t last_heard; /* clock_now of the last byte */
     bool suspect;        /* silent for too long; given up if still silent after the socket was drained */
+    bool late;           /* it was what --start-timeout waited for */
     uint64_t lost_at;    /* when it closed though it may still have workers; 0: it was not lost */
     uint64_t hello_sent;
     int64_t clock_offset; /* add to the host's times to get ours */

@@ -14,7 +14,6 @@
 #include "launcher/job_state.h"
 #include "launcher/job_sweep.h"
 #include "launcher/notes.h"
-#include "launcher/report.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000
@@ -92,6 +91,7 @@ void job_fault_err(struct job *j, const struct err *e)
 static void stop(struct job *j, int status, const char *text)
 {
     bool going = j->config->on_failure != CONFIG_ON_FAILURE_KILL && j->fsm.state <= JOB_PARTING;
+    j->final = true;
     outcome_stop(&j->outcome, clock_now(), status, text, going, status == STATUS_LIMIT);
 }
 
@@ -113,10 +113,10 @@ static void on_start_limit(uv_timer_t *timer)
     size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        const struct host_run *h = &j->host[i];
-        bool here = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].first_rank].started
-                               : host_state(h) < HOST_READY;
-        if (!here || count++ >= 4)
+        struct host_run *h = &j->host[i];
+        h->late = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].first_rank].started
+                             : host_state(h) < HOST_READY;
+        if (!h->late || count++ >= 4)
             continue;
         int n =
             snprintf(late + used, sizeof late - used, "%s%s (%s)", used ? ", " : "", h->label, host_phase(h));
@@ -336,22 +336,44 @@ static void wait_for_orphans(void)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-int job_run(struct job *j)
+/* All epochs share it: what is left of it now. */
+static uint64_t time_limit_ms(const struct job *j)
 {
-    const struct config *config = j->config;
-    uint64_t beat = (uint64_t)config->heartbeat_timeout_ms / 4 + 1;
+    uint64_t now = clock_now();
+    if (!j->epoch->deadline)
+        return 0;
+    return j->epoch->deadline > now ? (j->epoch->deadline - now) / NSEC_PER_MSEC + 1 : 1;
+}
+
+static void sum_up(const struct job *j, struct job_end *end)
+{
+    const struct outcome *o = &j->outcome;
+    *end = (struct job_end){.failed = o->failed,
+                            .ran = j->phases.running || o->first_is_rank,
+                            .final = j->final,
+                            .exit_status = o->failed ? o->exit_status : 0,
+                            .size = j->plan.size,
+                            .began = j->began,
+                            .ended = clock_now(),
+                            .ran_for = j->phases.running ? j->phases.ending - j->phases.running : 0,
+                            .cause = o->text};
+}
+
+void job_run(struct job *j, struct job_end *end)
+{
+    uint64_t beat = (uint64_t)j->config->heartbeat_timeout_ms / 4 + 1;
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
     notes_open(&j->loop);
     start_timer(j, &j->heartbeat, on_heartbeat, beat, beat);
-    start_timer(j, &j->start_limit, on_start_limit, (uint64_t)config->start_timeout_ms, 0);
-    start_timer(j, &j->time_limit, on_time_limit, (uint64_t)config->timeout_ms, 0);
+    start_timer(j, &j->start_limit, on_start_limit, (uint64_t)j->config->start_timeout_ms, 0);
+    start_timer(j, &j->time_limit, on_time_limit, time_limit_ms(j), 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);
     wait_for_orphans();
-    return j->outcome.failed ? j->outcome.exit_status : 0;
+    sum_up(j, end);
 }
 
 /* The way of all notes, which has an end when nobody reads them. */
@@ -363,4 +385,9 @@ void job_report(struct job *j, int exit_status)
     report_write(j, exit_status);
     notes_finish();
     uv_run(&j->loop, UV_RUN_DEFAULT);
+}
+
+bool job_lost_host(const struct job *j, size_t index)
+{
+    return index < j->host_count && (j->host[index].err.code || j->host[index].late);
 }

@@ -294,6 +294,7 @@ static void on_rank_read(void *ctx, uint32_t rank)
 static void on_broken(void *ctx, int fd, int errnum)
 {
     struct job *j = ctx;
+    j->final = true;
     const char *name = fd == 2 ? "standard error" : "standard output";
     job_fault(j, clock_now(), errnum == EPIPE ? 128 + SIGPIPE : 125, NULL, "cannot write to %s: %s", name,
               strerror(errnum));

@@ -93,7 +93,8 @@ static int set_up(struct job *j, struct err *e)
     return 0;
 }
 
-struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname, struct err *e)
+struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname,
+                    const struct job_epoch *epoch, struct err *e)
 {
     struct job *j = calloc(1, sizeof *j);
     if (!j) {
@@ -102,6 +103,7 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
     }
     j->config = config;
     j->list = hosts;
+    j->epoch = epoch;
     j->began = clock_now();
     name_job(j);
     j->common = (struct host_common){.config = config,

@@ -26,7 +26,8 @@ static int place_input(struct job *j, struct err *e)
     if (who >= (int64_t)j->plan.size)
         return err_set(e, ERR_USAGE, "--stdin %lld: there are only ranks 0 to %u", (long long)who,
                        j->plan.size - 1);
-    if (who == CONFIG_STDIN_NONE || !input_is_useful())
+    bool was_read = j->epoch->number > 0; /* by the epochs before, as far as they came */
+    if (who == CONFIG_STDIN_NONE || was_read || !input_is_useful())
         return 0;
     uint32_t first = who == CONFIG_STDIN_ALL ? 0 : (uint32_t)who;
     uint32_t count = who == CONFIG_STDIN_ALL ? j->plan.size : 1;
@@ -74,7 +75,8 @@ int job_place(struct job *j, struct err *e)
             0 ||
         place_input(j, e) < 0 || check_limits(j, e) < 0)
         return -1;
-    j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, &job_output_events, j, e);
+    j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, j->epoch->number > 0,
+                           &job_output_events, j, e);
     if (!j->output)
         return -1;
     j->planned = true;
@@ -110,6 +112,8 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
     s->size = j->plan.size;
     s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
     s->master_port = j->master_port;
+    s->epoch = j->epoch->number;
+    s->max_restarts = (uint32_t)j->config->max_restarts;
     s->output_window = output_window(j->plan.size);
     (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
 }

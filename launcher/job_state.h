@@ -14,6 +14,7 @@
 #include "launcher/hosts.h"
 #include "launcher/input.h"
 #include "launcher/job_links.h"
+#include "launcher/job.h"
 #include "launcher/outcome.h"
 #include "launcher/output.h"
 #include "launcher/plan.h"
@@ -71,6 +72,7 @@ struct leftover {
 struct job {
     const struct config *config;
     struct host_list *list;
+    const struct job_epoch *epoch;
     uv_loop_t loop;
     struct host_common common;
     struct fsm fsm;
@@ -103,6 +105,7 @@ struct job {
     struct leftover leftover[LEFTOVERS_MAX];
     uint32_t leftover_count;
     struct outcome outcome;
+    bool final; /* no epoch may follow, whatever went wrong first */
     int signal; /* the first that ended the job, or 0 */
     bool grace_is_over;
     bool insisted;      /* a signal came again */

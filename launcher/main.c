@@ -12,7 +12,7 @@
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
 #include "launcher/hosts.h"
-#include "launcher/job.h"
+#include "launcher/restart.h"
 
 extern char **environ;
 
@@ -62,13 +62,7 @@ static int run(const struct config *config, struct host_list *hosts, struct err 
         return dry_run_print(config, hosts, hostname, stdout, e);
     raise_descriptor_limit();
     signal(SIGPIPE, SIG_IGN);
-    struct job *job = job_new(config, hosts, hostname, e);
-    if (!job)
-        return -1;
-    int status = job_run(job);
-    job_report(job, status);
-    job_free(job);
-    return status;
+    return restart_run(config, hosts, hostname, e);
 }
 
 int main(int argc, char **argv)

@@ -76,8 +76,8 @@ static bool same_file(int a, int b)
 }
 
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
-                          const char *const *host_names, const struct output_events *events, void *ctx,
-                          struct err *e)
+                          const char *const *host_names, bool append, const struct output_events *events,
+                          void *ctx, struct err *e)
 {
     struct output *o = calloc(1, sizeof *o);
     struct stream_state *streams = calloc(2 * (size_t)plan->size, sizeof *streams);
@@ -110,7 +110,8 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
     /* Both on one terminal or file: one lane, or lines of stderr would tear those of stdout. */
     o->of_stream[STREAM_STDOUT] = &o->lane[0];
     o->of_stream[STREAM_STDERR] = same_file(1, 2) ? &o->lane[0] : &o->lane[1];
-    if (config->output_filename && !(o->files = output_files_new(config->output_filename, plan->size, e))) {
+    if (config->output_filename &&
+        !(o->files = output_files_new(config->output_filename, plan->size, append, e))) {
         output_free(o);
         return NULL;
     }

@@ -37,10 +37,10 @@ struct output_events {
 uint32_t output_window(uint32_t size);
 
 /* `host_names` by index in plan->host; everything given must outlive the output. Creates the files of
- * --output-filename. NULL with *e filled. */
+ * --output-filename, or appends to those of an earlier epoch. NULL with *e filled. */
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
-                          const char *const *host_names, const struct output_events *events, void *ctx,
-                          struct err *e);
+                          const char *const *host_names, bool append, const struct output_events *events,
+                          void *ctx, struct err *e);
 /* Stops writing; what waits is dropped. The loop must run once more before output_free. NULL is allowed in
  * both. */
 void output_close(struct output *o);

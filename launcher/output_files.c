@@ -14,6 +14,7 @@
 
 struct output_files {
     uint32_t size;
+    bool append;
     bool failed; /* said once */
     int *fd;     /* two per rank; -1: given up */
 };
@@ -55,7 +56,7 @@ static int open_rank(struct output_files *files, const char *directory, uint32_t
         int n = snprintf(path, sizeof path, "%s/rank.%0*u/%s", directory, width, rank, names[i]);
         if (n < 0 || (size_t)n >= sizeof path)
             return err_set(e, ERR_USAGE, "--output-filename: the path is too long");
-        int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (files->append ? O_APPEND : O_TRUNC), 0666);
         if (fd < 0)
             return err_sys(e, errno, "--output-filename: cannot create %s", path);
         files->fd[2 * (size_t)rank + (size_t)i] = fd;
@@ -63,7 +64,7 @@ static int open_rank(struct output_files *files, const char *directory, uint32_t
     return 0;
 }
 
-struct output_files *output_files_new(const char *directory, uint32_t size, struct err *e)
+struct output_files *output_files_new(const char *directory, uint32_t size, bool append, struct err *e)
 {
     struct output_files *files = calloc(1, sizeof *files);
     if (!files || !(files->fd = malloc(2 * (size_t)size * sizeof *files->fd))) {
@@ -72,6 +73,7 @@ struct output_files *output_files_new(const char *directory, uint32_t size, stru
         return NULL;
     }
     files->size = size;
+    files->append = append;
     memset(files->fd, 0xff, 2 * (size_t)size * sizeof *files->fd);
     int width = snprintf(NULL, 0, "%u", size - 1);
     int rc = make_parents(directory, e);

@@ -5,6 +5,7 @@
 #ifndef HVD_LAUNCHER_OUTPUT_FILES_H
 #define HVD_LAUNCHER_OUTPUT_FILES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,8 +14,9 @@
 
 struct output_files;
 
-/* Creates directories and empty files; NULL with *e filled when that fails, before anything was started. */
-struct output_files *output_files_new(const char *directory, uint32_t size, struct err *e);
+/* Creates directories and empty files, or goes on behind what the files hold; NULL with *e filled when that
+ * fails, before anything was started. */
+struct output_files *output_files_new(const char *directory, uint32_t size, bool append, struct err *e);
 void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream,
                         const void *bytes, size_t len);
 void output_files_free(struct output_files *files);

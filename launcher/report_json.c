@@ -15,7 +15,7 @@
 
 static double seconds(const struct job *j, uint64_t time)
 {
-    return ((double)time - (double)j->began) / 1e9;
+    return ((double)time - (double)j->epoch->began) / 1e9;
 }
 
 /* null for what has not happened. */
@@ -188,6 +188,26 @@ static void put_phases(struct json *w, const struct job *j, uint64_t over)
     json_end(w);
 }
 
+static void put_restarts(struct json *w, const struct job *j)
+{
+    json_array(w, "restarts");
+    for (uint32_t i = 0; i < j->epoch->number; i++) {
+        const struct job_past *past = &j->epoch->past[i];
+        json_object(w, NULL);
+        json_text(w, "cause", past->cause);
+        json_integer(w, "exit_status", past->exit_status);
+        json_real(w, "start", seconds(j, past->began));
+        json_real(w, "end", seconds(j, past->ended));
+        json_array(w, "left_out");
+        for (size_t k = 0; k < past->left_out_count; k++)
+            json_text(w, NULL, past->left_out[k]);
+        json_end(w);
+        json_end(w);
+    }
+    json_end(w);
+    json_unsigned(w, "restarts_left", (uint64_t)j->config->max_restarts - j->epoch->number);
+}
+
 static void put_job(FILE *out, const struct job *j, int exit_status, uint64_t over)
 {
     struct json w;
@@ -201,6 +221,7 @@ static void put_job(FILE *out, const struct job *j, int exit_status, uint64_t ov
     json_real(&w, "took", seconds(j, over));
     put_cause(&w, j);
     json_text(&w, "ended_by", outcome_ended_by(&j->outcome));
+    put_restarts(&w, j);
     put_phases(&w, j, over);
     put_hosts(&w, j);
     put_left(&w, j);

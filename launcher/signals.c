@@ -15,14 +15,27 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         s->arrived(s->ctx, (int)info.ssi_signo);
 }
 
-int signals_init(struct signals *s, uv_loop_t *loop, void (*arrived)(void *ctx, int number), void *ctx)
+/* One that is ignored stays so. */
+static void find_watched(sigset_t *set)
 {
     struct sigaction now;
-    sigset_t set;
-    sigemptyset(&set);
+    sigemptyset(set);
     for (size_t i = 0; i < sizeof watched / sizeof *watched; i++)
         if (sigaction(watched[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN)
-            sigaddset(&set, watched[i]);
+            sigaddset(set, watched[i]);
+}
+
+void signals_hold(sigset_t *before)
+{
+    sigset_t set;
+    find_watched(&set);
+    sigprocmask(SIG_BLOCK, &set, before);
+}
+
+int signals_init(struct signals *s, uv_loop_t *loop, void (*arrived)(void *ctx, int number), void *ctx)
+{
+    sigset_t set;
+    find_watched(&set);
     s->arrived = arrived;
     s->ctx = ctx;
     s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

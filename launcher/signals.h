@@ -17,6 +17,8 @@ struct signals {
  * that was ignored when we started (nohup) stays ignored. They are blocked in this process; spawn_start gives
  * children an empty mask. */
 int signals_init(struct signals *s, uv_loop_t *loop, void (*arrived)(void *ctx, int number), void *ctx);
+/* Blocks the same signals, so that none is lost before or between times when they are taken. */
+void signals_hold(sigset_t *before);
 void signals_close(struct signals *s);
 
 #endif

@@ -17,6 +17,7 @@ enum value {
     LOCAL_SIZE,
     HOST_INDEX,
     EPOCH,
+    MAX_RESTARTS,
     ONE,
     MASTER_ADDRESS,
     MASTER_PORT,
@@ -54,6 +55,7 @@ static const struct variable {
     {"HVD_HOST", HOST_NAME, ALWAYS, 0},
     {"HVD_JOB", JOB, ALWAYS, 0},
     {"HVD_EPOCH", EPOCH, ALWAYS, 0},
+    {"HVD_RESTART_COUNT", EPOCH, ALWAYS, 0},
     {"HVD_WORKER_SOCKET", SOCKET, ALWAYS, 0},
     {"HVD_JOB_TOKEN", TOKEN, ALWAYS, 0},
     /* horovodrun's */
@@ -70,6 +72,8 @@ static const struct variable {
     {"WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
     {"LOCAL_WORLD_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
     {"GROUP_RANK", HOST_INDEX, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_RESTART_COUNT", EPOCH, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS, ALWAYS, CONTRACT_ENV},
     {"MASTER_ADDR", MASTER_ADDRESS, UNLESS_SET, CONTRACT_ENV},
     {"MASTER_PORT", MASTER_PORT, UNLESS_SET, CONTRACT_ENV},
     {"OMP_NUM_THREADS", ONE, UNLESS_SET_OR_ALONE, 0},
@@ -154,6 +158,9 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         break;
     case EPOCH:
         n = s->epoch;
+        break;
+    case MAX_RESTARTS:
+        n = s->max_restarts;
         break;
     case MASTER_PORT:
         n = s->master_port;

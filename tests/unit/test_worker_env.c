@@ -40,6 +40,7 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
     s.size = 12;
     s.host_index = 3;
     s.epoch = 2;
+    s.max_restarts = 5;
     s.master_address = (char *)"10.0.0.1";
     s.master_port = 29500;
     s.contracts = CONTRACTS_AUTO;
@@ -66,6 +67,7 @@ START_TEST(all_contracts)
         {"HVD_CROSS_RANK", "3"},
         {"HVD_CROSS_SIZE", "4"},
         {"HVD_EPOCH", "2"},
+        {"HVD_RESTART_COUNT", "2"},
         {"HVD_JOB_TOKEN", "00ff"},
         {"HVD_WORKER_SOCKET", "/run/x/workers"},
         {"HVD_JOB", "job-1"},
@@ -81,6 +83,8 @@ START_TEST(all_contracts)
         {"LOCAL_RANK", "1"},
         {"LOCAL_WORLD_SIZE", "2"},
         {"GROUP_RANK", "3"},
+        {"TORCHELASTIC_RESTART_COUNT", "2"},
+        {"TORCHELASTIC_MAX_RESTARTS", "5"},
         {"MASTER_ADDR", "10.0.0.1"},
         {"MASTER_PORT", "29500"},
         {"OMP_NUM_THREADS", "1"},

@@ -1,0 +1,44 @@
+#include "launcher/restart_policy.h"
+
+#define DELAY_FIRST 1 /* seconds */
+#define DELAY_MAX   30
+#define RAN_WELL    UINT64_C(60000000000) /* ns */
+
+bool restart_is_worth(const struct job_end *end, uint32_t epoch, uint32_t max_restarts)
+{
+    return end->failed && !end->final && epoch < max_restarts && (end->ran || epoch > 0);
+}
+
+uint32_t restart_delay(uint32_t before, uint64_t ran_for)
+{
+    if (before == 0 || ran_for >= RAN_WELL)
+        return DELAY_FIRST;
+    return before < DELAY_MAX / 2 ? 2 * before : DELAY_MAX;
+}
+
+/* The slots that are surely there, and the lowest number of a lost host; UINT32_MAX: none is lost. */
+static uint64_t usable_slots(const struct host_list *hosts, const uint32_t *lost, uint32_t *lowest)
+{
+    uint64_t slots = 0;
+    *lowest = UINT32_MAX;
+    for (size_t i = 0; i < hosts->count; i++) {
+        if (!lost[i])
+            slots += hosts->host[i].slots ? hosts->host[i].slots : 1;
+        else if (lost[i] < *lowest)
+            *lowest = lost[i];
+    }
+    return slots;
+}
+
+size_t restart_choose(const struct host_list *hosts, uint32_t *lost, uint32_t np)
+{
+    uint32_t lowest;
+    size_t left_out = 0;
+    while (usable_slots(hosts, lost, &lowest) < np && lowest != UINT32_MAX)
+        for (size_t i = 0; i < hosts->count; i++)
+            if (lost[i] == lowest)
+                lost[i] = 0;
+    for (size_t i = 0; i < hosts->count; i++)
+        left_out += lost[i] != 0;
+    return left_out;
+}
