@@ -129,7 +129,7 @@ slow_with_on_failure_continue() {
 
 # The worker kills its own agent: the host is lost, and the only one, so it is used again.
 slow_a_lost_agent() {
-    hvd --max-restarts 2 -np 1 sh -c '[ $HVD_RESTART_COUNT = 1 ] || kill -KILL $PPID; sleep 0.2; echo done'
+    hvd --max-restarts 2 -np 1 sh -c '[ $HVD_RESTART_COUNT = 1 ] || { sleep 0.3; kill -KILL $PPID; }; sleep 0.2; echo done'
     expect_status 0
     expect_out '^done$'
     expect_err 'localhost was lost.*; restart 1 of 2 in 1 s, again with host localhost$'
