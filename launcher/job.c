@@ -349,7 +349,7 @@ static void sum_up(const struct job *j, struct job_end *end)
 {
     const struct outcome *o = &j->outcome;
     *end = (struct job_end){.failed = o->failed,
-                            .ran = j->phases.running || o->first_is_rank,
+                            .ran = j->phases.running || j->lost_workers || o->first_is_rank,
                             .final = j->final,
                             .exit_status = o->failed ? o->exit_status : 0,
                             .size = j->plan.size,

@@ -46,7 +46,7 @@ struct job_epoch {
 /* How it went. */
 struct job_end {
     bool failed;
-    bool ran;   /* every rank did, or one failed */
+    bool ran;   /* every rank did, or one failed, or one's host was lost */
     bool final; /* something asked hvdrun itself to end: a signal, the time limit, nobody takes its output */
     int exit_status;
     uint32_t size;         /* ranks; 0: it did not come to a plan */

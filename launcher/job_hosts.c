@@ -244,6 +244,7 @@ static void record_loss(struct job *j, struct host_run *h)
         snprintf(text, sizeof text, "host %s was lost: %s", h->label, h->err.text);
     else
         snprintf(text, sizeof text, "%s: %s: %s", h->label, h->failed_in, h->err.text);
+    j->lost_workers |= late && !j->outcome.failed;
     outcome_fault(&j->outcome, clock_now(), 125, text, h->err.hint);
 }
 

@@ -105,8 +105,9 @@ struct job {
     struct leftover leftover[LEFTOVERS_MAX];
     uint32_t leftover_count;
     struct outcome outcome;
-    bool final; /* no epoch may follow, whatever went wrong first */
-    int signal; /* the first that ended the job, or 0 */
+    bool lost_workers; /* the first that was known to go wrong: a host was lost that had started its own */
+    bool final;        /* no epoch may follow, whatever went wrong first */
+    int signal;        /* the first that ended the job, or 0 */
     bool grace_is_over;
     bool insisted;      /* a signal came again */
     bool output_waited; /* for its reader, when the time to end was over */
