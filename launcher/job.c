@@ -14,6 +14,7 @@
 #include "launcher/job_state.h"
 #include "launcher/job_sweep.h"
 #include "launcher/notes.h"
+#include "launcher/report.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000

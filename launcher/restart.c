@@ -34,15 +34,24 @@ struct restart {
 /* ---- the back-off -------------------------------------------------------------------------------------- */
 
 struct pause {
+    const struct restart *restart;
     uv_loop_t loop;
     struct signals signals;
     uv_timer_t timer;
-    int signal; /* that ended it, or 0 */
+    bool too_late; /* the time limit comes before its end */
+    int signal;    /* that ended it, or 0 */
 };
 
 static void on_pause_over(uv_timer_t *timer)
 {
     struct pause *p = timer->data;
+    const struct restart *r = p->restart;
+    if (p->signal)
+        log_say("hvdrun: ended by signal %d (%s) before restart %u\n", p->signal, strsignal(p->signal),
+                r->epoch.number + 1);
+    else if (p->too_late)
+        log_say("hvdrun: the time limit of %.10g s (--timeout) is over, before restart %u\n",
+                (double)r->config.timeout_ms / 1e3, r->epoch.number + 1);
     signals_close(&p->signals);
     uv_close((uv_handle_t *)timer, NULL);
     notes_finish();
@@ -63,7 +72,6 @@ static void on_signal(void *ctx, int number)
 static int pause_open(struct pause *p, struct err *e)
 {
     int rc = uv_loop_init(&p->loop);
-    p->signal = 0;
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
     if (signals_init(&p->signals, &p->loop, on_signal, p) < 0) {
@@ -144,25 +152,18 @@ static void release_signals(struct restart *r)
 /* Returns 0 when it is time for the next epoch, hvdrun's exit status when none follows after all, or -1. */
 static int back_off(struct restart *r, const struct job *j, const struct job_end *end, struct err *e)
 {
-    struct pause p;
-    uint64_t now = clock_now(), wait, left;
+    struct pause p = {.restart = r};
+    uint64_t now = clock_now();
+    uint64_t left = r->epoch.deadline > now ? (r->epoch.deadline - now) / NSEC_PER_MSEC : 0;
     if (pause_open(&p, e) < 0)
         return -1;
     r->delay = restart_delay(r->delay, end->ran_for);
-    wait = (uint64_t)r->delay * 1000;
-    left = r->epoch.deadline > now ? (r->epoch.deadline - now) / NSEC_PER_MSEC : 0;
-    bool too_late = r->epoch.deadline && left <= wait;
+    uint64_t wait = (uint64_t)r->delay * 1000;
     int rc = announce(r, j, end, e);
-    pause_run(&p, rc < 0 ? 0 : too_late ? left : wait);
-    if (rc < 0 || (!p.signal && !too_late))
+    p.too_late = rc == 0 && r->epoch.deadline && left <= wait;
+    pause_run(&p, rc < 0 ? 0 : p.too_late ? left : wait);
+    if (rc < 0 || (!p.signal && !p.too_late))
         return rc;
-    release_signals(r);
-    if (p.signal)
-        fprintf(stderr, "hvdrun: ended by signal %d (%s) before restart %u\n", p.signal, strsignal(p.signal),
-                r->epoch.number + 1);
-    else
-        fprintf(stderr, "hvdrun: the time limit of %.10g s (--timeout) is over, before restart %u\n",
-                (double)r->config.timeout_ms / 1e3, r->epoch.number + 1);
     return p.signal ? 128 + p.signal : 124;
 }
 
