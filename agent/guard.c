@@ -15,6 +15,7 @@
 
 #include "agent/heartbeat.h"
 #include "agent/supervisor/descendants.h"
+#include "common/agent_exit.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -29,7 +30,8 @@ int guard_fork(struct guard *g, struct err *e)
         return err_sys(e, errno, "cannot map a page");
     g->page->limit_ms = FIRST_LIMIT_MS;
     /* Our own pidfd, opened before the fork: the session can never watch another process by mistake. */
-    g->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    g->pid = getpid();
+    g->pidfd = (int)syscall(SYS_pidfd_open, g->pid, 0);
     if (g->pidfd < 0)
         return err_sys(e, errno, "cannot watch processes (Linux 5.7 or later is needed): pidfd_open");
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -48,6 +50,16 @@ int guard_fork(struct guard *g, struct err *e)
 void guard_beat(struct guard *g)
 {
     atomic_fetch_add_explicit(&g->page->beat, 1, memory_order_relaxed);
+}
+
+uint64_t guard_moves(const struct guard *g)
+{
+    return atomic_load_explicit(&g->page->guard_beat, memory_order_relaxed);
+}
+
+void guard_wake(struct guard *g)
+{
+    (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGCONT, NULL, 0);
 }
 
 void guard_limit(struct guard *g, uint32_t limit_ms)
@@ -130,6 +142,7 @@ static bool watch_session(struct guard *g, int signals, int session)
     int again_ms = -1;
     for (;;) {
         uint64_t now = clock_now();
+        atomic_fetch_add_explicit(&g->page->guard_beat, 1, memory_order_relaxed);
         if (limit_ms != g->page->limit_ms) {
             limit_ms = g->page->limit_ms;
             heartbeat_start(&h, limit_ms * NSEC_PER_MSEC, now);
@@ -153,7 +166,7 @@ static bool watch_session(struct guard *g, int signals, int session)
     }
 }
 
-/* The session's exit status; 125 when a signal ended it, or when it does not end at all. */
+/* The session's exit status, or what AGENT_EXIT_SIGNAL says of its end; 125 when it does not end at all. */
 static int reap_session(struct guard *g, int session)
 {
     siginfo_t info = {0};
@@ -165,8 +178,8 @@ static int reap_session(struct guard *g, int session)
     }
     if (info.si_code == CLD_EXITED)
         return info.si_status;
-    log_error("the session was killed by signal %d (%s)", info.si_status, strsignal(info.si_status));
-    return 125;
+    log_info("the session was killed by signal %d (%s)", info.si_status, strsignal(info.si_status));
+    return AGENT_EXIT_SIGNAL + info.si_status;
 }
 
 static void name_leftovers(void)
@@ -207,11 +220,14 @@ int guard_main(struct guard *g)
     close(g->pidfd);
     int signals = open_signals();
     int session = (int)syscall(SYS_pidfd_open, g->session, 0);
-    if (!watch_session(g, signals, session)) {
-        log_error("the session has not moved for %u ms: killing it", g->page->limit_ms);
+    bool stuck = !watch_session(g, signals, session);
+    if (stuck) {
+        log_info("the session has not moved for %u ms: killing it", g->page->limit_ms);
         kill(g->session, SIGKILL);
     }
     int status = reap_session(g, session);
+    if (stuck && status == AGENT_EXIT_SIGNAL + SIGKILL)
+        status = AGENT_EXIT_STUCK;
     kill_rest(g, signals);
     if (g->page->has_cgroup) {
         containment_kill(g->page->cgroup);

@@ -6,9 +6,12 @@
  * The guard is the parent, so that what a dead session leaves becomes the guard's: it is a subreaper. It
  * watches the session's end and its beat, a word in a page that both share. When the session has died or
  * stopped beating, the guard kills it and everything below, removes the job's directory and cgroup (the
- * session wrote their paths into the page before it made them) and exits with the session's status. It holds
+ * session wrote their paths into the page before it made them) and exits with the session's status (or as in
+ * common/agent_exit.h). It holds
  * none of the channel's descriptors, so the transport sees the channel's end at once. All of its waits are
- * bounded. */
+ * bounded.
+ *
+ * The guard beats back. One that was stopped is continued by the session; a job need not fail for it. */
 #ifndef HVD_AGENT_GUARD_H
 #define HVD_AGENT_GUARD_H
 
@@ -20,7 +23,8 @@
 #include "agent/job_dir.h"
 #include "agent/supervisor/containment.h"
 
-struct guard_page { /* written by the session, read by the guard */
+struct guard_page { /* written by the session, read by the guard; but for: */
+    _Atomic uint64_t guard_beat;
     _Atomic uint64_t beat;
     _Atomic uint32_t limit_ms; /* of silence */
     _Atomic bool has_cgroup, has_directory;
@@ -30,7 +34,8 @@ struct guard_page { /* written by the session, read by the guard */
 
 struct guard {
     struct guard_page *page;
-    int pidfd;     /* of the guard, for the session: readable when the guard has died */
+    pid_t pid;     /* of the guard */
+    int pidfd;     /* the same, for the session: readable when the guard has died */
     pid_t session; /* for the guard */
 };
 
@@ -41,6 +46,10 @@ int guard_main(struct guard *g);
 
 /* The session's side. An empty path: there is none any more. */
 void guard_beat(struct guard *g);
+/* Changes as long as the guard moves, four times in the silence that guard_limit allows. */
+uint64_t guard_moves(const struct guard *g);
+/* Lets a stopped guard go on. */
+void guard_wake(struct guard *g);
 /* How long the session may not beat. */
 void guard_limit(struct guard *g, uint32_t limit_ms);
 void guard_owns_cgroup(struct guard *g, const char *path);

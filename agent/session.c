@@ -219,7 +219,8 @@ static void on_batch(void *ctx)
 
 static void on_asked_to_end(void *ctx, int number)
 {
-    session_lose(ctx, false, "hvdagent was asked to end by signal %d (%s)", number, strsignal(number));
+    session_lose(ctx, false, "the session of the job (pid %d) was asked to end by signal %d (%s)",
+                 (int)getpid(), number, strsignal(number));
 }
 
 static const struct reap_events reap_events = {on_child_ended, on_batch, on_asked_to_end};
@@ -330,6 +331,7 @@ static void leave(void *owner)
 static void stop(void *owner)
 {
     struct session *s = owner;
+    guard_wake(s->guard); /* it is to follow */
     uv_stop(&s->loop);
 }
 
@@ -355,7 +357,7 @@ void session_lose(struct session *s, bool dead, const char *fmt, ...)
                text); /* before Hello stderr is all there is */
         s->exit_status = 125;
         if (!dead)
-            session_notice(s, LOG_ERROR, "%s", text);
+            session_fault(s, "%s", text);
     }
     if (dead && !s->lost) {
         s->lost = true;
@@ -370,7 +372,7 @@ static void on_guard_died(uv_poll_t *poll, int status, int events)
 {
     struct session *s = poll->data;
     uv_poll_stop(poll);
-    session_lose(s, false, "the guard of the job was killed: ending the job");
+    session_lose(s, false, "the guard of the job (pid %d) was killed", (int)s->guard->pid);
 }
 
 static int set_up(struct session *s, struct guard *g, struct err *e)

@@ -74,6 +74,9 @@ struct session {
     uv_prepare_t prepare;
     bool marked; /* something happened: check and write before the loop sleeps */
     uv_poll_t guard_poll;
+    struct heartbeat guard_heart;
+    uint64_t guard_moved; /* guard_moves when we looked last */
+    bool guard_woken;
     bool lost;         /* the channel is dead: there is nobody to tell */
     bool resume_later; /* outlets wait for room in the bulk queue */
     struct reap reap;

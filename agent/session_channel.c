@@ -239,12 +239,36 @@ static const struct stream_events stream_events = {on_received, on_writable, on_
 
 /* ---- heartbeats ---------------------------------------------------------------------------------------- */
 
+/* A guard that was stopped goes on, and the job with it; one that still does not move cannot end what we
+ * would leave. */
+static void look_at_guard(struct session *s)
+{
+    uint64_t moved = guard_moves(s->guard), now = clock_now();
+    if (moved != s->guard_moved) {
+        s->guard_moved = moved;
+        s->guard_woken = false;
+        heartbeat_seen(&s->guard_heart, now);
+    }
+    if (heartbeat_look(&s->guard_heart, now) != HEARTBEAT_DEAD)
+        return;
+    heartbeat_seen(&s->guard_heart, now);
+    if (s->guard_woken) {
+        session_lose(s, false, "the guard of the job (pid %d) does not move", (int)s->guard->pid);
+        return;
+    }
+    session_notice(s, LOG_WARNING, "the guard of the job (pid %d) was stopped: it goes on",
+                   (int)s->guard->pid);
+    s->guard_woken = true;
+    guard_wake(s->guard);
+}
+
 /* Shows the guard and the launcher that we live, and looks whether the launcher does. */
 static void on_heart(uv_timer_t *timer)
 {
     struct session *s = timer->data;
     Hvd__Ping ping = HVD__PING__INIT;
     guard_beat(s->guard);
+    look_at_guard(s);
     if (s->fsm.state > SESSION_HELLO) {
         CONTROL(m, PING, ping, &ping);
         session_send(s, &m);
@@ -270,7 +294,9 @@ void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms)
     uint64_t interval = heartbeat_interval(&s->launcher) / NSEC_PER_MSEC;
     uv_timer_start(&s->heart, on_heart, interval, interval);
     guard_beat(s->guard);
-    guard_limit(s->guard, heartbeat_ms);
+    heartbeat_start(&s->guard_heart, heartbeat_ms * NSEC_PER_MSEC, clock_now());
+    /* It notices our silence before the launcher does, and can say what was wrong. */
+    guard_limit(s->guard, heartbeat_ms - heartbeat_ms / 4);
 }
 
 /* ---- open and close ------------------------------------------------------------------------------------ */

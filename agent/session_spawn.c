@@ -50,9 +50,9 @@ static void send_welcome(struct session *s, uint32_t ranks)
     w.containment = (char *)containment_name(&s->containment);
     w.free_port = host_free_port();
     w.now = clock_now();
-    w.guard_pid = (uint32_t)getppid();
     w.limit = list;
     w.n_limit = limits.count;
+    w.guard_pid = (uint32_t)s->guard->pid;
     CONTROL(m, WELCOME, welcome, &w);
     session_send(s, &m);
 }

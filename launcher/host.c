@@ -126,6 +126,8 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
         return;
     }
     measure_clock(h, h->hello_sent, w->now);
+    h->session_pid = w->pid;
+    h->guard_pid = w->guard_pid;
     const char *address = h->ops->peer_address(h->transport);
     if (!address || h->common->interface_count > 0)
         address = w->n_address ? w->address[0] : address;
@@ -239,47 +241,6 @@ static void on_writable(void *ctx)
     flush(ctx);
 }
 
-/* The last thing that was printed there, or NULL. on_noise leaves the last whole line in place. */
-static const char *last_words(struct host_run *h)
-{
-    if (h->stderr_len > 0)
-        h->stderr_tail[h->stderr_len] = '\0';
-    if (h->stderr_tail[0])
-        return h->stderr_tail;
-    const struct buf *noise = &h->channel.noise;
-    if (noise->len == 0)
-        return NULL;
-    size_t len = noise->len < sizeof h->stderr_tail - 1 ? noise->len : sizeof h->stderr_tail - 1;
-    memcpy(h->stderr_tail, buf_data(noise) + noise->len - len, len);
-    h->stderr_tail[len] = '\0';
-    return h->stderr_tail;
-}
-
-static const char install_hint[] = "install hvdrun on that host, or say where hvdagent is with --agent-path";
-
-static void explain_end(struct host_run *h, const struct transport_end *end)
-{
-    const char *said = last_words(h);
-    struct err *e = &h->err;
-    if (h->fsm.state == HOST_LEAVING)
-        return;
-    if (end->err) {
-        err_set(e, ERR_HOST, "%s", end->err->text);
-        err_hint(e, "%s", end->err->hint);
-    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
-        err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
-        err_hint(e, install_hint);
-    } else if (end->term_signal) {
-        err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal,
-                strsignal(end->term_signal));
-    } else if (h->fsm.state <= HOST_GREETING) {
-        err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status,
-                said ? ": " : "", said ? said : "");
-    } else {
-        err_set(e, ERR_HOST, "the connection to its agent was lost");
-    }
-}
-
 static void on_closed(void *ctx, const struct transport_end *end)
 {
     struct host_run *h = ctx;
@@ -295,7 +256,7 @@ static void on_closed(void *ctx, const struct transport_end *end)
     note_phase(h);
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING)
         h->lost_at = clock_now();
-    explain_end(h, end);
+    host_explain_end(h, end);
     fsm_post(&h->fsm, EV_CLOSED);
 }
 
@@ -335,7 +296,7 @@ static void start_transport(void *owner)
         if (h->ops == &transport_local) {
             h->phase = TRANSPORT_AGENT_START;
             if (h->err.code == ERR_NOT_FOUND)
-                err_hint(&h->err, install_hint);
+                err_hint(&h->err, HOST_INSTALL_HINT);
         } else if (h->ops == &transport_exec) {
             h->phase = TRANSPORT_CONNECT;
         }

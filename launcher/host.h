@@ -79,6 +79,8 @@ struct host_run {
     struct channel channel;
     struct err err;        /* why it failed; the first cause */
     const char *failed_in; /* the phase in which it did */
+    bool agent_died;       /* err says which process of it did */
+    uint32_t guard_pid, session_pid;
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
     uint64_t last_heard; /* clock_now of the last byte */
@@ -112,5 +114,9 @@ void host_send(struct host_run *h, const Hvd__Control *message);
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
 /* Sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 void host_heartbeat(struct host_run *h, uint64_t now);
+
+/* host_end.c: fills h->err with why its transport has closed. */
+#define HOST_INSTALL_HINT "install hvdrun on that host, or say where hvdagent is with --agent-path"
+void host_explain_end(struct host_run *h, const struct transport_end *end);
 
 #endif

@@ -240,7 +240,9 @@ static void record_loss(struct job *j, struct host_run *h)
 {
     bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].first_rank].started;
     char text[ERR_TEXT_MAX + 400];
-    if (late)
+    if (h->agent_died)
+        snprintf(text, sizeof text, "host %s: %s", h->label, h->err.text);
+    else if (late)
         snprintf(text, sizeof text, "host %s was lost: %s", h->label, h->err.text);
     else
         snprintf(text, sizeof text, "%s: %s: %s", h->label, h->failed_in, h->err.text);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "launcher/transport/ssh_session.h"
 
 #define READ_BYTES   (64 * 1024)
@@ -199,10 +200,10 @@ static void held_open(uv_timer_t *timer)
 
 static enum ssh_result lost(struct transport *t)
 {
-    if (t->peer_gone)
-        err_set(&t->err, ERR_CLOSED, "the connection to %s was lost", t->config.hostname);
-    else
-        ssh_library_failed(t, ERR_CLOSED, "the connection failed");
+    char *why = NULL;
+    if (!t->peer_gone && libssh2_session_last_error(t->session, &why, NULL, 0) != 0)
+        log_info("%s: %s", t->config.hostname, why);
+    err_set(&t->err, ERR_CLOSED, "the connection to %s was lost", t->config.hostname);
     return SSH_FAILED;
 }
 

@@ -252,6 +252,13 @@ void fake_bye(struct fake *f)
     send_control(f, &m);
 }
 
+void fake_ping(struct fake *f)
+{
+    Hvd__Ping p = HVD__PING__INIT;
+    CONTROL(m, PING, ping, &p);
+    send_control(f, &m);
+}
+
 static void receive_some(struct fake *f, int ms)
 {
     struct pollfd p = {.fd = f->fd, .events = POLLIN};
@@ -387,4 +394,15 @@ unsigned fake_traces(void)
         n += entries_with(dir, name);
     }
     return n + entries_with("/sys/fs/cgroup", name) + entries_with("/sys/fs/cgroup/unified", name);
+}
+
+bool fake_traces_become(unsigned wanted, unsigned ms)
+{
+    uint64_t end = clock_now() + ms * NSEC_PER_MSEC;
+    while (fake_traces() != wanted) {
+        if (clock_now() > end)
+            return false;
+        (void)poll(NULL, 0, 10);
+    }
+    return true;
 }

@@ -57,6 +57,7 @@ void fake_teardown(struct fake *f, uint32_t grace_ms);
 void fake_credit(struct fake *f, uint32_t rank, uint32_t stream, uint32_t bytes);
 void fake_input(struct fake *f, uint32_t rank, const void *bytes, size_t len, bool eof);
 void fake_bye(struct fake *f);
+void fake_ping(struct fake *f);
 /* Handles what comes until *flag (a bool) is set or `ms` have passed; returns *flag. NULL: until the time is
  * over. */
 bool fake_wait(struct fake *f, const bool *flag, unsigned ms);
@@ -74,5 +75,6 @@ bool fake_count_becomes(const char *mark, unsigned wanted, unsigned ms);
 /* What the job of this test process may leave: job directories and cgroups by its name. Returns how many
  * there are. */
 unsigned fake_traces(void);
+bool fake_traces_become(unsigned wanted, unsigned ms);
 
 #endif

@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/module.h"
 #include "tests/unit/fake_launcher.h"
 
 static struct fake f;
@@ -360,93 +359,6 @@ START_TEST(stopped_launcher_keeps_its_job)
 }
 END_TEST
 
-static void kill_one(const char *containment, bool guard)
-{
-    begin(containment, 10000, 300);
-    spawn(2, SH(HIDE "; exec sleep 300"));
-    while (f.spawned < 2)
-        (void)fake_wait(&f, NULL, 10);
-    (void)fake_wait(&f, NULL, 300);
-    ck_assert_uint_ge(fake_count(mark), 4);
-    kill(guard ? f.agent : (pid_t)f.session_pid, SIGKILL);
-    ck_assert(fake_count_becomes(mark, 0, 3000));
-    int status = fake_agent_status(&f, 3000);
-    if (!guard)
-        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 125);
-    (void)fake_wait(&f, &f.closed, 3000);
-    ck_assert(f.closed);
-    (void)fake_wait(&f, NULL, 200);
-    ck_assert_uint_eq(fake_traces(), 0);
-    fake_free(&f);
-}
-
-START_TEST(session_is_killed)
-{
-    kill_one(containments[_i], false);
-}
-END_TEST
-
-START_TEST(guard_is_killed)
-{
-    kill_one(containments[_i], true);
-}
-END_TEST
-
-static int sweep(const char *job)
-{
-    char path[4200], dir[4000];
-    int status = -1;
-    ck_assert_int_eq(module_program_dir(dir, sizeof dir, NULL), 0);
-    snprintf(path, sizeof path, "%s/../hvdagent", dir);
-    pid_t pid = fork();
-    if (pid == 0) {
-        execl(path, "hvdagent", "sweep", job, (char *)NULL);
-        _exit(99);
-    }
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* Two deaths at once leave what has escaped PDEATHSIG; sweep finds it. */
-START_TEST(both_are_killed)
-{
-    char job[64];
-    begin(containments[_i], 10000, 300);
-    spawn(2, SH(HIDE "; exec sleep 300"));
-    while (f.spawned < 2)
-        (void)fake_wait(&f, NULL, 10);
-    (void)fake_wait(&f, NULL, 300);
-    kill(f.agent, SIGSTOP);
-    kill((pid_t)f.session_pid, SIGKILL);
-    kill(f.agent, SIGKILL);
-    ck_assert_int_ne(fake_agent_status(&f, 3000), -1);
-    ck_assert_uint_ge(fake_count(mark), 2);
-    ck_assert_uint_ge(fake_traces(), 1);
-    snprintf(job, sizeof job, "t-%d", (int)getpid());
-    ck_assert_int_eq(sweep("another-job"), 0);
-    ck_assert_uint_ge(fake_count(mark), 2);
-    ck_assert_int_eq(sweep(job), 0);
-    ck_assert_uint_eq(fake_count(mark), 0);
-    ck_assert_uint_eq(fake_traces(), 0);
-    ck_assert_int_eq(sweep("../x"), 2);
-    fake_free(&f);
-}
-END_TEST
-
-START_TEST(session_is_stopped)
-{
-    begin(containments[_i], 400, 100);
-    spawn(2, SH(HIDE "; exec sleep 300"));
-    while (f.spawned < 2)
-        (void)fake_wait(&f, NULL, 10);
-    kill((pid_t)f.session_pid, SIGSTOP);
-    ck_assert(fake_count_becomes(mark, 0, 4000));
-    ck_assert_int_ne(fake_agent_status(&f, 3000), -1);
-    ck_assert_uint_eq(fake_traces(), 0);
-    fake_free(&f);
-}
-END_TEST
-
 int main(void)
 {
     Suite *s = suite_create("session");
@@ -472,10 +384,6 @@ int main(void)
     tcase_add_loop_test(t, launcher_hangs_up, 0, 2);
     tcase_add_test(t, silence_ends_the_job);
     tcase_add_test(t, stopped_launcher_keeps_its_job);
-    tcase_add_loop_test(t, session_is_killed, 0, 2);
-    tcase_add_loop_test(t, guard_is_killed, 0, 2);
-    tcase_add_loop_test(t, both_are_killed, 0, 2);
-    tcase_add_loop_test(t, session_is_stopped, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

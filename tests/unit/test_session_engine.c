@@ -199,6 +199,23 @@ START_TEST(an_engine_that_nobody_needs)
 }
 END_TEST
 
+/* The guard kills the rest: workers that wait in a collective, whose engine is gone. */
+START_TEST(engine_and_session_are_killed)
+{
+    begin("waits", 2);
+    pid_t engine = wait_for_engine();
+    kill(_i ? engine : (pid_t)f.session_pid, SIGKILL);
+    kill(_i ? (pid_t)f.session_pid : engine, SIGKILL);
+    int status = fake_agent_status(&f, 3000);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGKILL);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(kill((pid_t)f.rank[i].pid, 0), -1);
+    ck_assert_int_eq(kill(engine, 0), -1);
+    ck_assert_uint_eq(fake_traces(), 0);
+    fake_free(&f);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "work") == 0)
@@ -211,6 +228,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, a_death_is_told_to_the_others);
     tcase_add_loop_test(t, the_engine_fails, 0, 3);
     tcase_add_test(t, an_engine_that_nobody_needs);
+    tcase_add_loop_test(t, engine_and_session_are_killed, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -48,3 +48,53 @@ case_a_killed_engine() {
 case_a_stopped_engine() {
     ends STOP engine "host $H2: the collectives engine \(pid %P\) did not move for 1 s and was killed"
 }
+
+case_a_killed_session() {
+    ends KILL session "host $H2: the session of the job \(pid %P\) was killed by signal 9 \(Killed\)"
+}
+
+case_a_session_asked_to_end() {
+    ends TERM session "host $H2: the session of the job \(pid %P\) was asked to end by signal 15 \(Terminated\)"
+}
+
+case_a_stopped_session() {
+    ends STOP session "host $H2: the session of the job \(pid %P\) did not move and was killed by its guard"
+}
+
+case_a_killed_guard() {
+    ends KILL guard "host $H2: the guard of the job \(pid %P\) was killed"
+}
+
+case_a_killed_connection() {
+    ends KILL sshd "host $H2 was lost: the connection to $H2 was lost"
+}
+
+# Nothing is wrong with the workers: the guard goes on, and the job ends as it would have.
+case_a_stopped_guard_stops_nothing() {
+    local guard
+    needs_kind ns
+    start --heartbeat-timeout 1 --grace 1 -np 2 -H $H1:1,$H2:1 sh -c 'echo ready; sleep 4; echo whole'
+    until_out 10 ready 2
+    guard=$(pids_there guard)
+    on 2 "kill -STOP $guard"
+    stop_status
+    expect_status 0
+    expect_count 2 whole "$T/out"
+    expect_err "$H2: the guard of the job \(pid $guard\) was stopped: it goes on"
+}
+
+# Nobody is left there but what has escaped PDEATHSIG: hvdrun sweeps.
+case_guard_and_session_killed_together() {
+    local both
+    needs_kind ns
+    start --heartbeat-timeout 5 --grace 1 -np 2 -H $H1:1,$H2:1 sh -c "setsid sh -c '(setsid sleep 300 &) &'; echo ready; exec sleep 300"
+    until_out 10 ready 2
+    both="$(pids_there guard) $(pids_there session)"
+    on 2 "kill -STOP ${both% *}; kill -KILL $both"
+    mark_time
+    stop_status
+    expect_within 8
+    expect_status 125
+    expect_err "^hvdrun: host $H2: the guard of the job \(pid ${both% *}\) was killed$"
+    leave_within=1
+}

@@ -1,0 +1,8 @@
+/* What the exit status of `hvdagent session`, which is its guard's, tells about the session. */
+#ifndef HVD_COMMON_AGENT_EXIT_H
+#define HVD_COMMON_AGENT_EXIT_H
+
+#define AGENT_EXIT_STUCK  124 /* it did not move, and the guard killed it */
+#define AGENT_EXIT_SIGNAL 128 /* and the number of the signal that killed it */
+
+#endif

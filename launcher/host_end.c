@@ -1,0 +1,63 @@
+/* Why a host's transport has closed, in words. */
+#include <signal.h>
+#include <string.h>
+
+#include "common/agent_exit.h"
+#include "launcher/host.h"
+
+/* The last thing that was printed there, or NULL. on_noise leaves the last whole line in place. */
+static const char *last_words(struct host_run *h)
+{
+    if (h->stderr_len > 0)
+        h->stderr_tail[h->stderr_len] = '\0';
+    if (h->stderr_tail[0])
+        return h->stderr_tail;
+    const struct buf *noise = &h->channel.noise;
+    if (noise->len == 0)
+        return NULL;
+    size_t len = noise->len < sizeof h->stderr_tail - 1 ? noise->len : sizeof h->stderr_tail - 1;
+    memcpy(h->stderr_tail, buf_data(noise) + noise->len - len, len);
+    h->stderr_tail[len] = '\0';
+    return h->stderr_tail;
+}
+
+/* The end of an agent that had welcomed us. */
+static void explain_loss(struct host_run *h, const struct transport_end *end)
+{
+    int number = end->exit_status - AGENT_EXIT_SIGNAL;
+    bool died = end->term_signal || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);
+    h->agent_died = died && !h->err.code;
+    if (end->term_signal)
+        err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->guard_pid);
+    else if (end->exit_status == AGENT_EXIT_STUCK)
+        err_set(&h->err, ERR_HOST, "the session of the job (pid %u) did not move and was killed by its guard",
+                h->session_pid);
+    else if (died)
+        err_set(&h->err, ERR_HOST, "the session of the job (pid %u) was killed by signal %d (%s)",
+                h->session_pid, number, strsignal(number));
+    else
+        err_set(&h->err, ERR_HOST, "the connection to %s was lost", h->label);
+}
+
+void host_explain_end(struct host_run *h, const struct transport_end *end)
+{
+    const char *said = last_words(h);
+    struct err *e = &h->err;
+    if (h->fsm.state == HOST_LEAVING)
+        return;
+    if (end->err) {
+        err_set(e, ERR_HOST, "%s", end->err->text);
+        err_hint(e, "%s", end->err->hint);
+    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
+        err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
+        err_hint(e, HOST_INSTALL_HINT);
+    } else if (h->fsm.state > HOST_GREETING) {
+        explain_loss(h, end);
+    } else if (end->term_signal) {
+        err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal,
+                strsignal(end->term_signal));
+    } else {
+        err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status,
+                said ? ": " : "", said ? said : "");
+    }
+}

@@ -1,0 +1,226 @@
+/* Whoever of the supervisors dies or is stopped, alone or with another: what the launcher is told, and that
+ * nothing is left. */
+/* needs: hvdagent tests/unit/fake_launcher.c */
+#include <check.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/agent_exit.h"
+#include "common/module.h"
+#include "tests/unit/fake_launcher.h"
+
+static struct fake f;
+static char mark[64]; /* in the workers' environment, so that they are found wherever they hide */
+static const char *env[2];
+
+static const char *const containments[] = {NULL, "subreaper"};
+
+/* Two workers, each with a grandchild that no PDEATHSIG reaches. */
+static void begin(const char *containment, uint32_t heartbeat_ms)
+{
+    static const char *const argv[] = {"sh", "-c", "setsid sh -c '(setsid sleep 300 &) &'; exec sleep 300",
+                                       NULL};
+    struct fake_job job = {.argv = argv, .workers = 2, .env = env};
+    snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
+    env[0] = mark;
+    fake_start(&f, containment);
+    fake_hello(&f, HVD_VERSION, heartbeat_ms, 300);
+    ck_assert(fake_wait(&f, &f.welcomed, 5000));
+    fake_spawn(&f, &job);
+    while (f.spawned < 2)
+        (void)fake_wait(&f, NULL, 10);
+    (void)fake_wait(&f, NULL, 200); /* the shells in between have gone */
+    ck_assert(fake_count_becomes(mark, 4, 3000));
+}
+
+/* All is gone, by itself. */
+static void gone(unsigned ms)
+{
+    ck_assert(fake_count_becomes(mark, 0, ms));
+    ck_assert(fake_traces_become(0, 1000));
+    fake_free(&f);
+}
+
+/* As it should end: a job of which nothing was lost. */
+static void finish(void)
+{
+    fake_teardown(&f, 0);
+    ck_assert(fake_wait(&f, &f.ended, 8000));
+    ck_assert_uint_eq(f.leftovers, 0);
+    ck_assert_uint_eq(fake_count(mark), 0);
+    ck_assert_uint_eq(fake_traces(), 0);
+}
+
+START_TEST(session_is_killed)
+{
+    begin(containments[_i], 10000);
+    kill((pid_t)f.session_pid, SIGKILL);
+    int status = fake_agent_status(&f, 3000);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == AGENT_EXIT_SIGNAL + SIGKILL);
+    (void)fake_wait(&f, &f.closed, 3000);
+    ck_assert(f.closed);
+    gone(3000);
+}
+END_TEST
+
+START_TEST(session_is_stopped)
+{
+    begin(containments[_i], 400);
+    kill((pid_t)f.session_pid, SIGSTOP);
+    int status = fake_agent_status(&f, 4000);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == AGENT_EXIT_STUCK);
+    gone(3000);
+}
+END_TEST
+
+/* Asked by itself, or through its guard. */
+START_TEST(session_is_asked_to_end)
+{
+    char expected[200];
+    begin(containments[_i / 2], 10000);
+    snprintf(expected, sizeof expected,
+             "the session of the job (pid %u) was asked to end by signal 15 (Terminated)", f.session_pid);
+    kill(_i % 2 ? f.agent : (pid_t)f.session_pid, SIGTERM);
+    ck_assert(fake_wait(&f, &f.ended, 3000));
+    ck_assert_str_eq(f.fault, expected);
+    ck_assert_uint_eq(f.exited_before_fault, 0);
+    fake_bye(&f);
+    int status = fake_agent_status(&f, 3000);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 125);
+    gone(0);
+}
+END_TEST
+
+START_TEST(guard_is_killed)
+{
+    char expected[200];
+    begin(containments[_i], 10000);
+    snprintf(expected, sizeof expected, "the guard of the job (pid %d) was killed", (int)f.agent);
+    kill(f.agent, SIGKILL);
+    ck_assert(fake_wait(&f, &f.ended, 3000));
+    ck_assert_str_eq(f.fault, expected);
+    ck_assert_uint_eq(f.exited_before_fault, 0);
+    fake_bye(&f);
+    (void)fake_wait(&f, &f.closed, 3000);
+    ck_assert(f.closed);
+    gone(0);
+}
+END_TEST
+
+/* The job goes on, and so does the guard. */
+START_TEST(guard_is_stopped)
+{
+    begin(containments[_i], 400);
+    kill(f.agent, SIGSTOP);
+    for (int i = 0; i < 400 && !strstr(f.notice, "was stopped"); i++) {
+        fake_ping(&f);
+        (void)fake_wait(&f, NULL, 10);
+    }
+    ck_assert_ptr_nonnull(strstr(f.notice, "was stopped: it goes on"));
+    for (int i = 0; i < 100; i++) {
+        fake_ping(&f);
+        (void)fake_wait(&f, NULL, 10);
+    }
+    ck_assert_str_eq(f.fault, "");
+    finish();
+    fake_bye(&f);
+    int status = fake_agent_status(&f, 3000);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    gone(0);
+}
+END_TEST
+
+START_TEST(guard_is_stopped_at_the_end)
+{
+    begin(containments[_i], 10000);
+    finish();
+    kill(f.agent, SIGSTOP);
+    fake_bye(&f);
+    int status = fake_agent_status(&f, 3000);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    gone(0);
+}
+END_TEST
+
+/* The guard kills the rest. */
+START_TEST(launcher_and_session_are_killed)
+{
+    begin(containments[_i], 10000);
+    kill((pid_t)f.session_pid, SIGKILL);
+    fake_hang_up(&f);
+    gone(3000);
+}
+END_TEST
+
+/* The session ends the job. */
+START_TEST(launcher_and_guard_are_killed)
+{
+    begin(containments[_i], 10000);
+    kill(f.agent, SIGKILL);
+    fake_hang_up(&f);
+    gone(3000);
+}
+END_TEST
+
+static int sweep(const char *job)
+{
+    char path[4200], dir[4000];
+    int status = -1;
+    ck_assert_int_eq(module_program_dir(dir, sizeof dir, NULL), 0);
+    snprintf(path, sizeof path, "%s/../hvdagent", dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl(path, "hvdagent", "sweep", job, (char *)NULL);
+        _exit(99);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Two deaths at once leave what has escaped PDEATHSIG; sweep finds it. */
+START_TEST(both_are_killed)
+{
+    char job[64];
+    begin(containments[_i], 10000);
+    kill(f.agent, SIGSTOP);
+    kill((pid_t)f.session_pid, SIGKILL);
+    kill(f.agent, SIGKILL);
+    ck_assert_int_ne(fake_agent_status(&f, 3000), -1);
+    ck_assert_uint_ge(fake_count(mark), 2);
+    ck_assert_uint_ge(fake_traces(), 1);
+    snprintf(job, sizeof job, "t-%d", (int)getpid());
+    ck_assert_int_eq(sweep("another-job"), 0);
+    ck_assert_uint_ge(fake_count(mark), 2);
+    ck_assert_int_eq(sweep(job), 0);
+    ck_assert_uint_eq(fake_count(mark), 0);
+    ck_assert_uint_eq(fake_traces(), 0);
+    ck_assert_int_eq(sweep("../x"), 2);
+    fake_free(&f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("session_deaths");
+    TCase *t = tcase_create("session_deaths");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, session_is_killed, 0, 2);
+    tcase_add_loop_test(t, session_is_stopped, 0, 2);
+    tcase_add_loop_test(t, session_is_asked_to_end, 0, 4);
+    tcase_add_loop_test(t, guard_is_killed, 0, 2);
+    tcase_add_loop_test(t, guard_is_stopped, 0, 2);
+    tcase_add_loop_test(t, guard_is_stopped_at_the_end, 0, 2);
+    tcase_add_loop_test(t, launcher_and_session_are_killed, 0, 2);
+    tcase_add_loop_test(t, launcher_and_guard_are_killed, 0, 2);
+    tcase_add_loop_test(t, both_are_killed, 0, 2);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
