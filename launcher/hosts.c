@@ -103,6 +103,7 @@ static int append(struct builder *b, const struct host_entry *entry, struct err 
     host.user = entry->user.len ? strndup(entry->user.at, entry->user.len) : NULL;
     if (!host.name || (entry->user.len && !host.user)) {
         free(host.name);
+        free(host.user);
         return err_set(e, ERR_MEMORY, "no memory for the list of hosts");
     }
     *find_slot(b, entry->name) = (uint32_t)b->list->count + 1;

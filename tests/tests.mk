@@ -64,6 +64,9 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/libcommon.a $$(
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) -lm -lpthread
 
+# It fails the allocations of the parts that it is linked to.
+$(BUILD)/tests/test_countdown: private LDFLAGS_ALL += $(patsubst %,-Wl$(comma)--wrap=%,malloc calloc realloc reallocarray strdup strndup free)
+
 # Its symbols are exported so that its self-test has a file with names that no library of ours may show.
 $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	@mkdir -p $(@D)

@@ -304,6 +304,9 @@ void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
                  engine->host[engine->self].name,
                  errno == EMFILE ? "RLIMIT_NOFILE, ulimit -Hn" : "fs.file-max");
         engine_unwatch(engine, watch); /* it would be ready for ever */
+        close(watch->fd);              /* who has connected and was not accepted would wait for ever */
+        watch->fd = -1;
+        log_error("%s", text);
         engine_poison(engine, HVD_ERR_SYSTEM, text);
     }
 }
