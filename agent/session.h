@@ -70,6 +70,7 @@ struct session {
     struct stream stream;
     struct channel channel;
     struct heartbeat launcher;
+    uint64_t beat_at; /* when we showed that we live */
     uv_timer_t heart, patience;
     uv_prepare_t prepare;
     bool marked; /* something happened: check and write before the loop sleeps */
@@ -125,6 +126,8 @@ void session_notice(struct session *s, uint32_t level, const char *fmt, ...)
 /* Writes what is queued, as far as the channel takes it. */
 void session_flush(struct session *s);
 void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
+/* From inside of work that keeps the loop waiting: shows that we live when it is time to. */
+void session_heartbeat_busy(struct session *s);
 extern const struct stdio_events session_stdio_events;
 
 /* session_spawn.c: from Hello and Spawn to running workers. */

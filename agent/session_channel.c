@@ -262,17 +262,31 @@ static void look_at_guard(struct session *s)
     guard_wake(s->guard);
 }
 
-/* Shows the guard and the launcher that we live, and looks whether the launcher does. */
-static void on_heart(uv_timer_t *timer)
+static void show_life(struct session *s)
 {
-    struct session *s = timer->data;
     Hvd__Ping ping = HVD__PING__INIT;
+    s->beat_at = clock_now();
     guard_beat(s->guard);
-    look_at_guard(s);
     if (s->fsm.state > SESSION_HELLO) {
         CONTROL(m, PING, ping, &ping);
         session_send(s, &m);
     }
+}
+
+void session_heartbeat_busy(struct session *s)
+{
+    if (clock_now() - s->beat_at < heartbeat_interval(&s->launcher))
+        return;
+    show_life(s);
+    session_flush(s);
+}
+
+/* Shows the guard and the launcher that we live, and looks whether the launcher does. */
+static void on_heart(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+    show_life(s);
+    look_at_guard(s);
     if (s->lost)
         return;
     switch (heartbeat_look(&s->launcher, clock_now())) {

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -301,18 +300,6 @@ static int prepare(struct session *s, struct err *e)
     return prepare_engine(s, token, e);
 }
 
-/* Three descriptors a worker; the workers inherit a limit that we have to raise, so it is left alone while it
- * suffices. */
-static void make_room(size_t workers)
-{
-    struct rlimit limit;
-    rlim_t wanted = 3 * workers + 128;
-    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted)
-        return;
-    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 static struct worker_start start_of(struct session *s, int report_fd)
 {
     return (struct worker_start){s->spawn, &s->stdio,         s->path,  s->wdir,
@@ -324,12 +311,13 @@ static int start_workers(struct session *s, struct err *e)
     int report[2], rc = workers_init(&s->workers, s->spawn->n_worker, e);
     if (rc < 0)
         return -1;
-    make_room(s->spawn->n_worker);
+    spawn_raise_descriptor_limit(3 * s->spawn->n_worker + 128);
     if (pipe2(report, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
     struct worker_start start = start_of(s, report[1]);
     for (size_t i = 0; i < s->workers.count && rc == 0; i++) {
         rc = workers_start(&s->workers, i, &start, e);
+        session_heartbeat_busy(s);
         if (rc < 0)
             s->refused_rank = s->spawn->worker[i]->rank;
     }

@@ -17,6 +17,9 @@
 
 extern char **environ;
 
+static struct rlimit childrens_limit;
+static bool limit_was_raised;
+
 static void __attribute__((noreturn)) child_fail(const struct spawn *s, int report_fd, enum spawn_step step)
 {
     struct spawn_failure f = {s->id, step, errno};
@@ -76,6 +79,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
         child_fail(s, report_fd, SPAWN_CHDIR);
     if (child_descriptors(s, &report_fd) < 0)
         child_fail(s, report_fd, SPAWN_DESCRIPTORS);
+    if (limit_was_raised)
+        setrlimit(RLIMIT_NOFILE, &childrens_limit);
     execve(s->path, s->argv, s->envp ? s->envp : environ);
     child_fail(s, report_fd, SPAWN_EXEC);
 }
@@ -168,6 +173,22 @@ static int wait_for_exec(const struct spawn *s, int fd, struct spawned *out, str
     if (n != (ssize_t)sizeof f)
         return err_sys(e, n < 0 ? errno : EIO, "cannot start %s", s->path);
     return spawn_failure_err(&f, s, e);
+}
+
+void spawn_raise_descriptor_limit(rlim_t wanted)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    if (wanted > limit.rlim_max)
+        wanted = limit.rlim_max;
+    if (limit.rlim_cur >= wanted)
+        return;
+    if (!limit_was_raised)
+        childrens_limit = limit;
+    limit.rlim_cur = wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
+        limit_was_raised = true;
 }
 
 int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)

@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "common/err.h"
@@ -50,6 +51,9 @@ struct spawned {
     int pidfd; /* close-on-exec; the caller closes it */
 };
 
+/* Raises our soft limit of descriptors to `wanted`, or as far as the hard one lets it. What is started later
+ * gets the limit that we had before: a program may trust that its descriptors fit into a set of select(2). */
+void spawn_raise_descriptor_limit(rlim_t wanted);
 /* 0, or -1 with *e filled; then no child is left. Blocks for the time of an execve when report_fd is -1. */
 int spawn_start(const struct spawn *s, struct spawned *out, struct err *e);
 /* Turns a failure into a sentence and a code (127 not found, 126 not executable, else 125). Always returns

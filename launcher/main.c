@@ -5,10 +5,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/spawn.h"
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
 #include "launcher/hosts.h"
@@ -34,16 +34,6 @@ static int find_hosts(const struct config *config, struct host_list *hosts, stru
     return hosts_localhost(hosts, (uint32_t)config->num_proc, e);
 }
 
-/* Each host and each output file is a descriptor; the usual soft limit is for programs that use select(2). */
-static void raise_descriptor_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-    }
-}
-
 /* A descriptor of our own must never become 0, 1 or 2 because the caller closed one of them. */
 static void fill_standard_descriptors(void)
 {
@@ -60,7 +50,7 @@ static int run(const struct config *config, struct host_list *hosts, struct err 
     gethostname(hostname, sizeof hostname - 1);
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);
-    raise_descriptor_limit();
+    spawn_raise_descriptor_limit(RLIM_INFINITY); /* each host and each output file is one */
     signal(SIGPIPE, SIG_IGN);
     return restart_run(config, hosts, hostname, e);
 }

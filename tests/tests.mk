@@ -73,6 +73,12 @@ $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
 
+$(BUILD)/tests/test_session_deaths: | $(BUILD)/tests/slow-exec.so
+$(BUILD)/tests/slow-exec.so: $(BUILD)/obj/tests/unit/slow_exec.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $< -ldl
+
 # The fault matrix: its worker, and what holds an agent while it spawns.
 FAULTS := $(BUILD)/tests/fault-worker $(BUILD)/tests/fault-hold.so
 $(BUILD)/tests/fault-worker: $(BUILD)/obj/tests/faults/worker.o $(BUILD)/libhvd.so

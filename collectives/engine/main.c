@@ -11,6 +11,7 @@
 
 #include "collectives/engine/engine.h"
 #include "common/log.h"
+#include "common/spawn.h"
 
 #define SESSION_FD 3
 
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     prctl(PR_SET_NAME, "hvd-engine");
+    spawn_raise_descriptor_limit(RLIM_INFINITY); /* each rank and each segment is one */
     engine = engine_new(SESSION_FD, &e);
     rc = engine ? engine_loop(engine, &e) : -1;
     if (rc != 0)

@@ -203,6 +203,40 @@ START_TEST(both_are_killed)
 }
 END_TEST
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* The programs are slow to execute, on a file system that is: the session beats meanwhile. */
+START_TEST(a_slow_start)
+{
+    char preload[4200], dir[4000];
+    static const char *const argv[] = {"sleep", "300", NULL};
+    struct fake_job job = {.argv = argv, .workers = 60, .env = env};
+    ck_assert_int_eq(module_program_dir(dir, sizeof dir, NULL), 0);
+    snprintf(preload, sizeof preload, "%s/slow-exec.so", dir);
+    snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
+    env[0] = mark;
+    setenv("LD_PRELOAD", preload, 1);
+    fake_start(&f, NULL);
+    unsetenv("LD_PRELOAD");
+    fake_hello(&f, HVD_VERSION, 400, 300);
+    ck_assert(fake_wait(&f, &f.welcomed, 5000));
+    fake_spawn(&f, &job);
+    unsigned pings = f.pings;
+    for (int i = 0; i < 600 && f.spawned < 60; i++) {
+        fake_ping(&f);
+        (void)fake_wait(&f, NULL, 10);
+        if (f.spawned == 0)
+            pings = f.pings;
+    }
+    ck_assert_uint_eq(f.spawned, 60);
+    ck_assert_uint_ge(pings, 5);
+    finish();
+    fake_bye(&f);
+    ck_assert_int_eq(fake_agent_status(&f, 3000), 0);
+    gone(0);
+}
+END_TEST
+#endif
+
 int main(void)
 {
     Suite *s = suite_create("session_deaths");
@@ -217,6 +251,10 @@ int main(void)
     tcase_add_loop_test(t, launcher_and_session_are_killed, 0, 2);
     tcase_add_loop_test(t, launcher_and_guard_are_killed, 0, 2);
     tcase_add_loop_test(t, both_are_killed, 0, 2);
+#if !defined(__SANITIZE_ADDRESS__) &&                                                                        \
+    !defined(__SANITIZE_THREAD__) /* their library wants to be loaded first */
+    tcase_add_test(t, a_slow_start);
+#endif
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

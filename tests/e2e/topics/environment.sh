@@ -81,3 +81,10 @@ case_options_from_variables() {
     HVDRUN_NUM_PROC=3 hvd -np 2 echo x
     expect_count 2 '^x$' "$T/out"
 }
+
+# hvdrun raises its own limit for hosts and files; who trusts in select(2) is not to notice.
+case_the_limit_of_descriptors_is_the_users() {
+    run bash -c 'ulimit -Sn 200; exec "$@"' bash "$HVDRUN" -np 1 sh -c 'ulimit -Sn'
+    expect_status 0
+    expect_out '200$'
+}
