@@ -14,11 +14,14 @@ assert eval(sys.argv[2]), sys.argv[2]' "$T/report.json" "$1" 2> "$T/python" || f
 }
 
 case_a_crash_and_then_success() {
-    echo line > "$T/in"
+    yes line | head -n 500000 > "$T/in" # more than is read ahead
     hvd --max-restarts 3 --report "$T/report.json" --output-filename "$T/files" -np 2 sh -c '
-        echo "rank $HOROVOD_RANK: $HVD_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS, $(cat)"
+        line=
+        read -r line
+        echo "rank $HOROVOD_RANK: $HVD_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS, $line"
         [ $HVD_RESTART_COUNT = 1 ] && exit 0
         [ $HOROVOD_RANK = 1 ] || exec sleep 60
+        sleep 0.5
         exit 7'
     expect_status 0
     expect_out '^rank 0: 0 0 of 3, line$'
