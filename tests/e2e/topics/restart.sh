@@ -135,7 +135,7 @@ slow_a_lost_agent() {
     hvd --max-restarts 2 -np 1 sh -c '[ $HVD_RESTART_COUNT = 1 ] || { sleep 0.3; kill -KILL $PPID; }; sleep 0.2; echo done'
     expect_status 0
     expect_out '^done$'
-    expect_err 'localhost was lost.*; restart 1 of 2 in 1 s, again with host localhost$'
+    expect_err 'host localhost\b.*; restart 1 of 2 in 1 s, again with host localhost$'
 }
 
 # No descriptor, process or file is left by an epoch.
