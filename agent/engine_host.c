@@ -149,7 +149,8 @@ void engine_host_drain(struct engine_host *h)
             return;
         }
         if (buf_put(&h->in, bytes, (size_t)n) < 0)
-            err_set(&e, ERR_MEMORY, "a frame is too large");
+            err_set(&e, ERR_MEMORY,
+                    buf_room(&h->in) < (size_t)n ? "a frame is too large" : "no memory for a frame");
         if (e.code || handle_frames(h, &e) < 0) {
             fail(h, "broke the protocol: %s", e.text);
             return;

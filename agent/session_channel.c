@@ -20,6 +20,14 @@
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
 
+/* The launcher will only see that we have gone; what is said on stderr reaches it beside the channel. */
+static void starve(struct session *s, const char *what)
+{
+    if (s->fsm.state != SESSION_HELLO)
+        log_error("%s", what);
+    session_lose(s, true, "%s", what);
+}
+
 void session_flush(struct session *s)
 {
     const uint8_t *bytes;
@@ -32,7 +40,7 @@ void session_flush(struct session *s)
         channel_written(&s->channel, done);
     } while (len > 0 && done == len);
     if (channel_is_starved(&s->channel))
-        session_lose(s, true, "no memory for a message to the launcher");
+        starve(s, "no memory for a message to the launcher");
     if (s->resume_later && channel_bulk_waiting(&s->channel) <= BULK_FREE) {
         s->resume_later = false;
         session_mark(s);
@@ -45,7 +53,7 @@ void session_send(struct session *s, const Hvd__Control *message)
     if (s->lost)
         return;
     if (channel_send(&s->channel, message) < 0)
-        session_lose(s, true, "no memory for what the launcher does not read");
+        starve(s, "no memory for what the launcher does not read");
     session_mark(s);
 }
 
@@ -206,7 +214,12 @@ static void on_data(void *ctx, const struct frame *f)
     struct worker *w = workers_by_rank(&s->workers, f->rank);
     if (f->stream != STREAM_STDIN || !w || !w->has_stdin)
         return;
-    if (inlet_put(&w->in, f->payload, f->length, f->flags & FRAME_FLAG_EOF) < 0)
+    bool granted = f->length <= w->in.granted;
+    if (inlet_put(&w->in, f->payload, f->length, f->flags & FRAME_FLAG_EOF) == 0)
+        return;
+    if (granted)
+        starve(s, "no memory for the workers' input");
+    else
         session_lose(s, true, "the launcher sent more input for rank %u than it was granted", f->rank);
 }
 
@@ -219,9 +232,12 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
     if (s->lost)
         return;
     heartbeat_seen(&s->launcher, clock_now());
-    if (channel_receive(&s->channel, bytes, len, &e) < 0)
-        session_lose(s, true, "%s%s", e.code == ERR_PROTOCOL ? "the launcher broke the protocol: " : "",
-                     e.text);
+    if (channel_receive(&s->channel, bytes, len, &e) == 0)
+        return;
+    if (e.code == ERR_MEMORY)
+        starve(s, e.text);
+    else
+        session_lose(s, true, "the launcher broke the protocol: %s", e.text);
 }
 
 static void on_writable(void *ctx)

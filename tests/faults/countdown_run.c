@@ -370,7 +370,7 @@ static bool is_harmless(const char *kind)
     return strstr(kind, "-eintr") || strstr(kind, "-eagain") || strstr(kind, "-short");
 }
 
-static void judge(enum job job, bool ended, bool harmless)
+static void judge(enum job job, bool ended, const char *kind)
 {
     static const char *const crashes[] = {"Assertion", "signal 6 ", "signal 11 ",  "SIGABRT",
                                           "SIGSEGV",   "Sanitizer", "double free", "malloc():"};
@@ -390,8 +390,11 @@ static void judge(enum job job, bool ended, bool harmless)
         return;
     if (WEXITSTATUS(lane.status) != 0 && !said())
         bad("exit status is not 0, and hvdrun %s", "did not say why");
-    else if (WEXITSTATUS(lane.status) != 0 && harmless)
+    else if (WEXITSTATUS(lane.status) != 0 && is_harmless(kind))
         bad("exit status is not 0: %s", "what a caller has to bear was not borne");
+    else if (WEXITSTATUS(lane.status) != 0 && strcmp(kind, "malloc") == 0 &&
+             !strstr(lane.err.bytes, "memory"))
+        bad("nobody said that there was no %s", "memory");
     else if (WEXITSTATUS(lane.status) == 0 && job == TRAIN)
         check_train();
     else if (WEXITSTATUS(lane.status) == 0)
@@ -440,7 +443,7 @@ static void count_down(const struct series *s, unsigned step)
     for (;; n += step) {
         bool ended;
         run(s->job, s->kind, s->process, n, &ended);
-        judge(s->job, ended, is_harmless(s->kind));
+        judge(s->job, ended, s->kind);
         bool met = access(lane.mark, F_OK) == 0;
         runs += met;
         if (getenv("VERBOSE"))
