@@ -58,8 +58,8 @@ static void child_signals(void)
     sigset_t none;
     sigemptyset(&none);
     /* Only what a program of ours ignores or handles; a user's `nohup` (SIGHUP ignored) is kept. */
-    static const int ours[] = {SIGPIPE, SIGINT,  SIGTERM, SIGQUIT, SIGCHLD, SIGUSR1,
-                               SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU};
+    static const int ours[] = {SIGPIPE, SIGXFSZ, SIGINT,  SIGTERM, SIGQUIT, SIGCHLD,
+                               SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGTTIN, SIGTTOU};
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         signal(ours[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -52,6 +52,7 @@ static int run(const struct config *config, struct host_list *hosts, struct err 
         return dry_run_print(config, hosts, hostname, stdout, e);
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each host and each output file is one */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a write that fails, as on a full disk */
     return restart_run(config, hosts, hostname, e);
 }
 

@@ -112,6 +112,13 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
 
+# What the end-to-end tests of output write, read and measure with.
+E2E_TOOLS := $(BUILD)/tests/scribe
+$(BUILD)/tests/scribe: $(BUILD)/obj/tests/e2e/scribe.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
+
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers
 	$(provide) build
@@ -150,9 +157,9 @@ demo-run: all
 unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
 	@BUILD=$(BUILD) tests/run.sh unit
 
-check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN)
+check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN) $(E2E_TOOLS)
 	@BUILD=$(BUILD) tests/run.sh unit structure countdown e2e
-check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN)
+check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
 	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults countdown-all lint asan tsan fuzz
 countdown-run: all $(COUNTDOWN)
 	@BUILD=$(BUILD) tests/run.sh countdown-all
@@ -163,7 +170,7 @@ asan-run:
 	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-tests
 tsan-run:
 	@$(MAKE) $(call sanitized,tsan,thread) tsan-tests
-asan-tests: all $(UNIT)
+asan-tests: all $(UNIT) $(E2E_TOOLS)
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
 tsan-tests: all $(UNIT)
 	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit

@@ -191,6 +191,46 @@ host_error() { # REGEX ARGUMENTS of hvdrun
     [ ! -e "$T/started" ] || fail "a command was started"
 }
 
+# ---- much output ------------------------------------------------------------------------------------------------------
+SCRIBE=$BUILD/tests/scribe # its source says what it does
+
+# RANKS BYTES SECONDS ARGUMENTS of hvdrun: all write that much through a reader that takes 1 MiB a second for so long
+through_a_slow_reader() {
+    local ranks=$1 bytes=$2 seconds=$3 agent figures
+    shift 3
+    mkdir -p "$T/state"
+    "$SCRIBE" peak "$T/kib" "$HVDRUN" "${reach[@]}" "$@" -np "$ranks" "$SCRIBE" write "$T/state" "$bytes" 2> "$T/err" < /dev/null | {
+        "$SCRIBE" read 1048576 "$seconds"
+    } > "$T/out" &
+    pid=$!
+    sleep $((seconds - 1)) # all pipes, credits and queues are full now
+    agent=$(largest_agent)
+    stop_status
+    expect_no_err
+    figures=$("$SCRIBE" check "$T/state" < "$T/out" 2>&1) || fail "$figures"
+    expect_same "$ranks ranks" "${figures%%,*}" 'who has written'
+    [ "${figures##*, }" = '0 cut' ] || fail "lines were cut: $figures"
+    echo "# $figures; peak KiB: hvdrun $(cat "$T/kib"), largest agent here $agent"
+    [ -n "$E2E_SANITIZE" ] || [ "$(cat "$T/kib")" -le 32768 ] || fail "hvdrun grew to $(cat "$T/kib") KiB"
+    [ -n "$E2E_SANITIZE" ] || { [ "$agent" -gt 0 ] && [ "$agent" -le 32768 ]; } || fail "an agent grew to $agent KiB"
+}
+
+# The most memory in KiB that an agent of this case ever held, of those that live, here and on hosts of our own.
+largest_agent() {
+    local k
+    # shellcheck disable=SC2016
+    local list='for dir in /proc/[0-9]*; do
+        case $(cat "$dir/comm" 2>/dev/null) in hvdrun*) continue ;; hvd*) ;; *) continue ;; esac
+        [ -z "$1" ] || tr "\0" "\n" < "$dir/environ" 2>/dev/null | grep -qx "HVD_TEST_CASE=$1" || continue
+        sed -n "s/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p" "$dir/status"
+    done 2>/dev/null'
+    {
+        echo 0
+        bash -c "$list" bash "$T"
+        [ "${KIND:-local}" != ns ] || for k in $(seq "${E2E_HOSTS:-2}"); do on "$k" "set -- ''; $list"; done
+    } | sort -n | tail -n 1
+}
+
 # ---- nothing is left ----------------------------------------------------------------------------------------------------
 each_host() ( # COMMAND LINE: here, and on every host that has processes of its own
     unset HVD_TEST_CASE # its own programs are not the job's

@@ -28,3 +28,11 @@ slow_a_thousand_ranks_on_two_hosts() {
     expect_count 1000 '^up [0-9]+$' "$T/out"
     echo "# 2 x 500 ranks: $(((${EPOCHREALTIME/./} - since) / 1000)) ms"
 }
+
+case_ranks_of_two_hosts_through_a_slow_reader() {
+    through_a_slow_reader 16 1000000 2 -H "$H1:8,$H2:8"
+}
+
+slow_64_ranks_of_two_hosts_through_a_slow_reader() {
+    through_a_slow_reader 64 1000000 8 -H "$H1:32,$H2:32"
+}
