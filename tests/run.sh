@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs suites of tests and ends in one line: N passed, N failed, N skipped. Exit status 1 when something failed.
 #
-#   BUILD=build tests/run.sh [unit] [structure] [e2e] [e2e-all] [faults] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
+#   BUILD=build tests/run.sh [unit] [structure] [e2e] [e2e-all] [faults] [soak] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
 # reader. TESTS="word word" keeps the unit tests and end-to-end topics whose names contain one of the words.
@@ -104,6 +104,7 @@ suite() { # NAME
     faults) tests/faults/run.sh ;;
     countdown) "$build/tests/countdown-run" "$build" 3 4 'io, malloc of hvdrun' 'io, malloc of session' ;;
     countdown-all) suite_countdown ;;
+    soak) tests/soak.sh ;;
     fuzz-programs) tests/fuzz/run.sh ;;
     lint) suite_make lint-run ;;
     asan | tsan | fuzz) suite_make "$1-run" ;;

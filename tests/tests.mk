@@ -141,6 +141,9 @@ check-faults: ## the fault matrix: every fault in every phase of a job, on names
 check-countdown: ## fault countdowns: every memory, read, write, fork and descriptor fails once; SERIES="word ..." for some
 	$(provide) build test
 	@$(MAKE) $(quietly) countdown-run
+soak: ## 500 jobs in a row leave the machine as it was; SOAK_JOBS and SOAK_SECONDS for more or fewer
+	$(provide) build test
+	@$(MAKE) $(quietly) soak-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
 	$(provide) build test extra
 	@$(MAKE) $(quietly) fuzz-run
@@ -160,9 +163,11 @@ unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for
 check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN) $(E2E_TOOLS)
 	@BUILD=$(BUILD) tests/run.sh unit structure countdown e2e
 check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
-	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults countdown-all lint asan tsan fuzz
+	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults soak countdown-all lint asan tsan fuzz
 countdown-run: all $(COUNTDOWN)
 	@BUILD=$(BUILD) tests/run.sh countdown-all
+soak-run: all
+	@BUILD=$(BUILD) tests/run.sh soak
 faults-run: all $(FAULTS)
 	@BUILD=$(BUILD) tests/run.sh faults
 sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
@@ -207,5 +212,5 @@ uninstall: ## removes what install put there
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
 	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
 
-.PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run check-countdown countdown-run check-asan asan-run asan-tests \
+.PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
         check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install uninstall

@@ -203,6 +203,7 @@ through_a_slow_reader() {
         "$SCRIBE" read 1048576 "$seconds"
     } > "$T/out" &
     pid=$!
+    until_true 20 test -s "$T/out" || fail "nothing came within 20 s"
     sleep $((seconds - 1)) # all pipes, credits and queues are full now
     agent=$(largest_agent)
     stop_status
