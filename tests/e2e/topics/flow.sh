@@ -3,7 +3,7 @@
 limit=150
 
 case_ranks_that_write_fast_through_a_slow_reader() {
-    through_a_slow_reader 16 1000000 2
+    through_a_slow_reader 16 2000000 2
 }
 
 slow_64_ranks_that_write_fast_through_a_slow_reader() {
