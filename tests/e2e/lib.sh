@@ -220,9 +220,9 @@ through_a_slow_reader() {
 largest_agent() {
     local k
     # shellcheck disable=SC2016
-    local list='for dir in /proc/[0-9]*; do
-        case $(cat "$dir/comm" 2>/dev/null) in hvdrun*) continue ;; hvd*) ;; *) continue ;; esac
-        [ -z "$1" ] || tr "\0" "\n" < "$dir/environ" 2>/dev/null | grep -qx "HVD_TEST_CASE=$1" || continue
+    local list='for comm in $(grep -l "^hvdagent" /proc/[0-9]*/comm); do
+        dir=${comm%/comm}
+        [ -z "$1" ] || tr "\0" "\n" < "$dir/environ" | grep -qx "HVD_TEST_CASE=$1" || continue
         sed -n "s/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p" "$dir/status"
     done 2>/dev/null'
     {
