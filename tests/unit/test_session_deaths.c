@@ -114,14 +114,14 @@ END_TEST
 /* The job goes on, and so does the guard. */
 START_TEST(guard_is_stopped)
 {
-    begin(containments[_i], 400);
+    begin(containments[_i], 1000);
     kill(f.agent, SIGSTOP);
     for (int i = 0; i < 400 && !strstr(f.notice, "was stopped"); i++) {
         fake_ping(&f);
         (void)fake_wait(&f, NULL, 10);
     }
     ck_assert_ptr_nonnull(strstr(f.notice, "was stopped: it goes on"));
-    for (int i = 0; i < 100; i++) {
+    for (int i = 0; i < 250; i++) {
         fake_ping(&f);
         (void)fake_wait(&f, NULL, 10);
     }
@@ -209,7 +209,7 @@ START_TEST(a_slow_start)
 {
     char preload[4200], dir[4000];
     static const char *const argv[] = {"sleep", "300", NULL};
-    struct fake_job job = {.argv = argv, .workers = 60, .env = env};
+    struct fake_job job = {.argv = argv, .workers = 100, .env = env};
     ck_assert_int_eq(module_program_dir(dir, sizeof dir, NULL), 0);
     snprintf(preload, sizeof preload, "%s/slow-exec.so", dir);
     snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
@@ -217,18 +217,18 @@ START_TEST(a_slow_start)
     setenv("LD_PRELOAD", preload, 1);
     fake_start(&f, NULL);
     unsetenv("LD_PRELOAD");
-    fake_hello(&f, HVD_VERSION, 400, 300);
+    fake_hello(&f, HVD_VERSION, 1000, 300);
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
     fake_spawn(&f, &job);
     unsigned pings = f.pings;
-    for (int i = 0; i < 600 && f.spawned < 60; i++) {
+    for (int i = 0; i < 600 && f.spawned < 100; i++) {
         fake_ping(&f);
         (void)fake_wait(&f, NULL, 10);
         if (f.spawned == 0)
             pings = f.pings;
     }
-    ck_assert_uint_eq(f.spawned, 60);
-    ck_assert_uint_ge(pings, 5);
+    ck_assert_uint_eq(f.spawned, 100);
+    ck_assert_uint_ge(pings, 4);
     finish();
     fake_bye(&f);
     ck_assert_int_eq(fake_agent_status(&f, 3000), 0);
