@@ -192,7 +192,8 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     struct session *s = ctx;
     struct worker *w = workers_by_pid(&s->workers, child->pid);
     if (!w) {
-        (void)engine_host_reaped(&s->engine, child->pid, child->status, child->signal);
+        if (!where_reaped(&s->where, child->pid))
+            (void)engine_host_reaped(&s->engine, child->pid, child->status, child->signal);
         return;
     }
     w->alive = false;
@@ -265,6 +266,7 @@ static bool is_outside(void *ctx, pid_t pid)
 static void begin_end(void *owner)
 {
     struct session *s = owner;
+    where_stop(&s->where);
     reap_now(&s->reap); /* who has died already was not ended by us */
     if (s->workers.alive > 0)
         workers_end(&s->workers, SIGTERM);
@@ -407,6 +409,7 @@ static void tear_down(struct session *s)
     session_channel_close(s);
     engine_host_close(&s->engine);
     session_rendezvous_close(s);
+    where_close(&s->where);
     workers_close(&s->workers);
     stdio_close(&s->stdio);
     session_spawn_close(s);

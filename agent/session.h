@@ -28,6 +28,7 @@
 #include "agent/supervisor/oom.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/stdio.h"
+#include "agent/supervisor/where.h"
 #include "agent/supervisor/worker.h"
 #include "common/channel.h"
 #include "common/fsm.h"
@@ -100,6 +101,7 @@ struct session {
     struct workers workers;
     struct worker_env env;
     struct engine_host engine;
+    struct where where;
     struct session_links links;
     struct rendezvous rendezvous;
     bool poisoned; /* the engine has told the workers HVD_ERR_PEER */

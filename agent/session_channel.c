@@ -15,8 +15,11 @@
 #define BULK_FREE (128u << 10) /* and go on here */
 /* The last resort. Lines that were held go out at once when they are due or their workers end, for thousands
  * of streams together; how much that can be the launcher's credit says. */
-#define BULK_MAX   (1u << 30)
-#define SILENCE_MS 60000 /* until Hello says how long */
+#define BULK_MAX (1u << 30)
+/* Of answers to Inspect that the launcher has not read. */
+#define WHERE_BUSY     (256u << 10)
+#define INSPECT_MAX_MS 60000
+#define SILENCE_MS     60000 /* until Hello says how long */
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
 
@@ -41,6 +44,8 @@ void session_flush(struct session *s)
     } while (len > 0 && done == len);
     if (channel_is_starved(&s->channel))
         starve(s, "no memory for a message to the launcher");
+    if (channel_control_waiting(&s->channel) <= WHERE_BUSY)
+        where_resume(&s->where);
     if (s->resume_later && channel_bulk_waiting(&s->channel) <= BULK_FREE) {
         s->resume_later = false;
         session_mark(s);
@@ -162,6 +167,40 @@ static void on_ping(struct session *s, const Hvd__Ping *ping)
     session_send(s, &m);
 }
 
+/* ---- where the workers are -------------------------------------------------------------------------------
+ */
+
+static void on_found(void *ctx, Hvd__Where *where)
+{
+    CONTROL(m, WHERE, where, where);
+    session_send(ctx, &m);
+}
+
+static void on_all_found(void *ctx, const char *tool)
+{
+    Hvd__Inspected inspected = HVD__INSPECTED__INIT;
+    inspected.tool = (char *)(uintptr_t)tool;
+    CONTROL(m, INSPECTED, inspected, &inspected);
+    session_send(ctx, &m);
+}
+
+static bool launcher_is_busy(void *ctx)
+{
+    struct session *s = ctx;
+    return channel_control_waiting(&s->channel) > WHERE_BUSY;
+}
+
+static const struct where_events where_events = {on_found, on_all_found, launcher_is_busy};
+
+static void on_inspect(struct session *s, const Hvd__Inspect *inspect)
+{
+    uint32_t limit = inspect->limit_ms < INSPECT_MAX_MS ? inspect->limit_ms : INSPECT_MAX_MS;
+    if (s->fsm.state == SESSION_RUNNING)
+        where_start(&s->where, &s->loop, &where_events, s, &s->workers, s->containment.fd, limit);
+    else
+        on_all_found(s, "");
+}
+
 static void on_control(void *ctx, const Hvd__Control *m)
 {
     struct session *s = ctx;
@@ -198,6 +237,9 @@ static void on_control(void *ctx, const Hvd__Control *m)
         break;
     case HVD__CONTROL__BODY_TEARDOWN:
         session_teardown(s, m->teardown);
+        break;
+    case HVD__CONTROL__BODY_INSPECT:
+        on_inspect(s, m->inspect);
         break;
     case HVD__CONTROL__BODY_BYE:
         fsm_post(&s->fsm, EV_BYE);

@@ -46,6 +46,11 @@ size_t channel_bulk_waiting(const struct channel *c)
     return c->bulk.len;
 }
 
+size_t channel_control_waiting(const struct channel *c)
+{
+    return c->control.len;
+}
+
 static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
                    const ProtobufCMessage *message)
 {

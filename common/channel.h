@@ -65,6 +65,9 @@ int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream
 /* Bytes waiting in the bulk queue: a sender stops reading its source while this is large. */
 size_t channel_bulk_waiting(const struct channel *c);
 
+/* The same of the control queue. */
+size_t channel_control_waiting(const struct channel *c);
+
 /* The next bytes for the wire; 0 when there are none. Valid until the next call on the channel. */
 size_t channel_output(struct channel *c, const uint8_t **bytes);
 /* True when there was no memory for it: then the channel is dead. */

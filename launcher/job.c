@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "launcher/job_state.h"
 #include "launcher/job_sweep.h"
+#include "launcher/job_where.h"
 #include "launcher/notes.h"
 #include "launcher/report.h"
 
@@ -24,6 +25,8 @@
 
 static void spawn(void *owner);
 static void started(void *owner);
+static void inspect(void *owner);
+static void end_inspection(void *owner);
 static void part(void *owner);
 static void pass_signal_on(void *owner);
 static void begin_end(void *owner);
@@ -32,10 +35,11 @@ static void skip_sweep(void *owner);
 static void drain(void *owner);
 static void finish(void *owner);
 
-static const char *const state_names[] = {"connecting", "starting", "running",  "parting", "interrupted",
-                                          "ending",     "sweeping", "draining", "done"};
-static const char *const event_names[] = {"ready",     "started", "finished", "failed", "peer lost", "enough",
-                                          "interrupt", "insist",  "gone",     "swept",  "drained"};
+static const char *const state_names[] = {"connecting",  "starting", "running",  "inspecting", "parting",
+                                          "interrupted", "ending",   "sweeping", "draining",   "done"};
+static const char *const event_names[] = {"ready", "started",   "finished", "failed",    "peer lost",
+                                          "limit", "inspected", "enough",   "interrupt", "insist",
+                                          "gone",  "swept",     "drained"};
 
 static const struct fsm_row rows[] = {
     {JOB_CONNECTING, JOB_EV_READY, JOB_STARTING, spawn},
@@ -46,6 +50,13 @@ static const struct fsm_row rows[] = {
     {JOB_RUNNING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
     {JOB_RUNNING, JOB_EV_FAILED, JOB_ENDING, begin_end},
     {JOB_RUNNING, JOB_EV_PEER_LOST, JOB_PARTING, part},
+    {JOB_RUNNING, JOB_EV_LIMIT, JOB_INSPECTING, inspect},
+    {JOB_CONNECTING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
+    {JOB_STARTING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
+    {JOB_PARTING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
+    {JOB_INSPECTING, JOB_EV_INSPECTED, JOB_ENDING, end_inspection},
+    {JOB_INSPECTING, JOB_EV_FINISHED, JOB_ENDING, end_inspection},
+    {JOB_INSPECTING, JOB_EV_FAILED, JOB_ENDING, end_inspection},
     {JOB_RUNNING, JOB_EV_INTERRUPT, JOB_INTERRUPTED, pass_signal_on},
     {JOB_PARTING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
     {JOB_PARTING, JOB_EV_ENOUGH, JOB_ENDING, begin_end},
@@ -103,7 +114,7 @@ static void on_time_limit(uv_timer_t *timer)
     snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over",
              (double)j->config->timeout_ms / 1e3);
     stop(j, STATUS_LIMIT, text);
-    fsm_post(&j->fsm, JOB_EV_FAILED); /* no peer was lost: nobody has anything to say */
+    fsm_post(&j->fsm, JOB_EV_LIMIT);
 }
 
 /* Names the hosts that are late, and where they are. */
@@ -142,8 +153,8 @@ static void on_end_limit(uv_timer_t *timer)
         insist(j);
         return;
     }
-    if (j->fsm.state == JOB_PARTING) {
-        fsm_post(&j->fsm, JOB_EV_ENOUGH);
+    if (j->fsm.state == JOB_PARTING || j->fsm.state == JOB_INSPECTING) {
+        fsm_post(&j->fsm, j->fsm.state == JOB_PARTING ? JOB_EV_ENOUGH : JOB_EV_INSPECTED);
         return;
     }
     /* The workers' last output waits in the sessions for its turn: the reader may take his time, unless the
@@ -245,6 +256,19 @@ static void started(void *owner)
     uv_timer_stop(&j->start_limit);
     log_info("all %u ranks run, %.1f ms after the start", j->plan.size,
              (double)(clock_now() - j->began) / 1e6);
+}
+
+static void inspect(void *owner)
+{
+    struct job *j = owner;
+    uv_timer_start(&j->end_limit, on_end_limit, JOB_WHERE_MS, 0);
+    job_where_start(j);
+}
+
+static void end_inspection(void *owner)
+{
+    job_where_say(owner);
+    begin_end(owner);
 }
 
 static void part(void *owner)

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
+#include "launcher/job_where.h"
 
 struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
 {
@@ -186,6 +187,14 @@ static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
         break;
     case HVD__CONTROL__BODY_FAULT:
         on_fault(j, h, m->fault);
+        break;
+    case HVD__CONTROL__BODY_WHERE:
+        if (rank_of(j, h, m->where->rank))
+            job_where_found(j, m->where);
+        break;
+    case HVD__CONTROL__BODY_INSPECTED:
+        if (j->planned && h->planned)
+            job_where_done(j, h, m->inspected);
         break;
     case HVD__CONTROL__BODY_NOTICE:
         log_at(m->notice->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->notice->level, "%s: %.800s",

@@ -17,6 +17,7 @@
 #include "launcher/report.h"
 #include "launcher/job_sweep.h"
 #include "launcher/limits.h"
+#include "launcher/job_where.h"
 #include "launcher/transport/agent_command.h"
 
 /* A name that no other job of this machine or user has: it names directories and cgroups on every host. */
@@ -134,6 +135,7 @@ void job_free(struct job *j)
     free(j->common.interfaces);
     output_free(j->output);
     job_sweep_free(j);
+    job_where_free(j);
     free(j->host);
     free(j->rank);
     free(j->host_names);

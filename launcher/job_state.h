@@ -27,6 +27,7 @@ enum job_state {
     JOB_CONNECTING,
     JOB_STARTING,
     JOB_RUNNING,
+    JOB_INSPECTING, /* the time limit is over: where is everybody? */
     JOB_PARTING,
     JOB_INTERRUPTED,
     JOB_ENDING,
@@ -41,6 +42,8 @@ enum job_event {
     JOB_EV_FINISHED,  /* every rank has ended and its output was read */
     JOB_EV_FAILED,    /* the outcome has a fault */
     JOB_EV_PEER_LOST, /* the same, and the workers learn it from their engines */
+    JOB_EV_LIMIT,     /* the time limit is over, and said so in the outcome */
+    JOB_EV_INSPECTED, /* the hosts have told where their ranks are, or will not */
     JOB_EV_ENOUGH,    /* they had their moment */
     JOB_EV_INTERRUPT, /* a signal that workers get first */
     JOB_EV_INSIST,    /* the grace period is over, or the signal came again */
@@ -101,6 +104,7 @@ struct job {
     struct job_links engine_links, session_links;
     uint32_t master_port; /* free on the first host when it was asked */
 
+    struct job_where *where; /* NULL: nobody asked */
     struct job_sweep *sweep; /* NULL: no host was lost */
     struct leftover leftover[LEFTOVERS_MAX];
     uint32_t leftover_count;

@@ -12,6 +12,7 @@
 #include "common/json.h"
 #include "launcher/job_state.h"
 #include "launcher/job_sweep.h"
+#include "launcher/job_where.h"
 
 static double seconds(const struct job *j, uint64_t time)
 {
@@ -145,6 +146,29 @@ static void put_end(struct json *w, const struct rank_state *r)
     json_real(w, "system_time", (double)r->system_us / 1e6);
 }
 
+/* What it did when the time limit was over. */
+static void put_where(struct json *w, const Hvd__Where *where)
+{
+    if (!where) {
+        json_null(w, "where");
+        return;
+    }
+    json_array(w, "where");
+    for (size_t i = 0; i < where->n_process; i++) {
+        const Hvd__WhereProcess *p = where->process[i];
+        json_object(w, NULL);
+        json_unsigned(w, "pid", p->pid);
+        json_text(w, "name", p->name);
+        json_text(w, "state", p->state);
+        json_text(w, "waits", p->waits[0] ? p->waits : NULL);
+        json_real(w, "cpu_time", (double)p->cpu_ms / 1e3);
+        json_text(w, "stack", p->stack[0] ? p->stack : NULL);
+        json_text(w, "no_stack", p->no_stack[0] ? p->no_stack : NULL);
+        json_end(w);
+    }
+    json_end(w);
+}
+
 static void put_ranks(struct json *w, const struct job *j)
 {
     json_array(w, "ranks");
@@ -163,6 +187,7 @@ static void put_ranks(struct json *w, const struct job *j)
         if (r->ended)
             put_end(w, r);
         json_unsigned(w, "output_bytes", output_bytes(j->output, i));
+        put_where(w, job_where_of(j, i));
         json_end(w);
     }
     json_end(w);

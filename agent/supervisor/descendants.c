@@ -184,6 +184,17 @@ size_t descendants_list(struct descendant *out, size_t max)
     return n;
 }
 
+size_t descendants_children(pid_t parent, pid_t *out, size_t max)
+{
+    struct pid_list l = {0};
+    add_children(&l, parent);
+    size_t n = l.count < max ? l.count : max;
+    for (size_t i = 0; i < n; i++)
+        out[i] = l.item[i].pid;
+    free(l.item);
+    return n;
+}
+
 bool descendants_any(pid_t except)
 {
     siginfo_t info = {0};

@@ -25,6 +25,8 @@ size_t descendants_signal(int sig, pid_t spare);
 size_t descendants_signal_if(int sig, pid_t spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx);
 /* Describes at most `max` descendants that are not zombies. Returns how many. */
 size_t descendants_list(struct descendant *out, size_t max);
+/* The children of `parent`, zombies included, at most `max`; none where the kernel does not list them. */
+size_t descendants_children(pid_t parent, pid_t *out, size_t max);
 /* Has this process a child, zombies included, other than `except`? */
 bool descendants_any(pid_t except);
 

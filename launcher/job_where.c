@@ -1,0 +1,135 @@
+#include "launcher/job_where.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "launcher/job_state.h"
+#include "launcher/where_text.h"
+
+/* What a session gets: less than we wait, for the way there and back. */
+#define SESSION_MS (JOB_WHERE_MS - 700)
+#define LINES_MAX  38
+
+struct job_where {
+    Hvd__Where **rank; /* NULL: not told */
+    bool *answered;    /* by index in plan.host */
+    uint32_t asked, answers;
+    size_t kept;
+    const struct host_run *no_tool; /* the first of them */
+    uint32_t no_tools;
+    bool said;
+};
+
+void job_where_start(struct job *j)
+{
+    struct job_where *w = calloc(1, sizeof *w);
+    Hvd__Inspect inspect = HVD__INSPECT__INIT;
+    inspect.limit_ms = SESSION_MS;
+    CONTROL(m, INSPECT, inspect, &inspect);
+    j->where = w;
+    if (w) {
+        w->rank = calloc(j->plan.size, sizeof(Hvd__Where *));
+        w->answered = calloc(j->plan.host_count, sizeof *w->answered);
+    }
+    for (uint32_t i = 0; w && w->rank && w->answered && i < j->plan.host_count; i++) {
+        struct host_run *h = job_host_of_plan(j, i);
+        if (host_state(h) == HOST_RUNNING) {
+            w->asked++;
+            host_send(h, &m);
+        }
+    }
+    if (!w || w->asked == 0)
+        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+}
+
+/* The last one counts: it is decoded anew, because what came is the channel's. */
+void job_where_found(struct job *j, const Hvd__Where *where)
+{
+    struct job_where *w = j->where;
+    size_t size = hvd__where__get_packed_size(where);
+    if (!w || !w->rank || w->said || w->rank[where->rank] || w->kept + size > WHERE_KEPT_MAX)
+        return;
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        return;
+    hvd__where__pack(where, bytes);
+    Hvd__Where *mine = hvd__where__unpack(NULL, size, bytes);
+    free(bytes);
+    w->rank[where->rank] = mine;
+    w->kept += size;
+    for (size_t i = 0; mine && i < mine->n_process; i++) {
+        Hvd__WhereProcess *p = mine->process[i];
+        log_printable(p->name);
+        log_printable(p->state);
+        log_printable(p->waits);
+        log_printable(p->no_stack);
+        for (char *line = p->stack; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
+            char *end = strchr(line, '\n');
+            if (end)
+                *end = '\0';
+            log_printable(line);
+            if (end)
+                *end = '\n';
+        }
+    }
+}
+
+void job_where_done(struct job *j, const struct host_run *h, const Hvd__Inspected *inspected)
+{
+    struct job_where *w = j->where;
+    if (!w || !w->answered || w->answered[h->plan_index])
+        return;
+    w->answered[h->plan_index] = true;
+    if (!inspected->tool[0] && w->no_tools++ == 0)
+        w->no_tool = h;
+    if (++w->answers == w->asked)
+        fsm_post(&j->fsm, JOB_EV_INSPECTED);
+}
+
+static void say_line(void *ctx, const char *text)
+{
+    (void)ctx;
+    log_say("hvdrun: %s\n", text);
+}
+
+void job_where_say(struct job *j)
+{
+    struct job_where *w = j->where;
+    struct where_rank *ranks = w && w->rank && !w->said ? calloc(j->plan.size, sizeof *ranks) : NULL;
+    size_t count = 0;
+    if (!ranks)
+        return;
+    w->said = true;
+    for (uint32_t i = 0; i < j->plan.size; i++)
+        if (!j->rank[i].exited)
+            ranks[count++] = (struct where_rank){i, j->host_names[j->plan.rank[i].host], w->rank[i]};
+    if (count > 0) {
+        log_say("hvdrun: %s; where the ranks are:\n", j->outcome.text);
+        where_text(ranks, count, LINES_MAX, say_line, NULL);
+    }
+    if (w->no_tools > 0 && count > 0)
+        log_say("hvdrun: no stacks: neither eu-stack (elfutils) nor gdb was found on %s%s\n",
+                w->no_tool->label, w->no_tools > 1 ? " and other hosts" : "");
+    free(ranks);
+}
+
+const Hvd__Where *job_where_of(const struct job *j, uint32_t rank)
+{
+    return j->where && j->where->rank ? j->where->rank[rank] : NULL;
+}
+
+void job_where_free(struct job *j)
+{
+    struct job_where *w = j->where;
+    for (uint32_t i = 0; w && w->rank && i < j->plan.size; i++)
+        if (w->rank[i])
+            hvd__where__free_unpacked(w->rank[i], NULL);
+    if (w) {
+        free(w->rank);
+        free(w->answered);
+    }
+    free(w);
+    j->where = NULL;
+}
