@@ -47,6 +47,7 @@ for group in "${@:-build}"; do
         need_program ssh openssh-client
         need_program ip iproute2
         need_program unshare util-linux
+        need_program eu-stack elfutils
         ;;
     extra)
         need_program clang clang

@@ -204,3 +204,20 @@ case_a_dead_rank_on_another_host_is_named() {
     expect_err 'rank 1.*signal 9'
     expect_err "$H2"
 }
+
+# A host that does not answer is named, and not waited for.
+slow_where_the_ranks_are() {
+    needs_kind ns
+    command -v eu-stack > /dev/null || command -v gdb > /dev/null || skip "neither eu-stack nor gdb here"
+    hvd --timeout 3 -H $H1:2,$H2:2 sleep 60
+    expect_status 124
+    expect_err "^hvdrun: ranks 0-3 on $H1, $H2: sleep is sleeping"
+    expect_err '^hvdrun:     clock_nanosleep < '
+    start --timeout 4 --grace 1 -H $H1:2,$H2:2 sh -c 'echo $PPID; exec sleep 60'
+    until_out 10 '^[0-9]+$' 4
+    on 2 'kill -STOP $(cut -d" " -f4 /proc/$(pgrep -n -x sleep)/stat)'
+    stop_status
+    expect_status 124
+    expect_err "^hvdrun: ranks 0,1 on $H1: sleep is sleeping"
+    expect_err "^hvdrun: ranks 2,3 on $H2: no answer"
+}
