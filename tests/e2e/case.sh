@@ -9,8 +9,8 @@ export HVD_TEST_CASE=$T
 cd "$T" || exit 1
 mkdir -p tmp
 export TMPDIR=$T/tmp
-# Of this case alone, and short: the path of a socket has 108 bytes.
-XDG_RUNTIME_DIR=$(mktemp -d /tmp/hvdrt.XXXXXX) || exit 1
+# Of this case alone. Where the run's directory is not to be seen, /tmp is the host's own and ends with it.
+mkdir -p "$E2E_RUNTIME" && XDG_RUNTIME_DIR=$(mktemp -d "$E2E_RUNTIME/XXXXXX") || exit 1
 export XDG_RUNTIME_DIR
 trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 # shellcheck source=tests/e2e/lib.sh

@@ -21,6 +21,10 @@ mkdir -p "$BUILD/e2e"
 work=$(mktemp -d "$BUILD/e2e/run.XXXXXX") || exit 2
 chmod 755 "$work"
 export BUILD top work
+# Of the cases, and short: the path of a socket has 108 bytes.
+E2E_RUNTIME=$(mktemp -d /tmp/hvdrt.XXXXXX) || exit 2
+chmod 755 "$E2E_RUNTIME"
+export E2E_RUNTIME
 export E2E_SANITIZE=${SANITIZE:-}
 hosts_up=
 
@@ -30,7 +34,7 @@ clean_up() {
     ns) "$top/tests/hosts/hosts.sh" down ;;
     loop) "$top/tests/hosts/loopback.sh" down ;;
     esac
-    rm -rf "$work"
+    rm -rf "$work" "$E2E_RUNTIME"
     rmdir "$BUILD/e2e" 2>/dev/null
 }
 trap clean_up EXIT
