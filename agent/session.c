@@ -276,11 +276,14 @@ static void begin_end(void *owner)
     session_mark(s);
 }
 
+/* Somebody insists: he does not wait for output that nobody reads either. */
 static void shorten_grace(void *owner)
 {
     struct session *s = owner;
-    if (s->impatient)
-        fsm_post(&s->fsm, EV_PATIENCE);
+    if (!s->impatient)
+        return;
+    stdio_discard(&s->stdio);
+    fsm_post(&s->fsm, EV_PATIENCE);
 }
 
 static void kill_all(void *owner)

@@ -431,8 +431,8 @@ void host_teardown(struct host_run *h, uint32_t grace_ms, const char *reason)
 void host_give_up(struct host_run *h, const struct err *why)
 {
     note_phase(h);
-    err_set(&h->err, why->code, "%s", why->text);
-    err_hint(&h->err, "%s", why->hint);
+    if (h->fsm.state < HOST_LEAVING && !h->err.code) /* else it only lingers, with all done that was asked */
+        h->err = *why;
     if (h->fsm.state != HOST_CLOSED && h->transport)
         h->ops->close(h->transport);
 }
@@ -442,8 +442,8 @@ void host_heartbeat(struct host_run *h, uint64_t now)
     uint64_t limit = (uint64_t)h->common->config->heartbeat_timeout_ms * NSEC_PER_MSEC;
     if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_CLOSED)
         return;
-    if (now > h->last_heard + limit) {
-        /* Believed only after the loop read what may be waiting, for example after we were stopped. */
+    if (now + 2 * limit / HOST_BEATS > h->last_heard + limit) {
+        /* The next call believes it, by the limit: the loop reads what waits, as after we were stopped. */
         if (h->suspect) {
             struct err e = ERR_INIT;
             err_set(&e, ERR_HOST, "nothing was heard of it for %.1f s", (double)(now - h->last_heard) / 1e9);

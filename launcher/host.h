@@ -112,6 +112,7 @@ void host_give_up(struct host_run *h, const struct err *why);
 /* A message to a session that has welcomed us; dropped otherwise. */
 void host_send(struct host_run *h, const Hvd__Control *message);
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
+#define HOST_BEATS 16 /* in a heartbeat time-out: that often host_heartbeat is to be called */
 /* Sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 void host_heartbeat(struct host_run *h, uint64_t now);
 

@@ -386,7 +386,7 @@ static void sum_up(const struct job *j, struct job_end *end)
 
 void job_run(struct job *j, struct job_end *end)
 {
-    uint64_t beat = (uint64_t)j->config->heartbeat_timeout_ms / 4 + 1;
+    uint64_t beat = (uint64_t)j->config->heartbeat_timeout_ms / HOST_BEATS;
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
     notes_open(&j->loop);
     start_timer(j, &j->heartbeat, on_heartbeat, beat, beat);

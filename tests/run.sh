@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs suites of tests and ends in one line: N passed, N failed, N skipped. Exit status 1 when something failed.
 #
-#   BUILD=build tests/run.sh [unit] [structure] [e2e] [e2e-all] [faults] [soak] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
+#   BUILD=build tests/run.sh [unit] [structure] [e2e] [e2e-all] [faults-quick] [faults] [soak] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
 # reader. TESTS="word word" keeps the unit tests and end-to-end topics whose names contain one of the words.
@@ -101,7 +101,8 @@ suite() { # NAME
     structure) suite_structure ;;
     e2e) tests/e2e/run.sh quick ;;
     e2e-all) tests/e2e/run.sh all ;;
-    faults) tests/faults/run.sh ;;
+    faults-quick) tests/faults/run.sh quick ;;
+    faults) tests/faults/run.sh all ;;
     countdown) "$build/tests/countdown-run" "$build" 3 4 'io, malloc of hvdrun' 'io, malloc of session' ;;
     countdown-all) suite_countdown ;;
     soak) tests/soak.sh ;;

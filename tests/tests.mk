@@ -85,6 +85,10 @@ $(BUILD)/tests/fault-worker: $(BUILD)/obj/tests/faults/worker.o $(BUILD)/libhvd.
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
+$(BUILD)/tests/fault-pty: $(BUILD)/obj/tests/faults/pty.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -lutil
 $(BUILD)/tests/fault-hold.so: $(BUILD)/obj/tests/faults/hold.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
@@ -160,8 +164,8 @@ demo-run: all
 unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
 	@BUILD=$(BUILD) tests/run.sh unit
 
-check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN) $(E2E_TOOLS)
-	@BUILD=$(BUILD) tests/run.sh unit structure countdown e2e
+check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS)
+	@BUILD=$(BUILD) tests/run.sh unit structure countdown e2e faults-quick
 check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
 	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults soak countdown-all lint asan tsan fuzz
 countdown-run: all $(COUNTDOWN)

@@ -94,6 +94,14 @@ static void close_handle(struct transport *t, enum process_handle h)
     uv_close((uv_handle_t *)&t->poll[h], handle_closed);
 }
 
+/* What an agent logs comes the same way as what the carrier says, but explains no end of the carrier. */
+static bool is_logged(const char *line, size_t len)
+{
+    static const char agent[] = "hvdagent: ", engine[] = "hvd-engine: ";
+    return (len >= sizeof agent - 1 && memcmp(line, agent, sizeof agent - 1) == 0) ||
+           (len >= sizeof engine - 1 && memcmp(line, engine, sizeof engine - 1) == 0);
+}
+
 /* Keeps the last line of stderr that has letters in it. */
 static void keep_noise(struct transport *t, const char *bytes, size_t len)
 {
@@ -102,7 +110,7 @@ static void keep_noise(struct transport *t, const char *bytes, size_t len)
     size_t start = len;
     while (start && bytes[start - 1] != '\n')
         start--;
-    if (len > start)
+    if (len > start && !(t->reached && is_logged(bytes + start, len - start)))
         snprintf(t->noise, sizeof t->noise, "%.*s", (int)(len - start), bytes + start);
 }
 

@@ -56,7 +56,8 @@ files)
     # A local case has a directory of its own for them, in XDG_RUNTIME_DIR.
     [ "$where" = local ] || find /tmp /run /run/user/* -maxdepth 1 -name "hvd-$(id -u)" 2>/dev/null
     own=$(sed -n 's/^0:://p' /proc/self/cgroup)
-    find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvd-*' ! -name 'hvd-hosts.*' 2>/dev/null | while read -r dir; do
+    case $own in /..*) own= ;; esac # we came into the host from outside: its jobs are at the top of what it sees
+    find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvdjob-*' 2>/dev/null | while read -r dir; do
         ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"
     done
     ipcs -m 2>/dev/null | awk '/^0x/ {print "sysv shared memory " $2}'

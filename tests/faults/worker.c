@@ -1,6 +1,10 @@
 /* The worker of the fault matrix: goes to the phase that its cell is about, says so in a file, and stays
  * there until the fault ends it or the file `go` appears. worker PHASE DIRECTORY.
  *
+ * The file NAME.RANK says when that was, in microseconds (a clock that all hosts of one machine share), and
+ * worker.RANK the rank's pid; failed.RANK is when a call of the library has failed. When the file `eat`
+ * appears, rank 1 takes memory until it is killed.
+ *
  * Every rank first leaves a double-forked grandchild in a session of its own that ignores SIGTERM and keeps
  * the rank's output open: whatever the cell does, that one has to go too. Rank 1 is the one that stays behind
  * in collective phases. */
@@ -12,6 +16,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hvd.h"
@@ -24,14 +29,28 @@ static void path_of(char *out, size_t size, const char *name)
     snprintf(out, size, "%s/%s", directory, name);
 }
 
+/* Nobody sees the file before its number is in it. */
+static void mark_number(const char *what, long long number)
+{
+    char name[64], new_name[72], path[512], new_path[512], text[32];
+    snprintf(name, sizeof name, "%s.%d", what, rank);
+    snprintf(new_name, sizeof new_name, ".%s", name);
+    path_of(path, sizeof path, name);
+    path_of(new_path, sizeof new_path, new_name);
+    int n = snprintf(text, sizeof text, "%lld\n", number);
+    int fd = open(new_path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (fd < 0)
+        return;
+    if (write(fd, text, (size_t)n) == n)
+        rename(new_path, path);
+    close(fd);
+}
+
 static void mark(const char *what)
 {
-    char name[64], path[512];
-    snprintf(name, sizeof name, "%s.%d", what, rank);
-    path_of(path, sizeof path, name);
-    int fd = open(path, O_WRONLY | O_CREAT, 0644);
-    if (fd >= 0)
-        close(fd);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    mark_number(what, now.tv_sec * 1000000LL + now.tv_nsec / 1000);
 }
 
 static void on_term(int number)
@@ -40,12 +59,25 @@ static void on_term(int number)
     mark("term");
 }
 
+static void eat(void)
+{
+    for (size_t size = 1u << 20;;) {
+        char *bytes = malloc(size);
+        if (bytes)
+            memset(bytes, 1, size);
+    }
+}
+
 static void stay(void)
 {
-    char go[512];
+    char go[512], food[512];
     path_of(go, sizeof go, "go");
-    while (access(go, F_OK) != 0)
+    path_of(food, sizeof food, "eat");
+    while (access(go, F_OK) != 0) {
+        if (rank == 1 && access(food, F_OK) == 0)
+            eat();
         usleep(20000);
+    }
 }
 
 static void leave_grandchild(void)
@@ -66,6 +98,7 @@ static void leave_grandchild(void)
 
 static int failed(const char *what)
 {
+    mark("failed");
     fprintf(stderr, "rank %d: %s: %s\n", rank, what, hvd_last_error());
     return 1;
 }
@@ -121,6 +154,7 @@ int main(int argc, char **argv)
         return 2;
     directory = argv[2];
     rank = (int)strtol(number, NULL, 10);
+    mark_number("worker", getpid());
     leave_grandchild();
     if (strcmp(argv[1], "output") == 0)
         return writing(true);

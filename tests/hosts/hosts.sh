@@ -5,7 +5,10 @@
 #   hosts.sh down           removes them all, waiting until every process has gone
 #   hosts.sh exec HOST CMD  runs a command there, in the same directory when it exists there
 #   hosts.sh as USER HOST CMD
-#   hosts.sh cut|heal HOST  takes its network link away; gives it back
+#   hosts.sh cut HOST       takes its network link away
+#   hosts.sh mute|deaf HOST  what it sends, or what is sent to it, vanishes; the other direction works
+#   hosts.sh slow HOST RATE  its link carries no more than that in either direction (as in 1mbit)
+#   hosts.sh heal HOST      undoes these four
 #   hosts.sh crash|boot HOST  power off (the link first, so no FIN is sent); start it again
 #   hosts.sh freeze|thaw HOST  stops every process there; lets them go on
 #   hosts.sh can            says why this machine cannot, and fails; silent when it can
@@ -187,12 +190,53 @@ down() {
     rm -rf --one-file-system "$state"
 }
 
-signal_all() { # SIGNAL HOST: every process in its PID namespace
-    local namespace dir
-    namespace=$(readlink "/proc/$(pid_of "$2")/ns/pid")
-    for dir in /proc/[0-9]*; do
-        [ "$(readlink "$dir/ns/pid" 2>/dev/null)" != "$namespace" ] || kill "-$1" "${dir#/proc/}" 2>/dev/null || :
+# Packets for a hardware address that nobody has arrive nowhere, and nobody is told.
+lose_packets() { # FROM TO
+    in_network_of "$1" ip neigh replace "$(address "$(number "$2")")" lladdr 02:00:00:00:ff:ff nud permanent dev "$(device "$1")"
+}
+
+find_packets() { # FROM TO
+    in_network_of "$1" ip neigh del "$(address "$(number "$2")")" dev "$(device "$1")" 2>/dev/null || :
+}
+
+number() { # HOST
+    case $1 in head) echo 0 ;; *) echo "${1#node}" ;; esac
+}
+
+device() { # HOST
+    case $1 in head) echo br0 ;; *) echo eth0 ;; esac
+}
+
+others() { # HOST: all that are up but this one
+    local dir
+    for dir in "$state"/node* "$state/head"; do
+        [ ! -e "$dir/pid" ] || [ "$(basename "$dir")" = "$1" ] || basename "$dir"
     done
+}
+
+slow() { # HOST RATE
+    local shape=(root tbf rate "$2" burst 4k latency 400ms)
+    in_network_of head tc qdisc add dev "v${1#node}" "${shape[@]}" && in_network_of "$1" tc qdisc add dev eth0 "${shape[@]}"
+}
+
+heal() { # HOST
+    local other
+    in_network_of head ip link set "v${1#node}" up
+    for other in $(others "$1"); do
+        find_packets "$1" "$other"
+        find_packets "$other" "$1"
+    done
+    in_network_of head tc qdisc del dev "v${1#node}" root 2>/dev/null || :
+    in_network_of "$1" tc qdisc del dev eth0 root 2>/dev/null || :
+}
+
+signal_all() { # SIGNAL HOST: every process in its PID namespace, at once
+    local namespace pids
+    namespace=$(readlink "/proc/$(pid_of "$2")/ns/pid")
+    pids=$(find /proc/[0-9]*/ns/pid -lname "${namespace//\[/\\[}" 2>/dev/null | cut -d/ -f3)
+    [ -n "$pids" ] || die "no processes found on $2"
+    # shellcheck disable=SC2086
+    kill "-$1" $pids 2>/dev/null || :
 }
 
 command=${1:-help}
@@ -208,10 +252,13 @@ as)
     enter "$host" setpriv --reuid "$who" --regid "$who" --init-groups -- env "HOME=/home/$who" "USER=$who" "$@"
     ;;
 cut) in_network_of head ip link set "v${1#node}" down ;;
-heal) in_network_of head ip link set "v${1#node}" up ;;
+mute) for other in $(others "$1"); do lose_packets "$1" "$other"; done ;;
+deaf) for other in $(others "$1"); do lose_packets "$other" "$1"; done ;;
+slow) slow "$1" "$2" ;;
+heal) heal "$1" ;;
 crash) in_network_of head ip link set "v${1#node}" down || :; slay "$1"; await_end "$1" ;;
 boot) boot "$1"; plug "$1"; await_sshd "$1" ;;
 freeze) signal_all STOP "$1" ;;
 thaw) signal_all CONT "$1" ;;
-*) sed -n '2,16s/^# \{0,1\}//p' "$0"; [ "$command" = help ] || exit 2 ;;
+*) sed -n '2,19s/^# \{0,1\}//p' "$0"; [ "$command" = help ] || exit 2 ;;
 esac
