@@ -43,6 +43,7 @@ AUTH_SRC     := $(wildcard common/modules/*.c)
 SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
 AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
+PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
 SHM_SRC      := $(wildcard collectives/shm/*.c)
 ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
 CLIENT_SRC   := $(wildcard collectives/client/*.c)
@@ -52,7 +53,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
 PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine
-MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
+MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(if $(call pkg_libs,pmix),$(BUILD)/modules/pmix.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
@@ -104,6 +105,12 @@ $(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
+# Left out where the library is not installed: its jobs then offer no PMIx.
+$(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix)
+$(BUILD)/modules/pmix.so: $(call obj,$(PMIX_SRC))
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,pmix)
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
 CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c)

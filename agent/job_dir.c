@@ -14,6 +14,7 @@
 
 #include "common/log.h"
 
+#define DEPTH    8
 #define ATTEMPTS 500 /* other agents of ours may sweep or remove what we made between two of our steps */
 
 int job_dir_check_name(const char *job, struct err *e)
@@ -88,19 +89,28 @@ static int user_directory(const char *base, bool make)
     return own_directory(AT_FDCWD, path, make);
 }
 
-/* Empties the directory (it holds sockets and files only) and removes it. */
-static void remove_entry(int user, const char *name)
+/* Empties the directory and removes it. What libraries of the job made in it may be `deep` levels of
+ * directories deep; links are removed, never followed. */
+static int remove_tree(int at, const char *name, int deep)
 {
-    int fd = openat(user, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    for (struct dirent *entry; d && (entry = readdir(d));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            unlinkat(dirfd(d), entry->d_name, 0);
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (unlinkat(dirfd(d), entry->d_name, 0) < 0 && errno == EISDIR && deep > 0)
+            (void)remove_tree(dirfd(d), entry->d_name, deep - 1);
+    }
     if (d)
         closedir(d);
     else if (fd >= 0)
         close(fd);
-    if (unlinkat(user, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+    return unlinkat(at, name, AT_REMOVEDIR);
+}
+
+static void remove_entry(int user, const char *name)
+{
+    if (remove_tree(user, name, DEPTH) < 0 && errno != ENOENT)
         log_warning("cannot remove the job's directory %s: %s", name, strerror(errno));
 }
 

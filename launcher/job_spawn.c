@@ -1,8 +1,10 @@
 /* From READY hosts to running workers: the plan, and the Spawn message that tells each session its part. */
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -99,6 +101,18 @@ static void fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, 
     }
 }
 
+/* New for every epoch. */
+static bool name_space(char *text, size_t size)
+{
+    uint8_t random[16];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return false;
+    int n = snprintf(text, size, "hvd-");
+    for (size_t i = 0; i < sizeof random; i++)
+        n += snprintf(text + n, size - (size_t)n, "%02x", random[i]);
+    return true;
+}
+
 /* What is the same for every host. */
 static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
 {
@@ -120,13 +134,14 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
 
 void job_spawn(struct job *j)
 {
-    char dir[PATH_MAX];
+    char dir[PATH_MAX], space[64] = "";
     struct err e = ERR_INIT;
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__HostRanks *hosts = calloc(j->plan.host_count, sizeof *hosts);
     Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
     Hvd__Worker *workers = calloc(j->plan.size, sizeof *workers);
     Hvd__Worker **worker_pointers = calloc(j->plan.size, sizeof(Hvd__Worker *));
+    s.namespace_ = name_space(space, sizeof space) ? space : s.namespace_;
     if (!hosts || !host_pointers || !workers || !worker_pointers) {
         err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
         job_fault_err(j, &e);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {NULL};
+static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix};
 
 int rendezvous_open(struct rendezvous *r, struct err *e)
 {

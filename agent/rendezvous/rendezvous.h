@@ -32,8 +32,7 @@ struct rendezvous_events {
 
 /* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract. */
 struct rendezvous_values {
-    char pmix_namespace[96], pmix_uri[160];
-    char pmix_tmpdir[256], pmix_dstore_21[320], pmix_dstore_12[320];
+    char **pmix;       /* NAME=value for all ranks alike, NULL at the end; NULL: there is no PMIx */
     char pmi_port[32]; /* "127.0.0.1:port" */
     uint16_t gloo_port;
 };

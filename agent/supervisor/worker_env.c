@@ -25,11 +25,6 @@ enum value {
     JOB,
     SOCKET,
     TOKEN,
-    PMIX_NAMESPACE,
-    PMIX_URI,
-    PMIX_TMPDIR,
-    PMIX_DSTORE_21,
-    PMIX_DSTORE_12,
     PMI_PORT
 };
 
@@ -83,6 +78,8 @@ static const struct variable {
     {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
     {"OMPI_COMM_WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
     {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
+    /* PMIx's own; what is the same for all ranks comes from its contract */
+    {"PMIX_RANK", RANK, ALWAYS, CONTRACT_PMIX},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
@@ -135,16 +132,6 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->socket;
     case TOKEN:
         return job->token;
-    case PMIX_NAMESPACE:
-        return job->rendezvous->pmix_namespace;
-    case PMIX_URI:
-        return job->rendezvous->pmix_uri;
-    case PMIX_TMPDIR:
-        return job->rendezvous->pmix_tmpdir;
-    case PMIX_DSTORE_21:
-        return job->rendezvous->pmix_dstore_21;
-    case PMIX_DSTORE_12:
-        return job->rendezvous->pmix_dstore_12;
     case PMI_PORT:
         return job->rendezvous->pmi_port;
     case SIZE:
@@ -187,12 +174,15 @@ static bool is_wanted(const struct variable *v, const struct worker_env_job *job
 int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e)
 {
     const Hvd__Spawn *s = job->spawn;
-    size_t count = 0;
+    char *const *pmix = job->rendezvous->pmix;
+    size_t count = 0, extra = 0;
+    while (pmix && pmix[extra])
+        extra++;
     *w = (struct worker_env){
-        .envp = calloc(s->n_env + VARIABLES + 1, sizeof *w->envp),
+        .envp = calloc(s->n_env + extra + VARIABLES + 1, sizeof *w->envp),
         .shared = malloc(VARIABLES * SHARED_SIZE),
         .own = malloc(VARIABLES * OWN_SIZE),
-        .contracts = s->contracts,
+        .contracts = pmix ? s->contracts : s->contracts & ~(unsigned)CONTRACT_PMIX,
     };
     if (!w->envp || !w->shared || !w->own) {
         worker_env_free(w);
@@ -201,6 +191,8 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
     for (size_t i = 0; i < s->n_env; i++)
         if (!is_ours(s->env[i], s->contracts))
             w->envp[count++] = s->env[i];
+    for (size_t i = 0; i < extra; i++)
+        w->envp[count++] = pmix[i];
     size_t given = count;
     for (size_t i = 0; i < VARIABLES; i++) {
         const struct variable *v = &variables[i];
@@ -208,7 +200,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         if (is_own(v) || !is_wanted(v, job, w->envp, given))
             continue;
         const char *value = shared_value(job, v->value, number);
-        if (v->value >= PMIX_NAMESPACE && !value[0])
+        if (v->value >= PMI_PORT && !value[0])
             continue; /* there is no such server */
         int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, value);
         if (n < 0 || n >= SHARED_SIZE) {

@@ -42,6 +42,7 @@ static const struct {
     {"<openssl/", "common/modules/ launcher/transport/ssh"},
     {"<protobuf-c/", "common/"},
     {"<check.h>", ""},
+    {"<pmix", "agent/rendezvous/pmix/"},
 };
 
 static const struct {

@@ -1,0 +1,356 @@
+/* The PMIx contract: a server of the PMIx library for the ranks of this host, there from its first client on.
+ *
+ * Before the workers start only the doorway is made. Their environment names it as the server, with what the
+ * library's PMIx_server_setup_fork would say if it were asked; the names are ours to choose, for the server
+ * will be given them. The first knock opens the module and starts the server; connections wait meanwhile and
+ * are then spliced to the library's own port. Then the library is asked after all: if it says other than the
+ * workers were told, a warning names the way that asks it before (--rendezvous pmix).
+ *
+ * Another user who finds the library's own port has nothing to say there: the library refuses namespaces
+ * that it does not know, and ours cannot be guessed. At the doorway, nobody comes in who does not name it.
+ *
+ * Without the module (the library was missing when this was built) no variable of PMIx is set. */
+#include "agent/rendezvous/pmix.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "agent/rendezvous/doorway.h"
+#include "agent/rendezvous/splice.h"
+#include "common/log.h"
+#include "common/module.h"
+
+struct pmix {
+    struct rendezvous *r;
+    struct doorway doorway;
+    struct splices splices;
+    const struct pmix_module *module;
+    void *server;       /* NULL: nobody has knocked yet, or it failed */
+    struct err failure; /* it will never be */
+    char **environment;
+    size_t count;
+};
+
+/* ---- names --------------------------------------------------------------------------------------------- */
+
+void pmix_node_name(const struct rendezvous *r, uint32_t host, char *name, size_t size)
+{
+    const char *own = r->spawn->host[host]->name;
+    size_t plain = strspn(own, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
+    if (plain == strlen(own) && plain > 0 && plain < size)
+        snprintf(name, size, "%s", own);
+    else
+        snprintf(name, size, "host-%u", host);
+}
+
+void pmix_server_name(const struct rendezvous *r, char *name, size_t size)
+{
+    snprintf(name, size, "%s-server", r->spawn->namespace_);
+}
+
+void pmix_server_directory(const struct rendezvous *r, char *path, size_t size)
+{
+    snprintf(path, size, "%s/pmix", r->directory);
+}
+
+/* ---- what the workers are told ------------------------------------------------------------------------- */
+
+/* The contract's variables. `same`: the workers cannot do with another value than the library's. */
+static const struct {
+    const char *name, *format; /* %d: directory, %n: name space, %u: URI, %h: our host's name */
+    bool same;
+} variables[] = {
+    {"PMIX_NAMESPACE", "%n", true},
+    {"PMIX_SERVER_URI41", "%u", true},
+    {"PMIX_SERVER_URI4", "%u", true},
+    {"PMIX_SERVER_URI3", "%u", true},
+    {"PMIX_SERVER_URI2", "%u", true},
+    {"PMIX_SERVER_URI21", "%u", true},
+    {"PMIX_SECURITY_MODE", "native", true},
+    {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC", true},
+    {"PMIX_GDS_MODULE", "hash", true},
+    {"PMIX_SERVER_TMPDIR", "%d", true},
+    {"PMIX_SYSTEM_TMPDIR", "%d", false},
+    {"PMIX_HOSTNAME", "%h", false},
+    /* Without it OpenMPI 4 takes every rank for a job of its own. */
+    {"OMPI_MCA_orte_local_daemon_uri", "1.0;tcp://127.0.0.1:1", false},
+};
+#define VARIABLES (sizeof variables / sizeof *variables)
+
+static void insert(const struct pmix *p, char what, char *text, size_t size)
+{
+    switch (what) {
+    case 'd':
+        pmix_server_directory(p->r, text, size);
+        break;
+    case 'n':
+        snprintf(text, size, "%s", p->r->spawn->namespace_);
+        break;
+    case 'h':
+        pmix_node_name(p->r, p->r->spawn->host_index, text, size);
+        break;
+    default:
+        pmix_server_name(p->r, text, size);
+        snprintf(text + strlen(text), size - strlen(text), ".%u;tcp4://127.0.0.1:%u", p->r->spawn->host_index,
+                 (unsigned)p->doorway.port);
+    }
+}
+
+static void format_variable(const struct pmix *p, size_t i, char *text, size_t size)
+{
+    size_t at = (size_t)snprintf(text, size, "%s=", variables[i].name);
+    for (const char *f = variables[i].format; *f && at + 1 < size; f++) {
+        if (*f != '%') {
+            text[at++] = *f;
+            text[at] = '\0';
+            continue;
+        }
+        insert(p, *++f, text + at, size - at);
+        at += strlen(text + at);
+    }
+}
+
+static int add_variable(struct pmix *p, const char *text, struct err *e)
+{
+    char **more = realloc(p->environment, (p->count + 2) * sizeof *more);
+    if (!more)
+        return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
+    p->environment = more;
+    p->environment[p->count] = strdup(text);
+    p->environment[p->count + 1] = NULL;
+    return p->environment[p->count++] ? 0 : err_set(e, ERR_MEMORY, "no memory for the workers' environment");
+}
+
+static const char *find(char *const *environment, const char *name)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; environment && environment[i]; i++)
+        if (strncmp(environment[i], name, len) == 0 && environment[i][len] == '=')
+            return environment[i] + len + 1;
+    return NULL;
+}
+
+/* Those of PMIx only when the library was not asked. */
+static int predict(struct pmix *p, struct err *e)
+{
+    char text[PATH_MAX + 128];
+    bool asked = p->environment != NULL;
+    for (size_t i = 0; i < VARIABLES; i++) {
+        format_variable(p, i, text, sizeof text);
+        if (!(asked && strncmp(text, "PMIX_", 5) == 0) && add_variable(p, text, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static bool is_uri(const char *entry)
+{
+    return strncmp(entry, "PMIX_SERVER_URI", strlen("PMIX_SERVER_URI")) == 0;
+}
+
+/* The library's own word; but its clients come through the doorway. */
+static int adopt(struct pmix *p, char *const *said, struct err *e)
+{
+    char text[PATH_MAX + 128];
+    for (size_t i = 0; said[i]; i++) {
+        const char *port = is_uri(said[i]) ? strrchr(said[i], ':') : NULL;
+        if (strncmp(said[i], "PMIX_RANK=", strlen("PMIX_RANK=")) == 0)
+            continue;
+        if (port)
+            snprintf(text, sizeof text, "%.*s:%u", (int)(port - said[i]), said[i], (unsigned)p->doorway.port);
+        else
+            snprintf(text, sizeof text, "%s", said[i]);
+        if (add_variable(p, text, e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* As far as the port, which is the doorway's here and the library's there. */
+static bool same_value(const char *name, const char *told, const char *said)
+{
+    if (!is_uri(name))
+        return strcmp(told, said) == 0;
+    const char *port = strrchr(said, ':');
+    size_t len = port ? (size_t)(port - said) : strlen(said);
+    return strncmp(told, said, len) == 0 && told[len] == ':';
+}
+
+/* Were the workers told what the library would have told them? */
+static void compare(struct pmix *p, char *const *said)
+{
+    char text[512];
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const char *value = find(said, variables[i].name), *told = find(p->environment, variables[i].name);
+        if (!variables[i].same || !told || (value && same_value(variables[i].name, told, value)))
+            continue;
+        snprintf(text, sizeof text,
+                 "this host's PMIx library wants other variables than its clients were given (%s=%.100s, not "
+                 "%.100s): if they fail, run with --rendezvous env,pmix",
+                 variables[i].name, value ? value : "", told);
+        p->r->events->notice(p->r->ctx, LOG_WARNING, text);
+        return;
+    }
+}
+
+/* ---- the server ---------------------------------------------------------------------------------------- */
+
+static void fail(struct pmix *p, const struct err *why)
+{
+    char text[ERR_TEXT_MAX + 64];
+    if (p->failure.code)
+        return;
+    p->failure = *why;
+    snprintf(text, sizeof text, "there is no PMIx on this host: %s", why->text);
+    p->r->events->notice(p->r->ctx, LOG_ERROR, text);
+    splice_close_all(&p->splices);
+}
+
+static void on_started(void *ctx, const struct err *why, uint16_t port, char *const *environment)
+{
+    struct pmix *p = ctx;
+    if (why) {
+        fail(p, why);
+        return;
+    }
+    if (p->environment)
+        compare(p, environment);
+    else if (adopt(p, environment, &p->failure) < 0)
+        return;
+    splice_serve(&p->splices, port);
+}
+
+static int start(struct pmix *p, bool now, struct err *e)
+{
+    if (!p->module)
+        p->module = module_symbol(PMIX_MODULE, PMIX_MODULE_SYMBOL, e);
+    if (p->module)
+        p->server = p->module->start(p->r, now, on_started, p, e);
+    return p->server ? 0 : -1;
+}
+
+static void start_once(struct pmix *p)
+{
+    struct err e = ERR_INIT;
+    if (!p->server && !p->failure.code && start(p, false, &e) < 0)
+        fail(p, &e);
+}
+
+static void on_client(void *ctx, int fd)
+{
+    struct pmix *p = ctx;
+    splice_add(&p->splices, fd);
+    start_once(p);
+}
+
+/* The first message of a connection: 16 bytes, of which the last 8 are the length of what follows; and in
+ * that the sender names its name space. All in the order of this machine. */
+static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct pmix *p = ctx;
+    const char *space = p->r->spawn->namespace_;
+    uint64_t wanted;
+    if (len < 16)
+        return SPLICE_MORE;
+    memcpy(&wanted, bytes + 8, sizeof wanted);
+    if (wanted > SPLICE_GREETING_MAX - 16)
+        return SPLICE_BAD;
+    if (len - 16 < wanted)
+        return SPLICE_MORE;
+    return memmem(bytes + 16, wanted, space, strlen(space)) ? SPLICE_GOOD : SPLICE_BAD;
+}
+
+/* ---- other hosts --------------------------------------------------------------------------------------- */
+
+static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
+{
+    struct pmix *p = ctx;
+    start_once(p);
+    if (p->failure.code)
+        exchange_answer(p->r->exchange, EXCHANGE_PMIX, from, ticket, &p->failure, NULL, 0);
+    else
+        p->module->handler.request(p->server, from, ticket, data, len);
+}
+
+static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
+{
+    struct pmix *p = ctx;
+    if (p->server)
+        p->module->handler.broadcast(p->server, from, data, len);
+}
+
+static const struct exchange_handler handler = {on_request, on_broadcast};
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+static int prepare(struct pmix *p, struct err *e)
+{
+    char path[PATH_MAX];
+    struct rendezvous *r = p->r;
+    bool now = r->spawn->contracts & CONTRACT_PMIX_NOW;
+    if (module_path(PMIX_MODULE ".so", path, sizeof path, e) < 0) {
+        if (now)
+            return err_wrap(e, "--rendezvous pmix, but this installation was built without PMIx");
+        err_clear(e);
+        log_info("no PMIx for the workers: this installation was built without it");
+        return 0;
+    }
+    if (!r->spawn->namespace_[0])
+        return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has no name space for PMIx");
+    pmix_server_directory(r, path, sizeof path);
+    if (mkdir(path, 0700) < 0)
+        return err_set(e, ERR_SYSTEM, "cannot make directory %s", path);
+    if (doorway_open(&p->doorway, r->loop, on_client, p, e) < 0)
+        return -1;
+    exchange_serve(r->exchange, EXCHANGE_PMIX, &handler, p);
+    if (now && start(p, true, e) < 0)
+        return -1;
+    if (p->failure.code) {
+        *e = p->failure;
+        return -1;
+    }
+    if (predict(p, e) < 0)
+        return -1;
+    r->values.pmix = p->environment;
+    return 0;
+}
+
+static void pmix_close(void *state)
+{
+    struct pmix *p = state;
+    p->r->values.pmix = NULL;
+    exchange_serve(p->r->exchange, EXCHANGE_PMIX, NULL, NULL);
+    doorway_close(&p->doorway);
+    splice_close_all(&p->splices);
+    if (p->server)
+        p->module->stop(p->server);
+    for (size_t i = 0; i < p->count; i++)
+        free(p->environment[i]);
+    free(p->environment);
+    p->environment = NULL;
+    p->count = 0;
+}
+
+static void *pmix_open(struct rendezvous *r, struct err *e)
+{
+    static struct pmix pmix; /* one a process; its handles outlive the close */
+    struct pmix *p = &pmix;
+    *p = (struct pmix){.r = r, .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
+    if (prepare(p, e) < 0) {
+        pmix_close(p);
+        return NULL;
+    }
+    return p;
+}
+
+static void pmix_rank_ended(void *state, uint32_t rank)
+{
+    struct pmix *p = state;
+    if (p->server)
+        p->module->rank_ended(p->server, rank);
+}
+
+const struct contract_ops contract_pmix = {CONTRACT_PMIX, pmix_open, pmix_rank_ended, pmix_close};

@@ -1,0 +1,95 @@
+/* The PMIx server of one host, as its own files see it.
+ *
+ *   pmix_server.c      its life: start, registration of the job, stop
+ *   pmix_upcalls.c     the library's calls to us: copied on the library's thread, handed to the loop
+ *   pmix_collective.c  operations of several ranks: fence, connect, disconnect, groups
+ *   pmix_modex.c       what a rank of another host has put (direct modex)
+ *   pmix_publish.c     publish, lookup, unpublish
+ *   pmix_events.c      events, to the ranks of all hosts; the death of a rank is one
+ *   pmix_answers.c     queries and job control
+ *
+ * The library has one thread and calls us on it; nothing is done there but copying. Everything else happens
+ * on the loop, which calls the library's call-backs and functions: none of them waits. */
+#ifndef HVD_AGENT_PMIX_SERVER_H
+#define HVD_AGENT_PMIX_SERVER_H
+
+#include <pmix.h>
+#include <pmix_server.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/rendezvous/pmix.h"
+#include "agent/rendezvous/pmix/pmix_bridge.h"
+
+struct pmix_server {
+    struct rendezvous *r;
+    pmix_started *started;
+    void *ctx;
+    struct bridge bridge;
+    uv_thread_t thread; /* starts, and later ends the library */
+    uv_timer_t patience;
+    bool threaded, ready, stopping;
+    pmix_nspace_t space;
+    struct early *early; /* requests of other hosts before we are ready */
+    struct collective *collective;
+    struct joined *joined;
+    struct modex *modex;
+    struct modex_answer *modex_answer;
+    struct published *published;
+    struct lookup *lookup;
+};
+
+/* The library is one a process, and so is its server; the library's thread finds it here. */
+extern struct pmix_server pmix_server;
+
+/* What a request or a broadcast of another host is about: its first byte. */
+enum pmix_message {
+    PMIX_MESSAGE_MODEX,
+    PMIX_MESSAGE_JOINED,
+    PMIX_MESSAGE_PUBLISH,
+    PMIX_MESSAGE_LOOKUP,
+    PMIX_MESSAGE_UNPUBLISH,
+    PMIX_MESSAGE_EVENT,
+    PMIX_MESSAGE_SIGNAL
+};
+
+/* A request of another host, to be answered with exchange_answer. */
+struct pmix_asked {
+    uint32_t host;
+    uint64_t ticket;
+};
+
+/* A wait's own clock: calls `run` once after `ms`, unless it is stopped before. NULL when `ms` is 0. */
+struct pmix_clock;
+struct pmix_clock *pmix_clock_start(uint64_t ms, void (*run)(void *ctx), void *ctx);
+void pmix_clock_stop(struct pmix_clock *clock); /* may be NULL */
+
+/* ---- pmix_upcalls.c ------------------------------------------------------------------------------------ */
+extern pmix_server_module_t pmix_upcalls;
+/* The seconds of PMIX_TIMEOUT in milliseconds, 0 when there is none. */
+uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count);
+bool pmix_is_ours(const char *space);
+void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len);
+
+/* ---- pmix_collective.c --------------------------------------------------------------------------------- */
+pmix_status_t pmix_fence(const pmix_proc_t procs[], size_t count, const pmix_info_t info[], size_t infos,
+                         char *data, size_t len, pmix_modex_cbfunc_t done, void *ctx);
+pmix_status_t pmix_connect(const pmix_proc_t procs[], size_t count, const pmix_info_t info[], size_t infos,
+                           pmix_op_cbfunc_t done, void *ctx);
+pmix_status_t pmix_disconnect(const pmix_proc_t procs[], size_t count, const pmix_info_t info[], size_t infos,
+                              pmix_op_cbfunc_t done, void *ctx);
+pmix_status_t pmix_group(pmix_group_operation_t operation, char name[], const pmix_proc_t procs[],
+                         size_t count, const pmix_info_t info[], size_t infos, pmix_info_cbfunc_t done,
+                         void *ctx);
+void pmix_collective_rank_ended(uint32_t rank);
+void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
+
+/* ---- pmix_modex.c -------------------------------------------------------------------------------------- */
+pmix_status_t pmix_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t infos,
+                         pmix_modex_cbfunc_t done, void *ctx);
+void pmix_modex_rank_ended(uint32_t rank);
+void pmix_modex_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
+
+#endif

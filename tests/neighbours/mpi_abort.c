@@ -1,0 +1,20 @@
+/* mpi_abort RANK CODE: that rank calls MPI_Abort with that code while the others wait for it. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+    int rank, who = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 0,
+              code = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 1;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == who) {
+        fprintf(stderr, "the last words of rank %d\n", rank);
+        MPI_Abort(MPI_COMM_WORLD, code);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,30 @@
+# Programs of other projects' libraries, for end-to-end cases: compiled here with the packages that are installed.
+# shellcheck shell=bash disable=SC2034,SC2154
+
+needs_openmpi() {
+    command -v mpicc.openmpi > /dev/null || skip "OpenMPI is not installed (apt-get install openmpi-bin libopenmpi-dev)"
+    [ -e "$BUILD/modules/pmix.so" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+}
+
+# mpi_program NAME: compiles tests/neighbours/NAME.c once; $program is the result.
+mpi_program() {
+    needs_openmpi
+    compiled "$1" mpicc.openmpi
+}
+
+compiled() { # NAME COMPILER...
+    local source=$top/tests/neighbours/$1.c name=$1
+    shift
+    program=$BUILD/neighbours/$name
+    [ ! "$program" -nt "$source" ] || return 0
+    mkdir -p "$BUILD/neighbours"
+    "$@" -O1 -o "$program.$$" "$source" > "$T/compiler" 2>&1 || fail "cannot compile $name: $(tail -n 3 "$T/compiler")"
+    mv "$program.$$" "$program"
+}
+
+# Every rank of $1 printed its line, and nothing else came out.
+expect_all_good() { # SIZE
+    expect_status 0
+    expect_count "$1" "^[0-9]+/$1 good$" "$T/out"
+    expect_no_err
+}
