@@ -8,6 +8,7 @@
 
 #include "common/log.h"
 #include "common/net.h"
+#include "launcher/allocation/allocation.h"
 #include "launcher/contracts.h"
 #include "launcher/environment.h"
 #include "launcher/transport/rsh_template.h"
@@ -71,6 +72,17 @@ static int check_environment(const struct config *config, char *const envp[], st
     return 0;
 }
 
+/* srun outside of a job would ask for a new one, for each host. */
+static int check_rsh(const char *rsh, char *const envp[], struct err *e)
+{
+    if (rsh_template_check(rsh, e))
+        return -1;
+    if (strcmp(rsh, "srun") != 0 || (envp && allocation_variable(envp, "SLURM_JOB_ID")))
+        return 0;
+    err_set(e, ERR_USAGE, "--rsh srun: this is not inside a Slurm job (SLURM_JOB_ID is not set)");
+    return err_hint(e, "start hvdrun in a script of sbatch or in a shell of salloc");
+}
+
 /* What the table cannot say of a value. */
 static int check(const struct config *config, char *const envp[], struct err *e)
 {
@@ -80,7 +92,7 @@ static int check(const struct config *config, char *const envp[], struct err *e)
                        (long long)config->num_proc - 1);
     if (check_environment(config, envp, e))
         return -1;
-    if (config->rsh && rsh_template_check(config->rsh, e))
+    if (config->rsh && check_rsh(config->rsh, envp, e))
         return -1;
     unsigned contracts;
     if (contracts_parse(config->rendezvous, &contracts, e))

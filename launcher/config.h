@@ -31,7 +31,7 @@
     X(const char *, hosts, OPTION_TEXT, "-H, --hosts", "HOST[:SLOTS],...", "HVDRUN_HOSTS", "hosts", \
       0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
       "Hosts and their slots, as in a:4,user@b:4,[::1]:2. Without slots: one for each GPU of the host, or one. " \
-      "Without this option: this host.") \
+      "Without hosts: those of the Slurm, LSF, PBS or Grid Engine job that hvdrun is in, else this host.") \
     X(const char *, hostfile, OPTION_TEXT, "-hostfile, --hostfile", "FILE", "HVDRUN_HOSTFILE", "hostfile", \
       0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
       "Hosts from a file, one a line: host, host:4 or host slots=4 max_slots=8. # starts a comment.") \
@@ -46,8 +46,9 @@
       "Private key to log in with.") \
     X(const char *, rsh, OPTION_TEXT, "--rsh", "COMMAND", "HVDRUN_RSH", "rsh", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
-      "Reach hosts with this command instead of the built-in SSH, as in 'ssh -J gateway'. {host}, {user} and {port} " \
-      "are replaced; without {host} the host is added at the end.") \
+      "Reach hosts with this command instead of the built-in SSH, as in 'ssh -J gateway' or 'kubectl exec -i'. " \
+      "{host}, {user} and {port} are replaced; without {host} the host is added at the end. srun alone stands for a " \
+      "step of the Slurm job, and is the default in one.") \
     X(const char *, agent_path, OPTION_TEXT, "--agent-path", "FILE", "HVDRUN_AGENT_PATH", "agent_path", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
       "The hvdagent to run on every host. Without it: the one beside hvdrun, then the one on PATH.") \

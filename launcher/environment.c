@@ -33,10 +33,11 @@ static const char *const of_another_launcher[] = {
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
     "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess*", "OMPI_MCA_orte_*", "OMPI_MCA_pmix*",
     "PRTE_MCA_*",
-    /* Slurm's tasks and steps (the job's own variables stay) */
-    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS", "SLURM_TASK_PID", "SLURM_STEP_*",
-    "SLURM_STEPID", "SLURM_SRUN_COMM_*", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_CPU_BIND*", "SLURM_MEM_BIND*",
-    "SLURMD_NODENAME", "SLURM_PMI*",
+    /* Slurm's tasks and steps (the job's own variables stay, but not the number of its tasks: programs that
+       find it take themselves for one of them) */
+    "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS",
+    "SLURM_TASK_PID", "SLURM_STEP_*", "SLURM_STEPID", "SLURM_SRUN_COMM_*", "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_CPU_BIND*", "SLURM_MEM_BIND*", "SLURMD_NODENAME", "SLURM_PMI*",
     /* LSF's jsrun, Flux, Cray PALS and ALPS */
     "JSM_*", "LSF_PM_*", "FLUX_TASK_*", "PALS_*", "ALPS_APP_PE",
     /* a service's connection to its manager: the worker is not that service */

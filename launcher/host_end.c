@@ -4,6 +4,7 @@
 
 #include "common/agent_exit.h"
 #include "launcher/host.h"
+#include "launcher/transport/rsh_named.h"
 
 /* The last thing that was printed there, or NULL. on_noise leaves the last whole line in place. */
 static const char *last_words(struct host_run *h)
@@ -43,6 +44,8 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
 {
     const char *said = last_words(h);
     struct err *e = &h->err;
+    if (said && rsh_tells_status(said))
+        said = NULL;
     if (h->fsm.state == HOST_LEAVING)
         return;
     if (end->err) {

@@ -269,15 +269,24 @@ static char *read_all(int fd, size_t *len, const char *path, struct err *e)
     return NULL;
 }
 
+char *hosts_load(const char *path, size_t *len, struct err *e)
+{
+    *len = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        unreadable(path, errno, e);
+        return NULL;
+    }
+    char *bytes = read_all(fd, len, path, e);
+    close(fd);
+    return bytes;
+}
+
 int hosts_read_file(struct host_list *list, const char *path, struct err *e)
 {
-    size_t len = 0;
+    size_t len;
     *list = (struct host_list){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return unreadable(path, errno, e);
-    char *bytes = read_all(fd, &len, path, e);
-    close(fd);
+    char *bytes = hosts_load(path, &len, e);
     int rc = bytes ? hosts_parse_file(list, bytes, len, path, e) : -1;
     free(bytes);
     return rc;
@@ -328,7 +337,7 @@ bool hosts_is_local(const struct host *host, const char *hostname)
     const char *name = host->name;
     if (host->user)
         return false;
-    if (strcasecmp(name, "localhost") == 0)
+    if (host->here || strcasecmp(name, "localhost") == 0)
         return true;
     if (inet_pton(AF_INET, name, &four) == 1)
         return four.s_addr == htonl(INADDR_LOOPBACK); /* 127.0.0.2 may be a server of its own */

@@ -29,6 +29,7 @@ struct host {
     uint32_t max_slots; /* 0: no limit */
     uint32_t line;      /* in the hostfile, or the position in -H; from 1 */
     uint32_t bare;      /* how often it was named without slots */
+    bool here;          /* known to be this host, whatever its name looks like */
 };
 
 struct host_list {
@@ -43,6 +44,8 @@ int hosts_parse(struct host_list *list, const char *text, const char *from, stru
 int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, const char *path, struct err *e);
 /* Reads and parses a hostfile. */
 int hosts_read_file(struct host_list *list, const char *path, struct err *e);
+/* The bytes of a file of at most HOSTS_FILE_MAX, which the caller frees; NULL with *e. */
+char *hosts_load(const char *path, size_t *len, struct err *e);
 /* This host alone, with `slots` slots (0: auto). */
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e);
 void hosts_free(struct host_list *list);
@@ -50,8 +53,8 @@ void hosts_free(struct host_list *list);
 /* A session reported what `auto` means on its host, capped by max_slots; nothing happens to a host whose
  * slots were given. */
 void hosts_resolve(struct host *host, uint32_t slots);
-/* True for this host without a user: localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short or full;
- * may be NULL). */
+/* True for this host without a user: `here`, localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short
+ * or full; may be NULL). */
 bool hosts_is_local(const struct host *host, const char *hostname);
 
 #endif

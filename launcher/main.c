@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "common/spawn.h"
+#include "launcher/allocation/allocation.h"
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
 #include "launcher/hosts.h"
@@ -24,13 +25,33 @@ static int fail(const struct err *e)
     return err_exit_status(e);
 }
 
-/* The hosts that the command line names, or this one. */
-static int find_hosts(const struct config *config, struct host_list *hosts, struct err *e)
+/* Those of the batch system's job inside which we run; 1 when there is one, and it is said which. */
+static int find_allocated(struct config *config, const char *hostname, struct host_list *hosts, struct err *e)
+{
+    struct allocation a;
+    char named[800];
+    int found = allocation_find(&a, environ, (uint32_t)config->num_proc, hostname, e);
+    if (found <= 0)
+        return found;
+    /* Options of SSH are a wish for SSH. */
+    if (!config->rsh && !config->ssh_port && !config->ssh_identity_file)
+        config->rsh = a.rsh;
+    allocation_describe(&a.hosts, named, sizeof named);
+    log_info("hosts from %s: %s, reached by %s", a.name, named, config->rsh ? config->rsh : "ssh");
+    *hosts = a.hosts;
+    return 1;
+}
+
+/* The hosts that the command line names, or the batch system, or this one. */
+static int find_hosts(struct config *config, const char *hostname, struct host_list *hosts, struct err *e)
 {
     if (config->hosts)
         return hosts_parse(hosts, config->hosts, config_hosts_from(config, environ), e);
     if (config->hostfile)
         return hosts_read_file(hosts, config->hostfile, e);
+    int found = find_allocated(config, hostname, hosts, e);
+    if (found)
+        return found < 0 ? -1 : 0;
     return hosts_localhost(hosts, (uint32_t)config->num_proc, e);
 }
 
@@ -44,10 +65,12 @@ static void fill_standard_descriptors(void)
         close(fd);
 }
 
-static int run(const struct config *config, struct host_list *hosts, struct err *e)
+static int run(struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
     gethostname(hostname, sizeof hostname - 1);
+    if (find_hosts(config, hostname, hosts, e) < 0)
+        return -1;
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each host and each output file is one */
@@ -73,7 +96,7 @@ int main(int argc, char **argv)
         printf("hvdrun %s\n", HVD_VERSION);
     else if (config.check_build)
         check_build_print(stdout);
-    else if (find_hosts(&config, &hosts, &e) == 0)
+    else
         status = run(&config, &hosts, &e);
     if (config.help || config.version || config.check_build)
         status = 0;

@@ -9,7 +9,9 @@
  * 3. When no word had {host}, ssh's own options and then [user@]host are appended.
  * 4. A program called ssh also gets BatchMode (nobody answers a prompt here), the port and the identity that
  * were asked for. A host or user that begins with '-' would be taken for an option by the program: it is
- * refused. */
+ * refused.
+ * 5. The word `srun` alone stands for a whole template, and a program called kubectl or oc gets what its
+ * words lack of `exec -i {host} -- /bin/sh -c`: see rsh_named.c. */
 #include "launcher/transport/rsh_template.h"
 
 #include <stdbool.h>
@@ -17,7 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int push(struct rsh_argv *argv, const char *word, struct err *e)
+#include "launcher/transport/rsh_named.h"
+
+int rsh_argv_push(struct rsh_argv *argv, const char *word, struct err *e)
 {
     if (argv->count == RSH_WORDS_MAX)
         return err_set(e, ERR_USAGE, "--rsh has more than %d words", RSH_WORDS_MAX);
@@ -63,7 +67,7 @@ static int split(const char *rsh, struct rsh_argv *words, struct err *e)
         if (!*rsh)
             break;
         rsh = next_word(rsh, word);
-        rc = rsh ? push(words, word, e) : err_set(e, ERR_USAGE, "--rsh: a quote is not closed");
+        rc = rsh ? rsh_argv_push(words, word, e) : err_set(e, ERR_USAGE, "--rsh: a quote is not closed");
     }
     free(word);
     if (rc == 0 && words->count == 0)
@@ -106,10 +110,18 @@ static int check_word(const char *word, struct err *e)
     return 0;
 }
 
+/* The words of a template, and what a named one adds to them. */
+static int read_words(const char *rsh, struct rsh_argv *words, struct err *e)
+{
+    if (split(rsh_named(rsh), words, e) < 0)
+        return -1;
+    return rsh_named_complete(words, e);
+}
+
 int rsh_template_check(const char *rsh, struct err *e)
 {
     struct rsh_argv words = {.count = 0};
-    int rc = split(rsh, &words, e);
+    int rc = read_words(rsh, &words, e);
     for (size_t i = 0; rc == 0 && i < words.count; i++)
         rc = check_word(words.word[i], e);
     rsh_argv_free(&words);
@@ -140,25 +152,21 @@ static int fill_word(const char *word, const struct values *values, char *out, s
     return 1;
 }
 
-static bool is_ssh(const char *program)
-{
-    const char *slash = strrchr(program, '/');
-    return strcmp(slash ? slash + 1 : program, "ssh") == 0;
-}
-
 static int push_ssh_options(struct rsh_argv *argv, const struct transport_target *target, bool port_placed,
                             struct err *e)
 {
     char port[8];
     snprintf(port, sizeof port, "%u", (unsigned)target->port);
-    if (push(argv, "-o", e) < 0 || push(argv, "BatchMode=yes", e) < 0)
+    if (rsh_argv_push(argv, "-o", e) < 0 || rsh_argv_push(argv, "BatchMode=yes", e) < 0)
         return -1;
     /* No pseudo terminal, whatever the configuration says: it would change bytes. */
-    if (push(argv, "-T", e) < 0)
+    if (rsh_argv_push(argv, "-T", e) < 0)
         return -1;
-    if (target->port && !port_placed && (push(argv, "-p", e) < 0 || push(argv, port, e) < 0))
+    if (target->port && !port_placed &&
+        (rsh_argv_push(argv, "-p", e) < 0 || rsh_argv_push(argv, port, e) < 0))
         return -1;
-    if (target->identity_file && (push(argv, "-i", e) < 0 || push(argv, target->identity_file, e) < 0))
+    if (target->identity_file &&
+        (rsh_argv_push(argv, "-i", e) < 0 || rsh_argv_push(argv, target->identity_file, e) < 0))
         return -1;
     return 0;
 }
@@ -179,7 +187,7 @@ static int push_host(struct rsh_argv *argv, const struct transport_target *targe
                      target->user ? "@" : "", target->host);
     if (n < 0 || (size_t)n >= sizeof destination)
         return err_set(e, ERR_USAGE, "the name of host %.60s... is too long", target->host);
-    return push(argv, destination, e);
+    return rsh_argv_push(argv, destination, e);
 }
 
 /* The template's words, filled. ssh's own options go directly behind the program's name: behind the
@@ -205,9 +213,9 @@ static int expand_words(const struct rsh_argv *words, const struct values *value
             continue;
         }
         kept = true;
-        if (push(argv, filled, e) < 0)
+        if (rsh_argv_push(argv, filled, e) < 0)
             return -1;
-        if (i == 0 && is_ssh(filled) && push_ssh_options(argv, target, port_placed, e) < 0)
+        if (i == 0 && rsh_is_program(filled, "ssh") && push_ssh_options(argv, target, port_placed, e) < 0)
             return -1;
     }
     return 0;
@@ -225,7 +233,10 @@ int rsh_template_expand(const struct transport_target *target, struct rsh_argv *
     bool host_placed = false;
     if (check_names(target, e) < 0 || rsh_template_check(rsh, e) < 0)
         return -1;
-    int rc = split(rsh, &words, e);
+    int rc = read_words(rsh, &words, e);
+    if (rc == 0 && target->user && rsh_named_knows_no_user(rsh, &words))
+        rc = err_set(e, ERR_USAGE, "%s@%s: %.40s takes no user for a host", target->user, target->host,
+                     words.word[0]);
     for (size_t i = 0; rc == 0 && i < words.count; i++)
         host_placed = host_placed || names_host(words.word[i]);
     if (rc == 0)
@@ -235,7 +246,7 @@ int rsh_template_expand(const struct transport_target *target, struct rsh_argv *
     if (rc == 0 && !host_placed)
         rc = push_host(argv, target, e);
     if (rc == 0)
-        rc = push(argv, target->command, e);
+        rc = rsh_argv_push(argv, target->command, e);
     rsh_argv_free(&words);
     return rc;
 }

@@ -19,6 +19,7 @@ int rsh_template_check(const char *rsh, struct err *e);
  * the options that ssh needs, and target->command as one last argument. Free with rsh_argv_free, also after a
  * failure. */
 int rsh_template_expand(const struct transport_target *target, struct rsh_argv *argv, struct err *e);
+int rsh_argv_push(struct rsh_argv *argv, const char *word, struct err *e);
 void rsh_argv_free(struct rsh_argv *argv);
 
 #endif

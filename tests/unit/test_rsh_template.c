@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "launcher/transport/rsh_named.h"
 #include "launcher/transport/rsh_template.h"
 
 #define SSH "ssh|-o|BatchMode=yes|-T|"
@@ -29,6 +30,13 @@ static const struct {
     {"run '$HOME' \"`x`\" {HOST} {} {", NULL, 0, NULL, "run|$HOME|`x`|{HOST}|{}|{|h|CMD"},
     {"run \"a\\b\" c\\\\d '\\'", NULL, 0, NULL, "run|a\\b|c\\d|\\|h|CMD"},
     {"run {host}-{host}:{port}", NULL, 7, NULL, "run|h-h:7|CMD"},
+    {"kubectl exec -i", NULL, 0, NULL, "kubectl|exec|-i|h|--|/bin/sh|-c|CMD"},
+    {"kubectl", NULL, 0, NULL, "kubectl|exec|-i|h|--|/bin/sh|-c|CMD"},
+    {"/opt/kube/kubectl -n ml exec --stdin -c main", NULL, 9, "/k",
+     "/opt/kube/kubectl|-n|ml|exec|--stdin|-c|main|h|--|/bin/sh|-c|CMD"},
+    {"oc exec -qi pod-{host} --", NULL, 0, NULL, "oc|exec|-qi|pod-h|--|/bin/sh|-c|CMD"},
+    {"kubectl exec -i {host} -- nice bash -t -c", NULL, 0, NULL, "kubectl|exec|-i|h|--|nice|bash|-t|-c|CMD"},
+    {"/etc/mpi/kubexec.sh", NULL, 0, NULL, "/etc/mpi/kubexec.sh|h|CMD"},
     {"run -x{user} {port} {host}", NULL, 0, NULL, "run|h|CMD"}, /* -x has gone already: run stays */
 };
 
@@ -60,6 +68,13 @@ static const struct {
     {"ssh \"open", "h", NULL, "quote"},
     {"ssh {hots}", "h", NULL, "unknown placeholder {hots}"},
     {"{user}", "h", NULL, "names no program"},
+    {"kubectl exec -it", "h", NULL, "terminal"},
+    {"kubectl exec -ti", "h", NULL, "terminal"},
+    {"kubectl exec -i --tty", "h", NULL, "terminal"},
+    {"kubectl exec {host} -- sh -c", "h", NULL, "exec, -i and {host}"},
+    {"kubectl exec -i -- sh -c", "h", NULL, "exec, -i and {host}"},
+    {"kubectl", "h", "me", "me@h: kubectl takes no user"},
+    {"srun", "h", "me", "takes no user"},
     {"ssh", "-oProxyCommand=x", NULL, "bad host name"},
     {"ssh", "h", "-l", "bad user name"},
     {"ssh", "", NULL, "bad host name"},
@@ -75,6 +90,37 @@ START_TEST(refusals)
     ck_assert_int_eq(e.code, ERR_USAGE);
     ck_assert_msg(strstr(e.text, bad[_i].says), "%s", e.text);
     rsh_argv_free(&argv);
+}
+END_TEST
+
+/* srun: one task on that node, clean bytes, and none of sbatch's wishes for the user's tasks. */
+START_TEST(srun_by_name)
+{
+    static const char *const wanted[] = {"srun",         "--nodelist=h", "--ntasks=1", "--overlap",
+                                         "--unbuffered", "--mpi=none",   "/bin/sh",    "SLURM_LABELIO"};
+    struct transport_target target = {.host = "h", .rsh = "srun", .command = "CMD"};
+    struct rsh_argv argv;
+    struct err e = ERR_INIT;
+    ck_assert_msg(rsh_template_expand(&target, &argv, &e) == 0, "%s", e.text);
+    ck_assert_str_eq(argv.word[0], "env");
+    for (size_t w = 0; w < sizeof wanted / sizeof *wanted; w++) {
+        size_t i = 0;
+        while (argv.word[i] && strcmp(argv.word[i], wanted[w]) != 0)
+            i++;
+        ck_assert_msg(argv.word[i], "no %s", wanted[w]);
+    }
+    ck_assert_str_eq(argv.word[argv.count - 2], "-c");
+    ck_assert_str_eq(argv.word[argv.count - 1], "CMD");
+    rsh_argv_free(&argv);
+}
+END_TEST
+
+START_TEST(carriers_that_tell_a_status)
+{
+    ck_assert(rsh_tells_status("srun: error: node2: task 0: Exited with exit code 127"));
+    ck_assert(rsh_tells_status("command terminated with exit code 127"));
+    ck_assert(!rsh_tells_status("srun: error: Unable to create step for job 4: Invalid job id specified"));
+    ck_assert(!rsh_tells_status("no hvdagent: looked for /x/hvdagent and on PATH"));
 }
 END_TEST
 
@@ -95,6 +141,8 @@ int main(void)
     TCase *tc = tcase_create("template");
     tcase_add_loop_test(tc, templates, 0, sizeof good / sizeof *good);
     tcase_add_loop_test(tc, refusals, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(tc, srun_by_name);
+    tcase_add_test(tc, carriers_that_tell_a_status);
     tcase_add_test(tc, too_many_words);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
