@@ -4,7 +4,8 @@
 #   deps.sh check GROUP...     names what is missing with the apt command and fails; silent when all is there
 #   deps.sh install GROUP...   installs it: as root, or through sudo when that asks no password
 #
-# Groups: build (what `make` needs), test (`make check`), extra (fuzz, lint, sanitizers, bench).
+# Groups: build (what `make` needs), test (`make check`), extra (fuzz, lint, sanitizers, bench),
+# neighbours (other people's programs that hvdrun works with: Slurm).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -57,6 +58,11 @@ for group in "${@:-build}"; do
         need_program mandoc mandoc
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ||
             missing="$missing libclang-rt-14-dev"
+        ;;
+    neighbours)
+        need_program slurmctld slurm-wlm
+        need_program munged munge
+        /usr/bin/python3 -c 'import yaml' 2>/dev/null || missing="$missing python3-yaml"
         ;;
     *)
         echo "deps.sh: unknown group $group" >&2

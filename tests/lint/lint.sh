@@ -64,10 +64,20 @@ whitespace() {
     done
 }
 
+# shellcheck disable=SC2317,SC2329
+manifests() {
+    tracked 'contrib/*.yaml' | xargs -r /usr/bin/python3 tests/lint/manifests.py
+}
+
 "$BUILD/tests/structure" . || failed=1
 check "format" clang-format format
 check "static analysis" cppcheck analysis
 check "shell scripts" shellcheck scripts
 check "man pages" mandoc pages
 check "white space" grep whitespace
+if /usr/bin/python3 -c 'import yaml' 2> /dev/null; then
+    check "manifests" /usr/bin/python3 manifests
+else
+    echo "ok - lint: manifests # SKIP no python3-yaml here"
+fi
 exit $failed
