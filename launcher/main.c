@@ -14,6 +14,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/hosts.h"
 #include "launcher/restart.h"
+#include "launcher/transport/rsh_template.h"
 
 extern char **environ;
 
@@ -69,7 +70,8 @@ static int run(struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
     gethostname(hostname, sizeof hostname - 1);
-    if (find_hosts(config, hostname, hosts, e) < 0)
+    if (find_hosts(config, hostname, hosts, e) < 0 ||
+        (config->rsh && rsh_template_check_hosts(config->rsh, hosts, e) < 0))
         return -1;
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);

@@ -118,6 +118,25 @@ static int read_words(const char *rsh, struct rsh_argv *words, struct err *e)
     return rsh_named_complete(words, e);
 }
 
+static int check_user(const char *rsh, const struct rsh_argv *words, const char *user, const char *host,
+                      struct err *e)
+{
+    if (!rsh_named_knows_no_user(rsh, words))
+        return 0;
+    return err_set(e, ERR_USAGE, "%s@%s: --rsh %.40s takes no user for a host", user, host, rsh);
+}
+
+int rsh_template_check_hosts(const char *rsh, const struct host_list *hosts, struct err *e)
+{
+    struct rsh_argv words = {.count = 0};
+    int rc = read_words(rsh, &words, e);
+    for (size_t i = 0; rc == 0 && i < hosts->count; i++)
+        if (hosts->host[i].user)
+            rc = check_user(rsh, &words, hosts->host[i].user, hosts->host[i].name, e);
+    rsh_argv_free(&words);
+    return rc;
+}
+
 int rsh_template_check(const char *rsh, struct err *e)
 {
     struct rsh_argv words = {.count = 0};
@@ -234,9 +253,8 @@ int rsh_template_expand(const struct transport_target *target, struct rsh_argv *
     if (check_names(target, e) < 0 || rsh_template_check(rsh, e) < 0)
         return -1;
     int rc = read_words(rsh, &words, e);
-    if (rc == 0 && target->user && rsh_named_knows_no_user(rsh, &words))
-        rc = err_set(e, ERR_USAGE, "%s@%s: %.40s takes no user for a host", target->user, target->host,
-                     words.word[0]);
+    if (rc == 0 && target->user)
+        rc = check_user(rsh, &words, target->user, target->host, e);
     for (size_t i = 0; rc == 0 && i < words.count; i++)
         host_placed = host_placed || names_host(words.word[i]);
     if (rc == 0)

@@ -3,6 +3,7 @@
 #ifndef HVD_LAUNCHER_RSH_TEMPLATE_H
 #define HVD_LAUNCHER_RSH_TEMPLATE_H
 
+#include "launcher/hosts.h"
 #include "launcher/transport/transport.h"
 
 #define RSH_WORDS_MAX 256
@@ -15,6 +16,8 @@ struct rsh_argv {
 /* Checks a template without a host: -1 with *e (ERR_USAGE) when it has an open quote, an unknown placeholder
  * or no word. */
 int rsh_template_check(const char *rsh, struct err *e);
+/* The same for these hosts: ERR_USAGE when one has a user and the program takes none. */
+int rsh_template_check_hosts(const char *rsh, const struct host_list *hosts, struct err *e);
 /* The words of target->rsh (NULL: "ssh") with the placeholders filled, the host appended when none named it,
  * the options that ssh needs, and target->command as one last argument. Free with rsh_argv_free, also after a
  * failure. */

@@ -73,7 +73,7 @@ static const struct {
     {"kubectl exec -i --tty", "h", NULL, "terminal"},
     {"kubectl exec {host} -- sh -c", "h", NULL, "exec, -i and {host}"},
     {"kubectl exec -i -- sh -c", "h", NULL, "exec, -i and {host}"},
-    {"kubectl", "h", "me", "me@h: kubectl takes no user"},
+    {"kubectl", "h", "me", "me@h: --rsh kubectl takes no user"},
     {"srun", "h", "me", "takes no user"},
     {"ssh", "-oProxyCommand=x", NULL, "bad host name"},
     {"ssh", "h", "-l", "bad user name"},

@@ -56,6 +56,14 @@ slow_a_pod_that_is_not_there() {
     host_error 'worker-7.*NotFound.*pods "worker-7" not found' -H node1:1,worker-7:1 --rsh 'kubectl exec -i' touch "$T/started"
 }
 
+case_a_user_in_a_pod() {
+    bad_input 'me@pod: --rsh kubectl takes no user' -H me@pod --rsh kubectl touch "$T/started"
+}
+
+case_a_terminal() {
+    bad_input 'kubectl -it asks for a terminal' -H node1:1 --rsh 'kubectl exec -it' touch "$T/started"
+}
+
 slow_an_agent_that_is_not_there() {
     pods
     host_error 'node[12]: agent start: .*hvdagent' -H node1:1,node2:1 --rsh 'kubectl exec -i' --agent-path /nowhere touch "$T/started"

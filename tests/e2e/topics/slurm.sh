@@ -231,3 +231,15 @@ slow_srun_itself_is_killed() {
     leave_within=8
     nothing_left
 }
+
+# Slurm kills every process of every step at once, so nobody can clean up; the next agent on a host does.
+slow_scancel_kill_with_srun() {
+    running_job --grace 1 --heartbeat-timeout 4
+    scancel --full --signal=KILL "$id"
+    until_true 15 job_is_over || fail "the job is still $(job_field JobState)"
+    until_true 8 no_processes || fail "processes were left: $(leftover_processes)"
+    script "exec '$HVDRUN' true"
+    batch -N3 -n3
+    expect_status 0
+    nothing_left
+}
