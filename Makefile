@@ -44,6 +44,7 @@ SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
 AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
+GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
 SHM_SRC      := $(wildcard collectives/shm/*.c)
 ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
 CLIENT_SRC   := $(wildcard collectives/client/*.c)
@@ -54,6 +55,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
 PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(if $(call pkg_libs,pmix),$(BUILD)/modules/pmix.so)
+MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
@@ -111,6 +113,11 @@ $(BUILD)/modules/pmix.so: $(call obj,$(PMIX_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,pmix)
+# Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
+$(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC))
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
 CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c)

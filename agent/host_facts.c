@@ -2,14 +2,20 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/net.h"
+
+#define PORT_LOWEST 10000 /* below are those of well-known services */
+#define PORT_TRIES  64
 
 static uint32_t count_entries(const char *dir, bool (*wanted)(const char *name))
 {
@@ -66,18 +72,84 @@ uint32_t host_slots(const char *proc_dir, const char *dev_dir, const char *visib
     return gpus ? gpus : 1;
 }
 
-uint32_t host_free_port(void)
+/* The port that was bound, 0 when it is taken. */
+static uint32_t try_port(uint16_t port)
 {
-    struct sockaddr_in any = {.sin_family = AF_INET};
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
     socklen_t len = sizeof any;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    uint32_t port = 0;
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0 &&
-        getsockname(fd, (struct sockaddr *)&any, &len) == 0)
-        port = ntohs(any.sin_port);
+    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&any, &len) == 0;
     if (fd >= 0)
         close(fd);
-    return port;
+    return bound ? ntohs(any.sin_port) : 0;
+}
+
+/* The first port that the kernel hands out by itself. */
+static unsigned first_ephemeral(void)
+{
+    unsigned first = 0;
+    FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+    if (f && fscanf(f, "%u", &first) != 1)
+        first = 0;
+    if (f)
+        fclose(f);
+    return first;
+}
+
+uint32_t host_free_port(void)
+{
+    unsigned first = first_ephemeral();
+    uint32_t port = 0;
+    for (int i = 0; i < PORT_TRIES && port == 0 && first > PORT_LOWEST && first <= UINT16_MAX; i++) {
+        uint16_t random;
+        if (getrandom(&random, sizeof random, 0) != sizeof random)
+            break;
+        port = try_port((uint16_t)(PORT_LOWEST + random % (first - PORT_LOWEST)));
+    }
+    return port ? port : try_port(0);
+}
+
+/* Which interface has it? NULL when none has. */
+static const char *find_interface(const struct ifaddrs *list, const union net_address *address)
+{
+    char wanted[NET_TEXT_MAX], text[NET_TEXT_MAX];
+    net_format(address, wanted);
+    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
+        union net_address has = {0};
+        if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
+            continue;
+        memcpy(&has, i->ifa_addr, i->ifa_addr->sa_family == AF_INET ? sizeof has.v4 : sizeof has.v6);
+        if (strcmp(net_format(&has, text), wanted) == 0)
+            return i->ifa_name;
+    }
+    return NULL;
+}
+
+static bool is_listed(const char *names, const char *name)
+{
+    size_t len = strlen(name);
+    for (; *names; names += strcspn(names, ","), names += *names == ',')
+        if (strcspn(names, ",") == len && memcmp(names, name, len) == 0)
+            return true;
+    return false;
+}
+
+void host_interfaces(char *const *address, size_t count, char *names, size_t size)
+{
+    struct ifaddrs *list = NULL;
+    size_t used = 0;
+    snprintf(names, size, "%s", count ? "" : "lo");
+    if (count == 0 || getifaddrs(&list) < 0)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        union net_address a;
+        const char *name = net_parse(address[i], 0, &a, NULL) == 0 ? find_interface(list, &a) : NULL;
+        if (!name || is_listed(names, name) || used + strlen(name) + 2 > size)
+            continue;
+        used += (size_t)snprintf(names + used, size - used, "%s%s", used ? "," : "", name);
+    }
+    freeifaddrs(list);
 }
 
 int host_addresses(const char *const *filter, size_t filters, char ***out, size_t *count, struct err *e)

@@ -10,8 +10,12 @@
 /* What `auto` slots mean: the GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) leaves, else 1. CUDA is not
  * opened: `proc_dir` is /proc/driver/nvidia/gpus, `dev_dir` is /dev; both may not exist. */
 uint32_t host_slots(const char *proc_dir, const char *dev_dir, const char *visible);
-/* A TCP port that is free at this moment; 0 when there is none. */
+/* A TCP port that is free, and that the kernel gives to nobody who does not ask for it by number: between now
+ * and the moment when a worker binds it lies the start of all hosts. 0 when there is none. */
 uint32_t host_free_port(void);
+/* The names of the interfaces that have these addresses, in their order, each once, by comma; lo when there
+ * is no address. What has no room is left out. */
+void host_interfaces(char *const *address, size_t count, char *names, size_t size);
 /* This host's numeric addresses, best first, in a new array of new strings. -1 with *e: none is left by the
  * filter. */
 int host_addresses(const char *const *filter, size_t filters, char ***out, size_t *count, struct err *e);

@@ -91,6 +91,7 @@ struct session {
     bool impatient; /* the launcher gives no grace */
     char **address;
     size_t address_count;
+    bool chosen; /* by --network-interfaces */
     Hvd__Spawn *spawn;
     char token[33];
 

@@ -1,6 +1,7 @@
 /* The session between its workers' rendezvous, the links to other sessions and the launcher. */
 #include <signal.h>
 
+#include "agent/host_facts.h"
 #include "agent/session.h"
 #include "common/log.h"
 
@@ -59,6 +60,10 @@ int session_rendezvous_open(struct session *s, struct err *e)
                                         .exchange = s->links.exchange,
                                         .events = &rendezvous_events,
                                         .ctx = s};
+    struct rendezvous_values *v = &s->rendezvous.values;
+    host_interfaces(s->address, s->address_count ? 1 : 0, v->interface, sizeof v->interface);
+    if (s->chosen)
+        host_interfaces(s->address, s->address_count, v->chosen_interfaces, sizeof v->chosen_interfaces);
     return rendezvous_open(&s->rendezvous, e);
 }
 

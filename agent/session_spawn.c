@@ -76,6 +76,7 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     snprintf(s->job, sizeof s->job, "%s", h->job);
     memcpy(s->key, h->key.data, sizeof s->key);
     s->grace_ms = h->grace_ms;
+    s->chosen = h->n_interface > 0;
     s->host = strdup(h->host);
     if (!s->host)
         return err_set(e, ERR_MEMORY, "no memory");

@@ -40,7 +40,8 @@ for group in "${@:-build}"; do
         need_program ld binutils
         need_program protoc-c protobuf-c-compiler
         [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-        need_libraries libuv libuv1-dev libssh2 libssh2-1-dev libprotobuf-c libprotobuf-c-dev libcrypto libssl-dev
+        need_libraries libuv libuv1-dev libssh2 libssh2-1-dev libprotobuf-c libprotobuf-c-dev libcrypto libssl-dev \
+            libmicrohttpd libmicrohttpd-dev
         ;;
     test)
         need_libraries check check

@@ -118,6 +118,12 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 
 # What the end-to-end tests of output write, read and measure with.
 E2E_TOOLS := $(BUILD)/tests/scribe
+# Clients of the rendezvous, with the protocols of other people's libraries.
+E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad
+$(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
 $(BUILD)/tests/scribe: $(BUILD)/obj/tests/e2e/scribe.o
 	@mkdir -p $(@D)
 	$(call note,LINK)

@@ -1,5 +1,6 @@
 #include "agent/rendezvous/doorway.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "agent/rendezvous/peer_owner.h"
@@ -40,16 +41,23 @@ int doorway_open(struct doorway *d, uv_loop_t *loop, void (*on_client)(void *ctx
     d->fd = net_listen(&at, BACKLOG, e);
     if (d->fd < 0)
         return err_wrap(e, "cannot listen for the rendezvous");
-    int rc = uv_poll_init(loop, &d->poll, d->fd);
+    d->poll = malloc(sizeof *d->poll);
+    int rc = d->poll ? uv_poll_init(loop, d->poll, d->fd) : UV_ENOMEM;
     if (rc < 0) {
+        free(d->poll);
         close(d->fd);
         return err_set(e, ERR_SYSTEM, "cannot watch a socket: %s", uv_strerror(rc));
     }
-    d->poll.data = d;
+    d->poll->data = d;
     d->port = net_port(&at);
     d->open = true;
-    uv_poll_start(&d->poll, UV_READABLE, on_knock);
+    uv_poll_start(d->poll, UV_READABLE, on_knock);
     return 0;
+}
+
+static void on_closed(uv_handle_t *poll)
+{
+    free(poll);
 }
 
 void doorway_close(struct doorway *d)
@@ -57,6 +65,6 @@ void doorway_close(struct doorway *d)
     if (!d->open)
         return;
     d->open = false;
-    uv_close((uv_handle_t *)&d->poll, NULL);
+    uv_close((uv_handle_t *)d->poll, on_closed);
     close(d->fd);
 }

@@ -10,7 +10,7 @@
 #include "common/err.h"
 
 struct doorway {
-    uv_poll_t poll;
+    uv_poll_t *poll; /* its own memory: the loop needs it for a while after doorway_close */
     int fd;
     bool open;
     uint16_t port;

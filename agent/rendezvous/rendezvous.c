@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix};
+static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix, &contract_gloo};
 
 int rendezvous_open(struct rendezvous *r, struct err *e)
 {
-    r->values = (struct rendezvous_values){0};
     memset(r->state, 0, sizeof r->state);
     r->end = calloc(r->spawn->size, sizeof *r->end);
     if (!r->end)

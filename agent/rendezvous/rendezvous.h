@@ -30,11 +30,14 @@ struct rendezvous_events {
     void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
 };
 
-/* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract. */
+/* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract, and by
+ * the session: the interfaces. */
 struct rendezvous_values {
     char **pmix;       /* NAME=value for all ranks alike, NULL at the end; NULL: there is no PMIx */
     char pmi_port[32]; /* "127.0.0.1:port" */
     uint16_t gloo_port;
+    char interface[64];          /* of the address that this host advertises first; on one host alone lo */
+    char chosen_interfaces[256]; /* of all its addresses, if --network-interfaces says which */
 };
 
 /* What contracts may use of the job; all of it outlives them. */
@@ -47,7 +50,7 @@ struct rendezvous {
     struct exchange *exchange;
     const struct rendezvous_events *events;
     void *ctx;
-    struct rendezvous_values values;
+    struct rendezvous_values values; /* empty, but for what is the session's */
     char **end; /* [spawn->size]: why a rank has ended ("exit status 0", ...), NULL: it has not */
     void *state[RENDEZVOUS_CONTRACTS];
 };

@@ -25,7 +25,13 @@ enum value {
     JOB,
     SOCKET,
     TOKEN,
-    PMI_PORT
+    PMI_PORT,
+    GLOO_ADDRESS,
+    GLOO_PORT,
+    GLOO_NAME,
+    GLOO_INTERFACE,
+    INTERFACE,
+    CHOSEN_INTERFACES
 };
 
 enum rule {
@@ -71,6 +77,7 @@ static const struct variable {
     {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS, ALWAYS, CONTRACT_ENV},
     {"MASTER_ADDR", MASTER_ADDRESS, UNLESS_SET, CONTRACT_ENV},
     {"MASTER_PORT", MASTER_PORT, UNLESS_SET, CONTRACT_ENV},
+    {"GLOO_SOCKET_IFNAME", INTERFACE, UNLESS_SET, CONTRACT_ENV},
     {"OMP_NUM_THREADS", ONE, UNLESS_SET_OR_ALONE, 0},
     {"PYTHONUNBUFFERED", ONE, UNLESS_SET, 0},
     /* mpirun's, which many scripts read */
@@ -80,6 +87,13 @@ static const struct variable {
     {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
     /* PMIx's own; what is the same for all ranks comes from its contract */
     {"PMIX_RANK", RANK, ALWAYS, CONTRACT_PMIX},
+    /* horovodrun's for the Gloo controller */
+    {"HOROVOD_GLOO_RENDEZVOUS_ADDR", GLOO_ADDRESS, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_GLOO_RENDEZVOUS_PORT", GLOO_PORT, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_CONTROLLER", GLOO_NAME, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_CPU_OPERATIONS", GLOO_NAME, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_GLOO_IFACE", GLOO_INTERFACE, UNLESS_SET, CONTRACT_GLOO},
+    {"NCCL_SOCKET_IFNAME", CHOSEN_INTERFACES, UNLESS_SET, CONTRACT_ENV | CONTRACT_GLOO},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
@@ -134,6 +148,21 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->token;
     case PMI_PORT:
         return job->rendezvous->pmi_port;
+    case GLOO_ADDRESS:
+        return job->rendezvous->gloo_port ? "127.0.0.1" : "";
+    case GLOO_NAME:
+        return job->rendezvous->gloo_port ? "gloo" : "";
+    case GLOO_INTERFACE:
+        return job->rendezvous->gloo_port ? job->rendezvous->interface : "";
+    case INTERFACE:
+        return job->rendezvous->interface;
+    case CHOSEN_INTERFACES:
+        return job->rendezvous->chosen_interfaces;
+    case GLOO_PORT:
+        n = job->rendezvous->gloo_port;
+        if (n == 0)
+            return "";
+        break;
     case SIZE:
         n = s->size;
         break;
