@@ -9,8 +9,9 @@
  * is ours, not one of theirs, of which there are not enough for thousands of requests a second.
  *
  * What a client does wrong (libmicrohttpd's own checks, a path that is none, a body that is too long) is
- * answered with 4xx and ends its connection; one that says nothing for IDLE_SECONDS is closed. The target is
- * taken as it was sent: no %xx is decoded and '?' is a character like others, as the clients mean it. */
+ * answered with 4xx and ends its connection; one that says nothing for IDLE_SECONDS, or that left in the
+ * middle of a request, is closed then. The target is taken as it was sent: no %xx is decoded and '?' is a
+ * character like others, as the clients mean it. */
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #include "common/module.h"
 #include "common/spawn.h"
 
-#define IDLE_SECONDS      60
+#define IDLE_SECONDS      10
 #define CONNECTION_MEMORY 8192 /* request line and headers */
 
 extern const char hvd_module_version[];
