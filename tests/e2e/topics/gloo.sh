@@ -66,10 +66,10 @@ case_bad_clients_disturb_nobody() {
 # One GET, answered when the value comes.
 case_a_get_waits_for_the_value() {
     # shellcheck disable=SC2016
-    hvd -np 2 -H $H1:1,$H2:1 bash -c '
+    hvd -np 2 -H localhost:2 bash -c '
         ask() { exec 3<> /dev/tcp/127.0.0.1/$HOROVOD_GLOO_RENDEZVOUS_PORT
                 printf "$1 /global/1 HTTP/1.1\r\nHost: x\r\nContent-Length: ${#2}\r\n\r\n$2" >&3; sed "1p;\$!d" <&3; echo; }
-        if [ $HOROVOD_RANK = 1 ]; then sleep 0.5; ask PUT worth-it; else ask GET ""; fi'
+        if [ $HOROVOD_RANK = 1 ]; then sleep 0.3; ask PUT worth-it; else ask GET ""; fi'
     expect_status 0
     expect_count 2 '^HTTP/1.1 200 OK' "$T/out"
     expect_out '^worth-it$'
