@@ -185,6 +185,7 @@ void check_build_print(FILE *out)
     bool engine = module_path("hvd-engine", path, sizeof path, &e) == 0;
     print_part(out, "hvd-engine", engine, engine ? path : e.text);
     print_module(out, "auth", "auth.so", "hvd_module_version");
+    print_module(out, "gloo", "gloo.so", "hvd_module_version");
     fprintf(out, "\nCollectives (libhvd):\n");
     print_part(out, "allreduce", true, "sum, average, min, max");
     print_part(out, "broadcast", true, "from any rank");

@@ -118,9 +118,10 @@ static struct scope *make_scope(struct gloo_store *s, const struct gloo_path *p)
 {
     uint64_t h = hash(0, p->scope, p->scope_len);
     struct scope **at = scope_place(s, p, h);
-    if (*at)
-        return *at;
-    struct scope *scope = calloc(1, sizeof *scope + p->scope_len);
+    struct scope *scope = *at;
+    if (scope)
+        return scope;
+    scope = calloc(1, sizeof *scope + p->scope_len);
     if (!scope)
         return NULL;
     scope->mesh = gloo_path_is_mesh(p);
@@ -133,7 +134,8 @@ static struct scope *make_scope(struct gloo_store *s, const struct gloo_path *p)
     scope->len = p->scope_len;
     memcpy(scope->name, p->scope, p->scope_len);
     s->count.scopes++;
-    return *at = scope;
+    *at = scope;
+    return scope;
 }
 
 /* Forgets a scope of which nothing is left to know. */
@@ -314,7 +316,8 @@ static struct entry *new_entry(struct scope *scope, const struct gloo_path *p, u
     memcpy(entry->key, p->key, p->key_len);
     if (scope->first)
         scope->first->before = entry;
-    return scope->first = entry;
+    scope->first = entry;
+    return entry;
 }
 
 static int add(struct gloo_store *s, const struct gloo_path *p, struct gloo_value *value)

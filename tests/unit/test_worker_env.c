@@ -124,6 +124,31 @@ START_TEST(a_lone_worker_keeps_its_threads)
 }
 END_TEST
 
+START_TEST(gloo_only_where_it_is_served)
+{
+    Hvd__Worker w = HVD__WORKER__INIT;
+    char *given[] = {(char *)"HOROVOD_CPU_OPERATIONS=mpi", (char *)"GLOO_SOCKET_IFNAME=mine"};
+    char **e = build(NULL, 0, 2, &w);
+    ck_assert_ptr_null(get(e, "HOROVOD_CONTROLLER"));
+    ck_assert_ptr_null(get(e, "HOROVOD_GLOO_RENDEZVOUS_PORT"));
+    ck_assert_ptr_null(get(e, "HOROVOD_GLOO_IFACE"));
+    ck_assert_ptr_null(get(e, "NCCL_SOCKET_IFNAME"));
+    worker_env_free(&env);
+    values.gloo_port = 4242;
+    snprintf(values.interface, sizeof values.interface, "eth7");
+    snprintf(values.chosen_interfaces, sizeof values.chosen_interfaces, "eth7,ib0");
+    e = build(given, 2, 2, &w);
+    ck_assert_str_eq(get(e, "HOROVOD_GLOO_RENDEZVOUS_ADDR"), "127.0.0.1");
+    ck_assert_str_eq(get(e, "HOROVOD_GLOO_RENDEZVOUS_PORT"), "4242");
+    ck_assert_str_eq(get(e, "HOROVOD_CONTROLLER"), "gloo");
+    ck_assert_str_eq(get(e, "HOROVOD_CPU_OPERATIONS"), "mpi");
+    ck_assert_str_eq(get(e, "HOROVOD_GLOO_IFACE"), "eth7");
+    ck_assert_str_eq(get(e, "GLOO_SOCKET_IFNAME"), "mine");
+    ck_assert_str_eq(get(e, "NCCL_SOCKET_IFNAME"), "eth7,ib0");
+    worker_env_free(&env);
+}
+END_TEST
+
 /* One table serves all ranks; the engine gets it without any. */
 START_TEST(ranks_do_not_leak)
 {
@@ -149,6 +174,7 @@ int main(void)
     tcase_add_test(t, all_contracts);
     tcase_add_test(t, the_users_own_win);
     tcase_add_test(t, a_lone_worker_keeps_its_threads);
+    tcase_add_test(t, gloo_only_where_it_is_served);
     tcase_add_test(t, ranks_do_not_leak);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

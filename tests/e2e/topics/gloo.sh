@@ -54,7 +54,7 @@ case_bad_clients() {
 }
 
 # Others go on as if nothing was.
-case_bad_clients_disturb_nobody() {
+slow_bad_clients_disturb_nobody() {
     # shellcheck disable=SC2016
     hvd -np 4 -H localhost:4 bash -c '
         if [ $HOROVOD_RANK = 0 ]; then "$1"/gloo-bad > "$2/bad" & fi
