@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/module.h"
 #include "launcher/limits.h"
+#include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
 #define BULK_MAX (4u << 20)
@@ -228,7 +229,7 @@ static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
         }
         h->stderr_tail[h->stderr_len] = '\0';
         log_printable(h->stderr_tail);
-        if (h->stderr_len > 0 && h->fsm.state >= HOST_READY)
+        if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
             log_say("%s: %s\n", h->label, h->stderr_tail);
         else if (h->stderr_len > 0)
             log_debug("%s: said: %s", h->label, h->stderr_tail);

@@ -15,6 +15,10 @@ slurm() {
     touch "$work/slurm.up"
 }
 
+# Who submits; an ordinary user has no cgroup of his own on the hosts.
+as=()
+ordinary=(setpriv --reuid hvduser --regid hvduser --init-groups env HOME=/home/hvduser USER=hvduser)
+
 script() { # LINES...: the batch script; TMPDIR and what else is this case's stays with it
     printf '%s\n' '#!/bin/bash' 'unset TMPDIR XDG_RUNTIME_DIR' "$@" > "$T/job.sh"
     chmod +x "$T/job.sh"
@@ -22,14 +26,15 @@ script() { # LINES...: the batch script; TMPDIR and what else is this case's sta
 
 # Files must be writable where the script runs, and both streams of it are looked at.
 batch() { # OPTIONS of sbatch: to the job's end; $status is sbatch's, which is the job's
-    timeout 40 sbatch -W --parsable -o "$T/out" -e "$T/err" "$@" "$T/job.sh" > "$T/id" 2> "$T/sbatch.err"
+    "${as[@]}" timeout 40 sbatch -W --parsable -o "$T/out" -e "$T/err" "$@" "$T/job.sh" > "$T/id" 2> "$T/sbatch.err"
     status=$?
     read -r id < "$T/id" || fail "sbatch: $(cat "$T/sbatch.err")"
 }
 
 batch_start() { # OPTIONS of sbatch: $id is the job's
     : > "$T/out"
-    id=$(timeout 10 sbatch --parsable -o "$T/out" -e "$T/err" "$@" "$T/job.sh") || fail "sbatch failed"
+    chmod 666 "$T/out"
+    id=$("${as[@]}" timeout 10 sbatch --parsable -o "$T/out" -e "$T/err" "$@" "$T/job.sh") || fail "sbatch failed"
 }
 
 job_field() { # NAME
@@ -241,5 +246,25 @@ slow_scancel_kill_with_srun() {
     script "exec '$HVDRUN' true"
     batch -N3 -n3
     expect_status 0
+    nothing_left
+}
+
+slow_an_ordinary_user() {
+    slurm
+    as=("${ordinary[@]}")
+    script "'$HVDRUN' --verbose sh -c 'echo \"\$RANK is \$(id -un)\"'" "'$HVDRUN' -p 22 true"
+    batch -N2 -n2
+    expect_status 0
+    expect_err 'reached by srun'
+    expect_err 'containment subreaper'
+    expect_sorted '0 is hvduser' '1 is hvduser'
+}
+
+slow_scancel_of_an_ordinary_user() {
+    as=("${ordinary[@]}")
+    running_job --grace 1 --heartbeat-timeout 4 -p 22
+    scancel --full --signal=KILL "$id"
+    until_true 15 job_is_over || fail "the job is still $(job_field JobState)"
+    leave_within=8
     nothing_left
 }
