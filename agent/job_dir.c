@@ -121,22 +121,31 @@ static bool belongs_to(const char *entry, const char *job)
            (!job || (strncmp(entry, job, len) == 0 && entry[len] == '-' && !strchr(entry + len + 1, '-')));
 }
 
-static void sweep_in(int user, const char *job)
+/* Calls `see` with each directory of the job (NULL: of all jobs). */
+static void each_in(int user, const char *job, void (*see)(void *ctx, int user, const char *name, int fd),
+                    void *ctx)
 {
     DIR *d = fdopendir(dup(user));
     for (struct dirent *entry; d && (entry = readdir(d));) {
         if (!belongs_to(entry->d_name, job))
             continue;
         int fd = openat(user, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
-            log_debug("sweeping away %s, which a killed agent left", entry->d_name);
-            remove_entry(user, entry->d_name);
-        }
-        if (fd >= 0)
-            close(fd);
+        if (fd < 0)
+            continue;
+        see(ctx, user, entry->d_name, fd);
+        close(fd);
     }
     if (d)
         closedir(d);
+}
+
+static void sweep_one(void *ctx, int user, const char *name, int fd)
+{
+    (void)ctx;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return;
+    log_debug("sweeping away %s, which a killed agent left", name);
+    remove_entry(user, name);
 }
 
 /* One attempt in one base; -1 with errno. ESTALE: somebody swept it meanwhile, try again. */
@@ -151,7 +160,7 @@ static int create_in(struct job_dir *d, const char *base, const char *name)
     int user = user_directory(base, true);
     if (user < 0)
         return -1;
-    sweep_in(user, NULL);
+    each_in(user, NULL, sweep_one, NULL);
     d->fd = mkdirat(user, name, 0700) == 0 ? own_directory(user, name, false) : -1;
     int saved = errno;
     if (d->fd < 0 && saved != EEXIST)
@@ -228,9 +237,34 @@ void job_dir_sweep(const char *job)
         int user = user_directory(base, false);
         if (user < 0)
             continue;
-        sweep_in(user, job);
+        each_in(user, job, sweep_one, NULL);
         close(user);
         if (user_path(base, path))
             (void)rmdir(path);
+    }
+}
+
+struct visit {
+    void (*see)(void *ctx, int fd);
+    void *ctx;
+};
+
+static void visit_one(void *ctx, int user, const char *name, int fd)
+{
+    struct visit *v = ctx;
+    (void)user, (void)name;
+    v->see(v->ctx, fd);
+}
+
+void job_dir_each(const char *job, void (*see)(void *ctx, int fd), void *ctx)
+{
+    char base[JOB_DIR_MAX];
+    struct visit v = {see, ctx};
+    for (int i = 0; base_dir(i, base, sizeof base); i++) {
+        int user = user_directory(base, false);
+        if (user < 0)
+            continue;
+        each_in(user, job, visit_one, &v);
+        close(user);
     }
 }

@@ -1,5 +1,5 @@
 /* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
- * worker socket.
+ * worker socket and job_note.h's file.
  *
  * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp; one in which another user could rename what we
  * made is passed over. In /tmp anybody may have made hvd-<uid> before
@@ -31,5 +31,7 @@ void job_dir_remove(const char *path);
 void job_dir_close(struct job_dir *d);
 /* Removes the directories of job `job` (all of this user when NULL) that nobody uses. */
 void job_dir_sweep(const char *job);
+/* Calls `see` with each directory of job `job`, whether somebody uses it or not. */
+void job_dir_each(const char *job, void (*see)(void *ctx, int fd), void *ctx);
 
 #endif

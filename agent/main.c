@@ -1,5 +1,6 @@
 /* hvdagent: one host's part of a job. hvdrun starts it, here or over SSH, as `hvdagent session` and speaks to
  * it on its stdin and stdout; nobody types that. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,13 +14,13 @@
 
 static const char usage[] =
     "Usage: hvdagent session\n"
-    "       hvdagent sweep JOB\n"
+    "       hvdagent sweep [--now] JOB\n"
     "       hvdagent --version | --help\n"
     "\n"
     "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
-    "hosts over SSH, and speaks to it on its stdin and stdout. `sweep` kills what is left\n"
-    "of a job of this user whose agent was killed, and removes its directory and\n"
-    "cgroup. See hvdagent(8).\n";
+    "hosts over SSH, and speaks to it on its stdin and stdout. `sweep` ends what is left\n"
+    "of a job of this user: its agent is asked to, and after the grace period (at once\n"
+    "with --now) what still runs is killed. See hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
@@ -47,8 +48,11 @@ int main(int argc, char **argv)
     log_init("hvdagent", LOG_WARNING);
     if (argc < 2)
         return bad_usage("what shall it do?", NULL);
-    if (strcmp(argv[1], "sweep") == 0)
-        return argc == 3 ? sweep_job(argv[2]) : bad_usage("sweep takes the name of one job", NULL);
+    if (strcmp(argv[1], "sweep") == 0) {
+        bool now = argc == 4 && strcmp(argv[2], "--now") == 0;
+        return argc == 3 + now ? sweep_job(argv[argc - 1], now)
+                               : bad_usage("sweep takes the name of one job", NULL);
+    }
     if (argc > 2)
         return bad_usage("unexpected argument", argv[2]);
     if (strcmp(argv[1], "session") == 0)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/host_facts.h"
+#include "agent/job_note.h"
 #include "agent/session.h"
 #include "agent/supervisor/limits.h"
 #include "common/clock.h"
@@ -289,6 +290,8 @@ static int prepare(struct session *s, struct err *e)
     if (choose_directory(s, e) < 0 || make_token(s, token, e) < 0 || job_dir_create(&s->dir, name, e) < 0)
         return -1;
     guard_owns_directory(s->guard, s->dir.path);
+    if (job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e) < 0)
+        return -1;
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
         return -1;

@@ -15,8 +15,9 @@
  * program does not tell how far it has come. */
 #define CONNECT_MS 2000
 #define LOGIN_MS   5000
-#define AGENT_MS   8000 /* hvdagent itself gives up after 5 s */
-#define CARRIER_MS 10000
+/* hvdagent itself gives up 6 s after the grace of the workers, which its session may still use. */
+#define AGENT_MS   9000
+#define CARRIER_MS 11000
 
 enum sweep_result { SWEEP_OPEN, SWEEP_DONE, SWEEP_LEFT, SWEEP_UNREACHED };
 
@@ -30,6 +31,7 @@ struct sweep_run { /* one lost host */
     uint64_t next;     /* not before this the next one begins */
     uint64_t deadline; /* none begins after this */
     unsigned attempts;
+    bool now;    /* the workers get no grace any more */
     bool closed; /* the transport has closed and waits to be freed */
     int exit_status;
     enum sweep_result result;
@@ -42,8 +44,8 @@ struct job_sweep {
     uv_timer_t timer;
     struct sweep_run *run;
     uint32_t count;
-    char *arguments[3]; /* of hvdagent */
-    char command[16384];
+    char *arguments[2][4]; /* of hvdagent; the second with no grace */
+    char command[2][16384];
 };
 
 /* ---- one attempt --------------------------------------------------------------------------------------- */
@@ -53,12 +55,17 @@ static bool has_carrier(const struct sweep_run *r)
     return r->host->ops == &transport_exec;
 }
 
+static uint64_t grace_of(const struct sweep_run *r)
+{
+    return r->now ? 0 : r->owner->job->config->grace_ms;
+}
+
 static void on_phase(void *ctx, enum transport_phase phase)
 {
     struct sweep_run *r = ctx;
     uint64_t ms = phase <= TRANSPORT_CONNECT      ? CONNECT_MS
                   : phase < TRANSPORT_AGENT_START ? LOGIN_MS
-                                                  : AGENT_MS;
+                                                  : AGENT_MS + grace_of(r);
     r->phase = phase;
     if (!has_carrier(r))
         r->limit = clock_now() + ms * NSEC_PER_MSEC;
@@ -104,7 +111,7 @@ static void attempt(struct sweep_run *r)
     memset(r->said, 0, sizeof r->said);
     r->closed = false;
     r->phase = TRANSPORT_RESOLVE;
-    r->limit = clock_now() + (has_carrier(r) ? CARRIER_MS : CONNECT_MS) * NSEC_PER_MSEC;
+    r->limit = clock_now() + (has_carrier(r) ? CARRIER_MS + grace_of(r) : CONNECT_MS) * NSEC_PER_MSEC;
     log_debug("%s: sweeping, attempt %u", r->host->label, r->attempts);
     r->transport = r->host->ops->start(r->owner->job->common.loop, &r->target, &events, r, &e);
     if (!r->transport)
@@ -115,7 +122,7 @@ static void settle(struct sweep_run *r, uint64_t now)
 {
     r->host->ops->destroy(r->transport);
     r->transport = NULL;
-    r->next = now + AGAIN_MS * NSEC_PER_MSEC;
+    r->next = r->attempts > 0 ? now + AGAIN_MS * NSEC_PER_MSEC : now;
     if (r->exit_status == 0)
         r->result = SWEEP_DONE;
     else if (r->exit_status == 1)
@@ -162,6 +169,29 @@ static void look(uv_timer_t *timer)
     fsm_post(&s->job->fsm, JOB_EV_SWEPT);
 }
 
+static void choose_grace(struct sweep_run *r, bool now)
+{
+    r->now = now;
+    r->target.command = r->owner->command[now];
+    r->target.arguments = r->owner->arguments[now];
+}
+
+static int make_commands(struct job_sweep *s, struct err *e)
+{
+    const struct job *j = s->job;
+    for (int now = 0; now < 2; now++) {
+        char **argument = s->arguments[now];
+        *argument++ = (char *)"sweep";
+        if (now)
+            *argument++ = (char *)"--now";
+        *argument++ = s->job->name;
+        if (agent_command(j->common.program_dir, j->config->agent_path, s->arguments[now], s->command[now],
+                          sizeof s->command[now], e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host_run *h)
 {
     const struct config *c = s->job->config;
@@ -169,21 +199,17 @@ static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host_
     r->owner = s;
     r->host = h;
     r->target = h->target;
-    r->target.command = s->command;
-    r->target.arguments = s->arguments;
+    choose_grace(r, s->job->insisted);
     r->deadline = s->job->insisted ? 0 : h->lost_at + lease * NSEC_PER_MSEC;
 }
 
 static int set_up(struct job_sweep *s, uint32_t count, struct err *e)
 {
     struct job *j = s->job;
-    s->arguments[0] = (char *)"sweep";
-    s->arguments[1] = j->name;
     s->run = calloc(count, sizeof *s->run);
     if (!s->run)
         return err_set(e, ERR_MEMORY, "no memory for %u lost hosts", count);
-    if (agent_command(j->common.program_dir, j->config->agent_path, s->arguments, s->command,
-                      sizeof s->command, e) < 0)
+    if (make_commands(s, e) < 0)
         return -1;
     for (uint32_t i = 0; i < j->host_count; i++)
         if (j->host[i].lost_at)
@@ -213,8 +239,14 @@ void job_sweep_skip(struct job *j)
 {
     for (uint32_t i = 0; j->sweep && i < j->sweep->count; i++) {
         struct sweep_run *r = &j->sweep->run[i];
+        bool inside = r->transport && !r->now && (has_carrier(r) || r->phase > TRANSPORT_CONNECT);
         r->deadline = r->limit = 0;
-        r->attempts += r->attempts == 0;
+        if (inside) { /* perhaps it gives the workers their grace: go there again */
+            r->attempts = 0;
+            choose_grace(r, true);
+        } else {
+            r->attempts += r->attempts == 0;
+        }
     }
 }
 

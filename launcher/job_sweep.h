@@ -14,7 +14,8 @@ struct job;
 /* Posts JOB_EV_SWEPT when every lost host is swept or given up; at once when none was lost. A user who has
  * insisted before gets one attempt a host and no waiting. */
 void job_sweep_start(struct job *j);
-/* Ends the waiting: attempts under way are dropped. */
+/* Ends the waiting: attempts under way are dropped. A host that was reached gets one more, in which what is
+ * left there has no grace; called again, that one is dropped too. */
 void job_sweep_skip(struct job *j);
 /* Names on stderr the hosts that could not be swept, and what was left there. After the report. */
 void job_sweep_say(const struct job *j);

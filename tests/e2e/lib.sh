@@ -232,6 +232,28 @@ largest_agent() {
     } | sort -n | tail -n 1
 }
 
+# ---- bad news ---------------------------------------------------------------------------------------------------------
+MOURNER=$BUILD/tests/mourner # its source says what it does
+
+# MILLISECONDS ARGUMENTS of hvdrun, 4 ranks: 20 times one of them kills itself; the median time until another is told must not be
+# longer, and no rank may be told by anything but HVD_ERR_PEER. The longest time depends on what else the machine does: it is shown.
+bad_news() {
+    local most=$1 figures
+    shift
+    : > "$T/times"
+    for _ in $(seq 20); do
+        hvd --grace 5 "$@" "$MOURNER"
+        expect_status 137
+        expect_count 3 '^told [0-9]+$' "$T/out"
+        awk '$1 == "died" {died = $2} $1 == "told" {told[++n] = $2} END {for (i = 1; i <= n; i++) printf "%.2f\n", (told[i] - died) / 1e6}' "$T/out" >> "$T/times"
+    done
+    figures=$(sort -n "$T/times" | awk '{t[NR] = $1} END {print t[int((NR + 1) / 2)], t[NR], NR}')
+    # shellcheck disable=SC2086 # three words
+    set -- $figures
+    echo "# a worker's death to HVD_ERR_PEER, ms: median $1, max $2 of $3; wanted $most at most"
+    awk -v a="$1" -v b="$most" 'BEGIN {exit !(a <= b)}' || fail "the median is $1 ms, more than $most"
+}
+
 # ---- nothing is left ----------------------------------------------------------------------------------------------------
 each_host() ( # COMMAND LINE: here, and on every host that has processes of its own
     unset HVD_TEST_CASE # its own programs are not the job's

@@ -2,14 +2,20 @@
  * nothing is left. */
 /* needs: hvdagent tests/unit/fake_launcher.c */
 #include <check.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/job_note.h"
 #include "common/agent_exit.h"
+#include "common/clock.h"
 #include "common/module.h"
 #include "tests/unit/fake_launcher.h"
 
@@ -166,7 +172,7 @@ START_TEST(launcher_and_guard_are_killed)
 }
 END_TEST
 
-static int sweep(const char *job)
+static int sweep(const char *job, bool now)
 {
     char path[4200], dir[4000];
     int status = -1;
@@ -174,7 +180,7 @@ static int sweep(const char *job)
     snprintf(path, sizeof path, "%s/../hvdagent", dir);
     pid_t pid = fork();
     if (pid == 0) {
-        execl(path, "hvdagent", "sweep", job, (char *)NULL);
+        execl(path, "hvdagent", "sweep", now ? "--now" : job, now ? job : (char *)NULL, (char *)NULL);
         _exit(99);
     }
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
@@ -193,13 +199,105 @@ START_TEST(both_are_killed)
     ck_assert_uint_ge(fake_count(mark), 2);
     ck_assert_uint_ge(fake_traces(), 1);
     snprintf(job, sizeof job, "t-%d", (int)getpid());
-    ck_assert_int_eq(sweep("another-job"), 0);
+    ck_assert_int_eq(sweep("another-job", false), 0);
     ck_assert_uint_ge(fake_count(mark), 2);
-    ck_assert_int_eq(sweep(job), 0);
+    ck_assert_int_eq(sweep(job, false), 0);
     ck_assert_uint_eq(fake_count(mark), 0);
     ck_assert_uint_eq(fake_traces(), 0);
-    ck_assert_int_eq(sweep("../x"), 2);
+    ck_assert_int_eq(sweep("../x", false), 2);
     fake_free(&f);
+}
+END_TEST
+
+/* Workers of a living session end in their own time, half a second here, unless the sweep has none; whoever
+ * of the supervisors is dead or stopped meanwhile. */
+static void sweep_with_grace(const char *containment, bool now, const char *victim, int number)
+{
+    static const char *const argv[] = {"sh", "-c",
+                                       "trap 'sleep 0.5; echo whole > \"$HVD_TEST_FILE\"; exit 0' TERM; echo "
+                                       "ready; while :; do sleep 0.02; done",
+                                       NULL};
+    static const char *both[3];
+    char job[64], file[80], variable[100], dir[] = "/tmp/hvd-test-XXXXXX";
+    struct fake_job wanted = {.argv = argv, .workers = 2, .env = both};
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/file", dir);
+    snprintf(variable, sizeof variable, "HVD_TEST_FILE=%s", file);
+    snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
+    both[0] = mark;
+    both[1] = variable;
+    snprintf(job, sizeof job, "t-%d", (int)getpid());
+    fake_start(&f, containment);
+    fake_hello(&f, HVD_VERSION, 30000, 20000);
+    ck_assert(fake_wait(&f, &f.welcomed, 5000));
+    fake_spawn(&f, &wanted);
+    for (int i = 0;
+         i < 500 && f.rank[0].len[STREAM_STDOUT] + f.rank[1].len[STREAM_STDOUT] < 2 * strlen("ready\n"); i++)
+        (void)fake_wait(&f, NULL, 10);
+    if (victim)
+        kill(strcmp(victim, "guard") == 0 ? f.agent : (pid_t)f.session_pid, number);
+    uint64_t began = clock_now();
+    ck_assert_int_eq(sweep(job, now), 0);
+    ck_assert_uint_lt((clock_now() - began) / NSEC_PER_MSEC, 8000);
+    ck_assert_int_eq(access(file, F_OK), now ? -1 : 0);
+    ck_assert_uint_eq(fake_count(mark), 0);
+    ck_assert_uint_eq(fake_traces(), 0);
+    (void)unlink(file);
+    (void)rmdir(dir);
+    fake_free(&f);
+}
+
+START_TEST(sweep_waits_for_the_living)
+{
+    sweep_with_grace(containments[_i / 2], _i % 2, NULL, 0);
+}
+END_TEST
+
+START_TEST(sweep_beside_a_dead_or_stopped_one)
+{
+    if (_i == 0)
+        sweep_with_grace(NULL, false, "guard", SIGKILL);
+    else if (_i == 1)
+        sweep_with_grace(NULL, false, "guard", SIGSTOP);
+    else
+        sweep_with_grace(NULL, false, "session", SIGSTOP);
+}
+END_TEST
+
+/* What is written there is believed only when that very process lives and is an agent of ours. */
+START_TEST(a_note_is_checked)
+{
+    struct job_note note;
+    struct err e = ERR_INIT;
+    char dir[] = "/tmp/hvd-test-XXXXXX", file[80];
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/supervisors", dir);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(job_note_read(fd, &note), -1);
+    ck_assert_int_eq(prctl(PR_SET_NAME, "hvdagent"), 0);
+    ck_assert_int_eq(job_note_write(fd, getpid(), 700, &e), 0);
+    ck_assert_int_eq(job_note_write(fd, getpid(), 700, &e), -1);
+    struct stat st;
+    ck_assert(stat(file, &st) == 0 && (st.st_mode & 0777) == 0600);
+    ck_assert_int_eq(job_note_read(fd, &note), 0);
+    ck_assert(note.grace_ms == 700 && note.session.pid == getpid() && note.guard.pid == getpid());
+    int held = job_note_hold(&note.session);
+    ck_assert_int_ge(held, 0);
+    close(held);
+    note.session.started++; /* the number was used again */
+    ck_assert_int_eq(job_note_hold(&note.session), -1);
+    ck_assert_int_eq(prctl(PR_SET_NAME, "another"), 0);
+    ck_assert_int_eq(job_note_hold(&note.guard), -1);
+    note.guard.pid = 1;
+    ck_assert_int_eq(job_note_hold(&note.guard), -1);
+    ck_assert_int_eq(truncate(file, 9), 0);
+    ck_assert_int_eq(job_note_read(fd, &note), -1);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(symlink("/proc/self/stat", file), 0);
+    ck_assert_int_eq(job_note_read(fd, &note), -1);
+    ck_assert_int_eq(unlink(file), 0);
+    ck_assert_int_eq(rmdir(dir), 0);
+    close(fd);
 }
 END_TEST
 
@@ -251,6 +349,9 @@ int main(void)
     tcase_add_loop_test(t, launcher_and_session_are_killed, 0, 2);
     tcase_add_loop_test(t, launcher_and_guard_are_killed, 0, 2);
     tcase_add_loop_test(t, both_are_killed, 0, 2);
+    tcase_add_loop_test(t, sweep_waits_for_the_living, 0, 4);
+    tcase_add_loop_test(t, sweep_beside_a_dead_or_stopped_one, 0, 3);
+    tcase_add_test(t, a_note_is_checked);
 #if !defined(__SANITIZE_ADDRESS__) &&                                                                        \
     !defined(__SANITIZE_THREAD__) /* their library wants to be loaded first */
     tcase_add_test(t, a_slow_start);

@@ -7,25 +7,65 @@ limit=60
 # shellcheck disable=SC2016
 second_is_stubborn='echo ready; [ $HOROVOD_RANK = 0 ] || trap "" INT TERM; while :; do sleep 0.1; done'
 
-# The carrier of the session on node2 is killed. By itself the session would wait for the grace period.
+kill_the_sshd() { # of the session on node2
+    on 2 "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/hvdagent' ] || sed -n 's/^PPid:\t//p' \$d/status; done | sort -n | head -n 1 | xargs kill -9"
+}
+
+# Gone within the grace and 1 s, and what the way there takes.
 case_a_killed_sshd_is_swept_after() {
     needs_kind ns
-    start --log-level debug --grace 30 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    start --log-level debug --grace 3 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
     until_out 10 ready 2
-    on 2 "for d in /proc/[0-9]*; do [ \"\$(readlink \$d/exe)\" != '$BUILD/hvdagent' ] || sed -n 's/^PPid:\t//p' \$d/status; done | sort -n | head -n 1 | xargs kill -9"
+    kill_the_sshd
     mark_time
     stop_status
-    expect_within 8
+    expect_within 7
     expect_status 125
     expect_err "host $H2 was lost"
     expect_err "$H2: sweep ended .* status 0"
     expect_no "$T/err" 'could not be reached'
-    leave_within=5
+    leave_within=1
+}
+
+# The sweep comes while the session gives its workers their grace, and leaves it to them.
+# shellcheck disable=SC2016
+case_the_grace_is_not_cut_short() {
+    needs_kind ns
+    start --log-level debug --grace 8 -np 2 -H $H1:1,$H2:1 sh -c '[ $HOROVOD_RANK = 0 ] || trap "sleep 1.5; echo whole > /tmp/whole; exit 0" TERM; echo ready; while :; do sleep 0.1; done'
+    until_out 10 ready 2
+    kill_the_sshd
+    mark_time
+    stop_status
+    expect_within 7
+    expect_status 125
+    expect_err "$H2: sweep ended .* status 0"
+    on 2 'grep -q whole /tmp/whole; found=$?; rm -f /tmp/whole; exit $found' || fail "the worker was cut short"
+    leave_within=1
+}
+
+case_a_second_interrupt_cuts_the_grace_of_a_lost_host() {
+    needs_kind ns
+    start --log-level debug --grace 40 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    until_out 10 ready 2
+    kill_the_sshd
+    until_true 10 grep -q 'sweeping, attempt 1' "$T/err" || fail "never tried"
+    sleep 1
+    kill -INT $pid
+    sleep 0.2
+    [ -e /proc/$pid ] || fail "the first interrupt ended the waiting"
+    mark_time
+    kill -INT $pid
+    stop_status
+    expect_within 6
+    expect_status 125
+    expect_err "$H2: sweep ended .* status 0"
+    expect_no "$T/err" 'could not be reached'
+    leave_within=1
 }
 
 case_a_link_that_heals_is_swept_over() {
     needs_kind ns
-    start --log-level debug --heartbeat-timeout 2 --grace 20 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    start --log-level debug --heartbeat-timeout 2 --grace 3 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
     until_out 10 ready 2
     ip link set v2 down
     until_true 10 grep -q 'sweeping, attempt 1' "$T/err" || { ip link set v2 up; fail "never tried"; }
@@ -36,7 +76,7 @@ case_a_link_that_heals_is_swept_over() {
     expect_status 125
     expect_err "$H2: sweep ended .* status 0"
     expect_no "$T/err" 'could not be reached'
-    leave_within=5
+    leave_within=1
 }
 
 case_a_host_that_stays_away_is_named() {

@@ -1,0 +1,7 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# From a worker's death to the error on every other rank of one host.
+limit=60
+
+slow_every_other_rank_is_told_soon() {
+    bad_news 50 -np 4
+}
