@@ -2,6 +2,7 @@
 # peer is installed; run.sh says which are missing.
 BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor)
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
+BENCH_TOOLS += $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),$(BUILD)/bench/mpi_allreduce.$(mpi)))
 
 $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor: \
@@ -9,6 +10,11 @@ $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+
+$(BUILD)/bench/gloo_central: $(call obj,tests/bench/gloo_central.c agent/rendezvous/gloo_store.c common/err.c)
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lpthread
 
 $(BUILD)/bench/mpi_allreduce.%: tests/bench/mpi_allreduce.c
 	@mkdir -p $(@D)

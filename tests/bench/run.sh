@@ -2,7 +2,7 @@
 # The figures that the project promises, beside its peers and the floors, in one interleaved run.
 #
 #   tests/bench/run.sh BUILD                  (make bench)
-#   BENCH=launch,ssh,memory,allreduce         which parts; all of them by default
+#   BENCH=launch,ssh,memory,allreduce,gloo    which parts; all of them by default
 #   BENCH_ROUNDS=15                           runs of each command
 #   BENCH_WITH='chrt -r 20'                   starts the commands of `launch` with it: on a busy machine this (as root) keeps the
 #                                             others' programs from being measured
@@ -12,13 +12,15 @@
 # ssh        16 hosts (namespaces with an sshd each; root): hvdrun, and the floor: libssh2's connect, authentication and exec
 # memory     what hvdrun itself takes while 64 workers run
 # allreduce  hvd_bench, the same loop over MPICH and OpenMPI, and the floor: one pass over buffers in shared memory
+# gloo       clients with the protocol of Horovod's Gloo controller, 64 on each of 4 hosts (namespaces; root) whose links are shaped
+#            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
 #
 # A peer that is not installed is named and left out, one that hangs or fails is named. Exit 1 when one of ours did not run; a goal not met is printed, no more.
 set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-parts=${BENCH:-launch,ssh,memory,allreduce}
+parts=${BENCH:-launch,ssh,memory,allreduce,gloo}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
 hosts=16
@@ -29,7 +31,7 @@ goals_met=0
 
 case $rounds in '' | *[!0-9]* | 0) echo "run.sh: BENCH_ROUNDS is a number from 1, not '$rounds'" >&2; exit 2 ;; esac
 for part in ${parts//,/ }; do
-    case $part in launch | ssh | memory | allreduce) ;; *) echo "run.sh: BENCH is a list of launch, ssh, memory, allreduce; not '$part'" >&2; exit 2 ;; esac
+    case $part in launch | ssh | memory | allreduce | gloo) ;; *) echo "run.sh: BENCH is a list of launch, ssh, memory, allreduce, gloo; not '$part'" >&2; exit 2 ;; esac
 done
 
 # shellcheck disable=SC2317 # called by the trap
@@ -236,6 +238,51 @@ allreduce() {
     done
 }
 
+# One run of the clients: $scratch/gloo.out and .err; prints the time from when the last has begun until the last has met all, in ms.
+gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun
+    local hosts_sh=$1 list=$2
+    shift 2
+    timeout 300 "$hosts_sh" exec head "$build/hvdrun" --log-level debug -H "$list" "$@" "$build/tests/gloo-client" \
+        > "$scratch/gloo.out" 2> "$scratch/gloo.err" < /dev/null || return 1
+    awk '/ met all: / { begin = $(NF - 1); end = begin + $5; if (begin > b) b = begin; if (end > e) e = end; n++ } END { if (!n) exit 1; printf "%.0f\n", (e - b) * 1000 }' "$scratch/gloo.out"
+}
+
+gloo() {
+    local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} why k list='' ours peer port server
+    printf '\nGloo rendezvous, %d clients on 4 hosts, 1 Gbit/s each\n' $((4 * each))
+    why=$("$hosts_sh" can) || { echo "  left out: $why"; return; }
+    export HOSTS_DIR=$scratch/hosts HOSTS_BIND=$build
+    "$hosts_sh" up 4 > "$scratch/up" 2>&1 || { trouble "hosts.sh: $(tail -n 1 "$scratch/up")"; return; }
+    for k in 1 2 3 4; do
+        list=$list,node$k:$each
+        "$hosts_sh" exec "node$k" rm -f /root/.bashrc
+        "$hosts_sh" exec "node$k" tc qdisc add dev eth0 root tbf rate 1gbit burst 256k latency 50ms
+        "$hosts_sh" exec head tc qdisc add dev "v$k" root tbf rate 1gbit burst 256k latency 50ms
+    done
+    if ours=$(gloo_clients "$hosts_sh" "${list#,}"); then
+        printf '  %-12s %8d ms, requests and server per host:\n' hvdrun "$ours"
+        sed -n 's/.*: \(node[0-9]*\): .*Gloo rendezvous: /    \1: /p; s/^\(node[0-9]*\): .*Gloo rendezvous: /    \1: /p' "$scratch/gloo.err"
+    else
+        trouble "the clients under hvdrun: $(grep -v debug "$scratch/gloo.err" | head -n 1)"
+    fi
+    mkfifo "$scratch/central.in" "$scratch/central.out"
+    "$hosts_sh" exec node1 "$build/bench/gloo_central" 10.91.0.2 < "$scratch/central.in" > "$scratch/central.out" &
+    server=$!
+    exec 5> "$scratch/central.in" 6< "$scratch/central.out"
+    read -r -t 20 port <&6 || { trouble "the central server did not start"; port=0; }
+    if peer=$(gloo_clients "$hosts_sh" "${list#,}" -x HOROVOD_GLOO_RENDEZVOUS_ADDR=10.91.0.2 -x "HOROVOD_GLOO_RENDEZVOUS_PORT=$port"); then
+        exec 5>&-
+        printf '  %-12s %8d ms, %s\n' central "$peer" "$(head -n 1 <&6)"
+        [ -z "$ours" ] || goal "hvdrun / central" "$(awk -v a="$ours" -v b="$peer" 'BEGIN { printf "%.2f", a / b }')" 0.10 ''
+    else
+        exec 5>&-
+        echo "  central: $(grep -v debug "$scratch/gloo.err" | head -n 1)"
+    fi
+    wait "$server" || :
+    exec 6<&-
+    "$hosts_sh" down
+}
+
 first_line() { # COMMAND...
     "$@" 2>/dev/null | sed -n 1p || :
 }
@@ -248,5 +295,6 @@ if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --v
 ! wanted ssh || ssh_start
 ! wanted memory || memory
 ! wanted allreduce || allreduce
+! wanted gloo || gloo
 printf '\n%d of %d goals met\n' "$goals_met" "$goals"
 exit "$failed"

@@ -12,7 +12,8 @@
  * port" as text. Who connects says its rank and is answered with ours.
  *
  * --leave RANK: that rank ends after its first PUT with status 7.
- * Prints time, requests, 404s. Exit 1 with a sentence when anything is wrong. */
+ * Prints its time and from when on (CLOCK_MONOTONIC), requests, 404s. Exit 1 with a sentence when anything is
+ * wrong. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -340,7 +341,7 @@ int main(int argc, char **argv)
         meet(scope, number("HOROVOD_CROSS_RANK"), number("HOROVOD_CROSS_SIZE"));
     }
     if (!quiet)
-        printf("rank %u met all: %.3f s, %lu requests, %lu of them 404, %lu connections\n", me.rank,
-               now() - since, me.requests, me.missing, me.connects);
+        printf("rank %u met all: %.3f s, %lu requests, %lu of them 404, %lu connections, from %.3f on\n",
+               me.rank, now() - since, me.requests, me.missing, me.connects, since);
     return 0;
 }
