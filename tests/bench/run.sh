@@ -247,8 +247,18 @@ gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun
     awk '/ met all: / { begin = $(NF - 1); end = begin + $5; if (begin > b) b = begin; if (end > e) e = end; n++ } END { if (!n) exit 1; printf "%.0f\n", (e - b) * 1000 }' "$scratch/gloo.out"
 }
 
+# What the busiest link carries, in ms at 1 Gbit/s; of the central server's bytes three quarters go to other hosts. Uses $said and gloo.ours.
+gloo_wire() {
+    local most central
+    most=$(sed -n 's/.* and \([0-9]*\) bytes sent to other hosts.*/\1/p' "$scratch/gloo.ours" | sort -n | tail -n 1)
+    central=$(echo "$said" | sed -n 's/.* bytes \([0-9]*\) .*/\1/p')
+    [ -n "$most" ] && [ -n "$central" ] || return 0
+    goal "time on the busiest link: hvdrun / central" "$(awk -v a="$most" -v b="$central" 'BEGIN { printf "%.3f", a / (b * 0.75) }')" 0.10 ''
+    awk -v a="$most" -v b="$central" 'BEGIN { printf "  (%.0f and %.0f ms at 1 Gbit/s; the rest of the time is processors: of the clients, and of who serves them)\n", a * 8e-6, b * 6e-6 }'
+}
+
 gloo() {
-    local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} why k list='' ours peer port server
+    local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} why k list='' ours='' peer port server said
     printf '\nGloo rendezvous, %d clients on 4 hosts, 1 Gbit/s each\n' $((4 * each))
     why=$("$hosts_sh" can) || { echo "  left out: $why"; return; }
     export HOSTS_DIR=$scratch/hosts HOSTS_BIND=$build
@@ -261,6 +271,7 @@ gloo() {
     done
     if ours=$(gloo_clients "$hosts_sh" "${list#,}"); then
         printf '  %-12s %8d ms, requests and server per host:\n' hvdrun "$ours"
+        cp "$scratch/gloo.err" "$scratch/gloo.ours"
         sed -n 's/.*: \(node[0-9]*\): .*Gloo rendezvous: /    \1: /p; s/^\(node[0-9]*\): .*Gloo rendezvous: /    \1: /p' "$scratch/gloo.err"
     else
         trouble "the clients under hvdrun: $(grep -v debug "$scratch/gloo.err" | head -n 1)"
@@ -272,7 +283,9 @@ gloo() {
     read -r -t 20 port <&6 || { trouble "the central server did not start"; port=0; }
     if peer=$(gloo_clients "$hosts_sh" "${list#,}" -x HOROVOD_GLOO_RENDEZVOUS_ADDR=10.91.0.2 -x "HOROVOD_GLOO_RENDEZVOUS_PORT=$port"); then
         exec 5>&-
-        printf '  %-12s %8d ms, %s\n' central "$peer" "$(head -n 1 <&6)"
+        read -r -t 20 said <&6 || said='nothing'
+        printf '  %-12s %8d ms, %s\n' central "$peer" "$said"
+        [ -z "$ours" ] || gloo_wire
         [ -z "$ours" ] || goal "hvdrun / central" "$(awk -v a="$ours" -v b="$peer" 'BEGIN { printf "%.2f", a / b }')" 0.10 ''
     else
         exec 5>&-
