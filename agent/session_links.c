@@ -303,6 +303,11 @@ void session_links_connect(struct session_links *l, const Hvd__Links *links)
 
 void session_links_close(struct session_links *l)
 {
+    if (l->exchange && l->job.hosts > 1) {
+        struct exchange_count sent = exchange_sent(l->exchange);
+        log_debug("host %u of %u has sent %llu messages, %llu bytes for the rendezvous", l->job.self,
+                  l->job.hosts, (unsigned long long)sent.messages, (unsigned long long)sent.bytes);
+    }
     if (l->watched) {
         uv_close((uv_handle_t *)&l->poll, NULL);
         uv_close((uv_handle_t *)&l->timer, NULL);

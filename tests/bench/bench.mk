@@ -3,7 +3,9 @@
 BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor)
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
 BENCH_TOOLS += $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
-BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),$(BUILD)/bench/mpi_allreduce.$(mpi)))
+BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
+BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),\
+    $(BUILD)/bench/mpi_allreduce.$(mpi) $(BUILD)/bench/mpi_start.$(mpi)))
 
 $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor: \
         $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
@@ -16,9 +18,18 @@ $(BUILD)/bench/gloo_central: $(call obj,tests/bench/gloo_central.c agent/rendezv
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lpthread
 
-$(BUILD)/bench/mpi_allreduce.%: tests/bench/mpi_allreduce.c
+$(BUILD)/obj/tests/bench/pmix_fence.o: CFLAGS_ALL += $(call pkg_cflags,pmix)
+$(BUILD)/bench/pmix_fence: $(BUILD)/obj/tests/bench/pmix_fence.o
 	@mkdir -p $(@D)
-	mpicc.$* -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -I. -o $@ $<
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(call pkg_libs,pmix)
+
+define mpi_rule
+$(BUILD)/bench/$(1).%: tests/bench/$(1).c
+	@mkdir -p $$(@D)
+	mpicc.$$* -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -I. -o $$@ $$<
+endef
+$(foreach program,mpi_allreduce mpi_start,$(eval $(call mpi_rule,$(program))))
 
 # The floor adds as fast as the machine can.
 $(BUILD)/obj/tests/bench/shm_floor.o: OPT += -O3

@@ -2,7 +2,7 @@
 # The figures that the project promises, beside its peers and the floors, in one interleaved run.
 #
 #   tests/bench/run.sh BUILD                  (make bench)
-#   BENCH=launch,ssh,memory,allreduce,gloo    which parts; all of them by default
+#   BENCH=launch,ssh,memory,allreduce,gloo,mpi,pmix   which parts; all of these by default. mpi_long is one more: it takes long
 #   BENCH_ROUNDS=15                           runs of each command
 #   BENCH_WITH='chrt -r 20'                   starts the commands of `launch` with it: on a busy machine this (as root) keeps the
 #                                             others' programs from being measured
@@ -11,6 +11,10 @@
 #            a program that spawns np times and waits
 # ssh        16 hosts (namespaces with an sshd each; root): hvdrun, and the floor: libssh2's connect, authentication and exec
 # memory     what hvdrun itself takes while 64 workers run
+# mpi        a program of MPI_Init and MPI_Finalize: the whole command, and the time inside, beside OpenMPI's mpirun and MPICH's hydra; here
+#            and on two hosts
+# mpi_long   50 OpenMPI jobs of 64 ranks: does one of them hang?
+# pmix       PMIx clients that exchange an address each, here beside mpirun, and on 16 hosts: time, messages and bytes a host
 # allreduce  hvd_bench, the same loop over MPICH and OpenMPI, and the floor: one pass over buffers in shared memory
 # gloo       clients with the protocol of Horovod's Gloo controller, 64 on each of 4 hosts (namespaces; root) whose links are shaped
 #            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
@@ -20,18 +24,22 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-parts=${BENCH:-launch,ssh,memory,allreduce,gloo}
+parts=${BENCH:-launch,ssh,memory,allreduce,gloo,mpi,pmix}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
 hosts=16
 scratch=$(mktemp -d)
+mkdir "$scratch/shared"
 failed=0
 goals=0
 goals_met=0
 
 case $rounds in '' | *[!0-9]* | 0) echo "run.sh: BENCH_ROUNDS is a number from 1, not '$rounds'" >&2; exit 2 ;; esac
 for part in ${parts//,/ }; do
-    case $part in launch | ssh | memory | allreduce | gloo) ;; *) echo "run.sh: BENCH is a list of launch, ssh, memory, allreduce, gloo; not '$part'" >&2; exit 2 ;; esac
+    case $part in
+    launch | ssh | memory | allreduce | gloo | mpi | mpi_long | pmix) ;;
+    *) echo "run.sh: BENCH is a list of launch, ssh, memory, allreduce, gloo, mpi, mpi_long, pmix; not '$part'" >&2; exit 2 ;;
+    esac
 done
 
 # shellcheck disable=SC2317 # called by the trap
@@ -102,6 +110,9 @@ goal_ratio() { # LABEL LABEL FILE LIMIT
 mpirun=(mpirun.openmpi --oversubscribe)
 [ "$(id -u)" != 0 ] || mpirun+=(--allow-run-as-root)
 
+# shellcheck source=tests/bench/rendezvous.sh
+. "$here/rendezvous.sh"
+
 launch() {
     local np out=$scratch/launch run
     for np in 2 8 64; do
@@ -119,19 +130,13 @@ launch() {
 }
 
 ssh_start() {
-    local hosts_sh=$here/../hosts/hosts.sh out=$scratch/ssh why k names=() list=''
+    local hosts_sh=$here/../hosts/hosts.sh out=$scratch/ssh k names=()
     printf '\nstart on %d hosts over SSH\n' "$hosts"
-    why=$("$hosts_sh" can) || { echo "  left out: $why"; return; }
     [ -x "$build/bench/ssh_floor" ] || { echo "  left out: libssh2 is not installed"; return; }
-    export HOSTS_DIR=$scratch/hosts HOSTS_BIND=$build
-    "$hosts_sh" up "$hosts" > "$scratch/up" 2>&1 || { trouble "hosts.sh: $(tail -n 1 "$scratch/up")"; return; }
-    for k in $(seq 1 "$hosts"); do
-        names+=("node$k")
-        list=$list,node$k:1
-        "$hosts_sh" exec "node$k" rm -f /root/.bashrc # else this machine's own would be timed as well
-    done
+    hosts_up "$hosts" || return 0
+    for k in $(seq 1 "$hosts"); do names+=("node$k"); done
     "$hosts_sh" exec head "$build/bench/interleave" "$rounds" 30 \
-        -- hvdrun "$build/hvdrun" -np "$hosts" -H "${list#,}" true \
+        -- hvdrun "$build/hvdrun" -np "$hosts" -H "$(host_list "$hosts" 1)" true \
         -- floor "$build/bench/ssh_floor" root /root/.ssh/id_ed25519 true "${names[@]}" > "$out" || :
     times "$out"
     judge "$out"
@@ -258,14 +263,11 @@ gloo_wire() {
 }
 
 gloo() {
-    local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} why k list='' ours='' peer port server said
+    local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} k list='' ours='' peer port server said
     printf '\nGloo rendezvous, %d clients on 4 hosts, 1 Gbit/s each\n' $((4 * each))
-    why=$("$hosts_sh" can) || { echo "  left out: $why"; return; }
-    export HOSTS_DIR=$scratch/hosts HOSTS_BIND=$build
-    "$hosts_sh" up 4 > "$scratch/up" 2>&1 || { trouble "hosts.sh: $(tail -n 1 "$scratch/up")"; return; }
+    hosts_up 4 || return 0
     for k in 1 2 3 4; do
         list=$list,node$k:$each
-        "$hosts_sh" exec "node$k" rm -f /root/.bashrc
         "$hosts_sh" exec "node$k" tc qdisc add dev eth0 root tbf rate 1gbit burst 256k latency 50ms
         "$hosts_sh" exec head tc qdisc add dev "v$k" root tbf rate 1gbit burst 256k latency 50ms
     done
@@ -309,5 +311,8 @@ if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --v
 ! wanted memory || memory
 ! wanted allreduce || allreduce
 ! wanted gloo || gloo
+! wanted mpi || mpi
+! wanted mpi_long || mpi_long
+! wanted pmix || pmix
 printf '\n%d of %d goals met\n' "$goals_met" "$goals"
 exit "$failed"
