@@ -42,11 +42,11 @@ host_list() { # COUNT SLOTS
 
 # Times PROGRAM on SIZE ranks, under hvdrun and under PEER; rank 0's own figures come into $figures.
 beside() { # ROUNDS TIMEOUT PEER SIZE PROGRAM RUNNER... -- OURS... -- THEIRS...
-    local turns=$1 limit=$2 peer=$3 size=$4 program=$5 runner=() ours=() out=$scratch/beside
+    local turns=$1 limit=$2 peer=$3 size=$4 program=$5 runner=() command=() out=$scratch/beside
     shift 5
     while [ "$1" != -- ]; do runner+=("$1"); shift; done
     shift
-    while [ "$1" != -- ]; do ours+=("$1"); shift; done
+    while [ "$1" != -- ]; do command+=("$1"); shift; done
     shift
     figures=$scratch/shared/figures
     rm -rf "$figures"
@@ -54,7 +54,7 @@ beside() { # ROUNDS TIMEOUT PEER SIZE PROGRAM RUNNER... -- OURS... -- THEIRS...
     set -- -- "$peer" "$@" "$program" "$figures/$peer" "$size"
     have "$3" || { echo "  $peer is not installed: no comparison"; set --; }
     "${runner[@]}" "$build/bench/interleave" "$turns" "$limit" \
-        -- hvdrun "${ours[@]}" "$program" "$figures/hvdrun" "$size" "$@" > "$out" || : # judge says what never succeeded
+        -- hvdrun "${command[@]}" "$program" "$figures/hvdrun" "$size" "$@" > "$out" || : # judge says what never succeeded
     times "$out"
     judge "$out"
     goal_ratio hvdrun "$peer" "$out" 1.0
