@@ -21,6 +21,7 @@
 
 #define FIRST_LIMIT_MS 60000 /* until the launcher said its own */
 #define CLEAN_UP_MS    5000
+#define GAVE_UP_MS     200 /* the same, after the session's own CLEAN_UP_MS */
 #define LEFTOVERS_MAX  16
 
 int guard_fork(struct guard *g, struct err *e)
@@ -68,6 +69,11 @@ void guard_limit(struct guard *g, uint32_t limit_ms)
         return;
     /* It sleeps by the old limit: this one only wakes it. */
     (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGCHLD, NULL, 0);
+}
+
+void guard_gives_up(struct guard *g)
+{
+    atomic_store(&g->page->gave_up, true);
 }
 
 void guard_owns_cgroup(struct guard *g, const char *path)
@@ -182,20 +188,21 @@ static int reap_session(struct guard *g, int session)
     return AGENT_EXIT_SIGNAL + info.si_status;
 }
 
-static void name_leftovers(void)
+static void name_leftovers(enum log_level level)
 {
     struct descendant left[LEFTOVERS_MAX];
     size_t n = descendants_list(left, LEFTOVERS_MAX);
     for (size_t i = 0; i < n; i++)
-        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name,
-                  left[i].state);
+        log_at(level, "process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name,
+               left[i].state);
 }
 
 /* Whatever dies makes its children ours, so every SIGCHLD is followed by another walk until no child is left.
  */
 static void kill_rest(struct guard *g, int signals)
 {
-    uint64_t deadline = clock_now() + CLEAN_UP_MS * NSEC_PER_MSEC;
+    bool named = atomic_load(&g->page->gave_up);
+    uint64_t deadline = clock_now() + (named ? GAVE_UP_MS : CLEAN_UP_MS) * NSEC_PER_MSEC;
     for (;;) {
         siginfo_t info = {0};
         while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0)
@@ -211,7 +218,7 @@ static void kill_rest(struct guard *g, int signals)
         (void)poll(&p, 1, 100);
         (void)drain_signals(signals);
     }
-    name_leftovers();
+    name_leftovers(named ? LOG_INFO : LOG_ERROR);
 }
 
 int guard_main(struct guard *g)
@@ -231,8 +238,10 @@ int guard_main(struct guard *g)
     kill_rest(g, signals);
     if (g->page->has_cgroup) {
         containment_kill(g->page->cgroup);
-        if (containment_remove(g->page->cgroup, 1000) < 0)
-            log_error("cannot remove the cgroup %s", g->page->cgroup);
+        bool waits = !atomic_load(&g->page->gave_up);
+        if (containment_remove(g->page->cgroup, waits ? 1000 : 0) < 0)
+            log_at(waits ? LOG_ERROR : LOG_INFO, "cannot remove the cgroup %s; the next agent here does",
+                   g->page->cgroup);
     }
     if (g->page->has_directory)
         job_dir_remove(g->page->directory);

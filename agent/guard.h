@@ -28,6 +28,7 @@ struct guard_page { /* written by the session, read by the guard; but for: */
     _Atomic uint64_t beat;
     _Atomic uint32_t limit_ms; /* of silence */
     _Atomic bool has_cgroup, has_directory;
+    _Atomic bool gave_up; /* the session has named what SIGKILL did not end in its time */
     char cgroup[CONTAINMENT_PATH_MAX];
     char directory[JOB_DIR_MAX];
 };
@@ -52,6 +53,8 @@ uint64_t guard_moves(const struct guard *g);
 void guard_wake(struct guard *g);
 /* How long the session may not beat. */
 void guard_limit(struct guard *g, uint32_t limit_ms);
+/* What is left ignores SIGKILL and was named: the guard need not wait for it as long again. */
+void guard_gives_up(struct guard *g);
 void guard_owns_cgroup(struct guard *g, const char *path);
 void guard_owns_directory(struct guard *g, const char *path);
 

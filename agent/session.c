@@ -302,7 +302,7 @@ static void clean_up(struct session *s)
     engine_host_end(&s->engine);
     job_dir_remove(s->dir.path);
     guard_owns_directory(s->guard, "");
-    if (containment_remove(s->containment.path, 1000) == 0)
+    if (containment_remove(s->containment.path, descendants_any(0) ? 0 : 1000) == 0)
         guard_owns_cgroup(s->guard, "");
 }
 
@@ -323,9 +323,12 @@ static void leave(void *owner)
         item[i].name = left[i].name;
         item[i].state = state[i];
         list[i] = &item[i];
-        log_error("process %d (%s) cannot be killed, its state is %c", (int)left[i].pid, left[i].name,
-                  left[i].state);
+        /* The launcher says it, if it still hears us. */
+        log_at(s->lost ? LOG_ERROR : LOG_INFO, "process %d (%s) cannot be killed, its state is %c",
+               (int)left[i].pid, left[i].name, left[i].state);
     }
+    if (ended.n_leftover > 0)
+        guard_gives_up(s->guard);
     CONTROL(m, ENDED, ended, &ended);
     session_send(s, &m);
     set_patience(s, BYE_MS);

@@ -346,11 +346,12 @@ static void start_timer(struct job *j, uv_timer_t *timer, uv_timer_cb callback, 
 }
 
 /* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be
- * left when we return. It has closed its stream, so it is about to exit. */
-static void wait_for_orphans(void)
+ * left when we return. It has closed its stream, so it is about to exit; what was named as a leftover is not.
+ */
+static void wait_for_orphans(const struct job *j)
 {
     sigset_t child, before;
-    struct timespec patience = {1, 0};
+    struct timespec patience = {j->leftover_count == 0, 0};
     pid_t pid;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -397,7 +398,7 @@ void job_run(struct job *j, struct job_end *end)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);
     uv_run(&j->loop, UV_RUN_DEFAULT);
-    wait_for_orphans();
+    wait_for_orphans(j);
     sum_up(j, end);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/supervisor/limits.h"
+#include "common/message.h"
 #include "launcher/limits.h"
 
 static const char status[] = "Name:\thvdagent\nUmask:\t0022\nUid:\t1001\t0\t0\t0\nThreads:\t7\n"
@@ -162,8 +163,7 @@ START_TEST(a_welcome_without_limits_is_not_kept)
     ck_assert_ptr_nonnull(kept);
     ck_assert_uint_eq(kept->limit[0]->limit, 10);
     ck_assert_str_eq(kept->limit[0]->name, "kernel.pid_max");
-    limits_drop(kept);
-    limits_drop(NULL);
+    message_free(kept);
 }
 END_TEST
 
