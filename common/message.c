@@ -63,6 +63,22 @@ Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct 
     return unpack(&hvd__exchange__descriptor, bytes, len, e);
 }
 
+void *message_copy(const ProtobufCMessage *message, size_t *room)
+{
+    size_t size = protobuf_c_message_get_packed_size(message);
+    struct budget budget = {*room, false};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
+    uint8_t *bytes = malloc(size ? size : 1);
+    if (!bytes)
+        return NULL;
+    protobuf_c_message_pack(message, bytes);
+    void *copy = protobuf_c_message_unpack(message->descriptor, &allocator, size, bytes);
+    free(bytes);
+    if (copy)
+        *room = budget.left;
+    return copy;
+}
+
 void message_free(void *message)
 {
     struct budget unused = {0};

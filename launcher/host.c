@@ -6,8 +6,8 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/message.h"
 #include "common/module.h"
-#include "launcher/limits.h"
 #include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
@@ -383,7 +383,7 @@ void host_free(struct host_run *h)
             ssh->destroy(h->replaced);
     }
     channel_free(&h->channel);
-    limits_drop(h->limits);
+    message_free(h->limits);
     free(h->address);
 }
 

@@ -25,10 +25,12 @@ void job_start_hosts(struct job *j)
     }
 }
 
-/* A host's monotonic time on our clock. */
+/* A host's monotonic time on our clock: what its session tells has happened between our Hello and now,
+ * whatever its clock does. */
 static uint64_t our_time(const struct host_run *h, uint64_t theirs)
 {
-    return theirs + (uint64_t)h->clock_offset;
+    uint64_t now = clock_now(), time = theirs + (uint64_t)h->clock_offset;
+    return time > now ? now : time < h->hello_sent ? h->hello_sent : time;
 }
 
 /* The rank if it is one of this host's, else NULL: a session speaks for its own ranks only. */

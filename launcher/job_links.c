@@ -2,7 +2,10 @@
 
 #include <stdlib.h>
 
+#include "common/message.h"
 #include "launcher/job_state.h"
+
+#define LINK_MAX (64u << 10) /* of a host, decoded: its addresses */
 
 int job_links_init(struct job *j, struct job_links *links, struct err *e)
 {
@@ -14,8 +17,7 @@ int job_links_init(struct job *j, struct job_links *links, struct err *e)
 void job_links_free(struct job *j, struct job_links *links)
 {
     for (uint32_t i = 0; i < j->plan.host_count && links->link; i++)
-        if (links->link[i])
-            hvd__link__free_unpacked(links->link[i], NULL);
+        message_free(links->link[i]);
     free(links->link);
     *links = (struct job_links){0};
 }
@@ -27,19 +29,18 @@ static void tell_all(struct job *j, const Hvd__Control *m)
 }
 
 /* True with the last one. */
-static bool add(struct job *j, struct job_links *links, const struct host_run *h, const Hvd__Link *m)
+static bool add(struct job *j, struct job_links *links, struct host_run *h, const Hvd__Link *m)
 {
     if (!j->planned || !h->planned || links->link[h->plan_index])
         return false;
-    size_t size = hvd__link__get_packed_size(m);
-    uint8_t *bytes = malloc(size ? size : 1);
-    if (!bytes)
+    size_t room = LINK_MAX;
+    Hvd__Link *copy = message_copy(&m->base, &room);
+    if (!copy) { /* the others would wait for it */
+        struct err e = ERR_INIT;
+        err_set(&e, ERR_MEMORY, "no room for the %zu addresses of its data links", m->n_address);
+        host_give_up(h, &e);
         return false;
-    hvd__link__pack(m, bytes);
-    Hvd__Link *copy = hvd__link__unpack(NULL, size, bytes);
-    free(bytes);
-    if (!copy)
-        return false;
+    }
     copy->host = h->plan_index;
     links->link[h->plan_index] = copy;
     return ++links->count == j->plan.host_count;

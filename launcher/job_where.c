@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/message.h"
 #include "launcher/job_state.h"
 #include "launcher/where_text.h"
 
@@ -16,7 +17,7 @@ struct job_where {
     Hvd__Where **rank; /* NULL: not told */
     bool *answered;    /* by index in plan.host */
     uint32_t asked, answers;
-    size_t kept;
+    size_t room;                    /* for what they tell, in bytes */
     const struct host_run *no_tool; /* the first of them */
     uint32_t no_tools;
     bool said;
@@ -30,6 +31,7 @@ void job_where_start(struct job *j)
     CONTROL(m, INSPECT, inspect, &inspect);
     j->where = w;
     if (w) {
+        w->room = WHERE_KEPT_MAX;
         w->rank = calloc(j->plan.size, sizeof(Hvd__Where *));
         w->answered = calloc(j->plan.host_count, sizeof *w->answered);
     }
@@ -48,17 +50,8 @@ void job_where_start(struct job *j)
 void job_where_found(struct job *j, const Hvd__Where *where)
 {
     struct job_where *w = j->where;
-    size_t size = hvd__where__get_packed_size(where);
-    if (!w || !w->rank || w->said || w->rank[where->rank] || w->kept + size > WHERE_KEPT_MAX)
-        return;
-    uint8_t *bytes = malloc(size ? size : 1);
-    if (!bytes)
-        return;
-    hvd__where__pack(where, bytes);
-    Hvd__Where *mine = hvd__where__unpack(NULL, size, bytes);
-    free(bytes);
+    Hvd__Where *mine = message_copy(&where->base, &w->room);
     w->rank[where->rank] = mine;
-    w->kept += size;
     for (size_t i = 0; mine && i < mine->n_process; i++) {
         Hvd__WhereProcess *p = mine->process[i];
         log_printable(p->name);
@@ -124,8 +117,7 @@ void job_where_free(struct job *j)
 {
     struct job_where *w = j->where;
     for (uint32_t i = 0; w && w->rank && i < j->plan.size; i++)
-        if (w->rank[i])
-            hvd__where__free_unpacked(w->rank[i], NULL);
+        message_free(w->rank[i]);
     if (w) {
         free(w->rank);
         free(w->answered);

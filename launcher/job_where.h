@@ -1,7 +1,6 @@
 /* Where each rank is, asked of the sessions when the time limit is over and told before the job is ended. The
  * hosts have JOB_WHERE_MS; who has not answered by then is named and not waited for. What was told is kept
- * for
- * --report, up to WHERE_KEPT_MAX bytes. */
+ * for --report, up to WHERE_KEPT_MAX bytes of memory. */
 #ifndef HVD_LAUNCHER_JOB_WHERE_H
 #define HVD_LAUNCHER_JOB_WHERE_H
 
@@ -13,7 +12,7 @@ struct job;
 struct host_run;
 
 #define JOB_WHERE_MS   5000
-#define WHERE_KEPT_MAX (16u << 20)
+#define WHERE_KEPT_MAX ((size_t)16 << 20)
 
 /* Asks. Posts JOB_EV_INSPECTED when all have answered. */
 void job_where_start(struct job *j);

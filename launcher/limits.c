@@ -6,27 +6,17 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
+#include "common/message.h"
+
 #define OUTLETS_EACH 2 /* stdout and stderr */
 #define HOST_EACH    3 /* the most that a transport needs: an ssh program's stdin, stdout and stderr */
 #define OWN          16
+#define KEPT_MAX     (64u << 10) /* of a Welcome, decoded */
 
 Hvd__Welcome *limits_keep(const Hvd__Welcome *welcome)
 {
-    Hvd__Welcome *copy = NULL;
-    size_t size = hvd__welcome__get_packed_size(welcome);
-    uint8_t *bytes = welcome->n_limit > 0 ? malloc(size) : NULL;
-    if (bytes) {
-        hvd__welcome__pack(welcome, bytes);
-        copy = hvd__welcome__unpack(NULL, size, bytes);
-    }
-    free(bytes);
-    return copy;
-}
-
-void limits_drop(Hvd__Welcome *kept)
-{
-    if (kept)
-        hvd__welcome__free_unpacked(kept, NULL);
+    size_t room = KEPT_MAX;
+    return welcome->n_limit > 0 ? message_copy(&welcome->base, &room) : NULL;
 }
 
 /* 12345 as "12,345". */

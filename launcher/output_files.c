@@ -22,9 +22,10 @@ struct output_files {
 static int make_directory(const char *path, struct err *e)
 {
     struct stat st;
-    if (mkdir(path, 0777) == 0 || (errno == EEXIST && stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
-        return 0;
-    return err_sys(e, errno, "--output-filename: cannot create directory %s", path);
+    int errnum = mkdir(path, 0777) == 0 ? 0 : errno;
+    if (errnum == EEXIST && stat(path, &st) == 0)
+        errnum = S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    return errnum ? err_sys(e, errnum, "--output-filename: cannot create directory %s", path) : 0;
 }
 
 static int make_parents(const char *path, struct err *e)
