@@ -22,6 +22,7 @@
 #define FIRST_LIMIT_MS 60000 /* until the launcher said its own */
 #define CLEAN_UP_MS    5000
 #define GAVE_UP_MS     200 /* the same, after the session's own CLEAN_UP_MS */
+#define LATER_MS       60000
 #define LEFTOVERS_MAX  16
 
 int guard_fork(struct guard *g, struct err *e)
@@ -221,6 +222,32 @@ static void kill_rest(struct guard *g, int signals)
     name_leftovers(named ? LOG_INFO : LOG_ERROR);
 }
 
+/* Nobody waits for what ignores SIGKILL, but when it has gone after all, its cgroup can go too: a process of
+ * its own sees to that, for a while. Later the next agent of this user does. */
+static void remove_cgroup_later(const char *path)
+{
+    sigset_t none;
+    if (fork() != 0)
+        return;
+    leave_channel();
+    dup2(STDIN_FILENO, STDERR_FILENO); /* sshd waits for whoever holds it */
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)containment_remove(path, LATER_MS);
+    _exit(0);
+}
+
+static void remove_cgroup(const char *path, bool gave_up)
+{
+    containment_kill(path);
+    if (containment_remove(path, gave_up ? 0 : 1000) == 0)
+        return;
+    if (gave_up)
+        remove_cgroup_later(path);
+    else
+        log_error("cannot remove the cgroup %s; the next agent here will try again", path);
+}
+
 int guard_main(struct guard *g)
 {
     leave_channel();
@@ -236,13 +263,8 @@ int guard_main(struct guard *g)
     if (stuck && status == AGENT_EXIT_SIGNAL + SIGKILL)
         status = AGENT_EXIT_STUCK;
     kill_rest(g, signals);
-    if (g->page->has_cgroup) {
-        containment_kill(g->page->cgroup);
-        bool waits = !atomic_load(&g->page->gave_up);
-        if (containment_remove(g->page->cgroup, waits ? 1000 : 0) < 0)
-            log_at(waits ? LOG_ERROR : LOG_INFO, "cannot remove the cgroup %s; the next agent here does",
-                   g->page->cgroup);
-    }
+    if (g->page->has_cgroup)
+        remove_cgroup(g->page->cgroup, atomic_load(&g->page->gave_up));
     if (g->page->has_directory)
         job_dir_remove(g->page->directory);
     close(session);

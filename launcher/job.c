@@ -331,6 +331,8 @@ static void finish(void *owner)
     signals_close(&j->signals);
     if (j->has_input)
         input_close(&j->input);
+    if (j->output && j->outcome.failed)
+        output_end_line(j->output);
     output_close(j->output);
     notes_finish();
 }

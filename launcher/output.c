@@ -330,6 +330,17 @@ void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks)
     on_progress(o);
 }
 
+void output_end_line(struct output *o)
+{
+    struct lane *lane = o->of_stream[STREAM_STDERR];
+    if (!lane->owner)
+        return;
+    sink_put(&lane->sink, "\n", 1);
+    lane->owner->at_line_start = true;
+    lane->owner = NULL;
+    sink_flush(&lane->sink);
+}
+
 bool output_is_idle(const struct output *o)
 {
     return sink_is_empty(&o->lane[0].sink) && sink_is_empty(&o->lane[1].sink) && !o->lane[0].first &&

@@ -50,6 +50,8 @@ void output_free(struct output *o);
 int output_frame(struct output *o, const struct frame *f, struct err *e);
 /* The host of these ranks is gone: what is incomplete stays so, their streams have ended. */
 void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks);
+/* hvdrun has something to say on stderr: ends the line that a worker has left unfinished there. */
+void output_end_line(struct output *o);
 bool output_is_idle(const struct output *o);
 /* Bytes that a rank has printed. */
 uint64_t output_bytes(const struct output *o, uint32_t rank);

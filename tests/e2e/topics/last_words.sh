@@ -66,3 +66,13 @@ case_a_user_signal_is_a_failure() {
     expect_status 138
     expect_err 'failed first: killed by signal 10'
 }
+
+# Our own line does not continue one that a worker has left unfinished.
+case_an_unfinished_line_is_ended() {
+    hvd -np 1 sh -c 'printf unfinished >&2; exit 9'
+    expect_status 9
+    expect_err '^unfinished$'
+    expect_err '^hvdrun: rank 0 on .* failed first: exit status 9'
+    hvd -np 1 sh -c 'printf unfinished >&2'
+    expect_same 'unfinished' "$(od -An -c "$T/err" | tr -d ' ')" 'a stderr that nothing follows'
+}
