@@ -62,7 +62,9 @@ case_long_lines_are_not_torn() {
     # shellcheck disable=SC2016
     hvd -np 4 sh -c 'l=$(printf "$HOROVOD_RANK%.0s" $(seq 30000)); for i in 1 2 3 4 5; do echo "$l"; done'
     expect_status 0
-    expect_count 20 '^(0{30000}|1{30000}|2{30000}|3{30000})$' "$T/out"
+    # A regular expression with that count in it takes grep many seconds.
+    expect_same 20 "$(awk 'length == 30000 && /^(0+|1+|2+|3+)$/' "$T/out" | wc -l)" 'the number of whole lines'
+    expect_same 20 "$(wc -l < "$T/out")" 'the number of lines'
 }
 
 case_everything_written_before_a_death_arrives() {
