@@ -34,11 +34,11 @@ case_four_hosts() {
     expect_count 4 'Gloo rendezvous: [0-9]+ requests' "$T/err"
     # shellcheck disable=SC2013
     for bytes in $(sed -n 's/.* messages and \([0-9]*\) bytes sent to other hosts.*/\1/p' "$T/err"); do
-        [ "$bytes" -le $((values * 3 + 200000)) ] || fail "a host has sent $bytes bytes for $values bytes of values"
+        [ "$bytes" -le $((values * 3 + 100000)) ] || fail "a host has sent $bytes bytes for $values bytes of values"
         messages=$((${messages:-0} + bytes))
     done
     [ "$messages" -ge $((values * 3)) ] || fail "only $messages bytes were sent to other hosts"
-    [ "$messages" -le $((values * 3 + 400000)) ] || fail "$messages bytes were sent for $values bytes of values to three hosts"
+    [ "$messages" -le $((values * 3 + 100000)) ] || fail "$messages bytes were sent for $values bytes of values to three hosts"
     echo "# $values bytes of values, $messages bytes sent among the hosts"
 }
 
