@@ -80,7 +80,7 @@ $(BUILD)/tests/slow-exec.so: $(BUILD)/obj/tests/unit/slow_exec.o
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $< -ldl
 
 # The fault matrix: its worker, and what holds an agent while it spawns.
-FAULTS := $(BUILD)/tests/fault-worker $(BUILD)/tests/fault-hold.so
+FAULTS := $(BUILD)/tests/fault-worker $(BUILD)/tests/fault-pty $(BUILD)/tests/fault-hold.so
 $(BUILD)/tests/fault-worker: $(BUILD)/obj/tests/faults/worker.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
