@@ -393,8 +393,9 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     uv_timer_init(&s->loop, &s->heart);
     uv_timer_init(&s->loop, &s->patience);
+    uv_timer_init(&s->loop, &s->abort_timer);
     uv_prepare_init(&s->loop, &s->prepare);
-    s->heart.data = s->patience.data = s->prepare.data = s;
+    s->heart.data = s->patience.data = s->abort_timer.data = s->prepare.data = s;
     uv_prepare_start(&s->prepare, before_sleep);
     fsm_init(&s->fsm, &table, s, "-", SESSION_HELLO);
     int rc = uv_poll_init(&s->loop, &s->guard_poll, g->pidfd);
@@ -423,6 +424,7 @@ static void tear_down(struct session *s)
     uv_close((uv_handle_t *)&s->guard_poll, NULL);
     uv_close((uv_handle_t *)&s->heart, NULL);
     uv_close((uv_handle_t *)&s->patience, NULL);
+    uv_close((uv_handle_t *)&s->abort_timer, NULL);
     uv_close((uv_handle_t *)&s->prepare, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     workers_free(&s->workers);

@@ -105,7 +105,8 @@ struct session {
     struct where where;
     struct session_links links;
     struct rendezvous rendezvous;
-    bool poisoned; /* the engine has told the workers HVD_ERR_PEER */
+    uv_timer_t abort_timer; /* for ranks that have asked for the end of the job */
+    bool poisoned;          /* the engine has told the workers HVD_ERR_PEER */
     uint32_t poisoned_by;
     int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */
     uv_poll_t report_poll;

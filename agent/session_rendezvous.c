@@ -5,6 +5,8 @@
 #include "agent/session.h"
 #include "common/log.h"
 
+#define ABORT_MS 500 /* then a rank that has asked for the end is killed */
+
 static void on_links_needed(void *ctx)
 {
     Hvd__LinkOrder order = HVD__LINK_ORDER__INIT;
@@ -23,7 +25,15 @@ static void on_notice(void *ctx, uint32_t level, const char *text)
     session_notice(ctx, level, "%s", text);
 }
 
-/* The rank ends with the status that it asked for, whatever it does now. */
+static void on_abort_late(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+    for (size_t i = 0; i < s->workers.count; i++)
+        if (s->workers.item[i].aborted && s->workers.item[i].alive)
+            (void)kill(-s->workers.item[i].pid, SIGKILL);
+}
+
+/* The rank ends with the status that it asked for, whatever it does now; and soon. */
 static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
 {
     struct session *s = ctx;
@@ -34,10 +44,21 @@ static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text
     w->aborted = true;
     w->abort_status = status & 0xff ? status & 0xff : 1;
     (void)kill(-w->pid, SIGTERM);
+    if (!uv_is_active((uv_handle_t *)&s->abort_timer))
+        uv_timer_start(&s->abort_timer, on_abort_late, ABORT_MS, 0);
+}
+
+static void on_signal(void *ctx, uint32_t rank, int number)
+{
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, rank);
+    log_info("signal %d for rank %u, in the name of another rank", number, rank);
+    if (w && w->alive)
+        (void)kill(-w->pid, number);
 }
 
 static const struct session_links_events links_events = {on_links_needed, on_links_listening};
-static const struct rendezvous_events rendezvous_events = {on_notice, on_abort};
+static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal};
 
 int session_rendezvous_open(struct session *s, struct err *e)
 {
@@ -69,6 +90,12 @@ int session_rendezvous_open(struct session *s, struct err *e)
 
 void session_rendezvous_close(struct session *s)
 {
+    struct exchange_count sent = {0, 0};
+    if (s->links.exchange)
+        sent = exchange_sent(s->links.exchange);
+    if (sent.messages > 0)
+        log_debug("the rendezvous sent %llu messages, %llu bytes to other hosts",
+                  (unsigned long long)sent.messages, (unsigned long long)sent.bytes);
     rendezvous_close(&s->rendezvous);
     session_links_close(&s->links);
 }

@@ -28,6 +28,8 @@ struct rendezvous_events {
     void (*notice)(void *ctx, uint32_t level, const char *text);
     /* A rank of this host asks for the end of the whole job with this exit status, as MPI_Abort does. */
     void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
+    /* A signal for a rank of this host and its children, in the name of another rank. */
+    void (*signal)(void *ctx, uint32_t rank, int number);
 };
 
 /* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract, and by

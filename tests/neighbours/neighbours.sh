@@ -28,3 +28,14 @@ expect_all_good() { # SIZE
     expect_count "$1" "^[0-9]+/$1 good$" "$T/out"
     expect_no_err
 }
+
+# The PMIx client, with the library's own compiler flags.
+pmix_program() {
+    [ -e "$BUILD/modules/pmix.so" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+    compiled pmix_client pmix_compiler
+}
+
+pmix_compiler() { # -o PROGRAM SOURCE
+    # shellcheck disable=SC2046 # words
+    ${CC:-cc} "$@" $(pkg-config --cflags --libs pmix)
+}

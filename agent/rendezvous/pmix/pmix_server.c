@@ -307,6 +307,8 @@ static void rank_ended(void *server, uint32_t rank)
         return;
     pmix_collective_rank_ended(rank);
     pmix_modex_rank_ended(rank);
+    pmix_store_rank_ended(rank);
+    pmix_events_rank_ended(rank);
 }
 
 static void keep_for_later(struct pmix_asked asked, const uint8_t *data, size_t len)
@@ -323,21 +325,20 @@ static void keep_for_later(struct pmix_asked asked, const uint8_t *data, size_t 
     pmix_server.early = e;
 }
 
-static void on_request(void *server, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
+void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
-    struct pmix_server *s = server;
-    struct pmix_asked asked = {from, ticket};
     struct err e = ERR_INIT;
-    if (!s->ready && !s->stopping) {
-        keep_for_later(asked, data, len);
-        return;
-    }
-    switch (len > 0 && !s->stopping ? data[0] : UINT8_MAX) {
+    switch (len > 0 && !pmix_server.stopping ? data[0] : UINT8_MAX) {
     case PMIX_MESSAGE_MODEX:
         pmix_modex_asked(asked, data + 1, len - 1);
         break;
     case PMIX_MESSAGE_JOINED:
         pmix_collective_asked(asked, data + 1, len - 1);
+        break;
+    case PMIX_MESSAGE_PUBLISH:
+    case PMIX_MESSAGE_LOOKUP:
+    case PMIX_MESSAGE_UNPUBLISH:
+        pmix_store_asked(asked, data[0], data + 1, len - 1);
         break;
     default:
         err_set(&e, ERR_PROTOCOL, "an unknown request");
@@ -345,9 +346,27 @@ static void on_request(void *server, uint32_t from, uint64_t ticket, const uint8
     }
 }
 
+static void on_request(void *server, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
+{
+    struct pmix_server *s = server;
+    struct pmix_asked asked = {from, ticket};
+    if (s->ready || s->stopping)
+        pmix_asked(asked, data, len);
+    else
+        keep_for_later(asked, data, len);
+}
+
+/* Nobody here has asked for events before the server is ready. */
 static void on_broadcast(void *server, uint32_t from, const uint8_t *data, size_t len)
 {
-    (void)server, (void)from, (void)data, (void)len;
+    struct pmix_server *s = server;
+    (void)from;
+    if (len == 0 || s->stopping)
+        return;
+    if (data[0] == PMIX_MESSAGE_SIGNAL)
+        pmix_signal_told(data + 1, len - 1);
+    else if (data[0] == PMIX_MESSAGE_EVENT && s->ready)
+        pmix_event_told(data + 1, len - 1);
 }
 
 /* ---- stop ---------------------------------------------------------------------------------------------- */

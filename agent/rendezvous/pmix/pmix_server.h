@@ -4,7 +4,7 @@
  *   pmix_upcalls.c     the library's calls to us: copied on the library's thread, handed to the loop
  *   pmix_collective.c  operations of several ranks: fence, connect, disconnect, groups
  *   pmix_modex.c       what a rank of another host has put (direct modex)
- *   pmix_publish.c     publish, lookup, unpublish
+ *   pmix_publish.c     publish, lookup, unpublish; what is published lives in pmix_store.c
  *   pmix_events.c      events, to the ranks of all hosts; the death of a rank is one
  *   pmix_answers.c     queries and job control
  *
@@ -39,6 +39,9 @@ struct pmix_server {
     struct modex_answer *modex_answer;
     struct published *published;
     struct lookup *lookup;
+    struct own_question *own_question;
+    uint64_t tickets;
+    bool spawn_was_refused;
 };
 
 /* The library is one a process, and so is its server; the library's thread finds it here. */
@@ -71,7 +74,12 @@ extern pmix_server_module_t pmix_upcalls;
 /* The seconds of PMIX_TIMEOUT in milliseconds, 0 when there is none. */
 uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count);
 bool pmix_is_ours(const char *space);
+/* Asks the server of a host, which may be this one. `done` as of exchange_request. */
+void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx);
 void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len);
+
+/* ---- pmix_server.c ------------------------------------------------------------------------------------- */
+void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
 
 /* ---- pmix_collective.c --------------------------------------------------------------------------------- */
 pmix_status_t pmix_fence(const pmix_proc_t procs[], size_t count, const pmix_info_t info[], size_t infos,
@@ -91,5 +99,34 @@ pmix_status_t pmix_modex(const pmix_proc_t *proc, const pmix_info_t info[], size
                          pmix_modex_cbfunc_t done, void *ctx);
 void pmix_modex_rank_ended(uint32_t rank);
 void pmix_modex_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
+
+/* ---- pmix_publish.c, pmix_store.c ---------------------------------------------------------------------- */
+pmix_status_t pmix_publish(const pmix_proc_t *proc, const pmix_info_t info[], size_t infos,
+                           pmix_op_cbfunc_t done, void *ctx);
+pmix_status_t pmix_lookup(const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t infos,
+                          pmix_lookup_cbfunc_t done, void *ctx);
+pmix_status_t pmix_unpublish(const pmix_proc_t *proc, char **keys, const pmix_info_t info[], size_t infos,
+                             pmix_op_cbfunc_t done, void *ctx);
+void pmix_store_asked(struct pmix_asked asked, uint8_t what, const uint8_t *data, size_t len);
+void pmix_store_rank_ended(uint32_t rank);
+
+/* ---- pmix_events.c ------------------------------------------------------------------------------------- */
+pmix_status_t pmix_register_events(pmix_status_t *codes, size_t count, const pmix_info_t info[], size_t infos,
+                                   pmix_op_cbfunc_t done, void *ctx);
+pmix_status_t pmix_deregister_events(pmix_status_t *codes, size_t count, pmix_op_cbfunc_t done, void *ctx);
+pmix_status_t pmix_notify(pmix_status_t code, const pmix_proc_t *source, pmix_data_range_t range,
+                          pmix_info_t info[], size_t infos, pmix_op_cbfunc_t done, void *ctx);
+void pmix_event_told(const uint8_t *data, size_t len);
+void pmix_events_rank_ended(uint32_t rank);
+
+/* ---- pmix_answers.c ------------------------------------------------------------------------------------ */
+pmix_status_t pmix_query(pmix_proc_t *asker, pmix_query_t *queries, size_t count, pmix_info_cbfunc_t done,
+                         void *ctx);
+pmix_status_t pmix_job_control(const pmix_proc_t *asker, const pmix_proc_t targets[], size_t count,
+                               const pmix_info_t directives[], size_t infos, pmix_info_cbfunc_t done,
+                               void *ctx);
+void pmix_signal_told(const uint8_t *data, size_t len);
+pmix_status_t pmix_spawn(const pmix_proc_t *asker, const pmix_info_t info[], size_t infos,
+                         const pmix_app_t apps[], size_t count, pmix_spawn_cbfunc_t done, void *ctx);
 
 #endif

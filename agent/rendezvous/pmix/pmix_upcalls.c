@@ -20,9 +20,50 @@ uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count)
     return seconds > 0 ? (uint64_t)seconds * 1000 : 0;
 }
 
+/* ---- questions to servers, this one among them ----------------------------------------------------------
+ */
+
+struct own_question {
+    struct own_question *next;
+    uint64_t ticket;
+    exchange_done *done;
+    void *ctx;
+};
+
+void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx)
+{
+    struct pmix_server *s = &pmix_server;
+    struct err e = ERR_INIT;
+    if (host != s->r->spawn->host_index) {
+        (void)exchange_request(s->r->exchange, EXCHANGE_PMIX, host, data, len, done, ctx);
+        return;
+    }
+    struct own_question *q = malloc(sizeof *q);
+    if (!q) {
+        err_set(&e, ERR_MEMORY, "no memory for a request");
+        done(ctx, &e, NULL, 0);
+        return;
+    }
+    *q = (struct own_question){s->own_question, ++s->tickets, done, ctx};
+    s->own_question = q;
+    pmix_asked((struct pmix_asked){host, q->ticket}, data, len);
+}
+
 void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len)
 {
-    exchange_answer(pmix_server.r->exchange, EXCHANGE_PMIX, asked->host, asked->ticket, why, data, len);
+    struct own_question **at = &pmix_server.own_question;
+    if (asked->host != pmix_server.r->spawn->host_index) {
+        exchange_answer(pmix_server.r->exchange, EXCHANGE_PMIX, asked->host, asked->ticket, why, data, len);
+        return;
+    }
+    while (*at && (*at)->ticket != asked->ticket)
+        at = &(*at)->next;
+    struct own_question *q = *at;
+    if (!q)
+        return;
+    *at = q->next;
+    q->done(q->ctx, why, data, len);
+    free(q);
 }
 
 /* ---- abort --------------------------------------------------------------------------------------------- */
@@ -82,7 +123,16 @@ pmix_server_module_t pmix_upcalls = {
     .abort = on_abort,
     .fence_nb = pmix_fence,
     .direct_modex = pmix_modex,
+    .publish = pmix_publish,
+    .lookup = pmix_lookup,
+    .unpublish = pmix_unpublish,
+    .spawn = pmix_spawn,
     .connect = pmix_connect,
     .disconnect = pmix_disconnect,
+    .register_events = pmix_register_events,
+    .deregister_events = pmix_deregister_events,
+    .notify_event = pmix_notify,
+    .query = pmix_query,
+    .job_control = pmix_job_control,
     .group = pmix_group,
 };

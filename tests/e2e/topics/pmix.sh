@@ -1,0 +1,59 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Clients of PMIx itself on two hosts, a case for each part of its interface.
+hosts=2
+limit=60
+# shellcheck source=tests/neighbours/neighbours.sh
+. "$top/tests/neighbours/neighbours.sh"
+
+clients() { # MODE [OPTION of hvdrun...]
+    local mode=$1
+    shift
+    pmix_program
+    hvd "$@" -H $H1:2,$H2:2 "$program" "$mode"
+}
+
+goes_well() { # MODE
+    clients "$1"
+    expect_status 0
+    expect_count 4 '^[0-3]/4 good$' "$T/out"
+    expect_no_err
+}
+
+case_keys_of_job_node_and_rank() { goes_well keys; }
+case_fence_with_and_without_data() { goes_well fence; }
+case_fences_of_subsets() { goes_well subsets; }
+case_fence_with_a_time_out() { goes_well timeout; }
+case_direct_modex() { goes_well modex; }
+slow_what_does_not_exist() { goes_well missing; }
+case_ten_thousand_keys_and_a_megabyte() { goes_well large; }
+case_publish_lookup_unpublish() { goes_well publish; }
+case_events() { goes_well event; }
+case_query() { goes_well query; }
+case_groups_and_connect() { goes_well group; }
+case_job_control() { goes_well control; }
+
+case_spawn_is_refused() {
+    clients spawn
+    expect_status 0
+    expect_count 4 '^[0-3]/4 good$' "$T/out"
+    expect_count 1 'PMIx_Spawn are not offered' "$T/err"
+}
+
+case_abort() {
+    clients abort
+    expect_status 9
+    expect_err "^hvdrun: rank 1 on $H1 .*exit status 9"
+}
+
+case_death_is_an_event() {
+    clients death --on-failure continue
+    expect_status 137
+    expect_count 3 '^[0-2]/4 good$' "$T/out"
+}
+
+case_a_dead_rank_ends_a_fence() {
+    clients dead_fence --on-failure continue
+    expect_status 137
+    expect_count 3 '^[0-2]/4 good$' "$T/out"
+    grep '^# ' "$T/out"
+}
