@@ -22,7 +22,8 @@ struct collective {
     uint8_t *blob; /* status, then the library's */
     size_t len;
     uint64_t timeout_ms, handle;
-    uint32_t round; /* how many of this id we have joined, with this one */
+    uint32_t round;    /* how many of this id we have joined, with this one */
+    uint32_t asked_of; /* the last dead rank that we have asked of */
     struct pmix_clock *clock;
     void (*finish)(struct collective *c, pmix_status_t status, uint8_t *data, size_t len);
     union {
@@ -34,9 +35,9 @@ struct collective {
     bool wants_context; /* of a group: a number of its own */
 };
 
-struct joined { /* how many operations of an id we have joined */
+struct joined { /* how many operations of an id we have joined; how many we have said we never will */
     struct joined *next;
-    uint32_t count;
+    uint32_t count, refused;
     char id[];
 };
 
@@ -208,17 +209,23 @@ static struct joined *joined_of(const char *id, bool make)
     if (!j)
         return NULL;
     j->next = pmix_server.joined;
-    j->count = 0;
+    j->count = j->refused = 0;
     memcpy(j->id, id, strlen(id) + 1);
     return pmix_server.joined = j;
+}
+
+static struct collective *by_handle(uint64_t handle)
+{
+    struct collective *c = pmix_server.collective;
+    while (c && c->handle != handle)
+        c = c->next;
+    return c;
 }
 
 static void on_joined_known(void *ctx, const struct err *why, const uint8_t *data, size_t len)
 {
     struct question *q = ctx;
-    struct collective *c = pmix_server.collective;
-    while (c && c->handle != q->handle)
-        c = c->next;
+    struct collective *c = by_handle(q->handle);
     free(q);
     if (c && !pmix_server.stopping && (why || len != 1 || data[0] == 0))
         cancel(c, ERR_CLOSED, "a participant has ended");
@@ -242,13 +249,16 @@ static void ask_of_dead(struct collective *c, uint32_t rank)
     free(m);
 }
 
+/* Whoever has heard "no" does not wait any more, so we keep to it. */
 void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
     uint8_t answer = 0;
     char *id = len >= 4 ? strndup((const char *)data + 4, len - 4) : NULL;
-    struct joined *j = id ? joined_of(id, false) : NULL;
-    if (j)
-        answer = j->count >= get_u32(data);
+    struct joined *j = id ? joined_of(id, true) : NULL;
+    if (j && j->count >= get_u32(data))
+        answer = 1;
+    else if (j && j->refused < get_u32(data))
+        j->refused = get_u32(data);
     free(id);
     pmix_answer(&asked, NULL, &answer, 1);
 }
@@ -261,13 +271,27 @@ static void check_dead(struct collective *c, uint32_t rank)
         ask_of_dead(c, rank);
 }
 
+/* Asking may end the operation. */
+static void check_all(uint64_t handle)
+{
+    struct collective *c;
+    for (size_t i = 0; (c = by_handle(handle)) && i < c->ranks; i++)
+        check_dead(c, c->rank[i]);
+}
+
+static struct collective *not_asked(uint32_t rank)
+{
+    struct collective *c = pmix_server.collective;
+    while (c && (c->asked_of == rank || !takes_part(c, rank)))
+        c = c->next;
+    return c;
+}
+
 void pmix_collective_rank_ended(uint32_t rank)
 {
-    struct collective *next;
-    for (struct collective *c = pmix_server.collective; c; c = next) {
-        next = c->next;
-        if (takes_part(c, rank))
-            check_dead(c, rank);
+    for (struct collective *c; (c = not_asked(rank));) {
+        c->asked_of = rank;
+        check_dead(c, rank);
     }
 }
 
@@ -287,14 +311,18 @@ static void begin(struct bridge_item *item)
     s->collective = c;
     /* It may end at once, and be gone. */
     uint64_t timeout_ms = c->timeout_ms;
+    bool refused = c->round <= j->refused;
     uint64_t handle = exchange_gather(s->r->exchange, EXCHANGE_PMIX, c->id, strlen(c->id), c->host, c->hosts,
                                       c->blob, c->len, on_gathered, c);
     if (!handle)
         return;
     c->handle = handle;
+    if (refused) {
+        cancel(c, ERR_CLOSED, "a participant has ended");
+        return;
+    }
     c->clock = pmix_clock_start(timeout_ms, on_late, c);
-    for (size_t i = 0; i < c->ranks; i++)
-        check_dead(c, c->rank[i]);
+    check_all(handle);
 }
 
 static pmix_status_t local_status(const pmix_info_t *info, size_t count)
@@ -315,6 +343,7 @@ static struct collective *new_collective(const char *kind, const pmix_proc_t pro
     if (!c)
         return NULL;
     c->item.run = begin;
+    c->asked_of = UINT32_MAX;
     c->timeout_ms = pmix_timeout_of(info, infos);
     c->len = 8 + len;
     c->blob = len < UINT32_MAX ? malloc(c->len) : NULL;
