@@ -15,6 +15,7 @@
 #include "common/log.h"
 
 #define DEPTH    8
+#define SHARED   "/dev/shm"
 #define ATTEMPTS 500 /* other agents of ours may sweep or remove what we made between two of our steps */
 
 int job_dir_check_name(const char *job, struct err *e)
@@ -208,7 +209,7 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
         base, (unsigned)geteuid(), base);
 }
 
-void job_dir_remove(const char *path)
+static void remove_one(const char *path)
 {
     char user_path[JOB_DIR_MAX];
     const char *slash = strrchr(path, '/');
@@ -223,6 +224,36 @@ void job_dir_remove(const char *path)
     (void)rmdir(user_path); /* fails while another job of this user runs here */
 }
 
+void job_dir_remove(const char *path)
+{
+    char shared[JOB_DIR_MAX];
+    if (!path[0])
+        return;
+    job_dir_shared_path(path, shared);
+    remove_one(path);
+    if (shared[0])
+        remove_one(shared);
+}
+
+void job_dir_shared_path(const char *path, char shared[JOB_DIR_MAX])
+{
+    const char *slash = strrchr(path, '/');
+    int n = slash ? snprintf(shared, JOB_DIR_MAX, SHARED "/hvd-%u%s", (unsigned)geteuid(), slash) : -1;
+    if (n < 0 || n >= JOB_DIR_MAX)
+        shared[0] = '\0';
+}
+
+int job_dir_make_shared(const char *path, struct err *e)
+{
+    struct job_dir d = {.fd = -1};
+    const char *slash = strrchr(path, '/');
+    int rc = -1;
+    errno = ENOENT;
+    for (int i = 0; slash && rc < 0 && i < ATTEMPTS && (i == 0 || errno == ESTALE); i++)
+        rc = create_in(&d, SHARED, slash + 1);
+    return rc == 0 ? d.fd : err_sys(e, errno, "cannot make a directory for the job in " SHARED);
+}
+
 void job_dir_close(struct job_dir *d)
 {
     if (d->fd >= 0)
@@ -230,18 +261,24 @@ void job_dir_close(struct job_dir *d)
     d->fd = -1;
 }
 
+static void sweep_base(const char *base, const char *job)
+{
+    char path[JOB_DIR_MAX];
+    int user = user_directory(base, false);
+    if (user < 0)
+        return;
+    each_in(user, job, sweep_one, NULL);
+    close(user);
+    if (user_path(base, path))
+        (void)rmdir(path);
+}
+
 void job_dir_sweep(const char *job)
 {
-    char base[JOB_DIR_MAX], path[JOB_DIR_MAX];
-    for (int i = 0; base_dir(i, base, sizeof base); i++) {
-        int user = user_directory(base, false);
-        if (user < 0)
-            continue;
-        each_in(user, job, sweep_one, NULL);
-        close(user);
-        if (user_path(base, path))
-            (void)rmdir(path);
-    }
+    char base[JOB_DIR_MAX];
+    for (int i = 0; base_dir(i, base, sizeof base); i++)
+        sweep_base(base, job);
+    sweep_base(SHARED, job);
 }
 
 struct visit {

@@ -5,7 +5,10 @@
  * made is passed over. In /tmp anybody may have made hvd-<uid> before
  * us, so nothing is used that is not a directory of our own with mode 0700. Whoever uses a directory holds a
  * lock on it: one without a lock is what a killed agent left, and the next agent that starts here sweeps it
- * away. */
+ * away.
+ *
+ * Libraries that put files for shared memory somewhere get a directory in /dev/shm beside it, made when it is
+ * needed, with the same rules and the same end: /dev/shm/hvd-<uid>/<job>-<host index>. */
 #ifndef HVD_AGENT_JOB_DIR_H
 #define HVD_AGENT_JOB_DIR_H
 
@@ -29,6 +32,10 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e);
  * path that is empty or has gone is fine. */
 void job_dir_remove(const char *path);
 void job_dir_close(struct job_dir *d);
+/* The directory in shared memory that belongs to the one at `path`; job_dir_remove removes it, too. */
+void job_dir_shared_path(const char *path, char shared[JOB_DIR_MAX]);
+/* Makes it. Returns a descriptor that holds its lock; -1 with *e. */
+int job_dir_make_shared(const char *path, struct err *e);
 /* Removes the directories of job `job` (all of this user when NULL) that nobody uses. */
 void job_dir_sweep(const char *job);
 /* Calls `see` with each directory of job `job`, whether somebody uses it or not. */

@@ -17,9 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "agent/job_dir.h"
 #include "agent/rendezvous/doorway.h"
 #include "agent/rendezvous/splice.h"
+#include "common/cursor.h"
 #include "common/log.h"
 #include "common/module.h"
 
@@ -32,6 +35,7 @@ struct pmix {
     struct err failure; /* it will never be */
     char **environment;
     size_t count;
+    int shared_fd; /* holds the directory in shared memory; -1: nobody has knocked yet */
 };
 
 /* ---- names --------------------------------------------------------------------------------------------- */
@@ -58,36 +62,51 @@ void pmix_server_directory(const struct rendezvous *r, char *path, size_t size)
 
 /* ---- what the workers are told ------------------------------------------------------------------------- */
 
-/* The contract's variables. `same`: the workers cannot do with another value than the library's. */
+/* What happens to a variable of the contract that the library, or the user, has another value for. */
+enum rule {
+    MUST_AGREE, /* the library's clients cannot do with another value than the library's */
+    OURS,       /* the library knows nothing of it, or any value will do */
+    UNLESS_SET  /* the user's own wins */
+};
+
+/* The contract's variables. */
 static const struct {
-    const char *name, *format; /* %d: directory, %n: name space, %u: URI, %h: our host's name */
-    bool same;
+    const char *name,
+        *format; /* %d: directory, %n: name space, %u: URI, %h: our host's name, %s: in shared memory */
+    enum rule rule;
 } variables[] = {
-    {"PMIX_NAMESPACE", "%n", true},
-    {"PMIX_SERVER_URI41", "%u", true},
-    {"PMIX_SERVER_URI4", "%u", true},
-    {"PMIX_SERVER_URI3", "%u", true},
-    {"PMIX_SERVER_URI2", "%u", true},
-    {"PMIX_SERVER_URI21", "%u", true},
-    {"PMIX_SECURITY_MODE", "native", true},
-    {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC", true},
-    {"PMIX_GDS_MODULE", "hash", true},
-    {"PMIX_SERVER_TMPDIR", "%d", true},
-    {"PMIX_SYSTEM_TMPDIR", "%d", false},
-    {"PMIX_HOSTNAME", "%h", false},
+    {"PMIX_NAMESPACE", "%n", MUST_AGREE},
+    {"PMIX_SERVER_URI41", "%u", MUST_AGREE},
+    {"PMIX_SERVER_URI4", "%u", MUST_AGREE},
+    {"PMIX_SERVER_URI3", "%u", MUST_AGREE},
+    {"PMIX_SERVER_URI2", "%u", MUST_AGREE},
+    {"PMIX_SERVER_URI21", "%u", MUST_AGREE},
+    {"PMIX_SECURITY_MODE", "native", MUST_AGREE},
+    {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC", MUST_AGREE},
+    {"PMIX_GDS_MODULE", "hash", MUST_AGREE},
+    {"PMIX_SERVER_TMPDIR", "%d", MUST_AGREE},
+    {"PMIX_SYSTEM_TMPDIR", "%d", OURS},
+    {"PMIX_HOSTNAME", "%h", OURS},
     /* Without it OpenMPI 4 takes every rank for a job of its own. */
-    {"OMPI_MCA_orte_local_daemon_uri", "1.0;tcp://127.0.0.1:1", false},
+    {"OMPI_MCA_orte_local_daemon_uri", "1.0;tcp://127.0.0.1:1", OURS},
+    /* A directory in shared memory; by itself it would leave files of killed ranks in /dev/shm. */
+    {"OMPI_MCA_btl_vader_backing_directory", "%s", UNLESS_SET},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
 static void insert(const struct pmix *p, char what, char *text, size_t size)
 {
+    char shared[JOB_DIR_MAX];
     switch (what) {
     case 'd':
         pmix_server_directory(p->r, text, size);
         break;
     case 'n':
         snprintf(text, size, "%s", p->r->spawn->namespace_);
+        break;
+    case 's':
+        job_dir_shared_path(p->r->directory, shared);
+        snprintf(text, size, "%s", shared);
         break;
     case 'h':
         pmix_node_name(p->r, p->r->spawn->host_index, text, size);
@@ -133,14 +152,26 @@ static const char *find(char *const *environment, const char *name)
     return NULL;
 }
 
+static bool is_set(const Hvd__Spawn *spawn, const char *name)
+{
+    size_t len = strlen(name);
+    for (size_t i = 0; i < spawn->n_env; i++)
+        if (strncmp(spawn->env[i], name, len) == 0 && spawn->env[i][len] == '=')
+            return true;
+    return false;
+}
+
 /* Those of PMIx only when the library was not asked. */
 static int predict(struct pmix *p, struct err *e)
 {
     char text[PATH_MAX + 128];
     bool asked = p->environment != NULL;
     for (size_t i = 0; i < VARIABLES; i++) {
+        bool known = asked && strncmp(variables[i].name, "PMIX_", 5) == 0;
+        if (known || (variables[i].rule == UNLESS_SET && is_set(p->r->spawn, variables[i].name)))
+            continue;
         format_variable(p, i, text, sizeof text);
-        if (!(asked && strncmp(text, "PMIX_", 5) == 0) && add_variable(p, text, e) < 0)
+        if (add_variable(p, text, e) < 0)
             return -1;
     }
     return 0;
@@ -185,7 +216,7 @@ static void compare(struct pmix *p, char *const *said)
     char text[512];
     for (size_t i = 0; i < VARIABLES; i++) {
         const char *value = find(said, variables[i].name), *told = find(p->environment, variables[i].name);
-        if (!variables[i].same || !told || (value && same_value(variables[i].name, told, value)))
+        if (variables[i].rule != MUST_AGREE || !told || (value && same_value(variables[i].name, told, value)))
             continue;
         snprintf(text, sizeof text,
                  "this host's PMIx library wants other variables than its clients were given (%s=%.100s, not "
@@ -232,9 +263,14 @@ static int start(struct pmix *p, bool now, struct err *e)
     return p->server ? 0 : -1;
 }
 
+/* Somebody is there who needs it. */
 static void start_once(struct pmix *p)
 {
-    struct err e = ERR_INIT;
+    struct err e = ERR_INIT, none = ERR_INIT;
+    if (p->shared_fd < 0 && !p->failure.code)
+        p->shared_fd = job_dir_make_shared(p->r->directory, &none);
+    if (none.code)
+        log_warning("%s", none.text);
     if (!p->server && !p->failure.code && start(p, false, &e) < 0)
         fail(p, &e);
 }
@@ -246,12 +282,49 @@ static void on_client(void *ctx, int fd)
     start_once(p);
 }
 
-/* The first message of a connection: 16 bytes, of which the last 8 are the length of what follows; and in
- * that the sender names its name space. All in the order of this machine. */
+static uint32_t get_network(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* Version, data format, one byte, store: each name with its zero. */
+static bool has_known_store(const uint8_t *bytes, size_t len)
+{
+    static const char *const stores[] = {"hash", "ds12", "ds21", "shmem", "shmem2", "shmem3"};
+    struct reader r = reader_of(bytes, len);
+    for (int i = 0; i < 2; i++)
+        (void)read_bytes(&r, strnlen((const char *)r.at, r.left) + 1);
+    (void)read_u8(&r);
+    size_t name = strnlen((const char *)r.at, r.left);
+    for (size_t i = 0; !r.bad && name < r.left && i < sizeof stores / sizeof *stores; i++)
+        if (strcmp((const char *)r.at, stores[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The first message of a connection, which the library of this version believes without looking twice: a rank
+ * that it does not know ends its process. 16 bytes, of which the last 8 are the length of what follows: the
+ * name of a security module, its credential (length, bytes), 0 for a client, name space, rank; then the names
+ * of the client's version and modules. Lengths and the rank are in network order, the first one is not. */
+static bool is_good_greeting(const struct pmix *p, const uint8_t *bytes, size_t len)
+{
+    const Hvd__HostRanks *here = p->r->spawn->host[p->r->spawn->host_index];
+    const char *space = p->r->spawn->namespace_;
+    size_t space_len = strlen(space) + 1, name = strnlen((const char *)bytes, len);
+    struct reader r = reader_of(bytes, len);
+    (void)read_bytes(&r, name + 1);
+    const uint8_t *n = read_bytes(&r, 4);
+    (void)read_bytes(&r, n ? get_network(n) : 0);
+    uint8_t kind = read_u8(&r);
+    const uint8_t *whose = read_bytes(&r, space_len), *rank = read_bytes(&r, 4);
+    if (r.bad || kind != 0 || memcmp(whose, space, space_len) != 0 || get_network(rank) < here->first_rank ||
+        get_network(rank) - here->first_rank >= here->ranks)
+        return false;
+    return r.left > 0 && r.at[r.left - 1] == '\0' && has_known_store(r.at, r.left);
+}
+
 static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len)
 {
-    struct pmix *p = ctx;
-    const char *space = p->r->spawn->namespace_;
     uint64_t wanted;
     if (len < 16)
         return SPLICE_MORE;
@@ -260,7 +333,7 @@ static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size
         return SPLICE_BAD;
     if (len - 16 < wanted)
         return SPLICE_MORE;
-    return memmem(bytes + 16, wanted, space, strlen(space)) ? SPLICE_GOOD : SPLICE_BAD;
+    return is_good_greeting(ctx, bytes + 16, (size_t)wanted) ? SPLICE_GOOD : SPLICE_BAD;
 }
 
 /* ---- other hosts --------------------------------------------------------------------------------------- */
@@ -327,6 +400,9 @@ static void pmix_close(void *state)
     splice_close_all(&p->splices);
     if (p->server)
         p->module->stop(p->server);
+    if (p->shared_fd >= 0)
+        close(p->shared_fd);
+    p->shared_fd = -1;
     for (size_t i = 0; i < p->count; i++)
         free(p->environment[i]);
     free(p->environment);
@@ -338,7 +414,8 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
 {
     static struct pmix pmix; /* one a process; its handles outlive the close */
     struct pmix *p = &pmix;
-    *p = (struct pmix){.r = r, .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
+    *p = (struct pmix){
+        .r = r, .shared_fd = -1, .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
     if (prepare(p, e) < 0) {
         pmix_close(p);
         return NULL;
