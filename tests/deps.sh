@@ -5,7 +5,8 @@
 #   deps.sh install GROUP...   installs it: as root, or through sudo when that asks no password
 #
 # Groups: build (what `make` needs), test (`make check`), extra (fuzz, lint, sanitizers, bench),
-# neighbours (other people's programs that hvdrun works with: Slurm).
+# mpi (OpenMPI and the library of PMIx; without the latter hvdrun offers no PMIx), neighbours (more of other people's
+# programs that hvdrun works with: mpi4py, Slurm).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -60,7 +61,13 @@ for group in "${@:-build}"; do
         ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ||
             missing="$missing libclang-rt-14-dev"
         ;;
+    mpi)
+        need_libraries pmix libpmix-dev
+        need_program mpicc.openmpi libopenmpi-dev
+        need_program mpirun.openmpi openmpi-bin
+        ;;
     neighbours)
+        /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || missing="$missing python3-mpi4py"
         need_program slurmctld slurm-wlm
         need_program munged munge
         /usr/bin/python3 -c 'import yaml' 2>/dev/null || missing="$missing python3-yaml"

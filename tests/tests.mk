@@ -141,7 +141,7 @@ check: ## installs what is missing, builds, runs the tests that a fresh machine 
 	$(provide) build test
 	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint
-	$(provide) build test extra neighbours
+	$(provide) build test extra mpi neighbours
 	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
 	$(provide) build test

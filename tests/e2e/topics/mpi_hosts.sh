@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # OpenMPI's programs across hosts.
 hosts=2
-limit=100
+limit=60
 # shellcheck source=tests/neighbours/neighbours.sh
 . "$top/tests/neighbours/neighbours.sh"
 
@@ -17,15 +17,4 @@ case_abort_on_the_other_host() {
     expect_status 7
     expect_err "^hvdrun: rank 3 on $H2 .*exit status 7"
     expect_err 'the last words of rank 3'
-}
-
-slow_hundred_runs() {
-    mpi_program mpi_ring
-    local i
-    mark_time
-    for i in $(seq 100); do
-        hvd -H $H1:2,$H2:2 "$program"
-        expect_all_good 4
-    done
-    echo "# 100 runs of 2x2 ranks: $(((${EPOCHREALTIME/./} - since) / 100000)) ms each"
 }

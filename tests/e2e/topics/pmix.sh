@@ -19,18 +19,18 @@ goes_well() { # MODE
     expect_no_err
 }
 
-case_keys_of_job_node_and_rank() { goes_well keys; }
+slow_keys_of_job_node_and_rank() { goes_well keys; }
 case_fence_with_and_without_data() { goes_well fence; }
-case_fences_of_subsets() { goes_well subsets; }
-case_fence_with_a_time_out() { goes_well timeout; }
+slow_fences_of_subsets() { goes_well subsets; }
+slow_fence_with_a_time_out() { goes_well timeout; }
 case_direct_modex() { goes_well modex; }
 slow_what_does_not_exist() { goes_well missing; }
-case_ten_thousand_keys_and_a_megabyte() { goes_well large; }
+slow_ten_thousand_keys_and_a_megabyte() { goes_well large; }
 case_publish_lookup_unpublish() { goes_well publish; }
 case_events() { goes_well event; }
-case_query() { goes_well query; }
-case_groups_and_connect() { goes_well group; }
-case_job_control() { goes_well control; }
+slow_query() { goes_well query; }
+slow_groups_and_connect() { goes_well group; }
+slow_job_control() { goes_well control; }
 
 case_spawn_is_refused() {
     clients spawn
@@ -39,13 +39,13 @@ case_spawn_is_refused() {
     expect_count 1 'PMIx_Spawn are not offered' "$T/err"
 }
 
-case_abort() {
+slow_abort() {
     clients abort
     expect_status 9
     expect_err "^hvdrun: rank 1 on $H1 .*exit status 9"
 }
 
-case_death_is_an_event() {
+slow_death_is_an_event() {
     clients death --on-failure continue
     expect_status 137
     expect_count 3 '^[0-2]/4 good$' "$T/out"
