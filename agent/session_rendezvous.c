@@ -33,16 +33,24 @@ static void on_abort_late(uv_timer_t *timer)
             (void)kill(-s->workers.item[i].pid, SIGKILL);
 }
 
-/* The rank ends with the status that it asked for, whatever it does now; and soon. */
+/* The rank ends with the status that it asked for, whatever it does now; and soon. One that has ended as if
+ * all were well is a failure too when its library says so. */
 static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
 {
     struct session *s = ctx;
     struct worker *w = workers_by_rank(&s->workers, rank);
-    if (!w || !w->alive || w->aborted)
+    if (!w || w->aborted || w->reported)
+        return;
+    if (!w->alive && (w->status || w->signal || w->ended_by_us))
         return;
     log_info("rank %u asks for the end of the job with status %u: %s", rank, status, text);
     w->aborted = true;
     w->abort_status = status & 0xff ? status & 0xff : 1;
+    if (!w->alive) {
+        w->status = w->abort_status;
+        session_notice(s, LOG_WARNING, "rank %u: %s", rank, text);
+        return;
+    }
     (void)kill(-w->pid, SIGTERM);
     if (!uv_is_active((uv_handle_t *)&s->abort_timer))
         uv_timer_start(&s->abort_timer, on_abort_late, ABORT_MS, 0);

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix, &contract_gloo};
+static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix, &contract_pmi1,
+                                                                            &contract_gloo};
 
 int rendezvous_open(struct rendezvous *r, struct err *e)
 {

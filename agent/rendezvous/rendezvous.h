@@ -26,7 +26,8 @@
 struct rendezvous_events {
     /* A sentence for the user; `level` as in common/log.h. */
     void (*notice)(void *ctx, uint32_t level, const char *text);
-    /* A rank of this host asks for the end of the whole job with this exit status, as MPI_Abort does. */
+    /* A rank of this host asks for the end of the whole job with this exit status, as MPI_Abort does. Also
+     * within rank_ended of that rank, when it left things undone: an exit status 0 becomes this one then. */
     void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
     /* A signal for a rank of this host and its children, in the name of another rank. */
     void (*signal)(void *ctx, uint32_t rank, int number);

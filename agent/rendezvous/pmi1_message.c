@@ -1,0 +1,146 @@
+#include "agent/rendezvous/pmi1_message.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_printable(char c)
+{
+    return c > ' ' && c < 127;
+}
+
+static int check_bytes(const char *line, size_t len, struct err *e)
+{
+    for (size_t i = 0; i < len; i++)
+        if (!is_printable(line[i]) && line[i] != ' ')
+            return err_set(e, ERR_PROTOCOL, "a line holds the byte %u", (unsigned)(unsigned char)line[i]);
+    return 0;
+}
+
+/* NAME=VALUE, which ends where a 0 was put. */
+static int parse_field(struct pmi1_message *m, char *word, struct err *e)
+{
+    char *equal = strchr(word, '=');
+    if (!equal || equal == word)
+        return err_set(e, ERR_PROTOCOL, "'%.40s' is not NAME=VALUE", word);
+    if (m->fields == PMI1_FIELDS_MAX)
+        return err_set(e, ERR_PROTOCOL, "more than %d values in a line", PMI1_FIELDS_MAX);
+    *equal = '\0';
+    if (pmi1_get(m, word))
+        return err_set(e, ERR_PROTOCOL, "'%.40s' stands twice in a line", word);
+    m->field[m->fields++] = (struct pmi1_field){word, equal + 1};
+    return 0;
+}
+
+int pmi1_parse(char *line, size_t len, struct pmi1_message *m, struct err *e)
+{
+    *m = (struct pmi1_message){0};
+    if (check_bytes(line, len, e) < 0)
+        return -1;
+    line[len] = '\0';
+    for (char *word = line; *word;) {
+        size_t n = strcspn(word, " ");
+        char *next = word[n] ? word + n + 1 : word + n;
+        word[n] = '\0';
+        if (n > 0 && parse_field(m, word, e) < 0)
+            return -1;
+        word = next;
+    }
+    m->multi = m->fields > 0 && strcmp(m->field[0].name, "mcmd") == 0;
+    if (m->fields == 0 || (!m->multi && strcmp(m->field[0].name, "cmd") != 0))
+        return err_set(e, ERR_PROTOCOL, "a line does not begin with cmd=");
+    m->command = m->field[0].value;
+    return 0;
+}
+
+const char *pmi1_get(const struct pmi1_message *m, const char *name)
+{
+    for (size_t i = 0; i < m->fields; i++)
+        if (strcmp(m->field[i].name, name) == 0)
+            return m->field[i].value;
+    return NULL;
+}
+
+bool pmi1_get_number(const struct pmi1_message *m, const char *name, uint32_t max, uint32_t *number)
+{
+    const char *text = pmi1_get(m, name);
+    uint64_t value = 0;
+    if (!text || !*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9')
+            return false;
+        value = value * 10 + (uint64_t)(*text - '0');
+        if (value > max)
+            return false;
+    }
+    *number = (uint32_t)value;
+    return true;
+}
+
+char *pmi1_word(const char *text, char *out, size_t size)
+{
+    size_t n = 0;
+    for (; text[n] && n + 1 < size; n++)
+        out[n] = is_printable(text[n]) && text[n] != '=' ? text[n] : '_';
+    out[n] = '\0';
+    return out;
+}
+
+int pmi1_mapping(Hvd__HostRanks *const *host, size_t hosts, char *out, size_t size)
+{
+    int n = snprintf(out, size, "(vector");
+    for (size_t first = 0, next; first < hosts && n >= 0 && (size_t)n < size; first = next) {
+        next = first + 1;
+        while (next < hosts && host[next]->ranks == host[first]->ranks)
+            next++;
+        n += snprintf(out + n, size - (size_t)n, ",(%zu,%zu,%u)", first, next - first, host[first]->ranks);
+    }
+    if (n >= 0 && (size_t)n < size)
+        n += snprintf(out + n, size - (size_t)n, ")");
+    return n >= 0 && (size_t)n < size ? 0 : -1;
+}
+
+/* ---- records
+ * ------------------------------------------------------------------------------------------------- */
+
+static void read_text(struct reader *r, char *out, size_t size)
+{
+    size_t len = read_u16(r);
+    const uint8_t *bytes = len < size ? read_bytes(r, len) : NULL;
+    if (!bytes || memchr(bytes, '\0', len)) {
+        r->bad = true;
+        return;
+    }
+    memcpy(out, bytes, len);
+    out[len] = '\0';
+}
+
+static void write_text(struct writer *w, const char *text)
+{
+    size_t len = strlen(text);
+    write_u16(w, (uint16_t)len);
+    write_bytes(w, text, len);
+}
+
+bool pmi1_read_record(struct reader *r, struct pmi1_record *record)
+{
+    if (r->bad || r->left == 0)
+        return false;
+    record->kind = read_u8(r);
+    record->key[0] = '\0';
+    if (record->kind == PMI1_PUT)
+        read_text(r, record->key, sizeof record->key);
+    else if (record->kind != PMI1_FAILED)
+        r->bad = true;
+    if (!r->bad)
+        read_text(r, record->value, sizeof record->value);
+    return !r->bad;
+}
+
+void pmi1_write_record(struct writer *w, enum pmi1_record_kind kind, const char *key, const char *value)
+{
+    write_u8(w, (uint8_t)kind);
+    if (kind == PMI1_PUT)
+        write_text(w, key);
+    write_text(w, value);
+}
