@@ -6,7 +6,7 @@
 #
 # Groups: build (what `make` needs), test (`make check`), extra (fuzz, lint, sanitizers, bench),
 # mpi (OpenMPI and the library of PMIx; without the latter hvdrun offers no PMIx), neighbours (more of other people's
-# programs that hvdrun works with: mpi4py, Slurm).
+# programs that hvdrun works with: mpi4py, MPICH, Slurm).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -70,6 +70,8 @@ for group in "${@:-build}"; do
         /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || missing="$missing python3-mpi4py"
         need_program slurmctld slurm-wlm
         need_program munged munge
+        need_program mpicc.mpich libmpich-dev
+        need_program mpiexec.mpich mpich
         /usr/bin/python3 -c 'import yaml' 2>/dev/null || missing="$missing python3-yaml"
         ;;
     *)

@@ -24,7 +24,7 @@ void pmi1_notice(struct pmi1 *p, const char *fmt, ...)
     if (p->notices++ < PMI1_NOTICES_MAX)
         p->r->events->notice(p->r->ctx, LOG_WARNING, text);
     else
-        log_warning("%s", text);
+        log_debug("%s", text);
 }
 
 /* ---- ranks that have left MPI

@@ -57,6 +57,7 @@ struct pmi1 {
     struct rendezvous *r;
     struct doorway doorway;
     struct pmi1_client *client;
+    size_t clients;
     struct pmi1_store store; /* all that is known here */
     struct pmi1_store names; /* published ones that are kept here */
     struct {
@@ -65,6 +66,8 @@ struct pmi1 {
         bool pending;    /* the last of them is under way */
         struct buf puts; /* records since the last one */
         char *broken;    /* why there can be none any more */
+        bool linked;     /* the links were asked for */
+        bool said;       /* to the user, which rank has ended */
         uint64_t *asked; /* [hosts]: the barrier about which that host was asked, + 1 */
     } barrier;
     bool any_ended; /* a rank of any host */
@@ -85,6 +88,7 @@ void pmi1_notice(struct pmi1 *p, const char *fmt, ...) __attribute__((format(pri
  * ------------------------------------------------------------------------------------------- */
 /* Takes the descriptor. */
 void pmi1_client_new(struct pmi1 *p, int fd);
+/* The client that is this rank now: one that has said cmd=finalize is no more. */
 struct pmi1_client *pmi1_client_of(struct pmi1 *p, uint32_t rank);
 /* A line, without its newline. A client that does not read its answers is closed. */
 void pmi1_answer(struct pmi1_client *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

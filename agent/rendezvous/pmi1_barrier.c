@@ -137,21 +137,29 @@ static void ask(struct pmi1 *p, uint32_t host, uint64_t round)
 {
     uint8_t request[9];
     struct writer w = writer_of(request, sizeof request);
-    if (p->barrier.asked[host] == round + 1)
-        return;
-    p->barrier.asked[host] = round + 1;
     write_u8(&w, PMI1_ASK_BARRIER);
     write_u64(&w, round);
     (void)exchange_request(p->r->exchange, EXCHANGE_PMI1, host, request, sizeof request, on_told, p);
 }
 
-/* The first of this host's ranks that has ended, in words; false when all live. */
-static bool find_ended(const struct pmi1 *p, char *text, size_t size)
+static void ask_once(struct pmi1 *p, uint32_t host, uint64_t round)
+{
+    if (p->barrier.asked[host] == round + 1)
+        return;
+    p->barrier.asked[host] = round + 1;
+    ask(p, host, round);
+}
+
+/* The first of this host's ranks that has ended, in words, once for the user too; false when all live. */
+static bool find_ended(struct pmi1 *p, char *text, size_t size)
 {
     const Hvd__HostRanks *here = p->r->spawn->host[p->r->spawn->host_index];
     for (uint32_t rank = here->first_rank; rank < here->first_rank + here->ranks; rank++)
         if (p->r->end[rank]) {
             snprintf(text, size, "rank %u has ended (%s)", rank, p->r->end[rank]);
+            if (!p->barrier.said)
+                pmi1_notice(p, "%s while others wait for it in an MPI barrier (PMI-1)", text);
+            p->barrier.said = true;
             return true;
         }
     return false;
@@ -169,7 +177,18 @@ void pmi1_barrier_rank_ended(struct pmi1 *p)
     }
     for (uint32_t rank = 0; rank < p->r->spawn->size && !p->barrier.broken; rank++)
         if (p->r->end[rank] && !pmi1_is_here(p, rank))
-            ask(p, rendezvous_host_of(p->r, rank), round);
+            ask_once(p, rendezvous_host_of(p->r, rank), round);
+}
+
+/* Of ranks that end as they should, sessions hear when they are linked, and the root of the tree sends
+ * nothing by itself when it joins. */
+static void ask_for_links(struct pmi1 *p)
+{
+    uint32_t self = p->r->spawn->host_index;
+    if (p->barrier.linked || p->r->spawn->n_host == 1)
+        return;
+    p->barrier.linked = true;
+    ask(p, self > 0 ? (self - 1) / EXCHANGE_RADIX : 1, p->barrier.joined);
 }
 
 int pmi1_barrier_check(struct pmi1 *p, uint64_t round, struct err *e)
@@ -198,6 +217,7 @@ int pmi1_barrier_put(struct pmi1 *p, const char *key, const char *value, struct 
 void pmi1_barrier_enter(struct pmi1_client *c)
 {
     struct pmi1 *p = c->p;
+    ask_for_links(p);
     if (p->barrier.broken) {
         pmi1_refuse(c, "barrier_failed", p->barrier.broken);
         return;

@@ -26,6 +26,7 @@ void pmi1_client_close(struct pmi1_client *c)
     while (*at != c)
         at = &(*at)->next;
     *at = c->next;
+    c->p->clients--;
     pmi1_barrier_leave(c);
     if (c->phase == PMI1_READY)
         pmi1_left(c->p, c->rank);
@@ -51,7 +52,7 @@ void pmi1_answer(struct pmi1_client *c, const char *fmt, ...)
         n = snprintf(line, sizeof line - 1, "cmd=error rc=-1 msg=too_long");
     line[n] = '\n';
     if (buf_put(&c->out, line, (size_t)n + 1) < 0) {
-        log_warning("a PMI-1 client (rank %u) does not read its answers", c->rank);
+        pmi1_notice(c->p, "a PMI-1 client (rank %u) was closed: it does not read its answers", c->rank);
         pmi1_client_close(c);
         return;
     }
@@ -67,7 +68,7 @@ void pmi1_refuse(struct pmi1_client *c, const char *answer, const char *why)
 struct pmi1_client *pmi1_client_of(struct pmi1 *p, uint32_t rank)
 {
     for (struct pmi1_client *c = p->client; c; c = c->next)
-        if (c->phase != PMI1_STRANGER && c->rank == rank)
+        if ((c->phase == PMI1_BOUND || c->phase == PMI1_READY) && c->rank == rank)
             return c;
     return NULL;
 }
@@ -79,6 +80,7 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
         const uint8_t *end = memchr(bytes, '\n', len);
         size_t n = end ? (size_t)(end - bytes) : len;
         if (c->len + n >= sizeof c->line) {
+            pmi1_notice(c->p, "a PMI-1 client was closed: a line is too long");
             pmi1_refuse(c, "error", "a line is too long");
             pmi1_client_close(c);
             return;
@@ -107,13 +109,19 @@ static void on_ended(void *ctx, int errnum)
     pmi1_client_close(ctx);
 }
 
+/* A program may leave before its successor is heard, and strangers may knock; more are a mistake. */
+static size_t clients_max(const struct pmi1 *p)
+{
+    return 4 * p->r->spawn->n_worker + 64;
+}
+
 void pmi1_client_new(struct pmi1 *p, int fd)
 {
     static const struct stream_events events = {on_received, on_writable, on_ended};
     struct err e = ERR_INIT;
-    struct pmi1_client *c = calloc(1, sizeof *c);
+    struct pmi1_client *c = p->clients < clients_max(p) ? calloc(1, sizeof *c) : NULL;
     if (!c || stream_open(&c->stream, p->r->loop, fd, fd, &events, c, &e) < 0) {
-        log_warning("a PMI-1 client was turned away: %s", c ? e.text : "no memory");
+        pmi1_notice(p, "a PMI-1 client was turned away: %s", c ? e.text : "there are too many");
         free(c);
         close(fd);
         return;
@@ -122,4 +130,5 @@ void pmi1_client_new(struct pmi1 *p, int fd)
     buf_init(&c->out, PMI1_OUT_MAX);
     c->next = p->client;
     p->client = c;
+    p->clients++;
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "agent/rendezvous/pmi1.h"
-#include "common/log.h"
 
 #define UNKNOWN_STATUS 1 /* of cmd=abort without a number */
 
@@ -245,7 +244,10 @@ void pmi1_command(struct pmi1_client *c, char *line, size_t len)
         err_set(&e, ERR_PROTOCOL, "unknown command '%.40s'", m.command);
     else if (!e.code)
         err_set(&e, ERR_PROTOCOL, "'%s' is not possible now", command->name);
-    log_warning("a PMI-1 client: %s", e.text);
+    if (c->phase == PMI1_STRANGER)
+        pmi1_notice(c->p, "a PMI-1 client: %s", e.text);
+    else
+        pmi1_notice(c->p, "a PMI-1 client (rank %u): %s", c->rank, e.text);
     pmi1_refuse(c, "error", e.text);
     if (c->phase == PMI1_STRANGER)
         pmi1_client_close(c);

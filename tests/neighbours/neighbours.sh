@@ -12,10 +12,24 @@ mpi_program() {
     compiled "$1" mpicc.openmpi
 }
 
+needs_mpich() {
+    command -v mpicc.mpich > /dev/null || skip "MPICH is not installed (apt-get install mpich libmpich-dev)"
+}
+
+mpich_program() { # NAME, as above
+    needs_mpich
+    compiled "$1" mpicc.mpich
+}
+
+# A PMI-1 client that does what its arguments say.
+pmi1_program() {
+    compiled pmi1_client "${CC:-cc}"
+}
+
 compiled() { # NAME COMPILER...
     local source=$top/tests/neighbours/$1.c name=$1
     shift
-    program=$BUILD/neighbours/$name
+    program=$BUILD/neighbours/$name-$1
     [ ! "$program" -nt "$source" ] || return 0
     mkdir -p "$BUILD/neighbours"
     "$@" -O1 -o "$program.$$" "$source" > "$T/compiler" 2>&1 || fail "cannot compile $name: $(tail -n 3 "$T/compiler")"
