@@ -4,7 +4,7 @@
 #include <string.h>
 
 static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix, &contract_pmi1,
-                                                                            &contract_gloo};
+                                                                           &contract_gloo};
 
 int rendezvous_open(struct rendezvous *r, struct err *e)
 {

@@ -65,7 +65,7 @@ static const char *own(const char *text)
 {
     static char line[8192];
     size_t n = 0;
-    for (; *text && n + 16 < sizeof line; text++) {
+    for (; *text && n + 17 < sizeof line; text++) {
         if (*text == '@')
             n += (size_t)snprintf(line + n, 16, "%s", rank);
         else
@@ -77,9 +77,9 @@ static const char *own(const char *text)
 
 static void say(const char *text)
 {
-    const char *line = own(text);
-    send_bytes(line, strlen(line));
-    send_bytes("\n", 1);
+    char line[8192];
+    int n = snprintf(line, sizeof line, "%s\n", own(text));
+    send_bytes(line, (size_t)n); /* in one piece: two would wait for each other's acknowledgement */
 }
 
 /* The next line; NULL at the end. Valid until the next call. */

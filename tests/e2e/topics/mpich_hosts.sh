@@ -1,22 +1,32 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # MPICH's programs and PMI-1 across hosts.
 hosts=2
-limit=60
+limit=90
 # shellcheck source=tests/neighbours/neighbours.sh
 . "$top/tests/neighbours/neighbours.sh"
 
+# MPICH 4.0 over UCX may hang in MPI_Finalize across hosts, under any launcher: a rank waits in PMI's barrier while another
+# still needs it to be connected (its pull request 6596). Everything before that must be as it must be.
+expect_good_up_to_finalize() { # SIZE
+    expect_count "$1" "^[0-9]+/$1 good$" "$T/out"
+    [ "$status" != 0 ] || return 0
+    expect_status 124
+    expect_err 'PMPI_Finalize < main'
+    expect_count 0 'MPI_Init|Fatal' "$T/err"
+}
+
 case_two_hosts() {
     mpich_program mpi_ring
-    hvd -H $H1:2,$H2:2 "$program"
-    expect_all_good 4
+    hvd --timeout 6 -H $H1:2,$H2:2 "$program"
+    expect_good_up_to_finalize 4
 }
 
 slow_uneven_hosts_in_a_row() {
     mpich_program mpi_ring
     local i
-    for i in $(seq 20); do
-        hvd -H $H1:1,$H2:2 "$program"
-        expect_all_good 3
+    for i in $(seq 8); do
+        hvd --timeout 6 -H $H1:1,$H2:2 "$program"
+        expect_good_up_to_finalize 3
     done
 }
 
