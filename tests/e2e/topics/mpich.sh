@@ -101,7 +101,7 @@ case_bad_clients() {
             new ">cmd=initack pmiid=-1" "<cmd=error" eof \
             new ">cmd=initack pmiid=1x" "<cmd=error" eof \
             new ">cmd=initack" "<cmd=error" eof \
-            new raw:5000 "<cmd=error" eof \
+            new raw:4096 "<cmd=error" eof \
             new ">cmd=initack pmi" half "<cmd=error" eof \
             new half eof \
             new join put:3 ">cmd=nonsense" "<cmd=error rc=-1 msg=unknown" ">" "<cmd=error" ">cmd=init" "<cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=-1" \
