@@ -108,11 +108,11 @@ $(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
 # Left out where the library is not installed: its jobs then offer no PMIx.
-$(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix)
+$(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags,hwloc) $(if $(call pkg_libs,hwloc),-DHVD_HWLOC)
 $(BUILD)/modules/pmix.so: $(call obj,$(PMIX_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,pmix)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 # Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
 $(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC))
 	@mkdir -p $(@D)

@@ -85,6 +85,7 @@ int session_rendezvous_open(struct session *s, struct err *e)
                                         .spawn = s->spawn,
                                         .job = s->job,
                                         .host = s->host,
+                                        .wdir = s->wdir,
                                         .directory = s->dir.path,
                                         .exchange = s->links.exchange,
                                         .events = &rendezvous_events,

@@ -2,9 +2,10 @@
  *
  * Before the workers start only the doorway is made. Their environment names it as the server, with what the
  * library's PMIx_server_setup_fork would say if it were asked; the names are ours to choose, for the server
- * will be given them. The first knock opens the module and starts the server; connections wait meanwhile and
- * are then spliced to the library's own port. Then the library is asked after all: if it says other than the
- * workers were told, a warning names the way that asks it before (--rendezvous pmix).
+ * will be given them. The first knock opens the module and starts the server (earlier when the command looks
+ * as if it will knock: guess.h); connections wait meanwhile and are then spliced to the library's own port.
+ * Then the library is asked after all: if it says other than the workers were told, a warning names the way
+ * that asks it before (--rendezvous pmix).
  *
  * Another user who finds the library's own port has nothing to say there: the library refuses namespaces
  * that it does not know, and ours cannot be guessed. At the doorway, nobody comes in who does not name it.
@@ -21,6 +22,7 @@
 
 #include "agent/job_dir.h"
 #include "agent/rendezvous/doorway.h"
+#include "agent/rendezvous/guess.h"
 #include "agent/rendezvous/splice.h"
 #include "common/cursor.h"
 #include "common/log.h"
@@ -357,15 +359,43 @@ static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t l
 
 static const struct exchange_handler handler = {on_request, on_broadcast};
 
+/* ---- before the workers -------------------------------------------------------------------------------- */
+
+static const char *search_path(const Hvd__Spawn *spawn)
+{
+    for (size_t i = 0; i < spawn->n_env; i++)
+        if (strncmp(spawn->env[i], "PATH=", 5) == 0)
+            return spawn->env[i] + 5;
+    return getenv("PATH");
+}
+
+/* Because it is wanted, or because the command looks as if it will be needed: the workers are then told of
+ * the library's shared memory, and need not ask the server for each key. Only who wanted it is refused
+ * without it. */
+static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
+{
+    const Hvd__Spawn *spawn = p->r->spawn;
+    if (!wanted && !guess_uses_pmix(spawn->argv, search_path(spawn), p->r->wdir))
+        return 0;
+    if (start(p, true, e) < 0 && !wanted)
+        fail(p, e);
+    else if (p->failure.code)
+        *e = p->failure;
+    if (wanted)
+        return e->code ? -1 : 0;
+    err_clear(e);
+    return 0;
+}
+
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
 static int prepare(struct pmix *p, struct err *e)
 {
     char path[PATH_MAX];
     struct rendezvous *r = p->r;
-    bool now = r->spawn->contracts & CONTRACT_PMIX_NOW;
+    bool wanted = r->spawn->contracts & CONTRACT_PMIX_NOW;
     if (module_path(PMIX_MODULE ".so", path, sizeof path, e) < 0) {
-        if (now)
+        if (wanted)
             return err_wrap(e, "--rendezvous pmix, but this installation was built without PMIx");
         err_clear(e);
         log_info("no PMIx for the workers: this installation was built without it");
@@ -379,12 +409,8 @@ static int prepare(struct pmix *p, struct err *e)
     if (doorway_open(&p->doorway, r->loop, on_client, p, e) < 0)
         return -1;
     exchange_serve(r->exchange, EXCHANGE_PMIX, &handler, p);
-    if (now && start(p, true, e) < 0)
+    if (start_before_workers(p, wanted, e) < 0)
         return -1;
-    if (p->failure.code) {
-        *e = p->failure;
-        return -1;
-    }
     if (predict(p, e) < 0)
         return -1;
     r->values.pmix = p->environment;

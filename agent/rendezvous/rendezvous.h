@@ -49,6 +49,7 @@ struct rendezvous {
     const Hvd__Spawn *spawn; /* plan, this host's workers, contracts */
     const char *job;         /* unguessable name */
     const char *host;        /* our name */
+    const char *wdir;        /* of the workers */
     const char *directory;   /* the job's own, 0700; removed with all that is in it */
     struct exchange *exchange;
     const struct rendezvous_events *events;

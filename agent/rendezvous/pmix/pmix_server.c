@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/rendezvous/pmix/pmix_topology.h"
 #include "common/log.h"
 #include "common/module.h"
 
@@ -126,7 +127,7 @@ static int make_maps(const struct rendezvous *r, char **nodes, char **ranks)
     return rc;
 }
 
-static pmix_status_t register_job(const struct rendezvous *r)
+static pmix_status_t register_job(const struct rendezvous *r, const char *topology)
 {
     struct infos l = {.count = 0};
     char *nodes = NULL, *ranks = NULL, directory[PATH_MAX];
@@ -144,6 +145,8 @@ static pmix_status_t register_job(const struct rendezvous *r)
     put(&l, PMIX_JOBID, pmix_server.space, PMIX_STRING);
     put(&l, PMIX_TMPDIR, directory, PMIX_STRING);
     put(&l, PMIX_NSDIR, directory, PMIX_STRING);
+    if (topology)
+        put(&l, PMIX_LOCAL_TOPO, topology, PMIX_STRING);
     pmix_status_t rc =
         PMIx_server_register_nspace(pmix_server.space, (int)r->spawn->n_worker, l.item, l.count, NULL, NULL);
     clear(&l);
@@ -214,17 +217,28 @@ static uint16_t port_of(char *const *environment)
     return 0;
 }
 
+static void find_topology(void *arg)
+{
+    *(char **)arg = pmix_topology();
+}
+
 static void run_start(void *arg)
 {
     struct start_report *report = arg;
     struct rendezvous *r = pmix_server.r;
     pmix_proc_t proc;
     const char *what = "PMIx_server_init";
+    char *topology = NULL;
+    uv_thread_t finder;
+    bool finding = uv_thread_create(&finder, find_topology, &topology) == 0; /* takes as long as the library */
     pmix_status_t rc = init_library(r);
+    if (finding)
+        uv_thread_join(&finder);
     if (rc == PMIX_SUCCESS) {
         what = "registering the job with PMIx";
-        rc = register_job(r);
+        rc = register_job(r, topology);
     }
+    free(topology);
     if (rc == PMIX_SUCCESS || rc == PMIX_OPERATION_SUCCEEDED)
         rc = register_clients(r);
     PMIX_LOAD_PROCID(&proc, pmix_server.space, r->spawn->worker[0]->rank);
