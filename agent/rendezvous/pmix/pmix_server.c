@@ -230,7 +230,8 @@ static void run_start(void *arg)
     const char *what = "PMIx_server_init";
     char *topology = NULL;
     uv_thread_t finder;
-    bool finding = uv_thread_create(&finder, find_topology, &topology) == 0; /* takes as long as the library */
+    bool finding =
+        uv_thread_create(&finder, find_topology, &topology) == 0; /* takes as long as the library */
     pmix_status_t rc = init_library(r);
     if (finding)
         uv_thread_join(&finder);
