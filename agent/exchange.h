@@ -34,6 +34,9 @@ struct exchange_events {
     /* A message for a neighbour in the tree: `bytes` (malloc'd) belongs to the callee. Called from any
      * function below. The first one is the sign that links are needed. */
     void (*send)(void *ctx, uint32_t neighbour, uint8_t *bytes, size_t len);
+    /* This host waits for others and has nothing to send: links are needed all the same, for with them come
+     * the news of ranks that end. NULL: nobody cares. */
+    void (*wait)(void *ctx);
 };
 
 /* What a service does with what others send; the data is valid during the call. */

@@ -115,6 +115,14 @@ static void pass_on(struct session_links *l, uint32_t host, struct outgoing *o)
         }
 }
 
+static void order(struct session_links *l)
+{
+    if (l->state != SESSION_LINKS_NONE)
+        return;
+    l->state = SESSION_LINKS_ORDERED;
+    l->events->order(l->ctx);
+}
+
 static void on_message(void *ctx, uint32_t host, uint8_t *bytes, size_t len)
 {
     struct session_links *l = ctx;
@@ -138,13 +146,15 @@ static void on_message(void *ctx, uint32_t host, uint8_t *bytes, size_t len)
     while (*at)
         at = &(*at)->next;
     *at = o;
-    if (l->state == SESSION_LINKS_NONE) {
-        l->state = SESSION_LINKS_ORDERED;
-        l->events->order(l->ctx);
-    }
+    order(l);
 }
 
-static const struct exchange_events exchange_events = {on_message};
+static void on_wait(void *ctx)
+{
+    order(ctx);
+}
+
+static const struct exchange_events exchange_events = {on_message, on_wait};
 
 /* ---- the links' events --------------------------------------------------------------------------------- */
 

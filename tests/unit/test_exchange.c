@@ -20,7 +20,7 @@ struct host {
     struct exchange *x;
     uint32_t index;
     struct letter *edge[HOSTS_MAX]; /* to that neighbour, oldest first */
-    unsigned sent;
+    unsigned sent, waits;
     unsigned gathered, failed;
     char text[HOSTS_MAX * 8]; /* of the last gather or answer */
     unsigned told;            /* broadcasts */
@@ -41,6 +41,12 @@ static void on_send(void *ctx, uint32_t neighbour, uint8_t *bytes, size_t len)
         at = &(*at)->next;
     *at = l;
     h->sent++;
+}
+
+static void on_wait(void *ctx)
+{
+    struct host *h = ctx;
+    h->waits++;
 }
 
 static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
@@ -76,7 +82,7 @@ static void done(void *ctx, const struct err *why, const uint8_t *data, size_t l
 
 static void set_up(uint32_t count)
 {
-    static const struct exchange_events events = {on_send};
+    static const struct exchange_events events = {on_send, on_wait};
     hosts = count;
     memset(host, 0, sizeof host);
     for (uint32_t i = 0; i < hosts; i++) {
@@ -192,6 +198,9 @@ START_TEST(test_overtaking_rounds)
     while (deliver_one())
         ;
     ck_assert_uint_eq(host[1].gathered, 0);
+    join(0, "h", both, 2); /* the root sends nothing, but waits */
+    ck_assert_uint_eq(host[0].sent, 0);
+    ck_assert_uint_eq(host[0].waits, 1);
     join(0, "g", both, 2);
     join(0, "f", both, 2);
     while (deliver_one())

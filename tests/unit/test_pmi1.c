@@ -258,7 +258,7 @@ static void join(int rank)
 
 static void set_up(void)
 {
-    static const struct exchange_events exchange_events = {on_send};
+    static const struct exchange_events exchange_events = {.send = on_send};
     static const struct rendezvous_events events = {.notice = on_notice, .abort = on_abort};
     uv_loop_init(&loop);
     memset(host, 0, sizeof host);
