@@ -140,10 +140,11 @@ static void each_in(int user, const char *job, void (*see)(void *ctx, int user, 
         closedir(d);
 }
 
+/* `ctx`: whether also those that are still in use, as a bool. */
 static void sweep_one(void *ctx, int user, const char *name, int fd)
 {
-    (void)ctx;
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+    const bool *used_too = ctx;
+    if (!*used_too && flock(fd, LOCK_EX | LOCK_NB) < 0)
         return;
     log_debug("sweeping away %s, which a killed agent left", name);
     remove_entry(user, name);
@@ -161,7 +162,8 @@ static int create_in(struct job_dir *d, const char *base, const char *name)
     int user = user_directory(base, true);
     if (user < 0)
         return -1;
-    each_in(user, NULL, sweep_one, NULL);
+    bool used_too = false;
+    each_in(user, NULL, sweep_one, &used_too);
     d->fd = mkdirat(user, name, 0700) == 0 ? own_directory(user, name, false) : -1;
     int saved = errno;
     if (d->fd < 0 && saved != EEXIST)
@@ -261,24 +263,24 @@ void job_dir_close(struct job_dir *d)
     d->fd = -1;
 }
 
-static void sweep_base(const char *base, const char *job)
+static void sweep_base(const char *base, const char *job, bool used_too)
 {
     char path[JOB_DIR_MAX];
     int user = user_directory(base, false);
     if (user < 0)
         return;
-    each_in(user, job, sweep_one, NULL);
+    each_in(user, job, sweep_one, &used_too);
     close(user);
     if (user_path(base, path))
         (void)rmdir(path);
 }
 
-void job_dir_sweep(const char *job)
+void job_dir_sweep(const char *job, bool used_too)
 {
     char base[JOB_DIR_MAX];
     for (int i = 0; base_dir(i, base, sizeof base); i++)
-        sweep_base(base, job);
-    sweep_base(SHARED, job);
+        sweep_base(base, job, used_too);
+    sweep_base(SHARED, job, used_too);
 }
 
 struct visit {

@@ -12,6 +12,7 @@
 #ifndef HVD_AGENT_JOB_DIR_H
 #define HVD_AGENT_JOB_DIR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -36,8 +37,9 @@ void job_dir_close(struct job_dir *d);
 void job_dir_shared_path(const char *path, char shared[JOB_DIR_MAX]);
 /* Makes it. Returns a descriptor that holds its lock; -1 with *e. */
 int job_dir_make_shared(const char *path, struct err *e);
-/* Removes the directories of job `job` (all of this user when NULL) that nobody uses. */
-void job_dir_sweep(const char *job);
+/* Removes the directories of job `job` that nobody uses; those in use as well when their users have been
+ * killed, although they cannot die yet. */
+void job_dir_sweep(const char *job, bool used_too);
 /* Calls `see` with each directory of job `job`, whether somebody uses it or not. */
 void job_dir_each(const char *job, void (*see)(void *ctx, int fd), void *ctx);
 

@@ -82,6 +82,14 @@ static bool wait_for_them(struct supervised *s, uint64_t deadline)
     }
 }
 
+/* A guard whose session is uninterruptible stays: it clears away what that leaves when it goes. */
+static void kill_guards(struct supervised *s)
+{
+    for (size_t i = 0; i < s->count; i += 2)
+        if (s->fd[i].fd < 0 && s->fd[i + 1].fd >= 0)
+            (void)syscall(SYS_pidfd_send_signal, s->fd[i + 1].fd, SIGKILL, NULL, 0);
+}
+
 /* Returns the number of them that cannot be ended. */
 static unsigned end_supervised(const char *job, bool now, uint64_t *deadline)
 {
@@ -100,7 +108,7 @@ static unsigned end_supervised(const char *job, bool now, uint64_t *deadline)
         ended = wait_for_them(&s, clock_now() + GUARD_MS * NSEC_PER_MSEC);
     }
     if (!ended) {
-        signal_to(&s, 1, SIGKILL);
+        kill_guards(&s);
         (void)wait_for_them(&s, clock_now() + EXTRA_MS * NSEC_PER_MSEC);
     }
     for (size_t i = 0; i < s.count; i++) {
@@ -193,6 +201,6 @@ int sweep_job(const char *job, bool now)
     if (left > 0)
         (void)kill_by_variable(variable, true);
     containment_sweep(job, true);
-    job_dir_sweep(job);
+    job_dir_sweep(job, supervising > 0);
     return left > 0 || supervising > 0;
 }

@@ -167,9 +167,9 @@ START_TEST(stale_directories_are_swept)
     ck_assert_int_ne(access(dead.path, F_OK), 0);
     ck_assert_int_eq(access(living.path, F_OK), 0);
     job_dir_close(&next);
-    job_dir_sweep("nobody");
+    job_dir_sweep("nobody", false);
     ck_assert_int_eq(access(next.path, F_OK), 0);
-    job_dir_sweep("next");
+    job_dir_sweep("next", false);
     ck_assert_int_ne(access(next.path, F_OK), 0);
     job_dir_remove(living.path);
     job_dir_close(&living);
