@@ -211,6 +211,12 @@ void exchange_serve(struct exchange *x, enum exchange_service service, const str
     x->service[service].ctx = ctx;
 }
 
+void exchange_expect(struct exchange *x)
+{
+    if (x->hosts > 1 && x->events.wait)
+        x->events.wait(x->ctx);
+}
+
 static int dispatch(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (m->service >= EXCHANGE_SERVICES)

@@ -60,6 +60,9 @@ bool exchange_is_neighbour(uint32_t self, uint32_t host);
 void exchange_serve(struct exchange *x, enum exchange_service service, const struct exchange_handler *handler,
                     void *ctx);
 
+/* Messages will come: links may be made already. */
+void exchange_expect(struct exchange *x);
+
 /* A message of a neighbour. -1 with *e: it broke the rules, nothing was changed; exchange_break is due. */
 int exchange_received(struct exchange *x, uint32_t neighbour, const uint8_t *bytes, size_t len,
                       struct err *e);

@@ -273,8 +273,8 @@ uint64_t exchange_gather(struct exchange *x, enum exchange_service service, cons
     check_complete(x, g);
     for (g = x->gather; g && g->handle != handle;)
         g = g->next;
-    if (g && x->events.wait)
-        x->events.wait(x->ctx);
+    if (g)
+        exchange_expect(x);
     return g ? handle : 0;
 }
 

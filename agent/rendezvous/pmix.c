@@ -377,6 +377,7 @@ static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
     const Hvd__Spawn *spawn = p->r->spawn;
     if (!wanted && !guess_uses_pmix(spawn->argv, search_path(spawn), p->r->wdir))
         return 0;
+    exchange_expect(p->r->exchange); /* while the workers start, the links are made */
     if (start(p, true, e) < 0 && !wanted)
         fail(p, e);
     else if (p->failure.code)
