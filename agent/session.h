@@ -80,6 +80,7 @@ struct session {
     uint64_t guard_moved; /* guard_moves when we looked last */
     bool guard_woken;
     bool lost;         /* the channel is dead: there is nobody to tell */
+    bool dismissed;    /* Bye has come: over, once all is written (control frames overtake output) */
     bool resume_later; /* outlets wait for room in the bulk queue */
     struct reap reap;
 

@@ -51,6 +51,8 @@ void session_flush(struct session *s)
         session_mark(s);
         stdio_resume(&s->stdio);
     }
+    if (s->dismissed && channel_is_drained(&s->channel))
+        fsm_post(&s->fsm, EV_BYE);
 }
 
 void session_send(struct session *s, const Hvd__Control *message)
@@ -242,7 +244,8 @@ static void on_control(void *ctx, const Hvd__Control *m)
         on_inspect(s, m->inspect);
         break;
     case HVD__CONTROL__BODY_BYE:
-        fsm_post(&s->fsm, EV_BYE);
+        s->dismissed = true;
+        session_mark(s);
         break;
     default:
         log_debug("ignored message %d of the launcher", (int)m->body_case);

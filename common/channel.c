@@ -51,6 +51,11 @@ size_t channel_control_waiting(const struct channel *c)
     return c->control.len;
 }
 
+bool channel_is_drained(const struct channel *c)
+{
+    return c->control.len == 0 && c->bulk.len == 0 && c->wire.len == 0;
+}
+
 static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
                    const ProtobufCMessage *message)
 {

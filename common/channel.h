@@ -67,6 +67,8 @@ size_t channel_bulk_waiting(const struct channel *c);
 
 /* The same of the control queue. */
 size_t channel_control_waiting(const struct channel *c);
+/* All that was sent has been taken by channel_written. */
+bool channel_is_drained(const struct channel *c);
 
 /* The next bytes for the wire; 0 when there are none. Valid until the next call on the channel. */
 size_t channel_output(struct channel *c, const uint8_t **bytes);
