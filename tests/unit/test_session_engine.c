@@ -158,7 +158,7 @@ static const struct {
     unsigned within_ms;
 } engine_ends[] = {
     {SIGKILL, "was killed by signal 9 (Killed)", 1000},
-    {SIGSEGV, "was killed by signal 11 (Segmentation fault)", 1000},
+    {SIGABRT, "was killed by signal 6 (Aborted)", 1000},
     {SIGSTOP, "did not move for 1 s and was killed", 3000},
 };
 
