@@ -126,15 +126,24 @@ void exchange_answer(struct exchange *x, enum exchange_service service, uint32_t
     exchange_send(x, exchange_next_hop(x, host), &m);
 }
 
-static int on_request(struct exchange *x, const Hvd__Exchange *m, struct err *e)
+/* Towards `host`, never back: a message cannot go to and fro between two hosts. */
+static int pass_on(struct exchange *x, uint32_t neighbour, uint32_t host, const Hvd__Exchange *m,
+                   struct err *e)
+{
+    uint32_t next = exchange_next_hop(x, host);
+    if (next == neighbour)
+        return err_set(e, ERR_PROTOCOL, "a message for host %u came from host %u", host, neighbour);
+    exchange_send(x, next, m);
+    return 0;
+}
+
+static int on_request(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (m->origin >= x->hosts || m->target >= x->hosts || m->origin == m->target)
         return err_set(e, ERR_PROTOCOL, "a request of host %u for host %u of %u", m->origin, m->target,
                        x->hosts);
-    if (m->target != x->self) {
-        exchange_send(x, exchange_next_hop(x, m->target), m);
-        return 0;
-    }
+    if (m->target != x->self)
+        return pass_on(x, neighbour, m->target, m, e);
     const struct exchange_handler *handler = x->service[m->service].handler;
     if (handler && handler->request) {
         handler->request(x->service[m->service].ctx, m->origin, m->ticket, m->data.data, m->data.len);
@@ -146,15 +155,13 @@ static int on_request(struct exchange *x, const Hvd__Exchange *m, struct err *e)
     return 0;
 }
 
-static int on_answer(struct exchange *x, const Hvd__Exchange *m, struct err *e)
+static int on_answer(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (m->origin >= x->hosts || m->target >= x->hosts)
         return err_set(e, ERR_PROTOCOL, "an answer of host %u to host %u of %u", m->target, m->origin,
                        x->hosts);
-    if (m->origin != x->self) {
-        exchange_send(x, exchange_next_hop(x, m->origin), m);
-        return 0;
-    }
+    if (m->origin != x->self)
+        return pass_on(x, neighbour, m->origin, m, e);
     struct request **at = find_request(x, m->ticket);
     if (!at || (*at)->service != m->service || (*at)->host != m->target)
         return 0; /* cancelled, or never asked */
@@ -227,9 +234,9 @@ static int dispatch(struct exchange *x, uint32_t neighbour, const Hvd__Exchange 
     case HVD__EXCHANGE__KIND__DOWN:
         return gather_down(x, neighbour, m, e);
     case HVD__EXCHANGE__KIND__REQUEST:
-        return on_request(x, m, e);
+        return on_request(x, neighbour, m, e);
     case HVD__EXCHANGE__KIND__ANSWER:
-        return on_answer(x, m, e);
+        return on_answer(x, neighbour, m, e);
     case HVD__EXCHANGE__KIND__BROADCAST:
         return on_broadcast(x, neighbour, m, e);
     default:

@@ -28,11 +28,14 @@ static void give_up(struct session_links *l, const struct err *why)
 {
     if (l->state == SESSION_LINKS_BROKEN)
         return;
+    bool awaited = l->state < SESSION_LINKS_LINKED;
     l->state = SESSION_LINKS_BROKEN;
     if (l->links)
         links_shutdown(l->links, why->text);
     log_debug("no rendezvous across hosts from here on: %s", why->text); /* also at every job's end */
     exchange_break(l->exchange, why);
+    if (awaited)
+        l->events->failed(l->ctx, why);
 }
 
 static void on_timer(uv_timer_t *timer);

@@ -21,6 +21,8 @@ struct links;
 struct session_links_events {
     void (*order)(void *ctx);                      /* ask the launcher for links */
     void (*listening)(void *ctx, Hvd__Link *link); /* tell it where we are */
+    /* There will never be links from here: the others, who wait for our word, must not wait for ever. */
+    void (*failed)(void *ctx, const struct err *why);
 };
 
 /* What the links need to know of the job; everything must stay valid until session_links_close. */

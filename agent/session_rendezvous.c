@@ -20,6 +20,11 @@ static void on_links_listening(void *ctx, Hvd__Link *link)
     session_send(ctx, &m);
 }
 
+static void on_links_failed(void *ctx, const struct err *why)
+{
+    session_fault(ctx, "%s", why->text);
+}
+
 static void on_notice(void *ctx, uint32_t level, const char *text)
 {
     session_notice(ctx, level, "%s", text);
@@ -65,7 +70,8 @@ static void on_signal(void *ctx, uint32_t rank, int number)
         (void)kill(-w->pid, number);
 }
 
-static const struct session_links_events links_events = {on_links_needed, on_links_listening};
+static const struct session_links_events links_events = {on_links_needed, on_links_listening,
+                                                         on_links_failed};
 static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal};
 
 int session_rendezvous_open(struct session *s, struct err *e)
@@ -99,12 +105,6 @@ int session_rendezvous_open(struct session *s, struct err *e)
 
 void session_rendezvous_close(struct session *s)
 {
-    struct exchange_count sent = {0, 0};
-    if (s->links.exchange)
-        sent = exchange_sent(s->links.exchange);
-    if (sent.messages > 0)
-        log_debug("the rendezvous sent %llu messages, %llu bytes to other hosts",
-                  (unsigned long long)sent.messages, (unsigned long long)sent.bytes);
     rendezvous_close(&s->rendezvous);
     session_links_close(&s->links);
 }
