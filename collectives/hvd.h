@@ -41,9 +41,58 @@ typedef enum hvd_status {
     HVD_ERR_IN_PROGRESS = -9      /* an operation of this name is pending already */
 } hvd_status;
 
-typedef enum hvd_dtype { HVD_INT32 = 4, HVD_INT64 = 5, HVD_FLOAT32 = 7, HVD_FLOAT64 = 8 } hvd_dtype;
+/* Element types; Horovod's numbers first. */
+typedef enum hvd_dtype {
+    HVD_UINT8 = 0,
+    HVD_INT8 = 1,
+    HVD_UINT16 = 2,
+    HVD_INT16 = 3,
+    HVD_INT32 = 4,
+    HVD_INT64 = 5,
+    HVD_FLOAT16 = 6, /* IEEE 754 binary16 */
+    HVD_FLOAT32 = 7,
+    HVD_FLOAT64 = 8,
+    HVD_BOOL = 9,      /* one byte, 0 or not */
+    HVD_BFLOAT16 = 10, /* the upper half of a float32 */
+    HVD_UINT32 = 11,
+    HVD_UINT64 = 12
+} hvd_dtype;
 
-typedef enum hvd_op { HVD_AVERAGE = 0, HVD_SUM = 1, HVD_MIN = 3, HVD_MAX = 4 } hvd_op;
+/* How elements are combined; Horovod's numbers first. */
+typedef enum hvd_op {
+    HVD_AVERAGE = 0, /* the sum divided by the number of ranks; of integers toward zero */
+    HVD_SUM = 1,     /* integers wrap */
+    HVD_ADASUM = 2,
+    HVD_MIN = 3,
+    HVD_MAX = 4,
+    HVD_PRODUCT = 5, /* integers wrap */
+    HVD_BAND = 6,    /* bits, of integers: and, or, exclusive or */
+    HVD_BOR = 7,
+    HVD_BXOR = 8,
+    HVD_LAND = 9, /* truth, of integers and bool; the result is 0 or 1 */
+    HVD_LOR = 10,
+    HVD_LXOR = 11
+} hvd_op;
+
+/* What float32 elements become on their way between hosts. Within a host nothing is compressed. */
+typedef enum hvd_compression {
+    HVD_COMPRESSION_NONE = 0,
+    HVD_COMPRESSION_FLOAT16 = 1,
+    HVD_COMPRESSION_BFLOAT16 = 2
+} hvd_compression;
+
+/* A process set: the ranks that take part in an operation. */
+typedef int32_t hvd_set;
+#define HVD_WORLD 0 /* all ranks */
+
+/* What an operation may be told besides its arguments. A NULL pointer to it means all zeros, and zeros mean
+ * the defaults. All ranks must say the same. Copied: free to go when the call returns. */
+typedef struct hvd_options {
+    hvd_set set;                 /* default HVD_WORLD; ranks in arguments are then indices in the set */
+    double prescale;             /* every input times this before it is combined; 0 means 1 */
+    double postscale;            /* the result times this; 0 means 1 */
+    hvd_compression compression; /* float32 only */
+} hvd_options;
 
 /* Names one pending operation of this process; 0 is none. Freed by hvd_wait. */
 typedef int64_t hvd_handle;
@@ -72,10 +121,10 @@ void hvd_free(void *memory);
  * overlap. `name` (1 to 255 bytes) is the tensor's; the same name may be used again after its operation was
  * waited for. count 0 is allowed. An average of integers is the sum divided toward zero. */
 int hvd_allreduce_async(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
-                        hvd_handle *handle);
+                        const hvd_options *options, hvd_handle *handle);
 /* Starts buffer = root's buffer on every rank. */
 int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
-                        hvd_handle *handle);
+                        const hvd_options *options, hvd_handle *handle);
 
 /* 1 when the operation has ended (hvd_wait will not block), 0 when it is pending, negative for an unknown
  * handle. */
@@ -84,10 +133,12 @@ int hvd_poll(hvd_handle handle);
 int hvd_wait(hvd_handle handle);
 
 /* The same in one blocking call. */
-int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op);
-int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root);
-/* Returns when every rank has called it. */
-int hvd_barrier(void);
+int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
+                  const hvd_options *options);
+int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                  const hvd_options *options);
+/* Returns when every rank of the set has called it. Of the options only the set counts. */
+int hvd_barrier(const hvd_options *options);
 
 /* The sentence of the last failure in this thread; "" when there was none. Valid until the thread's next
  * call. */

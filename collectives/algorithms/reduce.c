@@ -112,6 +112,8 @@ void reduce_divide(void *data, size_t count, hvd_dtype dtype, uint32_t divisor)
     case HVD_FLOAT64:
         divide_f64(data, count, divisor);
         break;
+    default:
+        break;
     }
 }
 

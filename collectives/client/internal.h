@@ -20,7 +20,7 @@
 #include "collectives/shm/tensor.h"
 #include "collectives/shm/worker_socket.h"
 
-#define NAME_BUCKETS 4096u /* a power of two */
+#define NAME_BUCKETS SHM_SLOTS
 
 enum client_state { CLIENT_NONE, CLIENT_READY, CLIENT_FORKED };
 
@@ -34,7 +34,8 @@ enum phase {
 
 /* One tensor name and its operation. Made on first use, lives until hvd_shutdown. */
 struct tensor {
-    struct tensor *next; /* in its bucket */
+    struct tensor *next;  /* in its bucket */
+    struct tensor *older; /* of all */
     char *name;
     uint32_t hash, slot;
     pthread_mutex_t lock;
@@ -61,6 +62,7 @@ struct client {
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock;
     bool rpc_broken;
     struct tensor *bucket[NAME_BUCKETS];
+    struct tensor *newest;
     struct tensor *_Atomic by_slot[SHM_SLOTS];
     uint32_t solo_slots;
 };

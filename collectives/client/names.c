@@ -31,6 +31,8 @@ static struct tensor *tensor_make(const char *name, uint32_t hash, uint32_t slot
     pthread_mutex_init(&t->lock, NULL);
     t->next = client.bucket[hash % NAME_BUCKETS];
     client.bucket[hash % NAME_BUCKETS] = t;
+    t->older = client.newest;
+    client.newest = t;
     atomic_store_explicit(&client.by_slot[slot], t, memory_order_release);
     return t;
 }
@@ -104,16 +106,15 @@ struct tensor *tensor_by_handle(hvd_handle handle)
 
 void tensors_free(void)
 {
-    for (uint32_t i = 0; i < NAME_BUCKETS; i++) {
-        while (client.bucket[i]) {
-            struct tensor *t = client.bucket[i];
-            client.bucket[i] = t->next;
-            atomic_store(&client.by_slot[t->slot], NULL);
-            tensor_view_free(&t->view);
-            pthread_mutex_destroy(&t->lock);
-            free(t->name);
-            free(t);
-        }
+    while (client.newest) {
+        struct tensor *t = client.newest;
+        client.newest = t->older;
+        client.bucket[t->hash % NAME_BUCKETS] = NULL;
+        atomic_store(&client.by_slot[t->slot], NULL);
+        tensor_view_free(&t->view);
+        pthread_mutex_destroy(&t->lock);
+        free(t->name);
+        free(t);
     }
     client.solo_slots = 0;
 }

@@ -27,17 +27,12 @@ static int check_arguments(const char *name, const struct tensor_op *op, const v
 {
     uint64_t bytes = tensor_bytes(op);
     int status = check_name(name);
+    char wrong[128];
 
     if (status)
         return status;
-    if (bytes == UINT64_MAX)
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": %llu elements of dtype %d are not possible", name,
-                    (unsigned long long)op->count, op->dtype);
-    if (op->kind == SHM_ALLREDUCE && !op_valid(op->op))
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": there is no operation %d", name, op->op);
-    if (op->kind == SHM_BROADCAST && op->root >= (uint32_t)client.size)
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": root %d is not a rank below %d", name, (int)op->root,
-                    client.size);
+    if (op_wrong(op, (uint32_t)client.size, wrong, sizeof wrong))
+        return fail(HVD_ERR_INVALID, "tensor \"%s\": %s", name, wrong);
     if (bytes > 0 && (!in || !out))
         return fail(HVD_ERR_INVALID, "tensor \"%s\": a buffer is NULL", name);
     if (in != out && bytes > 0 && (const char *)in < (const char *)out + bytes &&
@@ -200,50 +195,69 @@ static uint8_t narrow(int value)
     return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
 }
 
-static struct tensor_op allreduce_op(size_t count, hvd_dtype dtype, hvd_op op)
+/* The operation that the caller describes. */
+static int make_op(struct tensor_op *op, uint8_t kind, size_t count, int dtype, const hvd_options *options)
 {
-    return (struct tensor_op){SHM_ALLREDUCE, narrow(dtype), narrow(op), 0, count};
-}
-
-static struct tensor_op broadcast_op(size_t count, hvd_dtype dtype, int root)
-{
-    return (struct tensor_op){SHM_BROADCAST, narrow(dtype), 0, (uint32_t)root, count};
+    *op = (struct tensor_op){
+        .kind = kind, .dtype = narrow(dtype), .count = count, .prescale = 1, .postscale = 1};
+    if (!options)
+        return HVD_SUCCESS;
+    if (options->set != HVD_WORLD)
+        return fail(HVD_ERR_INVALID, "there is no process set %d", options->set);
+    op->prescale = options->prescale != 0 ? options->prescale : 1;
+    op->postscale = options->postscale != 0 ? options->postscale : 1;
+    op->compression = narrow((int)options->compression);
+    if (op->prescale != 1 || op->postscale != 1)
+        return fail(HVD_ERR_INVALID, "prescale and postscale are not built yet");
+    if (op->compression != HVD_COMPRESSION_NONE && client.region.hosts > 1)
+        return fail(HVD_ERR_INVALID, "compression between hosts is not built yet");
+    return HVD_SUCCESS;
 }
 
 int hvd_allreduce_async(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
-                        hvd_handle *handle)
+                        const hvd_options *options, hvd_handle *handle)
 {
-    struct tensor_op what = allreduce_op(count, dtype, op);
+    struct tensor_op what;
+    int status = make_op(&what, SHM_ALLREDUCE, count, dtype, options);
 
-    return submit_async(name, &what, in, out, handle);
+    what.op = narrow(op);
+    return status ? status : submit_async(name, &what, in, out, handle);
 }
 
 int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
-                        hvd_handle *handle)
+                        const hvd_options *options, hvd_handle *handle)
 {
-    struct tensor_op what = broadcast_op(count, dtype, root);
+    struct tensor_op what;
+    int status = make_op(&what, SHM_BROADCAST, count, dtype, options);
 
-    return submit_async(name, &what, buffer, buffer, handle);
+    what.root = (uint32_t)root;
+    return status ? status : submit_async(name, &what, buffer, buffer, handle);
 }
 
-int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op)
+int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
+                  const hvd_options *options)
 {
-    struct tensor_op what = allreduce_op(count, dtype, op);
+    struct tensor_op what;
+    int status = make_op(&what, SHM_ALLREDUCE, count, dtype, options);
 
-    return submit_and_wait(name, &what, in, out);
+    what.op = narrow(op);
+    return status ? status : submit_and_wait(name, &what, in, out);
 }
 
-int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root)
+int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                  const hvd_options *options)
 {
-    struct tensor_op what = broadcast_op(count, dtype, root);
+    struct tensor_op what;
+    int status = make_op(&what, SHM_BROADCAST, count, dtype, options);
 
-    return submit_and_wait(name, &what, buffer, buffer);
+    what.root = (uint32_t)root;
+    return status ? status : submit_and_wait(name, &what, buffer, buffer);
 }
 
 /* Barriers of several threads follow one another: ranks cannot tell them apart, nor need they. */
 int run_fixed(uint32_t slot, uint8_t kind)
 {
-    struct tensor_op what = {.kind = kind};
+    struct tensor_op what = {.kind = kind, .prescale = 1, .postscale = 1};
     struct tensor *t = tensor_fixed(slot);
     int status;
 
@@ -256,9 +270,12 @@ int run_fixed(uint32_t slot, uint8_t kind)
     return status;
 }
 
-int hvd_barrier(void)
+int hvd_barrier(const hvd_options *options)
 {
+    struct tensor_op what;
     int status = client_check();
 
+    if (!status)
+        status = make_op(&what, SHM_BARRIER, 0, 0, options);
     return status ? status : run_fixed(SHM_SLOT_BARRIER, SHM_BARRIER);
 }

@@ -143,11 +143,9 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
 /* How far the members of every tensor are; a warning for those that have been apart for long. */
 static void look_for_stalls(struct engine *engine, uint64_t now)
 {
-    for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < engine->names; slot++) {
         uint32_t furthest = 0, nearest = UINT32_MAX, late = 0;
         char text[SHM_TEXT_MAX];
-        if (!engine->name[slot].text)
-            continue;
         for (uint32_t i = 0; i < engine->members; i++) {
             struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[i];
             uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);

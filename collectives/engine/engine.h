@@ -31,7 +31,7 @@
 
 #define ENGINE_SEGMENTS_MAX  4096u
 #define ENGINE_STRANGERS_MAX 64u /* connections beyond one for each rank of this host */
-#define ENGINE_NAME_BUCKETS  4096u
+#define ENGINE_NAME_BUCKETS  SHM_SLOTS
 #define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
 #define ENGINE_BEAT_MS       100
 #define ENGINE_SPIN_NS       50000 /* after the last activity, on several hosts */

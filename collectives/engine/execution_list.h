@@ -14,22 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/hvd.h"
+#include "collectives/shm/op.h"
 #include "common/err.h"
 
 #define TENSOR_NAME_MAX  255
 #define TENSOR_ERROR_MAX 511
 
-enum tensor_kind { TENSOR_ALLREDUCE = 1, TENSOR_BROADCAST = 2, TENSOR_BARRIER = 3, TENSOR_SHUTDOWN = 4 };
-
-/* What all ranks must agree about. Fields that a kind has no use for are 0. */
+/* What all ranks must agree about. */
 struct tensor_desc {
     char name[TENSOR_NAME_MAX + 1];
-    enum tensor_kind kind;
-    hvd_dtype dtype;
-    hvd_op op;
-    uint32_t root; /* a rank */
-    uint64_t count;
+    struct tensor_op what;
 };
 
 struct list_entry {

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/dtype.h"
 #include "collectives/engine/tensor_wire.h"
 #include "common/buf.h"
 
@@ -202,53 +201,19 @@ static void ranks_text(const struct readiness *r, uint32_t host, char *text, siz
         snprintf(text, size, "rank %u (%.60s) has", h->first_rank, h->name);
 }
 
-static const char *kind_name(int kind)
-{
-    static const char *const name[] = {"?", "allreduce", "broadcast", "barrier", "shutdown"};
-    return name[kind >= TENSOR_ALLREDUCE && kind <= TENSOR_SHUTDOWN ? kind : 0];
-}
-
-enum property { KIND, DTYPE, OP, COUNT, ROOT, PROPERTIES };
-
-static uint64_t property_of(const struct tensor_desc *d, enum property p)
-{
-    const uint64_t value[PROPERTIES] = {[KIND] = d->kind,
-                                        [DTYPE] = (uint64_t)d->dtype,
-                                        [OP] = (uint64_t)d->op,
-                                        [COUNT] = d->count,
-                                        [ROOT] = d->root};
-    return value[p];
-}
-
-static void property_text(const struct tensor_desc *d, enum property p, char *text, size_t size)
-{
-    if (p == KIND)
-        snprintf(text, size, "called %s", kind_name(d->kind));
-    else if (p == DTYPE)
-        snprintf(text, size, "element type %s", dtype_name(d->dtype));
-    else if (p == OP)
-        snprintf(text, size, "operation %s", op_name(d->op));
-    else if (p == COUNT)
-        snprintf(text, size, "%llu elements", (unsigned long long)d->count);
-    else
-        snprintf(text, size, "root rank %u", d->root);
-}
-
 /* Do they differ? `text` gets the sentence for the first property in which they do. */
 static bool disagree(const struct readiness *r, const struct tensor_desc *a, uint32_t host_a,
                      const struct tensor_desc *b, uint32_t host_b, char text[TENSOR_ERROR_MAX + 1])
 {
     char ranks[2][128], value[2][64];
-    int p = 0;
-    while (p < PROPERTIES && property_of(a, p) == property_of(b, p))
-        p++;
-    if (p == PROPERTIES)
+    int p = op_difference(&a->what, &b->what);
+    if (p < 0)
         return false;
     bool swap = host_b < host_a;
     ranks_text(r, swap ? host_b : host_a, ranks[0], sizeof ranks[0]);
     ranks_text(r, swap ? host_a : host_b, ranks[1], sizeof ranks[1]);
-    property_text(swap ? b : a, p, value[0], sizeof value[0]);
-    property_text(swap ? a : b, p, value[1], sizeof value[1]);
+    op_property_text(swap ? &b->what : &a->what, p, value[0], sizeof value[0]);
+    op_property_text(swap ? &a->what : &b->what, p, value[1], sizeof value[1]);
     /* The ranks and the values first: a long name may be cut, they may not. */
     int room =
         (int)(TENSOR_ERROR_MAX - strlen(ranks[0]) - strlen(ranks[1]) - strlen(value[0]) - strlen(value[1])) -

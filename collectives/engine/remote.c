@@ -61,20 +61,6 @@ void remote_free(struct engine *engine)
 
 /* ---- complete on this host ----------------------------------------------------------------------------- */
 
-static void describe(const struct tensor_view *v, const char *name, struct tensor_desc *d)
-{
-    *d = (struct tensor_desc){.kind = (enum tensor_kind)v->op.kind};
-    snprintf(d->name, sizeof d->name, "%s", name);
-    if (v->op.kind != SHM_ALLREDUCE && v->op.kind != SHM_BROADCAST)
-        return;
-    d->count = v->op.count;
-    d->dtype = (hvd_dtype)v->op.dtype;
-    if (v->op.kind == SHM_ALLREDUCE)
-        d->op = (hvd_op)v->op.op;
-    else
-        d->root = v->op.root;
-}
-
 void remote_complete(struct engine *engine, uint32_t slot)
 {
     struct tensor_resolver resolver = {segments_resolve, engine};
@@ -93,7 +79,8 @@ void remote_complete(struct engine *engine, uint32_t slot)
         return;
     }
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
-    describe(v, n->text, &desc);
+    desc.what = v->op;
+    snprintf(desc.name, sizeof desc.name, "%s", n->text);
     if (readiness_local(engine->readiness, &desc, status == HVD_SUCCESS ? NULL : error, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
     n->announced = true;
@@ -110,9 +97,9 @@ static void settle(struct run *run, int status, const char *text)
     if (text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
-    if (run->entry.desc.kind == TENSOR_BARRIER)
+    if (run->entry.desc.what.kind == SHM_BARRIER)
         engine->started = true;
-    if (run->entry.desc.kind == TENSOR_SHUTDOWN)
+    if (run->entry.desc.what.kind == SHM_SHUTDOWN)
         engine->finished = true;
     atomic_store(&slot->settled, run->view->sequence);
     doorbell_ring_sleepers(&engine->region, UINT32_MAX);

@@ -2,33 +2,47 @@
 
 #include <string.h>
 
-#include "collectives/algorithms/dtype.h"
-
 int tensor_desc_check(const struct tensor_desc *d, struct err *e)
 {
     size_t n = strnlen(d->name, sizeof d->name);
-    bool data = d->kind == TENSOR_ALLREDUCE || d->kind == TENSOR_BROADCAST;
+    char wrong[128];
     if (n == 0 || n > TENSOR_NAME_MAX)
         return err_set(e, ERR_PROTOCOL, "a tensor's name has 1 to %d bytes", TENSOR_NAME_MAX);
-    if (!data && d->kind != TENSOR_BARRIER && d->kind != TENSOR_SHUTDOWN)
-        return err_set(e, ERR_PROTOCOL, "tensor '%s' is of the unknown kind %d", d->name, (int)d->kind);
-    if (data && dtype_size(d->dtype) == 0)
-        return err_set(e, ERR_PROTOCOL, "tensor '%s' has the unknown element type %d", d->name,
-                       (int)d->dtype);
-    if (d->kind == TENSOR_ALLREDUCE && !op_valid(d->op))
-        return err_set(e, ERR_PROTOCOL, "tensor '%s' has the unknown operation %d", d->name, (int)d->op);
+    if (op_wrong(&d->what, 0, wrong, sizeof wrong))
+        return err_set(e, ERR_PROTOCOL, "tensor '%s': %s", d->name, wrong);
     return 0;
+}
+
+static void write_double(struct writer *w, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    write_u64(w, bits);
+}
+
+static double read_double(struct reader *r)
+{
+    uint64_t bits = read_u64(r);
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 void tensor_wire_write(struct writer *w, const struct tensor_desc *d, const char *error)
 {
     size_t name = strnlen(d->name, TENSOR_NAME_MAX), text = error ? strnlen(error, TENSOR_ERROR_MAX) : 0;
-    write_u64(w, d->count);
-    write_u32(w, d->root);
-    write_u8(w, (uint8_t)d->kind);
-    write_u8(w, (uint8_t)d->dtype);
-    write_u8(w, (uint8_t)d->op);
-    write_u8(w, 0);
+    const struct tensor_op *op = &d->what;
+    write_u64(w, op->count);
+    write_u64(w, op->row);
+    write_double(w, op->prescale);
+    write_double(w, op->postscale);
+    write_u32(w, op->root);
+    write_u32(w, (uint32_t)op->set);
+    write_u32(w, op->group);
+    write_u8(w, op->kind);
+    write_u8(w, op->dtype);
+    write_u8(w, op->op);
+    write_u8(w, op->compression);
     write_u16(w, (uint16_t)name);
     write_u16(w, (uint16_t)text);
     write_bytes(w, d->name, name);
@@ -49,14 +63,20 @@ static bool read_text(struct reader *r, char *out, size_t size, size_t max)
 int tensor_wire_read(struct reader *r, struct tensor_desc *d, char *error, struct err *e)
 {
     memset(d, 0, sizeof *d);
-    d->count = read_u64(r);
-    d->root = read_u32(r);
-    d->kind = read_u8(r);
-    d->dtype = read_u8(r);
-    d->op = read_u8(r);
-    uint8_t flags = read_u8(r);
+    struct tensor_op *op = &d->what;
+    op->count = read_u64(r);
+    op->row = read_u64(r);
+    op->prescale = read_double(r);
+    op->postscale = read_double(r);
+    op->root = read_u32(r);
+    op->set = (int32_t)read_u32(r);
+    op->group = read_u32(r);
+    op->kind = read_u8(r);
+    op->dtype = read_u8(r);
+    op->op = read_u8(r);
+    op->compression = read_u8(r);
     size_t name = read_u16(r), text = read_u16(r);
-    if (r->bad || flags != 0 || !read_text(r, d->name, name, TENSOR_NAME_MAX) ||
+    if (r->bad || !read_text(r, d->name, name, TENSOR_NAME_MAX) ||
         !read_text(r, error, text, TENSOR_ERROR_MAX))
         return err_set(e, ERR_PROTOCOL, "a malformed message about tensors");
     return tensor_desc_check(d, e);

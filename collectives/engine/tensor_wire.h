@@ -1,5 +1,6 @@
 /* How a tensor's description and sentence travel in the messages of readiness and of the execution list:
- *   elements 8, root 4, kind 1, dtype 1, op 1, flags 1 (0), name length 2, error length 2, name, error */
+ *   elements 8, row 8, prescale 8, postscale 8 (the bits of a double), root 4, set 4, group 4, kind 1,
+ *   dtype 1, op 1, compression 1, name length 2, error length 2, name, error */
 #ifndef HVD_ENGINE_TENSOR_WIRE_H
 #define HVD_ENGINE_TENSOR_WIRE_H
 
@@ -11,7 +12,7 @@
 #include "common/err.h"
 
 #define TENSOR_MESSAGE_HEADER 8 /* type 1, pad 1, count 2, epoch 4 */
-#define TENSOR_WIRE_FIXED     20
+#define TENSOR_WIRE_FIXED     52
 #define TENSOR_WIRE_MAX       (TENSOR_WIRE_FIXED + TENSOR_NAME_MAX + TENSOR_ERROR_MAX)
 
 /* A name of 1 to TENSOR_NAME_MAX bytes, a kind that exists. */

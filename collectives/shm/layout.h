@@ -22,10 +22,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/shm/op.h"
+
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     1u
+#define SHM_VERSION     2u
 #define SHM_LINE        64
-#define SHM_SLOTS       4096u /* a power of two: the rings' length too, so that a ring has room for every slot */
+#define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
 #define SHM_TEXT_MAX    512u
 #define SHM_MEMBERS_MAX 1024u
@@ -40,24 +42,32 @@
 
 #define SHM_ALIGNED _Alignas(SHM_LINE)
 
-enum shm_kind { SHM_ALLREDUCE = 1, SHM_BROADCAST = 2, SHM_BARRIER = 3, SHM_SHUTDOWN = 4 };
-
 /* Where the elements are. */
 enum shm_place {
-    SHM_INLINE = 1, /* in the entry's payload; results go to the slot's result, or are computed by each rank
-                       for itself */
-    SHM_SEGMENT = 2 /* at the addresses `in` and `out` */
+    SHM_INLINE = 1,  /* in the entry's payload; results go to the slot's result, or are computed by each rank
+                        for itself */
+    SHM_SEGMENT = 2, /* at the addresses `in` and `out` */
+    SHM_DETAILED = 4 /* added to either: the entry's details are written */
+};
+
+/* What few operations need. Apart from the entry's other fields, so that those and a small tensor's elements
+ * are one line of memory. */
+struct shm_details {
+    uint64_t row; /* these as in struct tensor_op; without details 0, the scales 1 */
+    double prescale, postscale;
+    uint32_t group, compression;
 };
 
 /* One operation of one member. Written by the member, `sequence` last. */
 struct shm_entry {
     SHM_ALIGNED _Atomic uint32_t sequence;
     uint8_t kind, dtype, op, place;
-    uint32_t root; /* broadcast: a rank of the job */
-    uint32_t unused;
-    uint64_t count;   /* elements */
+    uint32_t root;
+    int32_t set;
+    uint64_t count;
     uint64_t in, out; /* shm_address */
     uint8_t payload[SHM_INLINE_MAX];
+    struct shm_details details;
 };
 
 struct shm_seat {

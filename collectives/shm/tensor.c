@@ -63,11 +63,16 @@ uint64_t tensor_bytes(const struct tensor_op *op)
 {
     size_t size = dtype_size(op->dtype);
 
-    if (op->kind == SHM_BARRIER || op->kind == SHM_SHUTDOWN)
+    if (!op_moves(op->kind))
         return 0;
     if (size == 0 || op->count > TENSOR_BYTES_MAX / size)
         return UINT64_MAX;
     return op->count * size;
+}
+
+static bool has_details(const struct tensor_op *op)
+{
+    return op->prescale != 1 || op->postscale != 1 || (op->row | op->group | op->compression) != 0;
 }
 
 void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const void *payload, uint64_t in,
@@ -80,7 +85,13 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const voi
     entry->dtype = op->dtype;
     entry->op = op->op;
     entry->place = bytes <= SHM_INLINE_MAX ? SHM_INLINE : SHM_SEGMENT;
+    if (has_details(op)) {
+        entry->place |= SHM_DETAILED;
+        entry->details =
+            (struct shm_details){op->row, op->prescale, op->postscale, op->group, op->compression};
+    }
     entry->root = op->root;
+    entry->set = op->set;
     entry->count = op->count;
     entry->in = in;
     entry->out = out;
@@ -116,62 +127,41 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
 {
     const volatile struct shm_entry *entry = entry_of(v, member);
 
-    return (struct claim_of_member){
-        .op = {entry->kind, entry->dtype, entry->op, entry->root, entry->count},
+    struct claim_of_member c = {
+        .op = {.kind = entry->kind,
+               .dtype = entry->dtype,
+               .op = entry->op,
+               .root = entry->root,
+               .set = entry->set,
+               .count = entry->count,
+               .prescale = 1,
+               .postscale = 1},
         .place = entry->place,
         .in = entry->in,
         .out = entry->out,
     };
-}
 
-static bool same_op(const struct tensor_op *a, const struct tensor_op *b)
-{
-    return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
-           a->count == b->count;
-}
-
-static void describe(const struct tensor_op *op, char *text, size_t size)
-{
-    if (op->kind == SHM_ALLREDUCE)
-        snprintf(text, size, "allreduce %s of %llu %s", op_name(op->op), (unsigned long long)op->count,
-                 dtype_name(op->dtype));
-    else if (op->kind == SHM_BROADCAST)
-        snprintf(text, size, "broadcast from rank %u of %llu %s", op->root, (unsigned long long)op->count,
-                 dtype_name(op->dtype));
-    else
-        snprintf(text, size, "%s",
-                 op->kind == SHM_BARRIER    ? "barrier"
-                 : op->kind == SHM_SHUTDOWN ? "shutdown"
-                                            : "an unknown operation");
+    if (c.place & SHM_DETAILED) {
+        c.place &= (uint8_t)~SHM_DETAILED;
+        c.op.row = entry->details.row;
+        c.op.prescale = entry->details.prescale;
+        c.op.postscale = entry->details.postscale;
+        c.op.group = entry->details.group;
+        c.op.compression = (uint8_t)entry->details.compression;
+    }
+    return c;
 }
 
 static int mismatch(const struct tensor_view *v, const char *name, uint32_t other,
-                    const struct tensor_op *theirs, char *text, size_t size)
+                    const struct tensor_op *theirs, int property, char *text, size_t size)
 {
-    char first[96], second[96];
+    char first[SHM_TEXT_MAX / 4], second[SHM_TEXT_MAX / 4];
 
-    describe(&v->op, first, sizeof first);
-    describe(theirs, second, sizeof second);
+    op_text(&v->op, property, first, sizeof first);
+    op_text(theirs, property, second, sizeof second);
     snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, v->region->first_rank,
              first, v->region->first_rank + other, second);
     return HVD_ERR_MISMATCH;
-}
-
-static bool op_is_valid(const struct tensor_view *v)
-{
-    const struct tensor_op *op = &v->op;
-
-    switch (op->kind) {
-    case SHM_ALLREDUCE:
-        return tensor_bytes(op) != UINT64_MAX && op_valid(op->op);
-    case SHM_BROADCAST:
-        return tensor_bytes(op) != UINT64_MAX && op->root < v->region->size;
-    case SHM_BARRIER:
-    case SHM_SHUTDOWN:
-        return true;
-    default:
-        return false;
-    }
 }
 
 /* The local rank of a broadcast's root; UINT32_MAX when it is on another host. */
@@ -207,17 +197,19 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     for (uint32_t i = 0; i < v->region->members; i++) {
         struct claim_of_member c = read_entry(v, i);
         if (i == 0) {
+            char wrong[SHM_TEXT_MAX / 4];
             v->op = c.op;
-            if (!op_is_valid(v)) {
-                snprintf(text, text_size,
-                         "tensor \"%s\": rank %u has written an operation that does not exist", name,
-                         v->region->first_rank);
+            if (op_wrong(&v->op, v->region->size, wrong, sizeof wrong)) {
+                snprintf(text, text_size, "tensor \"%s\": rank %u has written what cannot be: %s", name,
+                         v->region->first_rank, wrong);
                 return HVD_ERR_INVALID;
             }
             v->bytes = tensor_bytes(&v->op);
             v->place = v->bytes <= SHM_INLINE_MAX ? SHM_INLINE : SHM_SEGMENT;
-        } else if (!same_op(&v->op, &c.op)) {
-            return mismatch(v, name, i, &c.op, text, text_size);
+        } else {
+            int property = op_difference(&v->op, &c.op);
+            if (property >= 0)
+                return mismatch(v, name, i, &c.op, property, text, text_size);
         }
         if (c.place != v->place || !find_elements(v, i, &c, resolver)) {
             snprintf(text, text_size, "tensor \"%s\": rank %u's buffer lies outside its shared memory", name,

@@ -16,15 +16,8 @@
 
 #include "collectives/algorithms/chunk.h"
 #include "collectives/hvd.h"
+#include "collectives/shm/op.h"
 #include "collectives/shm/region.h"
-
-/* What an operation is: the part that all ranks must agree about. */
-struct tensor_op {
-    uint8_t kind; /* enum shm_kind */
-    uint8_t dtype, op;
-    uint32_t root;
-    uint64_t count;
-};
 
 struct tensor_view {
     const struct region *region;

@@ -54,7 +54,7 @@ static void agree(const struct fault *f)
 {
     int32_t lowest = f->text[0] != '\0' ? rank : size;
 
-    check(hvd_allreduce("train.agree", &lowest, &lowest, 1, HVD_INT32, HVD_MIN), "hvd_allreduce");
+    check(hvd_allreduce("train.agree", &lowest, &lowest, 1, HVD_INT32, HVD_MIN, NULL), "hvd_allreduce");
     if (lowest == size)
         return;
     if (lowest == rank)
@@ -76,8 +76,8 @@ static void compare_texts(const struct trainer *t, struct fault *f)
 {
     int64_t low = (int64_t)t->corpus.digest, high = low;
 
-    check(hvd_allreduce("train.text.low", &low, &low, 1, HVD_INT64, HVD_MIN), "hvd_allreduce");
-    check(hvd_allreduce("train.text.high", &high, &high, 1, HVD_INT64, HVD_MAX), "hvd_allreduce");
+    check(hvd_allreduce("train.text.low", &low, &low, 1, HVD_INT64, HVD_MIN, NULL), "hvd_allreduce");
+    check(hvd_allreduce("train.text.high", &high, &high, 1, HVD_INT64, HVD_MAX, NULL), "hvd_allreduce");
     if (low != high)
         fault_set(f, "%.200s is not the same text on all hosts", t->options.data);
 }
@@ -111,9 +111,10 @@ static void share_start_state(struct trainer *t)
 {
     static const char *const name[3] = {"state.parameters", "state.means", "state.squares"};
 
-    check(hvd_broadcast("state.step", &t->state.step, 1, HVD_INT64, 0), "hvd_broadcast");
+    check(hvd_broadcast("state.step", &t->state.step, 1, HVD_INT64, 0, NULL), "hvd_broadcast");
     for (int i = 0; i < 3; i++)
-        check(hvd_broadcast(name[i], t->state.part[i], t->state.count, HVD_FLOAT32, 0), "hvd_broadcast");
+        check(hvd_broadcast(name[i], t->state.part[i], t->state.count, HVD_FLOAT32, 0, NULL),
+              "hvd_broadcast");
 }
 
 /* Everything before the first step. */
@@ -153,7 +154,7 @@ static double train_step(struct trainer *t)
 
     batch_fill(&t->batch, m, &t->corpus, (uint64_t)t->options.seed, (uint64_t)adam.step, t->first, t->last);
     *t->loss = model_forward(m, param, &t->batch);
-    check(hvd_allreduce_async("loss", t->loss, t->loss, 1, HVD_FLOAT64, HVD_SUM, &loss),
+    check(hvd_allreduce_async("loss", t->loss, t->loss, 1, HVD_FLOAT64, HVD_SUM, NULL, &loss),
           "hvd_allreduce_async");
     for (int layer = 0; layer < LAYERS; layer++) {
         model_backward(m, param, &t->batch, (enum layer)layer, t->gradient);
@@ -162,7 +163,7 @@ static double train_step(struct trainer *t)
 
             if ((int)model_layer_of((enum tensor)i) == layer)
                 check(hvd_allreduce_async(model_tensor_name((enum tensor)i), gradient, gradient, m->count[i],
-                                          HVD_FLOAT32, HVD_SUM, &pending[i]),
+                                          HVD_FLOAT32, HVD_SUM, NULL, &pending[i]),
                       "hvd_allreduce_async");
         }
     }

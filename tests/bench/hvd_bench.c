@@ -192,11 +192,11 @@ static void run_once(const struct options *o, void *buffer, size_t count)
     hvd_dtype dtype = (hvd_dtype)o->dtype->value;
 
     if (o->op->value == ALLREDUCE)
-        check(hvd_allreduce("bench", buffer, buffer, count, dtype, HVD_SUM), "hvd_allreduce");
+        check(hvd_allreduce("bench", buffer, buffer, count, dtype, HVD_SUM, NULL), "hvd_allreduce");
     else if (o->op->value == BROADCAST)
-        check(hvd_broadcast("bench", buffer, count, dtype, 0), "hvd_broadcast");
+        check(hvd_broadcast("bench", buffer, count, dtype, 0, NULL), "hvd_broadcast");
     else
-        check(hvd_barrier(), "hvd_barrier");
+        check(hvd_barrier(NULL), "hvd_barrier");
 }
 
 static double get(const void *buffer, size_t i, int dtype)
@@ -267,14 +267,14 @@ static void check_barrier(void)
         int32_t held = 1;
         double before;
 
-        check(hvd_barrier(), "hvd_barrier");
+        check(hvd_barrier(NULL), "hvd_barrier");
         before = now_us();
         if (late)
             nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-        check(hvd_barrier(), "hvd_barrier");
+        check(hvd_barrier(NULL), "hvd_barrier");
         if (!late)
             held = now_us() - before > 10000;
-        check(hvd_allreduce("bench.held", &held, &held, 1, HVD_INT32, HVD_MIN), "hvd_allreduce");
+        check(hvd_allreduce("bench.held", &held, &held, 1, HVD_INT32, HVD_MIN, NULL), "hvd_allreduce");
         if (held)
             return;
     }
@@ -301,13 +301,13 @@ static void measure(const struct options *o, void *buffer, size_t count, int n, 
     for (int i = 0; i < n; i++) {
         double before;
 
-        check(hvd_barrier(), "hvd_barrier");
+        check(hvd_barrier(NULL), "hvd_barrier");
         before = now_us();
         run_once(o, buffer, count);
         us[i] = now_us() - before;
     }
     us[n] = now_us() - start;
-    check(hvd_allreduce("bench.times", us, us, (size_t)n + 1, HVD_FLOAT64, HVD_MAX), "hvd_allreduce");
+    check(hvd_allreduce("bench.times", us, us, (size_t)n + 1, HVD_FLOAT64, HVD_MAX, NULL), "hvd_allreduce");
 }
 
 static int compare(const void *a, const void *b)

@@ -39,7 +39,7 @@ int main(void)
             say("died");
             kill(getpid(), SIGKILL);
         }
-        status = hvd_allreduce("x", &x, &sum, 1, HVD_FLOAT32, HVD_SUM);
+        status = hvd_allreduce("x", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL);
     }
     say(status == HVD_ERR_PEER ? "told" : hvd_status_name(status));
     return 1;

@@ -109,7 +109,7 @@ static int in_collective(void)
     if (rank == 1)
         stay();
     mark("collective");
-    if (hvd_allreduce("sum", in, out, 256, HVD_FLOAT32, HVD_SUM))
+    if (hvd_allreduce("sum", in, out, 256, HVD_FLOAT32, HVD_SUM, NULL))
         return failed("hvd_allreduce");
     return hvd_shutdown() ? failed("hvd_shutdown") : 0;
 }

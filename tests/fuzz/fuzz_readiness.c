@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "collectives/hvd.h"
 #include "collectives/engine/readiness.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -32,8 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct readiness *root = readiness_new(&c, NULL);
     c.self = 1;
     struct readiness *inner = readiness_new(&c, NULL);
-    struct tensor_desc d = {
-        .name = "a", .kind = TENSOR_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 1};
+    struct tensor_desc d = {.name = "a",
+                            .what = {.kind = SHM_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 1}};
     readiness_local(inner, &d, NULL, NULL);
     while (size > 3) {
         struct readiness *r = data[0] & 1 ? root : inner;

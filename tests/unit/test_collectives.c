@@ -79,7 +79,7 @@ static double expected(hvd_op op, int size, size_t i, bool whole)
         type *a = in, *b = out;                                                                              \
         for (size_t i = 0; i < count; i++)                                                                   \
             a[i] = (type)value(rank, i);                                                                     \
-        job_check(hvd_allreduce(name, in, out, count, dtype, op) == HVD_SUCCESS);                            \
+        job_check(hvd_allreduce(name, in, out, count, dtype, op, NULL) == HVD_SUCCESS);                      \
         for (size_t i = 0; i < count; i++)                                                                   \
             job_check(b[i] == (type)expected(op, hvd_size(), i, whole) &&                                    \
                       (in == out || a[i] == (type)value(rank, i)));                                          \
@@ -149,11 +149,11 @@ static int all_broadcasts(const struct job *job, int rank)
             snprintf(name, sizeof name, "b%d-%zu", root, c);
             for (size_t i = 0; i < counts[c]; i++)
                 buffer[i] = rank == root ? (int32_t)i * 3 + root : -1;
-            job_check(hvd_broadcast(name, buffer, counts[c], HVD_INT32, root) == HVD_SUCCESS);
+            job_check(hvd_broadcast(name, buffer, counts[c], HVD_INT32, root, NULL) == HVD_SUCCESS);
             for (size_t i = 0; i < counts[c]; i++)
                 job_check(buffer[i] == (int32_t)i * 3 + root);
         }
-        job_check(hvd_barrier() == HVD_SUCCESS);
+        job_check(hvd_barrier(NULL) == HVD_SUCCESS);
     }
     free(private);
     job_check(hvd_shutdown() == HVD_SUCCESS);
@@ -185,10 +185,10 @@ static int overlapping(const struct job *job, int rank)
             snprintf(name, sizeof name, "t%d", t);
             for (size_t i = 0; i < count; i++)
                 buffer[t][i] = (float)(rank + t + round + (int)(i % 10));
-            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM,
+            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, NULL,
                                           &handle[t]) == 0);
-            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, &again) ==
-                          HVD_ERR_IN_PROGRESS &&
+            job_check(hvd_allreduce_async(name, buffer[t], buffer[t], count, HVD_FLOAT32, HVD_SUM, NULL,
+                                          &again) == HVD_ERR_IN_PROGRESS &&
                       strstr(hvd_last_error(), name));
         }
         for (int k = 0; k < MANY; k++) {
@@ -219,6 +219,37 @@ START_TEST(operations_overlap_in_any_order)
 }
 END_TEST
 
+/* As many as a large model has parameters, all at once. */
+static int many_names(const struct job *job, int rank)
+{
+    enum { MANY = 10000 };
+    static hvd_handle handle[MANY];
+    static float x[MANY];
+    int size = job->hosts * job->per_host;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int round = 0; round < 2; round++) {
+        for (int t = 0; t < MANY; t++) {
+            char name[32];
+            snprintf(name, sizeof name, "layer.%d.weight", t);
+            x[t] = (float)(rank + t);
+            job_check(hvd_allreduce_async(name, &x[t], &x[t], 1, HVD_FLOAT32, HVD_SUM, NULL, &handle[t]) ==
+                      HVD_SUCCESS);
+        }
+        for (int t = MANY; t-- > 0;)
+            job_check(hvd_wait(handle[t]) == HVD_SUCCESS &&
+                      x[t] == (float)(size * t + size * (size - 1) / 2));
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(ten_thousand_names_are_in_flight)
+{
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, many_names));
+}
+END_TEST
+
 /* Rounding differs with the order of a sum: the bits must be the same on every rank, and in a second run. */
 static int rounding(const struct job *job, int rank)
 {
@@ -230,7 +261,7 @@ static int rounding(const struct job *job, int rank)
     job_check(x != NULL);
     for (int i = 0; i < COUNT; i++)
         x[i] = 1.0f / (float)(i * 7 + rank * 3 + 1) * (rank % 2 ? 1e5f : 1e-3f);
-    job_check(hvd_allreduce("x", x, x, COUNT, HVD_FLOAT32, HVD_AVERAGE) == HVD_SUCCESS);
+    job_check(hvd_allreduce("x", x, x, COUNT, HVD_FLOAT32, HVD_AVERAGE, NULL) == HVD_SUCCESS);
     for (int i = 0; i < COUNT; i++) {
         uint32_t bits;
         memcpy(&bits, &x[i], 4);
@@ -265,15 +296,15 @@ static int mismatch(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     for (int round = 0; round < 3; round++) {
         size_t small = rank == last ? 11 : 10, large = rank == last ? 999 : 1000;
-        status = hvd_allreduce("weight.7", x, x, round == 1 ? large : small, HVD_FLOAT32, HVD_SUM);
+        status = hvd_allreduce("weight.7", x, x, round == 1 ? large : small, HVD_FLOAT32, HVD_SUM, NULL);
         job_check(status == HVD_ERR_MISMATCH);
         job_check(strstr(hvd_last_error(), "weight.7") && strstr(hvd_last_error(), "rank"));
         snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
-        status = hvd_broadcast("root", x, 3, HVD_FLOAT32, rank == last ? 0 : last);
+        status = hvd_broadcast("root", x, 3, HVD_FLOAT32, rank == last ? 0 : last, NULL);
         job_check(status == HVD_ERR_MISMATCH && strstr(hvd_last_error(), "root"));
-        job_check(hvd_allreduce("fine", x, x, 1000, HVD_FLOAT32, HVD_SUM) ==
+        job_check(hvd_allreduce("fine", x, x, 1000, HVD_FLOAT32, HVD_SUM, NULL) ==
                   HVD_SUCCESS); /* the job goes on */
-        job_check(hvd_allreduce("weight.7", x, x, 10, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
+        job_check(hvd_allreduce("weight.7", x, x, 10, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
     }
     job_check(hvd_shutdown() == HVD_SUCCESS);
     return 0;
@@ -299,22 +330,23 @@ static int die(const struct job *job, int rank)
     hvd_handle handle[2];
 
     job_check(x != NULL);
-    job_check(hvd_allreduce("before", x, x, 1000, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
+    job_check(hvd_allreduce("before", x, x, 1000, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
     if (rank == last) {
         usleep(100000); /* the others sleep by now, or spin */
         atomic_store(&notes->died_at, clock_now());
         raise(SIGKILL);
     }
-    job_check(hvd_allreduce_async("small", x, x, 1, HVD_FLOAT32, HVD_SUM, &handle[0]) == HVD_SUCCESS);
-    job_check(hvd_allreduce_async("large", x, x, 1 << 18, HVD_FLOAT32, HVD_SUM, &handle[1]) == HVD_SUCCESS);
+    job_check(hvd_allreduce_async("small", x, x, 1, HVD_FLOAT32, HVD_SUM, NULL, &handle[0]) == HVD_SUCCESS);
+    job_check(hvd_allreduce_async("large", x, x, 1 << 18, HVD_FLOAT32, HVD_SUM, NULL, &handle[1]) ==
+              HVD_SUCCESS);
     job_check(hvd_wait(handle[1]) == HVD_ERR_PEER);
     atomic_store(&notes->seen_at[rank], clock_now());
     snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
     snprintf(expect, sizeof expect, "rank %d on node%d (pid ", last, job->hosts);
     job_check(strncmp(hvd_last_error(), expect, strlen(expect)) == 0);
     job_check(hvd_wait(handle[0]) == HVD_ERR_PEER);
-    job_check(hvd_allreduce("later", x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_PEER);
-    job_check(hvd_barrier() == HVD_ERR_PEER);
+    job_check(hvd_allreduce("later", x, x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_PEER);
+    job_check(hvd_barrier(NULL) == HVD_ERR_PEER);
     job_check(strcmp(hvd_last_error(), notes->text[rank]) == 0);
     job_check(hvd_shutdown() == HVD_ERR_PEER);
     return 0;
@@ -360,11 +392,11 @@ static int leave_early(const struct job *job, int rank)
         return 0;
     }
     if (ended)
-        job_check(hvd_barrier() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1") &&
+        job_check(hvd_barrier(NULL) == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1") &&
                   strstr(hvd_last_error(), "exit status 0 without hvd_shutdown"));
     else
         job_check(hvd_init() == HVD_ERR_PEER && strstr(hvd_last_error(), "rank 0 on node1") &&
-                  strstr(hvd_last_error(), "exit status 0") && hvd_barrier() == HVD_ERR_NOT_INITIALIZED);
+                  strstr(hvd_last_error(), "exit status 0") && hvd_barrier(NULL) == HVD_ERR_NOT_INITIALIZED);
     return 0;
 }
 
@@ -391,17 +423,17 @@ static int lose_engine(const struct job *job, int rank)
     if (rank == 0)
         usleep(600000); /* the engine is dead by then */
     else
-        job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_ENGINE &&
+        job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_ENGINE &&
                   strstr(hvd_last_error(), "engine has gone"));
     if (rank == 0) {
         hvd_handle h;
-        job_check(hvd_allreduce_async("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, &h) ==
+        job_check(hvd_allreduce_async("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &h) ==
                   HVD_ERR_ENGINE); /* a new name */
-        job_check(hvd_barrier() == HVD_ERR_ENGINE);
+        job_check(hvd_barrier(NULL) == HVD_ERR_ENGINE);
     } else if (rank == 1) {
         hvd_handle h;
         int polled = 0;
-        job_check(hvd_broadcast_async("x", &x, 1, HVD_FLOAT32, 0, &h) == HVD_SUCCESS); /* a known one */
+        job_check(hvd_broadcast_async("x", &x, 1, HVD_FLOAT32, 0, NULL, &h) == HVD_SUCCESS); /* a known one */
         while ((polled = hvd_poll(h)) == 0)
             ;
         job_check(polled == 1 && hvd_wait(h) == HVD_ERR_ENGINE);
@@ -428,7 +460,7 @@ static int lose_host(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     if (rank == job->per_host)
         usleep(200000);
-    while ((status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM)) == HVD_SUCCESS)
+    while ((status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL)) == HVD_SUCCESS)
         usleep(1000);
     if (rank < job->per_host)
         job_check(status == HVD_ERR_PEER && (strstr(hvd_last_error(), "node2")));
@@ -458,14 +490,15 @@ static int forks(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     pid_t pid = fork();
     if (pid == 0) {
-        bool ok = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_FORKED &&
-                  hvd_barrier() == HVD_ERR_FORKED && hvd_rank() == HVD_ERR_FORKED &&
+        bool ok = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_FORKED &&
+                  hvd_barrier(NULL) == HVD_ERR_FORKED && hvd_rank() == HVD_ERR_FORKED &&
                   hvd_init() == HVD_ERR_FORKED && hvd_shutdown() == HVD_ERR_FORKED && hvd_alloc(10) == NULL &&
                   hvd_poll(5) == HVD_ERR_FORKED && strstr(hvd_last_error(), "fork");
         _exit(ok ? 0 : 1);
     }
     job_check(waitpid(pid, &status, 0) == pid && status == 0);
-    job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS); /* the parent goes on */
+    job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) ==
+              HVD_SUCCESS); /* the parent goes on */
     job_check(hvd_shutdown() == HVD_SUCCESS);
     return 0;
 }
@@ -483,28 +516,28 @@ static int bad_arguments(const struct job *job, int rank)
     hvd_handle h;
 
     (void)job, (void)rank;
-    job_check(hvd_barrier() == HVD_ERR_NOT_INITIALIZED && hvd_shutdown() == HVD_ERR_NOT_INITIALIZED);
+    job_check(hvd_barrier(NULL) == HVD_ERR_NOT_INITIALIZED && hvd_shutdown() == HVD_ERR_NOT_INITIALIZED);
     job_check(hvd_alloc(1) == NULL && !hvd_is_initialized());
     job_check(hvd_init() == HVD_SUCCESS && hvd_init() == HVD_SUCCESS && hvd_is_initialized());
     memset(name, 'n', sizeof name);
     name[256] = '\0';
-    job_check(hvd_allreduce(name, x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce(name, x, x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
     name[255] = '\0';
-    job_check(hvd_allreduce(name, x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_SUCCESS);
-    job_check(hvd_allreduce("", x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce(NULL, x, x, 1, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce("a", x, x + 1, 3, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce("a", NULL, x, 3, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce("a", x, x, SIZE_MAX / 2, HVD_FLOAT32, HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce("a", x, x, 1, (hvd_dtype)6, HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce("a", x, x, 1, (hvd_dtype)(256 + HVD_INT32), HVD_SUM) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce("a", x, x, 1, HVD_INT32, (hvd_op)2) == HVD_ERR_INVALID);
-    job_check(hvd_broadcast("a", x, 1, HVD_INT32, -1) == HVD_ERR_INVALID);
-    job_check(hvd_broadcast("a", x, 1, HVD_INT32, hvd_size()) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce_async("a", x, x, 1, HVD_INT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce(name, x, x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+    job_check(hvd_allreduce("", x, x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce(NULL, x, x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x + 1, 3, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", NULL, x, 3, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, SIZE_MAX / 2, HVD_FLOAT32, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, 1, (hvd_dtype)13, HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, 1, (hvd_dtype)(256 + HVD_INT32), HVD_SUM, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce("a", x, x, 1, HVD_INT32, (hvd_op)12, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_broadcast("a", x, 1, HVD_INT32, -1, NULL) == HVD_ERR_INVALID);
+    job_check(hvd_broadcast("a", x, 1, HVD_INT32, hvd_size(), NULL) == HVD_ERR_INVALID);
+    job_check(hvd_allreduce_async("a", x, x, 1, HVD_INT32, HVD_SUM, NULL, NULL) == HVD_ERR_INVALID);
     job_check(hvd_wait(0) == HVD_ERR_INVALID && hvd_poll(-5) == HVD_ERR_INVALID &&
               hvd_wait(1 << 30) == HVD_ERR_INVALID);
-    job_check(hvd_allreduce_async("a", x, x, 0, HVD_INT32, HVD_SUM, &h) == HVD_SUCCESS &&
+    job_check(hvd_allreduce_async("a", x, x, 0, HVD_INT32, HVD_SUM, NULL, &h) == HVD_SUCCESS &&
               hvd_wait(h) == HVD_SUCCESS);
     job_check(hvd_alloc(SIZE_MAX) == NULL && hvd_alloc((size_t)1 << 60) == NULL);
     hvd_free(NULL);
@@ -563,10 +596,10 @@ static void *thread_main(void *arg)
         size_t count = i % 2 ? 600 : 2;
         for (size_t k = 0; k < count; k++)
             x[k] = hvd_rank() + which;
-        job_check(hvd_allreduce(name, x, x, count, HVD_FLOAT64, HVD_MAX) == HVD_SUCCESS);
+        job_check(hvd_allreduce(name, x, x, count, HVD_FLOAT64, HVD_MAX, NULL) == HVD_SUCCESS);
         job_check(x[0] == hvd_size() - 1 + which && x[count - 1] == x[0]);
         if (i % 50 == 0)
-            job_check(hvd_barrier() == HVD_SUCCESS);
+            job_check(hvd_barrier(NULL) == HVD_SUCCESS);
     }
     return NULL;
 }
@@ -604,16 +637,16 @@ START_TEST(alone)
     setenv("WORLD_SIZE", "1", 1);
     ck_assert_int_eq(hvd_init(), HVD_SUCCESS);
     ck_assert(hvd_rank() == 0 && hvd_size() == 1 && hvd_local_size() == 1 && hvd_cross_size() == 1);
-    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &h), HVD_SUCCESS);
-    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, &again),
+    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, NULL, &h), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_allreduce_async("x", x, y, 3, HVD_FLOAT32, HVD_AVERAGE, NULL, &again),
                      HVD_ERR_IN_PROGRESS);
     ck_assert_int_eq(hvd_poll(h), 1);
     ck_assert_int_eq(hvd_wait(h), HVD_SUCCESS);
     ck_assert(y[0] == 1 && y[2] == 3);
-    ck_assert_int_eq(hvd_broadcast("x", x, 3, HVD_FLOAT32, 0), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_broadcast("x", x, 3, HVD_FLOAT32, 0, NULL), HVD_SUCCESS);
     char *memory = hvd_alloc(1000);
     ck_assert(memory && memory[999] == 0);
-    ck_assert_int_eq(hvd_barrier(), HVD_SUCCESS);
+    ck_assert_int_eq(hvd_barrier(NULL), HVD_SUCCESS);
     ck_assert_int_eq(hvd_shutdown(), HVD_SUCCESS);
     ck_assert_int_eq(hvd_init(), HVD_SUCCESS); /* and again */
     ck_assert_int_eq(hvd_shutdown(), HVD_SUCCESS);
@@ -663,6 +696,7 @@ int main(void)
     tcase_add_loop_test(tc, allreduce_is_right, 0, SHAPES);
     tcase_add_loop_test(tc, broadcast_is_right, 0, SHAPES);
     tcase_add_loop_test(tc, operations_overlap_in_any_order, 0, SHAPES);
+    tcase_add_loop_test(tc, ten_thousand_names_are_in_flight, 1, 4);
     tcase_add_loop_test(tc, bits_are_the_same_on_every_rank_and_in_every_run, 1, SHAPES);
     tcase_add_loop_test(tc, a_mismatch_is_an_error_on_every_rank, 1, SHAPES);
     tcase_add_loop_test(tc, a_death_ends_every_call_and_names_the_cause, 1, SHAPES);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "collectives/hvd.h"
 #include "collectives/engine/execution_list.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/tensor_wire.h"
@@ -53,7 +54,8 @@ static void seed(void)
 
 static struct tensor_desc tensor(uint32_t i)
 {
-    struct tensor_desc d = {.kind = TENSOR_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 100 + i};
+    struct tensor_desc d = {
+        .what = {.kind = SHM_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 100 + i}};
     snprintf(d.name, sizeof d.name, "layer%u.weight", i);
     return d;
 }
@@ -190,7 +192,7 @@ START_TEST(all_hosts_execute_the_same_list)
             ck_assert_uint_eq(entry->number, i + 1);
             ck_assert_mem_eq(entry, &w.entry[0][i], sizeof *entry);
             ck_assert_str_eq(entry->error, "");
-            ck_assert_uint_eq(entry->desc.count, 100 + strtoul(entry->desc.name + 5, NULL, 10));
+            ck_assert_uint_eq(entry->desc.what.count, 100 + strtoul(entry->desc.name + 5, NULL, 10));
         }
     }
     world_free(&w);
@@ -258,19 +260,37 @@ static struct tensor_desc with_mismatch(uint32_t host, uint32_t i)
         return d;
     switch (mismatch) {
     case 0:
-        d.kind = TENSOR_BROADCAST;
+        d.what.kind = SHM_BROADCAST;
         break;
     case 1:
-        d.dtype = HVD_INT64;
+        d.what.dtype = HVD_INT64;
         break;
     case 2:
-        d.op = HVD_MAX;
+        d.what.op = HVD_MAX;
         break;
     case 3:
-        d.count = 7;
+        d.what.count = 7;
         break;
     case 4:
-        d.root = 9;
+        d.what.root = 9;
+        break;
+    case 5:
+        d.what.set = -2;
+        break;
+    case 6:
+        d.what.row = 12;
+        break;
+    case 7:
+        d.what.prescale = 0.25;
+        break;
+    case 8:
+        d.what.postscale = -3;
+        break;
+    case 9:
+        d.what.compression = HVD_COMPRESSION_BFLOAT16;
+        break;
+    case 10:
+        d.what.group = 4;
         break;
     }
     return d;
@@ -280,7 +300,13 @@ static const char *const mismatch_text[][2] = {{"called allreduce", "called broa
                                                {"element type float32", "element type int64"},
                                                {"operation sum", "operation max"},
                                                {"103 elements", "7 elements"},
-                                               {"root rank 0", "root rank 9"}};
+                                               {"root rank 0", "root rank 9"},
+                                               {"process set 0", "process set -2"},
+                                               {"0 elements a row", "12 elements a row"},
+                                               {"prescale 0", "prescale 0.25"},
+                                               {"postscale 0", "postscale -3"},
+                                               {"compression none", "compression bfloat16"},
+                                               {"a group of 0 tensors", "a group of 4 tensors"}};
 
 START_TEST(a_mismatch_is_an_error_everywhere)
 {
@@ -320,7 +346,7 @@ START_TEST(a_long_name_keeps_the_ranks)
     memset(d.name, 'n', TENSOR_NAME_MAX);
     d.name[TENSOR_NAME_MAX] = '\0';
     ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
-    d.count = 999;
+    d.what.count = 999;
     ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
     ck_assert(readiness_next_message(child, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);

@@ -22,7 +22,7 @@ static int work(const char *how)
         fprintf(stderr, "%s\n", hvd_last_error());
         return 40;
     }
-    int status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM);
+    int status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL);
     if (status != HVD_SUCCESS || (int)x != hvd_size())
         return 41;
     printf("ready\n");
@@ -43,7 +43,7 @@ static int work(const char *how)
     if (strcmp(how, "waits") == 0 && hvd_rank() == 0)
         sleep(300);
     if (strcmp(how, "good") != 0) {
-        status = hvd_allreduce("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM);
+        status = hvd_allreduce("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL);
         printf("%d %s\n", status, hvd_last_error());
         return status == HVD_ERR_PEER ? 50 : status == HVD_ERR_ENGINE ? 51 : 52;
     }

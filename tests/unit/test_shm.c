@@ -54,8 +54,14 @@ static void teardown(void)
     close(region_fd);
 }
 
-static const struct tensor_op small = {SHM_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0, 4};
-static const struct tensor_op large = {SHM_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0, COUNT};
+#define OP(...)                                                                                              \
+    {                                                                                                        \
+        .prescale = 1, .postscale = 1, __VA_ARGS__                                                           \
+    }
+#define SUM(n) .kind = SHM_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = (n)
+
+static const struct tensor_op small = OP(SUM(4));
+static const struct tensor_op large = OP(SUM(COUNT));
 
 static void publish_large(uint32_t member, uint32_t sequence, const struct tensor_op *op)
 {
@@ -208,14 +214,27 @@ START_TEST(disagreement_is_named)
         struct tensor_op op;
         const char *text;
     } other[] = {
-        {{SHM_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0, 5},
-         "rank 0 asks for allreduce sum of 4 float32, rank 1 for allreduce sum of 5"},
-        {{SHM_ALLREDUCE, HVD_INT32, HVD_SUM, 0, 4}, "of 4 float32, rank 1 for allreduce sum of 4 int32"},
-        {{SHM_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 0, 4}, "rank 1 for allreduce max"},
-        {{SHM_BROADCAST, HVD_FLOAT32, HVD_SUM, 2, 4}, "rank 1 for broadcast from rank 2"},
-        {{SHM_BARRIER, 0, 0, 0, 0}, "rank 1 for barrier"},
-        {{99, 0, 0, 0, 0}, "rank 1 for an unknown operation"},
-        {{SHM_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0, COUNT}, "rank 1 for allreduce sum of 5000"},
+        {OP(SUM(5)), "rank 0 asks for allreduce sum of 4 float32, rank 1 for allreduce sum of 5"},
+        {OP(.kind = SHM_ALLREDUCE, .dtype = HVD_INT32, .op = HVD_SUM, .count = 4),
+         "of 4 float32, rank 1 for allreduce sum of 4 int32"},
+        {OP(.kind = SHM_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_MAX, .count = 4),
+         "rank 1 for allreduce max"},
+        {OP(.kind = SHM_BROADCAST, .dtype = HVD_FLOAT32, .root = 2, .count = 4),
+         "rank 1 for broadcast from rank 2"},
+        {OP(.kind = SHM_BARRIER), "rank 1 for barrier"},
+        {OP(.kind = 99), "rank 1 for an unknown operation"},
+        {OP(SUM(COUNT)), "rank 1 for allreduce sum of 5000"},
+        {OP(SUM(4), .set = 3),
+         "float32, process set 0, rank 1 for allreduce sum of 4 float32, process set 3"},
+        {{SUM(4), .prescale = 0.5, .postscale = 1},
+         "float32, prescale 1, rank 1 for allreduce sum of 4 float32, prescale 0.5"},
+        {{SUM(4), .prescale = 1, .postscale = 2},
+         "postscale 1, rank 1 for allreduce sum of 4 float32, postscale 2"},
+        {OP(SUM(4), .compression = HVD_COMPRESSION_FLOAT16),
+         "compression none, rank 1 for allreduce sum of 4 float32, compression float16"},
+        {OP(SUM(4), .row = 9), "0 elements a row, rank 1 for allreduce sum of 4 float32, 9 elements a row"},
+        {OP(SUM(4), .group = 2),
+         "a group of 0 tensors, rank 1 for allreduce sum of 4 float32, a group of 2 tensors"},
     };
     const struct tensor_op *op = &other[_i].op;
     float in[8] = {0};
@@ -260,7 +279,7 @@ START_TEST(broken_entries_are_refused)
             entry->place = SHM_INLINE;
             break;
         case 5:
-            entry->place = 77;
+            entry->place = 75; /* and no details */
             break;
         case 6:
             entry->in = UINT64_MAX;
@@ -353,7 +372,7 @@ int main(void)
     tcase_add_test(tc, large_tensors_are_shared_out);
     tcase_add_test(tc, a_late_engine_takes_no_chunk_of_the_next_operation);
     tcase_add_test(tc, chunks_belong_to_one_operation);
-    tcase_add_loop_test(tc, disagreement_is_named, 0, 7);
+    tcase_add_loop_test(tc, disagreement_is_named, 0, 13);
     tcase_add_test(tc, broken_entries_are_refused);
     tcase_add_test(tc, poison_is_for_ever_and_wakes);
     tcase_add_test(tc, regions_and_segments_are_checked);

@@ -1,0 +1,173 @@
+#include "collectives/shm/op.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/hvd.h"
+
+#define BYTES_MAX (1ull << 48)
+
+static const struct {
+    const char *name;
+    bool moves, reduces, ragged;
+} kinds[SHM_KINDS] = {
+    [SHM_ALLREDUCE] = {"allreduce", true, true, false},
+    [SHM_BROADCAST] = {"broadcast", true, false, false},
+    [SHM_BARRIER] = {"barrier", false, false, false},
+    [SHM_SHUTDOWN] = {"shutdown", false, false, false},
+    [SHM_ALLGATHER] = {"allgather", true, false, true},
+    [SHM_ALLTOALL] = {"alltoall", true, false, true},
+    [SHM_REDUCESCATTER] = {"reducescatter", true, true, false},
+    [SHM_JOIN] = {"join", false, false, false},
+    [SHM_ALLREDUCE_SHARED] = {"shared allreduce", true, true, false},
+};
+
+bool op_moves(uint8_t kind)
+{
+    return kind < SHM_KINDS && kinds[kind].moves;
+}
+
+bool op_reduces(uint8_t kind)
+{
+    return kind < SHM_KINDS && kinds[kind].reduces;
+}
+
+bool op_is_ragged(uint8_t kind)
+{
+    return kind < SHM_KINDS && kinds[kind].ragged;
+}
+
+const char *op_kind_name(uint8_t kind)
+{
+    return kind < SHM_KINDS && kinds[kind].name ? kinds[kind].name : "an unknown operation";
+}
+
+static const char *compression_name(uint8_t compression)
+{
+    static const char *const name[] = {"none", "float16", "bfloat16"};
+
+    return compression <= HVD_COMPRESSION_BFLOAT16 ? name[compression] : "unknown";
+}
+
+/* ---- what is possible ---------------------------------------------------------------------------------- */
+
+static const char *wrong_data(const struct tensor_op *op, char *text, size_t text_size)
+{
+    size_t size = dtype_size(op->dtype);
+
+    if (size == 0)
+        snprintf(text, text_size, "there is no element type %d", op->dtype);
+    else if (op->count > BYTES_MAX / size || op->row > BYTES_MAX / size)
+        snprintf(text, text_size, "%llu elements of %s are more than there can be",
+                 (unsigned long long)(op->count > op->row ? op->count : op->row), dtype_name(op->dtype));
+    else if (op_reduces(op->kind) && !op_valid(op->op))
+        snprintf(text, text_size, "there is no operation %d", op->op);
+    else if (!isfinite(op->prescale) || !isfinite(op->postscale))
+        snprintf(text, text_size, "prescale and postscale must be finite numbers");
+    else if (op->compression > HVD_COMPRESSION_BFLOAT16)
+        snprintf(text, text_size, "there is no compression %d", op->compression);
+    else if (op->compression != HVD_COMPRESSION_NONE && op->dtype != HVD_FLOAT32)
+        snprintf(text, text_size, "only float32 can be compressed, not %s", dtype_name(op->dtype));
+    else
+        return NULL;
+    return text;
+}
+
+const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size_t text_size)
+{
+    if (op->kind >= SHM_KINDS || !kinds[op->kind].name) {
+        snprintf(text, text_size, "there is no operation of the kind %d", op->kind);
+        return text;
+    }
+    if (op->kind == SHM_BROADCAST && size > 0 && op->root >= size) {
+        snprintf(text, text_size, "root %d is not a rank below %u", (int)op->root, size);
+        return text;
+    }
+    return op_moves(op->kind) ? wrong_data(op, text, text_size) : NULL;
+}
+
+/* ---- properties ---------------------------------------------------------------------------------------- */
+
+static uint64_t bits_of(double value)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* What is compared, the most telling first. `shown`: op_text says it anyway. */
+#define PROPERTIES(X)                                                                                        \
+    X(kind, op->kind, true, "called %s", op_kind_name(op->kind))                                             \
+    X(set, (uint64_t)op->set, false, "process set %d", op->set)                                              \
+    X(dtype, op->dtype, true, "element type %s", dtype_name(op->dtype))                                      \
+    X(op, op->op, true, "operation %s", op_name(op->op))                                                     \
+    X(group, op->group, false, "a group of %u tensors", op->group)                                           \
+    X(count, op_is_ragged(op->kind) ? 0 : op->count, true, "%llu elements", (unsigned long long)op->count)   \
+    X(row, op->group ? 0 : op->row, false, "%llu elements a row", (unsigned long long)op->row)               \
+    X(sizes, op->group ? op->row : 0, false, "a group with sizes %08x", (unsigned)(op->row ^ op->row >> 32)) \
+    X(root, op->root, true, "root rank %u", op->root)                                                        \
+    X(prescale, bits_of(op->prescale), false, "prescale %.17g", op->prescale)                                \
+    X(postscale, bits_of(op->postscale), false, "postscale %.17g", op->postscale)                            \
+    X(compression, op->compression, false, "compression %s", compression_name(op->compression))
+
+#define PROPERTY(name, value, shown, ...)                                                                    \
+    static uint64_t get_##name(const struct tensor_op *op)                                                   \
+    {                                                                                                        \
+        return value;                                                                                        \
+    }                                                                                                        \
+    static void say_##name(const struct tensor_op *op, char *text, size_t size)                              \
+    {                                                                                                        \
+        snprintf(text, size, __VA_ARGS__);                                                                   \
+    }
+PROPERTIES(PROPERTY)
+#undef PROPERTY
+
+static const struct {
+    uint64_t (*value)(const struct tensor_op *op);
+    void (*text)(const struct tensor_op *op, char *text, size_t size);
+    bool shown;
+} properties[] = {
+#define PROPERTY(name, value, shown, ...) {get_##name, say_##name, shown},
+    PROPERTIES(PROPERTY)
+#undef PROPERTY
+};
+#define NUMBER ((int)(sizeof properties / sizeof *properties))
+
+int op_difference(const struct tensor_op *a, const struct tensor_op *b)
+{
+    if (memcmp(a, b, sizeof *a) == 0)
+        return -1;
+    for (int i = 0; i < NUMBER; i++)
+        if (properties[i].value(a) != properties[i].value(b))
+            return i;
+    return -1;
+}
+
+void op_property_text(const struct tensor_op *op, int property, char *text, size_t size)
+{
+    properties[property].text(op, text, size);
+}
+
+void op_text(const struct tensor_op *op, int property, char *text, size_t size)
+{
+    const char *kind = op_kind_name(op->kind), *dtype = dtype_name(op->dtype);
+    unsigned long long count = op->count;
+
+    if (op_reduces(op->kind))
+        snprintf(text, size, "%s %s of %llu %s", kind, op_name(op->op), count, dtype);
+    else if (op->kind == SHM_BROADCAST)
+        snprintf(text, size, "%s from rank %u of %llu %s", kind, op->root, count, dtype);
+    else if (op_moves(op->kind))
+        snprintf(text, size, "%s of %llu %s", kind, count, dtype);
+    else
+        snprintf(text, size, "%s", kind);
+    size_t used = strlen(text);
+    if (property >= 0 && !properties[property].shown && used + 3 < size) {
+        text[used++] = ',';
+        text[used++] = ' ';
+        op_property_text(op, property, text + used, size - used);
+    }
+}

@@ -1,0 +1,59 @@
+/* What an operation is: the part about which ranks must agree, how it is compared, and how it is said in a
+ * sentence. One table of properties serves the comparison within a host and the one between hosts.
+ *
+ * Fields that a kind has no use for are 0, but for the scales, which are 1. `count` is each rank's own where
+ * ranks may give different numbers of rows (allgather, alltoall). */
+#ifndef HVD_SHM_OP_H
+#define HVD_SHM_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum shm_kind {
+    SHM_ALLREDUCE = 1,
+    SHM_BROADCAST = 2,
+    SHM_BARRIER = 3,
+    SHM_SHUTDOWN = 4,
+    SHM_ALLGATHER = 5,
+    SHM_ALLTOALL = 6,
+    SHM_REDUCESCATTER = 7,
+    SHM_JOIN = 8,
+    SHM_ALLREDUCE_SHARED = 9, /* one result a host instead of one a rank */
+    SHM_KINDS
+};
+
+/* Compared as memory first: no padding. */
+struct tensor_op {
+    uint8_t kind; /* enum shm_kind */
+    uint8_t dtype, op;
+    uint8_t compression; /* hvd_compression */
+    uint32_t root;       /* broadcast: index in the set */
+    int32_t set;         /* hvd_set */
+    uint32_t group;      /* tensors of a group; 0: it is none */
+    uint64_t count;      /* elements */
+    uint64_t row;        /* elements of a row; of a group: a hash of its tensors' counts */
+    double prescale, postscale;
+};
+_Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
+
+/* Does the kind move elements at all; does it combine them with `op`; is `count` each rank's own? */
+bool op_moves(uint8_t kind);
+bool op_reduces(uint8_t kind);
+bool op_is_ragged(uint8_t kind);
+/* "allreduce"; "an unknown operation". Never NULL. */
+const char *op_kind_name(uint8_t kind);
+
+/* NULL: the fields are possible, for a job or set of `size` ranks (0: not known here). Else what is wrong
+ * with them, to follow "tensor x: " ("there is no operation 77"), in `text`. */
+const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size_t text_size);
+
+/* The first property in which they differ, a number for op_property_text; -1: they agree. */
+int op_difference(const struct tensor_op *a, const struct tensor_op *b);
+/* The value of one property, to follow "rank 3 has": "called broadcast", "10 elements". */
+void op_property_text(const struct tensor_op *op, int property, char *text, size_t size);
+/* The operation, to follow "rank 3 asks for": "allreduce sum of 10 float32". A property that this does not
+ * show (-1: none) is added: ", prescale 0.5". */
+void op_text(const struct tensor_op *op, int property, char *text, size_t size);
+
+#endif
