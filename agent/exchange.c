@@ -233,6 +233,8 @@ static int dispatch(struct exchange *x, uint32_t neighbour, const Hvd__Exchange 
         return gather_up(x, neighbour, m, e);
     case HVD__EXCHANGE__KIND__DOWN:
         return gather_down(x, neighbour, m, e);
+    case HVD__EXCHANGE__KIND__CANCEL:
+        return gather_cancelled(x, neighbour, m, e);
     case HVD__EXCHANGE__KIND__REQUEST:
         return on_request(x, neighbour, m, e);
     case HVD__EXCHANGE__KIND__ANSWER:

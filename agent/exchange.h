@@ -75,9 +75,13 @@ void exchange_break(struct exchange *x, const struct err *why);
 uint64_t exchange_gather(struct exchange *x, enum exchange_service service, const void *id, size_t id_len,
                          const uint32_t *host, size_t hosts, const void *blob, size_t len,
                          exchange_done *done, void *ctx);
-/* Ends a gather or a request of this host without waiting for others, with *why. They learn nothing of it:
- * each cancels for itself what can never end. */
+/* Ends a gather or a request of this host without waiting for others, with *why. A gather ends with it on all
+ * its hosts, on those that have not joined it yet when they do; but where all have joined, the news and the
+ * end may cross. */
 void exchange_cancel(struct exchange *x, uint64_t handle, const struct err *why);
+
+/* Gathers of this id are a thing of the past on all hosts, and its next one would be the first again. */
+void exchange_forget(struct exchange *x, enum exchange_service service, const void *id, size_t id_len);
 
 /* Asks `host` (not this one). Returns a handle, or 0 when it has failed already. */
 uint64_t exchange_request(struct exchange *x, enum exchange_service service, uint32_t host, const void *data,

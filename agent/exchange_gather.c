@@ -2,7 +2,11 @@
  *
  * A host waits for the parts of all participants in its own subtree, passes them to its parent in one
  * message, and forgets the gather unless it takes part itself; the root puts the parts together in the order
- * of their hosts. The way down follows the list of participants, which every message carries. */
+ * of their hosts. The way down follows the list of participants, which every message carries.
+ *
+ * A gather that is cancelled on one host ends on all: the news goes along every edge that leads to a
+ * participant, away from where it came from, until it meets a host that has ended it already, which has told
+ * the others or was told together with them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +18,17 @@ static bool same_id(uint32_t service, const uint8_t *id, size_t id_len, uint32_t
     return service == service2 && id_len == id_len2 && memcmp(id, id2, id_len) == 0;
 }
 
-static void free_gather(struct gather *g)
+static void drop_parts(struct gather *g)
 {
     for (size_t i = 0; i < g->parts; i++)
         free(g->part[i].data);
+    g->parts = 0;
+}
+
+static void free_gather(struct gather *g)
+{
+    drop_parts(g);
+    free(g->why);
     free(g->part);
     free(g->host);
     free(g->id);
@@ -49,6 +60,21 @@ static struct gather *find(struct exchange *x, uint32_t service, const uint8_t *
     while (g && !(g->round == round && same_id(service, id, id_len, g->service, g->id, g->id_len)))
         g = g->next;
     return g;
+}
+
+/* What came of gathers that were cancelled elsewhere, of which nobody here will ever hear more. */
+static void drop_older(struct exchange *x, const struct gather *than)
+{
+    for (struct gather **at = &x->gather, *g; (g = *at);) {
+        bool old = !g->handle && !g->why && g->round < than->round &&
+                   same_id(g->service, g->id, g->id_len, than->service, than->id, than->id_len);
+        if (!old) {
+            at = &g->next;
+            continue;
+        }
+        *at = g->next;
+        free_gather(g);
+    }
 }
 
 static struct gather_round *round_of(struct exchange *x, uint32_t service, const uint8_t *id, size_t id_len)
@@ -162,19 +188,41 @@ static int send_up(struct exchange *x, const struct gather *g)
     return rc;
 }
 
-static void send_down(struct exchange *x, const struct gather *g, const uint8_t *data, size_t len)
+/* To the children with participants below them, but not to `from`. */
+static void send_to_children(struct exchange *x, uint32_t from, const struct gather *g,
+                             const Hvd__Exchange *m)
 {
-    Hvd__Exchange m;
     uint32_t first = x->self * EXCHANGE_RADIX + 1;
-    fill(&m, HVD__EXCHANGE__KIND__DOWN, g);
-    m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
     for (uint32_t child = first; child < first + EXCHANGE_RADIX && child < x->hosts; child++) {
         bool awaited = false;
         for (size_t i = 0; i < g->hosts && !awaited; i++)
             awaited = exchange_is_below(child, g->host[i]);
-        if (awaited)
-            exchange_send(x, child, &m);
+        if (awaited && child != from)
+            exchange_send(x, child, m);
     }
+}
+
+static void send_down(struct exchange *x, const struct gather *g, const uint8_t *data, size_t len)
+{
+    Hvd__Exchange m;
+    fill(&m, HVD__EXCHANGE__KIND__DOWN, g);
+    m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
+    send_to_children(x, x->self, g, &m);
+}
+
+/* To all who take part or lead to them; `from`: who knows it already. */
+static void tell_cancelled(struct exchange *x, uint32_t from, const struct gather *g, const struct err *why)
+{
+    Hvd__Exchange m;
+    bool above = false;
+    fill(&m, HVD__EXCHANGE__KIND__CANCEL, g);
+    m.code = why->code;
+    m.text = (char *)(uintptr_t)why->text;
+    for (size_t i = 0; i < g->hosts && !above; i++)
+        above = !exchange_is_below(x->self, g->host[i]);
+    if (above && exchange_parent(x->self) != from)
+        exchange_send(x, exchange_parent(x->self), &m);
+    send_to_children(x, from, g, &m);
 }
 
 static int by_host(const void *a, const void *b)
@@ -220,6 +268,7 @@ static void check_complete(struct exchange *x, struct gather *g)
     }
     struct err e = ERR_INIT;
     bool joined = g->handle != 0;
+    drop_older(x, g);
     if (!joined)
         forget(x, g);
     if (send_up(x, g) < 0) {
@@ -247,6 +296,12 @@ static struct gather *join(struct exchange *x, enum exchange_service service, co
     struct gather *g = round < 0 ? NULL : find(x, service, id, id_len, (uint32_t)round);
     if (g && (g->hosts != hosts || memcmp(g->host, host, hosts * sizeof *host) != 0)) {
         err_set(e, ERR_PROTOCOL, "the hosts do not agree on who takes part in a gather");
+        return NULL;
+    }
+    if (g && g->why) {
+        *e = *g->why;
+        forget(x, g);
+        free_gather(g);
         return NULL;
     }
     if (!g && round >= 0)
@@ -283,9 +338,24 @@ bool gather_cancel(struct exchange *x, uint64_t handle, const struct err *why)
     struct gather *g = x->gather;
     while (g && g->handle != handle)
         g = g->next;
-    if (g)
-        end(x, g, why, NULL, 0);
-    return g != NULL;
+    if (!g)
+        return false;
+    forget(x, g); /* a send may break the exchange, which ends what is in the list */
+    tell_cancelled(x, x->self, g, why);
+    end(x, g, why, NULL, 0);
+    return true;
+}
+
+void exchange_forget(struct exchange *x, enum exchange_service service, const void *id, size_t id_len)
+{
+    struct gather_round **at = &x->round, *r;
+    while ((r = *at) && !same_id(service, id, id_len, r->service, r->id, r->id_len))
+        at = &r->next;
+    if (!r)
+        return;
+    *at = r->next;
+    free(r->id);
+    free(r);
 }
 
 /* ---- messages of neighbours ---------------------------------------------------------------------------- */
@@ -329,6 +399,8 @@ int gather_up(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, st
         g = add(x, m->service, m->id.data, m->id.len, m->round, m->host, m->n_host);
     if (!g)
         return err_set(e, ERR_MEMORY, "no memory for a gather");
+    if (g->why)
+        return 0;
     if (g->hosts != m->n_host || memcmp(g->host, m->host, m->n_host * sizeof *m->host) != 0)
         return err_set(e, ERR_PROTOCOL, "the hosts do not agree on who takes part in a gather");
     for (size_t i = 0; i < m->n_part; i++)
@@ -338,22 +410,64 @@ int gather_up(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, st
     return 0;
 }
 
+static struct gather as_gather(const Hvd__Exchange *m)
+{
+    return (struct gather){.service = m->service,
+                           .round = m->round,
+                           .id = m->id.data,
+                           .id_len = m->id.len,
+                           .host = m->host,
+                           .hosts = m->n_host};
+}
+
 int gather_down(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (check_list(x, m, e) < 0)
         return -1;
     if (x->self == 0 || neighbour != exchange_parent(x->self))
         return err_set(e, ERR_PROTOCOL, "host %u is not above host %u", neighbour, x->self);
-    struct gather relay = {.service = m->service,
-                           .round = m->round,
-                           .id = m->id.data,
-                           .id_len = m->id.len,
-                           .host = m->host,
-                           .hosts = m->n_host};
+    struct gather relay = as_gather(m);
     send_down(x, &relay, m->data.data, m->data.len);
     struct gather *g = find(x, m->service, m->id.data, m->id.len, m->round);
     if (g && g->handle)
         end(x, g, NULL, m->data.data, m->data.len);
+    return 0;
+}
+
+/* Keeps it for when this host joins. */
+static int keep_cancelled(struct exchange *x, struct gather *g, const Hvd__Exchange *m, const struct err *why,
+                          struct err *e)
+{
+    if (!g)
+        g = add(x, m->service, m->id.data, m->id.len, m->round, m->host, m->n_host);
+    if (g && !g->why)
+        g->why = malloc(sizeof *g->why);
+    if (!g || !g->why)
+        return err_set(e, ERR_MEMORY, "no memory for a gather");
+    *g->why = *why;
+    drop_parts(g);
+    return 0;
+}
+
+int gather_cancelled(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+{
+    struct err why = ERR_INIT;
+    if (check_list(x, m, e) < 0)
+        return -1;
+    if (!m->code || !exchange_is_neighbour(x->self, neighbour))
+        return err_set(e, ERR_PROTOCOL, "host %u cannot cancel a gather", neighbour);
+    struct gather relay = as_gather(m), *g = find(x, m->service, m->id.data, m->id.len, m->round);
+    bool ours = takes_part(m->host, m->n_host, x->self);
+    if (g ? g->why != NULL : ours && is_past(x, m))
+        return 0;
+    err_set(&why, (enum err_code)m->code, "%.700s", m->text);
+    if (ours && !(g && g->handle) && keep_cancelled(x, g, m, &why, e) < 0)
+        return -1;
+    if (g && (g->handle || !ours))
+        forget(x, g);
+    tell_cancelled(x, neighbour, &relay, &why);
+    if (g && (g->handle || !ours))
+        end(x, g, &why, NULL, 0);
     return 0;
 }
 

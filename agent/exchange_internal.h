@@ -32,6 +32,7 @@ struct gather {
     struct gather_part *part; /* `parts` of `below` */
     size_t parts;
     uint64_t handle; /* 0: this host has not joined */
+    struct err *why; /* cancelled elsewhere before this host has joined; it will hear of it then. Or NULL */
     exchange_done *done;
     void *ctx;
 };
@@ -71,6 +72,7 @@ void exchange_send(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *
 /* ---- exchange_gather.c --------------------------------------------------------------------------------- */
 int gather_up(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
 int gather_down(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
+int gather_cancelled(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
 /* Ends all of them that this host has joined, and forgets the others. */
 void gather_fail_all(struct exchange *x, const struct err *why);
 bool gather_cancel(struct exchange *x, uint64_t handle, const struct err *why);

@@ -163,6 +163,19 @@ static void mode_timeout(void)
     good();
 }
 
+/* Rank 0 alone has a time-out, and it ends the fence on the other hosts too, also for who comes later. */
+static void mode_timeout_of_one(void)
+{
+    pmix_status_t rc;
+    double began = now();
+    if (me.rank + 1 == size)
+        sleep(2);
+    rc = fence(NULL, 0, false, me.rank < size / 2 ? 1 : 30);
+    MUST(rc == PMIX_ERR_TIMEOUT);
+    MUST(now() - began > 0.9 && now() - began < 5);
+    good();
+}
+
 /* Without a fence: asked of the owner, who puts it later than it is asked for. */
 static void mode_modex(void)
 {
@@ -466,11 +479,22 @@ static void mode_abort(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} modes[] = {{"keys", mode_keys},       {"fence", mode_fence},           {"subsets", mode_subsets},
-             {"timeout", mode_timeout}, {"modex", mode_modex},           {"missing", mode_missing},
-             {"large", mode_large},     {"publish", mode_publish},       {"event", mode_event},
-             {"death", mode_death},     {"dead_fence", mode_dead_fence}, {"query", mode_query},
-             {"group", mode_group},     {"control", mode_control},       {"spawn", mode_spawn},
+} modes[] = {{"keys", mode_keys},
+             {"fence", mode_fence},
+             {"subsets", mode_subsets},
+             {"timeout", mode_timeout},
+             {"timeout_of_one", mode_timeout_of_one},
+             {"modex", mode_modex},
+             {"missing", mode_missing},
+             {"large", mode_large},
+             {"publish", mode_publish},
+             {"event", mode_event},
+             {"death", mode_death},
+             {"dead_fence", mode_dead_fence},
+             {"query", mode_query},
+             {"group", mode_group},
+             {"control", mode_control},
+             {"spawn", mode_spawn},
              {"abort", mode_abort}};
 
 int main(int argc, char **argv)

@@ -1,6 +1,7 @@
 /* The exchange of many hosts in one process: messages wait on the edges of the tree and are delivered in a
  * random order that keeps each edge's own (HVD_SEED prints and repeats it). */
 #include <check.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,6 +285,96 @@ START_TEST(test_cancel_and_break)
 }
 END_TEST
 
+/* One host alone knows that a gather has ended: all that take part end with its reason, also those that come
+ * later, and the next gather of the same id is as good as any. */
+START_TEST(test_cancel_ends_on_all)
+{
+    static const uint32_t sizes[] = {2, 3, 9, 10, 74, 200};
+    struct err why = ERR_INIT;
+    err_set(&why, ERR_TIMEOUT, "too late");
+    for (unsigned round = 0; round < 120; round++) {
+        uint32_t list[HOSTS_MAX], n = 0;
+        char wanted[HOSTS_MAX * 8];
+        uint64_t handle;
+        set_up(sizes[(unsigned)rand() % 6]);
+        unsigned percent = 1 + (unsigned)rand() % 100;
+        for (uint32_t i = 0; i < hosts; i++)
+            if ((unsigned)rand() % 100 < percent || i + 2 >= hosts)
+                list[n++] = i;
+        uint32_t who = (uint32_t)rand() % n, early = (uint32_t)rand() % (n + 1);
+        uint32_t late = (who + 1) % n, also = (who + 2) % n; /* without one of them it cannot end well */
+        bool came[HOSTS_MAX] = {false};
+        expect_text(list, n, wanted);
+        for (uint32_t i = 0; i < early; i++)
+            if (i != who && i != late && i != also) {
+                join(list[i], "fence", list, n);
+                came[i] = true;
+            }
+        while (rand() % 4 && deliver_one())
+            ;
+        struct host *h = &host[list[who]];
+        handle = exchange_gather(h->x, EXCHANGE_PMIX, "fence", 5, list, n, "x", 1, done, h);
+        ck_assert_uint_ne(handle, 0);
+        exchange_cancel(h->x, handle, &why);
+        came[who] = true;
+        if (round % 2 && also != who) { /* two at once */
+            h = &host[list[also]];
+            handle = exchange_gather(h->x, EXCHANGE_PMIX, "fence", 5, list, n, "x", 1, done, h);
+            exchange_cancel(h->x, handle, &why);
+            came[also] = true;
+        }
+        while (rand() % 2 && deliver_one())
+            ;
+        for (uint32_t i = 0; i < n; i++) /* before the news, or after */
+            if (!came[i] && i != late)
+                join(list[i], "fence", list, n);
+        while (deliver_one())
+            ;
+        join(list[late], "fence", list, n);
+        while (deliver_one())
+            ;
+        for (uint32_t i = 0; i < n; i++) {
+            ck_assert_uint_eq(host[list[i]].failed, 1);
+            ck_assert_uint_eq(host[list[i]].gathered, 0);
+            ck_assert_str_eq(host[list[i]].text, "too late");
+            join(list[i], "fence", list, n);
+        }
+        while (deliver_one())
+            ;
+        for (uint32_t i = 0; i < n; i++) {
+            ck_assert_uint_eq(host[list[i]].gathered, 1);
+            ck_assert_str_eq(host[list[i]].text, wanted);
+        }
+        tear_down();
+    }
+}
+END_TEST
+
+/* What is forgotten everywhere begins again everywhere, and needs no memory. */
+START_TEST(test_forget)
+{
+    const uint32_t all[] = {0, 1, 2};
+    set_up(3);
+    size_t before = 0;
+    for (unsigned k = 0; k < 20000; k++) {
+        char id[32];
+        snprintf(id, sizeof id, "group %u", k % 10000);
+        for (uint32_t i = 0; i < 3; i++)
+            join(i, id, all, 3);
+        while (deliver_one())
+            ;
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert_uint_eq(host[i].gathered, k + 1);
+            exchange_forget(host[i].x, EXCHANGE_PMIX, id, strlen(id));
+        }
+        if (k == 1000)
+            before = mallinfo2().uordblks;
+    }
+    ck_assert_uint_le(mallinfo2().uordblks, before + 4096);
+    tear_down();
+}
+END_TEST
+
 START_TEST(test_bad_messages)
 {
     struct err e = ERR_INIT;
@@ -315,6 +406,8 @@ int main(void)
     tcase_add_test(c, test_requests);
     tcase_add_test(c, test_broadcasts);
     tcase_add_test(c, test_cancel_and_break);
+    tcase_add_test(c, test_cancel_ends_on_all);
+    tcase_add_test(c, test_forget);
     tcase_add_test(c, test_bad_messages);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

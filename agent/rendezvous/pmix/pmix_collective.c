@@ -2,9 +2,10 @@
  * the making and ending of groups are all one gather of exchange.h among the hosts of the participants.
  *
  * Each host brings how it went there and the library's blob; all get the blobs one after the other and the
- * first bad status. An operation ends early, on each host for itself, by its time-out and when a participant
- * is dead that can no longer come. Whether it has come before it died is known to its own host alone. That is
- * asked: its answer travels behind what it had brought, so whoever hears "no" may end the operation. */
+ * first bad status. An operation ends early, on all hosts, by its time-out on one of them and when a
+ * participant is dead that can no longer come. Whether it has come before it died is known to its own host
+ * alone. That is asked: its answer travels behind what it had brought, so whoever hears "no" may end the
+ * operation. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,12 +34,6 @@ struct collective {
     } done;
     void *ctx;
     bool wants_context; /* of a group: a number of its own */
-};
-
-struct joined { /* how many operations of an id we have joined; how many we have said we never will */
-    struct joined *next;
-    uint32_t count, refused;
-    char id[];
 };
 
 static void free_collective(struct collective *c)
@@ -198,22 +193,6 @@ struct question {
     uint64_t handle;
 };
 
-static struct joined *joined_of(const char *id, bool make)
-{
-    struct joined *j = pmix_server.joined;
-    while (j && strcmp(j->id, id) != 0)
-        j = j->next;
-    if (j || !make)
-        return j;
-    j = malloc(sizeof *j + strlen(id) + 1);
-    if (!j)
-        return NULL;
-    j->next = pmix_server.joined;
-    j->count = j->refused = 0;
-    memcpy(j->id, id, strlen(id) + 1);
-    return pmix_server.joined = j;
-}
-
 static struct collective *by_handle(uint64_t handle)
 {
     struct collective *c = pmix_server.collective;
@@ -253,8 +232,8 @@ static void ask_of_dead(struct collective *c, uint32_t rank)
 void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
     uint8_t answer = 0;
-    char *id = len >= 4 ? strndup((const char *)data + 4, len - 4) : NULL;
-    struct joined *j = id ? joined_of(id, true) : NULL;
+    char *id = len >= 4 && len - 4 <= EXCHANGE_ID_MAX ? strndup((const char *)data + 4, len - 4) : NULL;
+    struct joined *j = id ? pmix_joined_of(id) : NULL;
     if (j && j->count >= get_u32(data))
         answer = 1;
     else if (j && j->refused < get_u32(data))
@@ -301,7 +280,7 @@ static void begin(struct bridge_item *item)
 {
     struct collective *c = (struct collective *)item;
     struct pmix_server *s = &pmix_server;
-    struct joined *j = s->stopping ? NULL : joined_of(c->id, true);
+    struct joined *j = s->stopping ? NULL : pmix_joined_of(c->id);
     if (!j) {
         end(c, PMIX_ERR_NOMEM, NULL, 0);
         return;
@@ -445,6 +424,19 @@ static size_t context_of(const struct collective *c)
     return (size_t)(((sum >> 34) + c->round) | 1u << 30);
 }
 
+static const char group_begin[] = "group=", group_end[] = "end of group=";
+
+/* It has ended for all its members; one of that name is a new one. */
+static void forget_group(const struct collective *c)
+{
+    char *begin;
+    pmix_joined_forget(c->id);
+    if (asprintf(&begin, "%s%s", group_begin, c->id + strlen(group_end)) < 0)
+        return;
+    pmix_joined_forget(begin);
+    free(begin);
+}
+
 static void finish_group(struct collective *c, pmix_status_t status, uint8_t *data, size_t len)
 {
     struct group_answer *a = calloc(1, sizeof *a);
@@ -458,6 +450,8 @@ static void finish_group(struct collective *c, pmix_status_t status, uint8_t *da
             PMIX_INFO_LOAD(&a->info[0], PMIX_GROUP_CONTEXT_ID, &number, PMIX_SIZE);
         }
     }
+    if (status == PMIX_SUCCESS && strncmp(c->id, group_end, strlen(group_end)) == 0)
+        forget_group(c);
     if (a)
         c->done.info(status, a->info, a->count, c->ctx, free_group_answer, a);
     else
@@ -475,7 +469,7 @@ pmix_status_t pmix_group(pmix_group_operation_t operation, char name[], const pm
         return PMIX_ERR_NOT_SUPPORTED;
     if (strlen(name) > PMIX_MAX_KEYLEN)
         return PMIX_ERR_BAD_PARAM;
-    snprintf(kind, sizeof kind, "%s=%s", construct ? "group" : "end of group", name);
+    snprintf(kind, sizeof kind, "%s%s", construct ? group_begin : group_end, name);
     struct collective *c = new_collective(kind, procs, count, info, infos, NULL, 0, &rc);
     if (!c)
         return rc;

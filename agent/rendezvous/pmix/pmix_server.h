@@ -3,6 +3,7 @@
  *   pmix_server.c      its life: start, registration of the job, stop
  *   pmix_upcalls.c     the library's calls to us: copied on the library's thread, handed to the loop
  *   pmix_collective.c  operations of several ranks: fence, connect, disconnect, groups
+ *   pmix_joined.c      how often we have joined each of them
  *   pmix_modex.c       what a rank of another host has put (direct modex)
  *   pmix_publish.c     publish, lookup, unpublish; what is published lives in pmix_store.c
  *   pmix_events.c      events, to the ranks of all hosts; the death of a rank is one
@@ -93,6 +94,18 @@ pmix_status_t pmix_group(pmix_group_operation_t operation, char name[], const pm
                          void *ctx);
 void pmix_collective_rank_ended(uint32_t rank);
 void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
+
+/* ---- pmix_joined.c ------------------------------------------------------------------------------------- */
+struct joined { /* how many operations of an id we have joined; how many we have said we never will */
+    struct joined *next;
+    uint32_t count, refused;
+    char id[];
+};
+
+/* Made when there is none; NULL without memory. */
+struct joined *pmix_joined_of(const char *id);
+/* On all hosts alike; the exchange forgets it too. */
+void pmix_joined_forget(const char *id);
 
 /* ---- pmix_modex.c -------------------------------------------------------------------------------------- */
 pmix_status_t pmix_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t infos,

@@ -23,6 +23,7 @@ slow_keys_of_job_node_and_rank() { goes_well keys; }
 case_fence_with_and_without_data() { goes_well fence; }
 slow_fences_of_subsets() { goes_well subsets; }
 slow_fence_with_a_time_out() { goes_well timeout; }
+slow_a_time_out_of_one_host_ends_all() { goes_well timeout_of_one; }
 case_direct_modex() { goes_well modex; }
 slow_what_does_not_exist() { goes_well missing; }
 slow_ten_thousand_keys_and_a_megabyte() { goes_well large; }
