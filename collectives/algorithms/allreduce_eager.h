@@ -5,12 +5,6 @@
 
 #include "collectives/algorithms/exchange.h"
 
-#define EAGER_BYTES_DEFAULT (16u << 10)
-#define EAGER_BYTES_MAX     (256u << 10) /* one frame */
-
 extern const struct algorithm allreduce_eager;
-
-/* Is it worth it? Every host sends bytes * (hosts - 1), and stages as much. */
-bool allreduce_eager_fits(uint64_t bytes, uint32_t hosts, uint64_t eager_bytes);
 
 #endif

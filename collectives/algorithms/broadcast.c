@@ -3,9 +3,8 @@
  * not wait for others. */
 #include "collectives/algorithms/broadcast.h"
 
-#include <stdlib.h>
-
 #include "collectives/algorithms/segments.h"
+#include "collectives/algorithms/state.h"
 
 #define CHAIN_FROM (512u << 10) /* bytes */
 
@@ -16,7 +15,7 @@ struct broadcast_child {
 };
 
 struct broadcast_state {
-    struct collective c;
+    struct state s;
     uint64_t bytes, got;
     uint32_t piece;
     struct broadcast_tree tree;
@@ -53,26 +52,23 @@ static int child_index(const struct broadcast_state *b, uint32_t peer)
 
 static void pump(struct broadcast_state *b, uint32_t index)
 {
-    struct exchange *x = b->c.x;
+    struct exchange *x = b->s.c.x;
     struct broadcast_child *child = &b->child[index];
     while (child->begun && child->under_way < EXCHANGE_SENDS_MAX && child->sent < b->got) {
         uint64_t at = child->sent;
         uint32_t n = segment_piece_at(b->bytes, b->piece, at);
         child->sent += n;
         child->under_way++;
-        x->send(x, b->tree.child[index], CHANNEL_BROADCAST, at, b->c.data + at, n);
+        x->send(x, b->tree.child[index], CHANNEL_BROADCAST, at, b->s.c.data + at, n);
     }
 }
 
 static void *start(const struct collective *c, struct err *e)
 {
     struct exchange *x = c->x;
-    struct broadcast_state *b = calloc(1, sizeof *b);
-    if (!b) {
-        err_set(e, ERR_MEMORY, "no memory for a broadcast");
+    struct broadcast_state *b = state_new(c, sizeof *b, e);
+    if (!b)
         return NULL;
-    }
-    b->c = *c;
     b->bytes = c->count * c->element_size;
     b->piece = segment_piece(b->bytes);
     b->tree = broadcast_tree_of(x->self, x->hosts, c->root, b->bytes);
@@ -100,10 +96,10 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
                    uint32_t length)
 {
     struct broadcast_state *b = state;
-    bool fits = channel == CHANNEL_BROADCAST && peer == b->tree.parent && b->c.x->self != b->c.root &&
+    bool fits = channel == CHANNEL_BROADCAST && peer == b->tree.parent && b->s.c.x->self != b->s.c.root &&
                 offset == b->got && offset < b->bytes &&
                 length == segment_piece_at(b->bytes, b->piece, offset);
-    return fits ? b->c.data + offset : NULL;
+    return fits ? b->s.c.data + offset : NULL;
 }
 
 static void arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
@@ -111,7 +107,7 @@ static void arrived(void *state, uint32_t peer, enum exchange_channel channel, u
 {
     struct broadcast_state *b = state;
     b->got += length;
-    b->c.x->final(b->c.x, offset, length);
+    b->s.c.x->final(b->s.c.x, offset, length);
     for (uint32_t i = 0; i < b->tree.children; i++)
         pump(b, i);
 }
@@ -143,4 +139,4 @@ const struct algorithm broadcast = {.name = "broadcast",
                                     .arrived = arrived,
                                     .sent = sent,
                                     .complete = complete,
-                                    .end = free};
+                                    .end = state_end};

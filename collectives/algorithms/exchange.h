@@ -3,7 +3,9 @@
  * Sans I/O: a backend tells an algorithm what arrived, what was sent and what a peer allows; the algorithm
  * asks it to send. Every method is re-entrant progress: it does what can be done and returns. A host asks for
  * data by a grant ("you may send me up to byte `limit`"), so that data never comes before there is a place
- * for it; only the eager algorithm sends without. A peer that does not keep to this is refused. */
+ * for it; only up to eager_bytes are sent without. A peer that does not keep to this is refused.
+ *
+ * Hosts are the participants of the operation, by index. */
 #ifndef HVD_ALGORITHMS_EXCHANGE_H
 #define HVD_ALGORITHMS_EXCHANGE_H
 
@@ -16,12 +18,19 @@
 
 #define EXCHANGE_SENDS_MAX 8 /* frames that one operation has under way to one peer */
 
-enum exchange_channel { CHANNEL_REDUCE = 1, CHANNEL_GATHER = 2, CHANNEL_EAGER = 3, CHANNEL_BROADCAST = 4 };
+enum exchange_channel {
+    CHANNEL_REDUCE = 1,
+    CHANNEL_GATHER = 2,
+    CHANNEL_EAGER = 3,
+    CHANNEL_BROADCAST = 4,
+    CHANNEL_PART = 5
+};
 
 /* What an algorithm uses of a backend. A send or grant to a host that is lost does nothing: the backend ends
  * the operation then. */
 struct exchange {
     uint32_t self, hosts;
+    uint64_t eager_bytes; /* of one message that is sent without asking; the same on every host */
     /* `data` stays valid and unchanged until the algorithm's `sent` for that peer; sends to one peer are sent
      * in order. */
     void (*send)(struct exchange *x, uint32_t peer, enum exchange_channel channel, uint64_t offset,
@@ -34,12 +43,15 @@ struct exchange {
     void (*final)(struct exchange *x, uint64_t offset, uint64_t size);
 };
 
-/* One operation. Works in place on `data`. */
+/* One operation. Works in place on `data`, an alltoall from `data` to `out`. */
 struct collective {
     struct exchange *x;
-    uint8_t *data;
+    uint8_t *data, *out;
     uint64_t count;
-    size_t element_size; /* a power of two up to 64; 1 for a barrier */
+    const uint64_t
+        *part; /* [hosts] elements; allgather: of each; reducescatter: for each; alltoall: mine to each */
+    const uint64_t *part_in; /* alltoall: of each to me */
+    size_t element_size;     /* a power of two up to 64; 1 for a barrier and where it does not matter */
     hvd_dtype dtype;
     hvd_op op;
     uint32_t divisor; /* 0 or 1: none */

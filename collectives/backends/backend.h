@@ -1,13 +1,23 @@
 /* Backends: what moves data between the hosts of a job. One interface; tcp is the first.
  *
- * An operation starts when its entry of the execution list is due: it has the same number, in the same order,
- * on every host. It works in place on one buffer per host: in goes what this host's ranks reduced to, out
- * comes the result over all hosts. Nothing blocks: progress happens in links_progress (and whatever else a
- * backend hangs on the engine's loop), and `done` is called from there.
+ * An operation is of some of the job's hosts, its participants, and starts when its turn on their execution
+ * list has come: it has the same (set, sequence), in the same order within the set, on each of them. It works
+ * on buffers of which a host has one, whatever its ranks: in goes what this host's ranks reduced to or
+ * gathered, out comes what concerns this host of the result over all. Nothing blocks: progress happens in
+ * links_progress (and whatever else a backend hangs on the engine's loop), and `done` is called from there.
  *
- * Several operations may be in flight; start them in list order on every host, and wait for the oldest before
- * more than BACKEND_IN_FLIGHT_MAX are. A lost host ends every operation in flight with that error, and every
- * later one at start. */
+ *   kind            data                                         part (elements)         in the end
+ *   ALLREDUCE       this host's contribution                     -                       the reduction
+ *   BROADCAST       root's elements                              -                       the root's
+ *   BARRIER         -                                            -                       -
+ *   ALLGATHER       all parts in host order, mine filled in      of each host            all parts
+ *   REDUCESCATTER   all parts in host order, all filled in       for each host           my part is the
+ * reduction ALLTOALL        what I send, in host order                   part: mine to each,     out: what I
+ * got, in host part_in: of each to me  order
+ *
+ * Several operations of a set may be in flight; start them in the same order on every host, and wait for one
+ * before more than BACKEND_IN_FLIGHT_MAX are. Sets progress independently. A lost host ends every operation
+ * in flight with that error, and every later one at start. */
 #ifndef HVD_BACKENDS_BACKEND_H
 #define HVD_BACKENDS_BACKEND_H
 
@@ -19,19 +29,37 @@
 
 #define BACKEND_IN_FLIGHT_MAX 4
 
-enum backend_kind { BACKEND_ALLREDUCE = 1, BACKEND_BROADCAST = 2, BACKEND_BARRIER = 3 };
+/* What fits into the word that names an operation between hosts. */
+#define BACKEND_SET_MAX      ((1u << 24) - 1)
+#define BACKEND_SEQUENCE_MAX ((1ull << 40) - 1)
+
+enum backend_kind {
+    BACKEND_ALLREDUCE = 1,
+    BACKEND_BROADCAST = 2,
+    BACKEND_BARRIER = 3,
+    BACKEND_ALLGATHER = 4,
+    BACKEND_REDUCESCATTER = 5,
+    BACKEND_ALLTOALL = 6
+};
 
 struct backend_request {
     enum backend_kind kind;
-    uint64_t sequence; /* number on the execution list */
-    void *data;        /* valid and the backend's until done(); 64-byte alignment is faster */
-    uint64_t count;    /* elements */
+    uint32_t set;
+    uint64_t sequence; /* grows within the set, from 1 */
+    /* The participants, as indexes of the job's hosts, ascending, this one among them; NULL: all. "Host
+     * order" is theirs. Read at start only, like the parts. */
+    const uint32_t *host;
+    uint32_t hosts;
+    void *data;     /* valid and the backend's until done(); 64-byte alignment is faster */
+    void *out;      /* alltoall */
+    uint64_t count; /* elements; allreduce and broadcast (for the others the parts say it) */
+    const uint64_t *part, *part_in;
     hvd_dtype dtype;
-    hvd_op op; /* allreduce; HVD_AVERAGE divides by divisor after the sum */
+    hvd_op op; /* allreduce, reducescatter; HVD_AVERAGE divides by divisor after the sum */
     uint32_t divisor;
-    uint32_t root; /* broadcast: host index */
-    /* Optional: bytes [offset, offset + size) of data are final. Each byte once, in any order, before done.
-     */
+    uint32_t root; /* broadcast: a participant, by its index in the job */
+    /* Optional: bytes [offset, offset + size) of the result (out for an alltoall, else data) are final. Each
+     * byte of it once, in any order, before done. */
     void (*range)(void *ctx, uint64_t offset, uint64_t size);
     /* error NULL: the result is complete and data the owner's again. */
     void (*done)(void *ctx, const struct err *error);

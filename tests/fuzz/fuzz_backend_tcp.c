@@ -65,8 +65,10 @@ static int finish(struct backend *b, uint32_t host, struct stream *s)
 static int begin(struct backend *b, uint32_t host, struct stream *s, const uint8_t *p)
 {
     static const uint32_t lengths[] = {0, 4, 16, 400, 4000, 12000, 32768, 65536};
-    s->head = (struct link_bulk){
-        .sequence = p[0] & 7, .channel = p[1] & 3, .length = lengths[p[2] & 7], .offset = p[3] * 4u};
+    s->head = (struct link_bulk){.sequence = (p[0] & 7) | (uint64_t)(p[0] >> 7) << 40,
+                                 .channel = p[1] % 6,
+                                 .length = lengths[p[2] & 7],
+                                 .offset = p[3] * 4u};
     if (s->head.length == 0)
         return backend_tcp_bulk_arrived(b, host, &s->head, NULL);
     s->place = backend_tcp_bulk_place(b, host, &s->head);
@@ -79,22 +81,33 @@ static int grant(struct backend *b, uint32_t host, const uint8_t *p)
 {
     uint8_t message[24] = {BACKEND_CONTROL_TYPE};
     struct writer w = writer_of(message + 8, 16);
-    write_u64(&w, p[0] & 7);
+    write_u64(&w, (p[0] & 7) | (uint64_t)(p[0] >> 7) << 40);
     write_u64(&w, p[1] * 256ull);
     return backend_tcp_control(b, host, message, sizeof message - (p[2] == 255), NULL);
 }
 
-static int start(struct backend *b, uint64_t sequence, float *elements, const uint8_t *p)
+static int start(struct backend *b, uint32_t self, uint64_t sequence, float *elements, const uint8_t *p)
 {
-    static const uint64_t counts[] = {0, 1, 4, 100, 1000, ELEMENTS};
-    struct backend_request r = {.kind = p[0] & 1 ? BACKEND_BROADCAST : BACKEND_ALLREDUCE,
+    static const uint64_t counts[] = {0, 1, 4, 100, 1000, ELEMENTS / HOSTS};
+    const uint32_t two[] = {self == 0 ? 0 : self - 1, self == 0 ? 1 : self};
+    const uint64_t part[] = {counts[p[1] % 6], counts[p[2] % 6], counts[p[3] % 6]};
+    uint64_t part_in[] = {counts[p[2] / 6 % 6], counts[p[3] / 6 % 6], counts[p[1] / 6 % 6]};
+    bool some = p[0] & 64;
+    part_in[some ? self != 0 : self] = part[some ? self != 0 : self];
+    struct backend_request r = {.kind = BACKEND_ALLREDUCE + p[0] % 6,
+                                .set = p[0] >> 7,
                                 .sequence = sequence,
+                                .host = some ? two : NULL,
+                                .hosts = 2,
                                 .data = elements,
-                                .count = counts[p[1] % 6],
+                                .out = elements + ELEMENTS,
+                                .count = counts[p[1] % 6] * HOSTS,
+                                .part = part,
+                                .part_in = part_in,
                                 .dtype = HVD_FLOAT32,
                                 .op = HVD_SUM,
                                 .divisor = HOSTS,
-                                .root = p[2] % HOSTS,
+                                .root = some ? two[p[2] % 2] : p[2] % HOSTS,
                                 .done = ignore_done};
     return b->ops->start(b, &r, NULL);
 }
@@ -112,13 +125,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint64_t sequence = 0;
     int rc = 0;
     for (int i = 0; i < 8; i++)
-        elements[i] = calloc(ELEMENTS, sizeof **elements);
+        elements[i] = calloc(2 * ELEMENTS, sizeof **elements);
     /* A refused frame ends its link, and with it the job; some writing goes on until then. */
     for (data++, size--; size >= 5 && rc == 0; data += 5, size -= 5) {
         uint32_t host = (c.self + 1 + (data[0] >> 7)) % HOSTS;
         if ((data[0] & 3) == 0 && sequence < 7) {
             sequence++;
-            rc = start(b, sequence, elements[sequence], data + 1);
+            rc = start(b, c.self, sequence, elements[sequence], data + 1);
         } else if ((data[0] & 3) == 1) {
             rc = grant(b, host, data + 1);
         } else if ((data[0] & 3) == 2) {

@@ -1,5 +1,5 @@
 /* Several engines' links in one process, over loopback: the real sockets, one loop. What test_links and
- * test_backend_tcp share. */
+ * the tests of the backend share. */
 #ifndef TESTS_UNIT_LINKS_JOB_H
 #define TESTS_UNIT_LINKS_JOB_H
 
@@ -19,7 +19,7 @@
 #include "common/auth.h"
 #include "common/clock.h"
 
-#define HOSTS_MAX 5
+#define HOSTS_MAX 9
 
 extern const struct auth_ops hvd_auth_ops;
 
@@ -45,7 +45,8 @@ struct job {
     uint8_t key[AUTH_KEY_SIZE];
 };
 
-static const char *const names[HOSTS_MAX] = {"alpha", "beta", "gamma", "delta", "epsilon"};
+static const char *const names[HOSTS_MAX] = {"alpha", "beta", "gamma", "delta", "epsilon",
+                                             "zeta",  "eta",  "theta", "iota"};
 
 static void give_up(struct host *h, const struct err *why)
 {

@@ -1,0 +1,47 @@
+/* The reduction that leaves each host its own segment: all of a reducescatter, the first half of an
+ * allreduce.
+ *
+ * Every element is summed at one place, the owner of its segment, from host 0's value to the last host's: the
+ * bits depend on nothing else. The owner stages `window` pieces of each peer and grants more as it sums, so a
+ * fast peer waits for a slow one at the sender. */
+#ifndef HVD_ALGORITHMS_SCATTER_H
+#define HVD_ALGORITHMS_SCATTER_H
+
+#include "collectives/algorithms/segments.h"
+#include "collectives/algorithms/state.h"
+
+struct scatter_peer {
+    struct segment segment; /* what it owns */
+    bool begun;             /* it has granted something: its buffers exist */
+    uint64_t limit;         /* it takes my part of its segment up to here */
+    uint64_t sent, got;
+    uint64_t granted;                 /* by me */
+    uint64_t gather_sent, gather_got; /* what follows */
+    uint32_t under_way;
+};
+
+struct scatter {
+    struct state s;
+    struct segment own;
+    uint32_t piece, window; /* of the own segment */
+    uint64_t summed;
+    /* What follows the scatter: sends one frame to this peer; false: there is nothing to send. NULL: nothing
+     * follows. */
+    bool (*follow)(struct scatter *r, uint32_t peer);
+    struct scatter_peer peer[];
+};
+
+/* The segments are still to be filled in. NULL with *e. */
+struct scatter *scatter_new(const struct collective *c, struct err *e);
+/* When they are. Returns r, or NULL with *e (it is freed then). */
+void *scatter_begin(struct scatter *r, struct err *e);
+
+void scatter_granted(void *state, uint32_t peer, uint64_t limit);
+void *scatter_place(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
+                    uint32_t length);
+void scatter_arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
+                     uint32_t length);
+void scatter_sent(void *state, uint32_t peer);
+bool scatter_complete(const void *state);
+
+#endif

@@ -1,0 +1,24 @@
+/* What every algorithm between hosts begins and ends with: its memory, its stage, the sum in host order.
+ *
+ * An algorithm's state begins with a struct state; `state_end` frees all of it. */
+#ifndef HVD_ALGORITHMS_STATE_H
+#define HVD_ALGORITHMS_STATE_H
+
+#include "collectives/algorithms/exchange.h"
+
+struct state {
+    struct collective c; /* its part arrays are the caller's and valid during start only */
+    uint8_t *stage;
+    size_t stage_size;
+    const void **input; /* [hosts], for state_sum */
+};
+
+/* `size` zeroed bytes that begin with a struct state of `c`. NULL with *e. */
+void *state_new(const struct collective *c, size_t size, struct err *e);
+/* Borrows the stage (none for 0 bytes); it is given back at the end. -1 with *e. */
+int state_stage(void *state, size_t size, struct err *e);
+/* out = the reduction of the arrays in `input`, in host order, of `bytes`; the average's division too. */
+void state_sum(struct state *s, void *out, uint64_t bytes);
+void state_end(void *state);
+
+#endif
