@@ -107,6 +107,9 @@ static void handle(struct engine_host *h, const Hvd__Engine *m)
     case HVD__ENGINE__BODY_NOTICE:
         h->events->notice(h->ctx, m->notice->level, m->notice->text);
         break;
+    case HVD__ENGINE__BODY_FAULT:
+        h->events->fault(h->ctx, m->fault->text);
+        break;
     case HVD__ENGINE__BODY_PING:
         heartbeat_start(&h->heart, h->silence_ms * NSEC_PER_MSEC, clock_now());
         break;

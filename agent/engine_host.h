@@ -33,6 +33,8 @@ struct engine_host_events {
     /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). */
     void (*poisoned)(void *ctx, uint32_t rank);
     void (*notice)(void *ctx, uint32_t level, const char *text);
+    /* It is about to end the job, for a reason that is no rank's end. */
+    void (*fault)(void *ctx, const char *text);
     /* It failed, as the sentence says; whoever still needs it gets HVD_ERR_ENGINE. */
     void (*failed)(void *ctx, const char *text);
 };

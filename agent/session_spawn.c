@@ -256,8 +256,13 @@ static void on_engine_notice(void *ctx, uint32_t level, const char *text)
     session_notice(ctx, level, "%s", text);
 }
 
-static const struct engine_host_events engine_events = {on_link,     on_initialized,   on_shut_down,
-                                                        on_poisoned, on_engine_notice, on_engine_failed};
+static void on_engine_fault(void *ctx, const char *text)
+{
+    session_fault(ctx, "%s", text);
+}
+
+static const struct engine_host_events engine_events = {
+    on_link, on_initialized, on_shut_down, on_poisoned, on_engine_notice, on_engine_fault, on_engine_failed};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)
@@ -278,6 +283,7 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     c.log_level = (uint32_t)log_level();
     c.token.data = (uint8_t *)(uintptr_t)token;
     c.token.len = TOKEN_SIZE;
+    c.tuning = s->spawn->tuning;
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
 

@@ -21,6 +21,7 @@
 #define CONFIG_OUTPUT "Input and output"
 #define CONFIG_WORKER "The workers"
 #define CONFIG_LIFE   "Life of the job"
+#define CONFIG_ENGINE "Collectives (programs that use libhvd)"
 #define CONFIG_ABOUT  "About"
 
 /* clang-format off */
@@ -108,6 +109,20 @@
     X(int64_t, heartbeat_timeout_ms, OPTION_SECONDS, "--heartbeat-timeout", "SECONDS", "HVDRUN_HEARTBEAT_TIMEOUT", \
       "heartbeat_timeout", 1, 86400, NULL, "15", NULL, CONFIG_LIFE, \
       "A host that was silent for so long is lost, and the job ends.") \
+    X(bool, stall_check, OPTION_FLAG, "--stall-check", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "the stall check", CONFIG_ENGINE, \
+      "Warn about stalled operations, even when HOROVOD_STALL_CHECK_DISABLE is set.") \
+    X(bool, no_stall_check, OPTION_FLAG, "--no-stall-check", NULL, "HOROVOD_STALL_CHECK_DISABLE", "no_stall_check", \
+      0, 0, NULL, NULL, "the stall check", CONFIG_ENGINE, \
+      "Do not look for stalled operations: neither warn nor end the job.") \
+    X(int64_t, stall_warning_ms, OPTION_SECONDS, "--stall-check-warning-time-seconds", "SECONDS", \
+      "HOROVOD_STALL_CHECK_TIME_SECONDS", "stall_check_warning_time_seconds", \
+      0, 31536000, NULL, "60", NULL, CONFIG_ENGINE, \
+      "Warn when some ranks have waited so long in an operation that others have not called, and name those. 0: never.") \
+    X(int64_t, stall_shutdown_ms, OPTION_SECONDS, "--stall-check-shutdown-time-seconds", "SECONDS", \
+      "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds", \
+      0, 31536000, NULL, "0", NULL, CONFIG_ENGINE, \
+      "End the job when ranks have waited so long for others, with exit status 125. 0: never.") \
     X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level", \
       0, 0, "trace|debug|info|warning|error|fatal", "warning", NULL, CONFIG_ABOUT, \
       "Least weight of the messages that hvdrun and its agents write.") \

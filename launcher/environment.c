@@ -245,6 +245,16 @@ void environment_free(struct environment *env)
     *env = (struct environment){0};
 }
 
+int environment_set(struct environment *env, const char *name, const char *value, struct err *e)
+{
+    char *variable;
+    if (asprintf(&variable, "%s=%s", name, value) < 0)
+        return err_set(e, ERR_MEMORY, "no memory for the environment");
+    int rc = put(env, variable, e);
+    free(variable);
+    return rc;
+}
+
 const char *environment_get(const struct environment *env, const char *name)
 {
     size_t len = strlen(name);

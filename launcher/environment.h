@@ -28,6 +28,8 @@ struct environment {
 int environment_build(struct environment *env, char *const envp[], const struct option_list *set,
                       const struct option_list *unset, bool local_only, struct err *e);
 void environment_free(struct environment *env);
+/* Adds a variable, or replaces one of the same name. */
+int environment_set(struct environment *env, const char *name, const char *value, struct err *e);
 /* The value of a variable, or NULL. */
 const char *environment_get(const struct environment *env, const char *name);
 

@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "launcher/contracts.h"
+#include "launcher/engine_tuning.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
 
@@ -75,7 +76,7 @@ int job_place(struct job *j, struct err *e)
     }
     if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) <
             0 ||
-        place_input(j, e) < 0 || check_limits(j, e) < 0)
+        engine_tuning_export(j->config, &j->env, e) < 0 || place_input(j, e) < 0 || check_limits(j, e) < 0)
         return -1;
     j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, j->epoch->number > 0,
                            &job_output_events, j, e);
@@ -137,6 +138,7 @@ void job_spawn(struct job *j)
     char dir[PATH_MAX], space[64] = "";
     struct err e = ERR_INIT;
     Hvd__Spawn s = HVD__SPAWN__INIT;
+    Hvd__EngineTuning tuning;
     Hvd__HostRanks *hosts = calloc(j->plan.host_count, sizeof *hosts);
     Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
     Hvd__Worker *workers = calloc(j->plan.size, sizeof *workers);
@@ -155,6 +157,8 @@ void job_spawn(struct job *j)
         host_pointers[k] = &hosts[k];
     }
     fill_common(j, &s, dir, sizeof dir);
+    engine_tuning_fill(j->config, &j->env, &tuning);
+    s.tuning = &tuning;
     s.host = host_pointers;
     s.n_host = j->plan.host_count;
     for (uint32_t k = 0; k < j->plan.host_count; k++) {

@@ -93,6 +93,7 @@ void engine_free(struct engine *engine)
         return;
     peers_free(engine);
     remote_free(engine);
+    stalls_free(engine);
     workers_free(engine);
     segments_free(engine);
     names_free(engine);
@@ -140,45 +141,18 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
     peers_tell_death(engine, status, text);
 }
 
-/* How far the members of every tensor are; a warning for those that have been apart for long. */
-static void look_for_stalls(struct engine *engine, uint64_t now)
-{
-    for (uint32_t slot = 0; slot < engine->names; slot++) {
-        uint32_t furthest = 0, nearest = UINT32_MAX, late = 0;
-        char text[SHM_TEXT_MAX];
-        for (uint32_t i = 0; i < engine->members; i++) {
-            struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[i];
-            uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);
-            uint32_t at = (int32_t)(a - b) > 0 ? a : b;
-            if (i == 0 || (int32_t)(at - furthest) > 0)
-                furthest = at;
-            if (i == 0 || (int32_t)(nearest - at) > 0) {
-                nearest = at;
-                late = i;
-            }
-        }
-        if (!stall_seen(&engine->stall, slot, furthest, furthest == nearest, now))
-            continue;
-        snprintf(text, sizeof text, "tensor \"%.200s\" has waited for rank %u on %.64s for %llu s",
-                 engine->name[slot].text, engine->region.first_rank + late, engine->host[engine->self].name,
-                 (unsigned long long)(engine->stall.warn_ns / NSEC_PER_SEC));
-        session_notice(engine, LOG_WARNING, text);
-    }
-}
-
 /* Shows that we live, and makes up for a kick that was lost with its sender. */
 static void beat(struct engine *engine, uint64_t now)
 {
     if (!engine->configured || now < engine->beat_at)
         return;
-    uint32_t beats = atomic_fetch_add(&engine->region.header->beat, 1);
+    atomic_fetch_add(&engine->region.header->beat, 1);
     engine->beat_at = now + ENGINE_BEAT_MS * NSEC_PER_MSEC;
     if (engine->ping_ns && now >= engine->ping_at) {
         session_ping(engine);
         engine->ping_at = now + engine->ping_ns;
     }
-    if (beats % (1000 / ENGINE_BEAT_MS) == 0 && !region_poisoned(&engine->region))
-        look_for_stalls(engine, now);
+    stalls_progress(engine, now);
 }
 
 static int sooner(int a, int b)

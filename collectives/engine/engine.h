@@ -5,7 +5,7 @@
  *   engine.c   the loop, the beat, the poison        remote.c  readiness, the execution list, network
  * operations session.c  frames to and from the session        peers.c   links to the engines of other hosts,
  * deaths told there workers.c  the worker socket, pidfds             stall.c   which tensors wait for whom
- * (pure) names.c    tensor names to slots, segments
+ * (pure), stalls.c  asks the other hosts and tells of it names.c    tensor names to slots, segments
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
@@ -82,7 +82,11 @@ struct host {
     uint32_t first_rank, ranks;
 };
 
-struct run; /* remote.c */
+struct run;    /* remote.c */
+struct stalls; /* stalls.c */
+
+/* First byte of a control frame between engines, besides those of readiness and of the backends. */
+enum peer_message { PEER_FAILED = 16, PEER_STALL = 17 };
 
 struct engine {
     int epoll;
@@ -116,6 +120,7 @@ struct engine {
     uint32_t help[SHM_SLOTS]; /* slots with chunks for us, oldest first */
     uint32_t help_first, help_count;
     struct stall stall;
+    struct stalls *stalls;
 
     struct links *links;
     bool links_up,
@@ -150,6 +155,8 @@ void session_ping(struct engine *engine);
 /* The job has failed, because of this host's `rank` or (UINT32_MAX) not; sent before the workers can see it.
  */
 void session_poisoned(struct engine *engine, uint32_t rank);
+/* The engine is about to end the job; `text` is the cause. */
+void session_fault(struct engine *engine, const char *text);
 int session_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
 
 /* workers.c */
@@ -185,6 +192,13 @@ void remote_complete(struct engine *engine, uint32_t slot); /* all of this host 
 /* Sends readiness, runs what is due. true: call again soon. */
 bool remote_progress(struct engine *engine);
 void remote_free(struct engine *engine);
+
+/* stalls.c */
+/* Looks for stalls, and after those that were found. To be called at every beat. */
+void stalls_progress(struct engine *engine, uint64_t now);
+/* A PEER_STALL. */
+int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
+void stalls_free(struct engine *engine);
 
 /* peers.c */
 int peers_start(struct engine *engine, const Hvd__EngineConfig *config, struct err *e);

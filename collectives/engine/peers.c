@@ -14,9 +14,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-/* Control frame between engines: this byte, the negated hvd_status, the sentence. */
-#define PEER_FAILED 16
-
 static void links_fd_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
     (void)engine, (void)watch, (void)events; /* peers_progress follows in this turn of the loop */
@@ -43,6 +40,7 @@ static void peer_is_broken(struct engine *engine, uint32_t host, const struct er
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
+/* PEER_FAILED: that byte, the negated hvd_status, the sentence. */
 static void on_failed(struct engine *engine, const uint8_t *data, size_t size)
 {
     char text[SHM_TEXT_MAX];
@@ -73,6 +71,8 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
         rc = backend_tcp_control(engine->backend, host, data, size, &e);
     else if (*type == PEER_FAILED)
         rc = (on_failed(engine, data, size), 0);
+    else if (*type == PEER_STALL)
+        rc = stalls_receive(engine, host, data, size, &e);
     else
         rc = err_set(&e, ERR_PROTOCOL, "a message of unknown type %u", *type);
     if (rc != 0)

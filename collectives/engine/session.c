@@ -101,6 +101,20 @@ void session_poisoned(struct engine *engine, uint32_t rank)
         log_debug("the session will not know that the job has failed: %s", e.text);
 }
 
+void session_fault(struct engine *engine, const char *text)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__Fault fault = HVD__FAULT__INIT;
+    struct err e = ERR_INIT;
+
+    fault.text = (char *)text;
+    fault.time = clock_now();
+    message.body_case = HVD__ENGINE__BODY_FAULT;
+    message.fault = &fault;
+    if (session_send(engine, &message, &e) != 0)
+        log_debug("the session will not know the cause: %s", e.text);
+}
+
 /* ---- configuration ------------------------------------------------------------------------------------- */
 
 /* Hosts hold all ranks, in blocks, in order. */
@@ -204,6 +218,10 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
         return -1;
     /* A spinning engine must not take a processor from a rank. */
     engine->may_spin = engine->hosts > 1 && sysconf(_SC_NPROCESSORS_ONLN) > (long)engine->members;
+    if (config->tuning) {
+        engine->stall.warn_ns = config->tuning->stall_warning_ms * NSEC_PER_MSEC;
+        engine->stall.give_up_ns = config->tuning->stall_shutdown_ms * NSEC_PER_MSEC;
+    }
     engine->ping_ns = config->ping_ms * NSEC_PER_MSEC;
     engine->configured = true;
     return engine_watch(engine, &engine->listener, EPOLLIN, e);

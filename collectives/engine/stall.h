@@ -1,7 +1,8 @@
 /* Which tensors wait for whom, and for how long (pure: time is an argument).
  *
  * The owner looks at every tensor now and then and says how far its members are (stall_seen). A tensor whose
- * members have been apart at the same place for warn_ns is reported once; when it moves, it counts anew. */
+ * members have been apart at the same place for warn_ns is told once, and once more after give_up_ns; when it
+ * moves, it counts anew. */
 #ifndef HVD_ENGINE_STALL_H
 #define HVD_ENGINE_STALL_H
 
@@ -11,15 +12,33 @@
 #include "collectives/shm/layout.h"
 
 struct stall {
-    uint64_t warn_ns; /* 0: never */
+    uint64_t warn_ns, give_up_ns; /* 0: never */
     struct {
         uint64_t since; /* 0: all members are together */
         uint32_t operation;
-        bool reported;
+        bool warned, given_up;
     } slot[SHM_SLOTS];
 };
 
-/* `operation` is the furthest one that a member has arrived at; together: all have. true: report it now. */
-bool stall_seen(struct stall *s, uint32_t slot, uint32_t operation, bool together, uint64_t now);
+/* How often to look: a quarter of the shorter time, 100 ms to 1 s; 0: not at all. */
+uint64_t stall_period(const struct stall *s);
+
+enum stall_news { STALL_NONE, STALL_WARN, STALL_GIVE_UP };
+
+/* `operation` is the furthest one that a member has arrived at; together: nobody waits for anybody. */
+enum stall_news stall_seen(struct stall *s, uint32_t slot, uint32_t operation, bool together, uint64_t now);
+
+/* "rank 3 on b and ranks 4 to 7, 9 on c", built host by host in the order of ranks. What does not fit is
+ * counted. */
+struct stall_ranks {
+    char text[300];
+    size_t length;
+    uint32_t hosts, cut;
+};
+/* A host's ranks first, first + 1, ... that are missing: those whose bit in `missing` is set. */
+void stall_ranks_add(struct stall_ranks *r, const char *host, uint32_t first, uint32_t ranks,
+                     const uint8_t *missing, const char *remark);
+/* Ends the list. Returns its text. */
+const char *stall_ranks_end(struct stall_ranks *r);
 
 #endif

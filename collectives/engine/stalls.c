@@ -1,0 +1,383 @@
+/* Stalled operations: found, asked about, told in one line that names the missing ranks of all hosts.
+ *
+ * Now and then every engine looks how far its own ranks are with each tensor (look). What has been
+ * waiting for too long is a suspicion, and goes to the coordinator: the first host that has an engine. That
+ * one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
+ * operations on a name, and all count alike, so the question is exact); a host without an engine or link has
+ * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
+ * case is told, as a warning, or, when it is about giving up, as the end of the job. A told case stays until
+ * its operation has gone on, and that is told as well.
+ *
+ * Hosts suspect independently: a case that is open already is opened once. At most STALL_CASES are open;
+ * what is beyond them is counted. On one host the same without anybody to ask.
+ *
+ * Message between engines (integers little endian): PEER_STALL 1, what 1 (enum question), kind 1, gives_up
+ * 1, operation 4, name length 2, name; an answer has then: ranks 4, a bit for each missing one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/engine.h"
+#include "common/clock.h"
+#include "common/cursor.h"
+#include "common/log.h"
+
+#define STALL_CASES     16
+#define STALL_ANSWER_NS (2 * NSEC_PER_SEC)
+#define MISSING_BYTES   (SHM_MEMBERS_MAX / 8)
+#define MESSAGE_MAX     (10 + SHM_NAME_MAX + 4 + MISSING_BYTES)
+
+enum question { SUSPICION = 1, QUESTION = 2, ANSWER = 3 };
+
+struct message {
+    uint8_t what, kind;
+    bool gives_up;
+    uint32_t operation;
+    char name[SHM_NAME_MAX + 1];
+    uint32_t ranks; /* of an answer */
+    uint8_t missing[MISSING_BYTES];
+};
+
+struct answer { /* of one host */
+    bool here;
+    uint8_t missing[MISSING_BYTES];
+};
+
+struct stall_case {
+    uint32_t slot, operation;
+    uint8_t kind;
+    bool used, gives_up, told;
+    uint64_t since, until; /* until: answers are waited for */
+    struct answer *answer; /* [hosts]; NULL once told */
+};
+
+struct stalls {
+    struct stall_case open[STALL_CASES];
+    uint32_t more; /* suspicions that found no place */
+    uint64_t look_at;
+};
+
+static void close_case(struct stall_case *c)
+{
+    free(c->answer);
+    *c = (struct stall_case){0};
+}
+
+void stalls_free(struct engine *engine)
+{
+    for (int i = 0; engine->stalls && i < STALL_CASES; i++)
+        close_case(&engine->stalls->open[i]);
+    free(engine->stalls);
+}
+
+/* ---- how far this host's ranks are --------------------------------------------------------------------- */
+
+static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t member, uint8_t *kind)
+{
+    struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[member];
+    uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);
+    uint32_t at = (int32_t)(a - b) > 0 ? a : b;
+
+    if (kind)
+        *kind = seat->entry[at % 2].kind;
+    return at;
+}
+
+/* The furthest operation of a tensor. false: nobody waits for anybody there. */
+static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
+{
+    uint32_t nearest = member_at(engine, slot, 0, kind);
+
+    *operation = nearest;
+    for (uint32_t i = 1; i < engine->members; i++) {
+        uint8_t its;
+        uint32_t at = member_at(engine, slot, i, &its);
+        if ((int32_t)(at - *operation) > 0) {
+            *operation = at;
+            *kind = its;
+        }
+        if ((int32_t)(nearest - at) > 0)
+            nearest = at;
+    }
+    if (engine->hosts > 1)
+        return *operation != atomic_load(&region_slot(&engine->region, slot)->settled);
+    return *operation != nearest;
+}
+
+static void own_missing(const struct engine *engine, uint32_t slot, uint32_t operation, uint8_t *missing)
+{
+    memset(missing, 0, MISSING_BYTES);
+    for (uint32_t i = 0; i < engine->members; i++)
+        if (slot == UINT32_MAX || (int32_t)(operation - member_at(engine, slot, i, NULL)) > 0)
+            missing[i / 8] |= (uint8_t)(1 << (i % 8));
+}
+
+static bool has_gone_on(const struct engine *engine, const struct stall_case *c)
+{
+    if (engine->hosts > 1)
+        return (int32_t)(atomic_load(&region_slot(&engine->region, c->slot)->settled) - c->operation) >= 0;
+    for (uint32_t i = 0; i < engine->members; i++)
+        if ((int32_t)(c->operation - member_at(engine, c->slot, i, NULL)) > 0)
+            return false;
+    return true;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+static void send_message(struct engine *engine, uint32_t host, const struct message *m)
+{
+    uint8_t bytes[MESSAGE_MAX];
+    struct writer w = writer_of(bytes, sizeof bytes);
+    struct err e = ERR_INIT;
+    size_t name = strlen(m->name);
+
+    write_u8(&w, PEER_STALL);
+    write_u8(&w, m->what);
+    write_u8(&w, m->kind);
+    write_u8(&w, m->gives_up);
+    write_u32(&w, m->operation);
+    write_u16(&w, (uint16_t)name);
+    write_bytes(&w, m->name, name);
+    if (m->what == ANSWER) {
+        write_u32(&w, m->ranks);
+        write_bytes(&w, m->missing, (m->ranks + 7) / 8);
+    }
+    if (links_send_control(engine->links, host, bytes, sizeof bytes - w.left, &e) != 0)
+        log_debug("no word about a stalled tensor to host %u: %s", host, e.text);
+}
+
+static int read_message(struct engine *engine, uint32_t from, const void *data, size_t size,
+                        struct message *m, struct err *e)
+{
+    struct reader r = reader_of(data, size);
+    const uint8_t *bytes;
+
+    (void)read_u8(&r);
+    m->what = read_u8(&r);
+    m->kind = read_u8(&r);
+    uint8_t gives_up = read_u8(&r);
+    m->operation = read_u32(&r);
+    size_t name = read_u16(&r);
+    bytes = name > 0 && name <= SHM_NAME_MAX ? read_bytes(&r, name) : NULL;
+    if (!bytes || memchr(bytes, '\0', name) || gives_up > 1 || m->what < SUSPICION || m->what > ANSWER)
+        return err_set(e, ERR_PROTOCOL, "a malformed message about a stalled tensor");
+    memcpy(m->name, bytes, name);
+    m->gives_up = gives_up;
+    if (m->what == ANSWER) {
+        m->ranks = read_u32(&r);
+        bytes = m->ranks == engine->host[from].ranks ? read_bytes(&r, (m->ranks + 7) / 8) : NULL;
+        if (!bytes)
+            return err_set(e, ERR_PROTOCOL, "a malformed answer about a stalled tensor");
+        memcpy(m->missing, bytes, (m->ranks + 7) / 8);
+    }
+    return r.left == 0 ? 0 : err_set(e, ERR_PROTOCOL, "a message about a stalled tensor is too long");
+}
+
+/* ---- cases --------------------------------------------------------------------------------------------- */
+
+static struct stall_case *find_case(struct stalls *s, uint32_t slot)
+{
+    for (int i = 0; i < STALL_CASES; i++)
+        if (s->open[i].used && s->open[i].slot == slot)
+            return &s->open[i];
+    return NULL;
+}
+
+/* The one of this tensor, or a free one; giving up takes any. */
+static struct stall_case *place_of_case(struct stalls *s, uint32_t slot, bool gives_up)
+{
+    struct stall_case *c = find_case(s, slot);
+
+    for (int i = 0; !c && i < STALL_CASES; i++)
+        if (!s->open[i].used)
+            c = &s->open[i];
+    return c || !gives_up ? c : &s->open[0];
+}
+
+static void ask(struct engine *engine, struct stall_case *c)
+{
+    struct message m = {.what = QUESTION, .kind = c->kind, .operation = c->operation};
+
+    snprintf(m.name, sizeof m.name, "%s", engine->name[c->slot].text);
+    for (uint32_t i = 0; i < engine->hosts; i++) {
+        if (i == engine->self) {
+            own_missing(engine, c->slot, c->operation, c->answer[i].missing);
+            c->answer[i].here = true;
+        } else if (links_ready(engine->links, i)) {
+            send_message(engine, i, &m);
+        } else { /* nobody there has joined, or everybody has left */
+            memset(c->answer[i].missing, 0xff, MISSING_BYTES);
+            c->answer[i].here = true;
+        }
+    }
+}
+
+static void open_case(struct engine *engine, uint32_t slot, const struct message *m, uint64_t now)
+{
+    struct stall_case *c = place_of_case(engine->stalls, slot, m->gives_up);
+
+    if (!c) {
+        engine->stalls->more++;
+        return;
+    }
+    if (c->used && c->slot == slot && c->operation == m->operation && (c->gives_up || !m->gives_up))
+        return;
+    close_case(c);
+    if (!(c->answer = calloc(engine->hosts, sizeof *c->answer)))
+        return; /* it will not be told */
+    c->used = true;
+    c->slot = slot;
+    c->operation = m->operation;
+    c->kind = m->kind;
+    c->gives_up = m->gives_up;
+    c->since = now - (m->gives_up ? engine->stall.give_up_ns : engine->stall.warn_ns);
+    c->until = now + STALL_ANSWER_NS;
+    ask(engine, c);
+}
+
+static void suspect(struct engine *engine, uint32_t slot, struct message *m, uint64_t now)
+{
+    uint32_t coordinator = 0;
+
+    while (coordinator != engine->self && !links_ready(engine->links, coordinator))
+        coordinator++;
+    if (coordinator == engine->self) {
+        open_case(engine, slot, m, now);
+        return;
+    }
+    m->what = SUSPICION;
+    snprintf(m->name, sizeof m->name, "%s", engine->name[slot].text);
+    send_message(engine, coordinator, m);
+}
+
+static unsigned long long seconds_of(uint64_t ns)
+{
+    return (unsigned long long)((ns + NSEC_PER_SEC / 2) / NSEC_PER_SEC);
+}
+
+static void tell(struct engine *engine, struct stall_case *c, const char *ranks, uint64_t now)
+{
+    const char *kind = op_kind_name(c->kind), *name = engine->name[c->slot].text;
+    char text[SHM_TEXT_MAX];
+
+    if (!c->gives_up) {
+        snprintf(text, sizeof text, "tensor \"%.100s\": %s has waited %llu s for %s", name, kind,
+                 seconds_of(now - c->since), ranks);
+        session_notice(engine, LOG_WARNING, text);
+        return;
+    }
+    snprintf(text, sizeof text,
+             "tensor \"%.100s\": %s was given up after %llu s (--stall-check-shutdown-time-seconds); it still "
+             "waited for %s",
+             name, kind, seconds_of(now - c->since), ranks);
+    session_fault(engine, text);
+    engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+/* All have answered, or had the time to. */
+static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
+{
+    struct stall_ranks ranks = {0};
+
+    for (uint32_t i = 0; i < engine->hosts; i++) {
+        const struct host *h = &engine->host[i];
+        if (!c->answer[i].here)
+            memset(c->answer[i].missing, 0xff, MISSING_BYTES);
+        stall_ranks_add(&ranks, h->name, h->first_rank, h->ranks, c->answer[i].missing,
+                        c->answer[i].here ? "" : " (its engine does not answer)");
+    }
+    free(c->answer);
+    c->answer = NULL;
+    c->told = ranks.hosts > 0;
+    if (c->told)
+        tell(engine, c, stall_ranks_end(&ranks), now);
+    else
+        close_case(c); /* they have come meanwhile */
+}
+
+static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t now)
+{
+    char text[SHM_TEXT_MAX];
+    bool all = true;
+
+    if (has_gone_on(engine, c)) {
+        snprintf(text, sizeof text, "tensor \"%.100s\": %s goes on after %llu s", engine->name[c->slot].text,
+                 op_kind_name(c->kind), seconds_of(now - c->since));
+        if (c->told)
+            session_notice(engine, LOG_WARNING, text);
+        close_case(c);
+        return;
+    }
+    for (uint32_t i = 0; c->answer && i < engine->hosts; i++)
+        all = all && c->answer[i].here;
+    if (c->answer && (all || now >= c->until))
+        conclude(engine, c, now);
+}
+
+/* ---- the ways in ----------------------------------------------------------------------------------- */
+
+static void look(struct engine *engine, uint64_t now)
+{
+    char text[SHM_TEXT_MAX];
+
+    engine->stalls->more = 0;
+    for (uint32_t slot = 0; slot < engine->names; slot++) {
+        struct message m = {0};
+        bool pending = is_pending(engine, slot, &m.operation, &m.kind);
+        enum stall_news news = stall_seen(&engine->stall, slot, m.operation, !pending, now);
+        m.gives_up = news == STALL_GIVE_UP;
+        if (news != STALL_NONE)
+            suspect(engine, slot, &m, now);
+    }
+    if (engine->stalls->more == 0)
+        return;
+    snprintf(text, sizeof text, "%u more tensors wait for other ranks", engine->stalls->more);
+    session_notice(engine, LOG_WARNING, text);
+}
+
+void stalls_progress(struct engine *engine, uint64_t now)
+{
+    uint64_t period = stall_period(&engine->stall);
+
+    if (period == 0 || region_poisoned(&engine->region))
+        return;
+    if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
+        return;
+    if (now >= engine->stalls->look_at) {
+        look(engine, now);
+        engine->stalls->look_at = now + period;
+    }
+    for (int i = 0; i < STALL_CASES && !region_poisoned(&engine->region); i++)
+        if (engine->stalls->open[i].used)
+            look_at_case(engine, &engine->stalls->open[i], now);
+}
+
+int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+{
+    struct message m = {0};
+    uint32_t slot;
+    char text[SHM_TEXT_MAX];
+
+    if (read_message(engine, from, data, size, &m, e) != 0)
+        return -1;
+    if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
+        return err_set(e, ERR_MEMORY, "no memory for a stalled tensor");
+    slot = names_find(engine, m.name);
+    if (m.what == QUESTION) {
+        m.what = ANSWER;
+        m.ranks = engine->members;
+        own_missing(engine, slot, m.operation, m.missing);
+        send_message(engine, from, &m);
+    } else if (m.what == SUSPICION) {
+        if (slot != UINT32_MAX || names_slot(engine, m.name, &slot, text, sizeof text) == HVD_SUCCESS)
+            open_case(engine, slot, &m, clock_now());
+    } else {
+        struct stall_case *c = slot == UINT32_MAX ? NULL : find_case(engine->stalls, slot);
+        if (c && c->answer && c->operation == m.operation) {
+            memcpy(c->answer[from].missing, m.missing, MISSING_BYTES);
+            c->answer[from].here = true;
+            look_at_case(engine, c, clock_now());
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,29 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Ranks of other hosts that are missing: one line names all of them, whoever has noticed.
+hosts=2
+limit=30
+LAGGARD=$BUILD/tests/laggard
+
+case_missing_ranks_of_both_hosts_are_in_one_line() {
+    hvd -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 "$LAGGARD" 3500 1 3
+    expect_status 0
+    expect_count 1 'tensor "grad.3": allreduce has waited [1-3] s for rank 1 on '$H1', rank 3 on '$H2 "$T/err"
+    expect_count 1 'tensor "grad.3": allreduce goes on after ' "$T/err"
+    expect_count 2 . "$T/err"
+}
+
+case_a_whole_host_is_missing() {
+    hvd -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 "$LAGGARD" 3500 0 1
+    expect_status 0
+    expect_count 1 'has waited [1-3] s for ranks 0 and 1 on '$H1'$' "$T/err"
+    hvd -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 "$LAGGARD" 3500 2 3
+    expect_status 0
+    expect_count 1 'has waited [1-3] s for ranks 2 and 3 on '$H2'$' "$T/err"
+}
+
+case_a_stall_ends_the_job_on_all_hosts() {
+    hvd -H $H1:2,$H2:2 --stall-check-shutdown-time-seconds 1 "$LAGGARD" 60000 3
+    expect_status 125
+    expect_err 'tensor "grad.3": allreduce was given up after [1-3] s .*waited for rank 3 on '$H2
+    expect_count 3 'laggard: grad.3: tensor "grad.3": allreduce was given up' "$T/err"
+}
