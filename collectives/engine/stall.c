@@ -7,7 +7,8 @@
 
 uint64_t stall_period(const struct stall *s)
 {
-    uint64_t shorter = s->warn_ns == 0 || (s->give_up_ns && s->give_up_ns < s->warn_ns) ? s->give_up_ns : s->warn_ns;
+    uint64_t shorter =
+        s->warn_ns == 0 || (s->give_up_ns && s->give_up_ns < s->warn_ns) ? s->give_up_ns : s->warn_ns;
     uint64_t period = shorter / 4;
 
     if (shorter == 0)

@@ -266,10 +266,11 @@ static void tell(struct engine *engine, struct stall_case *c, const char *ranks,
         session_notice(engine, LOG_WARNING, text);
         return;
     }
-    snprintf(text, sizeof text,
-             "tensor \"%.100s\": %s was given up after %llu s (--stall-check-shutdown-time-seconds); it still "
-             "waited for %s",
-             name, kind, seconds_of(now - c->since), ranks);
+    snprintf(
+        text, sizeof text,
+        "tensor \"%.100s\": %s was given up after %llu s (--stall-check-shutdown-time-seconds); it still "
+        "waited for %s",
+        name, kind, seconds_of(now - c->since), ranks);
     session_fault(engine, text);
     engine_poison(engine, HVD_ERR_PEER, text);
 }

@@ -28,11 +28,11 @@ int main(int argc, char **argv)
     for (int round = 0; round < 2; round++) {
         if (late && round == 1)
             usleep((useconds_t)strtol(argv[1], NULL, 10) * 1000);
-        if (hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM) != HVD_SUCCESS)
+        if (hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
             return failed("grad.3");
     }
-    if (hvd_barrier() != HVD_SUCCESS ||
-        hvd_allreduce("large \"1\"", large, large, LARGE, HVD_FLOAT32, HVD_SUM) != HVD_SUCCESS)
+    if (hvd_barrier(NULL) != HVD_SUCCESS ||
+        hvd_allreduce("large \"1\"", large, large, LARGE, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
         return failed("the rest");
     usleep(300000);
     return hvd_shutdown() == HVD_SUCCESS ? 0 : failed("hvd_shutdown");
