@@ -7,14 +7,18 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "agent/rendezvous/peer_owner.h"
 #include "common/err.h"
 
 struct doorway {
     uv_poll_t *poll; /* its own memory: the loop needs it for a while after doorway_close */
-    int fd;
+    int fd, spare;   /* a descriptor that is given up to close a connection when there are no more */
     bool open;
+    bool warned; /* of connections that were closed */
+    struct peer_owner owner;
     uint16_t port;
-    /* A connection of our own user, non-blocking and close-on-exec; the callee owns `fd`. */
+    /* A connection of our own user which has said something or has ended, non-blocking and close-on-exec; the
+     * callee owns `fd`. */
     void (*on_client)(void *ctx, int fd);
     void *ctx;
 };

@@ -3,10 +3,11 @@
  *
  *   PUT     kept here and told to all other hosts, so each value crosses to a host once. What only ranks of
  *           this host read (local_<host>) stays here.
- *   GET     answered from here. What ranks of a mesh scope will surely put is awaited for HOLD_MS before the
+ *   GET     answered from here. The value `<r>` of a rank of a mesh scope is awaited for HOLD_MS before the
  *           answer is 404: who asks again every 10 ms gets it when it comes. No rank waits for another one
- *           before it has put its own, so holding cannot make two wait for each other.
- *   DELETE  told as PUT is; each host counts who has finished.
+ *           before it has put its own, so holding cannot make two wait for each other. `rank_<r>` is asked
+ * for once, before that, and may be missing: who waited for it would keep back its own value. DELETE  told as
+ * PUT is; each host counts who has finished.
  *
  * The words of one host arrive in their order, so a rank's end never overtakes its values. What a host cannot
  * keep (its limit is reached) would be awaited for ever: that is said as an error. The module with the HTTP
@@ -125,7 +126,7 @@ static unsigned serve(void *ctx, const struct gloo_request *q, struct gloo_value
         value = gloo_store_get(g->store, &q->path);
         if (value)
             *answer = gloo_value_share(value);
-        else if (gloo_path_rank(&q->path, g->r->spawn->size, &rank))
+        else if (q->path.key[0] != 'r' && gloo_path_rank(&q->path, g->r->spawn->size, &rank))
             return 0;
         return value ? 200 : 404;
     }

@@ -4,9 +4,10 @@
 
 #include <string.h>
 
-#define SCOPE_BUCKETS  256
-#define FIRST_BUCKETS  1024
-#define ENTRY_OVERHEAD 128 /* counted for each key, so that empty values are not for nothing */
+#define SCOPE_BUCKETS 256
+#define FIRST_BUCKETS 1024
+#define ENTRY_OVERHEAD                                                                                       \
+    128 /* counted for each key and for each scope, so that empty ones are not for nothing */
 
 enum { MEMBER = 1, FINISHED = 2, OWED = 4 /* the end of an earlier round is still to come */ };
 
@@ -27,7 +28,7 @@ struct scope {
     uint8_t *flags; /* [ranks] in a mesh scope */
     uint32_t members, finished, owed;
     uint64_t hash;
-    size_t len;
+    size_t cost, len;
     char name[];
 };
 
@@ -114,6 +115,12 @@ static struct scope *find_scope(const struct gloo_store *s, const struct gloo_pa
     return *scope_place(s, p, hash(0, p->scope, p->scope_len));
 }
 
+/* With its flags and its name: a mesh scope stays without keys as long as a rank's end is awaited. */
+static size_t cost_of_scope(const struct gloo_store *s, const struct gloo_path *p)
+{
+    return ENTRY_OVERHEAD + p->scope_len + (gloo_path_is_mesh(p) ? s->limits.ranks + 1 : 0);
+}
+
 static struct scope *make_scope(struct gloo_store *s, const struct gloo_path *p)
 {
     uint64_t h = hash(0, p->scope, p->scope_len);
@@ -133,6 +140,8 @@ static struct scope *make_scope(struct gloo_store *s, const struct gloo_path *p)
     scope->hash = h;
     scope->len = p->scope_len;
     memcpy(scope->name, p->scope, p->scope_len);
+    scope->cost = cost_of_scope(s, p);
+    s->count.bytes += scope->cost;
     s->count.scopes++;
     *at = scope;
     return scope;
@@ -148,6 +157,7 @@ static void drop_scope(struct gloo_store *s, struct scope *scope)
         at = &(*at)->next;
     *at = scope->next;
     s->count.scopes--;
+    s->count.bytes -= scope->cost;
     free(scope->flags);
     free(scope);
 }
@@ -297,11 +307,13 @@ static int check_limits(const struct gloo_store *s, const struct gloo_path *p, s
                         const struct entry *old, struct err *e)
 {
     size_t bytes = s->count.bytes - (old ? cost_of(old->key_len, old->value->len) : 0);
-    size_t cost = cost_of(p->key_len, len);
+    size_t cost = cost_of(p->key_len, len) + (find_scope(s, p) ? 0 : cost_of_scope(s, p));
     if (len > s->limits.value)
         return err_set(e, ERR_MEMORY, "a value of %zu bytes is longer than %zu", len, s->limits.value);
     if (!old && s->count.keys >= s->limits.keys)
         return err_set(e, ERR_MEMORY, "there are %zu keys already", s->count.keys);
+    if (s->count.scopes >= s->limits.keys && !find_scope(s, p))
+        return err_set(e, ERR_MEMORY, "there are %zu scopes already", s->count.scopes);
     if (cost > s->limits.bytes || bytes > s->limits.bytes - cost)
         return err_set(e, ERR_MEMORY, "%zu bytes of values are all that may be kept", s->limits.bytes);
     return 0;

@@ -61,8 +61,8 @@ bool gloo_path_is_mesh(const struct gloo_path *path);
 bool gloo_path_rank(const struct gloo_path *path, uint32_t ranks, uint32_t *rank);
 
 struct gloo_limits {
-    size_t keys;    /* of all scopes */
-    size_t bytes;   /* of all values, with their names */
+    size_t keys;    /* of all scopes; no more scopes than that either */
+    size_t bytes;   /* of all values, with their names and what keeps them */
     size_t value;   /* of one value */
     uint32_t ranks; /* of the job */
     /* How many ranks meet in that mesh scope; 0: not known. May be NULL. */

@@ -2,12 +2,22 @@
 #ifndef HVD_AGENT_PEER_OWNER_H
 #define HVD_AGENT_PEER_OWNER_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "common/err.h"
 
+/* What is kept between questions; all zeros to begin with. */
+struct peer_owner {
+    bool open;
+    int netlink;
+    uint32_t asked;
+};
+
 /* The user of the peer of `fd`, a connected IPv4 TCP socket of this network namespace. -1 with *e when the
- * kernel does not know it (any more). Any thread. */
-int peer_owner(int fd, uid_t *uid, struct err *e);
+ * kernel does not know it, or nobody has it open any more. */
+int peer_owner(struct peer_owner *p, int fd, uid_t *uid, struct err *e);
+void peer_owner_close(struct peer_owner *p);
 
 #endif

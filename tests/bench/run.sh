@@ -247,7 +247,7 @@ allreduce() {
 gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun
     local hosts_sh=$1 list=$2
     shift 2
-    timeout 300 "$hosts_sh" exec head "$build/hvdrun" --log-level debug -H "$list" "$@" "$build/tests/gloo-client" \
+    timeout 300 "$hosts_sh" exec head "$build/hvdrun" --log-level debug -H "$list" "$@" "$build/tests/gloo-client" --own \
         > "$scratch/gloo.out" 2> "$scratch/gloo.err" < /dev/null || return 1
     awk '/ met all: / { begin = $(NF - 1); end = begin + $5; if (begin > b) b = begin; if (end > e) e = end; n++ } END { if (!n) exit 1; printf "%.0f\n", (e - b) * 1000 }' "$scratch/gloo.out"
 }
@@ -262,7 +262,13 @@ gloo_wire() {
     awk -v a="$most" -v b="$central" 'BEGIN { printf "  (%.0f and %.0f ms at 1 Gbit/s; the rest of the time is processors: of the clients, and of who serves them)\n", a * 8e-6, b * 6e-6 }'
 }
 
+# What is left when a server costs nothing: the clients' own processor time on all processors, of what was just run. In ms.
+gloo_floor() {
+    awk -v n="$(nproc)" '/ met all: / { for (i = 2; i <= NF; i++) if ($i == "ms") sum += $(i - 1) } END { printf "%.0f\n", sum / n }' "$scratch/gloo.out"
+}
+
 gloo() {
+    local floor
     local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} k list='' ours='' peer port server said
     printf '\nGloo rendezvous, %d clients on 4 hosts, 1 Gbit/s each\n' $((4 * each))
     hosts_up 4 || return 0
@@ -272,6 +278,7 @@ gloo() {
         "$hosts_sh" exec head tc qdisc add dev "v$k" root tbf rate 1gbit burst 256k latency 50ms
     done
     if ours=$(gloo_clients "$hosts_sh" "${list#,}"); then
+        floor=$(gloo_floor)
         printf '  %-12s %8d ms, requests and server per host:\n' hvdrun "$ours"
         cp "$scratch/gloo.err" "$scratch/gloo.ours"
         sed -n 's/.*: \(node[0-9]*\): .*Gloo rendezvous: /    \1: /p; s/^\(node[0-9]*\): .*Gloo rendezvous: /    \1: /p' "$scratch/gloo.err"
@@ -288,6 +295,8 @@ gloo() {
         read -r -t 20 said <&6 || said='nothing'
         printf '  %-12s %8d ms, %s\n' central "$peer" "$said"
         [ -z "$ours" ] || gloo_wire
+        [ -z "$ours" ] || printf '  %-12s %8d ms, the clients alone on all processors: %s of central is the least that any server could reach here\n' \
+            floor "$floor" "$(awk -v a="$floor" -v b="$peer" 'BEGIN { printf "%.2f", a / b }')"
         [ -z "$ours" ] || goal "hvdrun / central" "$(awk -v a="$ours" -v b="$peer" 'BEGIN { printf "%.2f", a / b }')" 0.10 ''
     else
         exec 5>&-

@@ -29,7 +29,8 @@ static void receive(struct gloo_store *s, const struct gloo_limits *limits, cons
     else if (gloo_store_put(s, &p, v, &e) == 0 && gloo_store_get(s, &p) != v)
         abort();
     struct gloo_count count = gloo_store_count(s);
-    if (count.keys > limits->keys || count.bytes > limits->bytes || (count.keys == 0) != (count.bytes == 0))
+    if (count.keys > limits->keys || count.bytes > limits->bytes || count.scopes > limits->keys ||
+        (count.scopes == 0) != (count.bytes == 0) || (count.scopes == 0 && count.keys > 0))
         abort();
 }
 

@@ -136,6 +136,36 @@ START_TEST(limits_are_kept)
 }
 END_TEST
 
+/* Ranks that begin rounds without end, and take their keys away: what is left of each is counted. */
+START_TEST(scopes_without_keys_are_limited)
+{
+    struct gloo_store *s = gloo_store_new(&limits);
+    struct gloo_limits little = limits;
+    char path[64];
+    int n = 0;
+    for (; n < 1000; n++) {
+        snprintf(path, sizeof path, "/local_%d/rank_0", n);
+        if (put(s, path, "") < 0)
+            break;
+        ck_assert(finish(s, path));
+    }
+    ck_assert_int_eq(n, 100);
+    ck_assert_uint_eq(gloo_store_count(s).keys, 0);
+    ck_assert_int_eq(put(s, "/local_0/rank_0", ""), 0); /* what is there is no new one */
+    gloo_store_free(s);
+
+    little.keys = 10000;
+    little.ranks = 5000; /* a byte for each in every scope */
+    s = gloo_store_new(&little);
+    for (n = 0; n < 1000 && (snprintf(path, sizeof path, "/cross_%d/0", n), put(s, path, "") == 0); n++)
+        ;
+    ck_assert_int_ge(n, 15);
+    ck_assert_int_lt(n, 20);
+    ck_assert_uint_le(gloo_store_count(s).bytes, little.bytes);
+    gloo_store_free(s);
+}
+END_TEST
+
 START_TEST(a_value_outlives_its_key)
 {
     struct gloo_store *s = gloo_store_new(&limits);
@@ -347,6 +377,7 @@ int main(void)
     tcase_add_test(c, ranks_of_paths);
     tcase_add_test(c, keys_are_kept_and_replaced);
     tcase_add_test(c, limits_are_kept);
+    tcase_add_test(c, scopes_without_keys_are_limited);
     tcase_add_test(c, a_value_outlives_its_key);
     tcase_add_test(c, a_round_ends_when_all_have_finished);
     tcase_add_test(c, one_alone);
