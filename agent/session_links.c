@@ -122,8 +122,11 @@ static void order(struct session_links *l)
 {
     if (l->state != SESSION_LINKS_NONE)
         return;
+    struct err none = ERR_INIT;
     l->state = SESSION_LINKS_ORDERED;
     l->events->order(l->ctx);
+    (void)auth_open(
+        &none); /* loading it takes longer than the launcher's word does; new_links tells of errors */
 }
 
 static void on_message(void *ctx, uint32_t host, uint8_t *bytes, size_t len)

@@ -66,9 +66,10 @@ void pmix_server_directory(const struct rendezvous *r, char *path, size_t size)
 
 /* What happens to a variable of the contract that the library, or the user, has another value for. */
 enum rule {
-    MUST_AGREE, /* the library's clients cannot do with another value than the library's */
-    OURS,       /* the library knows nothing of it, or any value will do */
-    UNLESS_SET  /* the user's own wins */
+    MUST_AGREE,    /* the library's clients cannot do with another value than the library's */
+    OURS,          /* the library knows nothing of it, or any value will do */
+    UNLESS_SET,    /* the user's own wins */
+    UNLESS_BINDING /* the same, and OpenMPI's ranks may be told to bind themselves */
 };
 
 /* The contract's variables. */
@@ -91,6 +92,9 @@ static const struct {
     {"PMIX_HOSTNAME", "%h", OURS},
     /* Without it OpenMPI 4 takes every rank for a job of its own. */
     {"OMPI_MCA_orte_local_daemon_uri", "1.0;tcp://127.0.0.1:1", OURS},
+    /* Whoever starts it has bound it or means it to be free: else each rank looks for the machine's topology
+     * first thing, only to see whether it is bound. */
+    {"OMPI_MCA_orte_bound_at_launch", "1", UNLESS_BINDING},
     /* A directory in shared memory; by itself it would leave files of killed ranks in /dev/shm. */
     {"OMPI_MCA_btl_vader_backing_directory", "%s", UNLESS_SET},
 };
@@ -163,6 +167,13 @@ static bool is_set(const Hvd__Spawn *spawn, const char *name)
     return false;
 }
 
+static bool users_own_wins(const Hvd__Spawn *spawn, size_t i)
+{
+    enum rule rule = variables[i].rule;
+    return (rule >= UNLESS_SET && is_set(spawn, variables[i].name)) ||
+           (rule == UNLESS_BINDING && is_set(spawn, "OMPI_MCA_hwloc_base_binding_policy"));
+}
+
 /* Those of PMIx only when the library was not asked. */
 static int predict(struct pmix *p, struct err *e)
 {
@@ -170,7 +181,7 @@ static int predict(struct pmix *p, struct err *e)
     bool asked = p->environment != NULL;
     for (size_t i = 0; i < VARIABLES; i++) {
         bool known = asked && strncmp(variables[i].name, "PMIX_", 5) == 0;
-        if (known || (variables[i].rule == UNLESS_SET && is_set(p->r->spawn, variables[i].name)))
+        if (known || users_own_wins(p->r->spawn, i))
             continue;
         format_variable(p, i, text, sizeof text);
         if (add_variable(p, text, e) < 0)
@@ -377,7 +388,6 @@ static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
     const Hvd__Spawn *spawn = p->r->spawn;
     if (!wanted && !guess_uses_pmix(spawn->argv, search_path(spawn), p->r->wdir))
         return 0;
-    exchange_expect(p->r->exchange); /* while the workers start, the links are made */
     if (start(p, true, e) < 0 && !wanted)
         fail(p, e);
     else if (p->failure.code)

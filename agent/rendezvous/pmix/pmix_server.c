@@ -11,7 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/rendezvous/pmix/pmix_topology.h"
 #include "common/log.h"
 #include "common/module.h"
 
@@ -127,7 +126,7 @@ static int make_maps(const struct rendezvous *r, char **nodes, char **ranks)
     return rc;
 }
 
-static pmix_status_t register_job(const struct rendezvous *r, const char *topology)
+static pmix_status_t register_job(const struct rendezvous *r)
 {
     struct infos l = {.count = 0};
     char *nodes = NULL, *ranks = NULL, directory[PATH_MAX];
@@ -145,8 +144,6 @@ static pmix_status_t register_job(const struct rendezvous *r, const char *topolo
     put(&l, PMIX_JOBID, pmix_server.space, PMIX_STRING);
     put(&l, PMIX_TMPDIR, directory, PMIX_STRING);
     put(&l, PMIX_NSDIR, directory, PMIX_STRING);
-    if (topology)
-        put(&l, PMIX_LOCAL_TOPO, topology, PMIX_STRING);
     pmix_status_t rc =
         PMIx_server_register_nspace(pmix_server.space, (int)r->spawn->n_worker, l.item, l.count, NULL, NULL);
     clear(&l);
@@ -172,6 +169,7 @@ static pmix_status_t init_library(const struct rendezvous *r)
     struct infos l = {.count = 0};
     char name[256], directory[PATH_MAX];
     pmix_rank_t rank = r->spawn->host_index;
+    bool share = true;
     pmix_server_name(r, name, sizeof name);
     put(&l, PMIX_SERVER_NSPACE, name, PMIX_STRING);
     put(&l, PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
@@ -180,7 +178,16 @@ static pmix_status_t init_library(const struct rendezvous *r)
     put(&l, PMIX_SYSTEM_TMPDIR, directory, PMIX_STRING);
     pmix_node_name(r, r->spawn->host_index, name, sizeof name);
     put(&l, PMIX_HOSTNAME, name, PMIX_STRING);
+    put(&l, PMIX_SERVER_SHARE_TOPOLOGY, &share, PMIX_BOOL);
+    size_t ours = l.count;
+    if (pmix_server.topology.topology) { /* stays ours, so it is not to be cleared */
+        PMIX_LOAD_KEY(l.item[ours].key, PMIX_TOPOLOGY2);
+        l.item[ours].value.type = PMIX_TOPO;
+        l.item[ours].value.data.topo = &pmix_server.topology;
+        l.count++;
+    }
     pmix_status_t rc = PMIx_server_init(&pmix_upcalls, l.item, l.count);
+    l.count = ours;
     clear(&l);
     return rc;
 }
@@ -217,29 +224,18 @@ static uint16_t port_of(char *const *environment)
     return 0;
 }
 
-static void find_topology(void *arg)
-{
-    *(char **)arg = pmix_topology();
-}
-
 static void run_start(void *arg)
 {
     struct start_report *report = arg;
     struct rendezvous *r = pmix_server.r;
     pmix_proc_t proc;
     const char *what = "PMIx_server_init";
-    char *topology = NULL;
-    uv_thread_t finder;
-    bool finding =
-        uv_thread_create(&finder, find_topology, &topology) == 0; /* takes as long as the library */
+    pmix_topology_find(&pmix_server.topology);
     pmix_status_t rc = init_library(r);
-    if (finding)
-        uv_thread_join(&finder);
     if (rc == PMIX_SUCCESS) {
         what = "registering the job with PMIx";
-        rc = register_job(r, topology);
+        rc = register_job(r);
     }
-    free(topology);
     if (rc == PMIX_SUCCESS || rc == PMIX_OPERATION_SUCCEEDED)
         rc = register_clients(r);
     PMIX_LOAD_PROCID(&proc, pmix_server.space, r->spawn->worker[0]->rank);
@@ -289,6 +285,7 @@ static void *start(struct rendezvous *r, bool now, pmix_started *started, void *
 {
     struct pmix_server *s = &pmix_server;
     struct start_report *report = calloc(1, sizeof *report);
+    char directory[PATH_MAX];
     *s = (struct pmix_server){.r = r, .started = started, .ctx = ctx};
     PMIX_LOAD_NSPACE(s->space, r->spawn->namespace_);
     if (!report) {
@@ -300,12 +297,15 @@ static void *start(struct rendezvous *r, bool now, pmix_started *started, void *
     /* The library's shared-memory stores are looked for by clients before they connect. */
     if (!now)
         setenv("PMIX_MCA_gds", "hash", 1);
+    pmix_server_directory(r, directory, sizeof directory);
+    pmix_topology_without_plugins(directory);
     if (bridge_open(&s->bridge, r->loop, e) < 0 || start_thread(s, run_start, report, e) < 0) {
         bridge_close(&s->bridge);
         free(report);
         return NULL;
     }
     if (now) {
+        exchange_expect(r->exchange); /* links are made while the library and the workers start */
         uv_thread_join(&s->thread);
         s->threaded = false;
         bridge_drain(&s->bridge);
@@ -398,6 +398,7 @@ static void on_stopped(struct bridge_item *item)
 {
     (void)item;
     uv_thread_join(&pmix_server.thread);
+    pmix_topology_free(&pmix_server.topology);
     close_handles(&pmix_server);
 }
 

@@ -23,6 +23,7 @@
 
 #include "agent/rendezvous/pmix.h"
 #include "agent/rendezvous/pmix/pmix_bridge.h"
+#include "agent/rendezvous/pmix/pmix_topology.h"
 
 struct pmix_server {
     struct rendezvous *r;
@@ -33,6 +34,7 @@ struct pmix_server {
     uv_timer_t patience;
     bool threaded, ready, stopping;
     pmix_nspace_t space;
+    pmix_topology_t topology;
     struct early *early; /* requests of other hosts before we are ready */
     struct collective *collective;
     struct joined *joined;

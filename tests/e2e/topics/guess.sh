@@ -34,7 +34,15 @@ case_topology_is_shared() {
     pkg-config --exists hwloc || skip "this build has no hwloc (apt-get install libhwloc-dev)"
     # shellcheck disable=SC2046 # words
     compiled pmix_job_key cc $(pkg-config --cflags --libs pmix | sed 's/^/-Wl,--no-as-needed /')
-    hvd -np 2 "$program" pmix.ltopo
+    hvd -np 2 "$program" pmix.hwlocfile
     expect_status 0
-    expect_count 2 '<object type="Machine"' "$T/out"
+    expect_count 2 '/pmix/hwloc.sm$' "$T/out"
+}
+
+# OpenMPI's ranks look for the machine only to bind themselves, which the user may want.
+case_ranks_that_bind_themselves() {
+    hvd -np 2 env
+    expect_count 2 '^OMPI_MCA_orte_bound_at_launch=1$' "$T/out"
+    OMPI_MCA_hwloc_base_binding_policy=core hvd -np 2 env
+    expect_count 0 '^OMPI_MCA_orte_bound_at_launch' "$T/out"
 }
