@@ -14,6 +14,7 @@
 #include "agent/rendezvous/pmix.h"
 
 #include <limits.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,9 @@
 #include "agent/job_dir.h"
 #include "agent/rendezvous/doorway.h"
 #include "agent/rendezvous/guess.h"
+#include "agent/rendezvous/pmix_greeting.h"
 #include "agent/rendezvous/splice.h"
-#include "common/cursor.h"
+#include "agent/rendezvous/stand_in.h"
 #include "common/log.h"
 #include "common/module.h"
 
@@ -37,6 +39,10 @@ struct pmix {
     struct err failure; /* it will never be */
     char **environment;
     size_t count;
+    enum presence { AWAITED, CAME, GONE } * rank; /* of this host */
+    struct stand_ins stand_ins;
+    uint8_t *greeting; /* of the first client, for those that ended before they had said theirs; or NULL */
+    size_t greeting_len, rank_at;
     int shared_fd; /* holds the directory in shared memory; -1: nobody has knocked yet */
 };
 
@@ -240,6 +246,42 @@ static void compare(struct pmix *p, char *const *said)
     }
 }
 
+/* ---- ranks that end without a word ---------------------------------------------------------------------
+ */
+
+static const Hvd__HostRanks *ranks_here(const struct pmix *p)
+{
+    return p->r->spawn->host[p->r->spawn->host_index];
+}
+
+/* With the greeting that a rank of this host has said, in another's name. */
+static void stand_in(struct pmix *p, uint32_t i)
+{
+    uint32_t rank = htonl(ranks_here(p)->first_rank + i);
+    if (p->rank[i] != AWAITED || !p->r->end[ranks_here(p)->first_rank + i] || !p->greeting ||
+        !p->splices.port)
+        return;
+    p->rank[i] = GONE;
+    memcpy(p->greeting + p->rank_at, &rank, sizeof rank);
+    stand_in_add(&p->stand_ins, p->splices.port, p->greeting, p->greeting_len);
+}
+
+static void stand_in_for_all(struct pmix *p)
+{
+    for (uint32_t i = 0; i < ranks_here(p)->ranks; i++)
+        stand_in(p, i);
+}
+
+static void note_greeting(struct pmix *p, const uint8_t *bytes, const struct pmix_greeting *g)
+{
+    if (p->greeting || !(p->greeting = malloc(g->len)))
+        return;
+    memcpy(p->greeting, bytes, g->len);
+    p->greeting_len = g->len;
+    p->rank_at = g->rank_at;
+    stand_in_for_all(p);
+}
+
 /* ---- the server ---------------------------------------------------------------------------------------- */
 
 static void fail(struct pmix *p, const struct err *why)
@@ -265,6 +307,7 @@ static void on_started(void *ctx, const struct err *why, uint16_t port, char *co
     else if (adopt(p, environment, &p->failure) < 0)
         return;
     splice_serve(&p->splices, port);
+    stand_in_for_all(p);
 }
 
 static int start(struct pmix *p, bool now, struct err *e)
@@ -295,58 +338,20 @@ static void on_client(void *ctx, int fd)
     start_once(p);
 }
 
-static uint32_t get_network(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-/* Version, data format, one byte, store: each name with its zero. */
-static bool has_known_store(const uint8_t *bytes, size_t len)
-{
-    static const char *const stores[] = {"hash", "ds12", "ds21", "shmem", "shmem2", "shmem3"};
-    struct reader r = reader_of(bytes, len);
-    for (int i = 0; i < 2; i++)
-        (void)read_bytes(&r, strnlen((const char *)r.at, r.left) + 1);
-    (void)read_u8(&r);
-    size_t name = strnlen((const char *)r.at, r.left);
-    for (size_t i = 0; !r.bad && name < r.left && i < sizeof stores / sizeof *stores; i++)
-        if (strcmp((const char *)r.at, stores[i]) == 0)
-            return true;
-    return false;
-}
-
-/* The first message of a connection, which the library of this version believes without looking twice: a rank
- * that it does not know ends its process. 16 bytes, of which the last 8 are the length of what follows: the
- * name of a security module, its credential (length, bytes), 0 for a client, name space, rank; then the names
- * of the client's version and modules. Lengths and the rank are in network order, the first one is not. */
-static bool is_good_greeting(const struct pmix *p, const uint8_t *bytes, size_t len)
-{
-    const Hvd__HostRanks *here = p->r->spawn->host[p->r->spawn->host_index];
-    const char *space = p->r->spawn->namespace_;
-    size_t space_len = strlen(space) + 1, name = strnlen((const char *)bytes, len);
-    struct reader r = reader_of(bytes, len);
-    (void)read_bytes(&r, name + 1);
-    const uint8_t *n = read_bytes(&r, 4);
-    (void)read_bytes(&r, n ? get_network(n) : 0);
-    uint8_t kind = read_u8(&r);
-    const uint8_t *whose = read_bytes(&r, space_len), *rank = read_bytes(&r, 4);
-    if (r.bad || kind != 0 || memcmp(whose, space, space_len) != 0 || get_network(rank) < here->first_rank ||
-        get_network(rank) - here->first_rank >= here->ranks)
-        return false;
-    return r.left > 0 && r.at[r.left - 1] == '\0' && has_known_store(r.at, r.left);
-}
-
 static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len)
 {
-    uint64_t wanted;
-    if (len < 16)
-        return SPLICE_MORE;
-    memcpy(&wanted, bytes + 8, sizeof wanted);
-    if (wanted > SPLICE_GREETING_MAX - 16)
+    struct pmix *p = ctx;
+    const Hvd__HostRanks *here = ranks_here(p);
+    struct pmix_greeting g;
+    enum splice_greeting answer = pmix_greeting_read(bytes, len, p->r->spawn->namespace_, &g);
+    if (answer != SPLICE_GOOD)
+        return answer;
+    if (g.rank < here->first_rank || g.rank - here->first_rank >= here->ranks ||
+        p->rank[g.rank - here->first_rank] == GONE)
         return SPLICE_BAD;
-    if (len - 16 < wanted)
-        return SPLICE_MORE;
-    return is_good_greeting(ctx, bytes + 16, (size_t)wanted) ? SPLICE_GOOD : SPLICE_BAD;
+    p->rank[g.rank - here->first_rank] = CAME;
+    note_greeting(p, bytes, &g);
+    return SPLICE_GOOD;
 }
 
 /* ---- other hosts --------------------------------------------------------------------------------------- */
@@ -414,6 +419,9 @@ static int prepare(struct pmix *p, struct err *e)
     }
     if (!r->spawn->namespace_[0])
         return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has no name space for PMIx");
+    p->rank = calloc(ranks_here(p)->ranks, sizeof *p->rank);
+    if (!p->rank)
+        return err_set(e, ERR_MEMORY, "no memory for PMIx");
     pmix_server_directory(r, path, sizeof path);
     if (mkdir(path, 0700) < 0)
         return err_set(e, ERR_SYSTEM, "cannot make directory %s", path);
@@ -435,11 +443,16 @@ static void pmix_close(void *state)
     exchange_serve(p->r->exchange, EXCHANGE_PMIX, NULL, NULL);
     doorway_close(&p->doorway);
     splice_close_all(&p->splices);
+    stand_in_close_all(&p->stand_ins);
     if (p->server)
         p->module->stop(p->server);
     if (p->shared_fd >= 0)
         close(p->shared_fd);
     p->shared_fd = -1;
+    free(p->rank);
+    free(p->greeting);
+    p->rank = NULL;
+    p->greeting = NULL;
     for (size_t i = 0; i < p->count; i++)
         free(p->environment[i]);
     free(p->environment);
@@ -451,8 +464,10 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
 {
     static struct pmix pmix; /* one a process; its handles outlive the close */
     struct pmix *p = &pmix;
-    *p = (struct pmix){
-        .r = r, .shared_fd = -1, .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
+    *p = (struct pmix){.r = r,
+                       .shared_fd = -1,
+                       .stand_ins = {.loop = r->loop},
+                       .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
     if (prepare(p, e) < 0) {
         pmix_close(p);
         return NULL;
@@ -463,8 +478,11 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
 static void pmix_rank_ended(void *state, uint32_t rank)
 {
     struct pmix *p = state;
+    const Hvd__HostRanks *here = ranks_here(p);
     if (p->server)
         p->module->rank_ended(p->server, rank);
+    if (p->rank && rank >= here->first_rank && rank - here->first_rank < here->ranks)
+        stand_in(p, rank - here->first_rank);
 }
 
 const struct contract_ops contract_pmix = {CONTRACT_PMIX, pmix_open, pmix_rank_ended, pmix_close};

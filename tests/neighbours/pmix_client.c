@@ -390,6 +390,30 @@ static void mode_dead_fence(void)
     good();
 }
 
+/* The last rank ends before PMIx_Init while others wait for it, the first before anybody has come. */
+static void leave_early(const char *mode)
+{
+    const char *rank = getenv("PMIX_RANK"), *ranks = getenv("HVD_SIZE");
+    bool last = rank && ranks && atoi(rank) + 1 == atoi(ranks);
+    bool first = rank && strcmp(rank, "0") == 0;
+    if (mode && strcmp(mode, "dead_before") == 0 && last) {
+        usleep(700000);
+        raise(SIGKILL);
+    }
+    if (mode && strcmp(mode, "dead_before") == 0 && first)
+        raise(SIGKILL);
+}
+
+static void mode_dead_before(void)
+{
+    double began = now();
+    pmix_status_t rc = fence(NULL, 0, false, 0);
+    MUST(rc != PMIX_SUCCESS);
+    printf("# rank %u: %s\n", me.rank, PMIx_Error_string(rc));
+    MUST(now() - began < 2);
+    good();
+}
+
 /* ---- query, group, connect, job control, spawn -----------------------------------------------------------
  */
 
@@ -482,6 +506,7 @@ static const struct {
 } modes[] = {{"keys", mode_keys},
              {"fence", mode_fence},
              {"subsets", mode_subsets},
+             {"dead_before", mode_dead_before},
              {"timeout", mode_timeout},
              {"timeout_of_one", mode_timeout_of_one},
              {"modex", mode_modex},
@@ -501,6 +526,7 @@ int main(int argc, char **argv)
 {
     pmix_value_t *v = NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    leave_early(argc > 1 ? argv[1] : NULL);
     pmix_status_t rc = PMIx_Init(&me, NULL, 0);
     if (rc != PMIX_SUCCESS) {
         printf("PMIx_Init: %s\n", PMIx_Error_string(rc));

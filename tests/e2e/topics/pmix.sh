@@ -52,6 +52,13 @@ slow_death_is_an_event() {
     expect_count 3 '^[0-2]/4 good$' "$T/out"
 }
 
+slow_a_rank_that_never_came_ends_a_fence() {
+    clients dead_before --on-failure continue
+    expect_status 137
+    expect_count 2 '^[12]/4 good$' "$T/out"
+    grep '^# ' "$T/out"
+}
+
 case_a_dead_rank_ends_a_fence() {
     clients dead_fence --on-failure continue
     expect_status 137
