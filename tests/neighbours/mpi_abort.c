@@ -1,7 +1,9 @@
-/* mpi_abort RANK CODE: that rank calls MPI_Abort with that code while the others wait for it. */
+/* mpi_abort RANK CODE: that rank calls MPI_Abort with that code while the others wait for it. Rank -1 is
+ * nobody: all wait, for a signal, and say so. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 int main(int argc, char **argv)
 {
@@ -10,6 +12,11 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Barrier(MPI_COMM_WORLD);
+    if (who < 0) {
+        printf("%d waits\n", rank);
+        fflush(stdout);
+        pause();
+    }
     if (rank == who) {
         fprintf(stderr, "the last words of rank %d\n", rank);
         MPI_Abort(MPI_COMM_WORLD, code);

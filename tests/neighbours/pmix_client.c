@@ -394,7 +394,7 @@ static void mode_dead_fence(void)
 static void leave_early(const char *mode)
 {
     const char *rank = getenv("PMIX_RANK"), *ranks = getenv("HVD_SIZE");
-    bool last = rank && ranks && atoi(rank) + 1 == atoi(ranks);
+    bool last = rank && ranks && strtol(rank, NULL, 10) + 1 == strtol(ranks, NULL, 10);
     bool first = rank && strcmp(rank, "0") == 0;
     if (mode && strcmp(mode, "dead_before") == 0 && last) {
         usleep(700000);
