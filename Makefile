@@ -131,6 +131,13 @@ $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 	$(Q)objcopy --wildcard --keep-global-symbol='hvd_*' $(BUILD)/obj/libhvd.o
 	$(Q)$(AR) rcs $@ $(BUILD)/obj/libhvd.o
 
+# The inner loops, once for each kind of processor: vector code, and no multiplication joined with an addition, so that all give the
+# same bits.
+$(BUILD)/obj/collectives/algorithms/reduce_%.o $(BUILD)/obj/collectives/algorithms/adasum.o: OPT += -O3 -ffp-contract=off
+ifeq ($(shell uname -m),x86_64)
+$(BUILD)/obj/collectives/algorithms/reduce_avx2.o: OPT += -mavx2 -mf16c
+$(BUILD)/obj/collectives/algorithms/reduce_avx512.o: OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+endif
 $(BUILD)/obj/examples/%.o: OPT += -O3
 $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)

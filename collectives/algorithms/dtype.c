@@ -1,27 +1,47 @@
 #include "collectives/algorithms/dtype.h"
 
+enum family { BOOLEAN = 1, INTEGER = 2, FLOATING = 4 };
+
 static const struct {
     const char *name;
     size_t size;
-} dtypes[] = {
-    [HVD_INT32] = {"int32", 4},
-    [HVD_INT64] = {"int64", 8},
-    [HVD_FLOAT32] = {"float32", 4},
-    [HVD_FLOAT64] = {"float64", 8},
+    enum family family;
+} dtypes[DTYPES] = {
+    [HVD_UINT8] = {"uint8", 1, INTEGER},        [HVD_INT8] = {"int8", 1, INTEGER},
+    [HVD_UINT16] = {"uint16", 2, INTEGER},      [HVD_INT16] = {"int16", 2, INTEGER},
+    [HVD_INT32] = {"int32", 4, INTEGER},        [HVD_INT64] = {"int64", 8, INTEGER},
+    [HVD_FLOAT16] = {"float16", 2, FLOATING},   [HVD_FLOAT32] = {"float32", 4, FLOATING},
+    [HVD_FLOAT64] = {"float64", 8, FLOATING},   [HVD_BOOL] = {"bool", 1, BOOLEAN},
+    [HVD_BFLOAT16] = {"bfloat16", 2, FLOATING}, [HVD_UINT32] = {"uint32", 4, INTEGER},
+    [HVD_UINT64] = {"uint64", 8, INTEGER},
 };
 
-static const char *const ops[] = {
-    [HVD_AVERAGE] = "average",
-    [HVD_SUM] = "sum",
-    [HVD_MIN] = "min",
-    [HVD_MAX] = "max",
-};
+#define ANY     (BOOLEAN | INTEGER | FLOATING)
+#define BITWISE (BOOLEAN | INTEGER), "bitwise operations need integers or bool"
+#define LOGICAL (BOOLEAN | INTEGER), "logical operations need integers or bool"
 
-#define LENGTH(table) ((int)(sizeof(table) / sizeof(table)[0]))
+static const struct {
+    const char *name;
+    unsigned families; /* that it takes */
+    const char *needs;
+} ops[OPS] = {
+    [HVD_AVERAGE] = {"average", INTEGER | FLOATING, "an average needs numbers"},
+    [HVD_SUM] = {"sum", ANY, NULL},
+    [HVD_ADASUM] = {"adasum", FLOATING, "adasum needs floating-point numbers"},
+    [HVD_MIN] = {"min", ANY, NULL},
+    [HVD_MAX] = {"max", ANY, NULL},
+    [HVD_PRODUCT] = {"product", ANY, NULL},
+    [HVD_BAND] = {"bitwise and", BITWISE},
+    [HVD_BOR] = {"bitwise or", BITWISE},
+    [HVD_BXOR] = {"bitwise xor", BITWISE},
+    [HVD_LAND] = {"logical and", LOGICAL},
+    [HVD_LOR] = {"logical or", LOGICAL},
+    [HVD_LXOR] = {"logical xor", LOGICAL},
+};
 
 size_t dtype_size(int dtype)
 {
-    return dtype >= 0 && dtype < LENGTH(dtypes) ? dtypes[dtype].size : 0;
+    return dtype >= 0 && dtype < DTYPES ? dtypes[dtype].size : 0;
 }
 
 const char *dtype_name(int dtype)
@@ -31,10 +51,24 @@ const char *dtype_name(int dtype)
 
 bool op_valid(int op)
 {
-    return op >= 0 && op < LENGTH(ops) && ops[op];
+    return op >= 0 && op < OPS;
 }
 
 const char *op_name(int op)
 {
-    return op_valid(op) ? ops[op] : "unknown";
+    return op_valid(op) ? ops[op].name : "unknown";
+}
+
+const char *op_refused(int dtype, int op)
+{
+    if (dtype_size(dtype) == 0)
+        return "there is no such element type";
+    if (!op_valid(op))
+        return "there is no such operation";
+    return ops[op].families & dtypes[dtype].family ? NULL : ops[op].needs;
+}
+
+bool op_elementwise(int op)
+{
+    return op_valid(op) && op != HVD_ADASUM;
 }

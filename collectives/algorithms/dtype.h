@@ -1,4 +1,4 @@
-/* Element types and operations: what exists, how large, how it is called. */
+/* Element types and operations: what exists, how large, how it is called, what goes with what. */
 #ifndef HVD_ALGORITHMS_DTYPE_H
 #define HVD_ALGORITHMS_DTYPE_H
 
@@ -7,11 +7,19 @@
 
 #include "collectives/hvd.h"
 
+#define DTYPES 13 /* numbers, from 0 */
+#define OPS    12
+
 /* Bytes of one element; 0 for a type that does not exist (so also the check of a number from outside). */
 size_t dtype_size(int dtype);
 /* For sentences: "float32"; "type 9" is "unknown". Never NULL. */
 const char *dtype_name(int dtype);
 bool op_valid(int op);
 const char *op_name(int op);
+/* NULL when `op` works on elements of `dtype`; else why it does not, for the end of a sentence: "bitwise
+ * operations need integers or bool". Numbers from outside are welcome. */
+const char *op_refused(int dtype, int op);
+/* The operation takes element by element (reduce.h), so a tensor may be cut for it. All but Adasum do. */
+bool op_elementwise(int op);
 
 #endif

@@ -1,151 +1,201 @@
-/* The inner loops. Each is a plain loop over restrict-less pointers with one fixed shape, so that the
- * compiler makes vector code of it; a block of BLOCK elements is reduced in the first level cache and then
- * stored to every output, so memory is read once per input and written once per output. */
+/* A block of BLOCK elements is reduced in the first level cache and then stored to every output, so memory is
+ * read once per input and written once per output. What needs no block (two inputs, nothing to convert or
+ * scale) is done in one loop over everything. */
 #include "collectives/algorithms/reduce.h"
 
+#include <stdatomic.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 #include "collectives/algorithms/dtype.h"
-
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("O3")
-#endif
-
-/* Copies of the loops for processors with wider vectors, chosen when the program starts. Sanitizers cannot
- * run the chooser. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define NO_CLONES 1
-#endif
-#endif
-#if defined(__x86_64__) && !defined(NO_CLONES) && !defined(__SANITIZE_ADDRESS__) &&                          \
-    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
+#include "collectives/algorithms/reduce_kernels.h"
 
 #define BLOCK_BYTES 8192
 
-#define ADD(a, b) ((a) + (b))
-#define MIN(a, b) ((b) < (a) ? (b) : (a))
-#define MAX(a, b) ((b) > (a) ? (b) : (a))
+/* ---- which loops --------------------------------------------------------------------------------------- */
 
-/* acc = a op b; acc may be a. */
-#define COMBINE(suffix, type, name, expr)                                                                    \
-    WIDE static void name##_##suffix(void *acc, const void *a, const void *b, size_t count)                  \
-    {                                                                                                        \
-        type *t = acc;                                                                                       \
-        const type *x = a, *y = b;                                                                           \
-        for (size_t i = 0; i < count; i++)                                                                   \
-            t[i] = expr(x[i], y[i]);                                                                         \
+#ifdef __x86_64__
+/* The compiler's own test knows F16C only of late. */
+static bool has_float16(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && c & bit_F16C;
+}
+#endif
+
+unsigned reduce_versions(const struct reduce_kernels *version[REDUCE_VERSIONS_MAX])
+{
+    unsigned n = 0;
+
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        version[n++] = &reduce_avx512;
+    if (__builtin_cpu_supports("avx2") && has_float16())
+        version[n++] = &reduce_avx2;
+#endif
+    version[n++] = &reduce_base;
+    return n;
+}
+
+/* Asked once: under a hypervisor the question takes a microsecond. */
+static const struct reduce_kernels *best(void)
+{
+    static const struct reduce_kernels *_Atomic chosen;
+    const struct reduce_kernels *k = atomic_load_explicit(&chosen, memory_order_relaxed);
+
+    if (!k) {
+        const struct reduce_kernels *version[REDUCE_VERSIONS_MAX];
+        reduce_versions(version);
+        k = version[0];
+        atomic_store_explicit(&chosen, k, memory_order_relaxed);
     }
+    return k;
+}
 
-/* Sums of integers are taken unsigned: they wrap, which signed ones may not. */
-COMBINE(f32, float, sum, ADD)
-COMBINE(f32, float, min, MIN)
-COMBINE(f32, float, max, MAX)
-COMBINE(f64, double, sum, ADD)
-COMBINE(f64, double, min, MIN)
-COMBINE(f64, double, max, MAX)
-COMBINE(i32, uint32_t, sum, ADD)
-COMBINE(i32, int32_t, min, MIN)
-COMBINE(i32, int32_t, max, MAX)
-COMBINE(i64, uint64_t, sum, ADD)
-COMBINE(i64, int64_t, min, MIN)
-COMBINE(i64, int64_t, max, MAX)
+/* ---- one call ------------------------------------------------------------------------------------------ */
 
-#define DIVIDE(suffix, type)                                                                                 \
-    WIDE static void divide_##suffix(void *data, size_t count, uint32_t divisor)                             \
-    {                                                                                                        \
-        type *t = data;                                                                                      \
-        for (size_t i = 0; i < count; i++)                                                                   \
-            t[i] = (type)(t[i] / (type)divisor);                                                             \
+/* A job, looked up. */
+struct plan {
+    const struct reduce_kernels *k;
+    const struct reduce_job *job;
+    const struct reduce_combine *combine;
+    hvd_dtype lane; /* the type that it is reduced in */
+    size_t size, lane_size;
+    bool converts;
+    double before, after; /* factors; 1: none */
+    uint32_t divisor;     /* 1: none */
+};
+
+static double factor_of(double scale)
+{
+    return scale != 0 ? scale : 1;
+}
+
+static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_job *job)
+{
+    struct plan p = {.k = k, .job = job, .lane = job->dtype, .before = 1, .after = 1};
+
+    p.size = dtype_size(job->dtype);
+    p.divisor = job->op == HVD_AVERAGE && job->divisor > 1 ? job->divisor : 1;
+    if (job->dtype != HVD_BOOL) {
+        p.before = factor_of(job->prescale);
+        p.after = factor_of(job->postscale);
     }
-DIVIDE(f32, float)
-DIVIDE(f64, double)
-DIVIDE(i64, int64_t)
-
-/* A divisor is at most 2^32 - 1, which an int32_t cannot hold. */
-static void divide_i32(void *data, size_t count, uint32_t divisor)
-{
-    int32_t *t = data;
-
-    for (size_t i = 0; i < count; i++)
-        t[i] = (int32_t)(t[i] / (int64_t)divisor);
+    if (p.after != 1) {
+        p.after /= p.divisor;
+        p.divisor = 1;
+    }
+    /* A single input that nothing is done to keeps its bits. */
+    p.converts = k->widen[job->dtype] && (job->inputs > 1 || p.before != 1 || p.after != 1 || p.divisor > 1);
+    if (p.converts)
+        p.lane = HVD_FLOAT32;
+    p.lane_size = dtype_size(p.lane);
+    p.combine = &k->combine[p.lane][job->op];
+    return p;
 }
 
-typedef void (*combine_fn)(void *acc, const void *a, const void *b, size_t count);
-
-static combine_fn combine_for(hvd_dtype dtype, hvd_op op)
+/* Elements of input i, as they are combined: where they lie, or in `room`. */
+static const void *operand(const struct plan *p, size_t i, size_t first, size_t count, void *room)
 {
-    static const struct {
-        combine_fn sum, min, max;
-    } table[] = {
-        [HVD_INT32] = {sum_i32, min_i32, max_i32},
-        [HVD_INT64] = {sum_i64, min_i64, max_i64},
-        [HVD_FLOAT32] = {sum_f32, min_f32, max_f32},
-        [HVD_FLOAT64] = {sum_f64, min_f64, max_f64},
-    };
-    return op == HVD_MIN ? table[dtype].min : op == HVD_MAX ? table[dtype].max : table[dtype].sum;
+    const void *from = (const char *)p->job->in[i] + first * p->size;
+
+    if (p->converts) {
+        p->k->widen[p->job->dtype](room, from, count);
+        from = room;
+    }
+    if (p->before != 1) {
+        p->k->scale[p->lane](room, from, count, p->before);
+        from = room;
+    }
+    return from;
 }
 
-void reduce_into(void *to, const void *from, size_t count, hvd_dtype dtype, hvd_op op)
+/* Truth is 0 or 1, also of a single input. */
+static bool is_logical(const struct plan *p)
 {
-    combine_for(dtype, op)(to, to, from, count);
+    hvd_op op = p->job->op;
+
+    return p->lane == HVD_BOOL || op == HVD_LAND || op == HVD_LOR || op == HVD_LXOR;
 }
 
-void reduce_divide(void *data, size_t count, hvd_dtype dtype, uint32_t divisor)
+/* The result's elements before they are stored: in `block`, or where a single input lies. */
+static const void *reduce_block(const struct plan *p, size_t first, size_t count, void *block, void *room)
 {
-    if (divisor <= 1)
+    const void *sum = operand(p, 0, first, count, block);
+
+    for (size_t i = 1; i < p->job->inputs; i++) {
+        p->combine->one(block, sum, operand(p, i, first, count, room), count);
+        sum = block;
+    }
+    if (p->job->inputs == 1 && is_logical(p)) {
+        p->k->combine[p->lane][HVD_LOR].one(block, sum, sum, count);
+        sum = block;
+    }
+    if (p->after != 1) {
+        p->k->scale[p->lane](block, sum, count, p->after);
+        sum = block;
+    } else if (p->divisor > 1) {
+        if (sum != block)
+            memcpy(block, sum, count * p->lane_size);
+        p->k->divide[p->lane](block, count, p->divisor);
+        sum = block;
+    }
+    return sum;
+}
+
+static void store(const struct plan *p, const void *sum, size_t first, size_t count)
+{
+    for (size_t i = 0; i < p->job->outputs; i++) {
+        void *to = (char *)p->job->out[i] + first * p->size;
+        if (p->converts && i == 0)
+            p->k->narrow[p->job->dtype](to, sum, count);
+        else if (p->converts)
+            memcpy(to, (const char *)p->job->out[0] + first * p->size, count * p->size);
+        else if (to != sum)
+            memcpy(to, sum, count * p->size);
+    }
+}
+
+/* Two inputs as they are: straight into at most two outputs. */
+static bool reduce_two(const struct plan *p, size_t first, size_t count)
+{
+    const struct reduce_job *job = p->job;
+    size_t at = first * p->size;
+    const char *a = job->in[0], *b;
+
+    if (job->inputs != 2 || job->outputs > 2 || job->outputs == 0 || p->converts || p->before != 1 ||
+        p->after != 1 || p->divisor > 1)
+        return false;
+    b = job->in[1];
+    if (job->outputs == 2)
+        p->combine->two((char *)job->out[0] + at, (char *)job->out[1] + at, a + at, b + at, count);
+    else
+        p->combine->one((char *)job->out[0] + at, a + at, b + at, count);
+    return true;
+}
+
+void reduce_range_by(const struct reduce_kernels *k, const struct reduce_job *job, size_t first, size_t count)
+{
+    struct plan p = plan_of(k, job);
+    _Alignas(64) char block[BLOCK_BYTES], room[BLOCK_BYTES];
+    size_t most = BLOCK_BYTES / p.lane_size;
+
+    if (reduce_two(&p, first, count))
         return;
-    switch (dtype) {
-    case HVD_INT32:
-        divide_i32(data, count, divisor);
-        break;
-    case HVD_INT64:
-        divide_i64(data, count, divisor);
-        break;
-    case HVD_FLOAT32:
-        divide_f32(data, count, divisor);
-        break;
-    case HVD_FLOAT64:
-        divide_f64(data, count, divisor);
-        break;
-    default:
-        break;
+    while (count > 0) {
+        size_t n = count < most ? count : most;
+        store(&p, reduce_block(&p, first, n, block, room), first, n);
+        first += n;
+        count -= n;
     }
-}
-
-/* One block of two or more inputs into `acc`, which overlaps none of them. */
-static void reduce_block(const struct reduce_job *job, combine_fn combine, void *acc, size_t offset,
-                         size_t count)
-{
-    combine(acc, (const char *)job->in[0] + offset, (const char *)job->in[1] + offset, count);
-    for (size_t i = 2; i < job->inputs; i++)
-        combine(acc, acc, (const char *)job->in[i] + offset, count);
-    if (job->op == HVD_AVERAGE)
-        reduce_divide(acc, count, job->dtype, job->divisor);
 }
 
 void reduce_range(const struct reduce_job *job, size_t first, size_t count)
 {
-    size_t size = dtype_size(job->dtype), per_block = BLOCK_BYTES / size;
-    combine_fn combine = combine_for(job->dtype, job->op);
-    _Alignas(64) char block[BLOCK_BYTES];
-
-    while (count > 0) {
-        size_t n = count < per_block ? count : per_block, offset = first * size;
-        if (job->inputs == 1) {
-            memcpy(block, (const char *)job->in[0] + offset, n * size);
-            if (job->op == HVD_AVERAGE)
-                reduce_divide(block, n, job->dtype, job->divisor);
-        } else {
-            reduce_block(job, combine, block, offset, n);
-        }
-        for (size_t i = 0; i < job->outputs; i++)
-            memcpy((char *)job->out[i] + offset, block, n * size);
-        first += n;
-        count -= n;
-    }
+    reduce_range_by(best(), job, first, count);
 }

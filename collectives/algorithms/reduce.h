@@ -1,9 +1,19 @@
 /* Reductions of arrays in memory.
  *
  * The order is part of the result: inputs are taken from the first to the last, element by element, whatever
- * part of the arrays a call covers. So who reduces which chunk never shows in the bits. Integers wrap.
- * HVD_AVERAGE sums here; the division comes once, at the end (reduce_divide, or `divisor` below). Pointers
- * are aligned to their elements. */
+ * part of the arrays a call covers and whatever vectors the processor has. So who reduces which chunk never
+ * shows in the bits. Pointers need no alignment.
+ *
+ *   float16, bfloat16   every input becomes a float; the result is rounded once, in the end (half.h)
+ *   floating point      as IEEE 754 says, to nearest; min and max of a NaN are NaN; a NaN that comes of two
+ *                       or more inputs or of scaling is the quiet one without a sign
+ *   integers            wrap; an average is the wrapped sum divided toward zero
+ *   bool                a byte, true when it is not 0; results are 0 and 1. sum and max are or, product and
+ *                       min are and
+ *
+ * Scaling: input * prescale, and result * postscale / divisor. float16, bfloat16 and float32 are multiplied
+ * in double and rounded to float; integers are multiplied in double and cut toward zero, or to the nearest
+ * end of their range; bool is not scaled. Without a postscale the division by `divisor` is exact. */
 #ifndef HVD_ALGORITHMS_REDUCE_H
 #define HVD_ALGORITHMS_REDUCE_H
 
@@ -12,22 +22,19 @@
 
 #include "collectives/hvd.h"
 
-/* to[i] = to[i] op from[i]. The arrays are the same or do not overlap. */
-void reduce_into(void *to, const void *from, size_t count, hvd_dtype dtype, hvd_op op);
-/* data[i] = data[i] / divisor; integers toward zero. */
-void reduce_divide(void *data, size_t count, hvd_dtype dtype, uint32_t divisor);
-
 struct reduce_job {
     const void *const *in; /* [inputs], at least one */
     size_t inputs;
     void *const *out; /* [outputs]; each is one of the inputs' arrays or overlaps none of them */
     size_t outputs;
     hvd_dtype dtype;
-    hvd_op op;
-    uint32_t divisor; /* 0 or 1: none */
+    hvd_op op;                  /* goes with dtype (op_refused) and is elementwise */
+    uint32_t divisor;           /* of an average, otherwise ignored; 0 or 1: none */
+    double prescale, postscale; /* 0 or 1: none */
 };
 
-/* out[*][i] = (in[0][i] op in[1][i] op ...) / divisor for first <= i < first + count. */
+/* out[*][i] = (in[0][i] * prescale op in[1][i] * prescale op ...) * postscale / divisor
+ * for first <= i < first + count. */
 void reduce_range(const struct reduce_job *job, size_t first, size_t count);
 
 #endif

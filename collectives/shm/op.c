@@ -62,8 +62,11 @@ static const char *wrong_data(const struct tensor_op *op, char *text, size_t tex
     else if (op->count > BYTES_MAX / size || op->row > BYTES_MAX / size)
         snprintf(text, text_size, "%llu elements of %s are more than there can be",
                  (unsigned long long)(op->count > op->row ? op->count : op->row), dtype_name(op->dtype));
-    else if (op_reduces(op->kind) && !op_valid(op->op))
+    else if (op_reduces(op->kind) && !op_elementwise(op->op)) /* Adasum has no way here yet */
         snprintf(text, text_size, "there is no operation %d", op->op);
+    else if (op_reduces(op->kind) && op_refused(op->dtype, op->op))
+        snprintf(text, text_size, "%s of %s: %s", op_name(op->op), dtype_name(op->dtype),
+                 op_refused(op->dtype, op->op));
     else if (!isfinite(op->prescale) || !isfinite(op->postscale))
         snprintf(text, text_size, "prescale and postscale must be finite numbers");
     else if (op->compression > HVD_COMPRESSION_BFLOAT16)
