@@ -60,6 +60,7 @@ LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
 HVD_BENCH  := $(BUILD)/bench/hvd_bench
+HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_run.c bench_ops.c bench_model.c)
 
 .DEFAULT_GOAL := all
 .SUFFIXES:
@@ -143,10 +144,10 @@ $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
-$(BUILD)/bench/hvd_bench: $(BUILD)/obj/tests/bench/hvd_bench.o $(BUILD)/libhvd.so
+$(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
 include tests/tests.mk
 include tests/bench/bench.mk

@@ -1,17 +1,23 @@
 # The programs of `make bench` beside hvd_bench: clocks, floors and the peers' allreduce. Those of a peer are made only where the
 # peer is installed; run.sh says which are missing.
-BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor)
+BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor delay_link) $(BUILD)/bench/torch_gloo.py
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
 BENCH_TOOLS += $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
 BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),\
-    $(BUILD)/bench/mpi_allreduce.$(mpi) $(BUILD)/bench/mpi_start.$(mpi)))
+    $(foreach program,allreduce start first,$(BUILD)/bench/mpi_$(program).$(mpi))))
 
-$(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor: \
+$(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor \
+        $(BUILD)/bench/exchange_floor $(BUILD)/bench/delay_link: \
         $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(if $(filter %/ssh_floor,$@),$(call pkg_libs,libssh2)) -lm
+
+# Beside the programs: hosts see the build's directory.
+$(BUILD)/bench/torch_gloo.py: tests/bench/torch_gloo.py
+	@mkdir -p $(@D)
+	$(Q)cp $< $@
 
 $(BUILD)/bench/gloo_central: $(call obj,tests/bench/gloo_central.c agent/rendezvous/gloo_store.c common/err.c)
 	@mkdir -p $(@D)
@@ -25,11 +31,11 @@ $(BUILD)/bench/pmix_fence: $(BUILD)/obj/tests/bench/pmix_fence.o
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< $(call pkg_libs,pmix)
 
 define mpi_rule
-$(BUILD)/bench/$(1).%: tests/bench/$(1).c
+$(BUILD)/bench/$(1).%: tests/bench/$(1).c tests/bench/resnet50.h
 	@mkdir -p $$(@D)
 	mpicc.$$* -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -I. -o $$@ $$<
 endef
-$(foreach program,mpi_allreduce mpi_start,$(eval $(call mpi_rule,$(program))))
+$(foreach program,mpi_allreduce mpi_start mpi_first,$(eval $(call mpi_rule,$(program))))
 
 # The floor adds as fast as the machine can.
 $(BUILD)/obj/tests/bench/shm_floor.o: OPT += -O3

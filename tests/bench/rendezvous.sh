@@ -96,13 +96,13 @@ mpi_of() { # PEER
     "$here/../hosts/hosts.sh" down
 }
 
-mpi() {
+part_mpi() {
     mpi_of openmpi
     mpi_of mpich
 }
 
 # No time is measured here: does it end at all, always?
-mpi_long() {
+part_mpi_long() {
     local out=$scratch/long hung good failures program=$build/bench/mpi_start.openmpi
     printf '\n50 OpenMPI jobs of 64 ranks\n'
     [ -x "$program" ] || { echo "  left out: OpenMPI's compiler is not installed"; return; }
@@ -136,7 +136,7 @@ pmix_figures() { # PEER
     goal_inside "$figures" 4 'PMIx Init to Finalize' "$1" 1.0
 }
 
-pmix() {
+part_pmix() {
     local program=$build/bench/pmix_fence launcher
     printf '\nPMIx Init, Put, Commit, Fence with data, Get of all others, Finalize: 64 clients here\n'
     [ -x "$program" ] || { echo "  left out: libpmix is not installed"; return; }

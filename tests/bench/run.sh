@@ -2,10 +2,12 @@
 # The figures that the project promises, beside its peers and the floors, in one interleaved run.
 #
 #   tests/bench/run.sh BUILD                  (make bench)
-#   BENCH=launch,ssh,memory,allreduce,gloo,mpi,pmix   which parts; all of these by default. mpi_long is one more: it takes long
-#   BENCH_ROUNDS=15                           runs of each command
-#   BENCH_WITH='chrt -r 20'                   starts the commands of `launch` with it: on a busy machine this (as root) keeps the
-#                                             others' programs from being measured
+#   BENCH=launch,model     which parts, of the list below; all but mpi_long by default
+#   BENCH_ROUNDS=15        runs of each command; of what measures many times in one run (allreduce, model, hosts, growth) a fifth
+#   BENCH_WITH='nice -n -20'   starts the commands of launch and of the engine's parts with it, on a busy machine (as root)
+#   BENCH_LIMIT_MS=200     about so long for each line of the engine's parts
+#   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
+#   BENCH_KEEP=DIRECTORY   keeps their lines of JSON there, and takes what it finds there into the medians
 #
 # launch     `true` on np local ranks, from cold command to exit: hvdrun, MPICH's hydra, OpenMPI's mpirun, and the floor:
 #            a program that spawns np times and waits
@@ -15,7 +17,13 @@
 #            and on two hosts
 # mpi_long   50 OpenMPI jobs of 64 ranks: does one of them hang?
 # pmix       PMIx clients that exchange an address each, here beside mpirun, and on 16 hosts: time, messages and bytes a host
-# allreduce  hvd_bench, the same loop over MPICH and OpenMPI, and the floor: one pass over buffers in shared memory
+# allreduce  hvd_bench from 4 B to 256 MiB, 2 and 4 ranks here, beside the same loop over MPICH, OpenMPI and torch's gloo, and the floors:
+#            one pass over buffers in shared memory; private buffers copied through it
+# model      the 161 gradients of ResNet-50, started in the order of backward and then waited for
+# first      init, an allreduce of 4 B and shutdown: the whole command
+# growth     100, 1000 and 10,000 tensors in flight; what the engine takes while nobody wants anything
+# hosts      as allreduce, on 2 hosts x 1 rank, 2x2 and 4x1 (namespaces; root); 4 B beside a blocking exchange and two futex wakes
+# shaped     64 MiB over links of 1 Gbit/s and 1 ms, and of 300 Mbit/s, beside what iperf3 --bidir carries
 # gloo       clients with the protocol of Horovod's Gloo controller, 64 on each of 4 hosts (namespaces; root) whose links are shaped
 #            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
 #
@@ -24,7 +32,8 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-parts=${BENCH:-launch,ssh,memory,allreduce,gloo,mpi,pmix}
+known=launch,ssh,memory,allreduce,model,first,growth,hosts,shaped,gloo,mpi,pmix
+parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
 hosts=16
@@ -36,9 +45,9 @@ goals_met=0
 
 case $rounds in '' | *[!0-9]* | 0) echo "run.sh: BENCH_ROUNDS is a number from 1, not '$rounds'" >&2; exit 2 ;; esac
 for part in ${parts//,/ }; do
-    case $part in
-    launch | ssh | memory | allreduce | gloo | mpi | mpi_long | pmix) ;;
-    *) echo "run.sh: BENCH is a list of launch, ssh, memory, allreduce, gloo, mpi, mpi_long, pmix; not '$part'" >&2; exit 2 ;;
+    case ",$known,mpi_long," in
+    *",$part,"*) ;;
+    *) echo "run.sh: BENCH is a list of $known,mpi_long; not '$part'" >&2; exit 2 ;;
     esac
 done
 
@@ -112,8 +121,14 @@ mpirun=(mpirun.openmpi --oversubscribe)
 
 # shellcheck source=tests/bench/rendezvous.sh
 . "$here/rendezvous.sh"
+# shellcheck source=tests/bench/compare.sh
+. "$here/compare.sh"
+# shellcheck source=tests/bench/engine.sh
+. "$here/engine.sh"
+# shellcheck source=tests/bench/across.sh
+. "$here/across.sh"
 
-launch() {
+part_launch() {
     local np out=$scratch/launch run
     for np in 2 8 64; do
         run=(-- hvdrun "$build/hvdrun" -np "$np" true)
@@ -129,7 +144,7 @@ launch() {
     done
 }
 
-ssh_start() {
+part_ssh() {
     local hosts_sh=$here/../hosts/hosts.sh out=$scratch/ssh k names=()
     printf '\nstart on %d hosts over SSH\n' "$hosts"
     [ -x "$build/bench/ssh_floor" ] || { echo "  left out: libssh2 is not installed"; return; }
@@ -153,7 +168,7 @@ descendants() { # PID: all processes below it
     done
 }
 
-memory() {
+part_memory() {
     local np=64 pid up=0 own=1 child name kib threads
     printf '\nhvdrun itself while %d workers run\n' "$np"
     mkfifo "$scratch/out" "$scratch/go"
@@ -182,67 +197,6 @@ memory() {
     exec 3<&- 4>&-
 }
 
-# One run of one implementation: a line of JSON per size, with its name in place of the buffer.
-allreduce_run() { # NAME RANKS SIZES
-    case $1 in
-    hvd_*) timeout 120 "$build/hvdrun" -np "$2" "$build/bench/hvd_bench" --json --bytes "$3" --buffer "${1#hvd_}" |
-        sed "s/\"buffer\":\"[a-z]*\"/\"buffer\":\"$1\"/" ;;
-    mpich) timeout 120 mpiexec.hydra -n "$2" "$build/bench/mpi_allreduce.mpich" mpich "$3" ;;
-    openmpi) timeout 120 "${mpirun[@]}" -np "$2" "$build/bench/mpi_allreduce.openmpi" openmpi "$3" ;;
-    floor) timeout 120 "$build/bench/shm_floor" "$2" "$3" ;;
-    esac 2> "$scratch/err"
-}
-
-# Medians over the rounds of each size and implementation: a row per size, a column per implementation; at the end the slowest
-# of all our iterations, where a wake-up that was lost would show.
-allreduce_table() { # FILE NAME...
-    local file=$1
-    shift
-    sed -E 's/.*"bytes":([0-9]+).*"buffer":"([a-z_]+)".*"median_us":([0-9.]+).*"max_us":([0-9.]+).*/\1 \2 \3 \4/' "$file" | sort -k1,1n -k2,2 -k3,3n |
-        awk -v names="$*" '
-            { key = $1 " " $2; if (!($1 in seen)) { seen[$1] = 1; size[++sizes] = $1 } count[key]++; value[key, count[key]] = $3
-              if ($2 ~ /^hvd_/ && $4 > worst[$1]) worst[$1] = $4 }
-            END {
-                n = split(names, name, " ")
-                printf "  %12s", "bytes"
-                for (i = 1; i <= n; i++) printf " %12s", name[i]
-                printf " %14s %14s %12s\n", "best hvd/peer", "best hvd/floor", "worst hvd"
-                for (s = 1; s <= sizes; s++) {
-                    printf "  %12d", size[s]; hvd = peer = bound = 0
-                    for (i = 1; i <= n; i++) {
-                        key = size[s] " " name[i]
-                        if (!count[key]) { printf " %12s", "-"; continue }
-                        v = value[key, int((count[key] + 1) / 2)]
-                        printf " %12.2f", v
-                        if (name[i] ~ /^hvd_/) { if (!hvd || v < hvd) hvd = v }
-                        else if (name[i] == "floor") bound = v
-                        else if (!peer || v < peer) peer = v
-                    }
-                    printf " %14s %14s %12.2f\n", hvd && peer ? sprintf("%.2f", hvd / peer) : "-",
-                        hvd && bound ? sprintf("%.2f", hvd / bound) : "-", worst[size[s]]
-                }
-            }'
-}
-
-allreduce() {
-    local ranks round name why names=(hvd_arena hvd_malloc) sizes=4,4096,65536,1048576,16777216,67108864 turns=$(((rounds + 4) / 5))
-    [ ! -x "$build/bench/mpi_allreduce.mpich" ] || names+=(mpich)
-    [ ! -x "$build/bench/mpi_allreduce.openmpi" ] || names+=(openmpi)
-    names+=(floor)
-    for ranks in 2 4; do
-        printf '\nallreduce, f32 sum in place, %d ranks on one host: microseconds, medians of %d runs (no goal yet)\n' "$ranks" "$turns"
-        : > "$scratch/lines"
-        for round in $(seq "$turns"); do
-            for name in "${names[@]}"; do
-                allreduce_run "$name" "$ranks" "$sizes" >> "$scratch/lines" && continue
-                why="$name, round $round: $(grep -m 1 . "$scratch/err" || echo 'timed out')"
-                case $name in mpich | openmpi) echo "  $why" ;; *) trouble "$why" ;; esac
-            done
-        done
-        allreduce_table "$scratch/lines" "${names[@]}"
-    done
-}
-
 # One run of the clients: $scratch/gloo.out and .err; prints the time from when the last has begun until the last has met all, in ms.
 gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun
     local hosts_sh=$1 list=$2
@@ -267,7 +221,7 @@ gloo_floor() {
     awk -v n="$(nproc)" '/ met all: / { for (i = 2; i <= NF; i++) if ($i == "ms") sum += $(i - 1) } END { printf "%.0f\n", sum / n }' "$scratch/gloo.out"
 }
 
-gloo() {
+part_gloo() {
     local floor
     local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} k list='' ours='' peer port server said
     printf '\nGloo rendezvous, %d clients on 4 hosts, 1 Gbit/s each\n' $((4 * each))
@@ -315,13 +269,8 @@ printf 'hvdrun %s, %d CPUs, Linux %s, load %s, %d rounds\n' "$("$build/hvdrun" -
     "$(uname -r)" "$(cut -d' ' -f1 /proc/loadavg)" "$rounds"
 if have mpiexec.hydra; then first_line mpiexec.hydra --version | sed 's/^.*$/peer: MPICH hydra/'; else echo "peer: MPICH is not installed (apt install mpich)"; fi
 if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --version)"; else echo "peer: OpenMPI is not installed (apt install openmpi-bin)"; fi
-! wanted launch || launch
-! wanted ssh || ssh_start
-! wanted memory || memory
-! wanted allreduce || allreduce
-! wanted gloo || gloo
-! wanted mpi || mpi
-! wanted mpi_long || mpi_long
-! wanted pmix || pmix
+for part in ${known//,/ } mpi_long; do
+    ! wanted "$part" || "part_$part"
+done
 printf '\n%d of %d goals met\n' "$goals_met" "$goals"
 exit "$failed"

@@ -1,7 +1,11 @@
-/* shm_floor RANKS BYTES[,BYTES ...] - the least that an in-place f32 sum over the processes of one host
- * takes: their buffers lie in shared memory already, each process adds up its part of all of them and stores
- * the result into all of them; a spin barrier before and one after. A line of JSON per size, as hvd_bench
- * prints. */
+/* shm_floor RANKS BYTES[,BYTES ...] [private] - the least that an in-place f32 sum over the processes of one
+ * host takes: their buffers lie in shared memory already, each process adds up its part of all of them and
+ * stores the result into all of them; a spin barrier before and one after. A line of JSON per size, as
+ * hvd_bench prints.
+ *
+ * private: the buffers are each process's own, so what others need is copied through shared memory, a piece
+ * at a time, small enough to stay in a cache: nothing faster is known here (process_vm_readv gave a sixth of
+ * it). */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,7 +21,8 @@
 
 #define RANKS_MAX      64
 #define ITERATIONS_MAX 2000
-#define BLOCK          1024 /* floats summed at a time: they stay in the first-level cache */
+#define BLOCK          1024       /* floats summed at a time: they stay in the first-level cache */
+#define PIECE          (64 << 10) /* floats of each process copied at a time */
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define FASTEST __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -32,7 +37,9 @@ struct shared {
 
 static struct shared *shared;
 static float *buffer[RANKS_MAX];
-static int ranks, crowded;
+static int ranks, crowded, private;
+static float
+    *staging[2][RANKS_MAX]; /* private: a piece each; two, so that one is read while the next is filled */
 
 static double now_us(void)
 {
@@ -92,6 +99,37 @@ static void sum_slice(size_t first, size_t last)
     }
 }
 
+/* Process r's part of a piece of n floats begins here. */
+static size_t part(size_t n, int r)
+{
+    return n * (size_t)r / (size_t)ranks;
+}
+
+/* Each process copies what the others sum, sums its own part, and copies the others' results. */
+static void sum_private(int rank, float *mine, size_t count)
+{
+    int half = 0;
+
+    for (size_t at = 0; at < count; at += PIECE, half = !half) {
+        const size_t n = count - at < PIECE ? count - at : PIECE;
+        const size_t first = part(n, rank), last = part(n, rank + 1);
+        float *piece = mine + at, *copy = staging[half][rank];
+
+        memcpy(copy, piece, first * sizeof *copy);
+        memcpy(copy + last, piece + last, (n - last) * sizeof *copy);
+        barrier();
+        for (int r = 0; r < ranks; r++)
+            if (r != rank)
+                add(piece + first, staging[half][r] + first, last - first);
+        memcpy(copy + first, piece + first, (last - first) * sizeof *copy);
+        barrier();
+        for (int r = 0; r < ranks; r++)
+            if (r != rank)
+                memcpy(piece + part(n, r), staging[half][r] + part(n, r),
+                       (part(n, r + 1) - part(n, r)) * sizeof *piece);
+    }
+}
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -125,25 +163,34 @@ static void bench_size(int rank, size_t bytes)
                  last = count * (size_t)(rank + 1) / (size_t)ranks;
     const int n = bytes <= 65536 ? 2000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
 
-    memset(buffer[rank], 0, bytes);
+    float *mine = private ? malloc(bytes) : buffer[rank];
+
+    if (mine == NULL)
+        _exit(1);
+    memset(mine, 0, bytes);
     for (int i = -2; i < n; i++) {
         double before;
 
         barrier();
         before = now_us();
         barrier();
-        sum_slice(first, last);
+        if (private)
+            sum_private(rank, mine, count);
+        else
+            sum_slice(first, last);
         barrier();
         if (i >= 0)
             us[i] = now_us() - before;
     }
+    if (private)
+        free(mine);
     if (rank != 0)
         return;
     qsort(us, (size_t)n, sizeof us[0], compare);
-    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"hosts\":1,\"buffer\":\"floor\",\"dtype\":"
+    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"hosts\":1,\"buffer\":\"floor%s\",\"dtype\":"
            "\"f32\",\"iterations\":%d,"
            "\"median_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
-           bytes, ranks, n, us[n / 2], us[0], us[n - 1]);
+           bytes, ranks, private ? "_malloc" : "", n, us[n / 2], us[0], us[n - 1]);
     fflush(stdout);
 }
 
@@ -179,25 +226,46 @@ static size_t largest(const char *sizes)
     }
 }
 
+static float *shared_floats(size_t count)
+{
+    float *memory =
+        mmap(NULL, count * sizeof *memory, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int share_memory(size_t bytes)
+{
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return -1;
+    for (int r = 0; r < ranks; r++) {
+        buffer[r] = private ? NULL : shared_floats(bytes / sizeof(float));
+        staging[0][r] = private ? shared_floats(PIECE) : NULL;
+        staging[1][r] = private ? shared_floats(PIECE) : NULL;
+        if (private ? !staging[0][r] || !staging[1][r] : !buffer[r])
+            return -1;
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
-    const long n = argc == 3 ? strtol(argv[1], NULL, 10) : 0;
-    const size_t most = argc == 3 ? largest(argv[2]) : 0;
+    const long n = argc >= 3 && argc <= 4 ? strtol(argv[1], NULL, 10) : 0;
+    const size_t most = argc >= 3 ? largest(argv[2]) : 0;
     int failed = 0;
 
-    if (n < 1 || n > RANKS_MAX || most == 0) {
-        fprintf(stderr, "usage: shm_floor RANKS BYTES[,BYTES ...] (1 to %d ranks; bytes without suffix)\n",
+    private = argc == 4 && strcmp(argv[3], "private") == 0;
+    if (n < 1 || n > RANKS_MAX || most == 0 || (argc == 4 && !private)) {
+        fprintf(stderr,
+                "usage: shm_floor RANKS BYTES[,BYTES ...] [private] (1 to %d ranks; bytes without suffix)\n",
                 RANKS_MAX);
         return 2;
     }
     ranks = (int)n;
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    for (int r = 0; r < ranks; r++) {
-        buffer[r] = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (shared == MAP_FAILED || buffer[r] == MAP_FAILED) {
-            fprintf(stderr, "shm_floor: no memory: %s\n", strerror(errno));
-            return 1;
-        }
+    if (share_memory(most) != 0) {
+        fprintf(stderr, "shm_floor: no memory: %s\n", strerror(errno));
+        return 1;
     }
     for (int r = 1; r < ranks; r++) {
         pid_t pid = fork();

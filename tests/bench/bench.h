@@ -1,0 +1,67 @@
+/* What the parts of hvd_bench share: the options, one measurement, its report. */
+#ifndef TESTS_BENCH_BENCH_H
+#define TESTS_BENCH_BENCH_H
+
+#include <hvd.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SIZES_MAX 64
+
+struct bench_op;
+
+struct choice {
+    const char *name;
+    int value;
+    size_t size; /* of a dtype's element */
+};
+
+struct options {
+    const struct bench_op *op;
+    const struct choice *buffer, *dtype;
+    size_t bytes[SIZES_MAX], names[SIZES_MAX]; /* of one tensor; how many at once (--growth) */
+    int sizes, growths;
+    int iterations, warmup; /* -1: chosen by the size */
+    int limit_ms, idle_s;
+    bool model, list, json, help;
+    char fault[256];
+};
+
+/* What is repeated: `once` does it, on every rank. */
+struct measurement {
+    const char *label;
+    void (*once)(void *context);
+    void *context;
+    size_t bytes; /* for the report */
+    size_t names; /* tensors of one iteration; 0: not shown. Times are per name then. */
+    int iterations;
+};
+
+extern int bench_rank, bench_size;
+
+/* bench_run.c. All of these end the program when they fail: rank, what and why are said. */
+void bench_check(int status, const char *what);
+_Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+double bench_now_us(void);
+void *bench_alloc(const struct options *o, size_t bytes); /* zeroed */
+void bench_free(const struct options *o, void *memory);
+/* Warms up, repeats, and rank 0 prints a line. */
+void bench_measure(const struct options *o, const struct measurement *m);
+void bench_heading(const struct options *o);
+/* Small whole numbers that change along the buffer and from rank to rank: sums are exact in every dtype that
+ * has room for them, and a chunk that went missing or to another place shows. */
+int bench_value(int rank, size_t i);
+double bench_sum(size_t i); /* of all ranks' */
+
+/* bench_ops.c */
+const struct bench_op *bench_op_named(const char *name); /* NULL: none */
+const char *bench_op_names(void);
+void bench_ops_run(const struct options *o);
+
+/* bench_model.c */
+void bench_model_list(void);
+void bench_model_run(const struct options *o);
+void bench_growth_run(const struct options *o);
+
+#endif
