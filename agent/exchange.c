@@ -11,7 +11,15 @@
 
 uint32_t exchange_parent(uint32_t host)
 {
-    return (host - 1) / EXCHANGE_RADIX;
+    return host < 2 ? 0 : (host - 2) / EXCHANGE_RADIX;
+}
+
+uint32_t exchange_children(const struct exchange *x, uint32_t *end)
+{
+    uint32_t first = x->self ? x->self * EXCHANGE_RADIX + 2 : 1;
+    uint32_t last = x->self ? first + EXCHANGE_RADIX : first + EXCHANGE_RADIX + 1;
+    *end = last < x->hosts ? last : x->hosts;
+    return first;
 }
 
 bool exchange_is_below(uint32_t top, uint32_t host)
@@ -56,10 +64,10 @@ void exchange_send(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *
 /* To every neighbour but the one it came from. */
 static void flood(struct exchange *x, uint32_t from, const Hvd__Exchange *m)
 {
-    uint32_t first = x->self * EXCHANGE_RADIX + 1;
+    uint32_t end;
     if (x->self > 0 && exchange_parent(x->self) != from)
         exchange_send(x, exchange_parent(x->self), m);
-    for (uint32_t h = first; h < first + EXCHANGE_RADIX && h < x->hosts; h++)
+    for (uint32_t h = exchange_children(x, &end); h < end; h++)
         if (h != from)
             exchange_send(x, h, m);
 }

@@ -5,9 +5,11 @@
  *   request    one host asks another one and gets its answer (a PMIx key of a remote rank)
  *   broadcast  one host tells all others (a value of the Gloo rendezvous, a PMIx event)
  *
- * The tree: host 0 is the root, the parent of host h is (h - 1) / EXCHANGE_RADIX. Messages travel along its
- * edges only, so a host has at most EXCHANGE_RADIX + 1 links and a gather costs it one message on each. Blobs
- * of a subtree go up as one message; what has come together at the root goes down to where it is awaited.
+ * The tree: host 0 is the root and has EXCHANGE_RADIX + 1 children, every other host has EXCHANGE_RADIX and
+ * a parent. Messages travel along its edges only, so a host has at most EXCHANGE_RADIX + 1 links and a gather
+ * costs it one message on each: as many on 4 hosts as on 4000. Blobs of a subtree go up as one message; what
+ * has come together at the root goes down to where it is awaited. A small radix means more steps, each some
+ * 50 us, but a host passes on what all have brought only so often: that counts for more.
  * Between two neighbours messages keep their order, so broadcasts of one host arrive in theirs.
  *
  * Sans I/O: messages go out by `send` and come in by exchange_received; who carries them is session_links.h.
@@ -21,7 +23,7 @@
 
 #include "common/err.h"
 
-#define EXCHANGE_RADIX       8
+#define EXCHANGE_RADIX       2
 #define EXCHANGE_ID_MAX      4096
 #define EXCHANGE_MESSAGE_MAX (256u << 20)
 
@@ -54,6 +56,8 @@ typedef void exchange_done(void *ctx, const struct err *why, const uint8_t *data
 struct exchange *exchange_new(uint32_t self, uint32_t hosts, const struct exchange_events *events, void *ctx);
 /* Operations that have not ended are dropped; `done` is not called. */
 void exchange_free(struct exchange *x);
+/* Of a host that is not the root. */
+uint32_t exchange_parent(uint32_t host);
 /* True when `host` is linked to `self` in the tree. */
 bool exchange_is_neighbour(uint32_t self, uint32_t host);
 /* Without a handler requests of that service are refused, its broadcasts are dropped. */

@@ -192,8 +192,8 @@ static int send_up(struct exchange *x, const struct gather *g)
 static void send_to_children(struct exchange *x, uint32_t from, const struct gather *g,
                              const Hvd__Exchange *m)
 {
-    uint32_t first = x->self * EXCHANGE_RADIX + 1;
-    for (uint32_t child = first; child < first + EXCHANGE_RADIX && child < x->hosts; child++) {
+    uint32_t after;
+    for (uint32_t child = exchange_children(x, &after); child < after; child++) {
         bool awaited = false;
         for (size_t i = 0; i < g->hosts && !awaited; i++)
             awaited = exchange_is_below(child, g->host[i]);

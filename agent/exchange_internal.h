@@ -62,7 +62,8 @@ struct exchange {
 };
 
 /* ---- exchange.c ---------------------------------------------------------------------------------------- */
-uint32_t exchange_parent(uint32_t host);
+/* Our children are the hosts from this one on that come before *end. */
+uint32_t exchange_children(const struct exchange *x, uint32_t *end);
 /* Is `host` in the subtree of `top`? */
 bool exchange_is_below(uint32_t top, uint32_t host);
 /* The neighbour on the way to `host`. */

@@ -188,7 +188,7 @@ static void ask_for_links(struct pmi1 *p)
     if (p->barrier.linked || p->r->spawn->n_host == 1)
         return;
     p->barrier.linked = true;
-    ask(p, self > 0 ? (self - 1) / EXCHANGE_RADIX : 1, p->barrier.joined);
+    ask(p, self > 0 ? exchange_parent(self) : 1, p->barrier.joined);
 }
 
 int pmi1_barrier_check(struct pmi1 *p, uint64_t round, struct err *e)
