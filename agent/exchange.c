@@ -72,6 +72,13 @@ static void flood(struct exchange *x, uint32_t from, const Hvd__Exchange *m)
             exchange_send(x, h, m);
 }
 
+void exchange_missed(struct exchange *x)
+{
+    if (!x->missed && x->events.missed)
+        x->events.missed(x->ctx, &x->broken);
+    x->missed = true;
+}
+
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
 static struct request **find_request(struct exchange *x, uint64_t ticket)
@@ -95,6 +102,8 @@ uint64_t exchange_request(struct exchange *x, enum exchange_service service, uin
                           size_t len, exchange_done *done, void *ctx)
 {
     struct err e = x->broken;
+    if (e.code)
+        exchange_missed(x);
     if (host >= x->hosts || host == x->self)
         err_set(&e, ERR_PROTOCOL, "host %u of %u cannot ask host %u", x->self, x->hosts, host);
     struct request *r = e.code ? NULL : calloc(1, sizeof *r);
@@ -266,11 +275,21 @@ int exchange_received(struct exchange *x, uint32_t neighbour, const uint8_t *byt
     return rc;
 }
 
+static bool any_pending(const struct exchange *x)
+{
+    const struct gather *g = x->gather;
+    while (g && !g->handle)
+        g = g->next;
+    return g || x->request;
+}
+
 void exchange_break(struct exchange *x, const struct err *why)
 {
     if (x->broken.code)
         return;
     x->broken = *why;
+    if (any_pending(x))
+        exchange_missed(x);
     gather_fail_all(x, why);
     while (x->request)
         end_request(&x->request, why, NULL, 0);

@@ -39,6 +39,9 @@ struct exchange_events {
     /* This host waits for others and has nothing to send: links are needed all the same, for with them come
      * the news of ranks that end. NULL: nobody cares. */
     void (*wait)(void *ctx);
+    /* The first operation of this host has failed because no message goes through any more: worth a word to
+     * the user, where a break that nobody notices is not. NULL: nobody cares. */
+    void (*missed)(void *ctx, const struct err *why);
 };
 
 /* What a service does with what others send; the data is valid during the call. */

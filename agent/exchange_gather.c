@@ -286,8 +286,10 @@ static struct gather *join(struct exchange *x, enum exchange_service service, co
 {
     int64_t round;
     *e = x->broken;
-    if (e->code)
+    if (e->code) {
+        exchange_missed(x);
         return NULL;
+    }
     if (id_len > EXCHANGE_ID_MAX || !takes_part(host, hosts, x->self)) {
         err_set(e, ERR_PROTOCOL, "host %u cannot join a gather of %zu hosts", x->self, hosts);
         return NULL;

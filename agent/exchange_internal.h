@@ -58,6 +58,7 @@ struct exchange {
     struct request *request;
     uint64_t next_handle; /* of gathers and requests alike */
     struct err broken;    /* code: no message goes through any more */
+    bool missed;
     struct exchange_count sent;
 };
 
@@ -68,6 +69,8 @@ uint32_t exchange_children(const struct exchange *x, uint32_t *end);
 bool exchange_is_below(uint32_t top, uint32_t host);
 /* The neighbour on the way to `host`. */
 uint32_t exchange_next_hop(const struct exchange *x, uint32_t host);
+/* An operation fails because of x->broken. */
+void exchange_missed(struct exchange *x);
 void exchange_send(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m);
 
 /* ---- exchange_gather.c --------------------------------------------------------------------------------- */

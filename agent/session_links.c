@@ -32,6 +32,7 @@ static void give_up(struct session_links *l, const struct err *why)
     l->state = SESSION_LINKS_BROKEN;
     if (l->links)
         links_shutdown(l->links, why->text);
+    l->failed = awaited;
     log_debug("no rendezvous across hosts from here on: %s", why->text); /* also at every job's end */
     exchange_break(l->exchange, why);
     if (awaited)
@@ -160,7 +161,14 @@ static void on_wait(void *ctx)
     order(ctx);
 }
 
-static const struct exchange_events exchange_events = {on_message, on_wait};
+static void on_missed(void *ctx, const struct err *why)
+{
+    struct session_links *l = ctx;
+    if (!l->failed)
+        l->events->lost(l->ctx, why);
+}
+
+static const struct exchange_events exchange_events = {on_message, on_wait, on_missed};
 
 /* ---- the links' events --------------------------------------------------------------------------------- */
 

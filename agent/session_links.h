@@ -23,6 +23,8 @@ struct session_links_events {
     void (*listening)(void *ctx, Hvd__Link *link); /* tell it where we are */
     /* There will never be links from here: the others, who wait for our word, must not wait for ever. */
     void (*failed)(void *ctx, const struct err *why);
+    /* They were there, have broken, and that was noticed: an operation across hosts has failed with it. */
+    void (*lost)(void *ctx, const struct err *why);
 };
 
 /* What the links need to know of the job; everything must stay valid until session_links_close. */
@@ -56,7 +58,7 @@ struct session_links {
     struct neighbour *neighbour; /* [hosts] */
     uv_poll_t poll;
     uv_timer_t timer;
-    bool watched;
+    bool watched, failed;
 };
 
 /* Makes the exchange as well. -1 with *e when there is no memory. */

@@ -25,6 +25,18 @@ static void on_links_failed(void *ctx, const struct err *why)
     session_fault(ctx, "%s", why->text);
 }
 
+/* Workers that are being ended may wait for each other, and nobody wants to hear of that. */
+static void on_links_lost(void *ctx, const struct err *why)
+{
+    struct session *s = ctx;
+    if (s->fsm.state >= SESSION_ENDING)
+        return;
+    Hvd__Notice notice = HVD__NOTICE__INIT;
+    notice.text = (char *)(uintptr_t)why->text;
+    CONTROL(m, LINKS_LOST, links_lost, &notice);
+    session_send(s, &m);
+}
+
 static void on_notice(void *ctx, uint32_t level, const char *text)
 {
     session_notice(ctx, level, "%s", text);
@@ -70,8 +82,8 @@ static void on_signal(void *ctx, uint32_t rank, int number)
         (void)kill(-w->pid, number);
 }
 
-static const struct session_links_events links_events = {on_links_needed, on_links_listening,
-                                                         on_links_failed};
+static const struct session_links_events links_events = {on_links_needed, on_links_listening, on_links_failed,
+                                                         on_links_lost};
 static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal};
 
 int session_rendezvous_open(struct session *s, struct err *e)

@@ -187,6 +187,9 @@ static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
     case HVD__CONTROL__BODY_SESSION_LINK:
         job_links_session(j, h, m->session_link);
         break;
+    case HVD__CONTROL__BODY_LINKS_LOST:
+        job_links_lost(j, h, m->links_lost);
+        break;
     case HVD__CONTROL__BODY_FAULT:
         on_fault(j, h, m->fault);
         break;

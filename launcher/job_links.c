@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "common/log.h"
 #include "common/message.h"
 #include "launcher/job_state.h"
 
@@ -80,4 +81,12 @@ void job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m)
     Hvd__Links all = all_of(j, &j->session_links);
     CONTROL(told, SESSION_LINKS, session_links, &all);
     tell_all(j, &told);
+}
+
+void job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m)
+{
+    bool first = !j->session_links.lost;
+    j->session_links.lost = true;
+    log_at(first ? LOG_WARNING : LOG_DEBUG,
+           "%s: its ranks cannot wait for those of other hosts any more: %.700s", h->label, m->text);
 }

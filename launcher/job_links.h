@@ -17,6 +17,7 @@ struct job_links {
     Hvd__Link **link; /* by index in the plan; NULL until that one listens */
     uint32_t count;
     bool ordered; /* sessions: all were told to listen */
+    bool lost;    /* sessions: they broke, and the user knows why */
 };
 
 /* Memory for the plan's hosts. */
@@ -28,5 +29,8 @@ void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m);
 void job_links_order(struct job *j);
 /* A session listens. */
 void job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m);
+/* A session's links broke while its ranks needed them. The first one's reason is told; the others follow from
+ * it, for a host without links takes its neighbours' as well. */
+void job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m);
 
 #endif

@@ -176,6 +176,18 @@ static void mode_timeout_of_one(void)
     good();
 }
 
+/* The links between hosts break while the first half waits for the second, which comes not. */
+static void mode_lost_links(void)
+{
+    STATUS(PMIX_SUCCESS, fence(NULL, 0, false, 0));
+    printf("# rank %u waits\n", me.rank);
+    if (me.rank >= size / 2)
+        sleep(3);
+    else
+        MUST(fence(NULL, 0, false, 0) != PMIX_SUCCESS);
+    good();
+}
+
 /* Without a fence: asked of the owner, who puts it later than it is asked for. */
 static void mode_modex(void)
 {
@@ -507,6 +519,7 @@ static const struct {
              {"fence", mode_fence},
              {"subsets", mode_subsets},
              {"dead_before", mode_dead_before},
+             {"lost_links", mode_lost_links},
              {"timeout", mode_timeout},
              {"timeout_of_one", mode_timeout_of_one},
              {"modex", mode_modex},

@@ -21,7 +21,7 @@ struct host {
     struct exchange *x;
     uint32_t index;
     struct letter *edge[HOSTS_MAX]; /* to that neighbour, oldest first */
-    unsigned sent, waits;
+    unsigned sent, waits, missed;
     unsigned gathered, failed;
     char text[HOSTS_MAX * 8]; /* of the last gather or answer */
     unsigned told;            /* broadcasts */
@@ -81,9 +81,16 @@ static void done(void *ctx, const struct err *why, const uint8_t *data, size_t l
     snprintf(h->text, sizeof h->text, "%.*s", why ? 700 : (int)len, why ? why->text : (const char *)data);
 }
 
+static void on_missed(void *ctx, const struct err *why)
+{
+    struct host *h = ctx;
+    ck_assert_uint_eq(why->code, ERR_CLOSED);
+    h->missed++;
+}
+
 static void set_up(uint32_t count)
 {
-    static const struct exchange_events events = {on_send, on_wait};
+    static const struct exchange_events events = {on_send, on_wait, on_missed};
     hosts = count;
     memset(host, 0, sizeof host);
     for (uint32_t i = 0; i < hosts; i++) {
@@ -386,6 +393,27 @@ START_TEST(test_forget)
 }
 END_TEST
 
+/* A break is told of once, and only when somebody here needs what is broken. */
+START_TEST(test_who_misses_the_links)
+{
+    const uint32_t all[] = {0, 1};
+    struct err why = ERR_INIT;
+    err_set(&why, ERR_CLOSED, "the link broke");
+    set_up(2);
+    exchange_break(host[1].x, &why);
+    ck_assert_uint_eq(host[1].missed, 0);
+    join(1, "later", all, 2);
+    join(1, "later", all, 2);
+    ck_assert_uint_eq(host[1].missed, 1);
+    join(0, "waits", all, 2);
+    exchange_break(host[0].x, &why);
+    ck_assert_uint_eq(host[0].missed, 1);
+    exchange_request(host[0].x, EXCHANGE_PMIX, 1, "key", 3, done, &host[0]);
+    ck_assert_uint_eq(host[0].missed, 1);
+    tear_down();
+}
+END_TEST
+
 START_TEST(test_bad_messages)
 {
     struct err e = ERR_INIT;
@@ -419,6 +447,7 @@ int main(void)
     tcase_add_test(c, test_cancel_and_break);
     tcase_add_test(c, test_cancel_ends_on_all);
     tcase_add_test(c, test_forget);
+    tcase_add_test(c, test_who_misses_the_links);
     tcase_add_test(c, test_bad_messages);
     suite_add_tcase(suite, c);
     SRunner *runner = srunner_create(suite);

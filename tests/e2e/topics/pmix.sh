@@ -24,6 +24,21 @@ case_fence_with_and_without_data() { goes_well fence; }
 slow_fences_of_subsets() { goes_well subsets; }
 slow_fence_with_a_time_out() { goes_well timeout; }
 slow_a_time_out_of_one_host_ends_all() { goes_well timeout_of_one; }
+case_links_that_break_are_told_of() {
+    [ "$KIND" = ns ] || skip "needs hosts with networks of their own"
+    pmix_program
+    start -H $H1:2,$H2:2 "$program" lost_links
+    until_out 20 '^# rank [0-3] waits' 4
+    # All connections of the hosts but those of SSH.
+    on 1 'ss -HnK state established "not ( dport = :22 or sport = :22 or dst 127.0.0.1 )"' > "$T/killed" 2>&1
+    stop_status
+    [ -s "$T/killed" ] || skip "this kernel cannot end a connection"
+    expect_status 0
+    expect_count 4 '^[0-3]/4 good$' "$T/out"
+    expect_count 1 '^hvdrun: warning: .*its ranks cannot wait for those of other hosts any more: ' "$T/err"
+    grep 'any more' "$T/err" | sed 's/^/# /'
+}
+
 case_direct_modex() { goes_well modex; }
 slow_what_does_not_exist() { goes_well missing; }
 slow_ten_thousand_keys_and_a_megabyte() { goes_well large; }
