@@ -5,10 +5,10 @@
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc (ours), mpich, openmpi, gloo (peers),
 # floor, floor_malloc.
 
-limit_ms=${BENCH_LIMIT_MS:-200}
+limit_ms=${BENCH_LIMIT_MS:-100}
 kept=${BENCH_KEEP:-$scratch/lines}
 longest=30 # seconds that one run of one of them may take
-turns=$(((rounds + 4) / 5))
+turns=$(((rounds + 7) / 8))
 place=()    # how a command gets to where it runs: empty here, on a host: hosts.sh exec head
 where=()    # what hvdrun is told of ranks and hosts
 network=lo  # the interface that gloo takes

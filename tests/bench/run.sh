@@ -3,9 +3,9 @@
 #
 #   tests/bench/run.sh BUILD                  (make bench)
 #   BENCH=launch,model     which parts, of the list below; all but mpi_long by default
-#   BENCH_ROUNDS=15        runs of each command; of what measures many times in one run (allreduce, model, hosts, growth) a fifth
+#   BENCH_ROUNDS=15        runs of each command; of what measures many times in one run (allreduce, model, hosts, growth) an eighth
 #   BENCH_WITH='nice -n -20'   starts the commands of launch and of the engine's parts with it, on a busy machine (as root)
-#   BENCH_LIMIT_MS=200     about so long for each line of the engine's parts
+#   BENCH_LIMIT_MS=100     about so long for each line of the engine's parts
 #   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
 #   BENCH_KEEP=DIRECTORY   keeps their lines of JSON there, and takes what it finds there into the medians
 #
