@@ -94,7 +94,8 @@ typedef struct hvd_options {
     hvd_compression compression; /* float32 only */
 } hvd_options;
 
-/* Names one pending operation of this process; 0 is none. Freed by hvd_wait. */
+/* Names one pending (or persistent) operation of this process; 0 is none. Freed by hvd_wait (or
+ * hvd_handle_free). */
 typedef int64_t hvd_handle;
 
 /* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. */
@@ -117,28 +118,108 @@ int hvd_cross_size(void);
 void *hvd_alloc(size_t bytes);
 void hvd_free(void *memory);
 
-/* Starts out[i] = op over all ranks of in[i], for i < count. `in` may equal `out`; otherwise they may not
- * overlap. `name` (1 to 255 bytes) is the tensor's; the same name may be used again after its operation was
- * waited for. count 0 is allowed. An average of integers is the sum divided toward zero. */
+/* ---- operations ----
+ *
+ * Each has two forms: the plain one blocks until it has ended and returns its status; the one with _async
+ * returns at once, with a handle for hvd_poll and hvd_wait. `name` (1 to 255 bytes) is the tensor's: the
+ * ranks' calls of the same name belong together. The same name may be used again after its operation was
+ * waited for; before, it is HVD_ERR_IN_PROGRESS. Counts are of elements, not bytes, and may be 0; pointers
+ * need no alignment; a pointer to no bytes may be NULL. `options` may be NULL.
+ *
+ * HVD_ERR_INVALID: what this rank says cannot be, nothing was started. HVD_ERR_MISMATCH: the ranks disagree;
+ * all of them get the same sentence, which names two of them and what each said. HVD_ERR_PEER,
+ * HVD_ERR_ENGINE: the job has failed. Arguments (not the buffers) are copied: name, options and arrays of
+ * pointers or counts are the caller's again when the call returns. */
+
+/* out[i] = op over all ranks of in[i] * prescale, then * postscale, for i < count. `in` may equal `out`;
+ * otherwise they may not overlap. Integers are scaled as doubles and cut toward zero. */
 int hvd_allreduce_async(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
                         const hvd_options *options, hvd_handle *handle);
-/* Starts buffer = root's buffer on every rank. */
+int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
+                  const hvd_options *options);
+
+/* The same for `n` tensors, in[k] and out[k] of count[k] elements each, as one operation: they complete
+ * together or fail together. */
+int hvd_grouped_allreduce_async(const char *name, size_t n, const void *const *in, void *const *out,
+                                const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options,
+                                hvd_handle *handle);
+int hvd_grouped_allreduce(const char *name, size_t n, const void *const *in, void *const *out,
+                          const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options);
+
+/* An allreduce with one result a host, in shared memory, instead of one in each rank's buffer: less memory is
+ * written. *result is set when the operation has ended with success. What it points to is the library's: to
+ * be read only, valid until this rank's next operation of that name or hvd_shutdown. */
+int hvd_allreduce_shared_async(const char *name, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
+                               const hvd_options *options, const void **result, hvd_handle *handle);
+int hvd_allreduce_shared(const char *name, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
+                         const hvd_options *options, const void **result);
+
+/* buffer = root's buffer on every rank. */
 int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
                         const hvd_options *options, hvd_handle *handle);
+int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                  const hvd_options *options);
+
+/* out = the rows of all ranks, in the order of ranks. Each rank gives `rows` rows (its own number) of
+ * row_count elements (1 or more, the same number on all). `out` has room for out_rows rows and may not
+ * overlap `in`; where it is too small on any rank, all get HVD_ERR_MISMATCH, which names that rank.
+ * rows_of[size] (NULL: not wanted) gets the number of rows of each rank; it must stay until the operation was
+ * waited for. */
+int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                        void *out, size_t out_rows, size_t *rows_of, const hvd_options *options,
+                        hvd_handle *handle);
+int hvd_allgather(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype, void *out,
+                  size_t out_rows, size_t *rows_of, const hvd_options *options);
+
+/* Sends the first splits[0] of in_rows rows to rank 0, the next splits[1] to rank 1, ...; splits NULL: the
+ * same number to each, in_rows must then be a multiple of the number of ranks. Rows behind the last split are
+ * not sent. out = the rows sent to this rank, in the order of ranks; `out`, out_rows and received[size] (rows
+ * from each rank) are as in hvd_allgather. */
+int hvd_alltoall_async(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                       size_t row_count, hvd_dtype dtype, void *out, size_t out_rows, size_t *received,
+                       const hvd_options *options, hvd_handle *handle);
+int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t *splits, size_t row_count,
+                 hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options);
+
+/* Reduces `rows` rows as hvd_allreduce does, and leaves each rank its part: rank r of n gets rows / n of
+ * them, the first rows % n ranks one more, in order. `out` has room for that part and may not overlap `in`.
+ */
+int hvd_reducescatter_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                            hvd_op op, void *out, const hvd_options *options, hvd_handle *handle);
+int hvd_reducescatter(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                      hvd_op op, void *out, const hvd_options *options);
+
+/* The same for `n` tensors, as one operation: in[k] has rows[k] rows of row_count[k] elements, out[k] gets
+ * this rank's part of them. */
+int hvd_grouped_reducescatter_async(const char *name, size_t n, const void *const *in, const size_t *rows,
+                                    const size_t *row_count, hvd_dtype dtype, hvd_op op, void *const *out,
+                                    const hvd_options *options, hvd_handle *handle);
+int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in, const size_t *rows,
+                              const size_t *row_count, hvd_dtype dtype, hvd_op op, void *const *out,
+                              const hvd_options *options);
+
+/* Returns when every rank of the set has called it. Of the options only the set counts. */
+int hvd_barrier(const hvd_options *options);
+
+/* ---- handles ---- */
 
 /* 1 when the operation has ended (hvd_wait will not block), 0 when it is pending, negative for an unknown
  * handle. */
 int hvd_poll(hvd_handle handle);
-/* Waits until the operation has ended, returns its status, frees the handle. */
+/* Waits until the operation has ended and returns its status. Frees the handle, unless it is persistent: that
+ * one is inactive then, and waiting for an inactive one returns at once. */
 int hvd_wait(hvd_handle handle);
 
-/* The same in one blocking call. */
-int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
-                  const hvd_options *options);
-int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
-                  const hvd_options *options);
-/* Returns when every rank of the set has called it. Of the options only the set counts. */
-int hvd_barrier(const hvd_options *options);
+/* A persistent allreduce: name, arguments and places are checked and looked up once, by this call, which
+ * starts nothing and involves no other rank. Then, as often as wanted, hvd_start (with the elements that `in`
+ * holds at that time) and hvd_wait. Between, no other call of this rank may use the name. Other ranks may do
+ * the same, or call the operation by its name. */
+int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
+                       const hvd_options *options, hvd_handle *handle);
+/* HVD_ERR_IN_PROGRESS: it was started and not waited for. */
+int hvd_start(hvd_handle handle);
+/* Frees an inactive persistent handle; the name may then be used otherwise. hvd_shutdown frees them too. */
+int hvd_handle_free(hvd_handle handle);
 
 /* The sentence of the last failure in this thread; "" when there was none. Valid until the thread's next
  * call. */

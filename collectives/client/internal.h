@@ -1,9 +1,11 @@
 /* What the files of libhvd share: one client per process.
  *
- *   init.c    environment, joining, leaving            names.c   a tensor's name to its slot
- *   submit.c  arguments, staging, publishing           arena.c   hvd_alloc, segments, addresses
- *   wait.c    progress of one operation, waiting       rpc.c     questions to the engine
- *   query.c   numbers, errors, names of codes
+ *   init.c    environment, joining, leaving            names.c    a tensor's name to its slot
+ *   calls*.c  the calls: arguments to a request        arena.c    hvd_alloc, segments, addresses
+ *   request.c what is the same in all calls            rpc.c      questions to the engine
+ *   submit.c  a request: staging, publishing           group.c    several tensors packed into one
+ *   wait.c    progress of one operation, waiting       handle.c   persistent handles
+ *   query.c   numbers, errors, names of codes          solo.c     a job of one rank
  *
  * Locks, in the order they may be taken: a tensor's own lock, then names_lock, then arena_lock, then
  * rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so the operation
@@ -32,6 +34,21 @@ enum phase {
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
 
+/* Tensors that travel as one: packed pieces, one behind the other. Made by group.c, freed by group_free. */
+struct group;
+
+/* What a call asks for. */
+struct request {
+    struct tensor_op op;
+    const void *in;
+    void *out;
+    uint64_t room;         /* bytes that `out` holds, and no more than can be needed */
+    const uint64_t *table; /* [ranks] elements, NULL: none; used until the request is submitted */
+    size_t *rows;          /* NULL, or [ranks]: wants to know how many rows each rank gave */
+    const void **result;   /* of a shared allreduce */
+    struct group *group;   /* NULL: none; taken when the request was submitted, in and out are then NULL */
+};
+
 /* One tensor name and its operation. Made on first use, lives until hvd_shutdown. */
 struct tensor {
     struct tensor *next;  /* in its bucket */
@@ -42,13 +59,29 @@ struct tensor {
     uint32_t sequence;   /* operations so far, all ranks count alike */
     uint32_t generation; /* handles so far */
     enum phase phase;
+    bool persistent; /* a handle of hvd_allreduce_init has it */
     unsigned polls;
     struct tensor_view view;
+
+    /* the operation: */
     struct tensor_op op;
-    void *out;     /* the user's buffer that wants the result; NULL when the result lands there by itself */
-    void *staging; /* arena memory standing in for private buffers, or NULL */
+    struct tensor_where where;
+    uint64_t bytes; /* that this rank gives */
+    bool small;     /* they are in its entry */
+    const void *in;
+    void *out;      /* the user's; NULL: this rank wants no result */
+    void *stand_in; /* shared memory that `in` is copied to at the start, or NULL */
+    void *landing;  /* shared memory that the result is copied from in the end, or NULL: not there */
+    void *staging;  /* the arena's block that the two above, or a table, lie in, or NULL */
+    size_t *rows;
+    const void **result;
+    struct group *group;
     int status;
     char text[SHM_TEXT_MAX]; /* why status is not 0 */
+
+    void *shared,
+        *shared_before; /* results of shared allreduces: this one's, and one that became too small */
+    size_t shared_bytes;
 };
 
 struct client {
@@ -97,12 +130,48 @@ bool arena_address(const void *memory, size_t bytes, uint64_t *address);
 void *arena_resolve(void *ctx, uint64_t address, uint64_t bytes);
 void arena_close(void);
 
-/* submit.c: publishes an operation on a tensor whose lock is held. */
-int submit_locked(struct tensor *t, const struct tensor_op *op, const void *in, void *out, bool will_wait);
+/* submit.c: the tensor of this name, its lock held. */
+int begin(const char *name, struct tensor **t);
+/* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
+int submit_locked(struct tensor *t, const struct request *r, bool will_wait);
+/* The two halves of that: where everything lies; and one operation. */
+int prepare_locked(struct tensor *t, const struct request *r);
+int start_locked(struct tensor *t, bool will_wait);
+/* Gives back what prepare_locked took. */
+void release_locked(struct tensor *t);
+hvd_handle tensor_handle(const struct tensor *t);
 /* A barrier or a shutdown, from beginning to end. */
 int run_fixed(uint32_t slot, uint8_t kind);
 
+/* request.c: what is the same in all calls. A request without buffers; checks of a whole one. */
+int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
+                 const hvd_options *options);
+int check_request(const char *name, const struct request *r);
+int check_buffers(const char *name, const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes,
+                  bool may_be_same);
+/* Checks and submits it; `status` is of making it: when that failed, only what it has is freed. */
+int request_async(const char *name, const struct request *r, int status, hvd_handle *handle);
+int request_and_wait(const char *name, const struct request *r, int status);
+
+/* calls_rows.c: how many of a reducescatter's rows the rank gets. */
+size_t rows_of_rank(size_t rows, int rank);
+
+/* group.c */
+struct group *group_new(size_t pieces_in, size_t pieces_out);
+void group_add_in(struct group *g, const void *from, size_t bytes);
+void group_add_out(struct group *g, void *to, size_t bytes);
+void group_pack(const struct group *g, void *to);
+void group_unpack(const struct group *g, const void *from);
+void group_free(struct group *g);
+
+/* solo.c: the whole operation in a job of one rank. */
+int run_solo(struct tensor *t);
+
 /* wait.c: the tensor's lock is held. Ends with the operation's status and frees it. */
 int wait_locked(struct tensor *t);
+/* The result is at `from`: copies it to where the caller wants it. */
+void take_result(struct tensor *t, const void *from, size_t bytes);
+/* The tensor, locked, of a handle that is pending or persistent; 1: somebody else holds it (wait false). */
+int lock_handle(hvd_handle handle, bool wait, struct tensor **found);
 
 #endif

@@ -112,6 +112,7 @@ void tensors_free(void)
         client.bucket[t->hash % NAME_BUCKETS] = NULL;
         atomic_store(&client.by_slot[t->slot], NULL);
         tensor_view_free(&t->view);
+        group_free(t->group);
         pthread_mutex_destroy(&t->lock);
         free(t->name);
         free(t);

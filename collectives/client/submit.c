@@ -1,4 +1,4 @@
-/* From an API call to a published operation.
+/* From a request to a published operation.
  *
  * Up to SHM_INLINE_MAX bytes the elements are copied into my entry of the control region. Above, the other
  * ranks read and write my buffer where it is, if it lies in a segment; a private buffer is copied to a
@@ -12,82 +12,135 @@
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 
-static int check_name(const char *name)
-{
-    size_t len = name ? strnlen(name, SHM_NAME_MAX + 1) : 0;
+/* ---- where everything lies ----------------------------------------------------------------------------- */
 
-    if (len == 0 || len > SHM_NAME_MAX)
-        return fail(HVD_ERR_INVALID, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
-    if (strcmp(name, SHM_BARRIER_NAME) == 0 || strcmp(name, SHM_SHUTDOWN_NAME) == 0)
-        return fail(HVD_ERR_INVALID, "the name \"%s\" is reserved", name);
-    return HVD_SUCCESS;
-}
-
-static int check_arguments(const char *name, const struct tensor_op *op, const void *in, const void *out)
-{
-    uint64_t bytes = tensor_bytes(op);
-    int status = check_name(name);
-    char wrong[128];
-
-    if (status)
-        return status;
-    if (op_wrong(op, (uint32_t)client.size, wrong, sizeof wrong))
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": %s", name, wrong);
-    if (bytes > 0 && (!in || !out))
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": a buffer is NULL", name);
-    if (in != out && bytes > 0 && (const char *)in < (const char *)out + bytes &&
-        (const char *)out < (const char *)in + bytes)
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": input and output overlap without being the same", name);
-    return HVD_SUCCESS;
-}
-
-/* What this rank gives or wants of a broadcast. */
 static bool is_root(const struct tensor_op *op)
 {
     return op->kind == SHM_BROADCAST && op->root == (uint32_t)client.rank;
 }
 
-static bool shared(const void *memory, const struct tensor_op *op, uint64_t bytes, uint64_t *address)
+static size_t table_bytes(void)
 {
-    return (uintptr_t)memory % dtype_size(op->dtype) == 0 && arena_address(memory, bytes, address);
+    return (size_t)client.size * sizeof(uint64_t);
 }
 
-/* Finds or makes shared places for the elements. */
-static int place(struct tensor *t, const struct tensor_op *op, uint64_t bytes, const void *in, void *out,
-                 uint64_t *from, uint64_t *to)
+static bool shared(const void *memory, const struct tensor_op *op, uint64_t bytes, uint64_t *address)
 {
-    bool in_shared = shared(in, op, bytes, from);
-    bool out_shared = in == out ? in_shared : shared(out, op, bytes, to);
-    void *stand_in = out;
+    return memory && (uintptr_t)memory % dtype_size(op->dtype) == 0 && arena_address(memory, bytes, address);
+}
 
-    if (in == out)
-        *to = *from;
-    if (in_shared && out_shared)
+static size_t lines(size_t bytes)
+{
+    return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+}
+
+/* Memory for the results of shared allreduces; where the one before is too small, that one is kept until the
+ * next operation has ended: others may still read it. */
+static int make_shared(struct tensor *t, size_t bytes)
+{
+    bytes = bytes < SHM_INLINE_MAX ? SHM_INLINE_MAX : bytes;
+    if (t->shared_bytes >= bytes)
         return HVD_SUCCESS;
-    if (!out_shared) {
-        stand_in = t->staging = arena_alloc(bytes, false);
-        if (!t->staging)
-            return HVD_ERR_MEMORY;
-        if (!arena_address(t->staging, bytes, to))
-            return fail(HVD_ERR_MEMORY, "tensor \"%s\": staging memory is nowhere", t->name);
-        t->out = is_root(op) ? NULL : out;
+    t->shared_before = t->shared;
+    t->shared = arena_alloc(bytes, false);
+    t->shared_bytes = t->shared ? bytes : 0;
+    return t->shared ? HVD_SUCCESS : HVD_ERR_MEMORY;
+}
+
+/* One block for what has to be staged: output, input and table, 0 bytes for what has not. */
+static int make_block(struct tensor *t, size_t bytes, uint64_t *address)
+{
+    t->staging = bytes ? arena_alloc(bytes, false) : NULL;
+    if (bytes && !t->staging)
+        return HVD_ERR_MEMORY;
+    if (bytes && !arena_address(t->staging, bytes, address))
+        return fail(HVD_ERR_MEMORY, "tensor \"%s\": staging memory is nowhere", t->name);
+    return HVD_SUCCESS;
+}
+
+/* Finds or makes shared places for the elements. An input that has none stands in its output's place where
+ * that is as large. */
+static int place(struct tensor *t, const struct request *r)
+{
+    const struct tensor_op *op = &t->op;
+    bool one_result = op->kind == SHM_ALLREDUCE_SHARED, apart = one_result || op_scatters(op->kind);
+    uint64_t bytes = t->bytes, address = 0;
+    void *out = one_result ? t->shared : r->out;
+    bool far_out = op_scatters(op->kind) ? r->room > SHM_INLINE_MAX : !one_result || client.local_rank == 0;
+    bool stage_in = !t->small && !shared(t->in, op, bytes, &t->where.in);
+    bool same = far_out && !apart && !stage_in && out == t->in;
+    bool stage_out = far_out && !same && !shared(out, op, r->room, &t->where.out);
+    size_t out_bytes = stage_out ? lines(r->room) : 0, in_bytes = stage_in && apart ? lines(bytes) : 0;
+    size_t table = t->where.table_place == SHM_SEGMENT ? table_bytes() : 0;
+    int status = make_block(t, out_bytes + in_bytes + table, &address);
+
+    if (status != HVD_SUCCESS)
+        return status;
+    if (same)
+        t->where.out = t->where.in;
+    if (stage_out) {
+        t->landing = t->staging;
+        t->where.out = address;
     }
-    if (!in_shared) {
-        if (op->kind != SHM_BROADCAST || is_root(op))
-            memcpy(stand_in, in, bytes);
-        *from = *to;
+    if (stage_in) {
+        t->stand_in = apart ? (char *)t->staging + out_bytes : stage_out ? t->staging : out;
+        t->where.in = apart ? address + out_bytes : t->where.out;
+    }
+    if (table) {
+        memcpy((char *)t->staging + out_bytes + in_bytes, r->table, table);
+        t->where.table_at = address + out_bytes + in_bytes;
     }
     return HVD_SUCCESS;
 }
 
-/* A job of one rank: every result is this rank's own input. */
-static void finish_solo(struct tensor *t, uint64_t bytes, const void *in, void *out)
+int prepare_locked(struct tensor *t, const struct request *r)
 {
-    if (bytes > 0 && in != out)
-        memcpy(out, in, bytes);
-    t->status = HVD_SUCCESS;
-    t->phase = PHASE_ENDED;
+    bool gives = r->op.kind != SHM_BROADCAST || is_root(&r->op);
+    int status = HVD_SUCCESS;
+
+    t->op = r->op;
+    t->bytes = tensor_bytes(&r->op);
+    t->in = r->in;
+    t->out = is_root(&r->op) ? NULL : r->out;
+    t->rows = r->rows;
+    t->result = r->result;
+    t->group = r->group;
+    t->stand_in = t->landing = t->staging = NULL;
+    t->where = (struct tensor_where){0};
+    if (op_is_ragged(r->op.kind))
+        t->where.room = r->room / dtype_size(r->op.dtype);
+    if (r->table) {
+        t->where.table = r->table;
+        t->where.table_place = table_bytes() <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;
+    }
+    t->small = tensor_is_inline(t->bytes, t->where.table_place == SHM_INLINE ? table_bytes() : 0);
+    if (t->small && gives)
+        t->where.payload = r->in;
+    if (r->result && !client.solo) {
+        if (t->small || client.local_rank == 0)
+            status = make_shared(t, r->room);
+        t->out = t->shared;
+    }
+    if (status == HVD_SUCCESS && !client.solo && (!t->small || op_scatters(r->op.kind)))
+        status = place(t, r);
+    if (status != HVD_SUCCESS)
+        release_locked(t);
+    return status;
 }
+
+void release_locked(struct tensor *t)
+{
+    if (t->staging)
+        arena_free(t->staging);
+    if (t->shared_before)
+        arena_free(t->shared_before);
+    if (t->group)
+        group_free(t->group);
+    t->staging = t->shared_before = NULL;
+    t->group = NULL;
+}
+
+/* ---- one operation ------------------------------------------------------------------------------------- */
 
 static void kick_engine(void)
 {
@@ -98,9 +151,9 @@ static void kick_engine(void)
 }
 
 /* I am the last: let the sleepers see it, and the engine, when it has a part in it. */
-static void announce(struct tensor *t, uint64_t bytes, bool will_wait)
+static void announce(struct tensor *t, bool will_wait)
 {
-    bool for_engine = client.region.hosts > 1 || (bytes > SHM_INLINE_MAX && !will_wait);
+    bool for_engine = client.region.hosts > 1 || (!t->small && !will_wait);
 
     if (for_engine) {
         tensor_offer(&t->view);
@@ -114,168 +167,84 @@ static void announce(struct tensor *t, uint64_t bytes, bool will_wait)
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
 }
 
-int submit_locked(struct tensor *t, const struct tensor_op *op, const void *in, void *out, bool will_wait)
+/* The elements to where the others look for them. `small` has room for an entry's. */
+static void give(struct tensor *t, uint8_t *small)
 {
-    uint64_t bytes = tensor_bytes(op), from = 0, to = 0;
-    int status;
+    if (t->group) {
+        group_pack(t->group, t->small ? small : t->stand_in);
+        t->where.payload = small;
+    } else if (t->stand_in && (t->op.kind != SHM_BROADCAST || is_root(&t->op))) {
+        memcpy(t->stand_in, t->in, t->bytes);
+    }
+}
 
-    if (t->phase != PHASE_IDLE)
-        return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already",
-                    t->name);
-    t->op = *op;
-    t->staging = NULL;
-    t->out = NULL;
-    t->generation++;
+int start_locked(struct tensor *t, bool will_wait)
+{
+    uint8_t small[SHM_INLINE_MAX];
+
     if (client.solo) {
-        finish_solo(t, bytes, in, out);
+        t->status = run_solo(t);
+        t->phase = PHASE_ENDED;
         return HVD_SUCCESS;
     }
     if (region_poisoned(&client.region))
         return fail_poisoned();
-    if (bytes <= SHM_INLINE_MAX) {
-        t->out = is_root(op) ? NULL : out;
-    } else if ((status = place(t, op, bytes, in, out, &from, &to)) != HVD_SUCCESS) {
-        arena_free(t->staging);
-        return status;
-    }
+    if (t->group || t->stand_in)
+        give(t, small);
     tensor_begin(&t->view, ++t->sequence);
-    tensor_publish(&t->view, op, op->kind == SHM_BROADCAST && !is_root(op) ? NULL : in, from, to);
+    tensor_publish(&t->view, &t->op, &t->where);
     t->phase = client.region.hosts > 1 ? PHASE_REMOTE : PHASE_ARRIVE;
     if (tensor_arrived(&t->view))
-        announce(t, bytes, will_wait);
+        announce(t, will_wait);
     return HVD_SUCCESS;
 }
 
-static int begin(const char *name, const struct tensor_op *op, const void *in, void *out, struct tensor **t)
+int submit_locked(struct tensor *t, const struct request *r, bool will_wait)
 {
     int status;
 
-    if ((status = client_check()) || (status = check_arguments(name, op, in, out)) ||
-        (status = tensor_find(name, t)))
+    if (t->phase != PHASE_IDLE || t->persistent) {
+        if (r->group)
+            group_free(r->group);
+        return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": %s", t->name,
+                    t->persistent ? "a persistent handle has this name"
+                                  : "an operation of this name is pending already");
+    }
+    t->generation++;
+    if ((status = prepare_locked(t, r)) == HVD_SUCCESS &&
+        (status = start_locked(t, will_wait)) != HVD_SUCCESS)
+        release_locked(t);
+    return status;
+}
+
+int begin(const char *name, struct tensor **t)
+{
+    int status = tensor_find(name, t);
+
+    if (status)
         return status;
     if (pthread_mutex_trylock(&(*t)->lock) != 0)
         return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already", name);
     return HVD_SUCCESS;
 }
 
-static int submit_async(const char *name, const struct tensor_op *op, const void *in, void *out,
-                        hvd_handle *handle)
+hvd_handle tensor_handle(const struct tensor *t)
 {
-    struct tensor *t;
-    int status;
-
-    if (!handle)
-        return client_check() ? client_check() : fail(HVD_ERR_INVALID, "the place for the handle is NULL");
-    *handle = 0;
-    if ((status = begin(name, op, in, out, &t)) != HVD_SUCCESS)
-        return status;
-    status = submit_locked(t, op, in, out, false);
-    if (status == HVD_SUCCESS)
-        *handle = (hvd_handle)t->generation * SHM_SLOTS + t->slot;
-    pthread_mutex_unlock(&t->lock);
-    return status;
-}
-
-static int submit_and_wait(const char *name, const struct tensor_op *op, const void *in, void *out)
-{
-    struct tensor *t;
-    int status;
-
-    if ((status = begin(name, op, in, out, &t)) != HVD_SUCCESS)
-        return status;
-    if ((status = submit_locked(t, op, in, out, true)) == HVD_SUCCESS)
-        status = wait_locked(t);
-    pthread_mutex_unlock(&t->lock);
-    return status;
-}
-
-/* Numbers outside a byte become one that no table knows, not one that it does. */
-static uint8_t narrow(int value)
-{
-    return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
-}
-
-/* The operation that the caller describes. */
-static int make_op(struct tensor_op *op, uint8_t kind, size_t count, int dtype, const hvd_options *options)
-{
-    *op = (struct tensor_op){
-        .kind = kind, .dtype = narrow(dtype), .count = count, .prescale = 1, .postscale = 1};
-    if (!options)
-        return HVD_SUCCESS;
-    if (options->set != HVD_WORLD)
-        return fail(HVD_ERR_INVALID, "there is no process set %d", options->set);
-    op->prescale = options->prescale != 0 ? options->prescale : 1;
-    op->postscale = options->postscale != 0 ? options->postscale : 1;
-    op->compression = narrow((int)options->compression);
-    if (op->prescale != 1 || op->postscale != 1)
-        return fail(HVD_ERR_INVALID, "prescale and postscale are not built yet");
-    if (op->compression != HVD_COMPRESSION_NONE && client.region.hosts > 1)
-        return fail(HVD_ERR_INVALID, "compression between hosts is not built yet");
-    return HVD_SUCCESS;
-}
-
-int hvd_allreduce_async(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
-                        const hvd_options *options, hvd_handle *handle)
-{
-    struct tensor_op what;
-    int status = make_op(&what, SHM_ALLREDUCE, count, dtype, options);
-
-    what.op = narrow(op);
-    return status ? status : submit_async(name, &what, in, out, handle);
-}
-
-int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
-                        const hvd_options *options, hvd_handle *handle)
-{
-    struct tensor_op what;
-    int status = make_op(&what, SHM_BROADCAST, count, dtype, options);
-
-    what.root = (uint32_t)root;
-    return status ? status : submit_async(name, &what, buffer, buffer, handle);
-}
-
-int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
-                  const hvd_options *options)
-{
-    struct tensor_op what;
-    int status = make_op(&what, SHM_ALLREDUCE, count, dtype, options);
-
-    what.op = narrow(op);
-    return status ? status : submit_and_wait(name, &what, in, out);
-}
-
-int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
-                  const hvd_options *options)
-{
-    struct tensor_op what;
-    int status = make_op(&what, SHM_BROADCAST, count, dtype, options);
-
-    what.root = (uint32_t)root;
-    return status ? status : submit_and_wait(name, &what, buffer, buffer);
+    return (hvd_handle)t->generation * SHM_SLOTS + t->slot;
 }
 
 /* Barriers of several threads follow one another: ranks cannot tell them apart, nor need they. */
 int run_fixed(uint32_t slot, uint8_t kind)
 {
-    struct tensor_op what = {.kind = kind, .prescale = 1, .postscale = 1};
+    struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
     struct tensor *t = tensor_fixed(slot);
     int status;
 
     if (!t)
         return HVD_ERR_MEMORY;
     pthread_mutex_lock(&t->lock);
-    if ((status = submit_locked(t, &what, NULL, NULL, true)) == HVD_SUCCESS)
+    if ((status = submit_locked(t, &r, true)) == HVD_SUCCESS)
         status = wait_locked(t);
     pthread_mutex_unlock(&t->lock);
     return status;
-}
-
-int hvd_barrier(const hvd_options *options)
-{
-    struct tensor_op what;
-    int status = client_check();
-
-    if (!status)
-        status = make_op(&what, SHM_BARRIER, 0, 0, options);
-    return status ? status : run_fixed(SHM_SLOT_BARRIER, SHM_BARRIER);
 }

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/algorithms/dtype.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
 
@@ -22,21 +23,65 @@
 #define WATCHDOG_MS    10000
 #define POLLS_PER_LOOK 1024 /* hvd_poll looks after the engine that often */
 
+void take_result(struct tensor *t, const void *from, size_t bytes)
+{
+    if (t->group)
+        group_unpack(t->group, from);
+    else if (t->out && bytes > 0)
+        memcpy(t->out, from, bytes);
+}
+
+/* How many rows came from each rank, for who wants to know. */
+static void tell_rows(const struct tensor *t)
+{
+    const struct tensor_view *v = &t->view;
+
+    for (uint32_t i = 0; t->rows && i < v->region->size; i++)
+        t->rows[i] =
+            (t->op.kind == SHM_ALLGATHER ? v->count[i]
+                                         : v->split[(size_t)i * v->region->size + (uint32_t)client.rank]) /
+            t->op.row;
+}
+
+/* What chunks have made of this rank's result. */
+static void take_landed(struct tensor *t)
+{
+    const struct tensor_view *v = &t->view;
+    size_t bytes = v->get[v->me] * dtype_size(t->op.dtype);
+
+    if (t->op.kind == SHM_ALLREDUCE_SHARED)
+        *t->result = v->out[0];
+    else if (t->landing)
+        take_result(t, t->landing, bytes);
+    else if (v->out[v->me] == tensor_scratch(v, v->me))
+        take_result(t, v->out[v->me], bytes);
+}
+
 static void end(struct tensor *t, int status)
 {
     t->status = status;
     t->phase = PHASE_ENDED;
-    if (t->staging) {
-        if (status == HVD_SUCCESS && t->out)
-            memcpy(t->out, t->staging, t->view.bytes);
-        arena_free(t->staging);
-        t->staging = NULL;
-    }
+    if (!t->persistent)
+        release_locked(t);
 }
 
 static void end_poisoned(struct tensor *t)
 {
     end(t, region_poison_read(&client.region, t->text, sizeof t->text));
+}
+
+/* All elements are in the entries: my result, straight to where it is wanted. */
+static void compute(struct tensor *t)
+{
+    uint8_t packed[SHM_INLINE_MAX];
+
+    tensor_compute(&t->view, t->group ? packed : t->out);
+    if (t->group)
+        take_result(t, packed, 0);
+    if (t->rows)
+        tell_rows(t);
+    if (t->result)
+        *t->result = t->out;
 }
 
 /* All members are here: one host, so nobody else needs to be asked. */
@@ -52,7 +97,7 @@ static void open_local(struct tensor *t)
     if (status != HVD_SUCCESS) {
         end(t, status);
     } else if (t->view.place == SHM_INLINE) {
-        tensor_compute(&t->view, t->out);
+        compute(t);
         end(t, HVD_SUCCESS);
     } else {
         t->phase = PHASE_WORK;
@@ -65,11 +110,14 @@ static void take_settled(struct tensor *t)
     const struct shm_slot *slot = t->view.slot;
     int status = slot->status;
 
-    t->view.bytes = tensor_bytes(&t->op);
+    size_t bytes = t->bytes;
+
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
-    else if (t->view.bytes <= SHM_INLINE_MAX && t->out)
-        memcpy(t->out, slot->result, t->view.bytes);
+    else if (bytes <= SHM_INLINE_MAX)
+        take_result(t, slot->result, bytes);
+    else if (t->landing)
+        take_result(t, t->landing, bytes);
     end(t, status <= 0 ? status : HVD_ERR_ENGINE);
 }
 
@@ -82,8 +130,11 @@ static bool step(struct tensor *t)
             open_local(t);
         break;
     case PHASE_WORK:
-        if (!tensor_work(&t->view) && tensor_done(&t->view))
+        if (!tensor_work(&t->view) && tensor_done(&t->view)) {
+            take_landed(t);
+            tell_rows(t);
             end(t, HVD_SUCCESS);
+        }
         break;
     case PHASE_REMOTE:
         if (atomic_load(&t->view.slot->settled) == t->sequence)
@@ -173,8 +224,7 @@ int wait_locked(struct tensor *t)
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
 }
 
-/* The tensor, locked, when the handle names its pending operation. */
-static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
+int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
 {
     struct tensor *t;
     int status = client_check();
@@ -186,7 +236,8 @@ static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
         pthread_mutex_lock(&t->lock);
     else if (t && pthread_mutex_trylock(&t->lock) != 0)
         t = NULL, status = 1; /* somebody waits for it */
-    if (t && t->phase != PHASE_IDLE && t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
+    if (t && (t->phase != PHASE_IDLE || t->persistent) &&
+        t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
         *found = t;
         return HVD_SUCCESS;
     }
@@ -204,10 +255,10 @@ int hvd_poll(hvd_handle handle)
 
     if (status)
         return status > 0 ? 0 : status;
-    ended = t->phase == PHASE_ENDED || step(t);
+    ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || step(t);
     if (!ended && ++t->polls % POLLS_PER_LOOK == 0 && engine_gone() && !step(t))
         end_without_engine(t);
-    ended = t->phase == PHASE_ENDED;
+    ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE;
     pthread_mutex_unlock(&t->lock);
     return ended;
 }
@@ -219,7 +270,8 @@ int hvd_wait(hvd_handle handle)
 
     if (status)
         return status;
-    status = wait_locked(t);
+    if (t->phase != PHASE_IDLE) /* a persistent one that was not started */
+        status = wait_locked(t);
     pthread_mutex_unlock(&t->lock);
     return status;
 }

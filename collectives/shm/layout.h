@@ -6,7 +6,9 @@
  * and shutdown); the engine hands them out. Operations on a slot are counted from 1, and all ranks agree
  * about the number because a name has one operation at a time. Operation k of a member is written to its
  * seat's entry[k % 2]: a member can be at k + 1 while another one still reads k, but not at k + 2, since k +
- * 1 is complete only when all have arrived there, and they arrive after k.
+ * 1 is complete only when all have arrived there, and they arrive after k. So when all have arrived at k,
+ * nobody reads the payload of the other entry any more: whoever takes a chunk may put a small result for
+ * that member there.
  *
  * Who writes what: each word has one writer, named below, but for two kinds that anyone adds to (a death
  * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
@@ -56,7 +58,14 @@ struct shm_details {
     uint64_t row; /* these as in struct tensor_op; without details 0, the scales 1 */
     double prescale, postscale;
     uint32_t group, compression;
+    uint64_t room;     /* allgather, alltoall: elements that fit into my output */
+    uint64_t table_at; /* shm_address of the table that belongs to the operation, when it lies in a segment */
+    uint32_t table;    /* 0: there is none, SHM_INLINE: the payload begins with it, SHM_SEGMENT */
 };
+
+/* A table has one uint64_t for each rank: what an alltoall sends it, what a grouped reducescatter leaves it.
+ */
+#define SHM_TABLE_MAX (SHM_INLINE_MAX / 2) /* bytes that go into the payload */
 
 /* One operation of one member. Written by the member, `sequence` last. */
 struct shm_entry {

@@ -9,39 +9,21 @@
 
 #define BYTES_MAX (1ull << 48)
 
-static const struct {
-    const char *name;
-    bool moves, reduces, ragged;
-} kinds[SHM_KINDS] = {
-    [SHM_ALLREDUCE] = {"allreduce", true, true, false},
-    [SHM_BROADCAST] = {"broadcast", true, false, false},
-    [SHM_BARRIER] = {"barrier", false, false, false},
-    [SHM_SHUTDOWN] = {"shutdown", false, false, false},
-    [SHM_ALLGATHER] = {"allgather", true, false, true},
-    [SHM_ALLTOALL] = {"alltoall", true, false, true},
-    [SHM_REDUCESCATTER] = {"reducescatter", true, true, false},
-    [SHM_JOIN] = {"join", false, false, false},
-    [SHM_ALLREDUCE_SHARED] = {"shared allreduce", true, true, false},
+static const char *const kinds[SHM_KINDS] = {
+    [SHM_ALLREDUCE] = "allreduce",
+    [SHM_BROADCAST] = "broadcast",
+    [SHM_BARRIER] = "barrier",
+    [SHM_SHUTDOWN] = "shutdown",
+    [SHM_ALLGATHER] = "allgather",
+    [SHM_ALLTOALL] = "alltoall",
+    [SHM_REDUCESCATTER] = "reducescatter",
+    [SHM_JOIN] = "join",
+    [SHM_ALLREDUCE_SHARED] = "shared allreduce",
 };
-
-bool op_moves(uint8_t kind)
-{
-    return kind < SHM_KINDS && kinds[kind].moves;
-}
-
-bool op_reduces(uint8_t kind)
-{
-    return kind < SHM_KINDS && kinds[kind].reduces;
-}
-
-bool op_is_ragged(uint8_t kind)
-{
-    return kind < SHM_KINDS && kinds[kind].ragged;
-}
 
 const char *op_kind_name(uint8_t kind)
 {
-    return kind < SHM_KINDS && kinds[kind].name ? kinds[kind].name : "an unknown operation";
+    return kind < SHM_KINDS && kinds[kind] ? kinds[kind] : "an unknown operation";
 }
 
 static const char *compression_name(uint8_t compression)
@@ -53,15 +35,24 @@ static const char *compression_name(uint8_t compression)
 
 /* ---- what is possible ---------------------------------------------------------------------------------- */
 
+/* Made of rows; of a group they differ from tensor to tensor, and `row` is something else. */
+static bool in_rows(const struct tensor_op *op)
+{
+    return op_is_ragged(op->kind) || (op->kind == SHM_REDUCESCATTER && op->group == 0);
+}
+
 static const char *wrong_data(const struct tensor_op *op, char *text, size_t text_size)
 {
     size_t size = dtype_size(op->dtype);
 
     if (size == 0)
         snprintf(text, text_size, "there is no element type %d", op->dtype);
-    else if (op->count > BYTES_MAX / size || op->row > BYTES_MAX / size)
+    else if (op->count > BYTES_MAX / size)
         snprintf(text, text_size, "%llu elements of %s are more than there can be",
-                 (unsigned long long)(op->count > op->row ? op->count : op->row), dtype_name(op->dtype));
+                 (unsigned long long)op->count, dtype_name(op->dtype));
+    else if (in_rows(op) && (op->row == 0 || op->count % op->row != 0))
+        snprintf(text, text_size, "%llu elements are not whole rows of %llu", (unsigned long long)op->count,
+                 (unsigned long long)op->row);
     else if (op_reduces(op->kind) && !op_elementwise(op->op)) /* Adasum has no way here yet */
         snprintf(text, text_size, "there is no operation %d", op->op);
     else if (op_reduces(op->kind) && op_refused(op->dtype, op->op))
@@ -80,7 +71,7 @@ static const char *wrong_data(const struct tensor_op *op, char *text, size_t tex
 
 const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size_t text_size)
 {
-    if (op->kind >= SHM_KINDS || !kinds[op->kind].name) {
+    if (op->kind >= SHM_KINDS || !kinds[op->kind]) {
         snprintf(text, text_size, "there is no operation of the kind %d", op->kind);
         return text;
     }

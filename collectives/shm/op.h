@@ -37,10 +37,40 @@ struct tensor_op {
 };
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
 
-/* Does the kind move elements at all; does it combine them with `op`; is `count` each rank's own? */
-bool op_moves(uint8_t kind);
-bool op_reduces(uint8_t kind);
-bool op_is_ragged(uint8_t kind);
+#define SHM_KIND_BIT(kind) (1u << (kind))
+#define SHM_REDUCING                                                                                         \
+    (SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_ALLREDUCE_SHARED) | SHM_KIND_BIT(SHM_REDUCESCATTER))
+#define SHM_RAGGED (SHM_KIND_BIT(SHM_ALLGATHER) | SHM_KIND_BIT(SHM_ALLTOALL))
+
+static inline bool op_kind_in(uint8_t kind, uint32_t kinds)
+{
+    return kind < SHM_KINDS && (kinds & SHM_KIND_BIT(kind)) != 0;
+}
+
+/* Does the kind combine elements with `op`? */
+static inline bool op_reduces(uint8_t kind)
+{
+    return op_kind_in(kind, SHM_REDUCING);
+}
+
+/* Is `count` each rank's own? */
+static inline bool op_is_ragged(uint8_t kind)
+{
+    return op_kind_in(kind, SHM_RAGGED);
+}
+
+/* Does a rank's result have another size, and another place, than what it gives? */
+static inline bool op_scatters(uint8_t kind)
+{
+    return op_kind_in(kind, SHM_RAGGED | SHM_KIND_BIT(SHM_REDUCESCATTER));
+}
+
+/* Does it move elements at all? */
+static inline bool op_moves(uint8_t kind)
+{
+    return op_kind_in(kind, SHM_REDUCING | SHM_RAGGED | SHM_KIND_BIT(SHM_BROADCAST));
+}
+
 /* "allreduce"; "an unknown operation". Never NULL. */
 const char *op_kind_name(uint8_t kind);
 

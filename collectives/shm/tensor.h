@@ -19,6 +19,16 @@
 #include "collectives/shm/op.h"
 #include "collectives/shm/region.h"
 
+/* What a member publishes beside the operation: where its elements are, and what is its own business. */
+struct tensor_where {
+    const void *payload;   /* the elements, when they go into the entry; NULL: this member gives none */
+    uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it */
+    uint64_t room;         /* allgather, alltoall: elements that fit into the output */
+    const uint64_t *table; /* [ranks], when it goes into the entry; else at table_at */
+    uint64_t table_at;
+    uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
+};
+
 struct tensor_view {
     const struct region *region;
     struct shm_slot *slot;
@@ -26,13 +36,18 @@ struct tensor_view {
     uint32_t me;   /* local rank; the number of members for the engine */
     uint32_t seen; /* members [0, seen) have arrived */
     uint32_t mine; /* chunks that I have finished */
-    /* after tensor_open: */
+    /* after tensor_open; before, a member's own: */
     struct tensor_op op;
-    uint8_t place;
-    size_t bytes;
+    uint8_t place; /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
+    size_t bytes;  /* of what the chunks cover */
     struct chunks chunks;
     const void **in; /* [members]; places of the elements, NULL where a kind has none */
-    void **out;      /* [members]; NULL for SHM_INLINE */
+    void **out;      /* [members]; NULL where each computes its own, or a kind has none */
+    uint64_t *count; /* [members]; elements that the member gives */
+    uint64_t *room;  /* [members]; allgather, alltoall: elements that fit into its output */
+    uint64_t *get;   /* [members]; elements of its result */
+    uint64_t *split; /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
+                        rank's part. Made when first needed */
 };
 
 /* Turns a shm_address into memory of `bytes` bytes; NULL when it lies in no segment. */
@@ -49,10 +64,13 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence);
 
 /* Bytes of the elements; UINT64_MAX when the operation makes no sense. */
 uint64_t tensor_bytes(const struct tensor_op *op);
-/* Member: writes my entry. payload: the elements when they are at most SHM_INLINE_MAX bytes (NULL: this
- * member gives none), else in and out hold. */
-void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const void *payload, uint64_t in,
-                    uint64_t out);
+/* The elements go into the entry, behind a table of that many bytes. */
+static inline bool tensor_is_inline(uint64_t bytes, uint64_t table_bytes)
+{
+    return bytes + table_bytes <= SHM_INLINE_MAX;
+}
+/* Member: writes my entry. */
+void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const struct tensor_where *where);
 /* All members have arrived. */
 bool tensor_arrived(struct tensor_view *v);
 /* The first member that has not arrived; only after tensor_arrived said false. */
@@ -63,12 +81,14 @@ uint32_t tensor_missing(const struct tensor_view *v);
 int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
                 size_t text_size);
 
-/* SHM_INLINE on one host: computes the result from all payloads into `out` (out may be NULL when it is not
- * wanted). */
+/* SHM_INLINE on one host: computes my result from all payloads into `out` (NULL: it is not wanted). */
 void tensor_compute(const struct tensor_view *v, void *out);
 /* The reduction over this host's members alone, elements [first, first + count), into one place; an average
- * is only summed. */
+ * is only summed, and the result not scaled. */
 void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count);
+
+/* Where a chunk's taker has put the small result of a member that gave no address; to be copied by it. */
+void *tensor_scratch(const struct tensor_view *v, uint32_t member);
 
 /* SHM_SEGMENT: takes a chunk and does it. false: none is left to take. */
 bool tensor_work(struct tensor_view *v);

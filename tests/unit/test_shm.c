@@ -68,8 +68,9 @@ static void publish_large(uint32_t member, uint32_t sequence, const struct tenso
     for (uint32_t i = 0; i < COUNT; i++)
         memory[member][i] = (float)(i + member);
     tensor_begin(&view[member], sequence);
-    tensor_publish(&view[member], op, NULL, shm_address(member, 0),
-                   shm_address(member, COUNT * sizeof(float)));
+    tensor_publish(&view[member], op,
+                   &(struct tensor_where){.in = shm_address(member, 0),
+                                          .out = shm_address(member, COUNT * sizeof(float))});
 }
 
 START_TEST(ring_keeps_order_and_limits)
@@ -106,7 +107,7 @@ START_TEST(small_tensors_are_computed_by_each)
             tensor_begin(&view[i], k);
             ck_assert(!tensor_arrived(&view[i]));
             ck_assert_uint_eq(tensor_missing(&view[i]), i == 0 ? 0 : i);
-            tensor_publish(&view[i], &small, in, 0, 0);
+            tensor_publish(&view[i], &small, &(struct tensor_where){.payload = in});
             ck_assert_int_eq(tensor_arrived(&view[i]), i == MEMBERS - 1);
         }
         for (uint32_t i = 0; i < MEMBERS; i++) {
@@ -242,9 +243,10 @@ START_TEST(disagreement_is_named)
     for (uint32_t i = 0; i < MEMBERS; i++) {
         tensor_begin(&view[i], 1);
         if (i == 1)
-            tensor_publish(&view[i], op, tensor_bytes(op) <= sizeof in ? in : NULL, 0, 0);
+            tensor_publish(&view[i], op,
+                           &(struct tensor_where){.payload = tensor_bytes(op) <= sizeof in ? in : NULL});
         else
-            tensor_publish(&view[i], &small, in, 0, 0);
+            tensor_publish(&view[i], &small, &(struct tensor_where){.payload = in});
     }
     for (uint32_t i = 0; i < MEMBERS; i++)
         expect(other[_i].text, HVD_ERR_MISMATCH, i);

@@ -1,0 +1,95 @@
+/* The calls whose result is as large as what each rank gives. */
+#include "collectives/client/internal.h"
+
+static int same_size(struct request *r, uint8_t kind, const void *in, void *out, size_t count,
+                     hvd_dtype dtype, hvd_op op, const hvd_options *options)
+{
+    int status = make_request(r, kind, count, dtype, op, options);
+
+    r->in = in;
+    r->out = out;
+    r->room = tensor_bytes(&r->op);
+    return status;
+}
+
+static int shared(struct request *r, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
+                  const hvd_options *options, const void **result)
+{
+    int status = same_size(r, SHM_ALLREDUCE_SHARED, in, NULL, count, dtype, op, options);
+
+    r->result = result;
+    if (!status && !result)
+        status = fail(HVD_ERR_INVALID, "the place for the result's address is NULL");
+    return status;
+}
+
+static int broadcast(struct request *r, void *buffer, size_t count, hvd_dtype dtype, int root,
+                     const hvd_options *options)
+{
+    int status = same_size(r, SHM_BROADCAST, buffer, buffer, count, dtype, (hvd_op)0, options);
+
+    r->op.root = (uint32_t)root;
+    return status;
+}
+
+int hvd_allreduce_async(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
+                        const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
+                  const hvd_options *options)
+{
+    struct request r;
+    int status = same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_allreduce_shared_async(const char *name, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
+                               const hvd_options *options, const void **result, hvd_handle *handle)
+{
+    struct request r;
+    int status = shared(&r, in, count, dtype, op, options, result);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_allreduce_shared(const char *name, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
+                         const hvd_options *options, const void **result)
+{
+    struct request r;
+    int status = shared(&r, in, count, dtype, op, options, result);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                        const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = broadcast(&r, buffer, count, dtype, root, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype, int root,
+                  const hvd_options *options)
+{
+    struct request r;
+    int status = broadcast(&r, buffer, count, dtype, root, options);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_barrier(const hvd_options *options)
+{
+    struct request r;
+    int status = make_request(&r, SHM_BARRIER, 0, 0, 0, options);
+
+    return status ? status : run_fixed(SHM_SLOT_BARRIER, SHM_BARRIER);
+}

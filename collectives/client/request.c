@@ -1,0 +1,125 @@
+/* A call's arguments: what is the same in all of them, and what is done with the request they make.
+ *
+ * Everything that this rank can see is wrong is refused here, with one sentence, before anything is started;
+ * what only the ranks together can see is found when all have arrived (shm/open.c). */
+#include <string.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/client/internal.h"
+
+/* Numbers outside a byte become one that no table knows, not one that it does. */
+static uint8_t narrow(int value)
+{
+    return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
+}
+
+/* What the engine cannot carry to other hosts yet. */
+static const char *not_between_hosts(const struct tensor_op *op)
+{
+    if (op_scatters(op->kind) || op->kind == SHM_ALLREDUCE_SHARED)
+        return op_kind_name(op->kind);
+    if (op->prescale != 1 || op->postscale != 1)
+        return "scaling";
+    return op->compression != HVD_COMPRESSION_NONE ? "compression" : NULL;
+}
+
+int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
+                 const hvd_options *options)
+{
+    const char *missing;
+    int status = client_check();
+
+    *r = (struct request){.op = {.kind = kind,
+                                 .dtype = narrow(dtype),
+                                 .op = narrow(op),
+                                 .count = count,
+                                 .prescale = 1,
+                                 .postscale = 1}};
+    if (status)
+        return status;
+    if (options) {
+        if (options->set != HVD_WORLD)
+            return fail(HVD_ERR_INVALID, "there is no process set %d", options->set);
+        r->op.prescale = options->prescale != 0 ? options->prescale : 1;
+        r->op.postscale = options->postscale != 0 ? options->postscale : 1;
+        r->op.compression = narrow((int)options->compression);
+        if (!op_reduces(kind) && (r->op.prescale != 1 || r->op.postscale != 1))
+            return fail(HVD_ERR_INVALID, "%s combines nothing, so it cannot be scaled", op_kind_name(kind));
+    }
+    if (client.region.hosts > 1 && (missing = not_between_hosts(&r->op)))
+        return fail(HVD_ERR_INVALID, "%s between hosts is not built yet", missing);
+    return HVD_SUCCESS;
+}
+
+static int check_name(const char *name)
+{
+    size_t len = name ? strnlen(name, SHM_NAME_MAX + 1) : 0;
+
+    if (len == 0 || len > SHM_NAME_MAX)
+        return fail(HVD_ERR_INVALID, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
+    if (strcmp(name, SHM_BARRIER_NAME) == 0 || strcmp(name, SHM_SHUTDOWN_NAME) == 0)
+        return fail(HVD_ERR_INVALID, "the name \"%s\" is reserved", name);
+    return HVD_SUCCESS;
+}
+
+int check_buffers(const char *name, const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes,
+                  bool may_be_same)
+{
+    const char *a = in, *b = out;
+
+    if ((in_bytes > 0 && !in) || (out_bytes > 0 && !out))
+        return fail(HVD_ERR_INVALID, "tensor \"%s\": a buffer is NULL", name);
+    if (in_bytes == 0 || out_bytes == 0 || (in == out && may_be_same) || a >= b + out_bytes ||
+        b >= a + in_bytes)
+        return HVD_SUCCESS;
+    return fail(HVD_ERR_INVALID, "tensor \"%s\": input and output overlap%s", name,
+                may_be_same ? " without being the same" : "");
+}
+
+int check_request(const char *name, const struct request *r)
+{
+    char wrong[128];
+    int status = check_name(name);
+
+    if (status)
+        return status;
+    if (op_wrong(&r->op, (uint32_t)client.size, wrong, sizeof wrong))
+        return fail(HVD_ERR_INVALID, "tensor \"%s\": %s", name, wrong);
+    if (r->group || r->result)
+        return r->group ? HVD_SUCCESS : check_buffers(name, r->in, tensor_bytes(&r->op), NULL, 0, false);
+    return check_buffers(name, r->in, tensor_bytes(&r->op), r->out, r->room, !op_scatters(r->op.kind));
+}
+
+/* `status` is of making the request. */
+static int submit(const char *name, const struct request *r, int status, hvd_handle *handle, bool will_wait)
+{
+    struct tensor *t;
+
+    if (!status && !(status = check_request(name, r)))
+        status = begin(name, &t);
+    if (status) {
+        group_free(r->group);
+        return status;
+    }
+    status = submit_locked(t, r, will_wait);
+    if (status == HVD_SUCCESS && will_wait)
+        status = wait_locked(t);
+    else if (status == HVD_SUCCESS)
+        *handle = tensor_handle(t);
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+int request_async(const char *name, const struct request *r, int status, hvd_handle *handle)
+{
+    if (!status && !handle)
+        status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
+    if (handle)
+        *handle = 0;
+    return submit(name, r, status, handle, false);
+}
+
+int request_and_wait(const char *name, const struct request *r, int status)
+{
+    return submit(name, r, status, NULL, true);
+}

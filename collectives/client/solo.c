@@ -1,0 +1,89 @@
+/* A job of one rank: nobody to wait for, the result is what this rank gives. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/algorithms/reduce.h"
+#include "collectives/client/internal.h"
+
+static void reduce_alone(const struct tensor_op *op, const void *in, void *out)
+{
+    struct reduce_job job = {
+        .in = &in,
+        .inputs = 1,
+        .out = &out,
+        .outputs = 1,
+        .dtype = (hvd_dtype)op->dtype,
+        .op = (hvd_op)op->op,
+        .prescale = op->prescale,
+        .postscale = op->postscale,
+    };
+    reduce_range(&job, 0, op->count);
+}
+
+static int reduce_group(struct tensor *t)
+{
+    size_t bytes = tensor_bytes(&t->op);
+    void *packed = malloc(bytes ? bytes : 1);
+
+    if (!packed) {
+        snprintf(t->text, sizeof t->text, "tensor \"%s\": no memory", t->name);
+        return HVD_ERR_MEMORY;
+    }
+    group_pack(t->group, packed);
+    if (bytes > 0)
+        reduce_alone(&t->op, packed, packed);
+    group_unpack(t->group, packed);
+    free(packed);
+    return HVD_SUCCESS;
+}
+
+static int reduce(struct tensor *t)
+{
+    if (t->group)
+        return reduce_group(t);
+    if (t->result) {
+        size_t bytes = tensor_bytes(&t->op);
+        if (t->shared_bytes < bytes) {
+            arena_free(t->shared);
+            t->shared = arena_alloc(bytes, false);
+            t->shared_bytes = t->shared ? bytes : 0;
+        }
+        t->out = t->shared;
+        *t->result = t->shared;
+        if (!t->shared && bytes > 0) {
+            snprintf(t->text, sizeof t->text, "tensor \"%s\": no memory", t->name);
+            return HVD_ERR_MEMORY;
+        }
+    }
+    if (t->op.count > 0)
+        reduce_alone(&t->op, t->in, t->out);
+    return HVD_SUCCESS;
+}
+
+static int copy_rows(struct tensor *t)
+{
+    const struct tensor_op *op = &t->op;
+    uint64_t count = t->where.table ? t->where.table[0] : op->count;
+
+    if (t->where.room < count) {
+        snprintf(t->text, sizeof t->text, "tensor \"%s\": rank 0 has room for %llu rows, the result has %llu",
+                 t->name, (unsigned long long)(t->where.room / op->row),
+                 (unsigned long long)(count / op->row));
+        return HVD_ERR_MISMATCH;
+    }
+    if (count > 0)
+        memcpy(t->out, t->in, count * dtype_size(op->dtype));
+    if (t->rows)
+        t->rows[0] = count / op->row;
+    return HVD_SUCCESS;
+}
+
+int run_solo(struct tensor *t)
+{
+    int status = op_reduces(t->op.kind) ? reduce(t) : op_is_ragged(t->op.kind) ? copy_rows(t) : HVD_SUCCESS;
+
+    release_locked(t);
+    return status;
+}

@@ -1,0 +1,241 @@
+/* All members have arrived: what they have written is read once, checked, and compared; then the elements are
+ * found. Whoever does this comes to the same view, or to the same sentence. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/shm/work.h"
+
+#define BYTES_MAX (1ull << SHM_OFFSET_BITS)
+
+/* The part of an entry that is not its payload, read once. */
+struct claim_of_member {
+    struct tensor_op op;
+    uint8_t place;
+    uint32_t table;
+    uint64_t in, out, room, table_at;
+};
+
+static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t member)
+{
+    const volatile struct shm_entry *entry = tensor_entry(v, member);
+    struct claim_of_member c = {
+        .op = {.kind = entry->kind,
+               .dtype = entry->dtype,
+               .op = entry->op,
+               .root = entry->root,
+               .set = entry->set,
+               .count = entry->count,
+               .prescale = 1,
+               .postscale = 1},
+        .place = entry->place,
+        .in = entry->in,
+        .out = entry->out,
+    };
+
+    if (c.place & SHM_DETAILED) {
+        c.place &= (uint8_t)~SHM_DETAILED;
+        c.op.row = entry->details.row;
+        c.op.prescale = entry->details.prescale;
+        c.op.postscale = entry->details.postscale;
+        c.op.group = entry->details.group;
+        c.op.compression = (uint8_t)entry->details.compression;
+        c.room = entry->details.room;
+        c.table_at = entry->details.table_at;
+        c.table = entry->details.table;
+    }
+    return c;
+}
+
+static int mismatch(const struct tensor_view *v, const char *name, uint32_t other,
+                    const struct tensor_op *theirs, int property, char *text, size_t size)
+{
+    char first[SHM_TEXT_MAX / 4], second[SHM_TEXT_MAX / 4];
+
+    op_text(&v->op, property, first, sizeof first);
+    op_text(theirs, property, second, sizeof second);
+    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, v->region->first_rank,
+             first, v->region->first_rank + other, second);
+    return HVD_ERR_MISMATCH;
+}
+
+/* Is it possible, and does it agree with the first one's? */
+static int check_claim(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                       const char *name, char *text, size_t size)
+{
+    char wrong[SHM_TEXT_MAX / 4];
+
+    if (member > 0) {
+        int property = op_difference(&v->op, &c->op);
+        if (property >= 0)
+            return mismatch(v, name, member, &c->op, property, text, size);
+        if (!op_is_ragged(v->op.kind))
+            return HVD_SUCCESS;
+    } else {
+        v->op = c->op;
+    }
+    if (!op_wrong(&c->op, v->region->size, wrong, sizeof wrong))
+        return HVD_SUCCESS;
+    snprintf(text, size, "tensor \"%s\": rank %u has written what cannot be: %s", name,
+             v->region->first_rank + member, wrong);
+    return HVD_ERR_INVALID;
+}
+
+/* ---- tables -------------------------------------------------------------------------------------------- */
+
+/* Each rank's part of `count` elements: whole rows, the first ones one more. */
+static void cut_rows(uint64_t *part, uint32_t ranks, uint64_t count, uint64_t row)
+{
+    uint64_t rows = row ? count / row : 0;
+
+    for (uint32_t i = 0; i < ranks; i++)
+        part[i] = (rows / ranks + (i < rows % ranks)) * row;
+}
+
+/* Takes the member's table, or makes the one that it means. */
+static bool find_table(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                       const struct tensor_resolver *resolver)
+{
+    uint32_t ranks = v->region->size;
+    size_t bytes = ranks * sizeof *v->split;
+    bool own = v->op.kind == SHM_ALLTOALL;
+    uint64_t *row, sum = 0;
+
+    if (!own && (v->op.kind != SHM_REDUCESCATTER || member > 0))
+        return true;
+    if (!v->split && !(v->split = malloc(own ? v->region->members * bytes : bytes)))
+        return false;
+    row = v->split + (own ? (size_t)member * ranks : 0);
+    if (c->table == 0) {
+        cut_rows(row, ranks, c->op.count, c->op.row);
+        return true;
+    }
+    const void *from = c->table == SHM_INLINE ? tensor_entry(v, member)->payload
+                                              : resolver->resolve(resolver->ctx, c->table_at, bytes);
+    if (!from)
+        return false;
+    memcpy(row, from, bytes);
+    for (uint32_t i = 0; i < ranks; i++) {
+        if (row[i] > c->op.count - sum)
+            return false;
+        sum += row[i];
+    }
+    return own || sum == c->op.count;
+}
+
+/* ---- elements ------------------------------------------------------------------------------------------ */
+
+static void *find(const struct tensor_view *v, const struct tensor_resolver *resolver, uint64_t address,
+                  uint64_t bytes)
+{
+    return address & (work_size(v) - 1) ? NULL : resolver->resolve(resolver->ctx, address, bytes);
+}
+
+static bool find_output(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                        const struct tensor_resolver *resolver)
+{
+    uint64_t bytes;
+
+    if (op_is_ragged(v->op.kind)) {
+        if (c->room > BYTES_MAX / work_size(v))
+            return false;
+        v->room[member] = c->room;
+    }
+    bytes = tensor_work_of(v->op.kind)->room(v, member);
+    if (op_scatters(v->op.kind) && bytes <= SHM_INLINE_MAX)
+        v->out[member] = tensor_scratch(v, member);
+    else if (bytes == 0 || (c->place == SHM_INLINE && !op_scatters(v->op.kind)))
+        v->out[member] = NULL;
+    else if (c->in == c->out && !op_scatters(v->op.kind))
+        v->out[member] = (void *)v->in[member];
+    else
+        return (v->out[member] = find(v, resolver, c->out, bytes)) != NULL;
+    return true;
+}
+
+static bool find_elements(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                          const struct tensor_resolver *resolver)
+{
+    uint64_t bytes = tensor_bytes(&c->op);
+    uint64_t table = c->table == SHM_INLINE ? v->region->size * sizeof *v->split : 0;
+
+    if (c->table > SHM_SEGMENT || table > SHM_TABLE_MAX ||
+        c->place != (tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT))
+        return false;
+    if (!op_moves(v->op.kind))
+        return true;
+    v->count[member] = c->op.count;
+    if (c->place == SHM_INLINE)
+        v->in[member] = tensor_entry(v, member)->payload + table;
+    else
+        v->in[member] = find(v, resolver, c->in, bytes);
+    return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver);
+}
+
+/* What there is to do; on several hosts the engine finds that out. */
+static int plan(struct tensor_view *v, const char *name, char *text, size_t size)
+{
+    char wrong[SHM_TEXT_MAX / 4];
+    uint64_t total = v->op.count;
+
+    if (!op_moves(v->op.kind))
+        return HVD_SUCCESS;
+    if (v->region->hosts == 1)
+        total = tensor_work_of(v->op.kind)->plan(v, wrong, sizeof wrong);
+    if (total == UINT64_MAX) {
+        snprintf(text, size, "tensor \"%s\": %s", name, wrong);
+        return HVD_ERR_MISMATCH;
+    }
+    v->bytes = total * work_size(v);
+    if (v->place == SHM_SEGMENT)
+        v->chunks = chunks_cut(total, work_size(v), v->region->members);
+    return HVD_SUCCESS;
+}
+
+/* The fast way for small elements: every entry is, word for word, what I have published and checked before.
+ * Only what `mine` of those kinds uses is found. */
+static bool open_alike(struct tensor_view *v)
+{
+    if (v->me >= v->region->members || v->place != SHM_INLINE || op_scatters(v->op.kind))
+        return false;
+    for (uint32_t i = 0; i < v->region->members; i++) {
+        const volatile struct shm_entry *entry = tensor_entry(v, i);
+        if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
+            entry->place != SHM_INLINE || entry->root != v->op.root || entry->set != v->op.set ||
+            entry->count != v->op.count)
+            return false;
+        v->in[i] = tensor_entry(v, i)->payload;
+    }
+    return true;
+}
+
+int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
+                size_t text_size)
+{
+    arrived_from_others(v);
+    if (open_alike(v))
+        return HVD_SUCCESS;
+    v->place = SHM_INLINE;
+    v->bytes = 0;
+    for (uint32_t i = 0; i < v->region->members; i++) {
+        struct claim_of_member c = read_entry(v, i);
+        int status = check_claim(v, i, &c, name, text, text_size);
+        if (status != HVD_SUCCESS)
+            return status;
+        if (!find_elements(v, i, &c, resolver)) {
+            snprintf(text, text_size, "tensor \"%s\": rank %u's buffer lies outside its shared memory", name,
+                     v->region->first_rank + i);
+            return HVD_ERR_INVALID;
+        }
+        if (c.place != SHM_INLINE)
+            v->place = SHM_SEGMENT;
+    }
+    if (v->region->hosts > 1 && op_scatters(v->op.kind))
+        v->place = SHM_SEGMENT;
+    return plan(v, name, text, text_size);
+}
+
+void *tensor_scratch(const struct tensor_view *v, uint32_t member)
+{
+    return v->slot->seat[member].entry[(v->sequence + 1) & 1].payload;
+}

@@ -1,0 +1,67 @@
+/* Every member's output is the reduction of all inputs: one pass that reads each input once and writes each
+ * output once. The shared form writes one output, the first member's; the others read it there. */
+#include "collectives/algorithms/reduce.h"
+#include "collectives/shm/work.h"
+
+static void reduce(const struct tensor_view *v, void *const *out, size_t outputs, uint32_t divisor,
+                   double postscale, size_t first, size_t count)
+{
+    struct reduce_job job = {
+        .in = v->in,
+        .inputs = v->region->members,
+        .out = out,
+        .outputs = outputs,
+        .dtype = (hvd_dtype)v->op.dtype,
+        .op = (hvd_op)v->op.op,
+        .divisor = divisor,
+        .prescale = v->op.prescale,
+        .postscale = postscale,
+    };
+    reduce_range(&job, first, count);
+}
+
+void work_reduce(const struct tensor_view *v, void *const *out, size_t outputs, size_t first, size_t count)
+{
+    reduce(v, out, outputs, v->region->size, v->op.postscale, first, count);
+}
+
+void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count)
+{
+    reduce(v, &out, 1, 0, 1, first, count);
+}
+
+static uint64_t room(const struct tensor_view *v, uint32_t member)
+{
+    return v->count[member] * work_size(v);
+}
+
+static uint64_t room_shared(const struct tensor_view *v, uint32_t member)
+{
+    return member == 0 ? room(v, member) : 0;
+}
+
+static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+{
+    (void)wrong, (void)size;
+    for (uint32_t i = 0; i < v->region->members; i++)
+        v->get[i] = v->op.count;
+    return v->op.count;
+}
+
+static void part(const struct tensor_view *v, size_t first, size_t count)
+{
+    work_reduce(v, v->out, v->region->members, first, count);
+}
+
+static void part_shared(const struct tensor_view *v, size_t first, size_t count)
+{
+    work_reduce(v, v->out, 1, first, count);
+}
+
+static void mine(const struct tensor_view *v, void *out)
+{
+    work_reduce(v, &out, 1, 0, v->op.count);
+}
+
+const struct kind_work work_allreduce = {room, plan, part, mine};
+const struct kind_work work_allreduce_shared = {room_shared, plan, part_shared, mine};
