@@ -237,7 +237,7 @@ part_gloo() {
         cp "$scratch/gloo.err" "$scratch/gloo.ours"
         sed -n 's/.*: \(node[0-9]*\): .*Gloo rendezvous: /    \1: /p; s/^\(node[0-9]*\): .*Gloo rendezvous: /    \1: /p' "$scratch/gloo.err"
     else
-        trouble "the clients under hvdrun: $(grep -v debug "$scratch/gloo.err" | head -n 1)"
+        trouble "the clients under hvdrun: $(grep -o 'gloo_client: .*' "$scratch/gloo.err" | head -n 2 | tr "\n" " ")"
     fi
     mkfifo "$scratch/central.in" "$scratch/central.out"
     "$hosts_sh" exec node1 "$build/bench/gloo_central" 10.91.0.2 < "$scratch/central.in" > "$scratch/central.out" &
@@ -254,7 +254,7 @@ part_gloo() {
         [ -z "$ours" ] || goal "hvdrun / central" "$(awk -v a="$ours" -v b="$peer" 'BEGIN { printf "%.2f", a / b }')" 0.10 ''
     else
         exec 5>&-
-        echo "  central: $(grep -v debug "$scratch/gloo.err" | head -n 1)"
+        trouble "the clients with the central server: $(grep -o 'gloo_client: .*' "$scratch/gloo.err" | head -n 2 | tr "\n" " ")"
     fi
     wait "$server" || :
     exec 6<&-

@@ -112,7 +112,7 @@ static size_t read_head(int fd, char *buf, size_t size, size_t *body)
     for (;;) {
         ssize_t n = recv(fd, buf + used, size - 1 - used, 0);
         if (n <= 0)
-            die("the rendezvous closed the connection");
+            die("the rendezvous closed the connection: %s", n < 0 ? strerror(errno) : "its end");
         used += (size_t)n;
         buf[used] = '\0';
         char *end = strstr(buf, "\r\n\r\n");
