@@ -55,6 +55,7 @@ struct collective {
     hvd_dtype dtype;
     hvd_op op;
     uint32_t divisor; /* 0 or 1: none */
+    double postscale; /* 0 or 1: none */
     uint32_t root;    /* host */
 };
 

@@ -36,7 +36,8 @@ void state_sum(struct state *s, void *out, uint64_t bytes)
                              .outputs = 1,
                              .dtype = s->c.dtype,
                              .op = s->c.op,
-                             .divisor = s->c.divisor};
+                             .divisor = s->c.divisor,
+                             .postscale = s->c.postscale};
     reduce_range(&job, 0, bytes / s->c.element_size);
 }
 

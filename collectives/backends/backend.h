@@ -57,7 +57,8 @@ struct backend_request {
     hvd_dtype dtype;
     hvd_op op; /* allreduce, reducescatter; HVD_AVERAGE divides by divisor after the sum */
     uint32_t divisor;
-    uint32_t root; /* broadcast: a participant, by its index in the job */
+    double postscale; /* of a reduction's result; 0 or 1: none */
+    uint32_t root;    /* broadcast: a participant, by its index in the job */
     /* Optional: bytes [offset, offset + size) of the result (out for an alltoall, else data) are final. Each
      * byte of it once, in any order, before done. */
     void (*range)(void *ctx, uint64_t offset, uint64_t size);

@@ -267,6 +267,7 @@ static int begin(struct op *op, struct err *e)
                            .dtype = r->dtype,
                            .op = r->op,
                            .divisor = r->op == HVD_AVERAGE ? r->divisor : 0,
+                           .postscale = r->postscale,
                            .root = r->kind == BACKEND_BROADCAST ? op->early[r->root].peer : 0};
     op->algorithm = pick(&c, r->kind);
     op->state = op->algorithm->start(&c, e);

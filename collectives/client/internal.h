@@ -69,10 +69,12 @@ struct tensor {
     uint64_t bytes; /* that this rank gives */
     bool small;     /* they are in its entry */
     const void *in;
-    void *out;      /* the user's; NULL: this rank wants no result */
-    void *stand_in; /* shared memory that `in` is copied to at the start, or NULL */
-    void *landing;  /* shared memory that the result is copied from in the end, or NULL: not there */
-    void *staging;  /* the arena's block that the two above, or a table, lie in, or NULL */
+    void *out;         /* the user's; NULL: this rank wants no result */
+    void *stand_in;    /* shared memory that `in` is copied to at the start, or NULL */
+    void *landing;     /* shared memory that the result is copied from in the end, or NULL: not there */
+    void *staging;     /* the arena's block that the two above, or a table, lie in, or NULL */
+    uint64_t *receipt; /* there too: elements that came of each rank, as the engine says */
+    uint64_t room;     /* bytes of the result at most */
     size_t *rows;
     const void **result;
     struct group *group;

@@ -13,20 +13,9 @@ static uint8_t narrow(int value)
     return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
 }
 
-/* What the engine cannot carry to other hosts yet. */
-static const char *not_between_hosts(const struct tensor_op *op)
-{
-    if (op_scatters(op->kind) || op->kind == SHM_ALLREDUCE_SHARED)
-        return op_kind_name(op->kind);
-    if (op->prescale != 1 || op->postscale != 1)
-        return "scaling";
-    return op->compression != HVD_COMPRESSION_NONE ? "compression" : NULL;
-}
-
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
                  const hvd_options *options)
 {
-    const char *missing;
     int status = client_check();
 
     *r = (struct request){.op = {.kind = kind,
@@ -46,8 +35,6 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
         if (!op_reduces(kind) && (r->op.prescale != 1 || r->op.postscale != 1))
             return fail(HVD_ERR_INVALID, "%s combines nothing, so it cannot be scaled", op_kind_name(kind));
     }
-    if (client.region.hosts > 1 && (missing = not_between_hosts(&r->op)))
-        return fail(HVD_ERR_INVALID, "%s between hosts is not built yet", missing);
     return HVD_SUCCESS;
 }
 

@@ -72,7 +72,8 @@ static int place(struct tensor *t, const struct request *r)
     bool stage_out = far_out && !same && !shared(out, op, r->room, &t->where.out);
     size_t out_bytes = stage_out ? lines(r->room) : 0, in_bytes = stage_in && apart ? lines(bytes) : 0;
     size_t table = t->where.table_place == SHM_SEGMENT ? table_bytes() : 0;
-    int status = make_block(t, out_bytes + in_bytes + table, &address);
+    size_t receipt = client.region.hosts > 1 && op_is_ragged(op->kind) ? table_bytes() : 0;
+    int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
 
     if (status != HVD_SUCCESS)
         return status;
@@ -90,6 +91,10 @@ static int place(struct tensor *t, const struct request *r)
         memcpy((char *)t->staging + out_bytes + in_bytes, r->table, table);
         t->where.table_at = address + out_bytes + in_bytes;
     }
+    if (receipt) {
+        t->where.receipt_at = address + out_bytes + in_bytes + table;
+        t->receipt = (uint64_t *)(void *)((char *)t->staging + out_bytes + in_bytes + table);
+    }
     return HVD_SUCCESS;
 }
 
@@ -104,8 +109,10 @@ int prepare_locked(struct tensor *t, const struct request *r)
     t->out = is_root(&r->op) ? NULL : r->out;
     t->rows = r->rows;
     t->result = r->result;
+    t->room = r->room;
     t->group = r->group;
     t->stand_in = t->landing = t->staging = NULL;
+    t->receipt = NULL;
     t->where = (struct tensor_where){0};
     if (op_is_ragged(r->op.kind))
         t->where.room = r->room / dtype_size(r->op.dtype);

@@ -36,7 +36,9 @@ static void tell_rows(const struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
 
-    for (uint32_t i = 0; t->rows && i < v->region->size; i++)
+    for (uint32_t i = 0; t->rows && t->receipt && i < v->region->size; i++)
+        t->rows[i] = t->receipt[i] / t->op.row;
+    for (uint32_t i = 0; t->rows && !t->receipt && i < v->region->size; i++)
         t->rows[i] =
             (t->op.kind == SHM_ALLGATHER ? v->count[i]
                                          : v->split[(size_t)i * v->region->size + (uint32_t)client.rank]) /
@@ -104,6 +106,33 @@ static void open_local(struct tensor *t)
     }
 }
 
+/* A result of a kind in which each rank has its own. */
+static void take_own(struct tensor *t)
+{
+    uint64_t bytes = t->receipt ? 0 : t->room;
+
+    for (uint32_t i = 0; t->receipt && i < t->view.region->size; i++)
+        bytes += t->receipt[i] * dtype_size(t->op.dtype);
+    if (bytes > t->room)
+        bytes = t->room; /* the engine is broken: it would have been refused */
+    if (t->landing)
+        take_result(t, t->landing, bytes);
+    else if (t->room <= SHM_INLINE_MAX)
+        take_result(t, tensor_scratch(&t->view, (uint32_t)client.local_rank), bytes);
+    tell_rows(t);
+}
+
+/* The first member's memory holds the result of all. */
+static void take_shared(struct tensor *t)
+{
+    uint64_t bytes = tensor_bytes(&t->op);
+
+    if (bytes <= SHM_INLINE_MAX)
+        memcpy(t->out, t->view.slot->result, bytes);
+    *t->result =
+        bytes <= SHM_INLINE_MAX ? t->out : arena_resolve(NULL, tensor_out_address(&t->view, 0), bytes);
+}
+
 /* The engine has written status and result before `settled`. */
 static void take_settled(struct tensor *t)
 {
@@ -114,6 +143,10 @@ static void take_settled(struct tensor *t)
 
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
+    else if (op_scatters(t->op.kind))
+        take_own(t);
+    else if (t->op.kind == SHM_ALLREDUCE_SHARED)
+        take_shared(t);
     else if (bytes <= SHM_INLINE_MAX)
         take_result(t, slot->result, bytes);
     else if (t->landing)

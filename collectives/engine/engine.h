@@ -1,11 +1,12 @@
 /* The engine process: what its files share. One per job and host, one thread, one epoll loop, no global state
  * but this struct.
  *
- *   main.c     fd 3, configuration, exit status      local.c   rings, helping with chunks on one host
- *   engine.c   the loop, the beat, the poison        remote.c  readiness, the execution list, network
- * operations session.c  frames to and from the session        peers.c   links to the engines of other hosts,
- * deaths told there workers.c  the worker socket, pidfds             stall.c   which tensors wait for whom
- * (pure), stalls.c  asks the other hosts and tells of it names.c    tensor names to slots, segments
+ *   main.c     fd 3, configuration, exit status      local.c    rings, helping with chunks on one host
+ *   engine.c   the loop, the beat, the poison        remote.c   readiness, the execution list
+ *   session.c  frames to and from the session        run.c      one entry of that list, between hosts
+ *   workers.c  the worker socket, pidfds             route.c    which elements go where then (pure)
+ *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
+ *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
@@ -17,6 +18,7 @@
 #include <stdint.h>
 
 #include "collectives/backends/backend.h"
+#include "collectives/backends/scratch.h"
 #include "common/links/links.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/stall.h"
@@ -82,7 +84,7 @@ struct host {
     uint32_t first_rank, ranks;
 };
 
-struct run;    /* remote.c */
+struct run;    /* run.h */
 struct stalls; /* stalls.c */
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
@@ -130,6 +132,7 @@ struct engine {
     struct readiness *readiness;
     struct backend *backend;
     struct run *run_first, *run_last;
+    struct scratch scratch; /* runs borrow of it */
 };
 
 /* engine.c */

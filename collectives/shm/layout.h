@@ -61,6 +61,8 @@ struct shm_details {
     uint64_t room;     /* allgather, alltoall: elements that fit into my output */
     uint64_t table_at; /* shm_address of the table that belongs to the operation, when it lies in a segment */
     uint32_t table;    /* 0: there is none, SHM_INLINE: the payload begins with it, SHM_SEGMENT */
+    uint64_t receipt_at; /* allgather, alltoall, more than one host: shm_address of a table that the engine
+                            fills: how many elements I get of each rank */
 };
 
 /* A table has one uint64_t for each rank: what an alltoall sends it, what a grouped reducescatter leaves it.

@@ -13,7 +13,7 @@ struct claim_of_member {
     struct tensor_op op;
     uint8_t place;
     uint32_t table;
-    uint64_t in, out, room, table_at;
+    uint64_t in, out, room, table_at, receipt_at;
 };
 
 static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t member)
@@ -43,6 +43,7 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
         c.room = entry->details.room;
         c.table_at = entry->details.table_at;
         c.table = entry->details.table;
+        c.receipt_at = entry->details.receipt_at;
     }
     return c;
 }
@@ -131,6 +132,20 @@ static void *find(const struct tensor_view *v, const struct tensor_resolver *res
     return address & (work_size(v) - 1) ? NULL : resolver->resolve(resolver->ctx, address, bytes);
 }
 
+/* Where the engine is to say what came of each rank. */
+static bool find_receipt(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                         const struct tensor_resolver *resolver)
+{
+    uint64_t *receipt = NULL;
+
+    if (v->region->hosts == 1 || !op_is_ragged(v->op.kind))
+        return true;
+    if (c->receipt_at % sizeof *receipt == 0)
+        receipt = resolver->resolve(resolver->ctx, c->receipt_at, v->region->size * sizeof *receipt);
+    v->receipt[member] = receipt;
+    return receipt != NULL;
+}
+
 static bool find_output(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                         const struct tensor_resolver *resolver)
 {
@@ -169,7 +184,8 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
         v->in[member] = tensor_entry(v, member)->payload + table;
     else
         v->in[member] = find(v, resolver, c->in, bytes);
-    return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver);
+    return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver) &&
+           find_receipt(v, member, c, resolver);
 }
 
 /* What there is to do; on several hosts the engine finds that out. */

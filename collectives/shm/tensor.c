@@ -14,11 +14,12 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, uint32_
     uint32_t members = region->members;
 
     *v = (struct tensor_view){.region = region, .slot = region_slot(region, slot), .me = me};
-    v->in = calloc(members, sizeof *v->in + sizeof *v->out + 3 * sizeof(uint64_t));
+    v->in = calloc(members, sizeof *v->in + sizeof *v->out + sizeof *v->receipt + 3 * sizeof(uint64_t));
     if (!v->in)
         return -1;
     v->out = (void **)(v->in + members);
-    v->count = (uint64_t *)(v->out + members);
+    v->receipt = (uint64_t **)(v->out + members);
+    v->count = (uint64_t *)(v->receipt + members);
     v->room = v->count + members;
     v->get = v->room + members;
     return 0;
@@ -76,9 +77,9 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
         memcpy(entry->payload + table, where->payload, bytes);
     if (has_details(op, where)) {
         entry->place |= SHM_DETAILED;
-        entry->details =
-            (struct shm_details){op->row,         op->prescale, op->postscale,   op->group,
-                                 op->compression, where->room,  where->table_at, where->table_place};
+        entry->details = (struct shm_details){op->row,         op->prescale,       op->postscale,
+                                              op->group,       op->compression,    where->room,
+                                              where->table_at, where->table_place, where->receipt_at};
     }
     v->op = *op;
     v->place = entry->place;
@@ -89,6 +90,11 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->in = where->in;
     entry->out = where->out;
     atomic_store(&entry->sequence, v->sequence);
+}
+
+uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
+{
+    return tensor_entry(v, member)->out;
 }
 
 bool tensor_arrived(struct tensor_view *v)

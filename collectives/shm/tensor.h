@@ -27,6 +27,7 @@ struct tensor_where {
     const uint64_t *table; /* [ranks], when it goes into the entry; else at table_at */
     uint64_t table_at;
     uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
+    uint64_t receipt_at; /* shm_address; allgather, alltoall between hosts */
 };
 
 struct tensor_view {
@@ -45,9 +46,11 @@ struct tensor_view {
     void **out;      /* [members]; NULL where each computes its own, or a kind has none */
     uint64_t *count; /* [members]; elements that the member gives */
     uint64_t *room;  /* [members]; allgather, alltoall: elements that fit into its output */
-    uint64_t *get;   /* [members]; elements of its result */
-    uint64_t *split; /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
-                        rank's part. Made when first needed */
+    uint64_t *get;   /* [members]; elements of its result; the engine of several hosts finds it out itself */
+    uint64_t **receipt; /* [members]; allgather, alltoall between hosts: the engine tells there what came of
+                           each rank */
+    uint64_t *split;    /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
+                           rank's part. Made when first needed */
 };
 
 /* Turns a shm_address into memory of `bytes` bytes; NULL when it lies in no segment. */
@@ -71,6 +74,8 @@ static inline bool tensor_is_inline(uint64_t bytes, uint64_t table_bytes)
 }
 /* Member: writes my entry. */
 void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const struct tensor_where *where);
+/* The address that a member gave for its output, or for the result of all. */
+uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member);
 /* All members have arrived. */
 bool tensor_arrived(struct tensor_view *v);
 /* The first member that has not arrived; only after tensor_arrived said false. */

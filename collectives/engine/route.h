@@ -1,0 +1,75 @@
+/* Which elements go where when an operation crosses hosts (pure).
+ *
+ * A host has one buffer for an operation (an alltoall has two), whatever its ranks. Before the network the
+ * members' inputs are packed into it, after it the result is spread to the members' outputs; between, the
+ * backend moves parts, one for each host. A route is all of that as numbers: the parts, and two lists of
+ * copies that somebody executes as it has time. Elements throughout, never bytes.
+ *
+ *   kind            pack                                   data and got hold                spread
+ *   ALLREDUCE       (a reduction, not a copy)              all elements                     to all members
+ *   BROADCAST       the root's, when it is here            all elements                     to all members
+ *   ALLGATHER       each member's rows, to their place     all rows of all ranks            to all members
+ *   REDUCESCATTER   (a reduction)                          all elements, in order of ranks  each member's
+ * part ALLTOALL        members' rows for each other, at       data: what leaves, by host, by   from got to
+ * its place in once; what leaves, by host             sender; got: what comes, by      each member's output
+ *                                                          host, by sender, by receiver
+ *
+ * For ragged kinds the hosts first exchange a table: a row for each rank, of route_width numbers: how many
+ * elements fit into its output, then how many it gives (allgather) or gives each rank (alltoall). Every host
+ * checks the same table and so says the same. */
+#ifndef HVD_ENGINE_ROUTE_H
+#define HVD_ENGINE_ROUTE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+enum route_buffer {
+    ROUTE_IN,   /* a member's input */
+    ROUTE_OUT,  /* a member's output */
+    ROUTE_OUTS, /* every member's output, at the same place */
+    ROUTE_DATA, /* this host's buffer */
+    ROUTE_GOT   /* alltoall: what came */
+};
+
+struct route_copy {
+    enum route_buffer from, to;
+    uint32_t from_member, to_member;
+    uint64_t from_at, to_at, count;
+};
+
+/* A host's ranks are the `ranks` from `first`. */
+struct route_host {
+    uint32_t first, ranks;
+};
+
+struct route_shape {
+    const struct route_host *host; /* [hosts], without gaps, in order of ranks; read during the calls only */
+    uint32_t hosts, self;
+    uint32_t size; /* ranks */
+};
+
+struct route {
+    uint64_t *part, *part_in; /* [hosts], as backend.h has them */
+    uint64_t data, got;       /* elements of the buffers */
+    struct route_copy *pack, *spread;
+    uint32_t packs, spreads;
+};
+
+/* Numbers in a rank's row of the table; 0: the kind has none. */
+size_t route_width(uint8_t kind, uint32_t size);
+/* NULL: it can be. Else what is wrong, to follow "tensor x: ", in `text`. `row`: elements of a row, for the
+ * sentence; most: elements that no output may have more of. */
+const char *route_wrong(uint8_t kind, uint32_t size, const uint64_t *table, uint64_t row, uint64_t most,
+                        char *text, size_t text_size);
+/* `numbers`: the table, checked (ragged kinds); each rank's part (REDUCESCATTER); else the one count. NULL
+ * with *e: no memory. */
+struct route *route_new(uint8_t kind, const struct route_shape *shape, const uint64_t *numbers,
+                        struct err *e);
+void route_free(struct route *route);
+/* How many elements `to` gets of `from`, by the table. */
+uint64_t route_between(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t from, uint32_t to);
+
+#endif

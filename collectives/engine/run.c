@@ -1,0 +1,392 @@
+#include "collectives/engine/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/algorithms/convert.h"
+#include "collectives/algorithms/dtype.h"
+#include "collectives/shm/doorbell.h"
+
+#define PIECE_BYTES  (1u << 20)
+#define ELEMENTS_MAX (1ull << SHM_OFFSET_BITS) /* of one output: no memory is larger */
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+void run_settle(struct run *run, int status, const char *text)
+{
+    struct engine *engine = run->engine;
+    struct shm_slot *slot = run->view->slot;
+
+    slot->status = status;
+    if (text)
+        snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
+    run->phase = RUN_SETTLED;
+    if (run->entry.desc.what.kind == SHM_BARRIER)
+        engine->started = true;
+    if (run->entry.desc.what.kind == SHM_SHUTDOWN)
+        engine->finished = true;
+    atomic_store(&slot->settled, run->view->sequence);
+    doorbell_ring_sleepers(&engine->region, UINT32_MAX);
+}
+
+static void fail(struct run *run, int status, const char *text)
+{
+    run->phase = RUN_SETTLED;
+    engine_poison(run->engine, status, text);
+}
+
+void run_free(struct run *run)
+{
+    for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
+        if (run->borrowed[i].memory)
+            scratch_give_back(&run->engine->scratch, run->borrowed[i].memory, run->borrowed[i].size);
+    route_free(run->route);
+    free(run->table);
+    free(run);
+}
+
+/* ---- plan ---------------------------------------------------------------------------------------------- */
+
+static uint32_t host_of(const struct engine *engine, uint32_t rank)
+{
+    uint32_t i = 0;
+
+    while (i + 1 < engine->hosts && rank - engine->host[i].first_rank >= engine->host[i].ranks)
+        i++;
+    return i;
+}
+
+/* The member of this host that is the broadcast's root; UINT32_MAX: it is elsewhere. */
+static uint32_t root_member(const struct run *run)
+{
+    uint32_t member = run->view->op.root - run->engine->region.first_rank;
+
+    return run->view->op.kind == SHM_BROADCAST && member < run->engine->members ? member : UINT32_MAX;
+}
+
+/* The i-th borrowed buffer of the run. */
+static void *borrow(struct run *run, int i, uint64_t bytes)
+{
+    size_t size = bytes ? bytes : 1;
+
+    run->borrowed[i] = (struct run_memory){scratch_borrow(&run->engine->scratch, size), size};
+    return run->borrowed[i].memory;
+}
+
+/* Where the buffers are. false: there is no memory. */
+static bool choose_buffers(struct run *run)
+{
+    struct tensor_view *v = run->view;
+    size_t size = dtype_size(v->op.dtype);
+    uint32_t root = root_member(run);
+
+    switch (v->op.kind) {
+    case SHM_ALLGATHER:
+        run->data = v->out[0];
+        return true;
+    case SHM_ALLTOALL:
+        run->got = borrow(run, 1, run->route->got * size);
+        run->data = borrow(run, 0, run->route->data * size);
+        return run->got && run->data;
+    case SHM_REDUCESCATTER:
+        return (run->data = borrow(run, 0, run->route->data * size)) != NULL;
+    default:
+        break;
+    }
+    if (v->place == SHM_INLINE)
+        run->data = (char *)v->slot->result;
+    else
+        run->data = root == UINT32_MAX ? v->out[0] : (char *)(uintptr_t)v->in[root];
+    if (v->place == SHM_INLINE && root != UINT32_MAX)
+        memcpy(run->data, v->in[root], v->bytes);
+    if (v->op.compression == HVD_COMPRESSION_NONE)
+        return true;
+    return (run->wire = borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
+}
+
+static bool make_route(struct run *run)
+{
+    struct engine *engine = run->engine;
+    struct tensor_view *v = run->view;
+    struct route_host *host = calloc(engine->hosts, sizeof *host);
+    struct route_shape shape = {host, engine->hosts, engine->self, engine->size};
+    const uint64_t *numbers = run->table;
+
+    if (v->op.kind == SHM_REDUCESCATTER)
+        numbers = v->split;
+    else if (!numbers)
+        numbers = &v->op.count;
+    for (uint32_t i = 0; host && i < engine->hosts; i++)
+        host[i] = (struct route_host){engine->host[i].first_rank, engine->host[i].ranks};
+    if (host)
+        run->route = route_new(v->op.kind, &shape, numbers, NULL);
+    free(host);
+    return run->route && choose_buffers(run);
+}
+
+static void plan(struct run *run)
+{
+    if (make_route(run))
+        run->phase = RUN_PACK;
+    else
+        fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
+}
+
+/* ---- sizes --------------------------------------------------------------------------------------------- */
+
+/* Tells the members what they got of whom. The tables are theirs; the slot's view has checked where they lie.
+ */
+static void tell_members(struct run *run)
+{
+    struct tensor_view *v = run->view;
+    uint32_t size = run->engine->size;
+
+    for (uint32_t i = 0; i < run->engine->members; i++)
+        for (uint32_t from = 0; v->receipt[i] && from < size; from++)
+            v->receipt[i][from] =
+                route_between(v->op.kind, size, run->table, from, run->engine->region.first_rank + i);
+}
+
+static void sizes_done(void *ctx, const struct err *error)
+{
+    struct run *run = ctx;
+    char wrong[SHM_TEXT_MAX / 4], text[SHM_TEXT_MAX];
+    const struct tensor_op *op = &run->view->op;
+
+    if (error) {
+        fail(run, HVD_ERR_PEER, error->text);
+    } else if (route_wrong(op->kind, run->engine->size, run->table, op->row, ELEMENTS_MAX, wrong,
+                           sizeof wrong)) {
+        snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
+        run_settle(run, HVD_ERR_MISMATCH, text);
+    } else {
+        tell_members(run);
+        plan(run);
+    }
+}
+
+static void fill_table(struct run *run)
+{
+    struct tensor_view *v = run->view;
+    uint32_t size = run->engine->size, first = run->engine->region.first_rank;
+    size_t width = route_width(v->op.kind, size);
+
+    for (uint32_t i = 0; i < run->engine->members; i++) {
+        uint64_t *row = run->table + (first + i) * width;
+        *row++ = v->room[i];
+        if (v->op.kind == SHM_ALLGATHER)
+            *row = v->count[i];
+        else
+            memcpy(row, v->split + (size_t)i * size, size * sizeof *row);
+    }
+}
+
+static void start(struct run *run, struct backend_request *request)
+{
+    struct backend *backend = run->engine->backend;
+    struct err e = ERR_INIT;
+
+    request->set = (uint32_t)run->view->op.set;
+    request->ctx = run;
+    if (backend->ops->start(backend, request, &e) != 0)
+        request->done(run, &e);
+}
+
+/* An entry has two numbers between hosts, one for the sizes and one for the elements. */
+static void start_sizes(struct run *run)
+{
+    struct engine *engine = run->engine;
+    size_t width = route_width(run->view->op.kind, engine->size);
+    uint64_t *part = calloc(engine->hosts, sizeof *part);
+
+    run->table = calloc(engine->size * width, sizeof *run->table);
+    if (!part || !run->table) {
+        free(part);
+        fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
+        return;
+    }
+    fill_table(run);
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        part[i] = engine->host[i].ranks * width;
+    struct backend_request request = {.kind = BACKEND_ALLGATHER,
+                                      .sequence = 2 * run->entry.number - 1,
+                                      .data = run->table,
+                                      .part = part,
+                                      .dtype = HVD_UINT64,
+                                      .done = sizes_done};
+    run->phase = RUN_SIZES; /* done may come before start returns */
+    start(run, &request);
+    free(part);
+}
+
+/* ---- due ----------------------------------------------------------------------------------------------- */
+
+void run_begin(struct run *run)
+{
+    struct engine *engine = run->engine;
+    uint32_t slot = names_find(engine, run->entry.desc.name);
+    bool complete = slot != UINT32_MAX && engine->name[slot].announced;
+    char text[SHM_TEXT_MAX];
+
+    /* What this host could not open has no elements here, whatever the list says. */
+    if (!complete || (!run->entry.error[0] && engine->name[slot].status != HVD_SUCCESS)) {
+        snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
+                 run->entry.desc.name, complete ? "valid" : "complete", engine->host[engine->self].name);
+        fail(run, HVD_ERR_ENGINE, text);
+        return;
+    }
+    engine->name[slot].announced = false;
+    run->view = &engine->name[slot].view;
+    if (run->entry.error[0])
+        run_settle(run, HVD_ERR_MISMATCH, run->entry.error);
+    else if (op_is_ragged(run->view->op.kind))
+        start_sizes(run);
+    else if (run->view->op.count == 0 || !op_moves(run->view->op.kind))
+        run_settle(run, HVD_SUCCESS, NULL);
+    else
+        plan(run);
+}
+
+/* ---- copies -------------------------------------------------------------------------------------------- */
+
+static char *address(const struct run *run, enum route_buffer buffer, uint32_t member, uint64_t offset)
+{
+    const struct tensor_view *v = run->view;
+    char *base = buffer == ROUTE_IN     ? (char *)(uintptr_t)v->in[member]
+                 : buffer == ROUTE_DATA ? run->data
+                 : buffer == ROUTE_GOT  ? run->got
+                                        : v->out[member];
+
+    return base ? base + offset * dtype_size(v->op.dtype) : NULL;
+}
+
+/* Elements [run->progress, + count) of one copy. A member without an output reads the slot's result. */
+static void copy_part(const struct run *run, const struct route_copy *c, uint64_t count)
+{
+    uint32_t first = c->to == ROUTE_OUTS ? 0 : c->to_member;
+    uint32_t last = c->to == ROUTE_OUTS ? run->engine->members - 1 : first;
+    const char *from = address(run, c->from, c->from_member, c->from_at + run->progress);
+
+    for (uint32_t m = first; m <= last; m++) {
+        char *to = address(run, c->to, m, c->to_at + run->progress);
+        if (to && to != from)
+            memcpy(to, from, count * dtype_size(run->view->op.dtype));
+    }
+}
+
+static uint64_t piece_elements(const struct run *run)
+{
+    return PIECE_BYTES / dtype_size(run->view->op.dtype);
+}
+
+/* One piece of the list. true: all of it is done. */
+static bool copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
+{
+    uint64_t budget = piece_elements(run);
+
+    while (run->copy < n && budget > 0) {
+        const struct route_copy *c = &list[run->copy];
+        uint64_t left = c->count - run->progress, count = left < budget ? left : budget;
+        if (run->wire && c->from == ROUTE_DATA)
+            expand((float *)(void *)run->data + run->progress, run->wire + run->progress, count,
+                   (hvd_compression)run->view->op.compression);
+        copy_part(run, c, count);
+        run->progress += count;
+        budget -= count;
+        if (run->progress == c->count) {
+            run->progress = 0;
+            run->copy++;
+        }
+    }
+    return run->copy == n;
+}
+
+/* ---- the network --------------------------------------------------------------------------------------- */
+
+static void network_done(void *ctx, const struct err *error)
+{
+    struct run *run = ctx;
+
+    if (error) {
+        fail(run, HVD_ERR_PEER, error->text);
+        return;
+    }
+    run->copy = 0;
+    run->progress = 0;
+    run->phase = RUN_SPREAD;
+}
+
+static enum backend_kind kind_between_hosts(uint8_t kind)
+{
+    switch (kind) {
+    case SHM_BROADCAST:
+        return BACKEND_BROADCAST;
+    case SHM_ALLGATHER:
+        return BACKEND_ALLGATHER;
+    case SHM_ALLTOALL:
+        return BACKEND_ALLTOALL;
+    case SHM_REDUCESCATTER:
+        return BACKEND_REDUCESCATTER;
+    default:
+        return BACKEND_ALLREDUCE;
+    }
+}
+
+static void start_network(struct run *run)
+{
+    struct engine *engine = run->engine;
+    const struct tensor_op *op = &run->view->op;
+    struct backend_request request = {
+        .kind = kind_between_hosts(op->kind),
+        .sequence = 2 * run->entry.number,
+        .data = run->wire ? (void *)run->wire : run->data,
+        .out = run->got,
+        .count = op->count,
+        .part = run->route->part,
+        .part_in = run->route->part_in,
+        .dtype = run->wire ? compressed_dtype((hvd_compression)op->compression) : (hvd_dtype)op->dtype,
+        .op = (hvd_op)op->op,
+        .divisor = engine->size,
+        .postscale = op->postscale,
+        .root = host_of(engine, op->root),
+        .done = network_done,
+    };
+
+    run->phase = RUN_NETWORK; /* done may come before start returns */
+    start(run, &request);
+}
+
+/* ---- a piece ------------------------------------------------------------------------------------------- */
+
+/* One piece of the reduction over this host's members. true: all of it is done. */
+static bool reduce_piece(struct run *run)
+{
+    struct tensor_view *v = run->view;
+    uint64_t left = v->op.count - run->progress, most = piece_elements(run);
+    uint64_t count = left < most ? left : most;
+    bool is_there = run->engine->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
+
+    if (!is_there)
+        tensor_reduce_local(v, run->data, run->progress, count);
+    if (run->wire)
+        compress(run->wire + run->progress, (const float *)(const void *)run->data + run->progress, count,
+                 (hvd_compression)v->op.compression);
+    run->progress += count;
+    return run->progress == v->op.count;
+}
+
+void run_pack(struct run *run)
+{
+    bool all = op_reduces(run->view->op.kind) ? reduce_piece(run)
+                                              : copy_piece(run, run->route->pack, run->route->packs);
+
+    if (all)
+        start_network(run);
+}
+
+void run_spread(struct run *run)
+{
+    if (copy_piece(run, run->route->spread, run->route->spreads))
+        run_settle(run, HVD_SUCCESS, NULL);
+}

@@ -1,0 +1,50 @@
+/* One entry of the execution list on its way: from due to settled.
+ *
+ *   DUE -> SIZES      ragged kinds: the hosts exchange how much each rank gives, and to whom
+ *       -> PACK       this host's members are reduced or copied into its one buffer, a piece a turn
+ *       -> NETWORK    the backend does its part between the hosts
+ *       -> SPREAD     the result is copied to the members, a piece a turn
+ *       -> SETTLED    status and result are published, the members wake
+ *
+ * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
+ * that holds all of it; else it is borrowed for the time. Compressed, the buffer that travels is borrowed
+ * too: each host's contribution is rounded once, summed in float32 at the owner and rounded once, so every
+ * host expands the same bits. */
+#ifndef HVD_ENGINE_RUN_H
+#define HVD_ENGINE_RUN_H
+
+#include "collectives/engine/engine.h"
+#include "collectives/engine/route.h"
+
+enum run_phase { RUN_DUE, RUN_SIZES, RUN_PACK, RUN_NETWORK, RUN_SPREAD, RUN_SETTLED };
+
+struct run_memory {
+    void *memory;
+    size_t size;
+};
+
+struct run {
+    struct run *next;
+    struct engine *engine;
+    struct list_entry entry;
+    struct tensor_view *view;
+    enum run_phase phase;
+    uint64_t *table; /* of the sizes */
+    struct route *route;
+    char *data, *got; /* this host's buffers (route.h) */
+    uint16_t *wire;   /* what travels instead of data; NULL: data itself */
+    struct run_memory borrowed[2];
+    uint32_t copy;     /* how many of the phase's copies are done */
+    uint64_t progress; /* elements: of the next copy, or of the reduction */
+};
+
+/* DUE: finds the tensor; the run leaves that phase. */
+void run_begin(struct run *run);
+/* PACK and SPREAD: does one piece. */
+void run_pack(struct run *run);
+void run_spread(struct run *run);
+/* Publishes the end of a run that has begun. */
+void run_settle(struct run *run, int status, const char *text);
+void run_free(struct run *run);
+
+#endif

@@ -1,0 +1,220 @@
+/* A worker that does every kind of operation with ragged sizes and compares each result with what it computes
+ * itself. Prints "rank N: all right" at the end; the first difference ends it with status 1.
+ *
+ *   kinds ROUNDS BYTES     BYTES: about the largest contribution of a rank */
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hvd.h"
+
+#define ROW 3
+
+static int rank, size;
+static size_t largest; /* rows */
+static unsigned round_number;
+
+__attribute__((format(printf, 1, 2), noreturn)) static void wrong(const char *format, ...)
+{
+    va_list ap;
+
+    va_start(ap, format);
+    fprintf(stderr, "rank %d, round %u: ", rank, round_number);
+    vfprintf(stderr, format, ap);
+    fprintf(stderr, "; %s\n", hvd_last_error());
+    va_end(ap);
+    exit(1);
+}
+
+static void must(int status, const char *what)
+{
+    if (status != HVD_SUCCESS)
+        wrong("%s: %s", what, hvd_status_name(status));
+}
+
+static void *memory(size_t bytes)
+{
+    void *p = round_number % 2 ? hvd_alloc(bytes ? bytes : 1) : calloc(1, bytes ? bytes : 1);
+
+    if (!p)
+        wrong("no memory");
+    return p;
+}
+
+static void release(void *p)
+{
+    if (round_number % 2)
+        hvd_free(p);
+    else
+        free(p);
+}
+
+/* How many rows rank a gives (to rank b): nothing, a few, many; different in each round. */
+static size_t rows_of(int a, int b)
+{
+    unsigned h = (unsigned)(a * 7 + b * 13) + round_number * 5;
+
+    return h % 4 == 0 ? 0 : h % 4 == 1 ? h % 11 : h % 4 == 2 ? largest / 3 + h % 17 : largest - h % 5;
+}
+
+/* Element k of what rank a gives (to rank b). Sums of a few of them are exact in float16. */
+static int32_t element(int a, int b, size_t k)
+{
+    return (int32_t)((k * 31 + (size_t)a * 17 + (size_t)b * 3 + round_number) % 61) - 30;
+}
+
+static void check(const char *what, const int32_t *got, size_t at, int32_t want)
+{
+    if (got[at] != want)
+        wrong("%s: element %zu is %d, not %d", what, at, got[at], want);
+}
+
+static void allgather(void)
+{
+    size_t mine = rows_of(rank, 0), total = 0, *rows = calloc((size_t)size, sizeof *rows), at = 0;
+
+    for (int i = 0; i < size; i++)
+        total += rows_of(i, 0);
+    int32_t *in = memory(mine * ROW * 4), *out = memory(total * ROW * 4);
+    for (size_t k = 0; k < mine * ROW; k++)
+        in[k] = element(rank, 0, k);
+    must(hvd_allgather("gather", in, mine, ROW, HVD_INT32, out, total, rows, NULL), "allgather");
+    for (int i = 0; i < size; i++) {
+        if (rows[i] != rows_of(i, 0))
+            wrong("allgather: rank %d gave %zu rows, not %zu", i, rows_of(i, 0), rows[i]);
+        for (size_t k = 0; k < rows[i] * ROW; k++, at++)
+            check("allgather", out, at, element(i, 0, k));
+    }
+    release(in);
+    release(out);
+    free(rows);
+}
+
+static void alltoall(void)
+{
+    size_t *splits = calloc((size_t)size, sizeof *splits), *received = calloc((size_t)size, sizeof *received);
+    size_t send = 0, get = 0, at = 0;
+
+    for (int i = 0; i < size; i++) {
+        send += splits[i] = rows_of(rank, i);
+        get += rows_of(i, rank);
+    }
+    int32_t *in = memory(send * ROW * 4), *out = memory(get * ROW * 4);
+    for (int i = 0; i < size; i++)
+        for (size_t k = 0; k < splits[i] * ROW; k++)
+            in[at++] = element(rank, i, k);
+    must(hvd_alltoall("pairs", in, send, splits, ROW, HVD_INT32, out, get, received, NULL), "alltoall");
+    at = 0;
+    for (int i = 0; i < size; i++) {
+        if (received[i] != rows_of(i, rank))
+            wrong("alltoall: rank %d gave me %zu rows, not %zu", i, rows_of(i, rank), received[i]);
+        for (size_t k = 0; k < received[i] * ROW; k++, at++)
+            check("alltoall", out, at, element(i, rank, k));
+    }
+    release(in);
+    release(out);
+    free(splits);
+    free(received);
+}
+
+static int32_t sum_at(size_t k)
+{
+    int32_t sum = 0;
+
+    for (int i = 0; i < size; i++)
+        sum += element(i, 0, k);
+    return sum;
+}
+
+static void reducescatter(void)
+{
+    size_t rows = rows_of(0, 0), n = (size_t)size, mine = rows / n + ((size_t)rank < rows % n), first = 0;
+    int32_t *in = memory(rows * ROW * 4), *out = memory(mine * ROW * 4);
+
+    for (int i = 0; i < rank; i++)
+        first += rows / n + ((size_t)i < rows % n);
+    for (size_t k = 0; k < rows * ROW; k++)
+        in[k] = element(rank, 0, k);
+    must(hvd_reducescatter("scatter", in, rows, ROW, HVD_INT32, HVD_SUM, out, NULL), "reducescatter");
+    for (size_t k = 0; k < mine * ROW; k++)
+        check("reducescatter", out, k, sum_at(first * ROW + k));
+    for (size_t k = 0; k < rows * ROW; k++)
+        check("reducescatter's input", in, k, element(rank, 0, k));
+    release(in);
+    release(out);
+}
+
+/* Whole numbers that float16 holds: the same with compression and without. The scales are powers of two. */
+static void allreduce(hvd_compression compression, const char *name)
+{
+    const hvd_options options = {.prescale = 0.5, .postscale = 4, .compression = compression};
+    size_t n = rows_of(0, 1) * ROW;
+    float *in = memory(n * 4), *out = memory(n * 4);
+
+    for (size_t k = 0; k < n; k++)
+        in[k] = (float)element(rank, 0, k);
+    must(hvd_allreduce(name, in, out, n, HVD_FLOAT32, HVD_SUM, &options), name);
+    for (size_t k = 0; k < n; k++)
+        if (out[k] != 2 * (float)sum_at(k))
+            wrong("%s: element %zu is %g, not %d", name, k, (double)out[k], 2 * sum_at(k));
+    release(in);
+    release(out);
+}
+
+static void broadcast(void)
+{
+    int root = (int)round_number % size;
+    size_t n = rows_of(root, 2) * ROW;
+    int32_t *data = memory(n * 4);
+
+    for (size_t k = 0; k < n; k++)
+        data[k] = element(rank, 1, k);
+    must(hvd_broadcast("cast", data, n, HVD_INT32, root, NULL), "broadcast");
+    for (size_t k = 0; k < n; k++)
+        check("broadcast", data, k, element(root, 1, k));
+    release(data);
+}
+
+/* One rank has no room: everybody is told so, in the same words, and goes on. */
+static void no_room(void)
+{
+    int32_t in[2 * ROW] = {0}, out[64 * ROW];
+    size_t room = rank == size - 1 ? 1 : 64, splits[64] = {0};
+    char want[80];
+
+    for (int i = 0; i < size; i++)
+        splits[i] = i == size - 1;
+    snprintf(want, sizeof want, "rank %d has room for 1 rows", size - 1);
+    if (hvd_allgather("full", in, 2, ROW, HVD_INT32, out, room, NULL, NULL) != HVD_ERR_MISMATCH ||
+        !strstr(hvd_last_error(), want))
+        wrong("an allgather without room");
+    if (hvd_alltoall("crowded", in, 1, splits, ROW, HVD_INT32, out, room, NULL, NULL) != HVD_ERR_MISMATCH ||
+        !strstr(hvd_last_error(), want))
+        wrong("an alltoall without room");
+}
+
+int main(int argc, char **argv)
+{
+    unsigned rounds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 8;
+
+    largest = (argc > 2 ? strtoul(argv[2], NULL, 10) : 100000) / (4 * ROW);
+    must(hvd_init(), "hvd_init");
+    rank = hvd_rank();
+    size = hvd_size();
+    for (round_number = 0; round_number < rounds; round_number++) {
+        allgather();
+        alltoall();
+        reducescatter();
+        allreduce(HVD_COMPRESSION_NONE, "plain");
+        allreduce(HVD_COMPRESSION_FLOAT16, "float16");
+        allreduce(HVD_COMPRESSION_BFLOAT16, "bfloat16");
+        broadcast();
+        no_room();
+        must(hvd_barrier(NULL), "barrier");
+    }
+    must(hvd_shutdown(), "hvd_shutdown");
+    printf("rank %d: all right\n", rank);
+    return 0;
+}

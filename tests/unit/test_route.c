@@ -1,0 +1,219 @@
+/* Routes of operations over several hosts, executed on arrays: whatever the placement and the sizes are,
+ * every rank gets what the operation means, and nobody writes beyond a buffer.
+ *
+ * needs: algo */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/route.h"
+#include "collectives/shm/op.h"
+
+#define HOSTS  3
+#define RANKS  7
+#define ROOM   400
+#define MARGIN 7777u
+
+static const struct route_host placement[][HOSTS] = {
+    {{0, 3}, {3, 1}, {4, 3}}, {{0, 1}, {1, 1}, {2, 5}}, {{0, 2}, {2, 4}, {6, 1}}};
+
+struct world {
+    struct route_shape shape[HOSTS];
+    struct route *route[HOSTS];
+    uint32_t in[RANKS][ROOM], out[RANKS][ROOM], data[HOSTS][RANKS * ROOM], got[HOSTS][RANKS * ROOM];
+};
+
+static struct world w;
+
+static void world_new(const struct route_host *hosts)
+{
+    memset(&w, 0, sizeof w);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        w.shape[h] = (struct route_shape){hosts, HOSTS, h, RANKS};
+    for (uint32_t i = 0; i < RANKS * ROOM; i++)
+        (&w.out[0][0])[i] = MARGIN;
+    for (uint32_t i = 0; i < RANKS; i++)
+        for (uint32_t k = 0; k < ROOM; k++)
+            w.in[i][k] = i * 1000 + k;
+}
+
+static void routes(uint8_t kind, const uint64_t *numbers)
+{
+    for (uint32_t h = 0; h < HOSTS; h++)
+        ck_assert_ptr_nonnull(w.route[h] = route_new(kind, &w.shape[h], numbers, NULL));
+}
+
+static uint32_t *at(uint32_t h, enum route_buffer buffer, uint32_t member, uint64_t offset)
+{
+    uint32_t rank = w.shape[h].host[h].first + member;
+    return (buffer == ROUTE_IN     ? w.in[rank]
+            : buffer == ROUTE_DATA ? w.data[h]
+            : buffer == ROUTE_GOT  ? w.got[h]
+                                   : w.out[rank]) +
+           offset;
+}
+
+static void execute(uint32_t h, const struct route_copy *list, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct route_copy *c = &list[i];
+        uint32_t first = c->to == ROUTE_OUTS ? 0 : c->to_member;
+        uint32_t last = c->to == ROUTE_OUTS ? w.shape[h].host[h].ranks - 1 : first;
+        ck_assert_uint_gt(c->count, 0);
+        for (uint32_t m = first; m <= last; m++)
+            memcpy(at(h, c->to, m, c->to_at), at(h, c->from, c->from_member, c->from_at), c->count * 4);
+    }
+}
+
+static void pack_all(void)
+{
+    for (uint32_t h = 0; h < HOSTS; h++)
+        execute(h, w.route[h]->pack, w.route[h]->packs);
+}
+
+static void spread_all(void)
+{
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        execute(h, w.route[h]->spread, w.route[h]->spreads);
+        route_free(w.route[h]);
+    }
+}
+
+static uint64_t before(const uint64_t *part, uint32_t h)
+{
+    return h == 0 ? 0 : part[h - 1] + before(part, h - 1);
+}
+
+/* What a rank must have, and no more. */
+static void check_out(uint32_t rank, const uint32_t *want, uint64_t count)
+{
+    for (uint64_t k = 0; k < ROOM; k++)
+        if (w.out[rank][k] != (k < count ? want[k] : MARGIN))
+            ck_abort_msg("rank %u has %u at %llu of %llu", rank, w.out[rank][k], (unsigned long long)k,
+                         (unsigned long long)count);
+}
+
+static uint64_t rows(uint32_t a, uint32_t b)
+{
+    return (a * 5 + b * 3) % 4 * ((a + b) % 9);
+}
+
+START_TEST(allgather_reaches_everybody)
+{
+    uint64_t table[RANKS][2];
+    uint32_t want[RANKS * ROOM], n = 0;
+    world_new(placement[_i]);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        table[i][0] = ROOM;
+        table[i][1] = rows(i, 5);
+        for (uint32_t k = 0; k < table[i][1]; k++)
+            want[n++] = w.in[i][k];
+    }
+    routes(SHM_ALLGATHER, &table[0][0]);
+    pack_all();
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ck_assert_uint_eq(w.route[h]->data, n);
+        for (uint32_t from = 0; from < HOSTS; from++) {
+            uint64_t offset = before(w.route[h]->part, from);
+            memcpy(w.data[h] + offset, w.data[from] + offset, w.route[h]->part[from] * 4);
+        }
+    }
+    spread_all();
+    for (uint32_t i = 0; i < RANKS; i++)
+        check_out(i, want, n);
+}
+END_TEST
+
+START_TEST(alltoall_reaches_everybody)
+{
+    uint64_t table[RANKS][1 + RANKS];
+    world_new(placement[_i]);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        table[i][0] = ROOM;
+        for (uint32_t j = 0; j < RANKS; j++)
+            table[i][1 + j] = rows(i, j);
+    }
+    routes(SHM_ALLTOALL, &table[0][0]);
+    pack_all();
+    for (uint32_t from = 0; from < HOSTS; from++) {
+        ck_assert_uint_eq(w.route[from]->part[from], 0);
+        for (uint32_t to = 0; to < HOSTS; to++) {
+            const struct route *a = w.route[from], *b = w.route[to];
+            ck_assert_uint_eq(a->part[to], b->part_in[from]);
+            memcpy(w.got[to] + before(b->part_in, from), w.data[from] + before(a->part, to), a->part[to] * 4);
+        }
+    }
+    /* Between two hosts the data is by sender, then by receiver, on both sides. */
+    spread_all();
+    for (uint32_t j = 0; j < RANKS; j++) {
+        uint32_t want[RANKS * ROOM], n = 0;
+        for (uint32_t i = 0; i < RANKS; i++)
+            for (uint64_t k = 0; k < rows(i, j); k++)
+                want[n++] = w.in[i][before(&table[i][1], j) + k];
+        check_out(j, want, n);
+    }
+}
+END_TEST
+
+START_TEST(reducescatter_reaches_its_rank)
+{
+    uint64_t part[RANKS];
+    world_new(placement[_i]);
+    for (uint32_t i = 0; i < RANKS; i++)
+        part[i] = rows(i, 2);
+    routes(SHM_REDUCESCATTER, part);
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        uint64_t offset = before(w.route[h]->part, h);
+        ck_assert_uint_eq(w.route[h]->packs, 0);
+        ck_assert_uint_eq(w.route[h]->data, before(part, RANKS));
+        for (uint64_t k = 0; k < w.route[h]->part[h]; k++)
+            w.data[h][offset + k] = (uint32_t)(offset + k);
+    }
+    spread_all();
+    for (uint32_t i = 0; i < RANKS; i++) {
+        uint32_t want[ROOM];
+        for (uint64_t k = 0; k < part[i]; k++)
+            want[k] = (uint32_t)(before(part, i) + k);
+        check_out(i, want, part[i]);
+    }
+}
+END_TEST
+
+START_TEST(tables_are_checked)
+{
+    char text[200];
+    uint64_t table[2][2] = {{8, 4}, {8, 4}};
+    uint64_t splits[2][3] = {{100, 2, 4}, {4, 4, 2}};
+    ck_assert_ptr_null(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    table[1][0] = 7;
+    ck_assert_str_eq(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text),
+                     "rank 1 has room for 3 rows, the result has 4");
+    table[0][1] = 3; /* no whole rows */
+    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    table[0][0] = table[1][0] = UINT64_MAX; /* more than there can be, together */
+    table[0][1] = table[1][1] = 600;
+    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    table[0][1] = UINT64_MAX - 3;
+    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    ck_assert_str_eq(route_wrong(SHM_ALLTOALL, 2, &splits[0][0], 2, 1000, text, sizeof text),
+                     "rank 1 has room for 2 rows, it is sent 3");
+    splits[1][0] = 6;
+    ck_assert_ptr_null(route_wrong(SHM_ALLTOALL, 2, &splits[0][0], 2, 1000, text, sizeof text));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("route");
+    TCase *c = tcase_create("route");
+    tcase_add_loop_test(c, allgather_reaches_everybody, 0, 3);
+    tcase_add_loop_test(c, alltoall_reaches_everybody, 0, 3);
+    tcase_add_loop_test(c, reducescatter_reaches_its_rank, 0, 3);
+    tcase_add_test(c, tables_are_checked);
+    suite_add_tcase(s, c);
+    SRunner *runner = srunner_create(s);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
