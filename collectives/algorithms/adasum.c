@@ -1,0 +1,128 @@
+#include "collectives/algorithms/adasum.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/algorithms/half.h"
+
+#define LANES        8        /* partial sums of a dot product: element i belongs to i % LANES */
+#define LENGTH_LEAST 0x1p-511 /* squares below have no bits left to divide by */
+
+const char *adasum_refused(int dtype, size_t vectors)
+{
+    if (op_refused(dtype, HVD_ADASUM))
+        return op_refused(dtype, HVD_ADASUM);
+    return vectors > 0 && (vectors & (vectors - 1)) == 0 ? NULL : "adasum needs a power of two of ranks";
+}
+
+/* Bytes of one vector between the steps. */
+static size_t stride(hvd_dtype dtype, size_t count)
+{
+    size_t lane = dtype == HVD_FLOAT64 ? sizeof(double) : sizeof(float);
+
+    return (count * lane + 7) / 8 * 8;
+}
+
+size_t adasum_scratch(hvd_dtype dtype, size_t vectors, size_t count)
+{
+    size_t levels = 1;
+
+    while (vectors > 1) {
+        vectors /= 2;
+        levels++;
+    }
+    return levels * stride(dtype, count);
+}
+
+struct products {
+    double ab, aa, bb;
+};
+
+static double total(const double lane[LANES])
+{
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+static double factor(double ab, double square)
+{
+    return square < LENGTH_LEAST ? 1 : 1 - ab / square / 2;
+}
+
+#define STEP(type)                                                                                           \
+    static struct products products_##type(const type *a, const type *b, size_t count)                       \
+    {                                                                                                        \
+        double ab[LANES] = {0}, aa[LANES] = {0}, bb[LANES] = {0};                                            \
+        for (size_t i = 0; i < count; i += LANES) {                                                          \
+            size_t n = count - i < LANES ? count - i : LANES;                                                \
+            for (size_t l = 0; l < n; l++) {                                                                 \
+                double x = a[i + l], y = b[i + l];                                                           \
+                ab[l] += x * y;                                                                              \
+                aa[l] += x * x;                                                                              \
+                bb[l] += y * y;                                                                              \
+            }                                                                                                \
+        }                                                                                                    \
+        return (struct products){total(ab), total(aa), total(bb)};                                           \
+    }                                                                                                        \
+    static void join_##type(type *a, const type *b, size_t count)                                            \
+    {                                                                                                        \
+        struct products p = products_##type(a, b, count);                                                    \
+        double of_a = factor(p.ab, p.aa), of_b = factor(p.ab, p.bb);                                         \
+        for (size_t i = 0; i < count; i++)                                                                   \
+            a[i] = (type)(of_a * a[i] + of_b * b[i]);                                                        \
+    }
+STEP(float)
+STEP(double)
+
+static void widen(float *to, const char *from, size_t count, hvd_dtype dtype)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t h;
+        memcpy(&h, from + 2 * i, sizeof h);
+        to[i] = dtype == HVD_FLOAT16 ? float16_widen(h) : bfloat16_widen(h);
+    }
+}
+
+static void narrow(char *to, const float *from, size_t count, hvd_dtype dtype)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t h = dtype == HVD_FLOAT16 ? float16_narrow(from[i]) : bfloat16_narrow(from[i]);
+        memcpy(to + 2 * i, &h, sizeof h);
+    }
+}
+
+static bool is_half(hvd_dtype dtype)
+{
+    return dtype == HVD_FLOAT16 || dtype == HVD_BFLOAT16;
+}
+
+/* The result of `vectors` of them, in room; what lies behind it is used. As deep as their number has bits. */
+static void join_all(const void *const *in, size_t vectors, char *room, size_t count, hvd_dtype dtype)
+{
+    char *other = room + stride(dtype, count);
+
+    if (vectors == 1) {
+        if (is_half(dtype))
+            widen((float *)room, in[0], count, dtype);
+        else
+            memcpy(room, in[0], count * dtype_size(dtype));
+        return;
+    }
+    join_all(in, vectors / 2, room, count, dtype);
+    join_all(in + vectors / 2, vectors / 2, other, count, dtype);
+    if (dtype == HVD_FLOAT64)
+        join_double((double *)room, (const double *)other, count);
+    else
+        join_float((float *)room, (const float *)other, count);
+}
+
+void adasum(const void *const *in, size_t vectors, void *out, size_t count, hvd_dtype dtype, void *scratch)
+{
+    if (count == 0)
+        return;
+    join_all(in, vectors, scratch, count, dtype);
+    if (is_half(dtype))
+        narrow(out, scratch, count, dtype);
+    else
+        memcpy(out, scratch, count * dtype_size(dtype));
+}
