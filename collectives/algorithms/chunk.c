@@ -36,3 +36,24 @@ void chunks_range(const struct chunks *c, uint32_t index, size_t *first, size_t 
     *first = c->each * index;
     *count = c->total - *first < c->each ? c->total - *first : c->each;
 }
+
+uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers,
+                     uint32_t *then)
+{
+    uint32_t first, available;
+
+    if (c->number > 32) {
+        *then = taken + 1;
+        return taken < c->number ? taken : CHUNK_NONE;
+    }
+    available = c->number == 0 ? 0 : ~taken & UINT32_MAX >> (32 - c->number);
+    if (available == 0)
+        return CHUNK_NONE;
+    first = worker < workers ? (uint32_t)((uint64_t)worker * c->number / workers) : 0;
+    if (available >> first)
+        first += (uint32_t)__builtin_ctz(available >> first);
+    else
+        first = (uint32_t)__builtin_ctz(available);
+    *then = taken | 1u << first;
+    return first;
+}

@@ -19,4 +19,12 @@ struct chunks chunks_cut(size_t elements, size_t element_size, uint32_t workers)
 /* Elements [*first, *first + *count) are chunk `index` (< number). */
 void chunks_range(const struct chunks *c, uint32_t index, size_t *first, size_t *count);
 
+#define CHUNK_NONE UINT32_MAX
+/* The chunk that `worker` takes next, CHUNK_NONE when all are taken. `taken` says which are: 0 at first, then
+ * what *then was for the one who took the last. While they are few, each worker begins with a part of its
+ * own, the same every time, so that the elements stay in its processor's cache from one operation to the
+ * next; who is done helps the next. Many are taken in order. */
+uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers,
+                     uint32_t *then);
+
 #endif

@@ -87,7 +87,7 @@ struct shm_seat {
 };
 
 struct shm_slot {
-    SHM_ALIGNED _Atomic uint64_t claim; /* anyone: shm_tagged(operation, chunks claimed) */
+    SHM_ALIGNED _Atomic uint64_t claim; /* anyone: shm_tagged(operation, chunks claimed: see chunks_pick) */
     SHM_ALIGNED _Atomic uint64_t done;  /* engine: shm_tagged(operation, chunks it has finished) */
     SHM_ALIGNED _Atomic uint32_t
         settled;    /* engine: the last operation it has given a result for (more than one host) */

@@ -134,18 +134,19 @@ static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t partici
     return participant < v->region->members ? &v->slot->seat[participant].done : &v->slot->done;
 }
 
-/* Chunk number, or UINT32_MAX. Only members move the word on to a new operation: they cannot be late. */
+/* Chunk number, or CHUNK_NONE. Only members move the word on to a new operation: they cannot be late. */
 static uint32_t take_chunk(struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
 
     for (;;) {
         bool fresh = (uint32_t)(seen >> 32) != v->sequence;
-        uint32_t next = fresh ? 0 : (uint32_t)seen;
-        if ((fresh && v->me == v->region->members) || next >= v->chunks.number)
-            return UINT32_MAX;
-        if (atomic_compare_exchange_weak(&v->slot->claim, &seen, shm_tagged(v->sequence, next + 1)))
-            return next;
+        uint32_t members = v->region->members, then = 0;
+        uint32_t chunk = chunks_pick(&v->chunks, fresh ? 0 : (uint32_t)seen, v->me, members, &then);
+        if (chunk == CHUNK_NONE || (fresh && v->me == members))
+            return CHUNK_NONE;
+        if (atomic_compare_exchange_weak(&v->slot->claim, &seen, shm_tagged(v->sequence, then)))
+            return chunk;
     }
 }
 
@@ -154,7 +155,7 @@ bool tensor_work(struct tensor_view *v)
     size_t first, count;
     uint32_t chunk = take_chunk(v);
 
-    if (chunk == UINT32_MAX)
+    if (chunk == CHUNK_NONE)
         return false;
     chunks_range(&v->chunks, chunk, &first, &count);
     tensor_work_of(v->op.kind)->part(v, first, count);
@@ -168,9 +169,11 @@ bool tensor_work(struct tensor_view *v)
 bool tensor_has_chunk(const struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+    uint32_t then;
 
-    return (uint32_t)(seen >> 32) != v->sequence ? v->me < v->region->members
-                                                 : (uint32_t)seen < v->chunks.number;
+    if ((uint32_t)(seen >> 32) != v->sequence)
+        return v->me < v->region->members;
+    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->region->members, &then) != CHUNK_NONE;
 }
 
 void tensor_offer(struct tensor_view *v)

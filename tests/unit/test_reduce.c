@@ -511,6 +511,37 @@ START_TEST(chunks_cover_everything_once)
 }
 END_TEST
 
+/* Workers take turns, or one of them does everything: every chunk once. */
+START_TEST(chunks_are_taken_once_own_ones_first)
+{
+    for (uint32_t number = 0; number <= 40; number++) {
+        struct chunks c = {.total = number, .each = 1, .number = number};
+        for (uint32_t workers = 1; workers <= 5; workers++) {
+            for (uint32_t alone = 0; alone <= workers + 1; alone++) {
+                uint32_t taken = 0, then = 0, seen[40] = {0}, chunk, n = 0;
+                for (;; taken = then, n++) {
+                    uint32_t worker = alone <= workers ? alone : n % (workers + 1);
+                    chunk = chunks_pick(&c, taken, worker, workers, &then);
+                    if (chunk == CHUNK_NONE)
+                        break;
+                    ck_assert_uint_lt(chunk, number);
+                    ck_assert_uint_eq(seen[chunk]++, 0);
+                }
+                ck_assert_uint_eq(n, number);
+            }
+        }
+    }
+    struct chunks c = {.total = 8, .each = 1, .number = 8};
+    uint32_t then, again_;
+    ck_assert_uint_eq(chunks_pick(&c, 0, 0, 2, &then), 0);
+    ck_assert_uint_eq(chunks_pick(&c, then, 1, 2, &then), 4);
+    ck_assert_uint_eq(chunks_pick(&c, then, 0, 2, &then), 1);
+    ck_assert_uint_eq(chunks_pick(&c, then, 2, 2, &again_), 2); /* the engine */
+    ck_assert_uint_eq(chunks_pick(&c, 0xf0, 1, 2, &then), 0);   /* helps */
+    ck_assert_uint_eq(chunks_pick(&c, 0xff, 1, 2, &then), CHUNK_NONE);
+}
+END_TEST
+
 START_TEST(numbers_from_outside)
 {
     for (int i = -3; i < 300; i++) {
@@ -544,6 +575,7 @@ int main(void)
     tcase_add_test(tc, the_order_of_inputs_is_kept);
     tcase_add_test(tc, more_than_2_31_elements);
     tcase_add_test(tc, chunks_cover_everything_once);
+    tcase_add_test(tc, chunks_are_taken_once_own_ones_first);
     tcase_add_test(tc, numbers_from_outside);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
