@@ -97,13 +97,13 @@ static bool is_half(hvd_dtype dtype)
 }
 
 /* The result of `vectors` of them, in room; what lies behind it is used. As deep as their number has bits. */
-static void join_all(const void *const *in, size_t vectors, char *room, size_t count, hvd_dtype dtype)
+static void join_all(const void *const *in, size_t vectors, void *room, size_t count, hvd_dtype dtype)
 {
-    char *other = room + stride(dtype, count);
+    void *other = (char *)room + stride(dtype, count);
 
     if (vectors == 1) {
         if (is_half(dtype))
-            widen((float *)room, in[0], count, dtype);
+            widen(room, in[0], count, dtype);
         else
             memcpy(room, in[0], count * dtype_size(dtype));
         return;
@@ -111,9 +111,9 @@ static void join_all(const void *const *in, size_t vectors, char *room, size_t c
     join_all(in, vectors / 2, room, count, dtype);
     join_all(in + vectors / 2, vectors / 2, other, count, dtype);
     if (dtype == HVD_FLOAT64)
-        join_double((double *)room, (const double *)other, count);
+        join_double(room, other, count);
     else
-        join_float((float *)room, (const float *)other, count);
+        join_float(room, other, count);
 }
 
 void adasum(const void *const *in, size_t vectors, void *out, size_t count, hvd_dtype dtype, void *scratch)
