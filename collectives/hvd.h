@@ -198,7 +198,9 @@ int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in,
                               const size_t *row_count, hvd_dtype dtype, hvd_op op, void *const *out,
                               const hvd_options *options);
 
-/* Returns when every rank of the set has called it. Of the options only the set counts. */
+/* Ends when every rank of the set has called it. Of the options only the set counts. Blocking barriers of
+ * several threads follow one another; while one with a handle is pending, another is HVD_ERR_IN_PROGRESS. */
+int hvd_barrier_async(const hvd_options *options, hvd_handle *handle);
 int hvd_barrier(const hvd_options *options);
 
 /* ---- handles ---- */

@@ -86,6 +86,27 @@ int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype,
     return request_and_wait(name, &r, status);
 }
 
+int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    struct tensor *t;
+    int status = make_request(&r, SHM_BARRIER, 0, 0, 0, options);
+
+    if (!status && !handle)
+        status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
+    if (handle)
+        *handle = 0;
+    if (status)
+        return status;
+    if (!(t = tensor_fixed(SHM_SLOT_BARRIER)))
+        return HVD_ERR_MEMORY;
+    pthread_mutex_lock(&t->lock);
+    if ((status = submit_locked(t, &r, false)) == HVD_SUCCESS)
+        *handle = tensor_handle(t);
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
 int hvd_barrier(const hvd_options *options)
 {
     struct request r;

@@ -581,6 +581,36 @@ START_TEST(bad_arguments_start_nothing)
 }
 END_TEST
 
+static int barriers(const struct job *job, int rank)
+{
+    hvd_handle h, again;
+
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(hvd_barrier_async(NULL, NULL) == HVD_ERR_INVALID);
+    for (int round = 0; round < 20; round++) {
+        float x = 1;
+        if (rank != round % hvd_size()) { /* one is late: until then nobody's has ended */
+            job_check(hvd_barrier_async(NULL, &h) == HVD_SUCCESS && hvd_poll(h) == 0);
+            job_check(hvd_barrier_async(NULL, &again) == HVD_ERR_IN_PROGRESS && again == 0 &&
+                      hvd_barrier(NULL) == HVD_ERR_IN_PROGRESS);
+        }
+        job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+        if (rank != round % hvd_size())
+            job_check(hvd_wait(h) == HVD_SUCCESS);
+        else
+            job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(barriers_may_be_pending)
+{
+    run(_i, barriers);
+}
+END_TEST
+
 /* Each kind waits for the rank that dies; small and large. */
 static int die(const struct job *job, int rank)
 {
@@ -678,6 +708,7 @@ int main(void)
     tcase_add_loop_test(tc, persistent_handles_start_again_and_again, 2, 5);
     tcase_add_loop_test(tc, scales_are_applied, 1, 5);
     tcase_add_loop_test(tc, disagreement_is_an_error_on_every_rank, 2, 5);
+    tcase_add_loop_test(tc, barriers_may_be_pending, 2, 5);
     tcase_add_test(tc, bad_arguments_start_nothing);
     tcase_add_loop_test(tc, a_death_ends_every_kind, 0, 2);
     tcase_add_test(tc, alone);
