@@ -177,6 +177,70 @@ static void broadcast(void)
     release(data);
 }
 
+/* Thirds, which nothing holds exactly: near enough, and the same bits on every rank. */
+static void lossy(hvd_compression compression, const char *name)
+{
+    const hvd_options options = {.compression = compression};
+    const float step = compression == HVD_COMPRESSION_FLOAT16 ? 1.0f / 1024 : 1.0f / 128;
+    size_t n = rows_of(0, 2) * ROW;
+    float *in = memory(n * 4), *out = memory(n * 4);
+    int32_t *low = memory(n * 4), *high = memory(n * 4);
+
+    for (size_t k = 0; k < n; k++)
+        in[k] = (float)(element(rank, 0, k) + 31) / 3;
+    must(hvd_allreduce(name, in, out, n, HVD_FLOAT32, HVD_AVERAGE, &options), name);
+    for (size_t k = 0; k < n; k++) {
+        float want = ((float)sum_at(k) / (float)size + 31) / 3;
+        if (!(out[k] > want * (1 - 2 * step) && out[k] < want * (1 + 2 * step)))
+            wrong("%s: element %zu is %g, not about %g", name, k, (double)out[k], (double)want);
+    }
+    must(hvd_allreduce("low", (int32_t *)(void *)out, low, n, HVD_INT32, HVD_MIN, NULL), "low");
+    must(hvd_allreduce("high", (int32_t *)(void *)out, high, n, HVD_INT32, HVD_MAX, NULL), "high");
+    if (n > 0 && memcmp(low, high, n * 4) != 0)
+        wrong("%s: the ranks' bits differ", name);
+    release(in);
+    release(out);
+    release(low);
+    release(high);
+}
+
+static void shared_result(void)
+{
+    size_t n = rows_of(1, 2) * ROW;
+    int32_t *in = memory(n * 4);
+    const void *result;
+
+    for (size_t k = 0; k < n; k++)
+        in[k] = element(rank, 0, k);
+    must(hvd_allreduce_shared("shared", in, n, HVD_INT32, HVD_SUM, NULL, &result), "a shared result");
+    for (size_t k = 0; k < n; k++)
+        check("a shared result", result, k, sum_at(k));
+    must(hvd_barrier(NULL), "barrier");
+    release(in);
+}
+
+static void group(void)
+{
+    size_t counts[3] = {rows_of(1, 1), 5, rows_of(2, 1)};
+    int32_t *in[3], *out[3];
+
+    for (int i = 0; i < 3; i++) {
+        in[i] = memory(counts[i] * 4);
+        out[i] = memory(counts[i] * 4);
+        for (size_t k = 0; k < counts[i]; k++)
+            in[i][k] = element(rank, 0, k + (size_t)i);
+    }
+    must(hvd_grouped_allreduce("group", 3, (const void *const *)in, (void *const *)out, counts, HVD_INT32,
+                               HVD_SUM, NULL),
+         "a group");
+    for (int i = 0; i < 3; i++) {
+        for (size_t k = 0; k < counts[i]; k++)
+            check("a group", out[i], k, sum_at(k + (size_t)i));
+        release(in[i]);
+        release(out[i]);
+    }
+}
+
 /* One rank has no room: everybody is told so, in the same words, and goes on. */
 static void no_room(void)
 {
@@ -210,9 +274,15 @@ int main(int argc, char **argv)
         allreduce(HVD_COMPRESSION_NONE, "plain");
         allreduce(HVD_COMPRESSION_FLOAT16, "float16");
         allreduce(HVD_COMPRESSION_BFLOAT16, "bfloat16");
+        lossy(HVD_COMPRESSION_FLOAT16, "half");
+        lossy(HVD_COMPRESSION_BFLOAT16, "upper half");
         broadcast();
+        shared_result();
+        group();
         no_room();
         must(hvd_barrier(NULL), "barrier");
+        if (round_number == 0 && rank == 0)
+            printf("the first round is over\n"), fflush(stdout);
     }
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right\n", rank);

@@ -26,6 +26,18 @@ case_every_kind_of_few_bytes() {
     all_right 4
 }
 
+case_a_rank_that_dies_in_the_middle_is_named() {
+    # shellcheck disable=SC2016
+    start -np 4 -H $H1:2,$H2:1,$H3:1 sh -c '[ $HOROVOD_RANK != 3 ] || echo $$ > "$1/pid"; exec "$0" 1000000 200000' "$KINDS" "$T"
+    until_out 20 'first round'
+    mark_time
+    on 3 "kill -9 $(cat "$T/pid")"
+    stop_status
+    expect_within 6
+    expect_status 137
+    expect_err "rank 3 on $H3.*signal 9"
+}
+
 slow_many_rounds_of_large_tensors() {
     hvd -H $H1:2,$H2:1,$H3:2 "$KINDS" 40 16000000
     all_right 5
