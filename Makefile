@@ -136,8 +136,8 @@ $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 # same bits.
 $(BUILD)/obj/collectives/algorithms/reduce_%.o $(BUILD)/obj/collectives/algorithms/adasum.o: OPT += -O3 -ffp-contract=off
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/obj/collectives/algorithms/reduce_avx2.o: OPT += -mavx2 -mf16c
-$(BUILD)/obj/collectives/algorithms/reduce_avx512.o: OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+$(BUILD)/obj/collectives/algorithms/reduce_avx2.o: override OPT += -mavx2 -mf16c
+$(BUILD)/obj/collectives/algorithms/reduce_avx512.o: override OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 $(BUILD)/obj/examples/%.o: OPT += -O3
 $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
