@@ -223,6 +223,18 @@ int hvd_start(hvd_handle handle);
 /* Frees an inactive persistent handle; the name may then be used otherwise. hvd_shutdown frees them too. */
 int hvd_handle_free(hvd_handle handle);
 
+/* Writes what the calling process does with each tensor to a file, in the Trace Event Format that
+ * chrome://tracing and Perfetto open, until hvd_timeline_stop or hvd_shutdown. Any rank may call it at any
+ * time; it concerns that rank alone. In `path`, %r stands for the rank; without it ".RANK" is put before the
+ * extension. mark_cycles: not 0 marks each moment in which an operation begins. The file is written by a
+ * thread that exists meanwhile; no operation waits for it, and what it cannot keep up with is counted in the
+ * file. HVD_ERR_IN_PROGRESS: one is being written already. hvdrun --timeline-filename starts one in
+ * hvd_init. */
+int hvd_timeline_start(const char *path, int mark_cycles);
+/* Completes the file. HVD_SUCCESS also when none is being written; HVD_ERR_SYSTEM: not all could be written.
+ */
+int hvd_timeline_stop(void);
+
 /* The sentence of the last failure in this thread; "" when there was none. Valid until the thread's next
  * call. */
 const char *hvd_last_error(void);

@@ -22,7 +22,7 @@ static size_t utf8_length(const unsigned char *s)
     return bad ? 0 : len;
 }
 
-static void put_text(FILE *out, const char *text)
+void json_put_string(FILE *out, const char *text)
 {
     const unsigned char *s = (const unsigned char *)text;
     fputc('"', out);
@@ -58,7 +58,7 @@ static void put_name(struct json *j, const char *name)
     j->filled = true;
     if (!name)
         return;
-    put_text(j->out, name);
+    json_put_string(j->out, name);
     fputs(": ", j->out);
 }
 
@@ -107,7 +107,7 @@ void json_text(struct json *j, const char *name, const char *text)
         return;
     }
     put_name(j, name);
-    put_text(j->out, text);
+    json_put_string(j->out, text);
 }
 
 void json_unsigned(struct json *j, const char *name, uint64_t value)

@@ -30,6 +30,8 @@ void json_array(struct json *j, const char *name);
 /* Closes the innermost object or array; a newline follows the outermost. */
 void json_end(struct json *j);
 
+/* The string alone, in quotes, without anything around it. */
+void json_put_string(FILE *out, const char *text);
 /* Bytes that are not UTF-8 become U+FFFD. NULL becomes null. */
 void json_text(struct json *j, const char *name, const char *text);
 void json_unsigned(struct json *j, const char *name, uint64_t value);

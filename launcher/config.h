@@ -109,6 +109,16 @@
     X(int64_t, heartbeat_timeout_ms, OPTION_SECONDS, "--heartbeat-timeout", "SECONDS", "HVDRUN_HEARTBEAT_TIMEOUT", \
       "heartbeat_timeout", 1, 86400, NULL, "15", NULL, CONFIG_LIFE, \
       "A host that was silent for so long is lost, and the job ends.") \
+    X(const char *, timeline_filename, OPTION_TEXT, "--timeline-filename", "FILE", "HOROVOD_TIMELINE", \
+      "timeline_filename", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
+      "Every rank and every host's engine writes what it does with each tensor, for chrome://tracing or Perfetto: into " \
+      "a file of its own, named FILE with .RANK or .engine.HOST before the extension, or in place of %r.") \
+    X(bool, timeline_mark_cycles, OPTION_FLAG, "--timeline-mark-cycles", NULL, "HOROVOD_TIMELINE_MARK_CYCLES", \
+      "timeline_mark_cycles", 0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
+      "Mark in those files when a rank, or a turn of the engine, begins to execute something.") \
+    X(bool, no_timeline_mark_cycles, OPTION_FLAG, "--no-timeline-mark-cycles", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
+      "Do not, even when HOROVOD_TIMELINE_MARK_CYCLES is set.") \
     X(bool, stall_check, OPTION_FLAG, "--stall-check", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "the stall check", CONFIG_ENGINE, \
       "Warn about stalled operations, even when HOROVOD_STALL_CHECK_DISABLE is set.") \

@@ -200,6 +200,7 @@ static int join(const char *path)
 /* Gives everything back. Slots first: they point into the region. */
 static void leave(void)
 {
+    timeline_close();
     tensors_free();
     arena_close();
     region_unmap(&client.region);
@@ -232,7 +233,8 @@ int hvd_init(void)
     if (atomic_load_explicit(&client.state, memory_order_acquire) != CLIENT_NONE)
         return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
-    if ((status = path ? join(path) : join_alone()) != HVD_SUCCESS) {
+    if ((status = path ? join(path) : join_alone()) != HVD_SUCCESS ||
+        (status = timeline_open()) != HVD_SUCCESS) {
         leave();
         return status;
     }

@@ -6,6 +6,7 @@
  *   submit.c  a request: staging, publishing           group.c    several tensors packed into one
  *   wait.c    progress of one operation, waiting       handle.c   persistent handles
  *   query.c   numbers, errors, names of codes          solo.c     a job of one rank
+ *   timeline.c  a file of what happens
  *
  * Locks, in the order they may be taken: a tensor's own lock, then names_lock, then arena_lock, then
  * rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so the operation
@@ -21,6 +22,7 @@
 #include "collectives/shm/segment.h"
 #include "collectives/shm/tensor.h"
 #include "collectives/shm/worker_socket.h"
+#include "common/clock.h"
 
 #define NAME_BUCKETS SHM_SLOTS
 
@@ -78,6 +80,8 @@ struct tensor {
     size_t *rows;
     const void **result;
     struct group *group;
+    uint32_t traced; /* the timeline that knows its lane; timeline.c */
+    uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     int status;
     char text[SHM_TEXT_MAX]; /* why status is not 0 */
 
@@ -131,6 +135,35 @@ void arena_free(void *memory);
 bool arena_address(const void *memory, size_t bytes, uint64_t *address);
 void *arena_resolve(void *ctx, uint64_t address, uint64_t bytes);
 void arena_close(void);
+
+/* timeline.c: what this process writes of its operations, while somebody wants it. The tensor's lock is held.
+ */
+enum timeline_point {
+    TIMELINE_SUBMIT,
+    TIMELINE_AGREED,
+    TIMELINE_WAIT,
+    TIMELINE_ENDED,
+    TIMELINE_IN,
+    TIMELINE_OUT
+};
+extern _Atomic bool timeline_on __attribute__((visibility("hidden")));
+void timeline_record(struct tensor *t, enum timeline_point point, uint64_t since) __attribute__((cold));
+/* Starts what HOROVOD_TIMELINE asks for; stops whatever runs. */
+int timeline_open(void);
+void timeline_close(void);
+
+/* A point of the operation has been reached, or (since not 0) a copy that began at `since` is done. */
+static inline void timeline(struct tensor *t, enum timeline_point point, uint64_t since)
+{
+    if (__builtin_expect(atomic_load_explicit(&timeline_on, memory_order_relaxed), 0))
+        timeline_record(t, point, since);
+}
+
+/* When a copy begins. */
+static inline uint64_t timeline_clock(void)
+{
+    return __builtin_expect(atomic_load_explicit(&timeline_on, memory_order_relaxed), 0) ? clock_now() : 0;
+}
 
 /* submit.c: the tensor of this name, its lock held. */
 int begin(const char *name, struct tensor **t);

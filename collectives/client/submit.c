@@ -177,25 +177,33 @@ static void announce(struct tensor *t, bool will_wait)
 /* The elements to where the others look for them. `small` has room for an entry's. */
 static void give(struct tensor *t, uint8_t *small)
 {
+    uint64_t since = timeline_clock();
+
     if (t->group) {
         group_pack(t->group, t->small ? small : t->stand_in);
         t->where.payload = small;
     } else if (t->stand_in && (t->op.kind != SHM_BROADCAST || is_root(&t->op))) {
         memcpy(t->stand_in, t->in, t->bytes);
     }
+    timeline(t, TIMELINE_IN, since);
 }
 
 int start_locked(struct tensor *t, bool will_wait)
 {
     uint8_t small[SHM_INLINE_MAX];
 
+    timeline(t, TIMELINE_SUBMIT, 0);
     if (client.solo) {
+        timeline(t, TIMELINE_AGREED, 0);
         t->status = run_solo(t);
         t->phase = PHASE_ENDED;
+        timeline(t, TIMELINE_ENDED, 0);
         return HVD_SUCCESS;
     }
-    if (region_poisoned(&client.region))
+    if (region_poisoned(&client.region)) {
+        timeline(t, TIMELINE_ENDED, 0);
         return fail_poisoned();
+    }
     if (t->group || t->stand_in)
         give(t, small);
     tensor_begin(&t->view, ++t->sequence);

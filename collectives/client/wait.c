@@ -25,10 +25,13 @@
 
 void take_result(struct tensor *t, const void *from, size_t bytes)
 {
+    uint64_t since = timeline_clock();
+
     if (t->group)
         group_unpack(t->group, from);
     else if (t->out && bytes > 0)
         memcpy(t->out, from, bytes);
+    timeline(t, TIMELINE_OUT, since);
 }
 
 /* How many rows came from each rank, for who wants to know. */
@@ -65,6 +68,7 @@ static void end(struct tensor *t, int status)
     t->phase = PHASE_ENDED;
     if (!t->persistent)
         release_locked(t);
+    timeline(t, TIMELINE_ENDED, 0);
 }
 
 static void end_poisoned(struct tensor *t)
@@ -96,6 +100,8 @@ static void open_local(struct tensor *t)
         snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone", t->name);
         status = HVD_ERR_ENGINE;
     }
+    if (status == HVD_SUCCESS)
+        timeline(t, TIMELINE_AGREED, 0);
     if (status != HVD_SUCCESS) {
         end(t, status);
     } else if (t->view.place == SHM_INLINE) {
@@ -141,6 +147,7 @@ static void take_settled(struct tensor *t)
 
     size_t bytes = t->bytes;
 
+    timeline(t, TIMELINE_AGREED, slot->due);
     if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
     else if (op_scatters(t->op.kind))
@@ -250,6 +257,7 @@ int wait_locked(struct tensor *t)
 {
     int status;
 
+    timeline(t, TIMELINE_WAIT, 0);
     if (t->phase != PHASE_ENDED)
         wait_until_ended(t);
     status = t->status;

@@ -94,6 +94,7 @@ void engine_free(struct engine *engine)
     peers_free(engine);
     remote_free(engine);
     stalls_free(engine);
+    timeline_stop(engine);
     workers_free(engine);
     segments_free(engine);
     names_free(engine);
@@ -201,8 +202,11 @@ static int turn(struct engine *engine)
     active = peers_progress(engine, now);
     death_at = workers_deaths(engine, now);
     active = local_collect(engine) || active;
+    bool helps = engine->help_count > 0;
     more = local_help(engine);
     more = remote_progress(engine) || more;
+    if (__builtin_expect(engine->timeline != NULL, 0))
+        timeline_turn(engine, helps);
     beat(engine, now);
     if (active && engine->may_spin)
         engine->spin_until = now + ENGINE_SPIN_NS;

@@ -86,6 +86,7 @@ struct host {
 
 struct run;    /* run.h */
 struct stalls; /* stalls.c */
+struct timeline;
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
 enum peer_message { PEER_FAILED = 16, PEER_STALL = 17 };
@@ -123,6 +124,7 @@ struct engine {
     uint32_t help_first, help_count;
     struct stall stall;
     struct stalls *stalls;
+    struct timeline *timeline; /* NULL: none is written */
 
     struct links *links;
     bool links_up,
@@ -202,6 +204,32 @@ void stalls_progress(struct engine *engine, uint64_t now);
 /* A PEER_STALL. */
 int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
 void stalls_free(struct engine *engine);
+
+/* timeline.c */
+enum timeline_point {
+    TIMELINE_ANNOUNCED,
+    TIMELINE_DUE, /* since: when all hosts were known to have it */
+    TIMELINE_REDUCE,
+    TIMELINE_NETWORK,
+    TIMELINE_SPREAD,
+    TIMELINE_SETTLED
+};
+/* Starts the one that hvdrun's options ask for. */
+void timeline_start(struct engine *engine, const Hvd__EngineTuning *tuning);
+/* Completes the file, if there is one; or does so if all ranks of this host have left. */
+void timeline_stop(struct engine *engine);
+void timeline_stop_after(struct engine *engine);
+/* Only while there is one: */
+void timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
+                     uint64_t since);
+void timeline_turn(struct engine *engine, bool executed);
+
+static inline void timeline(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
+                            uint64_t since)
+{
+    if (__builtin_expect(engine->timeline != NULL, 0))
+        timeline_record(engine, view, point, since);
+}
 
 /* peers.c */
 int peers_start(struct engine *engine, const Hvd__EngineConfig *config, struct err *e);

@@ -13,6 +13,7 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/run.h"
+#include "common/clock.h"
 
 int remote_start(struct engine *engine, struct err *e)
 {
@@ -65,6 +66,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     if (readiness_local(engine->readiness, &desc, status == HVD_SUCCESS ? NULL : error, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
     n->announced = true;
+    timeline(engine, v, TIMELINE_ANNOUNCED, 0);
 }
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
@@ -91,6 +93,7 @@ static int take_entries(struct engine *engine)
         if (!readiness_next_entry(engine->readiness, &run->entry))
             break;
         run->engine = engine;
+        run->listed = clock_now();
         if (engine->run_last)
             engine->run_last->next = run;
         else

@@ -22,6 +22,7 @@ void run_settle(struct run *run, int status, const char *text)
     if (text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
+    timeline(engine, run->view, TIMELINE_SETTLED, 0);
     if (run->entry.desc.what.kind == SHM_BARRIER)
         engine->started = true;
     if (run->entry.desc.what.kind == SHM_SHUTDOWN)
@@ -127,10 +128,12 @@ static bool make_route(struct run *run)
 
 static void plan(struct run *run)
 {
-    if (make_route(run))
-        run->phase = RUN_PACK;
-    else
+    if (!make_route(run)) {
         fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
+        return;
+    }
+    run->phase = RUN_PACK;
+    timeline(run->engine, run->view, TIMELINE_REDUCE, 0);
 }
 
 /* ---- sizes --------------------------------------------------------------------------------------------- */
@@ -238,6 +241,8 @@ void run_begin(struct run *run)
     }
     engine->name[slot].announced = false;
     run->view = &engine->name[slot].view;
+    run->view->slot->due = run->listed;
+    timeline(engine, run->view, TIMELINE_DUE, run->listed);
     if (run->entry.error[0])
         run_settle(run, HVD_ERR_MISMATCH, run->entry.error);
     else if (op_is_ragged(run->view->op.kind))
@@ -315,6 +320,7 @@ static void network_done(void *ctx, const struct err *error)
     run->copy = 0;
     run->progress = 0;
     run->phase = RUN_SPREAD;
+    timeline(run->engine, run->view, TIMELINE_SPREAD, 0);
 }
 
 static enum backend_kind kind_between_hosts(uint8_t kind)
@@ -353,6 +359,7 @@ static void start_network(struct run *run)
         .done = network_done,
     };
 
+    timeline(run->engine, run->view, TIMELINE_NETWORK, 0);
     run->phase = RUN_NETWORK; /* done may come before start returns */
     start(run, &request);
 }

@@ -36,6 +36,7 @@ struct run {
     struct run_memory borrowed[2];
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */
+    uint64_t listed;   /* when it came */
 };
 
 /* DUE: finds the tensor; the run leaves that phase. */

@@ -221,6 +221,8 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
     if (config->tuning) {
         engine->stall.warn_ns = config->tuning->stall_warning_ms * NSEC_PER_MSEC;
         engine->stall.give_up_ns = config->tuning->stall_shutdown_ms * NSEC_PER_MSEC;
+        if (*config->tuning->timeline)
+            timeline_start(engine, config->tuning);
     }
     engine->ping_ns = config->ping_ms * NSEC_PER_MSEC;
     engine->configured = true;

@@ -244,6 +244,7 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_SHUT_DOWN:
         engine->member[w->member].shut_down = true;
         tell_session(engine, w->member, HVD__ENGINE__BODY_SHUT_DOWN);
+        timeline_stop_after(engine); /* nobody waits for the engine's own end */
         break;
     }
     if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)

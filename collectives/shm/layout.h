@@ -92,6 +92,7 @@ struct shm_slot {
     SHM_ALIGNED _Atomic uint32_t
         settled;    /* engine: the last operation it has given a result for (more than one host) */
     int32_t status; /* engine: of that operation, an hvd_status */
+    uint64_t due;   /* engine: of that operation, clock_now() when all hosts were known to have it */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_seat seat[];
 };

@@ -73,6 +73,8 @@ static inline bool op_moves(uint8_t kind)
 
 /* "allreduce"; "an unknown operation". Never NULL. */
 const char *op_kind_name(uint8_t kind);
+/* "ALLREDUCE", as in a timeline. Never NULL. */
+const char *op_event_name(uint8_t kind);
 
 /* NULL: the fields are possible, for a job or set of `size` ranks (0: not known here). Else what is wrong
  * with them, to follow "tensor x: " ("there is no operation 77"), in `text`. */

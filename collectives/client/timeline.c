@@ -1,0 +1,172 @@
+/* The timeline of this process: a file of its own with a lane for each tensor.
+ *
+ *   NEGOTIATE_ALLREDUCE   from the call until this rank has seen that all ranks have arrived; in it MEMCPY_IN
+ * (a private input to shared memory) and WAIT, the moment in which hvd_wait began. On one host a rank looks
+ * only when it polls or waits: without a WAIT it was not asked ALLREDUCE             until done; in it
+ * MEMCPY_OUT
+ *
+ * With more hosts the engine says when the operation was due, and writes what it does with it into its own
+ * file. Marked cycles are the moments in which an operation begins, in lane 0. Who records holds a read lock,
+ * which waits only while a timeline is started or stopped. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "collectives/client/internal.h"
+#include "common/trace.h"
+
+#define LANE_CYCLES 0u
+#define LANE_FIRST  1u /* of slot 0 */
+
+enum { OPEN_NOTHING, OPEN_NEGOTIATION, OPEN_OPERATION };
+
+_Atomic bool timeline_on;
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct trace *trace;
+static bool mark_cycles;
+static uint32_t number; /* of timelines so far */
+
+static void put(const struct tensor *t, enum trace_phase phase, const char *prefix, const char *name,
+                uint64_t at)
+{
+    trace_put(trace, &(struct trace_event){phase, LANE_FIRST + t->slot, prefix, name, at, 0});
+}
+
+/* Ends what is open; with `next`, begins that. */
+static void advance(struct tensor *t, uint8_t next, uint64_t at)
+{
+    static const char *const prefix[] = {NULL, "NEGOTIATE_", NULL};
+    const char *name = op_event_name(t->op.kind);
+
+    if (t->open != OPEN_NOTHING)
+        put(t, TRACE_END, prefix[t->open], name, at);
+    t->open = next;
+    if (t->open != OPEN_NOTHING)
+        put(t, TRACE_BEGIN, prefix[t->open], name, at);
+}
+
+static void record(struct tensor *t, enum timeline_point point, uint64_t since)
+{
+    uint64_t now = clock_now();
+    struct trace_event copy = {TRACE_COMPLETE, LANE_FIRST + t->slot, NULL, NULL, since, now - since};
+
+    if (t->traced != number) {
+        trace_lane(trace, LANE_FIRST + t->slot, t->name);
+        t->traced = number;
+        t->open = OPEN_NOTHING; /* begun in another file, if at all */
+    }
+    switch (point) {
+    case TIMELINE_SUBMIT:
+        advance(t, OPEN_NEGOTIATION, now);
+        break;
+    case TIMELINE_AGREED:
+        if (t->open == OPEN_NEGOTIATION)
+            advance(t, OPEN_OPERATION, since ? since : now);
+        if (mark_cycles)
+            trace_put(trace, &(struct trace_event){TRACE_INSTANT, LANE_CYCLES, NULL, "CYCLE_START", now, 0});
+        break;
+    case TIMELINE_WAIT:
+        put(t, TRACE_INSTANT, NULL, "WAIT", now);
+        break;
+    case TIMELINE_ENDED:
+        advance(t, OPEN_NOTHING, now);
+        break;
+    case TIMELINE_IN:
+    case TIMELINE_OUT:
+        copy.name = point == TIMELINE_IN ? "MEMCPY_IN" : "MEMCPY_OUT";
+        if (since) /* else the timeline began meanwhile */
+            trace_put(trace, &copy);
+        break;
+    }
+}
+
+void timeline_record(struct tensor *t, enum timeline_point point, uint64_t since)
+{
+    pthread_rwlock_rdlock(&lock);
+    if (trace)
+        record(t, point, since);
+    pthread_rwlock_unlock(&lock);
+}
+
+/* ---- start and stop ------------------------------------------------------------------------------------ */
+
+static int start(const char *pattern, bool mark)
+{
+    char path[4096], who[16], process[32];
+    struct err e = ERR_INIT;
+    struct trace *made;
+
+    snprintf(who, sizeof who, "%d", client.rank);
+    snprintf(process, sizeof process, "rank %d", client.rank);
+    if (trace_path(pattern, who, path, sizeof path, &e) != 0)
+        return fail(HVD_ERR_INVALID, "%s", e.text);
+    pthread_rwlock_wrlock(&lock);
+    bool runs = trace != NULL;
+    made = runs ? NULL : trace_start(path, (uint32_t)client.rank, process, &e);
+    if (made) {
+        trace = made;
+        mark_cycles = mark;
+        number++;
+        if (mark)
+            trace_lane(trace, LANE_CYCLES, "cycles");
+        atomic_store(&timeline_on, true);
+    }
+    pthread_rwlock_unlock(&lock);
+    if (runs)
+        return fail(HVD_ERR_IN_PROGRESS, "a timeline of this process is being written already");
+    return made ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "%s", e.text);
+}
+
+static int stop(void)
+{
+    struct err e = ERR_INIT;
+    struct trace *ended;
+
+    pthread_rwlock_wrlock(&lock);
+    ended = trace;
+    trace = NULL;
+    atomic_store(&timeline_on, false);
+    pthread_rwlock_unlock(&lock);
+    return !ended || trace_stop(ended, &e) == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "%s", e.text);
+}
+
+/* As in Horovod's variables: "1", "true", "yes", "on". */
+static bool is_true(const char *text)
+{
+    return text && (strcmp(text, "1") == 0 || strcasecmp(text, "true") == 0 || strcasecmp(text, "yes") == 0 ||
+                    strcasecmp(text, "on") == 0);
+}
+
+int timeline_open(void)
+{
+    const char *pattern = getenv("HOROVOD_TIMELINE");
+
+    /* DYNAMIC: Horovod's word for one that is started later. */
+    if (!pattern || !*pattern || strcmp(pattern, "DYNAMIC") == 0)
+        return HVD_SUCCESS;
+    return start(pattern, is_true(getenv("HOROVOD_TIMELINE_MARK_CYCLES")));
+}
+
+void timeline_close(void)
+{
+    stop();
+}
+
+int hvd_timeline_start(const char *path, int mark)
+{
+    int status = client_check();
+
+    if (status)
+        return status;
+    if (!path || !*path)
+        return fail(HVD_ERR_INVALID, "a timeline needs the name of a file");
+    return start(path, mark != 0);
+}
+
+int hvd_timeline_stop(void)
+{
+    int status = client_check();
+
+    return status ? status : stop();
+}

@@ -1,0 +1,126 @@
+/* The engine's own timeline: a lane for each tensor, in a file beside those of the ranks.
+ *
+ *   NEGOTIATE_ALLREDUCE   from complete on this host until all hosts were known to have it
+ *   ALLREDUCE             until settled; in it QUEUE (operations before it on the execution list), then one
+ * after the other REDUCE (the ranks of this host), NETWORK, MEMCPY_OUT (to the ranks) CYCLE_START lane 0,
+ * when asked for: a turn of the loop that executed something
+ *
+ * On one host the ranks do the work, and only the marks are here. A file that cannot be written is told, and
+ * the job goes on without. */
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collectives/engine/engine.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/trace.h"
+
+#define LANE_CYCLES 0u
+#define LANE_FIRST  1u        /* of slot 0 */
+#define PID_FIRST   10000000u /* of host 0: after all ranks */
+
+struct timeline {
+    struct trace *trace;
+    bool mark_cycles, executed;
+    struct {
+        bool named;
+        const char *activity; /* that is open */
+    } slot[SHM_SLOTS];
+};
+
+void timeline_start(struct engine *engine, const Hvd__EngineTuning *tuning)
+{
+    char who[80], process[96], path[4096];
+    struct err e = ERR_INIT;
+    struct timeline *t = calloc(1, sizeof *t);
+
+    snprintf(who, sizeof who, "engine.%.60s", engine->host[engine->self].name);
+    snprintf(process, sizeof process, "engine of %.60s", engine->host[engine->self].name);
+    for (char *c = who; *c; c++)
+        *c = *c == '/' ? '_' : *c;
+    if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
+        t->trace = trace_start(path, PID_FIRST + engine->self, process, &e);
+    if (!t || !t->trace) {
+        session_notice(engine, LOG_WARNING, t ? e.text : "no memory for the engine's timeline");
+        free(t);
+        return;
+    }
+    t->mark_cycles = tuning->timeline_mark_cycles;
+    if (t->mark_cycles)
+        trace_lane(t->trace, LANE_CYCLES, "cycles");
+    engine->timeline = t;
+}
+
+void timeline_stop(struct engine *engine)
+{
+    struct err e = ERR_INIT;
+
+    if (engine->timeline && trace_stop(engine->timeline->trace, &e) != 0)
+        session_notice(engine, LOG_WARNING, e.text);
+    free(engine->timeline);
+    engine->timeline = NULL;
+}
+
+void timeline_stop_after(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->members; i++)
+        if (!engine->member[i].shut_down)
+            return;
+    timeline_stop(engine);
+}
+
+static uint32_t slot_of(const struct engine *engine, const struct tensor_view *view)
+{
+    const struct name *name = (const struct name *)((const char *)view - offsetof(struct name, view));
+
+    return (uint32_t)(name - engine->name);
+}
+
+static void put(struct timeline *t, uint32_t slot, enum trace_phase phase, const char *prefix,
+                const char *name, uint64_t at)
+{
+    trace_put(t->trace, &(struct trace_event){phase, LANE_FIRST + slot, prefix, name, at, 0});
+}
+
+void timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
+                     uint64_t since)
+{
+    struct timeline *t = engine->timeline;
+    static const char *const activity[] = {
+        [TIMELINE_REDUCE] = "REDUCE", [TIMELINE_NETWORK] = "NETWORK", [TIMELINE_SPREAD] = "MEMCPY_OUT"};
+    uint32_t slot = slot_of(engine, view);
+    const char *name = op_event_name(view->op.kind);
+    uint64_t now = clock_now();
+    struct trace_event queue = {TRACE_COMPLETE, LANE_FIRST + slot, NULL, "QUEUE", since, now - since};
+
+    if (!t->slot[slot].named)
+        trace_lane(t->trace, LANE_FIRST + slot, engine->name[slot].text);
+    t->slot[slot].named = true;
+    if (t->slot[slot].activity)
+        put(t, slot, TRACE_END, NULL, t->slot[slot].activity, now);
+    t->slot[slot].activity = NULL;
+    t->executed = t->executed || point != TIMELINE_ANNOUNCED;
+    if (point == TIMELINE_ANNOUNCED) {
+        put(t, slot, TRACE_BEGIN, "NEGOTIATE_", name, now);
+    } else if (point == TIMELINE_DUE) {
+        put(t, slot, TRACE_END, "NEGOTIATE_", name, since);
+        put(t, slot, TRACE_BEGIN, NULL, name, since);
+        trace_put(t->trace, &queue);
+    } else if (point == TIMELINE_SETTLED) {
+        put(t, slot, TRACE_END, NULL, name, now);
+    } else {
+        t->slot[slot].activity = activity[point];
+        put(t, slot, TRACE_BEGIN, NULL, activity[point], now);
+    }
+}
+
+void timeline_turn(struct engine *engine, bool executed)
+{
+    struct timeline *t = engine->timeline;
+
+    if (t->mark_cycles && (executed || t->executed))
+        trace_put(t->trace,
+                  &(struct trace_event){TRACE_INSTANT, LANE_CYCLES, NULL, "CYCLE_START", clock_now(), 0});
+    t->executed = false;
+}
