@@ -234,7 +234,7 @@ static void *write_events(void *arg)
             continue;
         uint32_t rung = 1;
         if (!atomic_compare_exchange_strong(&t->bell, &rung, 0))
-            break; /* by trace_stop */
+            break;     /* by trace_stop */
         if (!drain(t)) /* what came before the bell was free to be rung */
             syscall(SYS_futex, &t->bell, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
     }

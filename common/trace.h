@@ -1,5 +1,5 @@
-/* A timeline in a file: events of the Trace Event Format (a JSON array), as chrome://tracing and Perfetto read
- * it.
+/* A timeline in a file: events of the Trace Event Format (a JSON array), as chrome://tracing and Perfetto
+ * read it.
  *
  * Whoever has an event puts it into a bounded buffer, from any thread, without waiting and without a lock; a
  * writer thread, which exists only while the trace runs, takes it out and writes. An event that finds the

@@ -169,10 +169,14 @@ void op_text(const struct tensor_op *op, int property, char *text, size_t size)
 const char *op_event_name(uint8_t kind)
 {
     static const char *const names[SHM_KINDS] = {
-        [SHM_ALLREDUCE] = "ALLREDUCE",         [SHM_BROADCAST] = "BROADCAST",
-        [SHM_BARRIER] = "BARRIER",             [SHM_SHUTDOWN] = "SHUTDOWN",
-        [SHM_ALLGATHER] = "ALLGATHER",         [SHM_ALLTOALL] = "ALLTOALL",
-        [SHM_REDUCESCATTER] = "REDUCESCATTER", [SHM_JOIN] = "JOIN",
+        [SHM_ALLREDUCE] = "ALLREDUCE",
+        [SHM_BROADCAST] = "BROADCAST",
+        [SHM_BARRIER] = "BARRIER",
+        [SHM_SHUTDOWN] = "SHUTDOWN",
+        [SHM_ALLGATHER] = "ALLGATHER",
+        [SHM_ALLTOALL] = "ALLTOALL",
+        [SHM_REDUCESCATTER] = "REDUCESCATTER",
+        [SHM_JOIN] = "JOIN",
         [SHM_ALLREDUCE_SHARED] = "ALLREDUCE",
     };
 
