@@ -1,5 +1,6 @@
 # hvdrun: one Makefile for everything. `make help` lists the targets; all that is made lies in $(BUILD).
 VERSION  := 0.1.0
+SONAME   := libhvd.so.$(firstword $(subst ., ,$(VERSION)))
 BUILD    ?= build
 PREFIX   ?= /usr/local
 DESTDIR  ?=
@@ -122,10 +123,12 @@ $(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC))
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
 CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c common/json.c common/trace.c)
+# What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
+$(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libhvd.so.0 -Wl,--version-script=collectives/libhvd.map -o $@ $(CLIENT_OBJ) -lm -lpthread
-	$(Q)ln -sf libhvd.so $(BUILD)/libhvd.so.0
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=collectives/libhvd.map -o $@ $(CLIENT_OBJ) -lm -lpthread
+	$(Q)ln -sf libhvd.so $(BUILD)/$(SONAME)
 $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 	@rm -f $@
 	$(Q)$(LD) -r -o $(BUILD)/obj/libhvd.o $(CLIENT_OBJ)

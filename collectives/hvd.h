@@ -2,22 +2,41 @@
  *
  * A worker started by hvdrun calls hvd_init, then any number of operations, then hvd_shutdown. All ranks call
  * the same operations with the same names; the order may differ between ranks. Started without hvdrun, a
- * program is a job of one rank.
+ * program is a job of one rank. README.md has a whole worker, examples/train a whole trainer, hvd(3) and the
+ * pages it names the same contract at more length. Compile with `pkg-config --cflags --libs hvd`.
  *
  * Results: every function that can fail returns HVD_SUCCESS (0) or a negative hvd_status; hvd_last_error()
  * then holds one sentence that says what happened. Nothing here waits for ever: when a rank dies, every
  * pending call on every other rank returns HVD_ERR_PEER and the sentence names rank, host and cause. After
  * any error an output buffer is undefined; an input buffer is unchanged unless it is the output as well.
+ * Every operation may return HVD_ERR_NOT_INITIALIZED, HVD_ERR_FORKED, HVD_ERR_INVALID, HVD_ERR_MEMORY,
+ * HVD_ERR_IN_PROGRESS, HVD_ERR_MISMATCH, HVD_ERR_PEER and HVD_ERR_ENGINE; what is said at a call is what
+ * these mean there, or what else there is. After HVD_ERR_PEER and HVD_ERR_ENGINE the job has failed: what is
+ * left to do is hvd_shutdown. After all others it goes on.
  *
- * Threads: any thread may call any function but hvd_init and hvd_shutdown, which one thread calls.
- * hvd_last_error is per thread. After fork(), the child's calls return HVD_ERR_FORKED.
+ * Units: counts are of elements or of rows, never of bytes; only hvd_alloc takes bytes. Ranks and indices
+ * count from 0.
+ *
+ * Ownership: strings, options and arrays of pointers or numbers that are only read belong to the caller and
+ * may go when the call returns. A buffer of elements and an array that a call fills belong to the operation
+ * from its start until its end: the call's return or, for an asynchronous one, hvd_wait's. Meanwhile the
+ * caller may read inputs, and nothing else. What the library returns is its own, and nobody frees it but by
+ * the function named there.
+ *
+ * Threads: any thread may call any function but hvd_init and hvd_shutdown, which one thread calls while no
+ * other is in a call of this header. A handle may be waited for in another thread than the one that got it,
+ * by one thread. hvd_last_error is per thread. No function may be called from a signal handler, and none
+ * installs one. After fork(), the child's calls return HVD_ERR_FORKED.
  *
  * Buffers: any pointer works. Memory from hvd_alloc lies in the job's shared memory, is read and written in
- * place by the other ranks of the host, and is the fast way. A buffer given to an asynchronous operation must
- * stay untouched (an input: unwritten) until hvd_wait returned for its handle.
+ * place by the other ranks of the host, and is the fast way.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
- * on hosts. */
+ * on hosts.
+ *
+ * Stability: a program that was linked to libhvd.so.0 runs with every later libhvd.so.0. Numbers in here
+ * never change, and only new functions, new numbers and new members of hvd_options (in place of its reserved
+ * ones) are added. Enumerations have the size of an int: do not compile with -fshort-enums. */
 #ifndef HVD_H
 #define HVD_H
 
@@ -27,7 +46,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
 
+/* The version of this header; hvd_version() is that of the library which the program runs with. */
+#define HVD_VERSION_MAJOR 0
+#define HVD_VERSION_MINOR 1
+
+/* What calls return. Negative means failure. Later versions may add further ones. */
 typedef enum hvd_status {
     HVD_SUCCESS = 0,
     HVD_ERR_NOT_INITIALIZED = -1, /* hvd_init was not called, or hvd_shutdown was */
@@ -86,36 +113,52 @@ typedef int32_t hvd_set;
 #define HVD_WORLD 0 /* all ranks */
 
 /* What an operation may be told besides its arguments. A NULL pointer to it means all zeros, and zeros mean
- * the defaults. All ranks must say the same. Copied: free to go when the call returns. */
+ * the defaults: start from `hvd_options options = {0}`, `= {}` in C++. All ranks must say the same. */
 typedef struct hvd_options {
     hvd_set set;                 /* default HVD_WORLD; ranks in arguments are then indices in the set */
     double prescale;             /* every input times this before it is combined; 0 means 1 */
     double postscale;            /* the result times this; 0 means 1 */
     hvd_compression compression; /* float32 only */
+    uint32_t reserved[9]; /* zeros; else HVD_ERR_INVALID: what a later version means by them is not known */
 } hvd_options;
 
 /* Names one pending (or persistent) operation of this process; 0 is none. Freed by hvd_wait (or
- * hvd_handle_free). */
+ * hvd_handle_free); a freed one, or one from before hvd_shutdown, is HVD_ERR_INVALID wherever it is given. */
 typedef int64_t hvd_handle;
 
-/* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. */
+/* ---- the job ---- */
+
+/* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. Again after
+ * success it does nothing; after a failure, or after hvd_shutdown, it may be called anew. HVD_ERR_SYSTEM: the
+ * process was not started as hvdrun starts one, or cannot reach its engine. */
 int hvd_init(void);
-/* Leaves the job: returns when every rank has called it, or at once when the job failed. A worker that exits
- * with status 0 after hvd_init and without hvd_shutdown counts as failed. */
+/* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
+ * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns. A worker that exits with
+ * status 0 after hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
+/* 1 between hvd_init and hvd_shutdown, else 0; HVD_ERR_FORKED in a child. */
 int hvd_is_initialized(void);
 
-/* Horovod's numbers; negative (HVD_ERR_NOT_INITIALIZED) before hvd_init. */
-int hvd_rank(void);
+/* Horovod's numbers, the same from hvd_init to hvd_shutdown; before and after, HVD_ERR_NOT_INITIALIZED. */
+int hvd_rank(void); /* this worker among all of the job */
+/* The number of ranks of the job. */
 int hvd_size(void);
-int hvd_local_rank(void); /* index among the ranks of this host */
+/* This worker's index among the ranks of its host. */
+int hvd_local_rank(void);
+/* The number of ranks on this host. */
 int hvd_local_size(void);
-int hvd_cross_rank(void); /* index of this host among the hosts that have this local rank */
+/* The index of this host among the hosts that have this local rank. */
+int hvd_cross_rank(void);
+/* The number of hosts that have this local rank. */
 int hvd_cross_size(void);
+
+/* ---- memory ---- */
 
 /* `bytes` of zeroed memory in the job's shared memory, aligned to 64; NULL when there is none (hvd_last_error
  * says why). Works after hvd_init only. Freed by hvd_free or by hvd_shutdown. */
 void *hvd_alloc(size_t bytes);
+/* Frees what hvd_alloc returned, no other memory; NULL is ignored, and after hvd_shutdown everything is. No
+ * operation may be using it. */
 void hvd_free(void *memory);
 
 /* ---- operations ----
@@ -128,8 +171,8 @@ void hvd_free(void *memory);
  *
  * HVD_ERR_INVALID: what this rank says cannot be, nothing was started. HVD_ERR_MISMATCH: the ranks disagree;
  * all of them get the same sentence, which names two of them and what each said. HVD_ERR_PEER,
- * HVD_ERR_ENGINE: the job has failed. Arguments (not the buffers) are copied: name, options and arrays of
- * pointers or counts are the caller's again when the call returns. */
+ * HVD_ERR_ENGINE: the job has failed. After an error of the call that starts an operation *handle is 0 and
+ * nothing was started. */
 
 /* out[i] = op over all ranks of in[i] * prescale, then * postscale, for i < count. `in` may equal `out`;
  * otherwise they may not overlap. Integers are scaled as doubles and cut toward zero. */
@@ -238,10 +281,15 @@ int hvd_timeline_stop(void);
 /* The sentence of the last failure in this thread; "" when there was none. Valid until the thread's next
  * call. */
 const char *hvd_last_error(void);
-/* A status's name, for example "HVD_ERR_PEER". Never NULL. */
+/* A status's name, for example "HVD_ERR_PEER", "unknown status" for any other number. Never NULL, for ever.
+ */
 const char *hvd_status_name(int status);
+/* The library's version, "MAJOR.MINOR.PATCH". Valid for ever. */
 const char *hvd_version(void);
 
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

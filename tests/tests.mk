@@ -205,25 +205,31 @@ lint-run: $(BUILD)/tests/structure
 # ---- install: what runs, what is linked to, and what is read ----------------------------------------------------------
 MAN_PAGES = $(wildcard man/*.[1-8])
 TO        = $(DESTDIR)$(PREFIX)
+# Every other name that a page of section 3 has in its NAME is a page that reads that one: NAME:PAGE.
+MAN_NAMES = $(shell awk 'FNR == 1 {here = 1} /^\.Sh/ {here = $$2 == "NAME"} \
+    here && $$1 == ".Nm" && FILENAME != "man/" $$2 ".3" {sub("man/", "", FILENAME); print $$2 ":" FILENAME}' man/*.3)
 
 install: all ## into PREFIX (/usr/local), below DESTDIR
 	install -d $(TO)/bin $(TO)/lib/hvd $(TO)/lib/pkgconfig $(TO)/include $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m))))
 	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(TO)/bin
 	install -m 755 $(BUILD)/modules/hvd-engine $(TO)/lib/hvd
 	install -m 644 $(MODULES) $(TO)/lib/hvd
-	install -m 644 $(BUILD)/libhvd.so $(TO)/lib/libhvd.so.0
-	ln -sf libhvd.so.0 $(TO)/lib/libhvd.so
+	install -m 644 $(BUILD)/libhvd.so $(TO)/lib/libhvd.so.$(VERSION)
+	ln -sf libhvd.so.$(VERSION) $(TO)/lib/$(SONAME)
+	ln -sf $(SONAME) $(TO)/lib/libhvd.so
 	install -m 644 $(BUILD)/libhvd.a $(TO)/lib
 	install -m 644 collectives/hvd.h $(TO)/include
-	printf 'prefix=%s\n\nName: hvd\nDescription: collective operations for the workers of hvdrun\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lhvd\nLibs.private: -lm -lpthread\n' \
+	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: hvd\nDescription: collective operations for the workers of hvdrun\nVersion: %s\nCflags: -I$${includedir}\nLibs: -L$${libdir} -lhvd\nLibs.private: -lm -lpthread\n' \
 	    '$(PREFIX)' '$(VERSION)' > $(TO)/lib/pkgconfig/hvd.pc
-	for m in $(MAN_PAGES); do install -m 644 $$m $(TO)/share/man/man$${m##*.}/; done
+	for m in $(MAN_PAGES); do install -m 644 $$m $(TO)/share/man/man$${m##*.}/ || exit; done
+	for m in $(MAN_NAMES); do echo ".so man3/$${m#*:}" > $(TO)/share/man/man3/$${m%:*}.3 || exit; done
 	[ -n '$(DESTDIR)' ] || ldconfig 2>/dev/null || echo 'note: run ldconfig if $(PREFIX)/lib is a directory of your linker'
 
 uninstall: ## removes what install put there
 	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(addprefix $(TO)/lib/hvd/,hvd-engine $(notdir $(MODULES))) \
-	    $(addprefix $(TO)/lib/,libhvd.so.0 libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h \
-	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m)))
+	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h \
+	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
+	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3)
 	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
 
 .PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \

@@ -104,6 +104,7 @@ struct client {
     struct tensor *newest;
     struct tensor *_Atomic by_slot[SHM_SLOTS];
     uint32_t solo_slots;
+    uint32_t generations; /* the most that a tensor of an earlier hvd_init had */
 };
 
 extern struct client client;

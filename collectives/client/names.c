@@ -28,6 +28,7 @@ static struct tensor *tensor_make(const char *name, uint32_t hash, uint32_t slot
     }
     t->hash = hash;
     t->slot = slot;
+    t->generation = client.generations;
     pthread_mutex_init(&t->lock, NULL);
     t->next = client.bucket[hash % NAME_BUCKETS];
     client.bucket[hash % NAME_BUCKETS] = t;
@@ -108,6 +109,8 @@ void tensors_free(void)
 {
     while (client.newest) {
         struct tensor *t = client.newest;
+        if (client.generations < t->generation) /* no handle of before names anything later */
+            client.generations = t->generation;
         client.newest = t->older;
         client.bucket[t->hash % NAME_BUCKETS] = NULL;
         atomic_store(&client.by_slot[t->slot], NULL);

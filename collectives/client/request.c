@@ -13,6 +13,15 @@ static uint8_t narrow(int value)
     return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
 }
 
+/* Members that a later version may have and this one does not. */
+static bool options_known(const hvd_options *options)
+{
+    for (size_t i = 0; i < sizeof options->reserved / sizeof *options->reserved; i++)
+        if (options->reserved[i] != 0)
+            return false;
+    return true;
+}
+
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
                  const hvd_options *options)
 {
@@ -26,6 +35,11 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
                                  .postscale = 1}};
     if (status)
         return status;
+    if (options && !options_known(options))
+        return fail(HVD_ERR_INVALID,
+                    "hvd_options.reserved is not all zeros: begin with hvd_options x = {0}; a program made "
+                    "for a later hvd.h needs a later libhvd than %s",
+                    HVD_VERSION);
     if (options) {
         if (options->set != HVD_WORLD)
             return fail(HVD_ERR_INVALID, "there is no process set %d", options->set);

@@ -69,11 +69,17 @@ manifests() {
     tracked 'contrib/*.yaml' | xargs -r /usr/bin/python3 tests/lint/manifests.py
 }
 
+# shellcheck disable=SC2317,SC2329
+manual() {
+    bash tests/lint/manual.sh
+}
+
 "$BUILD/tests/structure" . || failed=1
 check "format" clang-format format
 check "static analysis" cppcheck analysis
 check "shell scripts" shellcheck scripts
 check "man pages" mandoc pages
+check "hvd.h is in the manual" awk manual
 check "white space" grep whitespace
 if /usr/bin/python3 -c 'import yaml' 2> /dev/null; then
     check "manifests" /usr/bin/python3 manifests

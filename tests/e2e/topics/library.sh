@@ -1,0 +1,52 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# libhvd as others get it: compiled as C++, and installed, with pkg-config, names of versions and manual pages.
+limit=60
+
+sanitize=${E2E_SANITIZE:+-fsanitize=$E2E_SANITIZE}
+
+case_a_cpp_worker_without_a_warning() {
+    command -v g++ > /dev/null || skip 'no g++ here'
+    g++ -std=c++17 -Wall -Wextra -Wpedantic -Wconversion -Wold-style-cast -Werror ${sanitize:+"$sanitize"} -I "$top/collectives" "$top/tests/e2e/face.cpp" \
+        -o "$T/face" -L "$BUILD" -lhvd -Wl,-rpath,"$BUILD" 2> "$T/err" || fail 'it was not compiled'
+    hvd -np 2 "$T/face"
+    expect_status 0
+    expect_sorted 'rank 0: all right' 'rank 1: all right'
+}
+
+case_the_header_in_other_dialects_of_c() {
+    local dialect
+    for dialect in c99 c11 gnu17; do
+        echo '#include <hvd.h>' | cc -std=$dialect -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I "$top/collectives" -xc - 2> "$T/err" ||
+            fail "hvd.h is not $dialect"
+    done
+}
+
+installer() { # TARGET
+    MAKEFLAGS='' make -C "$top" BUILD="$BUILD" SANITIZE="${E2E_SANITIZE:-}" DESTDIR="$T/root" PREFIX=/opt/hvd "$1" > "$T/make" 2>&1 ||
+        fail "make $1: $(tail -n 3 "$T/make")"
+}
+
+case_installed_it_serves_the_worker_of_the_readme() {
+    local flags=() lib=$T/root/opt/hvd/lib man=$T/root/opt/hvd/share/man/man3 name
+    command -v pkg-config > /dev/null || skip 'no pkg-config here'
+    installer install
+    export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$T/root
+    read -r -a flags < <(pkg-config --cflags --libs hvd)
+    # shellcheck disable=SC2016
+    sed -n '/^```c$/,/^```$/p' "$top/README.md" | grep -v '^```' > "$T/worker.c"
+    cc -Wall -Wextra -Werror ${sanitize:+"$sanitize"} "$T/worker.c" -o "$T/worker" "${flags[@]}" 2> "$T/err" || fail 'it was not compiled'
+    run env LD_LIBRARY_PATH="$lib" "$T/root/opt/hvd/bin/hvdrun" -np 2 "$T/worker"
+    expect_status 0
+    expect_out 'the sum of the ranks is 1'
+
+    expect_same "$("$HVDRUN" --version | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)" "$(pkg-config --modversion hvd)" 'the version'
+    expect_same "libhvd.so.$(pkg-config --modversion hvd)" "$(readlink "$lib/libhvd.so.0")" 'what libhvd.so.0 is'
+    expect_same libhvd.so.0 "$(readlink "$lib/libhvd.so")" 'what libhvd.so is'
+    for name in $(nm -D --defined-only "$lib/libhvd.so" | awk '{print $3}' | grep '^hvd_' | cut -d@ -f1); do
+        [ -s "$man/$name.3" ] || fail "$name has no manual page"
+        name=$(sed -n 's/^\.so //p' "$man/$name.3")
+        [ -z "$name" ] || [ -s "$man/../$name" ] || fail "a page reads $name, which is not there"
+    done
+    installer uninstall
+    expect_same '' "$(find "$T/root" ! -type d)" 'what uninstall leaves'
+}
