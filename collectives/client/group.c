@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/algorithms/copy.h"
 #include "collectives/client/internal.h"
 
 struct piece {
@@ -47,7 +48,7 @@ void group_pack(const struct group *g, void *to)
 
     for (size_t i = 0; i < g->ins; at += g->in[i++].bytes)
         if (g->in[i].bytes > 0)
-            memcpy(at, g->in[i].at, g->in[i].bytes);
+            copy_bytes(at, g->in[i].at, g->in[i].bytes);
 }
 
 void group_unpack(const struct group *g, const void *from)
@@ -56,7 +57,7 @@ void group_unpack(const struct group *g, const void *from)
 
     for (size_t i = 0; i < g->outs; at += g->out[i++].bytes)
         if (g->out[i].bytes > 0)
-            memcpy(g->out[i].at, at, g->out[i].bytes);
+            copy_bytes(g->out[i].at, at, g->out[i].bytes);
 }
 
 void group_free(struct group *g)

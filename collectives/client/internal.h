@@ -6,6 +6,7 @@
  *   submit.c  a request: staging, publishing           group.c    several tensors packed into one
  *   wait.c    progress of one operation, waiting       handle.c   persistent handles
  *   query.c   numbers, errors, names of codes          solo.c     a job of one rank
+ *   pending.c operations that may end before anybody waits for them
  *   timeline.c  a file of what happens
  *
  * Locks, in the order they may be taken: a tensor's own lock, then names_lock, then arena_lock, then
@@ -203,6 +204,16 @@ void group_free(struct group *g);
 /* solo.c: the whole operation in a job of one rank. */
 int run_solo(struct tensor *t);
 
+/* pending.c: asynchronous operations of which copies lie in shared memory, oldest first. Those that can end
+ * do so while their elements are still in a cache, and their memory is the next one's. */
+void pending_add(struct tensor *t); /* its lock is held */
+void pending_progress(void);        /* no lock is held */
+void pending_forget(void);
+
+/* wait.c: the tensor's lock is held. Does what can be done now; true: the operation has ended. */
+bool progress_locked(struct tensor *t);
+/* To the end, where it is up to nobody else. */
+void finish_locked(struct tensor *t);
 /* wait.c: the tensor's lock is held. Ends with the operation's status and frees it. */
 int wait_locked(struct tensor *t);
 /* The result is at `from`: copies it to where the caller wants it. */

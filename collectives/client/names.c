@@ -107,6 +107,7 @@ struct tensor *tensor_by_handle(hvd_handle handle)
 
 void tensors_free(void)
 {
+    pending_forget();
     while (client.newest) {
         struct tensor *t = client.newest;
         if (client.generations < t->generation) /* no handle of before names anything later */

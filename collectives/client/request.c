@@ -108,6 +108,8 @@ static int submit(const char *name, const struct request *r, int status, hvd_han
     else if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);
     pthread_mutex_unlock(&t->lock);
+    if (!will_wait)
+        pending_progress();
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
@@ -183,13 +184,28 @@ static void give(struct tensor *t, uint8_t *small)
         group_pack(t->group, t->small ? small : t->stand_in);
         t->where.payload = small;
     } else if (t->stand_in && (t->op.kind != SHM_BROADCAST || is_root(&t->op))) {
-        memcpy(t->stand_in, t->in, t->bytes);
+        copy_bytes(t->stand_in, t->in, t->bytes);
     }
     timeline(t, TIMELINE_IN, since);
 }
 
+/* Everybody else is here, and my memory is private: I read the others' elements and mine where they are and
+ * write all results, which spares me both copies. Who waits anyway shares the work with the others instead.
+ */
+static bool does_all(struct tensor *t, bool will_wait)
+{
+    struct tensor_where *where = &t->where;
+
+    where->is_private = t->staging && t->op.kind == SHM_ALLREDUCE && client.region.hosts == 1 && !t->group &&
+                        !will_wait && tensor_others_arrived(&t->view);
+    where->own_in = t->in;
+    where->own_out = t->out;
+    return where->is_private;
+}
+
 int start_locked(struct tensor *t, bool will_wait)
 {
+    bool alone;
     uint8_t small[SHM_INLINE_MAX];
 
     timeline(t, TIMELINE_SUBMIT, 0);
@@ -204,13 +220,18 @@ int start_locked(struct tensor *t, bool will_wait)
         timeline(t, TIMELINE_ENDED, 0);
         return fail_poisoned();
     }
-    if (t->group || t->stand_in)
-        give(t, small);
     tensor_begin(&t->view, ++t->sequence);
+    alone = does_all(t, will_wait);
+    if (!alone && (t->group || t->stand_in))
+        give(t, small);
     tensor_publish(&t->view, &t->op, &t->where);
     t->phase = client.region.hosts > 1 ? PHASE_REMOTE : PHASE_ARRIVE;
-    if (tensor_arrived(&t->view))
+    if (alone)
+        finish_locked(t);
+    else if (tensor_arrived(&t->view))
         announce(t, will_wait);
+    if (t->staging && !will_wait && t->phase == PHASE_ARRIVE)
+        pending_add(t);
     return HVD_SUCCESS;
 }
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
@@ -30,7 +31,7 @@ void take_result(struct tensor *t, const void *from, size_t bytes)
     if (t->group)
         group_unpack(t->group, from);
     else if (t->out && bytes > 0)
-        memcpy(t->out, from, bytes);
+        copy_bytes(t->out, from, bytes);
     timeline(t, TIMELINE_OUT, since);
 }
 
@@ -56,6 +57,8 @@ static void take_landed(struct tensor *t)
 
     if (t->op.kind == SHM_ALLREDUCE_SHARED)
         *t->result = v->out[0];
+    else if (t->where.is_private)
+        return; /* I have put it where it belongs */
     else if (t->landing)
         take_result(t, t->landing, bytes);
     else if (v->out[v->me] == tensor_scratch(v, v->me))
@@ -191,10 +194,25 @@ static bool step(struct tensor *t)
     return t->phase == PHASE_ENDED;
 }
 
+void finish_locked(struct tensor *t)
+{
+    while (!step(t))
+        ;
+}
+
 /* There is a chunk to take now, or an end to see. */
 static bool worth_another_step(struct tensor *t)
 {
     return t->phase == PHASE_WORK && (tensor_has_chunk(&t->view) || tensor_done(&t->view));
+}
+
+bool progress_locked(struct tensor *t)
+{
+    bool ended;
+
+    while (!(ended = step(t)) && worth_another_step(t))
+        ;
+    return ended;
 }
 
 static bool engine_gone(void)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "collectives/algorithms/convert.h"
+#include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/shm/doorbell.h"
 
@@ -276,7 +277,7 @@ static void copy_part(const struct run *run, const struct route_copy *c, uint64_
     for (uint32_t m = first; m <= last; m++) {
         char *to = address(run, c->to, m, c->to_at + run->progress);
         if (to && to != from)
-            memcpy(to, from, count * dtype_size(run->view->op.dtype));
+            copy_bytes(to, from, count * dtype_size(run->view->op.dtype));
     }
 }
 

@@ -46,10 +46,12 @@
 
 /* Where the elements are. */
 enum shm_place {
-    SHM_INLINE = 1,  /* in the entry's payload; results go to the slot's result, or are computed by each rank
-                        for itself */
-    SHM_SEGMENT = 2, /* at the addresses `in` and `out` */
-    SHM_DETAILED = 4 /* added to either: the entry's details are written */
+    SHM_INLINE = 1,   /* in the entry's payload; results go to the slot's result, or are computed by each rank
+                         for itself */
+    SHM_SEGMENT = 2,  /* at the addresses `in` and `out` */
+    SHM_DETAILED = 4, /* added to either: the entry's details are written */
+    SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
+                       I do the whole work */
 };
 
 /* What few operations need. Apart from the entry's other fields, so that those and a small tensor's elements

@@ -12,6 +12,7 @@
 struct claim_of_member {
     struct tensor_op op;
     uint8_t place;
+    bool is_private;
     uint32_t table;
     uint64_t in, out, room, table_at, receipt_at;
 };
@@ -33,6 +34,8 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
         .out = entry->out,
     };
 
+    c.is_private = (c.place & SHM_PRIVATE) != 0;
+    c.place &= (uint8_t)~SHM_PRIVATE;
     if (c.place & SHM_DETAILED) {
         c.place &= (uint8_t)~SHM_DETAILED;
         c.op.row = entry->details.row;
@@ -168,6 +171,19 @@ static bool find_output(struct tensor_view *v, uint32_t member, const struct cla
     return true;
 }
 
+/* Only the member itself sees them, so there can be one such. */
+static bool find_private(struct tensor_view *v, uint32_t member)
+{
+    bool mine = member == v->me;
+
+    v->in[member] = mine ? v->own_in : NULL;
+    v->out[member] = mine ? v->own_out : NULL;
+    if (v->worker != TENSOR_ANYBODY || v->op.kind != SHM_ALLREDUCE || v->region->hosts > 1)
+        return false;
+    v->worker = member;
+    return true;
+}
+
 static bool find_elements(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                           const struct tensor_resolver *resolver)
 {
@@ -180,6 +196,8 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (!op_moves(v->op.kind))
         return true;
     v->count[member] = c->op.count;
+    if (c->is_private)
+        return c->place == SHM_SEGMENT && find_private(v, member);
     if (c->place == SHM_INLINE)
         v->in[member] = tensor_entry(v, member)->payload + table;
     else
@@ -232,6 +250,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     if (open_alike(v))
         return HVD_SUCCESS;
     v->place = SHM_INLINE;
+    v->worker = TENSOR_ANYBODY;
     v->bytes = 0;
     for (uint32_t i = 0; i < v->region->members; i++) {
         struct claim_of_member c = read_entry(v, i);

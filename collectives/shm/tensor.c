@@ -83,6 +83,10 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     }
     v->op = *op;
     v->place = entry->place;
+    v->own_in = where->own_in;
+    v->own_out = where->own_out;
+    if (where->is_private)
+        entry->place |= SHM_PRIVATE;
     v->bytes = bytes;
     entry->root = op->root;
     entry->set = op->set;
@@ -104,6 +108,14 @@ bool tensor_arrived(struct tensor_view *v)
     while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
         v->seen++;
     return v->seen == members;
+}
+
+bool tensor_others_arrived(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->region->members; i++)
+        if (i != v->me && atomic_load(&tensor_entry(v, i)->sequence) != v->sequence)
+            return false;
+    return true;
 }
 
 uint32_t tensor_missing(const struct tensor_view *v)
@@ -134,6 +146,11 @@ static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t partici
     return participant < v->region->members ? &v->slot->seat[participant].done : &v->slot->done;
 }
 
+static bool may_work(const struct tensor_view *v)
+{
+    return v->worker == TENSOR_ANYBODY || v->worker == v->me;
+}
+
 /* Chunk number, or CHUNK_NONE. Only members move the word on to a new operation: they cannot be late. */
 static uint32_t take_chunk(struct tensor_view *v)
 {
@@ -143,7 +160,7 @@ static uint32_t take_chunk(struct tensor_view *v)
         bool fresh = (uint32_t)(seen >> 32) != v->sequence;
         uint32_t members = v->region->members, then = 0;
         uint32_t chunk = chunks_pick(&v->chunks, fresh ? 0 : (uint32_t)seen, v->me, members, &then);
-        if (chunk == CHUNK_NONE || (fresh && v->me == members))
+        if (chunk == CHUNK_NONE || (fresh && v->me == members) || !may_work(v))
             return CHUNK_NONE;
         if (atomic_compare_exchange_weak(&v->slot->claim, &seen, shm_tagged(v->sequence, then)))
             return chunk;
@@ -171,6 +188,8 @@ bool tensor_has_chunk(const struct tensor_view *v)
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
     uint32_t then;
 
+    if (!may_work(v))
+        return false;
     if ((uint32_t)(seen >> 32) != v->sequence)
         return v->me < v->region->members;
     return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->region->members, &then) != CHUNK_NONE;

@@ -28,7 +28,12 @@ struct tensor_where {
     uint64_t table_at;
     uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
     uint64_t receipt_at; /* shm_address; allgather, alltoall between hosts */
+    bool is_private; /* allreduce, all others have arrived: this member does the whole work, with these: */
+    const void *own_in;
+    void *own_out;
 };
+
+#define TENSOR_ANYBODY UINT32_MAX
 
 struct tensor_view {
     const struct region *region;
@@ -37,10 +42,13 @@ struct tensor_view {
     uint32_t me;   /* local rank; the number of members for the engine */
     uint32_t seen; /* members [0, seen) have arrived */
     uint32_t mine; /* chunks that I have finished */
+    const void *own_in;
+    void *own_out;
     /* after tensor_open; before, a member's own: */
     struct tensor_op op;
-    uint8_t place; /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
-    size_t bytes;  /* of what the chunks cover */
+    uint8_t place;   /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
+    size_t bytes;    /* of what the chunks cover */
+    uint32_t worker; /* the one member that takes chunks; TENSOR_ANYBODY */
     struct chunks chunks;
     const void **in; /* [members]; places of the elements, NULL where a kind has none */
     void **out;      /* [members]; NULL where each computes its own, or a kind has none */
@@ -78,6 +86,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
 uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member);
 /* All members have arrived. */
 bool tensor_arrived(struct tensor_view *v);
+/* Member: all but me have, before I publish. */
+bool tensor_others_arrived(const struct tensor_view *v);
 /* The first member that has not arrived; only after tensor_arrived said false. */
 uint32_t tensor_missing(const struct tensor_view *v);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/algorithms/copy.h"
 #include "collectives/shm/work.h"
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)
@@ -39,7 +40,7 @@ static void gather(const struct tensor_view *v, char *out, size_t first, size_t 
         size_t end = begin + v->count[i];
         size_t from = first > begin ? first : begin, to = first + count < end ? first + count : end;
         if (from < to)
-            memcpy(out + from * size, (const char *)v->in[i] + (from - begin) * size, (to - from) * size);
+            copy_bytes(out + from * size, (const char *)v->in[i] + (from - begin) * size, (to - from) * size);
         begin = end;
     }
 }

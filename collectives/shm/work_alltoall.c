@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/algorithms/copy.h"
 #include "collectives/shm/work.h"
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)
@@ -49,7 +50,7 @@ static void receive(const struct tensor_view *v, uint32_t to, char *out, size_t 
         if (a < b) {
             for (uint32_t r = 0; r < rank; r++)
                 before += split[r];
-            memcpy(out + a * size, (const char *)v->in[i] + (before + a - begin) * size, (b - a) * size);
+            copy_bytes(out + a * size, (const char *)v->in[i] + (before + a - begin) * size, (b - a) * size);
         }
         begin = end;
     }

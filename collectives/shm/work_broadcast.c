@@ -2,6 +2,7 @@
  */
 #include <string.h>
 
+#include "collectives/algorithms/copy.h"
 #include "collectives/shm/work.h"
 
 static uint32_t root_of(const struct tensor_view *v)
@@ -29,7 +30,7 @@ static void part(const struct tensor_view *v, size_t first, size_t count)
 
     for (uint32_t i = 0; i < v->region->members; i++)
         if (v->out[i] != v->in[root_of(v)])
-            memcpy((char *)v->out[i] + first * size, from, count * size);
+            copy_bytes((char *)v->out[i] + first * size, from, count * size);
 }
 
 static void mine(const struct tensor_view *v, void *out)

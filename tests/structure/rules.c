@@ -20,12 +20,12 @@ static const struct {
     {"agent/", "common/ agent/"},
     {"collectives/hvd.h", ""},
     {"collectives/shm/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/dtype. "
-                         "collectives/algorithms/reduce. "
-                         "collectives/algorithms/chunk."},
+                         "collectives/algorithms/reduce. collectives/algorithms/adasum. "
+                         "collectives/algorithms/chunk. collectives/algorithms/copy."},
     {"collectives/algorithms/", "common/ collectives/hvd.h collectives/algorithms/"},
     {"collectives/client/",
      "common/ collectives/hvd.h collectives/shm/ collectives/client/ collectives/algorithms/dtype. "
-     "collectives/algorithms/reduce. collectives/algorithms/chunk."},
+     "collectives/algorithms/reduce. collectives/algorithms/chunk. collectives/algorithms/copy."},
     {"collectives/backends/", "common/ collectives/hvd.h collectives/algorithms/ collectives/backends/"},
     {"collectives/engine/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/ "
                             "collectives/backends/ collectives/engine/"},
