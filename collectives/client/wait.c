@@ -2,7 +2,8 @@
  *
  * Nobody makes progress for a rank on one node but the ranks themselves: a waiting one looks who has arrived,
  * checks that all agree, takes chunks while there are any, and copies its result out. It spins for a moment
- * (a hand-over between two processors takes a fraction of a microsecond, a wake-up of a sleeper ten), then
+ * (a hand-over between two processors takes a fraction of a microsecond, a wake-up of a sleeper ten),
+ * then
  * sleeps on its bell.
  *
  * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is
@@ -17,9 +18,11 @@
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
+#include "common/clock.h"
 
 #define SPINS          4000
-#define SPINS_CROWDED  30 /* each gives the processor to somebody else */
+#define SPINS_CROWDED  30    /* each gives the processor to somebody else */
+#define SPIN_NS        30000 /* for the engine, which has to ask other hosts */
 #define SLICE_MS       250
 #define WATCHDOG_MS    10000
 #define POLLS_PER_LOOK 1024 /* hvd_poll looks after the engine that often */
@@ -256,19 +259,40 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
         end_without_engine(t);
 }
 
+/* The other ranks of this host. true: it has ended. */
+static bool spin_for_ranks(struct tensor *t)
+{
+    int spins = client.crowded ? SPINS_CROWDED : SPINS;
+
+    while (spins-- > 0) {
+        if (step(t))
+            return true;
+        if (!worth_another_step(t))
+            doorbell_relax(client.crowded);
+    }
+    return false;
+}
+
+/* The engine, and other hosts: longer, but only while the engine finds that it pays. */
+static bool spin_for_engine(struct tensor *t)
+{
+    uint64_t until;
+
+    if (client.crowded || !atomic_load_explicit(&client.region.header->calm, memory_order_relaxed))
+        return false;
+    for (until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
+        if (step(t))
+            return true;
+    return false;
+}
+
 static void wait_until_ended(struct tensor *t)
 {
     struct watchdog w = {0};
 
-    while (!step(t)) {
-        int spins = client.crowded ? SPINS_CROWDED : SPINS;
-        bool ended = false;
-        while (spins-- > 0 && !(ended = step(t)))
-            if (!worth_another_step(t))
-                doorbell_relax(client.crowded);
-        if (!ended)
+    while (!step(t))
+        if (!(t->phase == PHASE_REMOTE ? spin_for_engine(t) : spin_for_ranks(t)))
             sleep_once(t, &w);
-    }
 }
 
 int wait_locked(struct tensor *t)

@@ -4,8 +4,8 @@
  * done in pieces of a fraction of a millisecond, so a death is never noticed late because of a large tensor.
  * The loop sleeps only when nothing is pending; before it does, it says so in the region (engine_sleeping)
  * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
- * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation; not
- * when there are no processors to spare. */
+ * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation, but
+ * only while that pays (calm.h). */
 #include "collectives/engine/engine.h"
 
 #include <errno.h>
@@ -41,12 +41,10 @@ void engine_unwatch(struct engine *engine, struct watch *watch)
         epoll_ctl(engine->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
 }
 
+/* Watched for edges: each kick is one, so nobody needs to read the counter. */
 static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
-    uint64_t count;
-
-    if (read(watch->fd, &count, sizeof count) < 0)
-        return; /* somebody's kick was read already */
+    (void)engine, (void)watch, (void)events; /* the rings are looked at in this turn of the loop */
 }
 
 struct engine *engine_new(int session_fd, struct err *e)
@@ -60,6 +58,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->session = (struct watch){session_fd, session_ready};
     engine->listener = engine->links_watch = (struct watch){-1, NULL};
     engine->passed_fd = engine->region_fd = -1;
+    engine->delay_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
         engine->segment[i].fd = -1;
     buf_init(&engine->in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
@@ -73,7 +72,7 @@ struct engine *engine_new(int session_fd, struct err *e)
         err_sys(e, errno, "descriptor %d is not the session's socket", session_fd);
         err_hint(e, "hvd-engine is started by hvdagent");
     } else if (engine_watch(engine, &engine->session, EPOLLIN, e) == 0 &&
-               engine_watch(engine, &engine->kick, EPOLLIN, e) == 0) {
+               engine_watch(engine, &engine->kick, EPOLLIN | EPOLLET, e) == 0) {
         return engine;
     }
     engine_free(engine);
@@ -106,6 +105,8 @@ void engine_free(struct engine *engine)
     close_watch(&engine->session);
     close_watch(&engine->listener);
     close_watch(&engine->kick);
+    if (engine->delay_fd >= 0)
+        close(engine->delay_fd);
     if (engine->epoll >= 0)
         close(engine->epoll);
     buf_free(&engine->in);
@@ -142,6 +143,28 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
     peers_tell_death(engine, status, text);
 }
 
+/* Nanoseconds that this process was ready to run without a processor; UINT64_MAX: not known. */
+static uint64_t delay_so_far(const struct engine *engine)
+{
+    char text[128];
+    unsigned long long delay;
+    ssize_t n = engine->delay_fd < 0 ? -1 : pread(engine->delay_fd, text, sizeof text - 1, 0);
+
+    if (n <= 0)
+        return UINT64_MAX;
+    text[n] = '\0';
+    return sscanf(text, "%*u %llu", &delay) == 1 ? delay : UINT64_MAX;
+}
+
+static void look_whether_calm(struct engine *engine, uint64_t now)
+{
+    if (!engine->may_spin)
+        return;
+    calm_look(&engine->calm, now, delay_so_far(engine), engine->worked);
+    engine->worked = false;
+    atomic_store_explicit(&engine->region.header->calm, engine->calm.spin, memory_order_relaxed);
+}
+
 /* Shows that we live, and makes up for a kick that was lost with its sender. */
 static void beat(struct engine *engine, uint64_t now)
 {
@@ -153,6 +176,7 @@ static void beat(struct engine *engine, uint64_t now)
         session_ping(engine);
         engine->ping_at = now + engine->ping_ns;
     }
+    look_whether_calm(engine, now);
     stalls_progress(engine, now);
 }
 
@@ -208,7 +232,8 @@ static int turn(struct engine *engine)
     if (__builtin_expect(engine->timeline != NULL, 0))
         timeline_turn(engine, helps);
     beat(engine, now);
-    if (active && engine->may_spin)
+    engine->worked = engine->worked || active;
+    if (active && engine->calm.spin)
         engine->spin_until = now + ENGINE_SPIN_NS;
     if (more || now < engine->spin_until ||
         (region_poisoned(&engine->region) && engine->links && !engine->links_down))

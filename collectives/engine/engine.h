@@ -20,6 +20,7 @@
 #include "collectives/backends/backend.h"
 #include "collectives/backends/scratch.h"
 #include "common/links/links.h"
+#include "collectives/engine/calm.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/stall.h"
 #include "collectives/shm/region.h"
@@ -36,6 +37,7 @@
 #define ENGINE_NAME_BUCKETS  SHM_SLOTS
 #define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
 #define ENGINE_BEAT_MS       100
+#define ENGINE_DATA_BYTES    4096  /* of a tensor that travels with its readiness */
 #define ENGINE_SPIN_NS       50000 /* after the last activity, on several hosts */
 #define ENGINE_LINKS_MS      30000 /* from knowing where all engines listen to being connected to all */
 
@@ -110,6 +112,9 @@ struct engine {
     uint64_t beat_at;          /* next */
     uint64_t ping_at, ping_ns; /* the same, to the session */
     uint64_t spin_until;
+    struct calm calm;
+    int delay_fd; /* the kernel's count of time without a processor; -1: there is none */
+    bool worked;  /* since the last beat */
     bool may_spin;
     uint32_t members;
     struct member *member;

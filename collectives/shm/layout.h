@@ -112,10 +112,10 @@ struct shm_header {
     uint64_t magic;
     uint32_t version, epoch;
     uint32_t slots, members;
-    uint32_t hosts;      /* of the job; with one, ranks finish operations among themselves */
-    uint32_t size;       /* ranks of the job */
-    uint32_t first_rank; /* rank of member 0; the others follow */
-    uint32_t unused;
+    uint32_t hosts;        /* of the job; with one, ranks finish operations among themselves */
+    uint32_t size;         /* ranks of the job */
+    uint32_t first_rank;   /* rank of member 0; the others follow */
+    _Atomic uint32_t calm; /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     int32_t poison_status;                 /* engine: an hvd_status */
     char poison_text[SHM_TEXT_MAX];        /* engine: the sentence */
