@@ -12,34 +12,44 @@
 struct node {
     struct node *next;
     struct tensor_desc desc;
+    uint8_t *data;
     char error[];
 };
 
 struct execution_list {
     uint32_t epoch;
-    uint64_t end;     /* number of the last entry known */
-    uint64_t taken;   /* number of the last entry that execution_list_next gave */
-    uint64_t encoded; /* number of the last entry that went into a message */
+    struct tensor_cache *cache;
+    uint64_t end;   /* number of the last entry on the list */
+    uint64_t taken; /* number of the last entry that execution_list_next gave */
     struct node *first, *last;
-    struct node *unsent; /* root: entry encoded + 1; kept after it was taken */
-    struct node *unsent_last;
+    struct node *unsent, *unsent_last; /* root: not on the list yet */
+    uint32_t unsents;
 };
 
-struct execution_list *execution_list_new(uint32_t epoch, struct err *e)
+struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *cache, struct err *e)
 {
     struct execution_list *list = calloc(1, sizeof *list);
-    if (!list)
+    if (!list) {
         err_set(e, ERR_MEMORY, "no memory for the execution list");
-    else
-        list->epoch = epoch;
+        return NULL;
+    }
+    list->epoch = epoch;
+    list->cache = cache;
     return list;
+}
+
+static void free_node(struct node *n)
+{
+    if (n)
+        free(n->data);
+    free(n);
 }
 
 static void free_nodes(struct node *n)
 {
     while (n) {
         struct node *next = n->next;
-        free(n);
+        free_node(n);
         n = next;
     }
 }
@@ -53,7 +63,7 @@ void execution_list_free(struct execution_list *list)
     free(list);
 }
 
-static struct node *make_node(const struct tensor_desc *desc, const char *error)
+static struct node *make_node(const struct tensor_desc *desc, const char *error, const void *data)
 {
     size_t text = error ? strnlen(error, TENSOR_ERROR_MAX) : 0;
     struct node *n = malloc(sizeof *n + text + 1);
@@ -61,6 +71,13 @@ static struct node *make_node(const struct tensor_desc *desc, const char *error)
         return NULL;
     n->next = NULL;
     n->desc = *desc;
+    n->data = data ? malloc(tensor_data_bytes(&desc->what)) : NULL;
+    if (data && !n->data) {
+        free(n);
+        return NULL;
+    }
+    if (data)
+        memcpy(n->data, data, tensor_data_bytes(&desc->what));
     if (text)
         memcpy(n->error, error, text);
     n->error[text] = '\0';
@@ -74,18 +91,37 @@ static void put_node(struct node **first, struct node **last, struct node *n)
 }
 
 int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error,
-                          struct err *e)
+                          const void *data, struct err *e)
 {
-    struct node *own = make_node(desc, error), *copy = make_node(desc, error);
-    if (!own || !copy) {
-        free(own);
-        free(copy);
+    struct node *n = make_node(desc, error, data);
+    if (!n || tensor_cache_reserve(list->cache, list->unsents + 1) < 0) {
+        free_node(n);
         return err_set(e, ERR_MEMORY, "no memory for the execution list");
     }
-    put_node(&list->first, &list->last, own);
-    put_node(&list->unsent, &list->unsent_last, copy);
-    list->end++;
+    put_node(&list->unsent, &list->unsent_last, n);
+    list->unsents++;
     return 0;
+}
+
+static size_t wire_most(const struct node *n)
+{
+    return TENSOR_WIRE_MAX + (n->data ? tensor_data_bytes(&n->desc.what) : 0);
+}
+
+/* The first that is not on the list yet becomes its next entry, and goes into the message. */
+static void list_one(struct execution_list *list, struct writer *w)
+{
+    struct node *n = list->unsent;
+    list->unsent = n->next;
+    list->unsents--;
+    n->next = NULL;
+    tensor_wire_put(w, list->cache, &n->desc, n->error, n->data ? TENSOR_HAS_DATA : 0);
+    if (n->data)
+        write_bytes(w, n->data, tensor_data_bytes(&n->desc.what));
+    if (!n->error[0])
+        tensor_cache_put(list->cache, &n->desc); /* there is room */
+    put_node(&list->first, &list->last, n);
+    list->end++;
 }
 
 long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e)
@@ -94,42 +130,59 @@ long execution_list_encode(struct execution_list *list, void *message, size_t si
     struct writer w = writer_of(message, size);
     if (!list->unsent)
         return 0;
-    if (size < LIST_HEADER + TENSOR_WIRE_MAX)
+    if (size < LIST_HEADER + wire_most(list->unsent))
         return err_set(e, ERR_MEMORY, "%zu bytes hold no entry of the execution list", size);
     w.at += TENSOR_MESSAGE_HEADER;
     w.left -= TENSOR_MESSAGE_HEADER;
-    write_u64(&w, list->encoded + 1);
-    while (list->unsent && w.left >= TENSOR_WIRE_MAX && count < UINT16_MAX) {
-        struct node *n = list->unsent;
-        tensor_wire_write(&w, &n->desc, n->error);
-        list->unsent = n->next;
-        free(n);
-        list->encoded++;
-        count++;
-    }
+    write_u64(&w, list->end + 1);
+    for (; list->unsent && w.left >= wire_most(list->unsent) && count < UINT16_MAX; count++)
+        list_one(list, &w);
     tensor_message_header(message, READINESS_LIST, count, list->epoch);
     return (long)(size - w.left);
 }
 
-/* Reads all entries, so that a malformed one is found before anything changes; nodes of those from `skip` on.
- */
-static int read_entries(struct reader *r, uint16_t count, uint64_t skip, struct node **first,
-                        struct node **last, struct err *e)
+static struct node *read_entry(struct reader *r, struct execution_list *list, struct err *e)
 {
     struct tensor_desc desc;
     char error[TENSOR_ERROR_MAX + 1];
+    const uint8_t *data = NULL;
+    uint32_t flags;
+    bool in_full;
+    if (tensor_wire_get(r, list->cache, &desc, error, &flags, &in_full, e) < 0)
+        return NULL;
+    if (flags & TENSOR_HAS_DATA) {
+        uint64_t bytes = tensor_data_bytes(&desc.what);
+        data = bytes > 0 && bytes <= TENSOR_DATA_MAX && !error[0] ? read_bytes(r, bytes) : NULL;
+        if (!data) {
+            err_set(e, ERR_PROTOCOL, "a malformed execution list");
+            return NULL;
+        }
+    }
+    struct node *n = make_node(&desc, error, data);
+    if (!n)
+        err_set(e, ERR_MEMORY, "no memory for the execution list");
+    return n;
+}
+
+/* Reads all entries, so that a malformed one is found before anything changes; nodes of those from `skip` on.
+ */
+static int read_entries(struct reader *r, struct execution_list *list, uint16_t count, uint64_t skip,
+                        struct node **first, struct node **last, struct err *e)
+{
     for (uint16_t i = 0; i < count; i++) {
-        if (tensor_wire_read(r, &desc, error, e) < 0)
+        struct node *n = read_entry(r, list, e);
+        if (!n)
             return -1;
         if (i < skip)
-            continue;
-        struct node *n = make_node(&desc, error);
-        if (!n)
-            return err_set(e, ERR_MEMORY, "no memory for the execution list");
-        put_node(first, last, n);
+            free_node(n);
+        else
+            put_node(first, last, n);
     }
-    return r->left == 0 ? 0
-                        : err_set(e, ERR_PROTOCOL, "a message about tensors has %zu bytes too many", r->left);
+    if (r->left > 0)
+        return err_set(e, ERR_PROTOCOL, "a message about tensors has %zu bytes too many", r->left);
+    return tensor_cache_reserve(list->cache, count) == 0
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for the execution list");
 }
 
 int execution_list_receive(struct execution_list *list, const void *message, size_t size, struct err *e)
@@ -148,12 +201,15 @@ int execution_list_receive(struct execution_list *list, const void *message, siz
                        (unsigned long long)list->end, (unsigned long long)number);
     uint64_t known = list->end + 1 - number;
     struct node *first = NULL, *last = NULL;
-    if (read_entries(&r, count, known, &first, &last, e) < 0) {
+    if (read_entries(&r, list, count, known, &first, &last, e) < 0) {
         free_nodes(first);
         return -1;
     }
     if (!first)
         return 0;
+    for (const struct node *n = first; n; n = n->next)
+        if (!n->error[0])
+            tensor_cache_put(list->cache, &n->desc);
     *(list->first ? &list->last->next : &list->first) = first;
     list->last = last;
     list->end += count - known;
@@ -170,6 +226,7 @@ bool execution_list_next(struct execution_list *list, struct list_entry *entry)
     entry->desc = n->desc;
     memset(entry->error, 0, sizeof entry->error);
     memcpy(entry->error, n->error, strlen(n->error));
+    entry->data = n->data;
     free(n);
     return true;
 }

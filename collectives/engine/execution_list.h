@@ -6,7 +6,8 @@
  * like everything else.
  *
  * Message (integers little endian): type 1 (READINESS_LIST), pad 1, count 2, epoch 4, number of the first
- * entry 8, then `count` entries as in tensor_wire.h. */
+ * entry 8, then `count` entries: each as in tensor_wire.h, and the result's elements when they travel with
+ * it. Entries without an error go into the cache of each host as they are put on its list. */
 #ifndef HVD_ENGINE_EXECUTION_LIST_H
 #define HVD_ENGINE_EXECUTION_LIST_H
 
@@ -20,6 +21,8 @@
 #define TENSOR_NAME_MAX  255
 #define TENSOR_ERROR_MAX 511
 
+#define TENSOR_DATA_MAX 8192 /* bytes of a tensor whose elements travel with it */
+
 /* What all ranks must agree about. */
 struct tensor_desc {
     char name[TENSOR_NAME_MAX + 1];
@@ -29,17 +32,21 @@ struct tensor_desc {
 struct list_entry {
     uint64_t number;
     struct tensor_desc desc;
-    char error[TENSOR_ERROR_MAX +
-               1]; /* empty: execute it; else every rank gets HVD_ERR_MISMATCH with this sentence */
+    /* empty: execute it; else every rank gets HVD_ERR_MISMATCH with this sentence */
+    char error[TENSOR_ERROR_MAX + 1];
+    /* The result, all elements; malloc'ed, whoever takes the entry frees it. NULL: it is still to be made. */
+    uint8_t *data;
 };
 
 struct execution_list;
+struct tensor_cache;
 
-struct execution_list *execution_list_new(uint32_t epoch, struct err *e);
+/* The cache stays the caller's and outlives the list. */
+struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *cache, struct err *e);
 void execution_list_free(struct execution_list *list);
-/* Root: gives the entry the next number. */
+/* Root: the next entry. `data` (copied; NULL: none): the result. */
 int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error,
-                          struct err *e);
+                          const void *data, struct err *e);
 /* Root: a message with the entries that were appended since the last one; 0 bytes when there are none, or
  * fewer entries than all when they do not fit (call again). -1 with *e: `size` is too small for one. */
 long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e);

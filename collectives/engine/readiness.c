@@ -7,13 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/engine/tensor_wire.h"
+#include "collectives/engine/report.h"
 #include "common/buf.h"
+#include "common/links/link_bulk.h"
 
 #define TABLE_SMALLEST 256
-#define SELF           READINESS_RADIX /* the bit of this host itself, after its children's */
+#define SELF           HOST_TREE_RADIX /* the bit of this host itself, after its children's */
 #define SEEN_WORDS     2
 #define UP_MAX         (8u << 20)
+
+_Static_assert(TENSOR_MESSAGE_HEADER + REPORT_MAX <= READINESS_MESSAGE_MAX, "a message holds a report");
+_Static_assert(READINESS_MESSAGE_MAX <= LINKS_CONTROL_MAX, "a frame holds a message");
 
 _Static_assert(SELF < SEEN_WORDS * 64, "a bit for each child and for the host itself");
 
@@ -24,15 +28,15 @@ struct tensor {
     uint32_t witness; /* the host that said `desc` first */
     uint32_t reports; /* of children and this host */
     uint64_t seen[SEEN_WORDS];
-    char *error; /* NULL: they agree so far */
+    char *error;    /* NULL: they agree so far */
+    uint8_t *parts; /* contributions, see contributions.h; NULL: none has come */
 };
 
 struct readiness {
-    uint32_t epoch, self, hosts;
-    uint32_t first_child, children;
-    uint32_t parent;
-    struct readiness_host *host;
+    uint32_t epoch;
+    struct report_context context;
     char *names;
+    uint32_t ranks; /* of all hosts */
 
     struct tensor **bucket;
     uint32_t buckets, tensors;
@@ -42,42 +46,27 @@ struct readiness {
     struct buf down;    /* encoded list messages for the children, each preceded by its length */
     uint32_t down_next; /* the child that gets the first of them next */
     struct execution_list *list;
+    uint8_t record[4 + REPORT_MAX]; /* a report that is made */
     uint8_t message[READINESS_MESSAGE_MAX];
 };
 
-/* ---- the tree ------------------------------------------------------------------------------------------ */
-
-static void place_in_tree(struct readiness *r)
-{
-    uint64_t first = (uint64_t)r->self * READINESS_RADIX + 1;
-    r->parent = r->self ? (r->self - 1) / READINESS_RADIX : 0;
-    if (first >= r->hosts)
-        return;
-    r->first_child = (uint32_t)first;
-    r->children = r->hosts - r->first_child;
-    if (r->children > READINESS_RADIX)
-        r->children = READINESS_RADIX;
-}
-
-static bool is_child(const struct readiness *r, uint32_t host)
-{
-    return host >= r->first_child && host - r->first_child < r->children;
-}
+/* ---- making it --------------------------------------------------------------------------------------- */
 
 static int copy_hosts(struct readiness *r, const struct readiness_host *host, struct err *e)
 {
     size_t bytes = 0;
-    for (uint32_t i = 0; i < r->hosts; i++)
+    for (uint32_t i = 0; i < r->context.tree.hosts; i++)
         bytes += strlen(host[i].name) + 1;
-    r->host = calloc(r->hosts, sizeof *r->host);
+    r->context.host = calloc(r->context.tree.hosts, sizeof *r->context.host);
     r->names = malloc(bytes);
-    if (!r->host || !r->names)
-        return err_set(e, ERR_MEMORY, "no memory for the readiness of %u hosts", r->hosts);
+    if (!r->context.host || !r->names)
+        return err_set(e, ERR_MEMORY, "no memory for the readiness of %u hosts", r->context.tree.hosts);
     char *at = r->names;
-    for (uint32_t i = 0; i < r->hosts; i++) {
+    for (uint32_t i = 0; i < r->context.tree.hosts; i++) {
         size_t n = strlen(host[i].name) + 1;
         memcpy(at, host[i].name, n);
-        r->host[i] = (struct readiness_host){at, host[i].first_rank, host[i].ranks};
+        r->context.host[i] = (struct readiness_host){at, host[i].first_rank, host[i].ranks};
+        r->ranks += host[i].ranks;
         at += n;
     }
     return 0;
@@ -92,15 +81,15 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
         return NULL;
     }
     r->epoch = c->epoch;
-    r->self = c->self;
-    r->hosts = c->hosts;
-    place_in_tree(r);
     buf_init(&r->up, UP_MAX);
     buf_init(&r->down, UP_MAX);
     r->buckets = TABLE_SMALLEST;
     r->bucket = calloc(r->buckets, sizeof *r->bucket);
-    r->list = r->bucket ? execution_list_new(r->epoch, e) : NULL;
-    if (!r->list || copy_hosts(r, c->host, e) < 0) {
+    r->context.data_bytes = c->data_bytes < TENSOR_DATA_MAX ? c->data_bytes : TENSOR_DATA_MAX;
+    r->context.cache = tensor_cache_new(c->cache_capacity);
+    r->list = r->bucket && r->context.cache ? execution_list_new(r->epoch, r->context.cache, e) : NULL;
+    if (!r->list || host_tree_init(&r->context.tree, c->self, c->hosts) < 0 ||
+        copy_hosts(r, c->host, e) < 0) {
         err_set(e, ERR_MEMORY, "no memory for readiness");
         readiness_free(r);
         return NULL;
@@ -111,6 +100,7 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
 static void free_tensor(struct tensor *t)
 {
     free(t->error);
+    free(t->parts);
     free(t);
 }
 
@@ -127,8 +117,10 @@ void readiness_free(struct readiness *r)
     buf_free(&r->up);
     buf_free(&r->down);
     execution_list_free(r->list);
+    tensor_cache_free(r->context.cache);
+    host_tree_free(&r->context.tree);
     free(r->bucket);
-    free(r->host);
+    free(r->context.host);
     free(r->names);
     free(r);
 }
@@ -193,7 +185,7 @@ static struct tensor *add(struct readiness *r, const struct tensor_desc *desc, u
 
 static void ranks_text(const struct readiness *r, uint32_t host, char *text, size_t size)
 {
-    const struct readiness_host *h = &r->host[host];
+    const struct readiness_host *h = &r->context.host[host];
     if (h->ranks > 1)
         snprintf(text, size, "ranks %u-%u (%.60s) have", h->first_rank, h->first_rank + h->ranks - 1,
                  h->name);
@@ -225,95 +217,123 @@ static bool disagree(const struct readiness *r, const struct tensor_desc *a, uin
 
 /* ---- reports ------------------------------------------------------------------------------------------- */
 
+size_t readiness_data(const struct readiness *r, const struct tensor_op *what)
+{
+    return contribution_bytes(what, r->context.tree.hosts, r->context.data_bytes);
+}
+
+/* Those that agree, with what is known of the tensor. -1: no memory. */
+static int keep_parts(struct readiness *r, struct tensor *t, const struct report *said)
+{
+    const struct tensor_op *op = &t->desc.what;
+    if (said->parts > 0 && !t->parts)
+        t->parts = malloc(contributions_bytes(op, r->context.tree.hosts, said->bytes));
+    if (said->parts > 0 && !t->parts)
+        return -1;
+    for (uint32_t i = 0; i < said->parts; i++) {
+        const uint8_t *part = said->first + i * (4 + said->bytes);
+        memcpy(t->parts + contribution_offset(op, get_u32(part), said->bytes), part + 4, said->bytes);
+    }
+    return 0;
+}
+
+/* The result, where the elements came along. */
+static int append_to_list(struct readiness *r, struct tensor *t, struct err *e)
+{
+    size_t bytes = readiness_data(r, &t->desc.what);
+    if (!t->parts || t->error)
+        return execution_list_append(r->list, &t->desc, t->error, NULL, e);
+    if (contributions_reduce(&t->desc.what, r->context.tree.hosts, r->ranks, t->parts, bytes) < 0)
+        return err_set(e, ERR_MEMORY, "no memory for the result of '%s'", t->desc.name);
+    return execution_list_append(r->list, &t->desc, NULL, t->parts, e);
+}
+
+static int queue_up(struct readiness *r, struct tensor *t, struct err *e)
+{
+    struct writer w = writer_of(r->record + 4, sizeof r->record - 4);
+    report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
+    size_t size = sizeof r->record - 4 - w.left;
+    put_u32(r->record, (uint32_t)size);
+    return buf_put(&r->up, r->record, 4 + size) == 0
+               ? 0
+               : err_set(e, ERR_MEMORY, "too many reports wait for the parent host");
+}
+
 /* The whole subtree has it: up to the parent, or onto the list. */
 static int subtree_complete(struct readiness *r, struct tensor **place, struct err *e)
 {
     struct tensor *t = *place;
-    int rc;
-    if (r->self == 0) {
-        rc = execution_list_append(r->list, &t->desc, t->error, e);
-    } else {
-        uint8_t record[4 + 4 + TENSOR_WIRE_MAX];
-        struct writer w = writer_of(record + 4, sizeof record - 4);
-        write_u32(&w, t->witness);
-        tensor_wire_write(&w, &t->desc, t->error);
-        size_t size = sizeof record - 4 - w.left;
-        put_u32(record, (uint32_t)size);
-        rc = buf_put(&r->up, record, 4 + size);
-        if (rc < 0)
-            err_set(e, ERR_MEMORY, "too many reports wait for the parent host");
-    }
+    int rc = r->context.tree.self == 0 ? append_to_list(r, t, e) : queue_up(r, t, e);
     *place = t->next_in_bucket;
     free_tensor(t);
     r->tensors--;
     return rc;
 }
 
-/* Child number `who` (or SELF) says that its subtree has `desc`. 1: counted, 0: it had said so, -1 with *e.
- */
-static int report(struct readiness *r, uint32_t who, uint32_t witness, const struct tensor_desc *desc,
-                  const char *error, struct err *e)
+/* Child number `who`, or SELF, says it. 1: counted, 0: it had been said, -1 with *e. */
+static int count_report(struct readiness *r, uint32_t who, const struct report *said, struct err *e)
 {
     char text[TENSOR_ERROR_MAX + 1];
+    const struct tensor_desc *desc = &said->desc;
     uint32_t hash = hash_name(desc->name);
     struct tensor *t = *find(r, desc->name, hash);
     uint64_t bit = 1ull << (who % 64);
     if (t && (t->seen[who / 64] & bit))
         return 0;
     if (!t)
-        t = add(r, desc, hash, witness, e);
+        t = add(r, desc, hash, said->witness, e);
     if (!t)
         return -1;
     t->seen[who / 64] |= bit;
     t->reports++;
-    bool wrong = (error && *error) || disagree(r, &t->desc, t->witness, desc, witness, text);
+    bool wrong = said->error[0] || disagree(r, &t->desc, t->witness, desc, said->witness, text);
     if (wrong && !t->error)
-        t->error = strdup(error && *error ? error : text);
-    if (wrong && !t->error)
-        return err_set(e, ERR_MEMORY, "no memory for an error about tensor '%s'", desc->name);
-    if (t->reports < r->children + 1)
+        t->error = strdup(said->error[0] ? said->error : text);
+    if ((wrong && !t->error) || (!t->error && keep_parts(r, t, said) < 0))
+        return err_set(e, ERR_MEMORY, "no memory for the elements of tensor '%s', or for its error",
+                       desc->name);
+    if (t->reports < r->context.tree.children + 1)
         return 1;
     return subtree_complete(r, find(r, desc->name, hash), e) < 0 ? -1 : 1;
 }
 
-int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, struct err *e)
+int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, const void *data,
+                    struct err *e)
 {
+    struct report said = {.witness = r->context.tree.self, .desc = *desc};
     if (tensor_desc_check(desc, e) < 0)
         return -1;
-    int rc = report(r, SELF, r->self, desc, error, e);
+    if (error)
+        snprintf(said.error, sizeof said.error, "%s", error);
+    else
+        said.bytes = readiness_data(r, &desc->what);
+    if (said.bytes > 0 && report_contributes(&r->context, &desc->what, r->context.tree.self)) {
+        said.parts = 1;
+        put_u32(r->record, r->context.tree.self);
+        memcpy(r->record + 4, data, said.bytes);
+        said.first = r->record;
+    }
+    int rc = count_report(r, SELF, &said, e);
     if (rc == 0)
         return err_set(e, ERR_PROTOCOL, "tensor '%s' was announced and is not on the list yet", desc->name);
     return rc < 0 ? -1 : 0;
-}
-
-static int read_report(struct readiness *r, struct reader *in, uint32_t *witness, struct tensor_desc *desc,
-                       char *error, struct err *e)
-{
-    *witness = read_u32(in);
-    if (tensor_wire_read(in, desc, error, e) < 0)
-        return -1;
-    if (*witness >= r->hosts)
-        return err_set(e, ERR_PROTOCOL, "a report of host %u of %u", *witness, r->hosts);
-    return 0;
 }
 
 /* Twice over the message: first all of it is checked, then it is counted. */
 static int receive_ready(struct readiness *r, uint32_t from, struct reader in, uint16_t count, struct err *e)
 {
     struct reader check = in;
-    struct tensor_desc desc;
-    char error[TENSOR_ERROR_MAX + 1];
-    uint32_t witness;
-    if (!is_child(r, from))
-        return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, r->self);
+    struct report said;
+    if (!host_tree_is_child(&r->context.tree, from))
+        return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, r->context.tree.self);
     for (uint16_t i = 0; i < count; i++)
-        if (read_report(r, &check, &witness, &desc, error, e) < 0)
+        if (report_read(&r->context, &check, from, &said, e) < 0)
             return -1;
     if (check.left != 0)
         return err_set(e, ERR_PROTOCOL, "a message about tensors has %zu bytes too many", check.left);
     for (uint16_t i = 0; i < count; i++) {
-        read_report(r, &in, &witness, &desc, error, NULL);
-        int rc = report(r, from - r->first_child, witness, &desc, error, e);
+        report_read(&r->context, &in, from, &said, NULL);
+        int rc = count_report(r, from - r->context.tree.first_child, &said, e);
         if (rc < 0)
             return -1;
         r->ignored += rc == 0;
@@ -324,7 +344,7 @@ static int receive_ready(struct readiness *r, uint32_t from, struct reader in, u
 static int queue_down(struct readiness *r, const void *message, size_t size, struct err *e)
 {
     uint8_t length[4];
-    if (r->children == 0)
+    if (r->context.tree.children == 0)
         return 0;
     put_u32(length, (uint32_t)size);
     if (buf_room(&r->down) < size + 4 || buf_put(&r->down, length, 4) < 0 ||
@@ -347,7 +367,7 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
     }
     if (type == READINESS_READY)
         return receive_ready(r, from, in, count, e);
-    if (type != READINESS_LIST || r->self == 0 || from != r->parent)
+    if (type != READINESS_LIST || r->context.tree.self == 0 || from != r->context.tree.parent)
         return err_set(e, ERR_PROTOCOL, "host %u sent a message of type %u, which it may not", from, type);
     int rc = execution_list_receive(r->list, message, size, e);
     r->ignored += rc == 0;
@@ -379,10 +399,10 @@ static size_t encode_up(struct readiness *r)
 static size_t next_down(struct readiness *r, uint32_t *to)
 {
     uint32_t size = get_u32(buf_data(&r->down));
-    *to = r->first_child + r->down_next;
+    *to = r->context.tree.first_child + r->down_next;
     if (r->down_next == 0)
         memcpy(r->message, buf_data(&r->down) + 4, size);
-    if (++r->down_next == r->children) {
+    if (++r->down_next == r->context.tree.children) {
         r->down_next = 0;
         buf_consume(&r->down, 4 + size);
     }
@@ -396,7 +416,7 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
         *size = next_down(r, to);
         return true;
     }
-    if (r->self == 0) {
+    if (r->context.tree.self == 0) {
         long n = execution_list_encode(r->list, r->message, sizeof r->message, NULL);
         if (n <= 0 || queue_down(r, r->message, (size_t)n, NULL) < 0 || r->down.len == 0)
             return false;
@@ -405,7 +425,7 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
     }
     if (r->up.len == 0)
         return false;
-    *to = r->parent;
+    *to = r->context.tree.parent;
     *size = encode_up(r);
     return true;
 }

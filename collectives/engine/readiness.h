@@ -1,11 +1,18 @@
 /* Readiness: which tensors are complete on every host (pure: messages in, messages and list entries out).
  *
- * Hosts form a tree of radix READINESS_RADIX by index: host h's parent is (h - 1) / READINESS_RADIX, host 0
+ * Hosts form a tree of radix HOST_TREE_RADIX by index: host h's parent is (h - 1) / HOST_TREE_RADIX, host 0
  * is the root. A host whose own ranks have all submitted a tensor says so once (readiness_local). A host
  * tells its parent when a tensor is complete in its whole subtree, in one message for everything that became
  * so since the last one: messages per host are bounded, rounds are logarithmic. Each host compares what its
  * children and itself say; a disagreement becomes a sentence that travels on instead of the agreement. The
  * root appends the tensor to the execution list, which travels down the same tree.
+ *
+ * A tensor of few bytes carries its elements: each host's contribution goes up beside its report, the root
+ * reduces them in the order of hosts (the order of every other algorithm, so the bits are the same) and puts
+ * the result on the list. On the way up nothing is summed, which would be another order; so little may travel
+ * that all hosts' contributions fit into a part of a message.
+ *
+ * A tensor that was on the list before travels as a number (tensor_cache.h).
  *
  * One host: the same code; nothing is sent, a local tensor is on the list at once. A barrier and a shutdown
  * need nothing but their entry on the list.
@@ -15,7 +22,8 @@
  * counts them). At most READINESS_PENDING_MAX tensors wait at once.
  *
  * READY message (integers little endian): type 1 (READINESS_READY), pad 1, count 2, epoch 4, then `count`
- * times: witness 4 (a host that says so), the tensor as in tensor_wire.h. */
+ * times: the tensor as in tensor_wire.h; when in full, witness 4 (a host that says so; else it is the
+ * sender); with data: contributions 4, and for each, by host: host 4, its elements. */
 #ifndef HVD_ENGINE_READINESS_H
 #define HVD_ENGINE_READINESS_H
 
@@ -24,9 +32,9 @@
 #include <stdint.h>
 
 #include "collectives/engine/execution_list.h"
+#include "collectives/engine/report.h"
 #include "common/err.h"
 
-#define READINESS_RADIX       64
 #define READINESS_PENDING_MAX 65536
 #define READINESS_MESSAGE_MAX (60u << 10)
 
@@ -34,30 +42,32 @@
  * backend's. */
 enum readiness_type { READINESS_READY = 1, READINESS_LIST = 2 };
 
-struct readiness_host { /* for sentences */
-    const char *name;
-    uint32_t first_rank, ranks;
-};
-
 struct readiness_config {
     uint32_t epoch, self, hosts;
     const struct readiness_host *host; /* [hosts]; copied */
+    /* The same on every host: */
+    uint32_t data_bytes;     /* of a tensor that may carry its elements, at most TENSOR_DATA_MAX */
+    uint32_t cache_capacity; /* of tensor_cache.h */
 };
 
 struct readiness;
 
 struct readiness *readiness_new(const struct readiness_config *config, struct err *e);
 void readiness_free(struct readiness *r);
+/* Bytes of the contribution that this host adds to its report of the tensor: all its elements, or 0. */
+size_t readiness_data(const struct readiness *r, const struct tensor_op *what);
 /* All ranks of this host have submitted `desc`. `error` (NULL: they agree): the sentence when they disagree.
- * -1 when `desc` is invalid, or when the same name still waits here for other hosts. (Once its report has
- * gone up, only the caller knows that a name is pending.) */
-int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, struct err *e);
+ * `data`: this host's contribution, readiness_data bytes, copied (any or NULL when that is 0 or with an
+ * error). -1 when `desc` is invalid, or when the same name still waits here for other hosts. (Once its report
+ * has gone up, only the caller knows that a name is pending.) */
+int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, const void *data,
+                    struct err *e);
 /* A control frame of another host whose first byte is a readiness_type. */
 int readiness_receive(struct readiness *r, uint32_t from, const void *message, size_t size, struct err *e);
 /* The next message to send: to host *to. It stays valid until the next call of any function here. false:
  * nothing (more) to send. Call it until false after each batch of readiness_local and readiness_receive. */
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size);
-/* The next entry of the execution list, in order. */
+/* The next entry of the execution list, in order, after readiness_next_message has said that it is all. */
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry);
 uint64_t readiness_ignored(const struct readiness *r);
 

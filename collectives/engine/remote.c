@@ -18,7 +18,12 @@
 int remote_start(struct engine *engine, struct err *e)
 {
     struct readiness_host *hosts = calloc(engine->hosts, sizeof *hosts);
-    struct readiness_config config = {engine->epoch, engine->self, engine->hosts, hosts};
+    struct readiness_config config = {.epoch = engine->epoch,
+                                      .self = engine->self,
+                                      .hosts = engine->hosts,
+                                      .host = hosts,
+                                      .data_bytes = ENGINE_DATA_BYTES,
+                                      .cache_capacity = SHM_SLOTS};
 
     if (!hosts)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
@@ -43,6 +48,22 @@ void remote_free(struct engine *engine)
 
 /* ---- complete on this host ----------------------------------------------------------------------------- */
 
+/* All of this host agree: says so, and what they have to add when it is little. */
+static int announce(struct engine *engine, const struct tensor_desc *desc, const char *error,
+                    struct tensor_view *v, struct err *e)
+{
+    _Alignas(64) uint8_t data[TENSOR_DATA_MAX];
+    size_t bytes = error ? 0 : readiness_data(engine->readiness, &desc->what);
+    uint32_t root = v->op.root - engine->region.first_rank;
+    const void *mine = data;
+
+    if (bytes > 0 && v->op.kind == SHM_BROADCAST)
+        mine = root < engine->members ? v->in[root] : NULL;
+    else if (bytes > 0)
+        tensor_reduce_local(v, data, 0, v->op.count);
+    return readiness_local(engine->readiness, desc, error, mine, e);
+}
+
 void remote_complete(struct engine *engine, uint32_t slot)
 {
     struct tensor_resolver resolver = {segments_resolve, engine};
@@ -63,7 +84,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
     desc.what = v->op;
     snprintf(desc.name, sizeof desc.name, "%s", n->text);
-    if (readiness_local(engine->readiness, &desc, status == HVD_SUCCESS ? NULL : error, &e) != 0)
+    if (announce(engine, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
     n->announced = true;
     timeline(engine, v, TIMELINE_ANNOUNCED, 0);

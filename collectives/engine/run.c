@@ -45,6 +45,7 @@ void run_free(struct run *run)
             scratch_give_back(&run->engine->scratch, run->borrowed[i].memory, run->borrowed[i].size);
     route_free(run->route);
     free(run->table);
+    free(run->entry.data);
     free(run);
 }
 
@@ -224,6 +225,27 @@ static void start_sizes(struct run *run)
     free(part);
 }
 
+/* ---- a result that came with its entry ----------------------------------------------------------------- */
+
+static void take_result(struct run *run)
+{
+    struct tensor_view *v = run->view;
+    char text[SHM_TEXT_MAX];
+
+    if (op_difference(&v->op, &run->entry.desc.what) >= 0) {
+        snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
+                 run->entry.desc.name);
+        fail(run, HVD_ERR_ENGINE, text);
+        return;
+    }
+    if (v->place == SHM_INLINE)
+        memcpy(v->slot->result, run->entry.data, v->bytes);
+    for (uint32_t i = 0; v->place != SHM_INLINE && i < run->engine->members; i++)
+        if (v->out[i])
+            memcpy(v->out[i], run->entry.data, v->bytes);
+    run_settle(run, HVD_SUCCESS, NULL);
+}
+
 /* ---- due ----------------------------------------------------------------------------------------------- */
 
 void run_begin(struct run *run)
@@ -246,6 +268,8 @@ void run_begin(struct run *run)
     timeline(engine, run->view, TIMELINE_DUE, run->listed);
     if (run->entry.error[0])
         run_settle(run, HVD_ERR_MISMATCH, run->entry.error);
+    else if (run->entry.data)
+        take_result(run);
     else if (op_is_ragged(run->view->op.kind))
         start_sizes(run);
     else if (run->view->op.count == 0 || !op_moves(run->view->op.kind))

@@ -1,4 +1,5 @@
-/* One entry of the execution list on its way: from due to settled.
+/* One entry of the execution list on its way: from due to settled. The result of a small tensor comes with
+ * the entry; else:
  *
  *   DUE -> SIZES      ragged kinds: the hosts exchange how much each rank gives, and to whom
  *       -> PACK       this host's members are reduced or copied into its one buffer, a piece a turn

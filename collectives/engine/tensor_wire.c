@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "collectives/algorithms/dtype.h"
+
 int tensor_desc_check(const struct tensor_desc *d, struct err *e)
 {
     size_t n = strnlen(d->name, sizeof d->name);
@@ -11,6 +13,11 @@ int tensor_desc_check(const struct tensor_desc *d, struct err *e)
     if (op_wrong(&d->what, 0, wrong, sizeof wrong))
         return err_set(e, ERR_PROTOCOL, "tensor '%s': %s", d->name, wrong);
     return 0;
+}
+
+uint64_t tensor_data_bytes(const struct tensor_op *op)
+{
+    return op_moves(op->kind) ? op->count * dtype_size(op->dtype) : 0; /* checked: it does not overflow */
 }
 
 static void write_double(struct writer *w, double value)
@@ -80,6 +87,38 @@ int tensor_wire_read(struct reader *r, struct tensor_desc *d, char *error, struc
         !read_text(r, error, text, TENSOR_ERROR_MAX))
         return err_set(e, ERR_PROTOCOL, "a malformed message about tensors");
     return tensor_desc_check(d, e);
+}
+
+bool tensor_wire_put(struct writer *w, const struct tensor_cache *cache, const struct tensor_desc *d,
+                     const char *error, uint32_t flags)
+{
+    bool wrong = error && *error;
+    uint32_t number = wrong ? TENSOR_CACHE_NONE : tensor_cache_find(cache, d);
+    if (number != TENSOR_CACHE_NONE) {
+        write_u32(w, number | flags);
+        return false;
+    }
+    write_u32(w, TENSOR_IN_FULL | flags);
+    tensor_wire_write(w, d, error);
+    return true;
+}
+
+int tensor_wire_get(struct reader *r, const struct tensor_cache *cache, struct tensor_desc *d, char *error,
+                    uint32_t *flags, bool *in_full, struct err *e)
+{
+    uint32_t head = read_u32(r), number = head & TENSOR_NUMBER;
+    *flags = head & TENSOR_FLAGS;
+    *in_full = number == TENSOR_IN_FULL;
+    if (r->bad || (head & ~(TENSOR_NUMBER | TENSOR_FLAGS)))
+        return err_set(e, ERR_PROTOCOL, "a malformed message about tensors");
+    if (*in_full)
+        return tensor_wire_read(r, d, error, e);
+    const struct tensor_desc *known = tensor_cache_get(cache, number);
+    if (!known)
+        return err_set(e, ERR_PROTOCOL, "a message about tensor number %u, which there is not", number);
+    *d = *known;
+    *error = '\0';
+    return 0;
 }
 
 void tensor_message_header(uint8_t *message, uint8_t type, uint16_t count, uint32_t epoch)

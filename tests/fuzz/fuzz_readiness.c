@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct readiness *inner = readiness_new(&c, NULL);
     struct tensor_desc d = {.name = "a",
                             .what = {.kind = SHM_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 1}};
-    readiness_local(inner, &d, NULL, NULL);
+    readiness_local(inner, &d, NULL, NULL, NULL);
     while (size > 3) {
         struct readiness *r = data[0] & 1 ? root : inner;
         uint32_t from = data[1] % HOSTS;

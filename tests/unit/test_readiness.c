@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "collectives/hvd.h"
+#include "collectives/engine/calm.h"
 #include "collectives/engine/execution_list.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/tensor_wire.h"
@@ -69,10 +70,41 @@ static struct readiness *new_readiness(uint32_t self, uint32_t hosts, uint32_t e
         snprintf(name[i], sizeof name[i], "node%u", i);
         host[i] = (struct readiness_host){name[i], i * 4, 4};
     }
-    struct readiness_config c = {.epoch = epoch, .self = self, .hosts = hosts, .host = host};
+    struct readiness_config c = {.epoch = epoch,
+                                 .self = self,
+                                 .hosts = hosts,
+                                 .host = host,
+                                 .data_bytes = 4096,
+                                 .cache_capacity = TENSORS_MAX / 2};
     struct readiness *r = readiness_new(&c, &e);
     ck_assert_msg(r != NULL, "%s", e.text);
     return r;
+}
+
+/* What a host adds to element j of a tensor: sums of these depend on their order. */
+static float element(uint32_t host, uint64_t count, uint64_t j)
+{
+    return (float)(host % 3 == 0 ? 1e7 : 1) * ((float)host + 1.0f / (float)(j + count));
+}
+
+static int say(struct readiness *r, uint32_t host, const struct tensor_desc *d, struct err *e)
+{
+    float mine[1024];
+    for (uint64_t j = 0; j < d->what.count && j < 1024; j++)
+        mine[j] = element(host, d->what.count, j);
+    return readiness_local(r, d, NULL, mine, e);
+}
+
+static void check_result(const struct list_entry *entry, uint32_t hosts)
+{
+    uint64_t count = entry->desc.what.count;
+    for (uint64_t j = 0; j < count; j++) {
+        float sum = element(0, count, j), got;
+        for (uint32_t h = 1; h < hosts; h++)
+            sum += element(h, count, j);
+        memcpy(&got, entry->data + j * sizeof got, sizeof got);
+        ck_assert_mem_eq(&got, &sum, sizeof sum);
+    }
 }
 
 static void world_new(struct world *w, uint32_t hosts, uint32_t tensors)
@@ -99,6 +131,8 @@ static void world_free(struct world *w)
     ck_assert_ptr_null(w->first);
     for (uint32_t h = 0; h < w->hosts; h++) {
         readiness_free(w->r[h]);
+        for (uint32_t i = 0; i < w->entries[h]; i++)
+            free(w->entry[h][i].data);
         free(w->entry[h]);
     }
 }
@@ -154,7 +188,7 @@ static void announce_one(struct world *w, uint32_t host)
     struct err e = ERR_INIT;
     uint32_t i = w->order[host][w->announced[host]++];
     struct tensor_desc d = describe ? describe(host, i) : tensor(i);
-    ck_assert_msg(readiness_local(w->r[host], &d, NULL, &e) == 0, "%s", e.text);
+    ck_assert_msg(say(w->r[host], host, &d, &e) == 0, "%s", e.text);
     if (pick(3) > 0)
         drain(w, host);
 }
@@ -190,7 +224,10 @@ START_TEST(all_hosts_execute_the_same_list)
         for (uint32_t i = 0; i < w.tensors; i++) {
             const struct list_entry *entry = &w.entry[h][i];
             ck_assert_uint_eq(entry->number, i + 1);
-            ck_assert_mem_eq(entry, &w.entry[0][i], sizeof *entry);
+            ck_assert_mem_eq(entry, &w.entry[0][i], offsetof(struct list_entry, data));
+            ck_assert_int_eq(entry->data != NULL, readiness_data(w.r[h], &entry->desc.what) > 0);
+            if (entry->data)
+                check_result(entry, w.hosts);
             ck_assert_str_eq(entry->error, "");
             ck_assert_uint_eq(entry->desc.what.count, 100 + strtoul(entry->desc.name + 5, NULL, 10));
         }
@@ -237,7 +274,7 @@ START_TEST(messages_are_few)
     for (uint32_t i = 0; i < TENSORS_MAX; i++) {
         struct tensor_desc d = tensor(i);
         for (uint32_t h = 0; h < 3; h++)
-            ck_assert_int_eq(readiness_local(w.r[h], &d, NULL, &e), 0);
+            ck_assert_int_eq(say(w.r[h], h, &d, &e), 0);
     }
     for (uint32_t h = 3; h-- > 0;)
         drain(&w, h);
@@ -308,6 +345,16 @@ static const char *const mismatch_text[][2] = {{"called allreduce", "called broa
                                                {"compression none", "compression bfloat16"},
                                                {"a group of 0 tensors", "a group of 4 tensors"}};
 
+static struct tensor_desc broadcast_of(uint32_t host, uint32_t i)
+{
+    static const uint32_t root[] = {0, 263, 7, 150}; /* node0, node65 (below node1), node1, node37 */
+    struct tensor_desc d = tensor(i);
+    (void)host;
+    d.what.kind = SHM_BROADCAST;
+    d.what.root = root[i];
+    return d;
+}
+
 START_TEST(a_mismatch_is_an_error_everywhere)
 {
     static struct world w;
@@ -319,7 +366,8 @@ START_TEST(a_mismatch_is_an_error_everywhere)
     uint32_t errors = 0;
     for (uint32_t i = 0; i < w.tensors; i++) {
         const struct list_entry *entry = &w.entry[3][i];
-        ck_assert_mem_eq(entry, &w.entry[1][i], sizeof *entry);
+        ck_assert_mem_eq(entry, &w.entry[1][i], offsetof(struct list_entry, data));
+        ck_assert_int_eq(entry->data != NULL, !entry->error[0]);
         if (!entry->error[0])
             continue;
         errors++;
@@ -345,11 +393,12 @@ START_TEST(a_long_name_keeps_the_ranks)
     size_t size;
     memset(d.name, 'n', TENSOR_NAME_MAX);
     d.name[TENSOR_NAME_MAX] = '\0';
-    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
+    ck_assert_int_eq(say(r, 0, &d, NULL), 0);
     d.what.count = 999;
-    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
+    ck_assert_int_eq(say(child, 1, &d, NULL), 0);
     ck_assert(readiness_next_message(child, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
+    ck_assert(readiness_next_message(r, &to, &message, &size));
     ck_assert(readiness_next_entry(r, &entry));
     ck_assert_ptr_nonnull(
         strstr(entry.error, "ranks 0-3 (node0) have 100 elements, ranks 4-7 (node1) have 999 elements"));
@@ -366,8 +415,8 @@ START_TEST(a_local_error_travels)
     uint32_t to;
     const void *message;
     size_t size;
-    ck_assert_int_eq(readiness_local(child, &d, "ranks 4 and 5 disagree", NULL), 0);
-    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
+    ck_assert_int_eq(readiness_local(child, &d, "ranks 4 and 5 disagree", NULL, NULL), 0);
+    ck_assert_int_eq(say(r, 0, &d, NULL), 0);
     ck_assert(readiness_next_message(child, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
     ck_assert(readiness_next_message(r, &to, &message, &size));
@@ -391,29 +440,31 @@ START_TEST(late_and_double_messages_are_ignored)
     uint32_t to;
     const void *message;
     size_t size;
-    ck_assert_int_eq(readiness_local(old, &d, NULL, NULL), 0);
+    ck_assert_int_eq(say(old, 1, &d, NULL), 0);
     ck_assert(readiness_next_message(old, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0); /* of epoch 1 */
     ck_assert_uint_eq(readiness_ignored(r), 1);
-    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
-    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL),
+    ck_assert_int_eq(say(child, 1, &d, NULL), 0);
+    ck_assert_int_eq(say(child, 1, &d, NULL),
                      0); /* a leaf's report has gone: it is the engine that knows better */
     ck_assert(readiness_next_message(child, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 1, message, size, NULL), 0);
     ck_assert_uint_eq(readiness_ignored(r), 2);
-    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), 0);
-    ck_assert_int_eq(readiness_local(r, &d, NULL, NULL), -1); /* still waiting for host 2 */
+    ck_assert_int_eq(say(r, 0, &d, NULL), 0);
+    ck_assert_int_eq(say(r, 0, &d, NULL), -1); /* still waiting for host 2 */
     ck_assert(!readiness_next_entry(r, &entry));
     struct readiness *third = new_readiness(2, 3, 2);
-    ck_assert_int_eq(readiness_local(third, &d, NULL, NULL), 0);
+    ck_assert_int_eq(say(third, 2, &d, NULL), 0);
     ck_assert(readiness_next_message(third, &to, &message, &size));
     ck_assert_int_eq(readiness_receive(r, 2, message, size, NULL), 0);
-    ck_assert(readiness_next_entry(r, &entry));
     ck_assert(readiness_next_message(r, &to, &message, &size));
+    ck_assert(readiness_next_entry(r, &entry));
+    free(entry.data);
     memcpy(copy, message, size);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(readiness_receive(child, 0, copy, size, NULL), 0);
     ck_assert(readiness_next_entry(child, &entry));
+    free(entry.data);
     ck_assert(!readiness_next_entry(child, &entry));
     ck_assert_uint_eq(readiness_ignored(child), 1);
     readiness_free(r);
@@ -433,7 +484,7 @@ START_TEST(malformed_messages_are_refused)
     const void *message;
     size_t size;
     struct err e = ERR_INIT;
-    ck_assert_int_eq(readiness_local(child, &d, NULL, NULL), 0);
+    ck_assert_int_eq(say(child, 1, &d, NULL), 0);
     ck_assert(readiness_next_message(child, &to, &message, &size));
     memcpy(copy, message, size);
     for (size_t n = 0; n < size; n++)
@@ -446,12 +497,24 @@ START_TEST(malformed_messages_are_refused)
     copy[0] = READINESS_LIST;
     ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), -1); /* the root takes no list */
     copy[0] = READINESS_READY;
-    copy[8] = 2; /* the witness: host 2 of 2 */
-    ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), -1);
-    copy[8] = 1;
+    size_t parts =
+        size - 100 * sizeof(float) - 8; /* their number; before it the witness, after it the host */
+    static const struct {
+        int at;
+        uint8_t wrong;
+    } change[] = {{-4, 2}, {0, 0}, {0, 2}, {4, 0}, {4, 2}, {3, 0x40}};
+    for (size_t i = 0; i < sizeof change / sizeof *change; i++) {
+        uint8_t *byte = &copy[parts + (size_t)(long)change[i].at], was = *byte;
+        *byte = change[i].wrong;
+        ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), -1);
+        *byte = was;
+    }
+    copy[11] = 0; /* no elements, which it must have */
+    ck_assert_int_eq(readiness_receive(r, 1, copy, parts, &e), -1);
+    copy[11] = 0x40;
     ck_assert_int_eq(readiness_receive(r, 1, copy, size, &e), 0);
     d.name[0] = '\0';
-    ck_assert_int_eq(readiness_local(r, &d, NULL, &e), -1);
+    ck_assert_int_eq(say(r, 0, &d, &e), -1);
     readiness_free(r);
     readiness_free(child);
 }
@@ -459,14 +522,16 @@ END_TEST
 
 START_TEST(a_gap_in_the_list_is_refused)
 {
-    struct execution_list *root = execution_list_new(1, NULL), *other = execution_list_new(1, NULL);
+    struct tensor_cache *cache[] = {tensor_cache_new(9), tensor_cache_new(9)};
+    struct execution_list *root = execution_list_new(1, cache[0], NULL),
+                          *other = execution_list_new(1, cache[1], NULL);
     struct tensor_desc d = tensor(1);
     uint8_t first[2000], second[2000];
     struct list_entry entry;
     struct err e = ERR_INIT;
-    ck_assert_int_eq(execution_list_append(root, &d, NULL, NULL), 0);
+    ck_assert_int_eq(execution_list_append(root, &d, NULL, NULL, NULL), 0);
     long n = execution_list_encode(root, first, sizeof first, NULL);
-    ck_assert_int_eq(execution_list_append(root, &d, "a sentence", NULL), 0);
+    ck_assert_int_eq(execution_list_append(root, &d, "a sentence", NULL, NULL), 0);
     long m = execution_list_encode(root, second, sizeof second, NULL);
     ck_assert_int_gt(n, 0);
     ck_assert_int_gt(m, 0);
@@ -483,6 +548,125 @@ START_TEST(a_gap_in_the_list_is_refused)
     ck_assert(!execution_list_next(other, &entry));
     execution_list_free(root);
     execution_list_free(other);
+    tensor_cache_free(cache[0]);
+    tensor_cache_free(cache[1]);
+}
+END_TEST
+
+/* One round of two hosts: the sizes of both messages; the entry is the same on both. */
+static void round_of_two(struct readiness *r, struct readiness *child, const struct tensor_desc *d,
+                         size_t *ready, size_t *list)
+{
+    struct list_entry entry, other;
+    struct err e = ERR_INIT;
+    uint32_t to;
+    const void *message;
+    ck_assert_int_eq(say(r, 0, d, NULL), 0);
+    ck_assert_int_eq(say(child, 1, d, NULL), 0);
+    ck_assert(readiness_next_message(child, &to, &message, ready));
+    ck_assert_msg(readiness_receive(r, 1, message, *ready, &e) == 0, "%s", e.text);
+    ck_assert(readiness_next_message(r, &to, &message, list));
+    ck_assert_msg(readiness_receive(child, 0, message, *list, &e) == 0, "%s", e.text);
+    ck_assert(readiness_next_entry(r, &entry) && readiness_next_entry(child, &other));
+    ck_assert_mem_eq(&entry, &other, offsetof(struct list_entry, data));
+    ck_assert_mem_eq(&entry.desc, d, sizeof *d);
+    ck_assert_ptr_null(entry.data);
+}
+
+START_TEST(a_tensor_comes_back_as_a_number)
+{
+    struct readiness *r = new_readiness(0, 2, 1), *child = new_readiness(1, 2, 1);
+    struct tensor_desc d = tensor(0);
+    uint8_t copy[16] = {READINESS_LIST};
+    size_t ready, list;
+    struct err e = ERR_INIT;
+    d.what.count = 1 << 20;
+    for (int round = 0; round < 6; round++) {
+        if (round == 3)
+            d.what.count += 1; /* another description under the same name */
+        round_of_two(r, child, &d, &ready, &list);
+        bool in_full = round == 0 || round == 3;
+        ck_assert_int_eq(ready > 12, in_full);
+        ck_assert_int_eq(list > 20, in_full);
+    }
+    copy[0] = READINESS_READY, copy[2] = 1, copy[4] = 1, copy[8] = 1; /* number 1, of which there is none */
+    ck_assert_int_eq(readiness_receive(r, 1, copy, 12, &e), -1);
+    ck_assert_ptr_nonnull(strstr(e.text, "number 1"));
+    readiness_free(r);
+    readiness_free(child);
+}
+END_TEST
+
+START_TEST(a_full_cache_keeps_what_it_has)
+{
+    struct tensor_cache *c = tensor_cache_new(100);
+    struct tensor_desc d = tensor(0);
+    for (uint32_t i = 0; i < 200; i++) {
+        d = tensor(i);
+        ck_assert_int_eq(tensor_cache_put(c, &d), 0);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        d = tensor(i);
+        ck_assert_uint_eq(tensor_cache_find(c, &d), i < 100 ? i : TENSOR_CACHE_NONE);
+        d.what.op = HVD_MAX;
+        ck_assert_uint_eq(tensor_cache_find(c, &d), TENSOR_CACHE_NONE);
+        d.what.op = HVD_SUM;
+        d.what.set = 3; /* another set's tensor of this name */
+        ck_assert_uint_eq(tensor_cache_find(c, &d), TENSOR_CACHE_NONE);
+    }
+    ck_assert_ptr_null(tensor_cache_get(c, 100));
+    tensor_cache_free(c);
+    c = tensor_cache_new(0);
+    ck_assert_int_eq(tensor_cache_put(c, &d), 0);
+    ck_assert_uint_eq(tensor_cache_find(c, &d), TENSOR_CACHE_NONE);
+    tensor_cache_free(c);
+}
+END_TEST
+
+/* Only the host of a broadcast's root adds elements, wherever it is in the tree. */
+START_TEST(a_small_broadcast_comes_from_its_root)
+{
+    static struct world w;
+    seed();
+    describe = broadcast_of;
+    world_new(&w, 66, 4);
+    run(&w);
+    for (uint32_t h = 0; h < w.hosts; h++)
+        for (uint32_t i = 0; i < w.tensors; i++) {
+            const struct list_entry *entry = &w.entry[h][i];
+            float got;
+            ck_assert_ptr_nonnull(entry->data);
+            memcpy(&got, entry->data, sizeof got);
+            ck_assert(got == element(entry->desc.what.root / 4, entry->desc.what.count, 0));
+        }
+    world_free(&w);
+}
+END_TEST
+
+START_TEST(spinning_is_tried_and_given_up)
+{
+    struct calm c = {0};
+    uint64_t now = 1000000000, delay = 5;
+    int spins = 0;
+    for (int beat = 0; beat < 9; beat++, now += 100000000)
+        calm_look(&c, now, delay, true);
+    ck_assert(!c.spin);
+    for (int beat = 0; beat < 9; beat++, now += 100000000)
+        calm_look(&c, now, delay, false); /* nobody wants anything */
+    ck_assert(!c.spin);
+    for (int beat = 0; beat < 50; beat++, now += 100000000, delay += 1000000)
+        calm_look(&c, now, delay, true);
+    ck_assert(c.spin);
+    for (int beat = 0; beat < 1000;
+         beat++, now += 100000000) { /* spinning takes half of the time from somebody */
+        calm_look(&c, now, delay, true);
+        delay += c.spin ? 50000000 : 100;
+        spins += c.spin;
+    }
+    ck_assert_int_le(spins, 7);
+    ck_assert_int_ge(spins, 4);
+    calm_look(&c, now, UINT64_MAX, true);
+    ck_assert(!c.spin);
 }
 END_TEST
 
@@ -501,6 +685,10 @@ int main(void)
     tcase_add_test(c, late_and_double_messages_are_ignored);
     tcase_add_test(c, malformed_messages_are_refused);
     tcase_add_test(c, a_gap_in_the_list_is_refused);
+    tcase_add_test(c, a_tensor_comes_back_as_a_number);
+    tcase_add_test(c, a_full_cache_keeps_what_it_has);
+    tcase_add_test(c, a_small_broadcast_comes_from_its_root);
+    tcase_add_test(c, spinning_is_tried_and_given_up);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);

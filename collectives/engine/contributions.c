@@ -1,0 +1,49 @@
+#include "collectives/engine/contributions.h"
+
+#include <stdlib.h>
+
+#include "collectives/algorithms/dtype.h"
+#include "collectives/algorithms/reduce.h"
+#include "collectives/engine/tensor_wire.h"
+
+size_t contribution_bytes(const struct tensor_op *op, uint32_t hosts, uint32_t limit)
+{
+    uint64_t bytes = tensor_data_bytes(op), senders = op->kind == SHM_ALLREDUCE ? hosts : 1;
+    bool can = op->kind == SHM_BROADCAST || (op->kind == SHM_ALLREDUCE && op_elementwise((hvd_op)op->op));
+    if (!can || op->compression != HVD_COMPRESSION_NONE || bytes > limit)
+        return 0;
+    return (bytes + sizeof(uint32_t)) * senders <= CONTRIBUTIONS_MAX ? (size_t)bytes : 0;
+}
+
+size_t contributions_bytes(const struct tensor_op *op, uint32_t hosts, size_t bytes)
+{
+    return op->kind == SHM_ALLREDUCE ? hosts * bytes : bytes;
+}
+
+size_t contribution_offset(const struct tensor_op *op, uint32_t host, size_t bytes)
+{
+    return op->kind == SHM_ALLREDUCE ? host * bytes : 0;
+}
+
+int contributions_reduce(const struct tensor_op *op, uint32_t hosts, uint32_t ranks, void *contributions,
+                         size_t bytes)
+{
+    if (op->kind != SHM_ALLREDUCE)
+        return 0;
+    const void **in = calloc(hosts, sizeof *in);
+    if (!in)
+        return -1;
+    for (uint32_t i = 0; i < hosts; i++)
+        in[i] = (const uint8_t *)contributions + i * bytes;
+    struct reduce_job job = {.in = in,
+                             .inputs = hosts,
+                             .out = &contributions,
+                             .outputs = 1,
+                             .dtype = (hvd_dtype)op->dtype,
+                             .op = (hvd_op)op->op,
+                             .divisor = op->op == HVD_AVERAGE ? ranks : 0,
+                             .postscale = op->postscale};
+    reduce_range(&job, 0, op->count);
+    free(in);
+    return 0;
+}
