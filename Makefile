@@ -45,6 +45,7 @@ SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
 AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
+PMIX_BOTH_SRC := $(addprefix agent/rendezvous/,pmix_names.c pmix_relay.c plan.c)
 GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
 SHM_SRC      := $(wildcard collectives/shm/*.c)
 ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
@@ -54,8 +55,9 @@ ENGINE_SRC   := $(wildcard collectives/engine/*.c collectives/backends/*.c)
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
-PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine
-MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(if $(call pkg_libs,pmix),$(BUILD)/modules/pmix.so)
+PMIX_SERVER := $(if $(call pkg_libs,pmix),$(BUILD)/modules/hvd-pmix)
+PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine $(PMIX_SERVER)
+MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
@@ -111,10 +113,10 @@ $(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
 # Left out where the library is not installed: its jobs then offer no PMIx.
 $(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags,hwloc) $(if $(call pkg_libs,hwloc),-DHVD_HWLOC)
-$(BUILD)/modules/pmix.so: $(call obj,$(PMIX_SRC))
+$(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 # Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
 $(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC))
 	@mkdir -p $(@D)

@@ -208,11 +208,11 @@ static void kill_rest(struct guard *g, int signals)
         siginfo_t info = {0};
         while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0)
             info.si_pid = 0;
-        if (!descendants_any(0))
+        if (!descendants_any(NULL))
             return;
         if (g->page->has_cgroup)
             containment_kill(g->page->cgroup);
-        (void)descendants_signal(SIGKILL, 0);
+        (void)descendants_signal(SIGKILL, NULL);
         if (clock_now() > deadline)
             break;
         struct pollfd p = {.fd = signals, .events = POLLIN};

@@ -86,6 +86,7 @@ static void report_exit(struct session *s, struct worker *w)
     /* What the worker told the engine before it ended is already in our socket. */
     if (w->signal == 0)
         engine_host_drain(&s->engine);
+    pmix_host_drain(&s->pmix);
     if (s->fsm.state == SESSION_REFUSING)
         return;
     Hvd__Exited x = HVD__EXITED__INIT;
@@ -96,7 +97,8 @@ static void report_exit(struct session *s, struct worker *w)
     x.core_dumped = w->core_dumped;
     x.by_us = worker_was_ended_by_us(w);
     x.not_shut_down = w->initialized && !w->shut_down && w->status == 0 && w->signal == 0;
-    bool told = (s->poisoned && w->rank != s->poisoned_by) || engine_host_is_failing(&s->engine);
+    bool told = (s->poisoned && w->rank != s->poisoned_by) || engine_host_is_failing(&s->engine) ||
+                pmix_host_is_failing(&s->pmix);
     x.told_peer = told && w->status != 0 && w->signal == 0;
     x.time = w->time;
     x.peak_kib = w->peak_kib;
@@ -117,18 +119,41 @@ static void report_exits(struct session *s)
             report_exit(s, &w->item[i]);
 }
 
+/* Processes of ours that workers may need: the last to be ended. */
+struct servers {
+    pid_t pid[3]; /* 0 at its end */
+};
+
+static struct servers servers_of(const struct session *s)
+{
+    struct servers of = {{0}};
+    size_t n = 0;
+    if (s->engine.pid > 0)
+        of.pid[n++] = s->engine.pid;
+    if (s->pmix.pid > 0)
+        of.pid[n++] = s->pmix.pid;
+    return of;
+}
+
+static void end_servers(struct session *s)
+{
+    engine_host_end(&s->engine);
+    pmix_host_end(&s->pmix);
+}
+
 /* While the job is being ended: is anybody left? */
 static void check_rest(struct session *s)
 {
     bool killing = s->fsm.state != SESSION_ENDING;
-    if (s->workers.alive == 0 && !descendants_any(s->engine.pid))
-        engine_host_end(&s->engine);
-    if (descendants_any(0)) {
+    struct servers servers = servers_of(s);
+    if (s->workers.alive == 0 && !descendants_any(servers.pid))
+        end_servers(s);
+    if (descendants_any(NULL)) {
         if (!killing)
             return;
         /* Whoever died has made his children ours. */
         containment_kill(s->containment.path);
-        (void)descendants_signal(SIGKILL, 0);
+        (void)descendants_signal(SIGKILL, NULL);
         return;
     }
     if (s->workers.unreported == 0)
@@ -192,10 +217,12 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     struct session *s = ctx;
     struct worker *w = workers_by_pid(&s->workers, child->pid);
     if (!w) {
-        if (!where_reaped(&s->where, child->pid))
-            (void)engine_host_reaped(&s->engine, child->pid, child->status, child->signal);
+        if (!where_reaped(&s->where, child->pid) &&
+            !engine_host_reaped(&s->engine, child->pid, child->status, child->signal))
+            (void)pmix_host_reaped(&s->pmix, child->pid, child->status, child->signal);
         return;
     }
+    pmix_host_drain(&s->pmix); /* it may have asked for the end of the job, and so it ended */
     w->alive = false;
     w->status = w->aborted ? w->abort_status : child->status;
     w->signal = w->aborted ? 0 : child->signal;
@@ -270,8 +297,9 @@ static void begin_end(void *owner)
     reap_now(&s->reap); /* who has died already was not ended by us */
     if (s->workers.alive > 0)
         workers_end(&s->workers, SIGTERM);
-    if (descendants_any(s->engine.pid))
-        (void)descendants_signal_if(SIGTERM, s->engine.pid, is_outside, s);
+    struct servers servers = servers_of(s);
+    if (descendants_any(servers.pid))
+        (void)descendants_signal_if(SIGTERM, servers.pid, is_outside, s);
     set_patience(s, s->grace_ms);
     session_mark(s);
 }
@@ -292,17 +320,17 @@ static void kill_all(void *owner)
     if (s->fsm.state == SESSION_REFUSING)
         stdio_discard(&s->stdio); /* of a job that never was */
     set_patience(s, KILL_MS);
-    engine_host_end(&s->engine);
+    end_servers(s);
     workers_end(&s->workers, SIGKILL);
     session_mark(s);
 }
 
 static void clean_up(struct session *s)
 {
-    engine_host_end(&s->engine);
+    end_servers(s);
     job_dir_remove(s->dir.path);
     guard_owns_directory(s->guard, "");
-    if (containment_remove(s->containment.path, descendants_any(0) ? 0 : 1000) == 0)
+    if (containment_remove(s->containment.path, descendants_any(NULL) ? 0 : 1000) == 0)
         guard_owns_cgroup(s->guard, "");
 }
 
@@ -314,7 +342,7 @@ static void leave(void *owner)
     char state[LEFTOVERS_MAX][2];
     Hvd__Ended ended = HVD__ENDED__INIT;
     clean_up(s);
-    ended.n_leftover = descendants_any(0) ? descendants_list(left, LEFTOVERS_MAX) : 0;
+    ended.n_leftover = descendants_any(NULL) ? descendants_list(left, LEFTOVERS_MAX) : 0;
     ended.leftover = list;
     for (size_t i = 0; i < ended.n_leftover; i++) {
         hvd__leftover__init(&item[i]);

@@ -22,6 +22,7 @@
 #include "agent/guard.h"
 #include "agent/heartbeat.h"
 #include "agent/job_dir.h"
+#include "agent/rendezvous/pmix_host.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/session_links.h"
 #include "agent/supervisor/containment.h"
@@ -103,6 +104,7 @@ struct session {
     struct workers workers;
     struct worker_env env;
     struct engine_host engine;
+    struct pmix_host pmix;
     struct where where;
     struct session_links links;
     struct rendezvous rendezvous;

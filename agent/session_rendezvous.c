@@ -5,7 +5,8 @@
 #include "agent/session.h"
 #include "common/log.h"
 
-#define ABORT_MS 500 /* then a rank that has asked for the end is killed */
+#define ABORT_MS       500 /* then a rank that has asked for the end is killed */
+#define SILENCE_MIN_MS 5000
 
 static void on_links_needed(void *ctx)
 {
@@ -82,9 +83,18 @@ static void on_signal(void *ctx, uint32_t rank, int number)
         (void)kill(-w->pid, number);
 }
 
+static void on_failed(void *ctx, const char *text)
+{
+    struct session *s = ctx;
+    if (s->fsm.state >= SESSION_ENDING || s->workers.alive == 0)
+        session_notice(s, LOG_WARNING, "%s", text);
+    else
+        session_fault(s, "%s", text);
+}
+
 static const struct session_links_events links_events = {on_links_needed, on_links_listening, on_links_failed,
                                                          on_links_lost};
-static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal};
+static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal, on_failed};
 
 int session_rendezvous_open(struct session *s, struct err *e)
 {
@@ -99,15 +109,19 @@ int session_rendezvous_open(struct session *s, struct err *e)
                                     .heartbeat_ms = s->heartbeat_ms};
     if (session_links_init(&s->links, &s->loop, &job, &links_events, s, e) < 0)
         return -1;
-    s->rendezvous = (struct rendezvous){.loop = &s->loop,
-                                        .spawn = s->spawn,
-                                        .job = s->job,
-                                        .host = s->host,
-                                        .wdir = s->wdir,
-                                        .directory = s->dir.path,
-                                        .exchange = s->links.exchange,
-                                        .events = &rendezvous_events,
-                                        .ctx = s};
+    s->rendezvous =
+        (struct rendezvous){.loop = &s->loop,
+                            .spawn = s->spawn,
+                            .job = s->job,
+                            .host = s->host,
+                            .wdir = s->wdir,
+                            .directory = s->dir.path,
+                            .exchange = s->links.exchange,
+                            .pmix = &s->pmix,
+                            .cgroup_fd = s->containment.fd,
+                            .silence_ms = s->heartbeat_ms > SILENCE_MIN_MS ? s->heartbeat_ms : SILENCE_MIN_MS,
+                            .events = &rendezvous_events,
+                            .ctx = s};
     struct rendezvous_values *v = &s->rendezvous.values;
     host_interfaces(s->address, s->address_count ? 1 : 0, v->interface, sizeof v->interface);
     if (s->chosen)
@@ -119,4 +133,5 @@ void session_rendezvous_close(struct session *s)
 {
     rendezvous_close(&s->rendezvous);
     session_links_close(&s->links);
+    pmix_host_close(&s->pmix);
 }

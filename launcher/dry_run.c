@@ -172,18 +172,24 @@ static void print_agent(FILE *out)
     print_part(out, "hvdagent", present, present ? path : "not beside hvdrun; PATH is searched");
 }
 
-void check_build_print(FILE *out)
+static void print_program(FILE *out, const char *name)
 {
     struct err e = ERR_INIT;
     char path[PATH_MAX];
+    bool there = module_path(name, path, sizeof path, &e) == 0;
+    print_part(out, name, there, there ? path : e.text);
+}
+
+void check_build_print(FILE *out)
+{
     fprintf(out, "hvdrun %s\n\nTransports:\n", HVD_VERSION);
     print_part(out, "local", true, "built in");
     print_part(out, "exec", true, "built in (--rsh)");
     print_module(out, TRANSPORT_SSH_MODULE, TRANSPORT_SSH_MODULE ".so", TRANSPORT_SSH_SYMBOL);
     fprintf(out, "\nPrograms and modules:\n");
     print_agent(out);
-    bool engine = module_path("hvd-engine", path, sizeof path, &e) == 0;
-    print_part(out, "hvd-engine", engine, engine ? path : e.text);
+    print_program(out, "hvd-engine");
+    print_program(out, "hvd-pmix");
     print_module(out, "auth", "auth.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
     fprintf(out, "\nCollectives (libhvd):\n");

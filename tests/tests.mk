@@ -40,7 +40,7 @@ parts_of    = $(call with_below,$(sort $(filter $(PARTS),$(1))))
 with_below  = $(sort $(1) $(if $(filter client engine,$(1)),shm algo))
 archives_of = $(foreach p,$(call parts_of,$(1)),$(BUILD)/parts/lib$(p).a)
 programs_of = $(if $(filter hvdrun,$(1)),$(BUILD)/hvdrun) $(if $(filter hvdagent,$(1)),$(BUILD)/hvdagent) \
-              $(if $(filter hvd-engine,$(1)),$(BUILD)/modules/hvd-engine) $(if $(filter modules,$(1)),$(MODULES)) \
+              $(if $(filter hvd-engine,$(1)),$(BUILD)/modules/hvd-engine) $(if $(filter hvd-pmix,$(1)),$(PMIX_SERVER)) $(if $(filter modules,$(1)),$(MODULES)) \
               $(if $(filter examples,$(1)),$(EXAMPLES))
 test_needs  = $(call archives_of,$(1)) $(call obj,$(filter %.c,$(1)))
 test_links  = -Wl,--start-group $(filter $(BUILD)/parts/%,$(1)) -Wl,--end-group \
@@ -212,7 +212,7 @@ MAN_NAMES = $(shell awk 'FNR == 1 {here = 1} /^\.Sh/ {here = $$2 == "NAME"} \
 install: all ## into PREFIX (/usr/local), below DESTDIR
 	install -d $(TO)/bin $(TO)/lib/hvd $(TO)/lib/pkgconfig $(TO)/include $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m))))
 	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(TO)/bin
-	install -m 755 $(BUILD)/modules/hvd-engine $(TO)/lib/hvd
+	install -m 755 $(BUILD)/modules/hvd-engine $(PMIX_SERVER) $(TO)/lib/hvd
 	install -m 644 $(MODULES) $(TO)/lib/hvd
 	install -m 644 $(BUILD)/libhvd.so $(TO)/lib/libhvd.so.$(VERSION)
 	ln -sf libhvd.so.$(VERSION) $(TO)/lib/$(SONAME)
@@ -226,7 +226,7 @@ install: all ## into PREFIX (/usr/local), below DESTDIR
 	[ -n '$(DESTDIR)' ] || ldconfig 2>/dev/null || echo 'note: run ldconfig if $(PREFIX)/lib is a directory of your linker'
 
 uninstall: ## removes what install put there
-	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(addprefix $(TO)/lib/hvd/,hvd-engine $(notdir $(MODULES))) \
+	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
 	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h \
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3)

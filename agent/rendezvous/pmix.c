@@ -2,7 +2,7 @@
  *
  * Before the workers start only the doorway is made. Their environment names it as the server, with what the
  * library's PMIx_server_setup_fork would say if it were asked; the names are ours to choose, for the server
- * will be given them. The first knock opens the module and starts the server (earlier when the command looks
+ * will be given them. The first knock starts the server, a process of its own (earlier when the command looks
  * as if it will knock: guess.h); connections wait meanwhile and are then spliced to the library's own port.
  * Then the library is asked after all: if it says other than the workers were told, a warning names the way
  * that asks it before (--rendezvous pmix).
@@ -10,7 +10,7 @@
  * Another user who finds the library's own port has nothing to say there: the library refuses namespaces
  * that it does not know, and ours cannot be guessed. At the doorway, nobody comes in who does not name it.
  *
- * Without the module (the library was missing when this was built) no variable of PMIx is set. */
+ * Without that program (the library was missing when this was built) no variable of PMIx is set. */
 #include "agent/rendezvous/pmix.h"
 
 #include <limits.h>
@@ -25,6 +25,7 @@
 #include "agent/rendezvous/doorway.h"
 #include "agent/rendezvous/guess.h"
 #include "agent/rendezvous/pmix_greeting.h"
+#include "agent/rendezvous/pmix_host.h"
 #include "agent/rendezvous/splice.h"
 #include "agent/rendezvous/stand_in.h"
 #include "common/log.h"
@@ -34,8 +35,8 @@ struct pmix {
     struct rendezvous *r;
     struct doorway doorway;
     struct splices splices;
-    const struct pmix_module *module;
-    void *server;       /* NULL: nobody has knocked yet, or it failed */
+    struct pmix_host *server;
+    bool started;       /* somebody has knocked */
     struct err failure; /* it will never be */
     char **environment;
     size_t count;
@@ -45,28 +46,6 @@ struct pmix {
     size_t greeting_len, rank_at;
     int shared_fd; /* holds the directory in shared memory; -1: nobody has knocked yet */
 };
-
-/* ---- names --------------------------------------------------------------------------------------------- */
-
-void pmix_node_name(const struct rendezvous *r, uint32_t host, char *name, size_t size)
-{
-    const char *own = r->spawn->host[host]->name;
-    size_t plain = strspn(own, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_");
-    if (plain == strlen(own) && plain > 0 && plain < size)
-        snprintf(name, size, "%s", own);
-    else
-        snprintf(name, size, "host-%u", host);
-}
-
-void pmix_server_name(const struct rendezvous *r, char *name, size_t size)
-{
-    snprintf(name, size, "%s-server", r->spawn->namespace_);
-}
-
-void pmix_server_directory(const struct rendezvous *r, char *path, size_t size)
-{
-    snprintf(path, size, "%s/pmix", r->directory);
-}
 
 /* ---- what the workers are told ------------------------------------------------------------------------- */
 
@@ -155,10 +134,10 @@ static int add_variable(struct pmix *p, const char *text, struct err *e)
     return p->environment[p->count++] ? 0 : err_set(e, ERR_MEMORY, "no memory for the workers' environment");
 }
 
-static const char *find(char *const *environment, const char *name)
+static const char *find(char *const *environment, size_t count, const char *name)
 {
     size_t len = strlen(name);
-    for (size_t i = 0; environment && environment[i]; i++)
+    for (size_t i = 0; i < count; i++)
         if (strncmp(environment[i], name, len) == 0 && environment[i][len] == '=')
             return environment[i] + len + 1;
     return NULL;
@@ -202,10 +181,10 @@ static bool is_uri(const char *entry)
 }
 
 /* The library's own word; but its clients come through the doorway. */
-static int adopt(struct pmix *p, char *const *said, struct err *e)
+static int adopt(struct pmix *p, char *const *said, size_t count, struct err *e)
 {
     char text[PATH_MAX + 128];
-    for (size_t i = 0; said[i]; i++) {
+    for (size_t i = 0; i < count; i++) {
         const char *port = is_uri(said[i]) ? strrchr(said[i], ':') : NULL;
         if (strncmp(said[i], "PMIX_RANK=", strlen("PMIX_RANK=")) == 0)
             continue;
@@ -230,11 +209,12 @@ static bool same_value(const char *name, const char *told, const char *said)
 }
 
 /* Were the workers told what the library would have told them? */
-static void compare(struct pmix *p, char *const *said)
+static void compare(struct pmix *p, char *const *said, size_t count)
 {
     char text[512];
     for (size_t i = 0; i < VARIABLES; i++) {
-        const char *value = find(said, variables[i].name), *told = find(p->environment, variables[i].name);
+        const char *value = find(said, count, variables[i].name);
+        const char *told = find(p->environment, p->count, variables[i].name);
         if (variables[i].rule != MUST_AGREE || !told || (value && same_value(variables[i].name, told, value)))
             continue;
         snprintf(text, sizeof text,
@@ -295,7 +275,8 @@ static void fail(struct pmix *p, const struct err *why)
     splice_close_all(&p->splices);
 }
 
-static void on_started(void *ctx, const struct err *why, uint16_t port, char *const *environment)
+static void on_started(void *ctx, const struct err *why, uint16_t port, char *const *environment,
+                       size_t count)
 {
     struct pmix *p = ctx;
     if (why) {
@@ -303,20 +284,40 @@ static void on_started(void *ctx, const struct err *why, uint16_t port, char *co
         return;
     }
     if (p->environment)
-        compare(p, environment);
-    else if (adopt(p, environment, &p->failure) < 0)
+        compare(p, environment, count);
+    else if (adopt(p, environment, count, &p->failure) < 0)
         return;
     splice_serve(&p->splices, port);
     stand_in_for_all(p);
 }
 
+/* Its clients see the end of their connections. */
+static void on_failed(void *ctx, const char *text)
+{
+    struct pmix *p = ctx;
+    char whole[ERR_TEXT_MAX], last[64] = "";
+    if (p->failure.code) /* it had not started, and that is known */
+        return;
+    if (p->splices.spoke)
+        snprintf(last, sizeof last, "; rank %u had sent to it last", p->splices.last);
+    snprintf(whole, sizeof whole, "%s%s", text, last);
+    err_set(&p->failure, ERR_CLOSED, "%s", whole);
+    splice_close_all(&p->splices);
+    p->r->events->failed(p->r->ctx, whole);
+}
+
+static const struct pmix_host_events host_events = {on_started, on_failed};
+
+/* `now`: the workers' environment waits for it. */
 static int start(struct pmix *p, bool now, struct err *e)
 {
-    if (!p->module)
-        p->module = module_symbol(PMIX_MODULE, PMIX_MODULE_SYMBOL, e);
-    if (p->module)
-        p->server = p->module->start(p->r, now, on_started, p, e);
-    return p->server ? 0 : -1;
+    p->started = true;
+    if (pmix_host_start(p->server, p->r, now, &host_events, p, e) < 0)
+        return -1;
+    if (!now)
+        return 0;
+    exchange_expect(p->r->exchange); /* links are made while the library and the workers start */
+    return pmix_host_await(p->server, e);
 }
 
 /* Somebody is there who needs it. */
@@ -327,7 +328,7 @@ static void start_once(struct pmix *p)
         p->shared_fd = job_dir_make_shared(p->r->directory, &none);
     if (none.code)
         log_warning("%s", none.text);
-    if (!p->server && !p->failure.code && start(p, false, &e) < 0)
+    if (!p->started && !p->failure.code && start(p, false, &e) < 0)
         fail(p, &e);
 }
 
@@ -338,7 +339,7 @@ static void on_client(void *ctx, int fd)
     start_once(p);
 }
 
-static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len)
+static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len, uint32_t *rank)
 {
     struct pmix *p = ctx;
     const Hvd__HostRanks *here = ranks_here(p);
@@ -350,6 +351,7 @@ static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size
         p->rank[g.rank - here->first_rank] == GONE)
         return SPLICE_BAD;
     p->rank[g.rank - here->first_rank] = CAME;
+    *rank = g.rank;
     note_greeting(p, bytes, &g);
     return SPLICE_GOOD;
 }
@@ -363,14 +365,13 @@ static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t 
     if (p->failure.code)
         exchange_answer(p->r->exchange, EXCHANGE_PMIX, from, ticket, &p->failure, NULL, 0);
     else
-        p->module->handler.request(p->server, from, ticket, data, len);
+        pmix_host_request(p->server, from, ticket, data, len);
 }
 
 static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
 {
     struct pmix *p = ctx;
-    if (p->server)
-        p->module->handler.broadcast(p->server, from, data, len);
+    pmix_host_broadcast(p->server, from, data, len);
 }
 
 static const struct exchange_handler handler = {on_request, on_broadcast};
@@ -393,10 +394,13 @@ static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
     const Hvd__Spawn *spawn = p->r->spawn;
     if (!wanted && !guess_uses_pmix(spawn->argv, search_path(spawn), p->r->wdir))
         return 0;
-    if (start(p, true, e) < 0 && !wanted)
-        fail(p, e);
-    else if (p->failure.code)
+    if (start(p, true, e) < 0) {
+        pmix_host_end(p->server);
+        if (!wanted)
+            fail(p, e);
+    } else if (p->failure.code) {
         *e = p->failure;
+    }
     if (wanted)
         return e->code ? -1 : 0;
     err_clear(e);
@@ -410,7 +414,7 @@ static int prepare(struct pmix *p, struct err *e)
     char path[PATH_MAX];
     struct rendezvous *r = p->r;
     bool wanted = r->spawn->contracts & CONTRACT_PMIX_NOW;
-    if (module_path(PMIX_MODULE ".so", path, sizeof path, e) < 0) {
+    if (module_path(PMIX_PROGRAM, path, sizeof path, e) < 0) {
         if (wanted)
             return err_wrap(e, "--rendezvous pmix, but this installation was built without PMIx");
         err_clear(e);
@@ -444,8 +448,7 @@ static void pmix_close(void *state)
     doorway_close(&p->doorway);
     splice_close_all(&p->splices);
     stand_in_close_all(&p->stand_ins);
-    if (p->server)
-        p->module->stop(p->server);
+    pmix_host_end(p->server);
     if (p->shared_fd >= 0)
         close(p->shared_fd);
     p->shared_fd = -1;
@@ -465,6 +468,7 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
     static struct pmix pmix; /* one a process; its handles outlive the close */
     struct pmix *p = &pmix;
     *p = (struct pmix){.r = r,
+                       .server = r->pmix,
                        .shared_fd = -1,
                        .stand_ins = {.loop = r->loop},
                        .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
@@ -479,8 +483,7 @@ static void pmix_rank_ended(void *state, uint32_t rank)
 {
     struct pmix *p = state;
     const Hvd__HostRanks *here = ranks_here(p);
-    if (p->server)
-        p->module->rank_ended(p->server, rank);
+    pmix_host_rank_ended(p->server, rank, p->r->end[rank]);
     if (p->rank && rank >= here->first_rank && rank - here->first_rank < here->ranks)
         stand_in(p, rank - here->first_rank);
 }

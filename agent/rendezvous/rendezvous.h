@@ -31,6 +31,8 @@ struct rendezvous_events {
     void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
     /* A signal for a rank of this host and its children, in the name of another rank. */
     void (*signal)(void *ctx, uint32_t rank, int number);
+    /* A server of ours that ranks may need has failed: the sentence says which and how. */
+    void (*failed)(void *ctx, const char *text);
 };
 
 /* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract, and by
@@ -52,6 +54,9 @@ struct rendezvous {
     const char *wdir;        /* of the workers */
     const char *directory;   /* the job's own, 0700; removed with all that is in it */
     struct exchange *exchange;
+    struct pmix_host *pmix; /* all zeros; whoever reaps children tells it */
+    int cgroup_fd;          /* of the job, for servers of ours; -1: none */
+    uint32_t silence_ms;    /* a server that says nothing for so long is taken for dead */
     const struct rendezvous_events *events;
     void *ctx;
     struct rendezvous_values values; /* empty, but for what is the session's */

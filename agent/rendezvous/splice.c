@@ -31,6 +31,7 @@ struct splice {
     uv_connect_t connect;
     uint8_t *greeting; /* NULL once it was sent on */
     size_t have;
+    uint32_t rank; /* once it is complete */
     bool complete, closing;
     int handles;
 };
@@ -103,6 +104,10 @@ static void pass(struct way *w, const uint8_t *bytes, size_t len)
 {
     uv_stream_t *to = (uv_stream_t *)&other(w)->from;
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)bytes, (unsigned)len);
+    if (w == &w->splice->way[CLIENT]) {
+        w->splice->all->spoke = true;
+        w->splice->all->last = w->splice->rank;
+    }
     int n = uv_try_write(to, &buf, 1);
     if (n == UV_EAGAIN)
         n = 0;
@@ -169,7 +174,7 @@ static void greet(struct splice *s, const uint8_t *bytes, size_t len)
         s->greeting = more;
         memcpy(more + s->have, bytes, len);
         s->have += len;
-        answer = s->all->check(s->all->ctx, more, s->have);
+        answer = s->all->check(s->all->ctx, more, s->have, &s->rank);
     }
     if (answer == SPLICE_BAD) {
         log_info("a connection to the rendezvous was closed: what it said first is no greeting");

@@ -22,10 +22,13 @@ struct splices {
     uv_loop_t *loop;
     uint16_t port; /* of the server; 0: not there yet */
     bool closed;   /* whoever comes is turned away */
-    enum splice_greeting (*check)(void *ctx, const uint8_t *bytes, size_t len);
+    /* *rank: who is it? To be set with SPLICE_GOOD. */
+    enum splice_greeting (*check)(void *ctx, const uint8_t *bytes, size_t len, uint32_t *rank);
     void *ctx;
     struct splice *first;
     uint8_t *scratch;
+    bool spoke;    /* something of a client was sent to the server... */
+    uint32_t last; /* ...and this was the last one */
 };
 
 /* `fd` is a connected socket and belongs to the splice from here on. */

@@ -95,8 +95,16 @@ static bool read_stat(pid_t pid, struct proc_stat *out)
     return true;
 }
 
+static bool is_spared(const pid_t *spare, pid_t pid)
+{
+    for (; spare && *spare; spare++)
+        if (*spare == pid)
+            return true;
+    return false;
+}
+
 /* All of /proc: repeated until a pass adds nobody, since a child may be listed before its parent. */
-static void add_by_scan(struct pid_list *l, pid_t spare)
+static void add_by_scan(struct pid_list *l, const pid_t *spare)
 {
     pid_t self = getpid();
     size_t before;
@@ -106,7 +114,7 @@ static void add_by_scan(struct pid_list *l, pid_t spare)
         for (struct dirent *entry; d && (entry = readdir(d));) {
             struct proc_stat st;
             pid_t pid = parse_pid(entry->d_name);
-            bool known = pid == 0 || pid == spare || !read_stat(pid, &st);
+            bool known = pid == 0 || is_spared(spare, pid) || !read_stat(pid, &st);
             bool below = !known && st.parent == self;
             for (size_t i = 0; i < l->count && !known; i++) {
                 known = l->item[i].pid == pid;
@@ -120,7 +128,7 @@ static void add_by_scan(struct pid_list *l, pid_t spare)
     } while (l->count > before);
 }
 
-static void add_descendants(struct pid_list *l, pid_t spare)
+static void add_descendants(struct pid_list *l, const pid_t *spare)
 {
     if (access("/proc/thread-self/children", R_OK) < 0) {
         add_by_scan(l, spare);
@@ -128,7 +136,7 @@ static void add_descendants(struct pid_list *l, pid_t spare)
     }
     add_children(l, getpid());
     for (size_t i = 0; i < l->count; i++) {
-        if (l->item[i].pid == spare)
+        if (is_spared(spare, l->item[i].pid))
             l->item[i--] = l->item[--l->count];
         else
             add_children(l, l->item[i].pid);
@@ -150,12 +158,12 @@ static bool signal_one(const struct entry *entry, int sig, bool (*wanted)(void *
     return reached;
 }
 
-size_t descendants_signal(int sig, pid_t spare)
+size_t descendants_signal(int sig, const pid_t *spare)
 {
     return descendants_signal_if(sig, spare, NULL, NULL);
 }
 
-size_t descendants_signal_if(int sig, pid_t spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx)
+size_t descendants_signal_if(int sig, const pid_t *spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx)
 {
     struct pid_list l = {0};
     size_t reached = 0;
@@ -170,7 +178,7 @@ size_t descendants_list(struct descendant *out, size_t max)
 {
     struct pid_list l = {0};
     size_t n = 0;
-    add_descendants(&l, 0);
+    add_descendants(&l, NULL);
     for (size_t i = 0; i < l.count && n < max; i++) {
         struct proc_stat st;
         if (!read_stat(l.item[i].pid, &st) || st.state == 'Z')
@@ -195,12 +203,12 @@ size_t descendants_children(pid_t parent, pid_t *out, size_t max)
     return n;
 }
 
-bool descendants_any(pid_t except)
+bool descendants_any(const pid_t *except)
 {
     siginfo_t info = {0};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
         return false; /* ECHILD: the common case, without a look into /proc */
-    if (except == 0)
+    if (!except || !*except)
         return true;
     struct pid_list l = {0};
     bool any = false;

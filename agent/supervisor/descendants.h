@@ -18,16 +18,16 @@ struct descendant {
     char state; /* as in /proc/PID/stat; Z: only waits to be reaped */
 };
 
-/* Sends `sig` to all descendants that are not zombies, but not to `spare` and what is below it (0: nobody is
- * spared). Returns how many got it. */
-size_t descendants_signal(int sig, pid_t spare);
+/* Sends `sig` to all descendants that are not zombies, but not to those in `spare` (0 at its end; NULL:
+ * nobody is spared) and what is below them. Returns how many got it. */
+size_t descendants_signal(int sig, const pid_t *spare);
 /* Only to those that `wanted` (NULL: all) says yes to. */
-size_t descendants_signal_if(int sig, pid_t spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx);
+size_t descendants_signal_if(int sig, const pid_t *spare, bool (*wanted)(void *ctx, pid_t pid), void *ctx);
 /* Describes at most `max` descendants that are not zombies. Returns how many. */
 size_t descendants_list(struct descendant *out, size_t max);
 /* The children of `parent`, zombies included, at most `max`; none where the kernel does not list them. */
 size_t descendants_children(pid_t parent, pid_t *out, size_t max);
-/* Has this process a child, zombies included, other than `except`? */
-bool descendants_any(pid_t except);
+/* Has this process a child, zombies included, other than those in `except` (0 at its end; NULL: none)? */
+bool descendants_any(const pid_t *except);
 
 #endif

@@ -97,9 +97,11 @@ static void close_handle(struct transport *t, enum process_handle h)
 /* What an agent logs comes the same way as what the carrier says, but explains no end of the carrier. */
 static bool is_logged(const char *line, size_t len)
 {
-    static const char agent[] = "hvdagent: ", engine[] = "hvd-engine: ";
-    return (len >= sizeof agent - 1 && memcmp(line, agent, sizeof agent - 1) == 0) ||
-           (len >= sizeof engine - 1 && memcmp(line, engine, sizeof engine - 1) == 0);
+    static const char *const programs[] = {"hvdagent: ", "hvd-engine: ", "hvd-pmix: "};
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (len >= strlen(programs[i]) && memcmp(line, programs[i], strlen(programs[i])) == 0)
+            return true;
+    return false;
 }
 
 /* Keeps the last line of stderr that has letters in it. */

@@ -3,7 +3,7 @@
 
 needs_openmpi() {
     command -v mpicc.openmpi > /dev/null || skip "OpenMPI is not installed (apt-get install openmpi-bin libopenmpi-dev)"
-    [ -e "$BUILD/modules/pmix.so" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+    [ -e "$BUILD/modules/hvd-pmix" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
 }
 
 # mpi_program NAME: compiles tests/neighbours/NAME.c once; $program is the result.
@@ -45,7 +45,7 @@ expect_all_good() { # SIZE
 
 # The PMIx client, with the library's own compiler flags.
 pmix_program() {
-    [ -e "$BUILD/modules/pmix.so" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+    [ -e "$BUILD/modules/hvd-pmix" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
     compiled pmix_client pmix_compiler
 }
 

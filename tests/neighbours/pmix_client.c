@@ -157,6 +157,7 @@ static void mode_timeout(void)
     if (me.rank + 1 < size) {
         STATUS(PMIX_ERR_TIMEOUT, fence(NULL, 0, false, 1));
         MUST(now() - began > 0.9 && now() - began < 3);
+        sleep(1); /* so that nobody's end is what ends the others' fence */
     } else {
         sleep(2);
     }
@@ -173,6 +174,15 @@ static void mode_timeout_of_one(void)
     rc = fence(NULL, 0, false, me.rank < size / 2 ? 1 : 30);
     MUST(rc == PMIX_ERR_TIMEOUT);
     MUST(now() - began > 0.9 && now() - began < 5);
+    good();
+}
+
+/* Until somebody ends them. */
+static void mode_wait(void)
+{
+    STATUS(PMIX_SUCCESS, fence(NULL, 0, false, 0));
+    printf("# rank %u waits\n", me.rank);
+    sleep(30);
     good();
 }
 
@@ -520,6 +530,7 @@ static const struct {
              {"subsets", mode_subsets},
              {"dead_before", mode_dead_before},
              {"lost_links", mode_lost_links},
+             {"wait", mode_wait},
              {"timeout", mode_timeout},
              {"timeout_of_one", mode_timeout_of_one},
              {"modex", mode_modex},

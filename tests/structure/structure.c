@@ -32,6 +32,7 @@ static const struct {
     {"hvdrun", "libc libuv libprotobuf-c ld-linux-x86-64 ld-linux-aarch64"},
     {"hvdagent", "libc libuv libprotobuf-c ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/hvd-engine", "libc libm libprotobuf-c ld-linux-x86-64 ld-linux-aarch64"},
+    {"modules/hvd-pmix", "libc libuv libprotobuf-c libpmix libhwloc ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/ssh.so", "libc libssh2 libcrypto ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/auth.so", "libc libcrypto ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/gloo.so", "libc libmicrohttpd ld-linux-x86-64 ld-linux-aarch64"},

@@ -233,7 +233,7 @@ START_TEST(descendants_are_found_and_spared)
     int tell[2];
     char byte;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    ck_assert(!descendants_any(0));
+    ck_assert(!descendants_any(NULL));
     ck_assert_int_eq(pipe(tell), 0);
     pid_t spared = fork();
     if (spared == 0) {
@@ -252,14 +252,15 @@ START_TEST(descendants_are_found_and_spared)
     ck_assert_int_eq((int)read(tell[0], &byte, 1), 1);
     ck_assert_int_eq(waitpid(child, NULL, 0), child);
     ck_assert_uint_eq(descendants_list(list, 8), 2);
-    ck_assert_uint_eq(descendants_signal(SIGKILL, spared), 1);
+    pid_t servers[] = {child, spared, 0};
+    ck_assert_uint_eq(descendants_signal(SIGKILL, servers), 1);
     pid_t orphan = wait(NULL);
     ck_assert(orphan > 0 && orphan != spared && orphan != child);
-    ck_assert(!descendants_any(spared));
-    ck_assert(descendants_any(0));
-    ck_assert_uint_eq(descendants_signal(SIGKILL, 0), 1);
+    ck_assert(!descendants_any(servers));
+    ck_assert(descendants_any(NULL));
+    ck_assert_uint_eq(descendants_signal(SIGKILL, NULL), 1);
     ck_assert_int_eq(wait(NULL), spared);
-    ck_assert(!descendants_any(0));
+    ck_assert(!descendants_any(NULL));
 }
 END_TEST
 

@@ -67,9 +67,10 @@ static void *talk(void *arg)
     return NULL;
 }
 
-static enum splice_greeting check_hello(void *ctx, const uint8_t *bytes, size_t len)
+static enum splice_greeting check_hello(void *ctx, const uint8_t *bytes, size_t len, uint32_t *rank)
 {
     (void)ctx;
+    *rank = 0;
     if (len < 5)
         return SPLICE_MORE;
     return memcmp(bytes, "hello", 5) == 0 ? SPLICE_GOOD : SPLICE_BAD;

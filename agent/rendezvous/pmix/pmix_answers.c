@@ -76,10 +76,6 @@ static bool add_answer(pmix_info_t *to, const char *key)
 static void run_query(struct bridge_item *item)
 {
     struct query *q = (struct query *)item;
-    if (pmix_server.stopping) {
-        free_answers(q);
-        return;
-    }
     for (size_t i = 0; i < q->keys && q->answers < ANSWERS_MAX; i++)
         q->answers += add_answer(&q->answer[q->answers], q->key[i]);
     pmix_status_t rc = q->answers == q->keys ? PMIX_SUCCESS
@@ -141,10 +137,8 @@ void pmix_signal_told(const uint8_t *data, size_t len)
 static void run_order(struct bridge_item *item)
 {
     struct order *o = (struct order *)item;
-    if (!pmix_server.stopping) {
-        exchange_broadcast(pmix_server.r->exchange, EXCHANGE_PMIX, o->message, o->len);
-        pmix_signal_told(o->message + 1, o->len - 1);
-    }
+    exchange_broadcast(pmix_server.r->exchange, EXCHANGE_PMIX, o->message, o->len);
+    pmix_signal_told(o->message + 1, o->len - 1);
     free(o);
 }
 
@@ -209,7 +203,7 @@ static void run_refusal(struct bridge_item *item)
     struct refusal *f = (struct refusal *)item;
     struct rendezvous *r = pmix_server.r;
     char text[160];
-    if (!pmix_server.stopping && !pmix_server.spawn_was_refused) {
+    if (!pmix_server.spawn_was_refused) {
         pmix_server.spawn_was_refused = true;
         snprintf(text, sizeof text,
                  "rank %u asked for new processes: MPI_Comm_spawn and PMIx_Spawn are not offered", f->rank);

@@ -139,10 +139,7 @@ static void end(struct collective *c, pmix_status_t status, uint8_t *data, size_
     if (*at)
         *at = c->next;
     pmix_clock_stop(c->clock);
-    if (pmix_server.stopping)
-        free(data);
-    else
-        c->finish(c, status, data, len);
+    c->finish(c, status, data, len);
     free_collective(c);
 }
 
@@ -206,7 +203,7 @@ static void on_joined_known(void *ctx, const struct err *why, const uint8_t *dat
     struct question *q = ctx;
     struct collective *c = by_handle(q->handle);
     free(q);
-    if (c && !pmix_server.stopping && (why || len != 1 || data[0] == 0))
+    if (c && (why || len != 1 || data[0] == 0))
         cancel(c, ERR_CLOSED, "a participant has ended");
 }
 
@@ -280,7 +277,7 @@ static void begin(struct bridge_item *item)
 {
     struct collective *c = (struct collective *)item;
     struct pmix_server *s = &pmix_server;
-    struct joined *j = s->stopping ? NULL : pmix_joined_of(c->id);
+    struct joined *j = pmix_joined_of(c->id);
     if (!j) {
         end(c, PMIX_ERR_NOMEM, NULL, 0);
         return;

@@ -106,7 +106,7 @@ static void tell(struct bridge_item *item)
 {
     struct notice *n = (struct notice *)item;
     uint8_t *m = malloc(1 + n->bytes.size);
-    if (m && !pmix_server.stopping) {
+    if (m) {
         m[0] = PMIX_MESSAGE_EVENT;
         memcpy(m + 1, n->bytes.bytes, n->bytes.size);
         exchange_broadcast(pmix_server.r->exchange, EXCHANGE_PMIX, m, 1 + n->bytes.size);

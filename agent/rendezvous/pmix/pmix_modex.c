@@ -38,10 +38,7 @@ static void end(struct modex *m, pmix_status_t status, const uint8_t *data, size
         status = PMIX_ERR_NOMEM;
     if (copy)
         memcpy(copy, data, len);
-    if (pmix_server.stopping)
-        free(copy);
-    else
-        m->done(status, copy, copy ? len : 0, m->ctx, free, copy);
+    m->done(status, copy, copy ? len : 0, m->ctx, free, copy);
     free(m);
 }
 
@@ -68,10 +65,6 @@ static void begin(struct bridge_item *item)
     struct modex *m = (struct modex *)item;
     struct rendezvous *r = pmix_server.r;
     uint8_t question[5] = {PMIX_MESSAGE_MODEX};
-    if (pmix_server.stopping) {
-        free(m);
-        return;
-    }
     uint64_t timeout_ms = m->timeout_ms;
     put_u32(question + 1, m->rank);
     uint64_t handle = exchange_request(r->exchange, EXCHANGE_PMIX, rendezvous_host_of(r, m->rank), question,
@@ -131,8 +124,7 @@ static void run_answer(struct bridge_item *item)
         at = &(*at)->next;
     if (*at)
         *at = a->next;
-    if (!pmix_server.stopping)
-        answer(a, a->status, a->data, a->len);
+    answer(a, a->status, a->data, a->len);
     free(a->data);
     free(a);
 }

@@ -51,8 +51,6 @@ static void free_operation(struct operation *o)
 static void finish(struct operation *o)
 {
     o->ended = true;
-    if (pmix_server.stopping)
-        return;
     if (o->op)
         o->op(o->status, o->ctx);
     else if (o->found >= o->wanted)
@@ -102,7 +100,7 @@ static void begin(struct bridge_item *item)
     struct operation *o = (struct operation *)item;
     o->open = o->parts;
     size_t parts = o->parts;
-    if (pmix_server.stopping || parts == 0) {
+    if (parts == 0) {
         finish(o);
         free_operation(o);
         return;

@@ -1,40 +1,16 @@
-/* Start: a thread of its own initializes the library (some 20 ms), registers the job and asks what its
- * clients need; then it posts that to the loop and ends. Stop: a thread ends the library, which waits for its
- * own threads; after STOP_MS nobody waits for that any more, for the process ends and its directory is
- * removed. */
+/* Start: the library is initialized (some 20 ms), hears of the job, and is asked what its clients need. It
+ * has no end: the process ends, and its directory is removed with the job's. */
 #include "agent/rendezvous/pmix/pmix_server.h"
 
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/module.h"
-
-#define STOP_MS   1000
 #define INFOS_MAX 16
 
-MODULE_DEFINE_VERSION;
-
-extern const struct pmix_module pmix_module;
 struct pmix_server pmix_server;
-
-struct early {
-    struct early *next;
-    struct pmix_asked asked;
-    size_t len;
-    uint8_t data[];
-};
-
-struct start_report {
-    struct bridge_item item;
-    struct err why;
-    uint16_t port;
-    char **environment;
-};
 
 /* ---- clocks -------------------------------------------------------------------------------------------- */
 
@@ -194,26 +170,6 @@ static pmix_status_t init_library(const struct rendezvous *r)
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-static void on_report(struct bridge_item *item)
-{
-    struct start_report *report = (struct start_report *)item;
-    struct pmix_server *s = &pmix_server;
-    s->ready = !report->why.code;
-    if (!s->stopping)
-        s->started(s->ctx, report->why.code ? &report->why : NULL, report->port, report->environment);
-    while (s->early) {
-        struct early *e = s->early;
-        s->early = e->next;
-        if (s->ready && !s->stopping)
-            pmix_module.handler.request(s, e->asked.host, e->asked.ticket, e->data, e->len);
-        else
-            pmix_answer(&e->asked, &report->why, NULL, 0);
-        free(e);
-    }
-    PMIX_ARGV_FREE(report->environment);
-    free(report);
-}
-
 static uint16_t port_of(char *const *environment)
 {
     for (size_t i = 0; environment && environment[i]; i++) {
@@ -224,10 +180,8 @@ static uint16_t port_of(char *const *environment)
     return 0;
 }
 
-static void run_start(void *arg)
+static int start_library(struct rendezvous *r, struct pmix_listening *out, struct err *e)
 {
-    struct start_report *report = arg;
-    struct rendezvous *r = pmix_server.r;
     pmix_proc_t proc;
     const char *what = "PMIx_server_init";
     pmix_topology_find(&pmix_server.topology);
@@ -240,16 +194,16 @@ static void run_start(void *arg)
         rc = register_clients(r);
     PMIX_LOAD_PROCID(&proc, pmix_server.space, r->spawn->worker[0]->rank);
     if (rc == PMIX_SUCCESS)
-        rc = PMIx_server_setup_fork(&proc, &report->environment);
-    report->port = port_of(report->environment);
+        rc = PMIx_server_setup_fork(&proc, &out->environment);
+    out->port = port_of(out->environment);
     if (rc != PMIX_SUCCESS)
-        err_set(&report->why, ERR_SYSTEM, "%s failed: %s", what, PMIx_Error_string(rc));
-    else if (!report->port)
-        err_set(&report->why, ERR_SYSTEM, "the PMIx library listens at no TCP port");
-    bridge_post(&pmix_server.bridge, &report->item);
+        return err_set(e, ERR_SYSTEM, "%s failed: %s", what, PMIx_Error_string(rc));
+    if (!out->port)
+        return err_set(e, ERR_SYSTEM, "the PMIx library listens at no TCP port");
+    return 0;
 }
 
-/* The library takes settings from the environment, and this process may be a client of another server's. */
+/* The library takes settings from the environment, and our session may be a client of another server's. */
 static void forget_other_servers(void)
 {
     extern char **environ;
@@ -267,83 +221,36 @@ static void forget_other_servers(void)
     }
 }
 
-/* The library's threads must not take the signals that are the session's. */
-static int start_thread(struct pmix_server *s, void (*run)(void *), void *arg, struct err *e)
+int pmix_server_start(struct rendezvous *r, bool before_workers, struct pmix_listening *out, struct err *e)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = uv_thread_create(&s->thread, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc < 0)
-        return err_set(e, ERR_SYSTEM, "cannot start a thread: %s", uv_strerror(rc));
-    s->threaded = true;
-    return 0;
-}
-
-static void *start(struct rendezvous *r, bool now, pmix_started *started, void *ctx, struct err *e)
-{
-    struct pmix_server *s = &pmix_server;
-    struct start_report *report = calloc(1, sizeof *report);
     char directory[PATH_MAX];
-    *s = (struct pmix_server){.r = r, .started = started, .ctx = ctx};
-    PMIX_LOAD_NSPACE(s->space, r->spawn->namespace_);
-    if (!report) {
-        err_set(e, ERR_MEMORY, "no memory for a PMIx server");
-        return NULL;
-    }
-    report->item.run = on_report;
+    pmix_server.r = r;
+    PMIX_LOAD_NSPACE(pmix_server.space, r->spawn->namespace_);
     forget_other_servers();
     /* The library's shared-memory stores are looked for by clients before they connect. */
-    if (!now)
+    if (!before_workers)
         setenv("PMIX_MCA_gds", "hash", 1);
     pmix_server_directory(r, directory, sizeof directory);
     pmix_topology_without_plugins(directory);
-    if (bridge_open(&s->bridge, r->loop, e) < 0 || start_thread(s, run_start, report, e) < 0) {
-        bridge_close(&s->bridge);
-        free(report);
-        return NULL;
-    }
-    if (now) {
-        exchange_expect(r->exchange); /* links are made while the library and the workers start */
-        uv_thread_join(&s->thread);
-        s->threaded = false;
-        bridge_drain(&s->bridge);
-    }
-    return s;
+    if (bridge_open(&pmix_server.bridge, r->loop, e) < 0)
+        return -1;
+    return start_library(r, out, e);
 }
 
 /* ---- while it runs ------------------------------------------------------------------------------------- */
 
-static void rank_ended(void *server, uint32_t rank)
+void pmix_server_rank_ended(uint32_t rank)
 {
-    struct pmix_server *s = server;
-    if (!s->ready)
-        return;
     pmix_collective_rank_ended(rank);
     pmix_modex_rank_ended(rank);
     pmix_store_rank_ended(rank);
     pmix_events_rank_ended(rank);
 }
 
-static void keep_for_later(struct pmix_asked asked, const uint8_t *data, size_t len)
-{
-    struct err none = ERR_INIT;
-    struct early *e = malloc(sizeof *e + len);
-    if (!e) {
-        err_set(&none, ERR_MEMORY, "no memory for a request");
-        pmix_answer(&asked, &none, NULL, 0);
-        return;
-    }
-    *e = (struct early){pmix_server.early, asked, len};
-    memcpy(e->data, data, len);
-    pmix_server.early = e;
-}
-
 void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
     struct err e = ERR_INIT;
-    switch (len > 0 && !pmix_server.stopping ? data[0] : UINT8_MAX) {
+    switch (len > 0 ? data[0] : UINT8_MAX) {
     case PMIX_MESSAGE_MODEX:
         pmix_modex_asked(asked, data + 1, len - 1);
         break;
@@ -361,76 +268,10 @@ void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
     }
 }
 
-static void on_request(void *server, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
+void pmix_server_told(const uint8_t *data, size_t len)
 {
-    struct pmix_server *s = server;
-    struct pmix_asked asked = {from, ticket};
-    if (s->ready || s->stopping)
-        pmix_asked(asked, data, len);
-    else
-        keep_for_later(asked, data, len);
-}
-
-/* Nobody here has asked for events before the server is ready. */
-static void on_broadcast(void *server, uint32_t from, const uint8_t *data, size_t len)
-{
-    struct pmix_server *s = server;
-    (void)from;
-    if (len == 0 || s->stopping)
-        return;
-    if (data[0] == PMIX_MESSAGE_SIGNAL)
+    if (len > 0 && data[0] == PMIX_MESSAGE_SIGNAL)
         pmix_signal_told(data + 1, len - 1);
-    else if (data[0] == PMIX_MESSAGE_EVENT && s->ready)
+    else if (len > 0 && data[0] == PMIX_MESSAGE_EVENT)
         pmix_event_told(data + 1, len - 1);
 }
-
-/* ---- stop ---------------------------------------------------------------------------------------------- */
-
-static void close_handles(struct pmix_server *s)
-{
-    if (uv_is_closing((uv_handle_t *)&s->patience))
-        return;
-    bridge_close(&s->bridge);
-    uv_close((uv_handle_t *)&s->patience, NULL);
-}
-
-static void on_stopped(struct bridge_item *item)
-{
-    (void)item;
-    uv_thread_join(&pmix_server.thread);
-    pmix_topology_free(&pmix_server.topology);
-    close_handles(&pmix_server);
-}
-
-static void run_stop(void *arg)
-{
-    static struct bridge_item item = {NULL, on_stopped};
-    (void)arg;
-    (void)PMIx_server_finalize();
-    bridge_post(&pmix_server.bridge, &item);
-}
-
-static void on_stop_late(uv_timer_t *timer)
-{
-    log_info("the PMIx library has not ended within %d ms", STOP_MS);
-    close_handles(timer->data);
-}
-
-static void stop(void *server)
-{
-    struct pmix_server *s = server;
-    struct err e = ERR_INIT;
-    s->stopping = true;
-    uv_timer_init(s->r->loop, &s->patience);
-    s->patience.data = s;
-    if (s->threaded)
-        uv_thread_join(&s->thread); /* of the start: the library's initialization is short */
-    s->threaded = false;
-    bridge_drain(&s->bridge);
-    if (!s->ready || start_thread(s, run_stop, NULL, &e) < 0)
-        close_handles(s);
-    else
-        uv_timer_start(&s->patience, on_stop_late, STOP_MS, 0);
-}
-
-const struct pmix_module pmix_module = {start, rank_ended, {on_request, on_broadcast}, stop};

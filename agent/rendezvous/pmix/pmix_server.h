@@ -1,6 +1,8 @@
-/* The PMIx server of one host, as its own files see it.
+/* The PMIx server of one host, as its own files see it: the process hvd-pmix.
  *
- *   pmix_server.c      its life: start, registration of the job, stop
+ *   main.c             the process; what its session says
+ *   pmix_session.c     exchange.h, for this process: its session does it
+ *   pmix_server.c      the start of the library, registration of the job
  *   pmix_upcalls.c     the library's calls to us: copied on the library's thread, handed to the loop
  *   pmix_collective.c  operations of several ranks: fence, connect, disconnect, groups
  *   pmix_joined.c      how often we have joined each of them
@@ -22,20 +24,15 @@
 #include <uv.h>
 
 #include "agent/rendezvous/pmix.h"
+#include "agent/rendezvous/pmix_relay.h"
 #include "agent/rendezvous/pmix/pmix_bridge.h"
 #include "agent/rendezvous/pmix/pmix_topology.h"
 
 struct pmix_server {
     struct rendezvous *r;
-    pmix_started *started;
-    void *ctx;
     struct bridge bridge;
-    uv_thread_t thread; /* starts, and later ends the library */
-    uv_timer_t patience;
-    bool threaded, ready, stopping;
     pmix_nspace_t space;
     pmix_topology_t topology;
-    struct early *early; /* requests of other hosts before we are ready */
     struct collective *collective;
     struct joined *joined;
     struct modex *modex;
@@ -81,7 +78,23 @@ bool pmix_is_ours(const char *space);
 void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx);
 void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len);
 
+/* ---- pmix_session.c ------------------------------------------------------------------------------------ */
+struct exchange *pmix_session_exchange(struct pmix_relay *session);
+/* What the session said of an operation. */
+void pmix_session_result(const Hvd__Pmix *m);
+
 /* ---- pmix_server.c ------------------------------------------------------------------------------------- */
+struct pmix_listening {
+    uint16_t port;
+    char **environment; /* what the library wants its clients to have, NULL at the end */
+};
+
+/* `before_workers`: they will be told. -1 with *e. */
+int pmix_server_start(struct rendezvous *r, bool before_workers, struct pmix_listening *out, struct err *e);
+/* r->end[rank] says how. */
+void pmix_server_rank_ended(uint32_t rank);
+/* By another host, as all others. */
+void pmix_server_told(const uint8_t *data, size_t len);
 void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
 
 /* ---- pmix_collective.c --------------------------------------------------------------------------------- */

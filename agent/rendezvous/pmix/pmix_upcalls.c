@@ -81,10 +81,8 @@ static void run_abort(struct bridge_item *item)
 {
     struct abort_call *a = (struct abort_call *)item;
     struct rendezvous *r = pmix_server.r;
-    if (!pmix_server.stopping) {
-        r->events->abort(r->ctx, a->rank, (uint32_t)a->status, a->text);
-        a->done(PMIX_SUCCESS, a->ctx);
-    }
+    r->events->abort(r->ctx, a->rank, (uint32_t)a->status, a->text);
+    a->done(PMIX_SUCCESS, a->ctx);
     free(a);
 }
 

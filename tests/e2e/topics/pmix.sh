@@ -39,6 +39,29 @@ case_links_that_break_are_told_of() {
     grep 'any more' "$T/err" | sed 's/^/# /'
 }
 
+# A crash of the library: the session lives, and says what happened.
+server_gets() { # SIGNAL [MODE]
+    pmix_program
+    start --heartbeat-timeout 5 -H $H1:2,$H2:2 "$program" "${2:-lost_links}"
+    until_out 20 '^# rank [0-3] waits' 4
+    on 2 "grep -lx hvd-pmix /proc/[0-9]*/comm" | cut -d/ -f3 > "$T/server"
+    [ "$(wc -l < "$T/server")" = 1 ] || fail "the servers of host 2 are: $(tr '\n' ' ' < "$T/server")"
+    on 2 "kill -$1 $(cat "$T/server")"
+    stop_status
+    expect_status 125
+    sed 's/^/# /' "$T/err"
+}
+
+case_a_server_that_crashes_ends_the_job() {
+    server_gets SEGV
+    expect_count 1 "^hvdrun: host $H2: the PMIx server \\(pid $(cat "$T/server")\\) was killed by signal 11 \\(Segmentation fault\\); rank [23] had sent to it last$" "$T/err"
+}
+
+slow_a_server_that_does_not_move_ends_the_job() {
+    server_gets STOP wait
+    expect_count 1 "^hvdrun: host $H2: the PMIx server \\(pid $(cat "$T/server")\\) did not move for [0-9.]+ s and was killed; rank [23] had sent to it last$" "$T/err"
+}
+
 case_direct_modex() { goes_well modex; }
 slow_what_does_not_exist() { goes_well missing; }
 slow_ten_thousand_keys_and_a_megabyte() { goes_well large; }
