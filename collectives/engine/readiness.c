@@ -65,7 +65,8 @@ static int copy_hosts(struct readiness *r, const struct readiness_host *host, st
     for (uint32_t i = 0; i < r->context.tree.hosts; i++) {
         size_t n = strlen(host[i].name) + 1;
         memcpy(at, host[i].name, n);
-        r->context.host[i] = (struct readiness_host){at, host[i].first_rank, host[i].ranks};
+        r->context.host[i] = host[i];
+        r->context.host[i].name = at;
         r->ranks += host[i].ranks;
         at += n;
     }
@@ -186,11 +187,11 @@ static struct tensor *add(struct readiness *r, const struct tensor_desc *desc, u
 static void ranks_text(const struct readiness *r, uint32_t host, char *text, size_t size)
 {
     const struct readiness_host *h = &r->context.host[host];
-    if (h->ranks > 1)
-        snprintf(text, size, "ranks %u-%u (%.60s) have", h->first_rank, h->first_rank + h->ranks - 1,
-                 h->name);
+    uint32_t first = h->first_rank + h->shift;
+    if (h->ranks > 1 && !h->gaps) /* all of a host agree: where they are not in a row, the first speaks */
+        snprintf(text, size, "ranks %u-%u (%.60s) have", first, first + h->ranks - 1, h->name);
     else
-        snprintf(text, size, "rank %u (%.60s) has", h->first_rank, h->name);
+        snprintf(text, size, "rank %u (%.60s) has", first, h->name);
 }
 
 /* Do they differ? `text` gets the sentence for the first property in which they do. */

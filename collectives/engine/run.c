@@ -24,7 +24,7 @@ void run_settle(struct run *run, int status, const char *text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
     timeline(engine, run->view, TIMELINE_SETTLED, 0);
-    if (run->entry.desc.what.kind == SHM_BARRIER)
+    if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->world)
         engine->started = true;
     if (run->entry.desc.what.kind == SHM_SHUTDOWN)
         engine->finished = true;
@@ -51,21 +51,12 @@ void run_free(struct run *run)
 
 /* ---- plan ---------------------------------------------------------------------------------------------- */
 
-static uint32_t host_of(const struct engine *engine, uint32_t rank)
-{
-    uint32_t i = 0;
-
-    while (i + 1 < engine->hosts && rank - engine->host[i].first_rank >= engine->host[i].ranks)
-        i++;
-    return i;
-}
-
 /* The member of this host that is the broadcast's root; UINT32_MAX: it is elsewhere. */
 static uint32_t root_member(const struct run *run)
 {
-    uint32_t member = run->view->op.root - run->engine->region.first_rank;
+    uint32_t member = run->view->op.root - run->view->team->first;
 
-    return run->view->op.kind == SHM_BROADCAST && member < run->engine->members ? member : UINT32_MAX;
+    return run->view->op.kind == SHM_BROADCAST && member < run->view->team->members ? member : UINT32_MAX;
 }
 
 /* The i-th borrowed buffer of the run. */
@@ -110,18 +101,18 @@ static bool choose_buffers(struct run *run)
 
 static bool make_route(struct run *run)
 {
-    struct engine *engine = run->engine;
+    const struct set *set = run->set;
     struct tensor_view *v = run->view;
-    struct route_host *host = calloc(engine->hosts, sizeof *host);
-    struct route_shape shape = {host, engine->hosts, engine->self, engine->size};
+    struct route_host *host = calloc(set->hosts, sizeof *host);
+    struct route_shape shape = {host, set->hosts, set->self, set->team->size};
     const uint64_t *numbers = run->table;
 
     if (v->op.kind == SHM_REDUCESCATTER)
         numbers = v->split;
     else if (!numbers)
         numbers = &v->op.count;
-    for (uint32_t i = 0; host && i < engine->hosts; i++)
-        host[i] = (struct route_host){engine->host[i].first_rank, engine->host[i].ranks};
+    for (uint32_t i = 0; host && i < set->hosts; i++)
+        host[i] = (struct route_host){set->first[i], set->ranks[i]};
     if (host)
         run->route = route_new(v->op.kind, &shape, numbers, NULL);
     free(host);
@@ -145,12 +136,11 @@ static void plan(struct run *run)
 static void tell_members(struct run *run)
 {
     struct tensor_view *v = run->view;
-    uint32_t size = run->engine->size;
+    uint32_t size = v->team->size;
 
-    for (uint32_t i = 0; i < run->engine->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         for (uint32_t from = 0; v->receipt[i] && from < size; from++)
-            v->receipt[i][from] =
-                route_between(v->op.kind, size, run->table, from, run->engine->region.first_rank + i);
+            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->first + i);
 }
 
 static void sizes_done(void *ctx, const struct err *error)
@@ -161,8 +151,8 @@ static void sizes_done(void *ctx, const struct err *error)
 
     if (error) {
         fail(run, HVD_ERR_PEER, error->text);
-    } else if (route_wrong(op->kind, run->engine->size, run->table, op->row, ELEMENTS_MAX, wrong,
-                           sizeof wrong)) {
+    } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
+                           ELEMENTS_MAX, wrong, sizeof wrong)) {
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
         run_settle(run, HVD_ERR_MISMATCH, text);
     } else {
@@ -174,10 +164,10 @@ static void sizes_done(void *ctx, const struct err *error)
 static void fill_table(struct run *run)
 {
     struct tensor_view *v = run->view;
-    uint32_t size = run->engine->size, first = run->engine->region.first_rank;
+    uint32_t size = v->team->size, first = v->team->first;
     size_t width = route_width(v->op.kind, size);
 
-    for (uint32_t i = 0; i < run->engine->members; i++) {
+    for (uint32_t i = 0; i < v->team->members; i++) {
         uint64_t *row = run->table + (first + i) * width;
         *row++ = v->room[i];
         if (v->op.kind == SHM_ALLGATHER)
@@ -192,7 +182,9 @@ static void start(struct run *run, struct backend_request *request)
     struct backend *backend = run->engine->backend;
     struct err e = ERR_INIT;
 
-    request->set = (uint32_t)run->view->op.set;
+    request->set = set_number(run->set);
+    request->host = run->set->host;
+    request->hosts = run->set->hosts;
     request->ctx = run;
     if (backend->ops->start(backend, request, &e) != 0)
         request->done(run, &e);
@@ -201,19 +193,19 @@ static void start(struct run *run, struct backend_request *request)
 /* An entry has two numbers between hosts, one for the sizes and one for the elements. */
 static void start_sizes(struct run *run)
 {
-    struct engine *engine = run->engine;
-    size_t width = route_width(run->view->op.kind, engine->size);
-    uint64_t *part = calloc(engine->hosts, sizeof *part);
+    const struct set *set = run->set;
+    size_t width = route_width(run->view->op.kind, set->team->size);
+    uint64_t *part = calloc(set->hosts, sizeof *part);
 
-    run->table = calloc(engine->size * width, sizeof *run->table);
+    run->table = calloc(set->team->size * width, sizeof *run->table);
     if (!part || !run->table) {
         free(part);
         fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
         return;
     }
     fill_table(run);
-    for (uint32_t i = 0; i < engine->hosts; i++)
-        part[i] = engine->host[i].ranks * width;
+    for (uint32_t i = 0; i < set->hosts; i++)
+        part[i] = set->ranks[i] * width;
     struct backend_request request = {.kind = BACKEND_ALLGATHER,
                                       .sequence = 2 * run->entry.number - 1,
                                       .data = run->table,
@@ -240,7 +232,7 @@ static void take_result(struct run *run)
     }
     if (v->place == SHM_INLINE)
         memcpy(v->slot->result, run->entry.data, v->bytes);
-    for (uint32_t i = 0; v->place != SHM_INLINE && i < run->engine->members; i++)
+    for (uint32_t i = 0; v->place != SHM_INLINE && i < v->team->members; i++)
         if (v->out[i])
             memcpy(v->out[i], run->entry.data, v->bytes);
     run_settle(run, HVD_SUCCESS, NULL);
@@ -251,7 +243,7 @@ static void take_result(struct run *run)
 void run_begin(struct run *run)
 {
     struct engine *engine = run->engine;
-    uint32_t slot = names_find(engine, run->entry.desc.name);
+    uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
     bool complete = slot != UINT32_MAX && engine->name[slot].announced;
     char text[SHM_TEXT_MAX];
 
@@ -295,7 +287,7 @@ static char *address(const struct run *run, enum route_buffer buffer, uint32_t m
 static void copy_part(const struct run *run, const struct route_copy *c, uint64_t count)
 {
     uint32_t first = c->to == ROUTE_OUTS ? 0 : c->to_member;
-    uint32_t last = c->to == ROUTE_OUTS ? run->engine->members - 1 : first;
+    uint32_t last = c->to == ROUTE_OUTS ? run->set->team->members - 1 : first;
     const char *from = address(run, c->from, c->from_member, c->from_at + run->progress);
 
     for (uint32_t m = first; m <= last; m++) {
@@ -366,7 +358,6 @@ static enum backend_kind kind_between_hosts(uint8_t kind)
 
 static void start_network(struct run *run)
 {
-    struct engine *engine = run->engine;
     const struct tensor_op *op = &run->view->op;
     struct backend_request request = {
         .kind = kind_between_hosts(op->kind),
@@ -378,9 +369,9 @@ static void start_network(struct run *run)
         .part_in = run->route->part_in,
         .dtype = run->wire ? compressed_dtype((hvd_compression)op->compression) : (hvd_dtype)op->dtype,
         .op = (hvd_op)op->op,
-        .divisor = engine->size,
+        .divisor = run->set->team->size,
         .postscale = op->postscale,
-        .root = host_of(engine, op->root),
+        .root = set_host_of(run->set, op->root),
         .done = network_done,
     };
 
@@ -397,7 +388,7 @@ static bool reduce_piece(struct run *run)
     struct tensor_view *v = run->view;
     uint64_t left = v->op.count - run->progress, most = piece_elements(run);
     uint64_t count = left < most ? left : most;
-    bool is_there = run->engine->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
+    bool is_there = v->team->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
 
     if (!is_there)
         tensor_reduce_local(v, run->data, run->progress, count);

@@ -27,6 +27,7 @@ struct run_memory {
 struct run {
     struct run *next;
     struct engine *engine;
+    struct set *set;
     struct list_entry entry;
     struct tensor_view *view;
     enum run_phase phase;

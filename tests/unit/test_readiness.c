@@ -68,7 +68,7 @@ static struct readiness *new_readiness(uint32_t self, uint32_t hosts, uint32_t e
     struct err e = ERR_INIT;
     for (uint32_t i = 0; i < hosts; i++) {
         snprintf(name[i], sizeof name[i], "node%u", i);
-        host[i] = (struct readiness_host){name[i], i * 4, 4};
+        host[i] = (struct readiness_host){.name = name[i], .first_rank = i * 4, .ranks = 4};
     }
     struct readiness_config c = {.epoch = epoch,
                                  .self = self,
