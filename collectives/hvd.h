@@ -65,7 +65,10 @@ typedef enum hvd_status {
     HVD_ERR_MEMORY = -6,          /* no (shared) memory */
     HVD_ERR_FORKED = -7,          /* called in a child made by fork() */
     HVD_ERR_SYSTEM = -8,          /* a system call failed; names it */
-    HVD_ERR_IN_PROGRESS = -9      /* an operation of this name is pending already */
+    HVD_ERR_IN_PROGRESS = -9,     /* an operation of this name is pending already */
+    HVD_ERR_SET_UNKNOWN = -10,    /* there is no such process set */
+    HVD_ERR_SET_FOREIGN = -11,    /* this rank is not in the process set */
+    HVD_ERR_SET_EXISTS = -12      /* there is a process set of these ranks already */
 } hvd_status;
 
 /* Element types; Horovod's numbers first. */
@@ -245,6 +248,51 @@ int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in,
  * several threads follow one another; while one with a handle is pending, another is HVD_ERR_IN_PROGRESS. */
 int hvd_barrier_async(const hvd_options *options, hvd_handle *handle);
 int hvd_barrier(const hvd_options *options);
+
+/* ---- two ranks ----
+ *
+ * hvd_send of one rank and hvd_recv of another belong together by their name, like the calls of any
+ * operation, and have the same count and dtype. They name each other by rank (of options->set, when that is
+ * given); no other rank takes part or notices, and a name means what it does between these two only. Each
+ * waits for the other: hvd_send returns after the other rank has called hvd_recv. Between two ranks a name
+ * has one operation at a time, in whichever direction. HVD_ERR_INVALID: `to` or `from` is this rank, or is
+ * none, or the job has more than 4096 ranks. */
+int hvd_send_async(const char *name, const void *buffer, size_t count, hvd_dtype dtype, int to,
+                   const hvd_options *options, hvd_handle *handle);
+int hvd_send(const char *name, const void *buffer, size_t count, hvd_dtype dtype, int to,
+             const hvd_options *options);
+/* The other half: `buffer` gets what rank `from` sends. */
+int hvd_recv_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int from,
+                   const hvd_options *options, hvd_handle *handle);
+int hvd_recv(const char *name, void *buffer, size_t count, hvd_dtype dtype, int from,
+             const hvd_options *options);
+
+/* ---- process sets ----
+ *
+ * Some of the ranks that do operations among themselves: those with their id in options->set. Sets progress
+ * independently of each other, and a name in one has nothing to do with that name in another. Within a set a
+ * rank is its index among the set's ranks in ascending order. HVD_WORLD has all ranks and is always there;
+ * others are made and removed at any time after hvd_init, and gone after hvd_shutdown. A rank's death fails
+ * the job, whatever sets it was in. */
+
+/* Makes a set of `n` different ranks, in any order; all ranks of the job call it with the same ones, in the
+ * set or not, and it returns when all have. *set gets the id, the same on every rank; ids are not used again.
+ * HVD_ERR_SET_EXISTS: these ranks have a set. HVD_ERR_MISMATCH: the ranks disagree; every rank hears who with
+ * whom, and there is no new set. At most 4095 sets can be made between hvd_init and hvd_shutdown. */
+int hvd_set_add(const int *ranks, int n, hvd_set *set);
+/* Removes it: all ranks of the job call it, and it returns when all have. HVD_ERR_IN_PROGRESS: an operation
+ * in it was not waited for, or a persistent handle not freed; HVD_ERR_INVALID: HVD_WORLD stays. */
+int hvd_set_remove(hvd_set set);
+/* This rank's index in the set; HVD_ERR_SET_FOREIGN: it is not in it. */
+int hvd_set_rank(hvd_set set);
+/* The set's number of ranks. */
+int hvd_set_size(hvd_set set);
+/* Their ranks in the job, ascending, to ranks[hvd_set_size(set)]. */
+int hvd_set_ranks(hvd_set set, int *ranks);
+/* The number of sets, HVD_WORLD too. */
+int hvd_set_count(void);
+/* Their ids, ascending, to ids[hvd_set_count()]. */
+int hvd_set_ids(hvd_set *ids);
 
 /* ---- handles ---- */
 

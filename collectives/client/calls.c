@@ -98,7 +98,7 @@ int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
         *handle = 0;
     if (status)
         return status;
-    if (!(t = tensor_fixed(SHM_SLOT_BARRIER)))
+    if (!(t = barrier_tensor(r.team)))
         return HVD_ERR_MEMORY;
     pthread_mutex_lock(&t->lock);
     if ((status = submit_locked(t, &r, false)) == HVD_SUCCESS)
@@ -112,5 +112,67 @@ int hvd_barrier(const hvd_options *options)
     struct request r;
     int status = make_request(&r, SHM_BARRIER, 0, 0, 0, options);
 
-    return status ? status : run_fixed(SHM_SLOT_BARRIER, SHM_BARRIER);
+    return status ? status : run_fixed(barrier_tensor(r.team), SHM_BARRIER);
+}
+
+/* ---- two ranks ----------------------------------------------------------------------------------------- */
+
+/* A broadcast in the team of the two, from the one that sends. */
+static int transfer(struct request *r, void *buffer, size_t count, hvd_dtype dtype, int peer, bool sends,
+                    const hvd_options *options)
+{
+    int status = broadcast(r, buffer, count, dtype, 0, options);
+    const char *who = sends ? "to" : "from";
+
+    if (status)
+        return status;
+    if (peer < 0 || (uint32_t)peer >= r->team->size)
+        return fail(HVD_ERR_INVALID, "%s: %d is not a rank below %u", who, peer, r->team->size);
+    uint32_t other = r->team->rank[peer];
+    if (other == (uint32_t)client.rank)
+        return fail(HVD_ERR_INVALID, "%s: rank %d is this one", who, peer);
+    if (client.size > (int)TEAM_PAIR_RANKS)
+        return fail(HVD_ERR_INVALID, "%d ranks are too many for send and receive: at most %u can",
+                    client.size, TEAM_PAIR_RANKS);
+    if (!(r->team = pair_find(other)))
+        return HVD_ERR_MEMORY;
+    r->op.set = r->team->id;
+    r->op.root = team_index(r->team, sends ? (uint32_t)client.rank : other);
+    return HVD_SUCCESS;
+}
+
+int hvd_send_async(const char *name, const void *buffer, size_t count, hvd_dtype dtype, int to,
+                   const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_send(const char *name, const void *buffer, size_t count, hvd_dtype dtype, int to,
+             const hvd_options *options)
+{
+    struct request r;
+    int status = transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_recv_async(const char *name, void *buffer, size_t count, hvd_dtype dtype, int from,
+                   const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = transfer(&r, buffer, count, dtype, from, false, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_recv(const char *name, void *buffer, size_t count, hvd_dtype dtype, int from,
+             const hvd_options *options)
+{
+    struct request r;
+    int status = transfer(&r, buffer, count, dtype, from, false, options);
+
+    return request_and_wait(name, &r, status);
 }

@@ -72,16 +72,16 @@ static int pack_by_rank(struct request *r, size_t n, const void *const *in, cons
                         const size_t *row)
 {
     size_t size = dtype_size(r->op.dtype), *begin = calloc(n, sizeof *begin);
-    uint64_t *table = calloc((size_t)client.size, sizeof *table);
+    uint64_t *table = calloc(r->team->size, sizeof *table);
 
     r->table = table;
     if (!begin || !table) {
         free(begin);
         return fail(HVD_ERR_MEMORY, "no memory for a group of tensors");
     }
-    for (int rank = 0; rank < client.size; rank++)
+    for (uint32_t rank = 0; rank < r->team->size; rank++)
         for (size_t i = 0; i < n; i++) {
-            size_t part = rows_of_rank(rows[i], rank) * row[i];
+            size_t part = rows_of_rank(rows[i], r->team, rank) * row[i];
             group_add_in(r->group, (const char *)in[i] + begin[i] * size, part * size);
             begin[i] += part;
             table[rank] += part;
@@ -99,10 +99,10 @@ static int grouped_reducescatter(struct request *r, const char *name, size_t n, 
 
     if (status || (status = measure(r, n, rows, row)))
         return status;
-    if (!(r->group = group_new(n * (size_t)client.size, n)))
+    if (!(r->group = group_new(n * r->team->size, n)))
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
-        size_t mine = rows_of_rank(rows[i], client.rank) * row[i] * size;
+        size_t mine = rows_of_rank(rows[i], r->team, own_index(r->team)) * row[i] * size;
         if ((status = check_buffers(name, in[i], rows[i] * row[i] * size, out[i], mine, false)))
             return status;
         group_add_out(r->group, out[i], mine);

@@ -53,7 +53,7 @@ static int alltoall(struct request *r, const void *in, size_t in_rows, const siz
                     hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options)
 {
     int status = rows_request(r, SHM_ALLTOALL, in, in_rows, row, dtype, (hvd_op)0, out, options);
-    size_t size = (size_t)client.size, sum = 0;
+    size_t size = status ? 1 : r->team->size, sum = 0;
     uint64_t *table;
 
     r->rows = received;
@@ -80,14 +80,12 @@ static int reducescatter(struct request *r, const void *in, size_t rows, size_t 
 {
     int status = rows_request(r, SHM_REDUCESCATTER, in, rows, row, dtype, op, out, options);
 
-    return status ? status : room_for(r, rows_of_rank(rows, client.rank));
+    return status ? status : room_for(r, rows_of_rank(rows, r->team, own_index(r->team)));
 }
 
-size_t rows_of_rank(size_t rows, int rank)
+size_t rows_of_rank(size_t rows, const struct team *team, uint32_t index)
 {
-    size_t size = (size_t)client.size;
-
-    return rows / size + ((size_t)rank < rows % size);
+    return rows / team->size + (index < rows % team->size);
 }
 
 int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,

@@ -31,6 +31,7 @@ struct client client = {
     .names_lock = PTHREAD_MUTEX_INITIALIZER,
     .arena_lock = PTHREAD_MUTEX_INITIALIZER,
     .ring_lock = PTHREAD_MUTEX_INITIALIZER,
+    .sets_lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
 static void forked(void)
@@ -192,7 +193,7 @@ static int join(const char *path)
     if ((status = read_place(&epoch)) || (status = connect_engine(path)) || (status = say_hello(epoch)))
         return status;
     measure_crowd();
-    if ((status = run_fixed(SHM_SLOT_BARRIER, SHM_BARRIER)))
+    if ((status = sets_start()) || (status = run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER)))
         return status;
     return rpc_simple(WORKER_INITIALIZED);
 }
@@ -202,6 +203,7 @@ static void leave(void)
 {
     timeline_close();
     tensors_free();
+    sets_free();
     arena_close();
     region_unmap(&client.region);
     if (client.socket >= 0)
@@ -220,7 +222,7 @@ static int join_alone(void)
     client.rank = client.local_rank = client.cross_rank = 0;
     client.size = client.local_size = client.cross_size = 1;
     client.solo = true;
-    return status;
+    return status ? status : sets_start();
 }
 
 int hvd_init(void)
@@ -248,7 +250,7 @@ int hvd_shutdown(void)
 
     if (status)
         return status;
-    status = run_fixed(SHM_SLOT_SHUTDOWN, SHM_SHUTDOWN);
+    status = run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
     if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);

@@ -4,14 +4,15 @@
  *   calls*.c  the calls: arguments to a request        arena.c    hvd_alloc, segments, addresses
  *   request.c what is the same in all calls            rpc.c      questions to the engine
  *   submit.c  a request: staging, publishing           group.c    several tensors packed into one
+ *   sets.c    process sets, pairs of ranks             calls_sets.c  the calls about them
  *   wait.c    progress of one operation, waiting       handle.c   persistent handles
  *   query.c   numbers, errors, names of codes          solo.c     a job of one rank
  *   pending.c operations that may end before anybody waits for them
  *   timeline.c  a file of what happens
  *
- * Locks, in the order they may be taken: a tensor's own lock, then names_lock, then arena_lock, then
- * rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so the operation
- * itself needs no other protection. */
+ * Locks, in the order they may be taken: sets_lock, then a tensor's own lock, then names_lock, then
+ * arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so
+ * the operation itself needs no other protection. */
 #ifndef HVD_CLIENT_INTERNAL_H
 #define HVD_CLIENT_INTERNAL_H
 
@@ -40,13 +41,16 @@ enum phase {
 /* Tensors that travel as one: packed pieces, one behind the other. Made by group.c, freed by group_free. */
 struct group;
 
+struct pair; /* sets.c */
+
 /* What a call asks for. */
 struct request {
+    const struct team *team; /* who takes part; this rank is one of them */
     struct tensor_op op;
     const void *in;
     void *out;
     uint64_t room;         /* bytes that `out` holds, and no more than can be needed */
-    const uint64_t *table; /* [ranks] elements, NULL: none; used until the request is submitted */
+    const uint64_t *table; /* [ranks of the team] elements, NULL: none; used until it is submitted */
     size_t *rows;          /* NULL, or [ranks]: wants to know how many rows each rank gave */
     const void **result;   /* of a shared allreduce */
     struct group *group;   /* NULL: none; taken when the request was submitted, in and out are then NULL */
@@ -64,6 +68,7 @@ struct tensor {
     enum phase phase;
     bool persistent; /* a handle of hvd_allreduce_init has it */
     unsigned polls;
+    uint32_t index; /* of this rank, in the view's team */
     struct tensor_view view;
 
     /* the operation: */
@@ -99,13 +104,18 @@ struct client {
     struct region region;
     struct shm_mailbox *mailbox;
     int socket, kick;
-    pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock;
+    pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     bool rpc_broken;
     struct tensor *bucket[NAME_BUCKETS];
     struct tensor *newest;
     struct tensor *_Atomic by_slot[SHM_SLOTS];
     uint32_t solo_slots;
-    uint32_t generations; /* the most that a tensor of an earlier hvd_init had */
+    uint32_t generations;                   /* the most that a tensor of an earlier hvd_init had */
+    struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock; freed
+                                               with all others, for who still looks at them */
+    _Atomic bool removed[SHM_SETS_MAX];
+    _Atomic uint32_t sets; /* the next id; under sets_lock */
+    struct pair *pairs;    /* under names_lock */
 };
 
 extern struct client client;
@@ -123,8 +133,10 @@ int fail_poisoned(void);
 int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out);
 int rpc_simple(uint32_t type);
 
-/* names.c: the tensor of this name, asking the engine when it is new. */
-int tensor_find(const char *name, struct tensor **found);
+/* names.c: the team's tensor of this name, asking the engine when it is new. */
+int tensor_find(const struct team *team, const char *name, struct tensor **found);
+/* One of the set's tensors is not idle. */
+bool tensors_pending(const struct team *team);
 /* One of the two fixed slots; NULL after fail(). */
 struct tensor *tensor_fixed(uint32_t slot);
 struct tensor *tensor_by_handle(hvd_handle handle);
@@ -167,8 +179,23 @@ static inline uint64_t timeline_clock(void)
     return __builtin_expect(atomic_load_explicit(&timeline_on, memory_order_relaxed), 0) ? clock_now() : 0;
 }
 
+/* sets.c: the set's ranks, of which this one need not be one; NULL after fail(). */
+const struct team *set_find(hvd_set set);
+/* The team of this rank and another one; NULL after fail(). */
+const struct team *pair_find(uint32_t other);
+/* The set becomes known to this process. */
+int set_make(hvd_set set, const uint32_t *rank, uint32_t size);
+int sets_start(void);
+void sets_free(void);
+static inline uint32_t own_index(const struct team *team)
+{
+    return team->id == HVD_WORLD ? (uint32_t)client.rank : team_index(team, (uint32_t)client.rank);
+}
+
 /* submit.c: the tensor of this name, its lock held. */
-int begin(const char *name, struct tensor **t);
+int begin(const struct team *team, const char *name, struct tensor **t);
+/* The tensor of the team's barrier; NULL after fail(). */
+struct tensor *barrier_tensor(const struct team *team);
 /* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
 int submit_locked(struct tensor *t, const struct request *r, bool will_wait);
 /* The two halves of that: where everything lies; and one operation. */
@@ -177,8 +204,8 @@ int start_locked(struct tensor *t, bool will_wait);
 /* Gives back what prepare_locked took. */
 void release_locked(struct tensor *t);
 hvd_handle tensor_handle(const struct tensor *t);
-/* A barrier or a shutdown, from beginning to end. */
-int run_fixed(uint32_t slot, uint8_t kind);
+/* A barrier or a shutdown, from beginning to end. `t` NULL: there was no memory. */
+int run_fixed(struct tensor *t, uint8_t kind);
 
 /* request.c: what is the same in all calls. A request without buffers; checks of a whole one. */
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
@@ -190,8 +217,8 @@ int check_buffers(const char *name, const void *in, uint64_t in_bytes, const voi
 int request_async(const char *name, const struct request *r, int status, hvd_handle *handle);
 int request_and_wait(const char *name, const struct request *r, int status);
 
-/* calls_rows.c: how many of a reducescatter's rows the rank gets. */
-size_t rows_of_rank(size_t rows, int rank);
+/* calls_rows.c: how many of a reducescatter's rows a rank of the team gets. */
+size_t rows_of_rank(size_t rows, const struct team *team, uint32_t index);
 
 /* group.c */
 struct group *group_new(size_t pieces_in, size_t pieces_out);

@@ -4,28 +4,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t hash_name(const char *name, size_t len)
+static uint32_t hash_name(const struct team *team, const char *name, size_t len)
 {
-    uint32_t h = 2166136261u; /* FNV-1a */
+    uint32_t h = 2166136261u ^ (uint32_t)team->id; /* FNV-1a */
 
     for (size_t i = 0; i < len; i++)
         h = (h ^ (uint8_t)name[i]) * 16777619u;
     return h;
 }
 
-static struct tensor *tensor_make(const char *name, uint32_t hash, uint32_t slot)
+static struct tensor *tensor_make(const struct team *team, const char *name, uint32_t hash, uint32_t slot)
 {
     struct tensor *t = calloc(1, sizeof *t);
+    uint32_t index = own_index(team);
 
     if (!t || !(t->name = strdup(name)) ||
-        (!client.solo &&
-         tensor_view_init(&t->view, &client.region, slot, (uint32_t)client.local_rank) != 0)) {
+        (!client.solo && tensor_view_init(&t->view, &client.region, team, slot, index - team->first) != 0)) {
         if (t)
             free(t->name);
         free(t);
         fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", name);
         return NULL;
     }
+    t->view.team = team;
+    t->index = index;
     t->hash = hash;
     t->slot = slot;
     t->generation = client.generations;
@@ -38,18 +40,18 @@ static struct tensor *tensor_make(const char *name, uint32_t hash, uint32_t slot
     return t;
 }
 
-static struct tensor *look_up(const char *name, uint32_t hash)
+static struct tensor *look_up(const struct team *team, const char *name, uint32_t hash)
 {
     struct tensor *t = client.bucket[hash % NAME_BUCKETS];
 
-    while (t && (t->hash != hash || strcmp(t->name, name) != 0))
+    while (t && (t->hash != hash || t->view.team != team || strcmp(t->name, name) != 0))
         t = t->next;
     return t;
 }
 
-static int ask_slot(const char *name, size_t len, uint32_t *slot)
+static int ask_slot(const struct team *team, const char *name, size_t len, uint32_t *slot)
 {
-    struct worker_message m = {.type = WORKER_NAME};
+    struct worker_message m = {.type = WORKER_NAME, .set = team->id};
     int status;
 
     if (client.solo) {
@@ -68,16 +70,16 @@ static int ask_slot(const char *name, size_t len, uint32_t *slot)
                             : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
 }
 
-int tensor_find(const char *name, struct tensor **found)
+int tensor_find(const struct team *team, const char *name, struct tensor **found)
 {
     size_t len = strlen(name);
-    uint32_t hash = hash_name(name, len), slot;
+    uint32_t hash = hash_name(team, name, len), slot;
     int status = HVD_SUCCESS;
 
     pthread_mutex_lock(&client.names_lock);
-    *found = look_up(name, hash);
-    if (!*found && (status = ask_slot(name, len, &slot)) == HVD_SUCCESS &&
-        !(*found = tensor_make(name, hash, slot)))
+    *found = look_up(team, name, hash);
+    if (!*found && (status = ask_slot(team, name, len, &slot)) == HVD_SUCCESS &&
+        !(*found = tensor_make(team, name, hash, slot)))
         status = HVD_ERR_MEMORY;
     pthread_mutex_unlock(&client.names_lock);
     return status;
@@ -87,15 +89,34 @@ struct tensor *tensor_fixed(uint32_t slot)
 {
     static const char *const names[] = {SHM_BARRIER_NAME, SHM_SHUTDOWN_NAME};
     struct tensor *t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
+    const struct team *world = client.set[HVD_WORLD];
 
     if (t)
         return t;
     pthread_mutex_lock(&client.names_lock);
     t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
     if (!t)
-        t = tensor_make(names[slot], hash_name(names[slot], strlen(names[slot])), slot);
+        t = tensor_make(world, names[slot], hash_name(world, names[slot], strlen(names[slot])), slot);
     pthread_mutex_unlock(&client.names_lock);
     return t;
+}
+
+bool tensors_pending(const struct team *team)
+{
+    bool pending = false;
+
+    pthread_mutex_lock(&client.names_lock);
+    for (struct tensor *t = client.newest; t && !pending; t = t->older) {
+        if (t->view.team != team)
+            continue;
+        pending = pthread_mutex_trylock(&t->lock) != 0;
+        if (pending)
+            break;
+        pending = t->phase != PHASE_IDLE || t->persistent;
+        pthread_mutex_unlock(&t->lock);
+    }
+    pthread_mutex_unlock(&client.names_lock);
+    return pending;
 }
 
 struct tensor *tensor_by_handle(hvd_handle handle)

@@ -55,6 +55,9 @@ const char *hvd_status_name(int status)
         [-HVD_ERR_FORKED] = "HVD_ERR_FORKED",
         [-HVD_ERR_SYSTEM] = "HVD_ERR_SYSTEM",
         [-HVD_ERR_IN_PROGRESS] = "HVD_ERR_IN_PROGRESS",
+        [-HVD_ERR_SET_UNKNOWN] = "HVD_ERR_SET_UNKNOWN",
+        [-HVD_ERR_SET_FOREIGN] = "HVD_ERR_SET_FOREIGN",
+        [-HVD_ERR_SET_EXISTS] = "HVD_ERR_SET_EXISTS",
     };
     int known = (int)(sizeof names / sizeof names[0]);
 

@@ -40,9 +40,12 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
                     "hvd_options.reserved is not all zeros: begin with hvd_options x = {0}; a program made "
                     "for a later hvd.h needs a later libhvd than %s",
                     HVD_VERSION);
+    if (!(r->team = options ? set_find(options->set) : client.set[HVD_WORLD]))
+        return HVD_ERR_SET_UNKNOWN;
+    r->op.set = r->team->id;
+    if (own_index(r->team) == UINT32_MAX)
+        return fail(HVD_ERR_SET_FOREIGN, "rank %d is not in process set %d", client.rank, r->team->id);
     if (options) {
-        if (options->set != HVD_WORLD)
-            return fail(HVD_ERR_INVALID, "there is no process set %d", options->set);
         r->op.prescale = options->prescale != 0 ? options->prescale : 1;
         r->op.postscale = options->postscale != 0 ? options->postscale : 1;
         r->op.compression = narrow((int)options->compression);
@@ -52,13 +55,19 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
     return HVD_SUCCESS;
 }
 
+static bool is_reserved(const char *name)
+{
+    return strcmp(name, SHM_BARRIER_NAME) == 0 || strcmp(name, SHM_SHUTDOWN_NAME) == 0 ||
+           strcmp(name, SHM_SETS_NAME) == 0;
+}
+
 static int check_name(const char *name)
 {
     size_t len = name ? strnlen(name, SHM_NAME_MAX + 1) : 0;
 
     if (len == 0 || len > SHM_NAME_MAX)
         return fail(HVD_ERR_INVALID, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
-    if (strcmp(name, SHM_BARRIER_NAME) == 0 || strcmp(name, SHM_SHUTDOWN_NAME) == 0)
+    if (name[0] == 'h' && is_reserved(name))
         return fail(HVD_ERR_INVALID, "the name \"%s\" is reserved", name);
     return HVD_SUCCESS;
 }
@@ -84,7 +93,7 @@ int check_request(const char *name, const struct request *r)
 
     if (status)
         return status;
-    if (op_wrong(&r->op, (uint32_t)client.size, wrong, sizeof wrong))
+    if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
         return fail(HVD_ERR_INVALID, "tensor \"%s\": %s", name, wrong);
     if (r->group || r->result)
         return r->group ? HVD_SUCCESS : check_buffers(name, r->in, tensor_bytes(&r->op), NULL, 0, false);
@@ -97,7 +106,7 @@ static int submit(const char *name, const struct request *r, int status, hvd_han
     struct tensor *t;
 
     if (!status && !(status = check_request(name, r)))
-        status = begin(name, &t);
+        status = begin(r->team, name, &t);
     if (status) {
         group_free(r->group);
         return status;

@@ -15,14 +15,14 @@
 
 /* ---- where everything lies ----------------------------------------------------------------------------- */
 
-static bool is_root(const struct tensor_op *op)
+static bool is_root(const struct tensor *t, const struct tensor_op *op)
 {
-    return op->kind == SHM_BROADCAST && op->root == (uint32_t)client.rank;
+    return op->kind == SHM_BROADCAST && op->root == t->index;
 }
 
-static size_t table_bytes(void)
+static size_t table_bytes(const struct tensor *t)
 {
-    return (size_t)client.size * sizeof(uint64_t);
+    return (size_t)t->view.team->size * sizeof(uint64_t);
 }
 
 static bool shared(const void *memory, const struct tensor_op *op, uint64_t bytes, uint64_t *address)
@@ -67,13 +67,13 @@ static int place(struct tensor *t, const struct request *r)
     bool one_result = op->kind == SHM_ALLREDUCE_SHARED, apart = one_result || op_scatters(op->kind);
     uint64_t bytes = t->bytes, address = 0;
     void *out = one_result ? t->shared : r->out;
-    bool far_out = op_scatters(op->kind) ? r->room > SHM_INLINE_MAX : !one_result || client.local_rank == 0;
+    bool far_out = op_scatters(op->kind) ? r->room > SHM_INLINE_MAX : !one_result || t->view.me == 0;
     bool stage_in = !t->small && !shared(t->in, op, bytes, &t->where.in);
     bool same = far_out && !apart && !stage_in && out == t->in;
     bool stage_out = far_out && !same && !shared(out, op, r->room, &t->where.out);
     size_t out_bytes = stage_out ? lines(r->room) : 0, in_bytes = stage_in && apart ? lines(bytes) : 0;
-    size_t table = t->where.table_place == SHM_SEGMENT ? table_bytes() : 0;
-    size_t receipt = client.region.hosts > 1 && op_is_ragged(op->kind) ? table_bytes() : 0;
+    size_t table = t->where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
+    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
     int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
 
     if (status != HVD_SUCCESS)
@@ -101,13 +101,13 @@ static int place(struct tensor *t, const struct request *r)
 
 int prepare_locked(struct tensor *t, const struct request *r)
 {
-    bool gives = r->op.kind != SHM_BROADCAST || is_root(&r->op);
+    bool gives = r->op.kind != SHM_BROADCAST || is_root(t, &r->op);
     int status = HVD_SUCCESS;
 
     t->op = r->op;
     t->bytes = tensor_bytes(&r->op);
     t->in = r->in;
-    t->out = is_root(&r->op) ? NULL : r->out;
+    t->out = is_root(t, &r->op) ? NULL : r->out;
     t->rows = r->rows;
     t->result = r->result;
     t->room = r->room;
@@ -119,13 +119,13 @@ int prepare_locked(struct tensor *t, const struct request *r)
         t->where.room = r->room / dtype_size(r->op.dtype);
     if (r->table) {
         t->where.table = r->table;
-        t->where.table_place = table_bytes() <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;
+        t->where.table_place = table_bytes(t) <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;
     }
-    t->small = tensor_is_inline(t->bytes, t->where.table_place == SHM_INLINE ? table_bytes() : 0);
+    t->small = tensor_is_inline(t->bytes, t->where.table_place == SHM_INLINE ? table_bytes(t) : 0);
     if (t->small && gives)
         t->where.payload = r->in;
     if (r->result && !client.solo) {
-        if (t->small || client.local_rank == 0)
+        if (t->small || t->view.me == 0)
             status = make_shared(t, r->room);
         t->out = t->shared;
     }
@@ -161,7 +161,7 @@ static void kick_engine(void)
 /* I am the last: let the sleepers see it, and the engine, when it has a part in it. */
 static void announce(struct tensor *t, bool will_wait)
 {
-    bool for_engine = client.region.hosts > 1 || (!t->small && !will_wait);
+    bool for_engine = !team_is_here(t->view.team) || (!t->small && !will_wait);
 
     if (for_engine) {
         tensor_offer(&t->view);
@@ -171,7 +171,7 @@ static void announce(struct tensor *t, bool will_wait)
         if (put)
             kick_engine();
     }
-    if (client.region.hosts == 1)
+    if (team_is_here(t->view.team))
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
 }
 
@@ -183,7 +183,7 @@ static void give(struct tensor *t, uint8_t *small)
     if (t->group) {
         group_pack(t->group, t->small ? small : t->stand_in);
         t->where.payload = small;
-    } else if (t->stand_in && (t->op.kind != SHM_BROADCAST || is_root(&t->op))) {
+    } else if (t->stand_in && (t->op.kind != SHM_BROADCAST || is_root(t, &t->op))) {
         copy_bytes(t->stand_in, t->in, t->bytes);
     }
     timeline(t, TIMELINE_IN, since);
@@ -196,8 +196,8 @@ static bool does_all(struct tensor *t, bool will_wait)
 {
     struct tensor_where *where = &t->where;
 
-    where->is_private = t->staging && t->op.kind == SHM_ALLREDUCE && client.region.hosts == 1 && !t->group &&
-                        !will_wait && tensor_others_arrived(&t->view);
+    where->is_private = t->staging && t->op.kind == SHM_ALLREDUCE && team_is_here(t->view.team) &&
+                        !t->group && !will_wait && tensor_others_arrived(&t->view);
     where->own_in = t->in;
     where->own_out = t->out;
     return where->is_private;
@@ -225,7 +225,7 @@ int start_locked(struct tensor *t, bool will_wait)
     if (!alone && (t->group || t->stand_in))
         give(t, small);
     tensor_publish(&t->view, &t->op, &t->where);
-    t->phase = client.region.hosts > 1 ? PHASE_REMOTE : PHASE_ARRIVE;
+    t->phase = team_is_here(t->view.team) ? PHASE_ARRIVE : PHASE_REMOTE;
     if (alone)
         finish_locked(t);
     else if (tensor_arrived(&t->view))
@@ -253,9 +253,9 @@ int submit_locked(struct tensor *t, const struct request *r, bool will_wait)
     return status;
 }
 
-int begin(const char *name, struct tensor **t)
+int begin(const struct team *team, const char *name, struct tensor **t)
 {
-    int status = tensor_find(name, t);
+    int status = tensor_find(team, name, t);
 
     if (status)
         return status;
@@ -269,15 +269,24 @@ hvd_handle tensor_handle(const struct tensor *t)
     return (hvd_handle)t->generation * SHM_SLOTS + t->slot;
 }
 
+struct tensor *barrier_tensor(const struct team *team)
+{
+    struct tensor *t;
+
+    if (team->id == HVD_WORLD)
+        return tensor_fixed(SHM_SLOT_BARRIER);
+    return tensor_find(team, SHM_BARRIER_NAME, &t) == HVD_SUCCESS ? t : NULL;
+}
+
 /* Barriers of several threads follow one another: ranks cannot tell them apart, nor need they. */
-int run_fixed(uint32_t slot, uint8_t kind)
+int run_fixed(struct tensor *t, uint8_t kind)
 {
     struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
-    struct tensor *t = tensor_fixed(slot);
     int status;
 
     if (!t)
         return HVD_ERR_MEMORY;
+    r.op.set = t->view.team->id;
     pthread_mutex_lock(&t->lock);
     if ((status = submit_locked(t, &r, true)) == HVD_SUCCESS)
         status = wait_locked(t);

@@ -43,12 +43,11 @@ static void tell_rows(const struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
 
-    for (uint32_t i = 0; t->rows && t->receipt && i < v->region->size; i++)
+    for (uint32_t i = 0; t->rows && t->receipt && i < v->team->size; i++)
         t->rows[i] = t->receipt[i] / t->op.row;
-    for (uint32_t i = 0; t->rows && !t->receipt && i < v->region->size; i++)
+    for (uint32_t i = 0; t->rows && !t->receipt && i < v->team->size; i++)
         t->rows[i] =
-            (t->op.kind == SHM_ALLGATHER ? v->count[i]
-                                         : v->split[(size_t)i * v->region->size + (uint32_t)client.rank]) /
+            (t->op.kind == SHM_ALLGATHER ? v->count[i] : v->split[(size_t)i * v->team->size + t->index]) /
             t->op.row;
 }
 
@@ -123,14 +122,14 @@ static void take_own(struct tensor *t)
 {
     uint64_t bytes = t->receipt ? 0 : t->room;
 
-    for (uint32_t i = 0; t->receipt && i < t->view.region->size; i++)
+    for (uint32_t i = 0; t->receipt && i < t->view.team->size; i++)
         bytes += t->receipt[i] * dtype_size(t->op.dtype);
     if (bytes > t->room)
         bytes = t->room; /* the engine is broken: it would have been refused */
     if (t->landing)
         take_result(t, t->landing, bytes);
     else if (t->room <= SHM_INLINE_MAX)
-        take_result(t, tensor_scratch(&t->view, (uint32_t)client.local_rank), bytes);
+        take_result(t, tensor_scratch(&t->view, t->view.me), bytes);
     tell_rows(t);
 }
 

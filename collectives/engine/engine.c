@@ -97,6 +97,7 @@ void engine_free(struct engine *engine)
     workers_free(engine);
     segments_free(engine);
     names_free(engine);
+    sets_free(engine);
     region_unmap(&engine->region);
     if (engine->region_fd >= 0)
         close(engine->region_fd);

@@ -7,6 +7,7 @@
  *   workers.c  the worker socket, pidfds             route.c    which elements go where then (pure)
  *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
+ *   sets.c     the world, process sets, pairs
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
@@ -37,9 +38,7 @@
 #define ENGINE_NAME_BUCKETS  SHM_SLOTS
 #define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
 #define ENGINE_BEAT_MS       100
-#define ENGINE_DATA_BYTES    4096       /* of a tensor that travels with its readiness */
-#define ENGINE_FUSION_BYTES  (1u << 20) /* of tensors that travel between hosts as one */
-#define ENGINE_RUNS_AHEAD    4     /* operations on the list; then what becomes complete waits, to be fused */
+#define ENGINE_DATA_BYTES    4096  /* of a tensor that travels with its readiness */
 #define ENGINE_SPIN_NS       50000 /* after the last activity, on several hosts */
 #define ENGINE_LINKS_MS      30000 /* from knowing where all engines listen to being connected to all */
 
@@ -71,6 +70,7 @@ struct member {
 struct name {
     char *text;          /* NULL: the slot is free */
     uint32_t hash, next; /* next slot in the bucket; 0: none */
+    struct set *set;
     bool has_view, announced;
     struct tensor_view view;
     int status; /* of opening it */
@@ -88,12 +88,26 @@ struct host {
     uint32_t first_rank, ranks;
 };
 
-struct run;    /* run.h */
+struct run; /* run.h */
+
+/* Ranks that do operations among themselves: the world, a process set, two that send and receive. Each with
+ * its own readiness, list and queue of runs, so that none holds another one up. */
+struct set {
+    struct set *next;
+    struct team *team;
+    bool removed;
+    uint32_t hosts, self;        /* the hosts that have ranks of it, and the number of this one among them */
+    uint32_t *host;              /* [hosts], in the job, ascending */
+    uint32_t *first, *ranks;     /* [hosts], in the team: the host's ranks */
+    struct readiness *readiness; /* NULL: all are on this host, or none */
+    struct run *run_first, *run_last;
+};
+
 struct stalls; /* stalls.c */
 struct timeline;
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
-enum peer_message { PEER_FAILED = 16, PEER_STALL = 17 };
+enum peer_message { PEER_FAILED = 16, PEER_STALL = 17, PEER_SET = 18 };
 
 struct engine {
     int epoll;
@@ -138,10 +152,9 @@ struct engine {
         started;     /* every link is ready; the first operation (the barrier of hvd_init) was settled */
     bool finished;   /* the shutdown was settled: links and ranks may go */
     bool links_down; /* given up after a failure */
-    struct readiness *readiness;
     struct backend *backend;
-    struct run *run_first, *run_last;
-    struct scratch scratch; /* runs borrow of it */
+    struct set *sets, *world; /* the world is the first */
+    struct scratch scratch;   /* runs borrow of it */
 };
 
 /* engine.c */
@@ -180,9 +193,10 @@ uint64_t workers_deaths(struct engine *engine, uint64_t now);
 void workers_free(struct engine *engine);
 
 /* names.c */
-int names_slot(struct engine *engine, const char *text, uint32_t *slot, char *error, size_t error_size);
+int names_slot(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
+               size_t error_size);
 /* UINT32_MAX: there is none such. */
-uint32_t names_find(const struct engine *engine, const char *text);
+uint32_t names_find(const struct engine *engine, const struct set *set, const char *text);
 int names_fixed(struct engine *engine, struct err *e);
 void names_free(struct engine *engine);
 /* Takes the descriptor. */
@@ -190,6 +204,25 @@ int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, c
                  size_t error_size);
 void *segments_resolve(void *engine, uint64_t address, uint64_t bytes);
 void segments_free(struct engine *engine);
+
+/* sets.c */
+/* The world. */
+int sets_start(struct engine *engine, struct err *e);
+/* The set, or the team of a pair, which is made when it is first asked for; NULL: there is none. */
+struct set *sets_find(struct engine *engine, int32_t id);
+/* `fd` holds the ranks and stays the caller's. An hvd_status. */
+int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size);
+void sets_remove(struct engine *engine, int32_t id);
+/* Its number between hosts. */
+uint32_t set_number(const struct set *set);
+/* The job's host of an index in the team. */
+uint32_t set_host_of(const struct set *set, uint32_t index);
+/* A bit for each rank of a host of the job, by local rank, that is in the set. */
+void set_mask(const struct engine *engine, const struct set *set, uint32_t host, uint8_t *mask);
+void sets_send(struct engine *engine, struct set *set);
+/* A message of the world's readiness, or a PEER_SET. */
+int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
+void sets_free(struct engine *engine);
 
 /* local.c */
 /* Takes what lies in the rings. true: something did. */
@@ -199,7 +232,6 @@ bool local_help(struct engine *engine);
 struct tensor_view *local_view(struct engine *engine, uint32_t slot);
 
 /* remote.c */
-int remote_start(struct engine *engine, struct err *e);
 void remote_complete(struct engine *engine, uint32_t slot); /* all of this host have arrived */
 /* Sends readiness, runs what is due. true: call again soon. */
 bool remote_progress(struct engine *engine);

@@ -15,7 +15,8 @@ struct tensor_view *local_view(struct engine *engine, uint32_t slot)
 
     if (!n->text)
         return NULL;
-    if (!n->has_view && tensor_view_init(&n->view, &engine->region, slot, engine->members) == 0)
+    if (!n->has_view &&
+        tensor_view_init(&n->view, &engine->region, n->set->team, slot, n->set->team->members) == 0)
         n->has_view = true;
     return n->has_view ? &n->view : NULL;
 }
@@ -47,7 +48,7 @@ bool local_collect(struct engine *engine)
         int rc;
         while ((rc = ring_take(region_mailbox(&engine->region, i), &slot)) == 1) {
             took = true;
-            if (engine->hosts > 1)
+            if (engine->name[slot].set && engine->name[slot].set->readiness)
                 remote_complete(engine, slot);
             else
                 offered(engine, slot);

@@ -8,25 +8,26 @@
 
 #include "collectives/engine/engine.h"
 
-static uint32_t hash_name(const char *text)
+static uint32_t hash_name(const struct set *set, const char *text)
 {
-    uint32_t h = 2166136261u; /* FNV-1a */
+    uint32_t h = 2166136261u ^ (uint32_t)set->team->id; /* FNV-1a */
 
     for (; *text; text++)
         h = (h ^ (uint8_t)*text) * 16777619u;
     return h;
 }
 
-uint32_t names_find(const struct engine *engine, const char *text)
+uint32_t names_find(const struct engine *engine, const struct set *set, const char *text)
 {
-    uint32_t hash = hash_name(text), slot;
+    uint32_t hash = hash_name(set, text), slot;
 
-    if (strcmp(text, SHM_BARRIER_NAME) == 0)
+    if (set == engine->world && strcmp(text, SHM_BARRIER_NAME) == 0)
         return SHM_SLOT_BARRIER;
-    if (strcmp(text, SHM_SHUTDOWN_NAME) == 0)
+    if (set == engine->world && strcmp(text, SHM_SHUTDOWN_NAME) == 0)
         return SHM_SLOT_SHUTDOWN;
     for (slot = engine->bucket[hash % ENGINE_NAME_BUCKETS]; slot; slot = engine->name[slot].next)
-        if (engine->name[slot].hash == hash && strcmp(engine->name[slot].text, text) == 0)
+        if (engine->name[slot].hash == hash && engine->name[slot].set == set &&
+            strcmp(engine->name[slot].text, text) == 0)
             return slot;
     return UINT32_MAX;
 }
@@ -37,20 +38,22 @@ int names_fixed(struct engine *engine, struct err *e)
     engine->name[SHM_SLOT_SHUTDOWN].text = strdup(SHM_SHUTDOWN_NAME);
     if (!engine->name[SHM_SLOT_BARRIER].text || !engine->name[SHM_SLOT_SHUTDOWN].text)
         return err_set(e, ERR_MEMORY, "no memory for names");
+    engine->name[SHM_SLOT_BARRIER].set = engine->name[SHM_SLOT_SHUTDOWN].set = engine->world;
     engine->names = SHM_SLOT_FIRST;
     return 0;
 }
 
-int names_slot(struct engine *engine, const char *text, uint32_t *slot, char *error, size_t error_size)
+int names_slot(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
+               size_t error_size)
 {
     size_t len = strlen(text);
-    uint32_t *bucket = &engine->bucket[hash_name(text) % ENGINE_NAME_BUCKETS];
+    uint32_t *bucket = &engine->bucket[hash_name(set, text) % ENGINE_NAME_BUCKETS];
 
     if (len == 0 || len > SHM_NAME_MAX) {
         snprintf(error, error_size, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
         return HVD_ERR_INVALID;
     }
-    if ((*slot = names_find(engine, text)) != UINT32_MAX)
+    if ((*slot = names_find(engine, set, text)) != UINT32_MAX)
         return HVD_SUCCESS;
     if (engine->names >= SHM_SLOTS) {
         snprintf(error, error_size, "more than %u tensor names: use the same names again",
@@ -63,7 +66,8 @@ int names_slot(struct engine *engine, const char *text, uint32_t *slot, char *er
         return HVD_ERR_MEMORY;
     }
     *slot = engine->names++;
-    engine->name[*slot] = (struct name){.text = copy, .hash = hash_name(text), .next = *bucket};
+    engine->name[*slot] =
+        (struct name){.text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set};
     *bucket = *slot;
     return HVD_SUCCESS;
 }

@@ -66,11 +66,13 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
     if (size == 0)
         rc = err_set(&e, ERR_PROTOCOL, "an empty message");
     else if (*type < PEER_FAILED)
-        rc = readiness_receive(engine->readiness, host, data, size, &e);
+        rc = sets_receive(engine, host, data, size, &e);
     else if (*type >= BACKEND_CONTROL_TYPE)
         rc = backend_tcp_control(engine->backend, host, data, size, &e);
     else if (*type == PEER_FAILED)
         rc = (on_failed(engine, data, size), 0);
+    else if (*type == PEER_SET)
+        rc = sets_receive(engine, host, data, size, &e);
     else if (*type == PEER_STALL)
         rc = stalls_receive(engine, host, data, size, &e);
     else
@@ -156,7 +158,7 @@ int peers_start(struct engine *engine, const Hvd__EngineConfig *c, struct err *e
 {
     struct backend_tcp_config config = {.wire = &links_wire, .self = engine->self, .hosts = engine->hosts};
 
-    if (remote_start(engine, e) != 0 || open_links(engine, c, e) != 0)
+    if (open_links(engine, c, e) != 0)
         return -1;
     config.links = engine->links;
     engine->backend = backend_tcp_new(&config, e);

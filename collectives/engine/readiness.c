@@ -65,7 +65,8 @@ static int copy_hosts(struct readiness *r, const struct readiness_host *host, st
     for (uint32_t i = 0; i < r->context.tree.hosts; i++) {
         size_t n = strlen(host[i].name) + 1;
         memcpy(at, host[i].name, n);
-        r->context.host[i] = (struct readiness_host){at, host[i].first_rank, host[i].ranks};
+        r->context.host[i] = host[i];
+        r->context.host[i].name = at;
         r->ranks += host[i].ranks;
         at += n;
     }
@@ -87,9 +88,7 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
     r->bucket = calloc(r->buckets, sizeof *r->bucket);
     r->context.data_bytes = c->data_bytes < TENSOR_DATA_MAX ? c->data_bytes : TENSOR_DATA_MAX;
     r->context.cache = tensor_cache_new(c->cache_capacity);
-    r->list = r->bucket && r->context.cache
-                  ? execution_list_new(r->epoch, r->context.cache, c->fusion_bytes, e)
-                  : NULL;
+    r->list = r->bucket && r->context.cache ? execution_list_new(r->epoch, r->context.cache, e) : NULL;
     if (!r->list || host_tree_init(&r->context.tree, c->self, c->hosts) < 0 ||
         copy_hosts(r, c->host, e) < 0) {
         err_set(e, ERR_MEMORY, "no memory for readiness");
@@ -188,11 +187,11 @@ static struct tensor *add(struct readiness *r, const struct tensor_desc *desc, u
 static void ranks_text(const struct readiness *r, uint32_t host, char *text, size_t size)
 {
     const struct readiness_host *h = &r->context.host[host];
-    if (h->ranks > 1)
-        snprintf(text, size, "ranks %u-%u (%.60s) have", h->first_rank, h->first_rank + h->ranks - 1,
-                 h->name);
+    uint32_t first = h->first_rank + h->shift;
+    if (h->ranks > 1 && !h->gaps) /* all of a host agree: where they are not in a row, the first speaks */
+        snprintf(text, size, "ranks %u-%u (%.60s) have", first, first + h->ranks - 1, h->name);
     else
-        snprintf(text, size, "rank %u (%.60s) has", h->first_rank, h->name);
+        snprintf(text, size, "rank %u (%.60s) has", first, h->name);
 }
 
 /* Do they differ? `text` gets the sentence for the first property in which they do. */
@@ -435,16 +434,6 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry)
 {
     return execution_list_next(r->list, entry);
-}
-
-void readiness_hold(struct readiness *r, bool hold)
-{
-    execution_list_hold(r->list, hold);
-}
-
-bool readiness_wants_more(const struct readiness *r)
-{
-    return execution_list_wants_more(r->list);
 }
 
 uint64_t readiness_ignored(const struct readiness *r)

@@ -15,64 +15,33 @@
 #include "collectives/engine/run.h"
 #include "common/clock.h"
 
-int remote_start(struct engine *engine, struct err *e)
-{
-    struct readiness_host *hosts = calloc(engine->hosts, sizeof *hosts);
-    struct readiness_config config = {.epoch = engine->epoch,
-                                      .self = engine->self,
-                                      .hosts = engine->hosts,
-                                      .host = hosts,
-                                      .data_bytes = ENGINE_DATA_BYTES,
-                                      .fusion_bytes = ENGINE_FUSION_BYTES,
-                                      .cache_capacity = SHM_SLOTS};
-
-    if (!hosts)
-        return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
-    for (uint32_t i = 0; i < engine->hosts; i++)
-        hosts[i] =
-            (struct readiness_host){engine->host[i].name, engine->host[i].first_rank, engine->host[i].ranks};
-    engine->readiness = readiness_new(&config, e);
-    free(hosts);
-    return engine->readiness ? 0 : -1;
-}
-
 void remote_free(struct engine *engine)
 {
-    while (engine->run_first) {
-        struct run *run = engine->run_first;
-        engine->run_first = run->next;
-        run_free(run);
-    }
+    for (struct set *set = engine->sets; set; set = set->next)
+        while (set->run_first) {
+            struct run *run = set->run_first;
+            set->run_first = run->next;
+            run_free(run);
+        }
     scratch_free(&engine->scratch);
-    readiness_free(engine->readiness);
-}
-
-/* The list grows only as far as the network has work: what becomes complete meanwhile is fused. */
-static void hold_list(struct engine *engine)
-{
-    uint32_t waiting = 0;
-
-    for (const struct run *run = engine->run_first; run; run = run->next)
-        waiting += run->phase < RUN_SPREAD;
-    readiness_hold(engine->readiness, waiting >= ENGINE_RUNS_AHEAD);
 }
 
 /* ---- complete on this host ----------------------------------------------------------------------------- */
 
 /* All of this host agree: says so, and what they have to add when it is little. */
-static int announce(struct engine *engine, const struct tensor_desc *desc, const char *error,
+static int announce(struct readiness *readiness, const struct tensor_desc *desc, const char *error,
                     struct tensor_view *v, struct err *e)
 {
     _Alignas(64) uint8_t data[TENSOR_DATA_MAX];
-    size_t bytes = error ? 0 : readiness_data(engine->readiness, &desc->what);
-    uint32_t root = v->op.root - engine->region.first_rank;
+    size_t bytes = error ? 0 : readiness_data(readiness, &desc->what);
+    uint32_t root = v->op.root - v->team->first;
     const void *mine = data;
 
     if (bytes > 0 && v->op.kind == SHM_BROADCAST)
-        mine = root < engine->members ? v->in[root] : NULL;
+        mine = root < v->team->members ? v->in[root] : NULL;
     else if (bytes > 0)
         tensor_reduce_local(v, data, 0, v->op.count);
-    return readiness_local(engine->readiness, desc, error, mine, e);
+    return readiness_local(readiness, desc, error, mine, e);
 }
 
 void remote_complete(struct engine *engine, uint32_t slot)
@@ -95,7 +64,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
     desc.what = v->op;
     snprintf(desc.name, sizeof desc.name, "%s", n->text);
-    if (announce(engine, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
+    if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
     n->announced = true;
     timeline(engine, v, TIMELINE_ANNOUNCED, 0);
@@ -103,62 +72,35 @@ void remote_complete(struct engine *engine, uint32_t slot)
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
 
-static void send_readiness(struct engine *engine)
+static int take_entries(struct engine *engine, struct set *set)
 {
-    const void *message;
-    struct err e = ERR_INIT;
-    uint32_t to;
-    size_t size;
-
-    while (readiness_next_message(engine->readiness, &to, &message, &size))
-        if (links_send_control(engine->links, to, message, size, &e) != 0)
-            return; /* the link is lost; its own event says so */
-}
-
-static void append_run(struct engine *engine, struct run *run)
-{
-    if (engine->run_last)
-        engine->run_last->next = run;
-    else
-        engine->run_first = run;
-    engine->run_last = run;
-}
-
-/* Entries of one batch always come together. */
-static int take_entries(struct engine *engine)
-{
-    struct run *run, *leader = NULL;
+    struct run *run;
 
     for (;;) {
         if (!(run = calloc(1, sizeof *run)))
             return -1;
-        if (!readiness_next_entry(engine->readiness, &run->entry))
+        if (!readiness_next_entry(set->readiness, &run->entry))
             break;
         run->engine = engine;
+        run->set = set;
         run->listed = clock_now();
-        if (leader && !batch_add(leader, run)) {
-            free(run);
-            engine_poison(engine, HVD_ERR_PEER, "the execution list joins what does not go together");
-            return 0;
-        }
-        if (!leader)
-            append_run(engine, run);
-        if (!run->entry.joined)
-            leader = NULL;
-        else if (!leader)
-            leader = run;
+        if (set->run_last)
+            set->run_last->next = run;
+        else
+            set->run_first = run;
+        set->run_last = run;
     }
     free(run);
     return 0;
 }
 
 /* One piece of each run that may go on. true: some can go on at once. */
-static bool advance(struct engine *engine)
+static bool advance(struct set *set)
 {
     uint32_t in_flight = 0;
     bool more = false;
 
-    for (struct run *run = engine->run_first; run; run = run->next) {
+    for (struct run *run = set->run_first; run; run = run->next) {
         if (run->phase < RUN_NETWORK && in_flight >= BACKEND_IN_FLIGHT_MAX)
             break;
         if (run->phase == RUN_DUE)
@@ -175,37 +117,46 @@ static bool advance(struct engine *engine)
     return more;
 }
 
-static void drop_settled(struct engine *engine)
+static void drop_settled(struct set *set)
 {
-    struct run **at = &engine->run_first;
+    struct run **at = &set->run_first;
 
-    engine->run_last = NULL;
+    set->run_last = NULL;
     while (*at) {
         struct run *run = *at;
         if (run->phase == RUN_SETTLED) {
             *at = run->next;
             run_free(run);
         } else {
-            engine->run_last = run;
+            set->run_last = run;
             at = &run->next;
         }
     }
 }
 
-bool remote_progress(struct engine *engine)
+/* true: some of its runs can go on at once. */
+static bool progress(struct engine *engine, struct set *set)
 {
     bool more;
 
-    if (engine->hosts == 1 || !engine->links_up || region_poisoned(&engine->region))
-        return false;
-    hold_list(engine);
-    send_readiness(engine);
-    if (take_entries(engine) != 0)
+    sets_send(engine, set);
+    if (take_entries(engine, set) != 0)
         engine_poison(engine, HVD_ERR_MEMORY, "no memory for the execution list");
-    if (!engine->run_first)
+    if (!set->run_first)
         return false;
-    more = advance(engine);
-    drop_settled(engine);
-    hold_list(engine);
-    return more || readiness_wants_more(engine->readiness);
+    more = advance(set);
+    drop_settled(set);
+    return more;
+}
+
+bool remote_progress(struct engine *engine)
+{
+    bool more = false;
+
+    if (engine->hosts == 1 || !engine->links_up)
+        return false;
+    for (struct set *set = engine->sets; set && !region_poisoned(&engine->region); set = set->next)
+        if (set->readiness)
+            more = progress(engine, set) || more;
+    return more;
 }

@@ -14,7 +14,9 @@
 
 struct readiness_host { /* for sentences, and for who has a broadcast's root */
     const char *name;
-    uint32_t first_rank, ranks;
+    uint32_t first_rank, ranks; /* in the set */
+    uint32_t shift;             /* the first one is first_rank + shift in the job */
+    bool gaps;                  /* there the others do not all follow it */
 };
 
 /* What a report is read and written with. */

@@ -20,22 +20,22 @@ uint64_t route_between(uint8_t kind, uint32_t size, const uint64_t *table, uint3
     return table[from * route_width(kind, size) + (kind == SHM_ALLTOALL ? 1 + (size_t)to : 1)];
 }
 
-const char *route_wrong(uint8_t kind, uint32_t size, const uint64_t *table, uint64_t row, uint64_t most,
-                        char *text, size_t text_size)
+const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const uint64_t *table,
+                        uint64_t row, uint64_t most, char *text, size_t text_size)
 {
     for (uint32_t to = 0; to < size; to++) {
         uint64_t room = room_of(kind, size, table, to), total = 0;
         for (uint32_t from = 0; from < size; from++) {
             uint64_t n = route_between(kind, size, table, from, to);
             if (n > most - total || (row > 0 && n % row != 0)) {
-                snprintf(text, text_size, "rank %u gives rank %u an impossible %llu elements", from, to,
-                         (unsigned long long)n);
+                snprintf(text, text_size, "rank %u gives rank %u an impossible %llu elements", rank[from],
+                         rank[to], (unsigned long long)n);
                 return text;
             }
             total += n;
         }
         if (total > room) {
-            snprintf(text, text_size, "rank %u has room for %llu rows, %s %llu", to,
+            snprintf(text, text_size, "rank %u has room for %llu rows, %s %llu", rank[to],
                      (unsigned long long)(row ? room / row : room),
                      kind == SHM_ALLTOALL ? "it is sent" : "the result has",
                      (unsigned long long)(row ? total / row : total));

@@ -61,9 +61,9 @@ struct route {
 /* Numbers in a rank's row of the table; 0: the kind has none. */
 size_t route_width(uint8_t kind, uint32_t size);
 /* NULL: it can be. Else what is wrong, to follow "tensor x: ", in `text`. `row`: elements of a row, for the
- * sentence; most: elements that no output may have more of. */
-const char *route_wrong(uint8_t kind, uint32_t size, const uint64_t *table, uint64_t row, uint64_t most,
-                        char *text, size_t text_size);
+ * sentence; most: elements that no output may have more of; rank: how the ranks are called in it. */
+const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const uint64_t *table,
+                        uint64_t row, uint64_t most, char *text, size_t text_size);
 /* `numbers`: the table, checked (ragged kinds); each rank's part (REDUCESCATTER); else the one count. NULL
  * with *e: no memory. */
 struct route *route_new(uint8_t kind, const struct route_shape *shape, const uint64_t *numbers,

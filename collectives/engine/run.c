@@ -24,7 +24,7 @@ void run_settle(struct run *run, int status, const char *text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
     timeline(engine, run->view, TIMELINE_SETTLED, 0);
-    if (run->entry.desc.what.kind == SHM_BARRIER)
+    if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->world)
         engine->started = true;
     if (run->entry.desc.what.kind == SHM_SHUTDOWN)
         engine->finished = true;
@@ -32,7 +32,7 @@ void run_settle(struct run *run, int status, const char *text)
     doorbell_ring_sleepers(&engine->region, UINT32_MAX);
 }
 
-void run_fail(struct run *run, int status, const char *text)
+static void fail(struct run *run, int status, const char *text)
 {
     run->phase = RUN_SETTLED;
     engine_poison(run->engine, status, text);
@@ -43,8 +43,6 @@ void run_free(struct run *run)
     for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
         if (run->borrowed[i].memory)
             scratch_give_back(&run->engine->scratch, run->borrowed[i].memory, run->borrowed[i].size);
-    if (run->batch)
-        run_free(run->batch);
     route_free(run->route);
     free(run->table);
     free(run->entry.data);
@@ -53,24 +51,16 @@ void run_free(struct run *run)
 
 /* ---- plan ---------------------------------------------------------------------------------------------- */
 
-static uint32_t host_of(const struct engine *engine, uint32_t rank)
-{
-    uint32_t i = 0;
-
-    while (i + 1 < engine->hosts && rank - engine->host[i].first_rank >= engine->host[i].ranks)
-        i++;
-    return i;
-}
-
 /* The member of this host that is the broadcast's root; UINT32_MAX: it is elsewhere. */
 static uint32_t root_member(const struct run *run)
 {
-    uint32_t member = run->view->op.root - run->engine->region.first_rank;
+    uint32_t member = run->view->op.root - run->view->team->first;
 
-    return run->view->op.kind == SHM_BROADCAST && member < run->engine->members ? member : UINT32_MAX;
+    return run->view->op.kind == SHM_BROADCAST && member < run->view->team->members ? member : UINT32_MAX;
 }
 
-void *run_borrow(struct run *run, int i, uint64_t bytes)
+/* The i-th borrowed buffer of the run. */
+static void *borrow(struct run *run, int i, uint64_t bytes)
 {
     size_t size = bytes ? bytes : 1;
 
@@ -90,11 +80,11 @@ static bool choose_buffers(struct run *run)
         run->data = v->out[0];
         return true;
     case SHM_ALLTOALL:
-        run->got = run_borrow(run, 1, run->route->got * size);
-        run->data = run_borrow(run, 0, run->route->data * size);
+        run->got = borrow(run, 1, run->route->got * size);
+        run->data = borrow(run, 0, run->route->data * size);
         return run->got && run->data;
     case SHM_REDUCESCATTER:
-        return (run->data = run_borrow(run, 0, run->route->data * size)) != NULL;
+        return (run->data = borrow(run, 0, run->route->data * size)) != NULL;
     default:
         break;
     }
@@ -106,23 +96,23 @@ static bool choose_buffers(struct run *run)
         memcpy(run->data, v->in[root], v->bytes);
     if (v->op.compression == HVD_COMPRESSION_NONE)
         return true;
-    return (run->wire = run_borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
+    return (run->wire = borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
 }
 
 static bool make_route(struct run *run)
 {
-    struct engine *engine = run->engine;
+    const struct set *set = run->set;
     struct tensor_view *v = run->view;
-    struct route_host *host = calloc(engine->hosts, sizeof *host);
-    struct route_shape shape = {host, engine->hosts, engine->self, engine->size};
+    struct route_host *host = calloc(set->hosts, sizeof *host);
+    struct route_shape shape = {host, set->hosts, set->self, set->team->size};
     const uint64_t *numbers = run->table;
 
     if (v->op.kind == SHM_REDUCESCATTER)
         numbers = v->split;
     else if (!numbers)
         numbers = &v->op.count;
-    for (uint32_t i = 0; host && i < engine->hosts; i++)
-        host[i] = (struct route_host){engine->host[i].first_rank, engine->host[i].ranks};
+    for (uint32_t i = 0; host && i < set->hosts; i++)
+        host[i] = (struct route_host){set->first[i], set->ranks[i]};
     if (host)
         run->route = route_new(v->op.kind, &shape, numbers, NULL);
     free(host);
@@ -132,7 +122,7 @@ static bool make_route(struct run *run)
 static void plan(struct run *run)
 {
     if (!make_route(run)) {
-        run_fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
+        fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
         return;
     }
     run->phase = RUN_PACK;
@@ -146,12 +136,11 @@ static void plan(struct run *run)
 static void tell_members(struct run *run)
 {
     struct tensor_view *v = run->view;
-    uint32_t size = run->engine->size;
+    uint32_t size = v->team->size;
 
-    for (uint32_t i = 0; i < run->engine->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         for (uint32_t from = 0; v->receipt[i] && from < size; from++)
-            v->receipt[i][from] =
-                route_between(v->op.kind, size, run->table, from, run->engine->region.first_rank + i);
+            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->first + i);
 }
 
 static void sizes_done(void *ctx, const struct err *error)
@@ -161,9 +150,9 @@ static void sizes_done(void *ctx, const struct err *error)
     const struct tensor_op *op = &run->view->op;
 
     if (error) {
-        run_fail(run, HVD_ERR_PEER, error->text);
-    } else if (route_wrong(op->kind, run->engine->size, run->table, op->row, ELEMENTS_MAX, wrong,
-                           sizeof wrong)) {
+        fail(run, HVD_ERR_PEER, error->text);
+    } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
+                           ELEMENTS_MAX, wrong, sizeof wrong)) {
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
         run_settle(run, HVD_ERR_MISMATCH, text);
     } else {
@@ -175,10 +164,10 @@ static void sizes_done(void *ctx, const struct err *error)
 static void fill_table(struct run *run)
 {
     struct tensor_view *v = run->view;
-    uint32_t size = run->engine->size, first = run->engine->region.first_rank;
+    uint32_t size = v->team->size, first = v->team->first;
     size_t width = route_width(v->op.kind, size);
 
-    for (uint32_t i = 0; i < run->engine->members; i++) {
+    for (uint32_t i = 0; i < v->team->members; i++) {
         uint64_t *row = run->table + (first + i) * width;
         *row++ = v->room[i];
         if (v->op.kind == SHM_ALLGATHER)
@@ -193,7 +182,9 @@ static void start(struct run *run, struct backend_request *request)
     struct backend *backend = run->engine->backend;
     struct err e = ERR_INIT;
 
-    request->set = (uint32_t)run->view->op.set;
+    request->set = set_number(run->set);
+    request->host = run->set->host;
+    request->hosts = run->set->hosts;
     request->ctx = run;
     if (backend->ops->start(backend, request, &e) != 0)
         request->done(run, &e);
@@ -202,19 +193,19 @@ static void start(struct run *run, struct backend_request *request)
 /* An entry has two numbers between hosts, one for the sizes and one for the elements. */
 static void start_sizes(struct run *run)
 {
-    struct engine *engine = run->engine;
-    size_t width = route_width(run->view->op.kind, engine->size);
-    uint64_t *part = calloc(engine->hosts, sizeof *part);
+    const struct set *set = run->set;
+    size_t width = route_width(run->view->op.kind, set->team->size);
+    uint64_t *part = calloc(set->hosts, sizeof *part);
 
-    run->table = calloc(engine->size * width, sizeof *run->table);
+    run->table = calloc(set->team->size * width, sizeof *run->table);
     if (!part || !run->table) {
         free(part);
-        run_fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
+        fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
         return;
     }
     fill_table(run);
-    for (uint32_t i = 0; i < engine->hosts; i++)
-        part[i] = engine->host[i].ranks * width;
+    for (uint32_t i = 0; i < set->hosts; i++)
+        part[i] = set->ranks[i] * width;
     struct backend_request request = {.kind = BACKEND_ALLGATHER,
                                       .sequence = 2 * run->entry.number - 1,
                                       .data = run->table,
@@ -236,12 +227,12 @@ static void take_result(struct run *run)
     if (op_difference(&v->op, &run->entry.desc.what) >= 0) {
         snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
                  run->entry.desc.name);
-        run_fail(run, HVD_ERR_ENGINE, text);
+        fail(run, HVD_ERR_ENGINE, text);
         return;
     }
     if (v->place == SHM_INLINE)
         memcpy(v->slot->result, run->entry.data, v->bytes);
-    for (uint32_t i = 0; v->place != SHM_INLINE && i < run->engine->members; i++)
+    for (uint32_t i = 0; v->place != SHM_INLINE && i < v->team->members; i++)
         if (v->out[i])
             memcpy(v->out[i], run->entry.data, v->bytes);
     run_settle(run, HVD_SUCCESS, NULL);
@@ -249,10 +240,10 @@ static void take_result(struct run *run)
 
 /* ---- due ----------------------------------------------------------------------------------------------- */
 
-bool run_find(struct run *run)
+void run_begin(struct run *run)
 {
     struct engine *engine = run->engine;
-    uint32_t slot = names_find(engine, run->entry.desc.name);
+    uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
     bool complete = slot != UINT32_MAX && engine->name[slot].announced;
     char text[SHM_TEXT_MAX];
 
@@ -260,23 +251,14 @@ bool run_find(struct run *run)
     if (!complete || (!run->entry.error[0] && engine->name[slot].status != HVD_SUCCESS)) {
         snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
                  run->entry.desc.name, complete ? "valid" : "complete", engine->host[engine->self].name);
-        run_fail(run, HVD_ERR_ENGINE, text);
-        return false;
+        fail(run, HVD_ERR_ENGINE, text);
+        return;
     }
     engine->name[slot].announced = false;
     run->view = &engine->name[slot].view;
     run->view->slot->due = run->listed;
     timeline(engine, run->view, TIMELINE_DUE, run->listed);
-    return true;
-}
-
-void run_begin(struct run *run)
-{
-    if (!run_find(run))
-        return;
-    if (run->batch)
-        batch_begin(run);
-    else if (run->entry.error[0])
+    if (run->entry.error[0])
         run_settle(run, HVD_ERR_MISMATCH, run->entry.error);
     else if (run->entry.data)
         take_result(run);
@@ -305,7 +287,7 @@ static char *address(const struct run *run, enum route_buffer buffer, uint32_t m
 static void copy_part(const struct run *run, const struct route_copy *c, uint64_t count)
 {
     uint32_t first = c->to == ROUTE_OUTS ? 0 : c->to_member;
-    uint32_t last = c->to == ROUTE_OUTS ? run->engine->members - 1 : first;
+    uint32_t last = c->to == ROUTE_OUTS ? run->set->team->members - 1 : first;
     const char *from = address(run, c->from, c->from_member, c->from_at + run->progress);
 
     for (uint32_t m = first; m <= last; m++) {
@@ -349,7 +331,7 @@ static void network_done(void *ctx, const struct err *error)
     struct run *run = ctx;
 
     if (error) {
-        run_fail(run, HVD_ERR_PEER, error->text);
+        fail(run, HVD_ERR_PEER, error->text);
         return;
     }
     run->copy = 0;
@@ -374,23 +356,22 @@ static enum backend_kind kind_between_hosts(uint8_t kind)
     }
 }
 
-void run_start_network(struct run *run, uint64_t count)
+static void start_network(struct run *run)
 {
-    struct engine *engine = run->engine;
     const struct tensor_op *op = &run->view->op;
     struct backend_request request = {
         .kind = kind_between_hosts(op->kind),
         .sequence = 2 * run->entry.number,
         .data = run->wire ? (void *)run->wire : run->data,
         .out = run->got,
-        .count = count,
-        .part = run->route ? run->route->part : NULL,
-        .part_in = run->route ? run->route->part_in : NULL,
+        .count = op->count,
+        .part = run->route->part,
+        .part_in = run->route->part_in,
         .dtype = run->wire ? compressed_dtype((hvd_compression)op->compression) : (hvd_dtype)op->dtype,
         .op = (hvd_op)op->op,
-        .divisor = engine->size,
+        .divisor = run->set->team->size,
         .postscale = op->postscale,
-        .root = host_of(engine, op->root),
+        .root = set_host_of(run->set, op->root),
         .done = network_done,
     };
 
@@ -407,7 +388,7 @@ static bool reduce_piece(struct run *run)
     struct tensor_view *v = run->view;
     uint64_t left = v->op.count - run->progress, most = piece_elements(run);
     uint64_t count = left < most ? left : most;
-    bool is_there = run->engine->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
+    bool is_there = v->team->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
 
     if (!is_there)
         tensor_reduce_local(v, run->data, run->progress, count);
@@ -420,23 +401,15 @@ static bool reduce_piece(struct run *run)
 
 void run_pack(struct run *run)
 {
-    if (run->batch) {
-        batch_pack(run);
-        return;
-    }
     bool all = op_reduces(run->view->op.kind) ? reduce_piece(run)
                                               : copy_piece(run, run->route->pack, run->route->packs);
 
     if (all)
-        run_start_network(run, run->view->op.count);
+        start_network(run);
 }
 
 void run_spread(struct run *run)
 {
-    if (run->batch) {
-        batch_spread(run);
-        return;
-    }
     if (copy_piece(run, run->route->spread, run->route->spreads))
         run_settle(run, HVD_SUCCESS, NULL);
 }

@@ -186,7 +186,7 @@ static int make_members(struct engine *engine, struct err *e)
         engine->worker[i].watch.fd = -1;
     engine->members = here->ranks;
     engine->region_fd = region_create(&engine->region, &shape, e);
-    return engine->region_fd < 0 ? -1 : names_fixed(engine, e);
+    return engine->region_fd < 0 || sets_start(engine, e) != 0 ? -1 : names_fixed(engine, e);
 }
 
 /* Tells the session that engines of other hosts may connect: on one host there is nothing to connect to. */

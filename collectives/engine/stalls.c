@@ -1,8 +1,8 @@
 /* Stalled operations: found, asked about, told in one line that names the missing ranks of all hosts.
  *
  * Now and then every engine looks how far its own ranks are with each tensor (look). What has been
- * waiting for too long is a suspicion, and goes to the coordinator: the first host that has an engine. That
- * one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
+ * waiting for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
+ * That one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
  * operations on a name, and all count alike, so the question is exact); a host without an engine or link has
  * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
  * case is told, as a warning, or, when it is about giving up, as the end of the job. A told case stays until
@@ -12,7 +12,7 @@
  * what is beyond them is counted. On one host the same without anybody to ask.
  *
  * Message between engines (integers little endian): PEER_STALL 1, what 1 (enum question), kind 1, gives_up
- * 1, operation 4, name length 2, name; an answer has then: ranks 4, a bit for each missing one. */
+ * 1, operation 4, set 4, name length 2, name; an answer has then: ranks 4, a bit for each missing one. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 #define STALL_CASES     16
 #define STALL_ANSWER_NS (2 * NSEC_PER_SEC)
 #define MISSING_BYTES   (SHM_MEMBERS_MAX / 8)
-#define MESSAGE_MAX     (10 + SHM_NAME_MAX + 4 + MISSING_BYTES)
+#define MESSAGE_MAX     (14 + SHM_NAME_MAX + 4 + MISSING_BYTES)
 
 enum question { SUSPICION = 1, QUESTION = 2, ANSWER = 3 };
 
@@ -33,6 +33,7 @@ struct message {
     uint8_t what, kind;
     bool gives_up;
     uint32_t operation;
+    int32_t set;
     char name[SHM_NAME_MAX + 1];
     uint32_t ranks; /* of an answer */
     uint8_t missing[MISSING_BYTES];
@@ -72,9 +73,16 @@ void stalls_free(struct engine *engine)
 
 /* ---- how far this host's ranks are --------------------------------------------------------------------- */
 
+static const struct team *team_of(const struct engine *engine, uint32_t slot)
+{
+    return engine->name[slot].set->team;
+}
+
+/* A member of the slot's team. */
 static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t member, uint8_t *kind)
 {
-    struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[member];
+    uint32_t local = team_rank(team_of(engine, slot), member) - engine->region.first_rank;
+    struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[local];
     uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);
     uint32_t at = (int32_t)(a - b) > 0 ? a : b;
 
@@ -86,10 +94,12 @@ static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t m
 /* The furthest operation of a tensor. false: nobody waits for anybody there. */
 static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *operation, uint8_t *kind)
 {
+    if (team_of(engine, slot)->members == 0)
+        return false; /* other hosts' business, which this one has been asked about */
     uint32_t nearest = member_at(engine, slot, 0, kind);
 
     *operation = nearest;
-    for (uint32_t i = 1; i < engine->members; i++) {
+    for (uint32_t i = 1; i < team_of(engine, slot)->members; i++) {
         uint8_t its;
         uint32_t at = member_at(engine, slot, i, &its);
         if ((int32_t)(at - *operation) > 0) {
@@ -99,24 +109,28 @@ static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *ope
         if ((int32_t)(nearest - at) > 0)
             nearest = at;
     }
-    if (engine->hosts > 1)
+    if (!team_is_here(team_of(engine, slot)))
         return *operation != atomic_load(&region_slot(&engine->region, slot)->settled);
     return *operation != nearest;
 }
 
-static void own_missing(const struct engine *engine, uint32_t slot, uint32_t operation, uint8_t *missing)
+/* slot UINT32_MAX: no rank here has used the name. */
+static void own_missing(const struct engine *engine, const struct set *set, uint32_t slot, uint32_t operation,
+                        uint8_t *missing)
 {
     memset(missing, 0, MISSING_BYTES);
-    for (uint32_t i = 0; i < engine->members; i++)
+    for (uint32_t i = 0; i < set->team->members; i++) {
+        uint32_t local = team_rank(set->team, i) - engine->region.first_rank;
         if (slot == UINT32_MAX || (int32_t)(operation - member_at(engine, slot, i, NULL)) > 0)
-            missing[i / 8] |= (uint8_t)(1 << (i % 8));
+            missing[local / 8] |= (uint8_t)(1 << (local % 8));
+    }
 }
 
 static bool has_gone_on(const struct engine *engine, const struct stall_case *c)
 {
-    if (engine->hosts > 1)
+    if (!team_is_here(team_of(engine, c->slot)))
         return (int32_t)(atomic_load(&region_slot(&engine->region, c->slot)->settled) - c->operation) >= 0;
-    for (uint32_t i = 0; i < engine->members; i++)
+    for (uint32_t i = 0; i < team_of(engine, c->slot)->members; i++)
         if ((int32_t)(c->operation - member_at(engine, c->slot, i, NULL)) > 0)
             return false;
     return true;
@@ -136,6 +150,7 @@ static void send_message(struct engine *engine, uint32_t host, const struct mess
     write_u8(&w, m->kind);
     write_u8(&w, m->gives_up);
     write_u32(&w, m->operation);
+    write_u32(&w, (uint32_t)m->set);
     write_u16(&w, (uint16_t)name);
     write_bytes(&w, m->name, name);
     if (m->what == ANSWER) {
@@ -157,6 +172,7 @@ static int read_message(struct engine *engine, uint32_t from, const void *data, 
     m->kind = read_u8(&r);
     uint8_t gives_up = read_u8(&r);
     m->operation = read_u32(&r);
+    m->set = (int32_t)read_u32(&r);
     size_t name = read_u16(&r);
     bytes = name > 0 && name <= SHM_NAME_MAX ? read_bytes(&r, name) : NULL;
     if (!bytes || memchr(bytes, '\0', name) || gives_up > 1 || m->what < SUSPICION || m->what > ANSWER)
@@ -196,17 +212,19 @@ static struct stall_case *place_of_case(struct stalls *s, uint32_t slot, bool gi
 
 static void ask(struct engine *engine, struct stall_case *c)
 {
-    struct message m = {.what = QUESTION, .kind = c->kind, .operation = c->operation};
+    const struct set *set = engine->name[c->slot].set;
+    struct message m = {.what = QUESTION, .kind = c->kind, .operation = c->operation, .set = set->team->id};
 
     snprintf(m.name, sizeof m.name, "%s", engine->name[c->slot].text);
-    for (uint32_t i = 0; i < engine->hosts; i++) {
+    for (uint32_t n = 0, i; n < set->hosts; n++) {
+        i = set->host[n];
         if (i == engine->self) {
-            own_missing(engine, c->slot, c->operation, c->answer[i].missing);
+            own_missing(engine, set, c->slot, c->operation, c->answer[i].missing);
             c->answer[i].here = true;
         } else if (links_ready(engine->links, i)) {
             send_message(engine, i, &m);
         } else { /* nobody there has joined, or everybody has left */
-            memset(c->answer[i].missing, 0xff, MISSING_BYTES);
+            set_mask(engine, set, i, c->answer[i].missing);
             c->answer[i].here = true;
         }
     }
@@ -237,17 +255,19 @@ static void open_case(struct engine *engine, uint32_t slot, const struct message
 
 static void suspect(struct engine *engine, uint32_t slot, struct message *m, uint64_t now)
 {
-    uint32_t coordinator = 0;
+    const struct set *set = engine->name[slot].set;
+    uint32_t i = 0;
 
-    while (coordinator != engine->self && !links_ready(engine->links, coordinator))
-        coordinator++;
-    if (coordinator == engine->self) {
+    while (i < set->self && !links_ready(engine->links, set->host[i]))
+        i++;
+    if (i == set->self) {
         open_case(engine, slot, m, now);
         return;
     }
     m->what = SUSPICION;
+    m->set = engine->name[slot].set->team->id;
     snprintf(m->name, sizeof m->name, "%s", engine->name[slot].text);
-    send_message(engine, coordinator, m);
+    send_message(engine, set->host[i], m);
 }
 
 static unsigned long long seconds_of(uint64_t ns)
@@ -278,12 +298,14 @@ static void tell(struct engine *engine, struct stall_case *c, const char *ranks,
 /* All have answered, or had the time to. */
 static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
 {
+    const struct set *set = engine->name[c->slot].set;
     struct stall_ranks ranks = {0};
 
-    for (uint32_t i = 0; i < engine->hosts; i++) {
+    for (uint32_t n = 0, i; n < set->hosts; n++) {
+        i = set->host[n];
         const struct host *h = &engine->host[i];
         if (!c->answer[i].here)
-            memset(c->answer[i].missing, 0xff, MISSING_BYTES);
+            set_mask(engine, set, i, c->answer[i].missing);
         stall_ranks_add(&ranks, h->name, h->first_rank, h->ranks, c->answer[i].missing,
                         c->answer[i].here ? "" : " (its engine does not answer)");
     }
@@ -298,6 +320,7 @@ static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
 
 static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t now)
 {
+    const struct set *set = engine->name[c->slot].set;
     char text[SHM_TEXT_MAX];
     bool all = true;
 
@@ -309,8 +332,8 @@ static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t n
         close_case(c);
         return;
     }
-    for (uint32_t i = 0; c->answer && i < engine->hosts; i++)
-        all = all && c->answer[i].here;
+    for (uint32_t i = 0; c->answer && i < set->hosts; i++)
+        all = all && c->answer[set->host[i]].here;
     if (c->answer && (all || now >= c->until))
         conclude(engine, c, now);
 }
@@ -363,14 +386,17 @@ int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_
         return -1;
     if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
         return err_set(e, ERR_MEMORY, "no memory for a stalled tensor");
-    slot = names_find(engine, m.name);
+    struct set *set = sets_find(engine, m.set);
+    if (!set || set->self == UINT32_MAX)
+        return 0; /* it was removed, or is not known here yet: nobody can wait in it */
+    slot = names_find(engine, set, m.name);
     if (m.what == QUESTION) {
         m.what = ANSWER;
         m.ranks = engine->members;
-        own_missing(engine, slot, m.operation, m.missing);
+        own_missing(engine, set, slot, m.operation, m.missing);
         send_message(engine, from, &m);
     } else if (m.what == SUSPICION) {
-        if (slot != UINT32_MAX || names_slot(engine, m.name, &slot, text, sizeof text) == HVD_SUCCESS)
+        if (slot != UINT32_MAX || names_slot(engine, set, m.name, &slot, text, sizeof text) == HVD_SUCCESS)
             open_case(engine, slot, &m, clock_now());
     } else {
         struct stall_case *c = slot == UINT32_MAX ? NULL : find_case(engine->stalls, slot);

@@ -209,6 +209,19 @@ static int add_segment(struct engine *engine, struct worker *w, struct worker_me
     return segments_add(engine, w->member, fd, &a->id, a->text, sizeof a->text);
 }
 
+static int name_slot(struct engine *engine, const struct worker *w, const struct worker_message *q,
+                     struct worker_message *a)
+{
+    struct set *set = sets_find(engine, q->set);
+
+    if (!set)
+        return refuse(a, HVD_ERR_SET_UNKNOWN, "there is no process set %d", q->set);
+    if (team_index(set->team, engine->region.first_rank + w->member) == UINT32_MAX)
+        return refuse(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
+                      engine->region.first_rank + w->member, q->set);
+    return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
+}
+
 /* Answers the question in the worker's reader. -1: close the connection. */
 static int answer(struct engine *engine, struct worker *w)
 {
@@ -228,7 +241,15 @@ static int answer(struct engine *engine, struct worker *w)
         number = a.status == HVD_SUCCESS ? 2 : 0;
         break;
     case WORKER_NAME:
-        a.status = names_slot(engine, q->text, &a.id, a.text, sizeof a.text);
+        a.status = name_slot(engine, w, q, &a);
+        break;
+    case WORKER_ADD_SET:
+        a.status = w->reader.number_of_fds == 1
+                       ? sets_add(engine, q->set, w->reader.fds[0], a.text, sizeof a.text)
+                       : refuse(&a, HVD_ERR_INVALID, "a process set came without its ranks");
+        break;
+    case WORKER_REMOVE_SET:
+        sets_remove(engine, q->set);
         break;
     case WORKER_ADD_SEGMENT:
         a.status = add_segment(engine, w, &a);

@@ -40,7 +40,9 @@
 /* Names of the fixed slots, in sentences and between hosts; a tensor may not have them. */
 #define SHM_BARRIER_NAME  "hvd.barrier"
 #define SHM_SHUTDOWN_NAME "hvd.shutdown"
+#define SHM_SETS_NAME     "hvd.sets" /* of the world's agreement about process sets */
 #define SHM_NAME_MAX      255u
+#define SHM_SETS_MAX      4096u /* process sets of an epoch; their ids are below */
 
 #define SHM_ALIGNED _Alignas(SHM_LINE)
 

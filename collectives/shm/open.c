@@ -58,8 +58,8 @@ static int mismatch(const struct tensor_view *v, const char *name, uint32_t othe
 
     op_text(&v->op, property, first, sizeof first);
     op_text(theirs, property, second, sizeof second);
-    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, v->region->first_rank,
-             first, v->region->first_rank + other, second);
+    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, team_rank(v->team, 0),
+             first, team_rank(v->team, other), second);
     return HVD_ERR_MISMATCH;
 }
 
@@ -78,10 +78,12 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
     } else {
         v->op = c->op;
     }
-    if (!op_wrong(&c->op, v->region->size, wrong, sizeof wrong))
+    if (c->op.set != v->team->id)
+        snprintf(wrong, sizeof wrong, "process set %d", c->op.set);
+    else if (!op_wrong(&c->op, v->team->size, wrong, sizeof wrong))
         return HVD_SUCCESS;
     snprintf(text, size, "tensor \"%s\": rank %u has written what cannot be: %s", name,
-             v->region->first_rank + member, wrong);
+             team_rank(v->team, member), wrong);
     return HVD_ERR_INVALID;
 }
 
@@ -100,14 +102,14 @@ static void cut_rows(uint64_t *part, uint32_t ranks, uint64_t count, uint64_t ro
 static bool find_table(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                        const struct tensor_resolver *resolver)
 {
-    uint32_t ranks = v->region->size;
+    uint32_t ranks = v->team->size;
     size_t bytes = ranks * sizeof *v->split;
     bool own = v->op.kind == SHM_ALLTOALL;
     uint64_t *row, sum = 0;
 
     if (!own && (v->op.kind != SHM_REDUCESCATTER || member > 0))
         return true;
-    if (!v->split && !(v->split = malloc(own ? v->region->members * bytes : bytes)))
+    if (!v->split && !(v->split = malloc(own ? v->team->members * bytes : bytes)))
         return false;
     row = v->split + (own ? (size_t)member * ranks : 0);
     if (c->table == 0) {
@@ -141,10 +143,10 @@ static bool find_receipt(struct tensor_view *v, uint32_t member, const struct cl
 {
     uint64_t *receipt = NULL;
 
-    if (v->region->hosts == 1 || !op_is_ragged(v->op.kind))
+    if (team_is_here(v->team) || !op_is_ragged(v->op.kind))
         return true;
     if (c->receipt_at % sizeof *receipt == 0)
-        receipt = resolver->resolve(resolver->ctx, c->receipt_at, v->region->size * sizeof *receipt);
+        receipt = resolver->resolve(resolver->ctx, c->receipt_at, v->team->size * sizeof *receipt);
     v->receipt[member] = receipt;
     return receipt != NULL;
 }
@@ -178,7 +180,7 @@ static bool find_private(struct tensor_view *v, uint32_t member)
 
     v->in[member] = mine ? v->own_in : NULL;
     v->out[member] = mine ? v->own_out : NULL;
-    if (v->worker != TENSOR_ANYBODY || v->op.kind != SHM_ALLREDUCE || v->region->hosts > 1)
+    if (v->worker != TENSOR_ANYBODY || v->op.kind != SHM_ALLREDUCE || !team_is_here(v->team))
         return false;
     v->worker = member;
     return true;
@@ -188,7 +190,7 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
                           const struct tensor_resolver *resolver)
 {
     uint64_t bytes = tensor_bytes(&c->op);
-    uint64_t table = c->table == SHM_INLINE ? v->region->size * sizeof *v->split : 0;
+    uint64_t table = c->table == SHM_INLINE ? v->team->size * sizeof *v->split : 0;
 
     if (c->table > SHM_SEGMENT || table > SHM_TABLE_MAX ||
         c->place != (tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT))
@@ -214,7 +216,7 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
 
     if (!op_moves(v->op.kind))
         return HVD_SUCCESS;
-    if (v->region->hosts == 1)
+    if (team_is_here(v->team))
         total = tensor_work_of(v->op.kind)->plan(v, wrong, sizeof wrong);
     if (total == UINT64_MAX) {
         snprintf(text, size, "tensor \"%s\": %s", name, wrong);
@@ -222,7 +224,7 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
     }
     v->bytes = total * work_size(v);
     if (v->place == SHM_SEGMENT)
-        v->chunks = chunks_cut(total, work_size(v), v->region->members);
+        v->chunks = chunks_cut(total, work_size(v), v->team->members);
     return HVD_SUCCESS;
 }
 
@@ -230,9 +232,9 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
  * Only what `mine` of those kinds uses is found. */
 static bool open_alike(struct tensor_view *v)
 {
-    if (v->me >= v->region->members || v->place != SHM_INLINE || op_scatters(v->op.kind))
+    if (v->me >= v->team->members || v->place != SHM_INLINE || op_scatters(v->op.kind))
         return false;
-    for (uint32_t i = 0; i < v->region->members; i++) {
+    for (uint32_t i = 0; i < v->team->members; i++) {
         const volatile struct shm_entry *entry = tensor_entry(v, i);
         if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
             entry->place != SHM_INLINE || entry->root != v->op.root || entry->set != v->op.set ||
@@ -252,25 +254,25 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     v->place = SHM_INLINE;
     v->worker = TENSOR_ANYBODY;
     v->bytes = 0;
-    for (uint32_t i = 0; i < v->region->members; i++) {
+    for (uint32_t i = 0; i < v->team->members; i++) {
         struct claim_of_member c = read_entry(v, i);
         int status = check_claim(v, i, &c, name, text, text_size);
         if (status != HVD_SUCCESS)
             return status;
         if (!find_elements(v, i, &c, resolver)) {
             snprintf(text, text_size, "tensor \"%s\": rank %u's buffer lies outside its shared memory", name,
-                     v->region->first_rank + i);
+                     team_rank(v->team, i));
             return HVD_ERR_INVALID;
         }
         if (c.place != SHM_INLINE)
             v->place = SHM_SEGMENT;
     }
-    if (v->region->hosts > 1 && op_scatters(v->op.kind))
+    if (!team_is_here(v->team) && op_scatters(v->op.kind))
         v->place = SHM_SEGMENT;
     return plan(v, name, text, text_size);
 }
 
 void *tensor_scratch(const struct tensor_view *v, uint32_t member)
 {
-    return v->slot->seat[member].entry[(v->sequence + 1) & 1].payload;
+    return v->seat[member]->entry[(v->sequence + 1) & 1].payload;
 }

@@ -9,19 +9,24 @@
 #define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
 
 /* The arrays are one piece of memory, which `in` names. */
-int tensor_view_init(struct tensor_view *v, const struct region *region, uint32_t slot, uint32_t me)
+int tensor_view_init(struct tensor_view *v, const struct region *region, const struct team *team,
+                     uint32_t slot, uint32_t me)
 {
-    uint32_t members = region->members;
+    uint32_t members = team->members;
 
-    *v = (struct tensor_view){.region = region, .slot = region_slot(region, slot), .me = me};
-    v->in = calloc(members, sizeof *v->in + sizeof *v->out + sizeof *v->receipt + 3 * sizeof(uint64_t));
+    *v = (struct tensor_view){.region = region, .team = team, .slot = region_slot(region, slot), .me = me};
+    v->in = calloc(members, sizeof *v->in + sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
+                                3 * sizeof(uint64_t));
     if (!v->in)
         return -1;
     v->out = (void **)(v->in + members);
     v->receipt = (uint64_t **)(v->out + members);
-    v->count = (uint64_t *)(v->receipt + members);
+    v->seat = (struct shm_seat **)(v->receipt + members);
+    v->count = (uint64_t *)(v->seat + members);
     v->room = v->count + members;
     v->get = v->room + members;
+    for (uint32_t i = 0; i < members; i++)
+        v->seat[i] = &v->slot->seat[team_rank(team, i) - region->first_rank];
     return 0;
 }
 
@@ -66,7 +71,7 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     uint64_t bytes = tensor_bytes(op), table = 0;
 
     if (where->table_place == SHM_INLINE) {
-        table = (uint64_t)v->region->size * sizeof *where->table;
+        table = (uint64_t)v->team->size * sizeof *where->table;
         memcpy(entry->payload, where->table, table);
     }
     entry->kind = op->kind;
@@ -103,7 +108,7 @@ uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
 
 bool tensor_arrived(struct tensor_view *v)
 {
-    uint32_t members = v->region->members;
+    uint32_t members = v->team->members;
 
     while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
         v->seen++;
@@ -112,7 +117,7 @@ bool tensor_arrived(struct tensor_view *v)
 
 bool tensor_others_arrived(const struct tensor_view *v)
 {
-    for (uint32_t i = 0; i < v->region->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         if (i != v->me && atomic_load(&tensor_entry(v, i)->sequence) != v->sequence)
             return false;
     return true;
@@ -143,7 +148,7 @@ void tensor_compute(const struct tensor_view *v, void *out)
 
 static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t participant)
 {
-    return participant < v->region->members ? &v->slot->seat[participant].done : &v->slot->done;
+    return participant < v->team->members ? &v->seat[participant]->done : &v->slot->done;
 }
 
 static bool may_work(const struct tensor_view *v)
@@ -158,7 +163,7 @@ static uint32_t take_chunk(struct tensor_view *v)
 
     for (;;) {
         bool fresh = (uint32_t)(seen >> 32) != v->sequence;
-        uint32_t members = v->region->members, then = 0;
+        uint32_t members = v->team->members, then = 0;
         uint32_t chunk = chunks_pick(&v->chunks, fresh ? 0 : (uint32_t)seen, v->me, members, &then);
         if (chunk == CHUNK_NONE || (fresh && v->me == members) || !may_work(v))
             return CHUNK_NONE;
@@ -179,7 +184,7 @@ bool tensor_work(struct tensor_view *v)
     finished_for_others(v);
     atomic_store(done_word(v, v->me), shm_tagged(v->sequence, ++v->mine));
     if (tensor_done(v))
-        doorbell_ring_sleepers(v->region, v->me);
+        doorbell_ring_sleepers(v->region, UINT32_MAX);
     return true;
 }
 
@@ -191,8 +196,8 @@ bool tensor_has_chunk(const struct tensor_view *v)
     if (!may_work(v))
         return false;
     if ((uint32_t)(seen >> 32) != v->sequence)
-        return v->me < v->region->members;
-    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->region->members, &then) != CHUNK_NONE;
+        return v->me < v->team->members;
+    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, &then) != CHUNK_NONE;
 }
 
 void tensor_offer(struct tensor_view *v)
@@ -207,7 +212,7 @@ bool tensor_done(const struct tensor_view *v)
 {
     uint64_t total = 0;
 
-    for (uint32_t i = 0; i <= v->region->members; i++) {
+    for (uint32_t i = 0; i <= v->team->members; i++) {
         uint64_t done = atomic_load(done_word(v, i));
         if ((uint32_t)(done >> 32) == v->sequence)
             total += (uint32_t)done;

@@ -18,13 +18,14 @@
 #include "collectives/hvd.h"
 #include "collectives/shm/op.h"
 #include "collectives/shm/region.h"
+#include "collectives/shm/team.h"
 
 /* What a member publishes beside the operation: where its elements are, and what is its own business. */
 struct tensor_where {
     const void *payload;   /* the elements, when they go into the entry; NULL: this member gives none */
     uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it */
     uint64_t room;         /* allgather, alltoall: elements that fit into the output */
-    const uint64_t *table; /* [ranks], when it goes into the entry; else at table_at */
+    const uint64_t *table; /* [ranks of the team], when it goes into the entry; else at table_at */
     uint64_t table_at;
     uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
     uint64_t receipt_at; /* shm_address; allgather, alltoall between hosts */
@@ -37,9 +38,11 @@ struct tensor_where {
 
 struct tensor_view {
     const struct region *region;
+    const struct team *team; /* its owner's; members are counted in it */
     struct shm_slot *slot;
+    struct shm_seat **seat; /* [members] */
     uint32_t sequence;
-    uint32_t me;   /* local rank; the number of members for the engine */
+    uint32_t me;   /* my member; the number of members for the engine */
     uint32_t seen; /* members [0, seen) have arrived */
     uint32_t mine; /* chunks that I have finished */
     const void *own_in;
@@ -68,7 +71,8 @@ struct tensor_resolver {
 };
 
 /* Makes the view's arrays; freed with tensor_view_free. -1: no memory. */
-int tensor_view_init(struct tensor_view *v, const struct region *region, uint32_t slot, uint32_t me);
+int tensor_view_init(struct tensor_view *v, const struct region *region, const struct team *team,
+                     uint32_t slot, uint32_t me);
 void tensor_view_free(struct tensor_view *v);
 /* The next operation. */
 void tensor_begin(struct tensor_view *v, uint32_t sequence);

@@ -47,7 +47,7 @@ const struct kind_work *tensor_work_of(uint8_t kind);
 
 static inline struct shm_entry *tensor_entry(const struct tensor_view *v, uint32_t member)
 {
-    return &v->slot->seat[member].entry[v->sequence & 1];
+    return &v->seat[member]->entry[v->sequence & 1];
 }
 
 static inline size_t work_size(const struct tensor_view *v)

@@ -16,13 +16,13 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
     uint64_t total = 0, row = v->op.row;
 
-    for (uint32_t i = 0; i < v->region->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         total += v->count[i];
-    for (uint32_t i = 0; i < v->region->members; i++) {
+    for (uint32_t i = 0; i < v->team->members; i++) {
         v->get[i] = total;
         if (v->room[i] < total) {
             snprintf(wrong, size, "rank %u has room for %llu rows, the result has %llu",
-                     v->region->first_rank + i, (unsigned long long)(v->room[i] / row),
+                     team_rank(v->team, i), (unsigned long long)(v->room[i] / row),
                      (unsigned long long)(total / row));
             return UINT64_MAX;
         }
@@ -36,7 +36,7 @@ static void gather(const struct tensor_view *v, char *out, size_t first, size_t 
 {
     size_t size = work_size(v), begin = 0;
 
-    for (uint32_t i = 0; i < v->region->members && begin < first + count; i++) {
+    for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         size_t end = begin + v->count[i];
         size_t from = first > begin ? first : begin, to = first + count < end ? first + count : end;
         if (from < to)
@@ -47,7 +47,7 @@ static void gather(const struct tensor_view *v, char *out, size_t first, size_t 
 
 static void part(const struct tensor_view *v, size_t first, size_t count)
 {
-    for (uint32_t i = 0; i < v->region->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         gather(v, v->out[i], first, count);
 }
 

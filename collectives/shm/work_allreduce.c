@@ -8,7 +8,7 @@ static void reduce(const struct tensor_view *v, void *const *out, size_t outputs
 {
     struct reduce_job job = {
         .in = v->in,
-        .inputs = v->region->members,
+        .inputs = v->team->members,
         .out = out,
         .outputs = outputs,
         .dtype = (hvd_dtype)v->op.dtype,
@@ -22,7 +22,7 @@ static void reduce(const struct tensor_view *v, void *const *out, size_t outputs
 
 void work_reduce(const struct tensor_view *v, void *const *out, size_t outputs, size_t first, size_t count)
 {
-    reduce(v, out, outputs, v->region->size, v->op.postscale, first, count);
+    reduce(v, out, outputs, v->team->size, v->op.postscale, first, count);
 }
 
 void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count)
@@ -43,14 +43,14 @@ static uint64_t room_shared(const struct tensor_view *v, uint32_t member)
 static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
     (void)wrong, (void)size;
-    for (uint32_t i = 0; i < v->region->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         v->get[i] = v->op.count;
     return v->op.count;
 }
 
 static void part(const struct tensor_view *v, size_t first, size_t count)
 {
-    work_reduce(v, v->out, v->region->members, first, count);
+    work_reduce(v, v->out, v->team->members, first, count);
 }
 
 static void part_shared(const struct tensor_view *v, size_t first, size_t count)

@@ -15,12 +15,12 @@ static uint64_t room(const struct tensor_view *v, uint32_t member)
 /* What member `from` sends to each rank of the job. */
 static const uint64_t *sends(const struct tensor_view *v, uint32_t from)
 {
-    return v->split + (size_t)from * v->region->size;
+    return v->split + (size_t)from * v->team->size;
 }
 
 static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
-    uint32_t members = v->region->members, first_rank = v->region->first_rank;
+    uint32_t members = v->team->members, first_rank = v->team->first;
     uint64_t total = 0, row = v->op.row;
 
     for (uint32_t j = 0; j < members; j++) {
@@ -28,7 +28,7 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
         for (uint32_t i = 0; i < members; i++)
             v->get[j] += sends(v, i)[first_rank + j];
         if (v->room[j] < v->get[j]) {
-            snprintf(wrong, size, "rank %u has room for %llu rows, it is sent %llu", first_rank + j,
+            snprintf(wrong, size, "rank %u has room for %llu rows, it is sent %llu", team_rank(v->team, j),
                      (unsigned long long)(v->room[j] / row), (unsigned long long)(v->get[j] / row));
             return UINT64_MAX;
         }
@@ -41,9 +41,9 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 static void receive(const struct tensor_view *v, uint32_t to, char *out, size_t first, size_t count)
 {
     size_t size = work_size(v), begin = 0;
-    uint32_t rank = v->region->first_rank + to;
+    uint32_t rank = v->team->first + to;
 
-    for (uint32_t i = 0; i < v->region->members && begin < first + count; i++) {
+    for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         const uint64_t *split = sends(v, i);
         size_t end = begin + split[rank], before = 0;
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
@@ -60,7 +60,7 @@ static void part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t begin = 0;
 
-    for (uint32_t j = 0; j < v->region->members && begin < first + count; j++) {
+    for (uint32_t j = 0; j < v->team->members && begin < first + count; j++) {
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
         if (a < b)

@@ -7,7 +7,7 @@
 
 static uint32_t root_of(const struct tensor_view *v)
 {
-    return v->op.root - v->region->first_rank;
+    return v->op.root - v->team->first;
 }
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)
@@ -18,7 +18,7 @@ static uint64_t room(const struct tensor_view *v, uint32_t member)
 static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
     (void)wrong, (void)size;
-    for (uint32_t i = 0; i < v->region->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         v->get[i] = v->op.count;
     return v->op.count;
 }
@@ -28,7 +28,7 @@ static void part(const struct tensor_view *v, size_t first, size_t count)
     size_t size = work_size(v);
     const char *from = (const char *)v->in[root_of(v)] + first * size;
 
-    for (uint32_t i = 0; i < v->region->members; i++)
+    for (uint32_t i = 0; i < v->team->members; i++)
         if (v->out[i] != v->in[root_of(v)])
             copy_bytes((char *)v->out[i] + first * size, from, count * size);
 }

@@ -5,14 +5,14 @@
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)
 {
-    return v->split[v->region->first_rank + member] * work_size(v);
+    return v->split[v->team->first + member] * work_size(v);
 }
 
 static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
     (void)wrong, (void)size;
-    for (uint32_t i = 0; i < v->region->members; i++)
-        v->get[i] = v->split[v->region->first_rank + i];
+    for (uint32_t i = 0; i < v->team->members; i++)
+        v->get[i] = v->split[v->team->first + i];
     return v->op.count;
 }
 
@@ -20,7 +20,7 @@ static void part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t size = work_size(v), begin = 0;
 
-    for (uint32_t j = 0; j < v->region->members && begin < first + count; j++) {
+    for (uint32_t j = 0; j < v->team->members && begin < first + count; j++) {
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
         /* Where the output would begin if it had all parts: the reduction counts from there. */

@@ -8,12 +8,18 @@
  *
  *   question     fields                     fds        answer fields          fds
  *   HELLO        token, rank, epoch         -          -                      region, kick (an eventfd)
- *   NAME         text: a tensor's name      -          id: its slot           -
+ *   NAME         set, text: a tensor's name -          id: its slot           -
  *   ADD_SEGMENT  -                          segment    id                     -
  *   GET_SEGMENT  id                         -          -                      segment
- *   INITIALIZED  -                          -          -                      -       hvd_init is about to
- * return SHUT_DOWN    -                          -          -                      -       hvd_shutdown was
- * called */
+ *   ADD_SET      set                        ranks      -                      -
+ *   REMOVE_SET   set                        -          -                      -
+ *   INITIALIZED  -                          -          -                      -
+ *   SHUT_DOWN    -                          -          -                      -
+ *
+ * INITIALIZED: hvd_init is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member
+ * that asks makes the set, the others find the same ranks, or are refused; `ranks` is a sealed file with
+ * them, in ascending order, as uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to
+ * agree about. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 
@@ -24,13 +30,15 @@
 
 #define WORKER_TOKEN_SIZE  16
 #define WORKER_FDS_MAX     2
-#define WORKER_MESSAGE_TAG 0x68764431u /* layout version of this message */
+#define WORKER_MESSAGE_TAG 0x68764432u /* layout version of this message */
 
 enum worker_message_type {
     WORKER_HELLO = 1,
     WORKER_NAME,
     WORKER_ADD_SEGMENT,
     WORKER_GET_SEGMENT,
+    WORKER_ADD_SET,
+    WORKER_REMOVE_SET,
     WORKER_INITIALIZED,
     WORKER_SHUT_DOWN,
     WORKER_TYPE_END
@@ -42,6 +50,7 @@ struct worker_message {
     int32_t status;
     uint32_t rank, epoch;
     uint32_t id;
+    int32_t set;
     uint8_t token[WORKER_TOKEN_SIZE];
     char text[SHM_TEXT_MAX]; /* ended by a NUL */
 };

@@ -28,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct readiness_host host[HOSTS];
     for (uint32_t i = 0; i < HOSTS; i++)
-        host[i] = (struct readiness_host){"node", i * 2, 2};
+        host[i] = (struct readiness_host){.name = "node", .first_rank = i * 2, .ranks = 2};
     struct readiness_config c = {.epoch = 1, .self = 0, .hosts = HOSTS, .host = host};
     struct readiness *root = readiness_new(&c, NULL);
     c.self = 1;

@@ -68,7 +68,7 @@ static struct readiness *new_readiness(uint32_t self, uint32_t hosts, uint32_t e
     struct err e = ERR_INIT;
     for (uint32_t i = 0; i < hosts; i++) {
         snprintf(name[i], sizeof name[i], "node%u", i);
-        host[i] = (struct readiness_host){name[i], i * 4, 4};
+        host[i] = (struct readiness_host){.name = name[i], .first_rank = i * 4, .ranks = 4};
     }
     struct readiness_config c = {.epoch = epoch,
                                  .self = self,
@@ -523,8 +523,8 @@ END_TEST
 START_TEST(a_gap_in_the_list_is_refused)
 {
     struct tensor_cache *cache[] = {tensor_cache_new(9), tensor_cache_new(9)};
-    struct execution_list *root = execution_list_new(1, cache[0], 0, NULL),
-                          *other = execution_list_new(1, cache[1], 0, NULL);
+    struct execution_list *root = execution_list_new(1, cache[0], NULL),
+                          *other = execution_list_new(1, cache[1], NULL);
     struct tensor_desc d = tensor(1);
     uint8_t first[2000], second[2000];
     struct list_entry entry;

@@ -181,24 +181,25 @@ END_TEST
 
 START_TEST(tables_are_checked)
 {
+    static const uint32_t rank[] = {0, 1};
     char text[200];
     uint64_t table[2][2] = {{8, 4}, {8, 4}};
     uint64_t splits[2][3] = {{100, 2, 4}, {4, 4, 2}};
-    ck_assert_ptr_null(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    ck_assert_ptr_null(route_wrong(SHM_ALLGATHER, 2, rank, &table[0][0], 2, 1000, text, sizeof text));
     table[1][0] = 7;
-    ck_assert_str_eq(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text),
+    ck_assert_str_eq(route_wrong(SHM_ALLGATHER, 2, rank, &table[0][0], 2, 1000, text, sizeof text),
                      "rank 1 has room for 3 rows, the result has 4");
     table[0][1] = 3; /* no whole rows */
-    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, rank, &table[0][0], 2, 1000, text, sizeof text));
     table[0][0] = table[1][0] = UINT64_MAX; /* more than there can be, together */
     table[0][1] = table[1][1] = 600;
-    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
+    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, rank, &table[0][0], 2, 1000, text, sizeof text));
     table[0][1] = UINT64_MAX - 3;
-    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, &table[0][0], 2, 1000, text, sizeof text));
-    ck_assert_str_eq(route_wrong(SHM_ALLTOALL, 2, &splits[0][0], 2, 1000, text, sizeof text),
+    ck_assert_ptr_nonnull(route_wrong(SHM_ALLGATHER, 2, rank, &table[0][0], 2, 1000, text, sizeof text));
+    ck_assert_str_eq(route_wrong(SHM_ALLTOALL, 2, rank, &splits[0][0], 2, 1000, text, sizeof text),
                      "rank 1 has room for 2 rows, it is sent 3");
     splits[1][0] = 6;
-    ck_assert_ptr_null(route_wrong(SHM_ALLTOALL, 2, &splits[0][0], 2, 1000, text, sizeof text));
+    ck_assert_ptr_null(route_wrong(SHM_ALLTOALL, 2, rank, &splits[0][0], 2, 1000, text, sizeof text));
 }
 END_TEST
 

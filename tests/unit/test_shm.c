@@ -35,6 +35,8 @@ static void *resolve(void *ctx, uint64_t address, uint64_t bytes)
 
 static const struct tensor_resolver resolver = {resolve, NULL};
 
+static struct team *team;
+
 static void setup(void)
 {
     struct region_shape shape = {MEMBERS, 1, MEMBERS, 0, 1};
@@ -42,14 +44,17 @@ static void setup(void)
 
     region_fd = region_create(&region, &shape, &e);
     ck_assert_msg(region_fd >= 0, "%s", e.text);
+    team = team_new(0, NULL, MEMBERS, 0, MEMBERS);
+    ck_assert_ptr_nonnull(team);
     for (uint32_t i = 0; i <= MEMBERS; i++)
-        ck_assert_int_eq(tensor_view_init(&view[i], &region, SHM_SLOT_FIRST, i), 0);
+        ck_assert_int_eq(tensor_view_init(&view[i], &region, team, SHM_SLOT_FIRST, i), 0);
 }
 
 static void teardown(void)
 {
     for (uint32_t i = 0; i <= MEMBERS; i++)
         tensor_view_free(&view[i]);
+    free(team);
     region_unmap(&region);
     close(region_fd);
 }

@@ -1,0 +1,87 @@
+/* Which ranks a set or a pair has: made once, kept until hvd_shutdown, because an operation of another thread
+ * may still look at them. */
+#include "collectives/client/internal.h"
+
+#include <stdlib.h>
+
+struct pair {
+    struct pair *next;
+    struct team *team;
+};
+
+const struct team *set_find(hvd_set set)
+{
+    const struct team *team = NULL;
+
+    if (set >= 0 && set < (hvd_set)SHM_SETS_MAX && !atomic_load(&client.removed[set]))
+        team = atomic_load_explicit(&client.set[set], memory_order_acquire);
+    if (!team)
+        fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", set);
+    return team;
+}
+
+static struct team *make_team(int32_t id, const uint32_t *rank, uint32_t size)
+{
+    struct team *team =
+        team_new(id, rank, size, (uint32_t)(client.rank - client.local_rank), (uint32_t)client.local_size);
+
+    if (!team)
+        fail(HVD_ERR_MEMORY, "no memory for a process set of %u ranks", size);
+    return team;
+}
+
+const struct team *pair_find(uint32_t other)
+{
+    uint32_t self = (uint32_t)client.rank;
+    uint32_t rank[2] = {self < other ? self : other, self < other ? other : self};
+    int32_t id = team_pair_id(self, other);
+    struct pair *p;
+
+    pthread_mutex_lock(&client.names_lock);
+    for (p = client.pairs; p && p->team->id != id;)
+        p = p->next;
+    if (!p && (p = calloc(1, sizeof *p)) != NULL) {
+        if ((p->team = make_team(id, rank, 2)) != NULL) {
+            p->next = client.pairs;
+            client.pairs = p;
+        } else {
+            free(p);
+            p = NULL;
+        }
+    }
+    pthread_mutex_unlock(&client.names_lock);
+    if (!p)
+        fail(HVD_ERR_MEMORY, "no memory for two ranks");
+    return p ? p->team : NULL;
+}
+
+int set_make(hvd_set set, const uint32_t *rank, uint32_t size)
+{
+    struct team *team = make_team(set, rank, size);
+
+    if (!team)
+        return HVD_ERR_MEMORY;
+    atomic_store_explicit(&client.set[set], team, memory_order_release);
+    return HVD_SUCCESS;
+}
+
+int sets_start(void)
+{
+    client.sets = HVD_WORLD + 1;
+    return set_make(HVD_WORLD, NULL, (uint32_t)client.size);
+}
+
+void sets_free(void)
+{
+    for (uint32_t i = 0; i < SHM_SETS_MAX; i++) {
+        free(client.set[i]);
+        atomic_store(&client.set[i], NULL);
+        atomic_store(&client.removed[i], false);
+    }
+    while (client.pairs) {
+        struct pair *p = client.pairs;
+        client.pairs = p->next;
+        free(p->team);
+        free(p);
+    }
+}

@@ -1,0 +1,265 @@
+/* The world, process sets and pairs: who is in them, on which hosts, and the messages of their readiness.
+ *
+ * A process set is made when the first rank of this host tells of it (the ranks have agreed about its id, and
+ * none uses it before all of them have told their engines), a pair when a rank of this host or the other
+ * host's engine first names it. A set of which this host has no rank, or no other host, has no readiness:
+ * there is nothing to do for it here. A set that was removed is kept, so that its id stays used and what lies
+ * in its slots stays somebody's.
+ *
+ * The world's readiness sends its messages as they are. Those of the others are wrapped (integers little
+ * endian): PEER_SET 1, pad 3, set 4, then the message; hosts in it are counted within the set. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/engine/engine.h"
+#include "common/cursor.h"
+
+#define WRAP_HEADER 8
+#define SET_CACHE   1024      /* names of a set that are numbers between hosts */
+#define PAIR_NUMBER 0x800000u /* in 24 bits: what a pair's id has of its own, and this */
+
+_Static_assert((TEAM_PAIR_RANKS * (TEAM_PAIR_RANKS - 1) / 2) <= PAIR_NUMBER, "pairs fit into 24 bits");
+_Static_assert(SHM_SETS_MAX <= PAIR_NUMBER && BACKEND_SET_MAX == 2 * PAIR_NUMBER - 1, "sets fit too");
+
+uint32_t set_number(const struct set *set)
+{
+    uint32_t id = (uint32_t)set->team->id;
+
+    return set->team->id < 0 ? PAIR_NUMBER | (id & (PAIR_NUMBER - 1)) : id;
+}
+
+uint32_t set_host_of(const struct set *set, uint32_t index)
+{
+    uint32_t i = 0;
+
+    while (i + 1 < set->hosts && index - set->first[i] >= set->ranks[i])
+        i++;
+    return set->host[i];
+}
+
+void set_mask(const struct engine *engine, const struct set *set, uint32_t host, uint8_t *mask)
+{
+    const struct host *h = &engine->host[host];
+
+    memset(mask, 0, (h->ranks + 7) / 8);
+    for (uint32_t i = 0; i < set->team->size; i++) {
+        uint32_t local = set->team->rank[i] - h->first_rank;
+        if (local < h->ranks)
+            mask[local / 8] |= (uint8_t)(1 << local % 8);
+    }
+}
+
+/* ---- made ---------------------------------------------------------------------------------------------- */
+
+static void set_free(struct set *set)
+{
+    readiness_free(set->readiness);
+    free(set->host);
+    free(set->team);
+    free(set);
+}
+
+void sets_free(struct engine *engine)
+{
+    while (engine->sets) {
+        struct set *set = engine->sets;
+        engine->sets = set->next;
+        set_free(set);
+    }
+}
+
+/* Which hosts have ranks of it, and which. */
+static int find_hosts(const struct engine *engine, struct set *set)
+{
+    uint32_t at = 0;
+
+    set->host = calloc(engine->hosts, 3 * sizeof *set->host);
+    if (!set->host)
+        return -1;
+    set->first = set->host + engine->hosts;
+    set->ranks = set->first + engine->hosts;
+    set->self = UINT32_MAX;
+    for (uint32_t h = 0; h < engine->hosts; h++) {
+        uint32_t first = at;
+        while (at < set->team->size &&
+               set->team->rank[at] - engine->host[h].first_rank < engine->host[h].ranks)
+            at++;
+        if (at == first)
+            continue;
+        if (h == engine->self)
+            set->self = set->hosts;
+        set->host[set->hosts] = h;
+        set->first[set->hosts] = first;
+        set->ranks[set->hosts++] = at - first;
+    }
+    return 0;
+}
+
+static int make_readiness(struct engine *engine, struct set *set, struct err *e)
+{
+    struct readiness_host *hosts;
+    struct readiness_config config = {.epoch = engine->epoch,
+                                      .self = set->self,
+                                      .hosts = set->hosts,
+                                      .data_bytes = ENGINE_DATA_BYTES,
+                                      .cache_capacity = set->team->id == HVD_WORLD ? SHM_SLOTS : SET_CACHE};
+
+    if (set->hosts == 1 || set->self == UINT32_MAX)
+        return 0;
+    config.host = hosts = calloc(set->hosts, sizeof *hosts);
+    if (!hosts)
+        return err_set(e, ERR_MEMORY, "no memory for %u hosts", set->hosts);
+    for (uint32_t i = 0; i < set->hosts; i++) {
+        const uint32_t *rank = &set->team->rank[set->first[i]];
+        hosts[i] = (struct readiness_host){.name = engine->host[set->host[i]].name,
+                                           .first_rank = set->first[i],
+                                           .ranks = set->ranks[i],
+                                           .shift = rank[0] - set->first[i],
+                                           .gaps = rank[set->ranks[i] - 1] - rank[0] != set->ranks[i] - 1};
+    }
+    set->readiness = readiness_new(&config, e);
+    free(hosts);
+    return set->readiness ? 0 : -1;
+}
+
+static struct set *make(struct engine *engine, int32_t id, const uint32_t *rank, uint32_t size, struct err *e)
+{
+    struct set *set = calloc(1, sizeof *set), **end = &engine->sets;
+    const struct host *here = &engine->host[engine->self];
+
+    if (set)
+        set->team = team_new(id, rank, size, here->first_rank, here->ranks);
+    if (!set || !set->team || find_hosts(engine, set) != 0 || make_readiness(engine, set, e) != 0) {
+        err_set(e, ERR_MEMORY, "no memory for a process set of %u ranks", size);
+        if (set)
+            set_free(set);
+        return NULL;
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = set;
+    return set;
+}
+
+int sets_start(struct engine *engine, struct err *e)
+{
+    engine->world = make(engine, HVD_WORLD, NULL, engine->size, e);
+    return engine->world ? 0 : -1;
+}
+
+static struct set *find(const struct engine *engine, int32_t id)
+{
+    struct set *set = engine->sets;
+
+    while (set && set->team->id != id)
+        set = set->next;
+    return set;
+}
+
+struct set *sets_find(struct engine *engine, int32_t id)
+{
+    struct set *set = find(engine, id);
+    uint32_t pair[2];
+
+    if (!set && team_pair_ranks(id, pair) && pair[1] < engine->size)
+        set = make(engine, id, pair, 2, NULL);
+    return set && !set->removed ? set : NULL;
+}
+
+/* The ranks of a file, which is as long as it says; NULL: it is none of ranks. */
+static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
+{
+    off_t bytes = fcntl(fd, F_GET_SEALS) < 0 ? -1 : lseek(fd, 0, SEEK_END);
+    uint32_t *rank;
+
+    *size = bytes > 0 ? (uint32_t)(bytes / (off_t)sizeof *rank) : 0;
+    if (bytes <= 0 || bytes % (off_t)sizeof *rank != 0 || bytes / (off_t)sizeof *rank > engine->size ||
+        !(rank = malloc((size_t)bytes)))
+        return NULL;
+    bool ok = pread(fd, rank, (size_t)bytes, 0) == bytes;
+    for (uint32_t i = 0; i < *size; i++)
+        ok = ok && rank[i] < engine->size && (i == 0 || rank[i - 1] < rank[i]);
+    if (ok)
+        return rank;
+    free(rank);
+    return NULL;
+}
+
+int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size)
+{
+    struct set *set = find(engine, id);
+    struct err e = ERR_INIT;
+    uint32_t size, *rank = read_ranks(engine, fd, &size);
+    int status = HVD_SUCCESS;
+
+    if (!rank || id <= HVD_WORLD || id >= (int32_t)SHM_SETS_MAX) {
+        snprintf(error, error_size, "what came as the ranks of process set %d is none", id);
+        status = HVD_ERR_INVALID;
+    } else if (set && (set->removed || !team_same_ranks(set->team, rank, size))) {
+        snprintf(error, error_size, "another rank of this host calls others process set %d", id);
+        status = HVD_ERR_MISMATCH;
+    } else if (!set && !make(engine, id, rank, size, &e)) {
+        snprintf(error, error_size, "%s", e.text);
+        status = HVD_ERR_MEMORY;
+    }
+    free(rank);
+    return status;
+}
+
+void sets_remove(struct engine *engine, int32_t id)
+{
+    struct set *set = id > HVD_WORLD ? find(engine, id) : NULL;
+
+    if (set)
+        set->removed = true;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+void sets_send(struct engine *engine, struct set *set)
+{
+    uint8_t wrapped[WRAP_HEADER + READINESS_MESSAGE_MAX];
+    const void *message;
+    struct err e = ERR_INIT;
+    uint32_t to;
+    size_t size;
+
+    while (readiness_next_message(set->readiness, &to, &message, &size)) {
+        if (set != engine->world) {
+            struct writer w = writer_of(wrapped, sizeof wrapped);
+            write_u32(&w, PEER_SET);
+            write_u32(&w, (uint32_t)set->team->id);
+            write_bytes(&w, message, size);
+            message = wrapped;
+            size += WRAP_HEADER;
+        }
+        if (links_send_control(engine->links, set->host[to], message, size, &e) != 0)
+            return; /* the link is lost; its own event says so */
+    }
+}
+
+static int receive_wrapped(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+{
+    struct reader r = reader_of(data, size);
+    uint32_t type = read_u32(&r), host = 0;
+    int32_t id = (int32_t)read_u32(&r);
+    struct set *set = r.bad || type != PEER_SET || id == HVD_WORLD ? NULL : sets_find(engine, id);
+
+    if (!set || !set->readiness)
+        return err_set(e, ERR_PROTOCOL, "a message of process set %d, in which this host has no part", id);
+    while (host < set->hosts && set->host[host] != from)
+        host++;
+    if (host == set->hosts || r.left == 0)
+        return err_set(e, ERR_PROTOCOL, "a message of process set %d from a host without part in it", id);
+    return readiness_receive(set->readiness, host, (const uint8_t *)data + WRAP_HEADER, r.left, e);
+}
+
+int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+{
+    if (*(const uint8_t *)data == PEER_SET)
+        return receive_wrapped(engine, from, data, size, e);
+    return readiness_receive(engine->world->readiness, from, data, size, e);
+}
