@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engine/contributions.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/tensor_wire.h"
 
@@ -151,8 +152,8 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
     if (tensor_wire_get(r, list->cache, &desc, error, &flags, &in_full, e) < 0)
         return NULL;
     if (flags & TENSOR_HAS_DATA) {
-        uint64_t bytes = tensor_data_bytes(&desc.what);
-        data = bytes > 0 && bytes <= TENSOR_DATA_MAX && !error[0] ? read_bytes(r, bytes) : NULL;
+        size_t bytes = contribution_bytes(&desc.what, 1, TENSOR_DATA_MAX); /* 0: no kind that may have some */
+        data = bytes > 0 && !error[0] ? read_bytes(r, bytes) : NULL;
         if (!data) {
             err_set(e, ERR_PROTOCOL, "a malformed execution list");
             return NULL;

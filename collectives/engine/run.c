@@ -94,7 +94,7 @@ static bool choose_buffers(struct run *run)
         run->data = root == UINT32_MAX ? v->out[0] : (char *)(uintptr_t)v->in[root];
     if (v->place == SHM_INLINE && root != UINT32_MAX)
         memcpy(run->data, v->in[root], v->bytes);
-    if (v->op.compression == HVD_COMPRESSION_NONE)
+    if (v->op.compression == HVD_COMPRESSION_NONE || !op_reduces(v->op.kind))
         return true;
     return (run->wire = borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
 }

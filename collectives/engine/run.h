@@ -8,9 +8,9 @@
  *       -> SETTLED    status and result are published, the members wake
  *
  * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
- * that holds all of it; else it is borrowed for the time. Compressed, the buffer that travels is borrowed
- * too: each host's contribution is rounded once, summed in float32 at the owner and rounded once, so every
- * host expands the same bits. */
+ * that holds all of it; else it is borrowed for the time. Of a compressed allreduce the buffer that travels
+ * is borrowed too: each host's contribution is rounded once, summed in float32 at the owner and rounded once,
+ * so every host expands the same bits. */
 #ifndef HVD_ENGINE_RUN_H
 #define HVD_ENGINE_RUN_H
 

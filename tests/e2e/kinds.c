@@ -177,6 +177,23 @@ static void broadcast(void)
     release(data);
 }
 
+/* Nothing is combined: the root's elements come as they are, and stay as they are, whatever is asked for. */
+static void exact_broadcast(void)
+{
+    const hvd_options options = {.compression = HVD_COMPRESSION_FLOAT16};
+    int root = (int)round_number % size;
+    size_t n = rows_of(root, 2) * ROW;
+    float *data = memory(n * 4);
+
+    for (size_t k = 0; k < n; k++)
+        data[k] = (float)element(rank, 1, k) / 3;
+    must(hvd_broadcast("exact", data, n, HVD_FLOAT32, root, &options), "broadcast with compression");
+    for (size_t k = 0; k < n; k++)
+        if (data[k] != (float)element(root, 1, k) / 3)
+            wrong("broadcast with compression: element %zu is %g", k, (double)data[k]);
+    release(data);
+}
+
 /* Thirds, which nothing holds exactly: near enough, and the same bits on every rank. */
 static void lossy(hvd_compression compression, const char *name)
 {
@@ -277,6 +294,7 @@ int main(int argc, char **argv)
         lossy(HVD_COMPRESSION_FLOAT16, "half");
         lossy(HVD_COMPRESSION_BFLOAT16, "upper half");
         broadcast();
+        exact_broadcast();
         shared_result();
         group();
         no_room();

@@ -553,6 +553,32 @@ START_TEST(a_gap_in_the_list_is_refused)
 }
 END_TEST
 
+/* Whoever takes a result copies it to the members' outputs: those of other kinds have other sizes. */
+START_TEST(a_result_of_a_kind_that_has_none_is_refused)
+{
+    static const uint8_t kinds[] = {SHM_ALLREDUCE, SHM_BROADCAST, SHM_ALLGATHER, SHM_ALLTOALL,
+                                    SHM_REDUCESCATTER};
+    const uint32_t data[2] = {1, 2};
+    for (size_t i = 0; i < sizeof kinds; i++) {
+        struct tensor_cache *cache[] = {tensor_cache_new(9), tensor_cache_new(9)};
+        struct execution_list *root = execution_list_new(1, cache[0], NULL),
+                              *other = execution_list_new(1, cache[1], NULL);
+        struct tensor_desc d = {.name = "a", .what = {.kind = kinds[i], .dtype = HVD_FLOAT32, .op = HVD_SUM}};
+        uint8_t message[2000];
+        struct err e = ERR_INIT;
+        d.what.count = d.what.row = 2;
+        ck_assert_int_eq(execution_list_append(root, &d, NULL, data, NULL), 0);
+        long n = execution_list_encode(root, message, sizeof message, NULL);
+        ck_assert_int_gt(n, 0);
+        ck_assert_int_eq(execution_list_receive(other, message, (size_t)n, &e), i < 2 ? 1 : -1);
+        execution_list_free(root);
+        execution_list_free(other);
+        tensor_cache_free(cache[0]);
+        tensor_cache_free(cache[1]);
+    }
+}
+END_TEST
+
 /* One round of two hosts: the sizes of both messages; the entry is the same on both. */
 static void round_of_two(struct readiness *r, struct readiness *child, const struct tensor_desc *d,
                          size_t *ready, size_t *list)
@@ -685,6 +711,7 @@ int main(void)
     tcase_add_test(c, late_and_double_messages_are_ignored);
     tcase_add_test(c, malformed_messages_are_refused);
     tcase_add_test(c, a_gap_in_the_list_is_refused);
+    tcase_add_test(c, a_result_of_a_kind_that_has_none_is_refused);
     tcase_add_test(c, a_tensor_comes_back_as_a_number);
     tcase_add_test(c, a_full_cache_keeps_what_it_has);
     tcase_add_test(c, a_small_broadcast_comes_from_its_root);
