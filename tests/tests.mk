@@ -133,6 +133,8 @@ $(BUILD)/tests/mourner $(BUILD)/tests/laggard $(BUILD)/tests/kinds $(BUILD)/test
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 
+include tests/sim/sim.mk
+
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers
 	$(provide) build

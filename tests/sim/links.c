@@ -1,0 +1,367 @@
+/* The network: common/links/links.h again, between fibers and in virtual time.
+ *
+ * Each direction of a link delivers in order, like TCP; links are slower or faster than one another by
+ * chance, so everything else is reordered. A control frame overtakes bulk that the "kernel" has not taken
+ * yet. A bulk frame is read from its sender's memory when it is taken, which is later than the send, and
+ * arrives in pieces: place, parts, arrived. When a link is cut, what is on its way is gone, and each end
+ * notices at a time of its own. */
+#include "common/links/links.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "tests/sim/sim.h"
+
+enum what { READY, CONTROL, HEAD, PART, ARRIVED, TAKEN, LOST };
+
+/* Something that will happen to the links of one host. */
+struct event {
+    struct event *next;
+    uint64_t at;
+    enum what what;
+    uint32_t peer;
+    struct link_send *send; /* TAKEN */
+    struct link_bulk head;
+    uint32_t from, bytes; /* PART */
+    uint8_t *data;        /* CONTROL, PART; freed with it */
+    size_t size;
+    struct err why;
+};
+
+struct peer {
+    bool wanted, ready, gone;
+    uint64_t arrives; /* the last thing sent to it */
+    uint64_t taken;   /* the last bulk frame of ours */
+    uint8_t *place;   /* of the frame that is coming in */
+};
+
+struct links {
+    struct links_events events;
+    void *ctx;
+    uint32_t self, hosts;
+    int fd;
+    bool down;
+    struct event *first;
+    struct peer peer[SIM_HOSTS];
+};
+
+static struct links *net[SIM_HOSTS];
+static bool cut[SIM_HOSTS][SIM_HOSTS];
+
+void net_reset(void)
+{
+    memset(cut, 0, sizeof cut);
+}
+
+static uint64_t delay(void)
+{
+    uint64_t mean = chance_one_in(&sim_timing, 50) ? 50 * MSEC : chance_one_in(&sim_timing, 4) ? MSEC : 20 * USEC;
+
+    return 1 + chance_below(&sim_timing, mean);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------- */
+
+static struct event *put(struct links *l, uint64_t at, enum what what, uint32_t peer)
+{
+    struct event *event = calloc(1, sizeof *event), **place = &l->first;
+
+    if (!event)
+        abort();
+    *event = (struct event){.at = at, .what = what, .peer = peer};
+    while (*place && (*place)->at <= at)
+        place = &(*place)->next;
+    event->next = *place;
+    *place = event;
+    return event;
+}
+
+static void drop(struct event *event)
+{
+    free(event->data);
+    free(event);
+}
+
+/* What comes of this peer, and what was to go to it (its sends end). */
+static void forget(struct links *l, uint32_t peer)
+{
+    for (struct event **at = &l->first; *at;) {
+        struct event *event = *at;
+        if (event->peer != peer) {
+            at = &event->next;
+            continue;
+        }
+        *at = event->next;
+        if (event->what == TAKEN)
+            event->send->done(event->send, -1);
+        drop(event);
+        at = &l->first; /* done may have changed the list */
+    }
+    l->peer[peer].place = NULL;
+}
+
+static bool passes(const struct links *l, uint32_t peer)
+{
+    return net[peer] && !net[peer]->down && !net[peer]->peer[l->self].gone && !cut[l->self][peer];
+}
+
+/* When the next thing from here to there arrives: in order. */
+static uint64_t arrival(struct links *l, uint32_t peer)
+{
+    struct peer *p = &l->peer[peer];
+    uint64_t at = sim_now + delay();
+
+    if (at <= p->arrives)
+        at = p->arrives + 1;
+    return p->arrives = at;
+}
+
+static void lose(struct links *l, uint64_t at, uint32_t peer, const char *why)
+{
+    struct event *event = put(l, at, LOST, peer);
+
+    err_set(&event->why, ERR_CLOSED, "%s", why);
+}
+
+void net_cut(uint32_t a, uint32_t b)
+{
+    cut[a][b] = cut[b][a] = true;
+    sim_say("-- the link between hosts %u and %u is cut", a, b);
+    if (net[a])
+        lose(net[a], sim_now + chance_below(&sim_timing, 2 * SEC), b, "no heartbeat");
+    if (net[b])
+        lose(net[b], sim_now + chance_below(&sim_timing, 2 * SEC), a, "no heartbeat");
+}
+
+void net_host_died(uint32_t host)
+{
+    for (uint32_t i = 0; i < job.hosts; i++) {
+        if (i == host || cut[host][i])
+            continue;
+        cut[host][i] = cut[i][host] = true;
+        if (net[i])
+            lose(net[i], sim_now + chance_below(&sim_timing, 100 * MSEC), host, "it closed the link");
+    }
+}
+
+uint64_t net_events(void)
+{
+    uint64_t next = 0, one = 1;
+
+    for (uint32_t i = 0; i < SIM_HOSTS; i++) {
+        struct links *l = net[i];
+        if (!l || l->down || !l->first)
+            continue;
+        if (l->first->at > sim_now) {
+            next = next == 0 || l->first->at < next ? l->first->at : next;
+        } else if (!job.host[i].fiber.poked) {
+            if (write(l->fd, &one, sizeof one) < 0)
+                abort();
+            fiber_poke(&job.host[i].fiber);
+        }
+    }
+    return next;
+}
+
+/* ---- links.h -------------------------------------------------------------------------------------------- */
+
+struct links *links_new(const struct links_config *config, const struct links_events *events, void *ctx,
+                        uint64_t now, struct err *e)
+{
+    struct links *l = calloc(1, sizeof *l);
+
+    (void)now, (void)e;
+    if (!l)
+        abort();
+    l->events = *events;
+    l->ctx = ctx;
+    l->self = config->self;
+    l->hosts = config->hosts;
+    l->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return net[l->self] = l;
+}
+
+void links_free(struct links *l)
+{
+    if (!l)
+        return;
+    for (uint32_t i = 0; i < l->hosts; i++)
+        forget(l, i);
+    net[l->self] = NULL;
+    close(l->fd);
+    free(l);
+}
+
+void links_shutdown(struct links *l, const char *reason)
+{
+    if (l->down)
+        return;
+    l->down = true;
+    for (uint32_t i = 0; i < l->hosts; i++) {
+        if (l->peer[i].ready && !l->peer[i].gone && passes(l, i))
+            lose(net[i], arrival(l, i), l->self, reason ? reason : "it closed the link");
+        l->peer[i].gone = true;
+        forget(l, i);
+    }
+}
+
+uint16_t links_port(const struct links *l)
+{
+    return (uint16_t)(1 + l->self);
+}
+
+int links_connect(struct links *l, uint32_t host, const char *const *address, size_t addresses, uint16_t port,
+                  uint64_t now, struct err *e)
+{
+    struct links *other = net[host];
+
+    (void)address, (void)addresses, (void)port, (void)now, (void)e;
+    if (l->down || l->peer[host].wanted)
+        return 0;
+    l->peer[host].wanted = true;
+    if (l->self < host || !other || other->down || cut[l->self][host])
+        return 0; /* the other one connects, or nobody answers */
+    put(l, arrival(other, l->self), READY, host);
+    put(other, arrival(l, host), READY, l->self);
+    return 0;
+}
+
+bool links_ready(const struct links *l, uint32_t host)
+{
+    return l->peer[host].ready && !l->peer[host].gone && !l->down;
+}
+
+int links_fd(const struct links *l)
+{
+    return l->fd;
+}
+
+int links_timeout(const struct links *l, uint64_t now)
+{
+    (void)l, (void)now;
+    return -1; /* the descriptor tells in time */
+}
+
+int links_send_control(struct links *l, uint32_t host, const void *data, size_t size, struct err *e)
+{
+    if (!links_ready(l, host))
+        return err_set(e, ERR_CLOSED, "there is no link to host %u", host);
+    if (!passes(l, host))
+        return 0;
+    struct event *event = put(net[host], arrival(l, host), CONTROL, l->self);
+    event->data = malloc(size ? size : 1);
+    event->size = size;
+    memcpy(event->data, data, size);
+    return 0;
+}
+
+int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, struct err *e)
+{
+    if (!links_ready(l, host))
+        return err_set(e, ERR_CLOSED, "there is no link to host %u", host);
+    uint64_t at = sim_now + chance_below(&sim_timing, chance_one_in(&sim_timing, 8) ? 5 * MSEC : 10 * USEC);
+    if (at <= l->peer[host].taken)
+        at = l->peer[host].taken + 1;
+    l->peer[host].taken = at;
+    put(l, at, TAKEN, host)->send = send;
+    return 0;
+}
+
+/* ---- what happens ---------------------------------------------------------------------------------------- */
+
+static void travel(struct links *l, uint32_t peer, const struct link_send *send)
+{
+    uint32_t bytes = send->head.length, parts = bytes ? 1 + (uint32_t)chance_below(&sim_timing, 3) : 0;
+
+    put(net[peer], arrival(l, peer), HEAD, l->self)->head = send->head;
+    for (uint32_t i = 0; i < parts; i++) {
+        uint32_t from = (uint32_t)((uint64_t)bytes * i / parts), to = (uint32_t)((uint64_t)bytes * (i + 1) / parts);
+        struct event *part = put(net[peer], arrival(l, peer), PART, l->self);
+        part->from = from;
+        part->bytes = to - from;
+        part->data = malloc(to - from + 1);
+        memcpy(part->data, (const char *)send->data + from, to - from);
+    }
+    put(net[peer], arrival(l, peer), ARRIVED, l->self)->head = send->head;
+}
+
+static void break_link(struct links *l, uint32_t peer, const struct err *why)
+{
+    l->peer[peer].gone = true;
+    if (passes(l, peer))
+        lose(net[peer], arrival(l, peer), l->self, why->text);
+    forget(l, peer);
+    l->events.lost(l->ctx, peer, why);
+}
+
+static void head(struct links *l, const struct event *event)
+{
+    struct peer *p = &l->peer[event->peer];
+    struct err why = ERR_INIT;
+
+    if (event->head.length == 0 || (p->place = l->events.bulk_place(l->ctx, event->peer, &event->head)))
+        return;
+    if (l->down)
+        return;
+    err_set(&why, ERR_PROTOCOL, "it sends what has no place");
+    sim_say("nothing is placed: channel %u offset %llu length %u", event->head.channel,
+            (unsigned long long)event->head.offset, event->head.length);
+    break_link(l, event->peer, &why);
+}
+
+static void happen(struct links *l, struct event *event)
+{
+    struct peer *p = &l->peer[event->peer];
+
+    if (p->gone && event->what != TAKEN)
+        return;
+    switch (event->what) {
+    case READY:
+        p->ready = true;
+        l->events.ready(l->ctx, event->peer);
+        break;
+    case CONTROL:
+        l->events.control(l->ctx, event->peer, event->data, event->size);
+        break;
+    case HEAD:
+        head(l, event);
+        break;
+    case PART:
+        if (p->place)
+            memcpy(p->place + event->from, event->data, event->bytes);
+        break;
+    case ARRIVED:
+        p->place = NULL;
+        l->events.bulk_arrived(l->ctx, event->peer, &event->head);
+        break;
+    case TAKEN:
+        if (passes(l, event->peer))
+            travel(l, event->peer, event->send);
+        event->send->done(event->send, 0);
+        break;
+    case LOST:
+        p->gone = true;
+        forget(l, event->peer);
+        l->events.lost(l->ctx, event->peer, &event->why);
+        break;
+    }
+}
+
+int links_progress(struct links *l, uint64_t now)
+{
+    uint64_t count;
+    int happened = 0;
+
+    if (read(l->fd, &count, sizeof count) < 0 && (!l->first || l->first->at > now))
+        return 0;
+    while (!l->down && l->first && l->first->at <= now) {
+        struct event *event = l->first;
+        l->first = event->next;
+        happen(l, event);
+        drop(event);
+        happened++;
+    }
+    return happened;
+}
