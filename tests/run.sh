@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs suites of tests and ends in one line: N passed, N failed, N skipped. Exit status 1 when something failed.
 #
-#   BUILD=build tests/run.sh [unit] [structure] [e2e] [e2e-all] [faults-quick] [faults] [soak] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
+#   BUILD=build tests/run.sh [unit] [sim] [structure] [e2e] [e2e-all] [faults-quick] [faults] [soak] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
 # reader. TESTS="word word" keeps the unit tests and end-to-end topics whose names contain one of the words.
@@ -72,6 +72,13 @@ suite_unit() {
     done
 }
 
+# Thousands of runs of the collectives under a simulated clock and network (tests/sim).
+suite_sim() {
+    echo "# what fails: $build/tests/sim --seed N --verbose"
+    timeout -k 5 600 "$build/tests/sim" --seeds "${SEEDS:-1..1000}" | sed -E 's/^((not )?ok - )/\1simulation: /'
+    [ "${PIPESTATUS[0]}" -lt 2 ] || echo "not ok - simulation: it ended by a crash, a time-out or a misuse"
+}
+
 suite_structure() {
     "$build/tests/structure" --self-test tests/structure/samples && "$build/tests/structure" --build "$build" .
 }
@@ -98,6 +105,7 @@ suite_countdown() {
 suite() { # NAME
     case $1 in
     unit) suite_unit ;;
+    sim) suite_sim ;;
     structure) suite_structure ;;
     e2e) tests/e2e/run.sh quick ;;
     e2e-all) tests/e2e/run.sh all ;;

@@ -176,10 +176,10 @@ demo-run: all
 unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
 	@BUILD=$(BUILD) tests/run.sh unit
 
-check-run: all $(UNIT) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS)
-	@BUILD=$(BUILD) tests/run.sh unit structure countdown e2e faults-quick
-check-all-run: all $(UNIT) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
-	@BUILD=$(BUILD) tests/run.sh unit structure e2e-all faults soak countdown-all lint asan tsan fuzz
+check-run: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS)
+	@BUILD=$(BUILD) tests/run.sh unit sim structure countdown e2e faults-quick
+check-all-run: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
+	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit sim structure e2e-all faults soak countdown-all lint asan tsan fuzz
 countdown-run: all $(COUNTDOWN)
 	@BUILD=$(BUILD) tests/run.sh countdown-all
 soak-run: all

@@ -122,6 +122,8 @@ extern struct client client;
 
 /* query.c: remembers the sentence for hvd_last_error; returns `status`. */
 int fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The status of this thread's last fail(), for whoever has only NULL in hand. */
+int last_failure(void);
 /* HVD_SUCCESS when calls are possible; else the status, with its sentence. */
 int client_check(void);
 /* The job has failed: the region's status and sentence. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 static _Thread_local char last_error[SHM_TEXT_MAX];
+static _Thread_local int last_status;
 
 int fail(int status, const char *fmt, ...)
 {
@@ -12,7 +13,12 @@ int fail(int status, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(last_error, sizeof last_error, fmt, args);
     va_end(args);
-    return status;
+    return last_status = status;
+}
+
+int last_failure(void)
+{
+    return last_status;
 }
 
 int client_check(void)

@@ -45,7 +45,7 @@ static int make_shared(struct tensor *t, size_t bytes)
     t->shared_before = t->shared;
     t->shared = arena_alloc(bytes, false);
     t->shared_bytes = t->shared ? bytes : 0;
-    return t->shared ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    return t->shared ? HVD_SUCCESS : last_failure();
 }
 
 /* One block for what has to be staged: output, input and table, 0 bytes for what has not. */
@@ -53,7 +53,7 @@ static int make_block(struct tensor *t, size_t bytes, uint64_t *address)
 {
     t->staging = bytes ? arena_alloc(bytes, false) : NULL;
     if (bytes && !t->staging)
-        return HVD_ERR_MEMORY;
+        return last_failure();
     if (bytes && !arena_address(t->staging, bytes, address))
         return fail(HVD_ERR_MEMORY, "tensor \"%s\": staging memory is nowhere", t->name);
     return HVD_SUCCESS;

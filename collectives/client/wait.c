@@ -133,8 +133,9 @@ static void take_own(struct tensor *t)
     tell_rows(t);
 }
 
-/* The first member's memory holds the result of all. */
-static void take_shared(struct tensor *t)
+/* The first member's memory holds the result of all. An engine that ended after it had settled can no longer
+ * say where that memory is. */
+static int take_shared(struct tensor *t)
 {
     uint64_t bytes = tensor_bytes(&t->op);
 
@@ -142,6 +143,13 @@ static void take_shared(struct tensor *t)
         memcpy(t->out, t->view.slot->result, bytes);
     *t->result =
         bytes <= SHM_INLINE_MAX ? t->out : arena_resolve(NULL, tensor_out_address(&t->view, 0), bytes);
+    if (*t->result || bytes == 0)
+        return HVD_SUCCESS;
+    if (region_poisoned(&client.region))
+        return region_poison_read(&client.region, t->text, sizeof t->text);
+    snprintf(t->text, sizeof t->text,
+             "tensor \"%s\": its result is out of reach: this host's engine has gone", t->name);
+    return HVD_ERR_ENGINE;
 }
 
 /* The engine has written status and result before `settled`. */
@@ -158,7 +166,7 @@ static void take_settled(struct tensor *t)
     else if (op_scatters(t->op.kind))
         take_own(t);
     else if (t->op.kind == SHM_ALLREDUCE_SHARED)
-        take_shared(t);
+        status = take_shared(t);
     else if (bytes <= SHM_INLINE_MAX)
         take_result(t, slot->result, bytes);
     else if (t->landing)

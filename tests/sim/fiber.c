@@ -1,6 +1,7 @@
 /* Fibers and virtual time. The scheduler picks one of those that can go on, by chance; when none can, time
  * jumps to the next thing that will happen. */
 #include <errno.h>
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,13 +10,22 @@
 #include "tests/sim/sim.h"
 
 #define STACK_BYTES (256u << 10)
+#define GUARD_BYTES (16u << 10) /* at its end */
 
 uint64_t sim_now;
 struct fiber *sim_current;
 struct chance sim_timing;
 bool sim_verbose;
 
-static ucontext_t scheduler;
+/* A fiber is entered as a context, which asks the kernel; after that, jumps between stacks do. */
+struct place {
+    ucontext_t first;
+    jmp_buf now;
+    bool entered;
+};
+
+static ucontext_t base;
+static jmp_buf scheduler;
 static uint64_t pace = 100, countdown = 100;
 
 void sim_say(const char *fmt, ...)
@@ -39,28 +49,30 @@ static void enter(void)
 
     f->run(f->arg);
     f->state = FIBER_ENDED;
-    for (;;)
-        swapcontext(f->context, &scheduler);
+    _longjmp(scheduler, 1);
 }
 
 void fiber_start(struct fiber *f, void (*run)(void *arg), void *arg)
 {
-    ucontext_t *c;
+    struct place *p;
 
     f->run = run;
     f->arg = arg;
     if (!f->stack) {
         f->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        f->context = calloc(1, sizeof(ucontext_t));
+        if (f->stack != MAP_FAILED)
+            mprotect(f->stack, GUARD_BYTES, PROT_NONE);
+        f->context = calloc(1, sizeof *p);
     }
     if (f->stack == MAP_FAILED || !f->context)
         abort();
-    c = f->context;
-    getcontext(c);
-    c->uc_stack.ss_sp = f->stack;
-    c->uc_stack.ss_size = STACK_BYTES;
-    c->uc_link = NULL;
-    makecontext(c, enter, 0);
+    p = f->context;
+    p->entered = false;
+    getcontext(&p->first);
+    p->first.uc_stack.ss_sp = f->stack;
+    p->first.uc_stack.ss_size = STACK_BYTES;
+    p->first.uc_link = NULL;
+    makecontext(&p->first, enter, 0);
     f->state = FIBER_READY;
     f->wake_at = f->points = f->futex = 0;
     f->poked = false;
@@ -78,9 +90,11 @@ void fiber_free(struct fiber *f)
 static void leave(void)
 {
     struct fiber *f = sim_current;
+    struct place *p = f->context;
 
     f->error = errno;
-    swapcontext(f->context, &scheduler);
+    if (_setjmp(p->now) == 0)
+        _longjmp(scheduler, 1);
     errno = f->error;
 }
 
@@ -141,9 +155,17 @@ void sim_point(void)
 
 static void resume(struct fiber *f)
 {
+    struct place *p = f->context;
+
     errno = f->error;
     sim_current = f;
-    swapcontext(&scheduler, f->context);
+    if (_setjmp(scheduler) == 0) {
+        if (p->entered)
+            _longjmp(p->now, 1);
+        p->entered = true;
+        swapcontext(&base, &p->first);
+    }
+    f = sim_current;
     sim_current = NULL;
     sim_now += chance_below(&sim_timing, 2 * USEC);
     if (f->state == FIBER_DEAD)
@@ -158,7 +180,7 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 /* One that can go on, each as likely; NULL: none, and *next is when there may be one. */
 static struct fiber *pick(struct fiber *const *fiber, size_t fibers, uint64_t *next)
 {
-    struct fiber *ready[SIM_HOSTS + SIM_MEMBERS];
+    struct fiber *ready[SIM_HOSTS + SIM_MEMBERS] = {NULL};
     size_t n = 0;
 
     for (size_t i = 0; i < fibers; i++) {

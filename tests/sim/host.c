@@ -11,7 +11,8 @@
 
 struct job job;
 
-/* ---- the session ----------------------------------------------------------------------------------------- */
+/* ---- the session -----------------------------------------------------------------------------------------
+ */
 
 static void say(struct sim_host *h, Hvd__Engine *message, int passed)
 {
@@ -112,7 +113,8 @@ static void say_ended(struct sim_host *h, const struct sim_member *m)
     say(h, &message, -1);
 }
 
-/* ---- engines ----------------------------------------------------------------------------------------------- */
+/* ---- engines
+ * ----------------------------------------------------------------------------------------------- */
 
 static void run_engine(void *arg)
 {
@@ -192,7 +194,8 @@ void job_start_members(void (*run)(void *member))
         }
 }
 
-/* ---- deaths ------------------------------------------------------------------------------------------------ */
+/* ---- deaths
+ * ------------------------------------------------------------------------------------------------ */
 
 void job_engine_dies(struct sim_host *h)
 {
@@ -260,6 +263,8 @@ void job_free(void)
         h->fiber.state = FIBER_NONE;
     }
     for (uint32_t i = 0; i < job.size; i++) {
+        if (job.member[i].fiber.state != FIBER_ENDED)
+            system_release(&job.member[i].fiber);
         if (job.member[i].pidfd >= 0)
             close(job.member[i].pidfd);
         job.member[i].fiber.state = FIBER_NONE;

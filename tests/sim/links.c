@@ -47,6 +47,8 @@ struct links {
     struct peer peer[SIM_HOSTS];
 };
 
+#define START_NS (30 * SEC) /* until a link that was never ready is given up */
+
 static struct links *net[SIM_HOSTS];
 static bool cut[SIM_HOSTS][SIM_HOSTS];
 
@@ -57,12 +59,15 @@ void net_reset(void)
 
 static uint64_t delay(void)
 {
-    uint64_t mean = chance_one_in(&sim_timing, 50) ? 50 * MSEC : chance_one_in(&sim_timing, 4) ? MSEC : 20 * USEC;
+    uint64_t mean = chance_one_in(&sim_timing, 50)  ? 50 * MSEC
+                    : chance_one_in(&sim_timing, 4) ? MSEC
+                                                    : 20 * USEC;
 
     return 1 + chance_below(&sim_timing, mean);
 }
 
-/* ---- events --------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------------------
+ */
 
 static struct event *put(struct links *l, uint64_t at, enum what what, uint32_t peer)
 {
@@ -165,7 +170,8 @@ uint64_t net_events(void)
     return next;
 }
 
-/* ---- links.h -------------------------------------------------------------------------------------------- */
+/* ---- links.h --------------------------------------------------------------------------------------------
+ */
 
 struct links *links_new(const struct links_config *config, const struct links_events *events, void *ctx,
                         uint64_t now, struct err *e)
@@ -180,7 +186,8 @@ struct links *links_new(const struct links_config *config, const struct links_ev
     l->self = config->self;
     l->hosts = config->hosts;
     l->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return net[l->self] = l;
+    net[config->self] = l;
+    return l;
 }
 
 void links_free(struct links *l)
@@ -196,12 +203,17 @@ void links_free(struct links *l)
 
 void links_shutdown(struct links *l, const char *reason)
 {
+    uint64_t count;
+
     if (l->down)
         return;
     l->down = true;
+    if (read(l->fd, &count, sizeof count) < 0)
+        count = 0; /* it was quiet already */
     for (uint32_t i = 0; i < l->hosts; i++) {
-        if (l->peer[i].ready && !l->peer[i].gone && passes(l, i))
-            lose(net[i], arrival(l, i), l->self, reason ? reason : "it closed the link");
+        if (i != l->self && !l->peer[i].gone && passes(l, i))
+            lose(net[i], l->peer[i].ready ? arrival(l, i) : sim_now + START_NS, l->self,
+                 reason ? reason : "it closed the link");
         l->peer[i].gone = true;
         forget(l, i);
     }
@@ -221,8 +233,12 @@ int links_connect(struct links *l, uint32_t host, const char *const *address, si
     if (l->down || l->peer[host].wanted)
         return 0;
     l->peer[host].wanted = true;
-    if (l->self < host || !other || other->down || cut[l->self][host])
-        return 0; /* the other one connects, or nobody answers */
+    if (!other || other->down || cut[l->self][host]) {
+        lose(l, sim_now + START_NS, host, "nobody answers");
+        return 0;
+    }
+    if (l->self < host)
+        return 0; /* the other one connects */
     put(l, arrival(other, l->self), READY, host);
     put(other, arrival(l, host), READY, l->self);
     return 0;
@@ -269,7 +285,8 @@ int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, stru
     return 0;
 }
 
-/* ---- what happens ---------------------------------------------------------------------------------------- */
+/* ---- what happens ----------------------------------------------------------------------------------------
+ */
 
 static void travel(struct links *l, uint32_t peer, const struct link_send *send)
 {
@@ -277,7 +294,8 @@ static void travel(struct links *l, uint32_t peer, const struct link_send *send)
 
     put(net[peer], arrival(l, peer), HEAD, l->self)->head = send->head;
     for (uint32_t i = 0; i < parts; i++) {
-        uint32_t from = (uint32_t)((uint64_t)bytes * i / parts), to = (uint32_t)((uint64_t)bytes * (i + 1) / parts);
+        uint32_t from = (uint32_t)((uint64_t)bytes * i / parts),
+                 to = (uint32_t)((uint64_t)bytes * (i + 1) / parts);
         struct event *part = put(net[peer], arrival(l, peer), PART, l->self);
         part->from = from;
         part->bytes = to - from;

@@ -6,7 +6,7 @@
 
 #include "collectives/algorithms/half.h"
 
-#define BUDGET (3u << 20) /* bytes of one plan, over all ranks */
+#define BUDGET (1u << 20) /* bytes of one plan, over all ranks */
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -15,9 +15,10 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return chance_next(&c);
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------------- */
+/* ---- the plan --------------------------------------------------------------------------------------------
+ */
 
-static const hvd_dtype dtypes[] = {HVD_FLOAT32, HVD_FLOAT64,  HVD_INT32, HVD_UINT8,
+static const hvd_dtype dtypes[] = {HVD_FLOAT32, HVD_FLOAT64,  HVD_INT32,  HVD_UINT8,
                                    HVD_INT64,   HVD_BFLOAT16, HVD_FLOAT16};
 static const hvd_op float_ops[] = {HVD_SUM, HVD_AVERAGE, HVD_MIN, HVD_MAX};
 static const hvd_op integer_ops[] = {HVD_SUM, HVD_MIN, HVD_MAX, HVD_PRODUCT, HVD_BXOR};
@@ -29,10 +30,10 @@ static bool is_float(hvd_dtype d)
 
 size_t plan_dtype_size(hvd_dtype d)
 {
-    return d == HVD_UINT8                              ? 1
-           : d == HVD_FLOAT16 || d == HVD_BFLOAT16     ? 2
-           : d == HVD_FLOAT32 || d == HVD_INT32        ? 4
-                                                       : 8;
+    return d == HVD_UINT8                          ? 1
+           : d == HVD_FLOAT16 || d == HVD_BFLOAT16 ? 2
+           : d == HVD_FLOAT32 || d == HVD_INT32    ? 4
+                                                   : 8;
 }
 
 /* Sizes near those at which something changes: what fits into an entry, an eager frame, a chunk, a piece. */
@@ -116,7 +117,9 @@ void plan_print(const struct plan *p)
     for (uint32_t r = 0; r < p->rounds; r++)
         for (uint32_t t = 0; t < p->tensors; t++) {
             const struct plan_op *op = &p->op[r][t];
-            fprintf(stderr, "  round %u t%u: %s dtype %d op %d root %u, %zu rows of %zu, scales %g %g, compression %d, odd %d%s\n",
+            fprintf(stderr,
+                    "  round %u t%u: %s dtype %d op %d root %u, %zu rows of %zu, scales %g %g, compression "
+                    "%d, odd %d%s\n",
                     r, t, kind[op->kind], op->dtype, op->op, op->root, op->rows, op->row, op->prescale,
                     op->postscale, op->compression, (int)op->odd, op->in_place ? ", in place" : "");
         }
@@ -162,7 +165,8 @@ void plan_pieces(const struct plan_op *op, size_t count[PLAN_PIECES])
     count[2] = op->rows - count[0] - count[1];
 }
 
-/* ---- elements -------------------------------------------------------------------------------------------- */
+/* ---- elements --------------------------------------------------------------------------------------------
+ */
 
 /* Of floating point, numbers whose sum depends on the order; of the short ones, few digits. */
 static double real_value(const struct plan_op *op, uint32_t rank, size_t i)
@@ -197,7 +201,8 @@ static double get_real(hvd_dtype d, const void *at, size_t i)
         return ((const double *)at)[i];
     if (d == HVD_FLOAT32)
         return ((const float *)at)[i];
-    return d == HVD_FLOAT16 ? float16_widen(((const uint16_t *)at)[i]) : bfloat16_widen(((const uint16_t *)at)[i]);
+    return d == HVD_FLOAT16 ? float16_widen(((const uint16_t *)at)[i])
+                            : bfloat16_widen(((const uint16_t *)at)[i]);
 }
 
 void plan_fill(const struct plan_op *op, uint32_t rank, void *in, size_t elements)
@@ -213,11 +218,14 @@ void plan_fill(const struct plan_op *op, uint32_t rank, void *in, size_t element
     }
 }
 
-/* ---- what must come ---------------------------------------------------------------------------------------- */
+/* ---- what must come
+ * ---------------------------------------------------------------------------------------- */
 
 static int64_t narrow(hvd_dtype d, uint64_t value)
 {
-    return d == HVD_UINT8 ? (int64_t)(uint8_t)value : d == HVD_INT32 ? (int64_t)(int32_t)value : (int64_t)value;
+    return d == HVD_UINT8   ? (int64_t)(uint8_t)value
+           : d == HVD_INT32 ? (int64_t)(int32_t)value
+                            : (int64_t)value;
 }
 
 static uint64_t combine_whole(hvd_op op, int64_t a, int64_t b)
@@ -236,7 +244,8 @@ static uint64_t combine_whole(hvd_op op, int64_t a, int64_t b)
     }
 }
 
-static bool whole_is_right(const struct plan *p, const struct plan_op *op, size_t i, const void *out, size_t at)
+static bool whole_is_right(const struct plan *p, const struct plan_op *op, size_t i, const void *out,
+                           size_t at)
 {
     uint64_t sum = whole_value(op, 0, i), got = 0;
     size_t size = plan_dtype_size(op->dtype);
@@ -264,7 +273,8 @@ static double rounded(hvd_dtype d, double value)
     return get_real(d, at, 0);
 }
 
-static bool real_is_right(const struct plan *p, const struct plan_op *op, size_t i, const void *out, size_t at)
+static bool real_is_right(const struct plan *p, const struct plan_op *op, size_t i, const void *out,
+                          size_t at)
 {
     double pre = op->prescale != 0 ? op->prescale : 1, post = op->postscale != 0 ? op->postscale : 1;
     double sum = 0, all = 0, got = get_real(op->dtype, out, at);
@@ -282,16 +292,18 @@ static bool real_is_right(const struct plan *p, const struct plan_op *op, size_t
     return fabs(got - sum * post) <= epsilon(op) * (all * fabs(post) + 1e-30);
 }
 
-static bool same_elements(const struct plan_op *op, uint32_t from, size_t first, const void *out, size_t at, size_t n)
+static bool same_elements(const struct plan_op *op, uint32_t from, size_t first, const void *out, size_t at,
+                          size_t n)
 {
     size_t size = plan_dtype_size(op->dtype);
 
     for (size_t i = 0; i < n; i++) {
         uint64_t value = whole_value(op, from, first + i);
-        uint8_t real[8];
+        uint8_t real[8] = {0};
         if (is_float(op->dtype))
             put_real(op->dtype, real, 0, real_value(op, from, first + i));
-        if (memcmp((const char *)out + (at + i) * size, is_float(op->dtype) ? (void *)real : (void *)&value, size))
+        if (memcmp((const char *)out + (at + i) * size, is_float(op->dtype) ? (void *)real : (void *)&value,
+                   size))
             return false;
     }
     return true;
@@ -303,7 +315,8 @@ static bool moved_is_right(const struct plan *p, const struct plan_op *op, uint3
     size_t at = 0;
 
     for (uint32_t from = 0; from < p->size; from++) {
-        size_t first = 0, rows = op->kind == PLAN_ALLGATHER ? plan_rows_in(p, op, from) : plan_split(op, from, rank);
+        size_t first = 0,
+               rows = op->kind == PLAN_ALLGATHER ? plan_rows_in(p, op, from) : plan_split(op, from, rank);
         for (uint32_t to = 0; op->kind == PLAN_ALLTOALL && to < rank; to++)
             first += plan_split(op, from, to) * op->row;
         if (!same_elements(op, from, first, out, at, rows * op->row)) {

@@ -7,9 +7,11 @@
  * after a death nobody leaves as if nothing had been; nothing stays allocated. */
 #include <dirent.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/engine/engine.h"
 #include "common/log.h"
@@ -42,7 +44,8 @@ static void fail(const char *fmt, ...)
     }
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------ */
+/* ---- the run
+ * ------------------------------------------------------------------------------------------------ */
 
 static uint64_t log_uniform(uint64_t most)
 {
@@ -103,7 +106,7 @@ static void set_up(void)
     sim_pace(1ull << (1 + chance_below(&sim_timing, 12)));
     job.hosts = plan.hosts;
     job.size = plan.size;
-    job.crowded = !chance_one_in(&sim_timing, 8);
+    job.crowded = !chance_one_in(&sim_timing, 16);
     for (uint32_t i = 0; i < plan.hosts; i++) {
         job.host[i].first_rank = rank;
         rank += job.host[i].ranks = plan.ranks[i];
@@ -114,7 +117,8 @@ static void set_up(void)
     choose_fault();
 }
 
-/* ---- what must hold ----------------------------------------------------------------------------------------- */
+/* ---- what must hold
+ * ----------------------------------------------------------------------------------------- */
 
 static bool is_gone(uint32_t rank)
 {
@@ -198,7 +202,6 @@ static void check_mourning(void)
     if (fault == FAULT_ENGINE && !job.host[victim].engine)
         for (uint32_t i = 0; i < plan.size && !died; i++)
             died = job.member[i].fiber.host == victim && !member_report[i].leaving;
-    deaths += died;
     for (uint32_t i = 0; died && fault == FAULT_MEMBER && i < plan.size; i++)
         if (!is_gone(i) && !is_failure(member_report[i].end.status))
             fail("rank %u left in peace although rank %u has died", i, victim);
@@ -217,6 +220,8 @@ static void check_engines(void)
 
 static void check(bool in_time)
 {
+    uint64_t told_before = told;
+
     for (uint32_t i = 0; i < plan.size && !in_time; i++)
         if (job.member[i].fiber.state != FIBER_ENDED && !is_gone(i))
             fail("rank %u waits for ever", i);
@@ -229,6 +234,7 @@ static void check(bool in_time)
     if (in_time)
         check_mourning();
     check_engines();
+    deaths += told_before != told;
 }
 
 static bool quiet(void)
@@ -267,6 +273,9 @@ static void run(void)
         sim_run(fiber, plan.hosts, quiet, sim_now + 50 * MSEC); /* what is on its way arrives */
     check(in_time);
     job_free();
+    unsigned left = system_reset();
+    if (left && in_time)
+        fail("%u pieces of shared memory are still mapped", left);
     unsigned files_now = open_files();
     if (files && files_now > files)
         fail("%u descriptors were left open", files_now - files);
@@ -282,7 +291,32 @@ static void run(void)
     }
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------- */
+/* ---- the command
+ * ------------------------------------------------------------------------------------------- */
+
+/* A crash is a finding like any other, so it says which seed it was. */
+static void crashed(int number)
+{
+    char text[80];
+    int n = snprintf(text, sizeof text, "not ok - seed %llu: signal %d\n", (unsigned long long)seed, number);
+
+    if (write(STDOUT_FILENO, text, (size_t)n) == n)
+        signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void catch_crashes(void)
+{
+    static uint8_t stack[64 << 10];
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+    stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+    struct sigaction action = {.sa_handler = crashed,
+                               .sa_flags = SA_ONSTACK | (int)SA_RESETHAND | SA_NODEFER};
+
+    sigaltstack(&other, NULL);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+        sigaction(signals[i], &action, NULL);
+}
 
 static int usage(const char *program)
 {
@@ -300,7 +334,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0)
             sim_verbose = true;
-        else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc && sscanf(argv[i + 1], "%llu..%llu", &first, &last) == 2)
+        else if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc &&
+                 sscanf(argv[i + 1], "%llu..%llu", &first, &last) == 2)
             i++;
         else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc && sscanf(argv[i + 1], "%llu", &first) == 1)
             last = first, i++;
@@ -309,14 +344,17 @@ int main(int argc, char **argv)
     }
     if (last < first)
         return usage(argv[0]);
+    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fresh pages for an engine: nothing to clear */
     log_init("sim", sim_verbose ? LOG_DEBUG : LOG_FATAL);
+    catch_crashes();
     if (member_open_libraries(path) != 0)
         return 2;
     for (seed = first; seed <= last; seed++)
         run();
-    printf("%s - seeds %llu to %llu: %llu operations, %llu runs with a death, %llu errors told; %llu failures\n",
-           failures ? "not ok" : "ok", first, last, (unsigned long long)operations, (unsigned long long)deaths,
-           (unsigned long long)told, (unsigned long long)failures);
+    printf(
+        "%s - seeds %llu to %llu: %llu operations, %llu runs ended early, %llu errors told; %llu failures\n",
+        failures ? "not ok" : "ok", first, last, (unsigned long long)operations, (unsigned long long)deaths,
+        (unsigned long long)told, (unsigned long long)failures);
     member_close_libraries();
     return failures ? 1 : 0;
 }

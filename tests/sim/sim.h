@@ -28,7 +28,8 @@
 #define MSEC        1000000ull
 #define SEC         1000000000ull
 
-/* ---- chance --------------------------------------------------------------------------------------------- */
+/* ---- chance ---------------------------------------------------------------------------------------------
+ */
 
 struct chance {
     uint64_t state;
@@ -49,7 +50,8 @@ static inline bool chance_one_in(struct chance *c, uint64_t n)
     return chance_below(c, n) == 0;
 }
 
-/* ---- fibers (fiber.c) ----------------------------------------------------------------------------------- */
+/* ---- fibers (fiber.c) -----------------------------------------------------------------------------------
+ */
 
 enum fiber_state { FIBER_NONE, FIBER_READY, FIBER_WAITING, FIBER_ENDED, FIBER_DEAD };
 enum fiber_role { ROLE_ENGINE, ROLE_MEMBER };
@@ -97,15 +99,16 @@ static inline bool sim_is_shared(const volatile void *at)
     return (uintptr_t)at >> SIM_SHARED_BITS == 2;
 }
 
-/* ---- hosts (host.c) ------------------------------------------------------------------------------------- */
+/* ---- hosts (host.c) -------------------------------------------------------------------------------------
+ */
 
 struct sim_member {
     struct fiber fiber;
     uint32_t rank, local;
-    int pidfd;                   /* the engine's has the same counter; -1: it has none */
-    struct sockaddr_un name;     /* of its socket */
+    int pidfd;               /* the engine's has the same counter; -1: it has none */
+    struct sockaddr_un name; /* of its socket */
     socklen_t name_length;
-    uint64_t ends_at, told_at;   /* when the engine's pidfd is readable, and when the sessions say so; 0: not */
+    uint64_t ends_at, told_at; /* when the engine's pidfd is readable, and when the sessions say so; 0: not */
 };
 
 struct engine;
@@ -141,7 +144,8 @@ void job_free(void);
 /* The process of this host's engine ends. */
 void job_engine_dies(struct sim_host *h);
 
-/* ---- the network (links.c) ------------------------------------------------------------------------------- */
+/* ---- the network (links.c) -------------------------------------------------------------------------------
+ */
 
 void net_reset(void);
 /* Pokes the engines for which something has come; the time of the next thing, 0: none. */
@@ -150,9 +154,11 @@ uint64_t net_events(void);
 void net_cut(uint32_t a, uint32_t b);
 void net_host_died(uint32_t host);
 
-/* ---- system calls (system.c) ----------------------------------------------------------------------------- */
+/* ---- system calls (system.c) -----------------------------------------------------------------------------
+ */
 
-void system_reset(void);
+/* Returns how many mappings of shared memory were left. */
+unsigned system_reset(void);
 /* What a process held is given back. */
 void system_release(const struct fiber *owner);
 /* Sleepers on the same word, whoever mapped it. */

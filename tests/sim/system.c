@@ -50,11 +50,19 @@ const struct auth_ops *auth_open(struct err *e)
     return &none;
 }
 
-void system_reset(void)
+unsigned system_reset(void)
 {
+    unsigned left = 0;
+
+    for (size_t i = 0; i < mappings; i++)
+        if (mapping[i].base) {
+            munmap(mapping[i].base, mapping[i].bytes);
+            left++;
+        }
     mappings = 0;
     free_at = (uintptr_t)2 << SIM_SHARED_BITS;
     memset(fd_owner, 0, sizeof fd_owner);
+    return left;
 }
 
 void system_release(const struct fiber *owner)
@@ -88,7 +96,8 @@ static int own(int fd)
     return fd;
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------------------
+ */
 
 void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
@@ -142,7 +151,8 @@ void __wrap_reduce_range(const struct reduce_job *reduce, size_t first, size_t c
     sim_point();
 }
 
-/* ---- waiting -------------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------------------
+ */
 
 static long futex_wait(uint32_t *word, uint32_t value, const struct timespec *limit)
 {
@@ -224,7 +234,8 @@ int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
     return n;
 }
 
-/* ---- a member's sockets ---------------------------------------------------------------------------------- */
+/* ---- a member's sockets ----------------------------------------------------------------------------------
+ */
 
 static void poke_engine(void)
 {
@@ -323,7 +334,8 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
     return n;
 }
 
-/* ---- who somebody is -------------------------------------------------------------------------------------- */
+/* ---- who somebody is --------------------------------------------------------------------------------------
+ */
 
 /* Of a member's socket: a descriptor that becomes readable when the member ends. */
 static int member_pidfd(int fd)
@@ -364,9 +376,12 @@ char *__wrap_getenv(const char *name)
     struct {
         const char *name;
         long value;
-    } number[] = {{"HVD_SIZE", job.size},           {"HVD_RANK", m ? m->rank : 0},
-                  {"HVD_LOCAL_SIZE", h ? h->ranks : 0}, {"HVD_LOCAL_RANK", m ? m->local : 0},
-                  {"HVD_CROSS_SIZE", job.hosts},    {"HVD_CROSS_RANK", m ? m->fiber.host : 0},
+    } number[] = {{"HVD_SIZE", job.size},
+                  {"HVD_RANK", m ? m->rank : 0},
+                  {"HVD_LOCAL_SIZE", h ? h->ranks : 0},
+                  {"HVD_LOCAL_RANK", m ? m->local : 0},
+                  {"HVD_CROSS_SIZE", job.hosts},
+                  {"HVD_CROSS_RANK", m ? m->fiber.host : 0},
                   {"HVD_EPOCH", 1}};
 
     if (!m)
