@@ -49,7 +49,7 @@ struct call {
 
 #define POLLS 40
 
-struct report member_report[SIM_MEMBERS];
+struct rank_report member_report[SIM_MEMBERS];
 const struct plan *member_plan;
 static struct library library[SIM_MEMBERS];
 static uint64_t right[PLAN_ROUNDS][PLAN_TENSORS]; /* the common result that was found right in this run */
@@ -114,7 +114,7 @@ void member_reset(void)
         }
         while (held[i].number > 0)
             free(held[i].memory[--held[i].number]);
-        struct report *r = &member_report[i];
+        struct rank_report *r = &member_report[i];
         memset(r, 0, sizeof *r);
         r->init.status = r->end.status = MEMBER_NOT_RUN;
         for (int k = 0; k < PLAN_ROUNDS; k++) {
@@ -182,7 +182,8 @@ static int start(const char *name, const struct plan_op *op, struct call *c)
 {
     struct library *l = mine();
     uint32_t rank = sim_current->index, size = member_plan->size;
-    hvd_options options = {HVD_WORLD, op->prescale, op->postscale, op->compression};
+    hvd_options options = {
+        .prescale = op->prescale, .postscale = op->postscale, .compression = op->compression};
     size_t rows = plan_rows_in(member_plan, op, rank), out = plan_rows_out(member_plan, op, rank);
     size_t element = plan_dtype_size(op->dtype), count[PLAN_PIECES], split[SIM_MEMBERS];
     const void *in[PLAN_PIECES];
@@ -271,7 +272,7 @@ static uint64_t hash(const void *data, size_t bytes)
     return h;
 }
 
-static void check_rows(const struct plan_op *op, const struct call *c, struct report *r)
+static void check_rows(const struct plan_op *op, const struct call *c, struct rank_report *r)
 {
     for (uint32_t from = 0; from < member_plan->size; from++) {
         size_t rows = op->kind == PLAN_ALLGATHER ? plan_rows_in(member_plan, op, from)
@@ -285,7 +286,7 @@ static void check_rows(const struct plan_op *op, const struct call *c, struct re
 static void finish(uint32_t round, uint32_t t, struct call *c)
 {
     const struct plan_op *op = &member_plan->op[round][t];
-    struct report *r = &member_report[sim_current->index];
+    struct rank_report *r = &member_report[sim_current->index];
     struct library *l = mine();
     char text[100];
 
@@ -356,7 +357,7 @@ static void run_round(uint32_t round)
 void member_run(void *arg)
 {
     struct sim_member *m = arg;
-    struct report *r = &member_report[m->rank];
+    struct rank_report *r = &member_report[m->rank];
 
     pause_a_little();
     note(&r->init, mine()->hvd_init());

@@ -13,13 +13,13 @@ struct outcome {
     char text[MEMBER_TEXT];
 };
 
-struct report {
+struct rank_report {
     struct outcome init, end, barrier[PLAN_ROUNDS], op[PLAN_ROUNDS][PLAN_TENSORS];
     bool leaving;            /* hvd_shutdown was called */
     char wrong[MEMBER_TEXT]; /* what can never be right; "" nothing */
 };
 
-extern struct report member_report[SIM_MEMBERS];
+extern struct rank_report member_report[SIM_MEMBERS];
 extern const struct plan *member_plan;
 
 /* The library of each rank; -1: cannot be opened. */
