@@ -26,6 +26,7 @@
 #include "agent/rendezvous/guess.h"
 #include "agent/rendezvous/pmix_greeting.h"
 #include "agent/rendezvous/pmix_host.h"
+#include "agent/rendezvous/pmix_variables.h"
 #include "agent/rendezvous/splice.h"
 #include "agent/rendezvous/stand_in.h"
 #include "common/log.h"
@@ -38,193 +39,15 @@ struct pmix {
     struct pmix_host *server;
     bool started;       /* somebody has knocked */
     struct err failure; /* it will never be */
-    char **environment;
-    size_t count;
+    struct pmix_variables variables;
     enum presence { AWAITED, CAME, GONE } * rank; /* of this host */
     struct stand_ins stand_ins;
     uint8_t *greeting; /* of the first client, for those that ended before they had said theirs; or NULL */
     size_t greeting_len, rank_at;
+    bool known_version; /* of the library: what its clients send can be followed */
+    bool refused_tool;
     int shared_fd; /* holds the directory in shared memory; -1: nobody has knocked yet */
 };
-
-/* ---- what the workers are told ------------------------------------------------------------------------- */
-
-/* What happens to a variable of the contract that the library, or the user, has another value for. */
-enum rule {
-    MUST_AGREE,    /* the library's clients cannot do with another value than the library's */
-    OURS,          /* the library knows nothing of it, or any value will do */
-    UNLESS_SET,    /* the user's own wins */
-    UNLESS_BINDING /* the same, and OpenMPI's ranks may be told to bind themselves */
-};
-
-/* The contract's variables. */
-static const struct {
-    const char *name,
-        *format; /* %d: directory, %n: name space, %u: URI, %h: our host's name, %s: in shared memory */
-    enum rule rule;
-} variables[] = {
-    {"PMIX_NAMESPACE", "%n", MUST_AGREE},
-    {"PMIX_SERVER_URI41", "%u", MUST_AGREE},
-    {"PMIX_SERVER_URI4", "%u", MUST_AGREE},
-    {"PMIX_SERVER_URI3", "%u", MUST_AGREE},
-    {"PMIX_SERVER_URI2", "%u", MUST_AGREE},
-    {"PMIX_SERVER_URI21", "%u", MUST_AGREE},
-    {"PMIX_SECURITY_MODE", "native", MUST_AGREE},
-    {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC", MUST_AGREE},
-    {"PMIX_GDS_MODULE", "hash", MUST_AGREE},
-    {"PMIX_SERVER_TMPDIR", "%d", MUST_AGREE},
-    {"PMIX_SYSTEM_TMPDIR", "%d", OURS},
-    {"PMIX_HOSTNAME", "%h", OURS},
-    /* Without it OpenMPI 4 takes every rank for a job of its own. */
-    {"OMPI_MCA_orte_local_daemon_uri", "1.0;tcp://127.0.0.1:1", OURS},
-    /* Whoever starts it has bound it or means it to be free: else each rank looks for the machine's topology
-     * first thing, only to see whether it is bound. */
-    {"OMPI_MCA_orte_bound_at_launch", "1", UNLESS_BINDING},
-    /* A directory in shared memory; by itself it would leave files of killed ranks in /dev/shm. */
-    {"OMPI_MCA_btl_vader_backing_directory", "%s", UNLESS_SET},
-};
-#define VARIABLES (sizeof variables / sizeof *variables)
-
-static void insert(const struct pmix *p, char what, char *text, size_t size)
-{
-    char shared[JOB_DIR_MAX];
-    switch (what) {
-    case 'd':
-        pmix_server_directory(p->r, text, size);
-        break;
-    case 'n':
-        snprintf(text, size, "%s", p->r->spawn->namespace_);
-        break;
-    case 's':
-        job_dir_shared_path(p->r->directory, shared);
-        snprintf(text, size, "%s", shared);
-        break;
-    case 'h':
-        pmix_node_name(p->r, p->r->spawn->host_index, text, size);
-        break;
-    default:
-        pmix_server_name(p->r, text, size);
-        snprintf(text + strlen(text), size - strlen(text), ".%u;tcp4://127.0.0.1:%u", p->r->spawn->host_index,
-                 (unsigned)p->doorway.port);
-    }
-}
-
-static void format_variable(const struct pmix *p, size_t i, char *text, size_t size)
-{
-    size_t at = (size_t)snprintf(text, size, "%s=", variables[i].name);
-    for (const char *f = variables[i].format; *f && at + 1 < size; f++) {
-        if (*f != '%') {
-            text[at++] = *f;
-            text[at] = '\0';
-            continue;
-        }
-        insert(p, *++f, text + at, size - at);
-        at += strlen(text + at);
-    }
-}
-
-static int add_variable(struct pmix *p, const char *text, struct err *e)
-{
-    char **more = realloc(p->environment, (p->count + 2) * sizeof *more);
-    if (!more)
-        return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
-    p->environment = more;
-    p->environment[p->count] = strdup(text);
-    p->environment[p->count + 1] = NULL;
-    return p->environment[p->count++] ? 0 : err_set(e, ERR_MEMORY, "no memory for the workers' environment");
-}
-
-static const char *find(char *const *environment, size_t count, const char *name)
-{
-    size_t len = strlen(name);
-    for (size_t i = 0; i < count; i++)
-        if (strncmp(environment[i], name, len) == 0 && environment[i][len] == '=')
-            return environment[i] + len + 1;
-    return NULL;
-}
-
-static bool is_set(const Hvd__Spawn *spawn, const char *name)
-{
-    size_t len = strlen(name);
-    for (size_t i = 0; i < spawn->n_env; i++)
-        if (strncmp(spawn->env[i], name, len) == 0 && spawn->env[i][len] == '=')
-            return true;
-    return false;
-}
-
-static bool users_own_wins(const Hvd__Spawn *spawn, size_t i)
-{
-    enum rule rule = variables[i].rule;
-    return (rule >= UNLESS_SET && is_set(spawn, variables[i].name)) ||
-           (rule == UNLESS_BINDING && is_set(spawn, "OMPI_MCA_hwloc_base_binding_policy"));
-}
-
-/* Those of PMIx only when the library was not asked. */
-static int predict(struct pmix *p, struct err *e)
-{
-    char text[PATH_MAX + 128];
-    bool asked = p->environment != NULL;
-    for (size_t i = 0; i < VARIABLES; i++) {
-        bool known = asked && strncmp(variables[i].name, "PMIX_", 5) == 0;
-        if (known || users_own_wins(p->r->spawn, i))
-            continue;
-        format_variable(p, i, text, sizeof text);
-        if (add_variable(p, text, e) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static bool is_uri(const char *entry)
-{
-    return strncmp(entry, "PMIX_SERVER_URI", strlen("PMIX_SERVER_URI")) == 0;
-}
-
-/* The library's own word; but its clients come through the doorway. */
-static int adopt(struct pmix *p, char *const *said, size_t count, struct err *e)
-{
-    char text[PATH_MAX + 128];
-    for (size_t i = 0; i < count; i++) {
-        const char *port = is_uri(said[i]) ? strrchr(said[i], ':') : NULL;
-        if (strncmp(said[i], "PMIX_RANK=", strlen("PMIX_RANK=")) == 0)
-            continue;
-        if (port)
-            snprintf(text, sizeof text, "%.*s:%u", (int)(port - said[i]), said[i], (unsigned)p->doorway.port);
-        else
-            snprintf(text, sizeof text, "%s", said[i]);
-        if (add_variable(p, text, e) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* As far as the port, which is the doorway's here and the library's there. */
-static bool same_value(const char *name, const char *told, const char *said)
-{
-    if (!is_uri(name))
-        return strcmp(told, said) == 0;
-    const char *port = strrchr(said, ':');
-    size_t len = port ? (size_t)(port - said) : strlen(said);
-    return strncmp(told, said, len) == 0 && told[len] == ':';
-}
-
-/* Were the workers told what the library would have told them? */
-static void compare(struct pmix *p, char *const *said, size_t count)
-{
-    char text[512];
-    for (size_t i = 0; i < VARIABLES; i++) {
-        const char *value = find(said, count, variables[i].name);
-        const char *told = find(p->environment, p->count, variables[i].name);
-        if (variables[i].rule != MUST_AGREE || !told || (value && same_value(variables[i].name, told, value)))
-            continue;
-        snprintf(text, sizeof text,
-                 "this host's PMIx library wants other variables than its clients were given (%s=%.100s, not "
-                 "%.100s): if they fail, run with --rendezvous env,pmix",
-                 variables[i].name, value ? value : "", told);
-        p->r->events->notice(p->r->ctx, LOG_WARNING, text);
-        return;
-    }
-}
 
 /* ---- ranks that end without a word ---------------------------------------------------------------------
  */
@@ -283,9 +106,11 @@ static void on_started(void *ctx, const struct err *why, uint16_t port, char *co
         fail(p, why);
         return;
     }
-    if (p->environment)
-        compare(p, environment, count);
-    else if (adopt(p, environment, count, &p->failure) < 0)
+    const char *version = pmix_variables_find(environment, count, "PMIX_VERSION");
+    p->known_version = version && strncmp(version, "4.", 2) == 0;
+    if (p->variables.list)
+        pmix_variables_compare(&p->variables, environment, count);
+    else if (pmix_variables_adopt(&p->variables, environment, count, &p->failure) < 0)
         return;
     splice_serve(&p->splices, port);
     stand_in_for_all(p);
@@ -339,19 +164,45 @@ static void on_client(void *ctx, int fd)
     start_once(p);
 }
 
-static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len, uint32_t *rank)
+/* Its own messages say only that it found no server. */
+static void refuse_tool(struct pmix *p)
+{
+    if (!p->refused_tool)
+        p->r->events->notice(p->r->ctx, LOG_WARNING,
+                             "a tool of PMIx was refused: only the ranks of the job are served");
+    p->refused_tool = true;
+}
+
+static bool follow(void *ctx, struct splice_client *who, const uint8_t *bytes, size_t len)
+{
+    struct pmix *p = ctx;
+    char text[160];
+    const char *wrong = p->known_version ? pmix_stream_follow(&who->stream, bytes, len) : NULL;
+    if (wrong) {
+        snprintf(text, sizeof text, "the connection of rank %u to the PMIx server was closed: it sent %s",
+                 who->rank, wrong);
+        p->r->events->notice(p->r->ctx, LOG_WARNING, text);
+    }
+    return !wrong;
+}
+
+static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len,
+                                           struct splice_client *who)
 {
     struct pmix *p = ctx;
     const Hvd__HostRanks *here = ranks_here(p);
     struct pmix_greeting g;
     enum splice_greeting answer = pmix_greeting_read(bytes, len, p->r->spawn->namespace_, &g);
+    if (answer == SPLICE_BAD && g.tool)
+        refuse_tool(p);
     if (answer != SPLICE_GOOD)
         return answer;
     if (g.rank < here->first_rank || g.rank - here->first_rank >= here->ranks ||
         p->rank[g.rank - here->first_rank] == GONE)
         return SPLICE_BAD;
     p->rank[g.rank - here->first_rank] = CAME;
-    *rank = g.rank;
+    who->rank = g.rank;
+    who->greeting = g.len;
     note_greeting(p, bytes, &g);
     return SPLICE_GOOD;
 }
@@ -431,12 +282,13 @@ static int prepare(struct pmix *p, struct err *e)
         return err_set(e, ERR_SYSTEM, "cannot make directory %s", path);
     if (doorway_open(&p->doorway, r->loop, on_client, p, e) < 0)
         return -1;
+    p->variables.port = p->doorway.port;
     exchange_serve(r->exchange, EXCHANGE_PMIX, &handler, p);
     if (start_before_workers(p, wanted, e) < 0)
         return -1;
-    if (predict(p, e) < 0)
+    if (pmix_variables_predict(&p->variables, e) < 0)
         return -1;
-    r->values.pmix = p->environment;
+    r->values.pmix = p->variables.list;
     return 0;
 }
 
@@ -456,11 +308,7 @@ static void pmix_close(void *state)
     free(p->greeting);
     p->rank = NULL;
     p->greeting = NULL;
-    for (size_t i = 0; i < p->count; i++)
-        free(p->environment[i]);
-    free(p->environment);
-    p->environment = NULL;
-    p->count = 0;
+    pmix_variables_free(&p->variables);
 }
 
 static void *pmix_open(struct rendezvous *r, struct err *e)
@@ -469,9 +317,10 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
     struct pmix *p = &pmix;
     *p = (struct pmix){.r = r,
                        .server = r->pmix,
+                       .variables = {.r = r},
                        .shared_fd = -1,
                        .stand_ins = {.loop = r->loop},
-                       .splices = {.loop = r->loop, .check = check_greeting, .ctx = p}};
+                       .splices = {.loop = r->loop, .check = check_greeting, .follow = follow, .ctx = p}};
     if (prepare(p, e) < 0) {
         pmix_close(p);
         return NULL;

@@ -38,6 +38,7 @@ static bool is_good(const uint8_t *bytes, size_t len, const char *space, struct 
     (void)read_bytes(&r, n ? get_network(n) : 0);
     uint8_t kind = read_u8(&r);
     const uint8_t *whose = read_bytes(&r, space_len), *rank = read_bytes(&r, 4);
+    g->tool = n && kind != 0;
     if (r.bad || kind != 0 || memcmp(whose, space, space_len) != 0)
         return false;
     g->rank = get_network(rank);
@@ -49,6 +50,7 @@ enum splice_greeting pmix_greeting_read(const uint8_t *bytes, size_t len, const 
                                         struct pmix_greeting *g)
 {
     uint64_t wanted;
+    *g = (struct pmix_greeting){0};
     if (len < HEAD)
         return SPLICE_MORE;
     memcpy(&wanted, bytes + 8, sizeof wanted);

@@ -11,6 +11,7 @@
 struct pmix_greeting {
     size_t len; /* of the whole message */
     uint32_t rank;
+    bool tool;      /* not good, because it is none of the job's ranks */
     size_t rank_at; /* where in the message the rank is, in network order */
 };
 

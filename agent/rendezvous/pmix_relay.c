@@ -69,7 +69,7 @@ void pmix_relay_drain(struct pmix_relay *r)
 int pmix_relay_wait(struct pmix_relay *r, int ms)
 {
     struct pollfd p = {.fd = r->fd, .events = POLLIN};
-    int n;
+    int n = 0;
     while (r->open && (n = poll(&p, 1, ms)) < 0 && errno == EINTR)
         ;
     if (r->open && n <= 0)

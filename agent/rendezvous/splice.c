@@ -31,7 +31,7 @@ struct splice {
     uv_connect_t connect;
     uint8_t *greeting; /* NULL once it was sent on */
     size_t have;
-    uint32_t rank; /* once it is complete */
+    struct splice_client client; /* once it is complete */
     bool complete, closing;
     int handles;
 };
@@ -106,7 +106,7 @@ static void pass(struct way *w, const uint8_t *bytes, size_t len)
     uv_buf_t buf = uv_buf_init((char *)(uintptr_t)bytes, (unsigned)len);
     if (w == &w->splice->way[CLIENT]) {
         w->splice->all->spoke = true;
-        w->splice->all->last = w->splice->rank;
+        w->splice->all->last = w->splice->client.rank;
     }
     int n = uv_try_write(to, &buf, 1);
     if (n == UV_EAGAIN)
@@ -132,6 +132,11 @@ static void pass(struct way *w, const uint8_t *bytes, size_t len)
         w->writing = false;
         end(w->splice);
     }
+}
+
+static bool is_followed(struct splice *s, const uint8_t *bytes, size_t len)
+{
+    return !s->all->follow || s->all->follow(s->all->ctx, &s->client, bytes, len);
 }
 
 /* ---- the greeting -------------------------------------------------------------------------------------- */
@@ -174,7 +179,7 @@ static void greet(struct splice *s, const uint8_t *bytes, size_t len)
         s->greeting = more;
         memcpy(more + s->have, bytes, len);
         s->have += len;
-        answer = s->all->check(s->all->ctx, more, s->have, &s->rank);
+        answer = s->all->check(s->all->ctx, more, s->have, &s->client);
     }
     if (answer == SPLICE_BAD) {
         log_info("a connection to the rendezvous was closed: what it said first is no greeting");
@@ -182,6 +187,10 @@ static void greet(struct splice *s, const uint8_t *bytes, size_t len)
     }
     if (answer != SPLICE_GOOD)
         return;
+    if (!is_followed(s, more + s->client.greeting, s->have - s->client.greeting)) {
+        end(s);
+        return;
+    }
     s->complete = true;
     uv_timer_stop(&s->patience);
     uv_read_stop((uv_stream_t *)&s->way[CLIENT].from);
@@ -227,6 +236,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         acknowledge(stream);
     if (n > 0 && !s->complete)
         greet(s, (const uint8_t *)buf->base, (size_t)n);
+    else if (n > 0 && w == &s->way[CLIENT] && !is_followed(s, (const uint8_t *)buf->base, (size_t)n))
+        end(s);
     else if (n > 0)
         pass(w, (const uint8_t *)buf->base, (size_t)n);
     else if (n == UV_EOF && s->complete)

@@ -3,7 +3,8 @@
  *   GREETING (the first message is awaited whole) -> WAITING (for the server) -> JOINED
  *
  * A server that reads the first message of a connection with a blocking call must not be reached by somebody
- * who sends half of it: so it is gathered here first, within its time, and looked at by `check`. An end of
+ * who sends half of it: so it is gathered here first, within its time, and looked at by `check`; what
+ * follows by `follow`. An end of
  * one side is passed on to the other, which may go on sending. What one side does not read stops the other:
  * at most one read of it is held. */
 #ifndef HVD_AGENT_SPLICE_H
@@ -14,16 +15,26 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "agent/rendezvous/pmix_stream.h"
+
 #define SPLICE_GREETING_MAX (64u << 10)
 
 enum splice_greeting { SPLICE_MORE, SPLICE_GOOD, SPLICE_BAD };
+
+struct splice_client { /* all zeros at the begin */
+    uint32_t rank;
+    size_t greeting; /* its length */
+    struct pmix_stream stream;
+};
 
 struct splices {
     uv_loop_t *loop;
     uint16_t port; /* of the server; 0: not there yet */
     bool closed;   /* whoever comes is turned away */
-    /* *rank: who is it? To be set with SPLICE_GOOD. */
-    enum splice_greeting (*check)(void *ctx, const uint8_t *bytes, size_t len, uint32_t *rank);
+    /* Of the first bytes of a connection. With SPLICE_GOOD it has filled *who. */
+    enum splice_greeting (*check)(void *ctx, const uint8_t *bytes, size_t len, struct splice_client *who);
+    /* Of what a client sends after its greeting, before it is passed on. False: the client is turned away. */
+    bool (*follow)(void *ctx, struct splice_client *who, const uint8_t *bytes, size_t len);
     void *ctx;
     struct splice *first;
     uint8_t *scratch;
