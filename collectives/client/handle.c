@@ -26,7 +26,7 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
                                     : "an operation of this name is pending");
     } else {
         t->generation++;
-        if ((status = prepare_locked(t, &r)) == HVD_SUCCESS) {
+        if ((status = prepare_locked(t, &r, false)) == HVD_SUCCESS) {
             t->persistent = true;
             *handle = tensor_handle(t);
         }

@@ -201,7 +201,9 @@ struct tensor *barrier_tensor(const struct team *team);
 /* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
 int submit_locked(struct tensor *t, const struct request *r, bool will_wait);
 /* The two halves of that: where everything lies; and one operation. */
-int prepare_locked(struct tensor *t, const struct request *r);
+int prepare_locked(struct tensor *t, const struct request *r, bool will_wait);
+/* A place for pieces was not enough: makes one for all elements. */
+void stage_locked(struct tensor *t);
 int start_locked(struct tensor *t, bool will_wait);
 /* Gives back what prepare_locked took. */
 void release_locked(struct tensor *t);

@@ -12,6 +12,9 @@
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
+#include "collectives/shm/stream.h"
+
+#define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
 
 /* ---- where everything lies ----------------------------------------------------------------------------- */
 
@@ -99,7 +102,29 @@ static int place(struct tensor *t, const struct request *r)
     return HVD_SUCCESS;
 }
 
-int prepare_locked(struct tensor *t, const struct request *r)
+/* All of its elements are private, it is large, and this thread will wait until the others have got them. */
+static bool can_stream(const struct tensor *t, const struct request *r, bool will_wait)
+{
+    uint64_t address;
+
+    return will_wait && t->op.kind == SHM_ALLREDUCE && t->bytes >= STREAM_LEAST &&
+           team_is_here(t->view.team) && !r->group && !shared(t->in, &t->op, t->bytes, &address) &&
+           !shared(r->out, &t->op, t->bytes, &address);
+}
+
+void stage_locked(struct tensor *t)
+{
+    uint64_t address = UINT64_MAX; /* nowhere: all find that */
+
+    arena_free(t->staging);
+    if (make_block(t, lines(t->bytes), &address) == HVD_SUCCESS) {
+        t->landing = t->staging;
+        copy_bytes(t->staging, t->in, t->bytes);
+    }
+    stream_staged(&t->view, address, address);
+}
+
+int prepare_locked(struct tensor *t, const struct request *r, bool will_wait)
 {
     bool gives = r->op.kind != SHM_BROADCAST || is_root(t, &r->op);
     int status = HVD_SUCCESS;
@@ -129,7 +154,10 @@ int prepare_locked(struct tensor *t, const struct request *r)
             status = make_shared(t, r->room);
         t->out = t->shared;
     }
-    if (status == HVD_SUCCESS && !client.solo && (!t->small || op_scatters(r->op.kind)))
+    t->where.is_streamed = !client.solo && can_stream(t, r, will_wait);
+    if (t->where.is_streamed)
+        status = make_block(t, STREAM_PLACE, &t->where.in);
+    else if (status == HVD_SUCCESS && !client.solo && (!t->small || op_scatters(r->op.kind)))
         status = place(t, r);
     if (status != HVD_SUCCESS)
         release_locked(t);
@@ -247,7 +275,7 @@ int submit_locked(struct tensor *t, const struct request *r, bool will_wait)
                                   : "an operation of this name is pending already");
     }
     t->generation++;
-    if ((status = prepare_locked(t, r)) == HVD_SUCCESS &&
+    if ((status = prepare_locked(t, r, will_wait)) == HVD_SUCCESS &&
         (status = start_locked(t, will_wait)) != HVD_SUCCESS)
         release_locked(t);
     return status;

@@ -18,6 +18,7 @@
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
+#include "collectives/shm/stream.h"
 #include "common/clock.h"
 
 #define SPINS          4000
@@ -59,7 +60,7 @@ static void take_landed(struct tensor *t)
 
     if (t->op.kind == SHM_ALLREDUCE_SHARED)
         *t->result = v->out[0];
-    else if (t->where.is_private)
+    else if (t->where.is_private || v->streamed)
         return; /* I have put it where it belongs */
     else if (t->landing)
         take_result(t, t->landing, bytes);
@@ -174,6 +175,21 @@ static void take_settled(struct tensor *t)
     end(t, status <= 0 ? status : HVD_ERR_ENGINE);
 }
 
+static bool work(struct tensor_view *v)
+{
+    return v->streamed ? stream_step(v) : tensor_work(v);
+}
+
+static bool done(const struct tensor_view *v)
+{
+    return v->streamed ? stream_ended(v) : tensor_done(v);
+}
+
+static bool has_work(const struct tensor_view *v)
+{
+    return v->streamed ? stream_has_step(v) : tensor_has_chunk(v);
+}
+
 /* Does what can be done now. true: the operation has ended. */
 static bool step(struct tensor *t)
 {
@@ -181,9 +197,11 @@ static bool step(struct tensor *t)
     case PHASE_ARRIVE:
         if (tensor_arrived(&t->view))
             open_local(t);
+        else if (t->where.is_streamed && stream_must_stage(&t->view))
+            stage_locked(t);
         break;
     case PHASE_WORK:
-        if (!tensor_work(&t->view) && tensor_done(&t->view)) {
+        if (!work(&t->view) && done(&t->view)) {
             take_landed(t);
             tell_rows(t);
             end(t, HVD_SUCCESS);
@@ -213,7 +231,7 @@ void finish_locked(struct tensor *t)
 /* There is a chunk to take now, or an end to see. */
 static bool worth_another_step(struct tensor *t)
 {
-    return t->phase == PHASE_WORK && (tensor_has_chunk(&t->view) || tensor_done(&t->view));
+    return t->phase == PHASE_WORK && (has_work(&t->view) || done(&t->view));
 }
 
 bool progress_locked(struct tensor *t)
@@ -271,11 +289,13 @@ static bool spin_for_ranks(struct tensor *t)
 {
     int spins = client.crowded ? SPINS_CROWDED : SPINS;
 
-    while (spins-- > 0) {
+    while (spins > 0) {
         if (step(t))
             return true;
-        if (!worth_another_step(t))
+        if (!worth_another_step(t)) {
+            spins--;
             doorbell_relax(client.crowded);
+        }
     }
     return false;
 }

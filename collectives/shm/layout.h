@@ -52,6 +52,7 @@ enum shm_place {
                          for itself */
     SHM_SEGMENT = 2,  /* at the addresses `in` and `out` */
     SHM_DETAILED = 4, /* added to either: the entry's details are written */
+    SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
     SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
                        I do the whole work */
 };
@@ -86,7 +87,8 @@ struct shm_entry {
 };
 
 struct shm_seat {
-    SHM_ALIGNED _Atomic uint64_t done; /* member: shm_tagged(operation, chunks it has finished) */
+    SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
+    SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: stream.h) */
     struct shm_entry entry[2];
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/shm/stream.h"
 #include "collectives/shm/work.h"
 
 #define BYTES_MAX (1ull << SHM_OFFSET_BITS)
@@ -35,7 +36,7 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
     };
 
     c.is_private = (c.place & SHM_PRIVATE) != 0;
-    c.place &= (uint8_t)~SHM_PRIVATE;
+    c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED);
     if (c.place & SHM_DETAILED) {
         c.place &= (uint8_t)~SHM_DETAILED;
         c.op.row = entry->details.row;
@@ -186,6 +187,16 @@ static bool find_private(struct tensor_view *v, uint32_t member)
     return true;
 }
 
+/* All are streamed, or none: those that stand alone have given up. */
+static bool find_place(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                       const struct tensor_resolver *resolver)
+{
+    if (v->me >= v->team->members || v->op.kind != SHM_ALLREDUCE || !team_is_here(v->team))
+        return false;
+    v->in[member] = v->out[member] = find(v, resolver, c->in, STREAM_PLACE);
+    return v->out[member] != NULL;
+}
+
 static bool find_elements(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                           const struct tensor_resolver *resolver)
 {
@@ -198,6 +209,8 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (!op_moves(v->op.kind))
         return true;
     v->count[member] = c->op.count;
+    if (v->streamed)
+        return c->place == SHM_SEGMENT && find_place(v, member, c, resolver);
     if (c->is_private)
         return c->place == SHM_SEGMENT && find_private(v, member);
     if (c->place == SHM_INLINE)
@@ -253,6 +266,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
         return HVD_SUCCESS;
     v->place = SHM_INLINE;
     v->worker = TENSOR_ANYBODY;
+    v->streamed = stream_of_all(v);
     v->bytes = 0;
     for (uint32_t i = 0; i < v->team->members; i++) {
         struct claim_of_member c = read_entry(v, i);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/shm/doorbell.h"
+#include "collectives/shm/stream.h"
 #include "collectives/shm/work.h"
 
 #define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
@@ -15,12 +16,14 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
     uint32_t members = team->members;
 
     *v = (struct tensor_view){.region = region, .team = team, .slot = region_slot(region, slot), .me = me};
-    v->in = calloc(members, sizeof *v->in + sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
+    v->in = calloc(members, 2 * sizeof *v->in + 2 * sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
                                 3 * sizeof(uint64_t));
     if (!v->in)
         return -1;
     v->out = (void **)(v->in + members);
-    v->receipt = (uint64_t **)(v->out + members);
+    v->stream_in = (const void **)(v->out + members);
+    v->stream_out = (void **)(v->stream_in + members);
+    v->receipt = (uint64_t **)(v->stream_out + members);
     v->seat = (struct shm_seat **)(v->receipt + members);
     v->count = (uint64_t *)(v->seat + members);
     v->room = v->count + members;
@@ -42,7 +45,8 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
 {
     v->sequence = sequence;
     v->seen = 0;
-    v->mine = 0;
+    v->mine = v->gave = v->taken = 0;
+    v->streamed = false;
     v->place = 0;
     v->chunks =
         (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
@@ -92,6 +96,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     v->own_out = where->own_out;
     if (where->is_private)
         entry->place |= SHM_PRIVATE;
+    if (where->is_streamed)
+        entry->place |= SHM_STREAMED;
     v->bytes = bytes;
     entry->root = op->root;
     entry->set = op->set;
@@ -112,13 +118,14 @@ bool tensor_arrived(struct tensor_view *v)
 
     while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
         v->seen++;
-    return v->seen == members;
+    return v->seen == members && (v->place == SHM_INLINE || stream_settled(v));
 }
 
 bool tensor_others_arrived(const struct tensor_view *v)
 {
     for (uint32_t i = 0; i < v->team->members; i++)
-        if (i != v->me && atomic_load(&tensor_entry(v, i)->sequence) != v->sequence)
+        if (i != v->me && (atomic_load(&tensor_entry(v, i)->sequence) != v->sequence ||
+                           (tensor_entry(v, i)->place & SHM_STREAMED) != 0))
             return false;
     return true;
 }

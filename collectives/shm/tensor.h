@@ -29,6 +29,7 @@ struct tensor_where {
     uint64_t table_at;
     uint8_t table_place; /* 0: none, SHM_INLINE, SHM_SEGMENT */
     uint64_t receipt_at; /* shm_address; allgather, alltoall between hosts */
+    bool is_streamed;    /* `in` is a place of STREAM_PLACE bytes; with own_in and own_out */
     bool is_private; /* allreduce, all others have arrived: this member does the whole work, with these: */
     const void *own_in;
     void *own_out;
@@ -42,19 +43,23 @@ struct tensor_view {
     struct shm_slot *slot;
     struct shm_seat **seat; /* [members] */
     uint32_t sequence;
-    uint32_t me;   /* my member; the number of members for the engine */
-    uint32_t seen; /* members [0, seen) have arrived */
-    uint32_t mine; /* chunks that I have finished */
+    uint32_t me;          /* my member; the number of members for the engine */
+    uint32_t seen;        /* members [0, seen) have arrived */
+    uint32_t mine;        /* chunks, or pieces, that I have finished */
+    uint32_t gave, taken; /* pieces */
     const void *own_in;
     void *own_out;
     /* after tensor_open; before, a member's own: */
     struct tensor_op op;
     uint8_t place;   /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
     size_t bytes;    /* of what the chunks cover */
+    bool streamed;   /* by pieces, nothing else */
     uint32_t worker; /* the one member that takes chunks; TENSOR_ANYBODY */
     struct chunks chunks;
-    const void **in; /* [members]; places of the elements, NULL where a kind has none */
-    void **out;      /* [members]; NULL where each computes its own, or a kind has none */
+    const void **in;        /* [members]; places of the elements, NULL where a kind has none */
+    void **out;             /* [members]; NULL where each computes its own, or a kind has none */
+    const void **stream_in; /* [members], stream.c's own */
+    void **stream_out;
     uint64_t *count; /* [members]; elements that the member gives */
     uint64_t *room;  /* [members]; allgather, alltoall: elements that fit into its output */
     uint64_t *get;   /* [members]; elements of its result; the engine of several hosts finds it out itself */
@@ -90,7 +95,7 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
 uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member);
 /* All members have arrived. */
 bool tensor_arrived(struct tensor_view *v);
-/* Member: all but me have, before I publish. */
+/* Member: all but me have, before I publish; and their elements can be read. */
 bool tensor_others_arrived(const struct tensor_view *v);
 /* The first member that has not arrived; only after tensor_arrived said false. */
 uint32_t tensor_missing(const struct tensor_view *v);

@@ -25,6 +25,9 @@ extern const struct kind_work work_allreduce, work_allreduce_shared, work_broadc
 
 /* work_allreduce.c: elements [first, first + count) of all inputs into `outputs` arrays, finished. */
 void work_reduce(const struct tensor_view *v, void *const *out, size_t outputs, size_t first, size_t count);
+/* The same of inputs elsewhere, one of each member, into as many outputs. */
+void work_reduce_from(const struct tensor_view *v, const void *const *in, void *const *out, size_t first,
+                      size_t count);
 
 /* An order that goes through another process (I finish a chunk, it sees that and reuses the memory, I see its
  * next arrival) is invisible to ThreadSanitizer, which knows only this process. These two tell it. */

@@ -3,11 +3,11 @@
 #include "collectives/algorithms/reduce.h"
 #include "collectives/shm/work.h"
 
-static void reduce(const struct tensor_view *v, void *const *out, size_t outputs, uint32_t divisor,
-                   double postscale, size_t first, size_t count)
+static void reduce(const struct tensor_view *v, const void *const *in, void *const *out, size_t outputs,
+                   uint32_t divisor, double postscale, size_t first, size_t count)
 {
     struct reduce_job job = {
-        .in = v->in,
+        .in = in,
         .inputs = v->team->members,
         .out = out,
         .outputs = outputs,
@@ -22,12 +22,18 @@ static void reduce(const struct tensor_view *v, void *const *out, size_t outputs
 
 void work_reduce(const struct tensor_view *v, void *const *out, size_t outputs, size_t first, size_t count)
 {
-    reduce(v, out, outputs, v->team->size, v->op.postscale, first, count);
+    reduce(v, v->in, out, outputs, v->team->size, v->op.postscale, first, count);
+}
+
+void work_reduce_from(const struct tensor_view *v, const void *const *in, void *const *out, size_t first,
+                      size_t count)
+{
+    reduce(v, in, out, v->team->members, v->team->size, v->op.postscale, first, count);
 }
 
 void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count)
 {
-    reduce(v, &out, 1, 0, 1, first, count);
+    reduce(v, v->in, &out, 1, 0, 1, first, count);
 }
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)
