@@ -90,13 +90,15 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
 
 /* ---- tables -------------------------------------------------------------------------------------------- */
 
-/* Each rank's part of `count` elements: whole rows, the first ones one more. */
-static void cut_rows(uint64_t *part, uint32_t ranks, uint64_t count, uint64_t row)
+/* Each rank's part of `count` elements: whole rows, the first ones one more. false: some are left over (of a
+ * group, whose `row` is no number of elements, when it has no table). */
+static bool cut_rows(uint64_t *part, uint32_t ranks, uint64_t count, uint64_t row)
 {
     uint64_t rows = row ? count / row : 0;
 
     for (uint32_t i = 0; i < ranks; i++)
         part[i] = (rows / ranks + (i < rows % ranks)) * row;
+    return rows * row == count;
 }
 
 /* Takes the member's table, or makes the one that it means. */
@@ -113,10 +115,8 @@ static bool find_table(struct tensor_view *v, uint32_t member, const struct clai
     if (!v->split && !(v->split = malloc(own ? v->team->members * bytes : bytes)))
         return false;
     row = v->split + (own ? (size_t)member * ranks : 0);
-    if (c->table == 0) {
-        cut_rows(row, ranks, c->op.count, c->op.row);
-        return true;
-    }
+    if (c->table == 0)
+        return cut_rows(row, ranks, c->op.count, c->op.row);
     const void *from = c->table == SHM_INLINE ? tensor_entry(v, member)->payload
                                               : resolver->resolve(resolver->ctx, c->table_at, bytes);
     if (!from)

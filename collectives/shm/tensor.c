@@ -130,6 +130,14 @@ bool tensor_others_arrived(const struct tensor_view *v)
     return true;
 }
 
+bool tensor_is_over(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if ((int32_t)(atomic_load(&v->seat[i]->entry[(v->sequence + 1) & 1].sequence) - v->sequence) <= 0)
+            return false;
+    return true;
+}
+
 uint32_t tensor_missing(const struct tensor_view *v)
 {
     return v->seen;

@@ -97,6 +97,9 @@ uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member);
 bool tensor_arrived(struct tensor_view *v);
 /* Member: all but me have, before I publish; and their elements can be read. */
 bool tensor_others_arrived(const struct tensor_view *v);
+/* All members have arrived at the next operation. What was read of this one before that is what its members
+ * wrote for it; later it may be of the one after next. */
+bool tensor_is_over(const struct tensor_view *v);
 /* The first member that has not arrived; only after tensor_arrived said false. */
 uint32_t tensor_missing(const struct tensor_view *v);
 

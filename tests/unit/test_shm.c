@@ -183,6 +183,37 @@ START_TEST(a_late_engine_takes_no_chunk_of_the_next_operation)
 }
 END_TEST
 
+/* The engine sleeps before it reads the entries: those of two operations later stand there, and the claim
+ * word is still that of the first. */
+START_TEST(a_late_look_is_noticed)
+{
+    struct tensor_view *engine = &view[MEMBERS];
+    struct tensor_op shorter = OP(SUM(SHM_INLINE_MAX / sizeof(float) + 1)); /* one chunk */
+    char text[SHM_TEXT_MAX];
+    float elements[4] = {0};
+
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        publish_large(i, 1, &shorter);
+    tensor_begin(engine, 1);
+    ck_assert(tensor_arrived(engine));
+    ck_assert(!tensor_is_over(engine));
+    ck_assert(tensor_arrived(&view[0]));
+    ck_assert_int_eq(tensor_open(&view[0], "t", &resolver, text, sizeof text), HVD_SUCCESS);
+    while (tensor_work(&view[0]))
+        ;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        ck_assert(!tensor_is_over(engine));
+        tensor_begin(&view[i], 2);
+        tensor_publish(&view[i], &small, &(struct tensor_where){.payload = elements});
+    }
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        publish_large(i, 3, &large);
+    ck_assert_int_eq(tensor_open(engine, "t", &resolver, text, sizeof text), HVD_SUCCESS);
+    ck_assert(tensor_has_chunk(engine)); /* of an operation that never had it */
+    ck_assert(tensor_is_over(engine));
+}
+END_TEST
+
 /* An operation that could not be opened has no elements: nothing may be written with those of the one before.
  */
 START_TEST(chunks_belong_to_one_operation)
@@ -308,6 +339,22 @@ START_TEST(broken_entries_are_refused)
 }
 END_TEST
 
+/* The engine makes a buffer of the parts and reduces all elements into it: none may be left over. */
+START_TEST(parts_have_all_elements)
+{
+    struct tensor_op op = OP(.kind = SHM_REDUCESCATTER, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = COUNT);
+
+    op.group = 2;
+    for (uint32_t sequence = 1; sequence <= 2; sequence++) {
+        op.row = sequence == 1 ? 0x123456789abc : COUNT - 1; /* of a group a hash */
+        for (uint32_t i = 0; i < MEMBERS; i++)
+            publish_large(i, sequence, &op);
+        tensor_begin(&view[MEMBERS], sequence);
+        expect("rank 0's buffer", HVD_ERR_INVALID, MEMBERS);
+    }
+}
+END_TEST
+
 START_TEST(poison_is_for_ever_and_wakes)
 {
     struct shm_mailbox *m = region_mailbox(&region, 0);
@@ -381,6 +428,8 @@ int main(void)
     tcase_add_test(tc, chunks_belong_to_one_operation);
     tcase_add_loop_test(tc, disagreement_is_named, 0, 13);
     tcase_add_test(tc, broken_entries_are_refused);
+    tcase_add_test(tc, parts_have_all_elements);
+    tcase_add_test(tc, a_late_look_is_noticed);
     tcase_add_test(tc, poison_is_for_ever_and_wakes);
     tcase_add_test(tc, regions_and_segments_are_checked);
     suite_add_tcase(suite, tc);
