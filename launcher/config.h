@@ -133,6 +133,30 @@
       "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds", \
       0, 31536000, NULL, "0", NULL, CONFIG_ENGINE, \
       "End the job when ranks have waited so long for others, with exit status 125. 0: never.") \
+    X(bool, autotune, OPTION_FLAG, "--autotune", NULL, "HOROVOD_AUTOTUNE", "autotune", \
+      0, 0, NULL, NULL, "autotune", CONFIG_ENGINE, \
+      "Find, while the job runs, the values of the engine's parameters that move most bytes in a second between its " \
+      "hosts, and keep them. Results do not depend on them. On one host there is nothing to tune.") \
+    X(bool, no_autotune, OPTION_FLAG, "--no-autotune", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "autotune", CONFIG_ENGINE, \
+      "Do not, even when HOROVOD_AUTOTUNE is set.") \
+    X(const char *, autotune_log_file, OPTION_TEXT, "--autotune-log-file", "FILE", "HOROVOD_AUTOTUNE_LOG", \
+      "autotune_log_file", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
+      "The first host writes a line for each sample, with the values and the bytes in a microsecond, and at the end " \
+      "the values that stay, separated by commas.") \
+    X(int64_t, autotune_warmup_samples, OPTION_INTEGER, "--autotune-warmup-samples", "N", \
+      "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune_warmup_samples", 0, 1000000, NULL, "3", NULL, CONFIG_ENGINE, \
+      "Throw the first N measurements away.") \
+    X(int64_t, autotune_steps_per_sample, OPTION_INTEGER, "--autotune-steps-per-sample", "N", \
+      "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "autotune_steps_per_sample", 1, 1000000, NULL, "10", NULL, CONFIG_ENGINE, \
+      "Steps in a measurement, that is how often the same tensor comes. A sample is the median of five.") \
+    X(int64_t, autotune_samples, OPTION_INTEGER, "--autotune-bayes-opt-max-samples", "N", \
+      "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "autotune_bayes_opt_max_samples", 1, 1000, NULL, "20", NULL, \
+      CONFIG_ENGINE, "Samples at most. (The search goes from the best to its neighbours; the name is horovodrun's.)") \
+    X(const char *, autotune_noise, OPTION_TEXT, "--autotune-gaussian-process-noise", "NUMBER", \
+      "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune_gaussian_process_noise", 0, 0, NULL, NULL, NULL, \
+      CONFIG_ENGINE, "For Horovod's own workers, which get it in the variable. The engine measures how much its samples " \
+      "vary.") \
     X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level", \
       0, 0, "trace|debug|info|warning|error|fatal", "warning", NULL, CONFIG_ABOUT, \
       "Least weight of the messages that hvdrun and its agents write.") \

@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #define WARNING_MS_DEFAULT 60000
+#define WARMUP_DEFAULT     3
+#define STEPS_DEFAULT      10
+#define SAMPLES_DEFAULT    20
 
 /* Workers of Horovod read whole seconds. */
 static int set_seconds(struct environment *env, const char *name, int64_t ms, struct err *e)
@@ -16,10 +19,22 @@ static int set_seconds(struct environment *env, const char *name, int64_t ms, st
     return environment_set(env, name, text, e);
 }
 
-/* Every host writes where hvdrun stands, wherever its workers do. */
-static int export_timeline(const struct config *config, struct environment *env, struct err *e)
+/* Every host writes where hvdrun stands, wherever its workers do: the variable gets the absolute name. */
+static int set_path(struct environment *env, const char *name, const char *option, const char *file,
+                    struct err *e)
 {
     char dir[PATH_MAX], path[2 * PATH_MAX];
+
+    if (*file != '/' && !getcwd(dir, sizeof dir))
+        return err_sys(e, errno, "the directory of %s %s", option, file);
+    int n = snprintf(path, sizeof path, "%s%s%s", *file == '/' ? "" : dir, *file == '/' ? "" : "/", file);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(e, ERR_USAGE, "%s: the name is too long", option);
+    return environment_set(env, name, path, e);
+}
+
+static int export_timeline(const struct config *config, struct environment *env, struct err *e)
+{
     const char *file = config->timeline_filename;
     const char *marks = config->timeline_mark_cycles ? "1" : config->no_timeline_mark_cycles ? "0" : NULL;
 
@@ -27,12 +42,38 @@ static int export_timeline(const struct config *config, struct environment *env,
         return -1;
     if (!file || strcmp(file, "DYNAMIC") == 0)
         return 0;
-    if (*file != '/' && !getcwd(dir, sizeof dir))
-        return err_sys(e, errno, "the directory of --timeline-filename %s", file);
-    int n = snprintf(path, sizeof path, "%s%s%s", *file == '/' ? "" : dir, *file == '/' ? "" : "/", file);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return err_set(e, ERR_USAGE, "--timeline-filename: the name is too long");
-    return environment_set(env, "HOROVOD_TIMELINE", path, e);
+    return set_path(env, "HOROVOD_TIMELINE", "--timeline-filename", file, e);
+}
+
+static int set_number(struct environment *env, const char *name, int64_t value, int64_t standard,
+                      struct err *e)
+{
+    char text[24];
+
+    if (value == standard)
+        return 0;
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return environment_set(env, name, text, e);
+}
+
+static int export_autotune(const struct config *c, struct environment *env, struct err *e)
+{
+    const char *on = c->autotune ? "1" : c->no_autotune ? "0" : NULL;
+
+    if (on && environment_set(env, "HOROVOD_AUTOTUNE", on, e) < 0)
+        return -1;
+    if (c->autotune_log_file &&
+        set_path(env, "HOROVOD_AUTOTUNE_LOG", "--autotune-log-file", c->autotune_log_file, e) < 0)
+        return -1;
+    if (c->autotune_noise &&
+        environment_set(env, "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", c->autotune_noise, e) < 0)
+        return -1;
+    if (set_number(env, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", c->autotune_warmup_samples, WARMUP_DEFAULT, e) <
+            0 ||
+        set_number(env, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", c->autotune_steps_per_sample, STEPS_DEFAULT, e) <
+            0)
+        return -1;
+    return set_number(env, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", c->autotune_samples, SAMPLES_DEFAULT, e);
 }
 
 int engine_tuning_export(const struct config *config, struct environment *env, struct err *e)
@@ -47,7 +88,19 @@ int engine_tuning_export(const struct config *config, struct environment *env, s
     if (config->stall_shutdown_ms &&
         set_seconds(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", config->stall_shutdown_ms, e) < 0)
         return -1;
-    return export_timeline(config, env, e);
+    return export_timeline(config, env, e) < 0 ? -1 : export_autotune(config, env, e);
+}
+
+static void fill_autotune(const struct config *config, const struct environment *env, Hvd__EngineTuning *t)
+{
+    const char *log = environment_get(env, "HOROVOD_AUTOTUNE_LOG");
+
+    t->autotune = config->autotune;
+    if (log && *log == '/')
+        t->autotune_log = (char *)log;
+    t->autotune_warmup_samples = (uint32_t)config->autotune_warmup_samples;
+    t->autotune_steps_per_sample = (uint32_t)config->autotune_steps_per_sample;
+    t->autotune_samples = (uint32_t)config->autotune_samples;
 }
 
 void engine_tuning_fill(const struct config *config, const struct environment *env, Hvd__EngineTuning *t)
@@ -59,6 +112,7 @@ void engine_tuning_fill(const struct config *config, const struct environment *e
         t->timeline = (char *)timeline;
         t->timeline_mark_cycles = config->timeline_mark_cycles;
     }
+    fill_autotune(config, env, t);
     if (config->no_stall_check)
         return;
     t->stall_warning_ms = (uint64_t)config->stall_warning_ms;

@@ -44,7 +44,7 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
     if (channel != CHANNEL_GATHER)
         return scatter_place(state, peer, channel, offset, length);
     bool fits = offset == p->gather_got && offset < size &&
-                length == segment_piece_at(size, segment_piece(size), offset);
+                length == segment_piece_at(size, segment_piece(size, r->s.c.x->piece_bytes), offset);
     return fits ? r->s.c.data + p->segment.offset + offset : NULL;
 }
 

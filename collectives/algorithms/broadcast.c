@@ -70,7 +70,7 @@ static void *start(const struct collective *c, struct err *e)
     if (!b)
         return NULL;
     b->bytes = c->count * c->element_size;
-    b->piece = segment_piece(b->bytes);
+    b->piece = segment_piece(b->bytes, x->piece_bytes);
     b->tree = broadcast_tree_of(x->self, x->hosts, c->root, b->bytes);
     if (x->self == c->root) {
         b->got = b->bytes;

@@ -31,6 +31,7 @@ enum exchange_channel {
 struct exchange {
     uint32_t self, hosts;
     uint64_t eager_bytes; /* of one message that is sent without asking; the same on every host */
+    uint32_t piece_bytes; /* of the largest piece of a longer one; the same on every host */
     /* `data` stays valid and unchanged until the algorithm's `sent` for that peer; sends to one peer are sent
      * in order. */
     void (*send)(struct exchange *x, uint32_t peer, enum exchange_channel channel, uint64_t offset,

@@ -25,7 +25,7 @@ static void pump(struct pairwise *p, uint32_t index)
     struct pairwise_peer *peer = &p->peer[index];
     while (peer->sent < peer->limit && peer->under_way < EXCHANGE_SENDS_MAX) {
         uint64_t at = peer->sent;
-        uint32_t n = segment_piece_at(peer->send, segment_piece(peer->send), at);
+        uint32_t n = segment_piece_at(peer->send, segment_piece(peer->send, x->piece_bytes), at);
         peer->sent += n;
         peer->under_way++;
         x->send(x, index, CHANNEL_PART, at, peer->from + at, n);
@@ -98,8 +98,9 @@ void *pairwise_place(void *state, uint32_t index, enum exchange_channel channel,
         bool fits = channel == CHANNEL_EAGER && offset == 0 && length == peer->take && !peer->here;
         return !fits ? NULL : length > 0 ? peer->to : state; /* no bytes: any place will do */
     }
-    bool fits = channel == CHANNEL_PART && offset == peer->got && offset < peer->take &&
-                length == segment_piece_at(peer->take, segment_piece(peer->take), offset);
+    bool fits =
+        channel == CHANNEL_PART && offset == peer->got && offset < peer->take &&
+        length == segment_piece_at(peer->take, segment_piece(peer->take, p->s.c.x->piece_bytes), offset);
     return fits ? peer->to + offset : NULL;
 }
 

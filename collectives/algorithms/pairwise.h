@@ -10,7 +10,6 @@
 #include "collectives/algorithms/state.h"
 
 #define EAGER_BYTES_DEFAULT (16u << 10)
-#define EAGER_BYTES_MAX     (256u << 10) /* one frame */
 
 struct pairwise_peer {
     const uint8_t *from; /* what it gets of me */

@@ -22,7 +22,7 @@ static bool send_part(struct scatter *r, uint32_t peer)
     uint64_t at = p->sent;
     if (at >= p->limit)
         return false;
-    uint32_t n = segment_piece_at(p->limit, segment_piece(p->segment.size), at);
+    uint32_t n = segment_piece_at(p->limit, segment_piece(p->segment.size, x->piece_bytes), at);
     p->sent += n;
     p->under_way++;
     x->send(x, peer, CHANNEL_REDUCE, at, r->s.c.data + p->segment.offset + at, n);
@@ -101,7 +101,7 @@ void *scatter_begin(struct scatter *r, struct err *e)
 {
     struct exchange *x = r->s.c.x;
     r->own = r->peer[x->self].segment;
-    r->piece = segment_piece(r->own.size);
+    r->piece = segment_piece(r->own.size, x->piece_bytes);
     r->window = segment_window(r->own.size, r->piece, x->hosts - 1, STAGE_BUDGET);
     if (state_stage(r, (size_t)(x->hosts - 1) * r->window * r->piece, e) < 0) {
         state_end(r);

@@ -2,7 +2,6 @@
 
 #define LINE         64u
 #define PIECE_SMALL  (16u << 10)
-#define PIECE_LARGE  (256u << 10)
 #define PIECES       8 /* a segment is cut into about so many */
 #define WINDOW_LEAST 2
 #define WINDOW_MOST  8
@@ -17,10 +16,12 @@ struct segment segment_of(uint64_t count, size_t element_size, uint32_t hosts, u
     return (struct segment){first * element_size, size * element_size};
 }
 
-uint32_t segment_piece(uint64_t segment_size)
+uint32_t segment_piece(uint64_t segment_size, uint32_t most)
 {
     uint64_t piece = (segment_size / PIECES + LINE - 1) / LINE * LINE;
-    return piece < PIECE_SMALL ? PIECE_SMALL : piece > PIECE_LARGE ? PIECE_LARGE : (uint32_t)piece;
+    if (piece < PIECE_SMALL)
+        piece = PIECE_SMALL;
+    return piece < most ? (uint32_t)piece : most;
 }
 
 uint32_t segment_piece_at(uint64_t segment_size, uint32_t piece, uint64_t offset)

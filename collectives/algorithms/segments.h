@@ -16,9 +16,11 @@ struct segment {
 /* The part of `count` elements that host `index` of `hosts` owns. Cuts lie on cache lines; the last hosts of
  * a small tensor own nothing. */
 struct segment segment_of(uint64_t count, size_t element_size, uint32_t hosts, uint32_t index);
+#define SEGMENT_PIECE_DEFAULT (256u << 10)
+
 /* The piece size for a segment: small enough that sending, summing and sending on overlap, large enough that
- * frames cost little. */
-uint32_t segment_piece(uint64_t segment_size);
+ * frames cost little. `most`: a multiple of 64. */
+uint32_t segment_piece(uint64_t segment_size, uint32_t most);
 /* Bytes of the piece that begins at `offset`. */
 uint32_t segment_piece_at(uint64_t segment_size, uint32_t piece, uint64_t offset);
 /* How many pieces of each of `peers` hosts fit into `budget` bytes of staging, within sane bounds. */

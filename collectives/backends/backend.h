@@ -27,7 +27,11 @@
 #include "collectives/hvd.h"
 #include "common/err.h"
 
-#define BACKEND_IN_FLIGHT_MAX 4
+#define BACKEND_IN_FLIGHT_MAX 16
+
+/* Bytes of one frame: of data that may come before its operation begins, and of any other. */
+#define BACKEND_EAGER_MAX (256u << 10)
+#define BACKEND_PIECE_MAX (1u << 20)
 
 /* What fits into the word that names an operation between hosts. */
 #define BACKEND_SET_MAX      ((1u << 24) - 1)
@@ -58,7 +62,11 @@ struct backend_request {
     hvd_op op; /* allreduce, reducescatter; HVD_AVERAGE divides by divisor after the sum */
     uint32_t divisor;
     double postscale; /* of a reduction's result; 0 or 1: none */
-    uint32_t root;    /* broadcast: a participant, by its index in the job */
+    /* How it travels; the same on every participant; 0: as the backend's configuration says. The result's
+     * bits do not depend on it. */
+    uint32_t eager_bytes; /* up to this, data goes without asking, at most BACKEND_EAGER_MAX */
+    uint32_t piece_bytes; /* of the largest piece: a multiple of 64, at most BACKEND_PIECE_MAX */
+    uint32_t root;        /* broadcast: a participant, by its index in the job */
     /* Optional: bytes [offset, offset + size) of the result (out for an alltoall, else data) are final. Each
      * byte of it once, in any order, before done. */
     void (*range)(void *ctx, uint64_t offset, uint64_t size);

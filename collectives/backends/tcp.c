@@ -4,9 +4,9 @@
  * The story. start picks an algorithm by kind and size (from what all participants know, so they pick alike)
  * and runs it; bulk frames and grants reach it by the operation's name (set and number). A host may be ahead:
  * what comes for an operation that has not begun here is kept: a grant is a number, eager data a buffer of at
- * most eager_bytes. One host can be ahead by at most BACKEND_IN_FLIGHT_MAX operations of a set that concern
- * us (none of them can end without us), so more is a fault, and memory is bounded. For an operation that has
- * ended, nothing may come, and nothing of a host that takes no part.
+ * most BACKEND_EAGER_MAX. One host can be ahead by at most BACKEND_IN_FLIGHT_MAX operations of a set that
+ * concern us (none of them can end without us), so more is a fault, and memory is bounded. For an operation
+ * that has ended, nothing may come, and nothing of a host that takes no part.
  *
  * An operation ends when its algorithm says so, which includes that the kernel has taken all its sends. On
  * failure the owner has shut the links down before (links.h): nobody sends or writes; `fail` ends them all.
@@ -26,6 +26,7 @@
 #include "collectives/algorithms/dtype.h"
 #include "collectives/algorithms/pairwise.h"
 #include "collectives/algorithms/reducescatter.h"
+#include "collectives/algorithms/segments.h"
 #include "collectives/backends/tcp_operation.h"
 
 #define ELEMENTS_MAX (SIZE_MAX / 16)
@@ -201,6 +202,9 @@ static int check_request(const struct tcp *tcp, const struct backend_request *r,
         return err_set(e, tcp->why.code, "%s", tcp->why.text);
     if (r->kind < BACKEND_ALLREDUCE || r->kind > BACKEND_ALLTOALL)
         return err_set(e, ERR_PROTOCOL, "an operation of the unknown kind %d", (int)r->kind);
+    if (r->eager_bytes > BACKEND_EAGER_MAX || r->piece_bytes > BACKEND_PIECE_MAX || r->piece_bytes % 64)
+        return err_set(e, ERR_PROTOCOL, "operation %llu in impossible pieces",
+                       (unsigned long long)r->sequence);
     if (r->set > BACKEND_SET_MAX || r->sequence > BACKEND_SEQUENCE_MAX || r->sequence == 0 ||
         (set && (r->sequence <= set->started || set->in_flight >= BACKEND_IN_FLIGHT_MAX)))
         return err_set(e, ERR_PROTOCOL, "operation %llu may not start now", (unsigned long long)r->sequence);
@@ -224,7 +228,8 @@ static int set_participants(struct op *op, const struct backend_request *r, stru
     }
     op->x.hosts = hosts;
     op->x.self = op->early[config->self].peer;
-    op->x.eager_bytes = config->eager_bytes;
+    op->x.eager_bytes = r->eager_bytes ? r->eager_bytes : config->eager_bytes;
+    op->x.piece_bytes = r->piece_bytes ? r->piece_bytes : SEGMENT_PIECE_DEFAULT;
     return 0;
 }
 
@@ -354,7 +359,7 @@ struct backend *backend_tcp_new(const struct backend_tcp_config *config, struct 
     tcp->config = *config;
     if (tcp->config.eager_bytes == 0)
         tcp->config.eager_bytes = EAGER_BYTES_DEFAULT;
-    if (tcp->config.eager_bytes > EAGER_BYTES_MAX)
-        tcp->config.eager_bytes = EAGER_BYTES_MAX;
+    if (tcp->config.eager_bytes > BACKEND_EAGER_MAX)
+        tcp->config.eager_bytes = BACKEND_EAGER_MAX;
     return &tcp->base;
 }

@@ -115,7 +115,7 @@ int backend_tcp_control(struct backend *backend, uint32_t host, const void *data
 static void *keep_early(struct tcp *tcp, struct op *op, uint32_t host, const struct link_bulk *head)
 {
     struct early *early = &op->early[host];
-    if (head->channel != CHANNEL_EAGER || head->offset != 0 || head->length > tcp->config.eager_bytes ||
+    if (head->channel != CHANNEL_EAGER || head->offset != 0 || head->length > BACKEND_EAGER_MAX ||
         early->filling || early->whole)
         return NULL;
     early->data = malloc(head->length);

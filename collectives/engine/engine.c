@@ -6,7 +6,7 @@
  * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
  * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation, but
  * only while that pays (calm.h). */
-#include "collectives/engine/engine.h"
+#include "collectives/engine/tuning.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,6 +93,7 @@ void engine_free(struct engine *engine)
     peers_free(engine);
     remote_free(engine);
     stalls_free(engine);
+    tuning_free(engine);
     timeline_stop(engine);
     workers_free(engine);
     segments_free(engine);

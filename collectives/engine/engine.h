@@ -8,6 +8,7 @@
  *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
  *   sets.c     the world, process sets, pairs
+ *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
@@ -105,9 +106,10 @@ struct set {
 
 struct stalls; /* stalls.c */
 struct timeline;
+struct tuning; /* tuning.c */
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
-enum peer_message { PEER_FAILED = 16, PEER_STALL = 17, PEER_SET = 18 };
+enum peer_message { PEER_FAILED = 16, PEER_STALL = 17, PEER_SET = 18, PEER_TUNING = 20 };
 
 struct engine {
     int epoll;
@@ -146,6 +148,7 @@ struct engine {
     struct stall stall;
     struct stalls *stalls;
     struct timeline *timeline; /* NULL: none is written */
+    struct tuning *tuning;     /* NULL: nothing is tuned */
 
     struct links *links;
     bool links_up,

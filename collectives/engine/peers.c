@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 
 #include "collectives/backends/tcp.h"
-#include "collectives/engine/engine.h"
+#include "collectives/engine/tuning.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -73,6 +73,8 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
         rc = (on_failed(engine, data, size), 0);
     else if (*type == PEER_SET)
         rc = sets_receive(engine, host, data, size, &e);
+    else if (*type == PEER_TUNING)
+        rc = tuning_receive(engine, host, data, size, &e);
     else if (*type == PEER_STALL)
         rc = stalls_receive(engine, host, data, size, &e);
     else

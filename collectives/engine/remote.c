@@ -13,6 +13,7 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/run.h"
+#include "collectives/engine/tuning.h"
 #include "common/clock.h"
 
 void remote_free(struct engine *engine)
@@ -83,6 +84,7 @@ static int take_entries(struct engine *engine, struct set *set)
             break;
         run->engine = engine;
         run->set = set;
+        run->values = *tuning_of_entry(engine, set, run->entry.number);
         run->listed = clock_now();
         if (set->run_last)
             set->run_last->next = run;
@@ -101,7 +103,7 @@ static bool advance(struct set *set)
     bool more = false;
 
     for (struct run *run = set->run_first; run; run = run->next) {
-        if (run->phase < RUN_NETWORK && in_flight >= BACKEND_IN_FLIGHT_MAX)
+        if (run->phase < RUN_NETWORK && in_flight >= run->values.of[AUTOTUNE_IN_FLIGHT])
             break;
         if (run->phase == RUN_DUE)
             run_begin(run);

@@ -7,7 +7,9 @@
 #include "collectives/algorithms/convert.h"
 #include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
+#include "collectives/engine/tuning.h"
 #include "collectives/shm/doorbell.h"
+#include "common/clock.h"
 
 #define PIECE_BYTES  (1u << 20)
 #define ELEMENTS_MAX (1ull << SHM_OFFSET_BITS) /* of one output: no memory is larger */
@@ -30,6 +32,8 @@ void run_settle(struct run *run, int status, const char *text)
         engine->finished = true;
     atomic_store(&slot->settled, run->view->sequence);
     doorbell_ring_sleepers(&engine->region, UINT32_MAX);
+    if (__builtin_expect(engine->tuning != NULL, 0) && status == HVD_SUCCESS)
+        tuning_settled(engine, run, clock_now());
 }
 
 static void fail(struct run *run, int status, const char *text)
@@ -186,6 +190,8 @@ static void start(struct run *run, struct backend_request *request)
     request->host = run->set->host;
     request->hosts = run->set->hosts;
     request->ctx = run;
+    request->eager_bytes = run->values.of[AUTOTUNE_EAGER_BYTES];
+    request->piece_bytes = run->values.of[AUTOTUNE_PIECE_BYTES];
     if (backend->ops->start(backend, request, &e) != 0)
         request->done(run, &e);
 }

@@ -14,6 +14,7 @@
 #ifndef HVD_ENGINE_RUN_H
 #define HVD_ENGINE_RUN_H
 
+#include "collectives/engine/autotune.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/route.h"
 
@@ -39,6 +40,7 @@ struct run {
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */
     uint64_t listed;   /* when it came */
+    struct autotune_values values;
 };
 
 /* DUE: finds the tensor; the run leaves that phase. */

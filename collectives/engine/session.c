@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collectives/engine/engine.h"
+#include "collectives/engine/tuning.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -223,6 +223,8 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
         engine->stall.give_up_ns = config->tuning->stall_shutdown_ms * NSEC_PER_MSEC;
         if (*config->tuning->timeline)
             timeline_start(engine, config->tuning);
+        if (tuning_start(engine, config->tuning, e) != 0)
+            return -1;
     }
     engine->ping_ns = config->ping_ms * NSEC_PER_MSEC;
     engine->configured = true;

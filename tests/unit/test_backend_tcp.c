@@ -4,6 +4,8 @@
  * needs: auth algo engine */
 #include "tests/unit/backend_job.h"
 
+static uint32_t eager_bytes, piece_bytes; /* of the requests that follow */
+
 static int start(struct host *h, enum backend_kind kind, uint64_t sequence, void *data, uint64_t count,
                  hvd_dtype dtype, hvd_op op, uint32_t root, uint32_t hosts, struct err *e)
 {
@@ -15,6 +17,8 @@ static int start(struct host *h, enum backend_kind kind, uint64_t sequence, void
                                 .op = op,
                                 .divisor = hosts,
                                 .root = root,
+                                .eager_bytes = eager_bytes,
+                                .piece_bytes = piece_bytes,
                                 .range = on_range,
                                 .done = on_done,
                                 .ctx = h};
@@ -96,6 +100,37 @@ START_TEST(algorithms_give_the_same_bits)
         job_down(&job);
     }
     ck_assert_mem_eq(result[0], result[1], sizeof result[0]);
+}
+END_TEST
+
+/* Each operation may travel in another way. A host that is late has the first data before it knows how. */
+START_TEST(how_a_request_travels_changes_no_bit)
+{
+    static const uint32_t how[][2] = {{1, 64}, {1024, 16384}, {262144, 1 << 20}, {65536, 1 << 18}, {0, 0}};
+    static const uint64_t counts[] = {1, 1000, 50000, 300001};
+    struct job job;
+    uint64_t sequence = 0;
+    float x = 0;
+    job_up(&job, (uint32_t)_i, 0);
+    for (size_t k = 0; k < sizeof how / sizeof *how; k++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            for (uint32_t late = 0; late < job.hosts; late++) {
+                eager_bytes = how[k][0];
+                piece_bytes = how[k][1];
+                check_allreduce(&job, ++sequence, counts[c], HVD_SUM, late);
+            }
+    static const uint32_t wrong[][2] = {{BACKEND_EAGER_MAX + 1, 64}, {64, 65}, {64, BACKEND_PIECE_MAX + 64}};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        struct err e = ERR_INIT;
+        eager_bytes = wrong[k][0];
+        piece_bytes = wrong[k][1];
+        ck_assert_int_eq(start(&job.host[0], BACKEND_ALLREDUCE, sequence + 1, &x, 1, HVD_FLOAT32, HVD_SUM, 0,
+                               job.hosts, &e),
+                         -1);
+        ck_assert_ptr_nonnull(strstr(e.text, "pieces"));
+    }
+    eager_bytes = piece_bytes = 0;
+    job_down(&job);
 }
 END_TEST
 
@@ -287,6 +322,7 @@ int main(void)
     tcase_set_timeout(c, 20);
     tcase_add_loop_test(c, allreduce_is_right, 1, HOSTS_MAX);
     tcase_add_test(c, algorithms_give_the_same_bits);
+    tcase_add_loop_test(c, how_a_request_travels_changes_no_bit, 2, 4);
     tcase_add_loop_test(c, broadcast_is_right, 1, HOSTS_MAX + 1);
     tcase_add_test(c, several_operations_in_flight);
     tcase_add_loop_test(c, a_peer_dies_mid_transfer, 0, 2);

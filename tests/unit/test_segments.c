@@ -29,7 +29,7 @@ START_TEST(pieces_cover_a_segment_once)
 {
     static const uint64_t sizes[] = {4, 64, 100, 16384, 16388, 1u << 20, (1u << 20) + 4, 100000004};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        uint32_t piece = segment_piece(sizes[i]);
+        uint32_t piece = segment_piece(sizes[i], i % 2 ? SEGMENT_PIECE_DEFAULT : 1 << 20);
         uint64_t at = 0, n = 0;
         ck_assert(piece > 0 && piece % 64 == 0);
         for (; at < sizes[i]; n++)
@@ -40,7 +40,7 @@ START_TEST(pieces_cover_a_segment_once)
             ck_assert(window >= 1 && window <= n && window <= 8);
         }
     }
-    ck_assert_uint_eq(segment_window(0, segment_piece(0), 3, 1 << 20), 0);
+    ck_assert_uint_eq(segment_window(0, segment_piece(0, SEGMENT_PIECE_DEFAULT), 3, 1 << 20), 0);
 }
 END_TEST
 
