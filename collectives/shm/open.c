@@ -112,7 +112,8 @@ static bool find_table(struct tensor_view *v, uint32_t member, const struct clai
 
     if (!own && (v->op.kind != SHM_REDUCESCATTER || member > 0))
         return true;
-    if (!v->split && !(v->split = malloc(own ? v->team->members * bytes : bytes)))
+    /* Large enough for either kind: the name may be used for the other one next time. */
+    if (!v->split && !(v->split = malloc(v->team->members * bytes)))
         return false;
     row = v->split + (own ? (size_t)member * ranks : 0);
     if (c->table == 0)
