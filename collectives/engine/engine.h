@@ -39,7 +39,9 @@
 #define ENGINE_NAME_BUCKETS  SHM_SLOTS
 #define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
 #define ENGINE_BEAT_MS       100
-#define ENGINE_DATA_BYTES    4096  /* of a tensor that travels with its readiness */
+#define ENGINE_DATA_BYTES    4096       /* of a tensor that travels with its readiness */
+#define ENGINE_FUSION_BYTES  (1u << 20) /* of tensors that travel between hosts as one */
+#define ENGINE_RUNS_AHEAD    4     /* operations on the list; then what becomes complete waits, to be fused */
 #define ENGINE_SPIN_NS       50000 /* after the last activity, on several hosts */
 #define ENGINE_LINKS_MS      30000 /* from knowing where all engines listen to being connected to all */
 

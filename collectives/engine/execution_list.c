@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "collectives/engine/contributions.h"
+#include "collectives/engine/fusion.h"
 #include "collectives/engine/readiness.h"
 #include "collectives/engine/tensor_wire.h"
 
@@ -14,6 +15,7 @@ struct node {
     struct node *next;
     struct tensor_desc desc;
     uint8_t *data;
+    bool joined;
     char error[];
 };
 
@@ -25,9 +27,15 @@ struct execution_list {
     struct node *first, *last;
     struct node *unsent, *unsent_last; /* root: not on the list yet */
     uint32_t unsents;
+    uint32_t fences;   /* of those: what lets all others go */
+    uint32_t patient;  /* of those: what may be held */
+    struct node *none; /* NULL */
+    uint64_t fusion_bytes;
+    bool hold;
 };
 
-struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *cache, struct err *e)
+struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *cache, uint64_t fusion_bytes,
+                                          struct err *e)
 {
     struct execution_list *list = calloc(1, sizeof *list);
     if (!list) {
@@ -36,6 +44,7 @@ struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *c
     }
     list->epoch = epoch;
     list->cache = cache;
+    list->fusion_bytes = fusion_bytes;
     return list;
 }
 
@@ -71,6 +80,7 @@ static struct node *make_node(const struct tensor_desc *desc, const char *error,
     if (!n)
         return NULL;
     n->next = NULL;
+    n->joined = false;
     n->desc = *desc;
     n->data = data ? malloc(tensor_data_bytes(&desc->what)) : NULL;
     if (data && !n->data) {
@@ -91,6 +101,12 @@ static void put_node(struct node **first, struct node **last, struct node *n)
     *last = n;
 }
 
+/* Could it travel with others? */
+static bool can_fuse(const struct execution_list *list, const struct node *n)
+{
+    return !n->data && !n->error[0] && fusion_can(&n->desc.what, list->fusion_bytes);
+}
+
 int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error,
                           const void *data, struct err *e)
 {
@@ -101,6 +117,8 @@ int execution_list_append(struct execution_list *list, const struct tensor_desc 
     }
     put_node(&list->unsent, &list->unsent_last, n);
     list->unsents++;
+    list->fences += !op_moves(desc->what.kind);
+    list->patient += can_fuse(list, n);
     return 0;
 }
 
@@ -109,14 +127,51 @@ static size_t wire_most(const struct node *n)
     return TENSOR_WIRE_MAX + (n->data ? tensor_data_bytes(&n->desc.what) : 0);
 }
 
-/* The first that is not on the list yet becomes its next entry, and goes into the message. */
-static void list_one(struct execution_list *list, struct writer *w)
+static bool holds(const struct execution_list *list)
 {
-    struct node *n = list->unsent;
-    list->unsent = n->next;
-    list->unsents--;
+    return list->hold && list->fences == 0;
+}
+
+/* The place of the next one to go onto the list; *place NULL: there is none now. */
+static struct node **next_to_list(struct execution_list *list)
+{
+    struct node **at = &list->unsent;
+    if (holds(list) && list->patient == list->unsents)
+        return &list->none;
+    while (*at && holds(list) && can_fuse(list, *at))
+        at = &(*at)->next;
+    return at;
+}
+
+/* The place of one that travels with `n`, from `at` on; NULL: there is none. */
+static struct node **find_partner(struct execution_list *list, struct node **at, const struct node *n,
+                                  uint64_t room)
+{
+    for (int i = 0; *at && i < FUSION_LOOK_AHEAD; i++, at = &(*at)->next)
+        if (can_fuse(list, *at) && tensor_data_bytes(&(*at)->desc.what) <= room &&
+            fusion_goes_with(&n->desc.what, &(*at)->desc.what))
+            return at;
+    return NULL;
+}
+
+static struct node *take_out(struct execution_list *list, struct node **at)
+{
+    struct node *n = *at;
+    *at = n->next;
     n->next = NULL;
-    tensor_wire_put(w, list->cache, &n->desc, n->error, n->data ? TENSOR_HAS_DATA : 0);
+    list->unsents--;
+    list->fences -= !op_moves(n->desc.what.kind);
+    list->patient -= can_fuse(list, n);
+    if (list->unsent_last == n && list->unsent) /* it was not the only one: `at` is in the one before */
+        list->unsent_last = (struct node *)((char *)at - offsetof(struct node, next));
+    return n;
+}
+
+/* It becomes the next entry, and goes into the message. */
+static void list_one(struct execution_list *list, struct writer *w, struct node *n)
+{
+    tensor_wire_put(w, list->cache, &n->desc, n->error,
+                    (n->data ? TENSOR_HAS_DATA : 0) | (n->joined ? TENSOR_JOINED : 0));
     if (n->data)
         write_bytes(w, n->data, tensor_data_bytes(&n->desc.what));
     if (!n->error[0])
@@ -125,21 +180,55 @@ static void list_one(struct execution_list *list, struct writer *w)
     list->end++;
 }
 
+/* The one at `at`, and all that travel with it as far as the message has room. Returns their number. */
+static uint16_t list_batch(struct execution_list *list, struct writer *w, struct node **at, uint16_t most)
+{
+    struct node *n = take_out(list, at);
+    uint64_t bytes = tensor_data_bytes(&n->desc.what);
+    uint16_t count = 1;
+    while (n) {
+        struct node **partner = NULL;
+        if (count < most && w->left >= 2 * TENSOR_WIRE_MAX && can_fuse(list, n) && bytes < list->fusion_bytes)
+            partner = find_partner(list, at, n, list->fusion_bytes - bytes);
+        struct node *next = partner ? take_out(list, partner) : NULL;
+        n->joined = next != NULL;
+        list_one(list, w, n);
+        if (next) {
+            bytes += tensor_data_bytes(&next->desc.what);
+            at = partner;
+            count++;
+        }
+        n = next;
+    }
+    return count;
+}
+
 long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e)
 {
     uint16_t count = 0;
     struct writer w = writer_of(message, size);
-    if (!list->unsent)
+    struct node **at = next_to_list(list);
+    if (!*at)
         return 0;
-    if (size < LIST_HEADER + wire_most(list->unsent))
+    if (size < LIST_HEADER + wire_most(*at))
         return err_set(e, ERR_MEMORY, "%zu bytes hold no entry of the execution list", size);
     w.at += TENSOR_MESSAGE_HEADER;
     w.left -= TENSOR_MESSAGE_HEADER;
     write_u64(&w, list->end + 1);
-    for (; list->unsent && w.left >= wire_most(list->unsent) && count < UINT16_MAX; count++)
-        list_one(list, &w);
+    for (; *at && w.left >= wire_most(*at) && count < UINT16_MAX; at = next_to_list(list))
+        count = (uint16_t)(count + list_batch(list, &w, at, (uint16_t)(UINT16_MAX - count)));
     tensor_message_header(message, READINESS_LIST, count, list->epoch);
     return (long)(size - w.left);
+}
+
+void execution_list_hold(struct execution_list *list, bool hold)
+{
+    list->hold = hold;
+}
+
+bool execution_list_wants_more(const struct execution_list *list)
+{
+    return list->unsent && !holds(list);
 }
 
 static struct node *read_entry(struct reader *r, struct execution_list *list, struct err *e)
@@ -160,7 +249,9 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
         }
     }
     struct node *n = make_node(&desc, error, data);
-    if (!n)
+    if (n)
+        n->joined = flags & TENSOR_JOINED;
+    else
         err_set(e, ERR_MEMORY, "no memory for the execution list");
     return n;
 }
@@ -170,15 +261,19 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
 static int read_entries(struct reader *r, struct execution_list *list, uint16_t count, uint64_t skip,
                         struct node **first, struct node **last, struct err *e)
 {
+    bool joined = false;
     for (uint16_t i = 0; i < count; i++) {
         struct node *n = read_entry(r, list, e);
         if (!n)
             return -1;
+        joined = n->joined;
         if (i < skip)
             free_node(n);
         else
             put_node(first, last, n);
     }
+    if (joined)
+        return err_set(e, ERR_PROTOCOL, "a part of an operation that does not go on");
     if (r->left > 0)
         return err_set(e, ERR_PROTOCOL, "a message about tensors has %zu bytes too many", r->left);
     return tensor_cache_reserve(list->cache, count) == 0
@@ -228,6 +323,7 @@ bool execution_list_next(struct execution_list *list, struct list_entry *entry)
     memset(entry->error, 0, sizeof entry->error);
     memcpy(entry->error, n->error, strlen(n->error));
     entry->data = n->data;
+    entry->joined = n->joined;
     free(n);
     return true;
 }

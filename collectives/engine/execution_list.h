@@ -36,13 +36,16 @@ struct list_entry {
     char error[TENSOR_ERROR_MAX + 1];
     /* The result, all elements; malloc'ed, whoever takes the entry frees it. NULL: it is still to be made. */
     uint8_t *data;
+    bool joined; /* it travels with the next one, as one operation (fusion.h) */
 };
 
 struct execution_list;
 struct tensor_cache;
 
 /* The cache stays the caller's and outlives the list. */
-struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *cache, struct err *e);
+/* `fusion_bytes`: of entries that travel as one, 0: none. */
+struct execution_list *execution_list_new(uint32_t epoch, struct tensor_cache *cache, uint64_t fusion_bytes,
+                                          struct err *e);
 void execution_list_free(struct execution_list *list);
 /* Root: the next entry. `data` (copied; NULL: none): the result. */
 int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error,
@@ -50,6 +53,9 @@ int execution_list_append(struct execution_list *list, const struct tensor_desc 
 /* Root: a message with the entries that were appended since the last one; 0 bytes when there are none, or
  * fewer entries than all when they do not fit (call again). -1 with *e: `size` is too small for one. */
 long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e);
+/* Root: what could be fused waits, or not; see readiness.h. */
+void execution_list_hold(struct execution_list *list, bool hold);
+bool execution_list_wants_more(const struct execution_list *list);
 /* Others: takes the entries of a message. 1: taken. 0: ignored, because of another epoch or because all were
  * here before. -1 with *e: a gap, or malformed, and nothing was taken. */
 int execution_list_receive(struct execution_list *list, const void *message, size_t size, struct err *e);

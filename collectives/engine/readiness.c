@@ -88,7 +88,9 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
     r->bucket = calloc(r->buckets, sizeof *r->bucket);
     r->context.data_bytes = c->data_bytes < TENSOR_DATA_MAX ? c->data_bytes : TENSOR_DATA_MAX;
     r->context.cache = tensor_cache_new(c->cache_capacity);
-    r->list = r->bucket && r->context.cache ? execution_list_new(r->epoch, r->context.cache, e) : NULL;
+    r->list = r->bucket && r->context.cache
+                  ? execution_list_new(r->epoch, r->context.cache, c->fusion_bytes, e)
+                  : NULL;
     if (!r->list || host_tree_init(&r->context.tree, c->self, c->hosts) < 0 ||
         copy_hosts(r, c->host, e) < 0) {
         err_set(e, ERR_MEMORY, "no memory for readiness");
@@ -434,6 +436,16 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry)
 {
     return execution_list_next(r->list, entry);
+}
+
+void readiness_hold(struct readiness *r, bool hold)
+{
+    execution_list_hold(r->list, hold);
+}
+
+bool readiness_wants_more(const struct readiness *r)
+{
+    return execution_list_wants_more(r->list);
 }
 
 uint64_t readiness_ignored(const struct readiness *r)

@@ -46,6 +46,7 @@ struct readiness_config {
     uint32_t epoch, self, hosts;
     const struct readiness_host *host; /* [hosts]; copied */
     /* The same on every host: */
+    uint64_t fusion_bytes;   /* of tensors that travel as one; the root's counts */
     uint32_t data_bytes;     /* of a tensor that may carry its elements, at most TENSOR_DATA_MAX */
     uint32_t cache_capacity; /* of tensor_cache.h */
 };
@@ -69,6 +70,11 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size);
 /* The next entry of the execution list, in order, after readiness_next_message has said that it is all. */
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry);
+/* Root: tensors that could be fused wait before the list (true), or go onto it. A barrier or the like lets
+ * all of them go. */
+void readiness_hold(struct readiness *r, bool hold);
+/* Root: something waits, and not because it is held. */
+bool readiness_wants_more(const struct readiness *r);
 uint64_t readiness_ignored(const struct readiness *r);
 
 #endif

@@ -73,9 +73,29 @@ void remote_complete(struct engine *engine, uint32_t slot)
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
 
+/* The list grows only as far as the network has work: what becomes complete meanwhile is fused. */
+static void hold_list(struct set *set)
+{
+    uint32_t waiting = 0;
+
+    for (const struct run *run = set->run_first; run; run = run->next)
+        waiting += run->phase < RUN_SPREAD;
+    readiness_hold(set->readiness, waiting >= ENGINE_RUNS_AHEAD);
+}
+
+static void append_run(struct set *set, struct run *run)
+{
+    if (set->run_last)
+        set->run_last->next = run;
+    else
+        set->run_first = run;
+    set->run_last = run;
+}
+
+/* Entries of one batch always come together. */
 static int take_entries(struct engine *engine, struct set *set)
 {
-    struct run *run;
+    struct run *run, *leader = NULL;
 
     for (;;) {
         if (!(run = calloc(1, sizeof *run)))
@@ -86,11 +106,17 @@ static int take_entries(struct engine *engine, struct set *set)
         run->set = set;
         run->values = *tuning_of_entry(engine, set, run->entry.number);
         run->listed = clock_now();
-        if (set->run_last)
-            set->run_last->next = run;
-        else
-            set->run_first = run;
-        set->run_last = run;
+        if (leader && !batch_add(leader, run)) {
+            free(run);
+            engine_poison(engine, HVD_ERR_PEER, "the execution list joins what does not go together");
+            return 0;
+        }
+        if (!leader)
+            append_run(set, run);
+        if (!run->entry.joined)
+            leader = NULL;
+        else if (!leader)
+            leader = run;
     }
     free(run);
     return 0;
@@ -141,6 +167,7 @@ static bool progress(struct engine *engine, struct set *set)
 {
     bool more;
 
+    hold_list(set);
     sets_send(engine, set);
     if (take_entries(engine, set) != 0)
         engine_poison(engine, HVD_ERR_MEMORY, "no memory for the execution list");
@@ -148,7 +175,8 @@ static bool progress(struct engine *engine, struct set *set)
         return false;
     more = advance(set);
     drop_settled(set);
-    return more;
+    hold_list(set);
+    return more || readiness_wants_more(set->readiness);
 }
 
 bool remote_progress(struct engine *engine)

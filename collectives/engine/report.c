@@ -73,7 +73,7 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
         return -1;
     said->witness = in_full ? read_u32(in) : from;
     said->bytes = contribution_bytes(&said->desc.what, c->tree.hosts, c->data_bytes);
-    if (in->bad || said->witness >= c->tree.hosts)
+    if (in->bad || said->witness >= c->tree.hosts || (flags & TENSOR_JOINED))
         return err_set(e, ERR_PROTOCOL, "a report of host %u of %u", said->witness, c->tree.hosts);
     expected = said->bytes > 0 && !said->error[0] ? contributors(c, &said->desc.what, from) : 0;
     if (flags & TENSOR_HAS_DATA)

@@ -36,7 +36,7 @@ void run_settle(struct run *run, int status, const char *text)
         tuning_settled(engine, run, clock_now());
 }
 
-static void fail(struct run *run, int status, const char *text)
+void run_fail(struct run *run, int status, const char *text)
 {
     run->phase = RUN_SETTLED;
     engine_poison(run->engine, status, text);
@@ -47,6 +47,8 @@ void run_free(struct run *run)
     for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
         if (run->borrowed[i].memory)
             scratch_give_back(&run->engine->scratch, run->borrowed[i].memory, run->borrowed[i].size);
+    if (run->batch)
+        run_free(run->batch);
     route_free(run->route);
     free(run->table);
     free(run->entry.data);
@@ -63,8 +65,7 @@ static uint32_t root_member(const struct run *run)
     return run->view->op.kind == SHM_BROADCAST && member < run->view->team->members ? member : UINT32_MAX;
 }
 
-/* The i-th borrowed buffer of the run. */
-static void *borrow(struct run *run, int i, uint64_t bytes)
+void *run_borrow(struct run *run, int i, uint64_t bytes)
 {
     size_t size = bytes ? bytes : 1;
 
@@ -84,11 +85,11 @@ static bool choose_buffers(struct run *run)
         run->data = v->out[0];
         return true;
     case SHM_ALLTOALL:
-        run->got = borrow(run, 1, run->route->got * size);
-        run->data = borrow(run, 0, run->route->data * size);
+        run->got = run_borrow(run, 1, run->route->got * size);
+        run->data = run_borrow(run, 0, run->route->data * size);
         return run->got && run->data;
     case SHM_REDUCESCATTER:
-        return (run->data = borrow(run, 0, run->route->data * size)) != NULL;
+        return (run->data = run_borrow(run, 0, run->route->data * size)) != NULL;
     default:
         break;
     }
@@ -100,7 +101,7 @@ static bool choose_buffers(struct run *run)
         memcpy(run->data, v->in[root], v->bytes);
     if (v->op.compression == HVD_COMPRESSION_NONE || !op_reduces(v->op.kind))
         return true;
-    return (run->wire = borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
+    return (run->wire = run_borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
 }
 
 static bool make_route(struct run *run)
@@ -126,7 +127,7 @@ static bool make_route(struct run *run)
 static void plan(struct run *run)
 {
     if (!make_route(run)) {
-        fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
+        run_fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
         return;
     }
     run->phase = RUN_PACK;
@@ -154,7 +155,7 @@ static void sizes_done(void *ctx, const struct err *error)
     const struct tensor_op *op = &run->view->op;
 
     if (error) {
-        fail(run, HVD_ERR_PEER, error->text);
+        run_fail(run, HVD_ERR_PEER, error->text);
     } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
                            ELEMENTS_MAX, wrong, sizeof wrong)) {
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
@@ -206,7 +207,7 @@ static void start_sizes(struct run *run)
     run->table = calloc(set->team->size * width, sizeof *run->table);
     if (!part || !run->table) {
         free(part);
-        fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
+        run_fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
         return;
     }
     fill_table(run);
@@ -233,7 +234,7 @@ static void take_result(struct run *run)
     if (op_difference(&v->op, &run->entry.desc.what) >= 0) {
         snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
                  run->entry.desc.name);
-        fail(run, HVD_ERR_ENGINE, text);
+        run_fail(run, HVD_ERR_ENGINE, text);
         return;
     }
     if (v->place == SHM_INLINE)
@@ -246,7 +247,7 @@ static void take_result(struct run *run)
 
 /* ---- due ----------------------------------------------------------------------------------------------- */
 
-void run_begin(struct run *run)
+bool run_find(struct run *run)
 {
     struct engine *engine = run->engine;
     uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
@@ -257,14 +258,23 @@ void run_begin(struct run *run)
     if (!complete || (!run->entry.error[0] && engine->name[slot].status != HVD_SUCCESS)) {
         snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
                  run->entry.desc.name, complete ? "valid" : "complete", engine->host[engine->self].name);
-        fail(run, HVD_ERR_ENGINE, text);
-        return;
+        run_fail(run, HVD_ERR_ENGINE, text);
+        return false;
     }
     engine->name[slot].announced = false;
     run->view = &engine->name[slot].view;
     run->view->slot->due = run->listed;
     timeline(engine, run->view, TIMELINE_DUE, run->listed);
-    if (run->entry.error[0])
+    return true;
+}
+
+void run_begin(struct run *run)
+{
+    if (!run_find(run))
+        return;
+    if (run->batch)
+        batch_begin(run);
+    else if (run->entry.error[0])
         run_settle(run, HVD_ERR_MISMATCH, run->entry.error);
     else if (run->entry.data)
         take_result(run);
@@ -337,7 +347,7 @@ static void network_done(void *ctx, const struct err *error)
     struct run *run = ctx;
 
     if (error) {
-        fail(run, HVD_ERR_PEER, error->text);
+        run_fail(run, HVD_ERR_PEER, error->text);
         return;
     }
     run->copy = 0;
@@ -362,7 +372,7 @@ static enum backend_kind kind_between_hosts(uint8_t kind)
     }
 }
 
-static void start_network(struct run *run)
+void run_start_network(struct run *run, uint64_t count)
 {
     const struct tensor_op *op = &run->view->op;
     struct backend_request request = {
@@ -370,9 +380,9 @@ static void start_network(struct run *run)
         .sequence = 2 * run->entry.number,
         .data = run->wire ? (void *)run->wire : run->data,
         .out = run->got,
-        .count = op->count,
-        .part = run->route->part,
-        .part_in = run->route->part_in,
+        .count = count,
+        .part = run->route ? run->route->part : NULL,
+        .part_in = run->route ? run->route->part_in : NULL,
         .dtype = run->wire ? compressed_dtype((hvd_compression)op->compression) : (hvd_dtype)op->dtype,
         .op = (hvd_op)op->op,
         .divisor = run->set->team->size,
@@ -407,15 +417,23 @@ static bool reduce_piece(struct run *run)
 
 void run_pack(struct run *run)
 {
+    if (run->batch) {
+        batch_pack(run);
+        return;
+    }
     bool all = op_reduces(run->view->op.kind) ? reduce_piece(run)
                                               : copy_piece(run, run->route->pack, run->route->packs);
 
     if (all)
-        start_network(run);
+        run_start_network(run, run->view->op.count);
 }
 
 void run_spread(struct run *run)
 {
+    if (run->batch) {
+        batch_spread(run);
+        return;
+    }
     if (copy_piece(run, run->route->spread, run->route->spreads))
         run_settle(run, HVD_SUCCESS, NULL);
 }

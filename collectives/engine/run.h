@@ -41,6 +41,11 @@ struct run {
     uint64_t progress; /* elements: of the next copy, or of the reduction */
     uint64_t listed;   /* when it came */
     struct autotune_values values;
+    /* Of tensors that travel as one (run_batch.c): */
+    struct run *batch; /* the next one; owned */
+    uint64_t at;       /* its first element in the leader's data */
+    struct run *turn;  /* the leader's: who is packed or spread */
+    uint64_t total;    /* the leader's: elements of all */
 };
 
 /* DUE: finds the tensor; the run leaves that phase. */
@@ -51,5 +56,21 @@ void run_spread(struct run *run);
 /* Publishes the end of a run that has begun. */
 void run_settle(struct run *run, int status, const char *text);
 void run_free(struct run *run);
+
+/* run_batch.c */
+/* `member` travels with the leader and all others of its batch; it is freed with the leader. false: the list
+ * says what cannot be. */
+bool batch_add(struct run *leader, struct run *member);
+void batch_begin(struct run *leader);
+void batch_pack(struct run *leader);
+void batch_spread(struct run *leader);
+
+/* run.c, for it */
+/* The tensor that the entry means; false: there is none, and the job has failed. */
+bool run_find(struct run *run);
+void run_fail(struct run *run, int status, const char *text);
+/* The i-th borrowed buffer of the run; NULL: no memory. */
+void *run_borrow(struct run *run, int i, uint64_t bytes);
+void run_start_network(struct run *run, uint64_t count);
 
 #endif

@@ -105,6 +105,7 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
                                       .self = set->self,
                                       .hosts = set->hosts,
                                       .data_bytes = ENGINE_DATA_BYTES,
+                                      .fusion_bytes = ENGINE_FUSION_BYTES,
                                       .cache_capacity = set->team->id == HVD_WORLD ? SHM_SLOTS : SET_CACHE};
 
     if (set->hosts == 1 || set->self == UINT32_MAX)

@@ -523,8 +523,8 @@ END_TEST
 START_TEST(a_gap_in_the_list_is_refused)
 {
     struct tensor_cache *cache[] = {tensor_cache_new(9), tensor_cache_new(9)};
-    struct execution_list *root = execution_list_new(1, cache[0], NULL),
-                          *other = execution_list_new(1, cache[1], NULL);
+    struct execution_list *root = execution_list_new(1, cache[0], 0, NULL),
+                          *other = execution_list_new(1, cache[1], 0, NULL);
     struct tensor_desc d = tensor(1);
     uint8_t first[2000], second[2000];
     struct list_entry entry;
@@ -561,8 +561,8 @@ START_TEST(a_result_of_a_kind_that_has_none_is_refused)
     const uint32_t data[2] = {1, 2};
     for (size_t i = 0; i < sizeof kinds; i++) {
         struct tensor_cache *cache[] = {tensor_cache_new(9), tensor_cache_new(9)};
-        struct execution_list *root = execution_list_new(1, cache[0], NULL),
-                              *other = execution_list_new(1, cache[1], NULL);
+        struct execution_list *root = execution_list_new(1, cache[0], 0, NULL),
+                              *other = execution_list_new(1, cache[1], 0, NULL);
         struct tensor_desc d = {.name = "a", .what = {.kind = kinds[i], .dtype = HVD_FLOAT32, .op = HVD_SUM}};
         uint8_t message[2000];
         struct err e = ERR_INIT;

@@ -26,6 +26,11 @@ case_every_kind_of_few_bytes() {
     all_right 4
 }
 
+case_tensors_that_travel_as_one_have_the_same_bits() {
+    hvd -H $H1:2,$H2:1,$H3:2 "$BUILD/tests/fused" 6
+    all_right 5
+}
+
 case_a_rank_that_dies_in_the_middle_is_named() {
     # shellcheck disable=SC2016
     start -np 4 -H $H1:2,$H2:1,$H3:1 sh -c '[ $HOROVOD_RANK != 3 ] || echo $$ > "$1/pid"; exec "$0" 1000000 200000' "$KINDS" "$T"
