@@ -108,7 +108,9 @@ static void open_local(struct tensor *t)
     }
     if (status == HVD_SUCCESS)
         timeline(t, TIMELINE_AGREED, 0);
-    if (status != HVD_SUCCESS) {
+    if (status == HVD_ERR_INVALID && region_poisoned(&client.region)) {
+        end_poisoned(t); /* what I could not reach, and have told the engine */
+    } else if (status != HVD_SUCCESS) {
         end(t, status);
     } else if (t->view.place == SHM_INLINE) {
         compute(t);

@@ -222,6 +222,17 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
     return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
 }
 
+/* A rank that lives cannot go on: the others would wait for its part. */
+static void member_failed(struct engine *engine, uint32_t member, const char *why)
+{
+    uint32_t rank = engine->region.first_rank + member;
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) %.300s", rank, engine_host_of(engine, rank),
+             engine->member[member].pid, why);
+    engine_poison_by(engine, rank, HVD_ERR_PEER, text);
+}
+
 /* Answers the question in the worker's reader. -1: close the connection. */
 static int answer(struct engine *engine, struct worker *w)
 {
@@ -261,6 +272,9 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_INITIALIZED:
         engine->started = true;
         tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
+        break;
+    case WORKER_FAILED:
+        member_failed(engine, w->member, q->text);
         break;
     case WORKER_SHUT_DOWN:
         engine->member[w->member].shut_down = true;

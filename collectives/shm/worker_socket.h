@@ -15,11 +15,12 @@
  *   REMOVE_SET   set                        -          -                      -
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
+ *   FAILED       text: why                  -          -                      -
  *
- * INITIALIZED: hvd_init is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member
- * that asks makes the set, the others find the same ranks, or are refused; `ranks` is a sealed file with
- * them, in ascending order, as uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to
- * agree about. */
+ * FAILED: this rank cannot do its part of what others have begun with it; the job ends. INITIALIZED: hvd_init
+ * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
+ * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
+ * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 
@@ -30,7 +31,7 @@
 
 #define WORKER_TOKEN_SIZE  16
 #define WORKER_FDS_MAX     2
-#define WORKER_MESSAGE_TAG 0x68764432u /* layout version of this message */
+#define WORKER_MESSAGE_TAG 0x68764433u /* layout version of this message */
 
 enum worker_message_type {
     WORKER_HELLO = 1,
@@ -41,6 +42,7 @@ enum worker_message_type {
     WORKER_REMOVE_SET,
     WORKER_INITIALIZED,
     WORKER_SHUT_DOWN,
+    WORKER_FAILED,
     WORKER_TYPE_END
 };
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -658,6 +659,40 @@ START_TEST(a_death_ends_every_kind)
 }
 END_TEST
 
+/* A rank that cannot map another one's memory would be waited for: it comes last, so the work is its own. */
+static int no_descriptors(const struct job *job, int rank)
+{
+    enum { COUNT = 1 << 18 };
+    float *x = calloc(COUNT, sizeof *x);
+    struct rlimit none = {0, 0};
+    hvd_handle h;
+
+    (void)job;
+    job_check(x && hvd_init() == HVD_SUCCESS);
+    hvd_free(hvd_alloc(8 * COUNT)); /* memory for the copies */
+    job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+    if (rank == 1) {
+        usleep(100000);
+        job_check(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    }
+    job_check(hvd_allreduce_async("x", x, x, COUNT, HVD_FLOAT32, HVD_SUM, NULL, &h) == HVD_SUCCESS);
+    job_check(hvd_wait(h) == HVD_ERR_PEER);
+    job_check(strstr(hvd_last_error(), "rank 1 on node1") && strstr(hvd_last_error(), "cannot map"));
+    free(x);
+    return 0;
+}
+
+START_TEST(a_rank_that_can_not_go_on_ends_the_job)
+{
+    struct job job = {.hosts = 1, .per_host = 2, .worker = no_descriptors};
+
+    job_run(&job, 10);
+    ck_assert(!job.timed_out);
+    ck_assert_int_eq(job.status[0], 0);
+    ck_assert_int_eq(job.status[1], 0);
+}
+END_TEST
+
 /* Without hvdrun: the same calls in a job of one. */
 START_TEST(alone)
 {
@@ -710,6 +745,7 @@ int main(void)
     tcase_add_loop_test(tc, barriers_may_be_pending, 2, 5);
     tcase_add_test(tc, bad_arguments_start_nothing);
     tcase_add_loop_test(tc, a_death_ends_every_kind, 0, 2);
+    tcase_add_test(tc, a_rank_that_can_not_go_on_ends_the_job);
     tcase_add_test(tc, alone);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
