@@ -36,7 +36,7 @@ case_the_log_ends_with_the_chosen_and_no_bit_changes() {
 }
 
 case_a_job_that_ends_early_says_the_best_so_far() {
-    tuned 20 $H1:1,$H2:2,$H3:1 16
+    tuned 20 $H1:1,$H2:2,$H3:1 10
     expect_count 1 '^# the job has ended before autotune$' "$T/csv"
     tail -n 1 "$T/csv" | grep -qE '^best,16384,262144,4,[0-9.]+$' || fail "another end: $(cat "$T/csv")"
 }
