@@ -254,10 +254,13 @@ int start_locked(struct tensor *t, bool will_wait)
         give(t, small);
     tensor_publish(&t->view, &t->op, &t->where);
     t->phase = team_is_here(t->view.team) ? PHASE_ARRIVE : PHASE_REMOTE;
-    if (alone)
+    if (alone) {
         finish_locked(t);
-    else if (tensor_arrived(&t->view))
+        if (t->status != HVD_SUCCESS) /* else they were rung when the work was done */
+            doorbell_ring_sleepers(&client.region, UINT32_MAX);
+    } else if (tensor_arrived(&t->view)) {
         announce(t, will_wait);
+    }
     if (t->staging && !will_wait && t->phase == PHASE_ARRIVE)
         pending_add(t);
     return HVD_SUCCESS;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "collectives/hvd.h"
+#include "common/clock.h"
 #include "tests/unit/job.h"
 
 #define SECONDS 60
@@ -659,6 +660,38 @@ START_TEST(a_death_ends_every_kind)
 }
 END_TEST
 
+/* The last one finds the mismatch before it does any work: who sleeps hears of it then, not when it looks
+ * again. */
+static int late_mismatch(const struct job *job, int rank)
+{
+    enum { COUNT = 5000 };
+    float *x = calloc(COUNT, sizeof *x);
+    uint64_t least = UINT64_MAX;
+    hvd_handle h;
+
+    (void)job;
+    job_check(x && hvd_init() == HVD_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+        uint64_t since = clock_now();
+        if (rank == 1)
+            usleep(20000);
+        job_check(!hvd_allreduce_async("x", x, x, COUNT - (size_t)rank, HVD_FLOAT32, HVD_SUM, NULL, &h));
+        job_check(hvd_wait(h) == HVD_ERR_MISMATCH);
+        least = clock_now() - since < least ? clock_now() - since : least;
+    }
+    job_check(least < 200 * NSEC_PER_MSEC);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    free(x);
+    return 0;
+}
+
+START_TEST(a_late_mismatch_wakes_who_sleeps)
+{
+    run(2, late_mismatch);
+}
+END_TEST
+
 /* A rank that cannot map another one's memory would be waited for: it comes last, so the work is its own. */
 static int no_descriptors(const struct job *job, int rank)
 {
@@ -746,6 +779,7 @@ int main(void)
     tcase_add_test(tc, bad_arguments_start_nothing);
     tcase_add_loop_test(tc, a_death_ends_every_kind, 0, 2);
     tcase_add_test(tc, a_rank_that_can_not_go_on_ends_the_job);
+    tcase_add_test(tc, a_late_mismatch_wakes_who_sleeps);
     tcase_add_test(tc, alone);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
