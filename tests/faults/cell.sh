@@ -79,6 +79,8 @@ told() {
     case $phase.$victim.$verb in
     collective.worker.kill | collective.worker.term) limit=0.1 ;;
     together.worker.kill | together.worker.term) limit=0.05 ;;
+    # Both ranks and their engines want the processors meanwhile.
+    *-*.worker.kill | all*.worker.kill | reducescatter.worker.kill | grouped.worker.kill | shared.worker.kill | compressed.worker.kill) limit=0.1 ;;
     # What it sends still comes through for a while: the other side's silence begins later.
     collective.network.deaf) limit=$((heartbeat + 1)) ;;
     collective.network.* | collective.host.*) limit=$heartbeat.2 ;;

@@ -83,6 +83,18 @@ phase_together() { # the same, with both ranks on node2
     engine_on node2 || fail "no engine runs"
 }
 
+# An operation again and again, by a rank on each host; `together-` before its name: by two ranks on node2.
+moving() { # OPERATION
+    launch "$1"
+    reached "both ranks do one $1 after the other" marked "$1.0" "$1.1" grandchild.1
+    engine_on node2 || fail "no engine runs"
+}
+
+for operation in allgather alltoall reducescatter grouped shared compressed; do
+    eval "phase_$operation() { moving $operation; }
+        phase_together-$operation() { placement=node2:2; moving $operation; }"
+done
+
 engine_on() { # HOST
     strangers "$1" | grep -q hvd-engine
 }

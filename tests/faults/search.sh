@@ -74,7 +74,7 @@ worker_of() { # RANK: while it runs
     local number
     local number host=node2
     { read -r number < "$mark/worker.$1"; } 2>/dev/null || return 0
-    [ "$1 $phase" = '0 together' ] || [ "$1" = 1 ] || host=node1
+    [[ "$1 $phase" = '0 together'* ]] || [ "$1" = 1 ] || host=node1
     strangers "$host" | awk -v number="$number" '$1 == number {print $1}'
 }
 

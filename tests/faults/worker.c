@@ -7,7 +7,8 @@
  *
  * Every rank first leaves a double-forked grandchild in a session of its own that ignores SIGTERM and keeps
  * the rank's output open: whatever the cell does, that one has to go too. Rank 1 is the one that stays behind
- * in collective phases. */
+ * in collective phases. In a phase that is named after an operation both ranks do that one over and over, on
+ * megabytes, so the fault comes at any moment of it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -114,6 +115,84 @@ static int in_collective(void)
     return hvd_shutdown() ? failed("hvd_shutdown") : 0;
 }
 
+/* ---- one operation after the other --------------------------------------------------------------------- */
+
+#define ELEMENTS 1000000
+#define ROUNDS   3 /* are over when the phase is reached */
+
+static float in[ELEMENTS], out[2 * ELEMENTS];
+
+static int allgather(void)
+{
+    return hvd_allgather("rows", in, ELEMENTS / 4 - (size_t)rank, 4, HVD_FLOAT32, out, ELEMENTS / 2, NULL,
+                         NULL);
+}
+
+static int alltoall(void)
+{
+    const size_t splits[2] = {ELEMENTS / 5, ELEMENTS / 9};
+
+    return hvd_alltoall("pairs", in, ELEMENTS / 2, splits, 2, HVD_FLOAT32, out, ELEMENTS / 2, NULL, NULL);
+}
+
+static int reducescatter(void)
+{
+    return hvd_reducescatter("parts", in, ELEMENTS / 3, 3, HVD_FLOAT32, HVD_SUM, out, NULL);
+}
+
+static int grouped(void)
+{
+    const void *const ins[] = {in, in + 7};
+    void *const outs[] = {out, out + ELEMENTS};
+    const size_t counts[] = {7, ELEMENTS - 7};
+
+    return hvd_grouped_allreduce("group", 2, ins, outs, counts, HVD_FLOAT32, HVD_SUM, NULL);
+}
+
+static int shared(void)
+{
+    const void *result;
+
+    return hvd_allreduce_shared("shared", in, ELEMENTS, HVD_FLOAT32, HVD_SUM, NULL, &result);
+}
+
+static int compressed(void)
+{
+    const hvd_options options = {.compression = HVD_COMPRESSION_FLOAT16};
+
+    return hvd_allreduce("half", in, out, ELEMENTS, HVD_FLOAT32, HVD_SUM, &options);
+}
+
+static const struct {
+    const char *name;
+    int (*run)(void);
+} operations[] = {{"allgather", allgather}, {"alltoall", alltoall}, {"reducescatter", reducescatter},
+                  {"grouped", grouped},     {"shared", shared},     {"compressed", compressed}};
+
+/* Until `go`, of which the ranks hear in the same round; -1: the phase is no operation. */
+static int moving(const char *phase)
+{
+    int32_t may_end = 0;
+    char go[512];
+    size_t i = 0;
+
+    while (i < sizeof operations / sizeof *operations && strcmp(operations[i].name, phase) != 0)
+        i++;
+    if (i == sizeof operations / sizeof *operations)
+        return -1;
+    path_of(go, sizeof go, "go");
+    for (int round = 0; !may_end; round++) {
+        if (round == ROUNDS)
+            mark(phase);
+        if (operations[i].run())
+            return failed(phase);
+        may_end = access(go, F_OK) == 0;
+        if (hvd_allreduce("go", &may_end, &may_end, 1, HVD_INT32, HVD_MAX, NULL))
+            return failed("hvd_allreduce");
+    }
+    return hvd_shutdown() ? failed("hvd_shutdown") : 0;
+}
+
 static int with_library(const char *phase)
 {
     bool wire_up = strcmp(phase, "wire-up") == 0;
@@ -127,6 +206,9 @@ static int with_library(const char *phase)
         return failed("hvd_init");
     if (strcmp(phase, "collective") == 0)
         return in_collective();
+    int status = moving(phase);
+    if (status >= 0)
+        return status;
     mark(phase);
     stay();
     return hvd_shutdown() ? failed("hvd_shutdown") : 0;
