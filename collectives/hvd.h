@@ -96,7 +96,7 @@ typedef enum hvd_op {
     HVD_MIN = 3,
     HVD_MAX = 4,
     HVD_PRODUCT = 5, /* integers wrap */
-    HVD_BAND = 6,    /* bits, of integers: and, or, exclusive or */
+    HVD_BAND = 6,    /* bits, of integers and bool: and, or, exclusive or */
     HVD_BOR = 7,
     HVD_BXOR = 8,
     HVD_LAND = 9, /* truth, of integers and bool; the result is 0 or 1 */
@@ -133,8 +133,9 @@ typedef int64_t hvd_handle;
 /* ---- the job ---- */
 
 /* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. Again after
- * success it does nothing; after a failure, or after hvd_shutdown, it may be called anew. HVD_ERR_SYSTEM: the
- * process was not started as hvdrun starts one, or cannot reach its engine. */
+ * success it does nothing; after a failure it may be called anew. A worker of hvdrun joins its job once, so
+ * after hvd_shutdown it gets HVD_ERR_SYSTEM; a job of one rank begins again. HVD_ERR_SYSTEM: the process was
+ * not started as hvdrun starts one, or cannot reach its engine. */
 int hvd_init(void);
 /* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
  * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns. A worker that exits with

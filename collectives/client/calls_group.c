@@ -59,7 +59,7 @@ static int grouped_allreduce(struct request *r, const char *name, size_t n, cons
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = count[i] * dtype_size(r->op.dtype);
-        if ((status = check_buffers(name, in[i], bytes, out[i], bytes, true)))
+        if ((status = check_buffers(in[i], bytes, out[i], bytes, true)))
             return status;
         group_add_in(r->group, in[i], bytes);
         group_add_out(r->group, out[i], bytes);
@@ -103,7 +103,7 @@ static int grouped_reducescatter(struct request *r, const char *name, size_t n, 
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
         size_t mine = rows_of_rank(rows[i], r->team, own_index(r->team)) * row[i] * size;
-        if ((status = check_buffers(name, in[i], rows[i] * row[i] * size, out[i], mine, false)))
+        if ((status = check_buffers(in[i], rows[i] * row[i] * size, out[i], mine, false)))
             return status;
         group_add_out(r->group, out[i], mine);
         r->room += mine;

@@ -215,8 +215,9 @@ int run_fixed(struct tensor *t, uint8_t kind);
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
                  const hvd_options *options);
 int check_request(const char *name, const struct request *r);
-int check_buffers(const char *name, const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes,
-                  bool may_be_same);
+int check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes, bool may_be_same);
+/* Puts the tensor's name before the sentence of a request that cannot be; returns `status`. */
+int name_request(const char *name, int status);
 /* Checks and submits it; `status` is of making it: when that failed, only what it has is freed. */
 int request_async(const char *name, const struct request *r, int status, hvd_handle *handle);
 int request_and_wait(const char *name, const struct request *r, int status);

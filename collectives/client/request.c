@@ -2,6 +2,7 @@
  *
  * Everything that this rank can see is wrong is refused here, with one sentence, before anything is started;
  * what only the ranks together can see is found when all have arrived (shm/open.c). */
+#include <stdio.h>
 #include <string.h>
 
 #include "collectives/algorithms/dtype.h"
@@ -68,22 +69,20 @@ static int check_name(const char *name)
     if (len == 0 || len > SHM_NAME_MAX)
         return fail(HVD_ERR_INVALID, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
     if (name[0] == 'h' && is_reserved(name))
-        return fail(HVD_ERR_INVALID, "the name \"%s\" is reserved", name);
+        return fail(HVD_ERR_INVALID, "this name is reserved");
     return HVD_SUCCESS;
 }
 
-int check_buffers(const char *name, const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes,
-                  bool may_be_same)
+int check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes, bool may_be_same)
 {
     const char *a = in, *b = out;
 
     if ((in_bytes > 0 && !in) || (out_bytes > 0 && !out))
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": a buffer is NULL", name);
+        return fail(HVD_ERR_INVALID, "a buffer is NULL");
     if (in_bytes == 0 || out_bytes == 0 || (in == out && may_be_same) || a >= b + out_bytes ||
         b >= a + in_bytes)
         return HVD_SUCCESS;
-    return fail(HVD_ERR_INVALID, "tensor \"%s\": input and output overlap%s", name,
-                may_be_same ? " without being the same" : "");
+    return fail(HVD_ERR_INVALID, "input and output overlap%s", may_be_same ? " without being the same" : "");
 }
 
 int check_request(const char *name, const struct request *r)
@@ -94,10 +93,20 @@ int check_request(const char *name, const struct request *r)
     if (status)
         return status;
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": %s", name, wrong);
+        return fail(HVD_ERR_INVALID, "%s", wrong);
     if (r->group || r->result)
-        return r->group ? HVD_SUCCESS : check_buffers(name, r->in, tensor_bytes(&r->op), NULL, 0, false);
-    return check_buffers(name, r->in, tensor_bytes(&r->op), r->out, r->room, !op_scatters(r->op.kind));
+        return r->group ? HVD_SUCCESS : check_buffers(r->in, tensor_bytes(&r->op), NULL, 0, false);
+    return check_buffers(r->in, tensor_bytes(&r->op), r->out, r->room, !op_scatters(r->op.kind));
+}
+
+int name_request(const char *name, int status)
+{
+    char wrong[SHM_TEXT_MAX];
+
+    if (status != HVD_ERR_INVALID || !name || !*name || strnlen(name, SHM_NAME_MAX + 1) > SHM_NAME_MAX)
+        return status;
+    snprintf(wrong, sizeof wrong, "%s", hvd_last_error());
+    return fail(status, "tensor \"%s\": %s", name, wrong);
 }
 
 /* `status` is of making the request. */
@@ -105,7 +114,9 @@ static int submit(const char *name, const struct request *r, int status, hvd_han
 {
     struct tensor *t;
 
-    if (!status && !(status = check_request(name, r)))
+    if (!status)
+        status = check_request(name, r);
+    if ((status = name_request(name, status)) == HVD_SUCCESS)
         status = begin(r->team, name, &t);
     if (status) {
         group_free(r->group);

@@ -273,6 +273,8 @@ int submit_locked(struct tensor *t, const struct request *r, bool will_wait)
     if (t->phase != PHASE_IDLE || t->persistent) {
         if (r->group)
             group_free(r->group);
+        if (r->op.kind == SHM_BARRIER)
+            return fail(HVD_ERR_IN_PROGRESS, "a barrier of this rank is pending already");
         return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": %s", t->name,
                     t->persistent ? "a persistent handle has this name"
                                   : "an operation of this name is pending already");

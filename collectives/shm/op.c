@@ -54,7 +54,8 @@ static const char *wrong_data(const struct tensor_op *op, char *text, size_t tex
         snprintf(text, text_size, "%llu elements are not whole rows of %llu", (unsigned long long)op->count,
                  (unsigned long long)op->row);
     else if (op_reduces(op->kind) && !op_elementwise(op->op)) /* Adasum has no way here yet */
-        snprintf(text, text_size, "there is no operation %d", op->op);
+        snprintf(text, text_size,
+                 op->op == HVD_ADASUM ? "this version cannot do Adasum" : "there is no operation %d", op->op);
     else if (op_reduces(op->kind) && op_refused(op->dtype, op->op))
         snprintf(text, text_size, "%s of %s: %s", op_name(op->op), dtype_name(op->dtype),
                  op_refused(op->dtype, op->op));
@@ -92,16 +93,24 @@ static uint64_t bits_of(double value)
     return bits;
 }
 
+static const char *group_words(const struct tensor_op *op, char *text, size_t size)
+{
+    if (op->group == 0)
+        return "one tensor";
+    snprintf(text, size, "a group of %u tensor%s", op->group, op->group == 1 ? "" : "s");
+    return text;
+}
+
 /* What is compared, the most telling first. `shown`: op_text says it anyway. */
 #define PROPERTIES(X)                                                                                        \
     X(kind, op->kind, true, "called %s", op_kind_name(op->kind))                                             \
     X(set, (uint64_t)op->set, false, "process set %d", op->set)                                              \
     X(dtype, op->dtype, true, "element type %s", dtype_name(op->dtype))                                      \
     X(op, op->op, true, "operation %s", op_name(op->op))                                                     \
-    X(group, op->group, false, "a group of %u tensors", op->group)                                           \
+    X(group, op->group, false, "%s", group_words(op, (char[32]){0}, 32))                                     \
     X(count, op_is_ragged(op->kind) ? 0 : op->count, true, "%llu elements", (unsigned long long)op->count)   \
     X(row, op->group ? 0 : op->row, false, "%llu elements a row", (unsigned long long)op->row)               \
-    X(sizes, op->group ? op->row : 0, false, "a group with sizes %08x", (unsigned)(op->row ^ op->row >> 32)) \
+    X(sizes, op->group ? op->row : 0, false, "a group of %u tensors with sizes of its own", op->group)       \
     X(root, op->root, true, "root rank %u", op->root)                                                        \
     X(prescale, bits_of(op->prescale), false, "prescale %.17g", op->prescale)                                \
     X(postscale, bits_of(op->postscale), false, "postscale %.17g", op->postscale)                            \

@@ -1,0 +1,11 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Every error that two ranks can make, word for word: tests/e2e/sentences.c makes them, sentences.txt has what is said, to be read aloud.
+# Both ranks of a mismatch hear the same. Numbers of handles and processes differ from run to run and are an N there.
+# HVD_UPDATE=1 writes the file anew: read it then.
+
+sentences() { # ARGUMENTS of hvdrun
+    hvd "$@" "$BUILD/tests/sentences"
+    sed -E 's/(handle|process) -?[0-9]+/\1 N/' "$T/out" | sort > "$T/said"
+    [ -z "${HVD_UPDATE:-}" ] || cp "$T/said" "$top/tests/e2e/sentences.txt"
+    diff "$top/tests/e2e/sentences.txt" "$T/said" || fail 'that is not what sentences.txt has'
+}

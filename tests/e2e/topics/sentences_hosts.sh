@@ -1,0 +1,8 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# The same, word for word, by two ranks of two hosts.
+hosts=2
+
+# shellcheck source=tests/e2e/sentences.sh
+. "$top/tests/e2e/sentences.sh"
+
+case_two_ranks_of_two_hosts() { sentences -np 2 -H $H1:1,$H2:1; }
