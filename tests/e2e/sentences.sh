@@ -3,9 +3,9 @@
 # Both ranks of a mismatch hear the same. Numbers of handles and processes differ from run to run and are an N there.
 # HVD_UPDATE=1 writes the file anew: read it then.
 
-sentences() { # ARGUMENTS of hvdrun
-    hvd "$@" "$BUILD/tests/sentences"
+sentences() { # FILE ARGUMENTS of hvdrun
+    hvd "${@:2}" "$BUILD/tests/sentences"
     sed -E 's/(handle|process) -?[0-9]+/\1 N/' "$T/out" | sort > "$T/said"
-    [ -z "${HVD_UPDATE:-}" ] || cp "$T/said" "$top/tests/e2e/sentences.txt"
-    diff "$top/tests/e2e/sentences.txt" "$T/said" || fail 'that is not what sentences.txt has'
+    [ -z "${HVD_UPDATE:-}" ] || cp "$T/said" "$top/tests/e2e/$1"
+    diff "$top/tests/e2e/$1" "$T/said" || fail "that is not what $1 has"
 }

@@ -4,4 +4,4 @@
 # shellcheck source=tests/e2e/sentences.sh
 . "$top/tests/e2e/sentences.sh"
 
-case_two_ranks_of_one_host() { sentences -np 2; }
+case_two_ranks_of_one_host() { sentences sentences.txt -np 2; }

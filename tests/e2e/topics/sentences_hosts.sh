@@ -5,4 +5,4 @@ hosts=2
 # shellcheck source=tests/e2e/sentences.sh
 . "$top/tests/e2e/sentences.sh"
 
-case_two_ranks_of_two_hosts() { sentences -np 2 -H $H1:1,$H2:1; }
+case_two_ranks_of_two_hosts() { sentences sentences_hosts.txt -np 2 -H $H1:1,$H2:1; }
