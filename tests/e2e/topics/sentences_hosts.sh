@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# The same, word for word, by two ranks of two hosts.
+# The same by two ranks of two hosts; what is said there is in sentences_hosts.txt.
 hosts=2
 
 # shellcheck source=tests/e2e/sentences.sh
