@@ -213,7 +213,7 @@ static bool disagree(const struct readiness *r, const struct tensor_desc *a, uin
     int room =
         (int)(TENSOR_ERROR_MAX - strlen(ranks[0]) - strlen(ranks[1]) - strlen(value[0]) - strlen(value[1])) -
         20;
-    snprintf(text, TENSOR_ERROR_MAX + 1, "tensor \"%.*s\": %s %s, %s %s", room, a->name, ranks[0], value[0],
+    snprintf(text, TENSOR_ERROR_MAX + 1, "tensor '%.*s': %s %s, %s %s", room, a->name, ranks[0], value[0],
              ranks[1], value[1]);
     return true;
 }
