@@ -117,7 +117,8 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
 
 # What the end-to-end tests of output write, read and measure with.
-E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/mourner $(BUILD)/tests/laggard $(BUILD)/tests/kinds $(BUILD)/tests/sets $(BUILD)/tests/fused $(BUILD)/tests/steps $(BUILD)/tests/large $(BUILD)/tests/sentences
+E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds sets fused steps large sentences) # linked to libhvd
+E2E_TOOLS := $(BUILD)/tests/scribe $(E2E_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
 E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad
 $(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o
@@ -128,7 +129,7 @@ $(BUILD)/tests/scribe: $(BUILD)/obj/tests/e2e/scribe.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
-$(BUILD)/tests/mourner $(BUILD)/tests/laggard $(BUILD)/tests/kinds $(BUILD)/tests/sets $(BUILD)/tests/fused $(BUILD)/tests/steps $(BUILD)/tests/large $(BUILD)/tests/sentences: $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(BUILD)/libhvd.so
+$(E2E_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'

@@ -343,7 +343,7 @@ static const char *const mismatch_text[][2] = {{"called allreduce", "called broa
                                                {"prescale 0", "prescale 0.25"},
                                                {"postscale 0", "postscale -3"},
                                                {"compression none", "compression bfloat16"},
-                                               {"a group of 0 tensors", "a group of 4 tensors"}};
+                                               {"have one tensor", "a group of 4 tensors"}};
 
 static struct tensor_desc broadcast_of(uint32_t host, uint32_t i)
 {
