@@ -118,7 +118,7 @@ $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/lib
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 # Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
-$(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC))
+$(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo_path.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)

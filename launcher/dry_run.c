@@ -148,7 +148,7 @@ int dry_run_print(const struct config *config, const struct host_list *hosts, co
 
 static void print_part(FILE *out, const char *name, bool present, const char *where)
 {
-    fprintf(out, "    [%c] %-12s %s\n", present ? 'X' : ' ', name, where);
+    fprintf(out, "    [%c] %-13s %s\n", present ? 'X' : ' ', name, where);
 }
 
 static void print_module(FILE *out, const char *name, const char *file, const char *symbol)
@@ -193,8 +193,14 @@ void check_build_print(FILE *out)
     print_module(out, "auth", "auth.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
     fprintf(out, "\nCollectives (libhvd):\n");
-    print_part(out, "allreduce", true, "sum, average, min, max");
+    print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth; also shared by a host");
+    print_part(out, "reducescatter", true, "the same operations");
+    print_part(out, "allgather", true, "of rows");
+    print_part(out, "alltoall", true, "of rows");
     print_part(out, "broadcast", true, "from any rank");
-    print_part(out, "barrier", true, "of all ranks");
-    fprintf(out, "\nElement types:\n    int32, int64, float32, float64\n");
+    print_part(out, "send", true, "from one rank to another");
+    print_part(out, "barrier", true, "of all ranks, or of a process set");
+    fprintf(
+        out,
+        "\nElement types:\n    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, bool\n");
 }

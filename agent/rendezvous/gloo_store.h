@@ -16,9 +16,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "agent/rendezvous/gloo_path.h"
 #include "common/err.h"
-
-#define GLOO_PATH_MAX 1024
 
 /* Bytes that several owners share. */
 struct gloo_value {
@@ -46,19 +45,6 @@ static inline void gloo_value_release(struct gloo_value *v)
     if (v && --v->references == 0)
         free(v);
 }
-
-struct gloo_path { /* points into the text that it was read from */
-    const char *scope, *key;
-    size_t scope_len, key_len;
-};
-
-/* "/scope/key" and nothing else: both are printable, not empty, without a slash or a space; GLOO_PATH_MAX in
- * all. */
-bool gloo_path_parse(const char *text, size_t len, struct gloo_path *out);
-/* Whether ranks meet in it. */
-bool gloo_path_is_mesh(const struct gloo_path *path);
-/* In a mesh scope, `<r>` or `rank_<r>` with r below `ranks`. */
-bool gloo_path_rank(const struct gloo_path *path, uint32_t ranks, uint32_t *rank);
 
 struct gloo_limits {
     size_t keys;    /* of all scopes; no more scopes than that either */

@@ -73,7 +73,26 @@ case_version_help_and_check_build() {
     hvd --help
     expect_status 0
     expect_out '--hostfile'
-    hvd --check-build
+}
+
+# Every program and module that was built can be opened, and is the one of this tree.
+expect_build_usable() { # DIRECTORY of the modules
+    local file count=0
     expect_status 0
-    expect_out 'ssh'
+    for file in hvdagent "$1"/*; do
+        file=${file##*/}
+        grep -qE "^    \[X\] ${file%.so} +/" "$T/out" || fail "$file: $(grep -w "${file%.so}" "$T/out" || cat "$T/out")"
+        count=$((count + 1))
+    done
+    [ $count -ge 4 ] || fail "$1 has $((count - 1)) files"
+    expect_count $((count - 1)) " $1/" "$T/out"
+}
+
+case_check_build_opens_all_modules() {
+    hvd --check-build
+    expect_build_usable "$BUILD/modules"
+    make -s -C "$top" -o all BUILD="$BUILD" PREFIX=/usr DESTDIR="$T/installed" install > "$T/make" 2>&1 || fail "$(tail -n 3 "$T/make")"
+    "$T/installed/usr/bin/hvdrun" --check-build > "$T/out" 2> "$T/err"
+    status=$?
+    expect_build_usable "$T/installed/usr/bin/../lib/hvd"
 }
