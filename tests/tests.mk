@@ -64,6 +64,9 @@ $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/libcommon.a $$(
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) -lm -lpthread
 
+# Its engines have the simulation's links instead of those in libcommon, what they map has guard pages, and ranks may give overlapping memory.
+$(BUILD)/tests/fuzz_descriptor: private LDFLAGS_ALL += -Wl,-z,muldefs $(patsubst %,-Wl$(comma)--wrap=%,mmap munmap __asan_memcpy)
+
 # It fails the allocations of the parts that it is linked to.
 $(BUILD)/tests/test_countdown: private LDFLAGS_ALL += $(patsubst %,-Wl$(comma)--wrap=%,malloc calloc realloc reallocarray strdup strndup free)
 
