@@ -15,7 +15,7 @@ static void reduce_alone(const struct tensor_op *op, const void *in, void *out)
         .out = &out,
         .outputs = 1,
         .dtype = (hvd_dtype)op->dtype,
-        .op = (hvd_op)op->op,
+        .op = op_is_adasum(op) ? HVD_SUM : (hvd_op)op->op, /* one vector stays what it is */
         .prescale = op->prescale,
         .postscale = op->postscale,
     };

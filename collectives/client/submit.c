@@ -107,7 +107,7 @@ static bool can_stream(const struct tensor *t, const struct request *r, bool wil
 {
     uint64_t address;
 
-    return will_wait && t->op.kind == SHM_ALLREDUCE && t->bytes >= STREAM_LEAST &&
+    return will_wait && t->op.kind == SHM_ALLREDUCE && !op_is_adasum(&t->op) && t->bytes >= STREAM_LEAST &&
            team_is_here(t->view.team) && !r->group && !shared(t->in, &t->op, t->bytes, &address) &&
            !shared(r->out, &t->op, t->bytes, &address);
 }

@@ -34,9 +34,10 @@ static void offered(struct engine *engine, uint32_t slot)
     tensor_begin(v, sequence);
     if (!tensor_arrived(v) ||
         tensor_open(v, engine->name[slot].text, &resolver, text, sizeof text) != HVD_SUCCESS ||
-        v->place != SHM_SEGMENT || tensor_is_over(v)) {
+        v->place != SHM_SEGMENT || op_is_adasum(&v->op) || tensor_is_over(v)) {
         tensor_begin(v, sequence); /* no chunks */
-        return;                    /* finished meanwhile, or the members will find the same error */
+        return; /* finished meanwhile, or the members will find the same error; Adasum's one is too long here
+                 */
     }
     engine->help[(engine->help_first + engine->help_count++) % SHM_SLOTS] = slot;
 }

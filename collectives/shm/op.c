@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/algorithms/adasum.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/hvd.h"
 
@@ -41,7 +42,17 @@ static bool in_rows(const struct tensor_op *op)
     return op_is_ragged(op->kind) || (op->kind == SHM_REDUCESCATTER && op->group == 0);
 }
 
-static const char *wrong_data(const struct tensor_op *op, char *text, size_t text_size)
+/* size 0: an entry between hosts, where it cannot be. */
+static const char *wrong_adasum(const struct tensor_op *op, uint32_t size)
+{
+    if (op->kind != SHM_ALLREDUCE || op->group != 0)
+        return "adasum is for one tensor's allreduce only";
+    if (op->prescale != 1 || op->postscale != 1)
+        return "adasum finds its own scales, so it cannot be scaled";
+    return size == 0 ? "adasum is for the ranks of one host only" : adasum_refused(op->dtype, size);
+}
+
+static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, char *text, size_t text_size)
 {
     size_t size = dtype_size(op->dtype);
 
@@ -53,9 +64,10 @@ static const char *wrong_data(const struct tensor_op *op, char *text, size_t tex
     else if (in_rows(op) && (op->row == 0 || op->count % op->row != 0))
         snprintf(text, text_size, "%llu elements are not whole rows of %llu", (unsigned long long)op->count,
                  (unsigned long long)op->row);
-    else if (op_reduces(op->kind) && !op_elementwise(op->op)) /* Adasum has no way here yet */
-        snprintf(text, text_size,
-                 op->op == HVD_ADASUM ? "this version cannot do Adasum" : "there is no operation %d", op->op);
+    else if (op_is_adasum(op) && wrong_adasum(op, size_of_set))
+        snprintf(text, text_size, "%s", wrong_adasum(op, size_of_set));
+    else if (op_reduces(op->kind) && !op_is_adasum(op) && !op_elementwise(op->op))
+        snprintf(text, text_size, "there is no operation %d", op->op);
     else if (op_reduces(op->kind) && op_refused(op->dtype, op->op))
         snprintf(text, text_size, "%s of %s: %s", op_name(op->op), dtype_name(op->dtype),
                  op_refused(op->dtype, op->op));
@@ -80,7 +92,7 @@ const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size
         snprintf(text, text_size, "root %d is not a rank below %u", (int)op->root, size);
         return text;
     }
-    return op_moves(op->kind) ? wrong_data(op, text, text_size) : NULL;
+    return op_moves(op->kind) ? wrong_data(op, size, text, text_size) : NULL;
 }
 
 /* ---- properties ---------------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/hvd.h"
+
 enum shm_kind {
     SHM_ALLREDUCE = 1,
     SHM_BROADCAST = 2,
@@ -69,6 +71,11 @@ static inline bool op_scatters(uint8_t kind)
 static inline bool op_moves(uint8_t kind)
 {
     return op_kind_in(kind, SHM_REDUCING | SHM_RAGGED | SHM_KIND_BIT(SHM_BROADCAST));
+}
+
+static inline bool op_is_adasum(const struct tensor_op *op)
+{
+    return op_reduces(op->kind) && op->op == HVD_ADASUM;
 }
 
 /* "allreduce"; "an unknown operation". Never NULL. */

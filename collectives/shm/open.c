@@ -81,6 +81,8 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
     }
     if (c->op.set != v->team->id)
         snprintf(wrong, sizeof wrong, "process set %d", c->op.set);
+    else if (op_is_adasum(&c->op) && !team_is_here(v->team))
+        snprintf(wrong, sizeof wrong, "adasum between hosts");
     else if (!op_wrong(&c->op, v->team->size, wrong, sizeof wrong))
         return HVD_SUCCESS;
     snprintf(text, size, "tensor \"%s\": rank %u has written what cannot be: %s", name,
@@ -163,7 +165,7 @@ static bool find_output(struct tensor_view *v, uint32_t member, const struct cla
             return false;
         v->room[member] = c->room;
     }
-    bytes = tensor_work_of(v->op.kind)->room(v, member);
+    bytes = tensor_work_of(&v->op)->room(v, member);
     if (op_scatters(v->op.kind) && bytes <= SHM_INLINE_MAX)
         v->out[member] = tensor_scratch(v, member);
     else if (bytes == 0 || (c->place == SHM_INLINE && !op_scatters(v->op.kind)))
@@ -231,14 +233,15 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
     if (!op_moves(v->op.kind))
         return HVD_SUCCESS;
     if (team_is_here(v->team))
-        total = tensor_work_of(v->op.kind)->plan(v, wrong, sizeof wrong);
+        total = tensor_work_of(&v->op)->plan(v, wrong, sizeof wrong);
     if (total == UINT64_MAX) {
         snprintf(text, size, "tensor \"%s\": %s", name, wrong);
         return HVD_ERR_MISMATCH;
     }
     v->bytes = total * work_size(v);
     if (v->place == SHM_SEGMENT)
-        v->chunks = chunks_cut(total, work_size(v), v->team->members);
+        v->chunks = op_is_adasum(&v->op) ? (struct chunks){total, total, 1}
+                                         : chunks_cut(total, work_size(v), v->team->members);
     return HVD_SUCCESS;
 }
 

@@ -37,8 +37,10 @@ void tensor_view_free(struct tensor_view *v)
 {
     free(v->in);
     free(v->split);
+    free(v->scratch);
     v->in = NULL;
     v->split = NULL;
+    v->scratch = NULL;
 }
 
 void tensor_begin(struct tensor_view *v, uint32_t sequence)
@@ -47,6 +49,10 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
     v->seen = 0;
     v->mine = v->gave = v->taken = 0;
     v->streamed = false;
+    if (v->scratch) {
+        free(v->scratch);
+        v->scratch = NULL;
+    }
     v->place = 0;
     v->chunks =
         (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
@@ -145,20 +151,20 @@ uint32_t tensor_missing(const struct tensor_view *v)
 
 /* ---- the work ------------------------------------------------------------------------------------------ */
 
-const struct kind_work *tensor_work_of(uint8_t kind)
+const struct kind_work *tensor_work_of(const struct tensor_op *op)
 {
     static const struct kind_work *const work[SHM_KINDS] = {
         [SHM_ALLREDUCE] = &work_allreduce, [SHM_ALLREDUCE_SHARED] = &work_allreduce_shared,
         [SHM_BROADCAST] = &work_broadcast, [SHM_ALLGATHER] = &work_allgather,
         [SHM_ALLTOALL] = &work_alltoall,   [SHM_REDUCESCATTER] = &work_reducescatter,
     };
-    return work[kind];
+    return op_is_adasum(op) ? &work_adasum : work[op->kind];
 }
 
 void tensor_compute(const struct tensor_view *v, void *out)
 {
     if (out && v->bytes > 0)
-        tensor_work_of(v->op.kind)->mine(v, out);
+        tensor_work_of(&v->op)->mine(v, out);
 }
 
 static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t participant)
@@ -195,7 +201,7 @@ bool tensor_work(struct tensor_view *v)
     if (chunk == CHUNK_NONE)
         return false;
     chunks_range(&v->chunks, chunk, &first, &count);
-    tensor_work_of(v->op.kind)->part(v, first, count);
+    tensor_work_of(&v->op)->part(v, first, count);
     finished_for_others(v);
     atomic_store(done_word(v, v->me), shm_tagged(v->sequence, ++v->mine));
     if (tensor_done(v))

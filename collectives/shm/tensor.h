@@ -58,6 +58,7 @@ struct tensor_view {
     struct chunks chunks;
     const void **in;        /* [members]; places of the elements, NULL where a kind has none */
     void **out;             /* [members]; NULL where each computes its own, or a kind has none */
+    void *scratch;          /* of an operation that needs some; NULL: none */
     const void **stream_in; /* [members], stream.c's own */
     void **stream_out;
     uint64_t *count; /* [members]; elements that the member gives */

@@ -20,8 +20,8 @@ struct kind_work {
     void (*mine)(const struct tensor_view *v, void *out);
 };
 
-extern const struct kind_work work_allreduce, work_allreduce_shared, work_broadcast, work_allgather,
-    work_alltoall, work_reducescatter;
+extern const struct kind_work work_allreduce, work_adasum, work_allreduce_shared, work_broadcast,
+    work_allgather, work_alltoall, work_reducescatter;
 
 /* work_allreduce.c: elements [first, first + count) of all inputs into `outputs` arrays, finished. */
 void work_reduce(const struct tensor_view *v, void *const *out, size_t outputs, size_t first, size_t count);
@@ -46,7 +46,7 @@ void work_reduce_from(const struct tensor_view *v, const void *const *in, void *
 #endif
 
 /* tensor.c: the row of the table; NULL for a kind that moves nothing. */
-const struct kind_work *tensor_work_of(uint8_t kind);
+const struct kind_work *tensor_work_of(const struct tensor_op *op);
 
 static inline struct shm_entry *tensor_entry(const struct tensor_view *v, uint32_t member)
 {
