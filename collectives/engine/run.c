@@ -229,14 +229,7 @@ static void start_sizes(struct run *run)
 static void take_result(struct run *run)
 {
     struct tensor_view *v = run->view;
-    char text[SHM_TEXT_MAX];
 
-    if (op_difference(&v->op, &run->entry.desc.what) >= 0) {
-        snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
-                 run->entry.desc.name);
-        run_fail(run, HVD_ERR_ENGINE, text);
-        return;
-    }
     if (v->place == SHM_INLINE)
         memcpy(v->slot->result, run->entry.data, v->bytes);
     for (uint32_t i = 0; v->place != SHM_INLINE && i < v->team->members; i++)
@@ -263,6 +256,13 @@ bool run_find(struct run *run)
     }
     engine->name[slot].announced = false;
     run->view = &engine->name[slot].view;
+    /* Buffers are as large as the list says, the work as large as the ranks say. */
+    if (!run->entry.error[0] && op_difference(&run->view->op, &run->entry.desc.what) >= 0) {
+        snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
+                 run->entry.desc.name);
+        run_fail(run, HVD_ERR_ENGINE, text);
+        return false;
+    }
     run->view->slot->due = run->listed;
     timeline(engine, run->view, TIMELINE_DUE, run->listed);
     return true;

@@ -488,7 +488,7 @@ static void mismatches(int rank, size_t n, float *x, float *y)
     mismatched(hvd_grouped_allreduce("group", 2, in, out, count, HVD_FLOAT32, HVD_SUM, NULL), "with sizes");
     mismatched(
         hvd_grouped_allreduce("group", odd ? 1 : 2, in, out, (size_t[]){n, 0}, HVD_FLOAT32, HVD_SUM, NULL),
-        "a group of 1 tensors");
+        "a group of 1 tensor");
     mismatched(odd ? hvd_allreduce("s", x, y, n, HVD_FLOAT32, HVD_SUM, NULL)
                    : hvd_allreduce_shared("s", x, n, HVD_FLOAT32, HVD_SUM, NULL, &result),
                "shared allreduce");
