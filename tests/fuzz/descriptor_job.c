@@ -23,7 +23,15 @@ static const struct {
                           {3, "a"},
                           {0, "c"},
                           {0, SHM_BARRIER_NAME},
-                          {0, SHM_SHUTDOWN_NAME}};
+                          {0, SHM_SHUTDOWN_NAME},
+                          {0, "d"},
+                          {0, "e"},
+                          {0, "f"},
+                          {0, "g"},
+                          {0, "h"},
+                          {0, "i"},
+                          {0, "j"},
+                          {0, "k"}};
 #define PAIR_SET 3 /* stands for the team of the first and the last rank */
 
 struct place place[JOB_HOSTS];

@@ -9,7 +9,7 @@
 
 #define JOB_HOSTS   3
 #define JOB_RANKS   3 /* of a host */
-#define JOB_TENSORS 8
+#define JOB_TENSORS 16
 
 /* A rank's segment. */
 #define SEGMENT_BYTES (1u << 20)
