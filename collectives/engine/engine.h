@@ -75,6 +75,7 @@ struct name {
     uint32_t hash, next; /* next slot in the bucket; 0: none */
     struct set *set;
     bool has_view, announced;
+    bool running; /* a run uses the view: whatever the ranks write, nothing new begins before it is settled */
     struct tensor_view view;
     int status; /* of opening it */
     char error[SHM_TEXT_MAX];

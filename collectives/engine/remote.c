@@ -55,7 +55,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     struct err e = ERR_INIT;
     uint32_t before = v ? v->sequence : 0;
 
-    if (!v || n->announced || region_poisoned(&engine->region))
+    if (!v || n->announced || n->running || region_poisoned(&engine->region))
         return; /* announced: two members came last at once, and both said so */
     tensor_begin(v, before + 1);
     if (!tensor_arrived(v)) {

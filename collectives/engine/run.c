@@ -25,6 +25,7 @@ void run_settle(struct run *run, int status, const char *text)
     if (text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
+    run->name->running = false;
     timeline(engine, run->view, TIMELINE_SETTLED, 0);
     if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->world)
         engine->started = true;
@@ -255,7 +256,9 @@ bool run_find(struct run *run)
         return false;
     }
     engine->name[slot].announced = false;
-    run->view = &engine->name[slot].view;
+    engine->name[slot].running = true;
+    run->name = &engine->name[slot];
+    run->view = &run->name->view;
     /* Buffers are as large as the list says, the work as large as the ranks say. */
     if (!run->entry.error[0] && op_difference(&run->view->op, &run->entry.desc.what) >= 0) {
         snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",

@@ -30,7 +30,8 @@ struct run {
     struct engine *engine;
     struct set *set;
     struct list_entry entry;
-    struct tensor_view *view;
+    struct name *name;
+    struct tensor_view *view; /* the name's */
     enum run_phase phase;
     uint64_t *table; /* of the sizes */
     struct route *route;
