@@ -10,6 +10,7 @@
 
 #define SCRATCH     (64u << 10)
 #define GREETING_MS 10000
+#define LOST_MS     50 /* a server that dies closes one connection after the other, in no time */
 
 enum { CLIENT, SERVER };
 
@@ -64,11 +65,35 @@ static void end(struct splice *s)
     uv_close((uv_handle_t *)&s->patience, on_closed);
 }
 
+static void on_lost(uv_timer_t *timer)
+{
+    end(timer->data);
+}
+
+/* A server that leaves before its client may be dying. Its client learns of it a moment later than whoever
+ * reaps the server, so that a client which fails for that is not taken for the cause. */
+static void lose_server(struct splice *s)
+{
+    for (int i = 0; i < 2; i++)
+        uv_read_stop((uv_stream_t *)&s->way[i].from);
+    if (!uv_is_active((uv_handle_t *)&s->patience))
+        uv_timer_start(&s->patience, on_lost, LOST_MS, 0);
+}
+
 /* ---- bytes --------------------------------------------------------------------------------------------- */
 
 static struct way *other(struct way *w)
 {
     return &w->splice->way[w == &w->splice->way[CLIENT] ? SERVER : CLIENT];
+}
+
+/* `w` cannot be written to its other end any more. */
+static void lose_reader(struct way *w)
+{
+    if (w == &w->splice->way[CLIENT])
+        lose_server(w->splice);
+    else
+        end(w->splice);
 }
 
 static void on_shut(uv_shutdown_t *request, int status)
@@ -94,7 +119,7 @@ static void on_written(uv_write_t *request, int status)
     if (w->splice->closing)
         return;
     if (status < 0)
-        end(w->splice);
+        lose_reader(w);
     else
         start_reading(w);
 }
@@ -112,7 +137,7 @@ static void pass(struct way *w, const uint8_t *bytes, size_t len)
     if (n == UV_EAGAIN)
         n = 0;
     if (n < 0) {
-        end(w->splice);
+        lose_reader(w);
         return;
     }
     if ((size_t)n == len)
@@ -148,7 +173,7 @@ static void on_connected(uv_connect_t *connect, int status)
         return;
     if (status < 0) {
         log_warning("a rendezvous server of ours does not answer: %s", uv_strerror(status));
-        end(s);
+        lose_server(s);
         return;
     }
     uv_tcp_nodelay(&s->way[SERVER].from, 1);
@@ -240,6 +265,8 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         end(s);
     else if (n > 0)
         pass(w, (const uint8_t *)buf->base, (size_t)n);
+    else if (w == &s->way[SERVER] && !s->way[CLIENT].ended)
+        lose_server(s);
     else if (n == UV_EOF && s->complete)
         pass_end(w);
     else

@@ -4,9 +4,9 @@
  *
  * A server that reads the first message of a connection with a blocking call must not be reached by somebody
  * who sends half of it: so it is gathered here first, within its time, and looked at by `check`; what
- * follows by `follow`. An end of
- * one side is passed on to the other, which may go on sending. What one side does not read stops the other:
- * at most one read of it is held. */
+ * follows by `follow`. The client's end is passed on to the server, which may go on sending. A server that
+ * ends first ends the connection, but a moment later: if it dies, its owner shall know that before its
+ * clients. What one side does not read stops the other: at most one read of it is held. */
 #ifndef HVD_AGENT_SPLICE_H
 #define HVD_AGENT_SPLICE_H
 

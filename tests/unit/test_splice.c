@@ -201,6 +201,26 @@ static void *greet_badly(void *arg)
     return NULL;
 }
 
+/* Whoever reaps a server that dies has that long to say so before its clients fail. */
+static void *end_as_server(void *arg)
+{
+    struct ends *e = arg;
+    int server = greet(e);
+    double begin = now_ms();
+    e->good = e->good && close(server) == 0 && is_at_end(e->client);
+    e->ms = now_ms() - begin;
+    over(e, -1);
+    return NULL;
+}
+
+START_TEST(test_a_client_learns_late_that_its_server_is_gone)
+{
+    struct ends e;
+    splice_between(&e, end_as_server);
+    ck_assert_msg(e.ms >= 20, "it was told after %.1f ms", e.ms);
+}
+END_TEST
+
 /* The splice closes the client's connection, long before it would for one that says nothing. */
 START_TEST(test_a_bad_greeting_reaches_no_server)
 {
@@ -284,6 +304,7 @@ int main(void)
     tcase_add_test(c, test_small_messages_do_not_wait);
     tcase_add_test(c, test_a_greeting_may_come_in_pieces);
     tcase_add_test(c, test_a_bad_greeting_reaches_no_server);
+    tcase_add_test(c, test_a_client_learns_late_that_its_server_is_gone);
     tcase_add_test(c, test_what_is_not_read_is_held);
     tcase_add_test(c, test_one_way_may_end_before_the_other);
     tcase_add_test(c, test_what_must_not_pass_ends_the_connection);
