@@ -133,9 +133,9 @@ typedef int64_t hvd_handle;
 /* ---- the job ---- */
 
 /* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. Again after
- * success it does nothing; after a failure it may be called anew. A worker of hvdrun joins its job once, so
- * after hvd_shutdown it gets HVD_ERR_SYSTEM; a job of one rank begins again. HVD_ERR_SYSTEM: the process was
- * not started as hvdrun starts one, or cannot reach its engine. */
+ * success it does nothing; after a failure, or after hvd_shutdown (then by all ranks again; HVD_ERR_PEER: one
+ * has ended), it may be called anew. HVD_ERR_SYSTEM: the process was not started as hvdrun starts one, or
+ * cannot reach its engine. */
 int hvd_init(void);
 /* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
  * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns. A worker that exits with

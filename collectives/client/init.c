@@ -162,7 +162,8 @@ static int map_region(int fd)
 
 static int say_hello(int epoch)
 {
-    struct worker_message m = {.type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch};
+    struct worker_message m = {
+        .type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch + client.epochs};
     int fds[WORKER_FDS_MAX] = {-1, -1}, status;
     unsigned number = WORKER_FDS_MAX;
 
@@ -251,6 +252,7 @@ int hvd_shutdown(void)
     if (status)
         return status;
     status = run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
+    client.epochs += status == HVD_SUCCESS;
     if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);

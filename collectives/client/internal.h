@@ -110,6 +110,7 @@ struct client {
     struct tensor *newest;
     struct tensor *_Atomic by_slot[SHM_SLOTS];
     uint32_t solo_slots;
+    uint32_t epochs;                        /* that ended with hvd_shutdown */
     uint32_t generations;                   /* the most that a tensor of an earlier hvd_init had */
     struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock; freed
                                                with all others, for who still looks at them */

@@ -58,6 +58,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->session = (struct watch){session_fd, session_ready};
     engine->listener = engine->links_watch = (struct watch){-1, NULL};
     engine->passed_fd = engine->region_fd = -1;
+    engine->gone_rank = UINT32_MAX;
     engine->delay_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
         engine->segment[i].fd = -1;
@@ -99,6 +100,7 @@ void engine_free(struct engine *engine)
     segments_free(engine);
     names_free(engine);
     sets_free(engine);
+    again_free(engine);
     region_unmap(&engine->region);
     if (engine->region_fd >= 0)
         close(engine->region_fd);
@@ -226,6 +228,7 @@ static int turn(struct engine *engine)
     if (!engine->configured)
         return -1;
     active = peers_progress(engine, now);
+    again_progress(engine);
     death_at = workers_deaths(engine, now);
     active = local_collect(engine) || active;
     bool helps = engine->help_count > 0;

@@ -7,7 +7,7 @@
  *   workers.c  the worker socket, pidfds             route.c    which elements go where then (pure)
  *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
- *   sets.c     the world, process sets, pairs
+ *   sets.c     the world, process sets, pairs           again.c    the next epoch of the job
  *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
@@ -66,6 +66,7 @@ struct member {
     struct worker *worker;
     uint32_t pid;
     bool joined, shut_down;
+    uint32_t epoch;   /* that it has joined last */
     uint64_t dead_at; /* its process has ended; poison then, or when the session tells the cause; 0: alive */
 };
 
@@ -108,6 +109,7 @@ struct set {
 };
 
 struct stalls; /* stalls.c */
+struct early;  /* again.c */
 struct timeline;
 struct tuning; /* tuning.c */
 
@@ -161,6 +163,9 @@ struct engine {
     struct backend *backend;
     struct set *sets, *world; /* the world is the first */
     struct scratch scratch;   /* runs borrow of it */
+    struct early *early;      /* messages of the next epoch */
+    uint32_t earlies;
+    uint32_t gone_rank; /* one that has ended, in whatever way; UINT32_MAX: none */
 };
 
 /* engine.c */
@@ -230,6 +235,14 @@ void sets_send(struct engine *engine, struct set *set);
 int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
 void sets_free(struct engine *engine);
 
+/* again.c */
+/* The next epoch begins. -1 with *e: it cannot yet, or (the engine ends) at all. */
+int again_begin(struct engine *engine, struct err *e);
+/* A message of the next epoch: kept until that has begun, which again_progress sees to. */
+int again_early(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
+void again_progress(struct engine *engine);
+void again_free(struct engine *engine);
+
 /* local.c */
 /* Takes what lies in the rings. true: something did. */
 bool local_collect(struct engine *engine);
@@ -277,6 +290,10 @@ static inline void timeline(struct engine *engine, const struct tensor_view *vie
 }
 
 /* peers.c */
+/* A control frame of another engine. */
+void peers_take(struct engine *engine, uint32_t host, const void *data, size_t size);
+/* A new backend over the same links. */
+int peers_again(struct engine *engine, struct err *e);
 int peers_start(struct engine *engine, const Hvd__EngineConfig *config, struct err *e);
 void peers_connect(struct engine *engine, const Hvd__Links *links);
 void peers_tell_death(struct engine *engine, int status, const char *text);

@@ -56,9 +56,8 @@ static void on_failed(struct engine *engine, const uint8_t *data, size_t size)
     engine_poison(engine, size > 1 && data[1] == -HVD_ERR_ENGINE ? HVD_ERR_ENGINE : HVD_ERR_PEER, text);
 }
 
-static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
+void peers_take(struct engine *engine, uint32_t host, const void *data, size_t size)
 {
-    struct engine *engine = ctx;
     const uint8_t *type = data;
     struct err e = ERR_INIT;
     int rc;
@@ -81,6 +80,11 @@ static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
         rc = err_set(&e, ERR_PROTOCOL, "a message of unknown type %u", *type);
     if (rc != 0)
         peer_is_broken(engine, host, &e);
+}
+
+static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
+{
+    peers_take(ctx, host, data, size);
 }
 
 static void *on_bulk_place(void *ctx, uint32_t host, const struct link_bulk *head)
@@ -156,16 +160,27 @@ static int advertise(struct engine *engine, const Hvd__EngineConfig *c, struct e
     return session_send(engine, &message, e);
 }
 
+static int make_backend(struct engine *engine, struct err *e)
+{
+    struct backend_tcp_config config = {
+        .wire = &links_wire, .self = engine->self, .hosts = engine->hosts, .links = engine->links};
+
+    engine->backend = backend_tcp_new(&config, e);
+    return engine->backend ? 0 : -1;
+}
+
+int peers_again(struct engine *engine, struct err *e)
+{
+    engine->backend->ops->free(engine->backend);
+    return make_backend(engine, e);
+}
+
 int peers_start(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {
-    struct backend_tcp_config config = {.wire = &links_wire, .self = engine->self, .hosts = engine->hosts};
-
-    if (open_links(engine, c, e) != 0)
+    if (open_links(engine, c, e) != 0 || make_backend(engine, e) != 0)
         return -1;
-    config.links = engine->links;
-    engine->backend = backend_tcp_new(&config, e);
     engine->links_watch = (struct watch){links_fd(engine->links), links_fd_ready};
-    if (!engine->backend || engine_watch(engine, &engine->links_watch, EPOLLIN, e) != 0)
+    if (engine_watch(engine, &engine->links_watch, EPOLLIN, e) != 0)
         return -1;
     return advertise(engine, c, e);
 }

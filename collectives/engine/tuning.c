@@ -126,6 +126,21 @@ void tuning_free(struct engine *engine)
     engine->tuning = NULL;
 }
 
+void tuning_again(struct engine *engine)
+{
+    struct tuning *t = engine->tuning;
+
+    if (!t)
+        return;
+    for (struct change *c; (c = t->first);) {
+        t->first = c->next;
+        free(c);
+    }
+    t->pending = 0;
+    t->taken = t->last_from = 0;
+    t->values = autotune_standard;
+}
+
 /* ---- what applies -------------------------------------------------------------------------------------- */
 
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number)

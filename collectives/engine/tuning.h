@@ -23,6 +23,8 @@ struct run;
 
 /* As hvdrun's options ask for. */
 int tuning_start(struct engine *engine, const Hvd__EngineTuning *options, struct err *e);
+/* Another epoch: its list begins with the standard values on every host. */
+void tuning_again(struct engine *engine);
 void tuning_free(struct engine *engine);
 /* The values of an entry of the set's list; to be asked for each of them, in order. */
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number);

@@ -27,6 +27,12 @@
 
 /* ---- deaths -------------------------------------------------------------------------------------------- */
 
+/* Its end is none of a rank that the job needs. */
+static bool has_left(const struct engine *engine, const struct member *m)
+{
+    return m->shut_down && m->epoch == engine->epoch;
+}
+
 /* cause NULL: nobody has told. */
 static void member_is_dead(struct engine *engine, uint32_t member, const char *cause, bool failed)
 {
@@ -35,7 +41,7 @@ static void member_is_dead(struct engine *engine, uint32_t member, const char *c
     char text[SHM_TEXT_MAX];
 
     m->dead_at = 0;
-    if (m->shut_down)
+    if (has_left(engine, m))
         return;
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) ended%s%.200s%s", rank,
              engine->host[engine->self].name, m->pid, cause ? ": " : "", cause ? cause : "",
@@ -51,7 +57,8 @@ static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t eve
     engine_unwatch(engine, watch);
     close(watch->fd);
     watch->fd = -1;
-    if (!m->shut_down)
+    engine->gone_rank = engine->region.first_rank + (uint32_t)(m - engine->member);
+    if (!has_left(engine, m))
         m->dead_at = clock_now() + ENGINE_CAUSE_WAIT_MS * NSEC_PER_MSEC;
 }
 
@@ -77,6 +84,7 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
 
     if (ended->rank >= engine->size)
         return;
+    engine->gone_rank = ended->rank;
     if (member < engine->members) {
         struct member *m = &engine->member[member];
         if (ended->pid)
@@ -132,12 +140,17 @@ static int peer_pidfd(int socket, uint32_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
+static bool is_ours(const struct engine *engine, const struct worker_message *q, const struct ucred *peer)
+{
+    return peer->uid == geteuid() && same_secret(q->token, engine->token, WORKER_TOKEN_SIZE);
+}
+
 static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,
                        struct worker_message *a)
 {
     uint32_t member = q->rank - engine->region.first_rank;
 
-    if (peer->uid != geteuid() || !same_secret(q->token, engine->token, WORKER_TOKEN_SIZE))
+    if (!is_ours(engine, q, peer))
         return refuse(a, HVD_ERR_SYSTEM,
                       "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
     if (q->epoch != engine->epoch)
@@ -145,7 +158,11 @@ static int check_hello(const struct engine *engine, const struct worker_message 
     if (member >= engine->members)
         return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%u to %u)", q->rank,
                       engine->region.first_rank, engine->region.first_rank + engine->members - 1);
-    if (engine->member[member].joined)
+    if (engine->member[member].joined && engine->member[member].epoch != engine->epoch &&
+        !engine->member[member].shut_down)
+        return refuse(a, HVD_ERR_SYSTEM, "rank %u has not left epoch %u", q->rank,
+                      engine->member[member].epoch);
+    if (engine->member[member].joined && engine->member[member].epoch == engine->epoch)
         return refuse(a, HVD_ERR_SYSTEM, "rank %u has joined the job already, as process %u", q->rank,
                       engine->member[member].pid);
     return HVD_SUCCESS;
@@ -161,14 +178,22 @@ static int hello(struct engine *engine, struct worker *w, const struct worker_me
 
     if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
         return refuse(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
+    if (is_ours(engine, q, &peer) && q->epoch == engine->epoch + 1 && again_begin(engine, &e) != 0)
+        log_debug("no next epoch: %s", e.text); /* the check says so to the rank */
     if ((status = check_hello(engine, q, &peer, a)) != HVD_SUCCESS)
         return status;
     struct member *m = &engine->member[q->rank - engine->region.first_rank];
+    if (m->pidfd.fd >= 0) {
+        engine_unwatch(engine, &m->pidfd);
+        close(m->pidfd.fd);
+    }
     m->pidfd = (struct watch){peer_pidfd(w->watch.fd, (uint32_t)peer.pid), pidfd_ready};
     if (m->pidfd.fd < 0 || engine_watch(engine, &m->pidfd, EPOLLIN, &e) != 0)
         return refuse(a, HVD_ERR_SYSTEM, "process %d cannot be watched", (int)peer.pid);
     m->pid = (uint32_t)peer.pid;
     m->joined = true;
+    m->shut_down = false;
+    m->epoch = engine->epoch;
     m->worker = w;
     w->member = (uint32_t)(m - engine->member);
     return HVD_SUCCESS;

@@ -2,7 +2,8 @@
  * "rank N: all right" at the end; the first difference ends it with status 1.
  *
  * Sets: the even ranks, the odd ones (at work at the same time, under the same names), the first and the
- * last; then each rank sends to the next and receives from the one before. */
+ * last; then each rank sends to the next and receives from the one before. All of that twice, with
+ * hvd_shutdown and hvd_init between. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,15 +67,16 @@ static void pass_on(void)
     must(got[COUNT - 1] == from && hvd_wait(handle) == HVD_SUCCESS, "what was passed on");
 }
 
-int main(int argc, char **argv)
+/* From hvd_init to hvd_shutdown. */
+static void epoch(useconds_t late_by)
 {
     must(hvd_init() == HVD_SUCCESS, "hvd_init");
     rank = hvd_rank();
     size = hvd_size();
     hvd_set even = set_of(0, 2), odd = set_of(1, 2), ends = set_of(0, size - 1);
     work_in(rank % 2 ? odd : even, 10);
-    if (rank == size - 1 && argc > 1)
-        usleep((useconds_t)strtol(argv[1], NULL, 10) * 1000);
+    if (rank == size - 1)
+        usleep(late_by);
     if (hvd_set_rank(ends) >= 0)
         work_in(ends, 10);
     if (argc > 1)
@@ -82,6 +84,12 @@ int main(int argc, char **argv)
     must(hvd_set_remove(odd) == HVD_SUCCESS && hvd_set_count() == 3, "hvd_set_remove");
     pass_on();
     must(hvd_shutdown() == HVD_SUCCESS, "hvd_shutdown");
+}
+
+int main(int argc, char **argv)
+{
+    epoch(argc > 1 ? (useconds_t)strtol(argv[1], NULL, 10) * 1000 : 0);
+    epoch(0);
     printf("rank %d: all right\n", rank);
     return 0;
 }

@@ -363,6 +363,75 @@ START_TEST(two_ranks_send_and_receive)
 }
 END_TEST
 
+/* ---- hvd_init again ------------------------------------------------------------------------------------ */
+
+/* Three times in one process; sets and names begin anew, a handle of before is none. */
+static int again(const struct job *job, int rank)
+{
+    int size = job->hosts * job->per_host;
+    hvd_handle old = 0;
+    void *memory;
+
+    for (int epoch = 0; epoch < 3; epoch++) {
+        hvd_options o = {0};
+        float x = (float)rank, sum;
+        job_check(hvd_init() == HVD_SUCCESS && hvd_size() == size && hvd_set_count() == 1);
+        job_check(old == 0 || (hvd_wait(old) == HVD_ERR_INVALID && hvd_poll(old) == HVD_ERR_INVALID));
+        job_check(hvd_set_add((int[]){size - 1, 0}, 2, &o.set) == HVD_SUCCESS && o.set == 1);
+        if (rank == 0 || rank == size - 1)
+            check_allreduce(&o, (int[]){0, size - 1}, 2, 1000, false);
+        for (int i = 0; i <= epoch; i++) {
+            job_check(hvd_allreduce_async("x", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL, &old) == HVD_SUCCESS);
+            job_check(hvd_wait(old) == HVD_SUCCESS && sum == (float)(size * (size - 1) / 2));
+        }
+        check_allreduce(NULL, (int[]){0, 1, 2, 3, 4, 5}, size, 100 * 1000, true);
+        job_check((memory = hvd_alloc(100)) != NULL);
+        if (rank == epoch)
+            usleep(30000); /* the others come to the shutdown, and the engines to the end of it, first */
+        job_check(hvd_shutdown() == HVD_SUCCESS);
+        job_check(hvd_wait(old) == HVD_ERR_NOT_INITIALIZED);
+        if (rank == (epoch + 1) % size)
+            usleep(30000); /* the others are in the next epoch already */
+    }
+    return 0;
+}
+
+START_TEST(a_job_may_begin_again)
+{
+    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, again);
+
+    ck_assert(job_succeeded(&job));
+    ck_assert_int_eq(job.initialized, 3 * job.hosts * job.per_host);
+    ck_assert_int_eq(job.shut_down, 3 * job.hosts * job.per_host);
+}
+END_TEST
+
+/* One rank does not come again: the others do not wait for it. */
+static int all_but_one_again(const struct job *job, int rank)
+{
+    job_check(hvd_init() == HVD_SUCCESS && hvd_shutdown() == HVD_SUCCESS);
+    if (rank == job->hosts * job->per_host - 1)
+        return 0;
+    job_check(hvd_init() == HVD_ERR_PEER);
+    snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
+    return 0;
+}
+
+START_TEST(who_does_not_come_again_is_named)
+{
+    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, all_but_one_again);
+    int last = job.hosts * job.per_host - 1;
+    char want[32];
+
+    snprintf(want, sizeof want, "rank %d on node%d", last, job.hosts);
+    ck_assert(!job.timed_out);
+    for (int i = 0; i < last; i++) {
+        ck_assert_int_eq(job.status[i], 0);
+        ck_assert_msg(strstr(notes->text[i], want), "rank %d: %s", i, notes->text[i]);
+    }
+}
+END_TEST
+
 /* ---- teams --------------------------------------------------------------------------------------------- */
 
 START_TEST(a_team_knows_its_members)
@@ -417,6 +486,8 @@ int main(void)
     tcase_add_loop_test(tc, what_is_wrong_with_a_set_is_said, 0, SHAPES);
     tcase_add_loop_test(tc, a_death_outside_of_a_set_ends_its_calls, 0, SHAPES);
     tcase_add_loop_test(tc, two_ranks_send_and_receive, 0, SHAPES);
+    tcase_add_loop_test(tc, a_job_may_begin_again, 0, SHAPES);
+    tcase_add_loop_test(tc, who_does_not_come_again_is_named, 0, SHAPES);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
