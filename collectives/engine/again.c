@@ -13,6 +13,7 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/tuning.h"
+#include "common/clock.h"
 
 #define EARLY_MAX 4096u /* messages; a host sends one or two before it needs an answer */
 
@@ -40,6 +41,7 @@ static bool is_over(const struct engine *engine)
 
 static void forget(struct engine *engine)
 {
+    stalls_progress(engine, clock_now()); /* what has gone on is told while its names are known */
     remote_free(engine);
     tuning_again(engine);
     stalls_free(engine);
@@ -92,6 +94,11 @@ int again_begin(struct engine *engine, struct err *e)
         free(m);
     }
     engine->earlies = 0;
+    if (engine->lost_host != UINT32_MAX) {
+        snprintf(text, sizeof text, "host %.100s is lost: it was gone before hvd_init was called again",
+                 engine->host[engine->lost_host].name);
+        engine_poison(engine, HVD_ERR_PEER, text);
+    }
     return 0;
 }
 
@@ -109,6 +116,14 @@ int again_early(struct engine *engine, uint32_t from, const void *data, size_t s
     *end = m;
     engine->earlies++;
     return 0;
+}
+
+bool again_is_early(const struct engine *engine, uint32_t host)
+{
+    for (const struct early *m = engine->early; m; m = m->next)
+        if (m->from == host)
+            return true;
+    return false;
 }
 
 void again_progress(struct engine *engine)

@@ -58,7 +58,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->session = (struct watch){session_fd, session_ready};
     engine->listener = engine->links_watch = (struct watch){-1, NULL};
     engine->passed_fd = engine->region_fd = -1;
-    engine->gone_rank = UINT32_MAX;
+    engine->gone_rank = engine->lost_host = UINT32_MAX;
     engine->delay_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
         engine->segment[i].fd = -1;

@@ -166,6 +166,7 @@ struct engine {
     struct early *early;      /* messages of the next epoch */
     uint32_t earlies;
     uint32_t gone_rank; /* one that has ended, in whatever way; UINT32_MAX: none */
+    uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
 };
 
 /* engine.c */
@@ -240,6 +241,8 @@ void sets_free(struct engine *engine);
 int again_begin(struct engine *engine, struct err *e);
 /* A message of the next epoch: kept until that has begun, which again_progress sees to. */
 int again_early(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
+/* Something of that host is kept: it has finished this epoch. */
+bool again_is_early(const struct engine *engine, uint32_t host);
 void again_progress(struct engine *engine);
 void again_free(struct engine *engine);
 

@@ -3,7 +3,9 @@
  * Nothing is sent before every link is ready, which may take ENGINE_LINKS_MS from the moment when the session
  * has told where all engines listen. A link that is lost is a lost host; the job fails with that, unless the
  * shutdown was settled already, when hosts go as they please. Every engine sends its poison to all others at
- * once and gives its links up after that, so the first cause is the one that is seen everywhere. */
+ * once and gives its links up after that, so the first cause is the one that is seen everywhere. Poison of
+ * the next epoch waits until this one is settled here, and so does the loss of a host that is in it already:
+ * all that this epoch needs of such a host has come. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +13,11 @@
 
 #include "collectives/backends/tcp.h"
 #include "collectives/engine/tuning.h"
+#include "common/buf.h"
 #include "common/clock.h"
 #include "common/log.h"
+
+#define FAILED_HEADER 8
 
 static void links_fd_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
@@ -40,20 +45,29 @@ static void peer_is_broken(struct engine *engine, uint32_t host, const struct er
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
-/* PEER_FAILED: that byte, the negated hvd_status, the sentence. */
-static void on_failed(struct engine *engine, const uint8_t *data, size_t size)
+/* PEER_FAILED: that byte, the negated hvd_status, 2 bytes of 0, the epoch (4, little endian), the sentence.
+ */
+static int on_failed(struct engine *engine, const uint8_t *data, size_t size, struct err *e)
 {
     char text[SHM_TEXT_MAX];
-    size_t len = size > 2 ? size - 2 : 0;
 
-    if (len >= sizeof text)
-        len = sizeof text - 1;
-    memcpy(text, data + size - (size > 2 ? size - 2 : 0), len);
+    if (size < FAILED_HEADER)
+        return err_set(e, ERR_PROTOCOL, "a failure of %zu bytes", size);
+    size_t len = size - FAILED_HEADER < sizeof text ? size - FAILED_HEADER : sizeof text - 1;
+    memcpy(text, data + FAILED_HEADER, len);
     text[len] = '\0';
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             text[i] = ' ';
-    engine_poison(engine, size > 1 && data[1] == -HVD_ERR_ENGINE ? HVD_ERR_ENGINE : HVD_ERR_PEER, text);
+    engine_poison(engine, data[1] == -HVD_ERR_ENGINE ? HVD_ERR_ENGINE : HVD_ERR_PEER, text);
+    return 0;
+}
+
+/* Readiness of the world, or a failure, of the epoch after this one: nothing else comes before the first
+ * barrier. */
+static bool is_early(const struct engine *engine, const uint8_t *data, size_t size)
+{
+    return size >= 8 && *data <= PEER_FAILED && get_u32(data + 4) == engine->epoch + 1;
 }
 
 void peers_take(struct engine *engine, uint32_t host, const void *data, size_t size)
@@ -64,12 +78,14 @@ void peers_take(struct engine *engine, uint32_t host, const void *data, size_t s
 
     if (size == 0)
         rc = err_set(&e, ERR_PROTOCOL, "an empty message");
+    else if (is_early(engine, data, size))
+        rc = again_early(engine, host, data, size, &e);
     else if (*type < PEER_FAILED)
         rc = sets_receive(engine, host, data, size, &e);
     else if (*type >= BACKEND_CONTROL_TYPE)
         rc = backend_tcp_control(engine->backend, host, data, size, &e);
     else if (*type == PEER_FAILED)
-        rc = (on_failed(engine, data, size), 0);
+        rc = on_failed(engine, data, size, &e);
     else if (*type == PEER_SET)
         rc = sets_receive(engine, host, data, size, &e);
     else if (*type == PEER_TUNING)
@@ -108,8 +124,10 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     struct engine *engine = ctx;
     char text[SHM_TEXT_MAX];
 
-    if (engine->finished)
+    if (engine->finished || again_is_early(engine, host)) {
+        engine->lost_host = host;
         return;
+    }
     snprintf(text, sizeof text, "host %.100s (ranks %u to %u) is lost: %.300s", engine->host[host].name,
              engine->host[host].first_rank, engine->host[host].first_rank + engine->host[host].ranks - 1,
              why->text);
@@ -209,16 +227,15 @@ void peers_connect(struct engine *engine, const Hvd__Links *links)
 
 void peers_tell_death(struct engine *engine, int status, const char *text)
 {
-    uint8_t message[2 + SHM_TEXT_MAX];
+    uint8_t message[FAILED_HEADER + SHM_TEXT_MAX] = {PEER_FAILED, (uint8_t)-status};
     size_t len = strnlen(text, SHM_TEXT_MAX);
     struct err e = ERR_INIT;
 
-    message[0] = PEER_FAILED;
-    message[1] = (uint8_t)-status;
-    memcpy(message + 2, text, len);
+    put_u32(message + 4, engine->epoch);
+    memcpy(message + FAILED_HEADER, text, len);
     for (uint32_t i = 0; engine->links && i < engine->hosts; i++)
         if (i != engine->self && links_ready(engine->links, i))
-            links_send_control(engine->links, i, message, 2 + len, &e);
+            links_send_control(engine->links, i, message, FAILED_HEADER + len, &e);
 }
 
 /* After a failure: nothing may write into the workers' memory any more. Not from inside a callback of links

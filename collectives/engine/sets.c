@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "common/buf.h"
 #include "common/cursor.h"
 
 #define WRAP_HEADER 8
@@ -259,18 +258,8 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
     return readiness_receive(set->readiness, host, (const uint8_t *)data + WRAP_HEADER, r.left, e);
 }
 
-/* Of the world's readiness and of the epoch after this one: nothing of another set comes before the world's
- * first barrier. */
-static bool is_early(const struct engine *engine, const void *data, size_t size)
-{
-    return *(const uint8_t *)data != PEER_SET && size >= 8 &&
-           get_u32((const uint8_t *)data + 4) == engine->epoch + 1;
-}
-
 int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
 {
-    if (is_early(engine, data, size))
-        return again_early(engine, from, data, size, e);
     if (*(const uint8_t *)data == PEER_SET)
         return receive_wrapped(engine, from, data, size, e);
     return readiness_receive(engine->world->readiness, from, data, size, e);

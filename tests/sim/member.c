@@ -106,12 +106,9 @@ void member_reset(void)
 {
     memset(right, 0, sizeof right);
     for (uint32_t i = 0; i < SIM_MEMBERS; i++) {
-        if (member_report[i].init.status == MEMBER_NOT_RUN || job.member[i].fiber.state == FIBER_DEAD ||
-            member_report[i].end.status == MEMBER_NOT_RUN) {
-            dlclose(library[i].handle);
-            if (open_library(&library[i]) != 0)
-                abort();
-        }
+        dlclose(library[i].handle); /* a process of its own: libhvd counts the epochs of the job it is in */
+        if (open_library(&library[i]) != 0)
+            abort();
         while (held[i].number > 0)
             free(held[i].memory[--held[i].number]);
         struct rank_report *r = &member_report[i];

@@ -432,6 +432,40 @@ START_TEST(who_does_not_come_again_is_named)
 }
 END_TEST
 
+/* The second of three hosts settles the shutdown when the next epoch has failed already at the others: it
+ * hears both at once. */
+static int slow_to_settle(const struct job *job, int rank)
+{
+    bool last = rank == job->hosts * job->per_host - 1;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    atomic_fetch_add(&notes->go, 1);
+    if (last) {
+        while (atomic_load(&notes->go) < job->hosts * job->per_host)
+            usleep(1000);
+        usleep(300000); /* the others are in the shutdown, and their engines have said so */
+        job_check(kill(job->engine[1], SIGSTOP) == 0);
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    if (last)
+        return 0;
+    job_check(hvd_init() == HVD_ERR_PEER);
+    if (rank == 0) {
+        usleep(50000); /* the first host's links are down */
+        job_check(kill(job->engine[1], SIGCONT) == 0);
+    }
+    return 0;
+}
+
+START_TEST(an_epoch_ends_well_when_the_next_has_failed)
+{
+    struct job job = run(3, 2, slow_to_settle);
+
+    ck_assert(job_succeeded(&job));
+    ck_assert_int_eq(job.shut_down, 6);
+}
+END_TEST
+
 /* ---- teams --------------------------------------------------------------------------------------------- */
 
 START_TEST(a_team_knows_its_members)
@@ -486,8 +520,13 @@ int main(void)
     tcase_add_loop_test(tc, what_is_wrong_with_a_set_is_said, 0, SHAPES);
     tcase_add_loop_test(tc, a_death_outside_of_a_set_ends_its_calls, 0, SHAPES);
     tcase_add_loop_test(tc, two_ranks_send_and_receive, 0, SHAPES);
+    suite_add_tcase(suite, tc);
+    tc = tcase_create("again");
+    tcase_add_checked_fixture(tc, setup, NULL);
+    tcase_set_timeout(tc, 90);
     tcase_add_loop_test(tc, a_job_may_begin_again, 0, SHAPES);
     tcase_add_loop_test(tc, who_does_not_come_again_is_named, 0, SHAPES);
+    tcase_add_test(tc, an_epoch_ends_well_when_the_next_has_failed);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
