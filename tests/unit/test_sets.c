@@ -489,7 +489,7 @@ END_TEST
 START_TEST(pairs_have_ids_of_their_own)
 {
     uint32_t rank[2];
-    int32_t before = team_pair_id(0, 1) - 1;
+    int64_t before = (int64_t)team_pair_id(0, 1) - 1;
 
     for (uint32_t high = 1; high < 100; high++)
         for (uint32_t low = 0; low < high; low++) {
