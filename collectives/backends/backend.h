@@ -6,14 +6,15 @@
  * gathered, out comes what concerns this host of the result over all. Nothing blocks: progress happens in
  * links_progress (and whatever else a backend hangs on the engine's loop), and `done` is called from there.
  *
- *   kind            data                                         part (elements)         in the end
- *   ALLREDUCE       this host's contribution                     -                       the reduction
- *   BROADCAST       root's elements                              -                       the root's
- *   BARRIER         -                                            -                       -
- *   ALLGATHER       all parts in host order, mine filled in      of each host            all parts
- *   REDUCESCATTER   all parts in host order, all filled in       for each host           my part is the
- * reduction ALLTOALL        what I send, in host order                   part: mine to each,     out: what I
- * got, in host part_in: of each to me  order
+ *   kind            data                                      part (elements)      in the end
+ *   ALLREDUCE       this host's contribution                  -                    the reduction
+ *   BROADCAST       root's elements                           -                    the root's
+ *   BARRIER         -                                         -                    -
+ *   ALLGATHER       all parts in host order, mine filled in   of each host         all parts
+ *   REDUCESCATTER   all parts in host order, all filled in    for each host        in my part the reduction
+ *   ALLTOALL        what I send, in host order                of mine to each      in `out` what I got
+ *
+ * An alltoall's part_in is what each host has for me; `out` is in host order, too.
  *
  * Several operations of a set may be in flight; start them in the same order on every host, and wait for one
  * before more than BACKEND_IN_FLIGHT_MAX are. Sets progress independently. A lost host ends every operation

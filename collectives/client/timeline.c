@@ -1,9 +1,11 @@
 /* The timeline of this process: a file of its own with a lane for each tensor.
  *
- *   NEGOTIATE_ALLREDUCE   from the call until this rank has seen that all ranks have arrived; in it MEMCPY_IN
- * (a private input to shared memory) and WAIT, the moment in which hvd_wait began. On one host a rank looks
- * only when it polls or waits: without a WAIT it was not asked ALLREDUCE             until done; in it
- * MEMCPY_OUT
+ *   NEGOTIATE_ALLREDUCE   from the call until this rank has seen that all ranks have arrived
+ *   ALLREDUCE             from then until it is done
+ *
+ * In the first lie MEMCPY_IN (a private input to shared memory) and WAIT, the moment in which hvd_wait began;
+ * in the second MEMCPY_OUT. On one host a rank looks only when it polls or waits: without a WAIT it was not
+ * asked.
  *
  * With more hosts the engine says when the operation was due, and writes what it does with it into its own
  * file. Marked cycles are the moments in which an operation begins, in lane 0. Who records holds a read lock,

@@ -2,8 +2,7 @@
  *
  * Nobody makes progress for a rank on one node but the ranks themselves: a waiting one looks who has arrived,
  * checks that all agree, takes chunks while there are any, and copies its result out. It spins for a moment
- * (a hand-over between two processors takes a fraction of a microsecond, a wake-up of a sleeper ten),
- * then
+ * (a hand-over between two processors takes a fraction of a microsecond, a wake-up of a sleeper ten), then
  * sleeps on its bell.
  *
  * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is

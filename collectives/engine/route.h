@@ -5,14 +5,15 @@
  * backend moves parts, one for each host. A route is all of that as numbers: the parts, and two lists of
  * copies that somebody executes as it has time. Elements throughout, never bytes.
  *
- *   kind            pack                                   data and got hold                spread
- *   ALLREDUCE       (a reduction, not a copy)              all elements                     to all members
- *   BROADCAST       the root's, when it is here            all elements                     to all members
- *   ALLGATHER       each member's rows, to their place     all rows of all ranks            to all members
- *   REDUCESCATTER   (a reduction)                          all elements, in order of ranks  each member's
- * part ALLTOALL        members' rows for each other, at       data: what leaves, by host, by   from got to
- * its place in once; what leaves, by host             sender; got: what comes, by      each member's output
- *                                                          host, by sender, by receiver
+ *   kind            pack                       data and got hold                  spread
+ *   ALLREDUCE       (a reduction, no copy)     all elements                       to all members
+ *   BROADCAST       the root's, if it is here  all elements                       to all members
+ *   ALLGATHER       rows, to their place       all rows of all ranks              to all members
+ *   REDUCESCATTER   (a reduction, no copy)     all elements, in order of ranks    to each member its part
+ *   ALLTOALL        rows for other hosts       data: what leaves; got: what comes  from got to each member
+ *
+ * In an alltoall the members' rows for one another go to their outputs at once; data is in the order of
+ * hosts, then senders, got in that of hosts, senders, receivers.
  *
  * For ragged kinds the hosts first exchange a table: a row for each rank, of route_width numbers: how many
  * elements fit into its output, then how many it gives (allgather) or gives each rank (alltoall). Every host

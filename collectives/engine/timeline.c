@@ -1,9 +1,9 @@
 /* The engine's own timeline: a lane for each tensor, in a file beside those of the ranks.
  *
  *   NEGOTIATE_ALLREDUCE   from complete on this host until all hosts were known to have it
- *   ALLREDUCE             until settled; in it QUEUE (operations before it on the execution list), then one
- * after the other REDUCE (the ranks of this host), NETWORK, MEMCPY_OUT (to the ranks) CYCLE_START lane 0,
- * when asked for: a turn of the loop that executed something
+ *   ALLREDUCE             until settled; in it QUEUE (operations before it on the execution list), REDUCE
+ *                         (the ranks of this host), NETWORK, MEMCPY_OUT (to the ranks), one after the other
+ *   CYCLE_START           in lane 0, when asked for: a turn of the loop that executed something
  *
  * On one host the ranks do the work, and only the marks are here. A file that cannot be written is told, and
  * the job goes on without. */
