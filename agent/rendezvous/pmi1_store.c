@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "common/hash.h"
 
 #define PAIR_COST 64 /* of a pair's memory beside its text, about */
 
@@ -21,18 +22,10 @@ void pmi1_store_free(struct pmi1_store *s)
     *s = (struct pmi1_store){0};
 }
 
-static uint32_t hash(const char *text)
-{
-    uint32_t h = 2166136261u; /* FNV-1a */
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * 16777619u;
-    return h;
-}
-
 /* The slot where the key is, or where it would go. */
 static size_t find(const struct pmi1_store *s, const char *key)
 {
-    size_t i = hash(key) & (s->slots - 1);
+    size_t i = hash_text(0, key) & (s->slots - 1);
     while (s->slot[i] && strcmp(s->pair[s->slot[i] - 1]->key, key) != 0)
         i = (i + 1) & (s->slots - 1);
     return i;

@@ -4,13 +4,7 @@
 
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/internal.h"
-
-static uint64_t add_to_hash(uint64_t hash, uint64_t value) /* FNV-1a */
-{
-    for (int i = 0; i < 8; i++)
-        hash = (hash ^ (value >> 8 * i & 0xff)) * 1099511628211u;
-    return hash;
-}
+#include "common/hash.h"
 
 /* Counts the tensors' elements and hashes their sizes; rows NULL: they have none, row is then their counts.
  */
@@ -18,7 +12,7 @@ static int measure(struct request *r, size_t n, const size_t *rows, const size_t
 {
     uint64_t most = (1ull << SHM_OFFSET_BITS) / dtype_size(r->op.dtype);
 
-    r->op.row = 14695981039346656037u;
+    r->op.row = HASH_EMPTY;
     for (size_t i = 0; i < n; i++) {
         size_t times = rows ? rows[i] : 1;
         if (times != 0 && row[i] > most / times)
@@ -26,7 +20,7 @@ static int measure(struct request *r, size_t n, const size_t *rows, const size_t
         if (times * row[i] > most - r->op.count)
             return fail(HVD_ERR_INVALID, "the group has more elements than there can be");
         r->op.count += times * row[i];
-        r->op.row = add_to_hash(add_to_hash(r->op.row, row[i]), rows ? rows[i] : 0);
+        r->op.row = hash_number(hash_number(r->op.row, row[i]), rows ? rows[i] : 0);
     }
     return HVD_SUCCESS;
 }

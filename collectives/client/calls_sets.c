@@ -13,22 +13,16 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "common/hash.h"
 
 #define HASH_FAILED 0 /* of a rank that could not do its part */
 
-static uint64_t hash_more(uint64_t hash, uint32_t value) /* FNV-1a */
-{
-    for (int i = 0; i < 4; i++)
-        hash = (hash ^ (value >> 8 * i & 0xff)) * 1099511628211u;
-    return hash;
-}
-
 static uint64_t hash_of(bool add, hvd_set set, const uint32_t *rank, uint32_t n)
 {
-    uint64_t hash = hash_more(hash_more(14695981039346656037u, add), (uint32_t)set);
+    uint64_t hash = hash_number(hash_number(HASH_EMPTY, add), (uint32_t)set);
 
     for (uint32_t i = 0; i < n; i++)
-        hash = hash_more(hash, rank[i]);
+        hash = hash_number(hash, rank[i]);
     return hash == HASH_FAILED ? 1 : hash;
 }
 

@@ -3,14 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "common/hash.h"
 
-static uint32_t hash_name(const struct team *team, const char *name, size_t len)
+static uint32_t hash_name(const struct team *team, const char *name)
 {
-    uint32_t h = 2166136261u ^ (uint32_t)team->id; /* FNV-1a */
-
-    for (size_t i = 0; i < len; i++)
-        h = (h ^ (uint8_t)name[i]) * 16777619u;
-    return h;
+    return hash_text((uint32_t)team->id, name);
 }
 
 static struct tensor *tensor_make(const struct team *team, const char *name, uint32_t hash, uint32_t slot)
@@ -73,7 +70,7 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
 int tensor_find(const struct team *team, const char *name, struct tensor **found)
 {
     size_t len = strlen(name);
-    uint32_t hash = hash_name(team, name, len), slot;
+    uint32_t hash = hash_name(team, name), slot;
     int status = HVD_SUCCESS;
 
     pthread_mutex_lock(&client.names_lock);
@@ -96,7 +93,7 @@ struct tensor *tensor_fixed(uint32_t slot)
     pthread_mutex_lock(&client.names_lock);
     t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
     if (!t)
-        t = tensor_make(world, names[slot], hash_name(world, names[slot], strlen(names[slot])), slot);
+        t = tensor_make(world, names[slot], hash_name(world, names[slot]), slot);
     pthread_mutex_unlock(&client.names_lock);
     return t;
 }

@@ -7,14 +7,11 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
+#include "common/hash.h"
 
 static uint32_t hash_name(const struct set *set, const char *text)
 {
-    uint32_t h = 2166136261u ^ (uint32_t)set->team->id; /* FNV-1a */
-
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * 16777619u;
-    return h;
+    return hash_text((uint32_t)set->team->id, text);
 }
 
 uint32_t names_find(const struct engine *engine, const struct set *set, const char *text)

@@ -9,6 +9,7 @@
 
 #include "collectives/engine/report.h"
 #include "common/buf.h"
+#include "common/hash.h"
 #include "common/links/link_bulk.h"
 
 #define TABLE_SMALLEST 256
@@ -129,14 +130,6 @@ void readiness_free(struct readiness *r)
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
-
-static uint32_t hash_name(const char *name) /* FNV-1a */
-{
-    uint32_t h = 2166136261u;
-    for (; *name; name++)
-        h = (h ^ (uint8_t)*name) * 16777619u;
-    return h;
-}
 
 static struct tensor **find(struct readiness *r, const char *name, uint32_t hash)
 {
@@ -278,7 +271,7 @@ static int count_report(struct readiness *r, uint32_t who, const struct report *
 {
     char text[TENSOR_ERROR_MAX + 1];
     const struct tensor_desc *desc = &said->desc;
-    uint32_t hash = hash_name(desc->name);
+    uint32_t hash = hash_text(0, desc->name);
     struct tensor *t = *find(r, desc->name, hash);
     uint64_t bit = 1ull << (who % 64);
     if (t && (t->seen[who / 64] & bit))

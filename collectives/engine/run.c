@@ -11,7 +11,6 @@
 #include "collectives/shm/doorbell.h"
 #include "common/clock.h"
 
-#define PIECE_BYTES  (1u << 20)
 #define ELEMENTS_MAX (1ull << SHM_OFFSET_BITS) /* of one output: no memory is larger */
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -318,7 +317,7 @@ static void copy_part(const struct run *run, const struct route_copy *c, uint64_
 
 static uint64_t piece_elements(const struct run *run)
 {
-    return PIECE_BYTES / dtype_size(run->view->op.dtype);
+    return RUN_PIECE_BYTES / dtype_size(run->view->op.dtype);
 }
 
 /* One piece of the list. true: all of it is done. */

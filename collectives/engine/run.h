@@ -18,6 +18,9 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/route.h"
 
+/* What a turn of the loop copies or reduces: a death is never noticed late. */
+#define RUN_PIECE_BYTES (1u << 20)
+
 enum run_phase { RUN_DUE, RUN_SIZES, RUN_PACK, RUN_NETWORK, RUN_SPREAD, RUN_SETTLED };
 
 struct run_memory {

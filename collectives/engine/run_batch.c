@@ -10,8 +10,6 @@
 #include "collectives/engine/fusion.h"
 #include "collectives/engine/run.h"
 
-#define PIECE_BYTES (1u << 20)
-
 bool batch_add(struct run *leader, struct run *member)
 {
     struct run *last = leader;
@@ -74,7 +72,7 @@ static bool advance(struct run *leader, uint64_t n)
 void batch_pack(struct run *leader)
 {
     size_t size = dtype_size(leader->view->op.dtype);
-    uint64_t budget = PIECE_BYTES / size;
+    uint64_t budget = RUN_PIECE_BYTES / size;
 
     while (leader->turn && budget > 0) {
         struct run *m = leader->turn;
@@ -107,7 +105,7 @@ static void spread_part(const struct run *leader, const struct run *m, uint64_t 
 
 void batch_spread(struct run *leader)
 {
-    uint64_t budget = PIECE_BYTES / dtype_size(leader->view->op.dtype);
+    uint64_t budget = RUN_PIECE_BYTES / dtype_size(leader->view->op.dtype);
 
     if (!leader->turn)
         leader->turn = leader;

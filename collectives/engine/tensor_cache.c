@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "common/hash.h"
 
 #define ROOM_SMALLEST 64
 #define BUCKETS_MOST  16384u
@@ -42,12 +43,9 @@ void tensor_cache_free(struct tensor_cache *c)
     free(c);
 }
 
-static uint32_t hash_of(const struct tensor_desc *desc) /* FNV-1a */
+static uint32_t hash_of(const struct tensor_desc *desc)
 {
-    uint32_t h = 2166136261u ^ (uint32_t)desc->what.set;
-    for (const char *name = desc->name; *name; name++)
-        h = (h ^ (uint8_t)*name) * 16777619u;
-    return h;
+    return hash_text((uint32_t)desc->what.set, desc->name);
 }
 
 static uint32_t find_name(const struct tensor_cache *c, const struct tensor_desc *desc, uint32_t hash)
