@@ -45,10 +45,13 @@ static int make_shared(struct tensor *t, size_t bytes)
     bytes = bytes < SHM_INLINE_MAX ? SHM_INLINE_MAX : bytes;
     if (t->shared_bytes >= bytes)
         return HVD_SUCCESS;
+    void *larger = arena_alloc(bytes, false);
+    if (!larger)
+        return last_failure(); /* the one before stays: other ranks may still read it */
     t->shared_before = t->shared;
-    t->shared = arena_alloc(bytes, false);
-    t->shared_bytes = t->shared ? bytes : 0;
-    return t->shared ? HVD_SUCCESS : last_failure();
+    t->shared = larger;
+    t->shared_bytes = bytes;
+    return HVD_SUCCESS;
 }
 
 /* One block for what has to be staged: output, input and table, 0 bytes for what has not. */
