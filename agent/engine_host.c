@@ -1,49 +1,29 @@
 #include "agent/engine_host.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/clock.h"
 #include "common/frame.h"
 #include "common/log.h"
 #include "common/message.h"
-#include "common/module.h"
-#include "common/spawn.h"
 
 #define ENGINE_PROGRAM "hvd-engine"
 #define BACKLOG        4096
 #define QUEUE_MAX      (32u << 20)
-#define END_MS         1000
 /* Its silence is noticed before the engines of other hosts (by the heartbeat time-out) and before the workers
  * here (after 10 s) give it up by themselves, so that they are never taken for the cause. */
 #define SILENCE_MIN_MS 1000
 #define SILENCE_MAX_MS 7500
 #define START_MS       5000 /* from its start to its first word */
 
-static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void tell(struct engine_host *h, enum log_level level, const char *fmt, ...)
-{
-    char text[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    h->events->notice(h->ctx, level, text);
-}
-
 /* ---- frames -------------------------------------------------------------------------------------------- */
 
 static void write_waiting(struct engine_host *h);
 static void release(struct engine_host *h);
-static void fail(struct engine_host *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static int enqueue(struct engine_host *h, const Hvd__Engine *message)
 {
@@ -67,7 +47,7 @@ static void send_message(struct engine_host *h, const Hvd__Engine *message)
     if (h->state != ENGINE_LISTENING && h->state != ENGINE_RUNNING)
         return;
     if (enqueue(h, message) < 0) {
-        fail(h, "does not read what it is sent");
+        child_fail(&h->child, "does not read what it is sent");
         return;
     }
     write_waiting(h);
@@ -111,7 +91,7 @@ static void handle(struct engine_host *h, const Hvd__Engine *m)
         h->events->fault(h->ctx, m->fault->text);
         break;
     case HVD__ENGINE__BODY_PING:
-        heartbeat_start(&h->heart, h->silence_ms * NSEC_PER_MSEC, clock_now());
+        child_moves(&h->child);
         break;
     default:
         log_debug("the engine sent a message that is not for a session");
@@ -155,7 +135,7 @@ void engine_host_drain(struct engine_host *h)
             err_set(&e, ERR_MEMORY,
                     buf_room(&h->in) < (size_t)n ? "a frame is too large" : "no memory for a frame");
         if (e.code || handle_frames(h, &e) < 0) {
-            fail(h, "broke the protocol: %s", e.text);
+            child_fail(&h->child, "broke the protocol: %s", e.text);
             return;
         }
     }
@@ -186,38 +166,6 @@ static void write_waiting(struct engine_host *h)
     uv_poll_start(&h->poll, UV_READABLE | (h->out.len ? UV_WRITABLE : 0), on_ready);
 }
 
-/* ---- silence ------------------------------------------------------------------------------------------- */
-
-static uint64_t look_ms(const struct engine_host *h)
-{
-    return h->silence_ms / 4;
-}
-
-static void on_look(uv_timer_t *timer)
-{
-    struct engine_host *h = timer->data;
-    switch (heartbeat_look(&h->heart, clock_now())) {
-    case HEARTBEAT_ALIVE:
-        break;
-    case HEARTBEAT_DOUBT: /* the loop reads what waits before this timer comes again */
-        uv_timer_start(timer, on_look, 1, look_ms(h));
-        break;
-    case HEARTBEAT_DEAD:
-        fail(h, "did not move for %.3g s and was killed", (double)h->heart.limit / 1e9);
-        kill(h->pid, SIGKILL); /* it does not see that its socket was closed */
-        break;
-    }
-}
-
-static void watch_silence(struct engine_host *h)
-{
-    heartbeat_start(&h->heart, START_MS * NSEC_PER_MSEC, clock_now());
-    uv_timer_init(h->loop, &h->timer);
-    h->timer.data = h;
-    h->has_timer = true;
-    uv_timer_start(&h->timer, on_look, look_ms(h), look_ms(h));
-}
-
 /* ---- start --------------------------------------------------------------------------------------------- */
 
 /* The beginning of the queue with the listener beside it. */
@@ -246,46 +194,47 @@ static int send_listener(struct engine_host *h)
     return 0;
 }
 
-static int start_process(struct engine_host *h, int peer, struct err *e)
+static void on_drain(void *ctx)
 {
-    char path[PATH_MAX];
-    char *argv[] = {ENGINE_PROGRAM, NULL};
-    struct spawn s = SPAWN_INIT;
-    struct spawned child;
-    if (module_path(ENGINE_PROGRAM, path, sizeof path, e) < 0)
-        return -1;
-    s.path = path;
-    s.argv = argv;
-    s.envp = h->envp;
-    s.fds[2] = STDERR_FILENO;
-    s.extra_fd = peer;
-    s.cgroup_fd = h->cgroup_fd;
-    s.new_session = s.die_with_us = true;
-    if (spawn_start(&s, &child, e) < 0)
-        return -1;
-    close(child.pidfd);
-    h->pid = child.pid;
-    return 0;
+    engine_host_drain(ctx);
 }
+
+static void on_let_go(void *ctx)
+{
+    release(ctx);
+}
+
+static void on_failed(void *ctx, const char *text)
+{
+    struct engine_host *h = ctx;
+    h->events->failed(h->ctx, text);
+}
+
+static void on_notice(void *ctx, enum log_level level, const char *text)
+{
+    struct engine_host *h = ctx;
+    h->events->notice(h->ctx, level, text);
+}
+
+static const struct child_events child_events = {on_drain, on_let_go, on_failed, on_notice};
 
 static int start(struct engine_host *h, struct err *e)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "socketpair");
-    int rc = start_process(h, pair[1], e);
-    close(pair[1]);
-    h->fd = pair[0];
-    if (rc < 0)
+    const struct child_program program = {.program = ENGINE_PROGRAM,
+                                          .envp = h->envp,
+                                          .cgroup_fd = h->cgroup_fd,
+                                          .start_ms = START_MS,
+                                          .silence_ms = h->silence_ms};
+    h->fd = child_start(&h->child, &program, e);
+    if (h->fd < 0)
         return -1;
     if (send_listener(h) < 0)
         return err_sys(e, errno, "cannot send it the worker socket");
-    rc = uv_poll_init(h->loop, &h->poll, h->fd);
+    int rc = uv_poll_init(h->loop, &h->poll, h->fd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch its socket: %s", uv_strerror(rc));
     h->poll.data = h;
     h->state = ENGINE_RUNNING;
-    watch_silence(h);
     write_waiting(h);
     return 0;
 }
@@ -307,14 +256,13 @@ static void on_first_worker(uv_poll_t *poll, int status, int events)
         return;
     char text[ERR_TEXT_MAX + 64];
     snprintf(text, sizeof text, "cannot start the collectives engine: %s", e.text);
-    h->failed = true;
+    h->child.failed = true;
     h->events->failed(h->ctx, text);
     if (h->fd >= 0)
         close(h->fd);
     h->fd = -1;
     h->state = ENGINE_ENDED;
-    if (h->pid > 0)
-        kill(h->pid, SIGKILL);
+    child_let_go(&h->child);
 }
 
 static int bind_socket(struct engine_host *h, const char *directory, struct err *e)
@@ -335,6 +283,7 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
                        void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e)
 {
     *h = (struct engine_host){.loop = loop, .events = events, .ctx = ctx, .listener = -1, .fd = -1};
+    child_init(&h->child, loop, "the collectives engine", &child_events, h);
     h->envp = place->envp;
     h->cgroup_fd = place->cgroup_fd;
     h->silence_ms = place->heartbeat_ms / 2;
@@ -366,13 +315,6 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
 
 /* ---- end ----------------------------------------------------------------------------------------------- */
 
-static void on_last_wait(uv_timer_t *timer)
-{
-    struct engine_host *h = timer->data;
-    if (h->pid > 0)
-        kill(h->pid, SIGKILL);
-}
-
 /* Lets go of its socket, upon which it ends; kills it when it does not. */
 static void release(struct engine_host *h)
 {
@@ -382,58 +324,26 @@ static void release(struct engine_host *h)
         uv_close((uv_handle_t *)&h->poll, NULL);
         close(h->fd);
         h->fd = -1;
-        uv_timer_start(&h->timer, on_last_wait, END_MS, 0);
+        child_let_go(&h->child);
     }
     if (h->state != ENGINE_NONE)
         h->state = ENGINE_ENDED;
 }
 
-/* The first reason is the one that is told. */
-static void fail(struct engine_host *h, const char *fmt, ...)
-{
-    char how[512], text[600];
-    va_list args;
-    if (h->ending || h->failed)
-        return;
-    h->failed = true;
-    va_start(args, fmt);
-    vsnprintf(how, sizeof how, fmt, args);
-    va_end(args);
-    snprintf(text, sizeof text, "the collectives engine (pid %d) %s", (int)h->pid, how);
-    release(h);
-    h->events->failed(h->ctx, text);
-}
-
 void engine_host_end(struct engine_host *h)
 {
-    h->ending = true;
-    release(h);
+    if (h->state != ENGINE_NONE)
+        child_end(&h->child);
 }
 
 bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint32_t signal)
 {
-    if (pid <= 0 || pid != h->pid)
-        return false;
-    if (!h->ending)
-        engine_host_drain(h); /* its last words */
-    if (h->ending && signal && signal != SIGKILL)
-        tell(h, LOG_ERROR, "the collectives engine (pid %d) was killed by signal %u (%s)", (int)pid, signal,
-             strsignal((int)signal));
-    else if (h->ending && status)
-        tell(h, LOG_ERROR, "the collectives engine (pid %d) ended with exit status %u", (int)pid, status);
-    else if (signal)
-        fail(h, "was killed by signal %u (%s)", signal, strsignal((int)signal));
-    else
-        fail(h, "ended with exit status %u", status);
-    h->pid = 0;
-    if (h->has_timer)
-        uv_timer_stop(&h->timer);
-    return true;
+    return child_reaped(&h->child, pid, status, signal);
 }
 
 bool engine_host_is_failing(const struct engine_host *h)
 {
-    return h->failed || (h->state == ENGINE_ENDED && !h->ending);
+    return h->child.failed || (h->state == ENGINE_ENDED && !h->child.ending);
 }
 
 void engine_host_close(struct engine_host *h)
@@ -443,7 +353,5 @@ void engine_host_close(struct engine_host *h)
     engine_host_end(h);
     buf_free(&h->in);
     buf_free(&h->out);
-    if (h->has_timer)
-        uv_close((uv_handle_t *)&h->timer, NULL);
-    h->has_timer = false;
+    child_close(&h->child);
 }

@@ -19,7 +19,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include "agent/heartbeat.h"
+#include "agent/child.h"
 #include "common/buf.h"
 #include "common/control.pb-c.h"
 #include "common/err.h"
@@ -48,13 +48,10 @@ struct engine_host {
     enum engine_host_state state;
     int listener, fd;
     uv_poll_t listener_poll, poll;
-    uv_timer_t timer; /* while it runs: is it silent? Then: between closing its socket and SIGKILL */
-    bool has_timer, ending, failed;
-    struct heartbeat heart;
+    struct child child;
     uint32_t silence_ms;
     struct buf in, out;
     uint32_t next_in, next_out;
-    pid_t pid; /* 0: none that lives */
     char **envp;
     int cgroup_fd;
 };

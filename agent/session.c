@@ -128,10 +128,10 @@ static struct servers servers_of(const struct session *s)
 {
     struct servers of = {{0}};
     size_t n = 0;
-    if (s->engine.pid > 0)
-        of.pid[n++] = s->engine.pid;
-    if (s->pmix.pid > 0)
-        of.pid[n++] = s->pmix.pid;
+    if (s->engine.child.pid > 0)
+        of.pid[n++] = s->engine.child.pid;
+    if (s->pmix.child.pid > 0)
+        of.pid[n++] = s->pmix.child.pid;
     return of;
 }
 

@@ -1,25 +1,13 @@
 #include "agent/rendezvous/pmix_host.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
-#include "common/module.h"
-#include "common/spawn.h"
 
-#define END_MS   1000
 #define START_MS 10000 /* from its start to its first word; the library looks at the machine meanwhile */
 
 static void release(struct pmix_host *h);
-static void fail(struct pmix_host *h, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static ProtobufCBinaryData bytes_of(const void *data, size_t len)
 {
@@ -191,7 +179,7 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         session->signal(h->r->ctx, m->rank, (int)m->number);
         break;
     case HVD__PMIX__KIND__PING:
-        heartbeat_start(&h->heart, h->silence_ms * NSEC_PER_MSEC, clock_now());
+        child_moves(&h->child);
         break;
     default:
         if (!exchanges(h, m))
@@ -204,7 +192,7 @@ static void on_end(void *ctx, const struct err *why)
 {
     struct pmix_host *h = ctx;
     if (why)
-        fail(h, "broke the protocol: %s", why->text);
+        child_fail(&h->child, "broke the protocol: %s", why->text);
     else
         release(h); /* its death is told when it is reaped */
 }
@@ -252,56 +240,7 @@ void pmix_host_drain(struct pmix_host *h)
     pmix_relay_drain(&h->relay);
 }
 
-/* ---- silence ------------------------------------------------------------------------------------------- */
-
-static void on_look(uv_timer_t *timer)
-{
-    struct pmix_host *h = timer->data;
-    switch (heartbeat_look(&h->heart, clock_now())) {
-    case HEARTBEAT_ALIVE:
-        break;
-    case HEARTBEAT_DOUBT: /* the loop reads what waits before this timer comes again */
-        uv_timer_start(timer, on_look, 1, h->silence_ms / 4);
-        break;
-    case HEARTBEAT_DEAD:
-        fail(h, "did not move for %.3g s and was killed", (double)h->heart.limit / 1e9);
-        if (h->pid > 0)
-            kill(h->pid, SIGKILL); /* it does not see that its socket was closed */
-        break;
-    }
-}
-
-static void watch_silence(struct pmix_host *h)
-{
-    heartbeat_start(&h->heart, START_MS * NSEC_PER_MSEC, clock_now());
-    uv_timer_init(h->r->loop, &h->timer);
-    h->timer.data = h;
-    h->has_timer = true;
-    uv_timer_start(&h->timer, on_look, h->silence_ms / 4, h->silence_ms / 4);
-}
-
 /* ---- start --------------------------------------------------------------------------------------------- */
-
-static int start_process(struct pmix_host *h, int peer, struct err *e)
-{
-    char path[PATH_MAX];
-    char *argv[] = {PMIX_PROGRAM, NULL};
-    struct spawn s = SPAWN_INIT;
-    struct spawned child;
-    if (module_path(PMIX_PROGRAM, path, sizeof path, e) < 0)
-        return -1;
-    s.path = path;
-    s.argv = argv;
-    s.fds[2] = STDERR_FILENO;
-    s.extra_fd = peer;
-    s.cgroup_fd = h->r->cgroup_fd;
-    s.new_session = s.die_with_us = true;
-    if (spawn_start(&s, &child, e) < 0)
-        return -1;
-    close(child.pidfd);
-    h->pid = child.pid;
-    return 0;
-}
 
 static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
 {
@@ -317,7 +256,7 @@ static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
     c.directory = (char *)(uintptr_t)r->directory;
     c.before_workers = before_workers;
     c.log_level = (uint32_t)log_level();
-    c.ping_ms = h->silence_ms / 4;
+    c.ping_ms = h->r->silence_ms / 4;
     for (uint32_t i = 0; item && list && i < spawn.size; i++) {
         if (!r->end[i])
             continue;
@@ -339,22 +278,44 @@ static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
     return e->code ? -1 : 0;
 }
 
+static void on_drain(void *ctx)
+{
+    pmix_host_drain(ctx);
+}
+
+static void on_let_go(void *ctx)
+{
+    release(ctx);
+}
+
+static void on_failed(void *ctx, const char *text)
+{
+    struct pmix_host *h = ctx;
+    h->events->failed(h->ctx, text);
+}
+
+static void on_notice(void *ctx, enum log_level level, const char *text)
+{
+    struct pmix_host *h = ctx;
+    h->r->events->notice(h->r->ctx, level, text);
+}
+
+static const struct child_events child_events = {on_drain, on_let_go, on_failed, on_notice};
+
 int pmix_host_start(struct pmix_host *h, struct rendezvous *r, bool before_workers,
                     const struct pmix_host_events *events, void *ctx, struct err *e)
 {
-    int pair[2];
-    *h = (struct pmix_host){.r = r, .events = events, .ctx = ctx, .silence_ms = r->silence_ms};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-        return err_sys(e, errno, "socketpair");
-    int rc = start_process(h, pair[1], e);
-    close(pair[1]);
-    if (rc < 0) {
-        close(pair[0]);
+    const struct child_program program = {.program = PMIX_PROGRAM,
+                                          .cgroup_fd = r->cgroup_fd,
+                                          .start_ms = START_MS,
+                                          .silence_ms = r->silence_ms};
+    *h = (struct pmix_host){.r = r, .events = events, .ctx = ctx};
+    child_init(&h->child, r->loop, "the PMIx server", &child_events, h);
+    int fd = child_start(&h->child, &program, e);
+    if (fd < 0)
         return -1;
-    }
     h->state = PMIX_HOST_STARTING;
-    watch_silence(h);
-    if (pmix_relay_open(&h->relay, r->loop, pair[0], &relay_events, h, e) < 0 ||
+    if (pmix_relay_open(&h->relay, r->loop, fd, &relay_events, h, e) < 0 ||
         send_config(h, before_workers, e) < 0) {
         pmix_host_end(h);
         return -1;
@@ -376,13 +337,6 @@ int pmix_host_await(struct pmix_host *h, struct err *e)
 
 /* ---- end ----------------------------------------------------------------------------------------------- */
 
-static void on_last_wait(uv_timer_t *timer)
-{
-    struct pmix_host *h = timer->data;
-    if (h->pid > 0)
-        kill(h->pid, SIGKILL);
-}
-
 /* Lets go of its socket, upon which it ends; kills it when it does not. */
 static void release(struct pmix_host *h)
 {
@@ -390,58 +344,29 @@ static void release(struct pmix_host *h)
         return;
     h->state = PMIX_HOST_ENDED;
     pmix_relay_close(&h->relay);
-    if (h->has_timer)
-        uv_timer_start(&h->timer, on_last_wait, END_MS, 0);
-}
-
-/* The first reason is the one that is told. */
-static void fail(struct pmix_host *h, const char *fmt, ...)
-{
-    char how[512], text[ERR_TEXT_MAX];
-    va_list args;
-    if (h->ending || h->failed)
-        return;
-    h->failed = true;
-    va_start(args, fmt);
-    vsnprintf(how, sizeof how, fmt, args);
-    va_end(args);
-    snprintf(text, sizeof text, "the PMIx server (pid %d) %s", (int)h->pid, how);
-    release(h);
-    h->events->failed(h->ctx, text);
+    child_let_go(&h->child);
 }
 
 void pmix_host_end(struct pmix_host *h)
 {
-    h->ending = true;
-    release(h);
+    if (h->state != PMIX_HOST_NONE)
+        child_end(&h->child);
 }
 
 bool pmix_host_is_failing(const struct pmix_host *h)
 {
-    return h->failed || (h->state == PMIX_HOST_ENDED && !h->ending);
+    return h->child.failed || (h->state == PMIX_HOST_ENDED && !h->child.ending);
 }
 
 bool pmix_host_reaped(struct pmix_host *h, pid_t pid, uint32_t status, uint32_t signal)
 {
-    if (pid <= 0 || pid != h->pid)
-        return false;
-    pmix_host_drain(h); /* its last words */
-    if (signal)
-        fail(h, "was killed by signal %u (%s)", signal, strsignal((int)signal));
-    else
-        fail(h, "ended with exit status %u", status);
-    h->pid = 0;
-    if (h->has_timer)
-        uv_timer_stop(&h->timer);
-    return true;
+    return child_reaped(&h->child, pid, status, signal);
 }
 
 void pmix_host_close(struct pmix_host *h)
 {
     pmix_host_end(h);
-    if (h->has_timer)
-        uv_close((uv_handle_t *)&h->timer, NULL);
-    h->has_timer = false;
+    child_close(&h->child);
     while (h->first)
         forget(h->first);
 }

@@ -15,10 +15,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 #include <uv.h>
 
-#include "agent/heartbeat.h"
+#include "agent/child.h"
 #include "agent/rendezvous/pmix.h"
 #include "agent/rendezvous/pmix_relay.h"
 #include "agent/rendezvous/rendezvous.h"
@@ -39,11 +38,7 @@ struct pmix_host {
     void *ctx;
     enum pmix_host_state state;
     struct pmix_relay relay;
-    uv_timer_t timer; /* while it runs: is it silent? Then: between closing its socket and SIGKILL */
-    bool has_timer, ending, failed;
-    struct heartbeat heart;
-    uint32_t silence_ms;
-    pid_t pid;                    /* 0: none that lives */
+    struct child child;
     struct pmix_operation *first; /* gathers and questions of the server that have not ended */
 };
 
