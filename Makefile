@@ -124,7 +124,7 @@ $(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo_path.c)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
-CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c common/json.c common/trace.c)
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)
 # What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
 $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map

@@ -146,16 +146,16 @@ static int map_region(int fd)
 {
     const struct region *r = &client.region;
     struct err e = ERR_INIT;
+    char ranks[96];
 
     if (region_map(&client.region, fd, &e) != 0)
         return fail(HVD_ERR_SYSTEM, "%s", e.text);
     if (r->members != (uint32_t)client.local_size || r->size != (uint32_t)client.size ||
-        r->first_rank + (uint32_t)client.local_rank != (uint32_t)client.rank)
+        r->rank[client.local_rank] != (uint32_t)client.rank)
         return fail(HVD_ERR_SYSTEM,
                     "HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK or HVD_LOCAL_SIZE is not what hvdrun set: the engine "
-                    "has ranks %u to "
-                    "%u of %u here",
-                    r->first_rank, r->first_rank + r->members - 1, r->size);
+                    "has ranks %s of %u here",
+                    ranks_text(r->rank, r->members, ranks, sizeof ranks), r->size);
     client.mailbox = region_mailbox(r, (uint32_t)client.local_rank);
     return HVD_SUCCESS;
 }

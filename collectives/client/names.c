@@ -16,7 +16,8 @@ static struct tensor *tensor_make(const struct team *team, const char *name, uin
     uint32_t index = own_index(team);
 
     if (!t || !(t->name = strdup(name)) ||
-        (!client.solo && tensor_view_init(&t->view, &client.region, team, slot, index - team->first) != 0)) {
+        (!client.solo &&
+         tensor_view_init(&t->view, &client.region, team, slot, team_member(team, index)) != 0)) {
         if (t)
             free(t->name);
         free(t);

@@ -22,8 +22,7 @@ const struct team *set_find(hvd_set set)
 
 static struct team *make_team(int32_t id, const uint32_t *rank, uint32_t size)
 {
-    struct team *team =
-        team_new(id, rank, size, (uint32_t)(client.rank - client.local_rank), (uint32_t)client.local_size);
+    struct team *team = team_new(id, rank, size, client.region.rank, (uint32_t)client.local_size);
 
     if (!team)
         fail(HVD_ERR_MEMORY, "no memory for a process set of %u ranks", size);

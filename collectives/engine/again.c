@@ -60,8 +60,8 @@ static void forget(struct engine *engine)
 
 static int begin(struct engine *engine, struct err *e)
 {
-    struct region_shape shape = {engine->members, engine->hosts, engine->size,
-                                 engine->host[engine->self].first_rank, engine->epoch + 1};
+    struct region_shape shape = {engine->members, engine->hosts, engine->size, engine->epoch + 1,
+                                 engine->host[engine->self].rank};
 
     forget(engine);
     engine->epoch++;

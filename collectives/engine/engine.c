@@ -115,19 +115,19 @@ void engine_free(struct engine *engine)
         close(engine->epoll);
     buf_free(&engine->in);
     buf_free(&engine->out);
-    for (uint32_t i = 0; engine->host && i < engine->hosts; i++)
+    for (uint32_t i = 0; engine->host && i < engine->hosts; i++) {
         free(engine->host[i].name);
+        free(engine->host[i].rank);
+    }
     free(engine->host);
+    free(engine->place);
     free(engine->job);
     free(engine);
 }
 
 const char *engine_host_of(const struct engine *engine, uint32_t rank)
 {
-    for (uint32_t i = 0; i < engine->hosts; i++)
-        if (rank - engine->host[i].first_rank < engine->host[i].ranks)
-            return engine->host[i].name;
-    return "an unknown host";
+    return rank < engine->size ? engine->host[engine->place[rank].host].name : "an unknown host";
 }
 
 void engine_poison(struct engine *engine, int status, const char *text)

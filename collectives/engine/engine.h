@@ -90,7 +90,12 @@ struct owned_segment {
 
 struct host {
     char *name;
-    uint32_t first_rank, ranks;
+    uint32_t ranks;
+    uint32_t *rank; /* [ranks], ascending */
+};
+
+struct rank_place { /* of a rank */
+    uint32_t host, local;
 };
 
 struct run; /* run.h */
@@ -103,7 +108,8 @@ struct set {
     bool removed;
     uint32_t hosts, self;        /* the hosts that have ranks of it, and the number of this one among them */
     uint32_t *host;              /* [hosts], in the job, ascending */
-    uint32_t *first, *ranks;     /* [hosts], in the team: the host's ranks */
+    uint32_t *first, *ranks;     /* [hosts]: the host's ranks in `order` */
+    uint32_t *order;             /* [ranks of the team], in the team, by host; NULL: 0, 1, ... */
     struct readiness *readiness; /* NULL: all are on this host, or none */
     struct run *run_first, *run_last;
 };
@@ -128,6 +134,7 @@ struct engine {
     char *job;
     uint32_t epoch, size, self, hosts;
     struct host *host;
+    struct rank_place *place; /* [size], of each rank */
     uint8_t token[WORKER_TOKEN_SIZE];
 
     struct region region;
@@ -228,7 +235,7 @@ void sets_remove(struct engine *engine, int32_t id);
 /* Its number between hosts. */
 uint32_t set_number(const struct set *set);
 /* The job's host of an index in the team. */
-uint32_t set_host_of(const struct set *set, uint32_t index);
+uint32_t set_host_of(const struct engine *engine, const struct set *set, uint32_t index);
 /* A bit for each rank of a host of the job, by local rank, that is in the set. */
 void set_mask(const struct engine *engine, const struct set *set, uint32_t host, uint8_t *mask);
 void sets_send(struct engine *engine, struct set *set);

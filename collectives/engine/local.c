@@ -59,7 +59,7 @@ bool local_collect(struct engine *engine)
         if (rc < 0 && !region_poisoned(&engine->region)) {
             char text[SHM_TEXT_MAX];
             snprintf(text, sizeof text, "rank %u on %.100s has overwritten its shared memory",
-                     engine->region.first_rank + i, engine->host[engine->self].name);
+                     engine->region.rank[i], engine->host[engine->self].name);
             engine_poison(engine, HVD_ERR_PEER, text);
         }
     }

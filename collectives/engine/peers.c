@@ -122,15 +122,15 @@ static void on_bulk_arrived(void *ctx, uint32_t host, const struct link_bulk *he
 static void on_lost(void *ctx, uint32_t host, const struct err *why)
 {
     struct engine *engine = ctx;
-    char text[SHM_TEXT_MAX];
+    const struct host *h = &engine->host[host];
+    char text[SHM_TEXT_MAX], ranks[64];
 
     if (engine->finished || again_is_early(engine, host)) {
         engine->lost_host = host;
         return;
     }
-    snprintf(text, sizeof text, "host %.100s (ranks %u to %u) is lost: %.300s", engine->host[host].name,
-             engine->host[host].first_rank, engine->host[host].first_rank + engine->host[host].ranks - 1,
-             why->text);
+    snprintf(text, sizeof text, "host %.100s (%s %s) is lost: %.250s", h->name,
+             h->ranks > 1 ? "ranks" : "rank", ranks_text(h->rank, h->ranks, ranks, sizeof ranks), why->text);
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 

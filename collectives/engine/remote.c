@@ -35,7 +35,7 @@ static int announce(struct readiness *readiness, const struct tensor_desc *desc,
 {
     _Alignas(64) uint8_t data[TENSOR_DATA_MAX];
     size_t bytes = error ? 0 : readiness_data(readiness, &desc->what);
-    uint32_t root = v->op.root - v->team->first;
+    uint32_t root = team_member(v->team, v->op.root);
     const void *mine = data;
 
     if (bytes > 0 && v->op.kind == SHM_BROADCAST)

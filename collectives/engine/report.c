@@ -1,10 +1,15 @@
 #include "collectives/engine/report.h"
 
 #include "common/buf.h"
+#include "common/ranks.h"
 
 bool report_contributes(const struct report_context *c, const struct tensor_op *op, uint32_t host)
 {
-    return op->kind == SHM_ALLREDUCE || op->root - c->host[host].first_rank < c->host[host].ranks;
+    const struct readiness_host *h = &c->host[host];
+    if (op->kind == SHM_ALLREDUCE)
+        return true;
+    return h->rank ? ranks_find(h->rank, h->ranks, op->root) != UINT32_MAX
+                   : op->root - h->first_rank < h->ranks;
 }
 
 /* How many hosts of a child's subtree add elements. */

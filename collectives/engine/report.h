@@ -15,6 +15,7 @@
 struct readiness_host { /* for sentences, and for who has a broadcast's root */
     const char *name;
     uint32_t first_rank, ranks; /* in the set */
+    const uint32_t *rank;       /* [ranks], in the set, ascending; NULL: those from first_rank on */
     uint32_t shift;             /* the first one is first_rank + shift in the job */
     bool gaps;                  /* there the others do not all follow it */
 };

@@ -47,9 +47,17 @@ const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const
 
 /* ---- the lists ----------------------------------------------------------------------------------------- */
 
+/* One more copy, or more of the last one. */
 static void add(struct route_copy *list, uint32_t *n, struct route_copy copy)
 {
-    if (copy.count > 0)
+    struct route_copy *last = *n > 0 ? &list[*n - 1] : NULL;
+    if (copy.count == 0)
+        return;
+    if (last && last->from == copy.from && last->to == copy.to && last->from_member == copy.from_member &&
+        last->to_member == copy.to_member && last->from_at + last->count == copy.from_at &&
+        last->to_at + last->count == copy.to_at)
+        last->count += copy.count;
+    else
         list[(*n)++] = copy;
 }
 
@@ -58,31 +66,60 @@ static const struct route_host *own(const struct route_shape *shape)
     return &shape->host[shape->self];
 }
 
+/* The i-th rank of host h. */
+static uint32_t rank_of(const struct route_shape *s, uint32_t h, uint32_t i)
+{
+    uint32_t at = s->host[h].first + i;
+    return s->order ? s->order[at] : at;
+}
+
 static void to_all_members(struct route *r)
 {
     add(r->spread, &r->spreads, (struct route_copy){.from = ROUTE_DATA, .to = ROUTE_OUTS, .count = r->data});
 }
 
-static void route_allgather(struct route *r, const struct route_shape *s, const uint64_t *table)
+/* place[i]: where the rows of rank i begin in the result. */
+static void route_allgather(struct route *r, const struct route_shape *s, const uint64_t *table,
+                            uint64_t *place)
 {
+    for (uint32_t i = 0; i + 1 < s->size; i++)
+        place[i + 1] = place[i] + route_between(SHM_ALLGATHER, s->size, table, i, 0);
+    r->in_order = true;
     for (uint32_t h = 0; h < s->hosts; h++)
         for (uint32_t i = 0; i < s->host[h].ranks; i++) {
-            uint64_t n = route_between(SHM_ALLGATHER, s->size, table, s->host[h].first + i, 0);
+            uint32_t rank = rank_of(s, h, i);
+            uint64_t n = route_between(SHM_ALLGATHER, s->size, table, rank, 0);
             if (h == s->self)
                 add(r->pack, &r->packs,
                     (struct route_copy){
                         .from = ROUTE_IN, .to = ROUTE_DATA, .from_member = i, .to_at = r->data, .count = n});
+            add(r->spread, &r->spreads,
+                (struct route_copy){.from = ROUTE_DATA,
+                                    .to = ROUTE_OUTS,
+                                    .from_at = r->data,
+                                    .to_at = place[rank],
+                                    .count = n});
+            r->in_order = r->in_order && (n == 0 || place[rank] == r->data);
             r->part[h] += n;
             r->data += n;
         }
-    to_all_members(r);
 }
 
-static void route_reducescatter(struct route *r, const struct route_shape *s, const uint64_t *of_rank)
+static void route_reducescatter(struct route *r, const struct route_shape *s, const uint64_t *of_rank,
+                                uint64_t *place)
 {
+    for (uint32_t i = 0; i + 1 < s->size; i++)
+        place[i + 1] = place[i] + of_rank[i];
     for (uint32_t h = 0; h < s->hosts; h++)
         for (uint32_t i = 0; i < s->host[h].ranks; i++) {
-            uint64_t n = of_rank[s->host[h].first + i];
+            uint32_t rank = rank_of(s, h, i);
+            uint64_t n = of_rank[rank];
+            add(r->pack, &r->packs,
+                (struct route_copy){.from = ROUTE_IN,
+                                    .to = ROUTE_DATA,
+                                    .from_at = place[rank],
+                                    .to_at = r->data,
+                                    .count = n});
             if (h == s->self)
                 add(r->spread, &r->spreads,
                     (struct route_copy){
@@ -92,87 +129,99 @@ static void route_reducescatter(struct route *r, const struct route_shape *s, co
         }
 }
 
-/* What member `from` of this host gives the ranks of host h, which follows `at` elements that it gives to
- * ranks before them. */
-static uint64_t pack_for_host(struct route *r, const struct route_shape *s, const uint64_t *table,
-                              uint32_t from, uint32_t h, uint64_t at, uint64_t *place_in)
+/* Where the rows for each rank begin in the members' inputs, and those of each rank in their outputs. */
+struct alltoall_places {
+    const struct route_shape *s;
+    const uint64_t *table;
+    uint64_t *in, *out; /* [members][size] */
+};
+
+static void find_places(const struct alltoall_places *p)
 {
-    uint64_t total = 0;
-    for (uint32_t j = 0; j < s->host[h].ranks; j++) {
-        uint64_t n = route_between(SHM_ALLTOALL, s->size, table, own(s)->first + from, s->host[h].first + j);
-        if (h == s->self) {
-            add(r->pack, &r->packs,
-                (struct route_copy){.from = ROUTE_IN,
-                                    .to = ROUTE_OUT,
-                                    .from_member = from,
-                                    .to_member = j,
-                                    .from_at = at + total,
-                                    .to_at = place_in[j],
-                                    .count = n});
-            place_in[j] += n;
+    uint32_t size = p->s->size;
+    for (uint32_t j = 0; j < own(p->s)->ranks; j++) {
+        uint64_t *in = p->in + (size_t)j * size, *out = p->out + (size_t)j * size;
+        uint32_t self = rank_of(p->s, p->s->self, j);
+        for (uint32_t i = 0; i + 1 < size; i++) {
+            in[i + 1] = in[i] + route_between(SHM_ALLTOALL, size, p->table, self, i);
+            out[i + 1] = out[i] + route_between(SHM_ALLTOALL, size, p->table, i, self);
         }
-        total += n;
     }
-    if (h != s->self) {
-        add(r->pack, &r->packs,
-            (struct route_copy){.from = ROUTE_IN,
-                                .to = ROUTE_DATA,
-                                .from_member = from,
-                                .from_at = at,
-                                .to_at = r->data,
-                                .count = total});
-        r->part[h] += total;
-        r->data += total;
-    }
-    return total;
 }
 
-/* What comes from host h: its place in `got`, then in each member's output, where place_in[] counts. */
-static void spread_from_host(struct route *r, const struct route_shape *s, const uint64_t *table, uint32_t h,
-                             uint64_t *place_in)
+/* What member `from` of this host gives the ranks of host h. */
+static void pack_for_host(struct route *r, const struct alltoall_places *p, uint32_t from, uint32_t h)
 {
+    const struct route_shape *s = p->s;
+    uint32_t giver = rank_of(s, s->self, from);
+    for (uint32_t j = 0; j < s->host[h].ranks; j++) {
+        uint32_t taker = rank_of(s, h, j);
+        struct route_copy copy = {.from = ROUTE_IN,
+                                  .from_member = from,
+                                  .from_at = p->in[(size_t)from * s->size + taker],
+                                  .count = route_between(SHM_ALLTOALL, s->size, p->table, giver, taker)};
+        if (h == s->self) {
+            copy.to = ROUTE_OUT;
+            copy.to_member = j;
+            copy.to_at = p->out[(size_t)j * s->size + giver];
+        } else {
+            copy.to = ROUTE_DATA;
+            copy.to_at = r->data;
+            r->part[h] += copy.count;
+            r->data += copy.count;
+        }
+        add(r->pack, &r->packs, copy);
+    }
+}
+
+/* What comes from host h: its place in `got`, then in each member's output. */
+static void spread_from_host(struct route *r, const struct alltoall_places *p, uint32_t h)
+{
+    const struct route_shape *s = p->s;
     for (uint32_t i = 0; i < s->host[h].ranks; i++)
         for (uint32_t j = 0; j < own(s)->ranks; j++) {
-            uint64_t n = route_between(SHM_ALLTOALL, s->size, table, s->host[h].first + i, own(s)->first + j);
+            uint32_t giver = rank_of(s, h, i);
+            uint64_t n = route_between(SHM_ALLTOALL, s->size, p->table, giver, rank_of(s, s->self, j));
             add(r->spread, &r->spreads,
                 (struct route_copy){.from = ROUTE_GOT,
                                     .to = ROUTE_OUT,
                                     .to_member = j,
                                     .from_at = r->got,
-                                    .to_at = place_in[j],
+                                    .to_at = p->out[(size_t)j * s->size + giver],
                                     .count = n});
-            place_in[j] += n;
             r->part_in[h] += n;
             r->got += n;
         }
 }
 
-/* By host, then by sender: `at` is where a member's rows for the next host begin. The places in the outputs
- * are counted in the order of senders, so this host's own members come between the hosts before and after. */
 static int route_alltoall(struct route *r, const struct route_shape *s, const uint64_t *table)
 {
-    uint32_t members = own(s)->ranks;
-    uint64_t *at = calloc(2 * (size_t)members, sizeof *at), *place_in = at ? at + members : NULL;
-    if (!at)
+    size_t numbers = (size_t)own(s)->ranks * s->size;
+    uint64_t *places = calloc(2 * numbers, sizeof *places);
+    struct alltoall_places p = {s, table, places, places ? places + numbers : NULL};
+    if (!places)
         return -1;
+    find_places(&p);
     for (uint32_t h = 0; h < s->hosts; h++) {
-        for (uint32_t i = 0; i < members; i++)
-            at[i] += pack_for_host(r, s, table, i, h, at[i], place_in);
+        for (uint32_t i = 0; i < own(s)->ranks; i++)
+            pack_for_host(r, &p, i, h);
         if (h != s->self)
-            spread_from_host(r, s, table, h, place_in);
+            spread_from_host(r, &p, h);
     }
-    free(at);
+    free(places);
     return 0;
 }
 
 static int fill(struct route *r, uint8_t kind, const struct route_shape *s, const uint64_t *numbers)
 {
+    uint64_t *place;
     switch (kind) {
     case SHM_ALLGATHER:
-        route_allgather(r, s, numbers);
-        return 0;
     case SHM_REDUCESCATTER:
-        route_reducescatter(r, s, numbers);
+        if (!(place = calloc(s->size, sizeof *place)))
+            return -1;
+        (kind == SHM_ALLGATHER ? route_allgather : route_reducescatter)(r, s, numbers, place);
+        free(place);
         return 0;
     case SHM_ALLTOALL:
         return route_alltoall(r, s, numbers);
@@ -190,7 +239,7 @@ struct route *route_new(uint8_t kind, const struct route_shape *s, const uint64_
     if (r) {
         r->part = calloc(s->hosts, sizeof *r->part);
         r->part_in = calloc(s->hosts, sizeof *r->part_in);
-        r->pack = calloc(members * (s->hosts + members), sizeof *r->pack);
+        r->pack = calloc(members * s->size, sizeof *r->pack);
         r->spread = calloc(members * s->size, sizeof *r->spread);
     }
     if (!r || !r->part || !r->part_in || !r->pack || !r->spread || fill(r, kind, s, numbers) < 0) {

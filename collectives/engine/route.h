@@ -8,10 +8,13 @@
  *   kind            pack                       data and got hold                  spread
  *   ALLREDUCE       (a reduction, no copy)     all elements                       to all members
  *   BROADCAST       the root's, if it is here  all elements                       to all members
- *   ALLGATHER       rows, to their place       all rows of all ranks              to all members
- *   REDUCESCATTER   (a reduction, no copy)     all elements, in order of ranks    to each member its part
+ *   ALLGATHER       rows, to their place       all rows of all ranks, by host     to all members
+ *   REDUCESCATTER   (reductions: of from_at,   all parts, by host                 to each member its part
+ *                    to to_at)
  *   ALLTOALL        rows for other hosts       data: what leaves; got: what comes  from got to each member
  *
+ * "By host" is the order of ranks too where hosts have ranks that follow one another. What the users see,
+ * inputs, outputs and tables, is always in the order of ranks.
  * In an alltoall the members' rows for one another go to their outputs at once; data is in the order of
  * hosts, then senders, got in that of hosts, senders, receivers.
  *
@@ -41,13 +44,14 @@ struct route_copy {
     uint64_t from_at, to_at, count;
 };
 
-/* A host's ranks are the `ranks` from `first`. */
+/* A host's ranks are the `ranks` from `first` in the order. */
 struct route_host {
     uint32_t first, ranks;
 };
 
 struct route_shape {
-    const struct route_host *host; /* [hosts], without gaps, in order of ranks; read during the calls only */
+    const struct route_host *host; /* [hosts], without gaps; read during the calls only */
+    const uint32_t *order;         /* [size], ranks by host, ascending within each; NULL: 0, 1, ... */
     uint32_t hosts, self;
     uint32_t size; /* ranks */
 };
@@ -55,6 +59,7 @@ struct route_shape {
 struct route {
     uint64_t *part, *part_in; /* [hosts], as backend.h has them */
     uint64_t data, got;       /* elements of the buffers */
+    bool in_order;            /* allgather: data is the result */
     struct route_copy *pack, *spread;
     uint32_t packs, spreads;
 };

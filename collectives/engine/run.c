@@ -60,9 +60,8 @@ void run_free(struct run *run)
 /* The member of this host that is the broadcast's root; UINT32_MAX: it is elsewhere. */
 static uint32_t root_member(const struct run *run)
 {
-    uint32_t member = run->view->op.root - run->view->team->first;
-
-    return run->view->op.kind == SHM_BROADCAST && member < run->view->team->members ? member : UINT32_MAX;
+    return run->view->op.kind == SHM_BROADCAST ? team_member(run->view->team, run->view->op.root)
+                                               : UINT32_MAX;
 }
 
 void *run_borrow(struct run *run, int i, uint64_t bytes)
@@ -82,8 +81,8 @@ static bool choose_buffers(struct run *run)
 
     switch (v->op.kind) {
     case SHM_ALLGATHER:
-        run->data = v->out[0];
-        return true;
+        run->data = run->route->in_order ? v->out[0] : run_borrow(run, 0, run->route->data * size);
+        return run->data || run->route->data == 0;
     case SHM_ALLTOALL:
         run->got = run_borrow(run, 1, run->route->got * size);
         run->data = run_borrow(run, 0, run->route->data * size);
@@ -109,7 +108,7 @@ static bool make_route(struct run *run)
     const struct set *set = run->set;
     struct tensor_view *v = run->view;
     struct route_host *host = calloc(set->hosts, sizeof *host);
-    struct route_shape shape = {host, set->hosts, set->self, set->team->size};
+    struct route_shape shape = {host, set->order, set->hosts, set->self, set->team->size};
     const uint64_t *numbers = run->table;
 
     if (v->op.kind == SHM_REDUCESCATTER)
@@ -145,7 +144,24 @@ static void tell_members(struct run *run)
 
     for (uint32_t i = 0; i < v->team->members; i++)
         for (uint32_t from = 0; v->receipt[i] && from < size; from++)
-            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->first + i);
+            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->member[i]);
+}
+
+/* The rows came by host; they are to stand in the order of ranks. false: there is no memory. */
+static bool order_table(struct run *run)
+{
+    const uint32_t *order = run->set->order;
+    uint32_t size = run->set->team->size;
+    size_t width = route_width(run->view->op.kind, size);
+    uint64_t *table = order ? calloc(size * width, sizeof *table) : run->table;
+
+    if (!order || !table)
+        return table != NULL;
+    for (uint32_t i = 0; i < size; i++)
+        memcpy(table + order[i] * width, run->table + i * width, width * sizeof *table);
+    free(run->table);
+    run->table = table;
+    return true;
 }
 
 static void sizes_done(void *ctx, const struct err *error)
@@ -156,6 +172,8 @@ static void sizes_done(void *ctx, const struct err *error)
 
     if (error) {
         run_fail(run, HVD_ERR_PEER, error->text);
+    } else if (!order_table(run)) {
+        run_fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
     } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
                            ELEMENTS_MAX, wrong, sizeof wrong)) {
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
@@ -169,7 +187,7 @@ static void sizes_done(void *ctx, const struct err *error)
 static void fill_table(struct run *run)
 {
     struct tensor_view *v = run->view;
-    uint32_t size = v->team->size, first = v->team->first;
+    uint32_t size = v->team->size, first = run->set->first[run->set->self];
     size_t width = route_width(v->op.kind, size);
 
     for (uint32_t i = 0; i < v->team->members; i++) {
@@ -389,7 +407,7 @@ void run_start_network(struct run *run, uint64_t count)
         .op = (hvd_op)op->op,
         .divisor = run->set->team->size,
         .postscale = op->postscale,
-        .root = set_host_of(run->set, op->root),
+        .root = set_host_of(run->engine, run->set, op->root),
         .done = network_done,
     };
 
@@ -400,21 +418,29 @@ void run_start_network(struct run *run, uint64_t count)
 
 /* ---- a piece ------------------------------------------------------------------------------------------- */
 
-/* One piece of the reduction over this host's members. true: all of it is done. */
+/* One piece of the reduction over this host's members. Where its parts lie in the order of hosts, each copy
+ * of the list is one part of it. true: all of it is done. */
 static bool reduce_piece(struct run *run)
 {
     struct tensor_view *v = run->view;
-    uint64_t left = v->op.count - run->progress, most = piece_elements(run);
-    uint64_t count = left < most ? left : most;
+    const struct route_copy whole = {.count = v->op.count};
+    const struct route_copy *c = run->route->packs ? &run->route->pack[run->copy] : &whole;
+    uint64_t left = c->count - run->progress, most = piece_elements(run);
+    uint64_t count = left < most ? left : most, from = c->from_at + run->progress;
     bool is_there = v->team->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
+    /* It counts from where the tensor would begin. */
+    uintptr_t data = (uintptr_t)run->data + (c->to_at - c->from_at) * dtype_size(v->op.dtype);
 
     if (!is_there)
-        tensor_reduce_local(v, run->data, run->progress, count);
+        tensor_reduce_local(v, (void *)data, from, count);
     if (run->wire)
-        compress(run->wire + run->progress, (const float *)(const void *)run->data + run->progress, count,
+        compress(run->wire + from, (const float *)(const void *)run->data + from, count,
                  (hvd_compression)v->op.compression);
     run->progress += count;
-    return run->progress == v->op.count;
+    if (run->progress < c->count)
+        return false;
+    run->progress = 0;
+    return ++run->copy >= run->route->packs;
 }
 
 void run_pack(struct run *run)

@@ -14,6 +14,7 @@
 
 #include "collectives/engine/tuning.h"
 #include "common/clock.h"
+#include "common/host_ranks.h"
 #include "common/log.h"
 
 #define READ_BYTES    65536
@@ -117,22 +118,14 @@ void session_fault(struct engine *engine, const char *text)
 
 /* ---- configuration ------------------------------------------------------------------------------------- */
 
-/* Hosts hold all ranks, in blocks, in order. */
 static int check_hosts(const Hvd__EngineConfig *c, struct err *e)
 {
-    uint64_t next = 0;
-
-    for (size_t i = 0; i < c->n_host; i++) {
-        if (c->host[i]->first_rank != next || c->host[i]->ranks == 0)
-            return err_set(e, ERR_PROTOCOL,
-                           "the session's configuration: host %zu has ranks from %u, not from %llu", i,
-                           c->host[i]->first_rank, (unsigned long long)next);
-        next += c->host[i]->ranks;
-    }
-    if (next != c->size || c->host_index >= c->n_host)
-        return err_set(e, ERR_PROTOCOL,
-                       "the session's configuration: %llu ranks on %zu hosts, size %u, host %u",
-                       (unsigned long long)next, c->n_host, c->size, c->host_index);
+    if (c->host_index >= c->n_host || !hosts_have_all_ranks(c->host, c->n_host, c->size))
+        return err_set(
+            e, ERR_PROTOCOL,
+            "the session's configuration: %zu hosts, of which this is %u, that do not have each of %u "
+            "ranks once",
+            c->n_host, c->host_index, c->size);
     if (c->host[c->host_index]->ranks > SHM_MEMBERS_MAX)
         return err_set(e, ERR_UNSUPPORTED, "%u ranks on one host; at most %u are possible",
                        c->host[c->host_index]->ranks, SHM_MEMBERS_MAX);
@@ -152,6 +145,20 @@ static int check_config(const Hvd__EngineConfig *c, int listener, struct err *e)
     return 0;
 }
 
+static int copy_ranks(struct engine *engine, uint32_t host, const Hvd__HostRanks *ranks)
+{
+    struct host *h = &engine->host[host];
+
+    h->name = strdup(ranks->name);
+    h->ranks = ranks->ranks;
+    h->rank = calloc(h->ranks, sizeof *h->rank);
+    for (uint32_t i = 0; h->rank && i < h->ranks; i++) {
+        h->rank[i] = host_rank(ranks, i);
+        engine->place[h->rank[i]] = (struct rank_place){host, i};
+    }
+    return h->name && h->rank ? 0 : -1;
+}
+
 static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {
     engine->hosts = (uint32_t)c->n_host;
@@ -161,18 +168,17 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
     memcpy(engine->token, c->token.data, WORKER_TOKEN_SIZE);
     engine->job = strdup(c->job);
     engine->host = calloc(engine->hosts, sizeof *engine->host);
-    for (uint32_t i = 0; engine->host && i < engine->hosts; i++)
-        engine->host[i] = (struct host){strdup(c->host[i]->name), c->host[i]->first_rank, c->host[i]->ranks};
-    for (uint32_t i = 0; engine->host && i < engine->hosts; i++)
-        if (!engine->host[i].name)
-            return err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
-    return engine->job && engine->host ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
+    engine->place = calloc(engine->size, sizeof *engine->place);
+    bool good = engine->job && engine->host && engine->place;
+    for (uint32_t i = 0; good && i < engine->hosts; i++)
+        good = copy_ranks(engine, i, c->host[i]) == 0;
+    return good ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
 }
 
 static int make_members(struct engine *engine, struct err *e)
 {
     const struct host *here = &engine->host[engine->self];
-    struct region_shape shape = {here->ranks, engine->hosts, engine->size, here->first_rank, engine->epoch};
+    struct region_shape shape = {here->ranks, engine->hosts, engine->size, engine->epoch, here->rank};
 
     uint32_t workers = here->ranks + ENGINE_STRANGERS_MAX;
     engine->member = calloc(here->ranks, sizeof *engine->member);

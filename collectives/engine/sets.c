@@ -31,13 +31,9 @@ uint32_t set_number(const struct set *set)
     return set->team->id < 0 ? PAIR_NUMBER | (id & (PAIR_NUMBER - 1)) : id;
 }
 
-uint32_t set_host_of(const struct set *set, uint32_t index)
+uint32_t set_host_of(const struct engine *engine, const struct set *set, uint32_t index)
 {
-    uint32_t i = 0;
-
-    while (i + 1 < set->hosts && index - set->first[i] >= set->ranks[i])
-        i++;
-    return set->host[i];
+    return engine->place[set->team->rank[index < set->team->size ? index : 0]].host;
 }
 
 void set_mask(const struct engine *engine, const struct set *set, uint32_t host, uint8_t *mask)
@@ -46,9 +42,9 @@ void set_mask(const struct engine *engine, const struct set *set, uint32_t host,
 
     memset(mask, 0, (h->ranks + 7) / 8);
     for (uint32_t i = 0; i < set->team->size; i++) {
-        uint32_t local = set->team->rank[i] - h->first_rank;
-        if (local < h->ranks)
-            mask[local / 8] |= (uint8_t)(1 << local % 8);
+        const struct rank_place *p = &engine->place[set->team->rank[i]];
+        if (p->host == host)
+            mask[p->local / 8] |= (uint8_t)(1 << p->local % 8);
     }
 }
 
@@ -58,6 +54,7 @@ static void set_free(struct set *set)
 {
     readiness_free(set->readiness);
     free(set->host);
+    free(set->order);
     free(set->team);
     free(set);
 }
@@ -71,31 +68,57 @@ void sets_free(struct engine *engine)
     }
 }
 
+static uint32_t host_in_job(const struct engine *engine, const struct set *set, uint32_t index)
+{
+    return engine->place[set->team->rank[index]].host;
+}
+
+/* The team's ranks by host: next[h] is where the next one of host h goes. NULL where they lie so anyway. */
+static int find_order(const struct engine *engine, struct set *set, uint32_t *next)
+{
+    bool in_order = true;
+
+    for (uint32_t i = 1; i < set->team->size; i++)
+        in_order = in_order && host_in_job(engine, set, i - 1) <= host_in_job(engine, set, i);
+    if (in_order)
+        return 0;
+    if (!(set->order = calloc(set->team->size, sizeof *set->order)))
+        return -1;
+    for (uint32_t i = 0; i < set->team->size; i++)
+        set->order[next[host_in_job(engine, set, i)]++] = i;
+    return 0;
+}
+
 /* Which hosts have ranks of it, and which. */
 static int find_hosts(const struct engine *engine, struct set *set)
 {
-    uint32_t at = 0;
+    uint32_t *next = calloc(engine->hosts, sizeof *next), at = 0;
 
     set->host = calloc(engine->hosts, 3 * sizeof *set->host);
-    if (!set->host)
+    if (!set->host || !next) {
+        free(next);
         return -1;
+    }
     set->first = set->host + engine->hosts;
     set->ranks = set->first + engine->hosts;
     set->self = UINT32_MAX;
+    for (uint32_t i = 0; i < set->team->size; i++)
+        next[host_in_job(engine, set, i)]++;
     for (uint32_t h = 0; h < engine->hosts; h++) {
-        uint32_t first = at;
-        while (at < set->team->size &&
-               set->team->rank[at] - engine->host[h].first_rank < engine->host[h].ranks)
-            at++;
-        if (at == first)
+        uint32_t ranks = next[h];
+        next[h] = at;
+        if (ranks == 0)
             continue;
         if (h == engine->self)
             set->self = set->hosts;
         set->host[set->hosts] = h;
-        set->first[set->hosts] = first;
-        set->ranks[set->hosts++] = at - first;
+        set->first[set->hosts] = at;
+        set->ranks[set->hosts++] = ranks;
+        at += ranks;
     }
-    return 0;
+    int rc = find_order(engine, set, next);
+    free(next);
+    return rc;
 }
 
 static int make_readiness(struct engine *engine, struct set *set, struct err *e)
@@ -114,12 +137,16 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
     if (!hosts)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", set->hosts);
     for (uint32_t i = 0; i < set->hosts; i++) {
-        const uint32_t *rank = &set->team->rank[set->first[i]];
+        uint32_t ranks = set->ranks[i];
+        const uint32_t *list = set->order ? set->order + set->first[i] : NULL;
+        uint32_t first = list ? list[0] : set->first[i], last = list ? list[ranks - 1] : first + ranks - 1;
+        const uint32_t *rank = set->team->rank;
         hosts[i] = (struct readiness_host){.name = engine->host[set->host[i]].name,
-                                           .first_rank = set->first[i],
-                                           .ranks = set->ranks[i],
-                                           .shift = rank[0] - set->first[i],
-                                           .gaps = rank[set->ranks[i] - 1] - rank[0] != set->ranks[i] - 1};
+                                           .first_rank = first,
+                                           .ranks = ranks,
+                                           .rank = list,
+                                           .shift = rank[first] - first,
+                                           .gaps = rank[last] - rank[first] != ranks - 1};
     }
     set->readiness = readiness_new(&config, e);
     free(hosts);
@@ -132,7 +159,7 @@ static struct set *make(struct engine *engine, int32_t id, const uint32_t *rank,
     const struct host *here = &engine->host[engine->self];
 
     if (set)
-        set->team = team_new(id, rank, size, here->first_rank, here->ranks);
+        set->team = team_new(id, rank, size, here->rank, here->ranks);
     if (!set || !set->team || find_hosts(engine, set) != 0 || make_readiness(engine, set, e) != 0) {
         err_set(e, ERR_MEMORY, "no memory for a process set of %u ranks", size);
         if (set)

@@ -47,27 +47,28 @@ static bool is_missing(const uint8_t *missing, uint32_t i)
 }
 
 /* "4 to 7, 9" */
-static size_t list_ranks(char *text, size_t size, uint32_t first, uint32_t ranks, const uint8_t *missing)
+static size_t list_ranks(char *text, size_t size, const uint32_t *rank, uint32_t ranks,
+                         const uint8_t *missing)
 {
     size_t n = 0;
     for (uint32_t i = 0; i < ranks && n < size; i++) {
         uint32_t last = i;
         if (!is_missing(missing, i))
             continue;
-        while (last + 1 < ranks && is_missing(missing, last + 1))
+        while (last + 1 < ranks && is_missing(missing, last + 1) && rank[last + 1] == rank[last] + 1)
             last++;
         const char *between = n ? ", " : "";
         if (last == i)
-            n += (size_t)snprintf(text + n, size - n, "%s%u", between, first + i);
+            n += (size_t)snprintf(text + n, size - n, "%s%u", between, rank[i]);
         else
-            n += (size_t)snprintf(text + n, size - n, "%s%u %s %u", between, first + i,
-                                  last == i + 1 ? "and" : "to", first + last);
+            n += (size_t)snprintf(text + n, size - n, "%s%u %s %u", between, rank[i],
+                                  last == i + 1 ? "and" : "to", rank[last]);
         i = last;
     }
     return n;
 }
 
-void stall_ranks_add(struct stall_ranks *r, const char *host, uint32_t first, uint32_t ranks,
+void stall_ranks_add(struct stall_ranks *r, const char *host, const uint32_t *rank, uint32_t ranks,
                      const uint8_t *missing, const char *remark)
 {
     char list[120], which[140], entry[256];
@@ -76,10 +77,10 @@ void stall_ranks_add(struct stall_ranks *r, const char *host, uint32_t first, ui
         count += is_missing(missing, i);
     if (count == 0)
         return;
-    if (list_ranks(list, sizeof list, first, ranks, missing) < sizeof list)
+    if (list_ranks(list, sizeof list, rank, ranks, missing) < sizeof list)
         snprintf(which, sizeof which, "%s %s", count > 1 ? "ranks" : "rank", list);
     else
-        snprintf(which, sizeof which, "%u of the ranks %u to %u", count, first, first + ranks - 1);
+        snprintf(which, sizeof which, "%u of the ranks %u to %u", count, rank[0], rank[ranks - 1]);
     int n = snprintf(entry, sizeof entry, "%s%s on %.64s%s", r->hosts ? ", " : "", which, host, remark);
     r->hosts++;
     /* Room is kept for the number of those that did not fit. */

@@ -35,8 +35,8 @@ struct stall_ranks {
     size_t length;
     uint32_t hosts, cut;
 };
-/* A host's ranks first, first + 1, ... that are missing: those whose bit in `missing` is set. */
-void stall_ranks_add(struct stall_ranks *r, const char *host, uint32_t first, uint32_t ranks,
+/* Those of a host's ranks that are missing, whose bit in `missing` is set. */
+void stall_ranks_add(struct stall_ranks *r, const char *host, const uint32_t *rank, uint32_t ranks,
                      const uint8_t *missing, const char *remark);
 /* Ends the list. Returns its text. */
 const char *stall_ranks_end(struct stall_ranks *r);

@@ -81,7 +81,7 @@ static const struct team *team_of(const struct engine *engine, uint32_t slot)
 /* A member of the slot's team. */
 static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t member, uint8_t *kind)
 {
-    uint32_t local = team_rank(team_of(engine, slot), member) - engine->region.first_rank;
+    uint32_t local = engine->place[team_rank(team_of(engine, slot), member)].local;
     struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[local];
     uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);
     uint32_t at = (int32_t)(a - b) > 0 ? a : b;
@@ -120,7 +120,7 @@ static void own_missing(const struct engine *engine, const struct set *set, uint
 {
     memset(missing, 0, MISSING_BYTES);
     for (uint32_t i = 0; i < set->team->members; i++) {
-        uint32_t local = team_rank(set->team, i) - engine->region.first_rank;
+        uint32_t local = engine->place[team_rank(set->team, i)].local;
         if (slot == UINT32_MAX || (int32_t)(operation - member_at(engine, slot, i, NULL)) > 0)
             missing[local / 8] |= (uint8_t)(1 << (local % 8));
     }
@@ -306,7 +306,7 @@ static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
         const struct host *h = &engine->host[i];
         if (!c->answer[i].here)
             set_mask(engine, set, i, c->answer[i].missing);
-        stall_ranks_add(&ranks, h->name, h->first_rank, h->ranks, c->answer[i].missing,
+        stall_ranks_add(&ranks, h->name, h->rank, h->ranks, c->answer[i].missing,
                         c->answer[i].here ? "" : " (its engine does not answer)");
     }
     free(c->answer);

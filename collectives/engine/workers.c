@@ -37,7 +37,7 @@ static bool has_left(const struct engine *engine, const struct member *m)
 static void member_is_dead(struct engine *engine, uint32_t member, const char *cause, bool failed)
 {
     struct member *m = &engine->member[member];
-    uint32_t rank = engine->region.first_rank + member;
+    uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
 
     m->dead_at = 0;
@@ -57,7 +57,7 @@ static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t eve
     engine_unwatch(engine, watch);
     close(watch->fd);
     watch->fd = -1;
-    engine->gone_rank = engine->region.first_rank + (uint32_t)(m - engine->member);
+    engine->gone_rank = engine->region.rank[m - engine->member];
     if (!has_left(engine, m))
         m->dead_at = clock_now() + ENGINE_CAUSE_WAIT_MS * NSEC_PER_MSEC;
 }
@@ -78,7 +78,7 @@ uint64_t workers_deaths(struct engine *engine, uint64_t now)
 
 void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
 {
-    uint32_t member = ended->rank - engine->region.first_rank;
+    uint32_t member = region_member(&engine->region, ended->rank);
     const char *cause = *ended->cause ? ended->cause : "for an unknown reason";
     char text[SHM_TEXT_MAX];
 
@@ -148,7 +148,8 @@ static bool is_ours(const struct engine *engine, const struct worker_message *q,
 static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,
                        struct worker_message *a)
 {
-    uint32_t member = q->rank - engine->region.first_rank;
+    uint32_t member = region_member(&engine->region, q->rank);
+    char ranks[96];
 
     if (!is_ours(engine, q, peer))
         return refuse(a, HVD_ERR_SYSTEM,
@@ -158,8 +159,8 @@ static int check_hello(const struct engine *engine, const struct worker_message 
     if (q->epoch != engine->epoch)
         return refuse(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch, engine->epoch);
     if (member >= engine->members)
-        return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%u to %u)", q->rank,
-                      engine->region.first_rank, engine->region.first_rank + engine->members - 1);
+        return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%s)", q->rank,
+                      ranks_text(engine->region.rank, engine->members, ranks, sizeof ranks));
     if (engine->member[member].joined && engine->member[member].epoch != engine->epoch &&
         !engine->member[member].shut_down)
         return refuse(a, HVD_ERR_SYSTEM, "rank %u has not left epoch %u", q->rank,
@@ -184,7 +185,7 @@ static int hello(struct engine *engine, struct worker *w, const struct worker_me
         log_debug("no next epoch: %s", e.text); /* the check says so to the rank */
     if ((status = check_hello(engine, q, &peer, a)) != HVD_SUCCESS)
         return status;
-    struct member *m = &engine->member[q->rank - engine->region.first_rank];
+    struct member *m = &engine->member[region_member(&engine->region, q->rank)];
     if (m->pidfd.fd >= 0) {
         engine_unwatch(engine, &m->pidfd);
         close(m->pidfd.fd);
@@ -207,7 +208,7 @@ static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__Bo
     Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
     struct err e = ERR_INIT;
 
-    rank.rank = engine->region.first_rank + member;
+    rank.rank = engine->region.rank[member];
     rank.pid = engine->member[member].pid;
     message.body_case = what;
     if (what == HVD__ENGINE__BODY_INITIALIZED)
@@ -243,16 +244,16 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
 
     if (!set)
         return refuse(a, HVD_ERR_SET_UNKNOWN, "there is no process set %d", q->set);
-    if (team_index(set->team, engine->region.first_rank + w->member) == UINT32_MAX)
+    if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
         return refuse(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
-                      engine->region.first_rank + w->member, q->set);
+                      engine->region.rank[w->member], q->set);
     return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
 }
 
 /* A rank that lives cannot go on: the others would wait for its part. */
 static void member_failed(struct engine *engine, uint32_t member, const char *why)
 {
-    uint32_t rank = engine->region.first_rank + member;
+    uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
 
     snprintf(text, sizeof text, "rank %u on %.100s (pid %u) %.300s", rank, engine_host_of(engine, rank),

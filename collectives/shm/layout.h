@@ -27,7 +27,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     2u
+#define SHM_VERSION     3u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -109,6 +109,7 @@ struct shm_mailbox {
     SHM_ALIGNED _Atomic uint32_t sleeping; /* member: how many of its threads sleep or are about to */
     SHM_ALIGNED _Atomic uint32_t tail;     /* member: entries it has put into its ring */
     SHM_ALIGNED _Atomic uint32_t head;     /* engine: entries it has taken */
+    uint32_t rank;                         /* engine: whose this is; ascending */
     SHM_ALIGNED uint32_t ring[SHM_SLOTS];  /* member: slots whose operation is complete on this host */
 };
 
@@ -118,7 +119,6 @@ struct shm_header {
     uint32_t slots, members;
     uint32_t hosts;        /* of the job; with one, ranks finish operations among themselves */
     uint32_t size;         /* ranks of the job */
-    uint32_t first_rank;   /* rank of member 0; the others follow */
     _Atomic uint32_t calm; /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     int32_t poison_status;                 /* engine: an hvd_status */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -51,6 +52,36 @@ static int map(struct region *r, int fd, size_t bytes, struct err *e)
         return err_sys(e, errno, "cannot map %zu bytes of control region", bytes);
     r->header = at;
     r->bytes = bytes;
+    r->rank = NULL;
+    return 0;
+}
+
+static int make_list(struct region *r, struct err *e)
+{
+    r->rank = malloc(r->members * sizeof *r->rank);
+    return r->rank ? 0 : err_set(e, ERR_MEMORY, "no memory for %u ranks", r->members);
+}
+
+/* The engine's list becomes everybody's. */
+static int give_ranks(struct region *r, const uint32_t *rank, struct err *e)
+{
+    if (make_list(r, e) != 0)
+        return -1;
+    for (uint32_t i = 0; i < r->members; i++)
+        region_mailbox(r, i)->rank = r->rank[i] = rank ? rank[i] : i;
+    return 0;
+}
+
+static int take_ranks(struct region *r, struct err *e)
+{
+    if (make_list(r, e) != 0)
+        return -1;
+    for (uint32_t i = 0; i < r->members; i++) {
+        r->rank[i] = region_mailbox(r, i)->rank;
+        if (r->rank[i] >= r->size || (i > 0 && r->rank[i] <= r->rank[i - 1]))
+            return err_set(e, ERR_PROTOCOL, "the control region has rank %u of %u in place %u", r->rank[i],
+                           r->size, i);
+    }
     return 0;
 }
 
@@ -77,9 +108,12 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
     h->members = r->members = shape->members;
     h->hosts = r->hosts = shape->hosts;
     h->size = r->size = shape->size;
-    h->first_rank = r->first_rank = shape->first_rank;
     h->epoch = r->epoch = shape->epoch;
-    return fd;
+    if (give_ranks(r, shape->rank, e) == 0)
+        return fd;
+    region_unmap(r);
+    close(fd);
+    return -1;
 }
 
 int region_map(struct region *r, int fd, struct err *e)
@@ -99,13 +133,15 @@ int region_map(struct region *r, int fd, struct err *e)
     r->members = h->members;
     r->hosts = h->hosts;
     r->size = h->size;
-    r->first_rank = h->first_rank;
     r->epoch = h->epoch;
     if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
-        r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes)
-        return 0;
-    err_set(e, ERR_VERSION, "the control region has layout %u, this libhvd speaks %u", h->version,
-            SHM_VERSION);
+        r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes) {
+        if (take_ranks(r, e) == 0)
+            return 0;
+    } else {
+        err_set(e, ERR_VERSION, "the control region has layout %u, this libhvd speaks %u", h->version,
+                SHM_VERSION);
+    }
     region_unmap(r);
     return -1;
 }
@@ -114,7 +150,9 @@ void region_unmap(struct region *r)
 {
     if (r->header)
         munmap(r->header, r->bytes);
+    free(r->rank);
     r->header = NULL;
+    r->rank = NULL;
 }
 
 void region_poison(struct region *r, int status, const char *text)

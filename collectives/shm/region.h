@@ -4,16 +4,19 @@
 
 #include "collectives/shm/layout.h"
 #include "common/err.h"
+#include "common/ranks.h"
 
 /* A mapping. The numbers are private copies: what the shared header says later changes nothing. */
 struct region {
     struct shm_header *header;
     size_t bytes;
-    uint32_t members, hosts, size, first_rank, epoch;
+    uint32_t members, hosts, size, epoch;
+    uint32_t *rank; /* [members], ascending */
 };
 
 struct region_shape {
-    uint32_t members, hosts, size, first_rank, epoch;
+    uint32_t members, hosts, size, epoch;
+    const uint32_t *rank; /* [members], ascending; NULL: 0, 1, ... */
 };
 
 /* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e.
@@ -26,6 +29,12 @@ void region_unmap(struct region *r);
 
 struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member);
 struct shm_slot *region_slot(const struct region *r, uint32_t slot); /* slot < SHM_SLOTS */
+
+/* The member that is `rank`; UINT32_MAX: none here is. */
+static inline uint32_t region_member(const struct region *r, uint32_t rank)
+{
+    return ranks_find(r->rank, r->members, rank);
+}
 
 /* Engine only. The first poison stays. Everybody is woken. */
 void region_poison(struct region *r, int status, const char *text);

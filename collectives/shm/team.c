@@ -5,36 +5,28 @@
 
 #define PAIR_BIT 0x80000000u
 
-struct team *team_new(int32_t id, const uint32_t *rank, uint32_t size, uint32_t host_first,
-                      uint32_t host_ranks)
+struct team *team_new(int32_t id, const uint32_t *rank, uint32_t size, const uint32_t *here,
+                      uint32_t here_size)
 {
-    struct team *team = malloc(sizeof *team + size * sizeof *team->rank);
+    struct team *team = malloc(sizeof *team + ((size_t)size + here_size) * sizeof *team->rank);
+    uint32_t next = 0;
 
     if (!team)
         return NULL;
-    *team = (struct team){.id = id, .size = size};
+    *team = (struct team){.id = id, .size = size, .member = team->rank + size};
     for (uint32_t i = 0; i < size; i++) {
         team->rank[i] = rank ? rank[i] : i;
-        if (team->rank[i] < host_first)
-            team->first++;
-        else if (team->rank[i] - host_first < host_ranks)
-            team->members++;
+        while (next < here_size && (here ? here[next] : next) < team->rank[i])
+            next++;
+        if (next < here_size && (here ? here[next] : next) == team->rank[i])
+            team->member[team->members++] = i;
     }
     return team;
 }
 
 uint32_t team_index(const struct team *team, uint32_t rank)
 {
-    uint32_t low = 0, high = team->size;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (team->rank[middle] < rank)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < team->size && team->rank[low] == rank ? low : UINT32_MAX;
+    return ranks_find(team->rank, team->size, rank);
 }
 
 bool team_same_ranks(const struct team *team, const uint32_t *rank, uint32_t size)

@@ -1,24 +1,27 @@
 /* The ranks that take part in an operation, as one host sees them: all of the job, a process set, or the two
- * of a send and its receive. What is counted "in the team" is an index among its ranks in ascending order, so
- * the ones of this host, its members, follow one another. Never changed once made. */
+ * of a send and its receive. What is counted "in the team" is an index among its ranks in ascending order.
+ * Those of this host are its members; where all are here, a member is counted as in the team. Never changed
+ * once made. */
 #ifndef HVD_SHM_TEAM_H
 #define HVD_SHM_TEAM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/ranks.h"
+
 struct team {
     int32_t id;       /* hvd_set; of two ranks that send and receive, negative */
     uint32_t size;    /* ranks */
-    uint32_t first;   /* member 0, in the team */
     uint32_t members; /* on this host; 0: it has none */
+    uint32_t *member; /* [members], in the team, ascending */
     uint32_t rank[];  /* [size], in the job, ascending */
 };
 
-/* The host has the job's ranks [host_first, host_first + host_ranks). `rank` (NULL: 0, 1, ...) is ascending.
- * NULL: no memory. Freed with free. */
-struct team *team_new(int32_t id, const uint32_t *rank, uint32_t size, uint32_t host_first,
-                      uint32_t host_ranks);
+/* The host has the job's ranks `here`. Both lists (NULL: 0, 1, ...) are ascending. NULL: no memory. Freed
+ * with free. */
+struct team *team_new(int32_t id, const uint32_t *rank, uint32_t size, const uint32_t *here,
+                      uint32_t here_size);
 /* The rank's index in the team; UINT32_MAX: it is not one of them. */
 uint32_t team_index(const struct team *team, uint32_t rank);
 bool team_same_ranks(const struct team *team, const uint32_t *rank, uint32_t size);
@@ -32,7 +35,13 @@ static inline bool team_is_here(const struct team *team)
 /* A member's rank in the job. */
 static inline uint32_t team_rank(const struct team *team, uint32_t member)
 {
-    return team->rank[team->first + member];
+    return team->rank[team->member[member]];
+}
+
+/* The member that has this index in the team; UINT32_MAX: it is another host's. */
+static inline uint32_t team_member(const struct team *team, uint32_t index)
+{
+    return team_is_here(team) && index < team->size ? index : ranks_find(team->member, team->members, index);
 }
 
 /* The team of two different ranks; their id is made of them. At most TEAM_PAIR_RANKS ranks have one. */

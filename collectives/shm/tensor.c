@@ -29,7 +29,7 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
     v->room = v->count + members;
     v->get = v->room + members;
     for (uint32_t i = 0; i < members; i++)
-        v->seat[i] = &v->slot->seat[team_rank(team, i) - region->first_rank];
+        v->seat[i] = &v->slot->seat[region_member(region, team_rank(team, i))];
     return 0;
 }
 

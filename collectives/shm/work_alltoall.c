@@ -20,13 +20,13 @@ static const uint64_t *sends(const struct tensor_view *v, uint32_t from)
 
 static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
-    uint32_t members = v->team->members, first_rank = v->team->first;
+    uint32_t members = v->team->members; /* which are all ranks: member j is rank j of the team */
     uint64_t total = 0, row = v->op.row;
 
     for (uint32_t j = 0; j < members; j++) {
         v->get[j] = 0;
         for (uint32_t i = 0; i < members; i++)
-            v->get[j] += sends(v, i)[first_rank + j];
+            v->get[j] += sends(v, i)[j];
         if (v->room[j] < v->get[j]) {
             snprintf(wrong, size, "rank %u has room for %llu rows, it is sent %llu", team_rank(v->team, j),
                      (unsigned long long)(v->room[j] / row), (unsigned long long)(v->get[j] / row));
@@ -41,14 +41,13 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 static void receive(const struct tensor_view *v, uint32_t to, char *out, size_t first, size_t count)
 {
     size_t size = work_size(v), begin = 0;
-    uint32_t rank = v->team->first + to;
 
     for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         const uint64_t *split = sends(v, i);
-        size_t end = begin + split[rank], before = 0;
+        size_t end = begin + split[to], before = 0;
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
         if (a < b) {
-            for (uint32_t r = 0; r < rank; r++)
+            for (uint32_t r = 0; r < to; r++)
                 before += split[r];
             copy_bytes(out + a * size, (const char *)v->in[i] + (before + a - begin) * size, (b - a) * size);
         }

@@ -5,14 +5,14 @@
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)
 {
-    return v->split[v->team->first + member] * work_size(v);
+    return v->split[v->team->member[member]] * work_size(v);
 }
 
 static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 {
     (void)wrong, (void)size;
     for (uint32_t i = 0; i < v->team->members; i++)
-        v->get[i] = v->split[v->team->first + i];
+        v->get[i] = v->split[v->team->member[i]];
     return v->op.count;
 }
 

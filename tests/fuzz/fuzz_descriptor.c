@@ -110,11 +110,11 @@ static struct tensor_view *view_of(struct place *p, uint32_t rank, size_t tensor
     struct owner *w = &p->owner[rank];
     uint32_t slot = p->slot[tensor];
     const struct team *team = slot == UINT32_MAX ? NULL : p->engine->name[slot].set->team;
-    uint32_t index = team ? team_index(team, p->region.first_rank + rank) : UINT32_MAX;
+    uint32_t index = team ? team_index(team, p->region.rank[rank]) : UINT32_MAX;
 
     if (index == UINT32_MAX)
         return NULL;
-    *member = index - team->first;
+    *member = team_member(team, index);
     if (!w->has_view[tensor] && tensor_view_init(&w->view[tensor], &p->region, team, slot, *member) != 0)
         abort();
     w->has_view[tensor] = true;

@@ -103,6 +103,7 @@ static void configure(struct job *j, int host)
     Hvd__Engine m = HVD__ENGINE__INIT;
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
     Hvd__HostRanks ranks[JOB_HOSTS_MAX], *list[JOB_HOSTS_MAX];
+    uint32_t numbers[JOB_HOSTS_MAX][JOB_RANKS_MAX];
     char names[JOB_HOSTS_MAX][16], *address[] = {"127.0.0.1"};
 
     for (int i = 0; i < j->hosts; i++) {
@@ -112,6 +113,13 @@ static void configure(struct job *j, int host)
         ranks[i].first_rank = (uint32_t)(i * j->per_host);
         ranks[i].ranks = (uint32_t)j->per_host;
         list[i] = &ranks[i];
+        if (!j->by_node)
+            continue;
+        ranks[i].first_rank = 0;
+        ranks[i].rank = numbers[i];
+        ranks[i].n_rank = (size_t)j->per_host;
+        for (int k = 0; k < j->per_host; k++)
+            numbers[i][k] = (uint32_t)(k * j->hosts + i);
     }
     c.job = "test";
     c.epoch = 7;
@@ -152,10 +160,20 @@ static void set(const char *name, int value)
     setenv(name, text, 1);
 }
 
+int job_host(const struct job *j, int rank)
+{
+    return j->by_node ? rank % j->hosts : rank / j->per_host;
+}
+
+int job_local_rank(const struct job *j, int rank)
+{
+    return j->by_node ? rank / j->hosts : rank % j->per_host;
+}
+
 static void be_worker(struct job *j, int rank)
 {
     char path[128], hex[33];
-    int host = rank / j->per_host;
+    int host = job_host(j, rank);
 
     for (int i = 0; i < 16; i++)
         snprintf(hex + 2 * i, 3, "%02x", j->token[i]);
@@ -164,7 +182,7 @@ static void be_worker(struct job *j, int rank)
     setenv("HVD_JOB_TOKEN", hex, 1);
     set("HVD_RANK", rank);
     set("HVD_SIZE", j->hosts * j->per_host);
-    set("HVD_LOCAL_RANK", rank % j->per_host);
+    set("HVD_LOCAL_RANK", job_local_rank(j, rank));
     set("HVD_LOCAL_SIZE", j->per_host);
     set("HVD_CROSS_RANK", host);
     set("HVD_CROSS_SIZE", j->hosts);
@@ -273,7 +291,7 @@ static void worker_ended(struct job *j, int rank)
                  strsignal(WTERMSIG(status)));
     else
         snprintf(cause, sizeof cause, "exit status %d", WEXITSTATUS(status));
-    snprintf(host, sizeof host, "node%d", rank / j->per_host + 1);
+    snprintf(host, sizeof host, "node%d", job_host(j, rank) + 1);
     ended.rank = (uint32_t)rank;
     ended.host = host;
     ended.pid = (uint32_t)j->pid[rank];

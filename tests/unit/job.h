@@ -13,6 +13,7 @@
 struct job {
     /* set by the caller */
     int hosts, per_host;
+    bool by_node;                                   /* ranks go round the hosts */
     int (*worker)(const struct job *job, int rank); /* its return value becomes the exit status */
     void *ctx;
     int silent_sessions; /* 1: nobody tells the engines how a worker ended */
@@ -40,6 +41,9 @@ struct job {
 void job_run(struct job *job, int seconds);
 /* All workers ended with status 0 and every engine too. Prints what did not. */
 bool job_succeeded(const struct job *job);
+/* Where a rank is. */
+int job_host(const struct job *job, int rank);
+int job_local_rank(const struct job *job, int rank);
 /* A worker's check: prints file, line and hvd_last_error, and ends the worker with status 1. */
 #define job_check(condition) job_check_at((condition), #condition, __FILE__, __LINE__)
 void job_check_at(bool ok, const char *what, const char *file, int line);

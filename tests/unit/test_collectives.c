@@ -33,15 +33,18 @@ static void setup(void)
     ck_assert_ptr_ne(notes, MAP_FAILED);
 }
 
-/* one host with 1, 2, 4 ranks; two hosts with 1 and 2 each; three with 1 */
+/* one host with 1, 2, 4 ranks; two hosts with 1 and 2 each; three with 1; two whose
+ * ranks go round */
 static const struct {
     int hosts, per_host;
-} shapes[] = {{1, 1}, {1, 2}, {1, 4}, {2, 1}, {2, 2}, {3, 1}};
+    bool by_node;
+} shapes[] = {{1, 1, false}, {1, 2, false}, {1, 4, false}, {2, 1, false},
+              {2, 2, false}, {3, 1, false}, {2, 2, true}};
 #define SHAPES ((int)(sizeof shapes / sizeof *shapes))
 
-static struct job run(int hosts, int per_host, int (*worker)(const struct job *, int))
+static struct job run(int hosts, int per_host, bool by_node, int (*worker)(const struct job *, int))
 {
-    struct job job = {.hosts = hosts, .per_host = per_host, .worker = worker};
+    struct job job = {.hosts = hosts, .per_host = per_host, .by_node = by_node, .worker = worker};
 
     job_run(&job, SECONDS);
     return job;
@@ -109,8 +112,8 @@ static int all_allreduces(const struct job *job, int rank)
     (void)job;
     job_check(hvd_init() == HVD_SUCCESS && strcmp(hvd_last_error(), "") == 0);
     job_check(hvd_rank() == rank && hvd_size() == job->hosts * job->per_host);
-    job_check(hvd_local_rank() == rank % job->per_host && hvd_local_size() == job->per_host);
-    job_check(hvd_cross_rank() == rank / job->per_host && hvd_cross_size() == job->hosts);
+    job_check(hvd_local_rank() == job_local_rank(job, rank) && hvd_local_size() == job->per_host);
+    job_check(hvd_cross_rank() == job_host(job, rank) && hvd_cross_size() == job->hosts);
     void *arena_in = hvd_alloc(70001 * 8), *arena_out = hvd_alloc(70001 * 8);
     void *private_in = malloc(70001 * 8 + 1), *private_out = malloc(70001 * 8 + 1);
     job_check(arena_in && arena_out && (uintptr_t)arena_in % 64 == 0);
@@ -131,7 +134,7 @@ static int all_allreduces(const struct job *job, int rank)
 
 START_TEST(allreduce_is_right)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, all_allreduces));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, all_allreduces));
 }
 END_TEST
 
@@ -162,7 +165,7 @@ static int all_broadcasts(const struct job *job, int rank)
 
 START_TEST(broadcast_is_right)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, all_broadcasts));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, all_broadcasts));
 }
 END_TEST
 
@@ -215,7 +218,7 @@ static int overlapping(const struct job *job, int rank)
 
 START_TEST(operations_overlap_in_any_order)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, overlapping));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, overlapping));
 }
 END_TEST
 
@@ -246,7 +249,7 @@ static int many_names(const struct job *job, int rank)
 
 START_TEST(ten_thousand_names_are_in_flight)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, many_names));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, many_names));
 }
 END_TEST
 
@@ -278,7 +281,7 @@ START_TEST(bits_are_the_same_on_every_rank_and_in_every_run)
     uint64_t first = 0;
 
     for (int again = 0; again < 2; again++) {
-        must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, rounding));
+        must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, rounding));
         first = again ? first : notes->checksum[0];
         for (int r = 0; r < ranks; r++)
             ck_assert_uint_eq(notes->checksum[r], first);
@@ -314,7 +317,7 @@ START_TEST(a_mismatch_is_an_error_on_every_rank)
 {
     if (shapes[_i].hosts * shapes[_i].per_host == 1)
         return;
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, mismatch));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, mismatch));
     for (int r = 0; r < shapes[_i].hosts * shapes[_i].per_host; r++)
         ck_assert_msg(strcmp(notes->text[r], notes->text[0]) == 0, "rank %d: %s; rank 0: %s", r,
                       notes->text[r], notes->text[0]);
@@ -357,6 +360,7 @@ START_TEST(a_death_ends_every_call_and_names_the_cause)
     for (int silent = 0; silent < 2; silent++) {
         struct job job = {.hosts = shapes[_i].hosts,
                           .per_host = shapes[_i].per_host,
+                          .by_node = shapes[_i].by_node,
                           .worker = die,
                           .silent_sessions = silent};
         int last = job.hosts * job.per_host - 1;
@@ -402,7 +406,10 @@ static int leave_early(const struct job *job, int rank)
 
 START_TEST(leaving_without_a_word_is_a_death)
 {
-    struct job job = {.hosts = shapes[_i].hosts, .per_host = shapes[_i].per_host, .worker = leave_early};
+    struct job job = {.hosts = shapes[_i].hosts,
+                      .per_host = shapes[_i].per_host,
+                      .by_node = shapes[_i].by_node,
+                      .worker = leave_early};
 
     if (job.hosts * job.per_host == 1)
         return;
@@ -505,7 +512,7 @@ static int forks(const struct job *job, int rank)
 
 START_TEST(a_child_may_not_call)
 {
-    must_succeed(run(1, 2, forks));
+    must_succeed(run(1, 2, false, forks));
 }
 END_TEST
 
@@ -548,7 +555,7 @@ static int bad_arguments(const struct job *job, int rank)
 
 START_TEST(bad_arguments_start_nothing)
 {
-    must_succeed(run(1, 2, bad_arguments));
+    must_succeed(run(1, 2, false, bad_arguments));
 }
 END_TEST
 
@@ -581,7 +588,7 @@ static int allocations(const struct job *job, int rank)
 
 START_TEST(allocations_are_zeroed_and_apart)
 {
-    must_succeed(run(1, 1, allocations));
+    must_succeed(run(1, 1, false, allocations));
 }
 END_TEST
 
@@ -621,7 +628,7 @@ static int threads(const struct job *job, int rank)
 
 START_TEST(threads_may_call)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, threads));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, threads));
 }
 END_TEST
 
@@ -680,7 +687,7 @@ static int stranger(const struct job *job, int rank)
 
 START_TEST(strangers_are_refused)
 {
-    must_succeed(run(1, 2, stranger));
+    must_succeed(run(1, 2, false, stranger));
 }
 END_TEST
 

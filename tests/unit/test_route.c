@@ -14,8 +14,16 @@
 #define ROOM   400
 #define MARGIN 7777u
 
-static const struct route_host placement[][HOSTS] = {
-    {{0, 3}, {3, 1}, {4, 3}}, {{0, 1}, {1, 1}, {2, 5}}, {{0, 2}, {2, 4}, {6, 1}}};
+static const struct placement {
+    struct route_host host[HOSTS];
+    uint32_t order[RANKS];
+    bool in_order;
+} placement[] = {{{{0, 3}, {3, 1}, {4, 3}}, {0}, true},
+                 {{{0, 1}, {1, 1}, {2, 5}}, {0}, true},
+                 {{{0, 2}, {2, 4}, {6, 1}}, {0}, true},
+                 {{{0, 3}, {3, 2}, {5, 2}}, {0, 3, 6, 1, 4, 2, 5}, false}, /* round the hosts */
+                 {{{0, 1}, {1, 4}, {5, 2}}, {6, 0, 1, 4, 5, 2, 3}, false}};
+#define PLACEMENTS ((int)(sizeof placement / sizeof *placement))
 
 struct world {
     struct route_shape shape[HOSTS];
@@ -25,11 +33,11 @@ struct world {
 
 static struct world w;
 
-static void world_new(const struct route_host *hosts)
+static void world_new(const struct placement *p)
 {
     memset(&w, 0, sizeof w);
     for (uint32_t h = 0; h < HOSTS; h++)
-        w.shape[h] = (struct route_shape){hosts, HOSTS, h, RANKS};
+        w.shape[h] = (struct route_shape){p->host, p->in_order ? NULL : p->order, HOSTS, h, RANKS};
     for (uint32_t i = 0; i < RANKS * ROOM; i++)
         (&w.out[0][0])[i] = MARGIN;
     for (uint32_t i = 0; i < RANKS; i++)
@@ -43,9 +51,15 @@ static void routes(uint8_t kind, const uint64_t *numbers)
         ck_assert_ptr_nonnull(w.route[h] = route_new(kind, &w.shape[h], numbers, NULL));
 }
 
+static uint32_t rank_of(uint32_t h, uint32_t member)
+{
+    uint32_t index = w.shape[h].host[h].first + member;
+    return w.shape[h].order ? w.shape[h].order[index] : index;
+}
+
 static uint32_t *at(uint32_t h, enum route_buffer buffer, uint32_t member, uint64_t offset)
 {
-    uint32_t rank = w.shape[h].host[h].first + member;
+    uint32_t rank = rank_of(h, member);
     return (buffer == ROUTE_IN     ? w.in[rank]
             : buffer == ROUTE_DATA ? w.data[h]
             : buffer == ROUTE_GOT  ? w.got[h]
@@ -102,7 +116,7 @@ START_TEST(allgather_reaches_everybody)
 {
     uint64_t table[RANKS][2];
     uint32_t want[RANKS * ROOM], n = 0;
-    world_new(placement[_i]);
+    world_new(&placement[_i]);
     for (uint32_t i = 0; i < RANKS; i++) {
         table[i][0] = ROOM;
         table[i][1] = rows(i, 5);
@@ -113,6 +127,8 @@ START_TEST(allgather_reaches_everybody)
     pack_all();
     for (uint32_t h = 0; h < HOSTS; h++) {
         ck_assert_uint_eq(w.route[h]->data, n);
+        ck_assert(w.route[h]->in_order == placement[_i].in_order);
+        ck_assert(!w.route[h]->in_order || w.route[h]->spreads == 1);
         for (uint32_t from = 0; from < HOSTS; from++) {
             uint64_t offset = before(w.route[h]->part, from);
             memcpy(w.data[h] + offset, w.data[from] + offset, w.route[h]->part[from] * 4);
@@ -127,7 +143,7 @@ END_TEST
 START_TEST(alltoall_reaches_everybody)
 {
     uint64_t table[RANKS][1 + RANKS];
-    world_new(placement[_i]);
+    world_new(&placement[_i]);
     for (uint32_t i = 0; i < RANKS; i++) {
         table[i][0] = ROOM;
         for (uint32_t j = 0; j < RANKS; j++)
@@ -158,16 +174,22 @@ END_TEST
 START_TEST(reducescatter_reaches_its_rank)
 {
     uint64_t part[RANKS];
-    world_new(placement[_i]);
+    world_new(&placement[_i]);
     for (uint32_t i = 0; i < RANKS; i++)
         part[i] = rows(i, 2);
     routes(SHM_REDUCESCATTER, part);
+    /* The element at k reduces to k. Each host's part of that is right in the end, and nothing else. */
     for (uint32_t h = 0; h < HOSTS; h++) {
-        uint64_t offset = before(w.route[h]->part, h);
-        ck_assert_uint_eq(w.route[h]->packs, 0);
-        ck_assert_uint_eq(w.route[h]->data, before(part, RANKS));
-        for (uint64_t k = 0; k < w.route[h]->part[h]; k++)
-            w.data[h][offset + k] = (uint32_t)(offset + k);
+        const struct route *r = w.route[h];
+        uint64_t offset = before(r->part, h);
+        ck_assert_uint_eq(r->data, before(part, RANKS));
+        ck_assert(!placement[_i].in_order || r->packs == 1);
+        for (uint32_t i = 0; i < r->packs; i++)
+            for (uint64_t k = 0; k < r->pack[i].count; k++)
+                w.data[h][r->pack[i].to_at + k] = (uint32_t)(r->pack[i].from_at + k);
+        for (uint64_t k = 0; k < r->data; k++)
+            if (k < offset || k >= offset + r->part[h])
+                w.data[h][k] = MARGIN;
     }
     spread_all();
     for (uint32_t i = 0; i < RANKS; i++) {
@@ -207,9 +229,9 @@ int main(void)
 {
     Suite *s = suite_create("route");
     TCase *c = tcase_create("route");
-    tcase_add_loop_test(c, allgather_reaches_everybody, 0, 3);
-    tcase_add_loop_test(c, alltoall_reaches_everybody, 0, 3);
-    tcase_add_loop_test(c, reducescatter_reaches_its_rank, 0, 3);
+    tcase_add_loop_test(c, allgather_reaches_everybody, 0, PLACEMENTS);
+    tcase_add_loop_test(c, alltoall_reaches_everybody, 0, PLACEMENTS);
+    tcase_add_loop_test(c, reducescatter_reaches_its_rank, 0, PLACEMENTS);
     tcase_add_test(c, tables_are_checked);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);

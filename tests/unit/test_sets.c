@@ -31,12 +31,14 @@ static void setup(void)
 /* all with at least 3 ranks */
 static const struct {
     int hosts, per_host;
-} shapes[] = {{1, 3}, {1, 4}, {2, 2}, {3, 1}, {3, 2}};
+    bool by_node;
+} shapes[] = {{1, 3, false}, {1, 4, false}, {2, 2, false}, {3, 1, false},
+              {3, 2, false}, {2, 2, true},  {3, 2, true}};
 #define SHAPES ((int)(sizeof shapes / sizeof *shapes))
 
-static struct job run(int hosts, int per_host, int (*worker)(const struct job *, int))
+static struct job run(int hosts, int per_host, bool by_node, int (*worker)(const struct job *, int))
 {
-    struct job job = {.hosts = hosts, .per_host = per_host, .worker = worker};
+    struct job job = {.hosts = hosts, .per_host = per_host, .by_node = by_node, .worker = worker};
 
     job_run(&job, SECONDS);
     return job;
@@ -182,7 +184,7 @@ static int all_kinds(const struct job *job, int rank)
 
 START_TEST(sets_do_every_kind)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, all_kinds));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, all_kinds));
 }
 END_TEST
 
@@ -221,7 +223,7 @@ static int independent(const struct job *job, int rank)
 
 START_TEST(a_late_set_holds_no_other_up)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, independent));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, independent));
 }
 END_TEST
 
@@ -269,7 +271,7 @@ static int wrong(const struct job *job, int rank)
 
 START_TEST(what_is_wrong_with_a_set_is_said)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, wrong));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, wrong));
 }
 END_TEST
 
@@ -301,7 +303,7 @@ static int outsider_dies(const struct job *job, int rank)
 
 START_TEST(a_death_outside_of_a_set_ends_its_calls)
 {
-    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, outsider_dies);
+    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, outsider_dies);
     int size = job.hosts * job.per_host;
     char want[32];
 
@@ -359,7 +361,7 @@ static int ring(const struct job *job, int rank)
 
 START_TEST(two_ranks_send_and_receive)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, ring));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, ring));
 }
 END_TEST
 
@@ -398,7 +400,7 @@ static int again(const struct job *job, int rank)
 
 START_TEST(a_job_may_begin_again)
 {
-    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, again);
+    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, again);
 
     ck_assert(job_succeeded(&job));
     ck_assert_int_eq(job.initialized, 3 * job.hosts * job.per_host);
@@ -419,7 +421,7 @@ static int all_but_one_again(const struct job *job, int rank)
 
 START_TEST(who_does_not_come_again_is_named)
 {
-    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, all_but_one_again);
+    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, all_but_one_again);
     int last = job.hosts * job.per_host - 1;
     char want[32];
 
@@ -459,7 +461,7 @@ static int slow_to_settle(const struct job *job, int rank)
 
 START_TEST(an_epoch_ends_well_when_the_next_has_failed)
 {
-    struct job job = run(3, 2, slow_to_settle);
+    struct job job = run(3, 2, false, slow_to_settle);
 
     ck_assert(job_succeeded(&job));
     ck_assert_int_eq(job.shut_down, 6);
@@ -471,11 +473,14 @@ END_TEST
 START_TEST(a_team_knows_its_members)
 {
     static const uint32_t ranks[] = {1, 4, 6, 9};
-    struct team *t = team_new(3, ranks, 4, 4, 4);
+    static const uint32_t here[] = {0, 4, 5, 9};
+    struct team *t = team_new(3, ranks, 4, here, 4);
 
-    ck_assert_uint_eq(t->first, 1);
     ck_assert_uint_eq(t->members, 2);
-    ck_assert_uint_eq(team_rank(t, 1), 6);
+    ck_assert_uint_eq(team_rank(t, 0), 4);
+    ck_assert_uint_eq(team_rank(t, 1), 9);
+    ck_assert_uint_eq(team_member(t, 3), 1);
+    ck_assert_uint_eq(team_member(t, 2), UINT32_MAX);
     ck_assert(!team_is_here(t) && team_same_ranks(t, ranks, 4) && !team_same_ranks(t, ranks, 3));
     for (uint32_t i = 0; i < 4; i++)
         ck_assert_uint_eq(team_index(t, ranks[i]), i);

@@ -39,12 +39,12 @@ static struct team *team;
 
 static void setup(void)
 {
-    struct region_shape shape = {MEMBERS, 1, MEMBERS, 0, 1};
+    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL};
     struct err e = ERR_INIT;
 
     region_fd = region_create(&region, &shape, &e);
     ck_assert_msg(region_fd >= 0, "%s", e.text);
-    team = team_new(0, NULL, MEMBERS, 0, MEMBERS);
+    team = team_new(0, NULL, MEMBERS, NULL, MEMBERS);
     ck_assert_ptr_nonnull(team);
     for (uint32_t i = 0; i <= MEMBERS; i++)
         ck_assert_int_eq(tensor_view_init(&view[i], &region, team, SHM_SLOT_FIRST, i), 0);

@@ -75,14 +75,16 @@ END_TEST
 
 START_TEST(ranks_are_listed_by_host)
 {
+    static const uint32_t c[] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, e[] = {17, 19, 20};
     struct stall_ranks r = {0};
-    stall_ranks_add(&r, "a", 0, 4, (const uint8_t[]){0x00}, "");
-    stall_ranks_add(&r, "b", 4, 1, (const uint8_t[]){0xff}, "");
-    stall_ranks_add(&r, "c", 5, 10, (const uint8_t[]){0x77, 0x02}, " (its engine does not answer)");
-    stall_ranks_add(&r, "d", 15, 2, (const uint8_t[]){0xff}, "");
+    stall_ranks_add(&r, "a", (const uint32_t[]){0, 1, 2, 3}, 4, (const uint8_t[]){0x00}, "");
+    stall_ranks_add(&r, "b", (const uint32_t[]){4}, 1, (const uint8_t[]){0xff}, "");
+    stall_ranks_add(&r, "c", c, 10, (const uint8_t[]){0x77, 0x02}, " (its engine does not answer)");
+    stall_ranks_add(&r, "d", (const uint32_t[]){15, 16}, 2, (const uint8_t[]){0xff}, "");
+    stall_ranks_add(&r, "e", e, 3, (const uint8_t[]){0x07}, "");
     ck_assert_str_eq(stall_ranks_end(&r), "rank 4 on b, ranks 5 to 7, 9 to 11, 14 on c (its engine does not "
-                                          "answer), ranks 15 and 16 on d");
-    ck_assert_uint_eq(r.hosts, 3);
+                                          "answer), ranks 15 and 16 on d, ranks 17, 19 and 20 on e");
+    ck_assert_uint_eq(r.hosts, 4);
 }
 END_TEST
 
@@ -90,11 +92,14 @@ START_TEST(what_does_not_fit_is_counted)
 {
     struct stall_ranks r = {0};
     uint8_t odd[128];
+    uint32_t rank[1124];
+    for (uint32_t i = 0; i < 1124; i++)
+        rank[i] = i;
     memset(odd, 0x55, sizeof odd);
-    stall_ranks_add(&r, "large", 0, 1024, odd, "");
+    stall_ranks_add(&r, "large", rank, 1024, odd, "");
     ck_assert_str_eq(r.text, "512 of the ranks 0 to 1023 on large");
     for (uint32_t i = 0; i < 100; i++)
-        stall_ranks_add(&r, "host", 1024 + i, 1, (const uint8_t[]){1}, "");
+        stall_ranks_add(&r, "host", rank + 1024 + i, 1, (const uint8_t[]){1}, "");
     const char *text = stall_ranks_end(&r);
     ck_assert_uint_lt(strlen(text), sizeof r.text);
     ck_assert_ptr_nonnull(strstr(text, " more ranks"));
