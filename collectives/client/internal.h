@@ -10,8 +10,8 @@
  *   pending.c operations that may end before anybody waits for them
  *   timeline.c  a file of what happens
  *
- * Locks, in the order they may be taken: sets_lock, then a tensor's own lock, then names_lock, then
- * arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so
+ * Locks, in the order they may be taken: sets_lock, then that of pending.c, then a tensor's own lock, then
+ * names_lock, then arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so
  * the operation itself needs no other protection. */
 #ifndef HVD_CLIENT_INTERNAL_H
 #define HVD_CLIENT_INTERNAL_H
@@ -242,6 +242,10 @@ int run_solo(struct tensor *t);
 void pending_add(struct tensor *t); /* its lock is held */
 void pending_progress(void);        /* no lock is held */
 void pending_forget(void);
+/* Takes a tensor's lock, unless somebody submits or waits for its operation. Who only looks at it, as
+ * pending_progress does, has it for a moment too; that is waited for. The caller holds no tensor's lock;
+ * names_lock it may: nobody who looks takes that. */
+bool lock_unless_waited(struct tensor *t);
 
 /* wait.c: the tensor's lock is held. Does what can be done now; true: the operation has ended. */
 bool progress_locked(struct tensor *t);

@@ -107,7 +107,7 @@ bool tensors_pending(const struct team *team)
     for (struct tensor *t = client.newest; t && !pending; t = t->older) {
         if (t->view.team != team)
             continue;
-        pending = pthread_mutex_trylock(&t->lock) != 0;
+        pending = !lock_unless_waited(t);
         if (pending)
             break;
         pending = t->phase != PHASE_IDLE || t->persistent;

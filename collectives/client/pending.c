@@ -7,7 +7,7 @@
 #define PENDING   256u /* a power of two */
 #define AT_A_TIME 4
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* only ever tried: nobody waits for it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held by who looks */
 static struct tensor *pending[PENDING];
 static uint32_t first, end;
 
@@ -30,6 +30,18 @@ static bool look(struct tensor *t)
         pthread_mutex_unlock(&t->lock);
     }
     return ended;
+}
+
+bool lock_unless_waited(struct tensor *t)
+{
+    bool locked = pthread_mutex_trylock(&t->lock) == 0;
+
+    if (locked)
+        return true;
+    pthread_mutex_lock(&lock); /* then nobody only looks */
+    locked = pthread_mutex_trylock(&t->lock) == 0;
+    pthread_mutex_unlock(&lock);
+    return locked;
 }
 
 void pending_progress(void)

@@ -345,7 +345,7 @@ int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
     t = tensor_by_handle(handle);
     if (t && wait)
         pthread_mutex_lock(&t->lock);
-    else if (t && pthread_mutex_trylock(&t->lock) != 0)
+    else if (t && !lock_unless_waited(t))
         t = NULL, status = 1; /* somebody waits for it */
     if (t && (t->phase != PHASE_IDLE || t->persistent) &&
         t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {

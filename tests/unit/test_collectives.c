@@ -611,7 +611,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static int threads(const struct job *job, int rank)
+static int many_threads(const struct job *job, int rank)
 {
     pthread_t thread[3];
     int which[3] = {0, 1, 2};
@@ -628,7 +628,55 @@ static int threads(const struct job *job, int rank)
 
 START_TEST(threads_may_call)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, threads));
+    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, many_threads));
+}
+END_TEST
+
+/* While one thread starts and ends operations of a name, another one starts many, each time looking after all
+ * that are pending: that may not be taken for a pending operation. */
+enum { LOOKED_AT = 100000, LOOKED_ELEMENTS = 600 };
+
+static void *looking(void *arg)
+{
+    static float x[4][LOOKED_ELEMENTS];
+    hvd_handle handle[4];
+    char name[8];
+
+    (void)arg;
+    for (int i = 0; i < LOOKED_AT / 4; i++) {
+        for (int k = 0; k < 4; k++) {
+            snprintf(name, sizeof name, "look%d", k);
+            job_check(hvd_allreduce_async(name, x[k], x[k], LOOKED_ELEMENTS, HVD_FLOAT32, HVD_SUM, NULL,
+                                          &handle[k]) == HVD_SUCCESS);
+        }
+        for (int k = 0; k < 4; k++)
+            job_check(hvd_wait(handle[k]) == HVD_SUCCESS);
+    }
+    return NULL;
+}
+
+static int looked_at(const struct job *job, int rank)
+{
+    static float x[LOOKED_ELEMENTS];
+    pthread_t thread;
+    hvd_handle handle;
+
+    (void)job, (void)rank;
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(pthread_create(&thread, NULL, looking, NULL) == 0);
+    for (int i = 0; i < LOOKED_AT; i++) {
+        job_check(hvd_allreduce_async("free", x, x, LOOKED_ELEMENTS, HVD_FLOAT32, HVD_SUM, NULL, &handle) ==
+                  HVD_SUCCESS);
+        job_check(hvd_wait(handle) == HVD_SUCCESS);
+    }
+    pthread_join(thread, NULL);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(a_name_that_is_only_looked_at_is_free)
+{
+    must_succeed(run(1, 2, false, looked_at));
 }
 END_TEST
 
@@ -694,7 +742,7 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("collectives");
-    TCase *tc = tcase_create("collectives");
+    TCase *tc = tcase_create("collectives"), *threads = tcase_create("threads");
     SRunner *runner;
     int failed;
 
@@ -713,10 +761,14 @@ int main(void)
     tcase_add_test(tc, a_child_may_not_call);
     tcase_add_test(tc, bad_arguments_start_nothing);
     tcase_add_test(tc, allocations_are_zeroed_and_apart);
-    tcase_add_loop_test(tc, threads_may_call, 1, SHAPES - 1);
     tcase_add_test(tc, alone);
     tcase_add_test(tc, strangers_are_refused);
     suite_add_tcase(suite, tc);
+    tcase_set_timeout(threads, 90);
+    tcase_add_checked_fixture(threads, setup, NULL);
+    tcase_add_loop_test(threads, threads_may_call, 1, SHAPES - 1);
+    tcase_add_test(threads, a_name_that_is_only_looked_at_is_free);
+    suite_add_tcase(suite, threads);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
