@@ -11,8 +11,8 @@
  *   timeline.c  a file of what happens
  *
  * Locks, in the order they may be taken: sets_lock, then that of pending.c, then a tensor's own lock, then
- * names_lock, then arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for its operation, so
- * the operation itself needs no other protection. */
+ * names_lock, then arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for
+ * its operation, so the operation itself needs no other protection. */
 #ifndef HVD_CLIENT_INTERNAL_H
 #define HVD_CLIENT_INTERNAL_H
 
@@ -56,6 +56,13 @@ struct request {
     struct group *group;   /* NULL: none; taken when the request was submitted, in and out are then NULL */
 };
 
+/* Whether the engine still moves, as one who waits or polls sees it from time to time. */
+struct watchdog {
+    uint64_t at; /* the last look of a poll */
+    uint32_t beat;
+    unsigned quiet_ms;
+};
+
 /* One tensor name and its operation. Made on first use, lives until hvd_shutdown. */
 struct tensor {
     struct tensor *next;  /* in its bucket */
@@ -67,7 +74,7 @@ struct tensor {
     uint32_t generation; /* handles so far */
     enum phase phase;
     bool persistent; /* a handle of hvd_allreduce_init has it */
-    unsigned polls;
+    struct watchdog polls;
     uint32_t index; /* of this rank, in the view's team */
     struct tensor_view view;
 

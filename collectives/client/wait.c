@@ -8,7 +8,7 @@
  * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is
  * gone; or, when the engine itself is gone or has not moved its beat for WATCHDOG_MS, with HVD_ERR_ENGINE.
  * The watchdog counts its own slices of time, so a job that was stopped and continued as a whole is not taken
- * for a dead one. */
+ * for a dead one. Polling ends in the same way; who polls rarely needs WATCHDOG_MS / SLICE_MS polls. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,12 +20,11 @@
 #include "collectives/shm/stream.h"
 #include "common/clock.h"
 
-#define SPINS          4000
-#define SPINS_CROWDED  30    /* each gives the processor to somebody else */
-#define SPIN_NS        30000 /* for the engine, which has to ask other hosts */
-#define SLICE_MS       250
-#define WATCHDOG_MS    10000
-#define POLLS_PER_LOOK 1024 /* hvd_poll looks after the engine that often */
+#define SPINS         4000
+#define SPINS_CROWDED 30    /* each gives the processor to somebody else */
+#define SPIN_NS       30000 /* for the engine, which has to ask other hosts */
+#define SLICE_MS      250
+#define WATCHDOG_MS   10000
 
 void take_result(struct tensor *t, const void *from, size_t bytes)
 {
@@ -257,11 +256,7 @@ static void end_without_engine(struct tensor *t)
     end(t, HVD_ERR_ENGINE);
 }
 
-struct watchdog {
-    uint32_t beat;
-    unsigned quiet_ms;
-};
-
+/* To be called once a slice. */
 static bool engine_stopped(struct watchdog *w)
 {
     uint32_t beat = atomic_load(&client.region.header->beat);
@@ -271,6 +266,17 @@ static bool engine_stopped(struct watchdog *w)
     w->quiet_ms = beat == w->beat ? w->quiet_ms + SLICE_MS : 0;
     w->beat = beat;
     return w->quiet_ms >= WATCHDOG_MS;
+}
+
+/* To be called at each poll. However long nobody polled, that counts as one slice. */
+static bool engine_stopped_polling(struct watchdog *w)
+{
+    uint64_t now = clock_now();
+
+    if (now - w->at < SLICE_MS * NSEC_PER_MSEC)
+        return false;
+    w->at = now;
+    return engine_stopped(w);
 }
 
 static void sleep_once(struct tensor *t, struct watchdog *w)
@@ -367,7 +373,7 @@ int hvd_poll(hvd_handle handle)
     if (status)
         return status > 0 ? 0 : status;
     ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || step(t);
-    if (!ended && ++t->polls % POLLS_PER_LOOK == 0 && engine_gone() && !step(t))
+    if (!ended && engine_stopped_polling(&t->polls) && !step(t))
         end_without_engine(t);
     ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE;
     pthread_mutex_unlock(&t->lock);

@@ -459,6 +459,40 @@ START_TEST(a_killed_engine_ends_every_wait)
 }
 END_TEST
 
+/* Rank 0 polls, rank 1 waits, rank 2 does not come, and the engine does not move. */
+static int stopped_engine(const struct job *job, int rank)
+{
+    float x = 0;
+    hvd_handle h;
+    int polled = 0;
+
+    (void)job;
+    job_check(hvd_init() == HVD_SUCCESS);
+    if (rank == 2) {
+        while (atomic_load(&notes->done[0]) + atomic_load(&notes->done[1]) < 2)
+            usleep(10000);
+        return 0;
+    }
+    job_check(hvd_allreduce_async("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &h) == HVD_SUCCESS);
+    while (rank == 0 && (polled = hvd_poll(h)) == 0)
+        usleep(1000);
+    job_check(rank == 1 || polled == 1);
+    job_check(hvd_wait(h) == HVD_ERR_ENGINE && strstr(hvd_last_error(), "does not move"));
+    atomic_store(&notes->done[rank], 1);
+    return 0;
+}
+
+START_TEST(a_stopped_engine_ends_every_wait)
+{
+    struct job job = {.hosts = 1, .per_host = 3, .worker = stopped_engine, .freeze_ms = 300};
+
+    job_run(&job, SECONDS);
+    ck_assert(!job.timed_out);
+    for (int r = 0; r < 3; r++)
+        ck_assert_int_eq(job.status[r], 0);
+}
+END_TEST
+
 static int lose_host(const struct job *job, int rank)
 {
     float x = 0;
@@ -742,7 +776,8 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("collectives");
-    TCase *tc = tcase_create("collectives"), *threads = tcase_create("threads");
+    TCase *tc = tcase_create("collectives"), *threads = tcase_create("threads"),
+          *engines = tcase_create("engines");
     SRunner *runner;
     int failed;
 
@@ -756,14 +791,18 @@ int main(void)
     tcase_add_loop_test(tc, a_mismatch_is_an_error_on_every_rank, 1, SHAPES);
     tcase_add_loop_test(tc, a_death_ends_every_call_and_names_the_cause, 1, SHAPES);
     tcase_add_loop_test(tc, leaving_without_a_word_is_a_death, 1, SHAPES);
-    tcase_add_test(tc, a_killed_engine_ends_every_wait);
-    tcase_add_test(tc, a_frozen_host_is_lost);
     tcase_add_test(tc, a_child_may_not_call);
     tcase_add_test(tc, bad_arguments_start_nothing);
     tcase_add_test(tc, allocations_are_zeroed_and_apart);
     tcase_add_test(tc, alone);
     tcase_add_test(tc, strangers_are_refused);
     suite_add_tcase(suite, tc);
+    tcase_set_timeout(engines, 90);
+    tcase_add_checked_fixture(engines, setup, NULL);
+    tcase_add_test(engines, a_killed_engine_ends_every_wait);
+    tcase_add_test(engines, a_stopped_engine_ends_every_wait);
+    tcase_add_test(engines, a_frozen_host_is_lost);
+    suite_add_tcase(suite, engines);
     tcase_set_timeout(threads, 90);
     tcase_add_checked_fixture(threads, setup, NULL);
     tcase_add_loop_test(threads, threads_may_call, 1, SHAPES - 1);
