@@ -61,7 +61,7 @@ typedef enum hvd_status {
     HVD_ERR_INVALID = -2,         /* an argument is wrong; nothing was started */
     HVD_ERR_MISMATCH = -3,        /* the ranks disagree about an operation; names the tensor and the ranks */
     HVD_ERR_PEER = -4,            /* another rank or its host has gone; names rank, host and cause */
-    HVD_ERR_ENGINE = -5,          /* this host's engine has gone or stopped */
+    HVD_ERR_ENGINE = -5,          /* this host's engine has gone or stopped, or one cannot go on; names it */
     HVD_ERR_MEMORY = -6,          /* no (shared) memory */
     HVD_ERR_FORKED = -7,          /* called in a child made by fork() */
     HVD_ERR_SYSTEM = -8,          /* a system call failed; names it */

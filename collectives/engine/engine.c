@@ -147,6 +147,15 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
     peers_tell_death(engine, status, text);
 }
 
+void engine_out_of_memory(struct engine *engine, const char *why)
+{
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "the engine of %.100s cannot go on: %.300s", engine->host[engine->self].name,
+             why);
+    engine_poison(engine, HVD_ERR_ENGINE, text);
+}
+
 /* Nanoseconds that this process was ready to run without a processor; UINT64_MAX: not known. */
 static uint64_t delay_so_far(const struct engine *engine)
 {

@@ -188,6 +188,8 @@ void engine_unwatch(struct engine *engine, struct watch *watch); /* does not clo
 void engine_poison(struct engine *engine, int status, const char *text);
 /* The same, because this host's `rank` has ended. */
 void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text);
+/* The same, because this engine has no room for what it would have to keep: `why` says for what. */
+void engine_out_of_memory(struct engine *engine, const char *why);
 const char *engine_host_of(const struct engine *engine, uint32_t rank);
 
 /* session.c */

@@ -36,10 +36,15 @@ static void on_ready(void *ctx, uint32_t host)
     log_debug("linked to %u hosts", engine->hosts - 1);
 }
 
+/* What it sent could not be taken. */
 static void peer_is_broken(struct engine *engine, uint32_t host, const struct err *why)
 {
     char text[SHM_TEXT_MAX];
 
+    if (why->code == ERR_MEMORY) { /* that is not the peer's fault */
+        engine_out_of_memory(engine, why->text);
+        return;
+    }
     snprintf(text, sizeof text, "the engine of %.100s sends what it may not: %.300s", engine->host[host].name,
              why->text);
     engine_poison(engine, HVD_ERR_PEER, text);

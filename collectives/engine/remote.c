@@ -170,7 +170,7 @@ static bool progress(struct engine *engine, struct set *set)
     hold_list(set);
     sets_send(engine, set);
     if (take_entries(engine, set) != 0)
-        engine_poison(engine, HVD_ERR_MEMORY, "no memory for the execution list");
+        engine_out_of_memory(engine, "no memory for the execution list");
     if (!set->run_first)
         return false;
     more = advance(set);

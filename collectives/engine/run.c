@@ -42,6 +42,21 @@ void run_fail(struct run *run, int status, const char *text)
     engine_poison(run->engine, status, text);
 }
 
+void run_out_of_memory(struct run *run, const char *why)
+{
+    run->phase = RUN_SETTLED;
+    engine_out_of_memory(run->engine, why);
+}
+
+/* The backend's error: of a peer, unless it is our own. */
+static void fail_by(struct run *run, const struct err *error)
+{
+    if (error->code == ERR_MEMORY)
+        run_out_of_memory(run, error->text);
+    else
+        run_fail(run, HVD_ERR_PEER, error->text);
+}
+
 void run_free(struct run *run)
 {
     for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
@@ -126,7 +141,7 @@ static bool make_route(struct run *run)
 static void plan(struct run *run)
 {
     if (!make_route(run)) {
-        run_fail(run, HVD_ERR_MEMORY, "no memory for an operation between hosts");
+        run_out_of_memory(run, "no memory for an operation between hosts");
         return;
     }
     run->phase = RUN_PACK;
@@ -171,9 +186,9 @@ static void sizes_done(void *ctx, const struct err *error)
     const struct tensor_op *op = &run->view->op;
 
     if (error) {
-        run_fail(run, HVD_ERR_PEER, error->text);
+        fail_by(run, error);
     } else if (!order_table(run)) {
-        run_fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
+        run_out_of_memory(run, "no memory for the sizes of an operation between hosts");
     } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
                            ELEMENTS_MAX, wrong, sizeof wrong)) {
         snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
@@ -225,7 +240,7 @@ static void start_sizes(struct run *run)
     run->table = calloc(set->team->size * width, sizeof *run->table);
     if (!part || !run->table) {
         free(part);
-        run_fail(run, HVD_ERR_MEMORY, "no memory for the sizes of an operation between hosts");
+        run_out_of_memory(run, "no memory for the sizes of an operation between hosts");
         return;
     }
     fill_table(run);
@@ -367,7 +382,7 @@ static void network_done(void *ctx, const struct err *error)
     struct run *run = ctx;
 
     if (error) {
-        run_fail(run, HVD_ERR_PEER, error->text);
+        fail_by(run, error);
         return;
     }
     run->copy = 0;

@@ -73,6 +73,8 @@ void batch_spread(struct run *leader);
 /* The tensor that the entry means; false: there is none, and the job has failed. */
 bool run_find(struct run *run);
 void run_fail(struct run *run, int status, const char *text);
+/* As engine_out_of_memory. */
+void run_out_of_memory(struct run *run, const char *why);
 /* The i-th borrowed buffer of the run; NULL: no memory. */
 void *run_borrow(struct run *run, int i, uint64_t bytes);
 void run_start_network(struct run *run, uint64_t count);

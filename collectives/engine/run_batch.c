@@ -42,7 +42,7 @@ void batch_begin(struct run *leader)
     if (op->compression != HVD_COMPRESSION_NONE)
         leader->wire = run_borrow(leader, 1, total * sizeof *leader->wire);
     if (!leader->data || (op->compression != HVD_COMPRESSION_NONE && !leader->wire))
-        run_fail(leader, HVD_ERR_MEMORY, "no memory for an operation between hosts");
+        run_out_of_memory(leader, "no memory for an operation between hosts");
     else
         leader->phase = RUN_PACK;
 }

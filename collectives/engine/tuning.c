@@ -200,7 +200,7 @@ static void change_all(struct engine *engine)
     for (int i = 0; i < AUTOTUNE_PARAMETERS; i++)
         write_u32(&w, values->of[i]);
     if (add_change(t, t->taken + 1, values, &e) != 0)
-        engine_poison(engine, HVD_ERR_MEMORY, e.text);
+        engine_out_of_memory(engine, e.text);
     else
         send_to_children(engine, message, sizeof message);
 }

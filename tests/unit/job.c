@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -18,6 +19,8 @@
 #include "common/frame.h"
 #include "common/message.h"
 #include "common/module.h"
+
+#define STARVED_BYTES (2u << 20) /* for who has to say that there is no memory */
 
 static void need(bool ok, const char *what)
 {
@@ -328,6 +331,21 @@ static int watch_once(struct job *j, int timeout_ms)
     return left;
 }
 
+/* All its memory so far and a little more. */
+static void starve(pid_t pid)
+{
+    char path[64];
+    unsigned long pages = 0;
+    struct rlimit limit;
+
+    snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+    FILE *f = fopen(path, "re");
+    need(f && fscanf(f, "%lu", &pages) == 1, path);
+    fclose(f);
+    limit.rlim_cur = limit.rlim_max = pages * (rlim_t)sysconf(_SC_PAGESIZE) + STARVED_BYTES;
+    need(prlimit(pid, RLIMIT_AS, &limit, NULL) == 0, "prlimit");
+}
+
 static void interfere(struct job *j, uint64_t since)
 {
     uint64_t ms = (clock_now() - since) / NSEC_PER_MSEC;
@@ -335,6 +353,10 @@ static void interfere(struct job *j, uint64_t since)
     if (j->kill_engine_ms && ms >= (uint64_t)j->kill_engine_ms) {
         kill(j->engine[0], SIGKILL);
         j->kill_engine_ms = 0;
+    }
+    if (j->starve_ms && ms >= (uint64_t)j->starve_ms) {
+        starve(j->engine[j->hosts - 1]);
+        j->starve_ms = 0;
     }
     if (j->freeze_ms && ms >= (uint64_t)j->freeze_ms) {
         kill(j->engine[j->hosts - 1], SIGSTOP);
@@ -377,7 +399,7 @@ void job_run(struct job *j, int seconds)
     for (int i = 0; i < j->hosts; i++)
         start_host(j, i);
     start_workers(j);
-    while (watch_once(j, j->kill_engine_ms || j->freeze_ms ? 10 : 200) > 0) {
+    while (watch_once(j, j->kill_engine_ms || j->freeze_ms || j->starve_ms ? 10 : 200) > 0) {
         interfere(j, start);
         if (clock_now() < limit || j->timed_out)
             continue;

@@ -18,6 +18,7 @@ struct job {
     void *ctx;
     int silent_sessions; /* 1: nobody tells the engines how a worker ended */
     int kill_engine_ms;  /* not 0: host 0's engine gets SIGKILL after so long */
+    int starve_ms;       /* not 0: the last host's engine gets hardly any more memory after so long */
     int freeze_ms;       /* not 0: the last host's engine gets SIGSTOP after so long */
 
     /* the result */

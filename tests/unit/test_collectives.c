@@ -493,6 +493,39 @@ START_TEST(a_stopped_engine_ends_every_wait)
 }
 END_TEST
 
+/* The engine of node2 has nowhere to put what leaves its host, or what comes. */
+static int starved_engine(const struct job *job, int rank)
+{
+    enum { ROWS = 2 << 20 };
+    int32_t *in = hvd_init() == 0 ? hvd_alloc(ROWS * 4) : NULL, *out = in ? hvd_alloc(ROWS * 4) : NULL;
+    size_t got[2];
+    hvd_handle h;
+
+    (void)job, (void)rank;
+    job_check(in && out);
+    job_check(hvd_allreduce("map", in, out, ROWS, HVD_INT32, HVD_SUM, NULL) == HVD_SUCCESS);
+    job_check(hvd_alltoall("x", in, 2, NULL, 1, HVD_INT32, out, ROWS, got, NULL) == HVD_SUCCESS);
+    usleep(1500000);
+    job_check(hvd_alltoall_async("x", in, ROWS, NULL, 1, HVD_INT32, out, ROWS, got, NULL, &h) == HVD_SUCCESS);
+    job_check(hvd_wait(h) == HVD_ERR_ENGINE && strstr(hvd_last_error(), "engine of node2") &&
+              strstr(hvd_last_error(), "no memory"));
+    return 0;
+}
+
+START_TEST(an_engine_without_memory_says_so_everywhere)
+{
+    struct job job = {.hosts = 2, .per_host = 1, .worker = starved_engine, .starve_ms = 700};
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return; /* these end a process that gets no memory */
+#endif
+    job_run(&job, SECONDS);
+    ck_assert(!job.timed_out);
+    for (int r = 0; r < 2; r++)
+        ck_assert_int_eq(job.status[r], 0);
+}
+END_TEST
+
 static int lose_host(const struct job *job, int rank)
 {
     float x = 0;
@@ -802,6 +835,7 @@ int main(void)
     tcase_add_test(engines, a_killed_engine_ends_every_wait);
     tcase_add_test(engines, a_stopped_engine_ends_every_wait);
     tcase_add_test(engines, a_frozen_host_is_lost);
+    tcase_add_test(engines, an_engine_without_memory_says_so_everywhere);
     suite_add_tcase(suite, engines);
     tcase_set_timeout(threads, 90);
     tcase_add_checked_fixture(threads, setup, NULL);
