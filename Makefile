@@ -40,7 +40,8 @@ PROTO_LIBS := $(or $(call archive,libprotobuf-c,libprotobuf-c.a),$(call pkg_libs
 # ---- what is made of what (a folder is a part: see README) -----------------------------------------------------------
 GEN          := $(BUILD)/gen/common/control.pb-c
 COMMON_SRC   := $(wildcard common/*.c common/links/*.c)
-AUTH_SRC     := $(wildcard common/modules/*.c)
+AUTH_SRC     := common/modules/auth.c
+YAML_SRC     := common/modules/yaml.c
 SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
 AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
@@ -58,6 +59,7 @@ COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
 PMIX_SERVER := $(if $(call pkg_libs,pmix),$(BUILD)/modules/hvd-pmix)
 PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine $(PMIX_SERVER)
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
+MODULES    += $(if $(call pkg_libs,yaml-0.1),$(BUILD)/modules/yaml.so)
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
@@ -111,6 +113,11 @@ $(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
+# Left out where libyaml is not installed: there is no --config-file then.
+$(BUILD)/modules/yaml.so: $(call obj,$(YAML_SRC))
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,yaml-0.1)
 # Left out where the library is not installed: its jobs then offer no PMIx.
 $(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags,hwloc) $(if $(call pkg_libs,hwloc),-DHVD_HWLOC)
 $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/libcommon.a

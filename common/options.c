@@ -1,9 +1,9 @@
 /* The parser of options.h.
  *
  * It walks over the words once and notes for each row of the table where its value came from and how the user
- * spelled it, so that a message names the option as it was typed. Then variables fill the rows that are still
- * at their default. A value is looked at by exactly one function for its type, whatever it came from; nothing
- * is stored before the whole value was found right.
+ * spelled it, so that a message names the option as it was typed. Then variables, and after them a file, fill
+ * the rows that are still open (options_sources.c). A value is looked at by exactly one function for its
+ * type, whatever it came from; nothing is stored before the whole value was found right.
  *
  * What can go wrong: an unknown word (the nearest flag is suggested), a value that is missing, empty, no
  * number, out of range or not among the words, and two options that exclude one another. Then the lists made
@@ -16,41 +16,23 @@
 
 #include "common/options_table.h"
 
-#define SHOWN       80 /* bytes of a user's value in a message */
-#define NEAR_WORD   64 /* longer words are not compared with flags */
-#define NEAR_PREFIX 3  /* letters that suggest the flag which begins with them */
-
-/* One run of the parser. */
-struct parsing {
-    const struct options_program *program;
-    char *config;
-    enum option_source source[OPTIONS_MAX];
-    const char *spelled[OPTIONS_MAX]; /* a flag in argv, up to '=' */
-    size_t spelled_len[OPTIONS_MAX];
-    bool stop; /* an OPTION_ACTION was given */
-};
-
-/* How a value is named in messages. */
-struct origin {
-    const char *name;
-    size_t len;
-};
-
 static bool takes_value(const struct option_spec *spec)
 {
-    return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION;
+    return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION && spec->type != OPTION_MODE;
 }
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-static int bad_value(const struct option_spec *spec, struct origin from, const char *value, struct err *e)
+static int bad_value(const struct option_spec *spec, struct option_origin from, const char *value,
+                     struct err *e)
 {
     char wanted[OPTION_WANTED_MAX];
     option_wanted(spec, wanted, sizeof wanted);
     if (!*value)
         return err_set(e, ERR_USAGE, "%.*s: the value is empty; it must be %s", (int)from.len, from.name,
                        wanted);
-    return err_set(e, ERR_USAGE, "%.*s: '%.*s' is not %s", (int)from.len, from.name, SHOWN, value, wanted);
+    return err_set(e, ERR_USAGE, "%.*s: '%.*s' is not %s", (int)from.len, from.name, OPTION_SHOWN, value,
+                   wanted);
 }
 
 /* The index of `value` among "a|b|c", in any case; -1 when it is not there. */
@@ -104,12 +86,12 @@ static int set_number(const struct option_spec *spec, void *field, const char *v
     return 0;
 }
 
-static int set_flag(bool *field, const char *value)
+static int set_flag(bool *field, const char *value, bool opposite)
 {
     int word = word_index("0|1|false|true|no|yes|off|on", value);
     if (word < 0)
         return -1;
-    *field = word % 2 == 1;
+    *field = (word % 2 == 1) != opposite;
     return 0;
 }
 
@@ -122,8 +104,20 @@ static int set_choice(const struct option_spec *spec, int *field, const char *va
     return 0;
 }
 
-/* The array grows when its length is a power of two. */
-static int add_to_list(struct option_list *list, const char *value, struct err *e)
+static int set_mode(const struct option_spec *spec, int *field, const char *value)
+{
+    bool on;
+    if (set_choice(spec, field, value) == 0)
+        return 0;
+    if (set_flag(&on, value, false))
+        return -1;
+    *field = on;
+    return 0;
+}
+
+/* Puts `value` at place `at`: sources are read from the strongest down, and the strongest shall be the last
+ * in the list. The array grows when its length is a power of two. */
+static int add_to_list(struct option_list *list, size_t at, const char *value, struct err *e)
 {
     if ((list->count & (list->count - 1)) == 0) {
         size_t room = list->count ? list->count * 2 : 1;
@@ -132,19 +126,21 @@ static int add_to_list(struct option_list *list, const char *value, struct err *
             return err_set(e, ERR_MEMORY, "no memory for the command line");
         list->item = more;
     }
-    list->item[list->count++] = value;
+    memmove(list->item + at + 1, list->item + at, (list->count - at) * sizeof *list->item);
+    list->item[at] = value;
+    list->count++;
     return 0;
 }
 
-static int set_value(struct parsing *p, const struct option_spec *spec, struct origin from, const char *value,
-                     struct err *e)
+static int set_value(struct parsing *p, const struct option_spec *spec, struct option_origin from,
+                     const char *value, struct err *e)
 {
     void *field = p->config + spec->offset;
     int bad = -1;
     switch (spec->type) {
     case OPTION_FLAG:
     case OPTION_ACTION:
-        bad = set_flag(field, value);
+        bad = set_flag(field, value, from.opposite);
         break;
     case OPTION_INTEGER:
     case OPTION_SECONDS:
@@ -153,6 +149,9 @@ static int set_value(struct parsing *p, const struct option_spec *spec, struct o
     case OPTION_CHOICE:
         bad = set_choice(spec, field, value);
         break;
+    case OPTION_MODE:
+        bad = set_mode(spec, field, value);
+        break;
     case OPTION_TEXT:
         bad = *value ? 0 : -1;
         if (!bad)
@@ -160,7 +159,7 @@ static int set_value(struct parsing *p, const struct option_spec *spec, struct o
         break;
     case OPTION_LIST:
         if (*value)
-            return add_to_list(field, value, e);
+            return add_to_list(field, p->added[spec - p->program->spec]++, value, e);
         break;
     }
     return bad ? bad_value(spec, from, value, e) : 0;
@@ -178,6 +177,7 @@ static void set_nothing(const struct option_spec *spec, void *field)
         *(int64_t *)field = 0;
         break;
     case OPTION_CHOICE:
+    case OPTION_MODE:
         *(int *)field = 0;
         break;
     case OPTION_TEXT:
@@ -195,7 +195,7 @@ static int set_defaults(struct parsing *p, struct err *e)
         set_nothing(&p->program->spec[i], p->config + p->program->spec[i].offset);
     for (size_t i = 0; i < p->program->count; i++) {
         const struct option_spec *spec = &p->program->spec[i];
-        struct origin from = {spec->flags, strlen(spec->flags)};
+        struct option_origin from = {.name = spec->flags, .len = strlen(spec->flags)};
         if (spec->default_text && set_value(p, spec, from, spec->default_text, e))
             return err_wrap(e, "the option table's own default");
     }
@@ -207,71 +207,12 @@ static int set_defaults(struct parsing *p, struct err *e)
 static int find_flag(const struct options_program *program, const char *word, size_t len)
 {
     for (size_t i = 0; i < program->count; i++) {
-        struct option_flag flag = {0};
-        while (option_next_flag(&program->spec[i], &flag))
+        struct option_name flag = {0};
+        while (option_next_name(program->spec[i].flags, &flag))
             if (flag.len == len && memcmp(flag.text, word, len) == 0)
                 return (int)i;
     }
     return -1;
-}
-
-/* Edits (insert, delete, replace, swap of neighbours) from a to b, which are shorter than NEAR_WORD. */
-static size_t edits(const char *a, size_t a_len, const char *b, size_t b_len)
-{
-    size_t rows[3][NEAR_WORD + 1];
-    size_t *before = rows[0], *last = rows[1], *now = rows[2];
-    for (size_t j = 0; j <= b_len; j++)
-        last[j] = before[j] = j;
-    for (size_t i = 1; i <= a_len; i++) {
-        now[0] = i;
-        for (size_t j = 1; j <= b_len; j++) {
-            size_t best = last[j - 1] + (a[i - 1] != b[j - 1]);
-            if (last[j] + 1 < best)
-                best = last[j] + 1;
-            if (now[j - 1] + 1 < best)
-                best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
-                best = before[j - 2] + 1;
-            now[j] = best;
-        }
-        size_t *oldest = before;
-        before = last;
-        last = now;
-        now = oldest;
-    }
-    return last[b_len];
-}
-
-static struct origin without_dashes(const char *text, size_t len)
-{
-    while (len && *text == '-')
-        text++, len--;
-    return (struct origin){text, len};
-}
-
-/* The flag that looks most like `word`; its len is 0 when none is near. */
-static struct option_flag near_flag(const struct options_program *program, const char *word, size_t word_len)
-{
-    struct origin w = without_dashes(word, word_len);
-    struct option_flag best = {0};
-    size_t best_edits = w.len / 3 < 2 ? w.len / 3 + 1 : 3;
-    for (size_t i = 0; i < program->count && w.len < NEAR_WORD; i++) {
-        struct option_flag flag = {0};
-        while (option_next_flag(&program->spec[i], &flag)) {
-            struct origin f = without_dashes(flag.text, flag.len);
-            size_t n = NEAR_WORD;
-            if (f.len < 2 || f.len >= NEAR_WORD)
-                continue;
-            n = edits(w.name, w.len, f.name, f.len);
-            if (w.len >= NEAR_PREFIX && w.len < f.len && memcmp(w.name, f.name, w.len) == 0)
-                n = 1;
-            if (n < best_edits) {
-                best_edits = n;
-                best = flag;
-            }
-        }
-    }
-    return best;
 }
 
 /* The row of a word such as -p22: a flag of one letter with its value attached. A slip in a long flag with
@@ -281,14 +222,14 @@ static int find_attached(const struct options_program *program, const char *word
     int i = find_flag(program, word, 2);
     if (word[1] == '-' || i < 0 || !takes_value(&program->spec[i]))
         return -1;
-    struct option_flag near = near_flag(program, word, strcspn(word, "="));
+    struct option_name near = option_near_flag(program, word, strcspn(word, "="));
     return near.len > 2 && near.text[1] != '-' ? -1 : i;
 }
 
 static int unknown_option(const struct options_program *program, const char *word, size_t len, struct err *e)
 {
-    struct option_flag best = near_flag(program, word, len);
-    err_set(e, ERR_USAGE, "unknown option %.*s", (int)(len < SHOWN ? len : SHOWN), word);
+    struct option_name best = option_near_flag(program, word, len);
+    err_set(e, ERR_USAGE, "unknown option %.*s", (int)(len < OPTION_SHOWN ? len : OPTION_SHOWN), word);
     if (best.len)
         return err_hint(e, "did you mean %.*s?", (int)best.len, best.text);
     return err_hint(e, "%s --help lists the options", program->name);
@@ -297,7 +238,7 @@ static int unknown_option(const struct options_program *program, const char *wor
 /* ---- the words ----------------------------------------------------------------------------------------- */
 
 /* The value of row `row` is the next word, unless that is an option itself. */
-static const char *next_word(struct parsing *p, size_t row, struct origin from, const char *word,
+static const char *next_word(struct parsing *p, size_t row, struct option_origin from, const char *word,
                              struct err *e)
 {
     char wanted[OPTION_WANTED_MAX];
@@ -309,36 +250,50 @@ static const char *next_word(struct parsing *p, size_t row, struct origin from, 
     return NULL;
 }
 
+static bool excludes(const struct option_spec *a, const struct option_spec *b)
+{
+    return a->exclusive && b->exclusive && strcmp(a->exclusive, b->exclusive) == 0;
+}
+
 /* Two options of one group in the same source exclude one another; the later-read source yields silently. */
-static int check_exclusive(struct parsing *p, size_t row, struct origin from, struct err *e)
+static int check_exclusive(struct parsing *p, size_t row, struct option_origin from, struct err *e)
 {
     const struct option_spec *spec = p->program->spec;
-    for (size_t i = 0; spec[row].exclusive && i < p->program->count; i++) {
-        if (i == row || p->source[i] != p->source[row] || !spec[i].exclusive ||
-            strcmp(spec[i].exclusive, spec[row].exclusive) != 0)
+    for (size_t i = 0; i < p->program->count; i++) {
+        if (i == row || p->source[i] != p->source[row] || !excludes(&spec[i], &spec[row]))
             continue;
-        return err_set(e, ERR_USAGE, "%.*s and %.*s both name %s; give one of them", (int)p->spelled_len[i],
-                       p->spelled[i], (int)from.len, from.name, spec[row].exclusive);
+        return err_set(e, ERR_USAGE, "%.*s and %.*s both name %s; give one of them", (int)p->spelled[i].len,
+                       p->spelled[i].name, (int)from.len, from.name, spec[row].exclusive);
     }
     return 0;
 }
 
-static int store(struct parsing *p, size_t row, enum option_source source, struct origin from,
+int option_store(struct parsing *p, size_t row, enum option_source source, struct option_origin from,
                  const char *value, struct err *e)
 {
+    if (p->source[row] != source)
+        p->added[row] = 0;
     p->source[row] = source;
-    p->spelled[row] = from.name;
-    p->spelled_len[row] = from.len;
+    p->spelled[row] = from;
     if (check_exclusive(p, row, from, e))
         return -1;
     return set_value(p, &p->program->spec[row], from, value, e);
+}
+
+bool option_is_decided(const struct parsing *p, size_t row, enum option_source source)
+{
+    const struct option_spec *spec = p->program->spec;
+    for (size_t i = 0; i < p->program->count; i++)
+        if (p->source[i] > source && (i == row || excludes(&spec[i], &spec[row])))
+            return spec[row].type != OPTION_LIST;
+    return false;
 }
 
 /* The option at argv[*at]; steps over it and its value. */
 static int parse_option(struct parsing *p, int argc, char *const argv[], int *at, struct err *e)
 {
     const char *word = argv[(*at)++];
-    struct origin from = {word, strcspn(word, "=")};
+    struct option_origin from = {.name = word, .len = strcspn(word, "=")};
     const char *value = word[from.len] ? word + from.len + 1 : NULL;
     int row = find_flag(p->program, word, from.len);
     if (row < 0) {
@@ -350,10 +305,10 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
     }
     const struct option_spec *spec = &p->program->spec[row];
     if (!takes_value(spec)) {
-        if (value)
+        if (value && spec->type != OPTION_MODE)
             return err_set(e, ERR_USAGE, "%.*s takes no value", (int)from.len, from.name);
         p->stop = spec->type == OPTION_ACTION;
-        return store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, "1", e);
+        return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value ? value : "1", e);
     }
     if (!value) {
         value = next_word(p, (size_t)row, from, *at < argc ? argv[*at] : NULL, e);
@@ -361,7 +316,7 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
             return -1;
         (*at)++;
     }
-    return store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value, e);
+    return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value, e);
 }
 
 static int parse_words(struct parsing *p, int argc, char *const argv[], int *operand, struct err *e)
@@ -379,41 +334,12 @@ static int parse_words(struct parsing *p, int argc, char *const argv[], int *ope
     return 0;
 }
 
-/* ---- variables ----------------------------------------------------------------------------------------- */
-
-static const char *variable_value(char *const envp[], const char *name)
+static int parse_file(struct parsing *p, struct err *e)
 {
-    size_t len = strlen(name);
-    for (; envp && *envp; envp++)
-        if (strncmp(*envp, name, len) == 0 && (*envp)[len] == '=')
-            return *envp + len + 1;
-    return NULL;
-}
-
-/* The command line decided about this row, or about one that excludes it. */
-static bool is_decided(const struct parsing *p, size_t row)
-{
-    const struct option_spec *spec = p->program->spec;
-    for (size_t i = 0; i < p->program->count; i++)
-        if (p->source[i] == OPTION_FROM_COMMAND_LINE &&
-            (i == row || (spec[i].exclusive && spec[row].exclusive &&
-                          strcmp(spec[i].exclusive, spec[row].exclusive) == 0)))
-            return true;
-    return false;
-}
-
-/* An empty variable counts as one that is not set, as everywhere in the shell's world. */
-static int parse_variables(struct parsing *p, char *const envp[], struct err *e)
-{
-    for (size_t i = 0; i < p->program->count; i++) {
-        const char *name = p->program->spec[i].variable;
-        const char *value = name ? variable_value(envp, name) : NULL;
-        if (!value || !*value || is_decided(p, i))
-            continue;
-        if (store(p, i, OPTION_FROM_VARIABLE, (struct origin){name, strlen(name)}, value, e))
-            return -1;
-    }
-    return 0;
+    const struct settings *file = p->program->read_file ? p->program->read_file(p->config, e) : NULL;
+    if (!file)
+        return e->code ? -1 : 0;
+    return option_parse_file(p, file, e);
 }
 
 int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[],
@@ -423,22 +349,11 @@ int options_parse(const struct options_program *program, int argc, char *const a
     if (program->count > OPTIONS_MAX)
         return err_set(e, ERR_MEMORY, "the option table has more than %d rows", OPTIONS_MAX);
     if (set_defaults(&p, e) || parse_words(&p, argc, argv, operand, e) ||
-        (!p.stop && parse_variables(&p, envp, e))) {
+        (!p.stop && (option_parse_variables(&p, envp, e) || parse_file(&p, e)))) {
         options_free(program, config);
         return -1;
     }
     return 0;
-}
-
-const char *options_variable_of(const struct options_program *program, char *const envp[], const char *text)
-{
-    for (size_t i = 0; i < program->count; i++) {
-        const char *name = program->spec[i].variable;
-        /* Not the bytes are compared: a text of the result points into where it came from. */
-        if (name && variable_value(envp, name) == text)
-            return name;
-    }
-    return NULL;
 }
 
 void options_free(const struct options_program *program, void *config)
@@ -448,6 +363,7 @@ void options_free(const struct options_program *program, void *config)
             continue;
         struct option_list *list = (void *)((char *)config + program->spec[i].offset);
         free(list->item);
+        free(list->text);
         *list = (struct option_list){0};
     }
 }

@@ -1,16 +1,17 @@
 /* The command line of a program, from ONE table.
  *
  * A program lists its options as rows of struct option_spec, each with the field of its configuration struct
- * that it fills. From that table come the parser, the variables that may stand in for an option, --help and
- * the list in the manual page: they cannot disagree. The command line wins over a variable, a variable over
- * the default.
+ * that it fills. From that table come the parser, the variables that may stand in for an option, the keys of
+ * a configuration file, --help and the lists in the manual pages: they cannot disagree. The command line wins
+ * over a variable, a variable over the file, the file over the default. Lists add up instead: what is
+ * stronger comes later in them.
  *
  *   -np 4   -np=4   --num-proc 4   --num-proc=4   -p22   --verbose
  *
  * The first word that is no option, or the one after `--`, starts the command.
  *
- * Nothing here does I/O but the two printers, and nothing is global. Strings in the result point into argv,
- * the environment or the table: they stay valid as long as those do. */
+ * Nothing here does I/O but the printers, and nothing is global. Strings in the result point into argv, the
+ * environment, the file's settings or the table: they stay valid as long as those do. */
 #ifndef HVD_COMMON_OPTIONS_H
 #define HVD_COMMON_OPTIONS_H
 
@@ -20,6 +21,7 @@
 #include <stdio.h>
 
 #include "common/err.h"
+#include "common/settings.h"
 
 enum option_type {
     OPTION_FLAG,    /* bool: no value on the command line; 1/0, true/false, yes/no, on/off in a variable */
@@ -27,20 +29,26 @@ enum option_type {
     OPTION_INTEGER, /* int64_t; the i-th of `words`, when there are some, stands for -1 - i */
     OPTION_SECONDS, /* int64_t, milliseconds; written in seconds, with at most three decimals */
     OPTION_CHOICE,  /* int: the index of the word in `words` */
+    OPTION_MODE,    /* int: as a choice, but the value may be left out (then it is the second word) and on the
+                     * command    line follows a '=' only; a flag's words stand for the first and the second */
     OPTION_TEXT,    /* const char *: at least one byte */
-    OPTION_LIST     /* struct option_list: every time it is given, one more item */
+    OPTION_LIST /* struct option_list: every time it is given, one more item; several by comma in a variable,
+                 * a list or a map of NAME: VALUE in a file */
 };
 
 struct option_list {
     const char **item; /* freed by options_free */
     size_t count;
+    char *text; /* the variable's words, or NULL; freed as well */
 };
 
 struct option_spec {
-    const char *flags;    /* all spellings: "-np, --num-proc" */
-    const char *metavar;  /* what the value is called in --help; NULL when there is none */
-    const char *variable; /* the variable that may stand in for it, or NULL */
-    const char *yaml;     /* its key in a configuration file, or NULL */
+    const char *flags;   /* all spellings: "-np, --num-proc" */
+    const char *metavar; /* what the value is called in --help; NULL when there is none */
+    const char
+        *variable; /* the variables that may stand in for it, "A, B": the first that is set counts; or NULL */
+    const char *yaml; /* its keys in a configuration file, "key, map.key", or NULL. A ! before a variable or a
+                       * key of a flag means its opposite */
     enum option_type type;
     int64_t min, max;         /* of integers and (in seconds) of seconds */
     const char *words;        /* "none|rank|host", or NULL */
@@ -62,16 +70,23 @@ struct options_program {
     const char *about; /* one paragraph */
     const struct option_spec *spec;
     size_t count;
+    /* What a configuration file sets, once command line and variables are known; NULL with an empty *e when
+     * there is no file. The caller keeps it as long as the result. May be NULL. */
+    const struct settings *(*read_file)(void *config, struct err *e);
+    const char *const
+        *other_keys; /* keys of the file that are right but no option's, NULL at the end; or NULL */
 };
 
 /* Fills the fields of *config: defaults, then the command line, then the variables of `envp` (NAME=value,
- * NULL at the end; may be NULL) for what the command line left open. *operand becomes the index of the first
- * word after the options (argc when none). After an option of type OPTION_ACTION the rest is not looked at.
- * On -1, *config holds nothing that must be freed. */
+ * NULL at the end; may be NULL) for what the command line left open, then the file for what both did.
+ * *operand becomes the index of the first word after the options (argc when none). After an option of type
+ * OPTION_ACTION the rest is not looked at. On -1, *config holds nothing that must be freed. */
 int options_parse(const struct options_program *program, int argc, char *const argv[], char *const envp[],
                   void *config, int *operand, struct err *e);
-/* The variable whose value this text of the result is; NULL when it came from elsewhere. */
-const char *options_variable_of(const struct options_program *program, char *const envp[], const char *text);
+/* Names the variable, or the line of the file, whose value this text of the result is; false when it came
+ * from elsewhere. */
+bool options_origin_of(char *const envp[], const struct settings *file, const char *text, char *name,
+                       size_t size);
 /* Frees the lists in *config. */
 void options_free(const struct options_program *program, void *config);
 
@@ -79,5 +94,7 @@ void options_free(const struct options_program *program, void *config);
 void options_print_help(const struct options_program *program, FILE *out);
 /* The same options as an mdoc(7) list, for the manual page. */
 void options_print_mdoc(const struct options_program *program, FILE *out);
+/* The keys of a configuration file as such a list. */
+void options_print_mdoc_keys(const struct options_program *program, FILE *out);
 
 #endif

@@ -9,13 +9,14 @@
 #define INDENT     28 /* where its descriptions begin */
 #define MDOC_WIDTH 78
 
-bool option_next_flag(const struct option_spec *spec, struct option_flag *flag)
+bool option_next_name(const char *column, struct option_name *name)
 {
-    const char *next = flag->text ? flag->text + flag->len : spec->flags;
+    const char *next = name->text ? name->text + name->len : column ? column : "";
     next += strspn(next, ", ");
-    flag->text = next;
-    flag->len = strcspn(next, ",");
-    return flag->len > 0;
+    name->opposite = *next == '!';
+    name->text = next + name->opposite;
+    name->len = strcspn(name->text, ",");
+    return name->len > 0;
 }
 
 /* "none, rank or host" for "none|rank|host". */
@@ -44,6 +45,7 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
                  *words ? ", or " : "", words);
         break;
     case OPTION_CHOICE:
+    case OPTION_MODE:
         snprintf(text, size, "%s", words);
         break;
     case OPTION_FLAG:
@@ -92,20 +94,31 @@ static int print_wrapped(FILE *out, const char *text, int at, int indent)
     return at;
 }
 
+/* "A, B" as it is, or with `before` ahead of each name; a name that means the opposite as NAME=0. */
+static void names_text(const char *column, const char *before, const char *between, char *text, size_t size)
+{
+    struct option_name name = {0};
+    size_t used = 0;
+    text[0] = '\0';
+    while (used < size && option_next_name(column, &name))
+        used += (size_t)snprintf(text + used, size - used, "%s%s%.*s%s", used ? between : "", before,
+                                 (int)name.len, name.text, name.opposite ? "=0" : "");
+}
+
 static void print_option(const struct option_spec *spec, FILE *out)
 {
-    char facts[OPTION_WANTED_MAX], text[1024];
-    int at =
-        fprintf(out, "  %s%s%s", spec->flags, spec->metavar ? " " : "", spec->metavar ? spec->metavar : "");
+    char facts[OPTION_WANTED_MAX], names[OPTION_WANTED_MAX], text[1536];
+    const char *gap = spec->metavar && spec->type != OPTION_MODE ? " " : "";
+    int at = fprintf(out, "  %s%s%s", spec->flags, gap, spec->metavar ? spec->metavar : "");
     if (at > INDENT - 2) {
         fputc('\n', out);
         at = 0;
     }
     fprintf(out, "%*s", INDENT - at, "");
     option_facts(spec, facts, sizeof facts);
-    if (*facts || spec->variable)
-        snprintf(text, sizeof text, "%s (%s%s%s)", spec->help, facts, *facts && spec->variable ? "; " : "",
-                 spec->variable ? spec->variable : "");
+    names_text(spec->variable, "", ", ", names, sizeof names);
+    if (*facts || *names)
+        snprintf(text, sizeof text, "%s (%s%s%s)", spec->help, facts, *facts && *names ? "; " : "", names);
     else
         snprintf(text, sizeof text, "%s", spec->help);
     print_wrapped(out, text, INDENT, INDENT);
@@ -163,33 +176,95 @@ static void print_mdoc_text(const char *text, FILE *out)
     fputc('\n', out);
 }
 
+/* What stands behind an option's text: range, default, variables. */
+static void print_mdoc_facts(const struct option_spec *spec, const char *column, const char *macro, FILE *out)
+{
+    char facts[OPTION_WANTED_MAX], names[OPTION_WANTED_MAX];
+    option_facts(spec, facts, sizeof facts);
+    names_text(column, "", " , ", names, sizeof names);
+    if (*facts && *names)
+        fprintf(out, ".Pq %s ; %s %s\n", facts, macro, names);
+    else if (*facts || *names)
+        fprintf(out, ".Pq %s%s%s\n", *facts ? facts : macro, *facts ? "" : " ", *facts ? "" : names);
+}
+
 static void print_mdoc_option(const struct option_spec *spec, FILE *out)
 {
-    struct option_flag flag = {0};
-    char facts[OPTION_WANTED_MAX];
+    struct option_name flag = {0};
     const char *between = ".It Fl ";
-    while (option_next_flag(spec, &flag)) {
+    while (option_next_name(spec->flags, &flag)) {
         fprintf(out, "%s%.*s", between, (int)flag.len - 1, flag.text + 1);
         between = " , Fl ";
     }
-    fprintf(out, "%s%s\n", spec->metavar ? " Ar " : "", spec->metavar ? spec->metavar : "");
+    fprintf(out, "%s%s%s\n",
+            !spec->metavar              ? ""
+            : spec->type == OPTION_MODE ? " Ns "
+                                        : " ",
+            spec->metavar ? "Ar " : "", spec->metavar ? spec->metavar : "");
     print_mdoc_text(spec->help, out);
-    option_facts(spec, facts, sizeof facts);
-    if (*facts && spec->variable)
-        fprintf(out, ".Pq %s ; Ev %s\n", facts, spec->variable);
-    else if (*facts || spec->variable)
-        fprintf(out, ".Pq %s%s\n", *facts ? facts : "Ev ", *facts ? "" : spec->variable);
+    print_mdoc_facts(spec, spec->variable, "Ev", out);
 }
 
-void options_print_mdoc(const struct options_program *program, FILE *out)
+static const char *type_text(const struct option_spec *spec)
+{
+    switch (spec->type) {
+    case OPTION_FLAG:
+    case OPTION_ACTION:
+        return "true or false";
+    case OPTION_LIST:
+        return "a list";
+    case OPTION_INTEGER:
+        return "a number";
+    case OPTION_SECONDS:
+        return "seconds";
+    default:
+        return "a text";
+    }
+}
+
+/* A key with its type, and the option whose page says the rest. */
+static void print_mdoc_key(const struct option_spec *spec, FILE *out)
+{
+    struct option_name key = {0}, flag = {0};
+    const char *between = ".It Cm ";
+    while (option_next_name(spec->yaml, &key)) {
+        fprintf(out, "%s%.*s%s", between, (int)key.len, key.text, key.opposite ? " Pq the opposite" : "");
+        between = " , Cm ";
+    }
+    char facts[OPTION_WANTED_MAX];
+    option_facts(spec, facts, sizeof facts);
+    option_next_name(spec->flags, &flag);
+    for (struct option_name next = flag; option_next_name(spec->flags, &next);)
+        flag = next; /* the long one */
+    fprintf(out, "\n%s%s%s, as\n.Fl %.*s\n", type_text(spec), *facts ? ": " : "", facts, (int)flag.len - 1,
+            flag.text + 1);
+}
+
+/* The options, or the keys, by group. */
+static void print_mdoc(const struct options_program *program, bool keys, FILE *out)
 {
     const char *group = "";
     for (size_t i = 0; i < program->count; i++) {
         const struct option_spec *spec = &program->spec[i];
+        if (keys && !spec->yaml)
+            continue;
         if (strcmp(group, spec->group) != 0)
             fprintf(out, "%s.Ss %s\n.Bl -tag -width Ds\n", *group ? ".El\n" : "", spec->group);
         group = spec->group;
-        print_mdoc_option(spec, out);
+        if (keys)
+            print_mdoc_key(spec, out);
+        else
+            print_mdoc_option(spec, out);
     }
     fprintf(out, ".El\n");
+}
+
+void options_print_mdoc(const struct options_program *program, FILE *out)
+{
+    print_mdoc(program, false, out);
+}
+
+void options_print_mdoc_keys(const struct options_program *program, FILE *out)
+{
+    print_mdoc(program, true, out);
 }

@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/module.h"
+#include "common/modules/yaml.h"
 #include "common/net.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/contracts.h"
 #include "launcher/environment.h"
+#include "launcher/hosts.h"
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
@@ -33,6 +36,23 @@ static const struct option_spec specs[] = {
 #undef CONFIG_ROW
 };
 
+/* What horovodrun's files may say and what needs no option here. */
+static const char *const other_keys[] = {"controller", "library_options.mpi_threads_disable", NULL};
+
+static const struct settings *read_file(void *context, struct err *e)
+{
+    struct config *config = context;
+    size_t len;
+    if (!config->config_file)
+        return NULL;
+    settings_read_fn *read = NULL;
+    *(void **)&read = module_symbol(YAML_MODULE, YAML_SYMBOL, e);
+    char *bytes = read ? hosts_load("configuration file", config->config_file, &len, e) : NULL;
+    int rc = bytes ? read(&config->file, config->config_file, bytes, len, e) : -1;
+    free(bytes);
+    return rc ? NULL : &config->file;
+}
+
 const struct options_program config_program = {
     .name = "hvdrun",
     .usage = "[options] command [argument ...]",
@@ -40,6 +60,8 @@ const struct options_program config_program = {
              "and returns when the last process of it is gone.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,
+    .read_file = read_file,
+    .other_keys = other_keys,
 };
 
 /* Each entry of --network-interfaces, as the hosts will read it. */
@@ -112,8 +134,10 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
 {
     int operand = argc;
     *config = (struct config){0};
-    if (options_parse(&config_program, argc, argv, envp, config, &operand, e))
+    if (options_parse(&config_program, argc, argv, envp, config, &operand, e)) {
+        settings_free(&config->file);
         return -1;
+    }
     if (config->help || config->version || config->check_build)
         return 0;
     config->command = argv + operand;
@@ -126,13 +150,14 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
     return -1;
 }
 
-const char *config_hosts_from(const struct config *config, char *const envp[])
+void config_hosts_from(const struct config *config, char *const envp[], char *name, size_t size)
 {
-    const char *variable = options_variable_of(&config_program, envp, config->hosts);
-    return variable ? variable : "-H/--hosts";
+    if (!options_origin_of(envp, &config->file, config->hosts, name, size))
+        snprintf(name, size, "-H/--hosts");
 }
 
 void config_free(struct config *config)
 {
     options_free(&config_program, config);
+    settings_free(&config->file);
 }

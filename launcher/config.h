@@ -1,9 +1,10 @@
 /* hvdrun's options: the table, and the plain struct that it fills. Parsed once; nothing reads the command
  * line again.
  *
- * A row: X(C type, field, option type, flags, metavar, variable, yaml key, min, max, words, default,
- * exclusive, group, help). An option is here only when it acts. To add one, add a row, use its field, and run
- * the unit test that compares the manual page. */
+ * A row: X(C type, field, option type, flags, metavar, variables, yaml keys, min, max, words, default,
+ * exclusive, group, help). Every option has a variable HVDRUN_... and a key, but for actions, and for one of
+ * --X and --no-X; horovodrun's own stand beside them. An option is here only when it acts. To add one, add a
+ * row, use its field, and run the unit test that compares the manual page. */
 #ifndef HVD_LAUNCHER_CONFIG_H
 #define HVD_LAUNCHER_CONFIG_H
 
@@ -36,9 +37,13 @@
     X(const char *, hostfile, OPTION_TEXT, "-hostfile, --hostfile", "FILE", "HVDRUN_HOSTFILE", "hostfile", \
       0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
       "Hosts from a file, one a line: host, host:4 or host slots=4 max_slots=8. # starts a comment.") \
-    X(bool, dry_run, OPTION_FLAG, "--dry-run", NULL, NULL, NULL, \
+    X(const char *, config_file, OPTION_TEXT, "--config-file", "FILE", "HVDRUN_CONFIG_FILE", NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_WHERE, \
-      "Show which rank would run where, and start nothing.") \
+      "Options from a YAML file, with horovodrun's keys or ours; see hvdrun.conf(5). The command line and variables " \
+      "are stronger.") \
+    X(int, dry_run, OPTION_MODE, "--dry-run", "[=FORMAT]", "HVDRUN_DRY_RUN", "dry_run", \
+      0, 0, "no|text|json", "no", NULL, CONFIG_WHERE, \
+      "Show which rank would run where, as text or JSON, and start nothing.") \
     X(int64_t, ssh_port, OPTION_INTEGER, "-p, --ssh-port", "PORT", "HVDRUN_SSH_PORT", "ssh_port", \
       1, 65535, NULL, NULL, NULL, CONFIG_START, \
       "Port of the hosts' SSH servers. Without it: what the SSH configuration says, or 22.") \
@@ -76,12 +81,12 @@
     X(int64_t, stdin_rank, OPTION_INTEGER, "--stdin", "RANK", "HVDRUN_STDIN", "stdin", \
       0, CONFIG_RANKS_MAX - 1, "none|all", "0", NULL, CONFIG_OUTPUT, \
       "The rank that gets hvdrun's standard input; the others read /dev/null.") \
-    X(struct option_list, set_env, OPTION_LIST, "-x", "VAR[=VALUE]", NULL, NULL, \
+    X(struct option_list, set_env, OPTION_LIST, "-x", "VAR[=VALUE]", "HVDRUN_ENV", "env", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Give the workers variable VAR with hvdrun's value or with VALUE; PREFIX* stands for all whose name begins so. " \
       "May be repeated. Workers get hvdrun's environment anyway, except ranks of another launcher and what is valid " \
       "on one host only (see hvdrun(1)).") \
-    X(struct option_list, unset_env, OPTION_LIST, "--unset", "VAR", NULL, NULL, \
+    X(struct option_list, unset_env, OPTION_LIST, "--unset", "VAR", "HVDRUN_UNSET", "unset", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Do not hand variable VAR, or PREFIX*, of hvdrun's environment to the workers. May be repeated. -x is stronger.") \
     X(const char *, wdir, OPTION_TEXT, "--wdir", "DIRECTORY", "HVDRUN_WDIR", "wdir", \
@@ -109,12 +114,12 @@
     X(int64_t, heartbeat_timeout_ms, OPTION_SECONDS, "--heartbeat-timeout", "SECONDS", "HVDRUN_HEARTBEAT_TIMEOUT", \
       "heartbeat_timeout", 1, 86400, NULL, "15", NULL, CONFIG_LIFE, \
       "A host that was silent for so long is lost, and the job ends.") \
-    X(const char *, timeline_filename, OPTION_TEXT, "--timeline-filename", "FILE", "HOROVOD_TIMELINE", \
-      "timeline_filename", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
+    X(const char *, timeline_filename, OPTION_TEXT, "--timeline-filename", "FILE", "HVDRUN_TIMELINE_FILENAME, HOROVOD_TIMELINE", \
+      "timeline_filename, timeline.filename", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
       "Every rank and every host's engine writes what it does with each tensor, for chrome://tracing or Perfetto: into " \
       "a file of its own, named FILE with .RANK or .engine.HOST before the extension, or in place of %r.") \
-    X(bool, timeline_mark_cycles, OPTION_FLAG, "--timeline-mark-cycles", NULL, "HOROVOD_TIMELINE_MARK_CYCLES", \
-      "timeline_mark_cycles", 0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
+    X(bool, timeline_mark_cycles, OPTION_FLAG, "--timeline-mark-cycles", NULL, "HVDRUN_TIMELINE_MARK_CYCLES, HOROVOD_TIMELINE_MARK_CYCLES", \
+      "timeline_mark_cycles, timeline.mark_cycles", 0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
       "Mark in those files when a rank, or a turn of the engine, begins to execute something.") \
     X(bool, no_timeline_mark_cycles, OPTION_FLAG, "--no-timeline-mark-cycles", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "the marks of cycles", CONFIG_ENGINE, \
@@ -122,42 +127,43 @@
     X(bool, stall_check, OPTION_FLAG, "--stall-check", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "the stall check", CONFIG_ENGINE, \
       "Warn about stalled operations, even when HOROVOD_STALL_CHECK_DISABLE is set.") \
-    X(bool, no_stall_check, OPTION_FLAG, "--no-stall-check", NULL, "HOROVOD_STALL_CHECK_DISABLE", "no_stall_check", \
+    X(bool, no_stall_check, OPTION_FLAG, "--no-stall-check", NULL, "!HVDRUN_STALL_CHECK, HOROVOD_STALL_CHECK_DISABLE", \
+      "!stall_check, !stall_check.enabled", \
       0, 0, NULL, NULL, "the stall check", CONFIG_ENGINE, \
       "Do not look for stalled operations: neither warn nor end the job.") \
     X(int64_t, stall_warning_ms, OPTION_SECONDS, "--stall-check-warning-time-seconds", "SECONDS", \
-      "HOROVOD_STALL_CHECK_TIME_SECONDS", "stall_check_warning_time_seconds", \
+      "HVDRUN_STALL_CHECK_WARNING_TIME_SECONDS, HOROVOD_STALL_CHECK_TIME_SECONDS", "stall_check_warning_time_seconds, stall_check.warning_time_seconds", \
       0, 31536000, NULL, "60", NULL, CONFIG_ENGINE, \
       "Warn when some ranks have waited so long in an operation that others have not called, and name those. 0: never.") \
     X(int64_t, stall_shutdown_ms, OPTION_SECONDS, "--stall-check-shutdown-time-seconds", "SECONDS", \
-      "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds", \
+      "HVDRUN_STALL_CHECK_SHUTDOWN_TIME_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds, stall_check.shutdown_time_seconds", \
       0, 31536000, NULL, "0", NULL, CONFIG_ENGINE, \
       "End the job when ranks have waited so long for others, with exit status 125. 0: never.") \
-    X(bool, autotune, OPTION_FLAG, "--autotune", NULL, "HOROVOD_AUTOTUNE", "autotune", \
+    X(bool, autotune, OPTION_FLAG, "--autotune", NULL, "HVDRUN_AUTOTUNE, HOROVOD_AUTOTUNE", "autotune, autotune.enabled", \
       0, 0, NULL, NULL, "autotune", CONFIG_ENGINE, \
       "Find, while the job runs, the values of the engine's parameters that move most bytes in a second between its " \
       "hosts, and keep them. Results do not depend on them. On one host there is nothing to tune.") \
     X(bool, no_autotune, OPTION_FLAG, "--no-autotune", NULL, NULL, NULL, \
       0, 0, NULL, NULL, "autotune", CONFIG_ENGINE, \
       "Do not, even when HOROVOD_AUTOTUNE is set.") \
-    X(const char *, autotune_log_file, OPTION_TEXT, "--autotune-log-file", "FILE", "HOROVOD_AUTOTUNE_LOG", \
-      "autotune_log_file", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
+    X(const char *, autotune_log_file, OPTION_TEXT, "--autotune-log-file", "FILE", "HVDRUN_AUTOTUNE_LOG_FILE, HOROVOD_AUTOTUNE_LOG", \
+      "autotune_log_file, autotune.log_file", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
       "The first host writes a line for each sample, with the values and the bytes in a microsecond, and at the end " \
       "the values that stay, separated by commas.") \
     X(int64_t, autotune_warmup_samples, OPTION_INTEGER, "--autotune-warmup-samples", "N", \
-      "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune_warmup_samples", 0, 1000000, NULL, "3", NULL, CONFIG_ENGINE, \
+      "HVDRUN_AUTOTUNE_WARMUP_SAMPLES, HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune_warmup_samples, autotune.warmup_samples", 0, 1000000, NULL, "3", NULL, CONFIG_ENGINE, \
       "Throw the first N measurements away.") \
     X(int64_t, autotune_steps_per_sample, OPTION_INTEGER, "--autotune-steps-per-sample", "N", \
-      "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "autotune_steps_per_sample", 1, 1000000, NULL, "10", NULL, CONFIG_ENGINE, \
+      "HVDRUN_AUTOTUNE_STEPS_PER_SAMPLE, HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "autotune_steps_per_sample, autotune.steps_per_sample", 1, 1000000, NULL, "10", NULL, CONFIG_ENGINE, \
       "Steps in a measurement, that is how often the same tensor comes. A sample is the median of five.") \
     X(int64_t, autotune_samples, OPTION_INTEGER, "--autotune-bayes-opt-max-samples", "N", \
-      "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "autotune_bayes_opt_max_samples", 1, 1000, NULL, "20", NULL, \
+      "HVDRUN_AUTOTUNE_BAYES_OPT_MAX_SAMPLES, HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "autotune_bayes_opt_max_samples, autotune.bayes_opt_max_samples", 1, 1000, NULL, "20", NULL, \
       CONFIG_ENGINE, "Samples at most. (The search goes from the best to its neighbours; the name is horovodrun's.)") \
     X(const char *, autotune_noise, OPTION_TEXT, "--autotune-gaussian-process-noise", "NUMBER", \
-      "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune_gaussian_process_noise", 0, 0, NULL, NULL, NULL, \
+      "HVDRUN_AUTOTUNE_GAUSSIAN_PROCESS_NOISE, HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune_gaussian_process_noise, autotune.gaussian_process_noise", 0, 0, NULL, NULL, NULL, \
       CONFIG_ENGINE, "For Horovod's own workers, which get it in the variable. The engine measures how much its samples " \
       "vary.") \
-    X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level", \
+    X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level, logging.level", \
       0, 0, "trace|debug|info|warning|error|fatal", "warning", NULL, CONFIG_ABOUT, \
       "Least weight of the messages that hvdrun and its agents write.") \
     X(bool, verbose, OPTION_FLAG, "--verbose", NULL, "HVDRUN_VERBOSE", "verbose", \
@@ -174,7 +180,8 @@
       "Show this text.")
 /* clang-format on */
 
-enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST }; /* --tag */
+enum config_dry_run { CONFIG_DRY_RUN_NO, CONFIG_DRY_RUN_TEXT, CONFIG_DRY_RUN_JSON }; /* --dry-run */
+enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST };               /* --tag */
 enum config_on_failure { CONFIG_ON_FAILURE_KILL, CONFIG_ON_FAILURE_CONTINUE, CONFIG_ON_FAILURE_NOTIFY };
 enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 }; /* --stdin; else the rank */
 
@@ -186,6 +193,7 @@ struct config {
      * Texts are NULL when not given, and point into argv or the environment. */
     char *const *command; /* argv of the workers, NULL at its end; NULL after --help and the like */
     int command_count;
+    struct settings file; /* of --config-file */
 };
 
 /* The table with names; for help and the manual page. */
@@ -194,8 +202,9 @@ extern const struct options_program config_program;
 /* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help,
  * version and check_build is set, the rest was not checked. */
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e);
-/* What a message about config->hosts names: "-H/--hosts", or the variable that it came from. */
-const char *config_hosts_from(const struct config *config, char *const envp[]);
+/* What a message about config->hosts names: "-H/--hosts", or the variable or line of a file that it came
+ * from. */
+void config_hosts_from(const struct config *config, char *const envp[], char *name, size_t size);
 void config_free(struct config *config);
 
 #endif

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/json.h"
 #include "common/module.h"
+#include "common/modules/yaml.h"
 #include "launcher/plan.h"
 #include "launcher/transport/transport.h"
 
@@ -37,21 +39,36 @@ static void host_label(const struct host *host, char *text, size_t size)
 
 #define LABEL_MAX (HOSTS_USER_MAX + HOSTS_NAME_MAX + 4)
 
+/* The ranks of a host as far as they are known: 0 of them, or first UINT32_MAX, when they are not. */
+struct span {
+    uint32_t first, ranks;
+};
+
 /* One host's ranks, given those before it; *from is UINT32_MAX once that is not known. */
-static void ranks_text(const struct host *host, uint32_t np, uint32_t *from, char *text, size_t size)
+static struct span next_span(const struct host *host, uint32_t np, uint32_t *from)
 {
+    struct span span = {.first = *from};
     uint32_t left = np && *from != UINT32_MAX ? np - *from : UINT32_MAX;
-    uint32_t ranks = host->slots < left ? host->slots : left;
-    if (*from == UINT32_MAX) {
-        snprintf(text, size, "after those");
-    } else if (!host->slots && left > 1) {
-        snprintf(text, size, "from %u", *from);
+    if (*from == UINT32_MAX)
+        return span;
+    if (!host->slots && left > 1) {
         *from = UINT32_MAX;
-    } else {
-        ranks = ranks ? ranks : 1;
-        snprintf(text, size, ranks > 1 ? "%u-%u" : "%u", *from, *from + ranks - 1);
-        *from += ranks;
+        return span;
     }
+    span.ranks = host->slots < left ? host->slots : left;
+    span.ranks = span.ranks ? span.ranks : 1;
+    *from += span.ranks;
+    return span;
+}
+
+static void ranks_text(struct span span, char *text, size_t size)
+{
+    if (span.first == UINT32_MAX)
+        snprintf(text, size, "after those");
+    else if (!span.ranks)
+        snprintf(text, size, "from %u", span.first);
+    else
+        snprintf(text, size, span.ranks > 1 ? "%u-%u" : "%u", span.first, span.first + span.ranks - 1);
 }
 
 static void slots_text(const struct host *host, char *text, size_t size)
@@ -83,7 +100,7 @@ static void print_hosts(const struct config *config, const struct host_list *hos
     for (size_t i = 0; i < count; i++) {
         host_label(&hosts->host[i], label, sizeof label);
         slots_text(&hosts->host[i], slots, sizeof slots);
-        ranks_text(&hosts->host[i], (uint32_t)config->num_proc, &from, ranks, sizeof ranks);
+        ranks_text(next_span(&hosts->host[i], (uint32_t)config->num_proc, &from), ranks, sizeof ranks);
         print_row(out, width, label, dry_run_transport(config, &hosts->host[i], hostname), slots, ranks);
     }
 }
@@ -117,30 +134,102 @@ static void print_command(char *const *command, FILE *out)
     fputc('\n', out);
 }
 
-int dry_run_print(const struct config *config, const struct host_list *hosts, const char *hostname, FILE *out,
-                  struct err *e)
+/* What the plan can know before a host was asked. */
+struct known {
+    size_t count; /* hosts that can get ranks */
+    size_t autos; /* of them without slots */
+    uint64_t ranks;
+    bool exact; /* all ranks are known */
+};
+
+static struct known find_known(const struct host_list *hosts, uint32_t np)
 {
-    uint32_t np = (uint32_t)config->num_proc;
-    size_t count = plan_hosts(hosts, np), autos = 0;
-    uint64_t sum = 0;
-    if (plan_check(hosts, np, e))
-        return -1;
-    for (size_t i = 0; i < count; i++) {
-        autos += hosts->host[i].slots == 0;
-        sum += hosts->host[i].slots;
+    struct known k = {.count = plan_hosts(hosts, np)};
+    for (size_t i = 0; i < k.count; i++) {
+        k.autos += hosts->host[i].slots == 0;
+        k.ranks += hosts->host[i].slots;
     }
-    if (np || !autos)
-        fprintf(out, "ranks: %llu\n", np ? (unsigned long long)np : (unsigned long long)sum);
+    k.exact = np || !k.autos;
+    k.ranks = np ? np : k.ranks;
+    return k;
+}
+
+static void print_text(const struct config *config, const struct host_list *hosts, const char *hostname,
+                       FILE *out)
+{
+    struct known known = find_known(hosts, (uint32_t)config->num_proc);
+    if (known.exact)
+        fprintf(out, "ranks: %llu\n", (unsigned long long)known.ranks);
     else
         fprintf(out, "ranks: one for every slot\n");
     print_command(config->command, out);
     fputc('\n', out);
-    print_hosts(config, hosts, count, hostname, out);
-    if (hosts->count > count)
-        fprintf(out, "\nhosts not needed: %zu\n", hosts->count - count);
-    if (autos)
+    print_hosts(config, hosts, known.count, hostname, out);
+    if (hosts->count > known.count)
+        fprintf(out, "\nhosts not needed: %zu\n", hosts->count - known.count);
+    if (known.autos)
         fprintf(out,
                 "\nauto: as many slots as the host has GPUs, or one; known when its agent has answered\n");
+}
+
+static void put_known(struct json *j, const char *name, bool known, uint64_t value)
+{
+    if (known)
+        json_unsigned(j, name, value);
+    else
+        json_null(j, name);
+}
+
+static void put_host(struct json *j, const struct config *config, const struct host *host,
+                     const char *hostname, uint32_t *from)
+{
+    struct span span = next_span(host, (uint32_t)config->num_proc, from);
+    json_object(j, NULL);
+    json_text(j, "name", host->name);
+    if (host->user)
+        json_text(j, "user", host->user);
+    else
+        json_null(j, "user");
+    json_text(j, "transport", dry_run_transport(config, host, hostname));
+    put_known(j, "slots", host->slots, host->slots);
+    put_known(j, "first_rank", span.first != UINT32_MAX, span.first);
+    put_known(j, "ranks", span.ranks, span.ranks);
+    json_end(j);
+}
+
+/* The same for programs; what is not known before the hosts were asked is null. */
+static void print_json(const struct config *config, const struct host_list *hosts, const char *hostname,
+                       FILE *out)
+{
+    struct known known = find_known(hosts, (uint32_t)config->num_proc);
+    struct json j;
+    uint32_t from = 0;
+    json_begin(&j, out);
+    json_object(&j, NULL);
+    json_text(&j, "hvdrun", HVD_VERSION);
+    put_known(&j, "ranks", known.exact, known.ranks);
+    json_array(&j, "command");
+    for (char *const *word = config->command; *word; word++)
+        json_text(&j, NULL, *word);
+    json_end(&j);
+    json_array(&j, "hosts");
+    for (size_t i = 0; i < known.count; i++)
+        put_host(&j, config, &hosts->host[i], hostname, &from);
+    json_end(&j);
+    json_unsigned(&j, "hosts_not_needed", hosts->count - known.count);
+    json_end(&j);
+    fputc('\n', out);
+}
+
+int dry_run_print(const struct config *config, const struct host_list *hosts, const char *hostname, FILE *out,
+                  struct err *e)
+{
+    if (plan_check(hosts, (uint32_t)config->num_proc, e))
+        return -1;
+    if (config->dry_run == CONFIG_DRY_RUN_JSON)
+        print_json(config, hosts, hostname, out);
+    else
+        print_text(config, hosts, hostname, out);
     return 0;
 }
 
@@ -192,6 +281,7 @@ void check_build_print(FILE *out)
     print_program(out, "hvd-pmix");
     print_module(out, "auth", "auth.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
+    print_module(out, YAML_MODULE, YAML_MODULE ".so", YAML_SYMBOL);
     fprintf(out, "\nCollectives (libhvd):\n");
     print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth; also shared by a host");
     print_part(out, "reducescatter", true, "the same operations");

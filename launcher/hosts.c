@@ -233,13 +233,13 @@ int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, cons
     return finish(&b, list->count ? 0 : -1);
 }
 
-static int unreadable(const char *path, int errnum, struct err *e)
+static int unreadable(const char *what, const char *path, int errnum, struct err *e)
 {
-    return err_set(e, ERR_USAGE, "cannot read hostfile %s: %s", path, strerror(errnum));
+    return err_set(e, ERR_USAGE, "cannot read %s %s: %s", what, path, strerror(errnum));
 }
 
 /* Everything that can be read from fd, at most HOSTS_FILE_MAX bytes; the caller frees it. */
-static char *read_all(int fd, size_t *len, const char *path, struct err *e)
+static char *read_all(int fd, size_t *len, const char *what, const char *path, struct err *e)
 {
     size_t room = 0;
     char *bytes = NULL;
@@ -248,7 +248,7 @@ static char *read_all(int fd, size_t *len, const char *path, struct err *e)
             room = room ? room * 2 : 65536;
             char *more = room <= HOSTS_FILE_MAX ? realloc(bytes, room) : NULL;
             if (!more) {
-                err_set(e, ERR_USAGE, "cannot read hostfile %s: no memory for more than %zu KiB", path,
+                err_set(e, ERR_USAGE, "cannot read %s %s: no memory for more than %zu KiB", what, path,
                         *len >> 10);
                 break;
             }
@@ -260,7 +260,7 @@ static char *read_all(int fd, size_t *len, const char *path, struct err *e)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            unreadable(path, errno, e);
+            unreadable(what, path, errno, e);
             break;
         }
         *len += (size_t)n;
@@ -269,15 +269,15 @@ static char *read_all(int fd, size_t *len, const char *path, struct err *e)
     return NULL;
 }
 
-char *hosts_load(const char *path, size_t *len, struct err *e)
+char *hosts_load(const char *what, const char *path, size_t *len, struct err *e)
 {
     *len = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        unreadable(path, errno, e);
+        unreadable(what, path, errno, e);
         return NULL;
     }
-    char *bytes = read_all(fd, len, path, e);
+    char *bytes = read_all(fd, len, what, path, e);
     close(fd);
     return bytes;
 }
@@ -286,7 +286,7 @@ int hosts_read_file(struct host_list *list, const char *path, struct err *e)
 {
     size_t len;
     *list = (struct host_list){0};
-    char *bytes = hosts_load(path, &len, e);
+    char *bytes = hosts_load("hostfile", path, &len, e);
     int rc = bytes ? hosts_parse_file(list, bytes, len, path, e) : -1;
     free(bytes);
     return rc;

@@ -44,8 +44,9 @@ int hosts_parse(struct host_list *list, const char *text, const char *from, stru
 int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, const char *path, struct err *e);
 /* Reads and parses a hostfile. */
 int hosts_read_file(struct host_list *list, const char *path, struct err *e);
-/* The bytes of a file of at most HOSTS_FILE_MAX, which the caller frees; NULL with *e. */
-char *hosts_load(const char *path, size_t *len, struct err *e);
+/* The bytes of a file of at most HOSTS_FILE_MAX, which the caller frees; NULL with *e, that names it as
+ * `what`. */
+char *hosts_load(const char *what, const char *path, size_t *len, struct err *e);
 /* This host alone, with `slots` slots (0: auto). */
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e);
 void hosts_free(struct host_list *list);

@@ -2,6 +2,7 @@
  * decided. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,8 +47,11 @@ static int find_allocated(struct config *config, const char *hostname, struct ho
 /* The hosts that the command line names, or the batch system, or this one. */
 static int find_hosts(struct config *config, const char *hostname, struct host_list *hosts, struct err *e)
 {
-    if (config->hosts)
-        return hosts_parse(hosts, config->hosts, config_hosts_from(config, environ), e);
+    if (config->hosts) {
+        char from[PATH_MAX];
+        config_hosts_from(config, environ, from, sizeof from);
+        return hosts_parse(hosts, config->hosts, from, e);
+    }
     if (config->hostfile)
         return hosts_read_file(hosts, config->hostfile, e);
     int found = find_allocated(config, hostname, hosts, e);

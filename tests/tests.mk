@@ -6,16 +6,17 @@
 #   - a comment that holds `needs:` and part names, programs of ours that it executes, or further .c files:
 #         /* needs: ssh hvdagent tests/unit/fake_peer.c */
 # Parts are archives without their main.o, so the linker takes only what a test really calls. Parts: launcher ssh agent
-# auth shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
+# auth yaml shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
 
 CHECK_LIBS = $(call pkg_libs,check)
 SSH_LIBS   = $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
 
-PARTS := launcher ssh agent auth shm algo client engine
+PARTS := launcher ssh agent auth yaml shm algo client engine
 part_launcher := $(filter-out launcher/main.c,$(LAUNCHER_SRC))
 part_ssh      := $(SSH_SRC)
 part_agent    := $(filter-out agent/main.c,$(AGENT_SRC))
 part_auth     := $(AUTH_SRC)
+part_yaml     := $(YAML_SRC)
 part_shm      := $(SHM_SRC)
 part_algo     := $(ALGO_SRC)
 part_client   := $(CLIENT_SRC)
@@ -31,7 +32,7 @@ $(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
 # The words a test asks for, by its includes and its needs: comment.
 words_of = $(shell sed -n \
   -e 's,^\#include "launcher/transport/ssh.*,ssh launcher,p' -e 's,^\#include "launcher/.*,launcher,p' \
-  -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/.*,auth,p' \
+  -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/yaml.*,yaml,p' \
   -e 's,^\#include "collectives/shm/.*,shm,p' -e 's,^\#include "collectives/algorithms/.*,algo,p' \
   -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
   -e 's,^\#include "collectives/engine/.*,engine,p' -e 's,^\#include "collectives/backends/.*,engine,p' \
@@ -46,7 +47,7 @@ test_needs  = $(call archives_of,$(1)) $(call obj,$(filter %.c,$(1)))
 test_links  = -Wl,--start-group $(filter $(BUILD)/parts/%,$(1)) -Wl,--end-group \
               -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive \
               $(if $(filter %/libssh.a,$(1)),$(SSH_LIBS)) $(if $(filter %/libauth.a,$(1)),$(call pkg_libs,libcrypto)) \
-              $(UV_LIBS) $(PROTO_LIBS)
+              $(if $(filter %/libyaml.a,$(1)),$(call pkg_libs,yaml-0.1)) $(UV_LIBS) $(PROTO_LIBS)
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))

@@ -46,7 +46,7 @@ static int read_hosts(struct host_list *hosts, char *const envp[], uint32_t np, 
     size_t len;
     (void)np;
     *hosts = (struct host_list){0};
-    char *bytes = hosts_load(path, &len, e);
+    char *bytes = hosts_load("hostfile", path, &len, e);
     if (!bytes)
         return err_wrap(e, "PE_HOSTFILE");
     buf_init(&lines, 2 * HOSTS_FILE_MAX);

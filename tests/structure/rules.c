@@ -40,6 +40,7 @@ static const struct {
     {"<uv.h>", "common/ launcher/ agent/"},
     {"<libssh2", "launcher/transport/ssh"},
     {"<openssl/", "common/modules/ launcher/transport/ssh"},
+    {"<yaml.h>", "common/modules/"},
     {"<microhttpd", "agent/rendezvous/gloo/"},
     {"<protobuf-c/", "common/"},
     {"<check.h>", ""},

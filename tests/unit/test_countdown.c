@@ -124,7 +124,8 @@ static int try_environment(struct err *e)
 {
     char *set[] = {(char *)"A=1", (char *)"B", (char *)"C*"}, *unset[] = {(char *)"D*"};
     char *env[] = {(char *)"B=2", (char *)"C1=3", (char *)"C2=4", (char *)"D=5", (char *)"E=6", NULL};
-    struct option_list sets = {(const char **)set, 3}, unsets = {(const char **)unset, 1};
+    struct option_list sets = {.item = (const char **)set, .count = 3},
+                       unsets = {.item = (const char **)unset, .count = 1};
     struct environment built;
     if (environment_build(&built, env, &sets, &unsets, true, e) < 0)
         return -1;

@@ -1,12 +1,13 @@
 /* The option table: every kind of bad value is named with its option, precedence holds, and --help and the
- * manual page say what the table says. HVD_UPDATE=1 writes the list of options into man/hvdrun.1 instead of
- * comparing it. */
+ * manual page say what the table says. HVD_UPDATE=1 writes the lists of options and keys into the pages
+ * instead of comparing them. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
+#include "common/options_table.h"
 #include "launcher/config.h"
 
 #define WORDS 32
@@ -249,12 +250,14 @@ START_TEST(where_the_hosts_came_from_is_known)
     struct config c;
     struct line l;
     struct err e = ERR_INIT;
-    char *envp[] = {"HVDRUN_TAG=rank", "HVDRUN_HOSTS=a:2", NULL};
+    char *envp[] = {"HVDRUN_TAG=rank", "HVDRUN_HOSTS=a:2", NULL}, from[64];
     ck_assert(!parse(&c, &l, "cmd", envp, &e));
-    ck_assert_str_eq(config_hosts_from(&c, envp), "HVDRUN_HOSTS");
+    config_hosts_from(&c, envp, from, sizeof from);
+    ck_assert_str_eq(from, "HVDRUN_HOSTS");
     config_free(&c);
     ck_assert(!parse(&c, &l, "-H a:2 cmd", envp, &e));
-    ck_assert_str_eq(config_hosts_from(&c, envp), "-H/--hosts");
+    config_hosts_from(&c, envp, from, sizeof from);
+    ck_assert_str_eq(from, "-H/--hosts");
     config_free(&c);
 }
 END_TEST
@@ -307,13 +310,26 @@ static char *printed(void (*print)(const struct options_program *, FILE *))
     return text;
 }
 
+/* Every name of a column stands in the text, wherever its lines break. */
+static bool has_names(const char *text, const char *column)
+{
+    struct option_name name = {0};
+    char word[64];
+    while (option_next_name(column, &name)) {
+        snprintf(word, sizeof word, "%.*s", (int)name.len, name.text);
+        if (!strstr(text, word))
+            return false;
+    }
+    return true;
+}
+
 START_TEST(help_has_every_option_in_80_columns)
 {
     char *help = printed(options_print_help), *at = help;
     for (size_t i = 0; i < config_program.count; i++) {
         const struct option_spec *spec = &config_program.spec[i];
         ck_assert_msg(strstr(help, spec->flags), "no %s in --help", spec->flags);
-        ck_assert_msg(!spec->variable || strstr(help, spec->variable), "no %s in --help", spec->variable);
+        ck_assert_msg(!spec->variable || has_names(help, spec->variable), "no %s in --help", spec->variable);
         ck_assert_msg(!spec->default_text || strstr(help, spec->default_text), "%s: default missing",
                       spec->flags);
     }
@@ -323,16 +339,20 @@ START_TEST(help_has_every_option_in_80_columns)
 }
 END_TEST
 
-#define MAN_PAGE "man/hvdrun.1"
 #define MAN_BEGIN                                                                                            \
     ".\\\" options: from the table in launcher/config.h (HVD_UPDATE=1 and the unit test test_options)\n"
 #define MAN_END ".\\\" end of options\n"
 
-static char *read_page(void)
+static const struct {
+    const char *file;
+    void (*print)(const struct options_program *program, FILE *out);
+} pages[] = {{"man/hvdrun.1", options_print_mdoc}, {"man/hvdrun.conf.5", options_print_mdoc_keys}};
+
+static char *read_page(const char *file)
 {
     static char page[1 << 17];
-    FILE *f = fopen(MAN_PAGE, "r");
-    ck_assert_msg(f, "cannot open %s", MAN_PAGE);
+    FILE *f = fopen(file, "r");
+    ck_assert_msg(f, "cannot open %s", file);
     size_t n = fread(page, 1, sizeof page - 1, f);
     fclose(f);
     page[n] = '\0';
@@ -342,20 +362,22 @@ static char *read_page(void)
 /* A line that must be true: the list in the page is what the table prints. */
 START_TEST(the_manual_page_has_the_table)
 {
-    char *page = read_page(), *list = printed(options_print_mdoc);
+    const char *file = pages[_i].file;
+    char *page = read_page(file), *list = printed(pages[_i].print), new[64];
     char *begin = strstr(page, MAN_BEGIN);
     char *end = begin ? strstr(begin, MAN_END) : NULL;
-    ck_assert_msg(end, "%s lacks the marks of the list", MAN_PAGE);
+    ck_assert_msg(end, "%s lacks the marks of the list", file);
     begin += strlen(MAN_BEGIN);
     if (getenv("HVD_UPDATE")) {
-        FILE *f = fopen(MAN_PAGE ".new", "w");
+        snprintf(new, sizeof new, "%s.new", file);
+        FILE *f = fopen(new, "w");
         ck_assert_ptr_nonnull(f);
         fprintf(f, "%.*s%s%s", (int)(begin - page), page, list, end);
         ck_assert_int_eq(fclose(f), 0);
-        ck_assert_int_eq(rename(MAN_PAGE ".new", MAN_PAGE), 0);
+        ck_assert_int_eq(rename(new, file), 0);
     } else {
         ck_assert_msg(strlen(list) == (size_t)(end - begin) && memcmp(list, begin, strlen(list)) == 0,
-                      "%s is not what the table says: run with HVD_UPDATE=1", MAN_PAGE);
+                      "%s is not what the table says: run with HVD_UPDATE=1", file);
     }
     free(list);
 }
@@ -377,7 +399,7 @@ int main(void)
     tcase_add_test(words, help_and_version_act_at_once);
     tcase_add_test(words, many_items_of_a_list);
     tcase_add_test(print, help_has_every_option_in_80_columns);
-    tcase_add_test(print, the_manual_page_has_the_table);
+    tcase_add_loop_test(print, the_manual_page_has_the_table, 0, sizeof pages / sizeof *pages);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

@@ -102,7 +102,7 @@ case_options_without_their_value() {
 
 case_flags_with_a_value() {
     bad 'verbose' --verbose=3
-    bad 'dry-run' --dry-run=yes
+    bad 'dry-run' --dry-run=maybe
 }
 
 case_bad_environment_names() {

@@ -66,6 +66,42 @@ case_dry_run_starts_nothing() {
     [ ! -e "$T/started" ] || fail "the command was started"
 }
 
+case_dry_run_as_json() {
+    hvd --dry-run=json -np 6 -H "localhost:2,me@nowhere.invalid,[::2]:2,c:1" sh -c 'echo "a b"'
+    expect_status 0
+    /usr/bin/python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["ranks"] == 6 and d["command"] == ["sh", "-c", "echo \"a b\""], d
+h = d["hosts"]
+assert [x["name"] for x in h] == ["localhost", "nowhere.invalid", "::2", "c"], h
+assert h[0] == {"name": "localhost", "user": None, "transport": "local", "slots": 2, "first_rank": 0, "ranks": 2}, h[0]
+assert (h[1]["user"], h[1]["transport"], h[1]["slots"], h[1]["first_rank"], h[1]["ranks"]) == ("me", "ssh", None, 2, None), h[1]
+assert h[2]["first_rank"] is None, h[2]' "$T/out" || fail "no JSON as it should be: $(cat "$T/out")"
+    hvd --dry-run=json -H "localhost:2,c:3,d:1" -np 4 true
+    /usr/bin/python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [(x["first_rank"], x["ranks"]) for x in d["hosts"]] == [(0, 2), (2, 2)] and d["hosts_not_needed"] == 1, d' "$T/out" ||
+        fail "no JSON as it should be: $(cat "$T/out")"
+}
+
+# The example of contrib/, as it is; then what is stronger than it, and a slip in it.
+case_options_from_a_file() {
+    hvd --config-file "$top/contrib/train.conf" sh -c 'echo "$HVD_RANK of $HVD_SIZE $OMP_NUM_THREADS ${LD_PRELOAD-none}"'
+    expect_status 0
+    expect_out '^\[0@localhost\]<stdout>:0 of 2 4 none$'
+    expect_out '^\[1@localhost\]<stdout>:1 of 2 4 none$'
+    HVDRUN_NUM_PROC=3 HVDRUN_CONFIG_FILE=$top/contrib/train.conf hvd --tag none sh -c 'echo "of $HVD_SIZE"'
+    expect_status 0
+    expect_count 3 '^of 3$' "$T/out"
+    sed 's/warning_time/warnin_time/' "$top/contrib/train.conf" > "$T/job.conf"
+    hvd --config-file "$T/job.conf" true
+    expect_status 2
+    expect_err "job.conf:[0-9]+: unknown key stall_check.warnin_time_seconds"
+    expect_err 'did you mean stall_check.warning_time_seconds'
+}
+
 case_version_help_and_check_build() {
     hvd --version
     expect_status 0

@@ -1,0 +1,12 @@
+/* Module `yaml`: reads a configuration file (common/settings.h). */
+#ifndef HVD_COMMON_MODULES_YAML_H
+#define HVD_COMMON_MODULES_YAML_H
+
+#include "common/settings.h"
+
+#define YAML_MODULE "yaml"
+#define YAML_SYMBOL "hvd_yaml_read"
+
+settings_read_fn hvd_yaml_read;
+
+#endif
