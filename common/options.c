@@ -73,7 +73,7 @@ static int read_number(const char *text, int decimals, int64_t *number)
 
 static int set_number(const struct option_spec *spec, void *field, const char *value)
 {
-    int decimals = spec->type == OPTION_SECONDS ? 3 : 0;
+    int decimals = spec->type == OPTION_INTEGER ? 0 : 3;
     int64_t scale = decimals ? 1000 : 1;
     int64_t number;
     int word = word_index(spec->words, value);
@@ -144,6 +144,7 @@ static int set_value(struct parsing *p, const struct option_spec *spec, struct o
         break;
     case OPTION_INTEGER:
     case OPTION_SECONDS:
+    case OPTION_MILLISECONDS:
         bad = set_number(spec, field, value);
         break;
     case OPTION_CHOICE:
@@ -174,6 +175,7 @@ static void set_nothing(const struct option_spec *spec, void *field)
         break;
     case OPTION_INTEGER:
     case OPTION_SECONDS:
+    case OPTION_MILLISECONDS:
         *(int64_t *)field = 0;
         break;
     case OPTION_CHOICE:

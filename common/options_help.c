@@ -36,11 +36,14 @@ static void join_words(const char *words, char *text, size_t size)
 void option_wanted(const struct option_spec *spec, char *text, size_t size)
 {
     char words[OPTION_WANTED_MAX / 2];
-    const char *unit = spec->type == OPTION_SECONDS ? "a number of seconds" : "a number";
+    const char *unit = spec->type == OPTION_SECONDS        ? "a number of seconds"
+                       : spec->type == OPTION_MILLISECONDS ? "a number of milliseconds"
+                                                           : "a number";
     join_words(spec->words ? spec->words : "", words, sizeof words);
     switch (spec->type) {
     case OPTION_INTEGER:
     case OPTION_SECONDS:
+    case OPTION_MILLISECONDS:
         snprintf(text, size, "%s from %" PRId64 " to %" PRId64 "%s%s", unit, spec->min, spec->max,
                  *words ? ", or " : "", words);
         break;
@@ -63,7 +66,8 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
 static void option_facts(const struct option_spec *spec, char *text, size_t size)
 {
     char range[OPTION_WANTED_MAX] = "", words[OPTION_WANTED_MAX / 2] = "";
-    bool number = spec->type == OPTION_INTEGER || spec->type == OPTION_SECONDS;
+    bool number =
+        spec->type == OPTION_INTEGER || spec->type == OPTION_SECONDS || spec->type == OPTION_MILLISECONDS;
     if (spec->words)
         join_words(spec->words, words, sizeof words);
     if (number)
@@ -217,6 +221,8 @@ static const char *type_text(const struct option_spec *spec)
         return "a number";
     case OPTION_SECONDS:
         return "seconds";
+    case OPTION_MILLISECONDS:
+        return "milliseconds";
     default:
         return "a text";
     }

@@ -149,7 +149,7 @@
     X(const char *, autotune_log_file, OPTION_TEXT, "--autotune-log-file", "FILE", "HVDRUN_AUTOTUNE_LOG_FILE, HOROVOD_AUTOTUNE_LOG", \
       "autotune_log_file, autotune.log_file", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
       "The first host writes a line for each sample, with the values and the bytes in a microsecond, and at the end " \
-      "the values that stay, separated by commas.") \
+      "the values that stay, separated by commas; see AUTOTUNE.") \
     X(int64_t, autotune_warmup_samples, OPTION_INTEGER, "--autotune-warmup-samples", "N", \
       "HVDRUN_AUTOTUNE_WARMUP_SAMPLES, HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "autotune_warmup_samples, autotune.warmup_samples", 0, 1000000, NULL, "3", NULL, CONFIG_ENGINE, \
       "Throw the first N measurements away.") \
@@ -163,6 +163,26 @@
       "HVDRUN_AUTOTUNE_GAUSSIAN_PROCESS_NOISE, HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "autotune_gaussian_process_noise, autotune.gaussian_process_noise", 0, 0, NULL, NULL, NULL, \
       CONFIG_ENGINE, "For Horovod's own workers, which get it in the variable. The engine measures how much its samples " \
       "vary.") \
+    X(int64_t, fusion_threshold_mb, OPTION_INTEGER, "--fusion-threshold-mb", "N", "HVDRUN_FUSION_THRESHOLD_MB", \
+      "fusion_threshold_mb, params.fusion_threshold_mb", \
+      0, 2048, "auto", "auto", "the fusion threshold", CONFIG_ENGINE, \
+      "Between hosts, allreduces that are ready together travel as one, up to N MiB. 0: each alone. auto: 1 MiB, where " \
+      "it was fastest, or what --autotune finds.") \
+    X(int64_t, fusion_threshold, OPTION_INTEGER, "--fusion-threshold", "BYTES", \
+      "HVDRUN_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD", \
+      "fusion_threshold", 0, 2147483648, "auto", "auto", "the fusion threshold", CONFIG_ENGINE, \
+      "The same, in bytes.") \
+    X(int64_t, cache_capacity, OPTION_INTEGER, "--cache-capacity", "N", \
+      "HVDRUN_CACHE_CAPACITY, HOROVOD_CACHE_CAPACITY", "cache_capacity, params.cache_capacity", \
+      0, 1048576, "auto", "auto", NULL, CONFIG_ENGINE, \
+      "Between hosts, the first N names of each process set travel as numbers after their first time. 0: none, names " \
+      "and shapes are always sent in full. auto: 16384 of the world, 1024 of other sets.") \
+    X(int64_t, cycle_time_us, OPTION_MILLISECONDS, "--cycle-time-ms", "MS", \
+      "HVDRUN_CYCLE_TIME_MS, HOROVOD_CYCLE_TIME", "cycle_time_ms, params.cycle_time_ms", \
+      0, 10000, NULL, "0", NULL, CONFIG_ENGINE, \
+      "Between hosts, let an allreduce wait so long for others to travel with, unless they fill the threshold before. " \
+      "Nothing polls here, so Horovod's default of 1 has no use: 0 sends at once what the network has room for, and " \
+      "gathers what comes while it has none.") \
     X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level, logging.level", \
       0, 0, "trace|debug|info|warning|error|fatal", "warning", NULL, CONFIG_ABOUT, \
       "Least weight of the messages that hvdrun and its agents write.") \

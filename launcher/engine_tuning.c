@@ -76,6 +76,26 @@ static int export_autotune(const struct config *c, struct environment *env, stru
     return set_number(env, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", c->autotune_samples, SAMPLES_DEFAULT, e);
 }
 
+/* What fuses at most; -1: the engine's own. */
+static int64_t fusion_bytes(const struct config *c)
+{
+    return c->fusion_threshold_mb >= 0 ? c->fusion_threshold_mb * 1048576 : c->fusion_threshold;
+}
+
+static int export_fusion(const struct config *c, struct environment *env, struct err *e)
+{
+    char text[32];
+
+    if (set_number(env, "HOROVOD_FUSION_THRESHOLD", fusion_bytes(c), -1, e) < 0 ||
+        set_number(env, "HOROVOD_CACHE_CAPACITY", c->cache_capacity, -1, e) < 0)
+        return -1;
+    if (c->cycle_time_us == 0)
+        return 0;
+    snprintf(text, sizeof text, "%lld.%03lld", (long long)c->cycle_time_us / 1000,
+             (long long)c->cycle_time_us % 1000);
+    return environment_set(env, "HOROVOD_CYCLE_TIME", text, e);
+}
+
 int engine_tuning_export(const struct config *config, struct environment *env, struct err *e)
 {
     if (config->stall_check && environment_set(env, "HOROVOD_STALL_CHECK_DISABLE", "0", e) < 0)
@@ -88,7 +108,9 @@ int engine_tuning_export(const struct config *config, struct environment *env, s
     if (config->stall_shutdown_ms &&
         set_seconds(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", config->stall_shutdown_ms, e) < 0)
         return -1;
-    return export_timeline(config, env, e) < 0 ? -1 : export_autotune(config, env, e);
+    if (export_fusion(config, env, e) < 0 || export_timeline(config, env, e) < 0)
+        return -1;
+    return export_autotune(config, env, e);
 }
 
 static void fill_autotune(const struct config *config, const struct environment *env, Hvd__EngineTuning *t)
@@ -113,6 +135,13 @@ void engine_tuning_fill(const struct config *config, const struct environment *e
         t->timeline_mark_cycles = config->timeline_mark_cycles;
     }
     fill_autotune(config, env, t);
+    t->fusion_given = fusion_bytes(config) >= 0;
+    if (t->fusion_given)
+        t->fusion_bytes = (uint64_t)fusion_bytes(config);
+    t->cache_given = config->cache_capacity >= 0;
+    if (t->cache_given)
+        t->cache_capacity = (uint32_t)config->cache_capacity;
+    t->cycle_us = (uint32_t)config->cycle_time_us;
     if (config->no_stall_check)
         return;
     t->stall_warning_ms = (uint64_t)config->stall_warning_ms;

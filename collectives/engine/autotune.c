@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/backends/backend.h"
+
 #define STEP_FIRST   2    /* powers of two */
 #define GAIN_LEAST   0.02 /* less is no gain, however quiet it is */
 #define CHECKS       2    /* samples kept for the end */
@@ -11,14 +13,21 @@
 const struct autotune_range autotune_range[AUTOTUNE_PARAMETERS] = {
     [AUTOTUNE_EAGER_BYTES] = {"eager_bytes", 1u << 10, 256u << 10, 1},
     [AUTOTUNE_PIECE_BYTES] = {"piece_bytes", 16u << 10, 1u << 20, -1},
-    [AUTOTUNE_IN_FLIGHT] = {"in_flight", 1, 16, 1},
+    [AUTOTUNE_IN_FLIGHT] = {"in_flight", 1, BACKEND_IN_FLIGHT_MAX, 1},
+    [AUTOTUNE_FUSION_BYTES] = {"fusion_bytes", 64u << 10, 64u << 20, 1},
 };
 
-const struct autotune_values autotune_standard = {
-    {[AUTOTUNE_EAGER_BYTES] = 16u << 10, [AUTOTUNE_PIECE_BYTES] = 256u << 10, [AUTOTUNE_IN_FLIGHT] = 4}};
+const struct autotune_values autotune_standard = {{[AUTOTUNE_EAGER_BYTES] = 16u << 10,
+                                                   [AUTOTUNE_PIECE_BYTES] = 256u << 10,
+                                                   [AUTOTUNE_IN_FLIGHT] = 4,
+                                                   [AUTOTUNE_FUSION_BYTES] = 1u << 20}};
 
 /* What the next sample is for. */
 enum phase { SEARCH, CHECK_STANDARD, CHECK_BEST, ENDED };
+
+/* What an axis is asked: one direction, the other or further on in the one that has helped, and what lies
+ * between. */
+enum stage { FIRST, SECOND, BETWEEN };
 
 /* How often a tensor came in the measurement of that number. */
 struct seen {
@@ -31,12 +40,12 @@ struct autotune {
     struct autotune_sample best, standard; /* the second: as measured in the end */
     enum phase phase;
     uint32_t samples;
-    struct autotune_values *tried; /* [samples] */
+    struct autotune_sample *tried; /* [samples] */
 
     uint32_t axis, step;
     int direction;
-    bool turned; /* both directions of the axis were tried, or one has helped */
-    bool moved;  /* some axis has helped with this step */
+    enum stage stage; /* of the axis */
+    bool moved;       /* some axis has helped with this step */
 
     struct seen *seen;
     uint32_t measurement;
@@ -48,7 +57,7 @@ struct autotune {
 
 bool autotune_valid(const struct autotune_values *values)
 {
-    for (int i = 0; i < AUTOTUNE_PARAMETERS; i++) {
+    for (int i = 0; i < AUTOTUNE_SHARED; i++) {
         uint32_t v = values->of[i];
         if (v < autotune_range[i].least || v > autotune_range[i].most || (v & (v - 1)))
             return false;
@@ -62,7 +71,7 @@ struct autotune *autotune_new(const struct autotune_config *config, struct err *
 
     if (a) {
         a->config = *config;
-        a->wanted = a->best.values = autotune_standard;
+        a->wanted = a->best.values = config->first;
         a->step = STEP_FIRST;
         a->direction = autotune_range[0].first;
         a->seen = calloc(config->tensors, sizeof *a->seen);
@@ -89,7 +98,7 @@ void autotune_free(struct autotune *a)
 static bool was_tried(const struct autotune *a, const struct autotune_values *values)
 {
     for (uint32_t i = 0; i < a->samples; i++)
-        if (memcmp(&a->tried[i], values, sizeof *values) == 0)
+        if (memcmp(&a->tried[i].values, values, sizeof *values) == 0)
             return true;
     return false;
 }
@@ -106,12 +115,60 @@ static struct autotune_values neighbour(const struct autotune *a)
     return v;
 }
 
-/* The other direction, the next axis, half the step. false: there is nothing left. */
+/* Of what was tried along the axis through the best, the nearest on one side of `from`. */
+static const struct autotune_sample *nearest(const struct autotune *a, uint32_t from, int side)
+{
+    const struct autotune_sample *found = NULL;
+
+    for (uint32_t i = 0; i < a->samples; i++) {
+        struct autotune_values v = a->tried[i].values;
+        uint32_t at = v.of[a->axis], known = found ? found->values.of[a->axis] : 0;
+        v.of[a->axis] = a->best.values.of[a->axis];
+        if (memcmp(&v, &a->best.values, sizeof v) != 0 || (side < 0 ? at >= from : at <= from))
+            continue;
+        if (!found || (side < 0 ? at > known : at < known))
+            found = &a->tried[i];
+    }
+    return found;
+}
+
+/* Time for a byte more than with the best, for each power of two between them; *x is their number. */
+static double slope(const struct autotune *a, const struct autotune_sample *s, int *x)
+{
+    *x = __builtin_ctz(s->values.of[a->axis]) - __builtin_ctz(a->best.values.of[a->axis]);
+    return (1 / s->score - 1 / a->best.score) / *x;
+}
+
+/* Where the least time is as the best and two others along the axis say: the vertex of the parabola through
+ * the three, when it is among them. */
+static bool vertex(const struct autotune *a, struct autotune_values *v)
+{
+    uint32_t here = a->best.values.of[a->axis];
+    const struct autotune_sample *s[2] = {nearest(a, here, -1), nearest(a, here, 1)};
+    int x[2];
+
+    for (int i = 0; i < 2; i++)
+        if (!s[i] && s[1 - i])
+            s[i] = nearest(a, s[1 - i]->values.of[a->axis], i ? -1 : 1);
+    if (!s[0] || !s[1] || !(s[0]->score > 0) || !(s[1]->score > 0) || !(a->best.score > 0))
+        return false;
+    double first = slope(a, s[0], &x[0]), second = slope(a, s[1], &x[1]);
+    double bend = (first - second) / (x[0] - x[1]), at = (x[0] - first / bend) / 2;
+    int low = x[0] < 0 ? x[0] : 0, high = x[1] > 0 ? x[1] : 0;
+    if (!(bend > 0) || at < low || at > high)
+        return false;
+    int steps = (int)(at + (at < 0 ? -0.5 : 0.5));
+    *v = a->best.values;
+    v->of[a->axis] = steps > 0 ? here << steps : here >> -steps;
+    return true;
+}
+
+/* The next stage, the next axis, half the step. false: there is nothing left. */
 static bool turn(struct autotune *a)
 {
-    if (!a->turned) {
-        a->turned = true;
+    if (a->stage != BETWEEN) {
         a->direction = -a->direction;
+        a->stage++;
         return true;
     }
     if (++a->axis == AUTOTUNE_PARAMETERS) {
@@ -119,7 +176,7 @@ static bool turn(struct autotune *a)
         a->step = a->moved ? a->step : a->step / 2;
         a->moved = false;
     }
-    a->turned = false;
+    a->stage = FIRST;
     a->direction = autotune_range[a->axis].first;
     return a->step > 0;
 }
@@ -129,8 +186,14 @@ static bool propose(struct autotune *a)
     if (a->samples + CHECKS >= a->config.samples)
         return false;
     do {
-        a->wanted = neighbour(a);
-        if (!was_tried(a, &a->wanted))
+        if (a->config.fixed[a->axis])
+            continue;
+        bool any = true;
+        if (a->stage == BETWEEN)
+            any = vertex(a, &a->wanted);
+        else
+            a->wanted = neighbour(a);
+        if (any && !was_tried(a, &a->wanted))
             return true;
     } while (turn(a));
     return false;
@@ -157,24 +220,26 @@ static void search(struct autotune *a, const struct autotune_sample *s)
         a->best = *s;
     } else if (is_better(s, &a->best, 1)) {
         a->best = *s;
-        a->moved = a->turned = true; /* on in this direction */
+        a->moved = true;
+        if (a->stage == FIRST)
+            a->stage = SECOND; /* on in this direction */
     } else {
         more = turn(a);
     }
     if (more && propose(a))
         return;
-    if (memcmp(&a->best.values, &autotune_standard, sizeof autotune_standard) == 0 ||
+    if (memcmp(&a->best.values, &a->config.first, sizeof a->config.first) == 0 ||
         a->samples + CHECKS > a->config.samples) {
         end(a);
         return;
     }
     a->phase = CHECK_STANDARD;
-    a->wanted = autotune_standard;
+    a->wanted = a->config.first;
 }
 
 static void take_sample(struct autotune *a, const struct autotune_sample *s)
 {
-    a->tried[a->samples - 1] = s->values;
+    a->tried[a->samples - 1] = *s;
     switch (a->phase) {
     case SEARCH:
         search(a, s);

@@ -8,9 +8,11 @@
  * The first `warmup` measurements are thrown away. Then a coordinate search on the scale of powers of two,
  * with steps that are halved when none of them helps (the pattern search of R. Hooke and T. A. Jeeves,
  * "Direct search" solution of numerical and statistical problems, Journal of the ACM 8, 1961, without its
- * pattern moves; why it ends: T. G. Kolda, R. M. Lewis and V. Torczon, SIAM Review 45, 2003). It begins with
- * the defaults. In the end the best is measured once more, beside the defaults: the best of many samples is
- * best by luck too. What is not better by more than the noise is given up for the defaults. */
+ * pattern moves; why it ends: T. G. Kolda, R. M. Lewis and V. Torczon, SIAM Review 45, 2003). Before it
+ * leaves a parameter it asks the parabola through three of its values where the least time is: with four
+ * parameters that saves the samples which smaller steps would take. It begins with the defaults. In the end
+ * the best is measured once more, beside the defaults: the best of many samples is best by luck too. What is
+ * not better by more than the noise is given up for the defaults. */
 #ifndef HVD_ENGINE_AUTOTUNE_H
 #define HVD_ENGINE_AUTOTUNE_H
 
@@ -22,10 +24,13 @@
 #define AUTOTUNE_MEASUREMENTS 5
 
 enum autotune_parameter {
-    AUTOTUNE_EAGER_BYTES, /* up to this, data goes between hosts without asking, to everybody */
-    AUTOTUNE_PIECE_BYTES, /* the largest piece of a segment */
-    AUTOTUNE_IN_FLIGHT,   /* operations between hosts at a time */
-    AUTOTUNE_PARAMETERS
+    AUTOTUNE_EAGER_BYTES,  /* up to this, data goes between hosts without asking, to everybody */
+    AUTOTUNE_PIECE_BYTES,  /* the largest piece of a segment */
+    AUTOTUNE_IN_FLIGHT,    /* operations between hosts at a time; more wait before the list, to be fused */
+    AUTOTUNE_FUSION_BYTES, /* of tensors that travel as one */
+    AUTOTUNE_PARAMETERS,
+    AUTOTUNE_SHARED =
+        AUTOTUNE_FUSION_BYTES /* those that every host must know; host 0 alone obeys the others */
 };
 
 struct autotune_values {
@@ -42,7 +47,7 @@ struct autotune_range {
 extern const struct autotune_range autotune_range[AUTOTUNE_PARAMETERS];
 extern const struct autotune_values autotune_standard;
 
-/* Are all of them values that the search can come to? */
+/* Are the shared ones values that the search can come to? */
 bool autotune_valid(const struct autotune_values *values);
 
 struct autotune_config {
@@ -50,6 +55,9 @@ struct autotune_config {
     uint32_t steps;   /* in a measurement */
     uint32_t samples; /* at most */
     uint32_t tensors; /* their numbers are below this */
+    /* Where it begins: the standard, but for what the user has said. That is fixed, any value. */
+    struct autotune_values first;
+    bool fixed[AUTOTUNE_PARAMETERS];
 };
 
 struct autotune_sample {

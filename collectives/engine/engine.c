@@ -65,6 +65,8 @@ struct engine *engine_new(int session_fd, struct err *e)
     buf_init(&engine->in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
     buf_init(&engine->out, OUT_MAX);
     engine->stall.warn_ns = 60 * NSEC_PER_SEC;
+    engine->fusion_bytes = ENGINE_FUSION_BYTES;
+    engine->cache_capacity = UINT32_MAX;
     engine->epoll = epoll_create1(EPOLL_CLOEXEC);
     engine->kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};
     if (engine->epoll < 0 || engine->kick.fd < 0) {
@@ -252,7 +254,8 @@ static int turn(struct engine *engine)
     if (more || now < engine->spin_until ||
         (region_poisoned(&engine->region) && engine->links && !engine->links_down))
         return 0;
-    return sooner(sooner(until(engine->beat_at, now), until(death_at, now)), peers_timeout(engine, now));
+    return sooner(sooner(until(engine->beat_at, now), until(death_at, now)),
+                  sooner(until(remote_due(engine), now), peers_timeout(engine, now)));
 }
 
 int engine_loop(struct engine *engine, struct err *e)

@@ -41,9 +41,8 @@
 #define ENGINE_BEAT_MS       100
 #define ENGINE_DATA_BYTES    4096       /* of a tensor that travels with its readiness */
 #define ENGINE_FUSION_BYTES  (1u << 20) /* of tensors that travel between hosts as one */
-#define ENGINE_RUNS_AHEAD    4     /* operations on the list; then what becomes complete waits, to be fused */
-#define ENGINE_SPIN_NS       50000 /* after the last activity, on several hosts */
-#define ENGINE_LINKS_MS      30000 /* from knowing where all engines listen to being connected to all */
+#define ENGINE_SPIN_NS       50000      /* after the last activity, on several hosts */
+#define ENGINE_LINKS_MS      30000      /* from knowing where all engines listen to being connected to all */
 
 struct engine;
 
@@ -111,6 +110,8 @@ struct set {
     uint32_t *first, *ranks;     /* [hosts]: the host's ranks in `order` */
     uint32_t *order;             /* [ranks of the team], in the team, by host; NULL: 0, 1, ... */
     struct readiness *readiness; /* NULL: all are on this host, or none */
+    uint64_t gathers_since;      /* when the first came that others could join; 0: there is none */
+    bool gathers;                /* and it waits for them */
     struct run *run_first, *run_last;
 };
 
@@ -146,6 +147,9 @@ struct engine {
     int delay_fd; /* the kernel's count of time without a processor; -1: there is none */
     bool worked;  /* since the last beat */
     bool may_spin;
+    uint64_t fusion_bytes; /* what hvdrun's options say, or the standard */
+    uint64_t cycle_ns;
+    uint32_t cache_capacity; /* of each set; UINT32_MAX: nothing is said */
     uint32_t members;
     struct member *member;
     struct worker *worker; /* [workers]: members and strangers */
@@ -266,6 +270,8 @@ struct tensor_view *local_view(struct engine *engine, uint32_t slot);
 void remote_complete(struct engine *engine, uint32_t slot); /* all of this host have arrived */
 /* Sends readiness, runs what is due. true: call again soon. */
 bool remote_progress(struct engine *engine);
+/* When remote_progress wants to be called; 0: there is no such time. */
+uint64_t remote_due(const struct engine *engine);
 void remote_free(struct engine *engine);
 
 /* stalls.c */

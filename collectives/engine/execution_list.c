@@ -27,8 +27,9 @@ struct execution_list {
     struct node *first, *last;
     struct node *unsent, *unsent_last; /* root: not on the list yet */
     uint32_t unsents;
-    uint32_t fences;   /* of those: what lets all others go */
-    uint32_t patient;  /* of those: what may be held */
+    uint32_t fences;  /* of those: what lets all others go */
+    uint32_t patient; /* of those: what may be held */
+    uint64_t patient_bytes;
     struct node *none; /* NULL */
     uint64_t fusion_bytes;
     bool hold;
@@ -107,6 +108,15 @@ static bool can_fuse(const struct execution_list *list, const struct node *n)
     return !n->data && !n->error[0] && fusion_can(&n->desc.what, list->fusion_bytes);
 }
 
+/* It comes (1) or goes (-1). */
+static void count_patient(struct execution_list *list, const struct node *n, int sign)
+{
+    if (!can_fuse(list, n))
+        return;
+    list->patient += (uint32_t)sign;
+    list->patient_bytes += (uint64_t)sign * tensor_data_bytes(&n->desc.what);
+}
+
 int execution_list_append(struct execution_list *list, const struct tensor_desc *desc, const char *error,
                           const void *data, struct err *e)
 {
@@ -118,7 +128,7 @@ int execution_list_append(struct execution_list *list, const struct tensor_desc 
     put_node(&list->unsent, &list->unsent_last, n);
     list->unsents++;
     list->fences += !op_moves(desc->what.kind);
-    list->patient += can_fuse(list, n);
+    count_patient(list, n, 1);
     return 0;
 }
 
@@ -161,7 +171,7 @@ static struct node *take_out(struct execution_list *list, struct node **at)
     n->next = NULL;
     list->unsents--;
     list->fences -= !op_moves(n->desc.what.kind);
-    list->patient -= can_fuse(list, n);
+    count_patient(list, n, -1);
     if (list->unsent_last == n && list->unsent) /* it was not the only one: `at` is in the one before */
         list->unsent_last = (struct node *)((char *)at - offsetof(struct node, next));
     return n;
@@ -224,6 +234,20 @@ long execution_list_encode(struct execution_list *list, void *message, size_t si
 void execution_list_hold(struct execution_list *list, bool hold)
 {
     list->hold = hold;
+}
+
+bool execution_list_could_gather(const struct execution_list *list)
+{
+    return list->patient > 0 && list->fences == 0 && list->patient_bytes < list->fusion_bytes;
+}
+
+void execution_list_fuse(struct execution_list *list, uint64_t fusion_bytes)
+{
+    list->fusion_bytes = fusion_bytes;
+    list->patient = 0;
+    list->patient_bytes = 0;
+    for (const struct node *n = list->unsent; n; n = n->next)
+        count_patient(list, n, 1);
 }
 
 bool execution_list_wants_more(const struct execution_list *list)

@@ -53,9 +53,11 @@ int execution_list_append(struct execution_list *list, const struct tensor_desc 
 /* Root: a message with the entries that were appended since the last one; 0 bytes when there are none, or
  * fewer entries than all when they do not fit (call again). -1 with *e: `size` is too small for one. */
 long execution_list_encode(struct execution_list *list, void *message, size_t size, struct err *e);
-/* Root: what could be fused waits, or not; see readiness.h. */
+/* Root: what could be fused waits, or not, and what that is; see readiness.h. */
 void execution_list_hold(struct execution_list *list, bool hold);
 bool execution_list_wants_more(const struct execution_list *list);
+bool execution_list_could_gather(const struct execution_list *list);
+void execution_list_fuse(struct execution_list *list, uint64_t fusion_bytes);
 /* Others: takes the entries of a message. 1: taken. 0: ignored, because of another epoch or because all were
  * here before. -1 with *e: a gap, or malformed, and nothing was taken. */
 int execution_list_receive(struct execution_list *list, const void *message, size_t size, struct err *e);

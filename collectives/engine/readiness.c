@@ -441,6 +441,16 @@ bool readiness_wants_more(const struct readiness *r)
     return execution_list_wants_more(r->list);
 }
 
+bool readiness_could_gather(const struct readiness *r)
+{
+    return execution_list_could_gather(r->list);
+}
+
+void readiness_fuse(struct readiness *r, uint64_t fusion_bytes)
+{
+    execution_list_fuse(r->list, fusion_bytes);
+}
+
 uint64_t readiness_ignored(const struct readiness *r)
 {
     return r->ignored;

@@ -75,6 +75,10 @@ bool readiness_next_entry(struct readiness *r, struct list_entry *entry);
 void readiness_hold(struct readiness *r, bool hold);
 /* Root: something waits, and not because it is held. */
 bool readiness_wants_more(const struct readiness *r);
+/* Root: something waits that others could join, and they do not fill a batch yet. */
+bool readiness_could_gather(const struct readiness *r);
+/* Root: another size of what travels as one, from the next entry on. */
+void readiness_fuse(struct readiness *r, uint64_t fusion_bytes);
 uint64_t readiness_ignored(const struct readiness *r);
 
 #endif

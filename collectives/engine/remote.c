@@ -73,14 +73,40 @@ void remote_complete(struct engine *engine, uint32_t slot)
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
 
+/* --cycle-time-ms: what could travel with others waits for them, until the first has waited so long. */
+static bool gathers(const struct engine *engine, struct set *set)
+{
+    if (engine->cycle_ns == 0)
+        return false;
+    if (!readiness_could_gather(set->readiness)) {
+        set->gathers_since = 0;
+        return set->gathers = false;
+    }
+    uint64_t now = clock_now();
+    if (set->gathers_since == 0)
+        set->gathers_since = now;
+    return set->gathers = now - set->gathers_since < engine->cycle_ns;
+}
+
+uint64_t remote_due(const struct engine *engine)
+{
+    uint64_t due = 0;
+
+    for (const struct set *set = engine->sets; engine->cycle_ns && set; set = set->next)
+        if (set->gathers && (due == 0 || set->gathers_since + engine->cycle_ns < due))
+            due = set->gathers_since + engine->cycle_ns;
+    return due;
+}
+
 /* The list grows only as far as the network has work: what becomes complete meanwhile is fused. */
-static void hold_list(struct set *set)
+static void hold_list(const struct engine *engine, struct set *set)
 {
     uint32_t waiting = 0;
 
     for (const struct run *run = set->run_first; run; run = run->next)
         waiting += run->phase < RUN_SPREAD;
-    readiness_hold(set->readiness, waiting >= ENGINE_RUNS_AHEAD);
+    bool gather = gathers(engine, set);
+    readiness_hold(set->readiness, gather || waiting >= tuning_runs_ahead(engine, set));
 }
 
 static void append_run(struct set *set, struct run *run)
@@ -167,7 +193,7 @@ static bool progress(struct engine *engine, struct set *set)
 {
     bool more;
 
-    hold_list(set);
+    hold_list(engine, set);
     sets_send(engine, set);
     if (take_entries(engine, set) != 0)
         engine_out_of_memory(engine, "no memory for the execution list");
@@ -175,7 +201,7 @@ static bool progress(struct engine *engine, struct set *set)
         return false;
     more = advance(set);
     drop_settled(set);
-    hold_list(set);
+    hold_list(engine, set);
     return more || readiness_wants_more(set->readiness);
 }
 

@@ -195,6 +195,18 @@ static int make_members(struct engine *engine, struct err *e)
     return engine->region_fd < 0 || sets_start(engine, e) != 0 ? -1 : names_fixed(engine, e);
 }
 
+/* What must be known before sets and names are made. */
+static void take_knobs(struct engine *engine, const Hvd__EngineTuning *t)
+{
+    engine->stall.warn_ns = t->stall_warning_ms * NSEC_PER_MSEC;
+    engine->stall.give_up_ns = t->stall_shutdown_ms * NSEC_PER_MSEC;
+    if (t->fusion_given)
+        engine->fusion_bytes = t->fusion_bytes;
+    if (t->cache_given)
+        engine->cache_capacity = t->cache_capacity;
+    engine->cycle_ns = t->cycle_us * NSEC_PER_USEC;
+}
+
 /* Tells the session that engines of other hosts may connect: on one host there is nothing to connect to. */
 static int announce_alone(struct engine *engine, struct err *e)
 {
@@ -215,6 +227,8 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
         return -1;
     if (config->log_level <= LOG_FATAL)
         log_init("hvd-engine", (enum log_level)config->log_level);
+    if (config->tuning)
+        take_knobs(engine, config->tuning);
     if (copy_hosts(engine, config, e) != 0 || make_members(engine, e) != 0)
         return -1;
     engine->listener = (struct watch){listener, workers_accept};
@@ -225,8 +239,6 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
     /* A spinning engine must not take a processor from a rank. */
     engine->may_spin = engine->hosts > 1 && sysconf(_SC_NPROCESSORS_ONLN) > (long)engine->members;
     if (config->tuning) {
-        engine->stall.warn_ns = config->tuning->stall_warning_ms * NSEC_PER_MSEC;
-        engine->stall.give_up_ns = config->tuning->stall_shutdown_ms * NSEC_PER_MSEC;
         if (*config->tuning->timeline)
             timeline_start(engine, config->tuning);
         if (tuning_start(engine, config->tuning, e) != 0)

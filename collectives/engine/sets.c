@@ -128,11 +128,13 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
                                       .self = set->self,
                                       .hosts = set->hosts,
                                       .data_bytes = ENGINE_DATA_BYTES,
-                                      .fusion_bytes = ENGINE_FUSION_BYTES,
+                                      .fusion_bytes = engine->fusion_bytes,
                                       .cache_capacity = set->team->id == HVD_WORLD ? SHM_SLOTS : SET_CACHE};
 
     if (set->hosts == 1 || set->self == UINT32_MAX)
         return 0;
+    if (engine->cache_capacity != UINT32_MAX)
+        config.cache_capacity = engine->cache_capacity;
     config.host = hosts = calloc(set->hosts, sizeof *hosts);
     if (!hosts)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", set->hosts);

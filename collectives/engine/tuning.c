@@ -11,7 +11,7 @@
 #include "common/cursor.h"
 #include "common/log.h"
 
-#define MESSAGE_SIZE (16 + 4 * AUTOTUNE_PARAMETERS)
+#define MESSAGE_SIZE (16 + 4 * AUTOTUNE_SHARED)
 #define PENDING_MAX  4096 /* changes that a host has not come to yet */
 
 /* Other values, from an entry on. */
@@ -84,12 +84,22 @@ static void end_log(struct tuning *t)
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
+static struct autotune_values standard_of(const struct engine *engine)
+{
+    struct autotune_values values = autotune_standard;
+
+    values.of[AUTOTUNE_FUSION_BYTES] =
+        engine->fusion_bytes < UINT32_MAX ? (uint32_t)engine->fusion_bytes : UINT32_MAX;
+    return values;
+}
+
 int tuning_start(struct engine *engine, const Hvd__EngineTuning *options, struct err *e)
 {
     struct autotune_config config = {.warmup = options->autotune_warmup_samples,
                                      .steps = options->autotune_steps_per_sample,
                                      .samples = options->autotune_samples,
-                                     .tensors = SHM_SLOTS};
+                                     .tensors = SHM_SLOTS,
+                                     .first = standard_of(engine)};
     struct tuning *t;
 
     if (!options->autotune)
@@ -99,9 +109,10 @@ int tuning_start(struct engine *engine, const Hvd__EngineTuning *options, struct
                        config.samples);
     if (!(t = engine->tuning = calloc(1, sizeof *t)))
         return err_set(e, ERR_MEMORY, "no memory for autotune");
-    t->values = autotune_standard;
+    t->values = config.first;
     if (engine->self != 0)
         return 0;
+    config.fixed[AUTOTUNE_FUSION_BYTES] = options->fusion_given;
     if (!(t->autotune = autotune_new(&config, e)))
         return -1;
     if (*options->autotune_log)
@@ -138,7 +149,7 @@ void tuning_again(struct engine *engine)
     }
     t->pending = 0;
     t->taken = t->last_from = 0;
-    t->values = autotune_standard;
+    t->values = standard_of(engine);
 }
 
 /* ---- what applies -------------------------------------------------------------------------------------- */
@@ -157,6 +168,13 @@ const struct autotune_values *tuning_of_entry(struct engine *engine, const struc
         free(c);
     }
     return &t->values;
+}
+
+uint32_t tuning_runs_ahead(const struct engine *engine, const struct set *set)
+{
+    const struct tuning *t = engine->tuning;
+
+    return (t && set == engine->world ? &t->values : &autotune_standard)->of[AUTOTUNE_IN_FLIGHT];
 }
 
 static int add_change(struct tuning *t, uint64_t from, const struct autotune_values *values, struct err *e)
@@ -194,11 +212,12 @@ static void change_all(struct engine *engine)
     struct writer w = writer_of(message + 2, sizeof message - 2);
     struct err e = ERR_INIT;
 
-    write_u16(&w, AUTOTUNE_PARAMETERS);
+    write_u16(&w, AUTOTUNE_SHARED);
     write_u32(&w, engine->epoch);
     write_u64(&w, t->taken + 1);
-    for (int i = 0; i < AUTOTUNE_PARAMETERS; i++)
+    for (int i = 0; i < AUTOTUNE_SHARED; i++)
         write_u32(&w, values->of[i]);
+    readiness_fuse(engine->world->readiness, values->of[AUTOTUNE_FUSION_BYTES]);
     if (add_change(t, t->taken + 1, values, &e) != 0)
         engine_out_of_memory(engine, e.text);
     else
@@ -209,15 +228,15 @@ int tuning_receive(struct engine *engine, uint32_t from, const void *data, size_
 {
     struct tuning *t = engine->tuning;
     struct reader r = reader_of(data, size);
-    struct autotune_values values;
+    struct autotune_values values = autotune_standard;
 
     read_bytes(&r, 2);
     uint16_t count = read_u16(&r);
     uint32_t epoch = read_u32(&r);
     uint64_t number = read_u64(&r);
-    for (int i = 0; i < AUTOTUNE_PARAMETERS; i++)
+    for (int i = 0; i < AUTOTUNE_SHARED; i++)
         values.of[i] = read_u32(&r);
-    if (r.bad || r.left > 0 || count != AUTOTUNE_PARAMETERS || !autotune_valid(&values))
+    if (r.bad || r.left > 0 || count != AUTOTUNE_SHARED || !autotune_valid(&values))
         return err_set(e, ERR_PROTOCOL, "a malformed message of autotune");
     if (!t || engine->self == 0 || from != (engine->self - 1) / HOST_TREE_RADIX)
         return err_set(e, ERR_PROTOCOL, "host %u decides what only host 0 may", from);
@@ -240,11 +259,15 @@ void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
     const struct tensor_op *op = &run->view->op;
     struct autotune_sample sample;
 
-    if (!t || !t->autotune || run->set != engine->world || autotune_ended(t->autotune))
+    if (!t || !t->autotune || run->set != engine->world)
+        return;
+    if (!t->first && memcmp(autotune_wanted(t->autotune), &t->values, sizeof t->values) != 0)
+        change_all(engine); /* a new epoch began with the standard */
+    if (autotune_ended(t->autotune))
         return;
     if (op->kind == SHM_SHUTDOWN)
         end_log(t);
-    if (run->entry.number < t->last_from || !op_moves(op->kind))
+    if (memcmp(&run->values, autotune_wanted(t->autotune), sizeof run->values) != 0 || !op_moves(op->kind))
         return;
     uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
     if (!autotune_saw(t->autotune, slot, op->count * dtype_size(op->dtype), now, &sample))

@@ -8,8 +8,11 @@
  *
  * On one host nothing is tuned: how its ranks share memory is a matter of sizes and of placement alone.
  *
- * PEER_TUNING message (integers little endian): type 1, pad 1, values 2, epoch 4, entry 8, then the values, 4
- * bytes each, in the order of autotune.h.
+ * How much travels as one is decided before the list, so host 0 alone needs to know; --fusion-threshold fixes
+ * it.
+ *
+ * PEER_TUNING message (integers little endian): type 1, pad 1, values 2, epoch 4, entry 8, then the shared
+ * values, 4 bytes each, in the order of autotune.h.
  *
  * The log (host 0): a line for each sample, then the values that stay, at hvd_shutdown those that were best.
  * A file that cannot be written is told, and the job goes on without. */
@@ -28,6 +31,8 @@ void tuning_again(struct engine *engine);
 void tuning_free(struct engine *engine);
 /* The values of an entry of the set's list; to be asked for each of them, in order. */
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number);
+/* Operations of the set that may be on the list before what could be fused waits. */
+uint32_t tuning_runs_ahead(const struct engine *engine, const struct set *set);
 /* A run has ended well. */
 void tuning_settled(struct engine *engine, const struct run *run, uint64_t now);
 /* A PEER_TUNING. */

@@ -1,5 +1,6 @@
-/* steps N: N steps of a training that is none: allreduces of some sizes, all in flight at once, whose inputs
- * depend on the rank, the step and the element. Prints "rank R: DIGEST", of all bits of all results. */
+/* steps N [EPOCHS]: N steps of a training that is none, each time after another hvd_init: allreduces of some
+ * sizes, all in flight at once, whose inputs depend on the rank, the step and the element. Prints "rank R:
+ * DIGEST", of all bits of all results. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,13 +50,19 @@ static int step(unsigned number, uint64_t *hash)
 int main(int argc, char **argv)
 {
     unsigned steps = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 1;
+    unsigned epochs = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
     uint64_t hash = 14695981039346656037u;
 
-    if (hvd_init() != HVD_SUCCESS)
-        return failed("hvd_init");
-    for (unsigned i = 0; i < steps; i++)
-        if (step(i, &hash) != 0)
-            return 1;
-    printf("rank %d: %016" PRIx64 "\n", hvd_rank(), hash);
-    return hvd_shutdown() == HVD_SUCCESS ? 0 : failed("hvd_shutdown");
+    for (; epochs > 0; epochs--) {
+        if (hvd_init() != HVD_SUCCESS)
+            return failed("hvd_init");
+        for (unsigned i = 0; i < steps; i++)
+            if (step(i, &hash) != 0)
+                return 1;
+        if (epochs == 1)
+            printf("rank %d: %016" PRIx64 "\n", hvd_rank(), hash);
+        if (hvd_shutdown() != HVD_SUCCESS)
+            return failed("hvd_shutdown");
+    }
+    return 0;
 }

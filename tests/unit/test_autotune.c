@@ -47,7 +47,8 @@ static double slowness(const struct surface *s, const struct autotune_values *v)
 
 static struct autotune *tuner(uint32_t warmup, uint32_t steps, uint32_t samples)
 {
-    struct autotune_config c = {warmup, steps, samples, TENSORS};
+    struct autotune_config c = {
+        .warmup = warmup, .steps = steps, .samples = samples, .tensors = TENSORS, .first = autotune_standard};
     struct autotune *a = autotune_new(&c, NULL);
 
     ck_assert_ptr_nonnull(a);
@@ -84,21 +85,22 @@ static struct run run_on(const struct surface *s, uint32_t samples, uint64_t see
 }
 
 static const struct autotune_values corners[] = {
-    {{16u << 10, 256u << 10, 4}}, {{1u << 10, 16u << 10, 1}},  {{256u << 10, 1u << 20, 16}},
-    {{64u << 10, 32u << 10, 8}},  {{4u << 10, 512u << 10, 2}}, {{128u << 10, 64u << 10, 16}},
+    {{16u << 10, 256u << 10, 4, 1u << 20}},  {{1u << 10, 16u << 10, 1, 64u << 10}},
+    {{256u << 10, 1u << 20, 16, 64u << 20}}, {{64u << 10, 32u << 10, 8, 4u << 20}},
+    {{4u << 10, 512u << 10, 2, 256u << 10}}, {{128u << 10, 64u << 10, 16, 32u << 20}},
 };
 
 START_TEST(finds_the_best_within_the_budget)
 {
-    struct surface s = {.best = corners[_i], .cost = {0.05, 0.08, 0.1}};
+    struct surface s = {.best = corners[_i], .cost = {0.05, 0.08, 0.1, 0.03}};
 
     for (int noisy = 0; noisy < 2; noisy++)
         for (uint64_t seed = 1; seed <= 40; seed++) {
             s.noise = noisy ? 0.02 : 0;
             struct run r = run_on(&s, 20, seed);
-            ck_assert_msg(slowness(&s, &r.last) <= 1.05, "seed %llu: %g times as slow: %u %u %u",
+            ck_assert_msg(slowness(&s, &r.last) <= 1.05, "seed %llu: %g times as slow: %u %u %u %u",
                           (unsigned long long)seed, slowness(&s, &r.last), r.last.of[0], r.last.of[1],
-                          r.last.of[2]);
+                          r.last.of[2], r.last.of[3]);
             autotune_free(r.a);
         }
 }
@@ -121,7 +123,7 @@ END_TEST
 
 START_TEST(outliers_do_not_mislead)
 {
-    struct surface s = {.best = corners[3], .cost = {0.05, 0.08, 0.1}, .noise = 0.01, .outliers = 60};
+    struct surface s = {.best = corners[3], .cost = {0.05, 0.08, 0.1, 0.03}, .noise = 0.01, .outliers = 60};
     struct surface flat = {.best = corners[0], .noise = 0.01, .outliers = 60};
 
     for (uint64_t seed = 1; seed <= 40; seed++) {
@@ -138,7 +140,7 @@ END_TEST
 
 START_TEST(the_same_input_gives_the_same_end)
 {
-    struct surface s = {.best = corners[5], .cost = {0.03, 0.02, 0.1}, .noise = 0.05};
+    struct surface s = {.best = corners[5], .cost = {0.03, 0.02, 0.1, 0.03}, .noise = 0.05};
     struct run r[2];
 
     for (int i = 0; i < 2; i++) {
@@ -153,7 +155,7 @@ END_TEST
 
 START_TEST(few_samples_are_never_exceeded)
 {
-    struct surface s = {.best = corners[2], .cost = {0.05, 0.08, 0.1}};
+    struct surface s = {.best = corners[2], .cost = {0.05, 0.08, 0.1, 0.03}};
 
     for (uint32_t most = 1; most < 30; most++) {
         struct run r = run_on(&s, most, 0);
@@ -162,6 +164,28 @@ START_TEST(few_samples_are_never_exceeded)
             ck_assert_mem_eq(&r.last, &autotune_standard, sizeof r.last);
         autotune_free(r.a);
     }
+}
+END_TEST
+
+/* What the user has said stays, whatever it is; the others are found as without. */
+START_TEST(what_is_fixed_stays)
+{
+    struct surface s = {.best = corners[3], .cost = {0.05, 0.08, 0.1, 0.03}};
+    struct autotune_config c = {.steps = 1, .samples = 20, .tensors = TENSORS, .first = autotune_standard};
+    struct autotune_sample sample;
+    uint64_t now = 1;
+
+    c.first.of[AUTOTUNE_FUSION_BYTES] = 3000000;
+    c.fixed[AUTOTUNE_FUSION_BYTES] = true;
+    struct autotune *a = autotune_new(&c, NULL);
+    while (!autotune_ended(a)) {
+        ck_assert_uint_eq(autotune_wanted(a)->of[AUTOTUNE_FUSION_BYTES], 3000000);
+        now += (uint64_t)(100000 * slowness(&s, autotune_wanted(a)));
+        autotune_saw(a, 0, 4096, now, &sample);
+    }
+    s.best.of[AUTOTUNE_FUSION_BYTES] = 3000000;
+    ck_assert_double_le(slowness(&s, autotune_wanted(a)), 1.05);
+    autotune_free(a);
 }
 END_TEST
 
@@ -194,7 +218,7 @@ START_TEST(values_outside_are_not_valid)
     struct autotune_values v = autotune_standard;
 
     ck_assert(autotune_valid(&v));
-    for (int i = 0; i < AUTOTUNE_PARAMETERS; i++) {
+    for (int i = 0; i < AUTOTUNE_SHARED; i++) {
         const struct autotune_range *r = &autotune_range[i];
         const uint32_t wrong[] = {0, r->least / 2, r->most * 2, r->least + 1, UINT32_MAX};
         for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
@@ -215,6 +239,7 @@ int main(void)
     tcase_add_test(t, outliers_do_not_mislead);
     tcase_add_test(t, the_same_input_gives_the_same_end);
     tcase_add_test(t, few_samples_are_never_exceeded);
+    tcase_add_test(t, what_is_fixed_stays);
     tcase_add_test(t, a_score_is_bytes_in_a_microsecond);
     tcase_add_test(t, values_outside_are_not_valid);
     suite_add_tcase(suite, t);

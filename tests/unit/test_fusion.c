@@ -145,6 +145,47 @@ START_TEST(what_is_held_is_joined_later)
 }
 END_TEST
 
+START_TEST(gathering_ends_with_a_full_batch)
+{
+    struct tensor_desc barrier = {.name = "hvd.barrier",
+                                  .what = {.kind = SHM_BARRIER, .prescale = 1, .postscale = 1}};
+    ck_assert(!execution_list_could_gather(root));
+    add("large", HVD_FLOAT32, 5000);
+    ck_assert(!execution_list_could_gather(root));
+    add("a", HVD_FLOAT32, 1000);
+    ck_assert(execution_list_could_gather(root));
+    add("b", HVD_FLOAT32, 24);
+    ck_assert(!execution_list_could_gather(root)); /* 4096 bytes */
+    ck_assert_str_eq(listed(), "large a+b ");
+    ck_assert(!execution_list_could_gather(root));
+    add("a", HVD_FLOAT32, 1);
+    append(&barrier);
+    ck_assert(!execution_list_could_gather(root));
+}
+END_TEST
+
+START_TEST(the_limit_can_change_while_some_wait)
+{
+    execution_list_hold(root, true);
+    add("a", HVD_FLOAT32, 100);
+    add("b", HVD_FLOAT32, 2000);
+    add("c", HVD_FLOAT32, 100);
+    ck_assert_str_eq(listed(), "b ");
+    add("b", HVD_FLOAT32, 2000);
+    execution_list_fuse(root, 2 * LIMIT + 800);
+    ck_assert_str_eq(listed(), ""); /* now all three may wait */
+    ck_assert(execution_list_could_gather(root));
+    execution_list_fuse(root, 0);
+    ck_assert(!execution_list_could_gather(root));
+    ck_assert_str_eq(listed(), "a c b "); /* nothing is held, nothing joined */
+    execution_list_fuse(root, LIMIT);
+    add("a", HVD_FLOAT32, 100);
+    add("c", HVD_FLOAT32, 100);
+    execution_list_hold(root, false);
+    ck_assert_str_eq(listed(), "a+c ");
+}
+END_TEST
+
 /* More than one message: no operation goes over its end. */
 START_TEST(messages_end_with_an_operation)
 {
@@ -190,6 +231,8 @@ int main(void)
     tcase_add_test(c, others_are_looked_over);
     tcase_add_test(c, what_differs_is_not_joined);
     tcase_add_test(c, what_is_held_is_joined_later);
+    tcase_add_test(c, gathering_ends_with_a_full_batch);
+    tcase_add_test(c, the_limit_can_change_while_some_wait);
     tcase_add_test(c, messages_end_with_an_operation);
     tcase_add_test(c, a_part_without_its_operation_is_refused);
     suite_add_tcase(s, c);
