@@ -65,8 +65,9 @@ struct watchdog {
 
 /* One tensor name and its operation. Made on first use, lives until hvd_shutdown. */
 struct tensor {
-    struct tensor *next;  /* in its bucket */
-    struct tensor *older; /* of all */
+    struct tensor *next;            /* in its bucket */
+    struct tensor *older;           /* of all */
+    struct tensor *_Atomic follows; /* whose name was looked up after this one the last time */
     char *name;
     uint32_t hash, slot;
     pthread_mutex_t lock;
@@ -96,11 +97,12 @@ struct tensor {
     uint32_t traced; /* the timeline that knows its lane; timeline.c */
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     int status;
-    char text[SHM_TEXT_MAX]; /* why status is not 0 */
 
     void *shared,
         *shared_before; /* results of shared allreduces: this one's, and one that became too small */
     size_t shared_bytes;
+
+    char text[SHM_TEXT_MAX]; /* why status is not 0; last, because it is hardly ever touched */
 };
 
 struct client {
@@ -113,8 +115,9 @@ struct client {
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     bool rpc_broken;
-    struct tensor *bucket[NAME_BUCKETS];
+    struct tensor *_Atomic bucket[NAME_BUCKETS]; /* changed under names_lock, read by whoever looks up */
     struct tensor *newest;
+    struct tensor *_Atomic latest; /* that was looked up; NULL: none */
     struct tensor *_Atomic by_slot[SHM_SLOTS];
     uint32_t solo_slots;
     uint32_t epochs;                        /* that ended with hvd_shutdown */
@@ -145,6 +148,8 @@ int rpc_simple(uint32_t type);
 
 /* names.c: the team's tensor of this name, asking the engine when it is new. */
 int tensor_find(const struct team *team, const char *name, struct tensor **found);
+/* Brings to this processor what will be touched next if the calls come in the order of the last time. */
+void tensor_foresee(const struct tensor *t);
 /* One of the set's tensors is not idle. */
 bool tensors_pending(const struct team *team);
 /* One of the two fixed slots; NULL after fail(). */

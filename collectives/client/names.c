@@ -30,19 +30,24 @@ static struct tensor *tensor_make(const struct team *team, const char *name, uin
     t->slot = slot;
     t->generation = client.generations;
     pthread_mutex_init(&t->lock, NULL);
-    t->next = client.bucket[hash % NAME_BUCKETS];
-    client.bucket[hash % NAME_BUCKETS] = t;
+    t->next = atomic_load_explicit(&client.bucket[hash % NAME_BUCKETS], memory_order_relaxed);
+    atomic_store_explicit(&client.bucket[hash % NAME_BUCKETS], t, memory_order_release);
     t->older = client.newest;
     client.newest = t;
     atomic_store_explicit(&client.by_slot[slot], t, memory_order_release);
     return t;
 }
 
+static bool is_named(const struct tensor *t, const struct team *team, const char *name)
+{
+    return t->view.team == team && strcmp(t->name, name) == 0;
+}
+
 static struct tensor *look_up(const struct team *team, const char *name, uint32_t hash)
 {
-    struct tensor *t = client.bucket[hash % NAME_BUCKETS];
+    struct tensor *t = atomic_load_explicit(&client.bucket[hash % NAME_BUCKETS], memory_order_acquire);
 
-    while (t && (t->hash != hash || t->view.team != team || strcmp(t->name, name) != 0))
+    while (t && (t->hash != hash || !is_named(t, team, name)))
         t = t->next;
     return t;
 }
@@ -68,18 +73,76 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
                             : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
 }
 
+/* ---- the order of calls -------------------------------------------------------------------------------- */
+
+#define FORESEEN_MEMBERS 8u
+
+/* A program says the same names in the same order in every step: the one after the one before, without its
+ * hash. NULL: not this time. */
+static struct tensor *look_after(const struct tensor *latest, const struct team *team, const char *name)
+{
+    struct tensor *t = latest ? atomic_load_explicit(&latest->follows, memory_order_acquire) : NULL;
+
+    return t && is_named(t, team, name) ? t : NULL;
+}
+
+static void remember(struct tensor *latest, struct tensor *t)
+{
+    if (latest == t)
+        return;
+    if (latest && atomic_load_explicit(&latest->follows, memory_order_relaxed) != t)
+        atomic_store_explicit(&latest->follows, t, memory_order_release);
+    atomic_store_explicit(&client.latest, t, memory_order_release);
+}
+
+static void foresee_entries(const struct tensor *t)
+{
+    uint32_t members = t->view.team->members, me = t->view.me;
+    uint32_t operation = t->sequence + (t->phase == PHASE_IDLE);
+
+    for (uint32_t i = 0; i < members && i < FORESEEN_MEMBERS; i++)
+        if (i != me)
+            __builtin_prefetch(tensor_entry_at(&t->view, i, operation));
+    __builtin_prefetch(tensor_entry_at(&t->view, me, operation), 1);
+}
+
+void tensor_foresee(const struct tensor *t)
+{
+    const struct tensor *next = atomic_load_explicit(&t->follows, memory_order_acquire);
+    const struct tensor *after;
+
+    if (!next || client.solo)
+        return;
+    foresee_entries(next);
+    __builtin_prefetch(next->name);
+    if ((after = atomic_load_explicit(&next->follows, memory_order_acquire)) == NULL)
+        return;
+    for (const char *line = (const char *)after; line < after->text; line += SHM_LINE)
+        __builtin_prefetch(line, 1);
+}
+
 int tensor_find(const struct team *team, const char *name, struct tensor **found)
 {
-    size_t len = strlen(name);
-    uint32_t hash = hash_name(team, name), slot;
+    struct tensor *latest = atomic_load_explicit(&client.latest, memory_order_acquire);
+    struct tensor *t = look_after(latest, team, name);
+    uint32_t hash, slot;
     int status = HVD_SUCCESS;
 
-    pthread_mutex_lock(&client.names_lock);
-    *found = look_up(team, name, hash);
-    if (!*found && (status = ask_slot(team, name, len, &slot)) == HVD_SUCCESS &&
-        !(*found = tensor_make(team, name, hash, slot)))
-        status = HVD_ERR_MEMORY;
-    pthread_mutex_unlock(&client.names_lock);
+    if (!t) {
+        hash = hash_name(team, name);
+        t = look_up(team, name, hash);
+    }
+    if (!t) {
+        pthread_mutex_lock(&client.names_lock);
+        t = look_up(team, name, hash);
+        if (!t && (status = ask_slot(team, name, strlen(name), &slot)) == HVD_SUCCESS &&
+            !(t = tensor_make(team, name, hash, slot)))
+            status = HVD_ERR_MEMORY;
+        pthread_mutex_unlock(&client.names_lock);
+    }
+    if (t)
+        remember(latest, t);
+    *found = t;
     return status;
 }
 
@@ -127,12 +190,13 @@ struct tensor *tensor_by_handle(hvd_handle handle)
 void tensors_free(void)
 {
     pending_forget();
+    atomic_store(&client.latest, NULL);
     while (client.newest) {
         struct tensor *t = client.newest;
         if (client.generations < t->generation) /* no handle of before names anything later */
             client.generations = t->generation;
         client.newest = t->older;
-        client.bucket[t->hash % NAME_BUCKETS] = NULL;
+        atomic_store(&client.bucket[t->hash % NAME_BUCKETS], NULL);
         atomic_store(&client.by_slot[t->slot], NULL);
         tensor_view_free(&t->view);
         group_free(t->group);

@@ -349,6 +349,8 @@ int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
     if (status)
         return status;
     t = tensor_by_handle(handle);
+    if (t)
+        tensor_foresee(t);
     if (t && wait)
         pthread_mutex_lock(&t->lock);
     else if (t && !lock_unless_waited(t))

@@ -27,14 +27,12 @@ struct early {
 /* All ranks of this host have called hvd_shutdown, and nothing of it is left to do. */
 static bool is_over(const struct engine *engine)
 {
-    const struct shm_slot *slot = region_slot(&engine->region, SHM_SLOT_SHUTDOWN);
-
     if (region_poisoned(&engine->region))
         return false;
     if (engine->hosts > 1)
         return engine->finished;
     for (uint32_t i = 0; i < engine->members; i++)
-        if (atomic_load(&slot->seat[i].entry[1].sequence) != 1)
+        if (atomic_load(&region_entry(&engine->region, SHM_SLOT_SHUTDOWN, i, 1)->sequence) != 1)
             return false;
     return true;
 }

@@ -82,12 +82,13 @@ static const struct team *team_of(const struct engine *engine, uint32_t slot)
 static uint32_t member_at(const struct engine *engine, uint32_t slot, uint32_t member, uint8_t *kind)
 {
     uint32_t local = engine->place[team_rank(team_of(engine, slot), member)].local;
-    struct shm_seat *seat = &region_slot(&engine->region, slot)->seat[local];
-    uint32_t a = atomic_load(&seat->entry[0].sequence), b = atomic_load(&seat->entry[1].sequence);
+    const struct region *region = &engine->region;
+    uint32_t a = atomic_load(&region_entry(region, slot, local, 0)->sequence);
+    uint32_t b = atomic_load(&region_entry(region, slot, local, 1)->sequence);
     uint32_t at = (int32_t)(a - b) > 0 ? a : b;
 
     if (kind)
-        *kind = seat->entry[at % 2].kind;
+        *kind = region_entry(region, slot, local, at)->kind;
     return at;
 }
 

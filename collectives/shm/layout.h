@@ -1,14 +1,17 @@
 /* The control region: what the workers of one host and their engine share, besides the tensors themselves.
  *
- *   header | one mailbox per member | slots; each slot: its own lines, then one seat per member
+ *   header | entries | one mailbox per member | slots; each slot: its own lines, then one seat per member
  *
  * A member is a rank of this host, by local rank. A slot belongs to one tensor name (slots 0 and 1 to barrier
  * and shutdown); the engine hands them out. Operations on a slot are counted from 1, and all ranks agree
- * about the number because a name has one operation at a time. Operation k of a member is written to its
- * seat's entry[k % 2]: a member can be at k + 1 while another one still reads k, but not at k + 2, since k +
- * 1 is complete only when all have arrived there, and they arrive after k. So when all have arrived at k,
- * nobody reads the payload of the other entry any more: whoever takes a chunk may put a small result for
- * that member there.
+ * about the number because a name has one operation at a time. Operation k of a member is written to entry k
+ * % 2 of its two: a member can be at k + 1 while another one still reads k, but not at k + 2, since k + 1 is
+ * complete only when all have arrived there, and they arrive after k. So when all have arrived at k, nobody
+ * reads the payload of the other entry any more: whoever takes a chunk may put a small result for that member
+ * there.
+ *
+ * An entry is one line of memory; what few need, or does not fit, is its body in the seat. A member's entries
+ * of all slots lie together: thousands of names then need few pages, and are in the order of their first use.
  *
  * Who writes what: each word has one writer, named below, but for two kinds that anyone adds to (a death
  * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
@@ -27,10 +30,11 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     3u
+#define SHM_VERSION     4u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
+#define SHM_SMALL_MAX   24u   /* bytes of one that is in the entry itself */
 #define SHM_TEXT_MAX    512u
 #define SHM_MEMBERS_MAX 1024u
 
@@ -48,8 +52,8 @@
 
 /* Where the elements are. */
 enum shm_place {
-    SHM_INLINE = 1,   /* in the entry's payload; results go to the slot's result, or are computed by each rank
-                         for itself */
+    SHM_INLINE = 1,   /* in the entry or its payload; results go to the slot's result, or are computed by each
+                         rank   for itself */
     SHM_SEGMENT = 2,  /* at the addresses `in` and `out` */
     SHM_DETAILED = 4, /* added to either: the entry's details are written */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
@@ -57,8 +61,7 @@ enum shm_place {
                        I do the whole work */
 };
 
-/* What few operations need. Apart from the entry's other fields, so that those and a small tensor's elements
- * are one line of memory. */
+/* What few operations need. */
 struct shm_details {
     uint64_t row; /* these as in struct tensor_op; without details 0, the scales 1 */
     double prescale, postscale;
@@ -81,15 +84,28 @@ struct shm_entry {
     uint32_t root;
     int32_t set;
     uint64_t count;
-    uint64_t in, out; /* shm_address */
-    uint8_t payload[SHM_INLINE_MAX];
+    uint64_t in, out;             /* shm_address */
+    uint8_t small[SHM_SMALL_MAX]; /* the elements, when they fit and no table comes with them */
+};
+_Static_assert(sizeof(struct shm_entry) == SHM_LINE, "an entry is a line");
+
+/* The rest of it, written before its `sequence`. */
+struct shm_body {
+    SHM_ALIGNED uint8_t payload[SHM_INLINE_MAX];
     struct shm_details details;
+};
+
+/* One member's entries of one parity; a little more, so that not all members' use the same lines of a cache.
+ */
+struct shm_entries {
+    struct shm_entry of[SHM_SLOTS];
+    uint8_t apart[2 * SHM_LINE];
 };
 
 struct shm_seat {
     SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
     SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: stream.h) */
-    struct shm_entry entry[2];
+    struct shm_body body[2];            /* of its entries */
 };
 
 struct shm_slot {

@@ -38,16 +38,17 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
     c.is_private = (c.place & SHM_PRIVATE) != 0;
     c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED);
     if (c.place & SHM_DETAILED) {
+        const volatile struct shm_details *details = &tensor_body(v, member)->details;
         c.place &= (uint8_t)~SHM_DETAILED;
-        c.op.row = entry->details.row;
-        c.op.prescale = entry->details.prescale;
-        c.op.postscale = entry->details.postscale;
-        c.op.group = entry->details.group;
-        c.op.compression = (uint8_t)entry->details.compression;
-        c.room = entry->details.room;
-        c.table_at = entry->details.table_at;
-        c.table = entry->details.table;
-        c.receipt_at = entry->details.receipt_at;
+        c.op.row = details->row;
+        c.op.prescale = details->prescale;
+        c.op.postscale = details->postscale;
+        c.op.group = details->group;
+        c.op.compression = (uint8_t)details->compression;
+        c.room = details->room;
+        c.table_at = details->table_at;
+        c.table = details->table;
+        c.receipt_at = details->receipt_at;
     }
     return c;
 }
@@ -120,7 +121,7 @@ static bool find_table(struct tensor_view *v, uint32_t member, const struct clai
     row = v->split + (own ? (size_t)member * ranks : 0);
     if (c->table == 0)
         return cut_rows(row, ranks, c->op.count, c->op.row);
-    const void *from = c->table == SHM_INLINE ? tensor_entry(v, member)->payload
+    const void *from = c->table == SHM_INLINE ? tensor_body(v, member)->payload
                                               : resolver->resolve(resolver->ctx, c->table_at, bytes);
     if (!from)
         return false;
@@ -217,7 +218,7 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (c->is_private)
         return c->place == SHM_SEGMENT && find_private(v, member);
     if (c->place == SHM_INLINE)
-        v->in[member] = tensor_entry(v, member)->payload + table;
+        v->in[member] = tensor_payload(v, member, bytes, table);
     else
         v->in[member] = find(v, resolver, c->in, bytes);
     return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver) &&
@@ -257,7 +258,7 @@ static bool open_alike(struct tensor_view *v)
             entry->place != SHM_INLINE || entry->root != v->op.root || entry->set != v->op.set ||
             entry->count != v->op.count)
             return false;
-        v->in[i] = tensor_entry(v, i)->payload;
+        v->in[i] = tensor_payload(v, i, v->bytes, 0);
     }
     return true;
 }
@@ -292,5 +293,5 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
 
 void *tensor_scratch(const struct tensor_view *v, uint32_t member)
 {
-    return v->seat[member]->entry[(v->sequence + 1) & 1].payload;
+    return v->seat[member]->body[(v->sequence + 1) & 1].payload;
 }

@@ -14,9 +14,9 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static size_t mailboxes_at(void)
+static size_t mailboxes_at(uint32_t members)
 {
-    return sizeof(struct shm_header);
+    return sizeof(struct shm_header) + 2 * members * sizeof(struct shm_entries);
 }
 
 static size_t slot_bytes(uint32_t members)
@@ -26,7 +26,7 @@ static size_t slot_bytes(uint32_t members)
 
 static size_t slots_at(uint32_t members)
 {
-    return mailboxes_at() + members * sizeof(struct shm_mailbox);
+    return mailboxes_at(members) + members * sizeof(struct shm_mailbox);
 }
 
 static size_t region_bytes(uint32_t members)
@@ -36,7 +36,7 @@ static size_t region_bytes(uint32_t members)
 
 struct shm_mailbox *region_mailbox(const struct region *r, uint32_t member)
 {
-    return (struct shm_mailbox *)((char *)r->header + mailboxes_at()) + member;
+    return (struct shm_mailbox *)((char *)r->header + mailboxes_at(r->members)) + member;
 }
 
 struct shm_slot *region_slot(const struct region *r, uint32_t slot)

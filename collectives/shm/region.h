@@ -36,6 +36,15 @@ static inline uint32_t region_member(const struct region *r, uint32_t rank)
     return ranks_find(r->rank, r->members, rank);
 }
 
+/* A member's entry of an operation on a slot. */
+static inline struct shm_entry *region_entry(const struct region *r, uint32_t slot, uint32_t member,
+                                             uint32_t operation)
+{
+    struct shm_entries *entries = (struct shm_entries *)(void *)(r->header + 1);
+
+    return &entries[(operation & 1) * r->members + member].of[slot];
+}
+
 /* Engine only. The first poison stays. Everybody is woken. */
 void region_poison(struct region *r, int status, const char *text);
 

@@ -8,18 +8,21 @@
 struct team *team_new(int32_t id, const uint32_t *rank, uint32_t size, const uint32_t *here,
                       uint32_t here_size)
 {
-    struct team *team = malloc(sizeof *team + ((size_t)size + here_size) * sizeof *team->rank);
+    struct team *team = malloc(sizeof *team + ((size_t)size + 2 * here_size) * sizeof *team->rank);
     uint32_t next = 0;
 
     if (!team)
         return NULL;
     *team = (struct team){.id = id, .size = size, .member = team->rank + size};
+    team->local = team->member + here_size;
     for (uint32_t i = 0; i < size; i++) {
         team->rank[i] = rank ? rank[i] : i;
         while (next < here_size && (here ? here[next] : next) < team->rank[i])
             next++;
-        if (next < here_size && (here ? here[next] : next) == team->rank[i])
-            team->member[team->members++] = i;
+        if (next < here_size && (here ? here[next] : next) == team->rank[i]) {
+            team->member[team->members] = i;
+            team->local[team->members++] = next;
+        }
     }
     return team;
 }

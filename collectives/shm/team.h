@@ -15,6 +15,7 @@ struct team {
     uint32_t size;    /* ranks */
     uint32_t members; /* on this host; 0: it has none */
     uint32_t *member; /* [members], in the team, ascending */
+    uint32_t *local;  /* [members], among this host's ranks of the job */
     uint32_t rank[];  /* [size], in the job, ascending */
 };
 

@@ -15,7 +15,8 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
 {
     uint32_t members = team->members;
 
-    *v = (struct tensor_view){.region = region, .team = team, .slot = region_slot(region, slot), .me = me};
+    *v = (struct tensor_view){
+        .region = region, .team = team, .slot = region_slot(region, slot), .number = slot, .me = me};
     v->in = calloc(members, 2 * sizeof *v->in + 2 * sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
                                 3 * sizeof(uint64_t));
     if (!v->in)
@@ -29,7 +30,7 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
     v->room = v->count + members;
     v->get = v->room + members;
     for (uint32_t i = 0; i < members; i++)
-        v->seat[i] = &v->slot->seat[region_member(region, team_rank(team, i))];
+        v->seat[i] = &v->slot->seat[team->local[i]];
     return 0;
 }
 
@@ -82,19 +83,19 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
 
     if (where->table_place == SHM_INLINE) {
         table = (uint64_t)v->team->size * sizeof *where->table;
-        memcpy(entry->payload, where->table, table);
+        memcpy(tensor_body(v, v->me)->payload, where->table, table);
     }
     entry->kind = op->kind;
     entry->dtype = op->dtype;
     entry->op = op->op;
     entry->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
     if (where->payload && entry->place == SHM_INLINE)
-        memcpy(entry->payload + table, where->payload, bytes);
+        memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
     if (has_details(op, where)) {
         entry->place |= SHM_DETAILED;
-        entry->details = (struct shm_details){op->row,         op->prescale,       op->postscale,
-                                              op->group,       op->compression,    where->room,
-                                              where->table_at, where->table_place, where->receipt_at};
+        tensor_body(v, v->me)->details = (struct shm_details){
+            op->row,     op->prescale,    op->postscale,      op->group,        op->compression,
+            where->room, where->table_at, where->table_place, where->receipt_at};
     }
     v->op = *op;
     v->place = entry->place;
@@ -139,7 +140,7 @@ bool tensor_others_arrived(const struct tensor_view *v)
 bool tensor_is_over(const struct tensor_view *v)
 {
     for (uint32_t i = 0; i < v->team->members; i++)
-        if ((int32_t)(atomic_load(&v->seat[i]->entry[(v->sequence + 1) & 1].sequence) - v->sequence) <= 0)
+        if ((int32_t)(atomic_load(&tensor_entry_at(v, i, v->sequence + 1)->sequence) - v->sequence) <= 0)
             return false;
     return true;
 }

@@ -42,6 +42,7 @@ struct tensor_view {
     const struct team *team; /* its owner's; members are counted in it */
     struct shm_slot *slot;
     struct shm_seat **seat; /* [members] */
+    uint32_t number;        /* of the slot */
     uint32_t sequence;
     uint32_t me;          /* my member; the number of members for the engine */
     uint32_t seen;        /* members [0, seen) have arrived */
@@ -85,6 +86,12 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence);
 
 /* Bytes of the elements; UINT64_MAX when the operation makes no sense. */
 uint64_t tensor_bytes(const struct tensor_op *op);
+/* A member's entry of that operation. */
+static inline struct shm_entry *tensor_entry_at(const struct tensor_view *v, uint32_t member,
+                                                uint32_t sequence)
+{
+    return region_entry(v->region, v->number, v->team->local[member], sequence);
+}
 /* The elements go into the entry, behind a table of that many bytes. */
 static inline bool tensor_is_inline(uint64_t bytes, uint64_t table_bytes)
 {

@@ -50,7 +50,20 @@ const struct kind_work *tensor_work_of(const struct tensor_op *op);
 
 static inline struct shm_entry *tensor_entry(const struct tensor_view *v, uint32_t member)
 {
-    return &v->seat[member]->entry[v->sequence & 1];
+    return tensor_entry_at(v, member, v->sequence);
+}
+
+static inline struct shm_body *tensor_body(const struct tensor_view *v, uint32_t member)
+{
+    return &v->seat[member]->body[v->sequence & 1];
+}
+
+/* Where a member's elements are that travel inside the region, behind a table of so many bytes. */
+static inline uint8_t *tensor_payload(const struct tensor_view *v, uint32_t member, uint64_t bytes,
+                                      uint64_t table)
+{
+    return bytes <= SHM_SMALL_MAX && table == 0 ? tensor_entry(v, member)->small
+                                                : tensor_body(v, member)->payload + table;
 }
 
 static inline size_t work_size(const struct tensor_view *v)

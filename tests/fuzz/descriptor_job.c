@@ -130,9 +130,9 @@ static void fence_slot(bool on, struct shm_slot *slot, uint32_t members)
     for (uint32_t i = 0; i < members; i++) {
         struct shm_seat *seat = &slot->seat[i];
         fence(on, seat, END_OF(struct shm_seat, done), offsetof(struct shm_seat, given));
-        fence(on, seat, END_OF(struct shm_seat, given), offsetof(struct shm_seat, entry));
+        fence(on, seat, END_OF(struct shm_seat, given), offsetof(struct shm_seat, body));
         for (int k = 0; k < 2; k++)
-            fence(on, &seat->entry[k], END_OF(struct shm_entry, details), sizeof(struct shm_entry));
+            fence(on, &seat->body[k], END_OF(struct shm_body, details), sizeof(struct shm_body));
     }
 }
 
@@ -143,6 +143,8 @@ static void fence_region(bool on, const struct engine *engine)
     for (uint32_t i = 0; i < engine->names; i++)
         fence_slot(on, region_slot(r, i), r->members);
     fence(on, region_slot(r, engine->names), 0, 1u << 14); /* of nobody yet */
+    for (uint32_t i = 0; i < 2 * r->members; i++)
+        fence(on, region_entry(r, engine->names, i / 2, i), 0, 1u << 14);
 }
 
 /* ---- the job ------------------------------------------------------------------------------------------- */

@@ -217,7 +217,7 @@ static uint64_t telling(struct input *in)
     return word(in);
 }
 
-enum base { ENTRY, SEAT, SLOT, MAILBOX, HEADER, BASES };
+enum base { ENTRY, BODY, SEAT, SLOT, MAILBOX, HEADER, BASES };
 
 #define FIELD(base, type, name)                                                                              \
     {                                                                                                        \
@@ -225,7 +225,7 @@ enum base { ENTRY, SEAT, SLOT, MAILBOX, HEADER, BASES };
     }
 #define DETAIL(name)                                                                                         \
     {                                                                                                        \
-        ENTRY, offsetof(struct shm_entry, details) + offsetof(struct shm_details, name),                     \
+        BODY, offsetof(struct shm_body, details) + offsetof(struct shm_details, name),                       \
             sizeof((struct shm_details *)0)->name                                                            \
     }
 
@@ -243,8 +243,8 @@ static const struct {
     FIELD(ENTRY, struct shm_entry, count),
     FIELD(ENTRY, struct shm_entry, in),
     FIELD(ENTRY, struct shm_entry, out),
-    {ENTRY, offsetof(struct shm_entry, payload), 8}, /* a table */
-    {ENTRY, offsetof(struct shm_entry, payload) + 8, 8},
+    {BODY, offsetof(struct shm_body, payload), 8}, /* a table */
+    {BODY, offsetof(struct shm_body, payload) + 8, 8},
     DETAIL(row),
     DETAIL(prescale),
     DETAIL(postscale),
@@ -275,7 +275,9 @@ static char *base_of(struct place *p, enum base base, uint32_t rank, size_t tens
 {
     switch (base) {
     case ENTRY:
-        return (char *)&v->seat[member]->entry[v->sequence & 1];
+        return (char *)tensor_entry_at(v, member, v->sequence);
+    case BODY:
+        return (char *)&v->seat[member]->body[v->sequence & 1];
     case SEAT:
         return (char *)v->seat[member];
     case SLOT:
@@ -300,14 +302,25 @@ static void poke(struct place *p, uint32_t rank, size_t tensor, struct input *in
                fields[field].bytes);
 }
 
-/* Bytes anywhere in the slot. */
-static void scribble(struct place *p, size_t tensor, struct input *in)
+/* Bytes anywhere in the slot, or in an entry of it. */
+static void scribble(struct place *p, uint32_t rank, size_t tensor, struct input *in)
 {
-    size_t bytes = sizeof(struct shm_slot) + p->region.members * sizeof(struct shm_seat);
-    size_t at = (byte(in) | (size_t)byte(in) << 8) % bytes, n = byte(in) % 65;
+    size_t slot_bytes = sizeof(struct shm_slot) + p->region.members * sizeof(struct shm_seat);
+    size_t at = (byte(in) | (size_t)byte(in) << 8) % (slot_bytes + 2 * sizeof(struct shm_entry));
+    size_t n = byte(in) % 65, end = slot_bytes;
+    uint32_t slot = p->slot[tensor];
+    uint8_t *to;
 
-    for (size_t i = 0; p->slot[tensor] != UINT32_MAX && i < n && at + i < bytes; i++)
-        ((uint8_t *)region_slot(&p->region, p->slot[tensor]))[at + i] = byte(in);
+    if (slot == UINT32_MAX)
+        return;
+    to = (uint8_t *)region_slot(&p->region, slot);
+    if (at >= slot_bytes) {
+        at -= slot_bytes;
+        to = (uint8_t *)region_entry(&p->region, slot, rank, (uint32_t)(at / sizeof(struct shm_entry)));
+        at %= end = sizeof(struct shm_entry);
+    }
+    for (size_t i = 0; i < n && at + i < end; i++)
+        to[at + i] = byte(in);
 }
 
 /* ---- an input ------------------------------------------------------------------------------------------ */
@@ -345,7 +358,7 @@ static void act(struct input *in)
         poke(p, rank, tensor, in);
         break;
     case 6:
-        scribble(p, tensor, in);
+        scribble(p, rank, tensor, in);
         break;
     default: { /* a number in a rank's memory, where tables are */
         uint64_t value = telling(in);

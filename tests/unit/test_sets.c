@@ -479,6 +479,8 @@ START_TEST(a_team_knows_its_members)
     ck_assert_uint_eq(t->members, 2);
     ck_assert_uint_eq(team_rank(t, 0), 4);
     ck_assert_uint_eq(team_rank(t, 1), 9);
+    ck_assert_uint_eq(t->local[0], 1);
+    ck_assert_uint_eq(t->local[1], 3);
     ck_assert_uint_eq(team_member(t, 3), 1);
     ck_assert_uint_eq(team_member(t, 2), UINT32_MAX);
     ck_assert(!team_is_here(t) && team_same_ranks(t, ranks, 4) && !team_same_ranks(t, ranks, 3));

@@ -291,7 +291,7 @@ END_TEST
 /* A worker's entry may hold anything: nobody may read or write outside because of it. */
 START_TEST(broken_entries_are_refused)
 {
-    struct shm_entry *entry = &region_slot(&region, SHM_SLOT_FIRST)->seat[2].entry[1];
+    struct shm_entry *entry = region_entry(&region, SHM_SLOT_FIRST, 2, 1);
     struct shm_entry good;
 
     for (uint32_t i = 0; i < MEMBERS; i++)
@@ -326,13 +326,13 @@ START_TEST(broken_entries_are_refused)
         expect("rank 2's buffer", HVD_ERR_INVALID, 2);
     }
     for (uint32_t i = 0; i < MEMBERS; i++)
-        region_slot(&region, SHM_SLOT_FIRST)->seat[i].entry[1].count = UINT64_MAX / 2;
+        region_entry(&region, SHM_SLOT_FIRST, i, 1)->count = UINT64_MAX / 2;
     expect("rank 0 has written", HVD_ERR_INVALID, MEMBERS - 1);
     for (uint32_t i = 0; i < MEMBERS; i++)
-        region_slot(&region, SHM_SLOT_FIRST)->seat[i].entry[1].kind = SHM_BROADCAST;
+        region_entry(&region, SHM_SLOT_FIRST, i, 1)->kind = SHM_BROADCAST;
     for (uint32_t i = 0; i < MEMBERS; i++) {
-        region_slot(&region, SHM_SLOT_FIRST)->seat[i].entry[1].count = COUNT;
-        region_slot(&region, SHM_SLOT_FIRST)->seat[i].entry[1].root = MEMBERS;
+        region_entry(&region, SHM_SLOT_FIRST, i, 1)->count = COUNT;
+        region_entry(&region, SHM_SLOT_FIRST, i, 1)->root = MEMBERS;
     }
     expect("rank 0 has written", HVD_ERR_INVALID, 1);
 }
