@@ -35,10 +35,10 @@
 
 static struct tcp_set *find_set(const struct tcp *tcp, uint32_t set)
 {
-    for (struct tcp_set *s = tcp->sets; s; s = s->next)
-        if (s->set == set)
-            return s;
-    return NULL;
+    struct tcp_set *s = tcp->set[set % TCP_SET_BUCKETS];
+    while (s && s->set != set)
+        s = s->next;
+    return s;
 }
 
 uint64_t operation_started(const struct tcp *tcp, uint32_t set)
@@ -58,8 +58,8 @@ static struct tcp_set *make_set(struct tcp *tcp, uint32_t set, struct err *e)
         return NULL;
     }
     s->set = set;
-    s->next = tcp->sets;
-    tcp->sets = s;
+    s->next = tcp->set[set % TCP_SET_BUCKETS];
+    tcp->set[set % TCP_SET_BUCKETS] = s;
     return s;
 }
 
@@ -337,10 +337,11 @@ static void tcp_free(struct backend *backend)
         tcp->nodes = n->next;
         free(n);
     }
-    for (struct tcp_set *s; (s = tcp->sets);) {
-        tcp->sets = s->next;
-        free(s);
-    }
+    for (uint32_t i = 0; i < TCP_SET_BUCKETS; i++)
+        for (struct tcp_set *s; (s = tcp->set[i]);) {
+            tcp->set[i] = s->next;
+            free(s);
+        }
     scratch_free(&tcp->scratch);
     free(tcp);
 }

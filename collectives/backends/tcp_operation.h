@@ -50,9 +50,11 @@ struct node {
     struct node *next;
 };
 
+#define TCP_SET_BUCKETS 1024u
+
 /* What has begun of a process set. */
 struct tcp_set {
-    struct tcp_set *next;
+    struct tcp_set *next; /* in its bucket */
     uint32_t set;
     uint64_t started; /* the highest number */
     uint32_t in_flight;
@@ -63,7 +65,7 @@ struct tcp {
     struct backend_tcp_config config;
     struct op *ops;
     struct op *parked; /* ended, but a link may still write into what they keep */
-    struct tcp_set *sets;
+    struct tcp_set *set[TCP_SET_BUCKETS]; /* by number */
     struct node *nodes; /* free ones */
     uint64_t nodes_total;
     struct scratch scratch;

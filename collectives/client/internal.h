@@ -41,8 +41,6 @@ enum phase {
 /* Tensors that travel as one: packed pieces, one behind the other. Made by group.c, freed by group_free. */
 struct group;
 
-struct pair; /* sets.c */
-
 /* What a call asks for. */
 struct request {
     const struct team *team; /* who takes part; this rank is one of them */
@@ -125,8 +123,8 @@ struct client {
     struct team *_Atomic set[SHM_SETS_MAX]; /* by id; 0: the world. Made and removed under sets_lock; freed
                                                with all others, for who still looks at them */
     _Atomic bool removed[SHM_SETS_MAX];
-    _Atomic uint32_t sets; /* the next id; under sets_lock */
-    struct pair *pairs;    /* under names_lock */
+    _Atomic uint32_t sets;                      /* the next id; under sets_lock */
+    struct team *_Atomic pair[TEAM_PAIR_RANKS]; /* of this rank and another one; made under names_lock */
 };
 
 extern struct client client;

@@ -4,11 +4,6 @@
 
 #include <stdlib.h>
 
-struct pair {
-    struct pair *next;
-    struct team *team;
-};
-
 const struct team *set_find(hvd_set set)
 {
     const struct team *team = NULL;
@@ -33,25 +28,16 @@ const struct team *pair_find(uint32_t other)
 {
     uint32_t self = (uint32_t)client.rank;
     uint32_t rank[2] = {self < other ? self : other, self < other ? other : self};
-    int32_t id = team_pair_id(self, other);
-    struct pair *p;
+    struct team *team = atomic_load_explicit(&client.pair[other], memory_order_acquire);
 
+    if (team)
+        return team;
     pthread_mutex_lock(&client.names_lock);
-    for (p = client.pairs; p && p->team->id != id;)
-        p = p->next;
-    if (!p && (p = calloc(1, sizeof *p)) != NULL) {
-        if ((p->team = make_team(id, rank, 2)) != NULL) {
-            p->next = client.pairs;
-            client.pairs = p;
-        } else {
-            free(p);
-            p = NULL;
-        }
-    }
+    team = atomic_load_explicit(&client.pair[other], memory_order_relaxed);
+    if (!team && (team = make_team(team_pair_id(self, other), rank, 2)) != NULL)
+        atomic_store_explicit(&client.pair[other], team, memory_order_release);
     pthread_mutex_unlock(&client.names_lock);
-    if (!p)
-        fail(HVD_ERR_MEMORY, "no memory for two ranks");
-    return p ? p->team : NULL;
+    return team;
 }
 
 int set_make(hvd_set set, const uint32_t *rank, uint32_t size)
@@ -77,10 +63,8 @@ void sets_free(void)
         atomic_store(&client.set[i], NULL);
         atomic_store(&client.removed[i], false);
     }
-    while (client.pairs) {
-        struct pair *p = client.pairs;
-        client.pairs = p->next;
-        free(p->team);
-        free(p);
+    for (uint32_t i = 0; i < TEAM_PAIR_RANKS; i++) {
+        free(client.pair[i]);
+        atomic_store(&client.pair[i], NULL);
     }
 }

@@ -37,7 +37,9 @@
 #define ENGINE_SEGMENTS_MAX  4096u
 #define ENGINE_STRANGERS_MAX 64u /* connections beyond one for each rank of this host */
 #define ENGINE_NAME_BUCKETS  SHM_SLOTS
-#define ENGINE_CAUSE_WAIT_MS 20 /* how long a dead process's cause is waited for */
+#define ENGINE_SET_BUCKETS   4096u
+#define ENGINE_PAIRS_MAX     SHM_SLOTS /* each needs a name of its own, so no more can be used */
+#define ENGINE_CAUSE_WAIT_MS 20        /* how long a dead process's cause is waited for */
 #define ENGINE_BEAT_MS       100
 #define ENGINE_DATA_BYTES    4096       /* of a tensor that travels with its readiness */
 #define ENGINE_FUSION_BYTES  (1u << 20) /* of tensors that travel between hosts as one */
@@ -102,7 +104,8 @@ struct run; /* run.h */
 /* Ranks that do operations among themselves: the world, a process set, two that send and receive. Each with
  * its own readiness, list and queue of runs, so that none holds another one up. */
 struct set {
-    struct set *next;
+    struct set *next, *next_in_bucket, *next_active;
+    bool active; /* remote_progress has something to do for it, or looks whether it has */
     struct team *team;
     bool removed;
     uint32_t hosts, self;        /* the hosts that have ranks of it, and the number of this one among them */
@@ -172,9 +175,11 @@ struct engine {
     bool finished;   /* the shutdown was settled: links and ranks may go */
     bool links_down; /* given up after a failure */
     struct backend *backend;
-    struct set *sets, *world; /* the world is the first */
-    struct scratch scratch;   /* runs borrow of it */
-    struct early *early;      /* messages of the next epoch */
+    struct set *sets, *world, *active;
+    struct set *set_bucket[ENGINE_SET_BUCKETS]; /* by id */
+    uint32_t pairs;
+    struct scratch scratch; /* runs borrow of it */
+    struct early *early;    /* messages of the next epoch */
     uint32_t earlies;
     uint32_t gone_rank; /* one that has ended, in whatever way; UINT32_MAX: none */
     uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
@@ -233,7 +238,8 @@ void segments_free(struct engine *engine);
 /* sets.c */
 /* The world. */
 int sets_start(struct engine *engine, struct err *e);
-/* The set, or the team of a pair, which is made when it is first asked for; NULL: there is none. */
+/* The set, or the team of a pair, which is made when it is first asked for; NULL: there is none, or no more
+ * pairs can be. */
 struct set *sets_find(struct engine *engine, int32_t id);
 /* `fd` holds the ranks and stays the caller's. An hvd_status. */
 int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size);
@@ -272,6 +278,8 @@ void remote_complete(struct engine *engine, uint32_t slot); /* all of this host 
 bool remote_progress(struct engine *engine);
 /* When remote_progress wants to be called; 0: there is no such time. */
 uint64_t remote_due(const struct engine *engine);
+/* Something has changed for the set's readiness. */
+void remote_wake(struct engine *engine, struct set *set);
 void remote_free(struct engine *engine);
 
 /* stalls.c */

@@ -255,6 +255,11 @@ bool execution_list_wants_more(const struct execution_list *list)
     return list->unsent && !holds(list);
 }
 
+bool execution_list_is_empty(const struct execution_list *list)
+{
+    return !list->unsent && !list->first;
+}
+
 static struct node *read_entry(struct reader *r, struct execution_list *list, struct err *e)
 {
     struct tensor_desc desc;

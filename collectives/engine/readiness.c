@@ -451,6 +451,11 @@ void readiness_fuse(struct readiness *r, uint64_t fusion_bytes)
     execution_list_fuse(r->list, fusion_bytes);
 }
 
+bool readiness_is_idle(const struct readiness *r)
+{
+    return r->up.len == 0 && r->down.len == 0 && execution_list_is_empty(r->list);
+}
+
 uint64_t readiness_ignored(const struct readiness *r)
 {
     return r->ignored;

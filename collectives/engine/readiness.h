@@ -79,6 +79,8 @@ bool readiness_wants_more(const struct readiness *r);
 bool readiness_could_gather(const struct readiness *r);
 /* Root: another size of what travels as one, from the next entry on. */
 void readiness_fuse(struct readiness *r, uint64_t fusion_bytes);
+/* Nothing is left to send or to take until something comes, from here or elsewhere. */
+bool readiness_is_idle(const struct readiness *r);
 uint64_t readiness_ignored(const struct readiness *r);
 
 #endif

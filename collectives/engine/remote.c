@@ -65,6 +65,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
     desc.what = v->op;
     snprintf(desc.name, sizeof desc.name, "%s", n->text);
+    remote_wake(engine, n->set);
     if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
     n->announced = true;
@@ -92,7 +93,7 @@ uint64_t remote_due(const struct engine *engine)
 {
     uint64_t due = 0;
 
-    for (const struct set *set = engine->sets; engine->cycle_ns && set; set = set->next)
+    for (const struct set *set = engine->active; engine->cycle_ns && set; set = set->next_active)
         if (set->gathers && (due == 0 || set->gathers_since + engine->cycle_ns < due))
             due = set->gathers_since + engine->cycle_ns;
     return due;
@@ -205,14 +206,29 @@ static bool progress(struct engine *engine, struct set *set)
     return more || readiness_wants_more(set->readiness);
 }
 
+void remote_wake(struct engine *engine, struct set *set)
+{
+    if (set->active)
+        return;
+    set->active = true;
+    set->next_active = engine->active;
+    engine->active = set;
+}
+
+/* However many sets there are, only those are looked at that have something on its way. */
 bool remote_progress(struct engine *engine)
 {
+    struct set *set = engine->active, *next;
     bool more = false;
 
     if (engine->hosts == 1 || !engine->links_up)
         return false;
-    for (struct set *set = engine->sets; set && !region_poisoned(&engine->region); set = set->next)
-        if (set->readiness)
-            more = progress(engine, set) || more;
+    for (engine->active = NULL; set && !region_poisoned(&engine->region); set = next) {
+        next = set->next_active;
+        more = progress(engine, set) || more;
+        set->active = false;
+        if (set->run_first || !readiness_is_idle(set->readiness))
+            remote_wake(engine, set);
+    }
     return more;
 }

@@ -4,7 +4,7 @@
  * none uses it before all of them have told their engines), a pair when a rank of this host or the other
  * host's engine first names it. A set of which this host has no rank, or no other host, has no readiness:
  * there is nothing to do for it here. A set that was removed is kept, so that its id stays used and what lies
- * in its slots stays somebody's.
+ * in its slots stays somebody's. So is a pair; since each needs a name, there cannot be more than names.
  *
  * The world's readiness sends its messages as they are. Those of the others are wrapped (integers little
  * endian): PEER_SET 1, pad 3, set 4, then the message; hosts in it are counted within the set. */
@@ -16,9 +16,11 @@
 
 #include "collectives/engine/engine.h"
 #include "common/cursor.h"
+#include "common/hash.h"
 
 #define WRAP_HEADER 8
 #define SET_CACHE   1024      /* names of a set that are numbers between hosts */
+#define PAIR_CACHE  64        /* of a pair */
 #define PAIR_NUMBER 0x800000u /* in 24 bits: what a pair's id has of its own, and this */
 
 _Static_assert((TEAM_PAIR_RANKS * (TEAM_PAIR_RANKS - 1) / 2) <= PAIR_NUMBER, "pairs fit into 24 bits");
@@ -66,6 +68,9 @@ void sets_free(struct engine *engine)
         engine->sets = set->next;
         set_free(set);
     }
+    memset(engine->set_bucket, 0, sizeof engine->set_bucket);
+    engine->active = NULL;
+    engine->pairs = 0;
 }
 
 static uint32_t host_in_job(const struct engine *engine, const struct set *set, uint32_t index)
@@ -92,15 +97,16 @@ static int find_order(const struct engine *engine, struct set *set, uint32_t *ne
 /* Which hosts have ranks of it, and which. */
 static int find_hosts(const struct engine *engine, struct set *set)
 {
+    uint32_t most = engine->hosts < set->team->size ? engine->hosts : set->team->size;
     uint32_t *next = calloc(engine->hosts, sizeof *next), at = 0;
 
-    set->host = calloc(engine->hosts, 3 * sizeof *set->host);
+    set->host = calloc(most, 3 * sizeof *set->host);
     if (!set->host || !next) {
         free(next);
         return -1;
     }
-    set->first = set->host + engine->hosts;
-    set->ranks = set->first + engine->hosts;
+    set->first = set->host + most;
+    set->ranks = set->first + most;
     set->self = UINT32_MAX;
     for (uint32_t i = 0; i < set->team->size; i++)
         next[host_in_job(engine, set, i)]++;
@@ -121,6 +127,11 @@ static int find_hosts(const struct engine *engine, struct set *set)
     return rc;
 }
 
+static uint32_t names_between_hosts(int32_t set)
+{
+    return set == HVD_WORLD ? SHM_SLOTS : set < 0 ? PAIR_CACHE : SET_CACHE;
+}
+
 static int make_readiness(struct engine *engine, struct set *set, struct err *e)
 {
     struct readiness_host *hosts;
@@ -129,7 +140,7 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
                                       .hosts = set->hosts,
                                       .data_bytes = ENGINE_DATA_BYTES,
                                       .fusion_bytes = engine->fusion_bytes,
-                                      .cache_capacity = set->team->id == HVD_WORLD ? SHM_SLOTS : SET_CACHE};
+                                      .cache_capacity = names_between_hosts(set->team->id)};
 
     if (set->hosts == 1 || set->self == UINT32_MAX)
         return 0;
@@ -155,9 +166,14 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
     return set->readiness ? 0 : -1;
 }
 
+static struct set **bucket_of(struct engine *engine, int32_t id)
+{
+    return &engine->set_bucket[hash_number(HASH_EMPTY, (uint32_t)id) % ENGINE_SET_BUCKETS];
+}
+
 static struct set *make(struct engine *engine, int32_t id, const uint32_t *rank, uint32_t size, struct err *e)
 {
-    struct set *set = calloc(1, sizeof *set), **end = &engine->sets;
+    struct set *set = calloc(1, sizeof *set), **bucket = bucket_of(engine, id);
     const struct host *here = &engine->host[engine->self];
 
     if (set)
@@ -168,9 +184,10 @@ static struct set *make(struct engine *engine, int32_t id, const uint32_t *rank,
             set_free(set);
         return NULL;
     }
-    while (*end)
-        end = &(*end)->next;
-    *end = set;
+    set->next = engine->sets;
+    engine->sets = set;
+    set->next_in_bucket = *bucket;
+    *bucket = set;
     return set;
 }
 
@@ -180,22 +197,34 @@ int sets_start(struct engine *engine, struct err *e)
     return engine->world ? 0 : -1;
 }
 
-static struct set *find(const struct engine *engine, int32_t id)
+static struct set *find(struct engine *engine, int32_t id)
 {
-    struct set *set = engine->sets;
+    struct set *set = *bucket_of(engine, id);
 
     while (set && set->team->id != id)
-        set = set->next;
+        set = set->next_in_bucket;
+    return set;
+}
+
+/* One of two ranks is on this host; what two others send each other is nothing to this engine. */
+static struct set *make_pair(struct engine *engine, int32_t id)
+{
+    struct set *set = NULL;
+    uint32_t rank[2];
+
+    if (engine->pairs < ENGINE_PAIRS_MAX && team_pair_ranks(id, rank) && rank[1] < engine->size &&
+        (engine->place[rank[0]].host == engine->self || engine->place[rank[1]].host == engine->self))
+        set = make(engine, id, rank, 2, NULL);
+    engine->pairs += set != NULL;
     return set;
 }
 
 struct set *sets_find(struct engine *engine, int32_t id)
 {
     struct set *set = find(engine, id);
-    uint32_t pair[2];
 
-    if (!set && team_pair_ranks(id, pair) && pair[1] < engine->size)
-        set = make(engine, id, pair, 2, NULL);
+    if (!set && id < 0)
+        set = make_pair(engine, id);
     return set && !set->removed ? set : NULL;
 }
 
@@ -278,12 +307,15 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
     int32_t id = (int32_t)read_u32(&r);
     struct set *set = r.bad || type != PEER_SET || id == HVD_WORLD ? NULL : sets_find(engine, id);
 
+    if (!set && id < 0 && engine->pairs >= ENGINE_PAIRS_MAX)
+        return err_set(e, ERR_MEMORY, "more than %u pairs of ranks send and receive here", ENGINE_PAIRS_MAX);
     if (!set || !set->readiness)
         return err_set(e, ERR_PROTOCOL, "a message of process set %d, in which this host has no part", id);
     while (host < set->hosts && set->host[host] != from)
         host++;
     if (host == set->hosts || r.left == 0)
         return err_set(e, ERR_PROTOCOL, "a message of process set %d from a host without part in it", id);
+    remote_wake(engine, set);
     return readiness_receive(set->readiness, host, (const uint8_t *)data + WRAP_HEADER, r.left, e);
 }
 
@@ -291,5 +323,6 @@ int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t 
 {
     if (*(const uint8_t *)data == PEER_SET)
         return receive_wrapped(engine, from, data, size, e);
+    remote_wake(engine, engine->world);
     return readiness_receive(engine->world->readiness, from, data, size, e);
 }

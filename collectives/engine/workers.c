@@ -242,6 +242,9 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
 {
     struct set *set = sets_find(engine, q->set);
 
+    if (!set && q->set < 0)
+        return refuse(a, HVD_ERR_MEMORY, "no room for what two ranks send each other (at most %u pairs)",
+                      ENGINE_PAIRS_MAX);
     if (!set)
         return refuse(a, HVD_ERR_SET_UNKNOWN, "there is no process set %d", q->set);
     if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
