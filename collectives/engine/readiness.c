@@ -47,6 +47,7 @@ struct readiness {
     struct buf down;    /* encoded list messages for the children, each preceded by its length */
     uint32_t down_next; /* the child that gets the first of them next */
     struct execution_list *list;
+    /* Not zeroed: */
     uint8_t record[4 + REPORT_MAX]; /* a report that is made */
     uint8_t message[READINESS_MESSAGE_MAX];
 };
@@ -76,7 +77,9 @@ static int copy_hosts(struct readiness *r, const struct readiness_host *host, st
 
 struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
 {
-    struct readiness *r = calloc(1, sizeof *r);
+    struct readiness *r = malloc(sizeof *r); /* of most sets only the beginning is ever touched */
+    if (r)
+        memset(r, 0, offsetof(struct readiness, record));
     if (!r || c->hosts == 0 || c->self >= c->hosts) {
         err_set(e, ERR_MEMORY, "no readiness for host %u of %u", c->self, c->hosts);
         free(r);
