@@ -64,9 +64,9 @@ struct tcp {
     struct backend base;
     struct backend_tcp_config config;
     struct op *ops;
-    struct op *parked; /* ended, but a link may still write into what they keep */
+    struct op *parked;                    /* ended, but a link may still write into what they keep */
     struct tcp_set *set[TCP_SET_BUCKETS]; /* by number */
-    struct node *nodes; /* free ones */
+    struct node *nodes;                   /* free ones */
     uint64_t nodes_total;
     struct scratch scratch;
     uint32_t in_flight;
