@@ -92,7 +92,7 @@ typedef enum hvd_dtype {
 typedef enum hvd_op {
     HVD_AVERAGE = 0, /* the sum divided by the number of ranks; of integers toward zero */
     HVD_SUM = 1,     /* integers wrap */
-    HVD_ADASUM = 2,  /* of floating point, by a power of two of ranks, all on one host; not scaled */
+    HVD_ADASUM = 2,  /* of floating point, by a power of two of ranks; not scaled, not of groups */
     HVD_MIN = 3,
     HVD_MAX = 4,
     HVD_PRODUCT = 5, /* integers wrap */

@@ -16,12 +16,15 @@ const char *adasum_refused(int dtype, size_t vectors)
     return vectors > 0 && (vectors & (vectors - 1)) == 0 ? NULL : "adasum needs a power of two of ranks";
 }
 
+size_t adasum_lane(hvd_dtype dtype)
+{
+    return dtype == HVD_FLOAT64 ? sizeof(double) : sizeof(float);
+}
+
 /* Bytes of one vector between the steps. */
 static size_t stride(hvd_dtype dtype, size_t count)
 {
-    size_t lane = dtype == HVD_FLOAT64 ? sizeof(double) : sizeof(float);
-
-    return (count * lane + 7) / 8 * 8;
+    return (count * adasum_lane(dtype) + 7) / 8 * 8;
 }
 
 size_t adasum_scratch(hvd_dtype dtype, size_t vectors, size_t count)
@@ -35,10 +38,6 @@ size_t adasum_scratch(hvd_dtype dtype, size_t vectors, size_t count)
     return levels * stride(dtype, count);
 }
 
-struct products {
-    double ab, aa, bb;
-};
-
 static double total(const double lane[LANES])
 {
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
@@ -50,7 +49,7 @@ static double factor(double ab, double square)
 }
 
 #define STEP(type)                                                                                           \
-    static struct products products_##type(const type *a, const type *b, size_t count)                       \
+    static struct adasum_products products_##type(const type *a, const type *b, size_t count)                \
     {                                                                                                        \
         double ab[LANES] = {0}, aa[LANES] = {0}, bb[LANES] = {0};                                            \
         for (size_t i = 0; i < count; i += LANES) {                                                          \
@@ -62,17 +61,37 @@ static double factor(double ab, double square)
                 bb[l] += y * y;                                                                              \
             }                                                                                                \
         }                                                                                                    \
-        return (struct products){total(ab), total(aa), total(bb)};                                           \
+        return (struct adasum_products){total(ab), total(aa), total(bb)};                                    \
     }                                                                                                        \
-    static void join_##type(type *a, const type *b, size_t count)                                            \
+    static void join_##type(type *a, const type *b, size_t count, double of_a, double of_b)                  \
     {                                                                                                        \
-        struct products p = products_##type(a, b, count);                                                    \
-        double of_a = factor(p.ab, p.aa), of_b = factor(p.ab, p.bb);                                         \
         for (size_t i = 0; i < count; i++)                                                                   \
             a[i] = (type)(of_a * a[i] + of_b * b[i]);                                                        \
     }
 STEP(float)
 STEP(double)
+
+struct adasum_products adasum_products(const void *a, const void *b, size_t count, hvd_dtype dtype)
+{
+    return dtype == HVD_FLOAT64 ? products_double(a, b, count) : products_float(a, b, count);
+}
+
+void adasum_add(struct adasum_products *sum, const struct adasum_products *block)
+{
+    sum->ab += block->ab;
+    sum->aa += block->aa;
+    sum->bb += block->bb;
+}
+
+void adasum_join(void *a, const void *b, size_t count, hvd_dtype dtype, const struct adasum_products *p)
+{
+    double of_a = factor(p->ab, p->aa), of_b = factor(p->ab, p->bb);
+
+    if (dtype == HVD_FLOAT64)
+        join_double(a, b, count, of_a, of_b);
+    else
+        join_float(a, b, count, of_a, of_b);
+}
 
 static void widen(float *to, const char *from, size_t count, hvd_dtype dtype)
 {
@@ -96,24 +115,48 @@ static bool is_half(hvd_dtype dtype)
     return dtype == HVD_FLOAT16 || dtype == HVD_BFLOAT16;
 }
 
+void adasum_load(void *to, const void *from, size_t count, hvd_dtype dtype)
+{
+    if (is_half(dtype))
+        widen(to, from, count, dtype);
+    else
+        memcpy(to, from, count * dtype_size(dtype));
+}
+
+void adasum_store(void *to, const void *from, size_t count, hvd_dtype dtype)
+{
+    if (is_half(dtype))
+        narrow(to, from, count, dtype);
+    else
+        memcpy(to, from, count * dtype_size(dtype));
+}
+
+static void join(void *a, const void *b, size_t count, hvd_dtype dtype)
+{
+    struct adasum_products sum = {0, 0, 0};
+    size_t lane = adasum_lane(dtype);
+
+    for (size_t i = 0; i < count; i += ADASUM_BLOCK) {
+        size_t n = count - i < ADASUM_BLOCK ? count - i : ADASUM_BLOCK;
+        struct adasum_products block =
+            adasum_products((const char *)a + i * lane, (const char *)b + i * lane, n, dtype);
+        adasum_add(&sum, &block);
+    }
+    adasum_join(a, b, count, dtype, &sum);
+}
+
 /* The result of `vectors` of them, in room; what lies behind it is used. As deep as their number has bits. */
 static void join_all(const void *const *in, size_t vectors, void *room, size_t count, hvd_dtype dtype)
 {
     void *other = (char *)room + stride(dtype, count);
 
     if (vectors == 1) {
-        if (is_half(dtype))
-            widen(room, in[0], count, dtype);
-        else
-            memcpy(room, in[0], count * dtype_size(dtype));
+        adasum_load(room, in[0], count, dtype);
         return;
     }
     join_all(in, vectors / 2, room, count, dtype);
     join_all(in + vectors / 2, vectors / 2, other, count, dtype);
-    if (dtype == HVD_FLOAT64)
-        join_double(room, other, count);
-    else
-        join_float(room, other, count);
+    join(room, other, count, dtype);
 }
 
 void adasum(const void *const *in, size_t vectors, void *out, size_t count, hvd_dtype dtype, void *scratch)
@@ -121,8 +164,5 @@ void adasum(const void *const *in, size_t vectors, void *out, size_t count, hvd_
     if (count == 0)
         return;
     join_all(in, vectors, scratch, count, dtype);
-    if (is_half(dtype))
-        narrow(out, scratch, count, dtype);
-    else
-        memcpy(out, scratch, count * dtype_size(dtype));
+    adasum_store(out, scratch, count, dtype);
 }

@@ -92,8 +92,6 @@ int check_request(const char *name, const struct request *r)
 
     if (status)
         return status;
-    if (op_is_adasum(&r->op) && !team_is_here(r->team))
-        return fail(HVD_ERR_INVALID, "adasum is for the ranks of one host only");
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
         return fail(HVD_ERR_INVALID, "%s", wrong);
     if (r->group || r->result)

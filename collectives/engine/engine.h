@@ -116,6 +116,7 @@ struct set {
     uint64_t gathers_since;      /* when the first came that others could join; 0: there is none */
     bool gathers;                /* and it waits for them */
     struct run *run_first, *run_last;
+    uint64_t operations; /* of the backend, that its runs have started */
 };
 
 struct stalls; /* stalls.c */
@@ -148,6 +149,7 @@ struct engine {
     uint64_t spin_until;
     struct calm calm;
     int delay_fd; /* the kernel's count of time without a processor; -1: there is none */
+    bool flat;    /* reductions between hosts do not begin within them (run_apart.c) */
     bool worked;  /* since the last beat */
     bool may_spin;
     uint64_t fusion_bytes; /* what hvdrun's options say, or the standard */

@@ -162,11 +162,13 @@ static bool advance(struct set *set)
             run_begin(run);
         if (run->phase == RUN_PACK)
             run_pack(run);
+        if (run->phase == RUN_COMBINE)
+            apart_combine(run);
         if (run->phase == RUN_SPREAD)
             run_spread(run);
         in_flight += run->phase == RUN_NETWORK;
-        more = more || run->phase == RUN_PACK || run->phase == RUN_SPREAD;
-        if (run->phase == RUN_SIZES || run->phase == RUN_PACK)
+        more = more || run->phase == RUN_PACK || run->phase == RUN_COMBINE || run->phase == RUN_SPREAD;
+        if (run->phase < RUN_NETWORK)
             break; /* the next one may not overtake it */
     }
     return more;

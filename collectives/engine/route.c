@@ -232,21 +232,97 @@ static int fill(struct route *r, uint8_t kind, const struct route_shape *s, cons
     }
 }
 
-struct route *route_new(uint8_t kind, const struct route_shape *s, const uint64_t *numbers, struct err *e)
+/* With room for the lists of any kind. */
+static struct route *make(const struct route_shape *s)
 {
     size_t members = own(s)->ranks;
     struct route *r = calloc(1, sizeof *r);
-    if (r) {
-        r->part = calloc(s->hosts, sizeof *r->part);
-        r->part_in = calloc(s->hosts, sizeof *r->part_in);
-        r->pack = calloc(members * s->size, sizeof *r->pack);
-        r->spread = calloc(members * s->size, sizeof *r->spread);
+    if (!r)
+        return NULL;
+    r->part = calloc(s->hosts, sizeof *r->part);
+    r->part_in = calloc(s->hosts, sizeof *r->part_in);
+    r->pack = calloc(members * s->size, sizeof *r->pack);
+    r->spread = calloc(members * s->size, sizeof *r->spread);
+    if (r->part && r->part_in && r->pack && r->spread)
+        return r;
+    route_free(r);
+    return NULL;
+}
+
+struct route *route_new(uint8_t kind, const struct route_shape *s, const uint64_t *numbers, struct err *e)
+{
+    struct route *r = make(s);
+    if (r && fill(r, kind, s, numbers) == 0)
+        return r;
+    route_free(r);
+    err_set(e, ERR_MEMORY, "no memory for an operation between hosts");
+    return NULL;
+}
+
+/* ---- elements that are kept apart ---------------------------------------------------------------------- */
+
+uint64_t route_apart_at(const struct route_shape *s, const uint64_t *segment, uint32_t index)
+{
+    const struct route_host *o = own(s);
+    uint64_t each = segment[s->self];
+
+    if (index < o->first)
+        return index * each;
+    if (index - o->first < o->ranks)
+        return (s->size - o->ranks + index - o->first) * each;
+    return (index - o->ranks) * each;
+}
+
+/* What host h owns of a member's elements: one range, or of each of its ranks one. place[]: where they begin.
+ */
+static void pack_for_owner(struct route *r, const struct route_shape *s, uint32_t h, struct route_copy copy,
+                           const uint64_t *of_rank, const uint64_t *place)
+{
+    for (uint32_t j = 0; of_rank && j < s->host[h].ranks; j++) {
+        copy.from_at = place[rank_of(s, h, j)];
+        copy.count = of_rank[rank_of(s, h, j)];
+        add(r->pack, &r->packs, copy);
+        copy.to_at += copy.count;
     }
-    if (!r || !r->part || !r->part_in || !r->pack || !r->spread || fill(r, kind, s, numbers) < 0) {
+    copy.from_at = *place;
+    if (!of_rank)
+        add(r->pack, &r->packs, copy);
+}
+
+struct route *route_apart(const struct route_shape *s, const uint64_t *segment, const uint64_t *of_rank,
+                          struct err *e)
+{
+    struct route *r = make(s);
+    uint64_t *place = calloc(s->size, sizeof *place), at = 0;
+    if (!r || !place) {
         route_free(r);
+        free(place);
         err_set(e, ERR_MEMORY, "no memory for an operation between hosts");
         return NULL;
     }
+    for (uint32_t i = 0; of_rank && i + 1 < s->size; i++)
+        place[i + 1] = place[i] + of_rank[i];
+    for (uint32_t h = 0; h < s->hosts; h++) {
+        bool stays = h == s->self;
+        for (uint32_t i = 0; i < own(s)->ranks; i++) {
+            struct route_copy copy = {.from = ROUTE_IN,
+                                      .to = stays ? ROUTE_GOT : ROUTE_LEAVES,
+                                      .from_member = i,
+                                      .to_at = r->data + i * segment[h],
+                                      .count = segment[h]};
+            if (stays)
+                copy.to_at = route_apart_at(s, segment, own(s)->first + i);
+            pack_for_owner(r, s, h, copy, of_rank, of_rank ? place : &at);
+        }
+        at += segment[h];
+        if (stays)
+            continue;
+        r->part[h] = own(s)->ranks * segment[h];
+        r->data += r->part[h];
+        r->part_in[h] = s->host[h].ranks * segment[s->self];
+    }
+    r->got = s->size * segment[s->self];
+    free(place);
     return r;
 }
 

@@ -15,6 +15,12 @@
  *
  * "By host" is the order of ranks too where hosts have ranks that follow one another. What the users see,
  * inputs, outputs and tables, is always in the order of ranks.
+ *
+ * A reduction may also keep the elements of all ranks apart until they are at their owner (route_apart,
+ * before the kind's own route): each host owns some elements and gets those of every rank. What leaves is in
+ * the order of hosts, then members; got in that of hosts, then ranks, but for this host's own, which come
+ * last.
+ *
  * In an alltoall the members' rows for one another go to their outputs at once; data is in the order of
  * hosts, then senders, got in that of hosts, senders, receivers.
  *
@@ -31,11 +37,12 @@
 #include "common/err.h"
 
 enum route_buffer {
-    ROUTE_IN,   /* a member's input */
-    ROUTE_OUT,  /* a member's output */
-    ROUTE_OUTS, /* every member's output, at the same place */
-    ROUTE_DATA, /* this host's buffer */
-    ROUTE_GOT   /* alltoall: what came */
+    ROUTE_IN,    /* a member's input */
+    ROUTE_OUT,   /* a member's output */
+    ROUTE_OUTS,  /* every member's output, at the same place */
+    ROUTE_DATA,  /* this host's buffer */
+    ROUTE_GOT,   /* what came, where that has a buffer of its own */
+    ROUTE_LEAVES /* what leaves, where the result has a buffer of its own */
 };
 
 struct route_copy {
@@ -74,6 +81,12 @@ const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const
  * with *e: no memory. */
 struct route *route_new(uint8_t kind, const struct route_shape *shape, const uint64_t *numbers,
                         struct err *e);
+/* `segment`: [hosts] how many elements each host owns: the first ones the first, and so on; or, with of_rank
+ * (a reducescatter), those of its ranks' parts. */
+struct route *route_apart(const struct route_shape *shape, const uint64_t *segment, const uint64_t *of_rank,
+                          struct err *e);
+/* Where in got the elements of the rank begin that is order[index]. */
+uint64_t route_apart_at(const struct route_shape *shape, const uint64_t *segment, uint32_t index);
 void route_free(struct route *route);
 /* How many elements `to` gets of `from`, by the table. */
 uint64_t route_between(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t from, uint32_t to);

@@ -48,8 +48,7 @@ void run_out_of_memory(struct run *run, const char *why)
     engine_out_of_memory(run->engine, why);
 }
 
-/* The backend's error: of a peer, unless it is our own. */
-static void fail_by(struct run *run, const struct err *error)
+void run_fail_by(struct run *run, const struct err *error)
 {
     if (error->code == ERR_MEMORY)
         run_out_of_memory(run, error->text);
@@ -65,6 +64,7 @@ void run_free(struct run *run)
     if (run->batch)
         run_free(run->batch);
     route_free(run->route);
+    apart_free(run->apart);
     free(run->table);
     free(run->entry.data);
     free(run);
@@ -134,8 +134,9 @@ static bool make_route(struct run *run)
         host[i] = (struct route_host){set->first[i], set->ranks[i]};
     if (host)
         run->route = route_new(v->op.kind, &shape, numbers, NULL);
+    bool ok = run->route && choose_buffers(run) && (!apart_needed(run) || apart_plan(run, &shape));
     free(host);
-    return run->route && choose_buffers(run);
+    return ok;
 }
 
 static void plan(struct run *run)
@@ -186,7 +187,7 @@ static void sizes_done(void *ctx, const struct err *error)
     const struct tensor_op *op = &run->view->op;
 
     if (error) {
-        fail_by(run, error);
+        run_fail_by(run, error);
     } else if (!order_table(run)) {
         run_out_of_memory(run, "no memory for the sizes of an operation between hosts");
     } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
@@ -215,12 +216,14 @@ static void fill_table(struct run *run)
     }
 }
 
-static void start(struct run *run, struct backend_request *request)
+/* Runs start what they start in the order of the list, on every host: so the numbers agree. */
+void run_start(struct run *run, struct backend_request *request)
 {
     struct backend *backend = run->engine->backend;
     struct err e = ERR_INIT;
 
     request->set = set_number(run->set);
+    request->sequence = ++run->set->operations;
     request->host = run->set->host;
     request->hosts = run->set->hosts;
     request->ctx = run;
@@ -230,7 +233,6 @@ static void start(struct run *run, struct backend_request *request)
         request->done(run, &e);
 }
 
-/* An entry has two numbers between hosts, one for the sizes and one for the elements. */
 static void start_sizes(struct run *run)
 {
     const struct set *set = run->set;
@@ -246,14 +248,10 @@ static void start_sizes(struct run *run)
     fill_table(run);
     for (uint32_t i = 0; i < set->hosts; i++)
         part[i] = set->ranks[i] * width;
-    struct backend_request request = {.kind = BACKEND_ALLGATHER,
-                                      .sequence = 2 * run->entry.number - 1,
-                                      .data = run->table,
-                                      .part = part,
-                                      .dtype = HVD_UINT64,
-                                      .done = sizes_done};
+    struct backend_request request = {
+        .kind = BACKEND_ALLGATHER, .data = run->table, .part = part, .dtype = HVD_UINT64, .done = sizes_done};
     run->phase = RUN_SIZES; /* done may come before start returns */
-    start(run, &request);
+    run_start(run, &request);
     free(part);
 }
 
@@ -326,10 +324,11 @@ void run_begin(struct run *run)
 static char *address(const struct run *run, enum route_buffer buffer, uint32_t member, uint64_t offset)
 {
     const struct tensor_view *v = run->view;
-    char *base = buffer == ROUTE_IN     ? (char *)(uintptr_t)v->in[member]
-                 : buffer == ROUTE_DATA ? run->data
-                 : buffer == ROUTE_GOT  ? run->got
-                                        : v->out[member];
+    char *base = buffer == ROUTE_IN       ? (char *)(uintptr_t)v->in[member]
+                 : buffer == ROUTE_DATA   ? run->data
+                 : buffer == ROUTE_GOT    ? run->got
+                 : buffer == ROUTE_LEAVES ? run->leaves
+                                          : v->out[member];
 
     return base ? base + offset * dtype_size(v->op.dtype) : NULL;
 }
@@ -353,8 +352,7 @@ static uint64_t piece_elements(const struct run *run)
     return RUN_PIECE_BYTES / dtype_size(run->view->op.dtype);
 }
 
-/* One piece of the list. true: all of it is done. */
-static bool copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
+bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
 {
     uint64_t budget = piece_elements(run);
 
@@ -377,18 +375,30 @@ static bool copy_piece(struct run *run, const struct route_copy *list, uint32_t 
 
 /* ---- the network --------------------------------------------------------------------------------------- */
 
-static void network_done(void *ctx, const struct err *error)
+void run_spread_begin(struct run *run)
 {
-    struct run *run = ctx;
-
-    if (error) {
-        fail_by(run, error);
-        return;
-    }
     run->copy = 0;
     run->progress = 0;
     run->phase = RUN_SPREAD;
     timeline(run->engine, run->view, TIMELINE_SPREAD, 0);
+}
+
+static void network_done(void *ctx, const struct err *error)
+{
+    struct run *run = ctx;
+
+    if (error)
+        run_fail_by(run, error);
+    else
+        run_spread_begin(run);
+}
+
+void run_last_network(struct run *run, struct backend_request *request)
+{
+    timeline(run->engine, run->view, TIMELINE_NETWORK, 0);
+    run->phase = RUN_NETWORK; /* done may come before start returns */
+    request->done = network_done;
+    run_start(run, request);
 }
 
 static enum backend_kind kind_between_hosts(uint8_t kind)
@@ -412,7 +422,6 @@ void run_start_network(struct run *run, uint64_t count)
     const struct tensor_op *op = &run->view->op;
     struct backend_request request = {
         .kind = kind_between_hosts(op->kind),
-        .sequence = 2 * run->entry.number,
         .data = run->wire ? (void *)run->wire : run->data,
         .out = run->got,
         .count = count,
@@ -423,12 +432,9 @@ void run_start_network(struct run *run, uint64_t count)
         .divisor = run->set->team->size,
         .postscale = op->postscale,
         .root = set_host_of(run->engine, run->set, op->root),
-        .done = network_done,
     };
 
-    timeline(run->engine, run->view, TIMELINE_NETWORK, 0);
-    run->phase = RUN_NETWORK; /* done may come before start returns */
-    start(run, &request);
+    run_last_network(run, &request);
 }
 
 /* ---- a piece ------------------------------------------------------------------------------------------- */
@@ -464,8 +470,12 @@ void run_pack(struct run *run)
         batch_pack(run);
         return;
     }
+    if (run->apart) {
+        apart_pack(run);
+        return;
+    }
     bool all = op_reduces(run->view->op.kind) ? reduce_piece(run)
-                                              : copy_piece(run, run->route->pack, run->route->packs);
+                                              : run_copy_piece(run, run->route->pack, run->route->packs);
 
     if (all)
         run_start_network(run, run->view->op.count);
@@ -477,6 +487,6 @@ void run_spread(struct run *run)
         batch_spread(run);
         return;
     }
-    if (copy_piece(run, run->route->spread, run->route->spreads))
+    if (run_copy_piece(run, run->route->spread, run->route->spreads))
         run_settle(run, HVD_SUCCESS, NULL);
 }

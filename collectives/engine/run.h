@@ -3,6 +3,7 @@
  *
  *   DUE -> SIZES      ragged kinds: the hosts exchange how much each rank gives, and to whom
  *       -> PACK       this host's members are reduced or copied into its one buffer, a piece a turn
+ *       (-> EXCHANGE -> COMBINE) where ranks' elements are kept apart till then: run_apart.c
  *       -> NETWORK    the backend does its part between the hosts
  *       -> SPREAD     the result is copied to the members, a piece a turn
  *       -> SETTLED    status and result are published, the members wake
@@ -21,7 +22,18 @@
 /* What a turn of the loop copies or reduces: a death is never noticed late. */
 #define RUN_PIECE_BYTES (1u << 20)
 
-enum run_phase { RUN_DUE, RUN_SIZES, RUN_PACK, RUN_NETWORK, RUN_SPREAD, RUN_SETTLED };
+enum run_phase {
+    RUN_DUE,
+    RUN_SIZES,
+    RUN_PACK,
+    RUN_EXCHANGE,
+    RUN_COMBINE,
+    RUN_NETWORK,
+    RUN_SPREAD,
+    RUN_SETTLED
+};
+
+struct apart;
 
 struct run_memory {
     void *memory;
@@ -38,9 +50,10 @@ struct run {
     enum run_phase phase;
     uint64_t *table; /* of the sizes */
     struct route *route;
-    char *data, *got; /* this host's buffers (route.h) */
-    uint16_t *wire;   /* what travels instead of data; NULL: data itself */
-    struct run_memory borrowed[2];
+    char *data, *got, *leaves; /* this host's buffers (route.h) */
+    struct apart *apart;       /* NULL: its ranks are reduced first */
+    uint16_t *wire;            /* what travels instead of data; NULL: data itself */
+    struct run_memory borrowed[4];
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */
     uint64_t listed;   /* when it came */
@@ -54,7 +67,7 @@ struct run {
 
 /* DUE: finds the tensor; the run leaves that phase. */
 void run_begin(struct run *run);
-/* PACK and SPREAD: does one piece. */
+/* PACK, COMBINE and SPREAD: does one piece. */
 void run_pack(struct run *run);
 void run_spread(struct run *run);
 /* Publishes the end of a run that has begun. */
@@ -69,14 +82,31 @@ void batch_begin(struct run *leader);
 void batch_pack(struct run *leader);
 void batch_spread(struct run *leader);
 
-/* run.c, for it */
+/* run_apart.c */
+bool apart_needed(const struct run *run);
+/* When run->route and run->data are made. false: no memory. */
+bool apart_plan(struct run *run, const struct route_shape *shape);
+void apart_pack(struct run *run);
+void apart_combine(struct run *run);
+void apart_free(struct apart *apart);
+
+/* run.c, for them */
 /* The tensor that the entry means; false: there is none, and the job has failed. */
 bool run_find(struct run *run);
 void run_fail(struct run *run, int status, const char *text);
+/* By the backend's error: of a peer, unless it is our own. */
+void run_fail_by(struct run *run, const struct err *error);
 /* As engine_out_of_memory. */
 void run_out_of_memory(struct run *run, const char *why);
 /* The i-th borrowed buffer of the run; NULL: no memory. */
 void *run_borrow(struct run *run, int i, uint64_t bytes);
 void run_start_network(struct run *run, uint64_t count);
+/* Starts an operation of the backend, the set's next one. The phase is what `done` expects. */
+void run_start(struct run *run, struct backend_request *request);
+/* The last one: NETWORK, and in the end SPREAD. */
+void run_last_network(struct run *run, struct backend_request *request);
+void run_spread_begin(struct run *run);
+/* PACK and SPREAD: one piece of the list. true: all of it is done. */
+bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n);
 
 #endif

@@ -42,14 +42,13 @@ static bool in_rows(const struct tensor_op *op)
     return op_is_ragged(op->kind) || (op->kind == SHM_REDUCESCATTER && op->group == 0);
 }
 
-/* size 0: an entry between hosts, where it cannot be. */
 static const char *wrong_adasum(const struct tensor_op *op, uint32_t size)
 {
     if (op->kind != SHM_ALLREDUCE || op->group != 0)
         return "adasum is for one tensor's allreduce only";
     if (op->prescale != 1 || op->postscale != 1)
         return "adasum finds its own scales, so it cannot be scaled";
-    return size == 0 ? "adasum is for the ranks of one host only" : adasum_refused(op->dtype, size);
+    return adasum_refused(op->dtype, size ? size : 1);
 }
 
 static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, char *text, size_t text_size)

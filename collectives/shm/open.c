@@ -82,8 +82,6 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
     }
     if (c->op.set != v->team->id)
         snprintf(wrong, sizeof wrong, "process set %d", c->op.set);
-    else if (op_is_adasum(&c->op) && !team_is_here(v->team))
-        snprintf(wrong, sizeof wrong, "adasum between hosts");
     else if (!op_wrong(&c->op, v->team->size, wrong, sizeof wrong))
         return HVD_SUCCESS;
     snprintf(text, size, "tensor \"%s\": rank %u has written what cannot be: %s", name,

@@ -118,6 +118,40 @@ START_TEST(orthogonal_add_equal_stay_zero_is_nothing)
 }
 END_TEST
 
+/* As hosts do it that have the vectors in parts: the same bits, however the blocks are dealt out. */
+START_TEST(in_parts)
+{
+    static char vector[4][(3 * ADASUM_BLOCK + 77) * 8], whole[sizeof vector[0]], work[4][sizeof vector[0]];
+    const size_t count = 3 * ADASUM_BLOCK + 77, cuts[] = {0, ADASUM_BLOCK, 3 * ADASUM_BLOCK, count};
+    hvd_dtype t = dtypes[_i];
+    size_t lane = adasum_lane(t), size = dtype_size(t);
+    void *scratch = malloc(adasum_scratch(t, 4, count));
+
+    for (size_t k = 0; k < 4; k++) {
+        for (size_t i = 0; i < count; i++)
+            put(vector[k], i, t, sin((double)(i * (k + 3) + k)) + 0.25);
+        adasum_load(work[k], vector[k], count, t);
+    }
+    adasum((const void *const[]){vector[0], vector[1], vector[2], vector[3]}, 4, whole, count, t, scratch);
+    for (size_t d = 1; d < 4; d *= 2)
+        for (size_t k = 0; k < 4; k += 2 * d) {
+            struct adasum_products sum = {0, 0, 0};
+            for (size_t at = 0; at < count; at += ADASUM_BLOCK) {
+                size_t n = count - at < ADASUM_BLOCK ? count - at : ADASUM_BLOCK;
+                struct adasum_products block =
+                    adasum_products(work[k] + at * lane, work[k + d] + at * lane, n, t);
+                adasum_add(&sum, &block);
+            }
+            for (int c = 3; c-- > 0;)
+                adasum_join(work[k] + cuts[c] * lane, work[k + d] + cuts[c] * lane, cuts[c + 1] - cuts[c], t,
+                            &sum);
+        }
+    adasum_store(work[1], work[0], count, t);
+    ck_assert_int_eq(memcmp(work[1], whole, count * size), 0);
+    free(scratch);
+}
+END_TEST
+
 START_TEST(refusals)
 {
     for (size_t n = 0; n < 40; n++) {
@@ -138,6 +172,7 @@ int main(void)
 
     tcase_add_loop_test(tc, as_defined, 0, 4);
     tcase_add_loop_test(tc, orthogonal_add_equal_stay_zero_is_nothing, 0, 4);
+    tcase_add_loop_test(tc, in_parts, 0, 4);
     tcase_add_test(tc, refusals);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);

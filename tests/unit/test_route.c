@@ -60,10 +60,10 @@ static uint32_t rank_of(uint32_t h, uint32_t member)
 static uint32_t *at(uint32_t h, enum route_buffer buffer, uint32_t member, uint64_t offset)
 {
     uint32_t rank = rank_of(h, member);
-    return (buffer == ROUTE_IN     ? w.in[rank]
-            : buffer == ROUTE_DATA ? w.data[h]
-            : buffer == ROUTE_GOT  ? w.got[h]
-                                   : w.out[rank]) +
+    return (buffer == ROUTE_IN                               ? w.in[rank]
+            : buffer == ROUTE_DATA || buffer == ROUTE_LEAVES ? w.data[h]
+            : buffer == ROUTE_GOT                            ? w.got[h]
+                                                             : w.out[rank]) +
            offset;
 }
 
@@ -171,6 +171,68 @@ START_TEST(alltoall_reaches_everybody)
 }
 END_TEST
 
+/* Packs and moves; segment: of each owner. */
+static void move_apart(const uint64_t *segment, const uint64_t *of_rank)
+{
+    for (uint32_t h = 0; h < HOSTS; h++) {
+        ck_assert_ptr_nonnull(w.route[h] = route_apart(&w.shape[h], segment, of_rank, NULL));
+        ck_assert_uint_eq(w.route[h]->got, RANKS * segment[h]);
+        ck_assert_uint_eq(w.route[h]->data, before(w.route[h]->part, HOSTS));
+    }
+    pack_all();
+    for (uint32_t from = 0; from < HOSTS; from++)
+        for (uint32_t to = 0; to < HOSTS; to++) {
+            const struct route *a = w.route[from], *b = w.route[to];
+            ck_assert_uint_eq(a->part[to], b->part_in[from]);
+            memcpy(w.got[to] + before(b->part_in, from), w.data[from] + before(a->part, to), a->part[to] * 4);
+        }
+    spread_all();
+    for (uint32_t i = 0; i < RANKS; i++)
+        check_out(i, NULL, 0);
+}
+
+/* Host h has the `count` elements from `first` of every rank, behind `at` others. */
+static void check_apart(uint32_t h, const uint64_t *segment, uint64_t at, uint64_t first, uint64_t count)
+{
+    for (uint32_t i = 0; i < RANKS; i++) {
+        uint32_t rank = w.shape[h].order ? w.shape[h].order[i] : i;
+        uint32_t *got = w.got[h] + route_apart_at(&w.shape[h], segment, i) + at;
+        for (uint64_t k = 0; k < count; k++)
+            ck_assert_uint_eq(got[k], w.in[rank][first + k]);
+    }
+}
+
+START_TEST(apart_an_owner_gets_its_elements_of_every_rank)
+{
+    uint64_t segment[HOSTS] = {0}, cuts[HOSTS] = {0, 37, 100};
+    world_new(&placement[_i / HOSTS]);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        segment[(h + (uint32_t)_i) % HOSTS] = cuts[h];
+    move_apart(segment, NULL);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        check_apart(h, segment, 0, before(segment, h), segment[h]);
+}
+END_TEST
+
+START_TEST(apart_a_host_gets_its_ranks_parts_of_every_rank)
+{
+    uint64_t segment[HOSTS] = {0}, part[RANKS];
+    world_new(&placement[_i]);
+    for (uint32_t i = 0; i < RANKS; i++)
+        part[i] = rows(i, 2);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        for (uint32_t i = 0; i < w.shape[h].host[h].ranks; i++)
+            segment[h] += part[rank_of(h, i)];
+    move_apart(segment, part);
+    for (uint32_t h = 0; h < HOSTS; h++)
+        for (uint32_t i = 0, at = 0; i < w.shape[h].host[h].ranks; i++) {
+            uint32_t rank = rank_of(h, i);
+            check_apart(h, segment, at, before(part, rank), part[rank]);
+            at += (uint32_t)part[rank];
+        }
+}
+END_TEST
+
 START_TEST(reducescatter_reaches_its_rank)
 {
     uint64_t part[RANKS];
@@ -232,6 +294,8 @@ int main(void)
     tcase_add_loop_test(c, allgather_reaches_everybody, 0, PLACEMENTS);
     tcase_add_loop_test(c, alltoall_reaches_everybody, 0, PLACEMENTS);
     tcase_add_loop_test(c, reducescatter_reaches_its_rank, 0, PLACEMENTS);
+    tcase_add_loop_test(c, apart_an_owner_gets_its_elements_of_every_rank, 0, HOSTS * PLACEMENTS);
+    tcase_add_loop_test(c, apart_a_host_gets_its_ranks_parts_of_every_rank, 0, PLACEMENTS);
     tcase_add_test(c, tables_are_checked);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
