@@ -139,6 +139,15 @@
       "HVDRUN_STALL_CHECK_SHUTDOWN_TIME_SECONDS, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "stall_check_shutdown_time_seconds, stall_check.shutdown_time_seconds", \
       0, 31536000, NULL, "0", NULL, CONFIG_ENGINE, \
       "End the job when ranks have waited so long for others, with exit status 125. 0: never.") \
+    X(bool, hierarchical_allreduce, OPTION_FLAG, "--hierarchical-allreduce", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "how hosts allreduce", CONFIG_ENGINE, \
+      "Reduce among the ranks of each host, then between the hosts: a host sends as much as one rank. The default; " \
+      "Horovod's is the other one.") \
+    X(bool, no_hierarchical_allreduce, OPTION_FLAG, "--no-hierarchical-allreduce", NULL, \
+      "!HVDRUN_HIERARCHICAL_ALLREDUCE, !HOROVOD_HIERARCHICAL_ALLREDUCE", \
+      "!hierarchical_allreduce, !params.hierarchical_allreduce", 0, 0, NULL, NULL, "how hosts allreduce", CONFIG_ENGINE, \
+      "Reduce every element in the order of ranks, as on one host, so that a sum has the same bits wherever its ranks " \
+      "are. Costs more traffic the more ranks a host has, and small tensors do not travel together (see REPRODUCIBLE SUMS).") \
     X(bool, autotune, OPTION_FLAG, "--autotune", NULL, "HVDRUN_AUTOTUNE, HOROVOD_AUTOTUNE", "autotune, autotune.enabled", \
       0, 0, NULL, NULL, "autotune", CONFIG_ENGINE, \
       "Find, while the job runs, the values of the engine's parameters that move most bytes in a second between its " \

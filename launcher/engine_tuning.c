@@ -96,6 +96,13 @@ static int export_fusion(const struct config *c, struct environment *env, struct
     return environment_set(env, "HOROVOD_CYCLE_TIME", text, e);
 }
 
+static int export_hierarchy(const struct config *c, struct environment *env, struct err *e)
+{
+    const char *on = c->hierarchical_allreduce ? "1" : c->no_hierarchical_allreduce ? "0" : NULL;
+
+    return on ? environment_set(env, "HOROVOD_HIERARCHICAL_ALLREDUCE", on, e) : 0;
+}
+
 int engine_tuning_export(const struct config *config, struct environment *env, struct err *e)
 {
     if (config->stall_check && environment_set(env, "HOROVOD_STALL_CHECK_DISABLE", "0", e) < 0)
@@ -108,7 +115,8 @@ int engine_tuning_export(const struct config *config, struct environment *env, s
     if (config->stall_shutdown_ms &&
         set_seconds(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", config->stall_shutdown_ms, e) < 0)
         return -1;
-    if (export_fusion(config, env, e) < 0 || export_timeline(config, env, e) < 0)
+    if (export_fusion(config, env, e) < 0 || export_hierarchy(config, env, e) < 0 ||
+        export_timeline(config, env, e) < 0)
         return -1;
     return export_autotune(config, env, e);
 }
@@ -142,6 +150,7 @@ void engine_tuning_fill(const struct config *config, const struct environment *e
     if (t->cache_given)
         t->cache_capacity = (uint32_t)config->cache_capacity;
     t->cycle_us = (uint32_t)config->cycle_time_us;
+    t->flat_allreduce = config->no_hierarchical_allreduce;
     if (config->no_stall_check)
         return;
     t->stall_warning_ms = (uint64_t)config->stall_warning_ms;

@@ -202,6 +202,9 @@ static void take_knobs(struct engine *engine, const Hvd__EngineTuning *t)
     engine->stall.give_up_ns = t->stall_shutdown_ms * NSEC_PER_MSEC;
     if (t->fusion_given)
         engine->fusion_bytes = t->fusion_bytes;
+    engine->flat = t->flat_allreduce;
+    if (engine->flat)
+        engine->fusion_bytes = 0; /* what travels as one was reduced on its host */
     if (t->cache_given)
         engine->cache_capacity = t->cache_capacity;
     engine->cycle_ns = t->cycle_us * NSEC_PER_USEC;

@@ -138,7 +138,7 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
     struct readiness_config config = {.epoch = engine->epoch,
                                       .self = set->self,
                                       .hosts = set->hosts,
-                                      .data_bytes = ENGINE_DATA_BYTES,
+                                      .data_bytes = engine->flat ? 0 : ENGINE_DATA_BYTES,
                                       .fusion_bytes = engine->fusion_bytes,
                                       .cache_capacity = names_between_hosts(set->team->id)};
 

@@ -112,7 +112,7 @@ int tuning_start(struct engine *engine, const Hvd__EngineTuning *options, struct
     t->values = config.first;
     if (engine->self != 0)
         return 0;
-    config.fixed[AUTOTUNE_FUSION_BYTES] = options->fusion_given;
+    config.fixed[AUTOTUNE_FUSION_BYTES] = options->fusion_given || engine->flat;
     if (!(t->autotune = autotune_new(&config, e)))
         return -1;
     if (*options->autotune_log)

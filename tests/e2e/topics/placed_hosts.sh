@@ -18,6 +18,27 @@ placements() { # ARGUMENTS of hvdrun
     done
 }
 
+case_flat_sums_know_no_placement() {
+    placements --no-hierarchical-allreduce "$PLACED" flat
+    expect_count 24 '^(sum|average) of ' "$T/out"
+}
+
+# What the case before it is worth: these elements show the order in which they are taken.
+case_by_default_sums_know_it() {
+    hvd -H $H1:4 "$PLACED" sums
+    expect_status 0
+    sort "$T/out" > "$T/one"
+    hvd -H $H1:2,$H2:2 "$PLACED" sums
+    expect_status 0
+    sort "$T/out" > "$T/two"
+    local type what
+    for type in float16 float32 float64; do
+        for what in 'sum of 70001' 'reducescatter of 50003'; do
+            ! grep -h "^$what $type" "$T/one" "$T/two" | sort | uniq -d | grep . || fail "$what $type is the same"
+        done
+    done
+}
+
 case_adasum_knows_no_placement() {
     placements "$PLACED" adasum
     expect_count 28 '^adasum of ' "$T/out"
