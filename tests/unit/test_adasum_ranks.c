@@ -119,6 +119,15 @@ START_TEST(as_the_pure_function_on_two_hosts)
 }
 END_TEST
 
+START_TEST(in_the_order_of_ranks_that_go_round_the_hosts)
+{
+    struct job job = {.hosts = 2, .per_host = 2, .by_node = true, .worker = vectors};
+
+    job_run(&job, SECONDS);
+    ck_assert(job_succeeded(&job));
+}
+END_TEST
+
 START_TEST(what_cannot_be_is_said)
 {
     run(_i == 0 ? 1 : 3, _i == 0 ? 3 : 1, refused);
@@ -135,6 +144,7 @@ int main(void)
     tcase_set_timeout(tc, 90);
     tcase_add_loop_test(tc, as_the_pure_function, 1, 3);
     tcase_add_loop_test(tc, as_the_pure_function_on_two_hosts, 1, 3);
+    tcase_add_test(tc, in_the_order_of_ranks_that_go_round_the_hosts);
     tcase_add_loop_test(tc, what_cannot_be_is_said, 0, 2);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
