@@ -14,6 +14,7 @@
 #include "agent/session.h"
 #include "agent/supervisor/limits.h"
 #include "common/clock.h"
+#include "common/host_ranks.h"
 #include "common/log.h"
 
 #define HEARTBEAT_MIN_MS 200
@@ -126,12 +127,15 @@ static int check_spawn(const Hvd__Spawn *p, struct err *e)
 {
     if (p->n_argv == 0 || p->n_worker == 0 || p->n_worker > WORKERS_MAX || p->host_index >= p->n_host)
         return err_set(e, ERR_PROTOCOL, "the launcher's Spawn is not complete");
+    const Hvd__HostRanks *here = p->host[p->host_index];
+    if (!hosts_have_all_ranks(p->host, p->n_host, p->size) || here->ranks != p->n_worker)
+        return err_set(e, ERR_PROTOCOL, "the launcher's Spawn does not have each of %u ranks on one host",
+                       p->size);
     for (size_t i = 0; i < p->n_worker; i++) {
         const Hvd__Worker *w = p->worker[i];
-        if (w->rank >= p->size || w->local_rank >= p->n_worker || w->cross_rank >= w->cross_size)
-            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has a rank %u of %u", w->rank, p->size);
-        if (i > 0 && w->rank <= p->worker[i - 1]->rank)
-            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has ranks out of order");
+        if (w->rank != host_rank(here, (uint32_t)i) || w->local_rank != i || w->cross_rank >= w->cross_size)
+            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has rank %u, local rank %u, in place %zu",
+                           w->rank, w->local_rank, i);
     }
     for (size_t i = 0; i < p->n_env; i++)
         if (!strchr(p->env[i], '='))

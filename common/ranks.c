@@ -1,6 +1,7 @@
 #include "common/ranks.h"
 
 #include <stdio.h>
+#include <string.h>
 
 uint32_t ranks_find(const uint32_t *list, uint32_t count, uint32_t rank)
 {
@@ -15,7 +16,8 @@ uint32_t ranks_find(const uint32_t *list, uint32_t count, uint32_t rank)
     return low < count && list[low] == rank ? low : UINT32_MAX;
 }
 
-const char *ranks_text(const uint32_t *list, uint32_t count, char *text, size_t size)
+static const char *list_text(const uint32_t *list, uint32_t count, const char *between, const char *to,
+                             char *text, size_t size)
 {
     size_t n = 0;
     text[0] = '\0';
@@ -24,15 +26,26 @@ const char *ranks_text(const uint32_t *list, uint32_t count, char *text, size_t 
         for (last = i; last + 1 < count && list[last + 1] == list[last] + 1;)
             last++;
         if (last > i)
-            snprintf(part, sizeof part, "%s%u to %u", i ? ", " : "", list[i], list[last]);
+            snprintf(part, sizeof part, "%s%u%s%u", i ? between : "", list[i], to, list[last]);
         else
-            snprintf(part, sizeof part, "%s%u", i ? ", " : "", list[i]);
-        int length = snprintf(text + n, size - n, "%s", part);
-        if (n + (size_t)length + sizeof " ..." > size && last + 1 < count) {
+            snprintf(part, sizeof part, "%s%u", i ? between : "", list[i]);
+        size_t length = strlen(part);
+        if (n + length + sizeof " ..." > size) {
             snprintf(text + n, size - n, " ...");
             break;
         }
-        n += (size_t)length;
+        memcpy(text + n, part, length + 1);
+        n += length;
     }
     return text;
+}
+
+const char *ranks_text(const uint32_t *list, uint32_t count, char *text, size_t size)
+{
+    return list_text(list, count, ", ", " to ", text, size);
+}
+
+const char *ranks_text_short(const uint32_t *list, uint32_t count, char *text, size_t size)
+{
+    return list_text(list, count, ",", "-", text, size);
 }

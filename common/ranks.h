@@ -10,4 +10,7 @@ uint32_t ranks_find(const uint32_t *list, uint32_t count, uint32_t rank);
 /* "3", "0 to 3", "0, 2, 4 to 6": cut with "..." where the text ends. Returns text. */
 const char *ranks_text(const uint32_t *list, uint32_t count, char *text, size_t size);
 
+/* "3", "0-3", "0,2,4-6" */
+const char *ranks_text_short(const uint32_t *list, uint32_t count, char *text, size_t size);
+
 #endif

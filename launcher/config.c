@@ -106,8 +106,10 @@ static int check_rsh(const char *rsh, char *const envp[], struct err *e)
 }
 
 /* What the table cannot say of a value. */
-static int check(const struct config *config, char *const envp[], struct err *e)
+static int check(struct config *config, char *const envp[], struct err *e)
 {
+    if (placement_parse(&config->placement, config, e))
+        return -1;
     if (config->num_proc && config->stdin_rank >= config->num_proc)
         return err_set(e, ERR_USAGE, "--stdin: there is no rank %lld; -np %lld makes ranks 0 to %lld",
                        (long long)config->stdin_rank, (long long)config->num_proc,

@@ -14,10 +14,12 @@
 
 #include "common/err.h"
 #include "common/options.h"
+#include "launcher/placement.h"
 
 #define CONFIG_RANKS_MAX 1000000
 
 #define CONFIG_WHERE  "What and where"
+#define CONFIG_PLACE  "Placement"
 #define CONFIG_START  "Reaching the hosts"
 #define CONFIG_OUTPUT "Input and output"
 #define CONFIG_WORKER "The workers"
@@ -44,6 +46,20 @@
     X(int, dry_run, OPTION_MODE, "--dry-run", "[=FORMAT]", "HVDRUN_DRY_RUN", "dry_run", \
       0, 0, "no|text|json", "no", NULL, CONFIG_WHERE, \
       "Show which rank would run where, as text or JSON, and start nothing.") \
+    X(const char *, map_by, OPTION_TEXT, "--map-by", "WHAT", "HVDRUN_MAP_BY", "map_by", \
+      0, 0, NULL, "slot", NULL, CONFIG_PLACE, \
+      "How ranks go to hosts: slot fills host by host, node goes round the hosts. :OVERSUBSCRIBE behind it is " \
+      "--oversubscribe.") \
+    X(int64_t, ppr, OPTION_INTEGER, "--ppr", "N", "HVDRUN_PPR", "ppr", \
+      1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_PLACE, \
+      "Ranks on each host, instead of one for each slot.") \
+    X(bool, oversubscribe, OPTION_FLAG, "--oversubscribe", NULL, "HVDRUN_OVERSUBSCRIBE", "oversubscribe", \
+      0, 0, NULL, NULL, "oversubscription", CONFIG_PLACE, \
+      "Allow more ranks than slots. What is left when all slots are taken is shared out evenly, up to each host's " \
+      "max_slots.") \
+    X(bool, no_oversubscribe, OPTION_FLAG, "--no-oversubscribe", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "oversubscription", CONFIG_PLACE, \
+      "More ranks than slots are an error. This is so anyway, unless HVDRUN_OVERSUBSCRIBE is set.") \
     X(int64_t, ssh_port, OPTION_INTEGER, "-p, --ssh-port", "PORT", "HVDRUN_SSH_PORT", "ssh_port", \
       1, 65535, NULL, NULL, NULL, CONFIG_START, \
       "Port of the hosts' SSH servers. Without it: what the SSH configuration says, or 22.") \
@@ -223,6 +239,7 @@ struct config {
     char *const *command; /* argv of the workers, NULL at its end; NULL after --help and the like */
     int command_count;
     struct settings file; /* of --config-file */
+    struct placement placement;
 };
 
 /* The table with names; for help and the manual page. */

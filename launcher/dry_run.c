@@ -13,6 +13,7 @@
 #include "common/json.h"
 #include "common/module.h"
 #include "common/modules/yaml.h"
+#include "common/ranks.h"
 #include "launcher/plan.h"
 #include "launcher/transport/transport.h"
 
@@ -39,32 +40,59 @@ static void host_label(const struct host *host, char *text, size_t size)
 
 #define LABEL_MAX (HOSTS_USER_MAX + HOSTS_NAME_MAX + 4)
 
+/* What the plan can know before a host was asked. */
+struct known {
+    struct plan_want want;
+    size_t count; /* hosts that can get ranks */
+    bool planned; /* all is known */
+    struct plan plan;
+    /* of the hosts that were shown: */
+    uint32_t next; /* where the plan goes on */
+    uint32_t from; /* ranks; UINT32_MAX: not known how many */
+};
+
 /* The ranks of a host as far as they are known: 0 of them, or first UINT32_MAX, when they are not. */
 struct span {
     uint32_t first, ranks;
+    const uint32_t *rank; /* NULL: not planned */
 };
 
-/* One host's ranks, given those before it; *from is UINT32_MAX once that is not known. */
-static struct span next_span(const struct host *host, uint32_t np, uint32_t *from)
+/* One host's ranks, given those before it. */
+static struct span next_span(struct known *k, const struct host_list *hosts, size_t index)
 {
-    struct span span = {.first = *from};
-    uint32_t left = np && *from != UINT32_MAX ? np - *from : UINT32_MAX;
-    if (*from == UINT32_MAX)
+    struct span span = {.first = k->from};
+    uint32_t np = k->want.np, slots = hosts->host[index].slots;
+    uint32_t left = np && k->from != UINT32_MAX ? np - k->from : UINT32_MAX;
+    if (k->planned) {
+        const struct plan_host *h = &k->plan.host[k->next];
+        if (k->next >= k->plan.host_count || h->index != index)
+            return (struct span){.first = UINT32_MAX};
+        k->next++;
+        return (struct span){h->rank[0], h->ranks, h->rank};
+    }
+    if (k->want.by_node || k->want.oversubscribe)
+        k->from = span.first = UINT32_MAX;
+    if (k->from == UINT32_MAX)
         return span;
-    if (!host->slots && left > 1) {
-        *from = UINT32_MAX;
+    if (!slots && left > 1) {
+        k->from = UINT32_MAX;
         return span;
     }
-    span.ranks = host->slots < left ? host->slots : left;
+    span.ranks = slots < left ? slots : left;
     span.ranks = span.ranks ? span.ranks : 1;
-    *from += span.ranks;
+    k->from += span.ranks;
     return span;
 }
 
-static void ranks_text(struct span span, char *text, size_t size)
+static void span_text(const struct known *k, struct span span, char *text, size_t size)
 {
-    if (span.first == UINT32_MAX)
-        snprintf(text, size, "after those");
+    if (span.rank)
+        ranks_text_short(span.rank, span.ranks, text, size);
+    else if (span.first == UINT32_MAX)
+        snprintf(text, size,
+                 k->planned                                 ? "none"
+                 : k->want.by_node || k->want.oversubscribe ? "?"
+                                                            : "after those");
     else if (!span.ranks)
         snprintf(text, size, "from %u", span.first);
     else
@@ -85,22 +113,21 @@ static void print_row(FILE *out, struct columns width, const char *host, const c
     fprintf(out, "%-*s  %-9s  %*s  %s\n", width.host, host, transport, width.slots, slots, ranks);
 }
 
-static void print_hosts(const struct config *config, const struct host_list *hosts, size_t count,
+static void print_hosts(const struct config *config, const struct host_list *hosts, struct known *k,
                         const char *hostname, FILE *out)
 {
-    char label[LABEL_MAX], slots[16], ranks[32];
+    char label[LABEL_MAX], slots[16], ranks[120];
     struct columns width = {.host = 4, .slots = 5};
-    uint32_t from = 0;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < k->count; i++) {
         host_label(&hosts->host[i], label, sizeof label);
         if ((int)strlen(label) > width.host)
             width.host = (int)strlen(label);
     }
     print_row(out, width, "host", "transport", "slots", "ranks");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < k->count; i++) {
         host_label(&hosts->host[i], label, sizeof label);
         slots_text(&hosts->host[i], slots, sizeof slots);
-        ranks_text(next_span(&hosts->host[i], (uint32_t)config->num_proc, &from), ranks, sizeof ranks);
+        span_text(k, next_span(k, hosts, i), ranks, sizeof ranks);
         print_row(out, width, label, dry_run_transport(config, &hosts->host[i], hostname), slots, ranks);
     }
 }
@@ -134,40 +161,19 @@ static void print_command(char *const *command, FILE *out)
     fputc('\n', out);
 }
 
-/* What the plan can know before a host was asked. */
-struct known {
-    size_t count; /* hosts that can get ranks */
-    size_t autos; /* of them without slots */
-    uint64_t ranks;
-    bool exact; /* all ranks are known */
-};
-
-static struct known find_known(const struct host_list *hosts, uint32_t np)
+static void print_text(const struct config *config, const struct host_list *hosts, struct known *k,
+                       const char *hostname, FILE *out)
 {
-    struct known k = {.count = plan_hosts(hosts, np)};
-    for (size_t i = 0; i < k.count; i++) {
-        k.autos += hosts->host[i].slots == 0;
-        k.ranks += hosts->host[i].slots;
-    }
-    k.exact = np || !k.autos;
-    k.ranks = np ? np : k.ranks;
-    return k;
-}
-
-static void print_text(const struct config *config, const struct host_list *hosts, const char *hostname,
-                       FILE *out)
-{
-    struct known known = find_known(hosts, (uint32_t)config->num_proc);
-    if (known.exact)
-        fprintf(out, "ranks: %llu\n", (unsigned long long)known.ranks);
+    if (k->planned || k->want.np)
+        fprintf(out, "ranks: %u\n", k->planned ? k->plan.size : k->want.np);
     else
         fprintf(out, "ranks: one for every slot\n");
     print_command(config->command, out);
     fputc('\n', out);
-    print_hosts(config, hosts, known.count, hostname, out);
-    if (hosts->count > known.count)
-        fprintf(out, "\nhosts not needed: %zu\n", hosts->count - known.count);
-    if (known.autos)
+    print_hosts(config, hosts, k, hostname, out);
+    if (hosts->count > k->count)
+        fprintf(out, "\nhosts not needed: %zu\n", hosts->count - k->count);
+    if (!k->planned)
         fprintf(out,
                 "\nauto: as many slots as the host has GPUs, or one; known when its agent has answered\n");
 }
@@ -181,9 +187,8 @@ static void put_known(struct json *j, const char *name, bool known, uint64_t val
 }
 
 static void put_host(struct json *j, const struct config *config, const struct host *host,
-                     const char *hostname, uint32_t *from)
+                     const char *hostname, struct span span)
 {
-    struct span span = next_span(host, (uint32_t)config->num_proc, from);
     json_object(j, NULL);
     json_text(j, "name", host->name);
     if (host->user)
@@ -194,29 +199,31 @@ static void put_host(struct json *j, const struct config *config, const struct h
     put_known(j, "slots", host->slots, host->slots);
     put_known(j, "first_rank", span.first != UINT32_MAX, span.first);
     put_known(j, "ranks", span.ranks, span.ranks);
+    json_array(j, "rank_list");
+    for (uint32_t i = 0; i < span.ranks; i++)
+        json_unsigned(j, NULL, span.rank ? span.rank[i] : span.first + i);
+    json_end(j);
     json_end(j);
 }
 
 /* The same for programs; what is not known before the hosts were asked is null. */
-static void print_json(const struct config *config, const struct host_list *hosts, const char *hostname,
-                       FILE *out)
+static void print_json(const struct config *config, const struct host_list *hosts, struct known *k,
+                       const char *hostname, FILE *out)
 {
-    struct known known = find_known(hosts, (uint32_t)config->num_proc);
     struct json j;
-    uint32_t from = 0;
     json_begin(&j, out);
     json_object(&j, NULL);
     json_text(&j, "hvdrun", HVD_VERSION);
-    put_known(&j, "ranks", known.exact, known.ranks);
+    put_known(&j, "ranks", k->planned || k->want.np, k->planned ? k->plan.size : k->want.np);
     json_array(&j, "command");
     for (char *const *word = config->command; *word; word++)
         json_text(&j, NULL, *word);
     json_end(&j);
     json_array(&j, "hosts");
-    for (size_t i = 0; i < known.count; i++)
-        put_host(&j, config, &hosts->host[i], hostname, &from);
+    for (size_t i = 0; i < k->count; i++)
+        put_host(&j, config, &hosts->host[i], hostname, next_span(k, hosts, i));
     json_end(&j);
-    json_unsigned(&j, "hosts_not_needed", hosts->count - known.count);
+    json_unsigned(&j, "hosts_not_needed", hosts->count - k->count);
     json_end(&j);
     fputc('\n', out);
 }
@@ -224,12 +231,16 @@ static void print_json(const struct config *config, const struct host_list *host
 int dry_run_print(const struct config *config, const struct host_list *hosts, const char *hostname, FILE *out,
                   struct err *e)
 {
-    if (plan_check(hosts, (uint32_t)config->num_proc, e))
+    struct known k = {.want = placement_want(config)};
+    if (plan_check(hosts, &k.want, e))
         return -1;
+    k.count = plan_hosts(hosts, &k.want);
+    k.planned = plan_make(&k.plan, hosts, k.count, &k.want, NULL) == 0;
     if (config->dry_run == CONFIG_DRY_RUN_JSON)
-        print_json(config, hosts, hostname, out);
+        print_json(config, hosts, &k, hostname, out);
     else
-        print_text(config, hosts, hostname, out);
+        print_text(config, hosts, &k, hostname, out);
+    plan_free(&k.plan);
     return 0;
 }
 

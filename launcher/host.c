@@ -311,8 +311,9 @@ static void start_transport(void *owner)
 /* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
 static uint32_t ranks_at_most(const struct host_run *h)
 {
-    uint32_t all = (uint32_t)h->common->config->num_proc, here = h->spec->slots;
-    return all && (!here || all < here) ? all : here;
+    const struct plan_want want = placement_want(h->common->config);
+    uint32_t here = h->spec->slots || want.per_host || want.oversubscribe ? plan_room(h->spec, &want) : 0;
+    return want.np && (!here || want.np < here) ? want.np : here;
 }
 
 static void send_hello(void *owner)

@@ -91,6 +91,7 @@ struct host_run {
     int64_t clock_offset; /* add to the host's times to get ours */
     uint64_t round_trip;  /* of the exchange that gave the offset */
     uint64_t ping_sent;
+    uint32_t free_port;   /* there, for MASTER_PORT */
     Hvd__Welcome *limits; /* those that are near (limits_keep); NULL: none */
     char *address;        /* where it can be reached, numeric; from Welcome or the transport */
 };

@@ -126,7 +126,7 @@ static void on_start_limit(uv_timer_t *timer)
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_run *h = &j->host[i];
-        h->late = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].first_rank].started
+        h->late = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started
                              : host_state(h) < HOST_READY;
         if (!h->late || count++ >= 4)
             continue;

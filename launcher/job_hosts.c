@@ -66,8 +66,7 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
     struct job *j = ctx;
     hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
     h->limits = limits_keep(welcome);
-    if (h->index == 0)
-        j->master_port = welcome->free_port;
+    h->free_port = welcome->free_port;
     j->ready++;
     job_start_hosts(j);
     if (j->ready == j->host_count)
@@ -244,15 +243,15 @@ static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 static void abandon_ranks(struct job *j, struct host_run *h)
 {
     const struct plan_host *p = &j->plan.host[h->plan_index];
-    output_abandon(j->output, p->first_rank, p->ranks);
+    output_abandon(j->output, p->rank, p->ranks);
     for (uint32_t i = 0; i < p->ranks; i++)
-        if (!j->rank[p->first_rank + i].exited)
-            mark_exited(j, p->first_rank + i);
+        if (!j->rank[p->rank[i]].exited)
+            mark_exited(j, p->rank[i]);
 }
 
 static void record_loss(struct job *j, struct host_run *h)
 {
-    bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].first_rank].started;
+    bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].rank[0]].started;
     char text[ERR_TEXT_MAX + 400];
     if (h->agent_died)
         snprintf(text, sizeof text, "host %s: %s", h->label, h->err.text);

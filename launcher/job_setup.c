@@ -68,7 +68,8 @@ static int find_agent(struct job *j, struct err *e)
 static int make_hosts(struct job *j, struct err *e)
 {
     uint64_t files = j->config->output_filename ? 2 * (uint64_t)j->config->num_proc : 0;
-    j->host_count = (uint32_t)plan_hosts(j->list, (uint32_t)j->config->num_proc);
+    struct plan_want want = placement_want(j->config);
+    j->host_count = (uint32_t)plan_hosts(j->list, &want);
     if (limits_own(j->host_count, files, e) < 0)
         return -1;
     j->common.host_count = j->host_count;
@@ -102,6 +103,7 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
         err_set(e, ERR_MEMORY, "no memory for a job");
         return NULL;
     }
+    struct plan_want want = placement_want(config);
     j->config = config;
     j->list = hosts;
     j->epoch = epoch;
@@ -116,7 +118,7 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
                                      .hostname = hostname,
                                      .agent_local = j->agent_local,
                                      .agent_command = j->agent_command};
-    if (plan_check(hosts, (uint32_t)config->num_proc, e) == 0 && set_up(j, e) == 0)
+    if (plan_check(hosts, &want, e) == 0 && set_up(j, e) == 0)
         return j;
     outcome_fault(&j->outcome, clock_now(), err_exit_status(e), e->text, e->hint);
     report_write(j, err_exit_status(e));

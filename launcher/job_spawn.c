@@ -50,8 +50,8 @@ static int check_limits(const struct job *j, struct err *e)
         const struct plan_host *p = &j->plan.host[i];
         const struct host_run *h = &j->host[p->index];
         struct limits_need need = {.ranks = p->ranks};
-        for (uint32_t r = p->first_rank; r < p->first_rank + p->ranks; r++)
-            need.inputs += gets_stdin(j, r);
+        for (uint32_t k = 0; k < p->ranks; k++)
+            need.inputs += gets_stdin(j, p->rank[k]);
         if (h->limits && limits_check(h->limits->limit, h->limits->n_limit, &need, e) < 0)
             return err_wrap(e, "%s", h->label);
     }
@@ -60,7 +60,8 @@ static int check_limits(const struct job *j, struct err *e)
 
 int job_place(struct job *j, struct err *e)
 {
-    if (plan_make(&j->plan, j->list, j->host_count, (uint32_t)j->config->num_proc, e) < 0)
+    struct plan_want want = placement_want(j->config);
+    if (plan_make(&j->plan, j->list, j->host_count, &want, e) < 0)
         return -1;
     j->rank = calloc(j->plan.size, sizeof *j->rank);
     j->host_names = calloc(j->plan.host_count, sizeof *j->host_names);
@@ -91,13 +92,13 @@ static void fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, 
 {
     const struct plan_host *p = &j->plan.host[k];
     for (uint32_t i = 0; i < p->ranks; i++) {
-        const struct plan_rank *r = &j->plan.rank[p->first_rank + i];
+        const struct plan_rank *r = &j->plan.rank[p->rank[i]];
         hvd__worker__init(&workers[i]);
-        workers[i].rank = p->first_rank + i;
+        workers[i].rank = p->rank[i];
         workers[i].local_rank = r->local_rank;
         workers[i].cross_rank = r->cross_rank;
         workers[i].cross_size = r->cross_size;
-        workers[i].has_stdin = gets_stdin(j, p->first_rank + i);
+        workers[i].has_stdin = gets_stdin(j, p->rank[i]);
         pointers[i] = &workers[i];
     }
 }
@@ -117,7 +118,7 @@ static bool name_space(char *text, size_t size)
 /* What is the same for every host. */
 static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
 {
-    struct host_run *first = job_host_of_plan(j, 0);
+    struct host_run *first = job_host_of_plan(j, j->plan.rank[0].host);
     s->argv = (char **)j->config->command;
     s->n_argv = (size_t)j->config->command_count;
     s->env = j->env.variable;
@@ -126,11 +127,23 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
     s->launcher_dir = getcwd(dir, dir_size) ? dir : (char *)"";
     s->size = j->plan.size;
     s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
-    s->master_port = j->master_port;
+    s->master_port = first->free_port;
     s->epoch = j->epoch->number;
     s->max_restarts = (uint32_t)j->config->max_restarts;
     s->output_window = output_window(j->plan.size);
     (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
+}
+
+static void fill_host(Hvd__HostRanks *to, const char *name, const struct plan_host *host)
+{
+    hvd__host_ranks__init(to);
+    to->name = (char *)name;
+    to->first_rank = host->rank[0];
+    to->ranks = host->ranks;
+    if (plan_is_block(host))
+        return;
+    to->rank = (uint32_t *)host->rank;
+    to->n_rank = host->ranks;
 }
 
 void job_spawn(struct job *j)
@@ -150,10 +163,7 @@ void job_spawn(struct job *j)
         goto out;
     }
     for (uint32_t k = 0; k < j->plan.host_count; k++) {
-        hvd__host_ranks__init(&hosts[k]);
-        hosts[k].name = (char *)j->host_names[k];
-        hosts[k].first_rank = j->plan.host[k].first_rank;
-        hosts[k].ranks = j->plan.host[k].ranks;
+        fill_host(&hosts[k], j->host_names[k], &j->plan.host[k]);
         host_pointers[k] = &hosts[k];
     }
     fill_common(j, &s, dir, sizeof dir);

@@ -102,7 +102,6 @@ struct job {
     struct input input;
     bool has_input;
     struct job_links engine_links, session_links;
-    uint32_t master_port; /* free on the first host when it was asked */
 
     struct job_where *where; /* NULL: nobody asked */
     struct job_sweep *sweep; /* NULL: no host was lost */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/ranks.h"
 #include "launcher/output_files.h"
 #include "launcher/sink.h"
 
@@ -314,17 +315,24 @@ int output_frame(struct output *o, const struct frame *f, struct err *e)
     return 0;
 }
 
-void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks)
+static void abandon_stream(struct output *o, struct stream_state *s)
 {
     struct record end = {0, FRAME_FLAG_EOF};
     struct err ignored = ERR_INIT;
-    for (uint32_t i = 2 * first_rank; i < 2 * (first_rank + ranks); i++)
-        if (!o->streams[i].ended && queue_record(o, &o->streams[i], &end, NULL, &ignored) < 0)
-            end_stream(o, &o->streams[i]);
+    if (!s->ended && queue_record(o, s, &end, NULL, &ignored) < 0)
+        end_stream(o, s);
+}
+
+void output_abandon(struct output *o, const uint32_t *rank, uint32_t ranks)
+{
+    for (uint32_t i = 0; i < ranks; i++) {
+        abandon_stream(o, &o->streams[2 * rank[i]]);
+        abandon_stream(o, &o->streams[2 * rank[i] + 1]);
+    }
     /* A line of theirs that was begun will not be completed. */
     for (int i = 0; i < 2; i++) {
         struct lane *lane = &o->lane[i];
-        if (lane->owner && lane->owner->rank >= first_rank && lane->owner->rank < first_rank + ranks)
+        if (lane->owner && ranks_find(rank, ranks, lane->owner->rank) != UINT32_MAX)
             lane->owner_may_yield = true;
     }
     on_progress(o);

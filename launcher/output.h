@@ -49,7 +49,7 @@ void output_free(struct output *o);
 /* A data frame of stdout or stderr. -1 with *e when it says what it may not (rank, more than its credit). */
 int output_frame(struct output *o, const struct frame *f, struct err *e);
 /* The host of these ranks is gone: what is incomplete stays so, their streams have ended. */
-void output_abandon(struct output *o, uint32_t first_rank, uint32_t ranks);
+void output_abandon(struct output *o, const uint32_t *rank, uint32_t ranks);
 /* hvdrun has something to say on stderr: ends the line that a worker has left unfinished there. */
 void output_end_line(struct output *o);
 bool output_is_idle(const struct output *o);

@@ -1,5 +1,5 @@
 /* The arithmetic of plan.h. Everything is linear in hosts plus ranks: cross_rank comes from one counter per
- * local rank, which is, when a host is placed, the number of hosts before it that have that local rank, and
+ * local rank, which is, when a host is numbered, the number of hosts before it that have that local rank, and
  * at the end cross_size. */
 #include "launcher/plan.h"
 
@@ -10,125 +10,256 @@
 
 #define NAMED_HOSTS 8 /* in a message */
 
-/* What a host is good for at least: an auto host has one slot or more. */
-static uint64_t least_slots(const struct host *host)
+/* What a host takes without oversubscription; 0: not known yet. */
+static uint32_t exact_room(const struct host *host, const struct plan_want *want)
 {
-    return host->slots ? host->slots : 1;
+    return want->per_host ? want->per_host : host->slots;
 }
 
+uint32_t plan_room(const struct host *host, const struct plan_want *want)
+{
+    uint32_t room = exact_room(host, want);
+    if (want->per_host || !want->oversubscribe)
+        return room ? room : 1;
+    return host->max_slots ? host->max_slots : CONFIG_RANKS_MAX;
+}
+
+/* ---- before the network -------------------------------------------------------------------------------- */
+
 /* "a 4, b 2 and 3 more hosts" */
-static void list_hosts(const struct host_list *hosts, size_t count, char *text, size_t size)
+static void list_hosts(const struct host_list *hosts, size_t count, const struct plan_want *want, char *text,
+                       size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; i < count && i < NAMED_HOSTS && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%.60s %u", i ? ", " : "", hosts->host[i].name,
-                                 hosts->host[i].slots);
+                                 plan_room(&hosts->host[i], want));
     if (count > NAMED_HOSTS && used < size)
         snprintf(text + used, size - used, " and %zu more hosts", count - NAMED_HOSTS);
 }
 
-static int too_few_slots(const struct host_list *hosts, size_t count, uint32_t np, uint64_t slots,
-                         struct err *e)
+static int too_little_room(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                           uint64_t room, struct err *e)
 {
     char named[640];
-    list_hosts(hosts, count, named, sizeof named);
-    err_set(e, ERR_USAGE, "-np %u asks for more ranks than there are slots: %llu (%s)", np,
-            (unsigned long long)slots, named);
-    return err_hint(e, "give the hosts more slots, add hosts, or ask for at most %llu ranks",
-                    (unsigned long long)slots);
+    unsigned long long ranks = room;
+    list_hosts(hosts, count, want, named, sizeof named);
+    if (want->per_host) {
+        err_set(e, ERR_USAGE, "-np %u asks for more ranks than --ppr %u allows: %llu (%s)", want->np,
+                want->per_host, ranks, named);
+        return err_hint(e, "allow more ranks on each host, add hosts, or ask for at most %llu ranks", ranks);
+    }
+    if (want->oversubscribe) {
+        err_set(e, ERR_USAGE, "-np %u asks for more ranks than max_slots allows: %llu (%s)", want->np, ranks,
+                named);
+        return err_hint(e, "raise max_slots, or ask for at most %llu ranks", ranks);
+    }
+    err_set(e, ERR_USAGE, "-np %u asks for more ranks than there are slots: %llu (%s)", want->np, ranks,
+            named);
+    return err_hint(
+        e, "give the hosts more slots, add hosts, ask for at most %llu ranks, or use --oversubscribe", ranks);
 }
 
-/* The slots of the first `count` hosts, and whether one of them is auto. */
-static uint64_t sum_slots(const struct host_list *hosts, size_t count, int *has_auto)
+/* --ppr does not put more on a host than it was said to have. */
+static int check_per_host(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                          struct err *e)
+{
+    for (size_t i = 0; i < count && want->per_host; i++) {
+        const struct host *host = &hosts->host[i];
+        uint32_t limit = want->oversubscribe ? host->max_slots : host->bare == 1 ? 0 : host->slots;
+        if (limit == 0 || want->per_host <= limit)
+            continue;
+        err_set(e, ERR_USAGE, "--ppr %u asks for more ranks on host %s than its %u %s", want->per_host,
+                host->name, limit, want->oversubscribe ? "max_slots" : "slots");
+        return want->oversubscribe ? -1 : err_hint(e, "give it more slots, or use --oversubscribe");
+    }
+    return 0;
+}
+
+/* The room on the first `count` hosts, and whether one of them is auto. */
+static uint64_t sum_room(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                         bool *has_auto)
 {
     uint64_t sum = 0;
-    *has_auto = 0;
+    *has_auto = false;
     for (size_t i = 0; i < count; i++) {
-        sum += least_slots(&hosts->host[i]);
-        *has_auto |= hosts->host[i].slots == 0;
+        sum += plan_room(&hosts->host[i], want);
+        *has_auto |= exact_room(&hosts->host[i], want) == 0;
     }
     return sum;
 }
 
-int plan_check(const struct host_list *hosts, uint32_t np, struct err *e)
+/* Without -np. */
+static int check_size(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                      struct err *e)
 {
-    int has_auto;
-    uint64_t sum = sum_slots(hosts, hosts->count, &has_auto);
-    if (np > sum && !has_auto)
-        return too_few_slots(hosts, hosts->count, np, sum, e);
-    if (np == 0 && sum > CONFIG_RANKS_MAX)
-        return err_set(e, ERR_USAGE,
-                       "the hosts have %llu slots, and a job at most %d ranks; say how many with -np",
-                       (unsigned long long)sum, CONFIG_RANKS_MAX);
-    return 0;
+    struct plan_want exact = *want;
+    bool has_auto;
+    exact.oversubscribe = false;
+    uint64_t sum = sum_room(hosts, count, &exact, &has_auto);
+    if (sum <= CONFIG_RANKS_MAX)
+        return 0;
+    return err_set(e, ERR_USAGE,
+                   "the hosts have %llu slots, and a job at most %d ranks; say how many with -np",
+                   (unsigned long long)sum, CONFIG_RANKS_MAX);
 }
 
-size_t plan_hosts(const struct host_list *hosts, uint32_t np)
+static int check_room(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                      bool *has_auto, struct err *e)
+{
+    uint64_t sum = sum_room(hosts, count, want, has_auto);
+    if (check_per_host(hosts, count, want, e) < 0)
+        return -1;
+    if (want->np > sum && (!*has_auto || want->oversubscribe))
+        return too_little_room(hosts, count, want, sum, e);
+    return want->np ? 0 : check_size(hosts, count, want, e);
+}
+
+int plan_check(const struct host_list *hosts, const struct plan_want *want, struct err *e)
+{
+    bool has_auto;
+    return check_room(hosts, hosts->count, want, &has_auto, e);
+}
+
+size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
 {
     uint64_t sum = 0;
+    if (want->np && want->by_node)
+        return want->np < hosts->count ? want->np : hosts->count;
     for (size_t i = 0; i < hosts->count; i++) {
-        sum += least_slots(&hosts->host[i]);
-        if (np && sum >= np)
+        uint32_t room = exact_room(&hosts->host[i], want);
+        sum += room ? room : 1;
+        if (want->np && sum >= want->np)
             return i + 1;
     }
     return hosts->count;
 }
 
-/* Cuts np ranks into blocks. */
-static void place_hosts(struct plan *plan, const struct host_list *hosts, size_t count, uint32_t np)
+/* ---- where ranks go ------------------------------------------------------------------------------------ */
+
+/* Puts one more rank at a time on each host that has less than its room, round and round; host_of (NULL: not
+ * wanted) gets the host of each. Returns how many were placed by then. */
+static uint32_t go_round(const struct host_list *hosts, size_t count, const struct plan_want *want, bool full,
+                         uint32_t placed, uint32_t np, uint32_t *ranks, uint32_t *host_of)
 {
-    uint32_t rank = 0;
-    for (size_t i = 0; i < count && rank < np; i++) {
-        uint32_t slots = hosts->host[i].slots;
-        uint32_t ranks = slots < np - rank ? slots : np - rank;
-        plan->host[plan->host_count++] =
-            (struct plan_host){.index = (uint32_t)i, .first_rank = rank, .ranks = ranks};
-        rank += ranks;
+    bool moved = true;
+    while (placed < np && moved) {
+        moved = false;
+        for (size_t i = 0; i < count && placed < np; i++) {
+            const struct host *host = &hosts->host[i];
+            if (ranks[i] >= (full ? plan_room(host, want) : exact_room(host, want)))
+                continue;
+            ranks[i]++;
+            if (host_of)
+                host_of[placed] = (uint32_t)i;
+            placed++;
+            moved = true;
+        }
     }
-    plan->size = rank;
+    return placed;
+}
+
+/* The host of each rank. `ranks` is zero for each host. */
+static void place(const struct host_list *hosts, size_t count, const struct plan_want *want, uint32_t np,
+                  uint32_t *ranks, uint32_t *host_of)
+{
+    uint32_t placed = 0, rank = 0;
+    if (want->by_node) {
+        placed = go_round(hosts, count, want, false, 0, np, ranks, host_of);
+        go_round(hosts, count, want, true, placed, np, ranks, host_of);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        uint32_t room = exact_room(&hosts->host[i], want);
+        ranks[i] = room < np - placed ? room : np - placed;
+        placed += ranks[i];
+    }
+    go_round(hosts, count, want, true, placed, np, ranks, NULL);
+    for (size_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < ranks[i]; k++)
+            host_of[rank++] = (uint32_t)i;
+}
+
+/* ---- what follows from that ---------------------------------------------------------------------------- */
+
+/* The hosts that have ranks, and their lists. plan_host_of: of each in the list of all. */
+static void list_ranks(struct plan *plan, size_t count, const uint32_t *ranks, const uint32_t *host_of,
+                       uint32_t *plan_host_of)
+{
+    uint32_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (ranks[i] == 0)
+            continue;
+        plan_host_of[i] = plan->host_count;
+        plan->host[plan->host_count++] = (struct plan_host){.index = (uint32_t)i, .rank = plan->by_host + at};
+        at += ranks[i];
+    }
+    for (uint32_t r = 0; r < plan->size; r++) {
+        uint32_t h = plan_host_of[host_of[r]];
+        struct plan_host *host = &plan->host[h];
+        plan->by_host[host->rank - plan->by_host + host->ranks] = r;
+        plan->rank[r] = (struct plan_rank){.host = h, .local_rank = host->ranks++};
+    }
 }
 
 /* `hosts_with` has a zero for every possible local rank. */
-static void number_ranks(struct plan *plan, uint32_t *hosts_with)
+static void number_hosts(struct plan *plan, uint32_t *hosts_with)
 {
     for (uint32_t h = 0; h < plan->host_count; h++)
         for (uint32_t local = 0; local < plan->host[h].ranks; local++)
-            plan->rank[plan->host[h].first_rank + local] =
-                (struct plan_rank){.host = h, .local_rank = local, .cross_rank = hosts_with[local]++};
+            plan->rank[plan->host[h].rank[local]].cross_rank = hosts_with[local]++;
     for (uint32_t r = 0; r < plan->size; r++)
         plan->rank[r].cross_size = hosts_with[plan->rank[r].local_rank];
 }
 
-int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, uint32_t np, struct err *e)
+/* Memory for one plan: of each rank its host, and what counts. */
+static int fill(struct plan *plan, const struct host_list *hosts, size_t count, const struct plan_want *want)
 {
-    int has_auto;
-    uint64_t sum = sum_slots(hosts, count, &has_auto);
+    uint32_t *numbers = calloc(2 * count + 2 * (size_t)plan->size, sizeof *numbers);
+    plan->host = calloc(count, sizeof *plan->host);
+    plan->rank = calloc(plan->size, sizeof *plan->rank);
+    plan->by_host = calloc(plan->size, sizeof *plan->by_host);
+    if (!numbers || !plan->host || !plan->rank || !plan->by_host) {
+        free(numbers);
+        return -1;
+    }
+    uint32_t *ranks = numbers, *plan_host_of = ranks + count, *host_of = plan_host_of + count;
+    place(hosts, count, want, plan->size, ranks, host_of);
+    list_ranks(plan, count, ranks, host_of, plan_host_of);
+    number_hosts(plan, host_of + plan->size);
+    free(numbers);
+    return 0;
+}
+
+int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, const struct plan_want *want,
+              struct err *e)
+{
+    struct plan_want exact = *want;
+    bool has_auto;
     *plan = (struct plan){0};
+    exact.oversubscribe = false;
+    if (check_room(hosts, count, want, &has_auto, e) < 0)
+        return -1;
     if (has_auto)
         return err_set(e, ERR_SYSTEM, "the number of slots of a host is not known yet");
-    if (np > sum)
-        return too_few_slots(hosts, count, np, sum, e);
-    if (!np && sum > CONFIG_RANKS_MAX)
-        return plan_check(hosts, np, e);
-    np = np ? np : (uint32_t)sum;
-    plan->host = calloc(count, sizeof *plan->host);
-    plan->rank = calloc(np, sizeof *plan->rank);
-    uint32_t *hosts_with = calloc(np, sizeof *hosts_with);
-    if (plan->host && plan->rank && hosts_with) {
-        place_hosts(plan, hosts, count, np);
-        number_ranks(plan, hosts_with);
-        free(hosts_with);
+    plan->size = want->np ? want->np : (uint32_t)sum_room(hosts, count, &exact, &has_auto);
+    if (fill(plan, hosts, count, want) == 0)
         return 0;
-    }
-    free(hosts_with);
+    uint32_t size = plan->size;
     plan_free(plan);
-    return err_set(e, ERR_MEMORY, "no memory for a plan of %u ranks", np);
+    return err_set(e, ERR_MEMORY, "no memory for a plan of %u ranks", size);
+}
+
+bool plan_is_block(const struct plan_host *host)
+{
+    return host->rank[host->ranks - 1] - host->rank[0] == host->ranks - 1;
 }
 
 void plan_free(struct plan *plan)
 {
     free(plan->host);
     free(plan->rank);
+    free(plan->by_host);
     *plan = (struct plan){0};
 }

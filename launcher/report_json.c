@@ -83,7 +83,7 @@ static void put_hosts(struct json *w, const struct job *j)
         json_text(w, "address", h->address);
         json_unsigned(w, "ranks", p ? p->ranks : 0);
         if (p)
-            json_unsigned(w, "first_rank", p->first_rank);
+            json_unsigned(w, "first_rank", p->rank[0]);
         else
             json_null(w, "first_rank");
         json_text(w, "error", h->err.code ? h->err.text : NULL);

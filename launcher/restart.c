@@ -131,7 +131,8 @@ static int announce(struct restart *r, const struct job *j, const struct job_end
     if (!before)
         return err_set(e, ERR_MEMORY, "no memory for a restart");
     memcpy(before, r->lost, r->all->count * sizeof *before);
-    restart_choose(r->all, r->lost, (uint32_t)r->config.num_proc);
+    struct plan_want want = placement_want(&r->config);
+    restart_choose(r->all, r->lost, &want);
     list_hosts(r, NULL, ", without host ", without, sizeof without);
     list_hosts(r, before, ", again with host ", again, sizeof again);
     free(before);

@@ -16,25 +16,26 @@ uint32_t restart_delay(uint32_t before, uint64_t ran_for)
     return before < DELAY_MAX / 2 ? 2 * before : DELAY_MAX;
 }
 
-/* The slots that are surely there, and the lowest number of a lost host; UINT32_MAX: none is lost. */
-static uint64_t usable_slots(const struct host_list *hosts, const uint32_t *lost, uint32_t *lowest)
+/* The room that is surely there, and the lowest number of a lost host; UINT32_MAX: none is lost. */
+static uint64_t usable_room(const struct host_list *hosts, const uint32_t *lost, const struct plan_want *want,
+                            uint32_t *lowest)
 {
-    uint64_t slots = 0;
+    uint64_t room = 0;
     *lowest = UINT32_MAX;
     for (size_t i = 0; i < hosts->count; i++) {
         if (!lost[i])
-            slots += hosts->host[i].slots ? hosts->host[i].slots : 1;
+            room += plan_room(&hosts->host[i], want);
         else if (lost[i] < *lowest)
             *lowest = lost[i];
     }
-    return slots;
+    return room;
 }
 
-size_t restart_choose(const struct host_list *hosts, uint32_t *lost, uint32_t np)
+size_t restart_choose(const struct host_list *hosts, uint32_t *lost, const struct plan_want *want)
 {
     uint32_t lowest;
     size_t left_out = 0;
-    while (usable_slots(hosts, lost, &lowest) < np && lowest != UINT32_MAX)
+    while (usable_room(hosts, lost, want, &lowest) < want->np && lowest != UINT32_MAX)
         for (size_t i = 0; i < hosts->count; i++)
             if (lost[i] == lowest)
                 lost[i] = 0;

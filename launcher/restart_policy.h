@@ -20,8 +20,8 @@ bool restart_is_worth(const struct job_end *end, uint32_t epoch, uint32_t max_re
 uint32_t restart_delay(uint32_t before, uint64_t ran_for);
 
 /* Which hosts the next epoch does without: lost[i] is 0 for a host that may be used, else a number that is
- * the higher the later it was lost. While the usable ones have too few slots for np ranks, those that were
+ * the higher the later it was lost. While the usable ones have too little room for the ranks, those that were
  * lost longest ago become usable again: a host may have been booted. Returns how many stay lost. */
-size_t restart_choose(const struct host_list *hosts, uint32_t *lost, uint32_t np);
+size_t restart_choose(const struct host_list *hosts, uint32_t *lost, const struct plan_want *want);
 
 #endif

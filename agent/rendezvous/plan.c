@@ -1,7 +1,9 @@
 /* Where the plan puts a rank. */
 #include "agent/rendezvous/rendezvous.h"
+#include "common/host_ranks.h"
 
-uint32_t rendezvous_host_of(const struct rendezvous *r, uint32_t rank)
+/* Where it is if hosts have ranks that follow one another, in the order of hosts. */
+static uint32_t in_a_row(const struct rendezvous *r, uint32_t rank)
 {
     uint32_t low = 0, high = (uint32_t)r->spawn->n_host - 1;
     while (low < high) {
@@ -13,4 +15,15 @@ uint32_t rendezvous_host_of(const struct rendezvous *r, uint32_t rank)
             low = middle + 1;
     }
     return low;
+}
+
+uint32_t rendezvous_host_of(const struct rendezvous *r, uint32_t rank)
+{
+    uint32_t hosts = (uint32_t)r->spawn->n_host, likely = rank % hosts;
+    if (host_local_rank(r->spawn->host[likely], rank) != UINT32_MAX)
+        return likely; /* ranks that go round the hosts */
+    uint32_t found = in_a_row(r, rank);
+    for (uint32_t i = 0; host_local_rank(r->spawn->host[found], rank) == UINT32_MAX && i < hosts; i++)
+        found = i;
+    return found;
 }

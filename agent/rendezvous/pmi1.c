@@ -10,8 +10,7 @@
 
 bool pmi1_is_here(const struct pmi1 *p, uint32_t rank)
 {
-    const Hvd__HostRanks *here = p->r->spawn->host[p->r->spawn->host_index];
-    return rank >= here->first_rank && rank - here->first_rank < here->ranks;
+    return host_local_rank(pmi1_here(p), rank) != UINT32_MAX;
 }
 
 void pmi1_notice(struct pmi1 *p, const char *fmt, ...)
@@ -34,7 +33,7 @@ static const char unfinished[] = "its MPI program has ended without MPI_Finalize
 
 static bool *left(struct pmi1 *p, uint32_t rank)
 {
-    return &p->left[rank - p->r->spawn->host[p->r->spawn->host_index]->first_rank];
+    return &p->left[host_local_rank(pmi1_here(p), rank)];
 }
 
 /* The rank's process has ended: had it nothing left to do? */
@@ -50,8 +49,8 @@ static void check_farewell(struct pmi1 *p, uint32_t rank)
 static void on_patience(uv_timer_t *timer)
 {
     struct pmi1 *p = timer->data;
-    uint32_t first = p->r->spawn->host[p->r->spawn->host_index]->first_rank;
-    for (uint32_t rank = first; rank < first + p->r->spawn->n_worker; rank++) {
+    for (uint32_t i = 0; i < p->r->spawn->n_worker; i++) {
+        uint32_t rank = host_rank(pmi1_here(p), i);
         if (!*left(p, rank) || p->r->end[rank])
             continue;
         *left(p, rank) = false;

@@ -22,6 +22,7 @@
 #include "agent/rendezvous/pmi1_store.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "common/buf.h"
+#include "common/host_ranks.h"
 #include "common/stream.h"
 
 #define PMI1_STORE_MAX   (64u << 20) /* keys and values of a job; published names have as much */
@@ -81,6 +82,10 @@ struct pmi1 {
 /* A client has gone without cmd=finalize. */
 void pmi1_left(struct pmi1 *p, uint32_t rank);
 bool pmi1_is_here(const struct pmi1 *p, uint32_t rank);
+static inline const Hvd__HostRanks *pmi1_here(const struct pmi1 *p)
+{
+    return p->r->spawn->host[p->r->spawn->host_index];
+}
 /* To the user, as often as PMI1_NOTICES_MAX. */
 void pmi1_notice(struct pmi1 *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -153,8 +153,9 @@ static void ask_once(struct pmi1 *p, uint32_t host, uint64_t round)
 /* The first of this host's ranks that has ended, in words, once for the user too; false when all live. */
 static bool find_ended(struct pmi1 *p, char *text, size_t size)
 {
-    const Hvd__HostRanks *here = p->r->spawn->host[p->r->spawn->host_index];
-    for (uint32_t rank = here->first_rank; rank < here->first_rank + here->ranks; rank++)
+    const Hvd__HostRanks *here = pmi1_here(p);
+    for (uint32_t i = 0; i < here->ranks; i++) {
+        uint32_t rank = host_rank(here, i);
         if (p->r->end[rank]) {
             snprintf(text, size, "rank %u has ended (%s)", rank, p->r->end[rank]);
             if (!p->barrier.said)
@@ -162,6 +163,7 @@ static bool find_ended(struct pmi1 *p, char *text, size_t size)
             p->barrier.said = true;
             return true;
         }
+    }
     return false;
 }
 

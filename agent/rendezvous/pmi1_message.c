@@ -1,7 +1,10 @@
 #include "agent/rendezvous/pmi1_message.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "common/host_ranks.h"
 
 static bool is_printable(char c)
 {
@@ -86,18 +89,59 @@ char *pmi1_word(const char *text, char *out, size_t size)
     return out;
 }
 
+/* Nodes first, first + 1, ..., each with the next `ranks` ranks. */
+struct pmi1_block {
+    uint32_t first, nodes, ranks;
+};
+
+/* Of the ranks from *rank on, which moves behind it. */
+static struct pmi1_block next_block(const uint32_t *host_of, uint32_t size, uint32_t *rank)
+{
+    struct pmi1_block b = {.first = host_of[*rank]};
+    for (;;) {
+        uint32_t next = *rank;
+        while (next < size && host_of[next] == b.first + b.nodes)
+            next++;
+        if (next == *rank || (b.nodes > 0 && next - *rank != b.ranks))
+            return b;
+        b.ranks = next - *rank;
+        b.nodes++;
+        *rank = next;
+    }
+}
+
+static int write_blocks(const uint32_t *host_of, uint32_t size, char *out, size_t out_size)
+{
+    uint32_t rank = 0;
+    struct pmi1_block first = next_block(host_of, size, &rank), b = first;
+    size_t n = (size_t)snprintf(out, out_size, "(vector");
+    bool alike = true; /* readers begin again at the end */
+    for (uint32_t next = rank; alike && next < size;) {
+        b = next_block(host_of, size, &next);
+        alike = memcmp(&b, &first, sizeof b) == 0;
+    }
+    rank = 0;
+    do {
+        b = next_block(host_of, size, &rank);
+        n += (size_t)snprintf(out + n, out_size - n, ",(%u,%u,%u)", b.first, b.nodes, b.ranks);
+    } while (!alike && rank < size && n < out_size);
+    if (n < out_size)
+        n += (size_t)snprintf(out + n, out_size - n, ")");
+    return n < out_size ? 0 : -1;
+}
+
 int pmi1_mapping(Hvd__HostRanks *const *host, size_t hosts, char *out, size_t size)
 {
-    int n = snprintf(out, size, "(vector");
-    for (size_t first = 0, next; first < hosts && n >= 0 && (size_t)n < size; first = next) {
-        next = first + 1;
-        while (next < hosts && host[next]->ranks == host[first]->ranks)
-            next++;
-        n += snprintf(out + n, size - (size_t)n, ",(%zu,%zu,%u)", first, next - first, host[first]->ranks);
-    }
-    if (n >= 0 && (size_t)n < size)
-        n += snprintf(out + n, size - (size_t)n, ")");
-    return n >= 0 && (size_t)n < size ? 0 : -1;
+    uint32_t ranks = 0;
+    for (size_t i = 0; i < hosts; i++)
+        ranks += host[i]->ranks;
+    uint32_t *host_of = calloc(ranks ? ranks : 1, sizeof *host_of);
+    for (size_t i = 0; host_of && i < hosts; i++)
+        for (uint32_t k = 0; k < host[i]->ranks; k++)
+            host_of[host_rank(host[i], k)] = (uint32_t)i;
+    int rc = host_of && ranks > 0 ? write_blocks(host_of, ranks, out, size) : -1;
+    free(host_of);
+    return rc;
 }
 
 /* ---- records

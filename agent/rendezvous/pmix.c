@@ -29,6 +29,7 @@
 #include "agent/rendezvous/pmix_variables.h"
 #include "agent/rendezvous/splice.h"
 #include "agent/rendezvous/stand_in.h"
+#include "common/host_ranks.h"
 #include "common/log.h"
 #include "common/module.h"
 
@@ -60,9 +61,8 @@ static const Hvd__HostRanks *ranks_here(const struct pmix *p)
 /* With the greeting that a rank of this host has said, in another's name. */
 static void stand_in(struct pmix *p, uint32_t i)
 {
-    uint32_t rank = htonl(ranks_here(p)->first_rank + i);
-    if (p->rank[i] != AWAITED || !p->r->end[ranks_here(p)->first_rank + i] || !p->greeting ||
-        !p->splices.port)
+    uint32_t rank = htonl(host_rank(ranks_here(p), i));
+    if (p->rank[i] != AWAITED || !p->r->end[host_rank(ranks_here(p), i)] || !p->greeting || !p->splices.port)
         return;
     p->rank[i] = GONE;
     memcpy(p->greeting + p->rank_at, &rank, sizeof rank);
@@ -190,17 +190,17 @@ static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size
                                            struct splice_client *who)
 {
     struct pmix *p = ctx;
-    const Hvd__HostRanks *here = ranks_here(p);
     struct pmix_greeting g;
+    uint32_t local;
     enum splice_greeting answer = pmix_greeting_read(bytes, len, p->r->spawn->namespace_, &g);
     if (answer == SPLICE_BAD && g.tool)
         refuse_tool(p);
     if (answer != SPLICE_GOOD)
         return answer;
-    if (g.rank < here->first_rank || g.rank - here->first_rank >= here->ranks ||
-        p->rank[g.rank - here->first_rank] == GONE)
+    local = host_local_rank(ranks_here(p), g.rank);
+    if (local == UINT32_MAX || p->rank[local] == GONE)
         return SPLICE_BAD;
-    p->rank[g.rank - here->first_rank] = CAME;
+    p->rank[local] = CAME;
     who->rank = g.rank;
     who->greeting = g.len;
     note_greeting(p, bytes, &g);
@@ -331,10 +331,10 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
 static void pmix_rank_ended(void *state, uint32_t rank)
 {
     struct pmix *p = state;
-    const Hvd__HostRanks *here = ranks_here(p);
+    uint32_t local = host_local_rank(ranks_here(p), rank);
     pmix_host_rank_ended(p->server, rank, p->r->end[rank]);
-    if (p->rank && rank >= here->first_rank && rank - here->first_rank < here->ranks)
-        stand_in(p, rank - here->first_rank);
+    if (p->rank && local != UINT32_MAX)
+        stand_in(p, local);
 }
 
 const struct contract_ops contract_pmix = {CONTRACT_PMIX, pmix_open, pmix_rank_ended, pmix_close};

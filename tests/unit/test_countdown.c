@@ -113,7 +113,7 @@ static int try_plan(struct err *e)
     struct plan plan;
     if (hosts_parse(&list, "a:4,b:3,c:2", "-H", e) < 0)
         return -1;
-    int rc = plan_make(&plan, &list, list.count, 9, e);
+    int rc = plan_make(&plan, &list, list.count, &(struct plan_want){.np = 9}, e);
     if (rc == 0)
         plan_free(&plan);
     hosts_free(&list);

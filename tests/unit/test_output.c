@@ -157,7 +157,7 @@ START_TEST(the_dead_hosts_line_yields)
     begin();
     put(0, STREAM_STDOUT, 0, "half");
     put(1, STREAM_STDOUT, FRAME_FLAG_LINE_END, "other\n");
-    output_abandon(output, 0, 1);
+    output_abandon(output, (const uint32_t[]){0}, 1);
     ck_assert_str_eq(got(), "half\nother\n");
     ck_assert_int_eq(ended, 1);
 }

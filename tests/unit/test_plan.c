@@ -47,17 +47,94 @@ START_TEST(ranks_in_blocks)
     struct err e = ERR_INIT;
     char shown[512];
     hosts_from(&hosts, good[_i].hosts);
-    ck_assert_int_eq(plan_check(&hosts, good[_i].np, &e), 0);
-    ck_assert_msg(plan_make(&plan, &hosts, hosts.count, good[_i].np, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(plan_check(&hosts, &(struct plan_want){.np = good[_i].np}, &e), 0);
+    ck_assert_msg(plan_make(&plan, &hosts, hosts.count, &(struct plan_want){.np = good[_i].np}, &e) == 0,
+                  "%s", e.text);
     ck_assert_uint_eq(plan.host_count, good[_i].host_count);
     show(&plan, shown, sizeof shown);
     ck_assert_str_eq(shown, good[_i].shown);
     for (uint32_t h = 0, first = 0; h < plan.host_count; first += plan.host[h++].ranks) {
         ck_assert_uint_eq(plan.host[h].index, h);
-        ck_assert_uint_eq(plan.host[h].first_rank, first);
+        ck_assert_uint_eq(plan.host[h].rank[0], first);
+        ck_assert(plan_is_block(&plan.host[h]));
         ck_assert_uint_gt(plan.host[h].ranks, 0);
     }
     plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
+static const struct {
+    const char *hosts;
+    struct plan_want want;
+    const char *shown;
+} placed[] = {
+    {"a:2,b:2", {.by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-2 1.1/1-2 "},
+    {"a:2,b:2", {.np = 3, .by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-1 "},
+    {"a:1,b:3,c:2", {.by_node = true}, "0.0/0-3 1.0/1-3 2.0/2-3 1.1/0-2 2.1/1-2 1.2/0-1 "},
+    {"a:4,b:4", {.per_host = 1}, "0.0/0-2 1.0/1-2 "},
+    {"a:4,b:4", {.np = 3, .per_host = 2}, "0.0/0-2 0.1/0-1 1.0/1-2 "},
+    {"a,b", {.per_host = 2}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "}, /* auto: it says how many */
+    {"a:4,b:4", {.per_host = 2, .by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-2 1.1/1-2 "},
+    {"a:1,b:1", {.per_host = 2, .oversubscribe = true}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "},
+    {"a:1,b:1", {.np = 5, .oversubscribe = true}, "0.0/0-2 0.1/0-2 0.2/0-1 1.0/1-2 1.1/1-2 "},
+    {"a:3,b:1", {.np = 6, .oversubscribe = true}, "0.0/0-2 0.1/0-2 0.2/0-1 0.3/0-1 1.0/1-2 1.1/1-2 "},
+    {"a:3,b:1",
+     {.np = 6, .by_node = true, .oversubscribe = true},
+     "0.0/0-2 1.0/1-2 0.1/0-2 0.2/0-1 0.3/0-1 1.1/1-2 "},
+    {"a:2,b:2", {.oversubscribe = true}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "},
+};
+
+START_TEST(ranks_where_they_are_wanted)
+{
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    char shown[512];
+    hosts_from(&hosts, placed[_i].hosts);
+    ck_assert_msg(plan_check(&hosts, &placed[_i].want, &e) == 0, "%s", e.text);
+    ck_assert_msg(plan_make(&plan, &hosts, hosts.count, &placed[_i].want, &e) == 0, "%s", e.text);
+    show(&plan, shown, sizeof shown);
+    ck_assert_str_eq(shown, placed[_i].shown);
+    for (uint32_t r = 0; r < plan.size; r++)
+        ck_assert_uint_eq(plan.host[plan.rank[r].host].rank[plan.rank[r].local_rank], r);
+    plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
+START_TEST(too_little_room)
+{
+    static const struct {
+        const char *hosts;
+        struct plan_want want;
+        const char *text, *hint;
+    } cases[] = {
+        {"a:2,b:1",
+         {.per_host = 2},
+         "--ppr 2 asks for more ranks on host b than its 1 slots",
+         "--oversubscribe"},
+        {"a:2,b:3", {.np = 5, .per_host = 2}, "--ppr 2 allows: 4 (a 2, b 2)", "at most 4"},
+        {"a:2,b:1", {.np = 4, .by_node = true}, "slots: 3 (a 2, b 1)", "--oversubscribe"},
+    };
+    struct plan_want want = {.np = 6, .oversubscribe = true};
+    struct host_list hosts;
+    struct err e = ERR_INIT;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hosts_from(&hosts, cases[i].hosts);
+        ck_assert_int_eq(plan_check(&hosts, &cases[i].want, &e), -1);
+        ck_assert_msg(strstr(e.text, cases[i].text) && strstr(e.hint, cases[i].hint), "%s (%s)", e.text,
+                      e.hint);
+        ck_assert_int_eq(err_exit_status(&e), 2);
+        err_clear(&e);
+        hosts_free(&hosts);
+    }
+    hosts_from(&hosts, "a:2,b:2");
+    hosts.host[0].max_slots = hosts.host[1].max_slots = 3;
+    ck_assert_int_eq(plan_check(&hosts, &want, &e), 0);
+    want.np = 7;
+    ck_assert_int_eq(plan_check(&hosts, &want, &e), -1);
+    ck_assert_msg(strstr(e.text, "max_slots allows: 6 (a 3, b 3)"), "%s", e.text);
     hosts_free(&hosts);
 }
 END_TEST
@@ -68,17 +145,17 @@ START_TEST(more_ranks_than_slots)
     struct plan plan;
     struct err e = ERR_INIT;
     hosts_from(&hosts, "node1:2,node2:3");
-    ck_assert_int_eq(plan_check(&hosts, 6, &e), -1);
+    ck_assert_int_eq(plan_check(&hosts, &(struct plan_want){.np = 6}, &e), -1);
     ck_assert_int_eq(err_exit_status(&e), 2);
     ck_assert_msg(strstr(e.text, "-np 6") && strstr(e.text, "slots: 5 (node1 2, node2 3)"), "%s", e.text);
     ck_assert_msg(strstr(e.hint, "at most 5 ranks"), "%s", e.hint);
     err_clear(&e);
-    ck_assert_int_eq(plan_make(&plan, &hosts, hosts.count, 6, &e), -1);
+    ck_assert_int_eq(plan_make(&plan, &hosts, hosts.count, &(struct plan_want){.np = 6}, &e), -1);
     ck_assert_msg(strstr(e.text, "5 (node1 2, node2 3)"), "%s", e.text);
     hosts_free(&hosts);
     hosts_from(&hosts, "a:1,b:1,c:1,d:1,e:1,f:1,g:1,h:1,i:1,j:1");
     err_clear(&e);
-    ck_assert_int_eq(plan_check(&hosts, 11, &e), -1);
+    ck_assert_int_eq(plan_check(&hosts, &(struct plan_want){.np = 11}, &e), -1);
     ck_assert_msg(strstr(e.text, "10 (a 1,") && strstr(e.text, "h 1 and 2 more hosts)"), "%s", e.text);
     hosts_free(&hosts);
 }
@@ -90,15 +167,15 @@ START_TEST(auto_slots_are_judged_when_known)
     struct plan plan;
     struct err e = ERR_INIT;
     hosts_from(&hosts, "a,b:2");
-    ck_assert_int_eq(plan_check(&hosts, 6, &e), 0);
-    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 6, &e), -1); /* too early */
+    ck_assert_int_eq(plan_check(&hosts, &(struct plan_want){.np = 6}, &e), 0);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, &(struct plan_want){.np = 6}, &e), -1); /* too early */
     ck_assert_msg(strstr(e.text, "not known yet"), "%s", e.text);
     err_clear(&e);
     hosts_resolve(&hosts.host[0], 3);
-    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 6, &e), -1);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, &(struct plan_want){.np = 6}, &e), -1);
     ck_assert_msg(strstr(e.text, "5 (a 3, b 2)"), "%s", e.text);
     err_clear(&e);
-    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 0, &e), 0);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, &(struct plan_want){.np = 0}, &e), 0);
     ck_assert_uint_eq(plan.size, 5);
     plan_free(&plan);
     hosts_free(&hosts);
@@ -116,8 +193,8 @@ START_TEST(only_hosts_that_may_be_needed)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct host_list hosts;
         hosts_from(&hosts, cases[i].hosts);
-        ck_assert_msg(plan_hosts(&hosts, cases[i].np) == cases[i].count, "%s for %u", cases[i].hosts,
-                      cases[i].np);
+        ck_assert_msg(plan_hosts(&hosts, &(struct plan_want){.np = cases[i].np}) == cases[i].count,
+                      "%s for %u", cases[i].hosts, cases[i].np);
         hosts_free(&hosts);
     }
 }
@@ -129,11 +206,11 @@ START_TEST(too_many_slots_without_np)
     struct plan plan;
     struct err e = ERR_INIT;
     hosts_from(&hosts, "a:600000,b:600000");
-    ck_assert_int_eq(plan_check(&hosts, 0, &e), -1);
+    ck_assert_int_eq(plan_check(&hosts, &(struct plan_want){.np = 0}, &e), -1);
     ck_assert_msg(strstr(e.text, "1200000 slots") && strstr(e.text, "-np"), "%s", e.text);
     err_clear(&e);
-    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 0, &e), -1);
-    ck_assert_int_eq(plan_make(&plan, &hosts, 2, 700000, &e), 0);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, &(struct plan_want){.np = 0}, &e), -1);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 2, &(struct plan_want){.np = 700000}, &e), 0);
     plan_free(&plan);
     hosts_free(&hosts);
 }
@@ -150,7 +227,7 @@ START_TEST(a_million_ranks)
     for (int i = 0; i < 20000; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%sn%d:50", i ? "," : "", i);
     hosts_from(&hosts, text);
-    ck_assert_int_eq(plan_make(&plan, &hosts, hosts.count, 0, &e), 0);
+    ck_assert_int_eq(plan_make(&plan, &hosts, hosts.count, &(struct plan_want){.np = 0}, &e), 0);
     ck_assert_uint_eq(plan.size, 1000000);
     ck_assert_uint_eq(plan.rank[999999].cross_rank, 19999);
     ck_assert_uint_eq(plan.rank[999999].cross_size, 20000);
@@ -162,10 +239,11 @@ END_TEST
 
 /* ---- --dry-run ----------------------------------------------------------------------------------------- */
 
-static char *dry_run(const char *hosts_text, int64_t np, const char *rsh)
+static char *dry_run(const char *hosts_text, int64_t np, bool by_node, const char *rsh)
 {
     char *command[] = {"./train", "--name", "it's one", "", NULL}, *text = NULL;
     struct config config = {.num_proc = np, .rsh = rsh, .command = command, .command_count = 4};
+    config.placement.by_node = by_node;
     struct host_list hosts;
     struct err e = ERR_INIT;
     size_t size = 0;
@@ -179,7 +257,7 @@ static char *dry_run(const char *hosts_text, int64_t np, const char *rsh)
 
 START_TEST(the_dry_run_says_what_would_run_where)
 {
-    char *text = dry_run("here:4,me@[::2]:4,c:2", 5, NULL);
+    char *text = dry_run("here:4,me@[::2]:4,c:2", 5, false, NULL);
     ck_assert_str_eq(text, "ranks: 5\n"
                            "command: ./train --name 'it'\\''s one' ''\n"
                            "\n"
@@ -189,7 +267,14 @@ START_TEST(the_dry_run_says_what_would_run_where)
                            "\n"
                            "hosts not needed: 1\n");
     free(text);
-    text = dry_run("a:2,b,c:2", 0, "ssh -J gw");
+    text = dry_run("a:2,b:1,c:1", 3, true, NULL);
+    ck_assert_ptr_nonnull(
+        strstr(text, "a     ssh            2  0\nb     ssh            1  1\nc     ssh            1  2\n"));
+    free(text);
+    text = dry_run("a:4,b:2", 5, true, NULL);
+    ck_assert_ptr_nonnull(strstr(text, "a     ssh            4  0,2,4\nb     ssh            2  1,3\n"));
+    free(text);
+    text = dry_run("a:2,b,c:2", 0, false, "ssh -J gw");
     ck_assert_ptr_nonnull(strstr(text, "ranks: one for every slot\n"));
     ck_assert_ptr_nonnull(strstr(text, "a     exec           2  0-1\n"
                                        "b     exec        auto  from 2\n"
@@ -218,6 +303,8 @@ int main(void)
     suite_add_tcase(suite, t);
     tcase_set_timeout(t, 30);
     tcase_add_loop_test(t, ranks_in_blocks, 0, (int)(sizeof good / sizeof *good));
+    tcase_add_loop_test(t, ranks_where_they_are_wanted, 0, (int)(sizeof placed / sizeof *placed));
+    tcase_add_test(t, too_little_room);
     tcase_add_test(t, more_ranks_than_slots);
     tcase_add_test(t, auto_slots_are_judged_when_known);
     tcase_add_test(t, only_hosts_that_may_be_needed);

@@ -81,8 +81,30 @@ static const char *mapping(const uint32_t *ranks, size_t hosts)
     Hvd__HostRanks h[8], *list[8];
     for (size_t i = 0; i < hosts; i++) {
         hvd__host_ranks__init(&h[i]);
+        h[i].first_rank = i ? h[i - 1].first_rank + h[i - 1].ranks : 0;
         h[i].ranks = ranks[i];
         list[i] = &h[i];
+    }
+    return pmi1_mapping(list, hosts, out, sizeof out) == 0 ? out : "too long";
+}
+
+/* The i-th character of `of` is the host of rank i. */
+static const char *mapping_of(const char *of)
+{
+    static char out[128];
+    uint32_t number[8][16];
+    Hvd__HostRanks h[8], *list[8];
+    size_t hosts = 0;
+    for (size_t i = 0; i < 8; i++) {
+        hvd__host_ranks__init(&h[i]);
+        h[i].rank = number[i];
+        list[i] = &h[i];
+    }
+    for (uint32_t rank = 0; of[rank]; rank++) {
+        size_t host = (size_t)(of[rank] - '0');
+        h[host].rank[h[host].ranks++] = rank;
+        h[host].n_rank = h[host].ranks;
+        hosts = host >= hosts ? host + 1 : hosts;
     }
     return pmi1_mapping(list, hosts, out, sizeof out) == 0 ? out : "too long";
 }
@@ -93,6 +115,11 @@ START_TEST(test_mapping)
     ck_assert_str_eq(mapping((uint32_t[]){2, 2, 2}, 3), "(vector,(0,3,2))");
     ck_assert_str_eq(mapping((uint32_t[]){3, 1, 1, 2}, 4), "(vector,(0,1,3),(1,2,1),(3,1,2))");
     ck_assert_str_eq(mapping((uint32_t[]){1, 2, 1, 2, 1, 2, 1, 2}, 8), "too long");
+    /* Its readers begin again at the end. */
+    ck_assert_str_eq(mapping_of("012012012"), "(vector,(0,3,1))");
+    ck_assert_str_eq(mapping_of("01201200"), "(vector,(0,3,1),(0,3,1),(0,1,2))");
+    ck_assert_str_eq(mapping_of("1100"), "(vector,(1,1,2),(0,1,2))");
+    ck_assert_str_eq(mapping_of("20011"), "(vector,(2,1,1),(0,2,2))");
 }
 END_TEST
 

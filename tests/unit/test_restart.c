@@ -80,7 +80,7 @@ START_TEST(which_hosts_are_left_out)
         lost[i] = (uint32_t)(cases[_i].lost[i] - '0');
         left_out += cases[_i].after[i] != '0';
     }
-    ck_assert_uint_eq(restart_choose(&list, lost, cases[_i].np), left_out);
+    ck_assert_uint_eq(restart_choose(&list, lost, &(struct plan_want){.np = cases[_i].np}), left_out);
     for (size_t i = 0; i < list.count; i++)
         ck_assert_uint_eq(lost[i], (uint32_t)(cases[_i].after[i] - '0'));
 }

@@ -7,6 +7,7 @@
 
 #include "agent/rendezvous/pmix/pmix_server.h"
 #include "common/buf.h"
+#include "common/host_ranks.h"
 #include "common/log.h"
 
 /* ---- queries ------------------------------------------------------------------------------------------- */
@@ -37,17 +38,18 @@ static bool add_table(pmix_info_t *to, const char *key, bool local)
 {
     const struct rendezvous *r = pmix_server.r;
     const Hvd__HostRanks *here = r->spawn->host[r->spawn->host_index];
-    uint32_t first = local ? here->first_rank : 0, count = local ? here->ranks : r->spawn->size;
+    uint32_t count = local ? here->ranks : r->spawn->size;
     pmix_data_array_t *array;
     PMIX_DATA_ARRAY_CREATE(array, count, PMIX_PROC_INFO);
     pmix_proc_info_t *p = array ? array->array : NULL;
     for (uint32_t i = 0; p && i < count; i++) {
         char name[256];
-        pmix_node_name(r, rendezvous_host_of(r, first + i), name, sizeof name);
-        PMIX_LOAD_PROCID(&p[i].proc, pmix_server.space, first + i);
+        uint32_t rank = local ? host_rank(here, i) : i;
+        pmix_node_name(r, rendezvous_host_of(r, rank), name, sizeof name);
+        PMIX_LOAD_PROCID(&p[i].proc, pmix_server.space, rank);
         p[i].hostname = strdup(name);
         p[i].executable_name = strdup(r->spawn->argv[0]);
-        p[i].state = r->end[first + i] ? PMIX_PROC_STATE_TERMINATED : PMIX_PROC_STATE_RUNNING;
+        p[i].state = r->end[rank] ? PMIX_PROC_STATE_TERMINATED : PMIX_PROC_STATE_RUNNING;
     }
     if (!p)
         return false;

@@ -1,6 +1,7 @@
 /* Start: the library is initialized (some 20 ms), hears of the job, and is asked what its clients need. It
  * has no end: the process ends, and its directory is removed with the job's. */
 #include "agent/rendezvous/pmix/pmix_server.h"
+#include "common/host_ranks.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -94,7 +95,7 @@ static int make_maps(const struct rendezvous *r, char **nodes, char **ranks)
                                      k   ? ","
                                      : i ? ";"
                                          : "",
-                                     h->first_rank + k);
+                                     host_rank(h, k));
     }
     if (rc == 0 && PMIx_generate_ppn(text, ranks) != PMIX_SUCCESS)
         rc = -1;

@@ -11,6 +11,12 @@ case_two_hosts() {
     expect_all_good 4
 }
 
+case_by_node() {
+    mpi_program mpi_ring
+    hvd --map-by node -H $H1:2,$H2:2 "$program"
+    expect_all_good 4
+}
+
 case_abort_on_the_other_host() {
     mpi_program mpi_abort
     hvd -H $H1:2,$H2:2 "$program" 3 7

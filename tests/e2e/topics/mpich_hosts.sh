@@ -21,6 +21,12 @@ case_two_hosts() {
     expect_good_up_to_finalize 4
 }
 
+case_by_node() {
+    mpich_program mpi_ring
+    hvd --timeout 6 --map-by node -H $H1:2,$H2:2 "$program"
+    expect_good_up_to_finalize 4
+}
+
 slow_uneven_hosts_in_a_row() {
     mpich_program mpi_ring
     local i

@@ -22,6 +22,12 @@ case_sets_of_three_uneven_hosts() {
     expect_no_err
 }
 
+case_sets_of_ranks_that_go_round_the_hosts() {
+    hvd --map-by node -H $H1:1,$H2:3,$H3:2 "$SETS"
+    all_right 6
+    expect_no_err
+}
+
 case_a_stall_in_a_set_names_its_ranks_only() {
     hvd -H $H1:1,$H2:1,$H3:2 --stall-check-warning-time-seconds 1 "$SETS" 3500
     all_right 4
