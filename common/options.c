@@ -228,9 +228,26 @@ static int find_attached(const struct options_program *program, const char *word
     return near.len > 2 && near.text[1] != '-' ? -1 : i;
 }
 
+static const struct option_refused *find_refused(const struct options_program *program, const char *word,
+                                                 size_t len)
+{
+    for (const struct option_refused *r = program->refused; r && r->flags; r++) {
+        struct option_name flag = {0};
+        while (option_next_name(r->flags, &flag))
+            if (flag.len == len && memcmp(flag.text, word, len) == 0)
+                return r;
+    }
+    return NULL;
+}
+
 static int unknown_option(const struct options_program *program, const char *word, size_t len, struct err *e)
 {
     struct option_name best = option_near_flag(program, word, len);
+    const struct option_refused *refused = find_refused(program, word, len);
+    if (refused) {
+        err_set(e, ERR_USAGE, "%.*s: %s", (int)len, word, refused->why);
+        return err_hint(e, "%s", refused->hint);
+    }
     err_set(e, ERR_USAGE, "unknown option %.*s", (int)(len < OPTION_SHOWN ? len : OPTION_SHOWN), word);
     if (best.len)
         return err_hint(e, "did you mean %.*s?", (int)best.len, best.text);

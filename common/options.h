@@ -65,6 +65,12 @@ enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_VARIABLE
 
 #define OPTIONS_MAX 128 /* rows in a table */
 
+/* Options that people know from elsewhere and that are not here: what is said instead of "unknown option". */
+struct option_refused {
+    const char *flags;      /* as in a row; NULL ends the list */
+    const char *why, *hint; /* sentences; behind "--flag: " */
+};
+
 struct options_program {
     const char *name;  /* "hvdrun" */
     const char *usage; /* "[options] command [argument ...]" */
@@ -76,6 +82,7 @@ struct options_program {
     const struct settings *(*read_file)(void *config, struct err *e);
     const char *const
         *other_keys; /* keys of the file that are right but no option's, NULL at the end; or NULL */
+    const struct option_refused *refused; /* or NULL */
 };
 
 /* Fills the fields of *config: defaults, then the command line, then the variables of `envp` (NAME=value,

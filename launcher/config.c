@@ -37,7 +37,20 @@ static const struct option_spec specs[] = {
 };
 
 /* What horovodrun's files may say and what needs no option here. */
-static const char *const other_keys[] = {"controller", "library_options.mpi_threads_disable", NULL};
+static const char *const other_keys[] = {"controller", NULL};
+
+#define ELASTIC_WHY "jobs that grow and shrink while they run (elastic training) are not there yet"
+#define ELASTIC_HINT                                                                                         \
+    "--max-restarts N starts the whole job anew after a failure; hosts that were lost are left out while "   \
+    "the "                                                                                                   \
+    "others have slots enough"
+
+static const struct option_refused refused[] = {{"--min-np, --min-num-proc", ELASTIC_WHY, ELASTIC_HINT},
+                                                {"--max-np, --max-num-proc", ELASTIC_WHY, ELASTIC_HINT},
+                                                {"--host-discovery-script", ELASTIC_WHY, ELASTIC_HINT},
+                                                {"--elastic-timeout", ELASTIC_WHY, ELASTIC_HINT},
+                                                {"--blacklist-cooldown-range", ELASTIC_WHY, ELASTIC_HINT},
+                                                {NULL, NULL, NULL}};
 
 static const struct settings *read_file(void *context, struct err *e)
 {
@@ -62,6 +75,7 @@ const struct options_program config_program = {
     .count = sizeof specs / sizeof *specs,
     .read_file = read_file,
     .other_keys = other_keys,
+    .refused = refused,
 };
 
 /* Each entry of --network-interfaces, as the hosts will read it. */

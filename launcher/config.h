@@ -3,8 +3,9 @@
  *
  * A row: X(C type, field, option type, flags, metavar, variables, yaml keys, min, max, words, default,
  * exclusive, group, help). Every option has a variable HVDRUN_... and a key, but for actions, and for one of
- * --X and --no-X; horovodrun's own stand beside them. An option is here only when it acts. To add one, add a
- * row, use its field, and run the unit test that compares the manual page. */
+ * --X and --no-X; horovodrun's own stand beside them. An option is here only when it acts, or when horovodrun
+ * has it and hvdrun says why there is nothing to do. To add one, add a row, use its field, and run the unit
+ * test that compares the manual page. */
 #ifndef HVD_LAUNCHER_CONFIG_H
 #define HVD_LAUNCHER_CONFIG_H
 
@@ -18,14 +19,16 @@
 
 #define CONFIG_RANKS_MAX 1000000
 
-#define CONFIG_WHERE  "What and where"
-#define CONFIG_PLACE  "Placement"
-#define CONFIG_START  "Reaching the hosts"
-#define CONFIG_OUTPUT "Input and output"
-#define CONFIG_WORKER "The workers"
-#define CONFIG_LIFE   "Life of the job"
-#define CONFIG_ENGINE "Collectives (programs that use libhvd)"
-#define CONFIG_ABOUT  "About"
+#define CONFIG_WHERE    "What and where"
+#define CONFIG_PLACE    "Placement"
+#define CONFIG_START    "Reaching the hosts"
+#define CONFIG_OUTPUT   "Input and output"
+#define CONFIG_WORKER   "The workers"
+#define CONFIG_LIFE     "Life of the job"
+#define CONFIG_ENGINE   "Collectives (programs that use libhvd)"
+#define CONFIG_HOROVOD  "Of horovodrun (for Horovod's own workers)"
+#define CONFIG_NEEDLESS "Of horovodrun (there is nothing to do for them: hvdrun says why, and goes on)"
+#define CONFIG_ABOUT    "About"
 
 /* clang-format off */
 #define CONFIG_OPTIONS(X) \
@@ -39,6 +42,9 @@
     X(const char *, hostfile, OPTION_TEXT, "-hostfile, --hostfile", "FILE", "HVDRUN_HOSTFILE", "hostfile", \
       0, 0, NULL, NULL, "the hosts", CONFIG_WHERE, \
       "Hosts from a file, one a line: host, host:4 or host slots=4 max_slots=8. # starts a comment.") \
+    X(int64_t, slots_per_host, OPTION_INTEGER, "--slots-per-host", "N", "HVDRUN_SLOTS_PER_HOST", "slots_per_host", \
+      1, 1000000, NULL, NULL, NULL, CONFIG_WHERE, \
+      "Slots of the hosts for which none are given.") \
     X(const char *, config_file, OPTION_TEXT, "--config-file", "FILE", "HVDRUN_CONFIG_FILE", NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_WHERE, \
       "Options from a YAML file, with horovodrun's keys or ours; see hvdrun.conf(5). The command line and variables " \
@@ -120,7 +126,7 @@
       "What happens when a rank has failed: the job is ended, or the other ranks go on, or they go on and get SIGUSR1, " \
       "which ends a program that does not handle it. The exit status is that of the first failing rank in every " \
       "case. A lost host, a limit or a signal always ends the job.") \
-    X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
+    X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts, --reset-limit", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
       0, 1000000, NULL, "0", NULL, CONFIG_LIFE, \
       "Start the whole job anew, at most N times, after a rank or a host has failed. A lost host is left out when the " \
       "others have slots enough.") \
@@ -208,6 +214,65 @@
       "Between hosts, let an allreduce wait so long for others to travel with, unless they fill the threshold before. " \
       "Nothing polls here, so Horovod's default of 1 has no use: 0 sends at once what the network has room for, and " \
       "gathers what comes while it has none.") \
+    X(int64_t, num_nccl_streams, OPTION_INTEGER, "--num-nccl-streams", "N", \
+      "HVDRUN_NUM_NCCL_STREAMS, HOROVOD_NUM_NCCL_STREAMS", "num_nccl_streams, library_options.num_nccl_streams", \
+      1, 1024, NULL, NULL, NULL, CONFIG_HOROVOD, \
+      "Streams of NCCL that a worker of Horovod uses.") \
+    X(const char *, thread_affinity, OPTION_TEXT, "--thread-affinity", "CPU,...", \
+      "HVDRUN_THREAD_AFFINITY, HOROVOD_THREAD_AFFINITY", "thread_affinity, library_options.thread_affinity", \
+      0, 0, NULL, NULL, NULL, CONFIG_HOROVOD, \
+      "The processor of each local rank's background thread in Horovod.") \
+    X(int64_t, gloo_timeout_seconds, OPTION_INTEGER, "--gloo-timeout-seconds", "N", \
+      "HVDRUN_GLOO_TIMEOUT_SECONDS, HOROVOD_GLOO_TIMEOUT_SECONDS", \
+      "gloo_timeout_seconds, library_options.gloo_timeout_seconds", \
+      1, 86400, NULL, NULL, NULL, CONFIG_HOROVOD, \
+      "How long Horovod's Gloo waits for the other workers.") \
+    X(bool, hierarchical_allgather, OPTION_FLAG, "--hierarchical-allgather", NULL, "HVDRUN_HIERARCHICAL_ALLGATHER, HOROVOD_HIERARCHICAL_ALLGATHER", "hierarchical_allgather, params.hierarchical_allgather", \
+      0, 0, NULL, NULL, "hierarchical allgather", CONFIG_HOROVOD, \
+      "Horovod's allgather within the hosts first. (hvdrun's own engine always does so.)") \
+    X(bool, no_hierarchical_allgather, OPTION_FLAG, "--no-hierarchical-allgather", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "hierarchical allgather", CONFIG_HOROVOD, \
+      "Do not, even when HOROVOD_HIERARCHICAL_ALLGATHER is set.") \
+    X(bool, torus_allreduce, OPTION_FLAG, "--torus-allreduce", NULL, "HVDRUN_TORUS_ALLREDUCE, HOROVOD_TORUS_ALLREDUCE", "torus_allreduce, params.torus_allreduce", \
+      0, 0, NULL, NULL, "torus allreduce", CONFIG_HOROVOD, \
+      "Horovod's allreduce in two dimensions, within and between hosts.") \
+    X(bool, no_torus_allreduce, OPTION_FLAG, "--no-torus-allreduce", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "torus allreduce", CONFIG_HOROVOD, \
+      "Do not, even when HOROVOD_TORUS_ALLREDUCE is set.") \
+    X(bool, mpi_threads_disable, OPTION_FLAG, "--mpi-threads-disable", NULL, "HVDRUN_MPI_THREADS_DISABLE, HOROVOD_MPI_THREADS_DISABLE", "mpi_threads_disable, library_options.mpi_threads_disable", \
+      0, 0, NULL, NULL, "threads in MPI", CONFIG_HOROVOD, \
+      "Horovod shall ask MPI for no support of threads.") \
+    X(bool, no_mpi_threads_disable, OPTION_FLAG, "--no-mpi-threads-disable", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, "threads in MPI", CONFIG_HOROVOD, \
+      "Do not, even when HOROVOD_MPI_THREADS_DISABLE is set.") \
+    X(bool, log_with_timestamp, OPTION_FLAG, "--log-with-timestamp", NULL, "HVDRUN_LOG_WITH_TIMESTAMP", \
+      "log_with_timestamp", 0, 0, NULL, NULL, "the time in the log", CONFIG_HOROVOD, \
+      "Horovod's log lines have the time, even when HOROVOD_LOG_HIDE_TIME is set. (hvdrun's own have none.)") \
+    X(bool, log_without_timestamp, OPTION_FLAG, "--log-without-timestamp, --log-hide-timestamp", NULL, \
+      "HVDRUN_LOG_WITHOUT_TIMESTAMP, HOROVOD_LOG_HIDE_TIME", "log_without_timestamp, !logging.with_timestamp", \
+      0, 0, NULL, NULL, "the time in the log", CONFIG_HOROVOD, \
+      "Horovod's log lines do not have the time.") \
+    X(bool, mpi, OPTION_FLAG, "--mpi", NULL, "HVDRUN_MPI", "mpi", \
+      0, 0, NULL, NULL, "the controller", CONFIG_NEEDLESS, \
+      "Nothing to choose: programs of MPI, Gloo and libhvd are all started in the same way.") \
+    X(bool, gloo, OPTION_FLAG, "--gloo", NULL, "HVDRUN_GLOO", "gloo", \
+      0, 0, NULL, NULL, "the controller", CONFIG_NEEDLESS, \
+      "Nothing to choose, as with --mpi.") \
+    X(bool, jsrun, OPTION_FLAG, "--jsrun", NULL, "HVDRUN_JSRUN", "jsrun", \
+      0, 0, NULL, NULL, "the controller", CONFIG_NEEDLESS, \
+      "Inside an LSF job its hosts are taken without being asked for.") \
+    X(bool, disable_cache, OPTION_FLAG, "--disable-cache", NULL, "HVDRUN_DISABLE_CACHE", "disable_cache", \
+      0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
+      "No check of a host is kept for later.") \
+    X(bool, tcp, OPTION_FLAG, "--tcp", NULL, "HVDRUN_TCP", "tcp", \
+      0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
+      "What hvdrun's own engine sends is TCP. Open MPI is told with -x OMPI_MCA_pml=ob1 -x OMPI_MCA_btl=tcp,self.") \
+    X(const char *, mpi_args, OPTION_TEXT, "--mpi-args", "ARGS", "HVDRUN_MPI_ARGS", "mpi_args", \
+      0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
+      "No mpirun is started that could get them. hvdrun-flags(7) has hvdrun's own options beside mpirun's.") \
+    X(const char *, binding_args, OPTION_TEXT, "--binding-args", "ARGS", "HVDRUN_BINDING_ARGS", "binding_args", \
+      0, 0, NULL, NULL, NULL, CONFIG_NEEDLESS, \
+      "No mpirun is started that could get them. hvdrun-flags(7) has hvdrun's own options for binding.") \
     X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "HVDRUN_LOG_LEVEL", "log_level, logging.level", \
       0, 0, "trace|debug|info|warning|error|fatal", "warning", NULL, CONFIG_ABOUT, \
       "Least weight of the messages that hvdrun and its agents write.") \

@@ -13,6 +13,7 @@
 #include "launcher/allocation/allocation.h"
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
+#include "launcher/horovod_flags.h"
 #include "launcher/hosts.h"
 #include "launcher/restart.h"
 #include "launcher/transport/rsh_template.h"
@@ -77,6 +78,9 @@ static int run(struct config *config, struct host_list *hosts, struct err *e)
     if (find_hosts(config, hostname, hosts, e) < 0 ||
         (config->rsh && rsh_template_check_hosts(config->rsh, hosts, e) < 0))
         return -1;
+    for (size_t i = 0; config->slots_per_host && i < hosts->count; i++)
+        hosts_resolve(&hosts->host[i], (uint32_t)config->slots_per_host);
+    horovod_flags_say(config);
     if (config->dry_run)
         return dry_run_print(config, hosts, hostname, stdout, e);
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each host and each output file is one */
