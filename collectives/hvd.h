@@ -104,8 +104,8 @@ typedef enum hvd_op {
     HVD_LXOR = 11
 } hvd_op;
 
-/* What float32 elements of an allreduce become on their way between hosts. Within a host nothing is
- * compressed, and no other operation is. */
+/* What float32 elements of an allreduce or reducescatter become on their way between hosts. Within a host
+ * nothing is compressed, and no other operation is. */
 typedef enum hvd_compression {
     HVD_COMPRESSION_NONE = 0,
     HVD_COMPRESSION_FLOAT16 = 1,

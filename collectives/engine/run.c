@@ -11,8 +11,6 @@
 #include "collectives/shm/doorbell.h"
 #include "common/clock.h"
 
-#define ELEMENTS_MAX (1ull << SHM_OFFSET_BITS) /* of one output: no memory is larger */
-
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
 void run_settle(struct run *run, int status, const char *text)
@@ -87,6 +85,16 @@ void *run_borrow(struct run *run, int i, uint64_t bytes)
     return run->borrowed[i].memory;
 }
 
+/* What travels of a compressed reduction. false: there is no memory. */
+static bool choose_wire(struct run *run)
+{
+    const struct tensor_op *op = &run->view->op;
+
+    if (op->compression == HVD_COMPRESSION_NONE || !op_reduces(op->kind))
+        return true;
+    return (run->wire = run_borrow(run, 1, op->count * sizeof *run->wire)) != NULL;
+}
+
 /* Where the buffers are. false: there is no memory. */
 static bool choose_buffers(struct run *run)
 {
@@ -103,7 +111,8 @@ static bool choose_buffers(struct run *run)
         run->data = run_borrow(run, 0, run->route->data * size);
         return run->got && run->data;
     case SHM_REDUCESCATTER:
-        return (run->data = run_borrow(run, 0, run->route->data * size)) != NULL;
+        run->data = run_borrow(run, 0, run->route->data * size);
+        return run->data && choose_wire(run);
     default:
         break;
     }
@@ -113,9 +122,7 @@ static bool choose_buffers(struct run *run)
         run->data = root == UINT32_MAX ? v->out[0] : (char *)(uintptr_t)v->in[root];
     if (v->place == SHM_INLINE && root != UINT32_MAX)
         memcpy(run->data, v->in[root], v->bytes);
-    if (v->op.compression == HVD_COMPRESSION_NONE || !op_reduces(v->op.kind))
-        return true;
-    return (run->wire = run_borrow(run, 0, v->op.count * sizeof *run->wire)) != NULL;
+    return choose_wire(run);
 }
 
 static bool make_route(struct run *run)
@@ -139,7 +146,7 @@ static bool make_route(struct run *run)
     return ok;
 }
 
-static void plan(struct run *run)
+void run_plan(struct run *run)
 {
     if (!make_route(run)) {
         run_out_of_memory(run, "no memory for an operation between hosts");
@@ -147,73 +154,6 @@ static void plan(struct run *run)
     }
     run->phase = RUN_PACK;
     timeline(run->engine, run->view, TIMELINE_REDUCE, 0);
-}
-
-/* ---- sizes --------------------------------------------------------------------------------------------- */
-
-/* Tells the members what they got of whom. The tables are theirs; the slot's view has checked where they lie.
- */
-static void tell_members(struct run *run)
-{
-    struct tensor_view *v = run->view;
-    uint32_t size = v->team->size;
-
-    for (uint32_t i = 0; i < v->team->members; i++)
-        for (uint32_t from = 0; v->receipt[i] && from < size; from++)
-            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->member[i]);
-}
-
-/* The rows came by host; they are to stand in the order of ranks. false: there is no memory. */
-static bool order_table(struct run *run)
-{
-    const uint32_t *order = run->set->order;
-    uint32_t size = run->set->team->size;
-    size_t width = route_width(run->view->op.kind, size);
-    uint64_t *table = order ? calloc(size * width, sizeof *table) : run->table;
-
-    if (!order || !table)
-        return table != NULL;
-    for (uint32_t i = 0; i < size; i++)
-        memcpy(table + order[i] * width, run->table + i * width, width * sizeof *table);
-    free(run->table);
-    run->table = table;
-    return true;
-}
-
-static void sizes_done(void *ctx, const struct err *error)
-{
-    struct run *run = ctx;
-    char wrong[SHM_TEXT_MAX / 4], text[SHM_TEXT_MAX];
-    const struct tensor_op *op = &run->view->op;
-
-    if (error) {
-        run_fail_by(run, error);
-    } else if (!order_table(run)) {
-        run_out_of_memory(run, "no memory for the sizes of an operation between hosts");
-    } else if (route_wrong(op->kind, run->set->team->size, run->set->team->rank, run->table, op->row,
-                           ELEMENTS_MAX, wrong, sizeof wrong)) {
-        snprintf(text, sizeof text, "tensor \"%s\": %s", run->entry.desc.name, wrong);
-        run_settle(run, HVD_ERR_MISMATCH, text);
-    } else {
-        tell_members(run);
-        plan(run);
-    }
-}
-
-static void fill_table(struct run *run)
-{
-    struct tensor_view *v = run->view;
-    uint32_t size = v->team->size, first = run->set->first[run->set->self];
-    size_t width = route_width(v->op.kind, size);
-
-    for (uint32_t i = 0; i < v->team->members; i++) {
-        uint64_t *row = run->table + (first + i) * width;
-        *row++ = v->room[i];
-        if (v->op.kind == SHM_ALLGATHER)
-            *row = v->count[i];
-        else
-            memcpy(row, v->split + (size_t)i * size, size * sizeof *row);
-    }
 }
 
 /* Runs start what they start in the order of the list, on every host: so the numbers agree. */
@@ -231,28 +171,6 @@ void run_start(struct run *run, struct backend_request *request)
     request->piece_bytes = run->values.of[AUTOTUNE_PIECE_BYTES];
     if (backend->ops->start(backend, request, &e) != 0)
         request->done(run, &e);
-}
-
-static void start_sizes(struct run *run)
-{
-    const struct set *set = run->set;
-    size_t width = route_width(run->view->op.kind, set->team->size);
-    uint64_t *part = calloc(set->hosts, sizeof *part);
-
-    run->table = calloc(set->team->size * width, sizeof *run->table);
-    if (!part || !run->table) {
-        free(part);
-        run_out_of_memory(run, "no memory for the sizes of an operation between hosts");
-        return;
-    }
-    fill_table(run);
-    for (uint32_t i = 0; i < set->hosts; i++)
-        part[i] = set->ranks[i] * width;
-    struct backend_request request = {
-        .kind = BACKEND_ALLGATHER, .data = run->table, .part = part, .dtype = HVD_UINT64, .done = sizes_done};
-    run->phase = RUN_SIZES; /* done may come before start returns */
-    run_start(run, &request);
-    free(part);
 }
 
 /* ---- a result that came with its entry ----------------------------------------------------------------- */
@@ -312,11 +230,11 @@ void run_begin(struct run *run)
     else if (run->entry.data)
         take_result(run);
     else if (op_is_ragged(run->view->op.kind))
-        start_sizes(run);
+        run_sizes(run);
     else if (run->view->op.count == 0 || !op_moves(run->view->op.kind))
         run_settle(run, HVD_SUCCESS, NULL);
     else
-        plan(run);
+        run_plan(run);
 }
 
 /* ---- copies -------------------------------------------------------------------------------------------- */
@@ -360,8 +278,8 @@ bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
         const struct route_copy *c = &list[run->copy];
         uint64_t left = c->count - run->progress, count = left < budget ? left : budget;
         if (run->wire && c->from == ROUTE_DATA)
-            expand((float *)(void *)run->data + run->progress, run->wire + run->progress, count,
-                   (hvd_compression)run->view->op.compression);
+            expand((float *)(void *)run->data + c->from_at + run->progress,
+                   run->wire + c->from_at + run->progress, count, (hvd_compression)run->view->op.compression);
         copy_part(run, c, count);
         run->progress += count;
         budget -= count;
@@ -448,6 +366,7 @@ static bool reduce_piece(struct run *run)
     const struct route_copy *c = run->route->packs ? &run->route->pack[run->copy] : &whole;
     uint64_t left = c->count - run->progress, most = piece_elements(run);
     uint64_t count = left < most ? left : most, from = c->from_at + run->progress;
+    uint64_t to = c->to_at + run->progress;
     bool is_there = v->team->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
     /* It counts from where the tensor would begin. */
     uintptr_t data = (uintptr_t)run->data + (c->to_at - c->from_at) * dtype_size(v->op.dtype);
@@ -455,7 +374,7 @@ static bool reduce_piece(struct run *run)
     if (!is_there)
         tensor_reduce_local(v, (void *)data, from, count);
     if (run->wire)
-        compress(run->wire + from, (const float *)(const void *)run->data + from, count,
+        compress(run->wire + to, (const float *)(const void *)run->data + to, count,
                  (hvd_compression)v->op.compression);
     run->progress += count;
     if (run->progress < c->count)

@@ -9,7 +9,7 @@
  *       -> SETTLED    status and result are published, the members wake
  *
  * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
- * that holds all of it; else it is borrowed for the time. Of a compressed allreduce the buffer that travels
+ * that holds all of it; else it is borrowed for the time. Of a compressed reduction the buffer that travels
  * is borrowed too: each host's contribution is rounded once, summed in float32 at the owner and rounded once,
  * so every host expands the same bits. */
 #ifndef HVD_ENGINE_RUN_H
@@ -82,6 +82,10 @@ void batch_begin(struct run *leader);
 void batch_pack(struct run *leader);
 void batch_spread(struct run *leader);
 
+/* run_sizes.c */
+/* SIZES, and then what run_plan does. */
+void run_sizes(struct run *run);
+
 /* run_apart.c */
 bool apart_needed(const struct run *run);
 /* When run->route and run->data are made. false: no memory. */
@@ -93,6 +97,8 @@ void apart_free(struct apart *apart);
 /* run.c, for them */
 /* The tensor that the entry means; false: there is none, and the job has failed. */
 bool run_find(struct run *run);
+/* What goes where is known now: PACK. */
+void run_plan(struct run *run);
 void run_fail(struct run *run, int status, const char *text);
 /* By the backend's error: of a peer, unless it is our own. */
 void run_fail_by(struct run *run, const struct err *error);

@@ -3,6 +3,7 @@
  *
  *   kinds ROUNDS BYTES     BYTES: about the largest contribution of a rank */
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -221,6 +222,35 @@ static void lossy(hvd_compression compression, const char *name)
     release(high);
 }
 
+/* The same of a reducescatter, whose parts were on the wire what allreduce's elements are: nothing finer is
+ * left. */
+static void lossy_scatter(hvd_compression compression)
+{
+    const hvd_options options = {.compression = compression};
+    const bool half = compression == HVD_COMPRESSION_FLOAT16;
+    const float step = half ? 1.0f / 1024 : 1.0f / 128;
+    const uint32_t fine = half ? (1u << 13) - 1 : (1u << 16) - 1;
+    size_t rows = rows_of(2, 0), n = (size_t)size, me = (size_t)rank, mine = rows / n + (me < rows % n);
+    size_t first = rows / n * me + (me < rows % n ? me : rows % n);
+    float *in = memory(rows * ROW * 4), *out = memory(mine * ROW * 4);
+
+    for (size_t k = 0; k < rows * ROW; k++)
+        in[k] = (float)(element(rank, 0, k) + 31) / 3;
+    must(hvd_reducescatter("lossy parts", in, rows, ROW, HVD_FLOAT32, HVD_AVERAGE, out, &options),
+         "lossy parts");
+    for (size_t k = 0; k < mine * ROW; k++) {
+        float want = ((float)sum_at(first * ROW + k) / (float)size + 31) / 3;
+        uint32_t bits;
+        memcpy(&bits, &out[k], sizeof bits);
+        if (!(out[k] > want * (1 - 2 * step) && out[k] < want * (1 + 2 * step)))
+            wrong("lossy parts: element %zu is %g, not about %g", k, (double)out[k], (double)want);
+        if (hvd_local_size() != size && (bits & fine))
+            wrong("lossy parts: element %zu was not compressed: %08x", k, bits);
+    }
+    release(in);
+    release(out);
+}
+
 static void shared_result(void)
 {
     size_t n = rows_of(1, 2) * ROW;
@@ -293,6 +323,8 @@ int main(int argc, char **argv)
         allreduce(HVD_COMPRESSION_BFLOAT16, "bfloat16");
         lossy(HVD_COMPRESSION_FLOAT16, "half");
         lossy(HVD_COMPRESSION_BFLOAT16, "upper half");
+        lossy_scatter(HVD_COMPRESSION_FLOAT16);
+        lossy_scatter(HVD_COMPRESSION_BFLOAT16);
         broadcast();
         exact_broadcast();
         shared_result();

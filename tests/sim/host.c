@@ -53,6 +53,7 @@ static void say_config(struct sim_host *h)
     Hvd__HostRanks ranks[SIM_HOSTS], *rank[SIM_HOSTS];
     char *address = (char *)"127.0.0.1";
     Hvd__EngineConfig config = HVD__ENGINE_CONFIG__INIT;
+    Hvd__EngineTuning tuning = HVD__ENGINE_TUNING__INIT;
     Hvd__Engine message = HVD__ENGINE__INIT;
 
     for (uint32_t i = 0; i < job.hosts; i++) {
@@ -75,6 +76,8 @@ static void say_config(struct sim_host *h)
     config.n_address = 1;
     config.ping_ms = 1000;
     config.log_level = sim_verbose ? LOG_DEBUG : LOG_FATAL;
+    tuning.flat_allreduce = job.flat;
+    config.tuning = &tuning;
     message.body_case = HVD__ENGINE__BODY_CONFIG;
     message.config = &config;
     say(h, &message, h->listener);

@@ -37,6 +37,7 @@ struct plan_op {
 struct plan {
     uint32_t hosts, ranks[SIM_HOSTS], size;
     uint32_t rounds, tensors;
+    bool flat; /* reductions between hosts take the ranks in their order */
     bool barrier[PLAN_ROUNDS];
     struct plan_op op[PLAN_ROUNDS][PLAN_TENSORS];
 };

@@ -105,6 +105,7 @@ static void set_up(void)
     sim_pace(1ull << (1 + chance_below(&sim_timing, 12)));
     job.hosts = plan.hosts;
     job.size = plan.size;
+    job.flat = plan.flat;
     job.crowded = !chance_one_in(&sim_timing, 16);
     for (uint32_t i = 0; i < plan.hosts; i++) {
         job.host[i].first_rank = rank;

@@ -129,6 +129,7 @@ struct job {
     uint32_t hosts, size;
     struct sim_host host[SIM_HOSTS];
     struct sim_member member[SIM_MEMBERS];
+    bool flat; /* the engines' mode */
     bool crowded;
 };
 extern struct job job;

@@ -7,8 +7,9 @@ PLACED=$BUILD/tests/placed # its source says what it does
 
 placements() { # ARGUMENTS of hvdrun
     local to
-    for to in $H1:4 $H1:2,$H2:2 $H1:1,$H2:1,$H3:1,$H4:1 $H1:1,$H2:3; do
-        hvd -H "$to" "$@"
+    for to in $H1:4 $H1:2,$H2:2 $H1:1,$H2:1,$H3:1,$H4:1 $H1:1,$H2:3 "$H1:2,$H2:2 --map-by node"; do
+        # shellcheck disable=SC2086
+        hvd -H $to "$@"
         expect_status 0
         expect_no_err
         expect_count 4 '^rank [0-9]+: all right$' "$T/out"
