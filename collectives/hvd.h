@@ -138,8 +138,9 @@ typedef int64_t hvd_handle;
  * cannot reach its engine. */
 int hvd_init(void);
 /* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
- * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns. A worker that exits with
- * status 0 after hvd_init and without hvd_shutdown counts as failed. */
+ * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns, but for
+ * HVD_ERR_MISMATCH: others are in hvd_join, and nothing has changed. A worker that exits with status 0 after
+ * hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
 /* 1 between hvd_init and hvd_shutdown, else 0; HVD_ERR_FORKED in a child. */
 int hvd_is_initialized(void);
@@ -250,6 +251,19 @@ int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in,
  * several threads follow one another; while one with a handle is pending, another is HVD_ERR_IN_PROGRESS. */
 int hvd_barrier_async(const hvd_options *options, hvd_handle *handle);
 int hvd_barrier(const hvd_options *options);
+
+/* For ranks with unequal amounts of work: returns when every rank of the job has called it, and takes part in
+ * what the others do meanwhile. To their allreduces (plain, grouped, shared, persistent; of any process set)
+ * this rank gives zeros, and an average still divides by the number of all ranks; with HVD_MIN, HVD_MAX,
+ * HVD_PRODUCT, HVD_BAND and HVD_LAND, and in all other kinds, a rank that has joined cannot be done without:
+ * who calls one gets HVD_ERR_MISMATCH with a sentence that names those who have joined, and the job goes on.
+ * So does hvd_shutdown, which then has not left the job. Operations that this rank has begun before go on and
+ * may be waited for afterwards. What a shared allreduce has given is valid no longer.
+ *
+ * *last_rank (NULL: not wanted) gets the rank that joined last, by the clocks of the hosts, the same on all.
+ * Meanwhile no other thread of this rank may begin anything: HVD_ERR_IN_PROGRESS. HVD_ERR_PEER,
+ * HVD_ERR_ENGINE: the job has failed. Joining again, for the next piece of work, is possible at once. */
+int hvd_join(int *last_rank);
 
 /* ---- two ranks ----
  *

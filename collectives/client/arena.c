@@ -180,15 +180,6 @@ bool arena_address(const void *memory, size_t bytes, uint64_t *address)
     return found;
 }
 
-/* It is there and others use it, but I cannot: they would wait for my part for ever, or go on without me. */
-static void cannot_map(const char *why)
-{
-    struct worker_message m = {.type = WORKER_FAILED};
-
-    snprintf(m.text, sizeof m.text, "%.300s", why);
-    rpc(&m, -1, NULL, NULL);
-}
-
 static bool segment_fetch(uint32_t id)
 {
     struct worker_message m = {.type = WORKER_GET_SEGMENT, .id = id};
@@ -206,7 +197,7 @@ static bool segment_fetch(uint32_t id)
     if (fds == 1)
         close(fd);
     if (rc != 0)
-        cannot_map(e.text);
+        rpc_failed(e.text);
     return rc == 0;
 }
 

@@ -173,7 +173,7 @@ static int add(const uint32_t *rank, uint32_t n, hvd_set *set)
 int hvd_set_add(const int *ranks, int n, hvd_set *set)
 {
     uint32_t *rank;
-    int status = client_check();
+    int status = client_may_begin();
 
     if (status)
         return status;
@@ -207,7 +207,7 @@ static int remove_set(hvd_set set)
 
 int hvd_set_remove(hvd_set set)
 {
-    int status = client_check();
+    int status = client_may_begin();
 
     if (status)
         return status;

@@ -40,7 +40,10 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
 /* The tensor, locked, of a persistent handle that is not started. */
 static int lock_inactive(hvd_handle handle, struct tensor **t)
 {
-    int status = lock_handle(handle, false, t);
+    int status = client_may_begin();
+
+    if (status == HVD_SUCCESS)
+        status = lock_handle(handle, false, t);
 
     if (status < 0)
         return status;

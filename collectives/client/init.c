@@ -36,7 +36,7 @@ struct client client = {
 
 static void forked(void)
 {
-    if (atomic_load(&client.state) == CLIENT_READY)
+    if (atomic_load(&client.state) != CLIENT_NONE)
         atomic_store(&client.state, CLIENT_FORKED);
 }
 
@@ -247,11 +247,13 @@ int hvd_init(void)
 
 int hvd_shutdown(void)
 {
-    int status = client_check(), told;
+    int status = client_may_begin(), told;
 
     if (status)
         return status;
     status = run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
+    if (status == HVD_ERR_MISMATCH)
+        return status; /* others have joined: they are not ready to leave, and still need this rank */
     client.epochs += status == HVD_SUCCESS;
     if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
         status = told;

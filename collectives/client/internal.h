@@ -8,6 +8,7 @@
  *   wait.c    progress of one operation, waiting       handle.c   persistent handles
  *   query.c   numbers, errors, names of codes          solo.c     a job of one rank
  *   pending.c operations that may end before anybody waits for them
+ *   join.c    hvd_join
  *   timeline.c  a file of what happens
  *
  * Locks, in the order they may be taken: sets_lock, then that of pending.c, then a tensor's own lock, then
@@ -28,7 +29,7 @@
 
 #define NAME_BUCKETS SHM_SLOTS
 
-enum client_state { CLIENT_NONE, CLIENT_READY, CLIENT_FORKED };
+enum client_state { CLIENT_NONE, CLIENT_READY, CLIENT_JOINING, CLIENT_FORKED };
 
 enum phase {
     PHASE_IDLE,   /* no operation */
@@ -76,8 +77,10 @@ struct tensor {
     struct watchdog polls;
     uint32_t index; /* of this rank, in the view's team */
     struct tensor_view view;
+    uint32_t traced; /* the timeline that knows its lane; timeline.c */
+    uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
 
-    /* the operation: */
+    /* the operation, until TENSOR_OPERATION_END: */
     struct tensor_op op;
     struct tensor_where where;
     uint64_t bytes; /* that this rank gives */
@@ -92,10 +95,10 @@ struct tensor {
     size_t *rows;
     const void **result;
     struct group *group;
-    uint32_t traced; /* the timeline that knows its lane; timeline.c */
-    uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
     int status;
 
+#define TENSOR_OPERATION_AT  offsetof(struct tensor, op)
+#define TENSOR_OPERATION_END offsetof(struct tensor, shared)
     void *shared,
         *shared_before; /* results of shared allreduces: this one's, and one that became too small */
     size_t shared_bytes;
@@ -135,6 +138,8 @@ int fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 int last_failure(void);
 /* HVD_SUCCESS when calls are possible; else the status, with its sentence. */
 int client_check(void);
+/* The same for calls that begin an operation: not while hvd_join takes part in those of others. */
+int client_may_begin(void);
 /* The job has failed: the region's status and sentence. */
 int fail_poisoned(void);
 
@@ -143,11 +148,15 @@ int fail_poisoned(void);
  * its sentence. */
 int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out);
 int rpc_simple(uint32_t type);
+/* This rank cannot do its part of what others have begun with it: the job ends. */
+void rpc_failed(const char *why);
 
 /* names.c: the team's tensor of this name, asking the engine when it is new. */
 int tensor_find(const struct team *team, const char *name, struct tensor **found);
 /* Brings to this processor what will be touched next if the calls come in the order of the last time. */
 void tensor_foresee(const struct tensor *t);
+/* That of a slot, which others use perhaps. NULL in *found: this rank has no part in it. */
+int tensor_of_slot(uint32_t slot, struct tensor **found);
 /* One of the set's tensors is not idle. */
 bool tensors_pending(const struct team *team);
 /* One of the two fixed slots; NULL after fail(). */
@@ -259,6 +268,10 @@ bool lock_unless_waited(struct tensor *t);
 
 /* wait.c: the tensor's lock is held. Does what can be done now; true: the operation has ended. */
 bool progress_locked(struct tensor *t);
+/* Sleeps until something may have changed, after doorbell_prepare. false: the engine has gone or does not
+ * move. */
+bool wait_for_bell(uint32_t prepared, struct watchdog *w);
+void end_without_engine(struct tensor *t);
 /* To the end, where it is up to nobody else. */
 void finish_locked(struct tensor *t);
 /* wait.c: the tensor's lock is held. Ends with the operation's status and frees it. */

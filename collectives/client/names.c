@@ -162,6 +162,33 @@ struct tensor *tensor_fixed(uint32_t slot)
     return t;
 }
 
+static const struct team *team_of(int32_t id)
+{
+    uint32_t rank[2];
+
+    if (team_pair_ranks(id, rank))
+        return pair_find(rank[0] == (uint32_t)client.rank ? rank[1] : rank[0]);
+    return set_find(id);
+}
+
+int tensor_of_slot(uint32_t slot, struct tensor **found)
+{
+    struct worker_message m = {.type = WORKER_SLOT, .id = slot};
+    const struct team *team;
+    int status;
+
+    if (slot < SHM_SLOT_FIRST)
+        return (*found = tensor_fixed(slot)) ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    if ((*found = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire)) != NULL)
+        return HVD_SUCCESS;
+    if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
+        return status;
+    if (!(team = team_of(m.set)))
+        return last_failure();
+    m.text[SHM_NAME_MAX] = '\0';
+    return own_index(team) == UINT32_MAX ? HVD_SUCCESS : tensor_find(team, m.text, found);
+}
+
 bool tensors_pending(const struct team *team)
 {
     bool pending = false;

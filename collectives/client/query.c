@@ -25,6 +25,7 @@ int client_check(void)
 {
     switch (atomic_load_explicit(&client.state, memory_order_acquire)) {
     case CLIENT_READY:
+    case CLIENT_JOINING:
         return HVD_SUCCESS;
     case CLIENT_FORKED:
         return fail(HVD_ERR_FORKED,
@@ -33,6 +34,17 @@ int client_check(void)
     default:
         return fail(HVD_ERR_NOT_INITIALIZED, "hvd_init was not called, or hvd_shutdown was");
     }
+}
+
+int client_may_begin(void)
+{
+    int state = atomic_load_explicit(&client.state, memory_order_acquire);
+
+    if (state == CLIENT_READY)
+        return HVD_SUCCESS;
+    return state == CLIENT_JOINING
+               ? fail(HVD_ERR_IN_PROGRESS, "another thread of this rank is in hvd_join: nothing can begin")
+               : client_check();
 }
 
 int fail_poisoned(void)
@@ -79,7 +91,7 @@ int hvd_is_initialized(void)
 {
     int state = atomic_load_explicit(&client.state, memory_order_acquire);
 
-    return state == CLIENT_FORKED ? client_check() : state == CLIENT_READY;
+    return state == CLIENT_FORKED ? client_check() : state != CLIENT_NONE;
 }
 
 static int number(const int *which)

@@ -26,7 +26,7 @@ static bool options_known(const hvd_options *options)
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
                  const hvd_options *options)
 {
-    int status = client_check();
+    int status = client_may_begin();
 
     *r = (struct request){.op = {.kind = kind,
                                  .dtype = narrow(dtype),
@@ -59,7 +59,7 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
 static bool is_reserved(const char *name)
 {
     return strcmp(name, SHM_BARRIER_NAME) == 0 || strcmp(name, SHM_SHUTDOWN_NAME) == 0 ||
-           strcmp(name, SHM_SETS_NAME) == 0;
+           strcmp(name, SHM_SETS_NAME) == 0 || strcmp(name, SHM_JOIN_NAME) == 0;
 }
 
 static int check_name(const char *name)

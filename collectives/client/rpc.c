@@ -1,5 +1,6 @@
 #include "collectives/client/internal.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -62,6 +63,14 @@ int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
     if (status == HVD_SUCCESS && m->status != HVD_SUCCESS)
         return fail(m->status < 0 ? m->status : HVD_ERR_ENGINE, "%s", m->text);
     return status;
+}
+
+void rpc_failed(const char *why)
+{
+    struct worker_message m = {.type = WORKER_FAILED};
+
+    snprintf(m.text, sizeof m.text, "%.300s", why);
+    rpc(&m, -1, NULL, NULL);
 }
 
 int rpc_simple(uint32_t type)

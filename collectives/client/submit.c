@@ -189,6 +189,15 @@ static void kick_engine(void)
         return; /* its counter is full: it is awake, or its beat will tell */
 }
 
+static void tell_engine(const struct tensor *t)
+{
+    pthread_mutex_lock(&client.ring_lock);
+    bool put = ring_put(&client.mailbox->ready, t->slot);
+    pthread_mutex_unlock(&client.ring_lock);
+    if (put)
+        kick_engine();
+}
+
 /* I am the last: let the sleepers see it, and the engine, when it has a part in it. */
 static void announce(struct tensor *t, bool will_wait)
 {
@@ -196,11 +205,7 @@ static void announce(struct tensor *t, bool will_wait)
 
     if (for_engine) {
         tensor_offer(&t->view);
-        pthread_mutex_lock(&client.ring_lock);
-        bool put = ring_put(client.mailbox, t->slot);
-        pthread_mutex_unlock(&client.ring_lock);
-        if (put)
-            kick_engine();
+        tell_engine(t);
     }
     if (team_is_here(t->view.team))
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
@@ -263,6 +268,8 @@ int start_locked(struct tensor *t, bool will_wait)
             doorbell_ring_sleepers(&client.region, UINT32_MAX);
     } else if (tensor_arrived(&t->view)) {
         announce(t, will_wait);
+    } else if (__builtin_expect(atomic_load(&client.region.header->joined), 0)) {
+        tell_engine(t); /* so that it tells those that have joined, and others may lack */
     }
     if (t->staging && !will_wait && t->phase == PHASE_ARRIVE)
         pending_add(t);

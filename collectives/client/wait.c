@@ -250,7 +250,7 @@ static bool engine_gone(void)
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
-static void end_without_engine(struct tensor *t)
+void end_without_engine(struct tensor *t)
 {
     snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone or does not move", t->name);
     end(t, HVD_ERR_ENGINE);
@@ -279,6 +279,11 @@ static bool engine_stopped_polling(struct watchdog *w)
     return engine_stopped(w);
 }
 
+bool wait_for_bell(uint32_t prepared, struct watchdog *w)
+{
+    return doorbell_sleep(client.mailbox, prepared, SLICE_MS) || !engine_stopped(w);
+}
+
 static void sleep_once(struct tensor *t, struct watchdog *w)
 {
     uint32_t prepared = doorbell_prepare(client.mailbox);
@@ -287,7 +292,7 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
         doorbell_cancel(client.mailbox);
         return;
     }
-    if (!doorbell_sleep(client.mailbox, prepared, SLICE_MS) && engine_stopped(w) && !step(t))
+    if (!wait_for_bell(prepared, w) && !step(t))
         end_without_engine(t);
 }
 

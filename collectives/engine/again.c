@@ -25,16 +25,19 @@ struct early {
 };
 
 /* All ranks of this host have called hvd_shutdown, and nothing of it is left to do. */
-static bool is_over(const struct engine *engine)
+static bool is_over(struct engine *engine)
 {
+    const struct tensor_view *v = local_view(engine, SHM_SLOT_SHUTDOWN);
+
     if (region_poisoned(&engine->region))
         return false;
     if (engine->hosts > 1)
         return engine->finished;
-    for (uint32_t i = 0; i < engine->members; i++)
-        if (atomic_load(&region_entry(&engine->region, SHM_SLOT_SHUTDOWN, i, 1)->sequence) != 1)
+    for (uint32_t i = 0; v && i < engine->members; i++)
+        if (tensor_latest(v, i) == 0 || tensor_latest(v, i) != tensor_latest(v, 0) ||
+            tensor_asked(v, i).kind != SHM_SHUTDOWN)
             return false;
-    return true;
+    return v != NULL;
 }
 
 static void forget(struct engine *engine)
@@ -45,6 +48,7 @@ static void forget(struct engine *engine)
     stalls_free(engine);
     engine->stalls = NULL;
     names_free(engine);
+    joins_again(engine);
     memset(engine->name, 0, sizeof engine->name);
     memset(engine->bucket, 0, sizeof engine->bucket);
     memset(engine->stall.slot, 0, sizeof engine->stall.slot);

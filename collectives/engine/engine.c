@@ -103,6 +103,7 @@ void engine_free(struct engine *engine)
     names_free(engine);
     sets_free(engine);
     again_free(engine);
+    joins_free(engine);
     region_unmap(&engine->region);
     if (engine->region_fd >= 0)
         close(engine->region_fd);
@@ -208,7 +209,7 @@ static int until(uint64_t at, uint64_t now)
 static bool rings_empty(const struct engine *engine)
 {
     for (uint32_t i = 0; i < engine->members; i++)
-        if (!ring_empty(region_mailbox(&engine->region, i)))
+        if (!ring_empty(&region_mailbox(&engine->region, i)->ready))
             return false;
     return true;
 }

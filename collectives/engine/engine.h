@@ -9,6 +9,7 @@
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
  *   sets.c     the world, process sets, pairs           again.c    the next epoch of the job
  *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
+ *   joins.c    what ranks in hvd_join take part in
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
@@ -67,6 +68,7 @@ struct member {
     struct worker *worker;
     uint32_t pid;
     bool joined, shut_down;
+    bool joining;     /* it is in hvd_join */
     uint32_t epoch;   /* that it has joined last */
     uint64_t dead_at; /* its process has ended; poison then, or when the session tells the cause; 0: alive */
 };
@@ -79,7 +81,9 @@ struct name {
     bool has_view, announced;
     bool running; /* a run uses the view: whatever the ranks write, nothing new begins before it is settled */
     struct tensor_view view;
-    int status; /* of opening it */
+    uint32_t wanted; /* the operation that this host's joined ranks were told of last */
+    uint32_t asked;  /* the one that other hosts have told of last, for those ranks */
+    int status;      /* of opening it */
     char error[SHM_TEXT_MAX];
 };
 
@@ -125,7 +129,14 @@ struct timeline;
 struct tuning; /* tuning.c */
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
-enum peer_message { PEER_FAILED = 16, PEER_STALL = 17, PEER_SET = 18, PEER_TUNING = 20 };
+enum peer_message {
+    PEER_FAILED = 16,
+    PEER_STALL = 17,
+    PEER_SET = 18,
+    PEER_TUNING = 20,
+    PEER_JOINED = 21,
+    PEER_WANTED = 22
+};
 
 struct engine {
     int epoll;
@@ -182,6 +193,10 @@ struct engine {
     uint32_t pairs;
     struct scratch scratch; /* runs borrow of it */
     struct early *early;    /* messages of the next epoch */
+    uint32_t joining;       /* members that are in hvd_join */
+    uint32_t join_slot;     /* of SHM_JOIN_NAME; SHM_SLOTS: it has none yet */
+    uint32_t *join_of; /* [size]; the last join that other hosts' ranks are known to have come to; 0: none */
+    uint32_t join_heard; /* the last of those */
     uint32_t earlies;
     uint32_t gone_rank; /* one that has ended, in whatever way; UINT32_MAX: none */
     uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
@@ -273,6 +288,19 @@ bool local_collect(struct engine *engine);
 /* One chunk. true: there may be more. */
 bool local_help(struct engine *engine);
 struct tensor_view *local_view(struct engine *engine, uint32_t slot);
+
+/* joins.c */
+int joins_start(struct engine *engine, struct err *e);
+void joins_again(struct engine *engine); /* the next epoch */
+void joins_free(struct engine *engine);
+/* A member is in hvd_join now, or is not any more. */
+void joins_member(struct engine *engine, uint32_t member, bool joining);
+/* A member has arrived there, and others of this host have perhaps not. */
+void joins_arrived(struct engine *engine, uint32_t slot);
+/* What its view has read was announced to other hosts. */
+void joins_announced(struct engine *engine, uint32_t slot);
+/* A PEER_JOINED or PEER_WANTED. */
+int joins_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
 
 /* remote.c */
 void remote_complete(struct engine *engine, uint32_t slot); /* all of this host have arrived */

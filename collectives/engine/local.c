@@ -49,8 +49,9 @@ bool local_collect(struct engine *engine)
     for (uint32_t i = 0; i < engine->members; i++) {
         uint32_t slot;
         int rc;
-        while ((rc = ring_take(region_mailbox(&engine->region, i), &slot)) == 1) {
+        while ((rc = ring_take(&region_mailbox(&engine->region, i)->ready, &slot)) == 1) {
             took = true;
+            joins_arrived(engine, slot);
             if (engine->name[slot].set && engine->name[slot].set->readiness)
                 remote_complete(engine, slot);
             else

@@ -63,6 +63,8 @@ int names_slot(struct engine *engine, struct set *set, const char *text, uint32_
         return HVD_ERR_MEMORY;
     }
     *slot = engine->names++;
+    if (set == engine->world && strcmp(text, SHM_JOIN_NAME) == 0)
+        engine->join_slot = *slot;
     engine->name[*slot] =
         (struct name){.text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set};
     *bucket = *slot;

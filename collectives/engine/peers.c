@@ -95,6 +95,8 @@ void peers_take(struct engine *engine, uint32_t host, const void *data, size_t s
         rc = sets_receive(engine, host, data, size, &e);
     else if (*type == PEER_TUNING)
         rc = tuning_receive(engine, host, data, size, &e);
+    else if (*type == PEER_JOINED || *type == PEER_WANTED)
+        rc = joins_receive(engine, host, data, size, &e);
     else if (*type == PEER_STALL)
         rc = stalls_receive(engine, host, data, size, &e);
     else

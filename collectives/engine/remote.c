@@ -69,6 +69,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
     n->announced = true;
+    joins_announced(engine, slot);
     timeline(engine, v, TIMELINE_ANNOUNCED, 0);
 }
 

@@ -24,9 +24,9 @@ void run_settle(struct run *run, int status, const char *text)
     run->phase = RUN_SETTLED;
     run->name->running = false;
     timeline(engine, run->view, TIMELINE_SETTLED, 0);
-    if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->world)
+    if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->world && status == HVD_SUCCESS)
         engine->started = true;
-    if (run->entry.desc.what.kind == SHM_SHUTDOWN)
+    if (run->entry.desc.what.kind == SHM_SHUTDOWN && status == HVD_SUCCESS)
         engine->finished = true;
     atomic_store(&slot->settled, run->view->sequence);
     doorbell_ring_sleepers(&engine->region, UINT32_MAX);

@@ -192,7 +192,9 @@ static int make_members(struct engine *engine, struct err *e)
         engine->worker[i].watch.fd = -1;
     engine->members = here->ranks;
     engine->region_fd = region_create(&engine->region, &shape, e);
-    return engine->region_fd < 0 || sets_start(engine, e) != 0 ? -1 : names_fixed(engine, e);
+    if (engine->region_fd < 0 || sets_start(engine, e) != 0 || joins_start(engine, e) != 0)
+        return -1;
+    return names_fixed(engine, e);
 }
 
 /* What must be known before sets and names are made. */

@@ -97,6 +97,8 @@ static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *ope
 {
     if (team_of(engine, slot)->members == 0)
         return false; /* other hosts' business, which this one has been asked about */
+    if (slot == engine->join_slot)
+        return false; /* ranks in hvd_join wait for nobody's call, only for all others to come to an end */
     uint32_t nearest = member_at(engine, slot, 0, kind);
 
     *operation = nearest;

@@ -253,6 +253,19 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
     return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
 }
 
+static int slot_name(const struct engine *engine, const struct worker *w, uint32_t slot,
+                     struct worker_message *a)
+{
+    const struct team *team = slot < engine->names ? engine->name[slot].set->team : NULL;
+
+    if (!team || team_index(team, engine->region.rank[w->member]) == UINT32_MAX)
+        return refuse(a, HVD_ERR_INVALID, "there is no tensor %u of rank %u", slot,
+                      engine->region.rank[w->member]);
+    a->set = team->id;
+    snprintf(a->text, sizeof a->text, "%s", engine->name[slot].text);
+    return HVD_SUCCESS;
+}
+
 /* A rank that lives cannot go on: the others would wait for its part. */
 static void member_failed(struct engine *engine, uint32_t member, const char *why)
 {
@@ -292,6 +305,12 @@ static int answer(struct engine *engine, struct worker *w)
         break;
     case WORKER_REMOVE_SET:
         sets_remove(engine, q->set);
+        break;
+    case WORKER_SLOT:
+        a.status = slot_name(engine, w, q->id, &a);
+        break;
+    case WORKER_JOIN:
+        joins_member(engine, w->member, q->id != 0);
         break;
     case WORKER_ADD_SEGMENT:
         a.status = add_segment(engine, w, &a);

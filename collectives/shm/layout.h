@@ -30,7 +30,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     4u
+#define SHM_VERSION     5u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -45,6 +45,7 @@
 #define SHM_BARRIER_NAME  "hvd.barrier"
 #define SHM_SHUTDOWN_NAME "hvd.shutdown"
 #define SHM_SETS_NAME     "hvd.sets" /* of the world's agreement about process sets */
+#define SHM_JOIN_NAME     "hvd.join" /* of the world's agreement that all ranks have joined */
 #define SHM_NAME_MAX      255u
 #define SHM_SETS_MAX      4096u /* process sets of an epoch; their ids are below */
 
@@ -111,6 +112,8 @@ struct shm_seat {
 struct shm_slot {
     SHM_ALIGNED _Atomic uint64_t claim; /* anyone: shm_tagged(operation, chunks claimed: see chunks_pick) */
     SHM_ALIGNED _Atomic uint64_t done;  /* engine: shm_tagged(operation, chunks it has finished) */
+    _Atomic uint32_t wanted;            /* engine: an operation that ranks in hvd_join are to take part in */
+    struct tensor_op wanted_op;         /* engine: what it is, as others have said */
     SHM_ALIGNED _Atomic uint32_t
         settled;    /* engine: the last operation it has given a result for (more than one host) */
     int32_t status; /* engine: of that operation, an hvd_status */
@@ -119,14 +122,20 @@ struct shm_slot {
     struct shm_seat seat[];
 };
 
+/* Slots, from one that puts them to one that takes them. */
+struct shm_ring {
+    SHM_ALIGNED _Atomic uint32_t tail;    /* the one that puts: how many it has put */
+    SHM_ALIGNED _Atomic uint32_t head;    /* the one that takes: how many it has taken */
+    SHM_ALIGNED uint32_t slot[SHM_SLOTS]; /* the one that puts */
+};
+
 /* A member's side of the region that has nothing to do with one tensor. */
 struct shm_mailbox {
     SHM_ALIGNED _Atomic uint32_t bell;     /* anyone: rung when something may have changed for a sleeper */
     SHM_ALIGNED _Atomic uint32_t sleeping; /* member: how many of its threads sleep or are about to */
-    SHM_ALIGNED _Atomic uint32_t tail;     /* member: entries it has put into its ring */
-    SHM_ALIGNED _Atomic uint32_t head;     /* engine: entries it has taken */
-    uint32_t rank;                         /* engine: whose this is; ascending */
-    SHM_ALIGNED uint32_t ring[SHM_SLOTS];  /* member: slots whose operation is complete on this host */
+    SHM_ALIGNED uint32_t rank;             /* engine: whose this is; ascending */
+    struct shm_ring ready;  /* to the engine: slots whose operation is complete here, or lacks joined ranks */
+    struct shm_ring wanted; /* of the engine, to a member in hvd_join: slots whose operation it lacks */
 };
 
 struct shm_header {
@@ -137,9 +146,10 @@ struct shm_header {
     uint32_t size;         /* ranks of the job */
     _Atomic uint32_t calm; /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
-    int32_t poison_status;                 /* engine: an hvd_status */
-    char poison_text[SHM_TEXT_MAX];        /* engine: the sentence */
-    SHM_ALIGNED _Atomic uint32_t beat;     /* engine: changes while it lives */
+    _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */
+    int32_t poison_status;          /* engine: an hvd_status */
+    char poison_text[SHM_TEXT_MAX]; /* engine: the sentence */
+    SHM_ALIGNED _Atomic uint32_t beat;            /* engine: changes while it lives */
     SHM_ALIGNED _Atomic uint32_t engine_sleeping; /* engine: a kick is needed */
 };
 

@@ -18,13 +18,22 @@ static const char *const kinds[SHM_KINDS] = {
     [SHM_ALLGATHER] = "allgather",
     [SHM_ALLTOALL] = "alltoall",
     [SHM_REDUCESCATTER] = "reducescatter",
-    [SHM_JOIN] = "join",
+    [SHM_JOIN] = "joined",
     [SHM_ALLREDUCE_SHARED] = "shared allreduce",
 };
 
 const char *op_kind_name(uint8_t kind)
 {
     return kind < SHM_KINDS && kinds[kind] ? kinds[kind] : "an unknown operation";
+}
+
+bool op_takes_zeros(const struct tensor_op *op)
+{
+    static const uint32_t ops = 1u << HVD_SUM | 1u << HVD_AVERAGE | 1u << HVD_ADASUM | 1u << HVD_BOR |
+                                1u << HVD_BXOR | 1u << HVD_LOR | 1u << HVD_LXOR;
+
+    return op_kind_in(op->kind, SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_ALLREDUCE_SHARED)) &&
+           op->op < 32 && (ops >> op->op & 1) != 0;
 }
 
 static const char *compression_name(uint8_t compression)
@@ -114,7 +123,7 @@ static const char *group_words(const struct tensor_op *op, char *text, size_t si
 
 /* What is compared, the most telling first. `shown`: op_text says it anyway. */
 #define PROPERTIES(X)                                                                                        \
-    X(kind, op->kind, true, "called %s", op_kind_name(op->kind))                                             \
+    X(kind, op->kind, true, "%s%s", op->kind == SHM_JOIN ? "" : "called ", op_kind_name(op->kind))           \
     X(set, (uint64_t)op->set, false, "process set %d", op->set)                                              \
     X(dtype, op->dtype, true, "element type %s", dtype_name(op->dtype))                                      \
     X(op, op->op, true, "operation %s", op_name(op->op))                                                     \

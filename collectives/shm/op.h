@@ -20,7 +20,7 @@ enum shm_kind {
     SHM_ALLGATHER = 5,
     SHM_ALLTOALL = 6,
     SHM_REDUCESCATTER = 7,
-    SHM_JOIN = 8,
+    SHM_JOIN = 8, /* none: what a rank that has joined says to an operation that needs its elements */
     SHM_ALLREDUCE_SHARED = 9, /* one result a host instead of one a rank */
     SHM_KINDS
 };
@@ -66,6 +66,9 @@ static inline bool op_scatters(uint8_t kind)
 {
     return op_kind_in(kind, SHM_RAGGED | SHM_KIND_BIT(SHM_REDUCESCATTER));
 }
+
+/* Do zeros change nothing for the others? Such an operation goes on without the ranks that have joined. */
+bool op_takes_zeros(const struct tensor_op *op);
 
 /* Does it move elements at all? */
 static inline bool op_moves(uint8_t kind)

@@ -53,11 +53,62 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
     return c;
 }
 
+uint32_t tensor_latest(const struct tensor_view *v, uint32_t member)
+{
+    uint32_t a = atomic_load(&tensor_entry_at(v, member, 0)->sequence);
+    uint32_t b = atomic_load(&tensor_entry_at(v, member, 1)->sequence);
+
+    return (int32_t)(a - b) > 0 ? a : b;
+}
+
+struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member)
+{
+    struct tensor_view at = *v; /* entries are found by the view's operation */
+
+    at.sequence = tensor_latest(v, member);
+    return read_entry(&at, member).op;
+}
+
+/* "ranks 1, 3 have" joined, of this host's. */
+static void joined_text(const struct tensor_view *v, char *text, size_t size)
+{
+    uint32_t joined = 0;
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < v->team->members; i++)
+        joined += read_entry(v, i).op.kind == SHM_JOIN;
+    for (uint32_t i = 0; i < v->team->members && used < size; i++)
+        if (read_entry(v, i).op.kind == SHM_JOIN)
+            used += (size_t)snprintf(text + used, size - used, "%s%u",
+                                     used > 0     ? ", "
+                                     : joined > 1 ? "ranks "
+                                                  : "rank ",
+                                     team_rank(v->team, i));
+    if (used < size)
+        snprintf(text + used, size - used, joined > 1 ? " have" : " has");
+}
+
+/* One of the two has joined, and the other one's operation cannot do without its elements. */
+static int mismatch_joined(const struct tensor_view *v, const char *name, uint32_t other,
+                           const struct tensor_op *theirs, char *text, size_t size)
+{
+    bool first = v->op.kind == SHM_JOIN;
+    char asked[SHM_TEXT_MAX / 4], ranks[SHM_TEXT_MAX / 4];
+
+    op_text(first ? theirs : &v->op, -1, asked, sizeof asked);
+    joined_text(v, ranks, sizeof ranks);
+    snprintf(text, size, "tensor \"%s\": rank %u asks for %s, but %s joined", name,
+             team_rank(v->team, first ? other : 0), asked, ranks);
+    return HVD_ERR_MISMATCH;
+}
+
 static int mismatch(const struct tensor_view *v, const char *name, uint32_t other,
                     const struct tensor_op *theirs, int property, char *text, size_t size)
 {
     char first[SHM_TEXT_MAX / 4], second[SHM_TEXT_MAX / 4];
 
+    if (v->op.kind == SHM_JOIN || theirs->kind == SHM_JOIN)
+        return mismatch_joined(v, name, other, theirs, text, size);
     op_text(&v->op, property, first, sizeof first);
     op_text(theirs, property, second, sizeof second);
     snprintf(text, size, "tensor \"%s\": rank %u asks for %s, rank %u for %s", name, team_rank(v->team, 0),

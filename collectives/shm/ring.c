@@ -1,31 +1,31 @@
 #include "collectives/shm/ring.h"
 
-bool ring_put(struct shm_mailbox *m, uint32_t slot)
+bool ring_put(struct shm_ring *r, uint32_t slot)
 {
-    uint32_t tail = atomic_load_explicit(&m->tail, memory_order_relaxed);
+    uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
 
-    if (tail - atomic_load_explicit(&m->head, memory_order_acquire) >= SHM_SLOTS)
+    if (tail - atomic_load_explicit(&r->head, memory_order_acquire) >= SHM_SLOTS)
         return false;
-    m->ring[tail % SHM_SLOTS] = slot;
-    atomic_store(&m->tail, tail + 1);
+    r->slot[tail % SHM_SLOTS] = slot;
+    atomic_store(&r->tail, tail + 1);
     return true;
 }
 
-int ring_take(struct shm_mailbox *m, uint32_t *slot)
+int ring_take(struct shm_ring *r, uint32_t *slot)
 {
-    uint32_t head = atomic_load_explicit(&m->head, memory_order_relaxed);
-    uint32_t held = atomic_load(&m->tail) - head;
+    uint32_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    uint32_t held = atomic_load(&r->tail) - head;
 
     if (held == 0)
         return 0;
     if (held > SHM_SLOTS)
         return -1;
-    *slot = *(volatile uint32_t *)&m->ring[head % SHM_SLOTS];
-    atomic_store_explicit(&m->head, head + 1, memory_order_release);
+    *slot = *(volatile uint32_t *)&r->slot[head % SHM_SLOTS];
+    atomic_store_explicit(&r->head, head + 1, memory_order_release);
     return *slot < SHM_SLOTS ? 1 : -1;
 }
 
-bool ring_empty(const struct shm_mailbox *m)
+bool ring_empty(const struct shm_ring *r)
 {
-    return atomic_load(&m->tail) == atomic_load_explicit(&m->head, memory_order_relaxed);
+    return atomic_load(&r->tail) == atomic_load_explicit(&r->head, memory_order_relaxed);
 }

@@ -108,6 +108,10 @@ bool tensor_others_arrived(const struct tensor_view *v);
 /* All members have arrived at the next operation. What was read of this one before that is what its members
  * wrote for it; later it may be of the one after next. */
 bool tensor_is_over(const struct tensor_view *v);
+/* The last operation that the member has arrived at, whichever the view's own is; 0: none. */
+uint32_t tensor_latest(const struct tensor_view *v, uint32_t member);
+/* What the member asks for in that one. It may be garbage. */
+struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member);
 /* The first member that has not arrived; only after tensor_arrived said false. */
 uint32_t tensor_missing(const struct tensor_view *v);
 

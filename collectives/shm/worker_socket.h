@@ -13,6 +13,8 @@
  *   GET_SEGMENT  id                         -          -                      segment
  *   ADD_SET      set                        ranks      -                      -
  *   REMOVE_SET   set                        -          -                      -
+ *   SLOT         id: a slot of a name       -          set, text: its name    -
+ *   JOIN         id: 1 begins, 0 ends       -          -                      -
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
@@ -20,7 +22,8 @@
  * FAILED: this rank cannot do its part of what others have begun with it; the job ends. INITIALIZED: hvd_init
  * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
- * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. */
+ * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
+ * is in hvd_join from now on, or is not any more. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 
@@ -40,6 +43,8 @@ enum worker_message_type {
     WORKER_GET_SEGMENT,
     WORKER_ADD_SET,
     WORKER_REMOVE_SET,
+    WORKER_SLOT,
+    WORKER_JOIN,
     WORKER_INITIALIZED,
     WORKER_SHUT_DOWN,
     WORKER_FAILED,

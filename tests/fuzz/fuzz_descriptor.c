@@ -145,7 +145,7 @@ static bool tell(struct place *p, uint32_t rank, size_t tensor)
         return false;
     if (team_is_here(v->team))
         tensor_offer(v);
-    return ring_put(region_mailbox(&p->region, rank), p->slot[tensor]);
+    return ring_put(&region_mailbox(&p->region, rank)->ready, p->slot[tensor]);
 }
 
 static void tell_all(size_t tensor)
@@ -260,10 +260,10 @@ static const struct {
     FIELD(SLOT, struct shm_slot, done),
     FIELD(SLOT, struct shm_slot, settled),
     FIELD(SLOT, struct shm_slot, status),
-    FIELD(MAILBOX, struct shm_mailbox, tail),
-    FIELD(MAILBOX, struct shm_mailbox, head),
+    FIELD(MAILBOX, struct shm_mailbox, ready.tail),
+    FIELD(MAILBOX, struct shm_mailbox, ready.head),
     FIELD(MAILBOX, struct shm_mailbox, sleeping),
-    {MAILBOX, offsetof(struct shm_mailbox, ring), 4},
+    {MAILBOX, offsetof(struct shm_mailbox, ready.slot), 4},
     FIELD(HEADER, struct shm_header, members),
     FIELD(HEADER, struct shm_header, size),
     FIELD(HEADER, struct shm_header, poison_status),

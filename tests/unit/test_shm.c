@@ -80,25 +80,25 @@ static void publish_large(uint32_t member, uint32_t sequence, const struct tenso
 
 START_TEST(ring_keeps_order_and_limits)
 {
-    struct shm_mailbox *m = region_mailbox(&region, 1);
+    struct shm_ring *r = &region_mailbox(&region, 1)->ready;
     uint32_t slot;
 
-    ck_assert_int_eq(ring_take(m, &slot), 0);
+    ck_assert_int_eq(ring_take(r, &slot), 0);
     for (uint32_t round = 0; round < 3; round++) {
         for (uint32_t i = 0; i < SHM_SLOTS; i++)
-            ck_assert(ring_put(m, (i * 7 + round) % SHM_SLOTS));
-        ck_assert(!ring_put(m, 1));
+            ck_assert(ring_put(r, (i * 7 + round) % SHM_SLOTS));
+        ck_assert(!ring_put(r, 1));
         for (uint32_t i = 0; i < SHM_SLOTS; i++) {
-            ck_assert_int_eq(ring_take(m, &slot), 1);
+            ck_assert_int_eq(ring_take(r, &slot), 1);
             ck_assert_uint_eq(slot, (i * 7 + round) % SHM_SLOTS);
         }
-        ck_assert(ring_empty(m));
+        ck_assert(ring_empty(r));
     }
-    ck_assert(ring_put(m, 3));
-    m->ring[atomic_load(&m->head) % SHM_SLOTS] = SHM_SLOTS; /* no such slot */
-    ck_assert_int_eq(ring_take(m, &slot), -1);
-    atomic_store(&m->tail, atomic_load(&m->head) + SHM_SLOTS + 1); /* more than it can hold */
-    ck_assert_int_eq(ring_take(m, &slot), -1);
+    ck_assert(ring_put(r, 3));
+    r->slot[atomic_load(&r->head) % SHM_SLOTS] = SHM_SLOTS; /* no such slot */
+    ck_assert_int_eq(ring_take(r, &slot), -1);
+    atomic_store(&r->tail, atomic_load(&r->head) + SHM_SLOTS + 1); /* more than it can hold */
+    ck_assert_int_eq(ring_take(r, &slot), -1);
 }
 END_TEST
 

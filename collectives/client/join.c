@@ -1,0 +1,406 @@
+/* hvd_join: a rank that has no more work takes part in what the others do, with zeros.
+ *
+ * To everybody else it is a rank like any other: it arrives, it shares the work, it has results (which nobody
+ * wants). Nothing but this file and the part of the engine that tells it what others have begun
+ * (engine/joins.c) knows of joined ranks. Its part in an operation is an ordinary one of the tensor's: with
+ * shared memory full of zeros as the input and no output. Where zeros would not leave the others' result
+ * alone, it arrives with "joined" instead of an operation, and all get a sentence that says so.
+ *
+ * A name may be in use when others begin its next operation: an operation of this rank has ended there and
+ * was not waited for, or a persistent handle has it. What belongs to that is put aside until the part in the
+ * next one has ended.
+ *
+ * The end is an allreduce that every rank enters when all operations that it has begun itself have ended; it
+ * takes part in the others' until that is complete. A pending operation has somebody who has begun it, so
+ * when all are there, none is pending anywhere. What the engine tells later than that belongs to what comes
+ * after the join and is not for this one. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "collectives/client/internal.h"
+#include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
+
+#define RANK_BITS    22 /* below the milliseconds of the time at which a rank has joined */
+#define ZEROS_LEAST  (64u << 10)
+#define ZEROS_BLOCKS 48 /* each at least twice as large as the one before */
+
+/* One of this rank's operations that has not ended. */
+struct part {
+    struct tensor *tensor;
+    bool own; /* begun before the join; else what follows was put aside: */
+    bool persistent;
+    enum phase phase;
+    unsigned char operation[TENSOR_OPERATION_END - TENSOR_OPERATION_AT];
+    char text[SHM_TEXT_MAX];
+};
+
+struct join {
+    struct tensor *end; /* the allreduce; locked */
+    bool entered;
+    uint64_t mine[2], result[2]; /* when and who; process sets so far */
+    struct part **part;
+    size_t parts, own, part_room;
+    uint32_t *wanted; /* slots that were told and not yet seen to */
+    size_t wants, want_room;
+    void *zeros[ZEROS_BLOCKS]; /* the last one is the largest; the others may still be read */
+    size_t blocks, zeros_bytes;
+    const void *nowhere;
+};
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+static int no_memory(void)
+{
+    return fail(HVD_ERR_MEMORY, "hvd_join: no memory for pending operations");
+}
+
+/* Makes room for one more. */
+static bool make_room(void **array, size_t *room, size_t have, size_t each)
+{
+    size_t more = *room ? 2 * *room : 64;
+    void *larger = have < *room ? *array : realloc(*array, more * each);
+
+    if (!larger)
+        return false;
+    if (have == *room)
+        *room = more;
+    *array = larger;
+    return true;
+}
+
+static struct part *add_part(struct join *j, struct tensor *t, bool own)
+{
+    struct part *p = calloc(1, sizeof *p);
+
+    if (!p || !make_room((void **)&j->part, &j->part_room, j->parts, sizeof *j->part)) {
+        free(p);
+        no_memory();
+        return NULL;
+    }
+    p->tensor = t;
+    p->own = own;
+    j->part[j->parts++] = p;
+    j->own += own;
+    return p;
+}
+
+static void put_aside(struct part *p)
+{
+    struct tensor *t = p->tensor;
+
+    p->persistent = t->persistent;
+    p->phase = t->phase;
+    memcpy(p->operation, (char *)t + TENSOR_OPERATION_AT, sizeof p->operation);
+    memcpy(p->text, t->text, sizeof p->text);
+    t->persistent = false;
+    t->phase = PHASE_IDLE;
+}
+
+static void put_back(const struct part *p)
+{
+    struct tensor *t = p->tensor;
+
+    memcpy((char *)t + TENSOR_OPERATION_AT, p->operation, sizeof p->operation);
+    memcpy(t->text, p->text, sizeof p->text);
+    t->persistent = p->persistent;
+    t->phase = p->phase;
+}
+
+static void drop_part(struct join *j, size_t i)
+{
+    j->own -= j->part[i]->own;
+    free(j->part[i]);
+    j->part[i] = j->part[--j->parts];
+}
+
+/* What can be done now. true: something has ended. */
+static bool progress_parts(struct join *j)
+{
+    bool moved = false;
+
+    for (size_t i = j->parts; i-- > 0;) {
+        struct part *p = j->part[i];
+        struct tensor *t = p->tensor;
+        if (pthread_mutex_trylock(&t->lock) != 0)
+            continue; /* another thread waits for it */
+        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || progress_locked(t);
+        if (ended && !p->own)
+            put_back(p);
+        pthread_mutex_unlock(&t->lock);
+        if (ended)
+            drop_part(j, i);
+        moved = moved || ended;
+    }
+    return moved;
+}
+
+/* The engine is gone: nothing that others have begun will end. */
+static void abandon_parts(struct join *j)
+{
+    while (j->parts > 0) {
+        struct part *p = j->part[j->parts - 1];
+        if (!p->own) {
+            pthread_mutex_lock(&p->tensor->lock);
+            if (p->tensor->phase != PHASE_ENDED)
+                end_without_engine(p->tensor);
+            put_back(p);
+            pthread_mutex_unlock(&p->tensor->lock);
+        }
+        drop_part(j, j->parts - 1);
+    }
+}
+
+/* ---- others' operations -------------------------------------------------------------------------------- */
+
+/* Memory of zeros that other ranks can read. */
+static const void *zeros(struct join *j, size_t bytes)
+{
+    static const uint8_t few[SHM_INLINE_MAX];
+    size_t larger = 2 * j->zeros_bytes > bytes ? 2 * j->zeros_bytes : bytes;
+    void *memory;
+
+    if (bytes <= sizeof few)
+        return few;
+    if (bytes <= j->zeros_bytes)
+        return j->zeros[j->blocks - 1];
+    larger = larger > ZEROS_LEAST ? larger : ZEROS_LEAST;
+    if (j->blocks == ZEROS_BLOCKS || !(memory = arena_alloc(larger, true))) {
+        no_memory();
+        return NULL;
+    }
+    j->zeros[j->blocks++] = memory;
+    j->zeros_bytes = larger;
+    return memory;
+}
+
+static int take_part(struct join *j, struct tensor *t, const struct tensor_op *op)
+{
+    struct request r = {.team = t->view.team, .op = *op};
+    struct part *p = add_part(j, t, false);
+    char wrong[SHM_TEXT_MAX];
+    int status;
+
+    if (!p)
+        return HVD_ERR_MEMORY;
+    put_aside(p);
+    if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
+        r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
+    r.room = tensor_bytes(&r.op);
+    r.in = zeros(j, r.room);
+    if (r.op.kind == SHM_ALLREDUCE_SHARED)
+        r.result = &j->nowhere;
+    status = r.in ? prepare_locked(t, &r, true) : last_failure();
+    if (status == HVD_SUCCESS && (status = start_locked(t, true)) != HVD_SUCCESS)
+        release_locked(t);
+    if (status == HVD_SUCCESS)
+        return status;
+    put_back(p);
+    drop_part(j, j->parts - 1);
+    return status;
+}
+
+static bool is_over(struct join *j)
+{
+    return j->entered && (j->end->phase == PHASE_ENDED || progress_locked(j->end));
+}
+
+/* Whatever was told is pending, or it was told because somebody has left this join already: then that this is
+ * over can be seen here. 1: it was seen to; 0: not yet, what this rank has there itself has not ended. */
+static int see_to(struct join *j, uint32_t slot)
+{
+    struct shm_slot *s = region_slot(&client.region, slot);
+    uint32_t operation = atomic_load(&s->wanted);
+    struct tensor_op op = s->wanted_op;
+    struct tensor *t;
+    int status = tensor_of_slot(slot, &t);
+
+    if (status != HVD_SUCCESS)
+        return status;
+    if (!t || is_over(j))
+        return 1;
+    if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
+        return 1; /* this rank had begun it itself, or took part already */
+    pthread_mutex_lock(&t->lock);
+    if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
+        status = 0;
+    else
+        status = t->sequence + 1 == operation && (status = take_part(j, t, &op)) != HVD_SUCCESS ? status : 1;
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+/* What the engine has told. 1: something moved; 0: nothing new; else a status. */
+static int collect(struct join *j)
+{
+    bool moved = false;
+    uint32_t slot;
+    int rc;
+
+    while ((rc = ring_take(&client.mailbox->wanted, &slot)) == 1) {
+        if (!make_room((void **)&j->wanted, &j->want_room, j->wants, sizeof *j->wanted))
+            return no_memory();
+        j->wanted[j->wants++] = slot;
+    }
+    if (rc < 0)
+        return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine names a tensor that does not exist");
+    for (size_t i = j->wants; i-- > 0;) {
+        if ((rc = see_to(j, j->wanted[i])) < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        j->wanted[i] = j->wanted[--j->wants];
+        moved = true;
+    }
+    return moved;
+}
+
+/* ---- the join ------------------------------------------------------------------------------------------ */
+
+/* Operations of this rank that have not ended. */
+static int find_own(struct join *j)
+{
+    int status = HVD_SUCCESS;
+
+    pthread_mutex_lock(&client.names_lock);
+    for (struct tensor *t = client.newest; t && status == HVD_SUCCESS; t = t->older) {
+        bool held = pthread_mutex_trylock(&t->lock) != 0;
+        bool pending = t != j->end && (held || (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED));
+        if (!held)
+            pthread_mutex_unlock(&t->lock);
+        if (pending && !add_part(j, t, true))
+            status = HVD_ERR_MEMORY;
+    }
+    pthread_mutex_unlock(&client.names_lock);
+    return status;
+}
+
+/* All that this rank has begun itself has ended. */
+static int enter(struct join *j)
+{
+    struct request r = {.team = j->end->view.team,
+                        .op = {.kind = SHM_ALLREDUCE,
+                               .dtype = HVD_UINT64,
+                               .op = HVD_MAX,
+                               .count = sizeof j->mine / sizeof *j->mine,
+                               .set = HVD_WORLD,
+                               .prescale = 1,
+                               .postscale = 1},
+                        .in = j->mine,
+                        .out = j->result,
+                        .room = sizeof j->result};
+
+    j->entered = true;
+    return submit_locked(j->end, &r, true);
+}
+
+/* One turn. 1: something moved; 0: nothing; else a status. */
+static int turn(struct join *j)
+{
+    bool ended = progress_parts(j), enters = !j->entered && j->own == 0;
+    int status = collect(j);
+
+    if (status >= 0 && enters)
+        status = enter(j) == HVD_SUCCESS ? 1 : last_failure();
+    return status < 0 ? status : status > 0 || ended;
+}
+
+static bool has_ended(struct join *j)
+{
+    return j->parts == 0 && (is_over(j) || region_poisoned(&client.region));
+}
+
+static int run(struct join *j)
+{
+    struct watchdog w = {0};
+    int status;
+
+    for (;;) {
+        while ((status = turn(j)) > 0)
+            ;
+        if (status < 0 || has_ended(j))
+            return status == HVD_SUCCESS && !is_over(j) ? fail_poisoned() : status;
+        uint32_t prepared = doorbell_prepare(client.mailbox);
+        if ((status = turn(j)) != 0 || has_ended(j)) {
+            doorbell_cancel(client.mailbox);
+            if (status < 0)
+                return status;
+        } else if (!wait_for_bell(prepared, &w)) {
+            return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine has gone or does not move");
+        }
+    }
+}
+
+/* This rank cannot go on, whatever the others wait for it with. */
+static void give_up(struct join *j, int status)
+{
+    if (status != HVD_ERR_ENGINE && !region_poisoned(&client.region))
+        rpc_failed(hvd_last_error());
+    abandon_parts(j);
+    if (j->entered && j->end->phase != PHASE_ENDED)
+        end_without_engine(j->end);
+    j->end->phase = PHASE_IDLE;
+}
+
+static int tell_engine(bool joining)
+{
+    struct worker_message m = {.type = WORKER_JOIN, .id = joining};
+
+    return rpc(&m, -1, NULL, NULL);
+}
+
+static int join(struct join *j)
+{
+    struct timespec now;
+    int status;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
+                 (uint64_t)client.rank;
+    j->mine[1] = client.sets;
+    if ((status = find_own(j)) || (status = tell_engine(true)))
+        return status;
+    if ((status = run(j)) != HVD_SUCCESS)
+        give_up(j, status);
+    else if ((status = wait_locked(j->end)) == HVD_SUCCESS)
+        client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
+    if (status == HVD_SUCCESS)
+        status = tell_engine(false);
+    return status;
+}
+
+static void free_join(struct join *j)
+{
+    for (size_t i = 0; i < j->blocks; i++)
+        arena_free(j->zeros[i]);
+    while (j->parts > 0)
+        drop_part(j, j->parts - 1);
+    free(j->part);
+    free(j->wanted);
+}
+
+int hvd_join(int *last_rank)
+{
+    struct join j = {0};
+    int status = client_may_begin(), ready = CLIENT_READY;
+
+    if (status)
+        return status;
+    if (client.solo || (status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, &j.end)) != HVD_SUCCESS) {
+        if (last_rank && client.solo)
+            *last_rank = 0;
+        return status;
+    }
+    if (atomic_compare_exchange_strong(&client.state, &ready, CLIENT_JOINING)) {
+        status = join(&j);
+        atomic_store_explicit(&client.state, CLIENT_READY, memory_order_release);
+    } else {
+        status = client_may_begin();
+    }
+    if (status == HVD_SUCCESS && last_rank)
+        *last_rank = (int)(j.result[0] & ((1u << RANK_BITS) - 1));
+    pthread_mutex_unlock(&j.end->lock);
+    free_join(&j);
+    return status;
+}

@@ -1,0 +1,262 @@
+/* Ranks that are in hvd_join: what they are to take part in.
+ *
+ * Such a rank takes part in every operation that others begin, with zeros (client/join.c). All it needs is to
+ * be told: an operation is `wanted` of it. Within a host the members that have not joined put a slot into
+ * their ring when they arrive there and others have not (only while somebody of the host has joined, which
+ * the header says); who lacks it is seen in the seats. When a member joins, all slots are looked at once. So
+ * either the arriving one sees that somebody has joined, or the look at all slots sees that it has arrived.
+ *
+ * A host whose members of a set have all joined hears nothing in that way. Every engine tells every other one
+ * which of its ranks join, and a host on which an operation was begun by ranks, not by such a message, tells
+ * it to those hosts. Ranks count the operations on a name, and all count alike, so it does no harm when
+ * several hosts tell it, or when it was announced here meanwhile.
+ *
+ * Joins are counted too (a join is over when SHM_JOIN_NAME was settled), so that nothing late is taken for
+ * something of the next one: when a join ends, no operation is pending anywhere, since a rank arrives at that
+ * name only when all that it had begun itself has ended.
+ *
+ * Messages (integers little endian): PEER_JOINED 1, pad 3, epoch 4, rank 4, join 4. PEER_WANTED 1, pad 3,
+ * epoch 4, operation 4, then the tensor in full as in tensor_wire.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/engine.h"
+#include "collectives/engine/tensor_wire.h"
+#include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
+
+#define JOINED_SIZE 16
+#define WANTED_MAX  (12 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX)
+#define EVERYBODY   UINT32_MAX
+
+int joins_start(struct engine *engine, struct err *e)
+{
+    engine->join_slot = SHM_SLOTS;
+    engine->join_of = calloc(engine->size, sizeof *engine->join_of);
+    return engine->join_of ? 0 : err_set(e, ERR_MEMORY, "no memory for %u ranks", engine->size);
+}
+
+void joins_again(struct engine *engine)
+{
+    memset(engine->join_of, 0, engine->size * sizeof *engine->join_of);
+    for (uint32_t i = 0; i < engine->members; i++)
+        engine->member[i].joining = false;
+    engine->joining = engine->join_heard = 0;
+    engine->join_slot = SHM_SLOTS;
+}
+
+void joins_free(struct engine *engine)
+{
+    free(engine->join_of);
+}
+
+/* The join that is, or will be the next one. */
+static uint32_t current_join(const struct engine *engine)
+{
+    return engine->join_slot == SHM_SLOTS
+               ? 1
+               : atomic_load(&region_slot(&engine->region, engine->join_slot)->settled) + 1;
+}
+
+/* ---- this host's members ------------------------------------------------------------------------------- */
+
+static struct member *member_of(struct engine *engine, const struct team *team, uint32_t member)
+{
+    return &engine->member[team->local[member]];
+}
+
+/* Tells a member (EVERYBODY: all) that joined and lacks the operation. */
+static void tell(struct engine *engine, uint32_t slot, uint32_t operation, const struct tensor_op *op,
+                 uint32_t only)
+{
+    struct name *n = &engine->name[slot];
+    struct shm_slot *s = n->view.slot;
+
+    if (n->wanted != operation) {
+        s->wanted_op = *op;
+        atomic_store(&s->wanted, operation);
+        n->wanted = operation;
+        only = EVERYBODY;
+    }
+    for (uint32_t i = 0; i < n->view.team->members; i++) {
+        struct member *m = member_of(engine, n->view.team, i);
+        uint32_t local = (uint32_t)(m - engine->member);
+        struct shm_mailbox *mailbox = region_mailbox(&engine->region, local);
+        if (!m->joining || (only != EVERYBODY && local != only) ||
+            (int32_t)(operation - tensor_latest(&n->view, i)) <= 0)
+            continue;
+        if (!ring_put(&mailbox->wanted, slot)) {
+            engine_poison(engine, HVD_ERR_ENGINE, "a rank that has joined is not told of more operations");
+            return;
+        }
+        doorbell_ring(mailbox);
+    }
+}
+
+/* Has a member arrived where one that has joined has not? */
+static void look(struct engine *engine, uint32_t slot, uint32_t only)
+{
+    struct tensor_view *v = slot == engine->join_slot ? NULL : local_view(engine, slot);
+    uint32_t furthest = 0, operation = 0;
+    bool lacks = false;
+
+    for (uint32_t i = 0; v && i < v->team->members; i++) {
+        uint32_t latest = tensor_latest(v, i);
+        if (i == 0 || (int32_t)(latest - operation) > 0) {
+            operation = latest;
+            furthest = i;
+        }
+    }
+    for (uint32_t i = 0; v && i < v->team->members; i++)
+        lacks = lacks || (member_of(engine, v->team, i)->joining && tensor_latest(v, i) != operation);
+    if (!lacks || (only == EVERYBODY && engine->name[slot].wanted == operation))
+        return;
+    struct tensor_op op = tensor_asked(v, furthest);
+    tell(engine, slot, operation, &op, only);
+}
+
+void joins_arrived(struct engine *engine, uint32_t slot)
+{
+    if (engine->joining > 0)
+        look(engine, slot, EVERYBODY);
+}
+
+/* ---- other hosts --------------------------------------------------------------------------------------- */
+
+static bool all_joined(const struct engine *engine, const struct set *set, uint32_t host, uint32_t join)
+{
+    for (uint32_t i = set->first[host]; i < set->first[host] + set->ranks[host]; i++)
+        if ((int32_t)(engine->join_of[set->team->rank[set->order ? set->order[i] : i]] - join) < 0)
+            return false;
+    return true;
+}
+
+/* Tells the hosts of its set that have joined, or only one of them, of an operation announced here. */
+static void ask(struct engine *engine, uint32_t slot, uint32_t only)
+{
+    const struct name *n = &engine->name[slot];
+    uint8_t message[WANTED_MAX];
+    struct writer w = writer_of(message, sizeof message);
+    struct tensor_desc desc = {.what = n->view.op};
+    uint32_t join = current_join(engine);
+    struct err e = ERR_INIT;
+
+    if (slot == engine->join_slot || n->asked == n->view.sequence)
+        return; /* asked: others have begun it, and tell of it */
+    snprintf(desc.name, sizeof desc.name, "%s", n->text);
+    write_u32(&w, PEER_WANTED);
+    write_u32(&w, engine->epoch);
+    write_u32(&w, n->view.sequence);
+    tensor_wire_write(&w, &desc, NULL);
+    for (uint32_t i = 0; i < n->set->hosts; i++)
+        if (i != n->set->self && (only == EVERYBODY || n->set->host[i] == only) &&
+            all_joined(engine, n->set, i, join) &&
+            links_send_control(engine->links, n->set->host[i], message, sizeof message - w.left, &e) != 0)
+            return; /* the link is lost; its own event says so */
+}
+
+void joins_announced(struct engine *engine, uint32_t slot)
+{
+    if (engine->join_heard != 0 && (int32_t)(engine->join_heard - current_join(engine)) >= 0)
+        ask(engine, slot, EVERYBODY);
+}
+
+static void tell_hosts(struct engine *engine, uint32_t rank)
+{
+    uint8_t message[JOINED_SIZE];
+    struct writer w = writer_of(message, sizeof message);
+    struct err e = ERR_INIT;
+
+    write_u32(&w, PEER_JOINED);
+    write_u32(&w, engine->epoch);
+    write_u32(&w, rank);
+    write_u32(&w, current_join(engine));
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        if (i != engine->self && links_send_control(engine->links, i, message, sizeof message, &e) != 0)
+            return;
+}
+
+void joins_member(struct engine *engine, uint32_t member, bool joining)
+{
+    struct member *m = &engine->member[member];
+
+    if (m->joining == joining)
+        return;
+    m->joining = joining;
+    engine->joining += joining ? 1 : UINT32_MAX;
+    atomic_store(&engine->region.header->joined, engine->joining);
+    if (!joining)
+        return;
+    for (uint32_t slot = 0; slot < engine->names; slot++)
+        look(engine, slot, member);
+    if (engine->hosts > 1)
+        tell_hosts(engine, engine->region.rank[member]);
+}
+
+static int on_joined(struct engine *engine, uint32_t from, struct reader r, struct err *e)
+{
+    uint32_t rank = read_u32(&r), join = read_u32(&r);
+
+    if (r.bad || r.left > 0 || join == 0 || rank >= engine->size || engine->place[rank].host != from)
+        return err_set(e, ERR_PROTOCOL, "a malformed message about a rank that joins");
+    engine->join_of[rank] = join;
+    if (engine->join_heard == 0 || (int32_t)(join - engine->join_heard) > 0)
+        engine->join_heard = join;
+    for (uint32_t slot = 0; slot < engine->names; slot++)
+        if (engine->name[slot].announced)
+            ask(engine, slot, from);
+    return 0;
+}
+
+/* Somebody of this host has not joined and will come to it by itself, or all are there: nothing to do. */
+static bool is_lacking(struct engine *engine, const struct tensor_view *v, uint32_t operation)
+{
+    bool lacks = false;
+
+    for (uint32_t i = 0; i < v->team->members; i++) {
+        if (!member_of(engine, v->team, i)->joining)
+            return false;
+        lacks = lacks || (int32_t)(operation - tensor_latest(v, i)) > 0;
+    }
+    return lacks;
+}
+
+static int on_wanted(struct engine *engine, struct reader r, struct err *e)
+{
+    uint32_t operation = read_u32(&r), slot;
+    char error[SHM_TEXT_MAX];
+    struct tensor_desc desc;
+    struct tensor_view *v;
+
+    if (tensor_wire_read(&r, &desc, error, e) != 0)
+        return -1;
+    struct set *set = sets_find(engine, desc.what.set);
+    if (r.left > 0 || *error || (set && (!set->readiness || set->team->members == 0)))
+        return err_set(e, ERR_PROTOCOL, "a malformed message about what joined ranks lack");
+    if (!set)
+        return 0; /* removed, so nothing in it is pending */
+    if (names_slot(engine, set, desc.name, &slot, error, sizeof error) != HVD_SUCCESS ||
+        !(v = local_view(engine, slot))) {
+        engine_poison(engine, HVD_ERR_MEMORY, "no memory for the names of what joined ranks lack");
+        return 0;
+    }
+    if (slot == engine->join_slot || engine->name[slot].asked == operation ||
+        !is_lacking(engine, v, operation))
+        return 0;
+    engine->name[slot].asked = operation;
+    tell(engine, slot, operation, &desc.what, EVERYBODY);
+    return 0;
+}
+
+int joins_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+{
+    struct reader r = reader_of(data, size);
+    uint32_t type = read_u32(&r), epoch = read_u32(&r);
+
+    if (r.bad || type > UINT8_MAX)
+        return err_set(e, ERR_PROTOCOL, "a malformed message about joined ranks");
+    if (epoch != engine->epoch)
+        return 0; /* it was on its way when that epoch ended */
+    return type == PEER_JOINED ? on_joined(engine, from, r, e) : on_wanted(engine, r, e);
+}
