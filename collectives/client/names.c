@@ -179,7 +179,7 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
 
     if (slot < SHM_SLOT_FIRST)
         return (*found = tensor_fixed(slot)) ? HVD_SUCCESS : HVD_ERR_MEMORY;
-    if ((*found = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire)) != NULL)
+    if ((*found = atomic_load_explicit(&client.by_slot[slot % SHM_SLOTS], memory_order_acquire)) != NULL)
         return HVD_SUCCESS;
     if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
         return status;
