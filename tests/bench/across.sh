@@ -9,32 +9,20 @@ same_tcp() { # HOSTS
     done
 }
 
-# Two ranks, one a host: what the operation is compared with, see exchange_floor.c.
-exchange_turns() {
-    for _ in $(seq "$turns"); do
-        # shellcheck disable=SC2086 # a command and its arguments
-        "${place[@]}" $with timeout 20 "$build/hvdrun" "${where[@]}" "$build/bench/exchange_floor" >> "$lines" 2> "$scratch/err" ||
-            trouble "exchange_floor: $(head -n 1 "$scratch/err")"
-    done
-}
-
 part_hosts() {
-    local shape names what
+    local shape ours
     for shape in ${BENCH_SHAPES:-2x1 2x2 4x1}; do
-        printf '\nallreduce, f32 sum in place, %s hosts x ranks over TCP, links not shaped: microseconds, medians of %d runs\n' "$shape" "$turns"
+        title "allreduce, f32 sum in place, $shape hosts x ranks over TCP, links not shaped"
         hosts_up "${shape%x*}" || return 0
         same_tcp "${shape%x*}"
         on_hosts "${shape%x*}" "${shape#*x}"
-        columns hvd_arena hvd_malloc
+        ours=(hvd_arena hvd_malloc hvd_persistent hvd_shared)
+        [ "$shape" != 2x1 ] || ours+=(exchange)
+        begin_set "hosts.$shape" "${ours[@]}" mpich openmpi gloo
         # shellcheck disable=SC2086 # words
-        what=$(that_fit "$ranks" ${BENCH_BYTES:-4 4096 65536 1048576 16777216 67108864 268435456})
-        take_turns "hosts.$shape" "$what" "${names[@]}"
-        [ "$shape" != 2x1 ] || exchange_turns
-        table "${names[@]}" exchange floor
-        case $shape in
-        2x1) row '4 B, 2 hosts: 1.5 of the exchange' 4 hvd_arena - 0.67 ;;
-        esac
-        [ "$shape" = 4x1 ] || row "64 MiB, $shape hosts x ranks, arena" 67108864 hvd_arena 0.6
+        allreduce_set 8 10 12 ${BENCH_BYTES:-4 4096 65536 1048576 16777216 67108864 268435456}
+        [ "$shape" != 2x1 ] || row '4 B, 2 hosts: 1.5 of the exchange' allreduce 4 hvd_arena '' 0.67
+        [ "$shape" = 4x1 ] || row "64 MiB, $shape hosts x ranks, arena" allreduce 67108864 hvd_arena 0.6
         "$here/../hosts/hosts.sh" down
     done
 }
@@ -80,7 +68,7 @@ print(int(min(said["end"][way]["bits_per_second"] for way in ("sum_received", "s
 # 64 MiB where the link is the limit: n hosts must each send 2(n - 1)/n of it.
 shaped_case() { # HOSTS RATE DELAY_US
     local n=$1 bits bytes=67108864
-    printf '\nallreduce of 64 MiB, %d hosts, %s each%s\n' "$n" "$2" "${3:+, one of them $3 us away}"
+    title "allreduce of 64 MiB, $n hosts, $2 each${3:+, one of them $3 us away}"
     have iperf3 || { echo "  left out: iperf3 is not installed"; return; }
     hosts_up "$n" || return 0
     link_pid=''
@@ -88,16 +76,18 @@ shaped_case() { # HOSTS RATE DELAY_US
     shape_links "$n" "$2"
     if [ -z "$3" ] || lengthen_link "$3"; then
         on_hosts "$n" 1
-        longest=60 turns=1 take_turns "shaped.$n" "$bytes" hvd_arena
+        begin_set "shaped.$n" hvd_arena
+        longest=60 take_turns 1 allreduce "$bytes"
         bits=$(goodput) || bits=''
         if [ -n "$bits" ]; then
-            awk -v b="$bits" -v n="$n" -v bytes="$bytes" 'BEGIN { printf "{\"bytes\":%d,\"buffer\":\"floor\",\"median_us\":%.2f,\"max_us\":0.0}\n", bytes, bytes * 8 * 2 * (n - 1) / n / b * 1e6 }' >> "$lines"
+            awk -v b="$bits" -v n="$n" -v bytes="$bytes" 'BEGIN { printf "{\"op\":\"allreduce\",\"bytes\":%d,\"buffer\":\"floor\",\"median_us\":%.2f,\"max_us\":0.0}\n", bytes, bytes * 8 * 2 * (n - 1) / n / b * 1e6 }' >> "$lines"
             printf '  iperf3 --bidir carries %d Mbit/s in each direction\n' $((bits / 1000000))
         else
             trouble "iperf3: $(tail -n 1 "$scratch/err")"
         fi
-        table hvd_arena floor
-        row "64 MiB, $n hosts at $2" "$bytes" hvd_arena - 0.95
+        names+=(floor)
+        table
+        row "64 MiB, $n hosts at $2" allreduce "$bytes" hvd_arena '' 0.95
     fi
     [ -z "$link_pid" ] || { kill "$link_pid" 2> /dev/null || :; wait "$link_pid" 2> /dev/null || :; }
     "$here/../hosts/hosts.sh" down

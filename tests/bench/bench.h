@@ -49,14 +49,21 @@ void bench_free(const struct options *o, void *memory);
 /* Warms up, repeats, and rank 0 prints a line. */
 void bench_measure(const struct options *o, const struct measurement *m);
 void bench_heading(const struct options *o);
-/* Small whole numbers that change along the buffer and from rank to rank: sums are exact in every dtype that
- * has room for them, and a chunk that went missing or to another place shows. */
-int bench_value(int rank, size_t i);
-double bench_sum(size_t i); /* of all ranks' */
+
+/* bench_data.c */
+extern const struct choice bench_dtypes[]; /* ends with a name of NULL */
+#define BENCH_SUM (-1)                     /* what all ranks give, summed */
+/* What a rank gives, or BENCH_SUM, from element `first` of it on. */
+void bench_fill(const struct choice *dtype, void *data, size_t count, int who, size_t first);
+/* The first of them that is not so; count: none. */
+size_t bench_wrong(const struct choice *dtype, const void *data, size_t count, int who, size_t first);
 
 /* bench_ops.c */
 const struct bench_op *bench_op_named(const char *name); /* NULL: none */
+const char *bench_op_name(const struct bench_op *op);
 const char *bench_op_names(void);
+void bench_op_help(void); /* a line each */
+bool bench_op_takes(const struct bench_op *op, const struct choice *dtype);
 void bench_ops_run(const struct options *o);
 
 /* bench_model.c */

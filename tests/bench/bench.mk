@@ -1,14 +1,14 @@
 # The programs of `make bench` beside hvd_bench: clocks, floors and the peers' allreduce. Those of a peer are made only where the
 # peer is installed; run.sh says which are missing.
-BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor delay_link) $(BUILD)/bench/torch_gloo.py
+BENCH_TOOLS := $(addprefix $(BUILD)/bench/,interleave spawn_floor shm_floor exchange_floor delay_link line_delay) $(BUILD)/bench/torch_gloo.py
 BENCH_TOOLS += $(if $(call pkg_libs,libssh2),$(BUILD)/bench/ssh_floor)
 BENCH_TOOLS += $(BUILD)/bench/gloo_central $(BUILD)/tests/gloo-client
 BENCH_TOOLS += $(if $(call pkg_libs,pmix),$(BUILD)/bench/pmix_fence)
 BENCH_PEERS := $(foreach mpi,mpich openmpi,$(if $(shell command -v mpicc.$(mpi)),\
-    $(foreach program,allreduce start first,$(BUILD)/bench/mpi_$(program).$(mpi))))
+    $(foreach program,ops start first,$(BUILD)/bench/mpi_$(program).$(mpi))))
 
 $(BUILD)/bench/interleave $(BUILD)/bench/spawn_floor $(BUILD)/bench/shm_floor $(BUILD)/bench/ssh_floor \
-        $(BUILD)/bench/exchange_floor $(BUILD)/bench/delay_link: \
+        $(BUILD)/bench/exchange_floor $(BUILD)/bench/delay_link $(BUILD)/bench/line_delay: \
         $(BUILD)/bench/%: $(BUILD)/obj/tests/bench/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
@@ -35,7 +35,7 @@ $(BUILD)/bench/$(1).%: tests/bench/$(1).c tests/bench/resnet50.h
 	@mkdir -p $$(@D)
 	mpicc.$$* -std=gnu17 -O2 $(WARN) -D_GNU_SOURCE -I. -o $$@ $$<
 endef
-$(foreach program,mpi_allreduce mpi_start mpi_first,$(eval $(call mpi_rule,$(program))))
+$(foreach program,mpi_ops mpi_start mpi_first,$(eval $(call mpi_rule,$(program))))
 
 # The floor adds as fast as the machine can.
 $(BUILD)/obj/tests/bench/shm_floor.o: OPT += -O3

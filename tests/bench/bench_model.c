@@ -34,22 +34,23 @@ static void step(void *context)
         bench_check(hvd_wait(all->g[i].handle), "hvd_wait");
 }
 
-static void check_step(struct gradients *all)
+static void check_step(const struct options *o, struct gradients *all)
 {
     for (size_t k = 0; k < all->n; k++)
-        for (size_t i = 0; i < all->g[k].count; i++)
-            all->g[k].data[i] = (float)bench_value(bench_rank, i + k);
+        bench_fill(o->dtype, all->g[k].data, all->g[k].count, bench_rank, k);
     step(all);
-    for (size_t k = 0; k < all->n; k++)
-        for (size_t i = 0; i < all->g[k].count; i++)
-            if ((double)all->g[k].data[i] != bench_sum(i + k))
-                bench_fail("%s is wrong: element %zu is %g, not %g", all->g[k].name, i, all->g[k].data[i],
-                           bench_sum(i + k));
+    for (size_t k = 0; k < all->n; k++) {
+        const struct gradient *g = &all->g[k];
+        const size_t wrong = bench_wrong(o->dtype, g->data, g->count, BENCH_SUM, k);
+
+        if (wrong < g->count)
+            bench_fail("%s is wrong: element %zu is %g", g->name, wrong, (double)g->data[wrong]);
+    }
 }
 
 static void run(const struct options *o, struct gradients *all, const struct measurement *m)
 {
-    check_step(all);
+    check_step(o, all);
     for (size_t i = 0; i < all->n; i++)
         memset(all->g[i].data, 0, all->g[i].count * sizeof(float));
     bench_measure(o, m);

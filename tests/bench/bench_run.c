@@ -58,16 +58,6 @@ void bench_free(const struct options *o, void *memory)
         free(memory);
 }
 
-int bench_value(int rank, size_t i)
-{
-    return (int)(i % 61) + rank + 1;
-}
-
-double bench_sum(size_t i)
-{
-    return (double)bench_size * (double)(i % 61) + (double)bench_size * (bench_size + 1) / 2;
-}
-
 static int iterations_for(size_t bytes)
 {
     return bytes <= 65536 ? 2000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
@@ -101,10 +91,12 @@ static int compare(const void *a, const void *b)
 static void report(const struct options *o, const struct measurement *m, int n, double *us)
 {
     const double each = m->names > 0 ? (double)m->names : 1;
-    double median, least, most;
+    double median, low, high, least, most;
 
     qsort(us, (size_t)n, sizeof *us, compare);
     median = (n % 2 ? us[n / 2] : (us[n / 2 - 1] + us[n / 2]) / 2) / each;
+    low = us[n / 10] / each;
+    high = us[n - 1 - n / 10] / each;
     least = us[0] / each;
     most = us[n - 1] / each;
     if (o->json) {
@@ -112,11 +104,13 @@ static void report(const struct options *o, const struct measurement *m, int n, 
                m->label, m->bytes, bench_size, hvd_cross_size(), o->buffer->name, o->dtype->name);
         if (m->names > 0)
             printf("\"names\":%zu,", m->names);
-        printf("\"iterations\":%d,\"median_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n", n, median, least,
-               most);
+        printf("\"iterations\":%d,\"median_us\":%.2f,\"p10_us\":%.2f,\"p90_us\":%.2f,\"min_us\":%.2f,"
+               "\"max_us\":%.2f}\n",
+               n, median, low, high, least, most);
     } else {
-        printf("%-10s %12zu %10d %12.2f %12.2f %12.2f %9.3f\n", m->label, m->names > 0 ? m->names : m->bytes,
-               n, median, least, most, (double)m->bytes / median / 1e3);
+        printf("%-13s %12zu %10d %12.2f %12.2f %12.2f %12.2f %12.2f %9.3f\n", m->label,
+               m->names > 0 ? m->names : m->bytes, n, median, low, high, least, most,
+               (double)m->bytes / median / 1e3);
     }
     fflush(stdout);
 }
@@ -147,7 +141,8 @@ void bench_measure(const struct options *o, const struct measurement *m)
 void bench_heading(const struct options *o)
 {
     if (bench_rank == 0 && !o->json)
-        printf("ranks %d, hosts %d, buffer %s, dtype %s\n%-10s %12s %10s %12s %12s %12s %9s\n", bench_size,
-               hvd_cross_size(), o->buffer->name, o->dtype->name, "op", o->growths > 0 ? "names" : "bytes",
-               "iterations", "median us", "min us", "max us", "GB/s");
+        printf("ranks %d, hosts %d, buffer %s, dtype %s\n%-13s %12s %10s %12s %12s %12s %12s %12s %9s\n",
+               bench_size, hvd_cross_size(), o->buffer->name, o->dtype->name, "op",
+               o->growths > 0 ? "names" : "bytes", "iterations", "median us", "p10 us", "p90 us", "min us",
+               "max us", "GB/s");
 }

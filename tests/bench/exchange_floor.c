@@ -131,10 +131,11 @@ static void report(int rank, const char *label, double *us)
     if (rank != 0)
         return;
     qsort(us, ITERATIONS, sizeof *us, compare);
-    printf("{\"op\":\"allreduce\",\"bytes\":4,\"ranks\":2,\"hosts\":2,\"buffer\":\"%s\",\"dtype\":\"f32\","
+    printf("{\"op\":\"allreduce\",\"bytes\":4,\"ranks\":2,\"buffer\":\"%s\",\"dtype\":\"f32\","
            "\"iterations\":%d,"
-           "\"median_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
-           label, ITERATIONS, us[ITERATIONS / 2], us[0], us[ITERATIONS - 1]);
+           "\"median_us\":%.2f,\"p10_us\":%.2f,\"p90_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
+           label, ITERATIONS, us[ITERATIONS / 2], us[ITERATIONS / 10], us[ITERATIONS - 1 - ITERATIONS / 10],
+           us[0], us[ITERATIONS - 1]);
     fflush(stdout);
 }
 

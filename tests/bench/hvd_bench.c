@@ -13,16 +13,11 @@
 #define ITERATIONS_MAX 1000000
 
 static const struct choice buffers[] = {{"malloc", 0, 0}, {"arena", 1, 0}, {NULL, 0, 0}};
-static const struct choice dtypes[] = {{"f32", HVD_FLOAT32, 4},
-                                       {"f64", HVD_FLOAT64, 8},
-                                       {"i32", HVD_INT32, 4},
-                                       {"i64", HVD_INT64, 8},
-                                       {NULL, 0, 0}};
 
 static const struct choice *choose(struct options *o, const char *option, const struct choice *list,
                                    const char *value)
 {
-    char names[128] = "";
+    char names[160] = "";
     size_t used = 0;
 
     for (const struct choice *c = list; c->name != NULL; c++) {
@@ -105,7 +100,7 @@ static int set_option(struct options *o, const char *name, const char *value)
     if (strcmp(name, "--buffer") == 0)
         return (o->buffer = choose(o, name, buffers, value)) != NULL ? 0 : -1;
     if (strcmp(name, "--dtype") == 0)
-        return (o->dtype = choose(o, name, dtypes, value)) != NULL ? 0 : -1;
+        return (o->dtype = choose(o, name, bench_dtypes, value)) != NULL ? 0 : -1;
     if (strcmp(name, "--bytes") == 0)
         return sizes_of(o, name, value, o->bytes, &o->sizes);
     if (strcmp(name, "--growth") == 0)
@@ -135,14 +130,36 @@ static bool set_flag(struct options *o, const char *name)
     return true;
 }
 
+/* Each is right by itself; all of them together? */
+static int fit_together(struct options *o)
+{
+    const bool many = o->model || o->growths > 0;
+
+    if (o->model && o->growths > 0)
+        snprintf(o->fault, sizeof o->fault, "--model and --growth are two measurements: give one of them");
+    else if (many && o->op != bench_op_named("allreduce"))
+        snprintf(o->fault, sizeof o->fault, "--model and --growth are allreduces, not --op %s",
+                 bench_op_name(o->op));
+    else if (many && o->dtype->value != HVD_FLOAT32)
+        snprintf(o->fault, sizeof o->fault, "--model and --growth have f32 tensors, not %s", o->dtype->name);
+    else if (!bench_op_takes(o->op, o->dtype))
+        snprintf(o->fault, sizeof o->fault, "--op %s is for f16, bf16, f32 and f64, not %s",
+                 bench_op_name(o->op), o->dtype->name);
+    for (int i = 0; i < o->sizes && o->fault[0] == '\0'; i++)
+        if (o->bytes[i] % o->dtype->size != 0)
+            snprintf(o->fault, sizeof o->fault, "--bytes %zu is not a multiple of %zu (%s)", o->bytes[i],
+                     o->dtype->size, o->dtype->name);
+    return o->fault[0] == '\0' ? 0 : -1;
+}
+
 static int parse(int argc, char **argv, struct options *o)
 {
     *o = (struct options){.op = bench_op_named("allreduce"),
                           .buffer = buffers,
-                          .dtype = dtypes,
                           .iterations = -1,
                           .warmup = -1,
                           .limit_ms = 1000};
+    o->dtype = choose(o, "--dtype", bench_dtypes, "f32");
     if (sizes_of(o, "--bytes", "4,4K,64K,1M,16M,64M", o->bytes, &o->sizes) != 0)
         return -1;
     for (int i = 1; i < argc; i++) {
@@ -157,35 +174,31 @@ static int parse(int argc, char **argv, struct options *o)
             return -1;
         i++;
     }
-    if ((o->model || o->growths > 0) && o->dtype->value != HVD_FLOAT32) {
-        snprintf(o->fault, sizeof o->fault, "--model and --growth have f32 tensors, not %s", o->dtype->name);
-        return -1;
-    }
-    for (int i = 0; i < o->sizes; i++)
-        if (o->bytes[i] % o->dtype->size != 0) {
-            snprintf(o->fault, sizeof o->fault, "--bytes %zu is not a multiple of %zu (%s)", o->bytes[i],
-                     o->dtype->size, o->dtype->name);
-            return -1;
-        }
-    return 0;
+    return fit_together(o);
 }
 
 static void help(void)
 {
-    printf(
-        "usage: hvdrun -np N hvd_bench [option ...]\n"
-        "  --op NAME                   %s (allreduce)\n"
-        "  --bytes N[K|M|G],...        (4,4K,64K,1M,16M,64M)\n"
-        "  --model resnet50            its gradients, all started, then all waited for; --list: their sizes\n"
-        "  --growth N,...              so many tensors of the first of --bytes at once; times are per "
-        "tensor\n"
-        "  --buffer malloc|arena       ordinary memory or hvd_alloc's (malloc)\n"
-        "  --dtype f32|f64|i32|i64     (f32)\n"
-        "  --iterations N, --warmup N  (by size)\n"
-        "  --limit-ms N                about so long for each line (1000)\n"
-        "  --idle S                    at the end says so and sleeps S seconds\n"
-        "  --json                      an object a line\n",
-        bench_op_names());
+    printf("usage: hvdrun -np N hvd_bench [option ...]\n"
+           "  --op NAME                   (allreduce) one of\n");
+    bench_op_help();
+    printf("  --bytes N[K|M|G],...        (4,4K,64K,1M,16M,64M)\n"
+           "  --dtype T                   u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 bool (f32)\n"
+           "  --buffer malloc|arena       ordinary memory or hvd_alloc's (malloc)\n"
+           "  --model resnet50            an allreduce of each of its gradients, all started, then all "
+           "waited for\n"
+           "  --growth N,...              so many allreduces of the first of --bytes at once; times are per "
+           "tensor\n"
+           "  --iterations N, --warmup N  (by size, and what --limit-ms leaves time for)\n"
+           "  --limit-ms N                about so long for each line (1000)\n"
+           "  --idle S                    at the end says so and sleeps S seconds\n"
+           "  --json                      an object a line: median, p10 and p90 are over the iterations, "
+           "each as\n"
+           "                              long as its slowest rank took\n"
+           "  --list                      prints the sizes of the model's gradients, without hvdrun\n"
+           "  --help\n"
+           "Every result is checked before it is timed. Exit status 2: a wrong option, 1: anything else "
+           "failed.\n");
 }
 
 static void run(const struct options *o)
@@ -206,12 +219,27 @@ static void run(const struct options *o)
     }
 }
 
+/* Of all ranks one says it, and none leaves before it was said: who is first to leave ends the others. */
+static int refuse(const struct options *o)
+{
+    const bool alone = getenv("HVD_RANK") == NULL; /* hvdrun did not start it */
+
+    if (!alone)
+        bench_check(hvd_init(), "hvd_init");
+    if (alone || hvd_rank() == 0)
+        fprintf(stderr, "hvd_bench: %s\n", o->fault);
+    if (!alone)
+        bench_check(hvd_shutdown(), "hvd_shutdown");
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
-    int bad = parse(argc, argv, &o);
 
-    if (!bad && (o.help || o.list)) {
+    if (parse(argc, argv, &o) != 0)
+        return refuse(&o);
+    if (o.help || o.list) {
         if (o.help)
             help();
         else
@@ -221,10 +249,7 @@ int main(int argc, char **argv)
     bench_check(hvd_init(), "hvd_init");
     bench_rank = hvd_rank();
     bench_size = hvd_size();
-    if (bad && bench_rank == 0)
-        fprintf(stderr, "hvd_bench: %s\n", o.fault);
-    if (!bad)
-        run(&o);
+    run(&o);
     bench_check(hvd_shutdown(), "hvd_shutdown");
-    return bad ? 2 : 0;
+    return 0;
 }

@@ -1,12 +1,13 @@
 /* interleave - times whole commands against each other, from just before the start of the process to its end.
  *
- *   interleave ROUNDS TIMEOUT_S -- LABEL COMMAND ARG ... [-- LABEL COMMAND ARG ...] ...
+ *   interleave ROUNDS[:SECONDS] TIMEOUT_S -- LABEL COMMAND ARG ... [-- LABEL COMMAND ARG ...] ...
  *
  * A round runs every command once, beginning with another one each time: what disturbs the machine disturbs
  * all of them alike. One line per label: label, median, min and max in milliseconds, good runs, failed runs,
- * runs that were ended at TIMEOUT_S, and the median of the processor time of the command with all that it
- * waited for, which a busy machine changes least. A command that hung three times is not run again. Exit 1
- * when a command never succeeded. */
+ * runs that were ended at TIMEOUT_S, and two medians of processor time, which a busy machine changes least:
+ * of the command with all that it waited for, and of its process alone. A command that hung three times is
+ * not run again. After SECONDS no round begins, but for the first FEWEST. Exit 1 when a command never
+ * succeeded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,13 +25,14 @@
 #define COMMANDS_MAX 8
 #define ROUNDS_MAX   1000
 #define HANGS_MAX    3
+#define FEWEST       3
 
 extern char **environ;
 
 struct command {
     const char *label;
     char **argv;
-    double ms[ROUNDS_MAX], cpu_ms[ROUNDS_MAX];
+    double ms[ROUNDS_MAX], cpu_ms[ROUNDS_MAX], own_ms[ROUNDS_MAX];
     int good, failed, hung;
 };
 
@@ -72,11 +74,29 @@ static int ended_within(int pidfd, int ms)
     return n == 1;
 }
 
+/* Of a process that has ended and was not waited for: its first thread's. */
+static double own_cpu_ms(pid_t pid)
+{
+    unsigned long long ns = 0;
+    char path[64];
+    FILE *f;
+
+    snprintf(path, sizeof path, "/proc/%d/schedstat", (int)pid);
+    f = fopen(path, "re");
+    if (f == NULL)
+        return 0;
+    if (fscanf(f, "%llu", &ns) != 1)
+        ns = 0;
+    fclose(f);
+    return (double)ns * 1e-6;
+}
+
 static void run(struct command *c, int timeout_ms)
 {
     const double before = now_ms();
     int hung = 0, status, pidfd;
     struct rusage used;
+    double own_ms;
     pid_t pid;
 
     if (start(c->argv, &pid) != 0) {
@@ -91,6 +111,7 @@ static void run(struct command *c, int timeout_ms)
         kill(-pid, SIGKILL);
     }
     close(pidfd);
+    own_ms = own_cpu_ms(pid);
     wait4(pid, &status, 0, &used);
     if (hung) {
         c->hung++;
@@ -99,6 +120,7 @@ static void run(struct command *c, int timeout_ms)
     } else {
         c->cpu_ms[c->good] = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e3 +
                              (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-3;
+        c->own_ms[c->good] = own_ms;
         c->ms[c->good++] = now_ms() - before;
     }
 }
@@ -122,8 +144,8 @@ static int report(struct command *c)
     const int n = c->good;
     const double ms = median(c->ms, n);
 
-    printf("%s %.3f %.3f %.3f %d %d %d %.3f\n", c->label, ms, n > 0 ? c->ms[0] : 0, n > 0 ? c->ms[n - 1] : 0,
-           n, c->failed, c->hung, median(c->cpu_ms, n));
+    printf("%s %.3f %.3f %.3f %d %d %d %.3f %.3f\n", c->label, ms, n > 0 ? c->ms[0] : 0,
+           n > 0 ? c->ms[n - 1] : 0, n, c->failed, c->hung, median(c->cpu_ms, n), median(c->own_ms, n));
     return n > 0;
 }
 
@@ -146,18 +168,24 @@ static int parse(int argc, char **argv, struct command *command)
 int main(int argc, char **argv)
 {
     static struct command command[COMMANDS_MAX];
-    const long rounds = argc > 3 ? strtol(argv[1], NULL, 10) : 0;
+    char *end = "";
+    const long rounds = argc > 3 ? strtol(argv[1], &end, 10) : 0;
+    const long seconds = *end == ':' ? strtol(end + 1, &end, 10) : 3600;
     const long timeout = argc > 3 ? strtol(argv[2], NULL, 10) : 0;
     const int commands = parse(argc, argv, command);
+    const double begun = now_ms();
     int all = 1;
 
-    if (rounds < 1 || rounds > ROUNDS_MAX || timeout < 1 || timeout > 3600 || commands < 1) {
+    if (rounds < 1 || rounds > ROUNDS_MAX || seconds < 1 || *end != '\0' || timeout < 1 || timeout > 3600 ||
+        commands < 1) {
         fprintf(stderr,
-                "usage: interleave ROUNDS TIMEOUT_S -- LABEL COMMAND ARG ... [-- LABEL ...] (at most %d)\n",
+                "usage: interleave ROUNDS[:SECONDS] TIMEOUT_S -- LABEL COMMAND ARG ... [-- LABEL ...] (at "
+                "most %d)\n",
                 COMMANDS_MAX);
         return 2;
     }
-    for (long round = 0; round < rounds; round++)
+    for (long round = 0; round < rounds && (round < FEWEST || now_ms() - begun < (double)seconds * 1e3);
+         round++)
         for (int i = 0; i < commands; i++) {
             struct command *c = &command[(round + i) % commands];
 

@@ -66,28 +66,33 @@ mpi_pair() { # PEER WHAT: of beside's last run
     goal_inside "$figures" 2 "MPI_Init to MPI_Finalize, $2" "$1" 1.0
 }
 
+# What keeps more ranks of MPICH than processors from real-time priority.
+spinning() { # RANKS
+    [ "$1" -le "$(nproc)" ] || ! have chrt || echo chrt -o 0
+}
+
 # The launcher of a library and how it is told of hosts.
 mpi_launcher() { # PEER SIZE [HOSTS SLOTS]: into $launcher
     case $1 in
     openmpi) launcher=("${mpirun[@]}" -np "$2"); [ $# -lt 4 ] || launcher+=(--mca plm_rsh_agent ssh --host "$(host_list "$3" "$4")") ;;
-    mpich) launcher=(mpiexec.hydra -n "$2"); [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")") ;;
+    mpich) launcher=($(spinning "$2") mpiexec.hydra -n "$2"); [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")") ;;
     esac
 }
 
 mpi_of() { # PEER
     local program=$build/bench/mpi_start.$1 launcher
-    [ -x "$program" ] || { printf '\nMPI_Init to MPI_Finalize, %s\n  left out: its compiler is not installed (mpicc.%s)\n' "$1" "$1"; return; }
-    printf '\nMPI_Init to MPI_Finalize, %s, 8 ranks here\n' "$1"
+    [ -x "$program" ] || { title "MPI_Init to MPI_Finalize, $1"; echo "  left out: its compiler is not installed (mpicc.$1)"; return; }
+    title "MPI_Init to MPI_Finalize, $1, 8 ranks here"
     mpi_launcher "$1" 8
     beside "$rounds" 60 "$1" 8 "$program" -- "$build/hvdrun" -np 8 -- "${launcher[@]}"
     mpi_pair "$1" '8 ranks'
     if [ "$1" = openmpi ]; then
-        printf '\nMPI_Init to MPI_Finalize, %s, 64 ranks here (which mpirun does not always end: those of its runs are counted)\n' "$1"
+        title "MPI_Init to MPI_Finalize, $1, 64 ranks here (which mpirun does not always end: those of its runs are counted)"
         mpi_launcher "$1" 64
         beside $(((rounds + 4) / 5)) 60 "$1" 64 "$program" -- "$build/hvdrun" -np 64 -- "${launcher[@]}"
         mpi_pair "$1" '64 ranks'
     fi
-    printf '\nMPI_Init to MPI_Finalize, %s, 2 ranks on each of 2 hosts\n' "$1"
+    title "MPI_Init to MPI_Finalize, $1, 2 ranks on each of 2 hosts"
     hosts_up 2 || return 0
     mpi_launcher "$1" 4 2 2
     beside "$rounds" 60 "$1" 4 "$program" "$here/../hosts/hosts.sh" exec head \
@@ -104,7 +109,7 @@ part_mpi() {
 # No time is measured here: does it end at all, always?
 part_mpi_long() {
     local out=$scratch/long hung good failures program=$build/bench/mpi_start.openmpi
-    printf '\n50 OpenMPI jobs of 64 ranks\n'
+    title '50 OpenMPI jobs of 64 ranks'
     [ -x "$program" ] || { echo "  left out: OpenMPI's compiler is not installed"; return; }
     "$build/bench/interleave" 50 100 -- hvdrun "$build/hvdrun" -np 64 "$program" /dev/null 64 > "$out" || :
     times "$out"
@@ -138,12 +143,12 @@ pmix_figures() { # PEER
 
 part_pmix() {
     local program=$build/bench/pmix_fence launcher
-    printf '\nPMIx Init, Put, Commit, Fence with data, Get of all others, Finalize: 64 clients here\n'
+    title 'PMIx Init, Put, Commit, Fence with data, Get of all others, Finalize: 64 clients here'
     [ -x "$program" ] || { echo "  left out: libpmix is not installed"; return; }
     mpi_launcher openmpi 64
     beside $(((rounds + 2) / 3)) 60 openmpi 64 "$program" -- "$build/hvdrun" -np 64 -- "${launcher[@]}"
     pmix_figures openmpi
-    printf '\nthe same, 8 clients on each of %d hosts\n' "$hosts"
+    title "the same, 8 clients on each of $hosts hosts"
     hosts_up "$hosts" || return 0
     mpi_launcher openmpi $((hosts * 8)) "$hosts" 8
     beside $(((rounds + 4) / 5)) 100 openmpi $((hosts * 8)) "$program" "$here/../hosts/hosts.sh" exec head \

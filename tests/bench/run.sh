@@ -1,24 +1,30 @@
 #!/bin/bash
 # The figures that the project promises, beside its peers and the floors, in one interleaved run.
 #
-#   tests/bench/run.sh BUILD                  (make bench)
+#   tests/bench/run.sh BUILD                  (make bench; under 8 minutes)
 #   BENCH=launch,model     which parts, of the list below; all but mpi_long by default
-#   BENCH_ROUNDS=15        runs of each command; of what measures many times in one run (allreduce, model, hosts, growth) an eighth
-#   BENCH_WITH='nice -n -20'   starts the commands of launch and of the engine's parts with it, on a busy machine (as root)
-#   BENCH_LIMIT_MS=100     about so long for each line of the engine's parts
+#   BENCH_ROUNDS=15        at most so many runs of each command
+#   BENCH_SECONDS=60       about so long for each table (by default each has its own time), with one run of each command at least
+#   BENCH_WITH='chrt -r 20'    starts what is timed with it, on a busy machine (as root); MPICH with more ranks than processors never
+#                          runs with real-time priority: its ranks spin, and the one that they wait for cannot run
+#   BENCH_LIMIT_MS=60      about so long for each line of the engine's parts
 #   BENCH_RANKS, BENCH_BYTES, BENCH_SHAPES   some of their ranks (2 4), bytes and hosts x ranks ('2x1 2x2 4x1') only
 #   BENCH_KEEP=DIRECTORY   keeps their lines of JSON there, and takes what it finds there into the medians
 #
 # launch     `true` on np local ranks, from cold command to exit: hvdrun, MPICH's hydra, OpenMPI's mpirun, and the floor:
 #            a program that spawns np times and waits
 # ssh        16 hosts (namespaces with an sshd each; root): hvdrun, and the floor: libssh2's connect, authentication and exec
+# ssh64      the same with 64 hosts
+# firstoutput  64 hosts over SSH: from a worker's first write until it is on hvdrun's stdout
 # memory     what hvdrun itself takes while 64 workers run
+# fanout256  64, 128 and 256 hosts by --rsh, all of them this machine: hvdrun's processor time and memory for each host
 # mpi        a program of MPI_Init and MPI_Finalize: the whole command, and the time inside, beside OpenMPI's mpirun and MPICH's hydra; here
 #            and on two hosts
 # mpi_long   50 OpenMPI jobs of 64 ranks: does one of them hang?
 # pmix       PMIx clients that exchange an address each, here beside mpirun, and on 16 hosts: time, messages and bytes a host
 # allreduce  hvd_bench from 4 B to 256 MiB, 2 and 4 ranks here, beside the same loop over MPICH, OpenMPI and torch's gloo, and the floors:
-#            one pass over buffers in shared memory; private buffers copied through it
+#            one pass over buffers in shared memory; private buffers copied through it, or read by process_vm_readv
+# ops        allgather, broadcast, alltoall and reducescatter, 2 and 4 ranks here, beside MPICH and OpenMPI
 # model      the 161 gradients of ResNet-50, started in the order of backward and then waited for
 # first      init, an allreduce of 4 B and shutdown: the whole command
 # growth     100, 1000 and 10,000 tensors in flight; what the engine takes while nobody wants anything
@@ -27,16 +33,19 @@
 # gloo       clients with the protocol of Horovod's Gloo controller, 64 on each of 4 hosts (namespaces; root) whose links are shaped
 #            to 1 Gbit/s: hvdrun's rendezvous, and a single server for all on the first host. BENCH_GLOO=16: so many on each host
 #
-# A peer that is not installed is named and left out, one that hangs or fails is named. Exit 1 when one of ours did not run; a goal not met is printed, no more.
+# Tables are Markdown. A figure is the median over runs of each run's median; a ratio is the median over pairs of runs that were made
+# one after the other. A peer that is not installed, hangs or fails is named, in its column too, and the rest goes on. At the end all
+# goals, each with its figure and whether it is met. Exit 1 when one of ours did not run; a goal not met is printed, no more.
 set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-known=launch,ssh,memory,allreduce,model,first,growth,hosts,shaped,gloo,mpi,pmix
+known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,ssh,ssh64,firstoutput,fanout256,mpi,pmix,gloo
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
 hosts=16
+begun=$SECONDS
 scratch=$(mktemp -d)
 mkdir "$scratch/shared"
 failed=0
@@ -72,14 +81,25 @@ trouble() {
     failed=1
 }
 
-goal() { # WHAT VALUE LIMIT UNIT: a goal is that VALUE is at most LIMIT
+# What follows is about; how far the whole has come.
+title() { # TEXT
+    printf '\n%s  [after %d s]\n\n' "$1" $((SECONDS - begun))
+}
+
+progress() { # TEXT: on a terminal, until the next one
+    [ ! -t 2 ] || printf '\r\033[K%s%s' "${1:+  }" "$1" >&2
+}
+
+count_goal() { # ROW: | what | goal | figure | verdict |
     goals=$((goals + 1))
-    if awk -v v="$2" -v l="$3" 'BEGIN { exit !(v <= l) }'; then
-        goals_met=$((goals_met + 1))
-        printf '  %-44s %8s%s   goal %s: met\n' "$1" "$2" "$4" "$3"
-    else
-        printf '  %-44s %8s%s   goal %s: NOT met\n' "$1" "$2" "$4" "$3"
-    fi
+    case $1 in *'NOT met |') ;; *) goals_met=$((goals_met + 1)) ;; esac
+    printf '%s\n' "$1" | tee -a "$scratch/goals"
+}
+
+goal() { # WHAT VALUE LIMIT UNIT: a goal is that VALUE is at most LIMIT
+    local met='NOT met'
+    ! awk -v v="$2" -v l="$3" 'BEGIN { exit !(v <= l) }' || met=met
+    count_goal "$(printf '| %-38s | %-44s | %s | %s |' "$1" "<= $3$4" "$2$4" "$met")"
 }
 
 median_of() { # LABEL FILE: its median; fails when it has none
@@ -110,10 +130,10 @@ times() { # FILE: what interleave printed
     awk '{ printf "  %-12s %10.2f %10.2f %10.2f %10.2f %6d %7d %6d\n", $1, $2, $3, $4, $8, $5, $6, $7 }' "$1"
 }
 
-goal_ratio() { # LABEL LABEL FILE LIMIT
+goal_ratio() { # LABEL LABEL FILE LIMIT [WHAT]
     local value
     value=$(ratio "$1" "$2" "$3")
-    [ -z "$value" ] || goal "$1 / $2" "$value" "$4" ''
+    [ -z "$value" ] || goal "${5:-}$1 / $2" "$value" "$4" ''
 }
 
 mpirun=(mpirun.openmpi --oversubscribe)
@@ -123,79 +143,12 @@ mpirun=(mpirun.openmpi --oversubscribe)
 . "$here/rendezvous.sh"
 # shellcheck source=tests/bench/compare.sh
 . "$here/compare.sh"
+# shellcheck source=tests/bench/startup.sh
+. "$here/startup.sh"
 # shellcheck source=tests/bench/engine.sh
 . "$here/engine.sh"
 # shellcheck source=tests/bench/across.sh
 . "$here/across.sh"
-
-part_launch() {
-    local np out=$scratch/launch run
-    for np in 2 8 64; do
-        run=(-- hvdrun "$build/hvdrun" -np "$np" true)
-        ! have mpiexec.hydra || run+=(-- hydra mpiexec.hydra -n "$np" true)
-        ! have mpirun.openmpi || run+=(-- openmpi "${mpirun[@]}" -np "$np" true)
-        run+=(-- floor "$build/bench/spawn_floor" "$np" true)
-        printf '\nlaunch of true, np %d\n' "$np"
-        $with "$build/bench/interleave" "$rounds" 10 "${run[@]}" > "$out" || : # judge says what never succeeded
-        times "$out"
-        judge "$out"
-        goal_ratio hvdrun hydra "$out" 1.0
-        [ "$np" != 64 ] || goal_ratio hvdrun floor "$out" 1.5
-    done
-}
-
-part_ssh() {
-    local hosts_sh=$here/../hosts/hosts.sh out=$scratch/ssh k names=()
-    printf '\nstart on %d hosts over SSH\n' "$hosts"
-    [ -x "$build/bench/ssh_floor" ] || { echo "  left out: libssh2 is not installed"; return; }
-    hosts_up "$hosts" || return 0
-    for k in $(seq 1 "$hosts"); do names+=("node$k"); done
-    "$hosts_sh" exec head "$build/bench/interleave" "$rounds" 30 \
-        -- hvdrun "$build/hvdrun" -np "$hosts" -H "$(host_list "$hosts" 1)" true \
-        -- floor "$build/bench/ssh_floor" root /root/.ssh/id_ed25519 true "${names[@]}" > "$out" || :
-    times "$out"
-    judge "$out"
-    goal_ratio hvdrun floor "$out" 1.5
-    "$hosts_sh" down
-}
-
-descendants() { # PID: all processes below it
-    local child
-    # shellcheck disable=SC2013 # words are what that file holds
-    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
-        echo "$child"
-        descendants "$child"
-    done
-}
-
-part_memory() {
-    local np=64 pid up=0 own=1 child name kib threads
-    printf '\nhvdrun itself while %d workers run\n' "$np"
-    mkfifo "$scratch/out" "$scratch/go"
-    exec 4<> "$scratch/go"
-    # shellcheck disable=SC2016 # expanded by each worker
-    "$build/hvdrun" -np "$np" sh -c 'echo up; read -r _ < "$1"' sh "$scratch/go" > "$scratch/out" 2> "$scratch/err" &
-    pid=$!
-    exec 3< "$scratch/out"
-    while [ "$up" -lt "$np" ] && read -r -t 20 -u 3 _; do up=$((up + 1)); done
-    if [ "$up" -lt "$np" ]; then
-        trouble "$up of $np workers came up: $(head -n 1 "$scratch/err")"
-        kill "$pid" 2>/dev/null || :
-    else
-        kib=$(awk '/^VmHWM/ { print $2 }' "/proc/$pid/status")
-        threads=$(awk '/^Threads/ { print $2 }' "/proc/$pid/status")
-        for child in $(descendants "$pid"); do
-            read -r name < "/proc/$child/comm" || continue
-            case $name in hvdrun* | hvdagent* | hvd-*) own=$((own + 1)) ;; esac
-        done
-        goal "peak resident" "$(awk -v k="$kib" 'BEGIN { printf "%.1f", k / 1024 }')" 8 ' MiB'
-        goal "threads of hvdrun" "$threads" 1 ''
-        goal "processes of ours (hvdrun, session, guard)" "$own" 3 ''
-    fi
-    for _ in $(seq "$np"); do echo >&4; done
-    wait "$pid" || trouble "hvdrun exits with $?: $(head -n 1 "$scratch/err")"
-    exec 3<&- 4>&-
-}
 
 # One run of the clients: $scratch/gloo.out and .err; prints the time from when the last has begun until the last has met all, in ms.
 gloo_clients() { # HOSTS_SH LIST ARGUMENTS of hvdrun
@@ -224,7 +177,7 @@ gloo_floor() {
 part_gloo() {
     local floor
     local hosts_sh=$here/../hosts/hosts.sh each=${BENCH_GLOO:-64} k list='' ours='' peer port server said
-    printf '\nGloo rendezvous, %d clients on 4 hosts, 1 Gbit/s each\n' $((4 * each))
+    title "Gloo rendezvous, $((4 * each)) clients on 4 hosts, 1 Gbit/s each"
     hosts_up 4 || return 0
     for k in 1 2 3 4; do
         list=$list,node$k:$each
@@ -272,5 +225,9 @@ if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --v
 for part in ${known//,/ } mpi_long; do
     ! wanted "$part" || "part_$part"
 done
-printf '\n%d of %d goals met\n' "$goals_met" "$goals"
+title "$goals_met of $goals goals met"
+if [ "$goals" != 0 ]; then
+    printf '| %-38s | %-44s | figure | verdict |\n|---|---|---|---|\n' case goal
+    cat "$scratch/goals"
+fi
 exit "$failed"

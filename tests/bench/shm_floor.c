@@ -1,11 +1,11 @@
-/* shm_floor RANKS BYTES[,BYTES ...] [private] - the least that an in-place f32 sum over the processes of one
- * host takes: their buffers lie in shared memory already, each process adds up its part of all of them and
- * stores the result into all of them; a spin barrier before and one after. A line of JSON per size, as
+/* shm_floor RANKS BYTES[,BYTES ...] [private|readv] - the least that an in-place f32 sum over the processes
+ * of one host takes: their buffers lie in shared memory already, each process adds up its part of all of them
+ * and stores the result into all of them; a spin barrier before and one after. A line of JSON per size, as
  * hvd_bench prints.
  *
  * private: the buffers are each process's own, so what others need is copied through shared memory, a piece
- * at a time, small enough to stay in a cache: nothing faster is known here (process_vm_readv gave a sixth of
- * it). */
+ * at a time, small enough to stay in a cache. readv: they are read where they are, with process_vm_readv. The
+ * best copy kernel found is the faster one of the two at each size. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <signal.h>
 #include <time.h>
@@ -33,13 +34,21 @@
 struct shared {
     _Alignas(128) atomic_int arrived;
     _Alignas(128) atomic_int generation;
+    float *private[RANKS_MAX]; /* where each process has its own */
+    pid_t pid[RANKS_MAX];
 };
+
+/* By what a process sees the others' elements. */
+enum way { SHARED, COPIED, READ };
+static const char *const way_names[] = {"", "private", "readv"};
+static const char *const way_labels[] = {"floor", "floor_malloc", "floor_readv"};
 
 static struct shared *shared;
 static float *buffer[RANKS_MAX];
-static int ranks, crowded, private;
+static int ranks, crowded;
+static enum way way;
 static float
-    *staging[2][RANKS_MAX]; /* private: a piece each; two, so that one is read while the next is filled */
+    *staging[2][RANKS_MAX]; /* COPIED: a piece each; two, so that one is read while the next is filled */
 
 static double now_us(void)
 {
@@ -130,6 +139,37 @@ static void sum_private(int rank, float *mine, size_t count)
     }
 }
 
+static void read_from(int r, float *to, size_t first, size_t n)
+{
+    struct iovec local = {to, n * sizeof *to}, remote = {shared->private[r] + first, n * sizeof *to};
+
+    if (n > 0 && process_vm_readv(shared->pid[r], &local, 1, &remote, 1, 0) != (ssize_t)local.iov_len) {
+        fprintf(stderr, "shm_floor: process_vm_readv: %s\n", strerror(errno));
+        _exit(1);
+    }
+}
+
+/* Each process sums its part of the whole, then takes the others' parts. */
+static void sum_read(int rank, float *mine, size_t count)
+{
+    static float theirs[PIECE];
+    const size_t last = part(count, rank + 1);
+
+    for (size_t at = part(count, rank); at < last; at += PIECE) {
+        const size_t n = last - at < PIECE ? last - at : PIECE;
+
+        for (int r = 0; r < ranks; r++)
+            if (r != rank) {
+                read_from(r, theirs, at, n);
+                add(mine + at, theirs, n);
+            }
+    }
+    barrier();
+    for (int r = 0; r < ranks; r++)
+        if (r != rank)
+            read_from(r, mine + part(count, r), part(count, r), part(count, r + 1) - part(count, r));
+}
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -155,42 +195,51 @@ static void pin(int rank)
         }
 }
 
+static void sum(int rank, float *mine, size_t count)
+{
+    if (way == SHARED)
+        sum_slice(part(count, rank), part(count, rank + 1));
+    else if (way == COPIED)
+        sum_private(rank, mine, count);
+    else
+        sum_read(rank, mine, count);
+}
+
 static void bench_size(int rank, size_t bytes)
 {
     static double us[ITERATIONS_MAX];
-    const size_t count = bytes / sizeof(float);
-    const size_t first = count * (size_t)rank / (size_t)ranks,
-                 last = count * (size_t)(rank + 1) / (size_t)ranks;
-    const int n = bytes <= 65536 ? 2000 : bytes <= (1 << 20) ? 400 : bytes <= (16 << 20) ? 60 : 20;
-
-    float *mine = private ? malloc(bytes) : buffer[rank];
+    const int n = bytes <= 65536        ? 2000
+                  : bytes <= (1 << 20)  ? 400
+                  : bytes <= (16 << 20) ? 60
+                  : bytes <= (64 << 20) ? 10
+                                        : 5;
+    float *mine = way != SHARED ? malloc(bytes) : buffer[rank];
 
     if (mine == NULL)
         _exit(1);
     memset(mine, 0, bytes);
+    shared->private[rank] = mine;
+    shared->pid[rank] = getpid();
     for (int i = -2; i < n; i++) {
         double before;
 
         barrier();
         before = now_us();
         barrier();
-        if (private)
-            sum_private(rank, mine, count);
-        else
-            sum_slice(first, last);
+        sum(rank, mine, bytes / sizeof(float));
         barrier();
         if (i >= 0)
             us[i] = now_us() - before;
     }
-    if (private)
+    if (way != SHARED)
         free(mine);
     if (rank != 0)
         return;
     qsort(us, (size_t)n, sizeof us[0], compare);
-    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"hosts\":1,\"buffer\":\"floor%s\",\"dtype\":"
-           "\"f32\",\"iterations\":%d,"
-           "\"median_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
-           bytes, ranks, private ? "_malloc" : "", n, us[n / 2], us[0], us[n - 1]);
+    printf("{\"op\":\"allreduce\",\"bytes\":%zu,\"ranks\":%d,\"buffer\":\"%s\",\"dtype\":\"f32\","
+           "\"iterations\":%d,"
+           "\"median_us\":%.2f,\"p10_us\":%.2f,\"p90_us\":%.2f,\"min_us\":%.2f,\"max_us\":%.2f}\n",
+           bytes, ranks, way_labels[way], n, us[n / 2], us[n / 10], us[n - 1 - n / 10], us[0], us[n - 1]);
     fflush(stdout);
 }
 
@@ -199,6 +248,7 @@ static int run(int rank, const char *sizes)
     const char *at = sizes;
 
     pin(rank);
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* one process may then read another that is not its child */
     while (*at != '\0') {
         char *end;
 
@@ -240,10 +290,10 @@ static int share_memory(size_t bytes)
     if (shared == MAP_FAILED)
         return -1;
     for (int r = 0; r < ranks; r++) {
-        buffer[r] = private ? NULL : shared_floats(bytes / sizeof(float));
-        staging[0][r] = private ? shared_floats(PIECE) : NULL;
-        staging[1][r] = private ? shared_floats(PIECE) : NULL;
-        if (private ? !staging[0][r] || !staging[1][r] : !buffer[r])
+        buffer[r] = way != SHARED ? NULL : shared_floats(bytes / sizeof(float));
+        staging[0][r] = way == COPIED ? shared_floats(PIECE) : NULL;
+        staging[1][r] = way == COPIED ? shared_floats(PIECE) : NULL;
+        if (way == COPIED ? !staging[0][r] || !staging[1][r] : way == SHARED && !buffer[r])
             return -1;
     }
     return 0;
@@ -255,10 +305,12 @@ int main(int argc, char **argv)
     const size_t most = argc >= 3 ? largest(argv[2]) : 0;
     int failed = 0;
 
-    private = argc == 4 && strcmp(argv[3], "private") == 0;
-    if (n < 1 || n > RANKS_MAX || most == 0 || (argc == 4 && !private)) {
+    while (argc == 4 && way <= READ && strcmp(argv[3], way_names[way]) != 0)
+        way++;
+    if (n < 1 || n > RANKS_MAX || most == 0 || way > READ) {
         fprintf(stderr,
-                "usage: shm_floor RANKS BYTES[,BYTES ...] [private] (1 to %d ranks; bytes without suffix)\n",
+                "usage: shm_floor RANKS BYTES[,BYTES ...] [private|readv] (1 to %d ranks; bytes without "
+                "suffix)\n",
                 RANKS_MAX);
         return 2;
     }

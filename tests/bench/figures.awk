@@ -1,0 +1,207 @@
+# figures.awk - tables and verdicts from the lines of JSON that the bench's programs print, for compare.sh.
+#
+#   what=table names='hvd_arena mpich ...' said='gloo:missing ...'
+#       medians, and p10 to p90 of the iterations, a row for each operation and size; in Markdown, so that it can be pasted
+#   what=row row='allreduce 4' ours=hvd_arena label=TEXT limit=0.25 share=0.8 floors='floor,...'
+#       one row of the goals: ours is at most limit ("": no such goal) of the best peer, and reaches share of the fastest of the
+#       floors; without a share, or in spite of it, 0.85 of the floor is enough (DESIGN 7)
+#   what=value row='allreduce 4' ours=hvd_arena        its median
+#
+# A line's "turn" says with which lines of the others it was measured: a ratio is the median of those of such pairs.
+function field(key, text) {
+    if (!match($0, "\"" key "\":\"?[^\",}]*"))
+        return ""
+    text = substr($0, RSTART, RLENGTH)
+    sub(/^"[^"]*":"?/, "", text)
+    return text
+}
+
+function sorted(list, n, i, k, v) {
+    for (i = 2; i <= n; i++) {
+        v = list[i]
+        for (k = i - 1; k >= 1 && list[k] > v; k--)
+            list[k + 1] = list[k]
+        list[k + 1] = v
+    }
+}
+
+function middle(list, n) {
+    if (!n)
+        return 0
+    sorted(list, n)
+    return (list[int((n + 1) / 2)] + list[int((n + 2) / 2)]) / 2
+}
+
+# Over the runs of one cell.
+function over(values, cell, list, i) {
+    for (i = 1; i <= runs[cell]; i++)
+        list[i] = values[cell, i] + 0
+    return middle(list, runs[cell])
+}
+
+# The median of a / b over pairs, else of the medians; low and high of the pairs are left in `least` and `most`, their number in `pairs`.
+function ratio(row, a, b, i, k, list) {
+    pairs = 0
+    for (i = 1; i <= runs[row, a]; i++)
+        for (k = 1; k <= runs[row, b]; k++)
+            if (turn[row, a, i] == turn[row, b, k] && median[row, b, k] > 0)
+                list[++pairs] = median[row, a, i] / median[row, b, k]
+    if (!pairs)
+        return runs[row, a] && runs[row, b] ? over(median, row SUBSEP a) / over(median, row SUBSEP b) : 0
+    sorted(list, pairs)
+    least = list[1]
+    most = list[pairs]
+    return middle(list, pairs)
+}
+
+# The fastest of some columns, "": none has a figure.
+function fastest(row, columns, list, n, i, v, least_v, name) {
+    n = split(columns, list, /[ ,]/)
+    for (i = 1; i <= n; i++) {
+        v = over(median, row SUBSEP list[i])
+        if (v && (name == "" || v < least_v)) {
+            least_v = v
+            name = list[i]
+        }
+    }
+    return name
+}
+
+function short(v) {
+    return sprintf(v < 10 ? "%.2f" : v < 100 ? "%.1f" : "%.0f", v)
+}
+
+function size_text(bytes) {
+    return bytes >= 1048576 ? sprintf("%g MiB", bytes / 1048576) : bytes >= 1024 ? sprintf("%g KiB", bytes / 1024) : bytes " B"
+}
+
+function row_text(row, part) {
+    split(row, part, " ")
+    return (operations > 1 ? part[1] " " : "") size_text(part[2])
+}
+
+# 0.25 of the peer is what the goals speak of; of a floor, which share of what it allows is reached.
+function part_text(row, a, b, r) {
+    r = a == "" || b == "" ? 0 : ratio(row, a, b)
+    return r ? sprintf("%.2f", r) : "-"
+}
+
+function heading(columns, n, i, list, line, rule) {
+    n = split(columns, list, "|")
+    for (i = 1; i <= n; i++) {
+        line = line sprintf(i == 1 ? "| %-21s " : "| %12s ", list[i])
+        rule = rule (i == 1 ? "|-----------------------" : "|-------------:")
+    }
+    print line "|"
+    print rule "|"
+}
+
+function state_of(name, list, n, i, part) {
+    n = split(said, list, " ")
+    for (i = 1; i <= n; i++) {
+        split(list[i], part, ":")
+        if (part[1] == name)
+            return part[2]
+    }
+    return "-"
+}
+
+function table(n, name, i, s, row, cell, v, columns, peer, with_floor) {
+    n = split(names, name, " ")
+    columns = "us"
+    for (i = 1; i <= n; i++) {
+        columns = columns "|" name[i]
+        with_floor = with_floor || name[i] == "floor"
+    }
+    heading(columns "|arena/peer|malloc/peer" (with_floor ? "|floor/arena|floor/malloc" : ""))
+    for (s = 1; s <= rows; s++) {
+        row = row_of[s]
+        peer = fastest(row, PEERS)
+        printf "| %-21s ", row_text(row)
+        for (i = 1; i <= n; i++) {
+            v = over(median, row SUBSEP name[i])
+            printf "| %12s ", v ? short(v) : state_of(name[i])
+        }
+        printf "| %12s | %12s ", part_text(row, "hvd_arena", peer), part_text(row, "hvd_malloc", peer)
+        if (with_floor)
+            printf "| %12s | %12s ", part_text(row, "floor", "hvd_arena"), part_text(row, fastest(row, FLOORS), "hvd_malloc")
+        print "|"
+    }
+    print "\np10 to p90 of the iterations of a run, and how many runs:\n"
+    columns = "us"
+    for (i = 1; i <= n; i++)
+        columns = columns "|" name[i]
+    heading(columns)
+    for (s = 1; s <= rows; s++) {
+        row = row_of[s]
+        printf "| %-21s ", row_text(row)
+        for (i = 1; i <= n; i++) {
+            cell = row SUBSEP name[i]
+            printf "| %12s ", runs[cell] ? short(over(p10, cell)) "-" short(over(p90, cell)) " " runs[cell] : state_of(name[i])
+        }
+        print "|"
+    }
+}
+
+function goal_text() {
+    return (limit != "" ? "<= " limit " of the best peer" : "") (limit != "" && share != "" ? ", " : "") \
+        (share != "" ? ">= " share " of the floor" : "")
+}
+
+function verdict(peer, bound, by_peer, near, r, text) {
+    peer = limit != "" ? fastest(row, PEERS) : ""
+    bound = fastest(row, floors)
+    if (!runs[row, ours]) {
+        text = "not measured"
+    } else {
+        if (peer != "") {
+            r = ratio(row, ours, peer)
+            by_peer = r <= limit
+            text = sprintf("%.2f of %s", r, peer) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
+        } else if (limit != "") {
+            text = "no peer"
+        }
+        if (bound != "") {
+            near = ratio(row, bound, ours)
+            text = text (text != "" ? ", " : "") sprintf("%.2f of the %s", near, bound) (pairs > 1 ? sprintf(" (%.2f to %.2f)", least, most) : "")
+        }
+        met = near >= 0.85 || (limit == "" || by_peer || peer == "") && (share == "" ? by_peer : near >= share)
+    }
+    printf "| %-38s | %-44s | %s | %s |\n", label, goal_text(), text, met ? "met" : "NOT met"
+}
+
+BEGIN {
+    PEERS = "mpich openmpi gloo"
+    FLOORS = "floor_malloc,floor_readv"
+}
+
+{
+    name = field("name")
+    if (name == "")
+        name = field("buffer")
+    row_key = (field("row") != "" ? field("row") : field("op")) " " field("bytes")
+    if (!(row_key in known)) {
+        known[row_key] = ++rows
+        row_of[rows] = row_key
+        operation = row_key
+        sub(/ .*/, "", operation)
+        if (!(operation in known_operation)) {
+            known_operation[operation] = 1
+            operations++
+        }
+    }
+    k = ++runs[row_key, name]
+    median[row_key, name, k] = field("median_us") + 0
+    p10[row_key, name, k] = field("p10_us") + 0
+    p90[row_key, name, k] = field("p90_us") + 0
+    turn[row_key, name, k] = field("turn")
+}
+
+END {
+    if (what == "table")
+        table()
+    else if (what == "row")
+        verdict()
+    else if (runs[row, ours])
+        printf "%.3f\n", over(median, row SUBSEP ours)
+}
