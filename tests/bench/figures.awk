@@ -72,7 +72,7 @@ function short(v) {
 }
 
 function size_text(bytes) {
-    return bytes >= 1048576 ? sprintf("%g MiB", bytes / 1048576) : bytes >= 1024 ? sprintf("%g KiB", bytes / 1024) : bytes " B"
+    return bytes >= 1048576 ? sprintf("%.4g MiB", bytes / 1048576) : bytes >= 1024 ? sprintf("%.4g KiB", bytes / 1024) : bytes " B"
 }
 
 function row_text(row, part) {
@@ -175,7 +175,7 @@ BEGIN {
     FLOORS = "floor_malloc,floor_readv"
 }
 
-{
+/"bytes":/ {
     name = field("name")
     if (name == "")
         name = field("buffer")

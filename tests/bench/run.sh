@@ -66,6 +66,7 @@ clean_up() {
     rm -rf "$scratch"
 }
 trap clean_up EXIT
+trap 'exit 143' HUP INT TERM
 
 have() {
     command -v "$1" > /dev/null
