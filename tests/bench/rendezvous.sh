@@ -66,16 +66,13 @@ mpi_pair() { # PEER WHAT: of beside's last run
     goal_inside "$figures" 2 "MPI_Init to MPI_Finalize, $2" "$1" 1.0
 }
 
-# What keeps more ranks of MPICH than processors from real-time priority.
-spinning() { # RANKS
-    [ "$1" -le "$(nproc)" ] || ! have chrt || echo chrt -o 0
-}
-
 # The launcher of a library and how it is told of hosts.
 mpi_launcher() { # PEER SIZE [HOSTS SLOTS]: into $launcher
+    local calm=() # keeps more ranks of MPICH than processors from real-time priority
+    [ "$2" -le "$(nproc)" ] || ! have chrt || calm=(chrt -o 0)
     case $1 in
     openmpi) launcher=("${mpirun[@]}" -np "$2"); [ $# -lt 4 ] || launcher+=(--mca plm_rsh_agent ssh --host "$(host_list "$3" "$4")") ;;
-    mpich) launcher=($(spinning "$2") mpiexec.hydra -n "$2"); [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")") ;;
+    mpich) launcher=("${calm[@]}" mpiexec.hydra -n "$2"); [ $# -lt 4 ] || launcher+=(-launcher ssh -hosts "$(host_list "$3" "$4")") ;;
     esac
 }
 

@@ -1,0 +1,103 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# hvd_bench: its arguments, and that what it times is right. How fast it is: make bench.
+limit=60
+
+bench=$BUILD/bench/hvd_bench
+
+one_line() { # REGEX ARGUMENT...: refused by hvd_bench, alone and under hvdrun, with one line of its own
+    local wanted=$1
+    shift
+    run "$bench" "$@"
+    expect_status 2
+    expect_same 1 "$(wc -l < "$T/err")" "the number of lines about: $*"
+    expect_err "^hvd_bench: $wanted"
+    expect_same '' "$(cat "$T/out")" 'what is printed besides'
+    hvd -np 2 "$bench" "$@"
+    expect_status 2
+    expect_same 1 "$(grep -c '^hvd_bench: ' "$T/err")" "the number of lines about: $*"
+}
+
+case_every_wrong_argument_gets_one_line() {
+    one_line "--op is one of allreduce, .*sendrecv, not 'sum'" --op sum
+    one_line "--dtype is one of .*bf16.*bool, not 'float'" --dtype float
+    one_line "--buffer is one of malloc, arena, not 'gpu'" --buffer gpu
+    one_line "--model is resnet50, not 'bert'" --model bert
+    one_line "unknown option '--frobnicate'" --frobnicate 1
+    one_line "'--op' is unknown or needs a value" --op
+    one_line '--op adasum is for f16, bf16, f32 and f64, not i32' --op adasum --dtype i32
+    one_line '--model and --growth are allreduces, not --op broadcast' --model resnet50 --op broadcast
+    one_line '--model and --growth have f32 tensors, not f64' --growth 10 --dtype f64
+    one_line '--model and --growth are two measurements' --model resnet50 --growth 10
+    one_line '--bytes 6 is not a multiple of 4' --bytes 4,6
+}
+
+case_sizes_and_counts_out_of_range() {
+    local value
+    for value in '' 0 -4 4k 4KK 17G '4,' ,4 ' 4' 99999999999999999999; do
+        run "$bench" --bytes "$value"
+        expect_status 2
+        expect_err "^hvd_bench: --bytes is up to 64 sizes from 1 to 16G like 4,64K,1M, not '$value'"
+    done
+    for value in '' 0 -1 1x 1000001; do
+        run "$bench" --iterations "$value"
+        expect_status 2
+        expect_err "^hvd_bench: --iterations is 1 to 1000000, not '$value'"
+    done
+}
+
+case_help_names_every_option() {
+    local option
+    run "$bench" --help
+    expect_status 0
+    for option in $(grep -oE '"--[a-z-]+"' "$top/tests/bench/hvd_bench.c" | tr -d '"' | sort -u); do
+        grep -qE -- "$option( |,|\$)" "$T/out" || fail "--help does not say $option"
+    done
+    run "$bench" --list
+    expect_status 0
+    expect_same 161 "$(tr ',' '\n' < "$T/out" | grep -c .)" 'the number of gradients'
+}
+
+# Results are checked before they are timed: an operation that is wrong fails.
+case_every_operation_on_odd_sizes() {
+    local op
+    for op in allreduce grouped shared persistent adasum allgather broadcast alltoall reducescatter barrier sendrecv; do
+        hvd -np 2 "$bench" --op "$op" --bytes 4,12,4K,300K --iterations 2 --warmup 1 --json
+        expect_status 0
+        [ "$op" = barrier ] || expect_same 4 "$(grep -c "^{\"op\":\"$op\".*\"median_us\":[0-9.]*,\"p10_us\":" "$T/out")" "lines of $op"
+    done
+}
+
+case_every_type_in_both_kinds_of_memory() {
+    local dtype buffer
+    for dtype in u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 bool; do
+        for buffer in malloc arena; do
+            hvd -np 3 "$bench" --dtype "$dtype" --buffer "$buffer" --bytes 8,4K,64K --iterations 2 --warmup 1 --json
+            expect_status 0
+            expect_same 3 "$(grep -c "\"buffer\":\"$buffer\",\"dtype\":\"$dtype\"" "$T/out")" "lines of $dtype"
+        done
+    done
+}
+
+# What make bench makes of their lines: figures.awk.
+line() { # NAME TURN BYTES MEDIAN
+    echo "{\"name\":\"$1\",\"row\":\"allreduce\",\"turn\":\"$2\",\"op\":\"allreduce\",\"bytes\":$3,\"ranks\":2,\"buffer\":\"x\",\"median_us\":$4,\"p10_us\":$4,\"p90_us\":$4}"
+}
+
+verdict() { # LIMIT SHARE
+    awk -v what=row -v label=L -v row='allreduce 4' -v ours=hvd_arena -v limit="$1" -v share="$2" -v floors=floor -f "$top/tests/bench/figures.awk" "$T/lines"
+}
+
+case_ratios_are_of_pairs_and_either_goal_is_enough() {
+    # The machine was three times slower in the second turn and ten times in the third: every pair has the same ratio.
+    { line hvd_arena 1 4 5.0; line mpich 1 4 10.0; line hvd_arena 2 4 15.0; line mpich 2 4 30.0; line mpich 3 4 100.0; line hvd_arena 3 4 50.0; line floor 1 4 4.0
+        line floor 2 4 12.0; line floor 3 4 40.0; line openmpi 1 4 90.0; echo; } > "$T/lines"
+    expect_same '0.50 of mpich (0.50 to 0.50), 0.80 of the floor (0.80 to 0.80) | met |' "$(verdict 0.5 '' | sed 's/.* best peer *| //')" 'a ratio that holds'
+    expect_same 'NOT met |' "$(verdict 0.49 '' | sed 's/.*) | //')" 'a ratio that does not'
+    expect_same 'NOT met |' "$(verdict 0.5 0.81 | sed 's/.*) | //')" 'a share of the floor that does not'
+    expect_same 'met |' "$(verdict '' 0.8 | sed 's/.*) | //')" 'a share alone'
+    line floor 1 4 1.0 > "$T/lines"
+    expect_same 'not measured | NOT met |' "$(verdict 0.5 '' | sed 's/.*  | //')" 'nothing measured'
+    line hvd_arena 1 1048576 5.0 >> "$T/lines"
+    awk -v what=table -v names='hvd_arena mpich gloo' -v said=' mpich:hung gloo:missing' -f "$top/tests/bench/figures.awk" "$T/lines" > "$T/table"
+    grep -qE '^\| 1 MiB +\| +5\.00 \| +hung \| +missing \|' "$T/table" || fail "the table says: $(cat "$T/table")"
+}
