@@ -10,15 +10,15 @@ same_tcp() { # HOSTS
 }
 
 part_hosts() {
-    local shape ours
+    local shape columns
     for shape in ${BENCH_SHAPES:-2x1 2x2 4x1}; do
         title "allreduce, f32 sum in place, $shape hosts x ranks over TCP, links not shaped"
         hosts_up "${shape%x*}" || return 0
         same_tcp "${shape%x*}"
         on_hosts "${shape%x*}" "${shape#*x}"
-        ours=(hvd_arena hvd_malloc hvd_persistent hvd_shared)
-        [ "$shape" != 2x1 ] || ours+=(exchange)
-        begin_set "hosts.$shape" "${ours[@]}" mpich openmpi gloo
+        columns=(hvd_arena hvd_malloc hvd_persistent hvd_shared)
+        [ "$shape" != 2x1 ] || columns+=(exchange)
+        begin_set "hosts.$shape" "${columns[@]}" mpich openmpi gloo
         # shellcheck disable=SC2086 # words
         allreduce_set 8 10 12 ${BENCH_BYTES:-4 4096 65536 1048576 16777216 67108864 268435456}
         [ "$shape" != 2x1 ] || row '4 B, 2 hosts: 1.5 of the exchange' allreduce 4 hvd_arena '' 0.67

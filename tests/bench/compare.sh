@@ -149,10 +149,9 @@ that_fit() { # RANKS BYTES...
 
 # Those of a list of sizes that are more than FROM and at most TO.
 between() { # FROM TO BYTES...
-    local from=$1 to=$2 size list=()
+    local from=$1 to=$2 size
     shift 2
-    for size; do [ "$size" -le "$from" ] || [ "$size" -gt "$to" ] || list+=("$size"); done
-    echo "${list[*]}"
+    for size; do [ "$size" -le "$from" ] || [ "$size" -gt "$to" ] || printf '%s ' "$size"; done
 }
 
 # A whole table of allreduces: small sizes, larger ones and the largest have each a time of their own, so that small ones have many turns.

@@ -318,7 +318,8 @@ static const struct op *op_named(const char *name)
     return NULL;
 }
 
-/* All figures are out: an MPI that does not come to an end then (MPICH's often does not, across hosts) is left. */
+/* All figures are out: an MPI that does not come to an end then (MPICH's often does not, across hosts) is
+ * left. */
 static void leave(int signal)
 {
     (void)signal;
