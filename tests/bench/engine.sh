@@ -67,7 +67,7 @@ part_ops() {
         begin_set "ops.$n" hvd_arena hvd_malloc mpich openmpi
         for op in allgather broadcast alltoall reducescatter; do
             # shellcheck disable=SC2086 # words
-            take_turns 4 "$op" "$(that_fit "$n" ${BENCH_BYTES:-4 65536 16777216})"
+            take_turns 3 "$op" "$(that_fit "$n" ${BENCH_BYTES:-4 65536 16777216})"
         done
         table
     done

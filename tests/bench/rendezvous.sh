@@ -81,18 +81,18 @@ mpi_of() { # PEER
     [ -x "$program" ] || { title "MPI_Init to MPI_Finalize, $1"; echo "  left out: its compiler is not installed (mpicc.$1)"; return; }
     title "MPI_Init to MPI_Finalize, $1, 8 ranks here"
     mpi_launcher "$1" 8
-    beside "$rounds" 60 "$1" 8 "$program" -- "$build/hvdrun" -np 8 -- "${launcher[@]}"
+    beside "$rounds:6" 60 "$1" 8 "$program" -- "$build/hvdrun" -np 8 -- "${launcher[@]}"
     mpi_pair "$1" '8 ranks'
     if [ "$1" = openmpi ]; then
         title "MPI_Init to MPI_Finalize, $1, 64 ranks here (which mpirun does not always end: those of its runs are counted)"
         mpi_launcher "$1" 64
-        beside $(((rounds + 4) / 5)) 60 "$1" 64 "$program" -- "$build/hvdrun" -np 64 -- "${launcher[@]}"
+        beside $(((rounds + 7) / 8)) 60 "$1" 64 "$program" -- "$build/hvdrun" -np 64 -- "${launcher[@]}"
         mpi_pair "$1" '64 ranks'
     fi
     title "MPI_Init to MPI_Finalize, $1, 2 ranks on each of 2 hosts"
     hosts_up 2 || return 0
     mpi_launcher "$1" 4 2 2
-    beside "$rounds" 60 "$1" 4 "$program" "$here/../hosts/hosts.sh" exec head \
+    beside "$rounds:6" 60 "$1" 4 "$program" "$here/../hosts/hosts.sh" exec head \
         -- "$build/hvdrun" -H "$(host_list 2 2)" -- "${launcher[@]}"
     mpi_pair "$1" '2x2'
     "$here/../hosts/hosts.sh" down
@@ -148,7 +148,7 @@ part_pmix() {
     title "the same, 8 clients on each of $hosts hosts"
     hosts_up "$hosts" || return 0
     mpi_launcher openmpi $((hosts * 8)) "$hosts" 8
-    beside $(((rounds + 4) / 5)) 100 openmpi $((hosts * 8)) "$program" "$here/../hosts/hosts.sh" exec head \
+    beside $(((rounds + 7) / 8)) 100 openmpi $((hosts * 8)) "$program" "$here/../hosts/hosts.sh" exec head \
         -- "$build/hvdrun" -H "$(host_list "$hosts" 8)" -- "${launcher[@]}"
     pmix_figures openmpi
     rendezvous_traffic 4 8

@@ -1,8 +1,8 @@
 #!/bin/bash
 # The figures that the project promises, beside its peers and the floors, in one interleaved run.
 #
-#   tests/bench/run.sh BUILD                  (make bench; under 8 minutes)
-#   BENCH=launch,model     which parts, of the list below; all but mpi_long by default
+#   tests/bench/run.sh BUILD                  (make bench; about 8 minutes on a quiet machine)
+#   BENCH=launch,model     which parts, of the list below; all but ssh and mpi_long by default
 #   BENCH_ROUNDS=15        at most so many runs of each command
 #   BENCH_SECONDS=60       about so long for each table (by default each has its own time), with one run of each command at least
 #   BENCH_WITH='chrt -r 20'    starts what is timed with it, on a busy machine (as root); MPICH with more ranks than processors never
@@ -40,10 +40,11 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,ssh,ssh64,firstoutput,fanout256,mpi,pmix,gloo
+known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,ssh64,firstoutput,fanout256,mpi,pmix,gloo
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}
+extra=ssh,mpi_long # only when asked for
 hosts=16
 begun=$SECONDS
 scratch=$(mktemp -d)
@@ -54,9 +55,9 @@ goals_met=0
 
 case $rounds in '' | *[!0-9]* | 0) echo "run.sh: BENCH_ROUNDS is a number from 1, not '$rounds'" >&2; exit 2 ;; esac
 for part in ${parts//,/ }; do
-    case ",$known,mpi_long," in
+    case ",$known,$extra," in
     *",$part,"*) ;;
-    *) echo "run.sh: BENCH is a list of $known,mpi_long; not '$part'" >&2; exit 2 ;;
+    *) echo "run.sh: BENCH is a list of $known,$extra; not '$part'" >&2; exit 2 ;;
     esac
 done
 
@@ -223,7 +224,7 @@ printf 'hvdrun %s, %d CPUs, Linux %s, load %s, %d rounds\n' "$("$build/hvdrun" -
     "$(uname -r)" "$(cut -d' ' -f1 /proc/loadavg)" "$rounds"
 if have mpiexec.hydra; then first_line mpiexec.hydra --version | sed 's/^.*$/peer: MPICH hydra/'; else echo "peer: MPICH is not installed (apt install mpich)"; fi
 if have mpirun.openmpi; then echo "peer: OpenMPI $(first_line mpirun.openmpi --version)"; else echo "peer: OpenMPI is not installed (apt install openmpi-bin)"; fi
-for part in ${known//,/ } mpi_long; do
+for part in ${known//,/ } ${extra//,/ }; do
     ! wanted "$part" || "part_$part"
 done
 title "$goals_met of $goals goals met"
