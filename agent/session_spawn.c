@@ -1,16 +1,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/host_facts.h"
 #include "agent/job_note.h"
+#include "agent/preflight.h"
 #include "agent/session.h"
 #include "agent/supervisor/limits.h"
 #include "common/clock.h"
@@ -24,12 +23,23 @@
 
 /* ---- Hello --------------------------------------------------------------------------------------------- */
 
-static void send_welcome(struct session *s, uint32_t ranks)
+static void send_welcome(struct session *s, const Hvd__Hello *hello)
 {
     char hostname[HOST_NAME_MAX + 1] = "";
     static struct limits limits; /* one session a process */
     Hvd__Limit item[LIMITS_MAX], *list[LIMITS_MAX];
-    limits_read(&limits, ranks);
+    static struct preflight preflight;
+    Hvd__Problem problem[PREFLIGHT_MAX], *problems[PREFLIGHT_MAX];
+    if (hello->preflight)
+        preflight_find(&preflight, hello->preflight);
+    for (size_t i = 0; i < preflight.count; i++) {
+        hvd__problem__init(problems[i] = &problem[i]);
+        problem[i].code = (uint32_t)err_exit_status(&preflight.item[i].why);
+        problem[i].what = (char *)(uintptr_t)preflight.item[i].what;
+        problem[i].why = preflight.item[i].why.text;
+        problem[i].fix = preflight.item[i].why.hint;
+    }
+    limits_read(&limits, hello->ranks);
     for (size_t i = 0; i < limits.count; i++) {
         struct limit *l = &limits.item[i];
         hvd__limit__init(list[i] = &item[i]);
@@ -53,6 +63,8 @@ static void send_welcome(struct session *s, uint32_t ranks)
     w.now = clock_now();
     w.limit = list;
     w.n_limit = limits.count;
+    w.problem = problems;
+    w.n_problem = preflight.count;
     w.guard_pid = (uint32_t)s->guard->pid;
     CONTROL(m, WELCOME, welcome, &w);
     session_send(s, &m);
@@ -104,7 +116,7 @@ void session_hello(struct session *s, const Hvd__Hello *h)
     if (s->fsm.state != SESSION_HELLO)
         return;
     if (h->protocol != PROTOCOL_VERSION || strcmp(h->version, HVD_VERSION) != 0) {
-        send_welcome(s, h->ranks); /* both versions stand in the launcher's message */
+        send_welcome(s, h); /* both versions stand in the launcher's message */
         fsm_post(&s->fsm, EV_STRANGER);
         return;
     }
@@ -117,7 +129,7 @@ void session_hello(struct session *s, const Hvd__Hello *h)
         session_lose(s, false, "%s", e.text);
         return;
     }
-    send_welcome(s, h->ranks);
+    send_welcome(s, h);
     fsm_post(&s->fsm, EV_HELLO);
 }
 
@@ -159,39 +171,6 @@ static int keep_spawn(struct session *s, const Hvd__Spawn *spawn, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory for the command line");
     argv[s->spawn->n_argv] = NULL;
     s->spawn->argv = argv;
-    return 0;
-}
-
-static bool is_directory(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, X_OK) == 0;
-}
-
-static const char *home_directory(void)
-{
-    const char *home = getenv("HOME");
-    struct passwd *pw = home && is_directory(home) ? NULL : getpwuid(geteuid());
-    if (pw)
-        home = pw->pw_dir;
-    return home && is_directory(home) ? home : "/";
-}
-
-static int choose_directory(struct session *s, struct err *e)
-{
-    const Hvd__Spawn *p = s->spawn;
-    const char *base =
-        p->launcher_dir[0] && is_directory(p->launcher_dir) ? p->launcher_dir : home_directory();
-    int n;
-    if (p->wdir[0] == '/')
-        n = snprintf(s->wdir, sizeof s->wdir, "%s", p->wdir);
-    else
-        n = snprintf(s->wdir, sizeof s->wdir, "%s%s%s", base, p->wdir[0] ? "/" : "", p->wdir);
-    if (n < 0 || (size_t)n >= sizeof s->wdir)
-        return err_set(e, ERR_HOST, "the working directory's name is too long");
-    if (!is_directory(s->wdir))
-        return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->wdir,
-                       errno ? strerror(errno) : "it is no directory");
     return 0;
 }
 
@@ -297,7 +276,8 @@ static int prepare(struct session *s, struct err *e)
     uint8_t token[TOKEN_SIZE];
     char name[128], socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
-    if (choose_directory(s, e) < 0 || make_token(s, token, e) < 0 || job_dir_create(&s->dir, name, e) < 0)
+    if (preflight_directory(s->spawn->wdir, s->spawn->launcher_dir, s->wdir, sizeof s->wdir, e) < 0 ||
+        make_token(s, token, e) < 0 || job_dir_create(&s->dir, name, e) < 0)
         return -1;
     guard_owns_directory(s->guard, s->dir.path);
     if (job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e) < 0)

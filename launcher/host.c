@@ -334,6 +334,7 @@ static void send_hello(void *owner)
     hello.n_interface = c->interface_count;
     hello.hosts = c->host_count;
     hello.ranks = ranks_at_most(h);
+    hello.preflight = c->preflight;
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
     push(h, &m);
@@ -384,7 +385,7 @@ void host_free(struct host_run *h)
             ssh->destroy(h->replaced);
     }
     channel_free(&h->channel);
-    message_free(h->limits);
+    message_free(h->told);
     free(h->address);
 }
 

@@ -59,6 +59,7 @@ struct host_common {
     char **interfaces;       /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
+    Hvd__Preflight *preflight; /* what sessions are to look for */
 };
 
 #define JOB_KEY_SIZE 32
@@ -91,9 +92,9 @@ struct host_run {
     int64_t clock_offset; /* add to the host's times to get ours */
     uint64_t round_trip;  /* of the exchange that gave the offset */
     uint64_t ping_sent;
-    uint32_t free_port;   /* there, for MASTER_PORT */
-    Hvd__Welcome *limits; /* those that are near (limits_keep); NULL: none */
-    char *address;        /* where it can be reached, numeric; from Welcome or the transport */
+    uint32_t free_port; /* there, for MASTER_PORT */
+    Hvd__Welcome *told; /* its Welcome when it names limits or problems (limits_keep), else NULL */
+    char *address;      /* where it can be reached, numeric; from Welcome or the transport */
 };
 
 void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index);

@@ -15,6 +15,7 @@
 #include "launcher/job_sweep.h"
 #include "launcher/job_where.h"
 #include "launcher/notes.h"
+#include "launcher/preflight.h"
 #include "launcher/report.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
@@ -245,6 +246,8 @@ static void spawn(void *owner)
     progress_stop(&j->progress);
     if (job_place(j, &e) < 0)
         job_fault_err(j, &e);
+    else if (preflight_conclude(j) < 0)
+        job_failed(j);
     else
         job_spawn(j);
 }
@@ -295,6 +298,7 @@ static void begin_end(void *owner)
         j->phases.ending = clock_now();
     progress_stop(&j->progress);
     uv_timer_stop(&j->start_limit);
+    uv_timer_stop(&j->settling);
     uv_timer_stop(&j->time_limit);
     uv_timer_start(&j->end_limit, on_end_limit, grace + END_EXTRA_MS, 0);
     for (uint32_t i = 0; i < j->host_count; i++)
@@ -325,7 +329,7 @@ static void drain(void *owner)
 static void finish(void *owner)
 {
     struct job *j = owner;
-    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit};
+    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit, &j->settling};
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
         uv_close((uv_handle_t *)timers[i], NULL);
     signals_close(&j->signals);
@@ -396,6 +400,7 @@ void job_run(struct job *j, struct job_end *end)
     start_timer(j, &j->start_limit, on_start_limit, (uint64_t)j->config->start_timeout_ms, 0);
     start_timer(j, &j->time_limit, on_time_limit, time_limit_ms(j), 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
+    start_timer(j, &j->settling, NULL, 0, 0);
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);

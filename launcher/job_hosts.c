@@ -10,6 +10,7 @@
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
 #include "launcher/job_where.h"
+#include "launcher/preflight.h"
 
 struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
 {
@@ -65,11 +66,13 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
 {
     struct job *j = ctx;
     hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
-    h->limits = limits_keep(welcome);
+    h->told = limits_keep(welcome);
     h->free_port = welcome->free_port;
     j->ready++;
     job_start_hosts(j);
-    if (j->ready == j->host_count)
+    if (j->fsm.state == JOB_CONNECTING && j->outcome.failed)
+        preflight_settle(j);
+    else if (j->ready == j->host_count)
         fsm_post(&j->fsm, JOB_EV_READY);
 }
 
@@ -273,7 +276,9 @@ static void on_closed(void *ctx, struct host_run *h)
     if (j->planned && h->planned)
         abandon_ranks(j, h);
     j->closed++;
-    if (h->err.code)
+    if (h->err.code && j->fsm.state == JOB_CONNECTING)
+        preflight_settle(j);
+    else if (h->err.code)
         job_failed(j);
     if (j->closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);

@@ -17,6 +17,7 @@
 #include "launcher/report.h"
 #include "launcher/job_sweep.h"
 #include "launcher/limits.h"
+#include "launcher/preflight.h"
 #include "launcher/job_where.h"
 #include "launcher/transport/agent_command.h"
 
@@ -73,6 +74,7 @@ static int make_hosts(struct job *j, struct err *e)
     if (limits_own(j->host_count, files, e) < 0)
         return -1;
     j->common.host_count = j->host_count;
+    j->common.preflight = &j->preflight;
     j->host = calloc(j->host_count ? j->host_count : 1, sizeof *j->host);
     if (!j->host)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
@@ -85,7 +87,7 @@ static int make_hosts(struct job *j, struct err *e)
 static int set_up(struct job *j, struct err *e)
 {
     if (module_program_dir(j->program_dir, sizeof j->program_dir, e) < 0 || find_agent(j, e) < 0 ||
-        split_interfaces(j, e) < 0 || make_hosts(j, e) < 0)
+        split_interfaces(j, e) < 0 || preflight_ask(j, e) < 0 || make_hosts(j, e) < 0)
         return -1;
     if (loop_init(&j->loop, e) < 0)
         return -1;
@@ -137,6 +139,7 @@ void job_free(struct job *j)
     free(j->common.interfaces);
     output_free(j->output);
     job_sweep_free(j);
+    preflight_free(j);
     job_where_free(j);
     free(j->host);
     free(j->rank);

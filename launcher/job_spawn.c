@@ -44,18 +44,9 @@ static bool gets_stdin(const struct job *j, uint32_t rank)
     return j->has_input && rank >= j->input.first && rank - j->input.first < j->input.count;
 }
 
-/* Is there room for what was placed, on every host and here? */
+/* Is there room for what was placed here? (On the hosts: preflight.c.) */
 static int check_limits(const struct job *j, struct err *e)
 {
-    for (uint32_t i = 0; i < j->plan.host_count; i++) {
-        const struct plan_host *p = &j->plan.host[i];
-        const struct host_run *h = &j->host[p->index];
-        struct limits_need need = {.ranks = p->ranks};
-        for (uint32_t k = 0; k < p->ranks; k++)
-            need.inputs += gets_stdin(j, p->rank[k]);
-        if (h->limits && limits_check(h->limits->limit, h->limits->n_limit, &need, e) < 0)
-            return err_wrap(e, "%s", h->label);
-    }
     return j->config->output_filename ? limits_own(0, 2 * (uint64_t)j->plan.size, e) : 0;
 }
 

@@ -89,6 +89,7 @@ struct job {
         uint64_t starting, running, ending;
     } phases; /* when each began, for --report; 0: it did not */
 
+    Hvd__Preflight preflight;
     struct host_run *host; /* host_count of them; index as in list */
     uint32_t host_count, next_to_start, ready, closed;
 
@@ -117,6 +118,7 @@ struct job {
     struct signals signals;
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
+    uv_timer_t settling; /* a host has failed; the others may still say what is wrong with them */
 };
 
 /* ---- job.c --------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 Hvd__Welcome *limits_keep(const Hvd__Welcome *welcome)
 {
     size_t room = KEPT_MAX;
-    return welcome->n_limit > 0 ? message_copy(&welcome->base, &room) : NULL;
+    return welcome->n_limit + welcome->n_problem > 0 ? message_copy(&welcome->base, &room) : NULL;
 }
 
 /* 12345 as "12,345". */

@@ -14,7 +14,7 @@ struct limits_need {
     uint32_t inputs; /* of them that get a stdin */
 };
 
-/* A copy of a Welcome for its limits, given back with message_free; NULL when it names none. */
+/* A copy of a Welcome for its limits and problems, given back with message_free; NULL when it names none. */
 Hvd__Welcome *limits_keep(const Hvd__Welcome *welcome);
 /* -1 with *e (the limit that is exceeded by most) when one of a host's limits is too low. */
 int limits_check(Hvd__Limit *const *limit, size_t count, const struct limits_need *need, struct err *e);

@@ -1,0 +1,27 @@
+/* What would keep the workers from starting here, found out when the launcher says Hello and told in Welcome:
+ * so it knows the faults of all hosts before a worker was started anywhere. What is not foreseen still fails
+ * at Spawn, which looks for the same again. */
+#ifndef HVD_AGENT_PREFLIGHT_H
+#define HVD_AGENT_PREFLIGHT_H
+
+#include <stddef.h>
+
+#include "common/control.pb-c.h"
+#include "common/err.h"
+
+#define PREFLIGHT_MAX 16
+
+struct preflight {
+    struct preflight_problem {
+        const char *what;
+        struct err why; /* its hint: what to do about it */
+    } item[PREFLIGHT_MAX];
+    size_t count;
+};
+
+/* The directory in which the workers start: `wdir`, seen from the launcher's directory when that exists here,
+ * else from the home directory. -1 with *e: there is no such. */
+int preflight_directory(const char *wdir, const char *launcher_dir, char *out, size_t size, struct err *e);
+void preflight_find(struct preflight *p, const Hvd__Preflight *asked);
+
+#endif
