@@ -47,8 +47,12 @@ case_no_accepted_key() {
 }
 
 case_agent_missing() {
-    host_error "node[12]|127.0.0.[23]" --agent-path /no/such/hvdagent -H $H1:1,$H2:1 touch "$T/started"
+    host_error "$H1" --agent-path /no/such/hvdagent -H $H1:1 touch "$T/started"
     expect_err '/no/such/hvdagent'
+    hvd --agent-path /no/such/hvdagent -H $H1:1,$H2:1 touch "$T/started"
+    expect_status 125
+    expect_err "^hvdrun: $H1 +agent start +no hvdagent: looked for /no/such/hvdagent"
+    expect_err "^hvdrun: $H2 +agent start +no hvdagent: looked for /no/such/hvdagent"
 }
 
 case_agent_of_another_version() {

@@ -49,7 +49,7 @@ case_what_does_not_count_and_what_does_not_wait() {
     on 1 "printf '#!/bin/sh\n' > /usr/local/bin/one; chmod +x /usr/local/bin/one"
     hvd -np 2 -H $H1:2,$H2:2 one
     expect_status 0
-    since=${EPOCHREALTIME/./}
+    mark_time
     hvd -H $H1:1,$H2:1,$H3:1,no-such-host.invalid:1,10.91.200.200:1 --start-timeout 20 one
     on 1 'rm /usr/local/bin/one'
     expect_status 125
