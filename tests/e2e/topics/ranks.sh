@@ -75,7 +75,7 @@ d = json.load(open(sys.argv[1]))
 assert d["ranks"] == 6 and d["command"] == ["sh", "-c", "echo \"a b\""], d
 h = d["hosts"]
 assert [x["name"] for x in h] == ["localhost", "nowhere.invalid", "::2", "c"], h
-assert h[0] == {"name": "localhost", "user": None, "transport": "local", "slots": 2, "first_rank": 0, "ranks": 2}, h[0]
+assert h[0] == {"name": "localhost", "user": None, "transport": "local", "slots": 2, "first_rank": 0, "ranks": 2, "rank_list": [0, 1]}, h[0]
 assert (h[1]["user"], h[1]["transport"], h[1]["slots"], h[1]["first_rank"], h[1]["ranks"]) == ("me", "ssh", None, 2, None), h[1]
 assert h[2]["first_rank"] is None, h[2]' "$T/out" || fail "no JSON as it should be: $(cat "$T/out")"
     hvd --dry-run=json -H "localhost:2,c:3,d:1" -np 4 true
