@@ -26,6 +26,13 @@ case_every_kind_of_few_bytes() {
     all_right 4
 }
 
+case_every_kind_in_flat_mode() {
+    hvd -H $H1:1,$H2:3,$H3:2 --no-hierarchical-allreduce "$KINDS" 8 300000
+    all_right 6
+    HOROVOD_HIERARCHICAL_ALLREDUCE=0 hvd -H $H1:2,$H2:2,$H3:2 --map-by node --autotune "$KINDS" 8 3000
+    all_right 6
+}
+
 case_tensors_that_travel_as_one_have_the_same_bits() {
     hvd -H $H1:2,$H2:1,$H3:2 "$BUILD/tests/fused" 6
     all_right 5
