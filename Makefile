@@ -48,6 +48,7 @@ AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
 PMIX_BOTH_SRC := $(addprefix agent/rendezvous/,pmix_names.c pmix_relay.c plan.c)
 GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
+TOPOLOGY_SRC := $(wildcard agent/topology/*.c)
 SHM_SRC      := $(wildcard collectives/shm/*.c)
 ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
 CLIENT_SRC   := $(wildcard collectives/client/*.c)
@@ -61,6 +62,7 @@ PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine $(PM
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
 MODULES    += $(if $(call pkg_libs,yaml-0.1),$(BUILD)/modules/yaml.so)
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
+MODULES    += $(if $(call pkg_libs,hwloc),$(BUILD)/modules/topology.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
@@ -129,6 +131,13 @@ $(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo_path.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
+
+# Left out where hwloc is not installed: then nothing can be bound.
+$(call obj,$(TOPOLOGY_SRC)): CFLAGS_ALL += $(call pkg_cflags,hwloc)
+$(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/supervisor/cpus.c)
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,hwloc)
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
 CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)

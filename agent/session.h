@@ -26,6 +26,7 @@
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/session_links.h"
 #include "agent/supervisor/containment.h"
+#include "agent/supervisor/cpus.h"
 #include "agent/supervisor/oom.h"
 #include "agent/supervisor/reap.h"
 #include "agent/supervisor/stdio.h"
@@ -102,6 +103,7 @@ struct session {
     struct job_dir dir;
     struct stdio stdio;
     struct workers workers;
+    struct cpus *cpus; /* [n_worker], what they are bound to; NULL: none is */
     struct worker_env env;
     struct engine_host engine;
     struct pmix_host pmix;
@@ -143,6 +145,13 @@ void session_spawn(struct session *s, const Hvd__Spawn *spawn);
 void session_spawned(struct session *s); /* tells all pids */
 void session_spawn_close_report(struct session *s);
 void session_spawn_close(struct session *s);
+
+/* session_binding.c: the workers' processors, before they start and when they run. */
+int session_bind(struct session *s, struct err *e);
+/* NULL: the i-th worker is not bound. */
+const struct cpus *session_cpus_of(const struct session *s, size_t i);
+/* For --report-bindings; `text` must outlive the message. */
+void session_bound(const struct session *s, size_t i, Hvd__Spawned *told, char *text, size_t size);
 
 /* session_rendezvous.c: the workers' libraries, and links to other sessions; between Spawn and the workers.
  */

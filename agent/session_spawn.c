@@ -291,13 +291,18 @@ static int prepare(struct session *s, struct err *e)
     if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) <
         0)
         return -1;
-    return prepare_engine(s, token, e);
+    return session_bind(s, e) < 0 ? -1 : prepare_engine(s, token, e);
 }
 
 static struct worker_start start_of(struct session *s, int report_fd)
 {
-    return (struct worker_start){s->spawn, &s->stdio,         s->path,  s->wdir,
-                                 &s->env,  s->containment.fd, report_fd};
+    return (struct worker_start){.spawn = s->spawn,
+                                 .stdio = &s->stdio,
+                                 .path = s->path,
+                                 .dir = s->wdir,
+                                 .env = &s->env,
+                                 .cgroup_fd = s->containment.fd,
+                                 .report_fd = report_fd};
 }
 
 static int start_workers(struct session *s, struct err *e)
@@ -310,6 +315,7 @@ static int start_workers(struct session *s, struct err *e)
         return err_sys(e, errno, "cannot make a pipe");
     struct worker_start start = start_of(s, report[1]);
     for (size_t i = 0; i < s->workers.count && rc == 0; i++) {
+        start.cpus = session_cpus_of(s, i);
         rc = workers_start(&s->workers, i, &start, e);
         session_heartbeat_busy(s);
         if (rc < 0)
@@ -369,9 +375,11 @@ void session_spawned(struct session *s)
 {
     for (size_t i = 0; i < s->workers.count; i++) {
         Hvd__Spawned told = HVD__SPAWNED__INIT;
+        char cpus[256];
         told.rank = s->workers.item[i].rank;
         told.pid = (uint32_t)s->workers.item[i].pid;
         told.time = s->workers.item[i].began;
+        session_bound(s, i, &told, cpus, sizeof cpus);
         CONTROL(m, SPAWNED, spawned, &told);
         session_send(s, &m);
     }
@@ -395,6 +403,7 @@ void session_spawn_close(struct session *s)
         hvd__spawn__free_unpacked(s->spawn, NULL);
     host_addresses_free(s->address, s->address_count);
     free(s->host);
+    free(s->cpus);
     explicit_bzero(s->key, sizeof s->key);
     explicit_bzero(s->token, sizeof s->token);
 }

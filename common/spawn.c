@@ -75,6 +75,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
         if (getppid() != parent)
             _exit(127); /* the parent died before the line above */
     }
+    if (s->cpus && syscall(SYS_sched_setaffinity, 0, s->cpus_size, s->cpus) < 0)
+        child_fail(s, report_fd, SPAWN_BIND);
     if (s->dir && chdir(s->dir) < 0)
         child_fail(s, report_fd, SPAWN_CHDIR);
     if (child_descriptors(s, &report_fd) < 0)
@@ -224,6 +226,8 @@ int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, stru
 {
     if (f->step == SPAWN_CHDIR)
         return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->dir, strerror(f->errnum));
+    if (f->step == SPAWN_BIND)
+        return err_set(e, ERR_HOST, "cannot bind rank %u to its processors: %s", f->id, strerror(f->errnum));
     if (f->step != SPAWN_EXEC)
         return err_set(e, ERR_SYSTEM, "cannot prepare descriptors for %s: %s", s->path, strerror(f->errnum));
     if (f->errnum == ENOENT && access(s->path, F_OK) == 0)

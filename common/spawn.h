@@ -25,11 +25,13 @@ struct spawn {
     int fds[3];        /* become 0, 1, 2; -1: /dev/null */
     int extra_fd;      /* becomes 3; -1: none */
     int cgroup_fd;     /* the child starts in this cgroup (a directory descriptor); -1: in ours */
-    bool new_session;  /* setsid: out of the terminal's process group, its pid is its process group */
-    bool die_with_us;  /* SIGKILL when the calling thread ends */
-    int report_fd;     /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
-                          failure itself */
-    uint32_t id;       /* goes into spawn_failure */
+    const void *cpus;  /* it runs on these only: a mask of cpus_size bytes; NULL: on ours */
+    size_t cpus_size;
+    bool new_session; /* setsid: out of the terminal's process group, its pid is its process group */
+    bool die_with_us; /* SIGKILL when the calling thread ends */
+    int report_fd;    /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
+                         failure itself */
+    uint32_t id;      /* goes into spawn_failure */
 };
 
 #define SPAWN_INIT                                                                                           \
@@ -37,7 +39,7 @@ struct spawn {
         .fds = {-1, -1, -1}, .extra_fd = -1, .cgroup_fd = -1, .report_fd = -1                                \
     }
 
-enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC };
+enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC, SPAWN_BIND };
 
 /* Written by the child in one piece (less than PIPE_BUF). */
 struct spawn_failure {

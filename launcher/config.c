@@ -176,4 +176,5 @@ void config_free(struct config *config)
 {
     options_free(&config_program, config);
     settings_free(&config->file);
+    placement_free(&config->placement);
 }

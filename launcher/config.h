@@ -54,8 +54,20 @@
       "Show which rank would run where, as text or JSON, and start nothing.") \
     X(const char *, map_by, OPTION_TEXT, "--map-by", "WHAT", "HVDRUN_MAP_BY", "map_by", \
       0, 0, NULL, "slot", NULL, CONFIG_PLACE, \
-      "How ranks go to hosts: slot fills host by host, node goes round the hosts. :OVERSUBSCRIBE behind it is " \
-      "--oversubscribe.") \
+      "How ranks go to hosts: node goes round the hosts, slot and the others fill host by host. numa, socket and core " \
+      "go round those of a host, too. Behind it may stand :PE=N, which binds each rank to N cores, and :OVERSUBSCRIBE, " \
+      "which is --oversubscribe.") \
+    X(int, bind_to, OPTION_CHOICE, "--bind-to", "WHAT", "HVDRUN_BIND_TO", "bind_to", \
+      0, 0, "auto|none|core|numa|socket", "auto", NULL, CONFIG_PLACE, \
+      "What each rank is bound to: one core (of its own, unless with --oversubscribe), or all cores of a NUMA node or " \
+      "socket. auto: what --map-by names, or nothing, as horovodrun does, because training processes have threads.") \
+    X(bool, report_bindings, OPTION_FLAG, "--report-bindings", NULL, "HVDRUN_REPORT_BINDINGS", "report_bindings", \
+      0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
+      "Say which processors each rank may run on when it has started.") \
+    X(const char *, rankfile, OPTION_TEXT, "-rf, --rankfile", "FILE", "HVDRUN_RANKFILE", "rankfile", \
+      0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
+      "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \
+      "socket 1 of the host.") \
     X(int64_t, ppr, OPTION_INTEGER, "--ppr", "N", "HVDRUN_PPR", "ppr", \
       1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_PLACE, \
       "Ranks on each host, instead of one for each slot.") \
@@ -292,6 +304,7 @@
 
 enum config_dry_run { CONFIG_DRY_RUN_NO, CONFIG_DRY_RUN_TEXT, CONFIG_DRY_RUN_JSON }; /* --dry-run */
 enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST };               /* --tag */
+enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE }; /* --bind-to; then core, numa, socket */
 enum config_on_failure { CONFIG_ON_FAILURE_KILL, CONFIG_ON_FAILURE_CONTINUE, CONFIG_ON_FAILURE_NOTIFY };
 enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 }; /* --stdin; else the rank */
 

@@ -292,6 +292,7 @@ void check_build_print(FILE *out)
     print_program(out, "hvd-pmix");
     print_module(out, "auth", "auth.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
+    print_module(out, "topology", "topology.so", "hvd_module_version");
     print_module(out, YAML_MODULE, YAML_MODULE ".so", YAML_SYMBOL);
     fprintf(out, "\nCollectives (libhvd):\n");
     print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth; also shared by a host");

@@ -13,6 +13,7 @@
 #include "launcher/horovod_flags.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
+#include "launcher/rankfile.h"
 
 extern char **environ;
 
@@ -80,8 +81,42 @@ int job_place(struct job *j, struct err *e)
     return 0;
 }
 
+/* What the rankfile binds a rank to; -1: no memory. */
+static int fill_cores(const struct rankfile *file, Hvd__Worker *worker)
+{
+    const struct rankfile_rank *r = &file->rank[worker->rank];
+    Hvd__CoreRange *range = calloc(r->count ? r->count : 1, sizeof *range);
+    worker->cores = calloc(r->count ? r->count : 1, sizeof *worker->cores);
+    if (!range || !worker->cores) {
+        free(range);
+        return -1;
+    }
+    worker->rankfile_line = r->line;
+    worker->n_cores = r->count;
+    worker->cores[0] = range; /* to be freed */
+    for (uint32_t i = 0; i < r->count; i++) {
+        hvd__core_range__init(&range[i]);
+        range[i].in_socket = r->cores[i].in_socket;
+        range[i].socket = r->cores[i].socket;
+        range[i].first = r->cores[i].first;
+        range[i].last = r->cores[i].last;
+        worker->cores[i] = &range[i];
+    }
+    return 0;
+}
+
+static void free_cores(Hvd__Worker *workers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (workers[i].cores)
+            free(workers[i].cores[0]);
+        free(workers[i].cores);
+        workers[i].cores = NULL;
+    }
+}
+
 /* One host's workers; `workers` and `pointers` have room for plan.host[k].ranks. */
-static void fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, Hvd__Worker **pointers)
+static int fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, Hvd__Worker **pointers)
 {
     const struct plan_host *p = &j->plan.host[k];
     for (uint32_t i = 0; i < p->ranks; i++) {
@@ -92,8 +127,11 @@ static void fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, 
         workers[i].cross_rank = r->cross_rank;
         workers[i].cross_size = r->cross_size;
         workers[i].has_stdin = gets_stdin(j, p->rank[i]);
+        if (j->config->placement.rankfile && fill_cores(j->config->placement.rankfile, &workers[i]) < 0)
+            return -1;
         pointers[i] = &workers[i];
     }
+    return 0;
 }
 
 /* New for every epoch. */
@@ -145,6 +183,7 @@ void job_spawn(struct job *j)
     struct err e = ERR_INIT;
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__EngineTuning tuning;
+    Hvd__Binding binding;
     Hvd__HostRanks *hosts = calloc(j->plan.host_count, sizeof *hosts);
     Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
     Hvd__Worker *workers = calloc(j->plan.size, sizeof *workers);
@@ -162,14 +201,22 @@ void job_spawn(struct job *j)
     fill_common(j, &s, dir, sizeof dir);
     engine_tuning_fill(j->config, &j->env, &tuning);
     s.tuning = &tuning;
+    placement_binding(j->config, &binding);
+    s.binding = &binding;
     s.host = host_pointers;
     s.n_host = j->plan.host_count;
     for (uint32_t k = 0; k < j->plan.host_count; k++) {
-        fill_workers(j, k, workers, worker_pointers);
+        if (fill_workers(j, k, workers, worker_pointers) < 0) {
+            err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
+            job_fault_err(j, &e);
+            free_cores(workers, j->plan.host[k].ranks);
+            goto out;
+        }
         s.worker = worker_pointers;
         s.n_worker = j->plan.host[k].ranks;
         s.host_index = k;
         host_spawn(job_host_of_plan(j, k), &s);
+        free_cores(workers, s.n_worker);
     }
     for (uint32_t i = 0; i < j->host_count; i++)
         if (!j->host[i].planned)

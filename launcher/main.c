@@ -75,7 +75,7 @@ static int run(struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
     gethostname(hostname, sizeof hostname - 1);
-    if (find_hosts(config, hostname, hosts, e) < 0 ||
+    if (find_hosts(config, hostname, hosts, e) < 0 || placement_read(&config->placement, config, e) < 0 ||
         (config->rsh && rsh_template_check_hosts(config->rsh, hosts, e) < 0))
         return -1;
     for (size_t i = 0; config->slots_per_host && i < hosts->count; i++)

@@ -1,42 +1,111 @@
 #include "launcher/placement.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "launcher/config.h"
+#include "launcher/rankfile.h"
 
-#define MAP_BY_WANTED "--map-by must be slot or node, with :OVERSUBSCRIBE behind it or nothing"
+#define PE_MAX 65536
+
+static const struct {
+    const char *word;
+    Hvd__Binding__Map map_by;
+    Hvd__Binding__Bind bind_to; /* unless --bind-to says something else */
+} maps[] = {{"slot", HVD__BINDING__MAP__BY_SLOT, HVD__BINDING__BIND__TO_NONE},
+            {"node", HVD__BINDING__MAP__BY_NODE, HVD__BINDING__BIND__TO_NONE},
+            {"numa", HVD__BINDING__MAP__BY_NUMA, HVD__BINDING__BIND__TO_NUMA},
+            {"socket", HVD__BINDING__MAP__BY_SOCKET, HVD__BINDING__BIND__TO_SOCKET},
+            {"core", HVD__BINDING__MAP__BY_CORE, HVD__BINDING__BIND__TO_CORE}};
 
 static bool is_word(const char *text, size_t len, const char *word)
 {
     return strlen(word) == len && strncasecmp(text, word, len) == 0;
 }
 
+static int bad_map_by(const char *text, struct err *e)
+{
+    return err_set(
+        e, ERR_USAGE,
+        "--map-by must be slot, node, numa, socket or core, with :PE=N or :OVERSUBSCRIBE behind it or "
+        "nothing, not '%s'",
+        text);
+}
+
+/* PE=N */
+static bool take_pe(const char *at, size_t len, uint32_t *pe)
+{
+    char *end;
+    if (len < 4 || strncasecmp(at, "pe=", 3) != 0 || at[3] < '1' || at[3] > '9')
+        return false;
+    unsigned long value = strtoul(at + 3, &end, 10);
+    *pe = (uint32_t)value;
+    return end == at + len && value <= PE_MAX;
+}
+
 /* WORD[:MODIFIER]... */
 static int parse_map_by(struct placement *p, const char *text, struct err *e)
 {
-    size_t len = strcspn(text, ":");
-    p->by_node = is_word(text, len, "node");
-    if (!p->by_node && !is_word(text, len, "slot"))
-        return err_set(e, ERR_USAGE, MAP_BY_WANTED ", not '%s'", text);
+    size_t len = strcspn(text, ":"), i = 0, count = sizeof maps / sizeof *maps;
+    while (i < count && !is_word(text, len, maps[i].word))
+        i++;
+    if (i == count)
+        return bad_map_by(text, e);
+    p->map_by = maps[i].map_by;
+    p->bind_to = maps[i].bind_to;
     for (const char *at = text + len; *at == ':'; at += len) {
         len = strcspn(++at, ":");
-        if (!is_word(at, len, "oversubscribe"))
-            return err_set(e, ERR_USAGE, MAP_BY_WANTED ", not '%s'", text);
-        p->oversubscribe = true;
+        if (is_word(at, len, "oversubscribe"))
+            p->oversubscribe = true;
+        else if (!take_pe(at, len, &p->pe))
+            return bad_map_by(text, e);
     }
+    return 0;
+}
+
+static int parse_bind_to(struct placement *p, const struct config *config, struct err *e)
+{
+    static const Hvd__Binding__Bind words[] = {HVD__BINDING__BIND__TO_NONE, HVD__BINDING__BIND__TO_NONE,
+                                               HVD__BINDING__BIND__TO_CORE, HVD__BINDING__BIND__TO_NUMA,
+                                               HVD__BINDING__BIND__TO_SOCKET};
+    if (config->bind_to != CONFIG_BIND_AUTO)
+        p->bind_to = words[config->bind_to];
+    if (!p->pe)
+        return 0;
+    if (config->bind_to != CONFIG_BIND_AUTO && p->bind_to != HVD__BINDING__BIND__TO_CORE)
+        return err_set(e, ERR_USAGE,
+                       "--map-by %s gives each rank cores, and so goes with --bind-to core only",
+                       config->map_by);
+    p->bind_to = HVD__BINDING__BIND__TO_CORE;
     return 0;
 }
 
 int placement_parse(struct placement *p, const struct config *config, struct err *e)
 {
     *p = (struct placement){.per_host = (uint32_t)config->ppr};
-    if (parse_map_by(p, config->map_by, e) < 0)
+    if (parse_map_by(p, config->map_by, e) < 0 || parse_bind_to(p, config, e) < 0)
         return -1;
     if (p->oversubscribe && config->no_oversubscribe)
         return err_set(e, ERR_USAGE, "--map-by %s and --no-oversubscribe exclude each other", config->map_by);
     p->oversubscribe |= config->oversubscribe;
+    if (config->rankfile && (p->map_by != HVD__BINDING__MAP__BY_SLOT || p->pe || p->per_host))
+        return err_set(e, ERR_USAGE, "--rankfile says where each rank goes: --map-by and --ppr exclude it");
     return 0;
+}
+
+int placement_read(struct placement *p, const struct config *config, struct err *e)
+{
+    if (config->rankfile)
+        p->rankfile = rankfile_read(config->rankfile, e);
+    return config->rankfile && !p->rankfile ? -1 : 0;
+}
+
+void placement_free(struct placement *p)
+{
+    rankfile_free(p->rankfile);
+    p->rankfile = NULL;
 }
 
 struct plan_want placement_want(const struct config *config)
@@ -44,6 +113,18 @@ struct plan_want placement_want(const struct config *config)
     const struct placement *p = &config->placement;
     return (struct plan_want){.np = (uint32_t)config->num_proc,
                               .per_host = p->per_host,
-                              .by_node = p->by_node,
-                              .oversubscribe = p->oversubscribe};
+                              .by_node = p->map_by == HVD__BINDING__MAP__BY_NODE,
+                              .oversubscribe = p->oversubscribe,
+                              .rankfile = p->rankfile};
+}
+
+void placement_binding(const struct config *config, Hvd__Binding *binding)
+{
+    const struct placement *p = &config->placement;
+    hvd__binding__init(binding);
+    binding->map_by = p->map_by;
+    binding->bind_to = p->bind_to;
+    binding->pe = p->pe;
+    binding->overload = p->oversubscribe;
+    binding->report = config->report_bindings;
 }

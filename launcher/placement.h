@@ -1,20 +1,31 @@
-/* What --map-by, --ppr and their like say, as numbers (pure). */
+/* What --map-by, --bind-to, --ppr, --rankfile and their like say together, as numbers. */
 #ifndef HVD_LAUNCHER_PLACEMENT_H
 #define HVD_LAUNCHER_PLACEMENT_H
 
+#include "common/control.pb-c.h"
 #include "common/err.h"
 #include "launcher/plan.h"
 
 struct config;
+struct rankfile;
 
 struct placement {
-    bool by_node, oversubscribe;
-    uint32_t per_host; /* 0: not given */
+    Hvd__Binding__Map map_by;
+    Hvd__Binding__Bind bind_to;
+    uint32_t pe; /* cores of each rank */
+    bool oversubscribe;
+    uint32_t per_host;         /* 0: not given */
+    struct rankfile *rankfile; /* NULL: none */
 };
 
 /* Of the options; ERR_USAGE. */
 int placement_parse(struct placement *p, const struct config *config, struct err *e);
+/* Reads the rankfile, if there is one. */
+int placement_read(struct placement *p, const struct config *config, struct err *e);
+void placement_free(struct placement *p);
 /* What the plan is made from; of a config that was parsed. */
 struct plan_want placement_want(const struct config *config);
+/* What the sessions are told. */
+void placement_binding(const struct config *config, Hvd__Binding *binding);
 
 #endif

@@ -5,8 +5,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launcher/config.h"
+#include "launcher/rankfile.h"
 
 #define NAMED_HOSTS 8 /* in a message */
 
@@ -105,9 +107,63 @@ static int check_size(const struct host_list *hosts, size_t count, const struct 
                    (unsigned long long)sum, CONFIG_RANKS_MAX);
 }
 
+/* The host that the rankfile names for a rank; hosts->count: none. `guess` is tried first. */
+static size_t host_of_rank(const struct host_list *hosts, const struct rankfile_rank *rank, size_t guess)
+{
+    if (!rank->host)
+        return rank->number < hosts->count ? rank->number : hosts->count;
+    if (guess < hosts->count && strcmp(hosts->host[guess].name, rank->host) == 0)
+        return guess;
+    for (size_t i = 0; i < hosts->count; i++)
+        if (strcmp(hosts->host[i].name, rank->host) == 0)
+            return i;
+    return hosts->count;
+}
+
+static uint32_t rankfile_size(const struct plan_want *want)
+{
+    return want->np ? want->np : want->rankfile->count;
+}
+
+static int check_rank(const struct host_list *hosts, const struct plan_want *want, uint32_t rank,
+                      uint32_t *ranks, size_t *host, struct err *e)
+{
+    const struct rankfile *f = want->rankfile;
+    *host = host_of_rank(hosts, &f->rank[rank], *host);
+    if (*host == hosts->count) {
+        err_set(e, ERR_USAGE, "%s, line %u: rank %u is to run on a host that is none of the job's", f->path,
+                f->rank[rank].line, rank);
+        return err_hint(e, "name it with -H or in the hostfile");
+    }
+    const struct host *h = &hosts->host[*host];
+    uint32_t limit = want->oversubscribe ? h->max_slots : h->bare == 1 ? 0 : h->slots;
+    if (limit == 0 || ++ranks[*host] <= limit)
+        return 0;
+    err_set(e, ERR_USAGE, "%s, line %u: rank %u is one more on host %s than its %u slots", f->path,
+            f->rank[rank].line, rank, h->name, limit);
+    return err_hint(e, "give it more slots, or use --oversubscribe");
+}
+
+static int check_rankfile(const struct host_list *hosts, const struct plan_want *want, struct err *e)
+{
+    if (want->np > want->rankfile->count)
+        return err_set(e, ERR_USAGE, "-np %u asks for more ranks than %s has: %u", want->np,
+                       want->rankfile->path, want->rankfile->count);
+    uint32_t *ranks = calloc(hosts->count, sizeof *ranks);
+    size_t host = 0;
+    int rc = ranks ? 0 : err_set(e, ERR_MEMORY, "no memory for %zu hosts", hosts->count);
+    for (uint32_t rank = 0; rc == 0 && rank < rankfile_size(want); rank++)
+        rc = check_rank(hosts, want, rank, ranks, &host, e);
+    free(ranks);
+    return rc;
+}
+
 static int check_room(const struct host_list *hosts, size_t count, const struct plan_want *want,
                       bool *has_auto, struct err *e)
 {
+    *has_auto = false;
+    if (want->rankfile)
+        return check_rankfile(&(struct host_list){hosts->host, count}, want, e);
     uint64_t sum = sum_room(hosts, count, want, has_auto);
     if (check_per_host(hosts, count, want, e) < 0)
         return -1;
@@ -125,6 +181,8 @@ int plan_check(const struct host_list *hosts, const struct plan_want *want, stru
 size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
 {
     uint64_t sum = 0;
+    if (want->rankfile)
+        return hosts->count; /* those without ranks end when all have answered */
     if (want->np && want->by_node)
         return want->np < hosts->count ? want->np : hosts->count;
     for (size_t i = 0; i < hosts->count; i++) {
@@ -165,6 +223,15 @@ static void place(const struct host_list *hosts, size_t count, const struct plan
                   uint32_t *ranks, uint32_t *host_of)
 {
     uint32_t placed = 0, rank = 0;
+    if (want->rankfile) {
+        size_t host = 0;
+        for (; rank < np; rank++) {
+            host = host_of_rank(hosts, &want->rankfile->rank[rank], host);
+            host_of[rank] = (uint32_t)host;
+            ranks[host]++;
+        }
+        return;
+    }
     if (want->by_node) {
         placed = go_round(hosts, count, want, false, 0, np, ranks, host_of);
         go_round(hosts, count, want, true, placed, np, ranks, host_of);
@@ -243,7 +310,9 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
         return -1;
     if (has_auto)
         return err_set(e, ERR_SYSTEM, "the number of slots of a host is not known yet");
-    plan->size = want->np ? want->np : (uint32_t)sum_room(hosts, count, &exact, &has_auto);
+    plan->size = want->rankfile ? rankfile_size(want)
+                 : want->np     ? want->np
+                                : (uint32_t)sum_room(hosts, count, &exact, &has_auto);
     if (fill(plan, hosts, count, want) == 0)
         return 0;
     uint32_t size = plan->size;

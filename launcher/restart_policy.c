@@ -1,5 +1,7 @@
 #include "launcher/restart_policy.h"
 
+#include <string.h>
+
 #define DELAY_FIRST 1 /* seconds */
 #define DELAY_MAX   30
 #define RAN_WELL    UINT64_C(60000000000) /* ns */
@@ -35,6 +37,8 @@ size_t restart_choose(const struct host_list *hosts, uint32_t *lost, const struc
 {
     uint32_t lowest;
     size_t left_out = 0;
+    if (want->rankfile) /* it may name each of them */
+        memset(lost, 0, hosts->count * sizeof *lost);
     while (usable_room(hosts, lost, want, &lowest) < want->np && lowest != UINT32_MAX)
         for (size_t i = 0; i < hosts->count; i++)
             if (lost[i] == lowest)

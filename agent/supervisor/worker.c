@@ -79,6 +79,8 @@ static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker
     s.new_session = true;
     s.die_with_us = true;
     s.report_fd = start->report_fd;
+    s.cpus = start->cpus;
+    s.cpus_size = sizeof *start->cpus;
     s.id = spec->rank;
     return s;
 }

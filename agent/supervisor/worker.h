@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "agent/supervisor/cpus.h"
 #include "agent/supervisor/stdio.h"
 #include "agent/supervisor/worker_env.h"
 #include "common/control.pb-c.h"
@@ -48,6 +49,7 @@ struct worker_start {
     struct worker_env *env;
     int cgroup_fd;
     int report_fd;
+    const struct cpus *cpus; /* of the one that is started next; NULL: it is not bound */
 };
 
 /* The table's memory, nothing started. */

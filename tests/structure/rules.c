@@ -42,6 +42,7 @@ static const struct {
     {"<openssl/", "common/modules/ launcher/transport/ssh"},
     {"<yaml.h>", "common/modules/"},
     {"<microhttpd", "agent/rendezvous/gloo/"},
+    {"<hwloc", "agent/topology/ agent/rendezvous/pmix/"},
     {"<protobuf-c/", "common/"},
     {"<check.h>", ""},
     {"<pmix", "agent/rendezvous/pmix/"},

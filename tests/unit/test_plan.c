@@ -243,7 +243,7 @@ static char *dry_run(const char *hosts_text, int64_t np, bool by_node, const cha
 {
     char *command[] = {"./train", "--name", "it's one", "", NULL}, *text = NULL;
     struct config config = {.num_proc = np, .rsh = rsh, .command = command, .command_count = 4};
-    config.placement.by_node = by_node;
+    config.placement.map_by = by_node ? HVD__BINDING__MAP__BY_NODE : HVD__BINDING__MAP__BY_SLOT;
     struct host_list hosts;
     struct err e = ERR_INIT;
     size_t size = 0;

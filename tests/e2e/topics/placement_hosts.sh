@@ -53,3 +53,14 @@ case_the_ranks_of_a_lost_host_are_named() {
     expect_status 7
     expect_err "rank 3 on $H2 .*exit status 7"
 }
+
+case_a_rankfile_over_hosts() {
+    # The first rank, and with it MASTER_ADDR, is not on the first host.
+    printf 'rank 0=%s\nrank 1=%s\nrank 2=%s slot=0\n' $H2 $H1 $H2 > "$T/ranks"
+    hvd --rankfile "$T/ranks" -H $H1:2,$H2:2 --tag host sh -c "$show"
+    expect_status 0
+    expect_sorted "[0@$H2]<stdout>:0/3 0/2 1/2" "[1@$H1]<stdout>:1/3 0/1 0/2" "[2@$H2]<stdout>:2/3 1/2 0/1"
+    hvd --rankfile "$T/ranks" -H $H1:2,$H2:2 "$BUILD/tests/kinds" 8 40000
+    expect_status 0
+    expect_count 3 '^rank [0-9]+: all right$' "$T/out"
+}
