@@ -154,7 +154,7 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
         settings_free(&config->file);
         return -1;
     }
-    if (config->help || config->version || config->check_build)
+    if (config->help || config->version || config->check_build || config->bash_completion)
         return 0;
     config->command = argv + operand;
     config->command_count = argc - operand;

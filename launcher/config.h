@@ -294,6 +294,9 @@
     X(bool, check_build, OPTION_ACTION, "-cb, --check-build", NULL, NULL, NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
       "Show what this hvdrun was built with and can find.") \
+    X(bool, bash_completion, OPTION_ACTION, "--bash-completion", NULL, NULL, NULL, \
+      0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
+      "Show a script that makes bash complete these options: source <(hvdrun --bash-completion).") \
     X(bool, version, OPTION_ACTION, "-v, --version", NULL, NULL, NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
       "Show the version.") \

@@ -106,9 +106,11 @@ int main(int argc, char **argv)
         printf("hvdrun %s\n", HVD_VERSION);
     else if (config.check_build)
         check_build_print(stdout);
+    else if (config.bash_completion)
+        options_print_completion(&config_program, stdout);
     else
         status = run(&config, &hosts, &e);
-    if (config.help || config.version || config.check_build)
+    if (!config.command)
         status = 0;
     if (fflush(stdout) != 0 && status == 0)
         err_sys(&e, errno, "cannot write to standard output");

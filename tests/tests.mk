@@ -225,6 +225,8 @@ install: all ## into PREFIX (/usr/local), below DESTDIR
 	ln -sf libhvd.so.$(VERSION) $(TO)/lib/$(SONAME)
 	ln -sf $(SONAME) $(TO)/lib/libhvd.so
 	install -m 644 $(BUILD)/libhvd.a $(TO)/lib
+	install -d $(TO)/share/bash-completion/completions
+	$(BUILD)/hvdrun --bash-completion > $(TO)/share/bash-completion/completions/hvdrun
 	install -m 644 collectives/hvd.h $(TO)/include
 	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: hvd\nDescription: collective operations for the workers of hvdrun\nVersion: %s\nCflags: -I$${includedir}\nLibs: -L$${libdir} -lhvd\nLibs.private: -lm -lpthread\n' \
 	    '$(PREFIX)' '$(VERSION)' > $(TO)/lib/pkgconfig/hvd.pc
@@ -234,7 +236,7 @@ install: all ## into PREFIX (/usr/local), below DESTDIR
 
 uninstall: ## removes what install put there
 	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
-	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h \
+	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h $(TO)/share/bash-completion/completions/hvdrun \
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3)
 	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd

@@ -19,7 +19,7 @@ static void check_values(const struct config *c)
         abort();
     if (c->hosts && c->hostfile)
         abort();
-    if (!c->command != (c->help || c->version || c->check_build))
+    if (!c->command != (c->help || c->version || c->check_build || c->bash_completion))
         abort();
 }
 
