@@ -62,7 +62,7 @@ static const char end[] =
     "            mapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$cur\")\n"
     "        elif [ -z \"$flag\" ] || [ \"$flag\" = first ]; then\n"
     "            compopt -o filenames\n"
-    "            mapfile -t COMPREPLY < <(compgen -A command -- \"$cur\" && compgen -f -- \"$cur\")\n"
+    "            mapfile -t COMPREPLY < <(compgen -A command -- \"$cur\"; compgen -f -- \"$cur\")\n"
     "        fi\n"
     "        ;;\n"
     "    esac\n"
