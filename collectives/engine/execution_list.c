@@ -25,6 +25,9 @@ struct execution_list {
     uint64_t end;   /* number of the last entry on the list */
     uint64_t taken; /* number of the last entry that execution_list_next gave */
     struct node *first, *last;
+    struct node *direct, *direct_last;
+    void (*came)(void *ctx, const struct tensor_desc *desc);
+    void *came_ctx;
     struct node *unsent, *unsent_last; /* root: not on the list yet */
     uint32_t unsents;
     uint32_t fences;  /* of those: what lets all others go */
@@ -70,6 +73,7 @@ void execution_list_free(struct execution_list *list)
     if (!list)
         return;
     free_nodes(list->first);
+    free_nodes(list->direct);
     free_nodes(list->unsent);
     free(list);
 }
@@ -130,6 +134,23 @@ int execution_list_append(struct execution_list *list, const struct tensor_desc 
     list->fences += !op_moves(desc->what.kind);
     count_patient(list, n, 1);
     return 0;
+}
+
+int execution_list_direct(struct execution_list *list, const struct tensor_desc *desc, const void *data,
+                          struct err *e)
+{
+    struct node *n = make_node(desc, NULL, data);
+    if (!n)
+        return err_set(e, ERR_MEMORY, "no memory for the result of '%s'", desc->name);
+    put_node(&list->direct, &list->direct_last, n);
+    return 0;
+}
+
+void execution_list_tell(struct execution_list *list, void (*came)(void *ctx, const struct tensor_desc *desc),
+                         void *ctx)
+{
+    list->came = came;
+    list->came_ctx = ctx;
 }
 
 static size_t wire_most(const struct node *n)
@@ -269,6 +290,10 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
     bool in_full;
     if (tensor_wire_get(r, list->cache, &desc, error, &flags, &in_full, e) < 0)
         return NULL;
+    if (flags & TENSOR_DIRECT) {
+        err_set(e, ERR_PROTOCOL, "a malformed execution list");
+        return NULL;
+    }
     if (flags & TENSOR_HAS_DATA) {
         size_t bytes = contribution_bytes(&desc.what, 1, TENSOR_DATA_MAX); /* 0: no kind that may have some */
         data = bytes > 0 && !error[0] ? read_bytes(r, bytes) : NULL;
@@ -332,9 +357,12 @@ int execution_list_receive(struct execution_list *list, const void *message, siz
     }
     if (!first)
         return 0;
-    for (const struct node *n = first; n; n = n->next)
+    for (const struct node *n = first; n; n = n->next) {
         if (!n->error[0])
             tensor_cache_put(list->cache, &n->desc);
+        if (list->came)
+            list->came(list->came_ctx, &n->desc);
+    }
     *(list->first ? &list->last->next : &list->first) = first;
     list->last = last;
     list->end += count - known;
@@ -343,11 +371,11 @@ int execution_list_receive(struct execution_list *list, const void *message, siz
 
 bool execution_list_next(struct execution_list *list, struct list_entry *entry)
 {
-    struct node *n = list->first;
+    struct node **from = list->direct ? &list->direct : &list->first, *n = *from;
     if (!n)
         return false;
-    list->first = n->next;
-    entry->number = ++list->taken;
+    entry->number = from == &list->direct ? 0 : ++list->taken;
+    *from = n->next;
     entry->desc = n->desc;
     memset(entry->error, 0, sizeof entry->error);
     memcpy(entry->error, n->error, strlen(n->error));

@@ -30,7 +30,7 @@ struct tensor_desc {
 };
 
 struct list_entry {
-    uint64_t number;
+    uint64_t number; /* 0: it was never on the list, both hosts have found out for themselves */
     struct tensor_desc desc;
     /* empty: execute it; else every rank gets HVD_ERR_MISMATCH with this sentence */
     char error[TENSOR_ERROR_MAX + 1];
@@ -63,6 +63,12 @@ bool execution_list_is_empty(const struct execution_list *list);
 /* Others: takes the entries of a message. 1: taken. 0: ignored, because of another epoch or because all were
  * here before. -1 with *e: a gap, or malformed, and nothing was taken. */
 int execution_list_receive(struct execution_list *list, const void *message, size_t size, struct err *e);
+/* A result that needs no list, to be taken before what is on it. */
+int execution_list_direct(struct execution_list *list, const struct tensor_desc *desc, const void *data,
+                          struct err *e);
+/* Others: to be called for every entry that comes, in a message that was found good. */
+void execution_list_tell(struct execution_list *list, void (*came)(void *ctx, const struct tensor_desc *desc),
+                         void *ctx);
 /* The next entry to execute; false when there is none yet. */
 bool execution_list_next(struct execution_list *list, struct list_entry *entry);
 

@@ -1,6 +1,6 @@
-/* One table of tensors by name; a tensor is in it from the first report until this host's whole subtree has
- * reported. Then its report goes up (or, at the root, onto the list), in the order in which subtrees became
- * complete. */
+/* One table of tensors by name (reported.h); a tensor is in it from the first report until this host's whole
+ * subtree has reported. Then its report goes up (or, at the root, onto the list), in the order in which
+ * subtrees became complete. */
 #include "collectives/engine/readiness.h"
 
 #include <stdio.h>
@@ -8,30 +8,15 @@
 #include <string.h>
 
 #include "collectives/engine/report.h"
+#include "collectives/engine/reported.h"
 #include "common/buf.h"
 #include "common/hash.h"
 #include "common/links/link_bulk.h"
 
-#define TABLE_SMALLEST 256
-#define SELF           HOST_TREE_RADIX /* the bit of this host itself, after its children's */
-#define SEEN_WORDS     2
-#define UP_MAX         (8u << 20)
+#define UP_MAX (8u << 20)
 
 _Static_assert(TENSOR_MESSAGE_HEADER + REPORT_MAX <= READINESS_MESSAGE_MAX, "a message holds a report");
 _Static_assert(READINESS_MESSAGE_MAX <= LINKS_CONTROL_MAX, "a frame holds a message");
-
-_Static_assert(SELF < SEEN_WORDS * 64, "a bit for each child and for the host itself");
-
-struct tensor {
-    struct tensor *next_in_bucket;
-    struct tensor_desc desc;
-    uint32_t hash;
-    uint32_t witness; /* the host that said `desc` first */
-    uint32_t reports; /* of children and this host */
-    uint64_t seen[SEEN_WORDS];
-    char *error;    /* NULL: they agree so far */
-    uint8_t *parts; /* contributions, see contributions.h; NULL: none has come */
-};
 
 struct readiness {
     uint32_t epoch;
@@ -39,11 +24,10 @@ struct readiness {
     char *names;
     uint32_t ranks; /* of all hosts */
 
-    struct tensor **bucket;
-    uint32_t buckets, tensors;
+    struct reported_table reported;
     uint64_t ignored;
 
-    struct buf up;      /* encoded reports for the parent, each preceded by its length */
+    struct buf up;      /* encoded reports for the parent (host 0: for host 1), each preceded by its length */
     struct buf down;    /* encoded list messages for the children, each preceded by its length */
     uint32_t down_next; /* the child that gets the first of them next */
     struct execution_list *list;
@@ -51,6 +35,8 @@ struct readiness {
     uint8_t record[4 + REPORT_MAX]; /* a report that is made */
     uint8_t message[READINESS_MESSAGE_MAX];
 };
+
+static void forget_direct(void *ctx, const struct tensor_desc *desc);
 
 /* ---- making it --------------------------------------------------------------------------------------- */
 
@@ -88,11 +74,9 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
     r->epoch = c->epoch;
     buf_init(&r->up, UP_MAX);
     buf_init(&r->down, UP_MAX);
-    r->buckets = TABLE_SMALLEST;
-    r->bucket = calloc(r->buckets, sizeof *r->bucket);
     r->context.data_bytes = c->data_bytes < TENSOR_DATA_MAX ? c->data_bytes : TENSOR_DATA_MAX;
     r->context.cache = tensor_cache_new(c->cache_capacity);
-    r->list = r->bucket && r->context.cache
+    r->list = reported_init(&r->reported) == 0 && r->context.cache
                   ? execution_list_new(r->epoch, r->context.cache, c->fusion_bytes, e)
                   : NULL;
     if (!r->list || host_tree_init(&r->context.tree, c->self, c->hosts) < 0 ||
@@ -101,83 +85,23 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
         readiness_free(r);
         return NULL;
     }
+    execution_list_tell(r->list, forget_direct, r);
     return r;
-}
-
-static void free_tensor(struct tensor *t)
-{
-    free(t->error);
-    free(t->parts);
-    free(t);
 }
 
 void readiness_free(struct readiness *r)
 {
     if (!r)
         return;
-    for (uint32_t i = 0; r->bucket && i < r->buckets; i++)
-        while (r->bucket[i]) {
-            struct tensor *t = r->bucket[i];
-            r->bucket[i] = t->next_in_bucket;
-            free_tensor(t);
-        }
+    reported_free(&r->reported);
     buf_free(&r->up);
     buf_free(&r->down);
     execution_list_free(r->list);
     tensor_cache_free(r->context.cache);
     host_tree_free(&r->context.tree);
-    free(r->bucket);
     free(r->context.host);
     free(r->names);
     free(r);
-}
-
-/* ---- the table ----------------------------------------------------------------------------------------- */
-
-static struct tensor **find(struct readiness *r, const char *name, uint32_t hash)
-{
-    struct tensor **t = &r->bucket[hash & (r->buckets - 1)];
-    while (*t && ((*t)->hash != hash || strcmp((*t)->desc.name, name) != 0))
-        t = &(*t)->next_in_bucket;
-    return t;
-}
-
-/* Longer chains are slower, not wrong: no memory to grow is no failure. */
-static void grow(struct readiness *r)
-{
-    uint32_t buckets = r->buckets * 2;
-    struct tensor **bucket = calloc(buckets, sizeof *bucket);
-    if (!bucket)
-        return;
-    for (uint32_t i = 0; i < r->buckets; i++)
-        while (r->bucket[i]) {
-            struct tensor *t = r->bucket[i];
-            r->bucket[i] = t->next_in_bucket;
-            t->next_in_bucket = bucket[t->hash & (buckets - 1)];
-            bucket[t->hash & (buckets - 1)] = t;
-        }
-    free(r->bucket);
-    r->bucket = bucket;
-    r->buckets = buckets;
-}
-
-static struct tensor *add(struct readiness *r, const struct tensor_desc *desc, uint32_t hash,
-                          uint32_t witness, struct err *e)
-{
-    struct tensor *t = r->tensors < READINESS_PENDING_MAX ? calloc(1, sizeof *t) : NULL;
-    if (!t) {
-        err_set(e, ERR_MEMORY, "%u tensors wait for other hosts: no room for '%s'", r->tensors, desc->name);
-        return NULL;
-    }
-    if (r->tensors >= r->buckets)
-        grow(r);
-    t->desc = *desc;
-    t->hash = hash;
-    t->witness = witness;
-    t->next_in_bucket = r->bucket[hash & (r->buckets - 1)];
-    r->bucket[hash & (r->buckets - 1)] = t;
-    r->tensors++;
-    return t;
 }
 
 /* ---- agreement ----------------------------------------------------------------------------------------- */
@@ -222,7 +146,7 @@ size_t readiness_data(const struct readiness *r, const struct tensor_op *what)
 }
 
 /* Those that agree, with what is known of the tensor. -1: no memory. */
-static int keep_parts(struct readiness *r, struct tensor *t, const struct report *said)
+static int keep_parts(struct readiness *r, struct reported *t, const struct report *said)
 {
     const struct tensor_op *op = &t->desc.what;
     if (said->parts > 0 && !t->parts)
@@ -236,69 +160,117 @@ static int keep_parts(struct readiness *r, struct tensor *t, const struct report
     return 0;
 }
 
-/* The result, where the elements came along. */
-static int append_to_list(struct readiness *r, struct tensor *t, struct err *e)
+/* All contributions to their result, in place of the first one. */
+static int reduce_parts(struct readiness *r, struct reported *t, struct err *e)
 {
     size_t bytes = readiness_data(r, &t->desc.what);
-    if (!t->parts || t->error)
-        return execution_list_append(r->list, &t->desc, t->error, NULL, e);
-    if (contributions_reduce(&t->desc.what, r->context.tree.hosts, r->ranks, t->parts, bytes) < 0)
-        return err_set(e, ERR_MEMORY, "no memory for the result of '%s'", t->desc.name);
-    return execution_list_append(r->list, &t->desc, NULL, t->parts, e);
+    return contributions_reduce(&t->desc.what, r->context.tree.hosts, r->ranks, t->parts, bytes) == 0
+               ? 0
+               : err_set(e, ERR_MEMORY, "no memory for the result of '%s'", t->desc.name);
 }
 
-static int queue_up(struct readiness *r, struct tensor *t, struct err *e)
+/* The result, where the elements came along. */
+static int append_to_list(struct readiness *r, struct reported *t, struct err *e)
 {
-    struct writer w = writer_of(r->record + 4, sizeof r->record - 4);
-    report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
-    size_t size = sizeof r->record - 4 - w.left;
+    if (!t->parts || t->error)
+        return execution_list_append(r->list, &t->desc, t->error, NULL, e);
+    return reduce_parts(r, t, e) == 0 ? execution_list_append(r->list, &t->desc, NULL, t->parts, e) : -1;
+}
+
+static int queue_record(struct readiness *r, const struct writer *w, struct err *e)
+{
+    size_t size = sizeof r->record - 4 - w->left;
     put_u32(r->record, (uint32_t)size);
     return buf_put(&r->up, r->record, 4 + size) == 0
                ? 0
-               : err_set(e, ERR_MEMORY, "too many reports wait for the parent host");
+               : err_set(e, ERR_MEMORY, "too many reports wait for another host");
+}
+
+static int queue_up(struct readiness *r, struct reported *t, struct err *e)
+{
+    struct writer w = writer_of(r->record + 4, sizeof r->record - 4);
+    report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
+    return queue_record(r, &w, e);
+}
+
+static int queue_direct(struct readiness *r, const struct report *said, struct err *e)
+{
+    struct writer w = writer_of(r->record + 4, sizeof r->record - 4);
+    report_write_direct(&r->context, &w, said);
+    return queue_record(r, &w, e);
+}
+
+/* Both of two hosts have said so directly. What they disagree about, host 0 puts on the list. */
+static int both_complete(struct readiness *r, struct reported *t, struct err *e)
+{
+    bool root = r->context.tree.self == 0;
+    if (t->error)
+        return root ? append_to_list(r, t, e) : 0;
+    return reduce_parts(r, t, e) == 0 ? execution_list_direct(r->list, &t->desc, t->parts, e) : -1;
 }
 
 /* The whole subtree has it: up to the parent, or onto the list. */
-static int subtree_complete(struct readiness *r, struct tensor **place, struct err *e)
+static int subtree_complete(struct readiness *r, struct reported *t, struct err *e)
 {
-    struct tensor *t = *place;
-    int rc = r->context.tree.self == 0 ? append_to_list(r, t, e) : queue_up(r, t, e);
-    *place = t->next_in_bucket;
-    free_tensor(t);
-    r->tensors--;
+    return r->context.tree.self == 0 ? append_to_list(r, t, e) : queue_up(r, t, e);
+}
+
+/* What there is to do when the last report has come. Not at host 0, what the parent has said directly is
+ * waited for when this host has, too; when it has not, the list will tell. */
+static int go_on(struct readiness *r, struct reported **place, struct err *e)
+{
+    struct reported *t = *place;
+    bool waits_for_parent = r->context.tree.self != 0 && t->direct > 0;
+    if (t->reports < r->context.tree.children + 1 + waits_for_parent)
+        return 0;
+    int rc = t->direct == 2 ? both_complete(r, t, e) : subtree_complete(r, t, e);
+    reported_remove(&r->reported, place);
     return rc;
 }
 
-/* Child number `who`, or SELF, says it. 1: counted, 0: it had been said, -1 with *e. */
+/* Child number `who`, REPORTED_SELF or REPORTED_PARENT, says it. 1: counted, 0: it had been said, -1 with *e.
+ */
 static int count_report(struct readiness *r, uint32_t who, const struct report *said, struct err *e)
 {
     char text[TENSOR_ERROR_MAX + 1];
     const struct tensor_desc *desc = &said->desc;
     uint32_t hash = hash_text(0, desc->name);
-    struct tensor *t = *find(r, desc->name, hash);
+    struct reported *t = *reported_find(&r->reported, desc->name, hash);
     uint64_t bit = 1ull << (who % 64);
     if (t && (t->seen[who / 64] & bit))
         return 0;
+    if (!t && r->reported.tensors < READINESS_PENDING_MAX)
+        t = reported_add(&r->reported, desc, hash, said->witness);
     if (!t)
-        t = add(r, desc, hash, said->witness, e);
-    if (!t)
-        return -1;
+        return err_set(e, ERR_MEMORY, "%u tensors wait for other hosts: no room for '%s'",
+                       r->reported.tensors, desc->name);
     t->seen[who / 64] |= bit;
     t->reports++;
+    t->direct += said->direct;
     bool wrong = said->error[0] || disagree(r, &t->desc, t->witness, desc, said->witness, text);
     if (wrong && !t->error)
         t->error = strdup(said->error[0] ? said->error : text);
     if ((wrong && !t->error) || (!t->error && keep_parts(r, t, said) < 0))
         return err_set(e, ERR_MEMORY, "no memory for the elements of tensor '%s', or for its error",
                        desc->name);
-    if (t->reports < r->context.tree.children + 1)
-        return 1;
-    return subtree_complete(r, find(r, desc->name, hash), e) < 0 ? -1 : 1;
+    return go_on(r, reported_find(&r->reported, desc->name, hash), e) < 0 ? -1 : 1;
+}
+
+/* On the list: whatever has been said directly of it is settled by that. */
+static void forget_direct(void *ctx, const struct tensor_desc *desc)
+{
+    struct readiness *r = ctx;
+    struct reported **t = NULL;
+    if (r->context.tree.hosts == 2 && r->reported.tensors > 0)
+        t = reported_find(&r->reported, desc->name, hash_text(0, desc->name));
+    if (t && *t)
+        reported_remove(&r->reported, t);
 }
 
 int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, const void *data,
                     struct err *e)
 {
+    uint8_t part[4 + TENSOR_DATA_MAX];
     struct report said = {.witness = r->context.tree.self, .desc = *desc};
     if (tensor_desc_check(desc, e) < 0)
         return -1;
@@ -308,14 +280,16 @@ int readiness_local(struct readiness *r, const struct tensor_desc *desc, const c
         said.bytes = readiness_data(r, &desc->what);
     if (said.bytes > 0 && report_contributes(&r->context, &desc->what, r->context.tree.self)) {
         said.parts = 1;
-        put_u32(r->record, r->context.tree.self);
-        memcpy(r->record + 4, data, said.bytes);
-        said.first = r->record;
+        put_u32(part, r->context.tree.self);
+        memcpy(part + 4, data, said.bytes);
+        said.first = part;
     }
-    int rc = count_report(r, SELF, &said, e);
+    said.direct = said.bytes > 0 && r->context.tree.hosts == 2 &&
+                  tensor_cache_find(r->context.cache, desc) != TENSOR_CACHE_NONE;
+    int rc = count_report(r, REPORTED_SELF, &said, e);
     if (rc == 0)
         return err_set(e, ERR_PROTOCOL, "tensor '%s' was announced and is not on the list yet", desc->name);
-    return rc < 0 ? -1 : 0;
+    return rc < 0 || (said.direct && queue_direct(r, &said, e) < 0) ? -1 : 0;
 }
 
 /* Twice over the message: first all of it is checked, then it is counted. */
@@ -323,7 +297,8 @@ static int receive_ready(struct readiness *r, uint32_t from, struct reader in, u
 {
     struct reader check = in;
     struct report said;
-    if (!host_tree_is_child(&r->context.tree, from))
+    bool child = host_tree_is_child(&r->context.tree, from);
+    if (!child && (r->context.tree.hosts != 2 || from == r->context.tree.self))
         return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, r->context.tree.self);
     for (uint16_t i = 0; i < count; i++)
         if (report_read(&r->context, &check, from, &said, e) < 0)
@@ -332,7 +307,7 @@ static int receive_ready(struct readiness *r, uint32_t from, struct reader in, u
         return err_set(e, ERR_PROTOCOL, "a message about tensors has %zu bytes too many", check.left);
     for (uint16_t i = 0; i < count; i++) {
         report_read(&r->context, &in, from, &said, NULL);
-        int rc = count_report(r, from - r->context.tree.first_child, &said, e);
+        int rc = count_report(r, child ? from - r->context.tree.first_child : REPORTED_PARENT, &said, e);
         if (rc < 0)
             return -1;
         r->ignored += rc == 0;
@@ -408,24 +383,24 @@ static size_t next_down(struct readiness *r, uint32_t *to)
     return size;
 }
 
+/* Reports before the list: host 0's direct one of a tensor must not come after the entry that replaces it. */
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size)
 {
+    const struct host_tree *tree = &r->context.tree;
     *message = r->message;
-    if (r->down.len > 0) {
-        *size = next_down(r, to);
+    if (r->up.len > 0) {
+        *to = tree->self == 0 ? tree->first_child : tree->parent;
+        *size = encode_up(r);
         return true;
     }
-    if (r->context.tree.self == 0) {
+    if (r->down.len == 0 && tree->self == 0) {
         long n = execution_list_encode(r->list, r->message, sizeof r->message, NULL);
-        if (n <= 0 || queue_down(r, r->message, (size_t)n, NULL) < 0 || r->down.len == 0)
+        if (n <= 0 || queue_down(r, r->message, (size_t)n, NULL) < 0)
             return false;
-        *size = next_down(r, to);
-        return true;
     }
-    if (r->up.len == 0)
+    if (r->down.len == 0)
         return false;
-    *to = r->context.tree.parent;
-    *size = encode_up(r);
+    *size = next_down(r, to);
     return true;
 }
 

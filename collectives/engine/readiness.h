@@ -14,6 +14,13 @@
  *
  * A tensor that was on the list before travels as a number (tensor_cache.h).
  *
+ * Two hosts: what carries its elements and has a number needs no list, since its result does not depend on
+ * any order. Each host says so to the other at once (a direct report, of host 0 too), and who has both
+ * reports and finds that they agree has the result: one way instead of two. Anything else about the tensor (a
+ * report that is not direct, a disagreement) is decided by host 0 as always, and its entry on the list
+ * replaces what the other one has counted. A link keeps the order of messages, so each host's next report of
+ * that name comes after all that belongs to this one.
+ *
  * One host: the same code; nothing is sent, a local tensor is on the list at once. A barrier and a shutdown
  * need nothing but their entry on the list.
  *
@@ -22,8 +29,9 @@
  * counts them). At most READINESS_PENDING_MAX tensors wait at once.
  *
  * READY message (integers little endian): type 1 (READINESS_READY), pad 1, count 2, epoch 4, then `count`
- * times: the tensor as in tensor_wire.h; when in full, witness 4 (a host that says so; else it is the
- * sender); with data: contributions 4, and for each, by host: host 4, its elements. */
+ * times: the tensor as in tensor_wire.h (with TENSOR_DIRECT: a direct report); when in full, witness 4 (a
+ * host that says so; else it is the sender); with data: contributions 4, and for each, by host: host 4, its
+ * elements. */
 #ifndef HVD_ENGINE_READINESS_H
 #define HVD_ENGINE_READINESS_H
 

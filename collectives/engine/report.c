@@ -49,6 +49,15 @@ void report_write(const struct report_context *c, struct writer *w, const struct
         write_parts(c, w, &desc->what, parts);
 }
 
+void report_write_direct(const struct report_context *c, struct writer *w, const struct report *said)
+{
+    tensor_wire_put(w, c->cache, &said->desc, NULL, TENSOR_DIRECT | (said->parts ? TENSOR_HAS_DATA : 0));
+    if (said->parts) {
+        write_u32(w, said->parts);
+        write_bytes(w, said->first, said->parts * (4 + said->bytes));
+    }
+}
+
 /* Exactly the hosts that have something to add, in their order: then nothing is missing in the end. */
 static int read_parts(const struct report_context *c, struct reader *in, uint32_t from, struct report *said,
                       uint32_t expected, struct err *e)
@@ -61,7 +70,7 @@ static int read_parts(const struct report_context *c, struct reader *in, uint32_
     for (uint32_t i = 0; said->first && i < said->parts; i++) {
         uint32_t host = get_u32(said->first + i * (4 + said->bytes));
         if (host >= c->tree.hosts || (i > 0 && host <= last) || !host_tree_is_below(host, from) ||
-            !report_contributes(c, &said->desc.what, host))
+            (said->direct && host != from) || !report_contributes(c, &said->desc.what, host))
             return err_set(e, ERR_PROTOCOL, "tensor '%s' with elements of host %u", said->desc.name, host);
         last = host;
     }
@@ -80,7 +89,15 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
     said->bytes = contribution_bytes(&said->desc.what, c->tree.hosts, c->data_bytes);
     if (in->bad || said->witness >= c->tree.hosts || (flags & TENSOR_JOINED))
         return err_set(e, ERR_PROTOCOL, "a report of host %u of %u", said->witness, c->tree.hosts);
-    expected = said->bytes > 0 && !said->error[0] ? contributors(c, &said->desc.what, from) : 0;
+    said->direct = (flags & TENSOR_DIRECT) != 0;
+    if (said->direct && (in_full || said->bytes == 0 || c->tree.hosts != 2))
+        return err_set(e, ERR_PROTOCOL, "tensor '%s' cannot be reported directly", said->desc.name);
+    if (!said->direct && !host_tree_is_child(&c->tree, from))
+        return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, c->tree.self);
+    if (said->direct)
+        expected = report_contributes(c, &said->desc.what, from);
+    else
+        expected = said->bytes > 0 && !said->error[0] ? contributors(c, &said->desc.what, from) : 0;
     if (flags & TENSOR_HAS_DATA)
         return read_parts(c, in, from, said, expected, e);
     return expected == 0 ? 0 : err_set(e, ERR_PROTOCOL, "tensor '%s' without its elements", said->desc.name);

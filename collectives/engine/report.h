@@ -30,6 +30,7 @@ struct report_context {
 
 struct report {
     uint32_t witness; /* a host that says so */
+    bool direct;      /* it goes to both hosts of a pair: readiness.h */
     struct tensor_desc desc;
     char error[TENSOR_ERROR_MAX + 1];
     size_t bytes;         /* of a contribution; 0: the tensor does not carry its elements */
@@ -39,11 +40,13 @@ struct report {
 
 /* Does `host` add elements to the tensor? */
 bool report_contributes(const struct report_context *c, const struct tensor_op *op, uint32_t host);
-/* Of the child `from`. -1 with *e: malformed. */
+/* Of the child `from`, or a direct one of the parent. -1 with *e: malformed. */
 int report_read(const struct report_context *c, struct reader *in, uint32_t from, struct report *said,
                 struct err *e);
 /* Of this host's subtree. `parts`: its contributions as in contributions.h, NULL: none. */
 void report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
                   const char *error, uint32_t witness, const uint8_t *parts);
+/* What this host itself says to the other one of the two; the tensor has a number. */
+void report_write_direct(const struct report_context *c, struct writer *w, const struct report *said);
 
 #endif

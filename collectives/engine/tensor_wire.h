@@ -17,8 +17,9 @@
 #define TENSOR_NUMBER   0xffffffu  /* the part of a head that is a number; smaller than this one */
 #define TENSOR_HAS_DATA (1u << 30) /* elements follow */
 #define TENSOR_JOINED   (1u << 29) /* entries: it travels with the next one */
+#define TENSOR_DIRECT   (1u << 28) /* reports: see readiness.h */
 #define TENSOR_IN_FULL  TENSOR_NUMBER
-#define TENSOR_FLAGS    (TENSOR_HAS_DATA | TENSOR_JOINED)
+#define TENSOR_FLAGS    (TENSOR_HAS_DATA | TENSOR_JOINED | TENSOR_DIRECT)
 
 #define TENSOR_MESSAGE_HEADER 8 /* type 1, pad 1, count 2, epoch 4 */
 #define TENSOR_WIRE_FIXED     52

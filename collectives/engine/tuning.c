@@ -158,7 +158,7 @@ const struct autotune_values *tuning_of_entry(struct engine *engine, const struc
 {
     struct tuning *t = engine->tuning;
 
-    if (!t || set != engine->world)
+    if (!t || set != engine->world || number == 0)
         return &autotune_standard;
     t->taken = number;
     for (struct change *c; (c = t->first) && c->from <= number;) {

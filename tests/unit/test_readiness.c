@@ -669,6 +669,130 @@ START_TEST(a_small_broadcast_comes_from_its_root)
 }
 END_TEST
 
+/* ---- two hosts ----------------------------------------------------------------------------------------- */
+
+#define PAIR_TENSORS 6
+#define PAIR_ROUNDS  8 /* operations of each */
+
+struct pair {
+    struct world w;
+    uint32_t seen[2];                                     /* entries that were looked at */
+    uint32_t said[2][PAIR_TENSORS], got[2][PAIR_TENSORS]; /* operations */
+    const struct list_entry *result[2][PAIR_TENSORS][PAIR_ROUNDS];
+    uint8_t what[PAIR_TENSORS][PAIR_ROUNDS];
+};
+
+/* What a host asks for: small most of the time, at times large, or something else than the other one. */
+static struct tensor_desc of_pair(const struct pair *p, uint32_t host, uint32_t i, uint32_t round)
+{
+    struct tensor_desc d = tensor(i);
+    uint8_t what = p->what[i][round];
+
+    if (what == 0 || (what == 1 && host == 0) || (what == 2 && host == 1))
+        d.what.count = 5000; /* too many to come along */
+    else if (what == 3 || (what == 4 && host == 0))
+        d.what.count = 50;
+    else if (what == 5 && host == 1)
+        d.what.op = HVD_MAX;
+    return d;
+}
+
+static void pair_look(struct pair *p, uint32_t host)
+{
+    drain(&p->w, host);
+    for (; p->seen[host] < p->w.entries[host]; p->seen[host]++) {
+        const struct list_entry *entry = &p->w.entry[host][p->seen[host]];
+        uint32_t i = (uint32_t)strtoul(entry->desc.name + strlen("layer"), NULL, 10);
+        uint32_t round = p->got[host][i]++;
+
+        ck_assert_uint_lt(round, p->said[host][i]);
+        p->result[host][i][round] = entry;
+        if (entry->data)
+            check_result(entry, 2);
+    }
+}
+
+static void pair_say(struct pair *p, uint32_t host, uint32_t i)
+{
+    struct err e = ERR_INIT;
+    struct tensor_desc d;
+
+    if (p->said[host][i] > p->got[host][i] || p->said[host][i] == PAIR_ROUNDS)
+        return;
+    d = of_pair(p, host, i, p->said[host][i]++);
+    ck_assert_msg(say(p->w.r[host], host, &d, &e) == 0, "%s", e.text);
+    if (pick(3) > 0)
+        pair_look(p, host);
+}
+
+/* Both hosts get the same of each operation, in whatever order messages and ranks come. */
+START_TEST(two_hosts_agree_without_a_list)
+{
+    uint32_t direct = 0, listed = 0, wrong = 0;
+
+    seed();
+    for (int turn = 0; turn < 200; turn++) {
+        struct pair p = {0};
+
+        world_new(&p.w, 2, PAIR_TENSORS * PAIR_ROUNDS);
+        for (uint32_t i = 0; i < PAIR_TENSORS * PAIR_ROUNDS; i++)
+            p.what[i / PAIR_ROUNDS][i % PAIR_ROUNDS] = (uint8_t)pick(16);
+        while (p.seen[0] + p.seen[1] < 2 * PAIR_TENSORS * PAIR_ROUNDS) {
+            if (p.w.first && pick(2))
+                deliver_one(&p.w);
+            else
+                pair_say(&p, pick(2), pick(PAIR_TENSORS));
+            pair_look(&p, pick(2));
+        }
+        for (uint32_t i = 0; i < PAIR_TENSORS * PAIR_ROUNDS; i++) {
+            const struct list_entry *a = p.result[0][i / PAIR_ROUNDS][i % PAIR_ROUNDS];
+            const struct list_entry *b = p.result[1][i / PAIR_ROUNDS][i % PAIR_ROUNDS];
+            ck_assert_uint_eq(a->number, b->number);
+            ck_assert_str_eq(a->error, b->error);
+            ck_assert_int_eq(a->data != NULL, b->data != NULL);
+            direct += a->number == 0;
+            listed += a->number != 0 && !a->error[0];
+            wrong += a->error[0] != 0;
+        }
+        while (p.w.first)
+            deliver_one(&p.w);
+        world_free(&p.w);
+    }
+    ck_assert_uint_gt(direct, 1000);
+    ck_assert_uint_gt(listed, 1000);
+    ck_assert_uint_gt(wrong, 1000);
+}
+END_TEST
+
+/* The second time a small tensor goes one way only, and each host sends one message. */
+START_TEST(a_known_small_tensor_goes_one_way)
+{
+    struct world w;
+    struct tensor_desc d = tensor(0);
+    struct err e = ERR_INIT;
+
+    world_new(&w, 2, 2);
+    for (uint32_t round = 0; round < 2; round++) {
+        w.sent[0] = w.sent[1] = 0;
+        for (uint32_t h = 0; h < 2; h++) {
+            ck_assert_int_eq(say(w.r[h], h, &d, &e), 0);
+            drain(&w, h);
+        }
+        ck_assert_uint_eq(w.sent[0], round);
+        while (w.first)
+            deliver_one(&w);
+        ck_assert_uint_eq(w.sent[0], 1);
+        ck_assert_uint_eq(w.sent[1], 1);
+        for (uint32_t h = 0; h < 2; h++) {
+            ck_assert_uint_eq(w.entries[h], round + 1);
+            ck_assert_uint_eq(w.entry[h][round].number, round == 0);
+            check_result(&w.entry[h][round], 2);
+        }
+    }
+    world_free(&w);
+}
+END_TEST
+
 START_TEST(spinning_is_tried_and_given_up)
 {
     struct calm c = {0};
@@ -715,6 +839,8 @@ int main(void)
     tcase_add_test(c, a_tensor_comes_back_as_a_number);
     tcase_add_test(c, a_full_cache_keeps_what_it_has);
     tcase_add_test(c, a_small_broadcast_comes_from_its_root);
+    tcase_add_test(c, two_hosts_agree_without_a_list);
+    tcase_add_test(c, a_known_small_tensor_goes_one_way);
     tcase_add_test(c, spinning_is_tried_and_given_up);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
