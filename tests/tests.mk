@@ -121,7 +121,7 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
 
 # What the end-to-end tests of output write, read and measure with.
-E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets fused steps large sentences) # linked to libhvd
+E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets uneven fused steps large sentences) # linked to libhvd
 E2E_TOOLS := $(BUILD)/tests/scribe $(E2E_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
 E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad

@@ -29,7 +29,13 @@
 
 #define NAME_BUCKETS SHM_SLOTS
 
-enum client_state { CLIENT_NONE, CLIENT_READY, CLIENT_JOINING, CLIENT_FORKED };
+enum client_state {
+    CLIENT_NONE,
+    CLIENT_READY,
+    CLIENT_JOINING,  /* a thread is in hvd_join */
+    CLIENT_STRANDED, /* that has failed without an engine, the others are elsewhere: nothing fits together */
+    CLIENT_FORKED
+};
 
 enum phase {
     PHASE_IDLE,   /* no operation */
@@ -138,7 +144,8 @@ int fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3)))
 int last_failure(void);
 /* HVD_SUCCESS when calls are possible; else the status, with its sentence. */
 int client_check(void);
-/* The same for calls that begin an operation: not while hvd_join takes part in those of others. */
+/* The same for calls that begin an operation: not while hvd_join takes part in those of others, nor
+ * (HVD_ERR_ENGINE) when it could not. */
 int client_may_begin(void);
 /* The job has failed: the region's status and sentence. */
 int fail_poisoned(void);

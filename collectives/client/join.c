@@ -14,6 +14,7 @@
  * takes part in the others' until that is complete. A pending operation has somebody who has begun it, so
  * when all are there, none is pending anywhere. What the engine tells later than that belongs to what comes
  * after the join and is not for this one. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -166,10 +167,9 @@ static const void *zeros(struct join *j, size_t bytes)
     if (bytes <= j->zeros_bytes)
         return j->zeros[j->blocks - 1];
     larger = larger > ZEROS_LEAST ? larger : ZEROS_LEAST;
-    if (j->blocks == ZEROS_BLOCKS || !(memory = arena_alloc(larger, true))) {
-        no_memory();
-        return NULL;
-    }
+    memory = j->blocks < ZEROS_BLOCKS ? arena_alloc(larger, true) : NULL;
+    if (!memory)
+        return NULL; /* so many blocks would be more than there can be of memory */
     j->zeros[j->blocks++] = memory;
     j->zeros_bytes = larger;
     return memory;
@@ -332,15 +332,19 @@ static int run(struct join *j)
     }
 }
 
-/* This rank cannot go on, whatever the others wait for it with. */
-static void give_up(struct join *j, int status)
+/* This rank cannot go on, whatever the others wait for it with. Returns `status`, with its sentence. */
+static int give_up(struct join *j, int status)
 {
+    char why[SHM_TEXT_MAX];
+
+    snprintf(why, sizeof why, "%s", hvd_last_error());
     if (status != HVD_ERR_ENGINE && !region_poisoned(&client.region))
-        rpc_failed(hvd_last_error());
+        rpc_failed(why);
     abandon_parts(j);
     if (j->entered && j->end->phase != PHASE_ENDED)
         end_without_engine(j->end);
     j->end->phase = PHASE_IDLE;
+    return fail(status, "%s", why);
 }
 
 static int tell_engine(bool joining)
@@ -362,12 +366,11 @@ static int join(struct join *j)
     if ((status = find_own(j)) || (status = tell_engine(true)))
         return status;
     if ((status = run(j)) != HVD_SUCCESS)
-        give_up(j, status);
-    else if ((status = wait_locked(j->end)) == HVD_SUCCESS)
-        client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
-    if (status == HVD_SUCCESS)
-        status = tell_engine(false);
-    return status;
+        return give_up(j, status);
+    if ((status = wait_locked(j->end)) != HVD_SUCCESS)
+        return status;
+    client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
+    return tell_engine(false);
 }
 
 static void free_join(struct join *j)
@@ -380,27 +383,33 @@ static void free_join(struct join *j)
     free(j->wanted);
 }
 
-int hvd_join(int *last_rank)
+/* *last is set with success. */
+static int join_with_all(int *last)
 {
     struct join j = {0};
-    int status = client_may_begin(), ready = CLIENT_READY;
+    int status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, &j.end);
 
-    if (status)
+    if (status != HVD_SUCCESS)
         return status;
-    if (client.solo || (status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, &j.end)) != HVD_SUCCESS) {
-        if (last_rank && client.solo)
-            *last_rank = 0;
-        return status;
-    }
-    if (atomic_compare_exchange_strong(&client.state, &ready, CLIENT_JOINING)) {
-        status = join(&j);
-        atomic_store_explicit(&client.state, CLIENT_READY, memory_order_release);
-    } else {
-        status = client_may_begin();
-    }
-    if (status == HVD_SUCCESS && last_rank)
-        *last_rank = (int)(j.result[0] & ((1u << RANK_BITS) - 1));
+    status = join(&j);
+    *last = (int)(j.result[0] & ((1u << RANK_BITS) - 1));
     pthread_mutex_unlock(&j.end->lock);
     free_join(&j);
+    return status;
+}
+
+int hvd_join(int *last_rank)
+{
+    int status = client_may_begin(), ready = CLIENT_READY, last = 0;
+
+    if (status == HVD_SUCCESS && !client.solo) {
+        if (!atomic_compare_exchange_strong(&client.state, &ready, CLIENT_JOINING))
+            return fail(HVD_ERR_IN_PROGRESS, "another thread of this rank is in hvd_join");
+        status = join_with_all(&last);
+        atomic_store_explicit(&client.state, status == HVD_ERR_ENGINE ? CLIENT_STRANDED : CLIENT_READY,
+                              memory_order_release);
+    }
+    if (status == HVD_SUCCESS && last_rank)
+        *last_rank = last;
     return status;
 }

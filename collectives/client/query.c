@@ -26,6 +26,7 @@ int client_check(void)
     switch (atomic_load_explicit(&client.state, memory_order_acquire)) {
     case CLIENT_READY:
     case CLIENT_JOINING:
+    case CLIENT_STRANDED:
         return HVD_SUCCESS;
     case CLIENT_FORKED:
         return fail(HVD_ERR_FORKED,
@@ -42,6 +43,8 @@ int client_may_begin(void)
 
     if (state == CLIENT_READY)
         return HVD_SUCCESS;
+    if (state == CLIENT_STRANDED)
+        return fail(HVD_ERR_ENGINE, "hvd_join has failed: this host's engine has gone or does not move");
     return state == CLIENT_JOINING
                ? fail(HVD_ERR_IN_PROGRESS, "another thread of this rank is in hvd_join: nothing can begin")
                : client_check();

@@ -26,6 +26,7 @@
     X(hvd_alltoall_async)                                                                                    \
     X(hvd_reducescatter_async)                                                                               \
     X(hvd_barrier)                                                                                           \
+    X(hvd_join)                                                                                              \
     X(hvd_poll)                                                                                              \
     X(hvd_wait)                                                                                              \
     X(hvd_last_error)
@@ -115,7 +116,7 @@ void member_reset(void)
         memset(r, 0, sizeof *r);
         r->init.status = r->end.status = MEMBER_NOT_RUN;
         for (int k = 0; k < PLAN_ROUNDS; k++) {
-            r->barrier[k].status = MEMBER_NOT_RUN;
+            r->barrier[k].status = r->join[k].status = MEMBER_NOT_RUN;
             for (int t = 0; t < PLAN_TENSORS; t++)
                 r->op[k][t].status = MEMBER_NOT_RUN;
         }
@@ -295,7 +296,7 @@ static void finish(uint32_t round, uint32_t t, struct call *c)
     note(&r->op[round][t], l->hvd_wait(c->handle));
     c->ended = true;
     const void *out = op->kind == PLAN_SHARED ? c->shared : c->out;
-    if (r->op[round][t].status == HVD_SUCCESS && op->odd == UINT32_MAX) {
+    if (r->op[round][t].status == HVD_SUCCESS && op->odd == UINT32_MAX && !op->refused) {
         size_t bytes =
             plan_rows_out(member_plan, op, sim_current->index) * op->row * plan_dtype_size(op->dtype);
         uint64_t got = r->op[round][t].hash = hash(out, bytes), *known = &right[round][t];
@@ -335,10 +336,20 @@ static void pause_a_little(void)
                    chance_below(&sim_timing, chance_one_in(&sim_timing, 10) ? 10 * MSEC : 50 * USEC));
 }
 
-static void run_round(uint32_t round)
+/* The join that ends a round in which some ranks have nothing to do. */
+static void join(uint32_t round)
+{
+    struct rank_report *r = &member_report[sim_current->index];
+
+    if (member_plan->idle[round])
+        note(&r->join[round], mine()->hvd_join(&r->last[round]));
+}
+
+static void work(uint32_t round)
 {
     struct call call[PLAN_TENSORS];
     uint32_t order[PLAN_TENSORS];
+    bool waits_first = chance_one_in(&sim_timing, 2);
 
     shuffle(order, member_plan->tensors);
     for (uint32_t i = 0; i < member_plan->tensors; i++) {
@@ -346,8 +357,21 @@ static void run_round(uint32_t round)
         begin(round, order[i], &call[order[i]]);
     }
     shuffle(order, member_plan->tensors);
-    for (uint32_t i = 0; i < member_plan->tensors; i++)
+    for (uint32_t i = 0; i < member_plan->tensors; i++) {
+        if (!waits_first && i == member_plan->tensors / 2)
+            join(round);
         finish(round, order[i], &call[order[i]]);
+    }
+    if (waits_first)
+        join(round);
+}
+
+static void run_round(uint32_t round)
+{
+    if (plan_is_idle(member_plan, round, sim_current->index))
+        join(round);
+    else
+        work(round);
     if (member_plan->barrier[round])
         note(&member_report[sim_current->index].barrier[round], mine()->hvd_barrier(NULL));
 }

@@ -14,7 +14,8 @@ struct outcome {
 };
 
 struct rank_report {
-    struct outcome init, end, barrier[PLAN_ROUNDS], op[PLAN_ROUNDS][PLAN_TENSORS];
+    struct outcome init, end, barrier[PLAN_ROUNDS], join[PLAN_ROUNDS], op[PLAN_ROUNDS][PLAN_TENSORS];
+    int last[PLAN_ROUNDS];   /* of a join */
     bool leaving;            /* hvd_shutdown was called */
     char wrong[MEMBER_TEXT]; /* what can never be right; "" nothing */
 };

@@ -92,6 +92,24 @@ static struct plan_op make_op(struct chance *c, uint32_t size, size_t most)
     return op;
 }
 
+/* In some rounds some ranks have nothing to do, and all join. */
+static void choose_idle(struct plan *p, uint32_t round, uint64_t chance)
+{
+    uint64_t all = (1ull << p->size) - 1, idle = chance >> 8 & all & (chance >> 40 | chance << 24);
+
+    if (p->size == 1 || chance % 3 != 0 || idle == 0 || idle == all)
+        return;
+    p->idle[round] = idle;
+    for (uint32_t t = 0; t < p->tensors; t++) {
+        struct plan_op *op = &p->op[round][t];
+        bool zeros = op->op == HVD_SUM || op->op == HVD_AVERAGE || op->op == HVD_ADASUM || op->op == HVD_BXOR;
+        op->idle = idle;
+        op->refused = op->kind >= PLAN_BROADCAST || !zeros;
+        if (op->odd != UINT32_MAX && (plan_is_idle(p, round, op->odd) || (~idle & all) == 1ull << op->odd))
+            op->odd = UINT32_MAX; /* nobody hears of it */
+    }
+}
+
 struct plan plan_make(uint64_t seed)
 {
     struct chance c = {mix(seed, 1)};
@@ -106,6 +124,7 @@ struct plan plan_make(uint64_t seed)
         p.barrier[r] = chance_one_in(&c, 3);
         for (uint32_t t = 0; t < p.tensors; t++)
             p.op[r][t] = make_op(&c, p.size, BUDGET / p.size / p.rounds / p.tensors);
+        choose_idle(&p, r, mix(seed, 3 + r));
     }
     return p;
 }
@@ -119,7 +138,9 @@ void plan_print(const struct plan *p)
     for (uint32_t i = 0; i < p->hosts; i++)
         fprintf(stderr, " %u", p->ranks[i]);
     fputc('\n', stderr);
-    for (uint32_t r = 0; r < p->rounds; r++)
+    for (uint32_t r = 0; r < p->rounds; r++) {
+        if (p->idle[r])
+            fprintf(stderr, "  round %u: ranks of the mask %llx join\n", r, (unsigned long long)p->idle[r]);
         for (uint32_t t = 0; t < p->tensors; t++) {
             const struct plan_op *op = &p->op[r][t];
             fprintf(stderr,
@@ -128,6 +149,7 @@ void plan_print(const struct plan *p)
                     r, t, kind[op->kind], op->dtype, op->op, op->root, op->rows, op->row, op->prescale,
                     op->postscale, op->compression, (int)op->odd, op->in_place ? ", in place" : "");
         }
+    }
 }
 
 size_t plan_split(const struct plan_op *op, uint32_t from, uint32_t to)
@@ -252,11 +274,13 @@ static uint64_t combine_whole(hvd_op op, int64_t a, int64_t b)
 static bool whole_is_right(const struct plan *p, const struct plan_op *op, size_t i, const void *out,
                            size_t at)
 {
-    uint64_t sum = whole_value(op, 0, i), got = 0;
+    uint64_t sum = 0, got = 0;
     size_t size = plan_dtype_size(op->dtype);
 
-    for (uint32_t r = 1; r < p->size; r++)
-        sum = combine_whole(op->op, narrow(op->dtype, sum), narrow(op->dtype, whole_value(op, r, i)));
+    for (uint32_t r = 0; r < p->size; r++) {
+        uint64_t value = op->idle >> r & 1 ? 0 : whole_value(op, r, i);
+        sum = r == 0 ? value : combine_whole(op->op, narrow(op->dtype, sum), narrow(op->dtype, value));
+    }
     memcpy(&got, (const char *)out + at * size, size);
     return narrow(op->dtype, got) == narrow(op->dtype, sum);
 }
@@ -288,7 +312,7 @@ static bool real_is_right(const struct plan *p, const struct plan_op *op, size_t
         return isfinite(got);
 
     for (uint32_t r = 0; r < p->size; r++) {
-        double value = rounded(op->dtype, real_value(op, r, i)) * pre;
+        double value = op->idle >> r & 1 ? 0 : rounded(op->dtype, real_value(op, r, i)) * pre;
         all += fabs(value);
         if (op->op == HVD_MIN || op->op == HVD_MAX)
             sum = r == 0 || (op->op == HVD_MIN) == (value < sum) ? value : sum;

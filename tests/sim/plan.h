@@ -30,7 +30,9 @@ struct plan_op {
     double prescale, postscale;
     hvd_compression compression;
     bool in_place;
-    uint32_t odd; /* a rank that says something else; UINT32_MAX: they agree */
+    uint32_t odd;  /* a rank that says something else; UINT32_MAX: they agree */
+    uint64_t idle; /* a bit for each rank that has joined instead */
+    bool refused;  /* because it needs their elements */
     uint64_t seed;
 };
 
@@ -39,6 +41,8 @@ struct plan {
     uint32_t rounds, tensors;
     bool flat; /* reductions between hosts take the ranks in their order */
     bool barrier[PLAN_ROUNDS];
+    uint64_t idle[PLAN_ROUNDS]; /* ranks that do nothing in the round but hvd_join, with which then all end
+                                   it; 0: none */
     struct plan_op op[PLAN_ROUNDS][PLAN_TENSORS];
 };
 
@@ -57,6 +61,10 @@ void plan_fill(const struct plan_op *op, uint32_t rank, void *in, size_t element
 /* Is this the rank's result, as far as arithmetic without an order can say? Else `text` says what is not. */
 bool plan_is_right(const struct plan *p, const struct plan_op *op, uint32_t rank, const void *out, char *text,
                    size_t size);
+static inline bool plan_is_idle(const struct plan *p, uint32_t round, uint32_t rank)
+{
+    return (p->idle[round] >> rank & 1) != 0;
+}
 /* All ranks have the same result. */
 static inline bool plan_result_is_common(const struct plan_op *op)
 {

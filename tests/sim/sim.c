@@ -160,14 +160,34 @@ static void check_rank(uint32_t rank)
     for (uint32_t i = 0; i < plan.rounds; i++) {
         for (uint32_t t = 0; t < plan.tensors; t++) {
             snprintf(what, sizeof what, "round %u, t%u", i, t);
-            check_status(rank, what, &r->op[i][t], plan.op[i][t].odd != UINT32_MAX);
+            if (plan_is_idle(&plan, i, rank))
+                continue;
+            check_status(rank, what, &r->op[i][t], plan.op[i][t].odd != UINT32_MAX || plan.op[i][t].refused);
             operations++;
         }
+        snprintf(what, sizeof what, "join %u", i);
+        if (plan.idle[i])
+            check_status(rank, what, &r->join[i], false);
         snprintf(what, sizeof what, "barrier %u", i);
         if (plan.barrier[i])
             check_status(rank, what, &r->barrier[i], false);
     }
     check_status(rank, "hvd_shutdown", &r->end, false);
+}
+
+/* All ranks hear the same of who was last. */
+static void check_join(uint32_t round)
+{
+    const struct rank_report *first = NULL;
+
+    for (uint32_t rank = 0; rank < plan.size; rank++) {
+        const struct rank_report *r = &member_report[rank];
+        if (r->join[round].status != HVD_SUCCESS)
+            continue;
+        first = first ? first : r;
+        if (r->last[round] != first->last[round] || r->last[round] < 0 || r->last[round] >= (int)plan.size)
+            fail("round %u: rank %u hears that rank %d joined last", round, rank, r->last[round]);
+    }
 }
 
 /* All ranks' results of one operation: alike, and as in the plan's other timings. */
@@ -226,9 +246,11 @@ static void check(bool in_time)
     for (uint32_t i = 0; i < plan.size && in_time; i++)
         if (!is_gone(i))
             check_rank(i);
-    for (uint32_t i = 0; i < plan.rounds; i++)
+    for (uint32_t i = 0; i < plan.rounds; i++) {
+        check_join(i);
         for (uint32_t t = 0; t < plan.tensors; t++)
             check_results(i, t);
+    }
     if (in_time)
         check_mourning();
     check_engines();

@@ -14,7 +14,7 @@
 #include "common/clock.h"
 #include "tests/unit/job.h"
 
-#define SECONDS 60
+#define SECONDS 30
 #define LARGE   (300u << 10) /* elements */
 #define EPOCHS  4
 
