@@ -121,7 +121,7 @@ struct client {
     struct shm_mailbox *mailbox;
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
-    bool rpc_broken;
+    _Atomic bool rpc_broken;
     struct tensor *_Atomic bucket[NAME_BUCKETS]; /* changed under names_lock, read by whoever looks up */
     struct tensor *newest;
     struct tensor *_Atomic latest; /* that was looked up; NULL: none */

@@ -139,6 +139,7 @@ bool tensor_others_arrived(const struct tensor_view *v)
 
 bool tensor_is_over(const struct tensor_view *v)
 {
+    reads_are_done();
     for (uint32_t i = 0; i < v->team->members; i++)
         if ((int32_t)(atomic_load(&tensor_entry_at(v, i, v->sequence + 1)->sequence) - v->sequence) <= 0)
             return false;

@@ -30,7 +30,8 @@ void work_reduce_from(const struct tensor_view *v, const void *const *in, void *
                       size_t count);
 
 /* An order that goes through another process (I finish a chunk, it sees that and reuses the memory, I see its
- * next arrival) is invisible to ThreadSanitizer, which knows only this process. These two tell it. */
+ * next arrival) is invisible to ThreadSanitizer, which knows only this process. These two tell it.
+ * The third comes before a look that says whether what was read before it holds. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define TELL_TSAN 1
@@ -40,9 +41,11 @@ void work_reduce_from(const struct tensor_view *v, const void *const *in, void *
 #include <sanitizer/tsan_interface.h>
 #define finished_for_others(v) __tsan_release((v)->region->header)
 #define arrived_from_others(v) __tsan_acquire((v)->region->header)
+#define reads_are_done()       ((void)0) /* it knows no fences */
 #else
 #define finished_for_others(v) ((void)(v))
 #define arrived_from_others(v) ((void)(v))
+#define reads_are_done()       atomic_thread_fence(memory_order_acquire)
 #endif
 
 /* tensor.c: the row of the table; NULL for a kind that moves nothing. */
