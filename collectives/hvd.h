@@ -134,8 +134,9 @@ typedef int64_t hvd_handle;
 
 /* Joins the job: returns when every rank has called it. Reads HVD_* variables that hvdrun set. Again after
  * success it does nothing; after a failure, or after hvd_shutdown (then by all ranks again; HVD_ERR_PEER: one
- * has ended), it may be called anew. HVD_ERR_SYSTEM: the process was not started as hvdrun starts one, or
- * cannot reach its engine. */
+ * has ended), it may be called anew. A job that has failed stays failed, since the rank that has gone cannot
+ * come back to it: every further hvd_init returns the same error at once, with the same sentence.
+ * HVD_ERR_SYSTEM: the process was not started as hvdrun starts one, or cannot reach its engine. */
 int hvd_init(void);
 /* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
  * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns, but for

@@ -154,8 +154,8 @@ static int check_hello(const struct engine *engine, const struct worker_message 
     if (!is_ours(engine, q, peer))
         return refuse(a, HVD_ERR_SYSTEM,
                       "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
-    if (q->epoch == engine->epoch + 1 && region_poisoned(&engine->region))
-        return region_poison_read(&engine->region, a->text, sizeof a->text); /* so there is no next one */
+    if (q->epoch - engine->epoch <= 1 && region_poisoned(&engine->region))
+        return region_poison_read(&engine->region, a->text, sizeof a->text); /* and there is no next one */
     if (q->epoch != engine->epoch)
         return refuse(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch, engine->epoch);
     if (member >= engine->members)
