@@ -1,11 +1,13 @@
 #include "tests/unit/job.h"
 
+#include <check.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -384,9 +386,17 @@ static void end_engines(struct job *j)
     rmdir(j->dir);
 }
 
+/* As the tests' own limits. */
+static uint64_t longer(int seconds)
+{
+    const char *times = getenv("CK_TIMEOUT_MULTIPLIER");
+
+    return (uint64_t)seconds * NSEC_PER_SEC * (times ? strtoul(times, NULL, 10) : 1);
+}
+
 void job_run(struct job *j, int seconds)
 {
-    uint64_t start = clock_now(), limit = start + (uint64_t)seconds * NSEC_PER_SEC;
+    uint64_t start = clock_now(), limit = start + longer(seconds);
 
     memset(j->sent, 0, sizeof j->sent);
     j->initialized = j->shut_down = j->links = 0;
@@ -431,4 +441,39 @@ bool job_succeeded(const struct job *j)
         ok = ok && j->engine_status[i] == 0;
     }
     return ok;
+}
+
+struct job job_of(struct job_shape shape, int (*worker)(const struct job *job, int rank))
+{
+    return (struct job){
+        .hosts = shape.hosts, .per_host = shape.per_host, .by_node = shape.by_node, .worker = worker};
+}
+
+struct job job_ran(struct job_shape shape, int (*worker)(const struct job *job, int rank))
+{
+    struct job job = job_of(shape, worker);
+
+    job_run(&job, JOB_SECONDS);
+    return job;
+}
+
+void job_must_succeed(struct job job)
+{
+    ck_assert(job_succeeded(&job));
+    ck_assert_int_eq(job.initialized, job.hosts * job.per_host);
+    ck_assert_int_eq(job.shut_down, job.hosts * job.per_host);
+}
+
+void *job_shared(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    need(memory != MAP_FAILED, "shared memory");
+    return memory;
+}
+
+void job_await(const _Atomic int *counter, int value)
+{
+    while (atomic_load(counter) < value)
+        usleep(1000);
 }

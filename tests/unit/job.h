@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #define JOB_HOSTS_MAX 4
@@ -38,7 +39,26 @@ struct job {
     uint32_t port[JOB_HOSTS_MAX], sent[JOB_HOSTS_MAX];
 };
 
-/* Runs it to its end, or for at most `seconds`. */
+/* How ranks lie on hosts. */
+struct job_shape {
+    int hosts, per_host;
+    bool by_node;
+};
+
+#define JOB_SECONDS 60
+
+/* A job of that shape, ready to be run. */
+struct job job_of(struct job_shape shape, int (*worker)(const struct job *job, int rank));
+/* Runs one for JOB_SECONDS; job_must_succeed: every rank has ended well and called hvd_shutdown, or the test
+ * fails. */
+struct job job_ran(struct job_shape shape, int (*worker)(const struct job *job, int rank));
+void job_must_succeed(struct job job);
+/* Zeroed memory that the parent and all workers of later jobs share. */
+void *job_shared(size_t size);
+/* A worker's: waits until *counter has been raised to `value` by all others. */
+void job_await(const _Atomic int *counter, int value);
+
+/* Runs it to its end, or for at most `seconds`: under a sanitizer, more. */
 void job_run(struct job *job, int seconds);
 /* All workers ended with status 0 and every engine too. Prints what did not. */
 bool job_succeeded(const struct job *job);

@@ -11,7 +11,6 @@
 #include "collectives/hvd.h"
 #include "tests/unit/job.h"
 
-#define SECONDS   60
 #define RANKS_MAX 4
 
 static const size_t counts[] = {1, 37, 512, 513, 40001};
@@ -81,10 +80,7 @@ static int vectors(const struct job *job, int rank)
 
 static void run(int hosts, int ranks, int (*worker)(const struct job *, int))
 {
-    struct job job = {.hosts = hosts, .per_host = ranks, .worker = worker};
-
-    job_run(&job, SECONDS);
-    ck_assert(job_succeeded(&job));
+    job_must_succeed(job_ran((struct job_shape){hosts, ranks, false}, worker));
 }
 
 START_TEST(as_the_pure_function)
@@ -121,10 +117,7 @@ END_TEST
 
 START_TEST(in_the_order_of_ranks_that_go_round_the_hosts)
 {
-    struct job job = {.hosts = 2, .per_host = 2, .by_node = true, .worker = vectors};
-
-    job_run(&job, SECONDS);
-    ck_assert(job_succeeded(&job));
+    job_must_succeed(job_ran((struct job_shape){2, 2, true}, vectors));
 }
 END_TEST
 

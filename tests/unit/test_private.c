@@ -13,7 +13,6 @@
 #include "collectives/hvd.h"
 #include "tests/unit/job.h"
 
-#define SECONDS 60
 #define TENSORS 24
 #define ROUNDS  3
 
@@ -140,11 +139,11 @@ static int sums(const struct job *job, int rank)
 
 static void run(int ranks, bool in_turn)
 {
-    struct job job = {.hosts = 1, .per_host = ranks, .worker = sums};
+    struct job job = job_of((struct job_shape){1, ranks, false}, sums);
 
     job.ctx = in_turn ? &job : NULL;
-    job_run(&job, SECONDS);
-    ck_assert(job_succeeded(&job));
+    job_run(&job, JOB_SECONDS);
+    job_must_succeed(job);
 }
 
 START_TEST(many_at_once_in_any_order)
@@ -195,10 +194,7 @@ static int disagree(const struct job *job, int rank)
 
 START_TEST(disagreement_changes_no_input)
 {
-    struct job job = {.hosts = 1, .per_host = _i, .worker = disagree};
-
-    job_run(&job, SECONDS);
-    ck_assert(job_succeeded(&job));
+    job_must_succeed(job_ran((struct job_shape){1, _i, false}, disagree));
 }
 END_TEST
 
@@ -235,7 +231,7 @@ START_TEST(a_death_in_the_middle)
 {
     struct job job = {.hosts = 1, .per_host = 2 + _i / 4 % 2, .worker = die, .ctx = &_i};
 
-    job_run(&job, SECONDS);
+    job_run(&job, JOB_SECONDS);
     ck_assert(!job.timed_out);
     for (int r = 0; r + 1 < job.per_host; r++)
         ck_assert_int_eq(job.status[r], 0);

@@ -6,15 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "collectives/hvd.h"
 #include "collectives/shm/team.h"
 #include "common/clock.h"
 #include "tests/unit/job.h"
-
-#define SECONDS 30
 
 static struct notes {
     _Atomic int go;
@@ -24,31 +21,13 @@ static struct notes {
 
 static void setup(void)
 {
-    notes = mmap(NULL, sizeof *notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(notes, MAP_FAILED);
+    notes = job_shared(sizeof *notes);
 }
 
 /* all with at least 3 ranks */
-static const struct {
-    int hosts, per_host;
-    bool by_node;
-} shapes[] = {{1, 3, false}, {1, 4, false}, {2, 2, false}, {3, 1, false},
-              {3, 2, false}, {2, 2, true},  {3, 2, true}};
+static const struct job_shape shapes[] = {{1, 3, false}, {1, 4, false}, {2, 2, false}, {3, 1, false},
+                                          {3, 2, false}, {2, 2, true},  {3, 2, true}};
 #define SHAPES ((int)(sizeof shapes / sizeof *shapes))
-
-static struct job run(int hosts, int per_host, bool by_node, int (*worker)(const struct job *, int))
-{
-    struct job job = {.hosts = hosts, .per_host = per_host, .by_node = by_node, .worker = worker};
-
-    job_run(&job, SECONDS);
-    return job;
-}
-
-static void must_succeed(struct job job)
-{
-    ck_assert(job_succeeded(&job));
-    ck_assert_int_eq(job.shut_down, job.hosts * job.per_host);
-}
 
 /* ---- every kind in a set ------------------------------------------------------------------------------- */
 
@@ -184,7 +163,7 @@ static int all_kinds(const struct job *job, int rank)
 
 START_TEST(sets_do_every_kind)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, all_kinds));
+    job_must_succeed(job_ran(shapes[_i], all_kinds));
 }
 END_TEST
 
@@ -223,7 +202,7 @@ static int independent(const struct job *job, int rank)
 
 START_TEST(a_late_set_holds_no_other_up)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, independent));
+    job_must_succeed(job_ran(shapes[_i], independent));
 }
 END_TEST
 
@@ -271,7 +250,7 @@ static int wrong(const struct job *job, int rank)
 
 START_TEST(what_is_wrong_with_a_set_is_said)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, wrong));
+    job_must_succeed(job_ran(shapes[_i], wrong));
 }
 END_TEST
 
@@ -303,7 +282,7 @@ static int outsider_dies(const struct job *job, int rank)
 
 START_TEST(a_death_outside_of_a_set_ends_its_calls)
 {
-    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, outsider_dies);
+    struct job job = job_ran(shapes[_i], outsider_dies);
     int size = job.hosts * job.per_host;
     char want[32];
 
@@ -361,7 +340,7 @@ static int ring(const struct job *job, int rank)
 
 START_TEST(two_ranks_send_and_receive)
 {
-    must_succeed(run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, ring));
+    job_must_succeed(job_ran(shapes[_i], ring));
 }
 END_TEST
 
@@ -400,7 +379,7 @@ static int again(const struct job *job, int rank)
 
 START_TEST(a_job_may_begin_again)
 {
-    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, again);
+    struct job job = job_ran(shapes[_i], again);
 
     ck_assert(job_succeeded(&job));
     ck_assert_int_eq(job.initialized, 3 * job.hosts * job.per_host);
@@ -421,7 +400,7 @@ static int all_but_one_again(const struct job *job, int rank)
 
 START_TEST(who_does_not_come_again_is_named)
 {
-    struct job job = run(shapes[_i].hosts, shapes[_i].per_host, shapes[_i].by_node, all_but_one_again);
+    struct job job = job_ran(shapes[_i], all_but_one_again);
     int last = job.hosts * job.per_host - 1;
     char want[32];
 
@@ -461,7 +440,7 @@ static int slow_to_settle(const struct job *job, int rank)
 
 START_TEST(an_epoch_ends_well_when_the_next_has_failed)
 {
-    struct job job = run(3, 2, false, slow_to_settle);
+    struct job job = job_ran((struct job_shape){3, 2, false}, slow_to_settle);
 
     ck_assert(job_succeeded(&job));
     ck_assert_int_eq(job.shut_down, 6);

@@ -297,6 +297,7 @@ int main(void)
     tcase_add_test(c, samples_depend_on_seed_step_and_index_only);
     tcase_add_test(c, checkpoint_comes_back_exactly);
     tcase_add_test(c, checkpoint_of_another_run_is_refused);
+    tcase_set_timeout(c, 60); /* thousands of small files, on a machine that may have other work */
     tcase_add_test(c, damaged_checkpoint_is_refused);
     tcase_add_test(c, bad_options_are_named);
     tcase_add_test(c, options_take_both_spellings);
