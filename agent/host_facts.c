@@ -1,7 +1,5 @@
 #include "agent/host_facts.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -12,63 +10,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/supervisor/gpu.h"
 #include "common/net.h"
 
 #define PORT_LOWEST 10000 /* below are those of well-known services */
 #define PORT_TRIES  64
 
-static uint32_t count_entries(const char *dir, bool (*wanted)(const char *name))
+uint32_t host_slots(const char *visible)
 {
-    DIR *d = opendir(dir);
-    uint32_t n = 0;
-    for (struct dirent *entry; d && (entry = readdir(d));)
-        n += wanted(entry->d_name);
-    if (d)
-        closedir(d);
-    return n;
-}
-
-static bool is_visible(const char *name)
-{
-    return name[0] != '.';
-}
-
-static bool is_device(const char *name)
-{
-    if (strncmp(name, "nvidia", 6) != 0 || !name[6])
-        return false;
-    for (const char *p = name + 6; *p; p++)
-        if (!isdigit((unsigned char)*p))
-            return false;
-    return true;
-}
-
-/* CUDA's rule: entries count up to the first one that names no device. */
-static uint32_t count_visible(const char *list, uint32_t gpus)
-{
-    uint32_t n = 0;
-    while (n < gpus) {
-        char *end;
-        long index = strtol(list, &end, 10);
-        bool number = end != list && (*end == ',' || *end == '\0');
-        bool uuid = strncmp(list, "GPU-", 4) == 0 || strncmp(list, "MIG-", 4) == 0;
-        if (!uuid && !(number && index >= 0 && (unsigned long)index < gpus))
-            break;
-        n++;
-        list += strcspn(list, ",");
-        if (*list++ != ',')
-            break;
-    }
-    return n;
-}
-
-uint32_t host_slots(const char *proc_dir, const char *dev_dir, const char *visible)
-{
-    uint32_t gpus = count_entries(proc_dir, is_visible);
-    if (gpus == 0)
-        gpus = count_entries(dev_dir, is_device);
+    uint32_t gpus = gpu_count();
     if (visible)
-        gpus = count_visible(visible, gpus);
+        gpus = gpu_count_visible(visible, gpus);
     return gpus ? gpus : 1;
 }
 

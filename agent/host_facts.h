@@ -7,9 +7,8 @@
 
 #include "common/err.h"
 
-/* What `auto` slots mean: the GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) leaves, else 1. CUDA is not
- * opened: `proc_dir` is /proc/driver/nvidia/gpus, `dev_dir` is /dev; both may not exist. */
-uint32_t host_slots(const char *proc_dir, const char *dev_dir, const char *visible);
+/* What `auto` slots mean: the GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) leaves, else 1. */
+uint32_t host_slots(const char *visible);
 /* A TCP port that is free, and that the kernel gives to nobody who does not ask for it by number: between now
  * and the moment when a worker binds it lies the start of all hosts. 0 when there is none. */
 uint32_t host_free_port(void);

@@ -12,6 +12,7 @@
 #include "agent/preflight.h"
 #include "agent/session.h"
 #include "agent/supervisor/limits.h"
+#include "agent/supervisor/gpu.h"
 #include "common/clock.h"
 #include "common/host_ranks.h"
 #include "common/log.h"
@@ -55,7 +56,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
     w.protocol = PROTOCOL_VERSION;
     w.hostname = hostname;
     w.pid = (uint32_t)getpid();
-    w.slots = host_slots("/proc/driver/nvidia/gpus", "/dev", getenv("CUDA_VISIBLE_DEVICES"));
+    w.slots = hello->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES")) : 1;
     w.address = s->address;
     w.n_address = s->address_count;
     w.containment = (char *)containment_name(&s->containment);
@@ -270,6 +271,11 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
 
+static bool wants_gpus(const Hvd__Spawn *spawn)
+{
+    return spawn->binding && spawn->binding->gpu != HVD__BINDING__GPU__GPU_NONE;
+}
+
 /* Everything that can be found out before the first clone. */
 static int prepare(struct session *s, struct err *e)
 {
@@ -285,7 +291,14 @@ static int prepare(struct session *s, struct err *e)
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
         return -1;
-    struct worker_env_job job = {s->spawn, s->job, s->host, socket, s->token, &s->rendezvous.values};
+    struct worker_env_job job = {.spawn = s->spawn,
+                                 .job = s->job,
+                                 .hostname = s->host,
+                                 .socket = socket,
+                                 .token = s->token,
+                                 .rendezvous = &s->rendezvous.values,
+                                 .gpus = wants_gpus(s->spawn) ? gpu_count() : 0,
+                                 .visible_gpus = getenv(GPU_VISIBLE)};
     if (worker_env_init(&s->env, &job, e) < 0)
         return -1;
     if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) <

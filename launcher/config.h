@@ -64,6 +64,11 @@
     X(bool, report_bindings, OPTION_FLAG, "--report-bindings", NULL, "HVDRUN_REPORT_BINDINGS", "report_bindings", \
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Say which processors each rank may run on when it has started.") \
+    X(int, gpu_bind, OPTION_CHOICE, "--gpu-bind", "WHAT", "HVDRUN_GPU_BIND", "gpu_bind", \
+      0, 0, "list|single|none", "list", NULL, CONFIG_PLACE, \
+      "Which GPUs each rank sees (CUDA_VISIBLE_DEVICES): list is all of the host in the order of the PCI bus, so that " \
+      "set_device(local_rank) works, single is the one with its local rank, none leaves the variables alone. A list that " \
+      "is set on the host, or by -x, is what is handed out.") \
     X(const char *, rankfile, OPTION_TEXT, "-rf, --rankfile", "FILE", "HVDRUN_RANKFILE", "rankfile", \
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \

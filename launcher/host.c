@@ -327,6 +327,7 @@ static void send_hello(void *owner)
     hello.host = h->spec->name;
     hello.key.data = (uint8_t *)c->key;
     hello.key.len = JOB_KEY_SIZE;
+    hello.count_slots = h->spec->slots == 0;
     hello.heartbeat_ms = (uint32_t)c->config->heartbeat_timeout_ms;
     hello.grace_ms = (uint32_t)c->config->grace_ms;
     hello.log_level = (uint32_t)log_level();

@@ -126,5 +126,6 @@ void placement_binding(const struct config *config, Hvd__Binding *binding)
     binding->bind_to = p->bind_to;
     binding->pe = p->pe;
     binding->overload = p->oversubscribe;
+    binding->gpu = (Hvd__Binding__Gpu)config->gpu_bind;
     binding->report = config->report_bindings;
 }

@@ -124,6 +124,11 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets uneven fused steps large sentences) # linked to libhvd
 E2E_TOOLS := $(BUILD)/tests/scribe $(E2E_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
+E2E_TOOLS += $(BUILD)/tests/nvml/libnvidia-ml.so.1
+$(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^
 E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad
 $(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o
 	@mkdir -p $(@D)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/supervisor/gpu.h"
+
 #define OWN_SIZE    48  /* of NAME=number */
 #define SHARED_SIZE 512 /* of NAME=text */
 
@@ -207,6 +209,15 @@ static bool is_wanted(const struct variable *v, const struct worker_env_job *job
     return v->rule == ALWAYS || !find(envp, count, v->name);
 }
 
+/* The user's own list is the one that is handed out, and each rank gets its part later. */
+static bool take_gpus(struct worker_env *w, const struct worker_env_job *job, const char *entry)
+{
+    if (!job->gpus || !has_name(entry, GPU_VISIBLE))
+        return false;
+    w->gpu_list = entry + sizeof GPU_VISIBLE;
+    return true;
+}
+
 int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e)
 {
     const Hvd__Spawn *s = job->spawn;
@@ -215,9 +226,12 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
     while (pmix && pmix[extra])
         extra++;
     *w = (struct worker_env){
-        .envp = calloc(s->n_env + extra + VARIABLES + 1, sizeof *w->envp),
+        .envp = calloc(s->n_env + extra + VARIABLES + 3, sizeof *w->envp),
         .shared = malloc(VARIABLES * SHARED_SIZE),
         .own = malloc(VARIABLES * OWN_SIZE),
+        .gpus = job->gpus,
+        .gpu_bind = s->binding ? s->binding->gpu : HVD__BINDING__GPU__GPU_NONE,
+        .gpu_list = job->visible_gpus,
         .contracts = pmix ? s->contracts : s->contracts & ~(unsigned)CONTRACT_PMIX,
     };
     if (!w->envp || !w->shared || !w->own) {
@@ -225,8 +239,10 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
     }
     for (size_t i = 0; i < s->n_env; i++)
-        if (!is_ours(s->env[i], s->contracts))
+        if (!is_ours(s->env[i], s->contracts) && !take_gpus(w, job, s->env[i]))
             w->envp[count++] = s->env[i];
+    if (w->gpus && !find(w->envp, count, GPU_ORDER))
+        w->envp[count++] = GPU_ORDER "=PCI_BUS_ID";
     for (size_t i = 0; i < extra; i++)
         w->envp[count++] = pmix[i];
     size_t given = count;
@@ -273,6 +289,10 @@ char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker)
         snprintf(text, OWN_SIZE, "%s=%u", variables[i].name, value[variables[i].value]);
         w->envp[at++] = text;
     }
+    size_t name = (size_t)snprintf(w->gpu, sizeof w->gpu, GPU_VISIBLE "=");
+    if (w->gpus && *gpu_visible(w->gpu_bind, w->gpu_list, w->gpus, worker->local_rank, w->gpu + name,
+                                sizeof w->gpu - name))
+        w->envp[at++] = w->gpu;
     w->envp[at] = NULL;
     return w->envp;
 }

@@ -16,6 +16,8 @@ struct worker_env_job {
     const char *socket;   /* path of the worker socket */
     const char *token;    /* hex */
     const struct rendezvous_values *rendezvous;
+    uint32_t gpus;            /* of this host, to be handed out; 0: nothing is said of them */
+    const char *visible_gpus; /* the session's own list; NULL: it has none */
 };
 
 struct worker_env {
@@ -23,6 +25,10 @@ struct worker_env {
     char *shared, *own; /* memory of the strings that are ours */
     unsigned contracts;
     size_t own_at; /* where a rank's own strings begin in envp */
+    uint32_t gpus;
+    Hvd__Binding__Gpu gpu_bind;
+    const char *gpu_list; /* NULL: all */
+    char gpu[1024];       /* CUDA_VISIBLE_DEVICES=... */
 };
 
 /* Names in the launcher's environment that are ours are left out; strings of `job` must outlive *w. */

@@ -29,7 +29,7 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[8];
-    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values};
+    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < workers; i++)
         list[i] = &w;
