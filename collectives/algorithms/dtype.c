@@ -2,18 +2,23 @@
 
 enum family { BOOLEAN = 1, INTEGER = 2, FLOATING = 4 };
 
+const uint8_t dtype_sizes[DTYPES] = {
+    [HVD_UINT8] = 1,    [HVD_INT8] = 1,    [HVD_UINT16] = 2,  [HVD_INT16] = 2,   [HVD_INT32] = 4,
+    [HVD_INT64] = 8,    [HVD_FLOAT16] = 2, [HVD_FLOAT32] = 4, [HVD_FLOAT64] = 8, [HVD_BOOL] = 1,
+    [HVD_BFLOAT16] = 2, [HVD_UINT32] = 4,  [HVD_UINT64] = 8,
+};
+
 static const struct {
     const char *name;
-    size_t size;
     enum family family;
 } dtypes[DTYPES] = {
-    [HVD_UINT8] = {"uint8", 1, INTEGER},        [HVD_INT8] = {"int8", 1, INTEGER},
-    [HVD_UINT16] = {"uint16", 2, INTEGER},      [HVD_INT16] = {"int16", 2, INTEGER},
-    [HVD_INT32] = {"int32", 4, INTEGER},        [HVD_INT64] = {"int64", 8, INTEGER},
-    [HVD_FLOAT16] = {"float16", 2, FLOATING},   [HVD_FLOAT32] = {"float32", 4, FLOATING},
-    [HVD_FLOAT64] = {"float64", 8, FLOATING},   [HVD_BOOL] = {"bool", 1, BOOLEAN},
-    [HVD_BFLOAT16] = {"bfloat16", 2, FLOATING}, [HVD_UINT32] = {"uint32", 4, INTEGER},
-    [HVD_UINT64] = {"uint64", 8, INTEGER},
+    [HVD_UINT8] = {"uint8", INTEGER},        [HVD_INT8] = {"int8", INTEGER},
+    [HVD_UINT16] = {"uint16", INTEGER},      [HVD_INT16] = {"int16", INTEGER},
+    [HVD_INT32] = {"int32", INTEGER},        [HVD_INT64] = {"int64", INTEGER},
+    [HVD_FLOAT16] = {"float16", FLOATING},   [HVD_FLOAT32] = {"float32", FLOATING},
+    [HVD_FLOAT64] = {"float64", FLOATING},   [HVD_BOOL] = {"bool", BOOLEAN},
+    [HVD_BFLOAT16] = {"bfloat16", FLOATING}, [HVD_UINT32] = {"uint32", INTEGER},
+    [HVD_UINT64] = {"uint64", INTEGER},
 };
 
 #define ANY     (BOOLEAN | INTEGER | FLOATING)
@@ -38,11 +43,6 @@ static const struct {
     [HVD_LOR] = {"logical or", LOGICAL},
     [HVD_LXOR] = {"logical xor", LOGICAL},
 };
-
-size_t dtype_size(int dtype)
-{
-    return dtype >= 0 && dtype < DTYPES ? dtypes[dtype].size : 0;
-}
 
 const char *dtype_name(int dtype)
 {

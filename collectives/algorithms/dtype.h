@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "collectives/hvd.h"
 
@@ -11,7 +12,12 @@
 #define OPS    12
 
 /* Bytes of one element; 0 for a type that does not exist (so also the check of a number from outside). */
-size_t dtype_size(int dtype);
+static inline size_t dtype_size(int dtype)
+{
+    extern const uint8_t dtype_sizes[DTYPES];
+
+    return dtype >= 0 && dtype < DTYPES ? dtype_sizes[dtype] : 0;
+}
 /* For sentences: "float32"; "type 9" is "unknown". Never NULL. */
 const char *dtype_name(int dtype);
 bool op_valid(int op);

@@ -86,15 +86,6 @@ static struct tensor *look_after(const struct tensor *latest, const struct team 
     return t && is_named(t, team, name) ? t : NULL;
 }
 
-static void remember(struct tensor *latest, struct tensor *t)
-{
-    if (latest == t)
-        return;
-    if (latest && atomic_load_explicit(&latest->follows, memory_order_relaxed) != t)
-        atomic_store_explicit(&latest->follows, t, memory_order_release);
-    atomic_store_explicit(&client.latest, t, memory_order_release);
-}
-
 static void foresee_entries(const struct tensor *t)
 {
     uint32_t members = t->view.team->members, me = t->view.me;
@@ -119,6 +110,16 @@ void tensor_foresee(const struct tensor *t)
         return;
     for (const char *line = (const char *)after; line < after->text; line += SHM_LINE)
         __builtin_prefetch(line, 1);
+}
+
+static void remember(struct tensor *latest, struct tensor *t)
+{
+    if (latest == t) /* the same name again and again: whatever follows one day is no matter now */
+        return;
+    if (latest && atomic_load_explicit(&latest->follows, memory_order_relaxed) != t)
+        atomic_store_explicit(&latest->follows, t, memory_order_release);
+    atomic_store_explicit(&client.latest, t, memory_order_release);
+    tensor_foresee(t);
 }
 
 int tensor_find(const struct team *team, const char *name, struct tensor **found)

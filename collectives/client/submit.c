@@ -302,7 +302,6 @@ int begin(const struct team *team, const char *name, struct tensor **t)
 
     if (status)
         return status;
-    tensor_foresee(*t);
     if (!lock_unless_waited(*t))
         return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already", name);
     return HVD_SUCCESS;

@@ -66,7 +66,7 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
 
     if (size == 0)
         snprintf(text, text_size, "there is no element type %d", op->dtype);
-    else if (op->count > BYTES_MAX / size)
+    else if (op->count > BYTES_MAX || op->count * size > BYTES_MAX)
         snprintf(text, text_size, "%llu elements of %s are more than there can be",
                  (unsigned long long)op->count, dtype_name(op->dtype));
     else if (in_rows(op) && (op->row == 0 || op->count % op->row != 0))

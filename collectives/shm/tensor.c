@@ -7,8 +7,6 @@
 #include "collectives/shm/stream.h"
 #include "collectives/shm/work.h"
 
-#define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
-
 /* The arrays are one piece of memory, which `in` names. */
 int tensor_view_init(struct tensor_view *v, const struct region *region, const struct team *team,
                      uint32_t slot, uint32_t me)
@@ -57,17 +55,6 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
     v->place = 0;
     v->chunks =
         (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
-}
-
-uint64_t tensor_bytes(const struct tensor_op *op)
-{
-    size_t size = dtype_size(op->dtype);
-
-    if (!op_moves(op->kind))
-        return 0;
-    if (size == 0 || op->count > TENSOR_BYTES_MAX / size)
-        return UINT64_MAX;
-    return op->count * size;
 }
 
 static bool has_details(const struct tensor_op *op, const struct tensor_where *where)

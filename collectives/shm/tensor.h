@@ -15,6 +15,7 @@
 #define HVD_SHM_TENSOR_H
 
 #include "collectives/algorithms/chunk.h"
+#include "collectives/algorithms/dtype.h"
 #include "collectives/hvd.h"
 #include "collectives/shm/op.h"
 #include "collectives/shm/region.h"
@@ -35,7 +36,8 @@ struct tensor_where {
     void *own_out;
 };
 
-#define TENSOR_ANYBODY UINT32_MAX
+#define TENSOR_ANYBODY   UINT32_MAX
+#define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
 
 struct tensor_view {
     const struct region *region;
@@ -85,7 +87,16 @@ void tensor_view_free(struct tensor_view *v);
 void tensor_begin(struct tensor_view *v, uint32_t sequence);
 
 /* Bytes of the elements; UINT64_MAX when the operation makes no sense. */
-uint64_t tensor_bytes(const struct tensor_op *op);
+static inline uint64_t tensor_bytes(const struct tensor_op *op)
+{
+    size_t size = dtype_size(op->dtype);
+
+    if (!op_moves(op->kind))
+        return 0;
+    return size == 0 || op->count > TENSOR_BYTES_MAX || op->count * size > TENSOR_BYTES_MAX
+               ? UINT64_MAX
+               : op->count * size;
+}
 /* A member's entry of that operation. */
 static inline struct shm_entry *tensor_entry_at(const struct tensor_view *v, uint32_t member,
                                                 uint32_t sequence)
