@@ -14,6 +14,8 @@
 #include "launcher/contracts.h"
 #include "launcher/environment.h"
 #include "launcher/hosts.h"
+#include "launcher/output.h"
+#include "launcher/output_names.h"
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
@@ -128,6 +130,10 @@ static int check(struct config *config, char *const envp[], struct err *e)
         return err_set(e, ERR_USAGE, "--stdin: there is no rank %lld; -np %lld makes ranks 0 to %lld",
                        (long long)config->stdin_rank, (long long)config->num_proc,
                        (long long)config->num_proc - 1);
+    if (config->output_filename && output_names_check(config->output_filename, e))
+        return -1;
+    if (output_check_shown(config->show_rank, (uint32_t)config->num_proc, e))
+        return -1;
     if (check_environment(config, envp, e))
         return -1;
     if (config->rsh && check_rsh(config->rsh, envp, e))

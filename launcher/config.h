@@ -103,9 +103,17 @@
     X(const char *, network_interfaces, OPTION_TEXT, "--network-interface, --network-interfaces", "LIST", \
       "HVDRUN_NETWORK_INTERFACES", "network_interfaces", 0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Interfaces for traffic between hosts, by comma: names (eth0), networks (10.0.0.0/8), exclusions (^docker0).") \
-    X(const char *, output_filename, OPTION_TEXT, "--output-filename", "DIRECTORY", "HVDRUN_OUTPUT_FILENAME", \
+    X(const char *, output_filename, OPTION_TEXT, "--output-filename", "NAME", "HVDRUN_OUTPUT_FILENAME", \
       "output_filename", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
-      "Write the output of every rank to DIRECTORY/rank.N/stdout and stderr as well.") \
+      "Write the output of every rank to NAME/rank.N/stdout and stderr as well. A NAME with % is a pattern for the " \
+      "files: %r rank, %h host, %n number of the host, %j job, %s stdout or stderr (else .out and .err follow), %% a %.") \
+    X(const char *, show_rank, OPTION_TEXT, "--show-rank", "LIST", "HVDRUN_SHOW_RANK", "show_rank", \
+      0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Show the output of these ranks only, as in 0,2-5. That of the others still goes to the files of " \
+      "--output-filename.") \
+    X(bool, print_exit_codes, OPTION_FLAG, "--print-exit-codes", NULL, "HVDRUN_PRINT_EXIT_CODES", "print_exit_codes", \
+      0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Say at the end how every rank ended, ranks that ended alike in one line.") \
     X(const char *, report, OPTION_TEXT, "--report", "FILE", "HVDRUN_REPORT", "report", \
       0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
       "Write how the job went to FILE when it has ended, as JSON: first cause, phases, hosts, and of every rank its " \
@@ -117,6 +125,9 @@
       0, 0, "none|rank|host", "none", NULL, CONFIG_OUTPUT, \
       "Begin every line of output with its rank, or with its rank and host. none leaves the output as the workers " \
       "wrote it, so that it can be piped on.") \
+    X(int, color, OPTION_CHOICE, "--color", "WHEN", "HVDRUN_COLOR", "color", \
+      0, 0, "auto|always|never", "auto", NULL, CONFIG_OUTPUT, \
+      "Give the tags of --tag a colour for each rank: on a terminal (unless NO_COLOR is set), always or never.") \
     X(int64_t, stdin_rank, OPTION_INTEGER, "--stdin", "RANK", "HVDRUN_STDIN", "stdin", \
       0, CONFIG_RANKS_MAX - 1, "none|all", "0", NULL, CONFIG_OUTPUT, \
       "The rank that gets hvdrun's standard input; the others read /dev/null.") \
@@ -313,6 +324,7 @@
 enum config_dry_run { CONFIG_DRY_RUN_NO, CONFIG_DRY_RUN_TEXT, CONFIG_DRY_RUN_JSON }; /* --dry-run */
 enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST };               /* --tag */
 enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE }; /* --bind-to; then core, numa, socket */
+enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER }; /* --color */
 enum config_on_failure { CONFIG_ON_FAILURE_KILL, CONFIG_ON_FAILURE_CONTINUE, CONFIG_ON_FAILURE_NOTIFY };
 enum config_stdin { CONFIG_STDIN_NONE = -1, CONFIG_STDIN_ALL = -2 }; /* --stdin; else the rank */
 

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "launcher/exit_codes.h"
 #include "launcher/job_state.h"
 #include "launcher/job_sweep.h"
 #include "launcher/job_where.h"
@@ -414,6 +415,8 @@ void job_report(struct job *j, int exit_status)
 {
     notes_open(&j->loop);
     report_say(j);
+    if (j->config->print_exit_codes)
+        exit_codes_say(j);
     job_sweep_say(j);
     report_write(j, exit_status);
     notes_finish();

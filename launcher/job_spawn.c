@@ -71,7 +71,8 @@ int job_place(struct job *j, struct err *e)
     if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) <
             0 ||
         engine_tuning_export(j->config, &j->env, e) < 0 || horovod_flags_export(j->config, &j->env, e) < 0 ||
-        place_input(j, e) < 0 || check_limits(j, e) < 0)
+        place_input(j, e) < 0 || output_check_shown(j->config->show_rank, j->plan.size, e) < 0 ||
+        check_limits(j, e) < 0)
         return -1;
     j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, j->epoch->number > 0,
                            &job_output_events, j, e);

@@ -17,6 +17,7 @@
 #define POOL       (8u << 20)
 #define WINDOW_MIN (4u << 10)
 #define WINDOW_MAX (256u << 10)
+#define COLORS     12u /* red to cyan, then the bright ones */
 
 /* A frame in a stream's queue: this, then its bytes. */
 struct record {
@@ -31,6 +32,7 @@ struct stream_state {
     uint32_t credit; /* what the session may still send */
     uint8_t stream;
     bool listed, at_line_start;
+    bool hidden;   /* by --show-rank */
     bool end_came; /* the frame that says: all that its worker wrote has come, */
     bool ended;    /* and everything before it was shown */
     uint64_t bytes;
@@ -42,6 +44,7 @@ struct lane { /* one sink and the streams that lead to it */
     struct stream_state *owner; /* of the line that is begun; NULL between lines */
     bool owner_may_yield;       /* that line was left unfinished by its worker */
     bool told;                  /* that it broke */
+    bool colored;
 };
 
 struct output {
@@ -76,6 +79,27 @@ static bool same_file(int a, int b)
     return fstat(a, &sa) == 0 && fstat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
+int output_check_shown(const char *list, uint32_t size, struct err *e)
+{
+    uint32_t highest;
+    if (!list)
+        return 0;
+    if (ranks_check(list, &highest, e) < 0)
+        return err_wrap(e, "--show-rank");
+    if (size && highest >= size)
+        return err_set(e, ERR_USAGE, "--show-rank %s: there are only ranks 0 to %u", list, size - 1);
+    return 0;
+}
+
+static bool wants_color(const struct config *config, int fd)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (config->tag == CONFIG_TAG_NONE || config->color == CONFIG_COLOR_NEVER)
+        return false;
+    return config->color == CONFIG_COLOR_ALWAYS ||
+           (isatty(fd) && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0));
+}
+
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
                           const char *const *host_names, bool append, const struct output_events *events,
                           void *ctx, struct err *e)
@@ -102,17 +126,19 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
         streams[i].stream = i % 2 ? STREAM_STDERR : STREAM_STDOUT;
         streams[i].credit = output_window(plan->size);
         streams[i].at_line_start = true;
+        streams[i].hidden = config->show_rank && !ranks_listed(config->show_rank, i / 2);
         buf_init(&streams[i].queue, SIZE_MAX / 2);
     }
     for (int i = 0; i < 2; i++) {
         sink_init(&o->lane[i].sink, loop, i + 1, on_progress, o);
         o->lane[i].last = &o->lane[i].first;
+        o->lane[i].colored = wants_color(config, i + 1);
     }
     /* Both on one terminal or file: one lane, or lines of stderr would tear those of stdout. */
     o->of_stream[STREAM_STDOUT] = &o->lane[0];
     o->of_stream[STREAM_STDERR] = same_file(1, 2) ? &o->lane[0] : &o->lane[1];
     if (config->output_filename &&
-        !(o->files = output_files_new(config->output_filename, plan->size, append, e))) {
+        !(o->files = output_files_new(config->output_filename, plan, host_names, append, e))) {
         output_free(o);
         return NULL;
     }
@@ -151,12 +177,18 @@ static size_t format_prefix(const struct output *o, const struct stream_state *s
         len = strftime(out, size, "%a %b %e %H:%M:%S %Y", &tm);
     }
     const char *name = s->stream == STREAM_STDERR ? "stderr" : "stdout";
+    char color[16] = "", plain[8] = "";
     int n = 0;
+    if (o->of_stream[s->stream]->colored) {
+        uint32_t i = s->rank % COLORS;
+        snprintf(color, sizeof color, "\033[%um", i < COLORS / 2 ? 31 + i : 91 + i - COLORS / 2);
+        snprintf(plain, sizeof plain, "\033[0m");
+    }
     if (o->config->tag == CONFIG_TAG_RANK)
-        n = snprintf(out + len, size - len, "[%u]<%s>:", s->rank, name);
+        n = snprintf(out + len, size - len, "%s[%u]<%s>:%s", color, s->rank, name, plain);
     else if (o->config->tag == CONFIG_TAG_HOST)
-        n = snprintf(out + len, size - len, "[%u@%s]<%s>:", s->rank,
-                     o->host_names[o->plan->rank[s->rank].host], name);
+        n = snprintf(out + len, size - len, "%s[%u@%s]<%s>:%s", color, s->rank,
+                     o->host_names[o->plan->rank[s->rank].host], name, plain);
     else if (len > 0)
         n = snprintf(out + len, size - len, ": ");
     return len + (n > 0 && (size_t)n < size - len ? (size_t)n : 0);
@@ -226,23 +258,27 @@ static void end_stream(struct output *o, struct stream_state *s)
         o->events->rank_ended(o->ctx, s->rank);
 }
 
+static void show_bytes(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
+                       const struct record *r)
+{
+    if (lane->owner && lane->owner != s) {
+        sink_put(&lane->sink, "\n", 1);
+        lane->owner->at_line_start = true;
+    }
+    put_lines(o, lane, s, bytes, r->length);
+    lane->owner = s->at_line_start ? NULL : s;
+    lane->owner_may_yield = r->flags & FRAME_FLAG_UNFINISHED;
+}
+
 static void show_record(struct output *o, struct lane *lane, struct stream_state *s)
 {
     struct record r;
     memcpy(&r, buf_data(&s->queue), sizeof r);
     const uint8_t *bytes = buf_data(&s->queue) + sizeof r;
-    if (lane->owner && lane->owner != s && r.length > 0) {
-        sink_put(&lane->sink, "\n", 1);
-        lane->owner->at_line_start = true;
-        lane->owner = NULL;
-    }
-    put_lines(o, lane, s, bytes, r.length);
+    if (r.length > 0 && !s->hidden)
+        show_bytes(o, lane, s, bytes, &r);
     if (o->files)
         output_files_write(o->files, s->rank, s->stream, bytes, r.length);
-    if (r.length > 0) {
-        lane->owner = s->at_line_start ? NULL : s;
-        lane->owner_may_yield = r.flags & FRAME_FLAG_UNFINISHED;
-    }
     s->bytes += r.length;
     buf_consume(&s->queue, sizeof r + r.length);
     unlist(lane, s);

@@ -36,6 +36,8 @@ struct output_events {
 /* The credit with which each stdout and stderr of `size` ranks begins: a share of one pool. */
 uint32_t output_window(uint32_t size);
 
+/* Of --show-rank (may be NULL): a list, of ranks that `size` (0: not known yet) has. ERR_USAGE. */
+int output_check_shown(const char *list, uint32_t size, struct err *e);
 /* `host_names` by index in plan->host; everything given must outlive the output. Creates the files of
  * --output-filename, or appends to those of an earlier epoch. NULL with *e filled. */
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,

@@ -11,6 +11,10 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "launcher/allocation/allocation.h"
+#include "launcher/output_names.h"
+
+extern char **environ;
 
 struct output_files {
     uint32_t size;
@@ -28,12 +32,16 @@ static int make_directory(const char *path, struct err *e)
     return errnum ? err_sys(e, errnum, "--output-filename: cannot create directory %s", path) : 0;
 }
 
-static int make_parents(const char *path, struct err *e)
+/* Of the directory in which a file will be; the same as that of the file before costs nothing. */
+static int make_parents(const char *path, char made[PATH_MAX], struct err *e)
 {
     char part[PATH_MAX];
-    int n = snprintf(part, sizeof part, "%s", path);
-    if (n < 0 || (size_t)n >= sizeof part)
-        return err_set(e, ERR_USAGE, "--output-filename: the path is too long");
+    const char *last = strrchr(path, '/');
+    size_t len = last ? (size_t)(last - path) : 0;
+    if (len == 0 || (strncmp(made, path, len) == 0 && !made[len]))
+        return 0;
+    snprintf(made, PATH_MAX, "%.*s", (int)len, path);
+    snprintf(part, sizeof part, "%s", made);
     for (char *p = part + 1; *p; p++) {
         if (*p != '/')
             continue;
@@ -45,42 +53,53 @@ static int make_parents(const char *path, struct err *e)
     return make_directory(part, e);
 }
 
-static int open_rank(struct output_files *files, const char *directory, uint32_t rank, int width,
-                     struct err *e)
+static int open_file(struct output_files *files, const char *name, const struct output_owner *owner,
+                     char made[PATH_MAX], struct err *e)
 {
-    static const char *const names[] = {"stdout", "stderr"};
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/rank.%0*u", directory, width, rank);
-    if (make_directory(path, e) < 0)
+    if (output_name(name, owner, path, sizeof path, e) < 0 || make_parents(path, made, e) < 0)
         return -1;
-    for (int i = 0; i < 2; i++) {
-        int n = snprintf(path, sizeof path, "%s/rank.%0*u/%s", directory, width, rank, names[i]);
-        if (n < 0 || (size_t)n >= sizeof path)
-            return err_set(e, ERR_USAGE, "--output-filename: the path is too long");
-        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (files->append ? O_APPEND : O_TRUNC), 0666);
-        if (fd < 0)
-            return err_sys(e, errno, "--output-filename: cannot create %s", path);
-        files->fd[2 * (size_t)rank + (size_t)i] = fd;
-    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (files->append ? O_APPEND : O_TRUNC), 0666);
+    if (fd < 0)
+        return err_sys(e, errno, "--output-filename: cannot create %s", path);
+    files->fd[2 * (size_t)owner->rank + (owner->stream == STREAM_STDERR)] = fd;
     return 0;
 }
 
-struct output_files *output_files_new(const char *directory, uint32_t size, bool append, struct err *e)
+static int open_all(struct output_files *files, const char *name, const struct plan *plan,
+                    const char *const *host_names, struct err *e)
+{
+    char job[24], made[PATH_MAX] = "";
+    const char *batch_job = allocation_job(environ);
+    struct output_owner owner = {.size = plan->size, .job = batch_job ? batch_job : job};
+    int rc = 0;
+    snprintf(job, sizeof job, "%ld", (long)getpid());
+    for (uint32_t rank = 0; rc == 0 && rank < plan->size; rank++) {
+        owner.rank = rank;
+        owner.host_index = plan->rank[rank].host;
+        owner.host = host_names[owner.host_index];
+        owner.stream = STREAM_STDOUT;
+        rc = open_file(files, name, &owner, made, e);
+        owner.stream = STREAM_STDERR;
+        if (rc == 0)
+            rc = open_file(files, name, &owner, made, e);
+    }
+    return rc;
+}
+
+struct output_files *output_files_new(const char *name, const struct plan *plan,
+                                      const char *const *host_names, bool append, struct err *e)
 {
     struct output_files *files = calloc(1, sizeof *files);
-    if (!files || !(files->fd = malloc(2 * (size_t)size * sizeof *files->fd))) {
+    if (!files || !(files->fd = malloc(2 * (size_t)plan->size * sizeof *files->fd))) {
         free(files);
-        err_set(e, ERR_MEMORY, "no memory for %u output files", 2 * size);
+        err_set(e, ERR_MEMORY, "no memory for %u output files", 2 * plan->size);
         return NULL;
     }
-    files->size = size;
+    files->size = plan->size;
     files->append = append;
-    memset(files->fd, 0xff, 2 * (size_t)size * sizeof *files->fd);
-    int width = snprintf(NULL, 0, "%u", size - 1);
-    int rc = make_parents(directory, e);
-    for (uint32_t rank = 0; rc == 0 && rank < size; rank++)
-        rc = open_rank(files, directory, rank, width, e);
-    if (rc == 0)
+    memset(files->fd, 0xff, 2 * (size_t)plan->size * sizeof *files->fd);
+    if (open_all(files, name, plan, host_names, e) == 0)
         return files;
     output_files_free(files);
     return NULL;

@@ -1,5 +1,4 @@
-/* --output-filename: DIRECTORY/rank.N/stdout and stderr of every rank, N padded with zeros as horovodrun
- * does.
+/* --output-filename: two files for every rank, named as output_names.h says.
  *
  * A file that cannot be written (a full disk) is said once and does not stop the job. */
 #ifndef HVD_LAUNCHER_OUTPUT_FILES_H
@@ -11,12 +10,14 @@
 
 #include "common/err.h"
 #include "common/frame.h"
+#include "launcher/plan.h"
 
 struct output_files;
 
 /* Creates directories and empty files, or goes on behind what the files hold; NULL with *e filled when that
  * fails, before anything was started. */
-struct output_files *output_files_new(const char *directory, uint32_t size, bool append, struct err *e);
+struct output_files *output_files_new(const char *name, const struct plan *plan,
+                                      const char *const *host_names, bool append, struct err *e);
 void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream,
                         const void *bytes, size_t len);
 void output_files_free(struct output_files *files);

@@ -24,6 +24,14 @@ const char *allocation_variable(char *const envp[], const char *name)
     return NULL;
 }
 
+const char *allocation_job(char *const envp[])
+{
+    for (size_t i = 0; i < sizeof schedulers / sizeof *schedulers; i++)
+        if (schedulers[i]->inside(envp))
+            return allocation_variable(envp, schedulers[i]->job_variable);
+    return NULL;
+}
+
 int allocation_read_lines(struct host_list *hosts, const char *variable, const char *path, struct err *e)
 {
     if (hosts_read_file(hosts, path, e))

@@ -37,6 +37,8 @@ extern const struct scheduler allocation_slurm, allocation_lsf, allocation_pbs, 
  */
 int allocation_find(struct allocation *a, char *const envp[], uint32_t np, const char *hostname,
                     struct err *e);
+/* The number of the batch system's job that we are in, or NULL. */
+const char *allocation_job(char *const envp[]);
 /* "node1:4,node2:4 and 7 more hosts" */
 void allocation_describe(const struct host_list *hosts, char *text, size_t size);
 

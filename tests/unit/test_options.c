@@ -42,7 +42,7 @@ static const struct {
     const char *said; /* in this order, separated by | */
     const char *hint;
 } bad[] = {
-    {"--colour x", "unknown option --colour", "hvdrun --help"},
+    {"--flavour x", "unknown option --flavour", "hvdrun --help"},
     {"--hots a x", "unknown option --hots", "--hosts?"},
     {"--num-procs 2 x", "--num-procs", "--num-proc?"},
     {"--prefix-output x", "--prefix-output", "--prefix-output-with-timestamp?"},

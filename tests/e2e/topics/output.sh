@@ -120,3 +120,81 @@ case_a_closed_stdout_ends_the_job() {
     "$HVDRUN" -np 2 sh -c 'while :; do echo x; done' 2> "$T/err" < /dev/null | head -n 5 > "$T/out"
     expect_same 5 "$(wc -l < "$T/out")" 'the number of lines'
 }
+
+case_output_filename_with_a_pattern() {
+    # shellcheck disable=SC2016
+    SLURM_JOB_ID='' hvd -np 11 -H localhost:11 --output-filename "$T/logs/%h/%n-%r" sh -c 'echo out $HOROVOD_RANK; echo err $HOROVOD_RANK >&2'
+    expect_status 0
+    expect_same 'out 3' "$(cat "$T/logs/localhost/0-03.out")" '0-03.out'
+    expect_same 'err 10' "$(cat "$T/logs/localhost/0-10.err")" '0-10.err'
+    expect_same 22 "$(find "$T/logs" -type f | wc -l)" 'number of files'
+    hvd -np 2 --output-filename "$T/%r.%s" echo x
+    expect_same x "$(cat "$T/1.stdout")" '1.stdout'
+    hvd -np 2 --output-filename "$T/%h" echo x
+    expect_status 2
+    expect_err 'all ranks would write into the same file'
+    hvd -np 2 --output-filename "$T/%q-%r" echo x
+    expect_status 2
+    expect_err '%q stands for nothing'
+}
+
+case_show_rank_hides_the_others_but_not_from_files() {
+    # shellcheck disable=SC2016
+    hvd -np 6 --show-rank 0,2-3 --output-filename "$T/logs" sh -c 'printf "begun "; echo out $HOROVOD_RANK; echo err $HOROVOD_RANK >&2'
+    expect_status 0
+    expect_sorted 'begun out 0' 'begun out 2' 'begun out 3'
+    expect_count 3 '^err [023]$' "$T/err"
+    expect_same 3 "$(wc -l < "$T/err")" 'the number of lines of stderr'
+    expect_same 'begun out 5' "$(cat "$T/logs/rank.5/stdout")" 'rank.5/stdout'
+    # One that is hidden and fails still says its last words.
+    # shellcheck disable=SC2016
+    hvd -np 2 --show-rank 0 sh -c '[ $HOROVOD_RANK = 0 ] || { echo the reason >&2; exit 3; }'
+    expect_status 3
+    expect_err '^hvdrun:   the reason$'
+    hvd -np 2 --show-rank 2 true
+    expect_status 2
+    expect_err 'show-rank 2: there are only ranks 0 to 1'
+    hvd -np 2 --show-rank 0-x true
+    expect_status 2
+    expect_err 'no list of ranks'
+    hvd -H localhost:3 --show-rank 3 true
+    expect_status 2
+    expect_err 'show-rank 3: there are only ranks 0 to 2'
+}
+
+case_a_hidden_rank_does_not_wait_for_lines_of_others() {
+    # shellcheck disable=SC2016
+    hvd -np 2 --show-rank 0 sh -c '[ $HOROVOD_RANK = 0 ] && printf begun || seq 100000; sleep 0.3; echo . '
+    expect_status 0
+    expect_same 'begun.' "$(cat "$T/out")" 'what is shown'
+}
+
+case_print_exit_codes() {
+    # shellcheck disable=SC2016
+    hvd -np 5 --print-exit-codes --on-failure continue sh -c '
+        case $HOROVOD_RANK in 1) exit 7 ;; 2|4) exit 0 ;; 3) kill -KILL $$ ;; esac'
+    expect_count 1 '^hvdrun: ranks 0,2,4: exit status 0$' "$T/err"
+    expect_count 1 '^hvdrun: rank 1: exit status 7$' "$T/err"
+    expect_count 1 '^hvdrun: rank 3: killed by signal 9 \(Killed\)$' "$T/err"
+    hvd -np 3 --print-exit-codes true
+    expect_status 0
+    expect_same 'hvdrun: ranks 0-2: exit status 0' "$(cat "$T/err")" 'stderr'
+    # shellcheck disable=SC2016
+    hvd -np 3 --print-exit-codes sh -c '[ $HOROVOD_RANK != 1 ] || exit 4; exec sleep 60'
+    expect_status 4
+    expect_count 1 '^hvdrun: ranks 0,2: killed by signal 15 \(Terminated\), by hvdrun$' "$T/err"
+}
+
+case_color_of_the_tags() {
+    local tag
+    tag=$(printf '\033[32m[1]<stdout>:\033[0mx')
+    hvd --tag rank --color always -np 2 echo x
+    expect_same 1 "$(grep -cxF -- "$tag" "$T/out")" 'the number of coloured lines of rank 1'
+    hvd --tag rank -np 2 echo x
+    expect_sorted '[0]<stdout>:x' '[1]<stdout>:x'
+    # On a terminal.
+    script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
+    expect_same 1 "$(grep -cxF -- "$tag" "$T/out")" 'the number of coloured lines on a terminal'
+    NO_COLOR=1 script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
+    expect_sorted '[0]<stdout>:x' '[1]<stdout>:x'
+}
