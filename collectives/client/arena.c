@@ -144,7 +144,8 @@ static bool inside(const struct segment *s, const void *memory)
  * out again. */
 void arena_free(void *memory)
 {
-    bool failed = !client.solo && region_poisoned(&client.region);
+    bool failed =
+        !client.solo && (region_poisoned(&client.region) || atomic_load(&client.state) == CLIENT_STRANDED);
 
     pthread_mutex_lock(&client.arena_lock);
     for (struct own_segment *s = own; s && !failed; s = s->next) {

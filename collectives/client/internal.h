@@ -33,7 +33,8 @@ enum client_state {
     CLIENT_NONE,
     CLIENT_READY,
     CLIENT_JOINING,  /* a thread is in hvd_join */
-    CLIENT_STRANDED, /* that has failed without an engine, the others are elsewhere: nothing fits together */
+    CLIENT_STRANDED, /* the engine has gone, or does not move: this rank has left what others may still be in
+                      */
     CLIENT_FORKED
 };
 
@@ -145,7 +146,7 @@ int last_failure(void);
 /* HVD_SUCCESS when calls are possible; else the status, with its sentence. */
 int client_check(void);
 /* The same for calls that begin an operation: not while hvd_join takes part in those of others, nor
- * (HVD_ERR_ENGINE) when it could not. */
+ * (HVD_ERR_ENGINE) when this rank is stranded. */
 int client_may_begin(void);
 /* The job has failed: the region's status and sentence. */
 int fail_poisoned(void);
@@ -279,6 +280,9 @@ bool progress_locked(struct tensor *t);
  * move. */
 bool wait_for_bell(uint32_t prepared, struct watchdog *w);
 void end_without_engine(struct tensor *t);
+/* The engine has gone, or does not move: what this rank is in will not end, and nothing begins any more.
+ * Another rank may end it all the same; it sees by the mark that the elements may have changed. */
+void lose_engine(void);
 /* To the end, where it is up to nobody else. */
 void finish_locked(struct tensor *t);
 /* wait.c: the tensor's lock is held. Ends with the operation's status and frees it. */

@@ -327,6 +327,7 @@ static int run(struct join *j)
             if (status < 0)
                 return status;
         } else if (!wait_for_bell(prepared, &w)) {
+            lose_engine();
             return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine has gone or does not move");
         }
     }

@@ -103,6 +103,7 @@ static void open_local(struct tensor *t)
     if (status == HVD_ERR_INVALID && client.rpc_broken) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone", t->name);
         status = HVD_ERR_ENGINE;
+        lose_engine();
     }
     if (status == HVD_SUCCESS)
         timeline(t, TIMELINE_AGREED, 0);
@@ -190,6 +191,20 @@ static bool has_work(const struct tensor_view *v)
     return v->streamed ? stream_has_step(v) : tensor_has_chunk(v);
 }
 
+/* All of the work is done. Who has heard of a failure before has left, and may have changed what it gave. */
+static void end_worked(struct tensor *t)
+{
+    if (region_poisoned(&client.region)) {
+        end_poisoned(t);
+    } else if (tensor_was_left(&t->view)) {
+        end_without_engine(t);
+    } else {
+        take_landed(t);
+        tell_rows(t);
+        end(t, HVD_SUCCESS);
+    }
+}
+
 /* Does what can be done now. true: the operation has ended. */
 static bool step(struct tensor *t)
 {
@@ -201,11 +216,8 @@ static bool step(struct tensor *t)
             stage_locked(t);
         break;
     case PHASE_WORK:
-        if (!work(&t->view) && done(&t->view)) {
-            take_landed(t);
-            tell_rows(t);
-            end(t, HVD_SUCCESS);
-        }
+        if (!work(&t->view) && done(&t->view))
+            end_worked(t);
         break;
     case PHASE_REMOTE:
         if (atomic_load(&t->view.slot->settled) == t->sequence)
@@ -250,8 +262,17 @@ static bool engine_gone(void)
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
+void lose_engine(void)
+{
+    int ready = CLIENT_READY; /* hvd_join says at its end what becomes of it */
+
+    atomic_store(&client.mailbox->left, 1);
+    atomic_compare_exchange_strong(&client.state, &ready, CLIENT_STRANDED);
+}
+
 void end_without_engine(struct tensor *t)
 {
+    lose_engine();
     snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone or does not move", t->name);
     end(t, HVD_ERR_ENGINE);
 }

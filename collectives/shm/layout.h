@@ -143,7 +143,8 @@ struct shm_ring {
 struct shm_mailbox {
     SHM_ALIGNED _Atomic uint32_t bell;     /* anyone: rung when something may have changed for a sleeper */
     SHM_ALIGNED _Atomic uint32_t sleeping; /* member: how many of its threads sleep or are about to */
-    SHM_ALIGNED uint32_t rank;             /* engine: whose this is; ascending */
+    _Atomic uint32_t left;     /* member: it has left operations that have not ended, without an engine */
+    SHM_ALIGNED uint32_t rank; /* engine: whose this is; ascending */
     struct shm_ring ready;  /* to the engine: slots whose operation is complete here, or lacks joined ranks */
     struct shm_ring wanted; /* of the engine, to a member in hvd_join: slots whose operation it lacks */
 };

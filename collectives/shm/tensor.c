@@ -229,3 +229,11 @@ bool tensor_done(const struct tensor_view *v)
     }
     return total >= v->chunks.number;
 }
+
+bool tensor_was_left(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if (atomic_load(&region_mailbox(v->region, v->team->local[i])->left))
+            return true;
+    return false;
+}

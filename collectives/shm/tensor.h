@@ -148,5 +148,7 @@ bool tensor_has_chunk(const struct tensor_view *v);
 void tensor_offer(struct tensor_view *v);
 /* All chunks are done. */
 bool tensor_done(const struct tensor_view *v);
+/* A member has gone on without the end of what it was in: it has no engine. */
+bool tensor_was_left(const struct tensor_view *v);
 
 #endif
