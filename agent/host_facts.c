@@ -49,9 +49,8 @@ static unsigned first_ephemeral(void)
     return first;
 }
 
-uint32_t host_free_port(void)
+static uint32_t free_port(unsigned first)
 {
-    unsigned first = first_ephemeral();
     uint32_t port = 0;
     for (int i = 0; i < PORT_TRIES && port == 0 && first > PORT_LOWEST && first <= UINT16_MAX; i++) {
         uint16_t random;
@@ -60,6 +59,20 @@ uint32_t host_free_port(void)
         port = try_port((uint16_t)(PORT_LOWEST + random % (first - PORT_LOWEST)));
     }
     return port ? port : try_port(0);
+}
+
+size_t host_free_ports(uint32_t *port, size_t count)
+{
+    unsigned first = first_ephemeral();
+    bool taken[UINT16_MAX + 1] = {true}; /* 0: none was found */
+    size_t n = 0;
+    for (size_t tries = 2 * count + PORT_TRIES; n < count && tries > 0; tries--) {
+        uint32_t p = free_port(first);
+        if (!taken[p])
+            port[n++] = p;
+        taken[p] = true;
+    }
+    return n;
 }
 
 /* Which interface has it? NULL when none has. */

@@ -1,4 +1,4 @@
-/* What a launcher must know of this host: its name, slots, addresses, a free port. */
+/* What a launcher must know of this host: its name, slots, addresses, free ports. */
 #ifndef HVD_AGENT_HOST_FACTS_H
 #define HVD_AGENT_HOST_FACTS_H
 
@@ -9,9 +9,10 @@
 
 /* What `auto` slots mean: the GPUs that CUDA_VISIBLE_DEVICES (NULL: unset) leaves, else 1. */
 uint32_t host_slots(const char *visible);
-/* A TCP port that is free, and that the kernel gives to nobody who does not ask for it by number: between now
- * and the moment when a worker binds it lies the start of all hosts. 0 when there is none. */
-uint32_t host_free_port(void);
+/* TCP ports that are free, each another one, and that the kernel gives to nobody who does not ask for them by
+ * number: between now and the moment when a worker binds one lies the start of all hosts. Returns how many
+ * were found, of the `count` wanted. */
+size_t host_free_ports(uint32_t *port, size_t count);
 /* The names of the interfaces that have these addresses, in their order, each once, by comma; lo when there
  * is no address. What has no room is left out. */
 void host_interfaces(char *const *address, size_t count, char *names, size_t size);

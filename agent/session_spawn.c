@@ -21,6 +21,7 @@
 #define HEARTBEAT_MAX_MS 3600000
 #define WORKERS_MAX      65536
 #define TOKEN_SIZE       16
+#define PORTS_MAX        8192 /* for workers; more are not in a variable's room (endpoints.c) */
 
 /* ---- Hello --------------------------------------------------------------------------------------------- */
 
@@ -51,16 +52,23 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
         item[i].hint = (char *)(uintptr_t)l->hint;
     }
     gethostname(hostname, sizeof hostname - 1);
+    uint32_t slots = hello->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES")) : 1;
+    static uint32_t port[2 + PORTS_MAX];
+    uint32_t workers = hello->ranks ? hello->ranks : slots;
+    size_t ports = host_free_ports(port, 2 + (hello->worker_ports && workers < PORTS_MAX ? workers : 0));
     Hvd__Welcome w = HVD__WELCOME__INIT;
     w.version = (char *)HVD_VERSION;
     w.protocol = PROTOCOL_VERSION;
     w.hostname = hostname;
     w.pid = (uint32_t)getpid();
-    w.slots = hello->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES")) : 1;
+    w.slots = slots;
     w.address = s->address;
     w.n_address = s->address_count;
     w.containment = (char *)containment_name(&s->containment);
-    w.free_port = host_free_port();
+    w.free_port = ports > 0 ? port[0] : 0;
+    w.coordinator_port = ports > 1 ? port[1] : 0;
+    w.worker_port = port + 2;
+    w.n_worker_port = ports > 2 ? ports - 2 : 0;
     w.now = clock_now();
     w.limit = list;
     w.n_limit = limits.count;

@@ -73,8 +73,8 @@ static void option_facts(const struct option_spec *spec, char *text, size_t size
     if (number)
         snprintf(range, sizeof range, "%" PRId64 " to %" PRId64 "%s", spec->min, spec->max,
                  *words ? ", or " : "");
-    snprintf(text, size, "%s%s%s%s", range, words, spec->default_text ? ", default " : "",
-             spec->default_text ? spec->default_text : "");
+    const char *before = !spec->default_text ? "" : *range || *words ? ", default " : "default ";
+    snprintf(text, size, "%s%s%s%s", range, words, before, spec->default_text ? spec->default_text : "");
 }
 
 /* ---- --help -------------------------------------------------------------------------------------------- */

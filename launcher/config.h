@@ -144,8 +144,8 @@
       "Start the workers in this directory. Without it: hvdrun's own, or the home directory where a host has no such.") \
     X(const char *, rendezvous, OPTION_TEXT, "--rendezvous", "LIST", "HVDRUN_RENDEZVOUS", "rendezvous", \
       0, 0, NULL, "auto", NULL, CONFIG_WORKER, \
-      "How the workers' libraries find each other: auto, none, or some of env (torch and others), pmix (OpenMPI), pmi1 " \
-      "(MPICH) and gloo (Horovod) by comma; see hvd-rendezvous(7).") \
+      "How the workers' libraries find each other: none, or by comma some of env (torch and others), pmix (OpenMPI), " \
+      "pmi1 (MPICH), gloo (Horovod), jax, auto (all of these), tf (TF_CONFIG) and paddle; see hvd-rendezvous(7).") \
     X(int64_t, timeout_ms, OPTION_SECONDS, "--timeout", "SECONDS", "HVDRUN_TIMEOUT", "timeout", \
       0, 31536000, NULL, "0", NULL, CONFIG_LIFE, \
       "End the job after this time, with exit status 124, and say first where each rank is (see hvdrun(1)). 0: never.") \

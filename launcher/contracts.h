@@ -5,8 +5,8 @@
 #include "common/contracts.h"
 #include "common/err.h"
 
-/* `text`: auto, none, or some of env, pmix, pmi1 and gloo by comma. pmix by name starts its server before the
- * workers. -1 with *e (ERR_USAGE). */
+/* `text`: none, or some of auto, env, pmix, pmi1, gloo, jax, tf and paddle by comma. pmix by name starts its
+ * server before the workers. -1 with *e (ERR_USAGE). */
 int contracts_parse(const char *text, unsigned *contracts, struct err *e);
 
 #endif

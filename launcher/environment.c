@@ -29,6 +29,9 @@ static const char *const of_another_launcher[] = {
     /* PMI and PMIx, MPICH's hydra, MVAPICH, Intel MPI */
     "PMI_*", "PMI2_*", "PMIX_*", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALSIZE", "HYDI_*",
     "HYDRA_CONTROL_FD", "MV2_COMM_WORLD_*", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME",
+    /* TensorFlow, PaddlePaddle, JAX */
+    "TF_CONFIG", "PADDLE_TRAINER*", "PADDLE_CURRENT_ENDPOINT", "PADDLE_RANK_IN_NODE", "FLAGS_selected_gpus",
+    "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS",
     /* OpenMPI: the ranks, and the addresses of its daemons */
     "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
     "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess*", "OMPI_MCA_orte_*", "OMPI_MCA_pmix*",

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/module.h"
+#include "launcher/contracts.h"
 #include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
@@ -16,6 +17,12 @@
 enum host_event { EV_START, EV_FALLBACK, EV_OPENED, EV_WELCOME, EV_SPAWN, EV_TEARDOWN, EV_ENDED, EV_CLOSED };
 
 static void start_transport(void *owner);
+static bool needs_worker_ports(const struct config *config)
+{
+    unsigned contracts;
+    return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & CONTRACTS_ENDPOINTS);
+}
+
 static void send_hello(void *owner);
 static void drop(void *owner);
 static void send_bye(void *owner);
@@ -336,6 +343,7 @@ static void send_hello(void *owner)
     hello.hosts = c->host_count;
     hello.ranks = ranks_at_most(h);
     hello.preflight = c->preflight;
+    hello.worker_ports = needs_worker_ports(c->config);
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
     push(h, &m);
@@ -388,6 +396,7 @@ void host_free(struct host_run *h)
     channel_free(&h->channel);
     message_free(h->told);
     free(h->address);
+    free(h->worker_port);
 }
 
 enum host_state host_state(const struct host_run *h)

@@ -93,6 +93,9 @@ struct host_run {
     uint64_t round_trip;  /* of the exchange that gave the offset */
     uint64_t ping_sent;
     uint32_t free_port; /* there, for MASTER_PORT */
+    uint32_t coordinator_port;
+    uint32_t *worker_port; /* there, one for each rank, if the job's contracts need them */
+    size_t worker_ports;
     Hvd__Welcome *told; /* its Welcome when it names limits or problems (limits_keep), else NULL */
     char *address;      /* where it can be reached, numeric; from Welcome or the transport */
 };

@@ -62,12 +62,25 @@ static void mark_exited(struct job *j, uint32_t rank)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
+/* Without memory there are none, which job_spawn says. */
+static void keep_ports(struct host_run *h, const Hvd__Welcome *welcome)
+{
+    size_t bytes = welcome->n_worker_port * sizeof *h->worker_port;
+    h->coordinator_port = welcome->coordinator_port;
+    h->worker_port = bytes ? malloc(bytes) : NULL;
+    if (!h->worker_port)
+        return;
+    memcpy(h->worker_port, welcome->worker_port, bytes);
+    h->worker_ports = welcome->n_worker_port;
+}
+
 static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
 {
     struct job *j = ctx;
     hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
     h->told = limits_keep(welcome);
     h->free_port = welcome->free_port;
+    keep_ports(h, welcome);
     j->ready++;
     job_start_hosts(j);
     if (j->fsm.state == JOB_CONNECTING && j->outcome.failed)

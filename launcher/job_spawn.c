@@ -160,10 +160,23 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
     s->size = j->plan.size;
     s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
     s->master_port = first->free_port;
+    s->coordinator_port = first->coordinator_port;
     s->epoch = j->epoch->number;
     s->max_restarts = (uint32_t)j->config->max_restarts;
     s->output_window = output_window(j->plan.size);
     (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
+}
+
+/* Where each of the host's ranks can listen for the others. */
+static int fill_endpoints(const struct job *j, Hvd__HostRanks *to, const struct host_run *h, struct err *e)
+{
+    if (h->worker_ports < to->ranks)
+        return err_set(e, ERR_HOST, "%s has only %zu free ports for its %u ranks", h->label, h->worker_ports,
+                       to->ranks);
+    to->address = j->plan.host_count > 1 && h->address ? h->address : (char *)"127.0.0.1";
+    to->worker_port = h->worker_port;
+    to->n_worker_port = to->ranks;
+    return 0;
 }
 
 static void fill_host(Hvd__HostRanks *to, const char *name, const struct plan_host *host)
@@ -195,11 +208,16 @@ void job_spawn(struct job *j)
         job_fault_err(j, &e);
         goto out;
     }
+    fill_common(j, &s, dir, sizeof dir);
     for (uint32_t k = 0; k < j->plan.host_count; k++) {
         fill_host(&hosts[k], j->host_names[k], &j->plan.host[k]);
         host_pointers[k] = &hosts[k];
+        if ((s.contracts & CONTRACTS_ENDPOINTS) &&
+            fill_endpoints(j, &hosts[k], job_host_of_plan(j, k), &e) < 0) {
+            job_fault_err(j, &e);
+            goto out;
+        }
     }
-    fill_common(j, &s, dir, sizeof dir);
     engine_tuning_fill(j->config, &j->env, &tuning);
     s.tuning = &tuning;
     placement_binding(j->config, &binding);

@@ -7,14 +7,18 @@
 
 #include "agent/supervisor/gpu.h"
 
-#define OWN_SIZE    48  /* of NAME=number */
-#define SHARED_SIZE 512 /* of NAME=text */
+#define OWN_SIZE    (32 + ENDPOINT_MAX) /* of NAME=number, NAME=endpoint */
+#define SHARED_SIZE 512                 /* of NAME=text */
+#define TEXT_SIZE   96                  /* of a text that is made here */
 
 enum value {
     RANK,
     LOCAL_RANK,
     CROSS_RANK,
-    CROSS_SIZE, /* of the rank: the rest is the same for all on this host */
+    CROSS_SIZE,
+    LOCAL_DEVICE,
+    ENDPOINT,
+    TF_TEXT, /* of the rank: the rest is the same for all on this host */
     SIZE,
     LOCAL_SIZE,
     HOST_INDEX,
@@ -33,7 +37,9 @@ enum value {
     GLOO_NAME,
     GLOO_INTERFACE,
     INTERFACE,
-    CHOSEN_INTERFACES
+    CHOSEN_INTERFACES,
+    COORDINATOR,
+    ENDPOINTS
 };
 
 enum rule {
@@ -103,12 +109,24 @@ static const struct variable {
     {"PMI_SIZE", SIZE, ALWAYS, CONTRACT_PMI1},
     {"MPI_LOCALRANKID", LOCAL_RANK, ALWAYS, CONTRACT_PMI1},
     {"MPI_LOCALNRANKS", LOCAL_SIZE, ALWAYS, CONTRACT_PMI1},
+    /* jax.distributed's, TensorFlow's, PaddlePaddle's */
+    {"JAX_COORDINATOR_ADDRESS", COORDINATOR, UNLESS_SET, CONTRACT_JAX},
+    {"JAX_NUM_PROCESSES", SIZE, ALWAYS, CONTRACT_JAX},
+    {"JAX_PROCESS_ID", RANK, ALWAYS, CONTRACT_JAX},
+    {"JAX_LOCAL_DEVICE_IDS", LOCAL_DEVICE, UNLESS_SET, CONTRACT_JAX},
+    {"TF_CONFIG", TF_TEXT, UNLESS_SET, CONTRACT_TF},
+    {"PADDLE_TRAINER_ID", RANK, ALWAYS, CONTRACT_PADDLE},
+    {"PADDLE_TRAINERS_NUM", SIZE, ALWAYS, CONTRACT_PADDLE},
+    {"PADDLE_RANK_IN_NODE", LOCAL_RANK, ALWAYS, CONTRACT_PADDLE},
+    {"PADDLE_TRAINER_ENDPOINTS", ENDPOINTS, UNLESS_SET, CONTRACT_PADDLE},
+    {"PADDLE_CURRENT_ENDPOINT", ENDPOINT, UNLESS_SET, CONTRACT_PADDLE},
+    {"FLAGS_selected_gpus", LOCAL_DEVICE, UNLESS_SET, CONTRACT_PADDLE},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
 static bool is_own(const struct variable *v)
 {
-    return v->value <= CROSS_SIZE;
+    return v->value <= TF_TEXT;
 }
 
 static bool has_name(const char *entry, const char *name)
@@ -139,8 +157,18 @@ static bool is_ours(const char *entry, unsigned contracts)
     return false;
 }
 
+/* Where JAX's ranks meet: a port of its own, because a program may use torch as well. */
+static const char *coordinator(const Hvd__Spawn *s, char text[TEXT_SIZE])
+{
+    if (!s->coordinator_port || !s->master_address[0])
+        return "";
+    snprintf(text, TEXT_SIZE, strchr(s->master_address, ':') ? "[%s]:%u" : "%s:%u", s->master_address,
+             s->coordinator_port);
+    return text;
+}
+
 /* The number or text of a variable that is the same for all ranks here. */
-static const char *shared_value(const struct worker_env_job *job, enum value value, char number[16])
+static const char *shared_value(const struct worker_env_job *job, enum value value, char text[TEXT_SIZE])
 {
     const Hvd__Spawn *s = job->spawn;
     uint32_t n = 1;
@@ -167,6 +195,8 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->rendezvous->interface;
     case CHOSEN_INTERFACES:
         return job->rendezvous->chosen_interfaces;
+    case COORDINATOR:
+        return coordinator(s, text);
     case GLOO_PORT:
         n = job->rendezvous->gloo_port;
         if (n == 0)
@@ -193,8 +223,8 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
     default:
         break;
     }
-    snprintf(number, 16, "%u", n);
-    return number;
+    snprintf(text, TEXT_SIZE, "%u", n);
+    return text;
 }
 
 static bool is_wanted(const struct variable *v, const struct worker_env_job *job, char *const *envp,
@@ -218,6 +248,31 @@ static bool take_gpus(struct worker_env *w, const struct worker_env_job *job, co
     return true;
 }
 
+/* What is the same for all ranks, behind the `given` ones. */
+static int add_shared(struct worker_env *w, const struct worker_env_job *job, size_t given, struct err *e)
+{
+    size_t count = given;
+    for (size_t i = 0; i < VARIABLES; i++) {
+        const struct variable *v = &variables[i];
+        char made[TEXT_SIZE], *text = w->shared + i * SHARED_SIZE;
+        if (is_own(v) || !is_wanted(v, job, w->envp, given))
+            continue;
+        if (v->value == ENDPOINTS) {
+            w->envp[count++] = w->endpoints.list;
+            continue;
+        }
+        const char *value = shared_value(job, v->value, made);
+        if (v->value >= PMI_PORT && !value[0])
+            continue; /* there is no such server */
+        int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, value);
+        if (n < 0 || n >= SHARED_SIZE)
+            return err_set(e, ERR_PROTOCOL, "the value of %s is too long", v->name);
+        w->envp[count++] = text;
+    }
+    w->own_at = count;
+    return 0;
+}
+
 int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e)
 {
     const Hvd__Spawn *s = job->spawn;
@@ -232,6 +287,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         .gpus = job->gpus,
         .gpu_bind = s->binding ? s->binding->gpu : HVD__BINDING__GPU__GPU_NONE,
         .gpu_list = job->visible_gpus,
+        .workers = (uint32_t)s->n_worker,
         .contracts = pmix ? s->contracts : s->contracts & ~(unsigned)CONTRACT_PMIX,
     };
     if (!w->envp || !w->shared || !w->own) {
@@ -245,23 +301,10 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         w->envp[count++] = GPU_ORDER "=PCI_BUS_ID";
     for (size_t i = 0; i < extra; i++)
         w->envp[count++] = pmix[i];
-    size_t given = count;
-    for (size_t i = 0; i < VARIABLES; i++) {
-        const struct variable *v = &variables[i];
-        char number[16], *text = w->shared + i * SHARED_SIZE;
-        if (is_own(v) || !is_wanted(v, job, w->envp, given))
-            continue;
-        const char *value = shared_value(job, v->value, number);
-        if (v->value >= PMI_PORT && !value[0])
-            continue; /* there is no such server */
-        int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, value);
-        if (n < 0 || n >= SHARED_SIZE) {
-            worker_env_free(w);
-            return err_set(e, ERR_PROTOCOL, "the value of %s is too long", v->name);
-        }
-        w->envp[count++] = text;
+    if (endpoints_init(&w->endpoints, s, e) < 0 || add_shared(w, job, count, e) < 0) {
+        worker_env_free(w);
+        return -1;
     }
-    w->own_at = count;
     return 0;
 }
 
@@ -270,7 +313,37 @@ void worker_env_free(struct worker_env *w)
     free(w->envp);
     free(w->shared);
     free(w->own);
+    endpoints_free(&w->endpoints);
     *w = (struct worker_env){0};
+}
+
+/* Which of the GPUs that it sees is the worker's, when several share the host; false: that is not clear. */
+static bool device_of(const struct worker_env *w, uint32_t local_rank, uint32_t *device)
+{
+    bool alone = w->gpu_bind == HVD__BINDING__GPU__GPU_SINGLE;
+    uint32_t visible = w->gpu_list ? gpu_count_visible(w->gpu_list, w->gpus) : w->gpus;
+    *device = alone ? 0 : local_rank;
+    return w->workers > 1 && visible > 0 && (alone || visible >= w->workers);
+}
+
+/* A rank's own variable; NULL: it has none. */
+static char *own_text(struct worker_env *w, const struct variable *v, const uint32_t *value,
+                      char text[OWN_SIZE])
+{
+    char endpoint[ENDPOINT_MAX];
+    if (v->value == TF_TEXT)
+        return endpoints_tf_config(&w->endpoints, value[RANK]);
+    uint32_t number = value[v->value];
+    if (v->value == LOCAL_DEVICE && !device_of(w, value[LOCAL_RANK], &number))
+        return NULL;
+    if (v->value != ENDPOINT) {
+        snprintf(text, OWN_SIZE, "%s=%u", v->name, number);
+        return text;
+    }
+    if (!endpoints_entry(worker_env_get(w, "PADDLE_TRAINER_ENDPOINTS"), value[RANK], endpoint))
+        return NULL; /* the user's own list is shorter */
+    snprintf(text, OWN_SIZE, "%s=%s", v->name, endpoint);
+    return text;
 }
 
 char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker)
@@ -280,14 +353,16 @@ char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker)
         [LOCAL_RANK] = worker->local_rank,
         [CROSS_RANK] = worker->cross_rank,
         [CROSS_SIZE] = worker->cross_size,
+        [TF_TEXT] = 0,
     };
     size_t at = w->own_at;
     for (size_t i = 0; i < VARIABLES; i++) {
-        char *text = w->own + i * OWN_SIZE;
-        if (!is_own(&variables[i]) || !is_asked_for(&variables[i], w->contracts))
+        const struct variable *v = &variables[i];
+        if (!is_own(v) || !is_asked_for(v, w->contracts) || (v->rule != ALWAYS && worker_env_get(w, v->name)))
             continue;
-        snprintf(text, OWN_SIZE, "%s=%u", variables[i].name, value[variables[i].value]);
-        w->envp[at++] = text;
+        char *text = own_text(w, v, value, w->own + i * OWN_SIZE);
+        if (text)
+            w->envp[at++] = text;
     }
     size_t name = (size_t)snprintf(w->gpu, sizeof w->gpu, GPU_VISIBLE "=");
     if (w->gpus && *gpu_visible(w->gpu_bind, w->gpu_list, w->gpus, worker->local_rank, w->gpu + name,

@@ -6,6 +6,7 @@
 #define HVD_AGENT_WORKER_ENV_H
 
 #include "agent/rendezvous/rendezvous.h"
+#include "agent/supervisor/endpoints.h"
 #include "common/control.pb-c.h"
 #include "common/err.h"
 
@@ -23,6 +24,8 @@ struct worker_env_job {
 struct worker_env {
     char **envp;        /* all of it, NULL at the end */
     char *shared, *own; /* memory of the strings that are ours */
+    struct endpoints endpoints;
+    uint32_t workers; /* of this host */
     unsigned contracts;
     size_t own_at; /* where a rank's own strings begin in envp */
     uint32_t gpus;

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -9,19 +10,23 @@
 
 #include "agent/host_facts.h"
 
-/* Free, and none of those that the kernel gives away by itself. */
-START_TEST(a_free_port)
+/* Free, each another one, and none of those that the kernel gives away by itself. */
+START_TEST(free_ports)
 {
+    static uint32_t port[500];
+    static bool seen[UINT16_MAX + 1];
     unsigned first = 0;
     FILE *f = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
     ck_assert(f && fscanf(f, "%u", &first) == 1);
     fclose(f);
-    for (int i = 0; i < 200; i++) {
-        uint32_t port = host_free_port();
-        struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-        ck_assert_uint_gt(port, 0);
+    ck_assert_uint_eq(host_free_ports(port, 500), 500);
+    for (int i = 0; i < 500; i++) {
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port[i])};
+        ck_assert_uint_gt(port[i], 0);
+        ck_assert(!seen[port[i]]);
+        seen[port[i]] = true;
         if (first > 20000)
-            ck_assert_uint_lt(port, first);
+            ck_assert_uint_lt(port[i], first);
         int fd = socket(AF_INET, SOCK_STREAM, 0);
         ck_assert_int_eq(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
         close(fd);
@@ -51,7 +56,7 @@ int main(void)
 {
     Suite *s = suite_create("host_facts");
     TCase *t = tcase_create("host_facts");
-    tcase_add_test(t, a_free_port);
+    tcase_add_test(t, free_ports);
     tcase_add_test(t, interfaces);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

@@ -124,6 +124,160 @@ START_TEST(a_lone_worker_keeps_its_threads)
 }
 END_TEST
 
+static uint32_t gpus;
+static Hvd__Binding__Gpu gpu_bind;
+static const char *visible;
+
+/* Ranks 0 and 2 here, 1 on a host with IPv6. */
+static char **build_endpoints(char **given, size_t count, uint32_t rank, const char *address, struct err *e)
+{
+    static uint32_t here_rank[] = {0, 2}, here_port[] = {9001, 9002}, there_port[] = {9001};
+    Hvd__Spawn s = HVD__SPAWN__INIT;
+    Hvd__Worker w = HVD__WORKER__INIT, *list[] = {&w, &w};
+    Hvd__HostRanks here = HVD__HOST_RANKS__INIT, there = HVD__HOST_RANKS__INIT, *host[] = {&here, &there};
+    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, gpus, visible};
+    Hvd__Binding binding = HVD__BINDING__INIT;
+    here.name = (char *)"node7";
+    here.ranks = here.n_rank = here.n_worker_port = 2;
+    here.rank = here_rank;
+    here.worker_port = here_port;
+    here.address = (char *)(uintptr_t)address;
+    there.name = (char *)"node8";
+    there.first_rank = there.ranks = there.n_worker_port = 1;
+    there.worker_port = there_port;
+    there.address = (char *)"fd00::8";
+    s.host = host;
+    s.n_host = s.n_worker = 2;
+    s.worker = list;
+    s.size = 3;
+    s.env = given;
+    s.n_env = count;
+    s.master_address = (char *)"fd00::7";
+    s.coordinator_port = 9000;
+    s.contracts = CONTRACT_TF | CONTRACT_PADDLE | CONTRACT_JAX;
+    binding.gpu = gpu_bind;
+    s.binding = &binding;
+    w.rank = rank;
+    w.local_rank = rank ? 1 : 0;
+    return worker_env_init(&env, &job, e) < 0 ? NULL : worker_env_of(&env, &w);
+}
+
+#define LIST "10.0.0.7:9001,[fd00::8]:9001,10.0.0.7:9002"
+#define TF(index)                                                                                            \
+    "{\"cluster\":{\"worker\":[\"10.0.0.7:9001\",\"[fd00::8]:9001\",\"10.0.0.7:9002\"]},"                    \
+    "\"task\":{\"type\":\"worker\",\"index\":" index "}}"
+
+START_TEST(endpoints)
+{
+    struct err err = ERR_INIT;
+    Hvd__Worker second = HVD__WORKER__INIT;
+    char **e = build_endpoints(NULL, 0, 0, "10.0.0.7", &err);
+    ck_assert_ptr_nonnull(e);
+    ck_assert_str_eq(get(e, "TF_CONFIG"), TF("0"));
+    second.rank = 2;
+    e = worker_env_of(&env, &second);
+    ck_assert_str_eq(get(e, "TF_CONFIG"), TF("2"));
+    ck_assert_str_eq(get(e, "PADDLE_TRAINER_ID"), "2");
+    ck_assert_str_eq(get(e, "PADDLE_TRAINERS_NUM"), "3");
+    ck_assert_str_eq(get(e, "PADDLE_TRAINER_ENDPOINTS"), LIST);
+    ck_assert_str_eq(get(e, "PADDLE_CURRENT_ENDPOINT"), "10.0.0.7:9002");
+    ck_assert_str_eq(get(e, "JAX_COORDINATOR_ADDRESS"), "[fd00::7]:9000");
+    ck_assert_str_eq(get(e, "JAX_NUM_PROCESSES"), "3");
+    ck_assert_str_eq(get(e, "JAX_PROCESS_ID"), "2");
+    ck_assert_ptr_null(get(e, "JAX_LOCAL_DEVICE_IDS"));
+    ck_assert_ptr_null(get(e, "RANK"));
+    worker_env_free(&env);
+}
+END_TEST
+
+/* Which GPU is a rank's is said only where it is clear, and as the rank sees it. */
+START_TEST(devices)
+{
+    static const struct {
+        uint32_t gpus;
+        Hvd__Binding__Gpu bind;
+        const char *list, *wanted;
+    } at[] = {
+        {0, HVD__BINDING__GPU__GPU_LIST, NULL, NULL}, {1, HVD__BINDING__GPU__GPU_LIST, NULL, NULL},
+        {2, HVD__BINDING__GPU__GPU_LIST, NULL, "1"},  {4, HVD__BINDING__GPU__GPU_LIST, "3", NULL},
+        {4, HVD__BINDING__GPU__GPU_LIST, "3,1", "1"}, {2, HVD__BINDING__GPU__GPU_SINGLE, NULL, "0"},
+    };
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        struct err err = ERR_INIT;
+        gpus = at[i].gpus;
+        gpu_bind = at[i].bind;
+        visible = at[i].list;
+        char **e = build_endpoints(NULL, 0, 2, "10.0.0.7", &err);
+        const char *jax = get(e, "JAX_LOCAL_DEVICE_IDS"), *paddle = get(e, "FLAGS_selected_gpus");
+        ck_assert_pstr_eq(jax, at[i].wanted);
+        ck_assert_pstr_eq(paddle, at[i].wanted);
+        worker_env_free(&env);
+    }
+    gpus = 0;
+    visible = NULL;
+}
+END_TEST
+
+START_TEST(the_users_own_endpoints_win)
+{
+    struct err err = ERR_INIT;
+    char *given[] = {(char *)"TF_CONFIG={}", (char *)"PADDLE_TRAINER_ENDPOINTS=a:1,b:2,c:3",
+                     (char *)"JAX_COORDINATOR_ADDRESS=a:5", (char *)"PADDLE_TRAINER_ID=77"};
+    char *shorter[] = {(char *)"PADDLE_TRAINER_ENDPOINTS=a:1,b:2"};
+    char **e = build_endpoints(given, 4, 2, "10.0.0.7", &err);
+    ck_assert_str_eq(get(e, "TF_CONFIG"), "{}");
+    ck_assert_str_eq(get(e, "PADDLE_TRAINER_ENDPOINTS"), "a:1,b:2,c:3");
+    ck_assert_str_eq(get(e, "PADDLE_CURRENT_ENDPOINT"), "c:3");
+    ck_assert_str_eq(get(e, "PADDLE_TRAINER_ID"), "2");
+    ck_assert_str_eq(get(e, "JAX_COORDINATOR_ADDRESS"), "a:5");
+    worker_env_free(&env);
+    e = build_endpoints(shorter, 1, 2, "10.0.0.7", &err);
+    ck_assert_ptr_null(get(e, "PADDLE_CURRENT_ENDPOINT"));
+    worker_env_free(&env);
+}
+END_TEST
+
+/* What would have to be quoted in JSON is no address. */
+START_TEST(endpoints_are_checked)
+{
+    static const char *const bad[] = {"", "node7", "10.0.0.7\"", "10.0.0.7:1"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct err err = ERR_INIT;
+        ck_assert_ptr_null(build_endpoints(NULL, 0, 0, bad[i], &err));
+        ck_assert_int_eq(err.code, ERR_PROTOCOL);
+    }
+}
+END_TEST
+
+/* More ranks than one variable has room for; a page less does. */
+START_TEST(endpoints_have_a_limit)
+{
+    static uint32_t port[8000];
+    static const uint32_t sizes[] = {5900, 8000};
+    for (size_t i = 0; i < 2; i++) {
+        Hvd__Spawn s = HVD__SPAWN__INIT;
+        Hvd__HostRanks host = HVD__HOST_RANKS__INIT, *hosts[] = {&host};
+        struct endpoints n;
+        struct err err = ERR_INIT;
+        for (size_t k = 0; k < 8000; k++)
+            port[k] = 12345;
+        s.contracts = CONTRACT_TF;
+        s.host = hosts;
+        s.n_host = 1;
+        s.size = host.ranks = sizes[i];
+        host.name = (char *)"node7";
+        host.address = (char *)"10.100.100.7";
+        host.worker_port = port;
+        host.n_worker_port = sizes[i];
+        ck_assert_int_eq(endpoints_init(&n, &s, &err), i == 0 ? 0 : -1);
+        ck_assert_int_eq(err.code, i == 0 ? 0 : ERR_USAGE);
+        if (i == 0)
+            ck_assert_uint_lt(strlen(endpoints_tf_config(&n, 4000000000u)), 128 * 1024);
+        endpoints_free(&n);
+    }
+}
+END_TEST
+
 START_TEST(gloo_only_where_it_is_served)
 {
     Hvd__Worker w = HVD__WORKER__INIT;
@@ -174,6 +328,11 @@ int main(void)
     tcase_add_test(t, all_contracts);
     tcase_add_test(t, the_users_own_win);
     tcase_add_test(t, a_lone_worker_keeps_its_threads);
+    tcase_add_test(t, endpoints);
+    tcase_add_test(t, devices);
+    tcase_add_test(t, the_users_own_endpoints_win);
+    tcase_add_test(t, endpoints_are_checked);
+    tcase_add_test(t, endpoints_have_a_limit);
     tcase_add_test(t, gloo_only_where_it_is_served);
     tcase_add_test(t, ranks_do_not_leak);
     suite_add_tcase(s, t);
