@@ -67,17 +67,17 @@ static int make_block(struct tensor *t, size_t bytes, uint64_t *address)
 
 /* Finds or makes shared places for the elements. An input that has none stands in its output's place where
  * that is as large. */
-static int place(struct tensor *t, const struct request *r)
+static int place(struct tensor *t)
 {
     const struct tensor_op *op = &t->op;
     bool one_result = op->kind == SHM_ALLREDUCE_SHARED, apart = one_result || op_scatters(op->kind);
     uint64_t bytes = t->bytes, address = 0;
-    void *out = one_result ? t->shared : r->out;
-    bool far_out = op_scatters(op->kind) ? r->room > SHM_INLINE_MAX : !one_result || t->view.me == 0;
+    void *out = is_root(t, op) ? (void *)(uintptr_t)t->in : t->out;
+    bool far_out = op_scatters(op->kind) ? t->room > SHM_INLINE_MAX : !one_result || t->view.me == 0;
     bool stage_in = !t->small && !shared(t->in, op, bytes, &t->where.in);
     bool same = far_out && !apart && !stage_in && out == t->in;
-    bool stage_out = far_out && !same && !shared(out, op, r->room, &t->where.out);
-    size_t out_bytes = stage_out ? lines(r->room) : 0, in_bytes = stage_in && apart ? lines(bytes) : 0;
+    bool stage_out = far_out && !same && !shared(out, op, t->room, &t->where.out);
+    size_t out_bytes = stage_out ? lines(t->room) : 0, in_bytes = stage_in && apart ? lines(bytes) : 0;
     size_t table = t->where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
     size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
     int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
@@ -95,7 +95,7 @@ static int place(struct tensor *t, const struct request *r)
         t->where.in = apart ? address + out_bytes : t->where.out;
     }
     if (table) {
-        memcpy((char *)t->staging + out_bytes + in_bytes, r->table, table);
+        memcpy((char *)t->staging + out_bytes + in_bytes, t->where.table, table);
         t->where.table_at = address + out_bytes + in_bytes;
     }
     if (receipt) {
@@ -105,26 +105,32 @@ static int place(struct tensor *t, const struct request *r)
     return HVD_SUCCESS;
 }
 
-/* All of its elements are private, it is large, and this thread will wait until the others have got them. */
-static bool can_stream(const struct tensor *t, const struct request *r, bool will_wait)
+/* Too small to go by pieces. Of ragged ones no rank knows how much the others give; all know much the same
+ * of their room. */
+static bool is_short(const struct tensor *t)
+{
+    if (t->op.kind == SHM_ALLREDUCE)
+        return t->bytes < STREAM_LEAST;
+    return t->small && (!op_is_ragged(t->op.kind) || t->room <= SHM_INLINE_MAX);
+}
+
+/* All of its elements are private, they are many, and this thread will wait until the others have got them.
+ */
+static bool can_stream(const struct tensor *t, bool will_wait)
 {
     uint64_t address;
 
-    return will_wait && t->op.kind == SHM_ALLREDUCE && !op_is_adasum(&t->op) && t->bytes >= STREAM_LEAST &&
-           team_is_here(t->view.team) && !r->group && !shared(t->in, &t->op, t->bytes, &address) &&
-           !shared(r->out, &t->op, t->bytes, &address);
+    return will_wait && op_kind_in(t->op.kind, STREAM_KINDS) && !op_is_adasum(&t->op) && !is_short(t) &&
+           team_is_here(t->view.team) && !t->group && t->where.table_place != SHM_SEGMENT &&
+           !shared(t->in, &t->op, t->bytes, &address) && !shared(t->out, &t->op, t->room, &address);
 }
 
-void stage_locked(struct tensor *t)
+/* Who only takes needs no place. */
+static int make_place(struct tensor *t)
 {
-    uint64_t address = UINT64_MAX; /* nowhere: all find that */
-
-    arena_free(t->staging);
-    if (make_block(t, lines(t->bytes), &address) == HVD_SUCCESS) {
-        t->landing = t->staging;
-        copy_bytes(t->staging, t->in, t->bytes);
-    }
-    stream_staged(&t->view, address, address);
+    if (t->op.kind == SHM_BROADCAST && !is_root(t, &t->op))
+        return HVD_SUCCESS;
+    return make_block(t, STREAM_PLACE, &t->where.in);
 }
 
 int prepare_locked(struct tensor *t, const struct request *r, bool will_wait)
@@ -157,11 +163,13 @@ int prepare_locked(struct tensor *t, const struct request *r, bool will_wait)
             status = make_shared(t, r->room);
         t->out = t->shared;
     }
-    t->where.is_streamed = !client.solo && can_stream(t, r, will_wait);
+    t->where.is_streamed = !client.solo && can_stream(t, will_wait);
+    t->where.own_in = t->in;
+    t->where.own_out = t->out;
     if (t->where.is_streamed)
-        status = make_block(t, STREAM_PLACE, &t->where.in);
+        status = make_place(t);
     else if (status == HVD_SUCCESS && !client.solo && (!t->small || op_scatters(r->op.kind)))
-        status = place(t, r);
+        status = place(t);
     if (status != HVD_SUCCESS)
         release_locked(t);
     return status;
@@ -225,6 +233,18 @@ static void give(struct tensor *t, uint8_t *small)
     timeline(t, TIMELINE_IN, since);
 }
 
+void stage_locked(struct tensor *t)
+{
+    if (t->staging)
+        arena_free(t->staging);
+    t->staging = NULL;
+    if (place(t) == HVD_SUCCESS)
+        give(t, NULL);
+    else
+        t->where.in = t->where.out = UINT64_MAX; /* nowhere: all find that */
+    stream_staged(&t->view, t->where.in, t->where.out);
+}
+
 /* Everybody else is here, and my memory is private: I read the others' elements and mine where they are and
  * write all results, which spares me both copies. Who waits anyway shares the work with the others instead.
  */
@@ -234,8 +254,6 @@ static bool does_all(struct tensor *t, bool will_wait)
 
     where->is_private = t->staging && t->op.kind == SHM_ALLREDUCE && team_is_here(t->view.team) &&
                         !t->group && !will_wait && tensor_others_arrived(&t->view);
-    where->own_in = t->in;
-    where->own_out = t->out;
     return where->is_private;
 }
 

@@ -100,6 +100,8 @@ static void open_local(struct tensor *t)
     struct tensor_resolver resolver = {arena_resolve, NULL};
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
 
+    if (status != HVD_SUCCESS && !tensor_still_here(&t->view))
+        return; /* what they disagree about is another operation; this one will not be complete any more */
     if (status == HVD_ERR_INVALID && client.rpc_broken) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone", t->name);
         status = HVD_ERR_ENGINE;

@@ -240,14 +240,25 @@ static bool find_private(struct tensor_view *v, uint32_t member)
     return true;
 }
 
-/* All are streamed, or none: those that stand alone have given up. */
+/* All are streamed, or none: those that stand alone have given up. Who gives nothing has no place. */
 static bool find_place(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                        const struct tensor_resolver *resolver)
 {
-    if (v->me >= v->team->members || v->op.kind != SHM_ALLREDUCE || !team_is_here(v->team))
+    bool ragged = op_is_ragged(v->op.kind);
+
+    if (v->me >= v->team->members || !op_kind_in(v->op.kind, STREAM_KINDS) || !team_is_here(v->team) ||
+        (c->place == SHM_INLINE && !ragged))
         return false;
-    v->in[member] = v->out[member] = find(v, resolver, c->in, STREAM_PLACE);
-    return v->out[member] != NULL;
+    if (ragged && c->room > BYTES_MAX / work_size(v))
+        return false;
+    v->room[member] = c->room;
+    if (v->op.kind == SHM_BROADCAST && member != v->op.root)
+        v->out[member] = NULL;
+    else if (!(v->out[member] = find(v, resolver, c->in, STREAM_PLACE)))
+        return false;
+    if (c->place != SHM_INLINE)
+        v->in[member] = v->out[member];
+    return true;
 }
 
 static bool find_elements(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
@@ -262,13 +273,13 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (!op_moves(v->op.kind))
         return true;
     v->count[member] = c->op.count;
-    if (v->streamed)
-        return c->place == SHM_SEGMENT && find_place(v, member, c, resolver);
-    if (c->is_private)
-        return c->place == SHM_SEGMENT && find_private(v, member);
     if (c->place == SHM_INLINE)
         v->in[member] = tensor_payload(v, member, bytes, table);
-    else
+    if (v->streamed)
+        return find_place(v, member, c, resolver) && find_table(v, member, c, resolver);
+    if (c->is_private)
+        return c->place == SHM_SEGMENT && find_private(v, member);
+    if (c->place != SHM_INLINE)
         v->in[member] = find(v, resolver, c->in, bytes);
     return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver) &&
            find_receipt(v, member, c, resolver);
@@ -289,7 +300,9 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
         return HVD_ERR_MISMATCH;
     }
     v->bytes = total * work_size(v);
-    if (v->place == SHM_SEGMENT)
+    if (v->streamed)
+        stream_plan(v);
+    else if (v->place == SHM_SEGMENT)
         v->chunks = op_is_adasum(&v->op) ? (struct chunks){total, total, 1}
                                          : chunks_cut(total, work_size(v), v->team->members);
     return HVD_SUCCESS;
@@ -337,6 +350,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     }
     if (!team_is_here(v->team) && op_scatters(v->op.kind))
         v->place = SHM_SEGMENT;
+    v->streamed = v->streamed && v->place == SHM_SEGMENT; /* else all elements are in the entries anyway */
     return plan(v, name, text, text_size);
 }
 

@@ -4,6 +4,7 @@
 
 #include "collectives/algorithms/copy.h"
 #include "collectives/shm/doorbell.h"
+#include "collectives/shm/pass.h"
 #include "collectives/shm/work.h"
 
 #define STAGED UINT32_MAX /* pieces given by who has copied the whole */
@@ -162,8 +163,16 @@ static enum action next(const struct tensor_view *v)
     return v->taken < v->mine && all_have(v, offsetof(struct shm_seat, done), v->taken) ? TAKE : NONE;
 }
 
+void stream_plan(struct tensor_view *v)
+{
+    if (!op_reduces(v->op.kind))
+        pass_plan(v);
+}
+
 bool stream_step(struct tensor_view *v)
 {
+    if (!op_reduces(v->op.kind))
+        return pass_step(v);
     switch (next(v)) {
     case GIVE:
         give(v);
@@ -182,10 +191,10 @@ bool stream_step(struct tensor_view *v)
 
 bool stream_has_step(const struct tensor_view *v)
 {
-    return next(v) != NONE;
+    return op_reduces(v->op.kind) ? next(v) != NONE : pass_has_step(v);
 }
 
 bool stream_ended(const struct tensor_view *v)
 {
-    return v->taken == pieces(v);
+    return op_reduces(v->op.kind) ? v->taken == pieces(v) : pass_ended(v);
 }

@@ -1,4 +1,5 @@
-/* A large allreduce of private memory in which every member of the host waits: the elements go by pieces
+/* A large allreduce (and, by pass.h, broadcast, allgather or alltoall, for which the first and the last of
+ * what follows hold too) of private memory in which every member of the host waits: the elements go by pieces
  * through a small place of each member that stays in a cache, instead of through a copy of the whole.
  *
  * For each piece a member gives: it copies what others reduce from its memory to its own place. When all have
@@ -18,7 +19,12 @@
 #define STREAM_PIECE (1u << 20) /* bytes at most */
 #define STREAM_PLACE (2 * STREAM_PIECE)
 
-/* After tensor_open has set v->streamed. Does one thing, if anything can be done. */
+/* The kinds that can: those that reduce nothing have a way of their own (pass.h). */
+#define STREAM_KINDS (SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_BROADCAST) | SHM_RAGGED)
+
+/* tensor_open has set v->streamed and found everything. */
+void stream_plan(struct tensor_view *v);
+/* Does one thing, if anything can be done. */
 bool stream_step(struct tensor_view *v);
 /* Something can be done. */
 bool stream_has_step(const struct tensor_view *v);

@@ -112,7 +112,15 @@ bool tensor_arrived(struct tensor_view *v)
 
     while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
         v->seen++;
-    return v->seen == members && (v->place == SHM_INLINE || stream_settled(v));
+    return v->seen == members && ((v->place == SHM_INLINE && !op_is_ragged(v->op.kind)) || stream_settled(v));
+}
+
+bool tensor_still_here(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if (atomic_load(&tensor_entry(v, i)->sequence) != v->sequence)
+            return false;
+    return true;
 }
 
 bool tensor_others_arrived(const struct tensor_view *v)

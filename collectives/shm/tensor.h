@@ -49,9 +49,14 @@ struct tensor_view {
     uint32_t me;          /* my member; the number of members for the engine */
     uint32_t seen;        /* members [0, seen) have arrived */
     uint32_t mine;        /* chunks, or pieces, that I have finished */
-    uint32_t gave, taken; /* pieces */
+    uint32_t gave, taken; /* pieces; taken of pass.c: members' of this round */
     const void *own_in;
     void *own_out;
+    struct { /* pass.c's own */
+        size_t piece;
+        uint32_t rounds, mine; /* of all, and pieces that I give */
+        uint64_t kept, to_keep;
+    } pass;
     /* after tensor_open; before, a member's own: */
     struct tensor_op op;
     uint8_t place;   /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
@@ -114,6 +119,9 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
 uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member);
 /* All members have arrived. */
 bool tensor_arrived(struct tensor_view *v);
+/* All are still at it: none has gone on after a wait that ended without the engine, and written over its
+ * entry. */
+bool tensor_still_here(const struct tensor_view *v);
 /* Member: all but me have, before I publish; and their elements can be read. */
 bool tensor_others_arrived(const struct tensor_view *v);
 /* All members have arrived at the next operation. What was read of this one before that is what its members
