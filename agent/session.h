@@ -105,6 +105,7 @@ struct session {
     struct workers workers;
     struct cpus *cpus; /* [n_worker], what they are bound to; NULL: none is */
     struct worker_env env;
+    struct rlimits limits; /* of the workers */
     struct engine_host engine;
     struct pmix_host pmix;
     struct where where;

@@ -323,7 +323,18 @@ static struct worker_start start_of(struct session *s, int report_fd)
                                  .dir = s->wdir,
                                  .env = &s->env,
                                  .cgroup_fd = s->containment.fd,
+                                 .limits = &s->limits,
                                  .report_fd = report_fd};
+}
+
+static void on_capped(void *ctx, const char *name, uint64_t wanted, uint64_t hard)
+{
+    char text[40] = "none";
+    if (wanted != UINT64_MAX)
+        snprintf(text, sizeof text, "%llu", (unsigned long long)wanted);
+    session_notice(ctx, LOG_WARNING,
+                   "--propagate-limits: %s is %llu for the workers here, not %s: the hard limit", name,
+                   (unsigned long long)hard, text);
 }
 
 static int start_workers(struct session *s, struct err *e)
@@ -331,6 +342,8 @@ static int start_workers(struct session *s, struct err *e)
     int report[2], rc = workers_init(&s->workers, s->spawn->n_worker, e);
     if (rc < 0)
         return -1;
+    s->stdio.max_line = s->spawn->max_line;
+    rlimits_take(&s->limits, s->spawn->limit, s->spawn->n_limit, on_capped, s);
     spawn_raise_descriptor_limit(3 * s->spawn->n_worker + 128);
     if (pipe2(report, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");

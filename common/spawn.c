@@ -83,6 +83,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
         child_fail(s, report_fd, SPAWN_DESCRIPTORS);
     if (limit_was_raised)
         setrlimit(RLIMIT_NOFILE, &childrens_limit);
+    for (size_t i = 0; i < s->limit_count; i++)
+        setrlimit((__rlimit_resource_t)s->limits[i].resource, &s->limits[i].limit);
     execve(s->path, s->argv, s->envp ? s->envp : environ);
     child_fail(s, report_fd, SPAWN_EXEC);
 }
@@ -191,6 +193,15 @@ void spawn_raise_descriptor_limit(rlim_t wanted)
     limit.rlim_cur = wanted;
     if (setrlimit(RLIMIT_NOFILE, &limit) == 0)
         limit_was_raised = true;
+}
+
+int spawn_inherited_limit(int resource, struct rlimit *limit)
+{
+    if (resource == RLIMIT_NOFILE && limit_was_raised) {
+        *limit = childrens_limit;
+        return 0;
+    }
+    return getrlimit((__rlimit_resource_t)resource, limit);
 }
 
 int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)

@@ -17,6 +17,11 @@
 
 #include "common/err.h"
 
+struct spawn_limit {
+    int resource; /* RLIMIT_... */
+    struct rlimit limit;
+};
+
 struct spawn {
     const char *path;  /* of the executable; no search */
     char *const *argv; /* NULL-terminated */
@@ -27,6 +32,8 @@ struct spawn {
     int cgroup_fd;     /* the child starts in this cgroup (a directory descriptor); -1: in ours */
     const void *cpus;  /* it runs on these only: a mask of cpus_size bytes; NULL: on ours */
     size_t cpus_size;
+    const struct spawn_limit *limits; /* limit_count of them, instead of ours */
+    size_t limit_count;
     bool new_session; /* setsid: out of the terminal's process group, its pid is its process group */
     bool die_with_us; /* SIGKILL when the calling thread ends */
     int report_fd;    /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
@@ -56,6 +63,8 @@ struct spawned {
 /* Raises our soft limit of descriptors to `wanted`, or as far as the hard one lets it. What is started later
  * gets the limit that we had before: a program may trust that its descriptors fit into a set of select(2). */
 void spawn_raise_descriptor_limit(rlim_t wanted);
+/* The limits that we had before that. */
+int spawn_inherited_limit(int resource, struct rlimit *limit);
 /* 0, or -1 with *e filled; then no child is left. Blocks for the time of an execve when report_fd is -1. */
 int spawn_start(const struct spawn *s, struct spawned *out, struct err *e);
 /* Turns a failure into a sentence and a code (127 not found, 126 not executable, else 125). Always returns

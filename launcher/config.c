@@ -16,6 +16,8 @@
 #include "launcher/hosts.h"
 #include "launcher/output.h"
 #include "launcher/output_names.h"
+#include "launcher/propagate.h"
+#include "launcher/signals.h"
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
@@ -133,6 +135,9 @@ static int check(struct config *config, char *const envp[], struct err *e)
     if (config->output_filename && output_names_check(config->output_filename, e))
         return -1;
     if (output_check_shown(config->show_rank, (uint32_t)config->num_proc, e))
+        return -1;
+    if (signals_parse(&config->forwarded, config->forward_signals, e) ||
+        propagate_read(NULL, config->propagate_limits, e))
         return -1;
     if (check_environment(config, envp, e))
         return -1;

@@ -128,6 +128,9 @@
     X(int, color, OPTION_CHOICE, "--color", "WHEN", "HVDRUN_COLOR", "color", \
       0, 0, "auto|always|never", "auto", NULL, CONFIG_OUTPUT, \
       "Give the tags of --tag a colour for each rank: on a terminal (unless NO_COLOR is set), always or never.") \
+    X(int64_t, max_line, OPTION_INTEGER, "--max-line", "BYTES", "HVDRUN_MAX_LINE", "max_line", \
+      1024, 1073741824, NULL, "65536", NULL, CONFIG_OUTPUT, \
+      "A line of so many bytes is never torn by another rank's; a longer one may be, when its rank takes a pause in it.") \
     X(int64_t, stdin_rank, OPTION_INTEGER, "--stdin", "RANK", "HVDRUN_STDIN", "stdin", \
       0, CONFIG_RANKS_MAX - 1, "none|all", "0", NULL, CONFIG_OUTPUT, \
       "The rank that gets hvdrun's standard input; the others read /dev/null.") \
@@ -142,6 +145,10 @@
     X(const char *, wdir, OPTION_TEXT, "--wdir", "DIRECTORY", "HVDRUN_WDIR", "wdir", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Start the workers in this directory. Without it: hvdrun's own, or the home directory where a host has no such.") \
+    X(const char *, propagate_limits, OPTION_TEXT, "--propagate-limits", "LIST", "HVDRUN_PROPAGATE_LIMITS", "propagate_limits", \
+      0, 0, NULL, "none", NULL, CONFIG_WORKER, \
+      "Give the workers hvdrun's soft resource limits: all, none, or names as in NOFILE,STACK,CORE. A host's hard limit " \
+      "is the most; hvdrun warns when that is less.") \
     X(const char *, rendezvous, OPTION_TEXT, "--rendezvous", "LIST", "HVDRUN_RENDEZVOUS", "rendezvous", \
       0, 0, NULL, "auto", NULL, CONFIG_WORKER, \
       "How the workers' libraries find each other: none, or by comma some of env (torch and others), pmix (OpenMPI), " \
@@ -154,6 +161,11 @@
       "What happens when a rank has failed: the job is ended, or the other ranks go on, or they go on and get SIGUSR1, " \
       "which ends a program that does not handle it. The exit status is that of the first failing rank in every " \
       "case. A lost host, a limit or a signal always ends the job.") \
+    X(const char *, forward_signals, OPTION_TEXT, "--forward-signals", "LIST", "HVDRUN_FORWARD_SIGNALS", "forward_signals", \
+      0, 0, NULL, "USR1,USR2,WINCH", NULL, CONFIG_LIFE, \
+      "The signals that hvdrun passes on to the workers and does nothing else about: names or numbers, or none. USR1, " \
+      "USR2 and WINCH that are not in the list are ignored. INT, TERM, HUP and QUIT always end the job, TSTP and CONT " \
+      "always stop it and let it go on.") \
     X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts, --reset-limit", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
       0, 1000000, NULL, "0", NULL, CONFIG_LIFE, \
       "Start the whole job anew, at most N times, after a rank or a host has failed. A lost host is left out when the " \
@@ -338,6 +350,7 @@ struct config {
     int command_count;
     struct settings file; /* of --config-file */
     struct placement placement;
+    uint64_t forwarded; /* of --forward-signals: signal n is bit n - 1 */
 };
 
 /* The table with names; for help and the manual page. */

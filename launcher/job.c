@@ -233,7 +233,8 @@ void job_on_signal(void *ctx, int number)
             input_resume(&j->input);
         break;
     default:
-        job_signal_workers(j, number, false);
+        if (j->config->forwarded & SIGNAL_BIT(number))
+            job_signal_workers(j, number, false);
     }
 }
 

@@ -92,7 +92,7 @@ static int set_up(struct job *j, struct err *e)
     if (loop_init(&j->loop, e) < 0)
         return -1;
     j->common.loop = &j->loop;
-    if (signals_init(&j->signals, &j->loop, job_on_signal, j) < 0)
+    if (signals_init(&j->signals, &j->loop, j->config->forwarded, job_on_signal, j) < 0)
         return err_sys(e, errno, "cannot watch signals");
     return 0;
 }

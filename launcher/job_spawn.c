@@ -13,6 +13,7 @@
 #include "launcher/horovod_flags.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
+#include "launcher/propagate.h"
 #include "launcher/rankfile.h"
 
 extern char **environ;
@@ -164,6 +165,7 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
     s->epoch = j->epoch->number;
     s->max_restarts = (uint32_t)j->config->max_restarts;
     s->output_window = output_window(j->plan.size);
+    s->max_line = (uint32_t)j->config->max_line;
     (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
 }
 
@@ -197,6 +199,7 @@ void job_spawn(struct job *j)
     struct err e = ERR_INIT;
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__EngineTuning tuning;
+    struct propagate limits;
     Hvd__Binding binding;
     Hvd__HostRanks *hosts = calloc(j->plan.host_count, sizeof *hosts);
     Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
@@ -220,6 +223,9 @@ void job_spawn(struct job *j)
     }
     engine_tuning_fill(j->config, &j->env, &tuning);
     s.tuning = &tuning;
+    (void)propagate_read(&limits, j->config->propagate_limits, NULL); /* config.c has checked it */
+    s.limit = limits.list;
+    s.n_limit = limits.count;
     placement_binding(j->config, &binding);
     s.binding = &binding;
     s.host = host_pointers;

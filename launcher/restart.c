@@ -74,7 +74,7 @@ static int pause_open(struct pause *p, struct err *e)
     int rc = uv_loop_init(&p->loop);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
-    if (signals_init(&p->signals, &p->loop, on_signal, p) < 0) {
+    if (signals_init(&p->signals, &p->loop, p->restart->config.forwarded, on_signal, p) < 0) {
         err_sys(e, errno, "cannot watch signals");
         uv_loop_close(&p->loop);
         return -1;
@@ -262,7 +262,7 @@ int restart_run(const struct config *config, struct host_list *hosts, const char
     struct restart r = {.config = *config, .all = hosts, .hostname = hostname};
     bool more = true;
     int status = set_up(&r, e);
-    signals_hold(&r.mask);
+    signals_hold(config->forwarded, &r.mask);
     while (status == 0 && more)
         status = run_epoch(&r, &more, e);
     release_signals(&r);

@@ -70,16 +70,17 @@ static int give_out(struct lines *l, uint8_t flags, lines_emit *emit, void *ctx)
     return rc;
 }
 
-/* Adds bytes of one line to what is held; a line that grows over LINES_MAX goes out in pieces. */
+/* Adds bytes of one line to what is held; a line that grows over the most goes out in pieces. */
 static int extend(struct lines *l, const uint8_t *bytes, size_t len, lines_emit *emit, void *ctx)
 {
+    const uint32_t max = l->max ? l->max : LINES_MAX;
     while (len > 0) {
-        size_t take = len < LINES_MAX - l->len ? len : LINES_MAX - l->len;
+        size_t take = len < max - l->len ? len : max - l->len;
         if (hold(l, bytes, take) < 0)
             return -1;
         bytes += take;
         len -= take;
-        if (l->len == LINES_MAX && len > 0 && give_out(l, FRAME_FLAG_UNFINISHED, emit, ctx) < 0)
+        if (l->len == max && len > 0 && give_out(l, FRAME_FLAG_UNFINISHED, emit, ctx) < 0)
             return -1;
     }
     return 0;
@@ -129,5 +130,5 @@ uint64_t lines_due(const struct lines *l)
 void lines_free(struct lines *l)
 {
     free(l->held);
-    *l = (struct lines){0};
+    *l = (struct lines){.max = l->max};
 }

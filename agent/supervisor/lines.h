@@ -1,7 +1,7 @@
 /* Cuts a worker's output into frames that hold whole lines. Pure: bytes in, frames out, time is an argument.
  *
  * \n and \r end a line; \r\n is one end. Whole lines go out at once, many in a frame. The beginning of a line
- * is held until its end comes; when it does not come for LINES_PATIENCE, or the line exceeds LINES_MAX, what
+ * is held until its end comes; when it does not come for LINES_PATIENCE, or the line exceeds `max`, what
  * is held goes out marked FRAME_FLAG_UNFINISHED. A line over FRAME_DATA_MAX takes several frames, given out
  * together, of which only the last has FRAME_FLAG_LINE_END. */
 #ifndef HVD_AGENT_LINES_H
@@ -13,12 +13,13 @@
 #include "common/clock.h"
 #include "common/frame.h"
 
-#define LINES_MAX      (64u << 10)
+#define LINES_MAX      (64u << 10) /* when nothing else is asked for */
 #define LINES_PATIENCE (200 * NSEC_PER_MSEC)
 
 struct lines {
     uint8_t *held; /* the beginning of a line; NULL when there is none */
     uint32_t len, capacity;
+    uint32_t max;   /* 0: LINES_MAX */
     uint64_t since; /* when its last bytes came */
 };
 
@@ -35,6 +36,7 @@ int lines_flush(struct lines *l, lines_emit *emit, void *ctx);
 int lines_advance(struct lines *l, lines_emit *emit, void *ctx);
 /* When lines_flush is due; UINT64_MAX when nothing is held. */
 uint64_t lines_due(const struct lines *l);
+/* What is held is gone, `max` stays. */
 void lines_free(struct lines *l);
 
 #endif

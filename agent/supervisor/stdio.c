@@ -162,6 +162,7 @@ int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum f
 {
     *o = (struct outlet){
         .stdio = s, .fd = -1, .rank = rank, .stream = stream, .credit = credit, .window = credit};
+    o->lines.max = s->max_line;
     int rc = uv_poll_init(s->loop, &o->poll, fd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the output of rank %u: %s", rank, uv_strerror(rc));
@@ -225,8 +226,11 @@ void stdio_discard(struct stdio *s)
     if (s->discard)
         return;
     s->discard = true;
-    for (struct outlet *o = s->outlets; o; o = o->next)
+    for (struct outlet *o = s->outlets; o; o = o->next) {
+        lines_free(&o->lines);
+        o->lines.max = 0; /* no credit bounds it any more */
         go_on(o);
+    }
 }
 
 void stdio_close(struct stdio *s)

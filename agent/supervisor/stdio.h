@@ -45,7 +45,8 @@ struct stdio {
     void *ctx;
     uv_timer_t patience; /* for unfinished lines */
     struct outlet *outlets;
-    bool discard; /* nobody listens any more: read and drop */
+    uint32_t max_line; /* struct lines, max */
+    bool discard;      /* nobody listens any more: read and drop */
 };
 
 struct outlet {

@@ -81,6 +81,8 @@ static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker
     s.report_fd = start->report_fd;
     s.cpus = start->cpus;
     s.cpus_size = sizeof *start->cpus;
+    s.limits = start->limits->limit;
+    s.limit_count = start->limits->count;
     s.id = spec->rank;
     return s;
 }

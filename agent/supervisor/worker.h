@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "agent/supervisor/cpus.h"
+#include "agent/supervisor/rlimits.h"
 #include "agent/supervisor/stdio.h"
 #include "agent/supervisor/worker_env.h"
 #include "common/control.pb-c.h"
@@ -49,6 +50,7 @@ struct worker_start {
     struct worker_env *env;
     int cgroup_fd;
     int report_fd;
+    const struct rlimits *limits;
     const struct cpus *cpus; /* of the one that is started next; NULL: it is not bound */
 };
 

@@ -57,6 +57,7 @@ static void set_up(void)
 {
     memset(&sink, 0, sizeof sink);
     lines_free(&lines);
+    lines.max = 0;
 }
 
 START_TEST(whole_lines_go_at_once)
@@ -155,6 +156,25 @@ START_TEST(a_longer_one_is_split)
 }
 END_TEST
 
+START_TEST(another_limit)
+{
+    static const struct {
+        uint32_t max;
+        unsigned pieces;
+    } cases[] = {{1024, 244}, {100000, 2}, {250001, 0}, {1u << 30, 0}};
+    lines.max = cases[_i].max;
+    for (int i = 0; i < 5; i++)
+        put_long(50000, false);
+    unsigned pieces = 0;
+    for (unsigned i = 0; i < sink.frames; i++)
+        pieces += sink.frame[i].flags == FRAME_FLAG_UNFINISHED;
+    ck_assert_uint_eq(pieces, cases[_i].pieces);
+    put("\n");
+    ck_assert_uint_eq(sink.frame[sink.frames - 1].flags, FRAME_FLAG_LINE_END);
+    ck_assert_uint_eq(sink.len, 250001);
+}
+END_TEST
+
 static bool is_end(const uint8_t *text, size_t i, size_t len)
 {
     return text[i] == '\n' || (text[i] == '\r' && !(i + 1 < len && text[i + 1] == '\n'));
@@ -200,6 +220,7 @@ int main(void)
     tcase_add_test(t, carriage_returns);
     tcase_add_test(t, a_long_line_stays_together);
     tcase_add_test(t, a_longer_one_is_split);
+    tcase_add_loop_test(t, another_limit, 0, 4);
     tcase_add_loop_test(t, any_cut, 0, 12);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

@@ -198,3 +198,20 @@ case_color_of_the_tags() {
     NO_COLOR=1 script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
     expect_sorted '[0]<stdout>:x' '[1]<stdout>:x'
 }
+
+# Rank 0 pauses in the middle of a line of 100000 bytes, while rank 1 says something all the time.
+paused_line() {
+    # shellcheck disable=SC2016
+    hvd "$@" -np 2 sh -c '
+        l=$(printf "%050000d" 0)
+        if [ $HOROVOD_RANK = 0 ]; then sleep 0.1; printf "%s" "$l$l"; sleep 0.02; echo; touch "$0"
+        else until [ -e "$0" ]; do echo other; done; fi' "$T/over"
+    rm -f "$T/over"
+    expect_status 0
+    awk 'length == 100000' "$T/out" | wc -l
+}
+
+case_max_line() {
+    expect_same 0 "$(paused_line)" 'the number of whole lines of 100000 bytes'
+    expect_same 1 "$(paused_line --max-line 100001)" 'the number of whole lines with a longer --max-line'
+}

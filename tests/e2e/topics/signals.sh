@@ -166,3 +166,30 @@ case_a_full_stderr_stops_nothing() {
     expect_status 0
     expect_count 2 whole "$T/out"
 }
+
+case_forward_signals_chooses() {
+    # shellcheck disable=SC2016
+    start --forward-signals ALRM -np 2 sh -c 'trap "echo got ALRM" ALRM; trap "echo got USR1" USR1; echo ready; while :; do sleep 0.1; done'
+    until_out 5 ready 2
+    kill -USR1 $pid
+    kill -ALRM $pid
+    until_out 5 'got ALRM' 2
+    kill -USR1 $pid
+    sleep 0.2
+    kill -TERM $pid
+    stop_status
+    expect_status 143
+    expect_no "$T/out" 'got USR1'
+}
+
+case_forward_signals_none_protects_the_workers() {
+    start --forward-signals none -np 2 sh -c 'echo ready; exec sleep 1'
+    until_out 5 ready 2
+    kill -USR1 $pid
+    kill -WINCH $pid
+    stop_status
+    expect_status 0
+    hvd --forward-signals USR1,KILL -np 1 true
+    expect_status 2
+    expect_err 'KILL cannot be passed on'
+}
