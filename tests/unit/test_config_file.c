@@ -276,6 +276,7 @@ static const char *good_value(const struct option_spec *spec, char *text, size_t
                                              {"network_interfaces", "eth0"},
                                              {"rendezvous", "none"},
                                              {"map_by", "node"},
+                                             {"propagate_limits", "NOFILE"},
                                              {NULL, NULL}};
     struct option_name key = {0};
     option_next_name(spec->yaml, &key);
