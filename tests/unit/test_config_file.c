@@ -277,6 +277,7 @@ static const char *good_value(const struct option_spec *spec, char *text, size_t
                                              {"rendezvous", "none"},
                                              {"map_by", "node"},
                                              {"propagate_limits", "NOFILE"},
+                                             {"forward_signals", "ALRM"},
                                              {NULL, NULL}};
     struct option_name key = {0};
     option_next_name(spec->yaml, &key);
