@@ -129,18 +129,32 @@ static void print_option(const struct option_spec *spec, FILE *out)
     fputc('\n', out);
 }
 
+/* `group`: NULL for all. */
+static void print_options(const struct options_program *program, const char *group, FILE *out)
+{
+    const char *last = "";
+    for (size_t i = 0; i < program->count; i++) {
+        const struct option_spec *spec = &program->spec[i];
+        if (group && strcmp(spec->group, group) != 0)
+            continue;
+        if (strcmp(last, spec->group) != 0)
+            fprintf(out, "\n%s:\n", spec->group);
+        last = spec->group;
+        print_option(spec, out);
+    }
+}
+
 void options_print_help(const struct options_program *program, FILE *out)
 {
-    const char *group = "";
     fprintf(out, "usage: %s %s\n\n", program->name, program->usage);
     print_wrapped(out, program->about, 0, 0);
     fputc('\n', out);
-    for (size_t i = 0; i < program->count; i++) {
-        if (strcmp(group, program->spec[i].group) != 0)
-            fprintf(out, "\n%s:\n", program->spec[i].group);
-        group = program->spec[i].group;
-        print_option(&program->spec[i], out);
-    }
+    print_options(program, NULL, out);
+}
+
+void options_print_group(const struct options_program *program, const char *group, FILE *out)
+{
+    print_options(program, group, out);
 }
 
 /* ---- the manual page ----------------------------------------------------------------------------------- */
@@ -228,15 +242,13 @@ static const char *type_text(const struct option_spec *spec)
     }
 }
 
-/* A key with its type, and the option whose page says the rest. */
-static void print_mdoc_key(const struct option_spec *spec, FILE *out)
+/* A key or variable with its type, and the option whose page says the rest. */
+static void print_mdoc_name(const struct option_spec *spec, const char *column, const char *macro, FILE *out)
 {
-    struct option_name key = {0}, flag = {0};
-    const char *between = ".It Cm ";
-    while (option_next_name(spec->yaml, &key)) {
-        fprintf(out, "%s%.*s%s", between, (int)key.len, key.text, key.opposite ? " Pq the opposite" : "");
-        between = " , Cm ";
-    }
+    struct option_name name = {0}, flag = {0};
+    while (option_next_name(column, &name))
+        fprintf(out, "%s%s %.*s%s", name.text == column || name.text == column + 1 ? ".It " : " , ", macro,
+                (int)name.len, name.text, name.opposite ? " Pq the opposite" : "");
     char facts[OPTION_WANTED_MAX];
     option_facts(spec, facts, sizeof facts);
     option_next_name(spec->flags, &flag);
@@ -246,31 +258,39 @@ static void print_mdoc_key(const struct option_spec *spec, FILE *out)
             flag.text + 1);
 }
 
-/* The options, or the keys, by group. */
-static void print_mdoc(const struct options_program *program, bool keys, FILE *out)
+enum list { OPTIONS, KEYS, VARIABLES };
+
+/* The options, or the keys or variables, by group. */
+static void print_mdoc(const struct options_program *program, enum list list, FILE *out)
 {
     const char *group = "";
     for (size_t i = 0; i < program->count; i++) {
         const struct option_spec *spec = &program->spec[i];
-        if (keys && !spec->yaml)
+        const char *column = list == KEYS ? spec->yaml : list == VARIABLES ? spec->variable : spec->flags;
+        if (!column)
             continue;
         if (strcmp(group, spec->group) != 0)
             fprintf(out, "%s.Ss %s\n.Bl -tag -width Ds\n", *group ? ".El\n" : "", spec->group);
         group = spec->group;
-        if (keys)
-            print_mdoc_key(spec, out);
-        else
+        if (list == OPTIONS)
             print_mdoc_option(spec, out);
+        else
+            print_mdoc_name(spec, column, list == KEYS ? "Cm" : "Ev", out);
     }
     fprintf(out, ".El\n");
 }
 
 void options_print_mdoc(const struct options_program *program, FILE *out)
 {
-    print_mdoc(program, false, out);
+    print_mdoc(program, OPTIONS, out);
 }
 
 void options_print_mdoc_keys(const struct options_program *program, FILE *out)
 {
-    print_mdoc(program, true, out);
+    print_mdoc(program, KEYS, out);
+}
+
+void options_print_mdoc_variables(const struct options_program *program, FILE *out)
+{
+    print_mdoc(program, VARIABLES, out);
 }

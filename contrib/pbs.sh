@@ -7,4 +7,4 @@
 #PBS -j oe
 
 cd "$PBS_O_WORKDIR" || exit 1
-exec hvdrun --verbose ./train --steps 1000
+exec hvdrun --verbose ./train --steps 100

@@ -295,13 +295,15 @@ void check_build_print(FILE *out)
     print_module(out, "topology", "topology.so", "hvd_module_version");
     print_module(out, YAML_MODULE, YAML_MODULE ".so", YAML_SYMBOL);
     fprintf(out, "\nCollectives (libhvd):\n");
-    print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth; also shared by a host");
-    print_part(out, "reducescatter", true, "the same operations");
-    print_part(out, "allgather", true, "of rows");
-    print_part(out, "alltoall", true, "of rows");
+    print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth, Adasum");
+    print_part(out, "reducescatter", true, "the same but Adasum");
+    print_part(out, "groups", true, "of either, as one operation");
+    print_part(out, "allgather", true, "of rows, as many as each rank has");
+    print_part(out, "alltoall", true, "of rows, with splits");
     print_part(out, "broadcast", true, "from any rank");
-    print_part(out, "send", true, "from one rank to another");
+    print_part(out, "send", true, "from one rank to another, and receive");
     print_part(out, "barrier", true, "of all ranks, or of a process set");
+    print_part(out, "join", true, "of ranks that have no more work");
     fprintf(
         out,
         "\nElement types:\n    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, bool\n");

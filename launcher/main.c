@@ -13,6 +13,7 @@
 #include "launcher/allocation/allocation.h"
 #include "launcher/config.h"
 #include "launcher/dry_run.h"
+#include "launcher/help.h"
 #include "launcher/horovod_flags.h"
 #include "launcher/hosts.h"
 #include "launcher/restart.h"
@@ -92,15 +93,18 @@ static int run(struct config *config, struct host_list *hosts, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = ERR_INIT;
-    struct config config;
+    struct config config = {0};
     struct host_list hosts = {0};
     int status = -1;
     fill_standard_descriptors();
-    if (config_parse(&config, argc, argv, environ, &e) < 0)
+    bool topic = argc > 1 && strcmp(argv[1], "help") == 0; /* hvdrun -- help is a command of that name */
+    if (!topic && config_parse(&config, argc, argv, environ, &e) < 0)
         return fail(&e);
     log_init("hvdrun",
              config.verbose && config.log_level > LOG_INFO ? LOG_INFO : (enum log_level)config.log_level);
-    if (config.help)
+    if (topic)
+        (void)help_show(argv + 2, stdout, &e);
+    else if (config.help)
         options_print_help(&config_program, stdout);
     else if (config.version)
         printf("hvdrun %s\n", HVD_VERSION);

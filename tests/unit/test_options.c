@@ -361,7 +361,9 @@ END_TEST
 static const struct {
     const char *file;
     void (*print)(const struct options_program *program, FILE *out);
-} pages[] = {{"man/hvdrun.1", options_print_mdoc}, {"man/hvdrun.conf.5", options_print_mdoc_keys}};
+} pages[] = {{"man/hvdrun.1", options_print_mdoc},
+             {"man/hvdrun.conf.5", options_print_mdoc_keys},
+             {"man/hvd-environment.7", options_print_mdoc_variables}};
 
 static char *read_page(const char *file)
 {
