@@ -83,6 +83,7 @@ struct tensor {
     bool persistent; /* a handle of hvd_allreduce_init has it */
     struct watchdog polls;
     uint32_t index; /* of this rank, in the view's team */
+    uint32_t told;  /* where in the ring its slot was put the last time */
     struct tensor_view view;
     uint32_t traced; /* the timeline that knows its lane; timeline.c */
     uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */

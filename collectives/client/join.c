@@ -358,8 +358,11 @@ static int tell_engine(bool joining)
 static int join(struct join *j)
 {
     struct timespec now;
+    uint32_t slot;
     int status;
 
+    while (ring_take(&client.mailbox->wanted, &slot) == 1)
+        ; /* told when the join before was over: of what this rank still lacks it is told again */
     clock_gettime(CLOCK_REALTIME, &now);
     j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
                  (uint64_t)client.rank;

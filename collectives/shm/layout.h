@@ -23,11 +23,12 @@
  * Order, also where the machine keeps none: what a word announces (an entry, elements, a result, a sentence)
  * is written before the word, and read after it. The words are _Atomic and stored and loaded with the default
  * order, so that a store releases, a load acquires, and "I store mine, then look at yours" works on both
- * sides of a sleep (bell, sleeping, engine_sleeping, tail). Memory is used again by its owner only after a
- * word that every reader stores after its last read: the next `sequence`, `done`, `given`. Who stores no such
- * word (the engine on one host) reads first and asks then whether that was in time (tensor_is_over), with a
- * fence between, because a load that acquires holds back what follows it, not what went before. Relaxed are
- * only words that announce nothing (calm), one's own (tail, head), and looks at `claim` before it is changed.
+ * sides of a sleep (bell, sleeping, engine_sleeping, tail, head). Memory is used again by its owner only
+ * after a word that every reader stores after its last read: the next `sequence`, `done`, `given`. Who stores
+ * no such word (the engine on one host) reads first and asks then whether that was in time (tensor_is_over),
+ * with a fence between, because a load that acquires holds back what follows it, not what went before.
+ * Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at `claim` before it
+ * is changed.
  */
 #ifndef HVD_SHM_LAYOUT_H
 #define HVD_SHM_LAYOUT_H

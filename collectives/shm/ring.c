@@ -11,6 +11,16 @@ bool ring_put(struct shm_ring *r, uint32_t slot)
     return true;
 }
 
+bool ring_put_once(struct shm_ring *r, uint32_t slot, uint32_t *at)
+{
+    uint32_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed), head = atomic_load(&r->head);
+
+    if (*at - head < tail - head && r->slot[*at % SHM_SLOTS] == slot)
+        return true;
+    *at = tail;
+    return ring_put(r, slot);
+}
+
 int ring_take(struct shm_ring *r, uint32_t *slot)
 {
     uint32_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
@@ -21,7 +31,7 @@ int ring_take(struct shm_ring *r, uint32_t *slot)
     if (held > SHM_SLOTS)
         return -1;
     *slot = *(volatile uint32_t *)&r->slot[head % SHM_SLOTS];
-    atomic_store_explicit(&r->head, head + 1, memory_order_release);
+    atomic_store(&r->head, head + 1); /* then what the slot is about is looked at: see ring_put_once */
     return *slot < SHM_SLOTS ? 1 : -1;
 }
 

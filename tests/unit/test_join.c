@@ -2,6 +2,7 @@
 /* needs: hvd-engine modules tests/unit/job.c */
 #include <check.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -493,6 +494,72 @@ START_TEST(other_threads_begin_nothing)
 }
 END_TEST
 
+/* ---- more than the engine has looked at ---------------------------------------------------------------- */
+
+#define AT_ONCE 64
+#define ROUNDS  (16384 / AT_ONCE + 8) /* more than there are slots */
+
+/* `first` arrives before the other one at every operation, of which the last rank hears nothing. */
+static void many(const hvd_options *pair, int rank, int first)
+{
+    static int rounds;
+    float in[AT_ONCE] = {1}, out[AT_ONCE];
+    hvd_handle handle[AT_ONCE];
+    char name[16];
+
+    for (int k = 0; k < ROUNDS; k++) {
+        rounds++;
+        while (rank != first && atomic_load(&notes->go) < rounds)
+            sched_yield();
+        for (int i = 0; i < AT_ONCE; i++) {
+            snprintf(name, sizeof name, "x%d", i);
+            job_check(hvd_allreduce_async(name, &in[i], &out[i], 1, HVD_FLOAT32, HVD_SUM, pair, &handle[i]) ==
+                      HVD_SUCCESS);
+        }
+        if (rank == first)
+            atomic_fetch_add(&notes->go, 1);
+        for (int i = 0; i < AT_ONCE; i++)
+            job_check(hvd_wait(handle[i]) == HVD_SUCCESS);
+    }
+}
+
+/* Two ranks do more than an engine that is stopped has places for, then something that the third must hear
+ * of. */
+static int beyond_the_ring(const struct job *job, int rank)
+{
+    const int pair[] = {0, 1};
+    hvd_options o = {0};
+    hvd_handle handle;
+    float in = 1, out;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    job_check(hvd_set_add(pair, 2, &o.set) == HVD_SUCCESS);
+    if (rank < 2) {
+        many(&o, rank, 0); /* so that all names are known, and that of the barrier */
+        job_check(hvd_barrier(&o) == HVD_SUCCESS);
+        job_check(hvd_allreduce("w", &in, &out, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+        if (rank == 0)
+            kill(job->engine[0], SIGSTOP);
+        job_check(hvd_barrier(&o) == HVD_SUCCESS);
+        many(&o, rank, 0);
+        many(&o, rank, 1);
+        job_check(hvd_allreduce_async("w", &in, &out, 1, HVD_FLOAT32, HVD_SUM, NULL, &handle) == HVD_SUCCESS);
+        job_check(hvd_barrier(&o) == HVD_SUCCESS);
+        if (rank == 0)
+            kill(job->engine[0], SIGCONT);
+        job_check(hvd_wait(handle) == HVD_SUCCESS && out == 2);
+    }
+    job_check(hvd_join(NULL) == HVD_SUCCESS);
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(what_a_slow_engine_has_not_seen_yet_is_not_lost)
+{
+    must_succeed(1, 1, beyond_the_ring);
+}
+END_TEST
+
 /* ---- failures ------------------------------------------------------------------------------------------ */
 
 static int killed(const struct job *job, int rank)
@@ -595,6 +662,7 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("join");
     TCase *work = tcase_create("work");
+    TCase *ring = tcase_create("ring");
     TCase *failures = tcase_create("failures");
 
     tcase_add_checked_fixture(work, setup, NULL);
@@ -607,6 +675,10 @@ static Suite *suite(void)
     tcase_add_loop_test(work, in_any_number_of_epochs, 0, SHAPES);
     tcase_add_test(work, other_threads_begin_nothing);
     suite_add_tcase(s, work);
+    tcase_add_checked_fixture(ring, setup, NULL);
+    tcase_set_timeout(ring, 3 * SECONDS);
+    tcase_add_test(ring, what_a_slow_engine_has_not_seen_yet_is_not_lost);
+    suite_add_tcase(s, ring);
     tcase_add_checked_fixture(failures, setup, NULL);
     tcase_set_timeout(failures, 3 * SECONDS);
     tcase_add_loop_test(failures, a_death_ends_the_join, 0, SHAPES);

@@ -102,6 +102,34 @@ START_TEST(ring_keeps_order_and_limits)
 }
 END_TEST
 
+START_TEST(a_ring_has_a_slot_once)
+{
+    struct shm_ring *r = &region_mailbox(&region, 1)->ready;
+    uint32_t at[SHM_SLOTS] = {0}, slot;
+
+    for (uint32_t round = 0; round < 5; round++) {
+        for (uint32_t i = 0; i < 3 * SHM_SLOTS; i++)
+            ck_assert(ring_put_once(r, i * 7 % SHM_SLOTS, &at[i * 7 % SHM_SLOTS]));
+        for (uint32_t i = 0; i < SHM_SLOTS / 2; i++) /* the later half is there still, the next time */
+            ck_assert_int_eq(ring_take(r, &slot), 1);
+        for (uint32_t i = 0; i < SHM_SLOTS; i++)
+            ck_assert(ring_put_once(r, i, &at[i]));
+        bool seen[SHM_SLOTS] = {false};
+        for (uint32_t i = 0; i < SHM_SLOTS; i++) {
+            ck_assert_int_eq(ring_take(r, &slot), 1);
+            ck_assert(!seen[slot]);
+            seen[slot] = true;
+        }
+        ck_assert(ring_empty(r));
+    }
+    ck_assert(ring_put_once(r, 5, &at[5]));
+    ck_assert(ring_put_once(r, 6, &at[5])); /* that place is another one's, whatever counters have wrapped */
+    ck_assert_int_eq(ring_take(r, &slot), 1);
+    ck_assert_int_eq(ring_take(r, &slot), 1);
+    ck_assert_uint_eq(slot, 6);
+}
+END_TEST
+
 START_TEST(small_tensors_are_computed_by_each)
 {
     float in[4] = {1, 2, 3, 4}, out[4];
@@ -421,6 +449,7 @@ int main(void)
 
     tcase_add_checked_fixture(tc, setup, teardown);
     tcase_add_test(tc, ring_keeps_order_and_limits);
+    tcase_add_test(tc, a_ring_has_a_slot_once);
     tcase_add_test(tc, small_tensors_are_computed_by_each);
     tcase_add_test(tc, large_tensors_are_shared_out);
     tcase_add_test(tc, a_late_engine_takes_no_chunk_of_the_next_operation);
