@@ -59,6 +59,12 @@ uint64_t guard_moves(const struct guard *g)
     return atomic_load_explicit(&g->page->guard_beat, memory_order_relaxed);
 }
 
+bool guard_lives(const struct guard *g)
+{
+    struct pollfd p = {.fd = g->pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) == 0;
+}
+
 void guard_wake(struct guard *g)
 {
     (void)syscall(SYS_pidfd_send_signal, g->pidfd, SIGCONT, NULL, 0);

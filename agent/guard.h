@@ -49,6 +49,8 @@ int guard_main(struct guard *g);
 void guard_beat(struct guard *g);
 /* Changes as long as the guard moves, four times in the silence that guard_limit allows. */
 uint64_t guard_moves(const struct guard *g);
+/* Does it, or did it die before us? */
+bool guard_lives(const struct guard *g);
 /* Lets a stopped guard go on. */
 void guard_wake(struct guard *g);
 /* How long the session may not beat. */

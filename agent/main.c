@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/guard.h"
+#include "agent/sent_dir.h"
 #include "agent/session.h"
 #include "agent/sweep.h"
 #include "common/err.h"
@@ -35,12 +36,25 @@ static int run_session(void)
     struct err e = ERR_INIT;
     if (isatty(STDIN_FILENO))
         return bad_usage("a session is started by hvdrun, not at a terminal", NULL);
-    int rc = guard_fork(&g, &e);
-    if (rc < 0) {
+    struct sent_dir sent;
+    sent_dir_find(&sent);
+    int rc = guard_fork(&g, &e), status;
+    if (rc < 0)
         log_error("%s", e.text);
-        return err_exit_status(&e);
-    }
-    return rc > 0 ? guard_main(&g) : session_main(&g);
+    status = rc < 0 ? err_exit_status(&e) : rc > 0 ? guard_main(&g) : session_main(&g);
+    if (rc != 0 || !guard_lives(&g))
+        sent_dir_remove(&sent);
+    return status;
+}
+
+static int run_sweep(const char *job, bool now)
+{
+    struct sent_dir sent;
+    sent_dir_find(&sent);
+    int status = sweep_job(job, now);
+    if (status == 0)
+        sent_dir_remove(&sent);
+    return status;
 }
 
 int main(int argc, char **argv)
@@ -50,7 +64,7 @@ int main(int argc, char **argv)
         return bad_usage("what shall it do?", NULL);
     if (strcmp(argv[1], "sweep") == 0) {
         bool now = argc == 4 && strcmp(argv[2], "--now") == 0;
-        return argc == 3 + now ? sweep_job(argv[argc - 1], now)
+        return argc == 3 + now ? run_sweep(argv[argc - 1], now)
                                : bad_usage("sweep takes the name of one job", NULL);
     }
     if (argc > 2)

@@ -11,8 +11,9 @@
 
 #include "common/err.h"
 
-#define AUTH_KEY_SIZE 32 /* a job's key, a worker's token, a nonce */
-#define AUTH_MAC_SIZE 32
+#define AUTH_KEY_SIZE    32 /* a job's key, a worker's token, a nonce */
+#define AUTH_MAC_SIZE    32
+#define AUTH_DIGEST_SIZE 32
 
 struct auth_part {
     const void *data;
@@ -23,6 +24,8 @@ struct auth_ops {
     /* HMAC-SHA256 over the parts, one after the other. -1 when the library fails. Any thread. */
     int (*hmac)(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
                 uint8_t mac[AUTH_MAC_SIZE]);
+    /* SHA-256 of some bytes. -1 when the library fails. Any thread. */
+    int (*digest)(const void *data, size_t size, uint8_t out[AUTH_DIGEST_SIZE]);
     /* In a time that does not depend on where they differ. */
     bool (*equal)(const void *a, const void *b, size_t size);
 };

@@ -97,6 +97,10 @@
     X(const char *, agent_path, OPTION_TEXT, "--agent-path", "FILE", "HVDRUN_AGENT_PATH", "agent_path", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
       "The hvdagent to run on every host. Without it: the one beside hvdrun, then the one on PATH.") \
+    X(int, send_agent, OPTION_MODE, "--send-agent", "[=HOW]", "HVDRUN_SEND_AGENT", "send_agent", \
+      0, 0, "no|job|cache", "no", NULL, CONFIG_START, \
+      "Copy hvdagent to hosts that have none, or another version, and are of hvdrun's platform. job: to a directory " \
+      "that is removed at the end. cache: to ~/.cache/hvd, where the next job finds it.") \
     X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT", "start_timeout", \
       1, 86400, NULL, "30", NULL, CONFIG_START, \
       "A job whose workers have not all started by then is ended.") \

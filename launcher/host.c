@@ -8,30 +8,34 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/module.h"
-#include "launcher/contracts.h"
 #include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
 #define BULK_MAX (4u << 20)
 
-enum host_event { EV_START, EV_FALLBACK, EV_OPENED, EV_WELCOME, EV_SPAWN, EV_TEARDOWN, EV_ENDED, EV_CLOSED };
+enum host_event {
+    EV_START,
+    EV_FALLBACK,
+    EV_ASK,
+    EV_OPENED,
+    EV_WELCOME,
+    EV_SPAWN,
+    EV_TEARDOWN,
+    EV_ENDED,
+    EV_CLOSED
+};
 
 static void start_transport(void *owner);
-static bool needs_worker_ports(const struct config *config)
-{
-    unsigned contracts;
-    return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & CONTRACTS_ENDPOINTS);
-}
-
+static void ask(void *owner);
 static void send_hello(void *owner);
 static void drop(void *owner);
 static void send_bye(void *owner);
 static void report_closed(void *owner);
 
-static const char *const state_names[] = {"queued",  "connecting", "greeting", "ready",
-                                          "running", "ending",     "leaving",  "closed"};
-static const char *const event_names[] = {"start", "fallback", "opened", "welcome",
-                                          "spawn", "teardown", "ended",  "closed"};
+static const char *const state_names[] = {"queued",  "connecting", "sending", "greeting", "ready",
+                                          "running", "ending",     "leaving", "closed"};
+static const char *const event_names[] = {"start", "fallback", "ask",   "opened", "welcome",
+                                          "spawn", "teardown", "ended", "closed"};
 
 static const struct fsm_row rows[] = {
     {HOST_QUEUED, EV_START, HOST_CONNECTING, start_transport},
@@ -40,6 +44,10 @@ static const struct fsm_row rows[] = {
     {HOST_CONNECTING, EV_OPENED, HOST_GREETING, send_hello},
     {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop},
     {HOST_CONNECTING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_CONNECTING, EV_ASK, HOST_SENDING, ask},
+    {HOST_SENDING, EV_OPENED, HOST_GREETING, send_hello},
+    {HOST_SENDING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_SENDING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_GREETING, EV_WELCOME, HOST_READY, NULL},
     {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop},
     {HOST_GREETING, EV_CLOSED, HOST_CLOSED, report_closed},
@@ -72,6 +80,12 @@ static void flush(struct host_run *h)
     size_t len, taken;
     if (!h->transport || h->fsm.state == HOST_CLOSED)
         return;
+    while (h->fsm.state == HOST_SENDING && h->sending.left > 0) {
+        taken = h->ops->write(h->transport, h->sending.bytes, h->sending.left);
+        host_sending_written(&h->sending, taken);
+        if (taken == 0)
+            return;
+    }
     while ((len = channel_output(&h->channel, &bytes)) > 0) {
         taken = h->ops->write(h->transport, bytes, len);
         channel_written(&h->channel, taken);
@@ -210,7 +224,38 @@ static void on_phase(void *ctx, enum transport_phase phase)
 static void on_opened(void *ctx)
 {
     struct host_run *h = ctx;
-    fsm_post(&h->fsm, EV_OPENED);
+    fsm_post(&h->fsm, h->common->sent && h->ops != &transport_local ? EV_ASK : EV_OPENED);
+}
+
+static void ask(void *owner)
+{
+    struct host_run *h = owner;
+    host_sending_begin(&h->sending, h->common->sent);
+    flush(h);
+}
+
+/* Returns how many of the bytes were not the agent's. */
+static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t len)
+{
+    size_t used = 0, n;
+    while (used < len && h->fsm.state == HOST_SENDING) {
+        switch (host_sending_receive(&h->sending, h->common->sent, bytes + used, len - used, &n)) {
+        case SENDING_WANT:
+            h->sending_since = clock_now();
+            flush(h);
+            break;
+        case SENDING_HAVE:
+            if (h->sending.files)
+                log_info("%s: hvdagent was sent: %zu KiB in %.0f ms", h->label, h->common->sent->len / 1024,
+                         (double)(clock_now() - h->sending_since) / NSEC_PER_MSEC);
+            fsm_post(&h->fsm, EV_OPENED);
+            break;
+        default:
+            break;
+        }
+        used += n;
+    }
+    return used;
 }
 
 static void on_received(void *ctx, const uint8_t *bytes, size_t len)
@@ -219,29 +264,9 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
     struct err e = ERR_INIT;
     h->last_heard = clock_now();
     h->suspect = false;
-    if (channel_receive(&h->channel, bytes, len, &e) < 0)
+    size_t used = receive_answer(h, bytes, len);
+    if (used < len && channel_receive(&h->channel, bytes + used, len - used, &e) < 0)
         host_give_up(h, &e);
-}
-
-/* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
- * agent's log. */
-static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
-{
-    struct host_run *h = ctx;
-    for (size_t i = 0; i < len; i++) {
-        if (bytes[i] != '\n' && bytes[i] != '\r') {
-            if (h->stderr_len < sizeof h->stderr_tail - 1)
-                h->stderr_tail[h->stderr_len++] = (char)bytes[i];
-            continue;
-        }
-        h->stderr_tail[h->stderr_len] = '\0';
-        log_printable(h->stderr_tail);
-        if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
-            log_say("%s: %s\n", h->label, h->stderr_tail);
-        else if (h->stderr_len > 0)
-            log_debug("%s: said: %s", h->label, h->stderr_tail);
-        h->stderr_len = 0;
-    }
 }
 
 static void on_writable(void *ctx)
@@ -268,8 +293,8 @@ static void on_closed(void *ctx, const struct transport_end *end)
     fsm_post(&h->fsm, EV_CLOSED);
 }
 
-static const struct transport_events transport_events = {on_phase, on_opened,   on_received,
-                                                         on_noise, on_writable, on_closed};
+static const struct transport_events transport_events = {on_phase,  on_opened,   on_received,
+                                                         host_hear, on_writable, on_closed};
 
 static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
 {
@@ -296,7 +321,7 @@ static void start_transport(void *owner)
     h->target.port = (uint16_t)c->config->ssh_port;
     h->target.identity_file = c->config->ssh_identity_file;
     h->target.agent_path = c->agent_local;
-    h->target.command = c->agent_command;
+    h->target.command = c->sent ? c->sent->command : c->agent_command;
     h->ops = choose_transport(h, &h->err);
     if (h->ops)
         h->transport = h->ops->start(c->loop, &h->target, &transport_events, h, &h->err);
@@ -315,35 +340,11 @@ static void start_transport(void *owner)
 
 /* ---- actions ------------------------------------------------------------------------------------------- */
 
-/* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
-static uint32_t ranks_at_most(const struct host_run *h)
-{
-    const struct plan_want want = placement_want(h->common->config);
-    uint32_t here = h->spec->slots || want.per_host || want.oversubscribe ? plan_room(h->spec, &want) : 0;
-    return want.np && (!here || want.np < here) ? want.np : here;
-}
-
 static void send_hello(void *owner)
 {
     struct host_run *h = owner;
-    const struct host_common *c = h->common;
     Hvd__Hello hello = HVD__HELLO__INIT;
-    hello.version = (char *)HVD_VERSION;
-    hello.protocol = PROTOCOL_VERSION;
-    hello.job = (char *)c->job;
-    hello.host = h->spec->name;
-    hello.key.data = (uint8_t *)c->key;
-    hello.key.len = JOB_KEY_SIZE;
-    hello.count_slots = h->spec->slots == 0;
-    hello.heartbeat_ms = (uint32_t)c->config->heartbeat_timeout_ms;
-    hello.grace_ms = (uint32_t)c->config->grace_ms;
-    hello.log_level = (uint32_t)log_level();
-    hello.interface = c->interfaces;
-    hello.n_interface = c->interface_count;
-    hello.hosts = c->host_count;
-    hello.ranks = ranks_at_most(h);
-    hello.preflight = c->preflight;
-    hello.worker_ports = needs_worker_ports(c->config);
+    host_hello(h, &hello);
     CONTROL(m, HELLO, hello, &hello);
     h->hello_sent = h->last_heard = clock_now();
     push(h, &m);
@@ -409,6 +410,8 @@ const char *host_phase(const struct host_run *h)
     switch (h->fsm.state) {
     case HOST_CONNECTING:
         return transport_phase_name(h->phase);
+    case HOST_SENDING:
+        return h->sending.files ? "sending the agent" : "agent start";
     case HOST_GREETING:
         return channel_is_open(&h->channel) ? "hello" : "agent start";
     default:

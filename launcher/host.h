@@ -1,11 +1,11 @@
 /* One host of the job: its transport, its control channel, its lifecycle.
  *
- *   QUEUED -> CONNECTING -> GREETING -> READY -> RUNNING -> ENDING -> LEAVING -> CLOSED
+ *   QUEUED -> CONNECTING -> (SENDING) -> GREETING -> READY -> RUNNING -> ENDING -> LEAVING -> CLOSED
  *
- * CONNECTING covers the transport's phases; GREETING is from our Hello to the session's Welcome; READY waits
- * for the others; RUNNING from Spawn; ENDING from Teardown to the session's Ended; LEAVING until the
- * transport has closed. Whatever goes wrong ends in CLOSED with an error that names the host and the phase.
- * The table is in host.c. */
+ * CONNECTING covers the transport's phases; SENDING is --send-agent; GREETING is from our Hello to the
+ * session's Welcome; READY waits for the others; RUNNING from Spawn; ENDING from Teardown to the session's
+ * Ended; LEAVING until the transport has closed. Whatever goes wrong ends in CLOSED with an error that names
+ * the host and the phase. The table is in host.c. */
 #ifndef HVD_LAUNCHER_HOST_H
 #define HVD_LAUNCHER_HOST_H
 
@@ -16,12 +16,14 @@
 #include "common/channel.h"
 #include "common/fsm.h"
 #include "launcher/config.h"
+#include "launcher/host_sending.h"
 #include "launcher/hosts.h"
 #include "launcher/transport/transport.h"
 
 enum host_state {
     HOST_QUEUED,
     HOST_CONNECTING,
+    HOST_SENDING,
     HOST_GREETING,
     HOST_READY,
     HOST_RUNNING,
@@ -50,13 +52,14 @@ struct host_common {
     const struct config *config;
     const struct host_events *events;
     void *ctx;
-    const char *job;         /* its name */
-    const uint8_t *key;      /* JOB_KEY_SIZE bytes */
-    const char *program_dir; /* hvdrun's own directory */
-    const char *hostname;    /* of this machine */
-    char *agent_local;       /* path of the hvdagent beside us */
-    char *agent_command;     /* the shell command line that becomes a session elsewhere */
-    char **interfaces;       /* of --network-interfaces */
+    const char *job;               /* its name */
+    const uint8_t *key;            /* JOB_KEY_SIZE bytes */
+    const char *program_dir;       /* hvdrun's own directory */
+    const char *hostname;          /* of this machine */
+    char *agent_local;             /* path of the hvdagent beside us */
+    char *agent_command;           /* the shell command line that becomes a session elsewhere */
+    const struct sent_agent *sent; /* what hosts without an agent get; NULL: nothing */
+    char **interfaces;             /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
     Hvd__Preflight *preflight; /* what sessions are to look for */
@@ -88,6 +91,8 @@ struct host_run {
     bool suspect;        /* silent for too long; given up if still silent after the socket was drained */
     bool late;           /* it was what --start-timeout waited for */
     uint64_t lost_at;    /* when it closed though it may still have workers; 0: it was not lost */
+    struct host_sending sending;
+    uint64_t sending_since; /* the files */
     uint64_t hello_sent;
     int64_t clock_offset; /* add to the host's times to get ours */
     uint64_t round_trip;  /* of the exchange that gave the offset */
@@ -121,8 +126,12 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
 /* Sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 void host_heartbeat(struct host_run *h, uint64_t now);
 
-/* host_end.c: fills h->err with why its transport has closed. */
-#define HOST_INSTALL_HINT "install hvdrun on that host, or say where hvdagent is with --agent-path"
+/* host_hello.c: fills it with what points into *h and what that points to. */
+void host_hello(const struct host_run *h, Hvd__Hello *hello);
+/* host_end.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
+void host_hear(void *ctx, const uint8_t *bytes, size_t len);
+#define HOST_INSTALL_HINT                                                                                    \
+    "install hvdrun on that host, say where hvdagent is with --agent-path, or copy it with --send-agent"
 void host_explain_end(struct host_run *h, const struct transport_end *end);
 
 #endif

@@ -1,12 +1,34 @@
-/* Why a host's transport has closed, in words. */
+/* What a host says on the side, and why its transport has closed, in words. */
 #include <signal.h>
 #include <string.h>
 
 #include "common/agent_exit.h"
+#include "common/log.h"
 #include "launcher/host.h"
 #include "launcher/transport/rsh_named.h"
 
-/* The last thing that was printed there, or NULL. on_noise leaves the last whole line in place. */
+/* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
+ * agent's log. */
+void host_hear(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct host_run *h = ctx;
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] != '\n' && bytes[i] != '\r') {
+            if (h->stderr_len < sizeof h->stderr_tail - 1)
+                h->stderr_tail[h->stderr_len++] = (char)bytes[i];
+            continue;
+        }
+        h->stderr_tail[h->stderr_len] = '\0';
+        log_printable(h->stderr_tail);
+        if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
+            log_say("%s: %s\n", h->label, h->stderr_tail);
+        else if (h->stderr_len > 0)
+            log_debug("%s: said: %s", h->label, h->stderr_tail);
+        h->stderr_len = 0;
+    }
+}
+
+/* The last thing that was printed there, or NULL. host_hear leaves the last whole line in place. */
 static const char *last_words(struct host_run *h)
 {
     if (h->stderr_len > 0)
@@ -54,6 +76,8 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
         err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
         err_hint(e, HOST_INSTALL_HINT);
+    } else if (h->fsm.state == HOST_SENDING && said) {
+        err_set(e, ERR_HOST, "%s", said);
     } else if (h->fsm.state > HOST_GREETING) {
         explain_loss(h, end);
     } else if (end->term_signal) {

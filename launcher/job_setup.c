@@ -62,6 +62,11 @@ static int find_agent(struct job *j, struct err *e)
     if (spawn_find(wanted, getenv("PATH"), NULL, j->agent_local, sizeof j->agent_local, &missing) < 0)
         snprintf(j->agent_local, sizeof j->agent_local, "%s",
                  wanted); /* said by the local transport, if it is needed at all */
+    if (j->config->send_agent != SEND_AGENT_NO) {
+        struct sent_agent_want want = {j->config->send_agent, j->name, j->program_dir, j->config->agent_path};
+        j->common.sent = &j->sent;
+        return sent_agent_load(&j->sent, &want, e);
+    }
     return agent_command(j->program_dir, j->config->agent_path, session, j->agent_command,
                          sizeof j->agent_command, e);
 }
@@ -139,6 +144,7 @@ void job_free(struct job *j)
     free(j->common.interfaces);
     output_free(j->output);
     job_sweep_free(j);
+    sent_agent_free(&j->sent);
     preflight_free(j);
     job_where_free(j);
     free(j->host);

@@ -19,6 +19,7 @@
 #include "launcher/output.h"
 #include "launcher/plan.h"
 #include "launcher/progress.h"
+#include "launcher/sent_agent.h"
 #include "launcher/signals.h"
 
 #define FANOUT_MAX 128 /* connections being made at once */
@@ -84,6 +85,7 @@ struct job {
     char program_dir[4096];
     char agent_local[4096 + 16];
     char agent_command[16384];
+    struct sent_agent sent; /* --send-agent; else empty */
     uint64_t began;
     struct {
         uint64_t starting, running, ending;

@@ -20,7 +20,7 @@ static void show(uv_timer_t *timer)
     used = snprintf(line, sizeof line, "hvdrun: %u of %u hosts ready; waiting for", ready, p->count);
     for (uint32_t i = 0; i < p->count && named < NAMED; i++) {
         const struct host_run *h = &p->host[i];
-        if (host_state(h) != HOST_CONNECTING && host_state(h) != HOST_GREETING)
+        if (host_state(h) < HOST_CONNECTING || host_state(h) > HOST_GREETING)
             continue;
         used += snprintf(line + used, sizeof line - (size_t)used, "%s %.24s (%s)", named ? "," : "", h->label,
                          host_phase(h));

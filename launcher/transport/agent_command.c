@@ -62,6 +62,20 @@ static int write_script(const char *agent, const char *also, const char *argumen
     return n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
+int agent_command_wrap(const char *script, char *out, size_t size)
+{
+    int n = snprintf(out, size, "exec /bin/sh -c ");
+    if (n < 0 || (size_t)n >= size || strchr(script, '\n'))
+        return -1;
+    return quote(out + n, size - (size_t)n, script, "'!\\");
+}
+
+int agent_command_quote(const char *text, char *out, size_t size)
+{
+    size_t used = strlen(out);
+    return quote(out + used, size - used, text, "'");
+}
+
 int agent_command(const char *dir, const char *agent_path, char *const *arguments, char *out, size_t size,
                   struct err *e)
 {
@@ -77,8 +91,7 @@ int agent_command(const char *dir, const char *agent_path, char *const *argument
     if (quote(quoted, sizeof quoted, agent, "'") < 0 ||
         write_script(quoted, agent_path ? NULL : " and on PATH", words, script, sizeof script) < 0)
         return err_set(e, ERR_USAGE, "the path of hvdagent is too long");
-    n = snprintf(out, size, "exec /bin/sh -c ");
-    if (n < 0 || (size_t)n >= size || quote(out + n, size - (size_t)n, script, "'!\\") < 0)
+    if (agent_command_wrap(script, out, size) < 0)
         return err_set(e, ERR_USAGE, "the path of hvdagent is too long");
     return 0;
 }

@@ -13,4 +13,10 @@
 int agent_command(const char *dir, const char *agent_path, char *const *arguments, char *out, size_t size,
                   struct err *e);
 
+/* `script` as a command line that reads alike in every login shell; -1 when it has a newline or `out` is too
+ * small. */
+int agent_command_wrap(const char *script, char *out, size_t size);
+/* Appends `text` to `out`, a string, as one quoted word of /bin/sh. -1 when it does not fit. */
+int agent_command_quote(const char *text, char *out, size_t size);
+
 #endif

@@ -14,7 +14,7 @@ is_ours() { # PID
     exe=$(readlink "/proc/$1/exe" 2>/dev/null) || return 1
     case $where:$exe in
     ns:"$build"/tests/*) return 1 ;;
-    ns:"$build"/*) return 0 ;;
+    ns:"$build"/* | ns:*/hvd-sent-*/* | ns:*/.cache/hvd/*) return 0 ;;
     loop:*) marks="$marks|SSH_CONNECTION=.* $(cat "$HOSTS_DIR/port")" ;;
     esac
     { tr '\0' '\n' < "/proc/$1/environ" | grep -qxE "$marks"; } 2>/dev/null
@@ -54,7 +54,7 @@ kill)
 files)
     find /dev/shm -maxdepth 1 -name '*hvd*' 2>/dev/null
     # A local case has a directory of its own for them, in XDG_RUNTIME_DIR.
-    [ "$where" = local ] || find /tmp /run /run/user/* -maxdepth 1 -name "hvd-$(id -u)" 2>/dev/null
+    [ "$where" = local ] || find /tmp /run /run/user/* -maxdepth 1 \( -name "hvd-$(id -u)" -o -name 'hvd-sent-*' \) 2>/dev/null
     own=$(sed -n 's/^0:://p' /proc/self/cgroup)
     case $own in /..*) own= ;; esac # we came into the host from outside: its jobs are at the top of what it sees
     find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvdjob-*' 2>/dev/null | while read -r dir; do

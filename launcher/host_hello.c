@@ -1,0 +1,40 @@
+/* What hvdrun tells a session first. */
+#include "common/log.h"
+#include "common/message.h"
+#include "launcher/contracts.h"
+#include "launcher/host.h"
+
+static bool needs_worker_ports(const struct config *config)
+{
+    unsigned contracts;
+    return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & CONTRACTS_ENDPOINTS);
+}
+
+/* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
+static uint32_t ranks_at_most(const struct host_run *h)
+{
+    const struct plan_want want = placement_want(h->common->config);
+    uint32_t here = h->spec->slots || want.per_host || want.oversubscribe ? plan_room(h->spec, &want) : 0;
+    return want.np && (!here || want.np < here) ? want.np : here;
+}
+
+void host_hello(const struct host_run *h, Hvd__Hello *hello)
+{
+    const struct host_common *c = h->common;
+    hello->version = (char *)HVD_VERSION;
+    hello->protocol = PROTOCOL_VERSION;
+    hello->job = (char *)c->job;
+    hello->host = h->spec->name;
+    hello->key.data = (uint8_t *)c->key;
+    hello->key.len = JOB_KEY_SIZE;
+    hello->count_slots = h->spec->slots == 0;
+    hello->heartbeat_ms = (uint32_t)c->config->heartbeat_timeout_ms;
+    hello->grace_ms = (uint32_t)c->config->grace_ms;
+    hello->log_level = (uint32_t)log_level();
+    hello->interface = c->interfaces;
+    hello->n_interface = c->interface_count;
+    hello->hosts = c->host_count;
+    hello->ranks = ranks_at_most(h);
+    hello->preflight = c->preflight;
+    hello->worker_ports = needs_worker_ports(c->config);
+}
