@@ -9,7 +9,9 @@
 /* Rows of `row` elements; more than there can be become a number that the checks refuse. */
 static uint64_t elements(size_t rows, size_t row)
 {
-    return row != 0 && rows > BYTES_MAX / row ? UINT64_MAX : (uint64_t)rows * row;
+    uint64_t all;
+
+    return __builtin_mul_overflow(rows, row, &all) || all > BYTES_MAX ? UINT64_MAX : all;
 }
 
 static int rows_request(struct request *r, uint8_t kind, const void *in, size_t rows, size_t row,
@@ -32,10 +34,9 @@ static int room_for(struct request *r, size_t rows)
     size_t size = dtype_size(r->op.dtype);
     uint64_t room = elements(rows, r->op.row);
 
-    if (room > BYTES_MAX / size)
+    if (__builtin_mul_overflow(room, size, &r->room) || r->room > BYTES_MAX)
         return fail(HVD_ERR_INVALID, "room for %zu rows of %llu elements is more than there can be", rows,
                     (unsigned long long)r->op.row);
-    r->room = room * size;
     return HVD_SUCCESS;
 }
 

@@ -150,7 +150,7 @@ int prepare_locked(struct tensor *t, const struct request *r, bool will_wait)
     t->receipt = NULL;
     t->where = (struct tensor_where){0};
     if (op_is_ragged(r->op.kind))
-        t->where.room = r->room / dtype_size(r->op.dtype);
+        t->where.room = r->room >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
     if (r->table) {
         t->where.table = r->table;
         t->where.table_place = table_bytes(t) <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;

@@ -41,7 +41,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     5u
+#define SHM_VERSION     6u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -68,6 +68,8 @@ enum shm_place {
                          rank   for itself */
     SHM_SEGMENT = 2,  /* at the addresses `in` and `out` */
     SHM_DETAILED = 4, /* added to either: the entry's details are written */
+    SHM_BRIEF = 32,   /* added to SHM_INLINE: of the details only row and room are not what they are without
+                         any;   they are in `in` and `out` */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
     SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
                        I do the whole work */

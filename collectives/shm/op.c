@@ -69,7 +69,7 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
     else if (op->count > BYTES_MAX || op->count * size > BYTES_MAX)
         snprintf(text, text_size, "%llu elements of %s are more than there can be",
                  (unsigned long long)op->count, dtype_name(op->dtype));
-    else if (in_rows(op) && (op->row == 0 || op->count % op->row != 0))
+    else if (in_rows(op) && (op->row == 0 || (op->row > 1 && op->count % op->row != 0)))
         snprintf(text, text_size, "%llu elements are not whole rows of %llu", (unsigned long long)op->count,
                  (unsigned long long)op->row);
     else if (op_is_adasum(op) && wrong_adasum(op, size_of_set))

@@ -37,7 +37,12 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
 
     c.is_private = (c.place & SHM_PRIVATE) != 0;
     c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED);
-    if (c.place & SHM_DETAILED) {
+    if (c.place & SHM_BRIEF) {
+        c.place &= (uint8_t)~SHM_BRIEF;
+        c.op.row = c.in;
+        c.room = c.out;
+        c.in = c.out = 0;
+    } else if (c.place & SHM_DETAILED) {
         const volatile struct shm_details *details = &tensor_body(v, member)->details;
         c.place &= (uint8_t)~SHM_DETAILED;
         c.op.row = details->row;
@@ -146,10 +151,11 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
  * group, whose `row` is no number of elements, when it has no table). */
 static bool cut_rows(uint64_t *part, uint32_t ranks, uint64_t count, uint64_t row)
 {
-    uint64_t rows = row ? count / row : 0;
+    uint64_t rows = row == 1 || row == 0 ? count * row : count / row, each = rows / ranks,
+             more = rows % ranks;
 
     for (uint32_t i = 0; i < ranks; i++)
-        part[i] = (rows / ranks + (i < rows % ranks)) * row;
+        part[i] = (each + (i < more)) * row;
     return rows * row == count;
 }
 
@@ -312,17 +318,36 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
  * Only what `mine` of those kinds uses is found. */
 static bool open_alike(struct tensor_view *v)
 {
-    if (v->me >= v->team->members || v->place != SHM_INLINE || op_scatters(v->op.kind))
+    uint8_t place = v->is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;
+
+    if (v->me >= v->team->members || v->place != SHM_INLINE || (op_scatters(v->op.kind) && !v->is_brief))
         return false;
     for (uint32_t i = 0; i < v->team->members; i++) {
         const volatile struct shm_entry *entry = tensor_entry(v, i);
         if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
-            entry->place != SHM_INLINE || entry->root != v->op.root || entry->set != v->op.set ||
-            entry->count != v->op.count)
+            entry->place != place || entry->root != v->op.root || entry->set != v->op.set ||
+            entry->count != v->op.count ||
+            (v->is_brief && (entry->in != v->op.row || entry->out != v->own_room)))
             return false;
         v->in[i] = tensor_payload(v, i, v->bytes, 0);
     }
     return true;
+}
+
+/* What there is to do then, when results have another size than inputs. */
+static int plan_alike(struct tensor_view *v, const char *name, char *text, size_t size)
+{
+    struct claim_of_member c = {.op = v->op};
+
+    for (uint32_t i = 0; i < v->team->members; i++) {
+        v->count[i] = v->op.count;
+        v->room[i] = v->own_room;
+        if (!find_table(v, i, &c, NULL)) {
+            snprintf(text, size, "tensor \"%s\": no memory", name);
+            return HVD_ERR_MEMORY;
+        }
+    }
+    return plan(v, name, text, size);
 }
 
 int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
@@ -330,7 +355,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
 {
     arrived_from_others(v);
     if (open_alike(v))
-        return HVD_SUCCESS;
+        return op_scatters(v->op.kind) ? plan_alike(v, name, text, text_size) : HVD_SUCCESS;
     v->place = SHM_INLINE;
     v->worker = TENSOR_ANYBODY;
     v->streamed = stream_of_all(v);

@@ -57,16 +57,23 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
         (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
 }
 
-static bool has_details(const struct tensor_op *op, const struct tensor_where *where)
+/* 0: it has none. */
+static uint8_t details_place(const struct tensor_op *op, const struct tensor_where *where, uint8_t place)
 {
-    return op->prescale != 1 || op->postscale != 1 || (op->row | op->group | op->compression) != 0 ||
-           where->room != 0 || where->table_place != 0;
+    if (op->prescale != 1 || op->postscale != 1 || (op->group | op->compression) != 0 ||
+        where->table_place != 0 || where->receipt_at != 0)
+        return SHM_DETAILED;
+    if (op->row == 0 && where->room == 0)
+        return 0;
+    return place == SHM_INLINE && where->room * dtype_size(op->dtype) <= SHM_INLINE_MAX ? SHM_BRIEF
+                                                                                        : SHM_DETAILED;
 }
 
 void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const struct tensor_where *where)
 {
     struct shm_entry *entry = tensor_entry(v, v->me);
     uint64_t bytes = tensor_bytes(op), table = 0;
+    uint8_t details;
 
     if (where->table_place == SHM_INLINE) {
         table = (uint64_t)v->team->size * sizeof *where->table;
@@ -78,14 +85,16 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
     if (where->payload && entry->place == SHM_INLINE)
         memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
-    if (has_details(op, where)) {
-        entry->place |= SHM_DETAILED;
+    details = details_place(op, where, entry->place);
+    v->own_room = where->room;
+    v->is_brief = details == SHM_BRIEF;
+    if (details == SHM_DETAILED)
         tensor_body(v, v->me)->details = (struct shm_details){
             op->row,     op->prescale,    op->postscale,      op->group,        op->compression,
             where->room, where->table_at, where->table_place, where->receipt_at};
-    }
     v->op = *op;
     v->place = entry->place;
+    entry->place |= details;
     v->own_in = where->own_in;
     v->own_out = where->own_out;
     if (where->is_private)
@@ -96,8 +105,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->root = op->root;
     entry->set = op->set;
     entry->count = op->count;
-    entry->in = where->in;
-    entry->out = where->out;
+    entry->in = v->is_brief ? op->row : where->in;
+    entry->out = v->is_brief ? where->room : where->out;
     atomic_store(&entry->sequence, v->sequence);
 }
 

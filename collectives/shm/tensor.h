@@ -52,7 +52,9 @@ struct tensor_view {
     uint32_t gave, taken; /* pieces; taken of pass.c: members' of this round */
     const void *own_in;
     void *own_out;
-    struct { /* pass.c's own */
+    uint64_t own_room;
+    bool is_brief; /* my entry (SHM_BRIEF) */
+    struct {       /* pass.c's own */
         size_t piece;
         uint32_t rounds, mine; /* of all, and pieces that I give */
         uint64_t kept, to_keep;

@@ -262,6 +262,46 @@ START_TEST(disagreement_changes_no_input)
 }
 END_TEST
 
+/* What fits into the entries: rows and room that differ are found, and what agrees is right. */
+static int few(const struct job *job, int rank)
+{
+    int32_t in[4 * MOST], out[4 * MOST + 1];
+    size_t n = (size_t)job->per_host, rows[MOST];
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    for (int k = 0; k < 30; k++) {
+        bool odd_one = rank == k / 3 % job->per_host;
+        size_t row = k % 3 == 1 && odd_one ? 2 : 1, room = k % 3 == 2 && odd_one ? n * 2 - 1 : n * 2;
+        int want = k % 3 == 0 ? HVD_SUCCESS : HVD_ERR_MISMATCH;
+        for (size_t i = 0; i < 4 * MOST; i++)
+            in[i] = rank * 1000 + k * 100 + (int)i;
+        out[n * 2] = -1;
+        job_check(hvd_allgather("few", in, 2 / row, row, HVD_INT32, out, room / row, rows, NULL) == want);
+        for (size_t i = 0; i < n * 2 && !want; i++)
+            job_check(out[i] == (int)(i / 2) * 1000 + k * 100 + (int)(i % 2) && rows[i / 2] == 2);
+        job_check(hvd_alltoall("few", in, n * 2 / row, NULL, row, HVD_INT32, out, room / row, rows, NULL) ==
+                  want);
+        for (size_t i = 0; i < n * 2 && !want; i++)
+            job_check(out[i] == (int)(i / 2) * 1000 + k * 100 + rank * 2 + (int)(i % 2) && rows[i / 2] == 2);
+        job_check(hvd_reducescatter("few", in, n * 2 / row, row, HVD_INT32, HVD_MIN, out, NULL) ==
+                  (k % 3 == 1 ? want : HVD_SUCCESS));
+        for (size_t i = 0; i < 2 && k % 3 != 1; i++)
+            job_check(out[i] == k * 100 + rank * 2 + (int)i);
+        job_check(out[n * 2] == -1);
+    }
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(few_elements)
+{
+    struct job job = {.hosts = 1, .per_host = _i, .worker = few};
+
+    job_run(&job, SECONDS);
+    ck_assert(job_succeeded(&job));
+}
+END_TEST
+
 /* The last rank is killed in the middle of something; the others hear of it. */
 static int die(const struct job *job, int rank)
 {
@@ -312,6 +352,7 @@ int main(void)
     tcase_add_loop_test(tc, some_wait, 2, 5);
     tcase_add_loop_test(tc, some_have_shared_memory, 2, 5);
     tcase_add_loop_test(tc, disagreement_changes_no_input, 2, 5);
+    tcase_add_loop_test(tc, few_elements, 2, 5);
     tcase_add_loop_test(tc, a_death_in_the_middle, 0, 6);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
