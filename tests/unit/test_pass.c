@@ -271,7 +271,8 @@ static int few(const struct job *job, int rank)
     job_check(hvd_init() == HVD_SUCCESS);
     for (int k = 0; k < 30; k++) {
         bool odd_one = rank == k / 3 % job->per_host;
-        size_t row = k % 3 == 1 && odd_one ? 2 : 1, room = k % 3 == 2 && odd_one ? n * 2 - 1 : n * 2;
+        size_t row = k % 3 == 1 && odd_one ? 2 : 1,
+               room = k % 3 == 2 && (odd_one || k > 20) ? n * 2 - 1 : n * 2;
         int want = k % 3 == 0 ? HVD_SUCCESS : HVD_ERR_MISMATCH;
         for (size_t i = 0; i < 4 * MOST; i++)
             in[i] = rank * 1000 + k * 100 + (int)i;
