@@ -132,6 +132,9 @@
     X(int, color, OPTION_CHOICE, "--color", "WHEN", "HVDRUN_COLOR", "color", \
       0, 0, "auto|always|never", "auto", NULL, CONFIG_OUTPUT, \
       "Give the tags of --tag a colour for each rank: on a terminal (unless NO_COLOR is set), always or never.") \
+    X(bool, collapse, OPTION_FLAG, "--collapse", NULL, "HVDRUN_COLLAPSE", "collapse", \
+      0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Show lines that several ranks print alike within 150 ms once, with their ranks before them: [0-2,5] line.") \
     X(int64_t, max_line, OPTION_INTEGER, "--max-line", "BYTES", "HVDRUN_MAX_LINE", "max_line", \
       1024, 1073741824, NULL, "65536", NULL, CONFIG_OUTPUT, \
       "A line of so many bytes is never torn by another rank's; a longer one may be, when its rank takes a pause in it.") \

@@ -9,8 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/ranks.h"
+#include "launcher/collapse.h"
 #include "launcher/output_files.h"
 #include "launcher/sink.h"
 
@@ -36,6 +38,7 @@ struct stream_state {
     bool end_came; /* the frame that says: all that its worker wrote has come, */
     bool ended;    /* and everything before it was shown */
     uint64_t bytes;
+    uint64_t place; /* of its last line in its lane's groups */
 };
 
 struct lane { /* one sink and the streams that lead to it */
@@ -45,6 +48,7 @@ struct lane { /* one sink and the streams that lead to it */
     bool owner_may_yield;       /* that line was left unfinished by its worker */
     bool told;                  /* that it broke */
     bool colored;
+    struct collapse groups; /* with --collapse: lines that wait for equal ones */
 };
 
 struct output {
@@ -56,6 +60,9 @@ struct output {
     struct lane lane[2];
     struct lane *of_stream[3];
     struct output_files *files;
+    uv_timer_t patience;          /* with --collapse */
+    uint32_t shown;               /* ranks */
+    uint32_t open;                /* their streams that have not ended */
     struct stream_state *streams; /* two per rank */
     struct tail *last_words;      /* of each rank's stderr */
 };
@@ -72,6 +79,7 @@ static struct stream_state *find(const struct output *o, uint32_t rank, enum fra
 }
 
 static void on_progress(void *ctx);
+static void on_patience(uv_timer_t *timer);
 
 static bool same_file(int a, int b)
 {
@@ -127,9 +135,12 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
         streams[i].credit = output_window(plan->size);
         streams[i].at_line_start = true;
         streams[i].hidden = config->show_rank && !ranks_listed(config->show_rank, i / 2);
+        o->open += !streams[i].hidden;
         buf_init(&streams[i].queue, SIZE_MAX / 2);
     }
+    o->shown = o->open / 2;
     for (int i = 0; i < 2; i++) {
+        collapse_init(&o->lane[i].groups);
         sink_init(&o->lane[i].sink, loop, i + 1, on_progress, o);
         o->lane[i].last = &o->lane[i].first;
         o->lane[i].colored = wants_color(config, i + 1);
@@ -142,6 +153,9 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
         output_free(o);
         return NULL;
     }
+    if (config->collapse)
+        uv_timer_init(loop, &o->patience);
+    o->patience.data = o;
     return o;
 }
 
@@ -149,6 +163,8 @@ void output_close(struct output *o)
 {
     for (int i = 0; o && i < 2; i++)
         sink_close(&o->lane[i].sink);
+    if (o && o->config->collapse)
+        uv_close((uv_handle_t *)&o->patience, NULL);
 }
 
 void output_free(struct output *o)
@@ -159,6 +175,8 @@ void output_free(struct output *o)
         buf_free(&o->streams[i].queue);
     for (uint32_t i = 0; i < o->plan->size; i++)
         tail_free(&o->last_words[i]);
+    for (int i = 0; i < 2; i++)
+        collapse_free(&o->lane[i].groups);
     output_files_free(o->files);
     free(o->last_words);
     free(o->streams);
@@ -167,28 +185,39 @@ void output_free(struct output *o)
 
 /* ---- one line's beginning ------------------------------------------------------------------------------ */
 
-static size_t format_prefix(const struct output *o, const struct stream_state *s, char *out, size_t size)
+/* The ranks' part of a line's beginning; `all` are those that print it. */
+static int format_tag(const struct output *o, enum frame_stream stream, const uint32_t *all, uint32_t count,
+                      char *out, size_t size)
+{
+    char color[16] = "", plain[8] = "", who[300];
+    const char *name = stream == STREAM_STDERR ? "stderr" : "stdout";
+    uint32_t i = all[0] % COLORS;
+    if (o->of_stream[stream]->colored && count == 1) {
+        snprintf(color, sizeof color, "\033[%um", i < COLORS / 2 ? 31 + i : 91 + i - COLORS / 2);
+        snprintf(plain, sizeof plain, "\033[0m");
+    }
+    ranks_text_short(all, count, who, sizeof who);
+    if (o->config->tag == CONFIG_TAG_NONE)
+        return snprintf(out, size, "%s[%s]%s ", color, who, plain);
+    if (o->config->tag == CONFIG_TAG_RANK || count > 1)
+        return snprintf(out, size, "%s[%s]<%s>:%s", color, who, name, plain);
+    return snprintf(out, size, "%s[%s@%s]<%s>:%s", color, who, o->host_names[o->plan->rank[all[0]].host],
+                    name, plain);
+}
+
+static size_t format_prefix(const struct output *o, enum frame_stream stream, const uint32_t *all,
+                            uint32_t count, char *out, size_t size)
 {
     size_t len = 0;
+    int n = 0;
     if (o->config->prefix_timestamp) {
         time_t now = time(NULL);
         struct tm tm;
         localtime_r(&now, &tm);
         len = strftime(out, size, "%a %b %e %H:%M:%S %Y", &tm);
     }
-    const char *name = s->stream == STREAM_STDERR ? "stderr" : "stdout";
-    char color[16] = "", plain[8] = "";
-    int n = 0;
-    if (o->of_stream[s->stream]->colored) {
-        uint32_t i = s->rank % COLORS;
-        snprintf(color, sizeof color, "\033[%um", i < COLORS / 2 ? 31 + i : 91 + i - COLORS / 2);
-        snprintf(plain, sizeof plain, "\033[0m");
-    }
-    if (o->config->tag == CONFIG_TAG_RANK)
-        n = snprintf(out + len, size - len, "%s[%u]<%s>:%s", color, s->rank, name, plain);
-    else if (o->config->tag == CONFIG_TAG_HOST)
-        n = snprintf(out + len, size - len, "%s[%u@%s]<%s>:%s", color, s->rank,
-                     o->host_names[o->plan->rank[s->rank].host], name, plain);
+    if (o->config->tag != CONFIG_TAG_NONE || o->config->collapse)
+        n = format_tag(o, stream, all, count, out + len, size - len);
     else if (len > 0)
         n = snprintf(out + len, size - len, ": ");
     return len + (n > 0 && (size_t)n < size - len ? (size_t)n : 0);
@@ -197,9 +226,9 @@ static size_t format_prefix(const struct output *o, const struct stream_state *s
 static void put_lines(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
                       size_t len)
 {
-    bool plain = o->config->tag == CONFIG_TAG_NONE && !o->config->prefix_timestamp;
+    bool plain = o->config->tag == CONFIG_TAG_NONE && !o->config->prefix_timestamp && !o->config->collapse;
     char prefix[512];
-    size_t prefix_len = plain ? 0 : format_prefix(o, s, prefix, sizeof prefix);
+    size_t prefix_len = plain ? 0 : format_prefix(o, s->stream, &s->rank, 1, prefix, sizeof prefix);
     while (len > 0) {
         size_t piece = 0;
         while (!plain && piece < len && bytes[piece] != '\n' && bytes[piece] != '\r')
@@ -248,26 +277,80 @@ static void enlist(struct lane *lane, struct stream_state *s)
     lane->last = &s->next;
 }
 
+/* Ends the line that was left unfinished. */
+static void end_begun_line(struct lane *lane)
+{
+    if (!lane->owner)
+        return;
+    sink_put(&lane->sink, "\n", 1);
+    lane->owner->at_line_start = true;
+    lane->owner = NULL;
+}
+
+static void show_bytes(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
+                       const struct record *r)
+{
+    if (lane->owner != s)
+        end_begun_line(lane);
+    put_lines(o, lane, s, bytes, r->length);
+    lane->owner = s->at_line_start ? NULL : s;
+    lane->owner_may_yield = r->flags & FRAME_FLAG_UNFINISHED;
+}
+
+/* Shows the groups whose time has come, and all up to that place (UINT64_MAX: all). */
+static void show_groups(struct output *o, struct lane *lane, uint64_t through)
+{
+    struct collapse *c = &lane->groups;
+    uint64_t now = clock_now();
+    if (lane->owner && !lane->owner->ended && !lane->owner_may_yield)
+        return; /* in the middle of a line, of which more is on its way */
+    while (c->first && (through == UINT64_MAX || collapse_has(c, through) || collapse_is_full(c) ||
+                        (sink_wants(&lane->sink) && collapse_is_ready(c, o->shown, now)))) {
+        char prefix[512];
+        struct collapse_group *g = c->first;
+        end_begun_line(lane);
+        collapse_sort(g);
+        sink_put(&lane->sink, prefix, format_prefix(o, g->stream, g->rank, g->count, prefix, sizeof prefix));
+        sink_put(&lane->sink, g->bytes, g->len);
+        collapse_drop(c);
+    }
+    uint64_t due = collapse_due(c);
+    uint64_t wait = due > now && due != UINT64_MAX ? (due - now) / NSEC_PER_MSEC + 1 : 0;
+    bool armed = wait && uv_is_active((uv_handle_t *)&o->patience);
+    if (wait && (!armed || uv_timer_get_due_in(&o->patience) > wait))
+        uv_timer_start(&o->patience, on_patience, wait, 0);
+}
+
+/* Whole lines wait for equal ones; what is no whole line is shown at once, behind what came before it. */
+static void collapse_bytes(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
+                           const struct record *r)
+{
+    struct record rest = *r;
+    uint64_t now = clock_now();
+    size_t len;
+    while (s->at_line_start && (len = collapse_line(bytes, rest.length)) > 0 &&
+           collapse_put(&lane->groups, s->stream, s->rank, &s->place, bytes, len, now) == 0) {
+        bytes += len;
+        rest.length -= (uint32_t)len;
+    }
+    if (rest.length > 0) {
+        show_groups(o, lane, s->place);
+        show_bytes(o, lane, s, bytes, &rest);
+    }
+    show_groups(o, lane, 0);
+}
+
 /* Bytes may still follow: of a process that the worker left behind. */
 static void end_stream(struct output *o, struct stream_state *s)
 {
     if (s->ended)
         return;
     s->ended = true;
+    o->open -= !s->hidden;
+    for (int i = 0; i < 2 && o->open == 0; i++)
+        show_groups(o, &o->lane[i], UINT64_MAX); /* nobody will join them */
     if (find(o, s->rank, STREAM_STDOUT)->ended && find(o, s->rank, STREAM_STDERR)->ended)
         o->events->rank_ended(o->ctx, s->rank);
-}
-
-static void show_bytes(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
-                       const struct record *r)
-{
-    if (lane->owner && lane->owner != s) {
-        sink_put(&lane->sink, "\n", 1);
-        lane->owner->at_line_start = true;
-    }
-    put_lines(o, lane, s, bytes, r->length);
-    lane->owner = s->at_line_start ? NULL : s;
-    lane->owner_may_yield = r->flags & FRAME_FLAG_UNFINISHED;
 }
 
 static void show_record(struct output *o, struct lane *lane, struct stream_state *s)
@@ -275,7 +358,9 @@ static void show_record(struct output *o, struct lane *lane, struct stream_state
     struct record r;
     memcpy(&r, buf_data(&s->queue), sizeof r);
     const uint8_t *bytes = buf_data(&s->queue) + sizeof r;
-    if (r.length > 0 && !s->hidden)
+    if (r.length > 0 && !s->hidden && o->config->collapse)
+        collapse_bytes(o, lane, s, bytes, &r);
+    else if (r.length > 0 && !s->hidden)
         show_bytes(o, lane, s, bytes, &r);
     if (o->files)
         output_files_write(o->files, s->rank, s->stream, bytes, r.length);
@@ -309,10 +394,17 @@ static void pump(struct output *o, struct lane *lane)
 static void on_progress(void *ctx)
 {
     struct output *o = ctx;
+    for (int i = 0; i < 2; i++)
+        show_groups(o, &o->lane[i], 0);
     pump(o, &o->lane[0]);
     pump(o, &o->lane[1]);
     if (output_is_idle(o))
         o->events->drained(o->ctx);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    on_progress(timer->data);
 }
 
 /* ---- from outside -------------------------------------------------------------------------------------- */
@@ -379,16 +471,14 @@ void output_end_line(struct output *o)
     struct lane *lane = o->of_stream[STREAM_STDERR];
     if (!lane->owner)
         return;
-    sink_put(&lane->sink, "\n", 1);
-    lane->owner->at_line_start = true;
-    lane->owner = NULL;
+    end_begun_line(lane);
     sink_flush(&lane->sink);
 }
 
 bool output_is_idle(const struct output *o)
 {
     return sink_is_empty(&o->lane[0].sink) && sink_is_empty(&o->lane[1].sink) && !o->lane[0].first &&
-           !o->lane[1].first;
+           !o->lane[1].first && !o->lane[0].groups.first && !o->lane[1].groups.first;
 }
 
 uint64_t output_bytes(const struct output *o, uint32_t rank)

@@ -215,3 +215,44 @@ case_max_line() {
     expect_same 0 "$(paused_line)" 'the number of whole lines of 100000 bytes'
     expect_same 1 "$(paused_line --max-line 100001)" 'the number of whole lines with a longer --max-line'
 }
+
+case_collapse_equal_lines() {
+    start --collapse -np 4 sh -c '
+        until [ -e "$0" ]; do sleep 0.02; done
+        echo same; echo own $HOROVOD_RANK; [ $HOROVOD_RANK = 3 ] || echo most; sleep 30' "$T/go"
+    sleep 0.3
+    touch "$T/go"
+    # Nobody prints more, and nobody ends: what waits is shown all the same.
+    until_out 3 '^\[0-2\] most$'
+    expect_count 1 '^\[0-3\] same$' "$T/out"
+    expect_count 4 '^\[([0-3])\] own \1$' "$T/out"
+    kill -TERM $pid
+    stop_status
+}
+
+# NUMBER: the lines of that rank, in the order in which they are shown
+lines_of() {
+    awk -v rank="$1" '{
+        list = $1; gsub(/[][]/, "", list); n = split(list, part, ",")
+        for (i = 1; i <= n; i++) {
+            m = split(part[i], ends, "-")
+            if (rank >= ends[1] && rank <= ends[m]) print $2
+        }
+    }' "$T/out"
+}
+
+case_collapse_loses_nothing_and_keeps_the_order() {
+    local rank
+    # shellcheck disable=SC2016
+    hvd --collapse --output-filename "$T/logs" -np 4 sh -c 'seq 1 $((2000 + HOROVOD_RANK)); echo $HOROVOD_RANK >&2; printf end'
+    expect_status 0
+    for rank in 0 1 2 3; do
+        lines_of "$rank" | cmp -s - <(seq 1 $((2000 + rank)); echo end) || fail "the lines of rank $rank are not those that it wrote"
+        cmp -s "$T/logs/rank.$rank/stdout" <(seq 1 $((2000 + rank)); printf end) || fail "the file of rank $rank is not what it wrote"
+    done
+    expect_count 4 '^\[([0-3])\] \1$' "$T/err"
+    # shellcheck disable=SC2016
+    hvd --collapse --tag rank -np 2 sh -c 'echo the reason >&2; exit 3'
+    expect_status 3
+    expect_err '^hvdrun:   the reason$'
+}
