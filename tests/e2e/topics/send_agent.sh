@@ -75,8 +75,10 @@ case_a_truncated_transfer() {
 case_no_room() {
     needs_kind ns
     on 1 'mount -t tmpfs -o size=2m small /tmp'
+    trap 'on 1 "umount /tmp"' EXIT # what later cases need may be below it
     host_error "$H1: .*no room for [0-9]+ bytes" "${bare[@]}" -H $H1:1 touch "$T/started"
     on 1 'umount /tmp'
+    trap - EXIT
 }
 
 case_another_platform() {
