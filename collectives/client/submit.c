@@ -220,6 +220,16 @@ static void announce(struct tensor *t, bool will_wait)
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
 }
 
+/* Others are to come, or, when all are here, to copy first what they wanted to pass by pieces: they may
+ * sleep. */
+static void arrived_early(struct tensor *t)
+{
+    if (tensor_missing(&t->view) == t->view.team->members)
+        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+    if (__builtin_expect(atomic_load(&client.region.header->joined), 0))
+        tell_engine(t); /* so that it tells those that have joined, and others may lack */
+}
+
 /* The elements to where the others look for them. `small` has room for an entry's. */
 static void give(struct tensor *t, uint8_t *small)
 {
@@ -287,8 +297,8 @@ int start_locked(struct tensor *t, bool will_wait)
             doorbell_ring_sleepers(&client.region, UINT32_MAX);
     } else if (tensor_arrived(&t->view)) {
         announce(t, will_wait);
-    } else if (__builtin_expect(atomic_load(&client.region.header->joined), 0)) {
-        tell_engine(t); /* so that it tells those that have joined, and others may lack */
+    } else {
+        arrived_early(t);
     }
     if (t->staging && !will_wait && t->phase == PHASE_ARRIVE)
         pending_add(t);

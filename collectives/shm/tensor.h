@@ -133,7 +133,8 @@ bool tensor_is_over(const struct tensor_view *v);
 uint32_t tensor_latest(const struct tensor_view *v, uint32_t member);
 /* What the member asks for in that one. It may be garbage. */
 struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member);
-/* The first member that has not arrived; only after tensor_arrived said false. */
+/* The first member that has not arrived; only after tensor_arrived said false. The number of members: all are
+ * here, but some have to stage first (stream.h). */
 uint32_t tensor_missing(const struct tensor_view *v);
 
 /* All have arrived: checks that they agree and finds the elements. HVD_SUCCESS; or HVD_ERR_MISMATCH,

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "collectives/hvd.h"
+#include "common/clock.h"
 #include "tests/unit/job.h"
 
 #define TENSORS 24
@@ -158,6 +159,41 @@ START_TEST(blocking_and_not_belong_together)
 }
 END_TEST
 
+/* Who waits with private memory has to copy it when somebody comes whose memory is shared: it must hear of
+ * it.
+ */
+static int late_and_shared(const struct job *job, int rank)
+{
+    enum { COUNT = 300000, TIMES = 20 };
+    bool late = rank == job->per_host - 1;
+    float *block;
+    uint64_t since;
+
+    job_check(hvd_init() == HVD_SUCCESS);
+    block = late ? hvd_alloc(COUNT * sizeof *block) : calloc(COUNT, sizeof *block);
+    job_check(block != NULL);
+    job_check(hvd_barrier(NULL) == HVD_SUCCESS);
+    since = clock_now();
+    for (int k = 0; k < TIMES; k++) {
+        if (late)
+            usleep(5000); /* the others sleep */
+        for (size_t i = 0; i < COUNT; i++)
+            block[i] = 1;
+        job_check(hvd_allreduce("x", block, block, COUNT, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+        job_check(block[COUNT - 1] == (float)job->per_host);
+        job_check(hvd_broadcast("y", block, COUNT, HVD_FLOAT32, 0, NULL) == HVD_SUCCESS);
+    }
+    job_check(clock_now() - since < TIMES * 100 * NSEC_PER_MSEC); /* a sleep is 250 ms */
+    job_check(hvd_shutdown() == HVD_SUCCESS);
+    return 0;
+}
+
+START_TEST(who_has_to_copy_is_woken)
+{
+    job_must_succeed(job_ran((struct job_shape){1, _i, false}, late_and_shared));
+}
+END_TEST
+
 /* The last to come, or somebody else, says something else: all hear of it, and no input is changed. */
 static int disagree(const struct job *job, int rank)
 {
@@ -249,6 +285,7 @@ int main(void)
     tcase_set_timeout(tc, 90);
     tcase_add_loop_test(tc, many_at_once_in_any_order, 2, 5);
     tcase_add_loop_test(tc, blocking_and_not_belong_together, 2, 5);
+    tcase_add_loop_test(tc, who_has_to_copy_is_woken, 2, 4);
     tcase_add_loop_test(tc, disagreement_changes_no_input, 2, 4);
     tcase_add_loop_test(tc, a_death_in_the_middle, 0, 8);
     suite_add_tcase(suite, tc);
