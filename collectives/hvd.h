@@ -105,7 +105,7 @@ typedef enum hvd_op {
 } hvd_op;
 
 /* What float32 elements of an allreduce or reducescatter become on their way between hosts. Within a host
- * nothing is compressed, and no other operation is. */
+ * nothing is compressed, and neither is any other operation, nor HVD_ADASUM. */
 typedef enum hvd_compression {
     HVD_COMPRESSION_NONE = 0,
     HVD_COMPRESSION_FLOAT16 = 1,
@@ -257,13 +257,14 @@ int hvd_barrier(const hvd_options *options);
  * what the others do meanwhile. To their allreduces (plain, grouped, shared, persistent; of any process set)
  * this rank gives zeros, and an average still divides by the number of all ranks; with HVD_MIN, HVD_MAX,
  * HVD_PRODUCT, HVD_BAND and HVD_LAND, and in all other kinds, a rank that has joined cannot be done without:
- * who calls one gets HVD_ERR_MISMATCH with a sentence that names those who have joined, and the job goes on.
+ * who calls one gets HVD_ERR_MISMATCH with a sentence that names ranks that have joined, and the job goes on.
  * So does hvd_shutdown, which then has not left the job. Operations that this rank has begun before go on and
  * may be waited for afterwards. What a shared allreduce has given is valid no longer.
  *
  * *last_rank (NULL: not wanted) gets the rank that joined last, by the clocks of the hosts, the same on all.
  * Meanwhile no other thread of this rank may begin anything: HVD_ERR_IN_PROGRESS. HVD_ERR_PEER,
- * HVD_ERR_ENGINE: the job has failed. Joining again, for the next piece of work, is possible at once. */
+ * HVD_ERR_ENGINE: the job has failed; HVD_ERR_MEMORY: it fails, for want of memory for the zeros. Joining
+ * again, for the next piece of work, is possible at once. */
 int hvd_join(int *last_rank);
 
 /* ---- two ranks ----

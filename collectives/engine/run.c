@@ -90,7 +90,7 @@ static bool choose_wire(struct run *run)
 {
     const struct tensor_op *op = &run->view->op;
 
-    if (op->compression == HVD_COMPRESSION_NONE || !op_reduces(op->kind))
+    if (op->compression == HVD_COMPRESSION_NONE || !op_reduces(op->kind) || apart_needed(run))
         return true;
     return (run->wire = run_borrow(run, 1, op->count * sizeof *run->wire)) != NULL;
 }
