@@ -97,44 +97,63 @@ static int check_interpreter(const char *path, const char *search, const char *d
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
 /* Where a name was looked for is a part of what to do, not of what is wrong: that stays short. */
-static void add(struct preflight *p, const char *what, const char *fix, struct err *why)
+static void add(struct preflight *p, size_t program, const char *what, const char *fix, struct err *why)
 {
     char *path = strstr(why->text, " (PATH is ");
     err_hint(why, "%s%s", fix, path ? path : "");
     if (path)
         *path = '\0';
     if (p->count < PREFLIGHT_MAX)
-        p->item[p->count++] = (struct preflight_problem){.what = what, .why = *why};
+        p->item[p->count++] = (struct preflight_problem){.program = program, .what = what, .why = *why};
 }
 
-static void check_command(struct preflight *p, const Hvd__Preflight *asked, const char *command,
-                          const char *dir)
+/* A program of the job: one command, and perhaps more that it is known to need. */
+struct wanted {
+    size_t program;
+    char *const *command;
+    size_t commands;
+    const char *search; /* its PATH; NULL: it has none */
+    const char *wdir;
+};
+
+static void check_command(struct preflight *p, const struct wanted *w, const char *command, const char *dir)
 {
-    const char *search = asked->has_path ? asked->path : NULL;
     char path[PATH_MAX];
     struct err why = ERR_INIT;
     bool relative = command[0] != '/' && strchr(command, '/');
     if (relative && !dir)
         return;
-    if (spawn_find(command, search, dir, path, sizeof path, &why) < 0) {
-        add(p, "command",
+    if (spawn_find(command, w->search, dir, path, sizeof path, &why) < 0) {
+        add(p, w->program, "command",
             why.code == ERR_NOT_FOUND ? "install it there, or give its whole path"
                                       : "give the user the right to execute it",
             &why);
         return;
     }
-    if (check_interpreter(path, search, dir, &why) < 0)
-        add(p, "interpreter", "install it there, or change the first line of the script", &why);
+    if (check_interpreter(path, w->search, dir, &why) < 0)
+        add(p, w->program, "interpreter", "install it there, or change the first line of the script", &why);
+}
+
+static void check_program(struct preflight *p, const struct wanted *w, const char *launcher_dir)
+{
+    char dir[PATH_MAX];
+    struct err why = ERR_INIT;
+    bool there = preflight_directory(w->wdir, launcher_dir, dir, sizeof dir, &why) == 0;
+    if (!there)
+        add(p, w->program, "working directory", "make it there, or name another with --wdir", &why);
+    for (size_t i = 0; i < w->commands; i++)
+        check_command(p, w, w->command[i], there ? dir : NULL);
 }
 
 void preflight_find(struct preflight *p, const Hvd__Preflight *asked)
 {
-    char dir[PATH_MAX];
-    struct err why = ERR_INIT;
     p->count = 0;
-    bool there = preflight_directory(asked->wdir, asked->launcher_dir, dir, sizeof dir, &why) == 0;
-    if (!there)
-        add(p, "working directory", "make it there, or name another with --wdir", &why);
-    for (size_t i = 0; i < asked->n_command; i++)
-        check_command(p, asked, asked->command[i], there ? dir : NULL);
+    struct wanted first = {0, asked->command, asked->n_command, asked->has_path ? asked->path : NULL,
+                           asked->wdir};
+    check_program(p, &first, asked->launcher_dir);
+    for (size_t i = 0; i < asked->n_program; i++) {
+        const Hvd__PreflightProgram *own = asked->program[i];
+        struct wanted w = {i + 1, &own->command, 1, own->has_path ? own->path : NULL, own->wdir};
+        check_program(p, &w, asked->launcher_dir);
+    }
 }

@@ -13,6 +13,7 @@
 
 struct preflight {
     struct preflight_problem {
+        size_t program; /* of which it is true */
         const char *what;
         struct err why; /* its hint: what to do about it */
     } item[PREFLIGHT_MAX];

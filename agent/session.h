@@ -63,6 +63,12 @@ enum session_event {
     EV_BYE
 };
 
+/* What the workers that run a program start with. */
+struct session_program {
+    char path[4096], wdir[4096];
+    struct worker_env env;
+};
+
 struct session {
     uv_loop_t loop;
     struct guard *guard;
@@ -103,9 +109,10 @@ struct session {
     struct job_dir dir;
     struct stdio stdio;
     struct workers workers;
-    struct cpus *cpus; /* [n_worker], what they are bound to; NULL: none is */
-    struct worker_env env;
-    struct rlimits limits; /* of the workers */
+    struct cpus *cpus;               /* [n_worker], what they are bound to; NULL: none is */
+    struct session_program *program; /* by program; empty where none of its ranks is here */
+    const char **wdir;               /* the same */
+    struct rlimits limits;           /* of the workers */
     struct engine_host engine;
     struct pmix_host pmix;
     struct where where;
@@ -117,7 +124,6 @@ struct session {
     int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */
     uv_poll_t report_poll;
     bool report_watched;
-    char path[4096], wdir[4096];
     struct err refusal;
     uint32_t refused_rank;
 };
@@ -146,6 +152,14 @@ void session_spawn(struct session *s, const Hvd__Spawn *spawn);
 void session_spawned(struct session *s); /* tells all pids */
 void session_spawn_close_report(struct session *s);
 void session_spawn_close(struct session *s);
+
+/* session_programs.c: what the workers execute, where, with which environment. First the directories, then
+ * the rest: that asks for what was opened in between. */
+int session_programs_open(struct session *s, struct err *e);
+int session_programs_find(struct session *s, const struct worker_env_job *job, struct err *e);
+/* The environment of this host's workers, of the first of its programs, without any rank's own. */
+char **session_programs_base(struct session *s);
+void session_programs_close(struct session *s);
 
 /* session_binding.c: the workers' processors, before they start and when they run. */
 int session_bind(struct session *s, struct err *e);

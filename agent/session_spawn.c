@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/host_ranks.h"
 #include "common/log.h"
+#include "common/spawn_programs.h"
 
 #define HEARTBEAT_MIN_MS 200
 #define HEARTBEAT_MAX_MS 3600000
@@ -39,6 +40,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
         problem[i].code = (uint32_t)err_exit_status(&preflight.item[i].why);
         problem[i].what = (char *)(uintptr_t)preflight.item[i].what;
         problem[i].why = preflight.item[i].why.text;
+        problem[i].program = (uint32_t)preflight.item[i].program;
         problem[i].fix = preflight.item[i].why.hint;
     }
     limits_read(&limits, hello->ranks);
@@ -146,7 +148,7 @@ void session_hello(struct session *s, const Hvd__Hello *h)
 
 static int check_spawn(const Hvd__Spawn *p, struct err *e)
 {
-    if (p->n_argv == 0 || p->n_worker == 0 || p->n_worker > WORKERS_MAX || p->host_index >= p->n_host)
+    if (p->n_worker == 0 || p->n_worker > WORKERS_MAX || p->host_index >= p->n_host)
         return err_set(e, ERR_PROTOCOL, "the launcher's Spawn is not complete");
     const Hvd__HostRanks *here = p->host[p->host_index];
     if (!hosts_have_all_ranks(p->host, p->n_host, p->size) || here->ranks != p->n_worker)
@@ -158,14 +160,22 @@ static int check_spawn(const Hvd__Spawn *p, struct err *e)
             return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has rank %u, local rank %u, in place %zu",
                            w->rank, w->local_rank, i);
     }
-    for (size_t i = 0; i < p->n_env; i++)
-        if (!strchr(p->env[i], '='))
-            return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has a variable without a value");
+    return spawn_programs_check(p, e);
+}
+
+/* argv gets a NULL at its end. */
+static int end_words(char ***argv, size_t count, struct err *e)
+{
+    char **more = realloc(*argv, (count + 1) * sizeof *more);
+    if (!more)
+        return err_set(e, ERR_MEMORY, "no memory for the command line");
+    more[count] = NULL;
+    *argv = more;
     return 0;
 }
 
-/* Our own copy: argv and the environment are used until the last worker has started, the hosts by the engine
- * later. argv gets a NULL at its end. */
+/* Our own copy: commands and environments are used until the last worker has started, the hosts by the engine
+ * later. */
 static int keep_spawn(struct session *s, const Hvd__Spawn *spawn, struct err *e)
 {
     size_t size = hvd__spawn__get_packed_size(spawn);
@@ -175,12 +185,12 @@ static int keep_spawn(struct session *s, const Hvd__Spawn *spawn, struct err *e)
         s->spawn = hvd__spawn__unpack(NULL, size, bytes);
     }
     free(bytes);
-    char **argv = s->spawn ? realloc(s->spawn->argv, (s->spawn->n_argv + 1) * sizeof *argv) : NULL;
-    if (!argv)
+    if (!s->spawn)
         return err_set(e, ERR_MEMORY, "no memory for the command line");
-    argv[s->spawn->n_argv] = NULL;
-    s->spawn->argv = argv;
-    return 0;
+    int rc = end_words(&s->spawn->argv, s->spawn->n_argv, e);
+    for (size_t i = 0; i < s->spawn->n_program && rc == 0; i++)
+        rc = end_words(&s->spawn->program[i]->argv, s->spawn->program[i]->n_argv, e);
+    return rc;
 }
 
 static int make_token(struct session *s, uint8_t token[TOKEN_SIZE], struct err *e)
@@ -260,7 +270,7 @@ static const struct engine_host_events engine_events = {
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)
 {
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
-    struct engine_place place = {s->dir.path, worker_env_base(&s->env), s->containment.fd, s->heartbeat_ms};
+    struct engine_place place = {s->dir.path, session_programs_base(s), s->containment.fd, s->heartbeat_ms};
     c.job = s->job;
     c.epoch = s->spawn->epoch;
     c.key.data = s->key;
@@ -290,8 +300,8 @@ static int prepare(struct session *s, struct err *e)
     uint8_t token[TOKEN_SIZE];
     char name[128], socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
-    if (preflight_directory(s->spawn->wdir, s->spawn->launcher_dir, s->wdir, sizeof s->wdir, e) < 0 ||
-        make_token(s, token, e) < 0 || job_dir_create(&s->dir, name, e) < 0)
+    if (session_programs_open(s, e) < 0 || make_token(s, token, e) < 0 ||
+        job_dir_create(&s->dir, name, e) < 0)
         return -1;
     guard_owns_directory(s->guard, s->dir.path);
     if (job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e) < 0)
@@ -307,21 +317,20 @@ static int prepare(struct session *s, struct err *e)
                                  .rendezvous = &s->rendezvous.values,
                                  .gpus = wants_gpus(s->spawn) ? gpu_count() : 0,
                                  .visible_gpus = getenv(GPU_VISIBLE)};
-    if (worker_env_init(&s->env, &job, e) < 0)
-        return -1;
-    if (spawn_find(s->spawn->argv[0], worker_env_get(&s->env, "PATH"), s->wdir, s->path, sizeof s->path, e) <
-        0)
+    if (session_programs_find(s, &job, e) < 0)
         return -1;
     return session_bind(s, e) < 0 ? -1 : prepare_engine(s, token, e);
 }
 
-static struct worker_start start_of(struct session *s, int report_fd)
+static struct worker_start start_of(struct session *s, uint32_t rank, int report_fd)
 {
+    size_t i = spawn_program_of(s->spawn, rank);
     return (struct worker_start){.spawn = s->spawn,
+                                 .argv = spawn_program_get(s->spawn, i).argv,
                                  .stdio = &s->stdio,
-                                 .path = s->path,
-                                 .dir = s->wdir,
-                                 .env = &s->env,
+                                 .path = s->program[i].path,
+                                 .dir = s->program[i].wdir,
+                                 .env = &s->program[i].env,
                                  .cgroup_fd = s->containment.fd,
                                  .limits = &s->limits,
                                  .report_fd = report_fd};
@@ -347,15 +356,15 @@ static int start_workers(struct session *s, struct err *e)
     spawn_raise_descriptor_limit(3 * s->spawn->n_worker + 128);
     if (pipe2(report, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
-    struct worker_start start = start_of(s, report[1]);
     for (size_t i = 0; i < s->workers.count && rc == 0; i++) {
+        struct worker_start start = start_of(s, s->spawn->worker[i]->rank, report[1]);
         start.cpus = session_cpus_of(s, i);
         rc = workers_start(&s->workers, i, &start, e);
         session_heartbeat_busy(s);
         if (rc < 0)
             s->refused_rank = s->spawn->worker[i]->rank;
     }
-    (void)worker_env_base(&s->env); /* what an engine will start with: no rank's own variables */
+    (void)session_programs_base(s); /* what an engine will start with: no rank's own variables */
     close(report[1]);
     s->report_fd = report[0];
     return rc;
@@ -369,7 +378,7 @@ static void on_report(uv_poll_t *poll, int status, int events)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n == (ssize_t)sizeof f && !s->refusal.code) {
-        struct worker_start start = start_of(s, -1);
+        struct worker_start start = start_of(s, f.id, -1);
         (void)workers_start_failed(&f, &start, &s->refusal);
         s->refused_rank = f.id;
         fsm_post(&s->fsm, EV_REFUSED);
@@ -432,7 +441,7 @@ void session_spawn_close_report(struct session *s)
 void session_spawn_close(struct session *s)
 {
     session_spawn_close_report(s);
-    worker_env_free(&s->env);
+    session_programs_close(s);
     if (s->spawn)
         hvd__spawn__free_unpacked(s->spawn, NULL);
     host_addresses_free(s->address, s->address_count);

@@ -308,6 +308,15 @@ bool option_is_decided(const struct parsing *p, size_t row, enum option_source s
     return false;
 }
 
+static bool may_be_given(const struct options_program *program, int row)
+{
+    struct option_name flag = {0};
+    while (option_next_name(program->only, &flag))
+        if (find_flag(program, flag.text, flag.len) == row)
+            return true;
+    return !program->only;
+}
+
 /* The option at argv[*at]; steps over it and its value. */
 static int parse_option(struct parsing *p, int argc, char *const argv[], int *at, struct err *e)
 {
@@ -322,6 +331,8 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
         from.len = 2;
         value = word + 2;
     }
+    if (!may_be_given(p->program, row))
+        return err_set(e, ERR_USAGE, "%.*s %s", (int)from.len, from.name, p->program->only_why);
     const struct option_spec *spec = &p->program->spec[row];
     if (!takes_value(spec)) {
         if (value && spec->type != OPTION_MODE)

@@ -83,6 +83,8 @@ struct options_program {
     const char *const
         *other_keys; /* keys of the file that are right but no option's, NULL at the end; or NULL */
     const struct option_refused *refused; /* or NULL */
+    const char *only;     /* flags of the rows that may be given on the command line; NULL: any */
+    const char *only_why; /* behind the name of another: "--flag " */
 };
 
 /* Fills the fields of *config: defaults, then the command line, then the variables of `envp` (NAME=value,

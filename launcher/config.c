@@ -72,7 +72,7 @@ static const struct settings *read_file(void *context, struct err *e)
 
 const struct options_program config_program = {
     .name = "hvdrun",
-    .usage = "[options] command [argument ...]",
+    .usage = "[options] command [argument ...] [: -np N [options] command ...]",
     .about = "Starts a command as the ranks of one job, on this host or on many, passes its output on, "
              "and returns when the last process of it is gone.",
     .spec = specs,
@@ -104,11 +104,14 @@ static int check_environment(const struct config *config, char *const envp[], st
 {
     char *const none[] = {NULL};
     struct environment env;
-    if (!config->set_env.count && !config->unset_env.count)
-        return 0;
-    if (environment_build(&env, envp ? envp : none, &config->set_env, &config->unset_env, true, e))
-        return -1;
-    environment_free(&env);
+    for (size_t i = 0; i < config->programs.count; i++) {
+        const struct program *p = &config->programs.item[i];
+        if (!p->set_env.count && !p->unset_env.count)
+            continue;
+        if (environment_build(&env, envp ? envp : none, &p->set_env, &p->unset_env, true, e))
+            return -1;
+        environment_free(&env);
+    }
     return 0;
 }
 
@@ -148,30 +151,22 @@ static int check(struct config *config, char *const envp[], struct err *e)
         return -1;
     if (config->network_interfaces && check_interfaces(config->network_interfaces, e))
         return -1;
-    if (!config->command_count) {
-        err_set(e, ERR_USAGE, "no command: what shall the ranks run?");
-        return err_hint(e, "usage: %s %s", config_program.name, config_program.usage);
-    }
-    if (!*config->command[0])
-        return err_set(e, ERR_USAGE, "the command is an empty word");
     return 0;
 }
 
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e)
 {
-    int operand = argc;
+    int operand = argc, end = programs_end(argc, argv, 1);
     *config = (struct config){0};
-    if (options_parse(&config_program, argc, argv, envp, config, &operand, e)) {
+    if (options_parse(&config_program, end, argv, envp, config, &operand, e)) {
         settings_free(&config->file);
         return -1;
     }
     if (config->help || config->version || config->check_build || config->bash_completion)
         return 0;
-    config->command = argv + operand;
-    config->command_count = argc - operand;
     if (config->verbose && config->log_level > LOG_INFO)
         config->log_level = LOG_INFO;
-    if (check(config, envp, e) == 0)
+    if (programs_parse(config, argc, argv, envp, operand, end, e) == 0 && check(config, envp, e) == 0)
         return 0;
     config_free(config);
     return -1;
@@ -185,6 +180,7 @@ void config_hosts_from(const struct config *config, char *const envp[], char *na
 
 void config_free(struct config *config)
 {
+    programs_free(&config->programs);
     options_free(&config_program, config);
     settings_free(&config->file);
     placement_free(&config->placement);

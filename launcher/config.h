@@ -16,6 +16,7 @@
 #include "common/err.h"
 #include "common/options.h"
 #include "launcher/placement.h"
+#include "launcher/programs.h"
 
 #define CONFIG_RANKS_MAX 1000000
 
@@ -351,10 +352,9 @@ struct config {
 #define CONFIG_FIELD(ctype, field, ...) ctype field;
     CONFIG_OPTIONS(CONFIG_FIELD)
 #undef CONFIG_FIELD
-    /* num_proc 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level: enum log_level.
-     * Texts are NULL when not given, and point into argv or the environment. */
-    char *const *command; /* argv of the workers, NULL at its end; NULL after --help and the like */
-    int command_count;
+    /* num_proc: of all programs; 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level:
+     * enum log_level. Texts are NULL when not given, and point into argv or the environment. */
+    struct programs programs;
     struct settings file; /* of --config-file */
     struct placement placement;
     uint64_t forwarded; /* of --forward-signals: signal n is bit n - 1 */

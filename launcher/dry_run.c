@@ -151,12 +151,17 @@ static void print_word(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-static void print_command(char *const *command, FILE *out)
+static void print_command(const struct program *p, bool only, FILE *out)
 {
-    fputs("command:", out);
-    for (; *command; command++) {
+    if (only)
+        fputs("command:", out);
+    else if (p->ranks == 1)
+        fprintf(out, "command of rank %u:", p->first);
+    else
+        fprintf(out, "command of ranks %u-%u:", p->first, p->first + p->ranks - 1);
+    for (char *const *word = p->command; *word; word++) {
         fputc(' ', out);
-        print_word(*command, out);
+        print_word(*word, out);
     }
     fputc('\n', out);
 }
@@ -168,7 +173,8 @@ static void print_text(const struct config *config, const struct host_list *host
         fprintf(out, "ranks: %u\n", k->planned ? k->plan.size : k->want.np);
     else
         fprintf(out, "ranks: one for every slot\n");
-    print_command(config->command, out);
+    for (size_t i = 0; i < config->programs.count; i++)
+        print_command(&config->programs.item[i], config->programs.count == 1, out);
     fputc('\n', out);
     print_hosts(config, hosts, k, hostname, out);
     if (hosts->count > k->count)
@@ -215,10 +221,7 @@ static void print_json(const struct config *config, const struct host_list *host
     json_object(&j, NULL);
     json_text(&j, "hvdrun", HVD_VERSION);
     put_known(&j, "ranks", k->planned || k->want.np, k->planned ? k->plan.size : k->want.np);
-    json_array(&j, "command");
-    for (char *const *word = config->command; *word; word++)
-        json_text(&j, NULL, *word);
-    json_end(&j);
+    programs_put(&config->programs, &j);
     json_array(&j, "hosts");
     for (size_t i = 0; i < k->count; i++)
         put_host(&j, config, &hosts->host[i], hostname, next_span(k, hosts, i));

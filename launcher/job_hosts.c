@@ -150,6 +150,13 @@ static void note_end(struct rank_state *r, const struct rank_end *end, uint64_t 
     r->system_us = m->system_us;
 }
 
+/* NULL when there is only one: everybody knows it then. */
+static const char *program_named(const struct job *j, uint32_t rank)
+{
+    const struct programs *p = &j->config->programs;
+    return p->count > 1 ? p->item[programs_of(p, rank)].command[0] : NULL;
+}
+
 static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
@@ -164,7 +171,8 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
     if (end.by_us && !j->outcome.failed)
         job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself",
                   h->label);
-    outcome_rank_ended(&j->outcome, &end, h->label, r->started, our_time(h, m->time));
+    outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started,
+                       our_time(h, m->time));
     note_end(r, &end, our_time(h, m->time), m);
     spread_end(j, h, &end);
     mark_exited(j, m->rank);

@@ -150,7 +150,9 @@ void job_free(struct job *j)
     free(j->host);
     free(j->rank);
     free(j->host_names);
-    environment_free(&j->env);
+    for (size_t i = 0; j->env && i < j->config->programs.count; i++)
+        environment_free(&j->env[i]);
+    free(j->env);
     plan_free(&j->plan);
     if (j->common.loop && uv_loop_close(&j->loop) < 0)
         log_warning("a handle of the event loop was not closed");

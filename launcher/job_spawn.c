@@ -52,6 +52,23 @@ static int check_limits(const struct job *j, struct err *e)
     return j->config->output_filename ? limits_own(0, 2 * (uint64_t)j->plan.size, e) : 0;
 }
 
+static int build_environments(struct job *j, struct err *e)
+{
+    const struct programs *programs = &j->config->programs;
+    bool local = all_local(j);
+    j->env = calloc(programs->count, sizeof *j->env);
+    if (!j->env)
+        return err_set(e, ERR_MEMORY, "no memory for the environment");
+    for (size_t i = 0; i < programs->count; i++) {
+        const struct program *p = &programs->item[i];
+        if (environment_build(&j->env[i], environ, &p->set_env, &p->unset_env, local, e) < 0 ||
+            engine_tuning_export(j->config, &j->env[i], e) < 0 ||
+            horovod_flags_export(j->config, &j->env[i], e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int job_place(struct job *j, struct err *e)
 {
     struct plan_want want = placement_want(j->config);
@@ -69,11 +86,8 @@ int job_place(struct job *j, struct err *e)
         h->planned = true;
         j->host_names[i] = h->label;
     }
-    if (environment_build(&j->env, environ, &j->config->set_env, &j->config->unset_env, all_local(j), e) <
-            0 ||
-        engine_tuning_export(j->config, &j->env, e) < 0 || horovod_flags_export(j->config, &j->env, e) < 0 ||
-        place_input(j, e) < 0 || output_check_shown(j->config->show_rank, j->plan.size, e) < 0 ||
-        check_limits(j, e) < 0)
+    if (build_environments(j, e) < 0 || place_input(j, e) < 0 ||
+        output_check_shown(j->config->show_rank, j->plan.size, e) < 0 || check_limits(j, e) < 0)
         return -1;
     j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, j->epoch->number > 0,
                            &job_output_events, j, e);
@@ -152,11 +166,6 @@ static bool name_space(char *text, size_t size)
 static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
 {
     struct host_run *first = job_host_of_plan(j, j->plan.rank[0].host);
-    s->argv = (char **)j->config->command;
-    s->n_argv = (size_t)j->config->command_count;
-    s->env = j->env.variable;
-    s->n_env = j->env.count;
-    s->wdir = j->config->wdir ? (char *)j->config->wdir : (char *)"";
     s->launcher_dir = getcwd(dir, dir_size) ? dir : (char *)"";
     s->size = j->plan.size;
     s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
@@ -193,6 +202,53 @@ static void fill_host(Hvd__HostRanks *to, const char *name, const struct plan_ho
     to->n_rank = host->ranks;
 }
 
+static size_t words_of(char **command)
+{
+    size_t n = 0;
+    while (command[n])
+        n++;
+    return n;
+}
+
+static bool runs_here(const struct job *j, const struct plan_host *host, size_t program)
+{
+    for (uint32_t i = 0; i < host->ranks; i++)
+        if (programs_of(&j->config->programs, host->rank[i]) == program)
+            return true;
+    return false;
+}
+
+/* The variables of a program go only to hosts that need them. `item` and `list` have room for all programs
+ * but the first. */
+static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__Program *item,
+                          Hvd__Program **list)
+{
+    const struct programs *programs = &j->config->programs;
+    for (size_t i = 0; i < programs->count; i++) {
+        const struct program *p = &programs->item[i];
+        const char *wdir = p->wdir ? p->wdir : "";
+        size_t variables = runs_here(j, &j->plan.host[k], i) ? j->env[i].count : 0;
+        if (i == 0) {
+            s->argv = p->command;
+            s->n_argv = words_of(p->command);
+            s->env = j->env[i].variable;
+            s->n_env = variables;
+            s->wdir = (char *)(uintptr_t)wdir;
+            continue;
+        }
+        Hvd__Program *to = list[i - 1] = &item[i - 1];
+        hvd__program__init(to);
+        to->first_rank = p->first;
+        to->argv = p->command;
+        to->n_argv = words_of(p->command);
+        to->env = j->env[i].variable;
+        to->n_env = variables;
+        to->wdir = (char *)(uintptr_t)wdir;
+    }
+    s->program = list;
+    s->n_program = programs->count - 1;
+}
+
 void job_spawn(struct job *j)
 {
     char dir[PATH_MAX], space[64] = "";
@@ -205,8 +261,10 @@ void job_spawn(struct job *j)
     Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
     Hvd__Worker *workers = calloc(j->plan.size, sizeof *workers);
     Hvd__Worker **worker_pointers = calloc(j->plan.size, sizeof(Hvd__Worker *));
+    Hvd__Program *programs = calloc(j->config->programs.count, sizeof *programs);
+    Hvd__Program **program_pointers = calloc(j->config->programs.count, sizeof(Hvd__Program *));
     s.namespace_ = name_space(space, sizeof space) ? space : s.namespace_;
-    if (!hosts || !host_pointers || !workers || !worker_pointers) {
+    if (!hosts || !host_pointers || !workers || !worker_pointers || !programs || !program_pointers) {
         err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
         job_fault_err(j, &e);
         goto out;
@@ -221,7 +279,7 @@ void job_spawn(struct job *j)
             goto out;
         }
     }
-    engine_tuning_fill(j->config, &j->env, &tuning);
+    engine_tuning_fill(j->config, &j->env[0], &tuning);
     s.tuning = &tuning;
     (void)propagate_read(&limits, j->config->propagate_limits, NULL); /* config.c has checked it */
     s.limit = limits.list;
@@ -240,6 +298,7 @@ void job_spawn(struct job *j)
         s.worker = worker_pointers;
         s.n_worker = j->plan.host[k].ranks;
         s.host_index = k;
+        fill_programs(j, k, &s, programs, program_pointers);
         host_spawn(job_host_of_plan(j, k), &s);
         free_cores(workers, s.n_worker);
     }
@@ -251,4 +310,6 @@ out:
     free(host_pointers);
     free(workers);
     free(worker_pointers);
+    free(programs);
+    free(program_pointers);
 }

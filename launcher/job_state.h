@@ -97,7 +97,7 @@ struct job {
 
     bool planned;
     struct plan plan;
-    struct environment env;
+    struct environment *env; /* by program */
     const char **host_names; /* by index in plan.host */
     struct rank_state *rank;
     uint32_t started, finished;

@@ -114,7 +114,7 @@ int main(int argc, char **argv)
         options_print_completion(&config_program, stdout);
     else
         status = run(&config, &hosts, &e);
-    if (!config.command)
+    if (!config.programs.count)
         status = 0;
     if (fflush(stdout) != 0 && status == 0)
         err_sys(&e, errno, "cannot write to standard output");

@@ -54,8 +54,8 @@ static void set_status(struct outcome *o, int exit_status)
         o->exit_status = exit_status;
 }
 
-void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started,
-                        uint64_t time)
+void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, const char *program,
+                        uint64_t started, uint64_t time)
 {
     char how[160];
     if (end->by_us)
@@ -66,8 +66,10 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
     if (!is_first(o, time, true, end->told_peer))
         return;
     rank_end_describe(end, how, sizeof how);
-    snprintf(o->text, sizeof o->text, "rank %u on %s (pid %u) failed first: %s, %.1f s after its start",
-             end->rank, host, end->pid, how, time > started ? (double)(time - started) / 1e9 : 0.0);
+    snprintf(o->text, sizeof o->text,
+             "rank %u on %s (%.200s%spid %u) failed first: %s, %.1f s after its start", end->rank, host,
+             program ? program : "", program ? ", " : "", end->pid, how,
+             time > started ? (double)(time - started) / 1e9 : 0.0);
     set_status(o, rank_end_exit_status(end));
     o->end = *end;
 }

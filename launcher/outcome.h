@@ -46,9 +46,10 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size);
 /* 128 + signal, the status, or 1. 0 for an end that is no fault. */
 int rank_end_exit_status(const struct rank_end *end);
 
-/* Records a worker's end. `started` and `time` on the launcher's clock. */
-void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, uint64_t started,
-                        uint64_t time);
+/* Records a worker's end. `started` and `time` on the launcher's clock. `program`: what it ran, in a job of
+ * several; else NULL. */
+void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, const char *program,
+                        uint64_t started, uint64_t time);
 /* Records another fault: a lost host, a refused command, a limit, a signal to hvdrun. */
 void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char *text, const char *hint);
 /* Records a limit or a signal. `going`: the job goes on when a rank fails, so that this is what ends it, and

@@ -33,33 +33,71 @@ struct faults {
 
 /* ---- the question -------------------------------------------------------------------------------------- */
 
-int preflight_ask(struct job *j, struct err *e)
+/* The PATH of its workers, to be freed. */
+static int fill_program(Hvd__PreflightProgram *to, const struct program *p, struct err *e)
 {
     struct environment env;
-    char dir[PATH_MAX];
-    Hvd__Preflight *asked = &j->preflight;
-    hvd__preflight__init(asked);
-    if (environment_build(&env, environ, &j->config->set_env, &j->config->unset_env, true, e) < 0)
+    if (environment_build(&env, environ, &p->set_env, &p->unset_env, true, e) < 0)
         return -1;
     const char *path = environment_get(&env, "PATH");
-    asked->has_path = path != NULL;
-    asked->path = strdup(path ? path : "");
-    asked->launcher_dir = strdup(getcwd(dir, sizeof dir) ? dir : "");
+    to->has_path = path != NULL;
+    to->path = strdup(path ? path : "");
     environment_free(&env);
-    if (!asked->path || !asked->launcher_dir)
+    if (!to->path)
         return err_set(e, ERR_MEMORY, "no memory for a job");
-    asked->wdir = j->config->wdir ? (char *)j->config->wdir : (char *)"";
-    asked->command = (char **)j->config->command;
-    asked->n_command = 1;
+    to->command = p->command[0];
+    to->wdir = (char *)(uintptr_t)(p->wdir ? p->wdir : "");
     return 0;
+}
+
+int preflight_ask(struct job *j, struct err *e)
+{
+    char dir[PATH_MAX];
+    Hvd__Preflight *asked = &j->preflight;
+    const struct programs *programs = &j->config->programs;
+    Hvd__PreflightProgram first = HVD__PREFLIGHT_PROGRAM__INIT;
+    hvd__preflight__init(asked);
+    asked->launcher_dir = strdup(getcwd(dir, sizeof dir) ? dir : "");
+    asked->program = calloc(programs->count, sizeof *asked->program);
+    if (!asked->launcher_dir || !asked->program)
+        return err_set(e, ERR_MEMORY, "no memory for a job");
+    if (fill_program(&first, &programs->item[0], e) < 0)
+        return -1;
+    asked->has_path = first.has_path;
+    asked->path = first.path;
+    asked->wdir = first.wdir;
+    asked->command = programs->item[0].command;
+    asked->n_command = 1;
+    for (size_t i = 1; i < programs->count; i++) {
+        Hvd__PreflightProgram *p = malloc(sizeof *p);
+        if (!p)
+            return err_set(e, ERR_MEMORY, "no memory for a job");
+        hvd__preflight_program__init(p);
+        asked->program[asked->n_program++] = p;
+        if (fill_program(p, &programs->item[i], e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void free_path(const char *path)
+{
+    if (path != protobuf_c_empty_string)
+        free((char *)(uintptr_t)path);
 }
 
 void preflight_free(struct job *j)
 {
-    if (!j->preflight.n_command)
+    Hvd__Preflight *asked = &j->preflight;
+    if (!asked->base.descriptor)
         return;
-    free(j->preflight.path);
-    free(j->preflight.launcher_dir);
+    for (size_t i = 0; i < asked->n_program; i++) {
+        free_path(asked->program[i]->path);
+        free(asked->program[i]);
+    }
+    free(asked->program);
+    free_path(asked->path);
+    free_path(asked->launcher_dir);
 }
 
 /* ---- the answers --------------------------------------------------------------------------------------- */
@@ -83,6 +121,28 @@ static void add_limit(struct faults *f, const struct job *j, const struct host_r
         add(f, h, err_exit_status(e), "limit", e->text, e->hint);
 }
 
+/* Of several programs, those whose ranks are placed there. */
+static bool concerns(const struct job *j, const struct host_run *h, size_t program)
+{
+    const struct programs *programs = &j->config->programs;
+    if (programs->count < 2)
+        return true;
+    for (uint32_t i = 0; j->planned && i < j->plan.host[h->plan_index].ranks; i++)
+        if (programs_of(programs, j->plan.host[h->plan_index].rank[i]) == program)
+            return true;
+    return false;
+}
+
+/* Of another program. */
+static bool was_said(const Hvd__Welcome *told, size_t problem)
+{
+    for (size_t i = 0; i < problem; i++)
+        if (strcmp(told->problem[i]->what, told->problem[problem]->what) == 0 &&
+            strcmp(told->problem[i]->why, told->problem[problem]->why) == 0)
+            return true;
+    return false;
+}
+
 static void add_host(struct faults *f, const struct job *j, struct host_run *h)
 {
     if (h->err.code)
@@ -91,6 +151,8 @@ static void add_host(struct faults *f, const struct job *j, struct host_run *h)
         return;
     for (size_t i = 0; i < h->told->n_problem; i++) {
         const Hvd__Problem *p = h->told->problem[i];
+        if (!concerns(j, h, p->program) || was_said(h->told, i))
+            continue;
         log_printable(p->what);
         log_printable(p->why);
         log_printable(p->fix);

@@ -28,14 +28,6 @@ static void put_time(struct json *w, const struct job *j, const char *name, uint
         json_null(w, name);
 }
 
-static void put_command(struct json *w, const struct job *j)
-{
-    json_array(w, "command");
-    for (char *const *word = j->config->command; *word; word++)
-        json_text(w, NULL, *word);
-    json_end(w);
-}
-
 static void put_last_words(struct json *w, const struct job *j, uint32_t rank)
 {
     char lines[TAIL_MAX + 1];
@@ -240,7 +232,7 @@ static void put_job(FILE *out, const struct job *j, int exit_status, uint64_t ov
     json_object(&w, NULL);
     json_text(&w, "hvdrun", HVD_VERSION);
     json_text(&w, "job", j->name);
-    put_command(&w, j);
+    programs_put(&j->config->programs, &w);
     json_unsigned(&w, "size", j->plan.size);
     json_integer(&w, "exit_status", exit_status);
     json_real(&w, "took", seconds(j, over));

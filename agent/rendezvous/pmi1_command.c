@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/rendezvous/pmi1.h"
+#include "common/spawn_programs.h"
 
 #define UNKNOWN_STATUS 1 /* of cmd=abort without a number */
 
@@ -60,7 +61,7 @@ static void do_get_maxes(struct pmi1_client *c, const struct pmi1_message *m)
 static void do_get_appnum(struct pmi1_client *c, const struct pmi1_message *m)
 {
     (void)m;
-    pmi1_answer(c, "cmd=appnum appnum=0");
+    pmi1_answer(c, "cmd=appnum appnum=%zu", spawn_program_of(c->p->r->spawn, c->rank));
 }
 
 static void do_get_universe_size(struct pmi1_client *c, const struct pmi1_message *m)

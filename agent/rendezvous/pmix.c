@@ -32,6 +32,7 @@
 #include "common/host_ranks.h"
 #include "common/log.h"
 #include "common/module.h"
+#include "common/spawn_programs.h"
 
 struct pmix {
     struct rendezvous *r;
@@ -229,12 +230,22 @@ static const struct exchange_handler handler = {on_request, on_broadcast};
 
 /* ---- before the workers -------------------------------------------------------------------------------- */
 
-static const char *search_path(const Hvd__Spawn *spawn)
+static const char *search_path(const struct spawn_program *program)
 {
-    for (size_t i = 0; i < spawn->n_env; i++)
-        if (strncmp(spawn->env[i], "PATH=", 5) == 0)
-            return spawn->env[i] + 5;
+    for (size_t i = 0; i < program->n_env; i++)
+        if (strncmp(program->env[i], "PATH=", 5) == 0)
+            return program->env[i] + 5;
     return getenv("PATH");
+}
+
+static bool looks_needed(const struct rendezvous *r)
+{
+    for (size_t i = 0; i < spawn_programs(r->spawn); i++) {
+        struct spawn_program program = spawn_program_get(r->spawn, i);
+        if (r->wdir[i] && guess_uses_pmix(program.argv, search_path(&program), r->wdir[i]))
+            return true;
+    }
+    return false;
 }
 
 /* Because it is wanted, or because the command looks as if it will be needed: the workers are then told of
@@ -242,8 +253,7 @@ static const char *search_path(const Hvd__Spawn *spawn)
  * without it. */
 static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
 {
-    const Hvd__Spawn *spawn = p->r->spawn;
-    if (!wanted && !guess_uses_pmix(spawn->argv, search_path(spawn), p->r->wdir))
+    if (!wanted && !looks_needed(p->r))
         return 0;
     if (start(p, true, e) < 0) {
         pmix_host_end(p->server);

@@ -242,14 +242,30 @@ void pmix_host_drain(struct pmix_host *h)
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
+/* Makes a copy of Spawn one that names no variables. What is returned, and spawn->program, are to be freed;
+ * NULL: no memory. */
+static Hvd__Program *without_environment(Hvd__Spawn *spawn)
+{
+    Hvd__Program **list = calloc(spawn->n_program + 1, sizeof *list);
+    Hvd__Program *item = calloc(spawn->n_program + 1, sizeof *item);
+    for (size_t i = 0; list && item && i < spawn->n_program; i++) {
+        item[i] = *spawn->program[i];
+        item[i].n_env = 0;
+        list[i] = &item[i];
+    }
+    spawn->program = list;
+    spawn->n_env = 0;
+    return list ? item : NULL;
+}
+
 static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
 {
     const struct rendezvous *r = h->r;
     Hvd__Pmix m = HVD__PMIX__INIT;
     Hvd__PmixConfig c = HVD__PMIX_CONFIG__INIT;
     Hvd__Spawn spawn = *r->spawn;
+    Hvd__Program *program = without_environment(&spawn);
     Hvd__RankEnded *item = calloc(spawn.size, sizeof *item), **list = calloc(spawn.size, sizeof *list);
-    spawn.n_env = 0;
     c.spawn = &spawn;
     c.job = (char *)(uintptr_t)r->job;
     c.host = (char *)(uintptr_t)r->host;
@@ -269,12 +285,14 @@ static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
     c.ended = list;
     m.kind = HVD__PMIX__KIND__CONFIG;
     m.config = &c;
-    if (item && list)
+    if (item && list && program)
         pmix_relay_send(&h->relay, &m);
     else
         err_set(e, ERR_MEMORY, "no memory for %u ranks", spawn.size);
     free(item);
     free(list);
+    free(spawn.program);
+    free(program);
     return e->code ? -1 : 0;
 }
 

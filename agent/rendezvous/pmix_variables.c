@@ -8,6 +8,7 @@
 #include "agent/job_dir.h"
 #include "agent/rendezvous/pmix.h"
 #include "common/log.h"
+#include "common/spawn_programs.h"
 
 /* What happens to a variable of the contract that the library, or the user, has another value for. */
 enum rule {
@@ -103,12 +104,14 @@ const char *pmix_variables_find(char *const *environment, size_t count, const ch
     return NULL;
 }
 
+/* For any of the programs here: the list is the same for all. */
 static bool is_set(const Hvd__Spawn *spawn, const char *name)
 {
-    size_t len = strlen(name);
-    for (size_t i = 0; i < spawn->n_env; i++)
-        if (strncmp(spawn->env[i], name, len) == 0 && spawn->env[i][len] == '=')
+    for (size_t i = 0; i < spawn_programs(spawn); i++) {
+        struct spawn_program p = spawn_program_get(spawn, i);
+        if (pmix_variables_find(p.env, p.n_env, name))
             return true;
+    }
     return false;
 }
 

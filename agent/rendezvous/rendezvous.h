@@ -51,7 +51,7 @@ struct rendezvous {
     const Hvd__Spawn *spawn; /* plan, this host's workers, contracts */
     const char *job;         /* unguessable name */
     const char *host;        /* our name */
-    const char *wdir;        /* of the workers */
+    const char *const *wdir; /* of the workers, by program; NULL: none of it is here */
     const char *directory;   /* the job's own, 0700; removed with all that is in it */
     struct exchange *exchange;
     struct pmix_host *pmix; /* all zeros; whoever reaps children tells it */

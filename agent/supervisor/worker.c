@@ -73,7 +73,7 @@ static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker
 {
     struct spawn s = SPAWN_INIT;
     s.path = start->path;
-    s.argv = start->spawn->argv;
+    s.argv = start->argv;
     s.dir = start->dir;
     s.cgroup_fd = start->cgroup_fd;
     s.new_session = true;

@@ -42,10 +42,11 @@ struct workers {
     size_t unreported;
 };
 
-/* What all workers of a host start with. */
+/* What all workers of a host start with that run the same program. */
 struct worker_start {
     const Hvd__Spawn *spawn;
     struct stdio *stdio;
+    char **argv;
     const char *path, *dir;
     struct worker_env *env;
     int cgroup_fd;

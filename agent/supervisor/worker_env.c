@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/supervisor/gpu.h"
+#include "common/spawn_programs.h"
 
 #define OWN_SIZE    (32 + ENDPOINT_MAX) /* of NAME=number, NAME=endpoint */
 #define SHARED_SIZE 512                 /* of NAME=text */
@@ -276,12 +277,13 @@ static int add_shared(struct worker_env *w, const struct worker_env_job *job, si
 int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e)
 {
     const Hvd__Spawn *s = job->spawn;
+    struct spawn_program p = spawn_program_get(s, job->program);
     char *const *pmix = job->rendezvous->pmix;
     size_t count = 0, extra = 0;
     while (pmix && pmix[extra])
         extra++;
     *w = (struct worker_env){
-        .envp = calloc(s->n_env + extra + VARIABLES + 3, sizeof *w->envp),
+        .envp = calloc(p.n_env + extra + VARIABLES + 3, sizeof *w->envp),
         .shared = malloc(VARIABLES * SHARED_SIZE),
         .own = malloc(VARIABLES * OWN_SIZE),
         .gpus = job->gpus,
@@ -294,9 +296,9 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         worker_env_free(w);
         return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
     }
-    for (size_t i = 0; i < s->n_env; i++)
-        if (!is_ours(s->env[i], s->contracts) && !take_gpus(w, job, s->env[i]))
-            w->envp[count++] = s->env[i];
+    for (size_t i = 0; i < p.n_env; i++)
+        if (!is_ours(p.env[i], s->contracts) && !take_gpus(w, job, p.env[i]))
+            w->envp[count++] = p.env[i];
     if (w->gpus && !find(w->envp, count, GPU_ORDER))
         w->envp[count++] = GPU_ORDER "=PCI_BUS_ID";
     for (size_t i = 0; i < extra; i++)

@@ -194,9 +194,9 @@ START_TEST(defaults)
     ck_assert_ptr_null(c.report);
     ck_assert_int_eq(c.log_level, LOG_WARNING);
     ck_assert(!c.help);
-    ck_assert_int_eq(c.command_count, 4);
-    ck_assert_str_eq(c.command[3], "-h");
-    ck_assert_ptr_null(c.command[4]);
+    ck_assert_uint_eq(c.programs.count, 1);
+    ck_assert_str_eq(c.programs.item[0].command[3], "-h");
+    ck_assert_ptr_null(c.programs.item[0].command[4]);
     config_free(&c);
 }
 END_TEST
@@ -209,7 +209,7 @@ START_TEST(words_of_numbers_and_verbose)
     ck_assert(!parse(&c, &l, "--stdin none --verbose -np 2 -- -cmd", NULL, &e));
     ck_assert_int_eq(c.stdin_rank, CONFIG_STDIN_NONE);
     ck_assert_int_eq(c.log_level, LOG_INFO);
-    ck_assert_str_eq(c.command[0], "-cmd");
+    ck_assert_str_eq(c.programs.item[0].command[0], "-cmd");
     config_free(&c);
     ck_assert(!parse(&c, &l, "--verbose --log-level DEBUG cmd", NULL, &e));
     ck_assert_int_eq(c.log_level, LOG_DEBUG);
@@ -284,7 +284,7 @@ START_TEST(help_and_version_act_at_once)
     struct err e = ERR_INIT;
     char *envp[] = {"HVDRUN_NUM_PROC=x", NULL};
     ck_assert(!parse(&c, &l, "-np 2 -h --nonsense", envp, &e));
-    ck_assert(c.help && !c.version && !c.command);
+    ck_assert(c.help && !c.version && !c.programs.count);
     ck_assert(!parse(&c, &l, "-v", envp, &e));
     ck_assert(c.version);
     ck_assert(!parse(&c, &l, "-cb", envp, &e));

@@ -10,7 +10,7 @@ START_TEST(no_fault_is_success)
 {
     struct outcome o = {0};
     struct rank_end end = {.rank = 0, .pid = 10};
-    outcome_rank_ended(&o, &end, "a", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &end, "a", NULL, SECOND, 2 * SECOND);
     ck_assert(!o.failed);
     ck_assert_int_eq(o.exit_status, 0);
 }
@@ -32,7 +32,7 @@ START_TEST(the_status_of_an_end)
         {{.signal = 128}, 255, "killed by signal 128"},
     };
     struct outcome o = {0};
-    outcome_rank_ended(&o, &cases[_i].end, "node7", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &cases[_i].end, "node7", NULL, SECOND, 2 * SECOND);
     ck_assert(o.failed);
     ck_assert_int_eq(o.exit_status, cases[_i].status);
     ck_assert_ptr_nonnull(strstr(o.text, cases[_i].says));
@@ -44,8 +44,8 @@ START_TEST(the_earliest_fault_is_the_cause_whenever_it_arrives)
 {
     struct outcome o = {0};
     struct rank_end second = {.rank = 2, .status = 1}, first = {.rank = 5, .status = 42};
-    outcome_rank_ended(&o, &second, "b", SECOND, 3 * SECOND);
-    outcome_rank_ended(&o, &first, "a", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &second, "b", NULL, SECOND, 3 * SECOND);
+    outcome_rank_ended(&o, &first, "a", NULL, SECOND, 2 * SECOND);
     outcome_fault(&o, 4 * SECOND, 125, "host c was lost", "look at c");
     ck_assert_int_eq(o.exit_status, 42);
     ck_assert_ptr_nonnull(strstr(o.text, "rank 5 on a"));
@@ -68,9 +68,9 @@ START_TEST(what_we_ended_is_never_the_cause)
 {
     struct outcome o = {0};
     struct rank_end ours = {.rank = 1, .signal = 15, .by_us = true}, fault = {.rank = 0, .status = 9};
-    outcome_rank_ended(&o, &ours, "a", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &ours, "a", NULL, SECOND, 2 * SECOND);
     ck_assert(!o.failed);
-    outcome_rank_ended(&o, &fault, "a", SECOND, 3 * SECOND);
+    outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 3 * SECOND);
     ck_assert_int_eq(o.exit_status, 9);
     ck_assert_uint_eq(o.ended, 1);
 }
@@ -80,7 +80,7 @@ START_TEST(lack_of_memory_is_named)
 {
     struct outcome o = {0};
     struct rank_end end = {.rank = 2, .signal = 9, .oom = true};
-    outcome_rank_ended(&o, &end, "a", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &end, "a", NULL, SECOND, 2 * SECOND);
     ck_assert_int_eq(o.exit_status, 137);
     ck_assert_ptr_nonnull(
         strstr(o.text, "failed first: killed by the kernel for lack of memory (OOM), 1.0 s"));
@@ -91,15 +91,15 @@ START_TEST(a_rank_that_was_told_is_no_cause)
 {
     struct outcome o = {0};
     struct rank_end told = {.rank = 0, .status = 1, .told_peer = true}, cause = {.rank = 1, .signal = 9};
-    outcome_rank_ended(&o, &told, "a", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &told, "a", NULL, SECOND, 2 * SECOND);
     ck_assert(o.failed);
     ck_assert_int_eq(o.exit_status, 1);
     if (_i)
-        outcome_rank_ended(&o, &cause, "b", SECOND, 3 * SECOND);
+        outcome_rank_ended(&o, &cause, "b", NULL, SECOND, 3 * SECOND);
     else
         outcome_fault(&o, 3 * SECOND, 137, "rank 1 on b", NULL);
     told.rank = 2;
-    outcome_rank_ended(&o, &told, "a", SECOND, SECOND);
+    outcome_rank_ended(&o, &told, "a", NULL, SECOND, SECOND);
     ck_assert_int_eq(o.exit_status, 137);
     ck_assert_ptr_nonnull(strstr(o.text, "rank 1 on b"));
 }
@@ -112,12 +112,12 @@ START_TEST(what_ended_a_job_that_went_on)
     struct outcome o = {0};
     struct rank_end fault = {.rank = 1, .status = 9};
     if (_i == 0)
-        outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+        outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 2 * SECOND);
     ck_assert_ptr_null(outcome_ended_by(&o));
     outcome_stop(&o, 3 * SECOND, 124, "the time limit is over", true, true);
     outcome_stop(&o, 4 * SECOND, 130, "ended by signal 2", true, false);
     if (_i == 1)
-        outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+        outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 2 * SECOND);
     ck_assert_int_eq(o.exit_status, 124);
     ck_assert_ptr_nonnull(strstr(o.text, "rank 1 on a"));
     ck_assert_str_eq(outcome_ended_by(&o), "the time limit is over");
@@ -129,7 +129,7 @@ START_TEST(a_signal_does_not_decide)
 {
     struct outcome o = {0};
     struct rank_end fault = {.rank = 1, .status = 9};
-    outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+    outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 2 * SECOND);
     outcome_stop(&o, 3 * SECOND, 143, "ended by signal 15", true, false);
     ck_assert_int_eq(o.exit_status, 9);
     ck_assert_str_eq(outcome_ended_by(&o), "ended by signal 15");
@@ -141,12 +141,12 @@ START_TEST(a_limit_alone_is_the_cause)
     struct outcome o = {0};
     struct rank_end fault = {.rank = 1, .status = 9};
     outcome_stop(&o, 3 * SECOND, 124, "the time limit is over", _i == 0, true);
-    outcome_rank_ended(&o, &fault, "a", SECOND, 4 * SECOND);
+    outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 4 * SECOND);
     ck_assert_int_eq(o.exit_status, 124);
     ck_assert_str_eq(o.text, "the time limit is over");
     ck_assert_ptr_null(outcome_ended_by(&o));
     if (_i == 1) { /* where any fault ends the job, the first one decides */
-        outcome_rank_ended(&o, &fault, "a", SECOND, 2 * SECOND);
+        outcome_rank_ended(&o, &fault, "a", NULL, SECOND, 2 * SECOND);
         ck_assert_int_eq(o.exit_status, 9);
     }
 }

@@ -242,7 +242,8 @@ END_TEST
 static char *dry_run(const char *hosts_text, int64_t np, bool by_node, const char *rsh)
 {
     char *command[] = {"./train", "--name", "it's one", "", NULL}, *text = NULL;
-    struct config config = {.num_proc = np, .rsh = rsh, .command = command, .command_count = 4};
+    struct config config = {.num_proc = np, .rsh = rsh};
+    config.programs = (struct programs){&(struct program){.command = command}, 1};
     config.placement.map_by = by_node ? HVD__BINDING__MAP__BY_NODE : HVD__BINDING__MAP__BY_SLOT;
     struct host_list hosts;
     struct err e = ERR_INIT;
@@ -286,7 +287,7 @@ END_TEST
 START_TEST(the_dry_run_of_too_many_ranks)
 {
     char *command[] = {"x", NULL};
-    struct config config = {.num_proc = 3, .command = command, .command_count = 1};
+    struct config config = {.num_proc = 3, .programs = {&(struct program){.command = command}, 1}};
     struct host_list hosts;
     struct err e = ERR_INIT;
     hosts_from(&hosts, "a:2");

@@ -9,6 +9,7 @@
 #include "common/buf.h"
 #include "common/host_ranks.h"
 #include "common/log.h"
+#include "common/spawn_programs.h"
 
 /* ---- queries ------------------------------------------------------------------------------------------- */
 
@@ -48,7 +49,7 @@ static bool add_table(pmix_info_t *to, const char *key, bool local)
         pmix_node_name(r, rendezvous_host_of(r, rank), name, sizeof name);
         PMIX_LOAD_PROCID(&p[i].proc, pmix_server.space, rank);
         p[i].hostname = strdup(name);
-        p[i].executable_name = strdup(r->spawn->argv[0]);
+        p[i].executable_name = strdup(spawn_program_get(r->spawn, spawn_program_of(r->spawn, rank)).argv[0]);
         p[i].state = r->end[rank] ? PMIX_PROC_STATE_TERMINATED : PMIX_PROC_STATE_RUNNING;
     }
     if (!p)

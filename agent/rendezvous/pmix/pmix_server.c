@@ -1,7 +1,6 @@
 /* Start: the library is initialized (some 20 ms), hears of the job, and is asked what its clients need. It
  * has no end: the process ends, and its directory is removed with the job's. */
 #include "agent/rendezvous/pmix/pmix_server.h"
-#include "common/host_ranks.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define INFOS_MAX 16
+#include "common/host_ranks.h"
+#include "common/spawn_programs.h"
 
 struct pmix_server pmix_server;
 
@@ -54,22 +54,87 @@ void pmix_clock_stop(struct pmix_clock *c)
 /* ---- the job, as the library wants to hear of it --------------------------------------------------------
  */
 
+#define INFOS_MAX 16 /* of the job, but for those of programs and ranks */
+
 struct infos {
-    pmix_info_t item[INFOS_MAX];
-    size_t count;
+    pmix_info_t *item;
+    size_t count, room;
 };
+
+static struct infos infos_of(size_t room)
+{
+    struct infos l = {.room = room};
+    PMIX_INFO_CREATE(l.item, room);
+    l.room = l.item ? room : 0;
+    return l;
+}
 
 static void put(struct infos *l, const char *key, const void *data, pmix_data_type_t type)
 {
-    if (l->count < INFOS_MAX)
+    if (l->count < l->room)
         PMIX_INFO_LOAD(&l->item[l->count++], key, data, type);
 }
 
 static void clear(struct infos *l)
 {
-    for (size_t i = 0; i < l->count; i++)
-        PMIX_INFO_DESTRUCT(&l->item[i]);
-    l->count = 0;
+    PMIX_INFO_FREE(l->item, l->room);
+    *l = (struct infos){.count = 0};
+}
+
+/* A value that is a list itself; it takes its memory. */
+static void put_infos(struct infos *l, const char *key, struct infos *value)
+{
+    pmix_data_array_t *array = calloc(1, sizeof *array);
+    if (l->count == l->room || !array) {
+        free(array);
+        clear(value);
+        return;
+    }
+    *array = (pmix_data_array_t){.type = PMIX_INFO, .size = value->count, .array = value->item};
+    PMIX_LOAD_KEY(l->item[l->count].key, key);
+    l->item[l->count].value.type = PMIX_DATA_ARRAY;
+    l->item[l->count++].value.data.darray = array;
+}
+
+static void put_program(struct infos *l, const struct rendezvous *r, uint32_t i)
+{
+    struct spawn_program p = spawn_program_get(r->spawn, i);
+    struct infos own = infos_of(3);
+    pmix_rank_t leader = p.first;
+    put(&own, PMIX_APPNUM, &i, PMIX_UINT32);
+    put(&own, PMIX_APP_SIZE, &p.ranks, PMIX_UINT32);
+    put(&own, PMIX_APPLDR, &leader, PMIX_PROC_RANK);
+    put_infos(l, PMIX_APP_INFO_ARRAY, &own);
+}
+
+/* The library then takes nothing of a rank from the maps. */
+static void put_rank(struct infos *l, const struct rendezvous *r, uint32_t host, uint32_t local)
+{
+    struct infos own = infos_of(7);
+    char name[256];
+    pmix_rank_t rank = host_rank(r->spawn->host[host], local);
+    uint32_t program = (uint32_t)spawn_program_of(r->spawn, rank);
+    pmix_rank_t in_program = rank - spawn_program_get(r->spawn, program).first;
+    uint16_t short_local = (uint16_t)local;
+    pmix_node_name(r, host, name, sizeof name);
+    put(&own, PMIX_RANK, &rank, PMIX_PROC_RANK);
+    put(&own, PMIX_APPNUM, &program, PMIX_UINT32);
+    put(&own, PMIX_APP_RANK, &in_program, PMIX_PROC_RANK);
+    put(&own, PMIX_HOSTNAME, name, PMIX_STRING);
+    put(&own, PMIX_NODEID, &host, PMIX_UINT32);
+    put(&own, PMIX_LOCAL_RANK, &short_local, PMIX_UINT16);
+    put(&own, PMIX_NODE_RANK, &short_local, PMIX_UINT16);
+    put_infos(l, PMIX_PROC_INFO_ARRAY, &own);
+}
+
+/* With one program the maps say it all. */
+static void put_programs(struct infos *l, const struct rendezvous *r)
+{
+    for (uint32_t i = 0; i < spawn_programs(r->spawn); i++)
+        put_program(l, r, i);
+    for (uint32_t i = 0; i < r->spawn->n_host; i++)
+        for (uint32_t k = 0; k < r->spawn->host[i]->ranks; k++)
+            put_rank(l, r, i, k);
 }
 
 /* "node1,node2" and "0,1;2,3", as the library's regular expressions. */
@@ -105,22 +170,27 @@ static int make_maps(const struct rendezvous *r, char **nodes, char **ranks)
 
 static pmix_status_t register_job(const struct rendezvous *r)
 {
-    struct infos l = {.count = 0};
+    size_t programs = spawn_programs(r->spawn);
+    struct infos l = infos_of(INFOS_MAX + (programs > 1 ? programs + r->spawn->size : 0));
     char *nodes = NULL, *ranks = NULL, directory[PATH_MAX];
-    uint32_t size = r->spawn->size, one = 1, local = (uint32_t)r->spawn->n_worker;
-    if (make_maps(r, &nodes, &ranks) < 0)
+    uint32_t size = r->spawn->size, apps = (uint32_t)programs, local = (uint32_t)r->spawn->n_worker;
+    if (!l.item || make_maps(r, &nodes, &ranks) < 0) {
+        clear(&l);
         return PMIX_ERR_NOMEM;
+    }
     pmix_server_directory(r, directory, sizeof directory);
     put(&l, PMIX_NODE_MAP, nodes, PMIX_STRING);
     put(&l, PMIX_PROC_MAP, ranks, PMIX_STRING);
     put(&l, PMIX_JOB_SIZE, &size, PMIX_UINT32);
     put(&l, PMIX_UNIV_SIZE, &size, PMIX_UINT32);
     put(&l, PMIX_MAX_PROCS, &size, PMIX_UINT32);
-    put(&l, PMIX_JOB_NUM_APPS, &one, PMIX_UINT32);
+    put(&l, PMIX_JOB_NUM_APPS, &apps, PMIX_UINT32);
     put(&l, PMIX_LOCAL_SIZE, &local, PMIX_UINT32);
     put(&l, PMIX_JOBID, pmix_server.space, PMIX_STRING);
     put(&l, PMIX_TMPDIR, directory, PMIX_STRING);
     put(&l, PMIX_NSDIR, directory, PMIX_STRING);
+    if (programs > 1)
+        put_programs(&l, r);
     pmix_status_t rc =
         PMIx_server_register_nspace(pmix_server.space, (int)r->spawn->n_worker, l.item, l.count, NULL, NULL);
     clear(&l);
@@ -143,7 +213,7 @@ static pmix_status_t register_clients(const struct rendezvous *r)
 
 static pmix_status_t init_library(const struct rendezvous *r)
 {
-    struct infos l = {.count = 0};
+    struct infos l = infos_of(INFOS_MAX);
     char name[256], directory[PATH_MAX];
     pmix_rank_t rank = r->spawn->host_index;
     bool share = true;
@@ -157,6 +227,8 @@ static pmix_status_t init_library(const struct rendezvous *r)
     put(&l, PMIX_HOSTNAME, name, PMIX_STRING);
     put(&l, PMIX_SERVER_SHARE_TOPOLOGY, &share, PMIX_BOOL);
     size_t ours = l.count;
+    if (!l.item)
+        return PMIX_ERR_NOMEM;
     if (pmix_server.topology.topology) { /* stays ours, so it is not to be cleared */
         PMIX_LOAD_KEY(l.item[ours].key, PMIX_TOPOLOGY2);
         l.item[ours].value.type = PMIX_TOPO;
@@ -164,7 +236,8 @@ static pmix_status_t init_library(const struct rendezvous *r)
         l.count++;
     }
     pmix_status_t rc = PMIx_server_init(&pmix_upcalls, l.item, l.count);
-    l.count = ours;
+    if (l.count > ours)
+        l.item[ours].value = (pmix_value_t){.type = PMIX_UNDEF};
     clear(&l);
     return rc;
 }
