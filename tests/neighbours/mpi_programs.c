@@ -1,5 +1,5 @@
-/* A rank of a job of several programs: its number among them (MPI_APPNUM), as MPI and the others' sum have it.
- * Prints "RANK of program NUMBER, sum SUM". */
+/* A rank of a job of several programs: its number among them (MPI_APPNUM), as MPI and the others' sum have
+ * it. Prints "RANK of program NUMBER, sum SUM". */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -11,6 +11,7 @@
 
 static pmix_proc_t me;
 static uint32_t size;
+static char **arguments; /* behind the mode, NULL at the end */
 
 #define MUST(what)                                                                                           \
     do {                                                                                                     \
@@ -114,6 +115,47 @@ static void mode_keys(void)
     MUST(v->type == PMIX_STRING && v->data.string[0]);
     PMIX_VALUE_RELEASE(v);
     good();
+}
+
+static bool has_number(pmix_rank_t rank, const char *key, uint32_t wanted, uint32_t of_program)
+{
+    pmix_proc_t p = proc_of(rank);
+    pmix_info_t info[2];
+    pmix_value_t *v = NULL;
+    bool yes = true, program = of_program != UINT32_MAX;
+    PMIX_INFO_LOAD(&info[0], PMIX_APP_INFO, &yes, PMIX_BOOL);
+    PMIX_INFO_LOAD(&info[1], PMIX_APPNUM, &of_program, PMIX_UINT32);
+    pmix_status_t rc = PMIx_Get(&p, key, program ? info : NULL, program ? 2 : 0, &v);
+    bool right = rc == PMIX_SUCCESS && v->data.uint32 == wanted;
+    if (!right)
+        printf("%u/%u: %s of %u, program %d: %s, %d\n", me.rank, size, key, rank, (int)of_program,
+               PMIx_Error_string(rc), rc == PMIX_SUCCESS ? (int)v->data.uint32 : -1);
+    if (v)
+        PMIX_VALUE_RELEASE(v);
+    return right;
+}
+
+/* The arguments are the sizes of the programs. */
+static void mode_programs(void)
+{
+    uint32_t first = 0, i = 0;
+    pmix_value_t *v = NULL;
+    for (; arguments[i]; i++) {
+        uint32_t ranks = (uint32_t)strtoul(arguments[i], NULL, 10);
+        MUST(has_number(PMIX_RANK_WILDCARD, PMIX_APP_SIZE, ranks, i));
+        MUST(has_number(PMIX_RANK_WILDCARD, PMIX_APPLDR, first, i));
+        for (uint32_t r = first; r < first + ranks; r++) {
+            pmix_proc_t p = proc_of(r);
+            MUST(has_number(r, PMIX_APPNUM, i, UINT32_MAX));
+            MUST(has_number(r, PMIX_APP_RANK, r - first, UINT32_MAX));
+            STATUS(PMIX_SUCCESS, PMIx_Get(&p, PMIX_HOSTNAME, NULL, 0, &v));
+            PMIX_VALUE_RELEASE(v);
+        }
+        first += ranks;
+    }
+    MUST(first == size);
+    MUST(has_number(PMIX_RANK_WILDCARD, PMIX_JOB_NUM_APPS, i, UINT32_MAX));
+    mode_keys();
 }
 
 /* ---- put, fence, get ----------------------------------------------------------------------------------- */
@@ -526,6 +568,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } modes[] = {{"keys", mode_keys},
+             {"programs", mode_programs},
              {"fence", mode_fence},
              {"subsets", mode_subsets},
              {"dead_before", mode_dead_before},
@@ -549,6 +592,7 @@ static const struct {
 int main(int argc, char **argv)
 {
     pmix_value_t *v = NULL;
+    arguments = argv + (argc > 1 ? 2 : 1);
     setvbuf(stdout, NULL, _IOLBF, 0);
     leave_early(argc > 1 ? argv[1] : NULL);
     pmix_status_t rc = PMIx_Init(&me, NULL, 0);

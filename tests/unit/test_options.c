@@ -118,6 +118,21 @@ static const struct {
     {"-np 2", "no command", "usage:"},
     {"", "no command", "usage:"},
     {"-np 2 --", "no command", NULL},
+    {"-np 2 a :", "no command behind ':' number 1", "hvdrun -np 1 -- echo :"},
+    {"-np 2 a : -np 1", "no command behind ':' number 1", NULL},
+    {": -np 2 a", "no command before the first ':'", NULL},
+    {"a : -np 2 b", "-np is missing before a: ", NULL},
+    {"-np 2 a : -np 1 b : --wdir /d c", "-np is missing before c: ", NULL},
+    {"-np 2 a : -np 0 b", "-np: '0' is not|from 1 to 1000000", NULL},
+    {"-np 2 a : -np 1 -H h b", "-H is of the whole job: it stands before the first program", NULL},
+    {"-np 2 a : -np 1 --tag=rank b", "--tag is of the whole job", NULL},
+    {"-np 2 a : -np 1 -p22 b", "-p is of the whole job", NULL},
+    {"-np 2 a : --help", "--help is of the whole job", NULL},
+    {"-np 2 a : -np 1 --wdri /d b", "unknown option --wdri", "--wdir?"},
+    {"-np 2 a : -np 1 -x MISSING b", "-x: variable MISSING is not set", NULL},
+    {"-np 2 a : -np 1 _", "the command is an empty word", NULL},
+    {"-np 999999 a : -np 2 b", "-np: all programs together have more than 1000000 ranks", NULL},
+    {"--stdin 3 -np 2 a : -np 1 b", "--stdin: there is no rank 3", NULL},
     {"-np 2 _", "the command is an empty word", NULL},
 };
 
@@ -213,6 +228,74 @@ START_TEST(words_of_numbers_and_verbose)
     config_free(&c);
     ck_assert(!parse(&c, &l, "--verbose --log-level DEBUG cmd", NULL, &e));
     ck_assert_int_eq(c.log_level, LOG_DEBUG);
+    config_free(&c);
+}
+END_TEST
+
+/* NULL ends a command's words. */
+static void runs(const struct config *c, size_t i, uint32_t first, uint32_t ranks, const char *const *words)
+{
+    const struct program *p = &c->programs.item[i];
+    size_t n = 0;
+    ck_assert_uint_lt(i, c->programs.count);
+    ck_assert_uint_eq(p->first, first);
+    ck_assert_uint_eq(p->ranks, ranks);
+    for (; words[n]; n++)
+        ck_assert_str_eq(p->command[n], words[n]);
+    ck_assert_ptr_null(p->command[n]);
+}
+#define WORDS_OF(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+START_TEST(several_programs)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    char *envp[] = {"HVDRUN_ENV=ALL=1", "HVDRUN_WDIR=/all", NULL};
+    ck_assert_msg(
+        !parse(&c, &l,
+               "--tag rank -np 2 -x A=1 ./a -np : -np=3 -x B=2 -x C=3 --unset D --wdir /d b : -np 1 c", envp,
+               &e),
+        "%s", e.text);
+    ck_assert_int_eq(c.num_proc, 6);
+    ck_assert_int_eq(c.tag, CONFIG_TAG_RANK);
+    ck_assert_uint_eq(c.programs.count, 3);
+    runs(&c, 0, 0, 2, WORDS_OF("./a", "-np"));
+    runs(&c, 1, 2, 3, WORDS_OF("b"));
+    runs(&c, 2, 5, 1, WORDS_OF("c"));
+    const struct program *p = c.programs.item;
+    ck_assert_uint_eq(p[0].set_env.count, 2);
+    ck_assert_str_eq(p[0].set_env.item[0], "ALL=1");
+    ck_assert_str_eq(p[0].set_env.item[1], "A=1");
+    ck_assert_uint_eq(p[1].set_env.count, 3);
+    ck_assert_str_eq(p[1].set_env.item[2], "C=3");
+    ck_assert_uint_eq(p[1].unset_env.count, 1);
+    ck_assert_uint_eq(p[2].set_env.count, 1);
+    ck_assert_str_eq(p[0].wdir, "/all");
+    ck_assert_str_eq(p[1].wdir, "/d");
+    ck_assert_str_eq(p[2].wdir, "/all");
+    for (uint32_t r = 0; r < 6; r++)
+        ck_assert_uint_eq(programs_of(&c.programs, r), r < 2 ? 0 : r < 5 ? 1 : 2);
+    config_free(&c);
+}
+END_TEST
+
+START_TEST(a_colon_that_is_the_commands_own)
+{
+    struct config c;
+    struct line l;
+    struct err e = ERR_INIT;
+    ck_assert(!parse(&c, &l, "-np 1 -- echo : -np 1 b", NULL, &e));
+    ck_assert_uint_eq(c.programs.count, 1);
+    runs(&c, 0, 0, 1, WORDS_OF("echo", ":", "-np", "1", "b"));
+    config_free(&c);
+    ck_assert(!parse(&c, &l, "-np 1 a -- x : -np 2 -- b : c", NULL, &e));
+    ck_assert_uint_eq(c.programs.count, 2);
+    runs(&c, 0, 0, 1, WORDS_OF("a", "--", "x"));
+    runs(&c, 1, 1, 2, WORDS_OF("b", ":", "c"));
+    config_free(&c);
+    ck_assert(!parse(&c, &l, "-np 1 a x: :y", NULL, &e));
+    ck_assert_uint_eq(c.programs.count, 1);
     config_free(&c);
 }
 END_TEST
@@ -410,6 +493,8 @@ int main(void)
     tcase_add_test(words, all_spellings_and_values_arrive);
     tcase_add_test(words, defaults);
     tcase_add_test(words, words_of_numbers_and_verbose);
+    tcase_add_test(words, several_programs);
+    tcase_add_test(words, a_colon_that_is_the_commands_own);
     tcase_add_test(words, the_command_line_wins_over_a_variable_and_that_over_the_default);
     tcase_add_test(words, a_bad_variable_is_named);
     tcase_add_test(words, where_the_hosts_came_from_is_known);

@@ -139,6 +139,37 @@ START_TEST(all_that_is_wrong_is_found)
 }
 END_TEST
 
+START_TEST(each_program_has_its_own_directory_and_path)
+{
+    Hvd__Preflight asked = HVD__PREFLIGHT__INIT;
+    Hvd__PreflightProgram second = HVD__PREFLIGHT_PROGRAM__INIT, third = second;
+    Hvd__PreflightProgram *programs[] = {&second, &third};
+    char path[128], *first[] = {"tool"};
+    snprintf(path, sizeof path, "%s/bin", top);
+    asked.command = first;
+    asked.n_command = 1;
+    asked.has_path = true;
+    asked.path = path;
+    asked.launcher_dir = top;
+    asked.program = programs;
+    asked.n_program = 2;
+    second.command = "./tool";
+    second.wdir = "bin";
+    third.command = "tool";
+    third.has_path = true;
+    third.path = "/no/such";
+    preflight_find(&found, &asked);
+    ck_assert_uint_eq(found.count, 1);
+    ck_assert_uint_eq(found.item[0].program, 2);
+    ck_assert_str_eq(found.item[0].what, "command");
+    second.wdir = "nowhere";
+    preflight_find(&found, &asked);
+    ck_assert_uint_eq(found.count, 2);
+    ck_assert_uint_eq(found.item[0].program, 1);
+    ck_assert_str_eq(found.item[0].what, "working directory");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("preflight");
@@ -148,6 +179,7 @@ int main(void)
     tcase_add_loop_test(c, a_command_is_found_as_a_worker_would, 0, sizeof cases / sizeof *cases);
     tcase_add_test(c, where_it_was_looked_for_stands_in_the_hint);
     tcase_add_test(c, all_that_is_wrong_is_found);
+    tcase_add_test(c, each_program_has_its_own_directory_and_path);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
