@@ -225,7 +225,7 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     give_up(ctx, why);
 }
 
-static const struct links_events links_events = {on_ready, on_control, on_place, on_arrived, on_lost};
+static const struct links_events links_events = {on_ready, on_control, on_place, on_arrived, on_lost, NULL};
 
 /* ---- making -------------------------------------------------------------------------------------------- */
 

@@ -94,6 +94,7 @@ struct owned_segment {
 };
 
 struct host {
+    struct watch link; /* first; once it is ready */
     char *name;
     uint32_t ranks;
     uint32_t *rank; /* [ranks], ascending */
@@ -192,6 +193,7 @@ struct engine {
     struct set *set_bucket[ENGINE_SET_BUCKETS]; /* by id */
     uint32_t pairs;
     struct scratch scratch; /* runs borrow of it */
+    struct run *spare_run;  /* the one that ended last, to be used again; or NULL */
     struct early *early;    /* messages of the next epoch */
     uint32_t joining;       /* members that are in hvd_join */
     uint32_t join_slot;     /* of SHM_JOIN_NAME; SHM_SLOTS: it has none yet */

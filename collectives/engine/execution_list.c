@@ -369,6 +369,11 @@ int execution_list_receive(struct execution_list *list, const void *message, siz
     return 1;
 }
 
+bool execution_list_has_next(const struct execution_list *list)
+{
+    return list->direct || list->first;
+}
+
 bool execution_list_next(struct execution_list *list, struct list_entry *entry)
 {
     struct node **from = list->direct ? &list->direct : &list->first, *n = *from;
@@ -377,8 +382,7 @@ bool execution_list_next(struct execution_list *list, struct list_entry *entry)
     entry->number = from == &list->direct ? 0 : ++list->taken;
     *from = n->next;
     entry->desc = n->desc;
-    memset(entry->error, 0, sizeof entry->error);
-    memcpy(entry->error, n->error, strlen(n->error));
+    memcpy(entry->error, n->error, strlen(n->error) + 1);
     entry->data = n->data;
     entry->joined = n->joined;
     free(n);

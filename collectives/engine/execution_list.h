@@ -69,6 +69,7 @@ int execution_list_direct(struct execution_list *list, const struct tensor_desc 
 /* Others: to be called for every entry that comes, in a message that was found good. */
 void execution_list_tell(struct execution_list *list, void (*came)(void *ctx, const struct tensor_desc *desc),
                          void *ctx);
+bool execution_list_has_next(const struct execution_list *list);
 /* The next entry to execute; false when there is none yet. */
 bool execution_list_next(struct execution_list *list, struct list_entry *entry);
 

@@ -19,9 +19,25 @@
 
 #define FAILED_HEADER 8
 
+/* peers_progress follows in this turn of the loop, as for a link's own socket. */
 static void links_fd_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
-    (void)engine, (void)watch, (void)events; /* peers_progress follows in this turn of the loop */
+    (void)watch;
+    links_event(engine->links, engine->self, events);
+}
+
+static void link_ready(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    links_event(engine->links, (uint32_t)((struct host *)watch - engine->host), events);
+}
+
+static int on_watch(void *ctx, uint32_t host, int fd, uint32_t wanted, struct err *e)
+{
+    struct engine *engine = ctx;
+    struct watch *watch = &engine->host[host].link;
+
+    *watch = (struct watch){fd, link_ready};
+    return engine_watch(engine, watch, wanted, e);
 }
 
 static void on_ready(void *ctx, uint32_t host)
@@ -141,7 +157,8 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
-static const struct links_events events = {on_ready, on_control, on_bulk_place, on_bulk_arrived, on_lost};
+static const struct links_events events = {on_ready,        on_control, on_bulk_place,
+                                           on_bulk_arrived, on_lost,    on_watch};
 
 static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {

@@ -271,9 +271,14 @@ int readiness_local(struct readiness *r, const struct tensor_desc *desc, const c
                     struct err *e)
 {
     uint8_t part[4 + TENSOR_DATA_MAX];
-    struct report said = {.witness = r->context.tree.self, .desc = *desc};
+    struct report said; /* most of it is room for a sentence */
     if (tensor_desc_check(desc, e) < 0)
         return -1;
+    said.witness = r->context.tree.self;
+    said.desc = *desc;
+    said.error[0] = '\0';
+    said.bytes = said.parts = 0;
+    said.first = NULL;
     if (error)
         snprintf(said.error, sizeof said.error, "%s", error);
     else
@@ -402,6 +407,11 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
         return false;
     *size = next_down(r, to);
     return true;
+}
+
+bool readiness_has_entry(const struct readiness *r)
+{
+    return execution_list_has_next(r->list);
 }
 
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry)

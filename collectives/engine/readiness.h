@@ -77,6 +77,7 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
  * nothing (more) to send. Call it until false after each batch of readiness_local and readiness_receive. */
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size);
 /* The next entry of the execution list, in order, after readiness_next_message has said that it is all. */
+bool readiness_has_entry(const struct readiness *r);
 bool readiness_next_entry(struct readiness *r, struct list_entry *entry);
 /* Root: tensors that could be fused wait before the list (true), or go onto it. A barrier or the like lets
  * all of them go. */

@@ -24,6 +24,7 @@ void remote_free(struct engine *engine)
             set->run_first = run->next;
             run_free(run);
         }
+    free(engine->spare_run);
     scratch_free(&engine->scratch);
 }
 
@@ -50,7 +51,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     struct tensor_resolver resolver = {segments_resolve, engine};
     struct tensor_view *v = local_view(engine, slot);
     struct name *n = &engine->name[slot];
-    char error[SHM_TEXT_MAX] = "";
+    char error[SHM_TEXT_MAX];
     struct tensor_desc desc;
     struct err e = ERR_INIT;
     uint32_t before = v ? v->sequence : 0;
@@ -62,9 +63,10 @@ void remote_complete(struct engine *engine, uint32_t slot)
         tensor_begin(v, before);
         return;
     }
+    error[0] = '\0';
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
     desc.what = v->op;
-    snprintf(desc.name, sizeof desc.name, "%s", n->text);
+    memcpy(desc.name, n->text, strlen(n->text) + 1); /* at most SHM_NAME_MAX bytes */
     remote_wake(engine, n->set);
     if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
@@ -125,17 +127,15 @@ static int take_entries(struct engine *engine, struct set *set)
 {
     struct run *run, *leader = NULL;
 
-    for (;;) {
-        if (!(run = calloc(1, sizeof *run)))
+    while (readiness_has_entry(set->readiness)) {
+        if (!(run = run_new(engine)))
             return -1;
-        if (!readiness_next_entry(set->readiness, &run->entry))
-            break;
-        run->engine = engine;
+        readiness_next_entry(set->readiness, &run->entry);
         run->set = set;
         run->values = *tuning_of_entry(engine, set, run->entry.number);
         run->listed = clock_now();
         if (leader && !batch_add(leader, run)) {
-            free(run);
+            run_free(run);
             engine_poison(engine, HVD_ERR_PEER, "the execution list joins what does not go together");
             return 0;
         }
@@ -146,7 +146,6 @@ static int take_entries(struct engine *engine, struct set *set)
         else if (!leader)
             leader = run;
     }
-    free(run);
     return 0;
 }
 

@@ -53,9 +53,10 @@ static void grow(struct reported_table *table)
 struct reported *reported_add(struct reported_table *table, const struct tensor_desc *desc, uint32_t hash,
                               uint32_t witness)
 {
-    struct reported *t = calloc(1, sizeof *t);
+    struct reported *t = malloc(sizeof *t);
     if (!t)
         return NULL;
+    memset(t, 0, offsetof(struct reported, desc));
     if (table->tensors >= table->buckets)
         grow(table);
     t->desc = *desc;

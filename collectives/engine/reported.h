@@ -11,7 +11,6 @@
 
 struct reported {
     struct reported *next_in_bucket;
-    struct tensor_desc desc;
     uint32_t hash;
     uint32_t witness; /* the host that said `desc` first */
     uint32_t reports; /* of children and this host, and the parent's */
@@ -19,6 +18,7 @@ struct reported {
     uint64_t seen[REPORTED_WORDS];
     char *error;    /* NULL: they agree so far */
     uint8_t *parts; /* contributions, see contributions.h; NULL: none has come */
+    struct tensor_desc desc;
 };
 
 struct reported_table {

@@ -54,6 +54,18 @@ void run_fail_by(struct run *run, const struct err *error)
         run_fail(run, HVD_ERR_PEER, error->text);
 }
 
+struct run *run_new(struct engine *engine)
+{
+    struct run *run = engine->spare_run;
+
+    if (!run && !(run = malloc(sizeof *run)))
+        return NULL;
+    engine->spare_run = NULL;
+    memset(run, 0, offsetof(struct run, entry));
+    run->engine = engine;
+    return run;
+}
+
 void run_free(struct run *run)
 {
     for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
@@ -65,7 +77,10 @@ void run_free(struct run *run)
     apart_free(run->apart);
     free(run->table);
     free(run->entry.data);
-    free(run);
+    if (run->engine->spare_run)
+        free(run);
+    else
+        run->engine->spare_run = run;
 }
 
 /* ---- plan ---------------------------------------------------------------------------------------------- */

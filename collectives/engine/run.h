@@ -44,7 +44,6 @@ struct run {
     struct run *next;
     struct engine *engine;
     struct set *set;
-    struct list_entry entry;
     struct name *name;
     struct tensor_view *view; /* the name's */
     enum run_phase phase;
@@ -59,10 +58,11 @@ struct run {
     uint64_t listed;   /* when it came */
     struct autotune_values values;
     /* Of tensors that travel as one (run_batch.c): */
-    struct run *batch; /* the next one; owned */
-    uint64_t at;       /* its first element in the leader's data */
-    struct run *turn;  /* the leader's: who is packed or spread */
-    uint64_t total;    /* the leader's: elements of all */
+    struct run *batch;       /* the next one; owned */
+    uint64_t at;             /* its first element in the leader's data */
+    struct run *turn;        /* the leader's: who is packed or spread */
+    uint64_t total;          /* the leader's: elements of all */
+    struct list_entry entry; /* last: run_new leaves it to be written */
 };
 
 /* DUE: finds the tensor; the run leaves that phase. */
@@ -72,6 +72,8 @@ void run_pack(struct run *run);
 void run_spread(struct run *run);
 /* Publishes the end of a run that has begun. */
 void run_settle(struct run *run, int status, const char *text);
+/* NULL: no memory. */
+struct run *run_new(struct engine *engine);
 void run_free(struct run *run);
 
 /* run_batch.c */

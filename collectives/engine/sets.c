@@ -278,24 +278,30 @@ void sets_remove(struct engine *engine, int32_t id)
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-void sets_send(struct engine *engine, struct set *set)
+/* Of its own, because of so large a frame on the stack. */
+static __attribute__((noinline)) int send_wrapped(struct engine *engine, const struct set *set, uint32_t to,
+                                                  const void *message, size_t size, struct err *e)
 {
     uint8_t wrapped[WRAP_HEADER + READINESS_MESSAGE_MAX];
+    struct writer w = writer_of(wrapped, sizeof wrapped);
+
+    write_u32(&w, PEER_SET);
+    write_u32(&w, (uint32_t)set->team->id);
+    write_bytes(&w, message, size);
+    return links_send_control(engine->links, set->host[to], wrapped, WRAP_HEADER + size, e);
+}
+
+void sets_send(struct engine *engine, struct set *set)
+{
     const void *message;
     struct err e = ERR_INIT;
     uint32_t to;
     size_t size;
 
     while (readiness_next_message(set->readiness, &to, &message, &size)) {
-        if (set != engine->world) {
-            struct writer w = writer_of(wrapped, sizeof wrapped);
-            write_u32(&w, PEER_SET);
-            write_u32(&w, (uint32_t)set->team->id);
-            write_bytes(&w, message, size);
-            message = wrapped;
-            size += WRAP_HEADER;
-        }
-        if (links_send_control(engine->links, set->host[to], message, size, &e) != 0)
+        int rc = set != engine->world ? send_wrapped(engine, set, to, message, size, &e)
+                                      : links_send_control(engine->links, set->host[to], message, size, &e);
+        if (rc != 0)
             return; /* the link is lost; its own event says so */
     }
 }

@@ -29,17 +29,6 @@ void links_timer(struct links *l, uint64_t at)
         l->timer = at;
 }
 
-int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, struct err *e)
-{
-    struct epoll_event event = {.events = events, .data.ptr = watch};
-    if (watch->events == events)
-        return 0;
-    if (epoll_ctl(l->epoll, watch->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) < 0)
-        return err_sys(e, errno, "cannot watch a socket");
-    watch->events = events;
-    return 0;
-}
-
 static uint64_t beat(const struct links *l)
 {
     return l->heartbeat / BEATS;
@@ -71,8 +60,7 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first
     if (!p->stream ||
         link_stream_init(p->stream, fd, p->host, &l->events, l->ctx, first, first_size, &e) < 0 ||
         net_set_link_options(fd, (unsigned)(l->heartbeat / NSEC_PER_MSEC), UNSENT_MAX, &e) < 0 ||
-        link_stream_flush(p->stream, &e) < 0 ||
-        links_watch(l, fd, &p->watch, EPOLLIN | (p->stream->blocked ? EPOLLOUT : 0u), &e) < 0) {
+        link_stream_flush(p->stream, &e) < 0 || links_watch_peer(l, p, &e) < 0) {
         err_set(&e, ERR_MEMORY, "no memory for a link");
         links_fail(l, p, &e);
         return;
@@ -261,7 +249,7 @@ static void after_send(struct links *l, struct peer *p, int rc, struct err *e)
     p->sent_at = l->now;
     l->any_ended |= s->ended != NULL;
     if (rc == 0)
-        rc = links_watch(l, s->fd, &p->watch, EPOLLIN | (s->blocked ? EPOLLOUT : 0u), e);
+        rc = links_watch_peer(l, p, e);
     if (rc < 0)
         links_fail(l, p, e);
 }
@@ -436,18 +424,40 @@ int links_timeout(const struct links *l, uint64_t now)
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-int links_progress(struct links *l, uint64_t now)
+static void handle_told(struct links *l)
+{
+    struct peer *p = l->told;
+    l->told = NULL;
+    while (p) {
+        struct peer *next = p->next_told;
+        uint32_t events = p->told;
+        p->told = 0;
+        if (!l->down)
+            peer_event(l, p, events);
+        p = next;
+    }
+}
+
+static void handle_own(struct links *l)
 {
     struct epoll_event event[EVENTS_MAX];
+    l->own_told = false;
+    int n = l->down ? 0 : epoll_wait(l->epoll, event, EVENTS_MAX, 0);
+    for (int i = 0; i < n; i++)
+        handle(l, &event[i]);
+}
+
+int links_progress(struct links *l, uint64_t now)
+{
     uint64_t before = l->frames;
     l->now = now;
     forgive_gap(l);
     l->round_at = now;
     if (l->any_ended)
         deliver_ended(l);
-    int n = l->down ? 0 : epoll_wait(l->epoll, event, EVENTS_MAX, 0);
-    for (int i = 0; i < n; i++)
-        handle(l, &event[i]);
+    handle_told(l);
+    if (l->own_told || !l->events.watch)
+        handle_own(l);
     if (!l->down && l->timer && now >= l->timer)
         run_timers(l);
     /* Once: what ends because of it waits for the next round, so that a fast receiver cannot keep us from

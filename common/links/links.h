@@ -40,6 +40,10 @@ struct links_events {
     void *(*bulk_place)(void *ctx, uint32_t host, const struct link_bulk *head);
     void (*bulk_arrived)(void *ctx, uint32_t host, const struct link_bulk *head);
     void (*lost)(void *ctx, uint32_t host, const struct err *why);
+    /* For an owner with an epoll of its own, that wants no turn through links_fd for each message: it watches
+     * this socket of a ready link for `events`, until that is closed, and calls links_event. NULL: links_fd
+     * speaks for every socket. May also be called from inside a send. */
+    int (*watch)(void *ctx, uint32_t host, int fd, uint32_t events, struct err *e);
 };
 
 struct links_config {
@@ -81,6 +85,9 @@ bool links_ready(const struct links *links, uint32_t host);
 int links_fd(const struct links *links);
 /* Milliseconds until links_progress must be called even when the descriptor is quiet; 0: now; -1: never. */
 int links_timeout(const struct links *links, uint64_t now);
+/* With events.watch: epoll's `events` came for the link of `host`, or (this host itself) for links_fd; the
+ * next links_progress takes care of that, and of nothing that was not told. */
+void links_event(struct links *links, uint32_t host, uint32_t events);
 /* Does what can be done without waiting. Returns how many frames came in (0: nothing was there, for a loop
  * that spins). */
 int links_progress(struct links *links, uint64_t now);

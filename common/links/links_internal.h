@@ -42,6 +42,8 @@ struct peer {
     bool failed;                /* lost, to be told at the end of the round */
     struct err why;             /* failed: why; before: what went wrong last */
     uint64_t received_at, sent_at;
+    uint32_t told;          /* events of its link, from links_event */
+    struct peer *next_told; /* while there are some */
 
     union net_address *address; /* outgoing candidates, best first */
     uint32_t addresses;
@@ -73,6 +75,8 @@ struct links {
     struct conn *closed;     /* to be freed at the end of the round */
     struct peer *peer;       /* [hosts] */
     uint32_t unsettled;      /* peers neither ready nor lost */
+    struct peer *told;       /* what links_event has told of since the last round */
+    bool own_told;           /* also of links_fd */
     bool any_failed;         /* a peer has failed; tell it */
     bool any_ended;          /* a bulk send has ended; deliver it */
     bool down;               /* links_shutdown */
@@ -85,11 +89,16 @@ struct links {
 
 /* ---- links.c ------------------------------------------------------------------------------------------- */
 void links_timer(struct links *l, uint64_t at); /* something is due at `at` */
-int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, struct err *e);
 /* The peer is lost because of *why; `lost` is called at the end of the round. */
 void links_fail(struct links *l, struct peer *p, const struct err *why);
 /* Its link is chosen and authenticated; takes `fd`. `first`: what the handshake still has to send. */
 void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first, size_t first_size);
+
+/* ---- link_watch.c ----------------------------------------------------------------------------------------
+ */
+int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, struct err *e);
+/* The socket of a ready link. */
+int links_watch_peer(struct links *l, struct peer *p, struct err *e);
 
 /* ---- link_setup.c -------------------------------------------------------------------------------------- */
 int link_setup_listen(struct links *l, const char *const *address, size_t addresses, uint16_t port,

@@ -583,7 +583,7 @@ END_TEST
 static void round_of_two(struct readiness *r, struct readiness *child, const struct tensor_desc *d,
                          size_t *ready, size_t *list)
 {
-    struct list_entry entry, other;
+    struct list_entry entry = {0}, other = {0};
     struct err e = ERR_INIT;
     uint32_t to;
     const void *message;
