@@ -206,7 +206,8 @@ static int both_complete(struct readiness *r, struct reported *t, struct err *e)
     bool root = r->context.tree.self == 0;
     if (t->error)
         return root ? append_to_list(r, t, e) : 0;
-    return reduce_parts(r, t, e) == 0 ? execution_list_direct(r->list, &t->desc, t->parts, e) : -1;
+    return !t->parts || reduce_parts(r, t, e) == 0 ? execution_list_direct(r->list, &t->desc, t->parts, e)
+                                                   : -1;
 }
 
 /* The whole subtree has it: up to the parent, or onto the list. */
@@ -289,7 +290,7 @@ int readiness_local(struct readiness *r, const struct tensor_desc *desc, const c
         memcpy(part + 4, data, said.bytes);
         said.first = part;
     }
-    said.direct = said.bytes > 0 && r->context.tree.hosts == 2 &&
+    said.direct = !error && report_may_be_direct(&r->context, &desc->what) &&
                   tensor_cache_find(r->context.cache, desc) != TENSOR_CACHE_NONE;
     int rc = count_report(r, REPORTED_SELF, &said, e);
     if (rc == 0)

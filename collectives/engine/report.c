@@ -12,6 +12,12 @@ bool report_contributes(const struct report_context *c, const struct tensor_op *
                    : op->root - h->first_rank < h->ranks;
 }
 
+bool report_may_be_direct(const struct report_context *c, const struct tensor_op *op)
+{
+    return c->tree.hosts == 2 &&
+           (op->kind == SHM_BARRIER || contribution_bytes(op, c->tree.hosts, c->data_bytes) > 0);
+}
+
 /* How many hosts of a child's subtree add elements. */
 static uint32_t contributors(const struct report_context *c, const struct tensor_op *op, uint32_t child)
 {
@@ -90,12 +96,12 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
     if (in->bad || said->witness >= c->tree.hosts || (flags & TENSOR_JOINED))
         return err_set(e, ERR_PROTOCOL, "a report of host %u of %u", said->witness, c->tree.hosts);
     said->direct = (flags & TENSOR_DIRECT) != 0;
-    if (said->direct && (in_full || said->bytes == 0 || c->tree.hosts != 2))
+    if (said->direct && (in_full || !report_may_be_direct(c, &said->desc.what)))
         return err_set(e, ERR_PROTOCOL, "tensor '%s' cannot be reported directly", said->desc.name);
     if (!said->direct && !host_tree_is_child(&c->tree, from))
         return err_set(e, ERR_PROTOCOL, "host %u is no child of host %u", from, c->tree.self);
     if (said->direct)
-        expected = report_contributes(c, &said->desc.what, from);
+        expected = said->bytes > 0 && report_contributes(c, &said->desc.what, from);
     else
         expected = said->bytes > 0 && !said->error[0] ? contributors(c, &said->desc.what, from) : 0;
     if (flags & TENSOR_HAS_DATA)

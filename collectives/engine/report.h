@@ -40,6 +40,8 @@ struct report {
 
 /* Does `host` add elements to the tensor? */
 bool report_contributes(const struct report_context *c, const struct tensor_op *op, uint32_t host);
+/* Do two hosts need no list for it, once it has a number? */
+bool report_may_be_direct(const struct report_context *c, const struct tensor_op *op);
 /* Of the child `from`, or a direct one of the parent. -1 with *e: malformed. */
 int report_read(const struct report_context *c, struct reader *in, uint32_t from, struct report *said,
                 struct err *e);

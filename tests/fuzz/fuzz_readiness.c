@@ -29,7 +29,10 @@ static void drain(struct readiness *r)
 static const struct tensor_desc known = {
     .name = "a", .what = {.kind = SHM_ALLREDUCE, .dtype = HVD_FLOAT32, .op = HVD_SUM, .count = 1}};
 
-/* Both say it, and hear of each other. */
+static const struct tensor_desc barrier = {.name = "b",
+                                           .what = {.kind = SHM_BARRIER, .prescale = 1, .postscale = 1}};
+
+/* Both say them, and hear of each other. */
 static void both_say(struct readiness *const pair[2])
 {
     const float one = 1;
@@ -37,7 +40,8 @@ static void both_say(struct readiness *const pair[2])
     const void *message;
     size_t size;
     for (int i = 0; i < 2; i++)
-        readiness_local(pair[i], &known, NULL, &one, NULL);
+        if (readiness_local(pair[i], &known, NULL, &one, NULL) == 0)
+            readiness_local(pair[i], &barrier, NULL, NULL, NULL);
     for (int i = 0; i < 4; i++)
         while (readiness_next_message(pair[i % 2], &to, &message, &size))
             readiness_receive(pair[1 - i % 2], i % 2, message, size, NULL);
@@ -67,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         uint32_t from = data[1] % (two ? 2 : HOSTS);
         const float one = 1;
         if (two && data[0] & 4)
-            readiness_local(r, &known, NULL, &one, NULL);
+            readiness_local(r, data[0] & 8 ? &barrier : &known, NULL, &one, NULL);
         size_t n = data[2] ? data[2] : size;
         data += 3, size -= 3;
         n = n < size ? n : size;

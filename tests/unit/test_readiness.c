@@ -688,6 +688,8 @@ static struct tensor_desc of_pair(const struct pair *p, uint32_t host, uint32_t 
     struct tensor_desc d = tensor(i);
     uint8_t what = p->what[i][round];
 
+    if (i == PAIR_TENSORS - 1 && what >= 6) /* most of the time */
+        d.what = (struct tensor_op){.kind = SHM_BARRIER, .prescale = 1, .postscale = 1};
     if (what == 0 || (what == 1 && host == 0) || (what == 2 && host == 1))
         d.what.count = 5000; /* too many to come along */
     else if (what == 3 || (what == 4 && host == 0))
@@ -764,13 +766,15 @@ START_TEST(two_hosts_agree_without_a_list)
 }
 END_TEST
 
-/* The second time a small tensor goes one way only, and each host sends one message. */
+/* The second time a small tensor, and a barrier, goes one way only, and each host sends one message. */
 START_TEST(a_known_small_tensor_goes_one_way)
 {
     struct world w;
     struct tensor_desc d = tensor(0);
     struct err e = ERR_INIT;
 
+    if (_i == 1)
+        d.what = (struct tensor_op){.kind = SHM_BARRIER, .prescale = 1, .postscale = 1};
     world_new(&w, 2, 2);
     for (uint32_t round = 0; round < 2; round++) {
         w.sent[0] = w.sent[1] = 0;
@@ -786,7 +790,10 @@ START_TEST(a_known_small_tensor_goes_one_way)
         for (uint32_t h = 0; h < 2; h++) {
             ck_assert_uint_eq(w.entries[h], round + 1);
             ck_assert_uint_eq(w.entry[h][round].number, round == 0);
-            check_result(&w.entry[h][round], 2);
+            if (_i == 0)
+                check_result(&w.entry[h][round], 2);
+            else
+                ck_assert_ptr_null(w.entry[h][round].data);
         }
     }
     world_free(&w);
@@ -840,7 +847,7 @@ int main(void)
     tcase_add_test(c, a_full_cache_keeps_what_it_has);
     tcase_add_test(c, a_small_broadcast_comes_from_its_root);
     tcase_add_test(c, two_hosts_agree_without_a_list);
-    tcase_add_test(c, a_known_small_tensor_goes_one_way);
+    tcase_add_loop_test(c, a_known_small_tensor_goes_one_way, 0, 2);
     tcase_add_test(c, spinning_is_tried_and_given_up);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
