@@ -246,6 +246,10 @@ static int turn(struct engine *engine)
     bool helps = engine->help_count > 0;
     more = local_help(engine);
     more = remote_progress(engine) || more;
+    if (peers_look(engine, now)) {
+        active = true;
+        more = remote_progress(engine) || more;
+    }
     if (__builtin_expect(engine->timeline != NULL, 0))
         timeline_turn(engine, helps);
     beat(engine, now);

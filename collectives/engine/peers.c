@@ -289,6 +289,17 @@ bool peers_progress(struct engine *engine, uint64_t now)
     return active;
 }
 
+bool peers_look(struct engine *engine, uint64_t now)
+{
+    if (!engine->has_sent)
+        return false;
+    engine->has_sent = false;
+    if (engine->hosts != 2)
+        return false;
+    links_event(engine->links, 1 - engine->self, EPOLLIN);
+    return peers_progress(engine, now);
+}
+
 int peers_timeout(const struct engine *engine, uint64_t now)
 {
     return engine->links && !engine->links_down ? links_timeout(engine->links, now) : -1;

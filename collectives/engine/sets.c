@@ -301,6 +301,7 @@ void sets_send(struct engine *engine, struct set *set)
     while (readiness_next_message(set->readiness, &to, &message, &size)) {
         int rc = set != engine->world ? send_wrapped(engine, set, to, message, size, &e)
                                       : links_send_control(engine->links, set->host[to], message, size, &e);
+        engine->has_sent = true;
         if (rc != 0)
             return; /* the link is lost; its own event says so */
     }
