@@ -4,6 +4,7 @@
 #define TESTS_UNIT_LINKS_JOB_H
 
 #include <check.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ extern const struct auth_ops hvd_auth_ops;
 struct host {
     uint32_t index;
     struct links *links;
+    int epoll; /* the job's */
     struct backend *backend;
     uint32_t ready, controls, done, failed;
     bool lost[HOSTS_MAX];
@@ -103,11 +105,31 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     give_up(h, why);
 }
 
+/* Whom an event of the job's epoll is for: the host, and above it whose link; its own index: links_fd. */
+static int watch_for(const struct host *h, uint32_t peer, int fd, uint32_t wanted)
+{
+    struct epoll_event event = {.events = wanted, .data.u64 = h->index | (uint64_t)peer << 32};
+    int rc = epoll_ctl(h->epoll, EPOLL_CTL_ADD, fd, &event);
+    return rc != 0 && errno == EEXIST ? epoll_ctl(h->epoll, EPOLL_CTL_MOD, fd, &event) : rc;
+}
+
+static int on_watch(void *ctx, uint32_t host, int fd, uint32_t wanted, struct err *e)
+{
+    return watch_for(ctx, host, fd, wanted) == 0 ? 0 : err_set(e, ERR_SYSTEM, "cannot watch");
+}
+
 static const struct links_events events = {.ready = on_ready,
                                            .control = on_control,
                                            .bulk_place = on_place,
                                            .bulk_arrived = on_arrived,
                                            .lost = on_lost};
+/* Every other host watches its links by itself, as an engine does; the rest as a session does. */
+static const struct links_events events_of_owner = {.ready = on_ready,
+                                                    .control = on_control,
+                                                    .bulk_place = on_place,
+                                                    .bulk_arrived = on_arrived,
+                                                    .lost = on_lost,
+                                                    .watch = on_watch};
 
 static struct links *new_links(struct job *job, uint32_t self, const uint8_t *key, uint32_t heartbeat_ms,
                                uint32_t start_ms)
@@ -126,8 +148,10 @@ static struct links *new_links(struct job *job, uint32_t self, const uint8_t *ke
                              .heartbeat_ms = heartbeat_ms,
                              .start_ms = start_ms};
     struct err e = ERR_INIT;
-    struct links *l = links_new(&c, &events, &job->host[self], clock_now(), &e);
+    struct host *h = &job->host[self];
+    struct links *l = links_new(&c, self % 2 ? &events_of_owner : &events, h, clock_now(), &e);
     ck_assert_msg(l != NULL, "%s", e.text);
+    ck_assert_int_eq(watch_for(h, self, links_fd(l), EPOLLIN), 0);
     return l;
 }
 
@@ -140,9 +164,8 @@ static void job_new(struct job *job, uint32_t hosts, uint32_t heartbeat_ms, uint
     for (uint32_t i = 0; i < hosts; i++) {
         struct host *h = &job->host[i];
         h->index = i;
+        h->epoll = job->epoll;
         h->links = new_links(job, i, job->key, heartbeat_ms, start_ms);
-        struct epoll_event event = {.events = EPOLLIN, .data.u32 = i};
-        ck_assert_int_eq(epoll_ctl(job->epoll, EPOLL_CTL_ADD, links_fd(h->links), &event), 0);
     }
 }
 
@@ -173,7 +196,12 @@ static void turn_within(struct job *job, int timeout)
         if (t >= 0 && t < timeout)
             timeout = t;
     }
-    epoll_wait(job->epoll, event, HOSTS_MAX, timeout);
+    int n = epoll_wait(job->epoll, event, HOSTS_MAX, timeout);
+    for (int i = 0; i < n; i++) {
+        struct host *h = &job->host[(uint32_t)event[i].data.u64];
+        if (h->links)
+            links_event(h->links, (uint32_t)(event[i].data.u64 >> 32), event[i].events);
+    }
     for (uint32_t i = 0; i < job->hosts; i++)
         if (job->host[i].links)
             links_progress(job->host[i].links, clock_now());

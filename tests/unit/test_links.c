@@ -53,8 +53,6 @@ START_TEST(no_link_without_the_key)
     job_new(&job, 2, 2000, 400);
     links_free(job.host[1].links);
     job.host[1].links = new_links(&job, 1, other, 2000, 400);
-    struct epoll_event event = {.events = EPOLLIN, .data.u32 = 1};
-    epoll_ctl(job.epoll, EPOLL_CTL_ADD, links_fd(job.host[1].links), &event);
     connect_all(&job);
     RUN_UNTIL(&job, job.host[0].lost[1] && job.host[1].lost[0]);
     ck_assert_uint_eq(TOTAL(&job, ready), 0);
