@@ -141,7 +141,7 @@ enum peer_message {
 
 struct engine {
     int epoll;
-    bool ended; /* the session has gone: leave the loop */
+    bool ended;    /* the session has gone: leave the loop */
     bool has_sent; /* messages about tensors, in this turn */
     struct watch session, listener, kick, links_watch;
     struct buf in, out; /* of the session's socket */
@@ -359,8 +359,8 @@ void peers_tell_death(struct engine *engine, int status, const char *text);
 /* true: something came in. */
 bool peers_progress(struct engine *engine, uint64_t now);
 /* Milliseconds until peers_progress wants to run; -1: no time limit. */
-/* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at about
- * the same time, and to look costs less than to let the loop find out. */
+/* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at
+ * about the same time, and to look costs less than to let the loop find out. */
 bool peers_look(struct engine *engine, uint64_t now);
 int peers_timeout(const struct engine *engine, uint64_t now);
 void peers_free(struct engine *engine);

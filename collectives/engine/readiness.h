@@ -14,12 +14,12 @@
  *
  * A tensor that was on the list before travels as a number (tensor_cache.h).
  *
- * Two hosts: what has a number and carries its elements, or is a barrier, needs no list, since its result does
- * not depend on any order. Each host says so to the other at once (a direct report, of host 0 too), and who has both
- * reports and finds that they agree has the result: one way instead of two. Anything else about the tensor (a
- * report that is not direct, a disagreement) is decided by host 0 as always, and its entry on the list
- * replaces what the other one has counted. A link keeps the order of messages, so each host's next report of
- * that name comes after all that belongs to this one.
+ * Two hosts: what has a number and carries its elements, or is a barrier, needs no list, since its result
+ * does not depend on any order. Each host says so to the other at once (a direct report, of host 0 too), and
+ * who has both reports and finds that they agree has the result: one way instead of two. Anything else about
+ * the tensor (a report that is not direct, a disagreement) is decided by host 0 as always, and its entry on
+ * the list replaces what the other one has counted. A link keeps the order of messages, so each host's next
+ * report of that name comes after all that belongs to this one.
  *
  * One host: the same code; nothing is sent, a local tensor is on the list at once. A barrier and a shutdown
  * need nothing but their entry on the list.

@@ -25,6 +25,7 @@ void remote_free(struct engine *engine)
             run_free(run);
         }
     free(engine->spare_run);
+    engine->spare_run = NULL;
     scratch_free(&engine->scratch);
 }
 
