@@ -33,7 +33,7 @@
 
 /* clang-format off */
 #define CONFIG_OPTIONS(X) \
-    X(int64_t, num_proc, OPTION_INTEGER, "-np, --num-proc", "N", "HVDRUN_NUM_PROC", "num_proc", \
+    X(int64_t, num_proc, OPTION_INTEGER, "-np, -n, --num-proc", "N", "HVDRUN_NUM_PROC", "num_proc", \
       1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_WHERE, \
       "Number of ranks. Without it there is one for every slot.") \
     X(const char *, hosts, OPTION_TEXT, "-H, --hosts", "HOST[:SLOTS],...", "HVDRUN_HOSTS", "hosts", \
