@@ -22,7 +22,8 @@ static void make_engine(void)
     engine->place = calloc(RANKS, sizeof *engine->place);
     ck_assert(engine->host && engine->place);
     for (uint32_t h = 0; h < HOSTS; h++) {
-        engine->host[h] = (struct host){"node", PER_HOST, calloc(PER_HOST, sizeof(uint32_t))};
+        engine->host[h] =
+            (struct host){.name = "node", .ranks = PER_HOST, .rank = calloc(PER_HOST, sizeof(uint32_t))};
         for (uint32_t i = 0; i < PER_HOST; i++) {
             engine->host[h].rank[i] = h * PER_HOST + i;
             engine->place[h * PER_HOST + i] = (struct rank_place){h, i};
