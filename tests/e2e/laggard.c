@@ -20,6 +20,7 @@ int main(int argc, char **argv)
     static float large[LARGE];
     float x = 1, sum = 0;
     bool late = false;
+    hvd_handle handle;
 
     if (argc < 2 || hvd_init() != HVD_SUCCESS)
         return failed("hvd_init");
@@ -31,8 +32,10 @@ int main(int argc, char **argv)
         if (hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
             return failed("grad.3");
     }
+    /* Not the blocking call, which goes by pieces: this one has copies to be seen. */
     if (hvd_barrier(NULL) != HVD_SUCCESS ||
-        hvd_broadcast("large \"1\"", large, LARGE, HVD_FLOAT32, 0, NULL) != HVD_SUCCESS)
+        hvd_broadcast_async("large \"1\"", large, LARGE, HVD_FLOAT32, 0, NULL, &handle) != HVD_SUCCESS ||
+        hvd_wait(handle) != HVD_SUCCESS)
         return failed("the rest");
     usleep(300000);
     return hvd_shutdown() == HVD_SUCCESS ? 0 : failed("hvd_shutdown");
