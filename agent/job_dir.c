@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/remove_tree.h"
 #include "common/log.h"
 
 #define DEPTH    8
@@ -88,25 +89,6 @@ static int user_directory(const char *base, bool make)
         return -1;
     }
     return own_directory(AT_FDCWD, path, make);
-}
-
-/* Empties the directory and removes it. What libraries of the job made in it may be `deep` levels of
- * directories deep; links are removed, never followed. */
-static int remove_tree(int at, const char *name, int deep)
-{
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (unlinkat(dirfd(d), entry->d_name, 0) < 0 && errno == EISDIR && deep > 0)
-            (void)remove_tree(dirfd(d), entry->d_name, deep - 1);
-    }
-    if (d)
-        closedir(d);
-    else if (fd >= 0)
-        close(fd);
-    return unlinkat(at, name, AT_REMOVEDIR);
 }
 
 static void remove_entry(int user, const char *name)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/remove_tree.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/module.h"
@@ -18,22 +19,10 @@
 #define PREFIX  "hvd-sent-"
 #define OLD_SEC 3600 /* a transfer that is under way holds no lock */
 
-/* Removes a directory of files, and of directories of files; links are removed, never followed. */
-static void remove_dir(int at, const char *name, int deep)
+/* A directory of files, and of directories of files. */
+static void remove_dir(int at, const char *name)
 {
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (unlinkat(dirfd(d), entry->d_name, 0) < 0 && errno == EISDIR && deep > 0)
-            remove_dir(dirfd(d), entry->d_name, deep - 1);
-    }
-    if (d)
-        closedir(d);
-    else if (fd >= 0)
-        close(fd);
-    if (unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+    if (remove_tree(at, name, 1) < 0 && errno != ENOENT)
         log_warning("cannot remove %s, where hvdagent was sent to: %s", name, strerror(errno));
 }
 
@@ -63,7 +52,7 @@ static void sweep_beside(const char *path)
         int fd = hold(dirfd(d), entry->d_name, false);
         if (fd < 0)
             continue;
-        remove_dir(dirfd(d), entry->d_name, 1);
+        remove_dir(dirfd(d), entry->d_name);
         close(fd);
     }
     if (d)
@@ -88,7 +77,7 @@ void sent_dir_remove(struct sent_dir *d)
 {
     if (!d->path[0])
         return;
-    remove_dir(AT_FDCWD, d->path, 1);
+    remove_dir(AT_FDCWD, d->path);
     close(d->fd);
     d->path[0] = '\0';
 }

@@ -410,8 +410,9 @@ int hvd_join(int *last_rank)
         if (!atomic_compare_exchange_strong(&client.state, &ready, CLIENT_JOINING))
             return fail(HVD_ERR_IN_PROGRESS, "another thread of this rank is in hvd_join");
         status = join_with_all(&last);
-        atomic_store_explicit(&client.state, status == HVD_ERR_ENGINE ? CLIENT_STRANDED : CLIENT_READY,
-                              memory_order_release);
+        /* Another thread may have lost the engine meanwhile. */
+        bool stranded = status == HVD_ERR_ENGINE || atomic_load(&client.mailbox->left);
+        atomic_store_explicit(&client.state, stranded ? CLIENT_STRANDED : CLIENT_READY, memory_order_release);
     }
     if (status == HVD_SUCCESS && last_rank)
         *last_rank = last;

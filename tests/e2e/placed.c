@@ -145,6 +145,16 @@ static void check_adasum(const struct type *t, size_t count, const void *got, co
     free(one);
 }
 
+static void release(void *in, void *out, unsigned form)
+{
+    if (out != in)
+        free(out);
+    if (form & 1)
+        hvd_free(in);
+    else
+        free(in);
+}
+
 static void adasum(const struct type *t, size_t count, unsigned form, const int *member, int n, hvd_set set)
 {
     size_t bytes = count * t->size;
@@ -164,12 +174,7 @@ static void adasum(const struct type *t, size_t count, unsigned form, const int 
     }
     check_adasum(t, count, out, member, n);
     add_digest(out, bytes);
-    if (out != in)
-        free(out);
-    if (form & 1)
-        hvd_free(in);
-    else
-        free(in);
+    release(in, out, form);
 }
 
 static void all_adasums(void)
@@ -244,12 +249,7 @@ static void sum(const struct type *t, size_t count, unsigned form)
     check_sum(t, out, 0, count, scale);
     add_digest(out, bytes);
     end_case(op == HVD_AVERAGE ? "average" : "sum", t->name, count, 1);
-    if (out != in)
-        free(out);
-    if (form & 1)
-        hvd_free(in);
-    else
-        free(in);
+    release(in, out, form);
 }
 
 /* A group, and many tensors at once. */
