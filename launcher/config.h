@@ -104,7 +104,8 @@
       "that is removed at the end. cache: to ~/.cache/hvd, where the next job finds it.") \
     X(int64_t, start_timeout_ms, OPTION_SECONDS, "--start-timeout", "SECONDS", "HVDRUN_START_TIMEOUT", "start_timeout", \
       1, 86400, NULL, "30", NULL, CONFIG_START, \
-      "A job whose workers have not all started by then is ended.") \
+      "A job whose workers have not all started by then is ended. Until then a host whose name does not resolve yet is " \
+      "looked up again and again.") \
     X(const char *, network_interfaces, OPTION_TEXT, "--network-interface, --network-interfaces", "LIST", \
       "HVDRUN_NETWORK_INTERFACES", "network_interfaces", 0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Interfaces for traffic between hosts, by comma: names (eth0), networks (10.0.0.0/8), exclusions (^docker0).") \

@@ -218,7 +218,18 @@ static void on_phase(void *ctx, enum transport_phase phase)
 {
     struct host_run *h = ctx;
     h->phase = phase;
+    if (h->unresolved && phase > TRANSPORT_RESOLVE) {
+        log_info("%s: its name has an address now", h->label);
+        h->unresolved = NULL;
+    }
     log_debug("%s: %s", h->label, transport_phase_name(phase));
+}
+
+static void on_unresolved(void *ctx, const char *why)
+{
+    struct host_run *h = ctx;
+    h->unresolved = why;
+    h->common->events->unresolved(h->common->ctx, h);
 }
 
 static void on_opened(void *ctx)
@@ -293,8 +304,8 @@ static void on_closed(void *ctx, const struct transport_end *end)
     fsm_post(&h->fsm, EV_CLOSED);
 }
 
-static const struct transport_events transport_events = {on_phase,  on_opened,   on_received,
-                                                         host_hear, on_writable, on_closed};
+static const struct transport_events transport_events = {on_phase,    on_opened, on_received,  host_hear,
+                                                         on_writable, on_closed, on_unresolved};
 
 static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
 {

@@ -42,6 +42,8 @@ struct host_events {
     void (*data)(void *ctx, struct host_run *h, const struct frame *f);
     /* Nothing of the job is left there but `ended->leftover`. */
     void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
+    /* h->unresolved says why: its name is looked up again and again. */
+    void (*unresolved)(void *ctx, struct host_run *h);
     /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
     void (*closed)(void *ctx, struct host_run *h);
 };
@@ -87,10 +89,12 @@ struct host_run {
     uint32_t guard_pid, session_pid;
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
-    uint64_t last_heard; /* clock_now of the last byte */
-    bool suspect;        /* silent for too long; given up if still silent after the socket was drained */
-    bool late;           /* it was what --start-timeout waited for */
-    uint64_t lost_at;    /* when it closed though it may still have workers; 0: it was not lost */
+    uint64_t last_heard;    /* clock_now of the last byte */
+    bool suspect;           /* silent for too long; given up if still silent after the socket was drained */
+    const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
+    bool unresolved_told;   /* to the user */
+    bool late;              /* it was what --start-timeout waited for */
+    uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
     struct host_sending sending;
     uint64_t sending_since; /* the files */
     uint64_t hello_sent;

@@ -18,6 +18,7 @@
 #include "launcher/notes.h"
 #include "launcher/preflight.h"
 #include "launcher/report.h"
+#include "launcher/unresolved.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000
@@ -125,18 +126,20 @@ static void on_start_limit(uv_timer_t *timer)
     struct job *j = timer->data;
     char late[400] = "";
     size_t used = 0;
-    uint32_t count = 0;
+    uint32_t count = 0, nameless = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_run *h = &j->host[i];
         h->late = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started
                              : host_state(h) < HOST_READY;
+        nameless += h->late && h->unresolved;
         if (!h->late || count++ >= 4)
             continue;
-        int n =
-            snprintf(late + used, sizeof late - used, "%s%s (%s)", used ? ", " : "", h->label, host_phase(h));
+        int n = snprintf(late + used, sizeof late - used, "%s%s (%s%s%s)", used ? ", " : "", h->label,
+                         host_phase(h), h->unresolved ? ": " : "", h->unresolved ? h->unresolved : "");
         used += n > 0 && (size_t)n < sizeof late - used ? (size_t)n : 0;
     }
-    job_fault(j, clock_now(), 125, "a longer --start-timeout gives slow hosts more time",
+    job_fault(j, clock_now(), 125,
+              nameless == count ? UNRESOLVED_HINT : "a longer --start-timeout gives slow hosts more time",
               "%s: the workers did not start within %.10g s (--start-timeout)%s", late,
               (double)j->config->start_timeout_ms / 1e3, count > 4 ? "; and others" : "");
 }
@@ -301,6 +304,7 @@ static void begin_end(void *owner)
     progress_stop(&j->progress);
     uv_timer_stop(&j->start_limit);
     uv_timer_stop(&j->settling);
+    uv_timer_stop(&j->gathering);
     uv_timer_stop(&j->time_limit);
     uv_timer_start(&j->end_limit, on_end_limit, grace + END_EXTRA_MS, 0);
     for (uint32_t i = 0; i < j->host_count; i++)
@@ -331,7 +335,8 @@ static void drain(void *owner)
 static void finish(void *owner)
 {
     struct job *j = owner;
-    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit, &j->settling};
+    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit,
+                            &j->end_limit, &j->settling,    &j->gathering};
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
         uv_close((uv_handle_t *)timers[i], NULL);
     signals_close(&j->signals);
@@ -403,6 +408,7 @@ void job_run(struct job *j, struct job_end *end)
     start_timer(j, &j->time_limit, on_time_limit, time_limit_ms(j), 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
     start_timer(j, &j->settling, NULL, 0, 0);
+    start_timer(j, &j->gathering, NULL, 0, 0);
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);

@@ -11,6 +11,7 @@
 #include "launcher/limits.h"
 #include "launcher/job_where.h"
 #include "launcher/preflight.h"
+#include "launcher/unresolved.h"
 
 struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
 {
@@ -82,6 +83,7 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
     h->free_port = welcome->free_port;
     keep_ports(h, welcome);
     j->ready++;
+    unresolved_settle(j);
     job_start_hosts(j);
     if (j->fsm.state == JOB_CONNECTING && j->outcome.failed)
         preflight_settle(j);
@@ -300,6 +302,7 @@ static void on_closed(void *ctx, struct host_run *h)
     if (j->planned && h->planned)
         abandon_ranks(j, h);
     j->closed++;
+    unresolved_settle(j);
     if (h->err.code && j->fsm.state == JOB_CONNECTING)
         preflight_settle(j);
     else if (h->err.code)
@@ -308,7 +311,13 @@ static void on_closed(void *ctx, struct host_run *h)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }
 
-const struct host_events job_host_events = {on_ready, on_message, on_data, on_ended, on_closed};
+static void on_unresolved(void *ctx, struct host_run *h)
+{
+    unresolved_add(ctx, h);
+}
+
+const struct host_events job_host_events = {on_ready, on_message,    on_data,
+                                            on_ended, on_unresolved, on_closed};
 
 /* ---- input and output ---------------------------------------------------------------------------------- */
 

@@ -120,7 +120,8 @@ struct job {
     struct signals signals;
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
-    uv_timer_t settling; /* a host has failed; the others may still say what is wrong with them */
+    uv_timer_t settling;  /* a host has failed; the others may still say what is wrong with them */
+    uv_timer_t gathering; /* hosts whose names have no address yet, to be told together */
 };
 
 /* ---- job.c --------------------------------------------------------------------------------------------- */

@@ -100,8 +100,8 @@ static void on_closed(void *ctx, const struct transport_end *end)
     r->exit_status = end->err || end->term_signal ? -1 : end->exit_status;
 }
 
-static const struct transport_events events = {on_phase, on_opened,   on_received,
-                                               on_noise, on_writable, on_closed};
+static const struct transport_events events = {on_phase,    on_opened, on_received, on_noise,
+                                               on_writable, on_closed, NULL};
 
 static void attempt(struct sweep_run *r)
 {

@@ -1,10 +1,11 @@
-/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup.c). Families are
- * interleaved (RFC 8305), so a dead IPv6 route costs one delay and not a time-out. Connect: the next address
- * starts 250 ms after the last, or at once when the last failed. The first socket that is connected wins and
- * the others are closed. When all have failed the error is the first one's, of the address that the resolver
- * liked best. A connect that neither succeeds nor fails is ended by the launcher's deadline through
- * ssh_connect_close.
- * uv_poll reports a refused connect as EBADF or as an event: only SO_ERROR tells the cause. */
+/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup.c). A name that nobody
+ * knows may be one that nobody knows yet, as that of a pod that is being made: where the owner wants to wait,
+ * it is looked up again, less and less often. Families are interleaved (RFC 8305), so a dead IPv6 route costs
+ * one delay and not a time-out. Connect: the next address starts 250 ms after the last, or at once when the
+ * last failed. The first socket that is connected wins and the others are closed. When all have failed the
+ * error is the first one's, of the address that the resolver liked best. A connect that neither succeeds nor
+ * fails is ended by the launcher's deadline through ssh_connect_close. uv_poll reports a refused connect as
+ * EBADF or as an event: only SO_ERROR tells the cause. */
 #include "launcher/transport/ssh_connect.h"
 
 #include <arpa/inet.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 #define NEXT_ADDRESS_MS 250
+#define AGAIN_MS        100 /* to the second look-up; each further one waits twice as long */
+#define AGAIN_MAX_MS    2000
 
 static void handle_closed(uv_handle_t *handle)
 {
@@ -78,6 +81,32 @@ static void end_lookup(struct ssh_connect *c)
     c->lookup = NULL;
 }
 
+/* The name may be known later: it is not there yet, has no address yet, or no server has answered. */
+static bool may_come(int rc)
+{
+    return rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_AGAIN;
+}
+
+static void look_up(struct ssh_connect *c);
+
+static void again_fired(uv_timer_t *timer)
+{
+    struct ssh_connect *c = timer->data;
+    look_up(c);
+    if (c->err.code)
+        c->resolved(c->ctx);
+}
+
+/* The handle of the last look-up is closed before a timer fires. */
+static void look_up_again(struct ssh_connect *c, int rc)
+{
+    unsigned doubled = c->lookups < 8 ? c->lookups : 8;
+    uint64_t ms = (uint64_t)AGAIN_MS << doubled;
+    uv_timer_start(&c->next, again_fired, ms < AGAIN_MAX_MS ? ms : AGAIN_MAX_MS, 0);
+    if (c->lookups++ == 0)
+        c->unresolved(c->ctx, gai_strerror(rc));
+}
+
 static void lookup_done(uv_poll_t *poll, int status, int events)
 {
     struct ssh_connect *c = poll->data;
@@ -86,6 +115,11 @@ static void lookup_done(uv_poll_t *poll, int status, int events)
     int rc = c->lookup->status;
     if (rc == 0)
         keep_addresses(c, c->lookup->list);
+    if (c->unresolved && may_come(rc)) {
+        end_lookup(c);
+        look_up_again(c, rc);
+        return;
+    }
     if (rc != 0) {
         err_set(&c->err, ERR_HOST, "%s host %s: %s", rc == EAI_NONAME ? "unknown" : "cannot resolve", c->host,
                 gai_strerror(rc));
@@ -120,17 +154,22 @@ void ssh_connect_init(struct ssh_connect *c, uv_loop_t *loop, const char *host, 
     c->open_handles = 1;
 }
 
-void ssh_connect_resolve(struct ssh_connect *c, int family)
+static void look_up(struct ssh_connect *c)
 {
-    if (numeric_host(c, family))
-        return;
-    c->lookup = ssh_lookup_start(c->host, family, &c->err);
+    c->lookup = ssh_lookup_start(c->host, c->family, &c->err);
     if (!c->lookup)
         return;
     uv_poll_init(c->loop, &c->lookup_poll, c->lookup->event_fd);
     c->lookup_poll.data = c;
     c->open_handles++;
     uv_poll_start(&c->lookup_poll, UV_READABLE, lookup_done);
+}
+
+void ssh_connect_resolve(struct ssh_connect *c, int family)
+{
+    c->family = family;
+    if (!numeric_host(c, family))
+        look_up(c);
 }
 
 static void try_next(struct ssh_connect *c);

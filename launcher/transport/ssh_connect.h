@@ -38,6 +38,10 @@ struct ssh_connect {
     int fd;                        /* the winner's; the owner takes it */
     char numeric[SSH_NUMERIC_MAX]; /* its address */
     int open_handles;
+    int family;
+    unsigned lookups; /* that found no address */
+    /* NULL: a name without an address is an error; else it is told, once, and the name looked up again. */
+    void (*unresolved)(void *ctx, const char *why);
     void (*resolved)(void *ctx);  /* addresses are known, or err is filled */
     void (*connected)(void *ctx); /* fd is set, or err is filled */
     void (*closed)(void *ctx);

@@ -316,6 +316,12 @@ enum ssh_result ssh_step_config(struct transport *t)
     return SSH_DONE;
 }
 
+static void tell_unresolved(void *ctx, const char *why)
+{
+    struct transport *t = ctx;
+    t->events->unresolved(t->ctx, why);
+}
+
 static void address_event(void *ctx)
 {
     ssh_advance(ctx);
@@ -326,6 +332,7 @@ enum ssh_result ssh_step_resolve(struct transport *t)
     struct ssh_connect *c = &t->connect;
     if (!t->connect_open) {
         c->resolved = c->connected = address_event;
+        c->unresolved = t->events->unresolved ? tell_unresolved : NULL;
         c->closed = part_closed;
         c->ctx = t;
         ssh_connect_init(c, t->loop, t->config.hostname, t->config.port);

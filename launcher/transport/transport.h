@@ -57,6 +57,9 @@ struct transport_events {
     void (*writable)(void *ctx);
     /* The last callback. Everything that arrived was delivered before it. */
     void (*closed)(void *ctx, const struct transport_end *end);
+    /* May be NULL: then that is a failure. The host's name has no address so far, because of `why` (valid for
+     * ever); it is looked up again and again, until there is one or close(). Once for each transport. */
+    void (*unresolved)(void *ctx, const char *why);
 };
 
 struct transport;

@@ -136,8 +136,8 @@ static void too_long(uv_timer_t *timer)
 
 bool run_transport(struct transport_run *r, const struct transport_target *target)
 {
-    static const struct transport_events events = {on_phase, on_opened,   on_received,
-                                                   on_noise, on_writable, on_closed};
+    static const struct transport_events events = {on_phase,    on_opened, on_received, on_noise,
+                                                   on_writable, on_closed, NULL};
     ck_assert_int_eq(uv_loop_init(&r->loop), 0);
     uv_timer_init(&r->loop, &r->watchdog);
     uv_timer_start(&r->watchdog, too_long, WATCHDOG_MS, 0);

@@ -3,10 +3,63 @@
 hosts=2
 limit=45
 
+# It might get its name yet: said at once, waited for.
 case_unknown_host() {
-    host_error 'no-such-host.invalid' -H $H1:1,no-such-host.invalid:1 touch "$T/started"
-    expect_err 'resolve|not known|unknown'
+    host_error '^hvdrun: no-such-host.invalid does not resolve yet .*; trying until 2 s after the start' \
+        --start-timeout 2 -H $H1:1,no-such-host.invalid:1 touch "$T/started"
+    expect_err '^hvdrun: no-such-host.invalid \(resolve: .*\): the workers did not start within 2 s'
+    expect_err 'hint: check the spelling, DNS'
+    expect_within 5
+}
+
+case_unknown_hosts_are_told_in_one_line() {
+    local names
+    names=$(printf 'pod-%d.invalid:1,' $(seq 20))
+    hvd --start-timeout 1 -H "${names%,}" touch "$T/started"
+    expect_status 125
+    expect_count 1 'do not resolve yet' "$T/err"
+    expect_err '^hvdrun: pod-1.invalid, .* and 12 others do not resolve yet'
+}
+
+case_an_unknown_host_is_not_waited_for_when_another_fails() {
+    mark_time
+    hvd -p 1 -H $H2:1,no-such-host.invalid:1 touch "$T/started"
+    expect_status 125
+    expect_err '^hvdrun: no-such-host.invalid +resolve +cannot resolve host'
     expect_within 12
+}
+
+case_interrupted_while_a_name_is_waited_for() {
+    start -H no-such-host.invalid:1 touch "$T/started"
+    until_true 5 grep -q 'does not resolve yet' "$T/err" || fail 'nothing was said'
+    mark_time
+    kill -INT $pid
+    stop_status
+    expect_status 130
+    expect_within 2
+}
+
+# /etc/hosts of this one hvdrun gains the name while it waits.
+case_a_host_that_gets_its_name_later() {
+    needs_kind ns
+    use_home
+    sed -n 's/^node1,[^ ]*/late-node/p' "$HOME/.ssh/known_hosts" >> "$HOME/.ssh/known_hosts"
+    cp /etc/hosts "$T/hosts"
+    # shellcheck disable=SC2016
+    unshare -m bash -c 'mount --bind "$1" /etc/hosts; shift; exec "$@"' bash "$T/hosts" \
+        "$HVDRUN" --verbose -H $H2:1,late-node:1 hostname > "$T/out" 2> "$T/err" &
+    pid=$!
+    until_true 5 grep -q 'late-node does not resolve yet' "$T/err" || fail 'nothing was said'
+    sleep 0.5
+    [ ! -s "$T/out" ] || fail "it ran without its host: $(cat "$T/out")"
+    sed -n 's/ node1$/ late-node/p' /etc/hosts >> "$T/hosts"
+    mark_time
+    stop_status
+    mend_home
+    expect_status 0
+    expect_within 5
+    expect_sorted node1 node2
+    expect_err 'late-node: its name has an address now'
 }
 
 case_closed_port() {
