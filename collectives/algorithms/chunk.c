@@ -5,6 +5,7 @@
 #define CHUNK_MAX      (512u << 10) /* above, the last one to finish is waited for too long */
 #define PER_WORKER_MIN 1u
 #define PER_WORKER_MAX 4u
+#define FEW            32u /* chunks, of which the claim word has a bit each */
 #define EVEN_OUT_BYTES                                                                                       \
     (256u << 10) /* per worker; from here on chunks are many, so that a late worker costs little */
 
@@ -37,23 +38,44 @@ void chunks_range(const struct chunks *c, uint32_t index, size_t *first, size_t 
     *count = c->total - *first < c->each ? c->total - *first : c->each;
 }
 
-uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers,
+/* Few chunks: those of a worker's part. */
+static uint32_t part_of(const struct chunks *c, uint32_t worker, uint32_t workers)
+{
+    uint32_t begin = (uint32_t)((uint64_t)worker * c->number / workers);
+    uint32_t end = (uint32_t)((uint64_t)(worker + 1) * c->number / workers);
+
+    return begin == end ? 0 : UINT32_MAX >> (32 - (end - begin)) << begin;
+}
+
+/* Who is at its part has taken the first of it. */
+static uint32_t under_way(const struct chunks *c, uint32_t taken, uint32_t workers)
+{
+    uint32_t theirs = 0;
+
+    for (uint32_t i = 0; i < workers && workers < c->number; i++) {
+        uint32_t part = part_of(c, i, workers);
+        if (taken & part & -part)
+            theirs |= part;
+    }
+    return theirs;
+}
+
+uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers, bool patient,
                      uint32_t *then)
 {
-    uint32_t first, available;
+    uint32_t available, own, chunk;
 
-    if (c->number > 32) {
+    if (c->number > FEW) {
         *then = taken + 1;
         return taken < c->number ? taken : CHUNK_NONE;
     }
     available = c->number == 0 ? 0 : ~taken & UINT32_MAX >> (32 - c->number);
+    own = worker < workers ? available & part_of(c, worker, workers) : 0;
+    if (own == 0 && patient)
+        available &= ~under_way(c, taken, workers);
     if (available == 0)
         return CHUNK_NONE;
-    first = worker < workers ? (uint32_t)((uint64_t)worker * c->number / workers) : 0;
-    if (available >> first)
-        first += (uint32_t)__builtin_ctz(available >> first);
-    else
-        first = (uint32_t)__builtin_ctz(available);
-    *then = taken | 1u << first;
-    return first;
+    chunk = (uint32_t)(own != 0 ? __builtin_ctz(own) : 31 - __builtin_clz(available));
+    *then = taken | 1u << chunk;
+    return chunk;
 }

@@ -22,6 +22,7 @@
 
 #define SPINS         4000
 #define SPINS_CROWDED 30    /* each gives the processor to somebody else */
+#define SPINS_PATIENT 1000  /* of SPINS; then chunks of a rank that is at its own are taken, too */
 #define SPIN_NS       30000 /* for the engine, which has to ask other hosts */
 #define SLICE_MS      250
 #define WATCHDOG_MS   10000
@@ -325,6 +326,7 @@ static bool spin_for_ranks(struct tensor *t)
     int spins = client.crowded ? SPINS_CROWDED : SPINS;
 
     while (spins > 0) {
+        t->view.patient = spins > SPINS - SPINS_PATIENT;
         if (step(t))
             return true;
         if (!worth_another_step(t)) {

@@ -47,7 +47,7 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
     v->sequence = sequence;
     v->seen = 0;
     v->mine = v->gave = v->taken = 0;
-    v->streamed = false;
+    v->streamed = v->patient = false;
     if (v->scratch) {
         free(v->scratch);
         v->scratch = NULL;
@@ -191,7 +191,8 @@ static uint32_t take_chunk(struct tensor_view *v)
     for (;;) {
         bool fresh = (uint32_t)(seen >> 32) != v->sequence;
         uint32_t members = v->team->members, then = 0;
-        uint32_t chunk = chunks_pick(&v->chunks, fresh ? 0 : (uint32_t)seen, v->me, members, &then);
+        uint32_t chunk =
+            chunks_pick(&v->chunks, fresh ? 0 : (uint32_t)seen, v->me, members, v->patient, &then);
         if (chunk == CHUNK_NONE || (fresh && v->me == members) || !may_work(v))
             return CHUNK_NONE;
         if (atomic_compare_exchange_weak(&v->slot->claim, &seen, shm_tagged(v->sequence, then)))
@@ -224,7 +225,7 @@ bool tensor_has_chunk(const struct tensor_view *v)
         return false;
     if ((uint32_t)(seen >> 32) != v->sequence)
         return v->me < v->team->members;
-    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, &then) != CHUNK_NONE;
+    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, v->patient, &then) != CHUNK_NONE;
 }
 
 void tensor_offer(struct tensor_view *v)

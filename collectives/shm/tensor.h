@@ -65,6 +65,7 @@ struct tensor_view {
     size_t bytes;    /* of what the chunks cover */
     bool streamed;   /* by pieces, nothing else */
     uint32_t worker; /* the one member that takes chunks; TENSOR_ANYBODY */
+    bool patient;    /* chunks of members that are at theirs are left to them; its owner says it */
     struct chunks chunks;
     const void **in;        /* [members]; places of the elements, NULL where a kind has none */
     void **out;             /* [members]; NULL where each computes its own, or a kind has none */

@@ -521,7 +521,7 @@ START_TEST(chunks_are_taken_once_own_ones_first)
                 uint32_t taken = 0, then = 0, seen[40] = {0}, chunk, n = 0;
                 for (;; taken = then, n++) {
                     uint32_t worker = alone <= workers ? alone : n % (workers + 1);
-                    chunk = chunks_pick(&c, taken, worker, workers, &then);
+                    chunk = chunks_pick(&c, taken, worker, workers, false, &then);
                     if (chunk == CHUNK_NONE)
                         break;
                     ck_assert_uint_lt(chunk, number);
@@ -533,12 +533,42 @@ START_TEST(chunks_are_taken_once_own_ones_first)
     }
     struct chunks c = {.total = 8, .each = 1, .number = 8};
     uint32_t then, again_;
-    ck_assert_uint_eq(chunks_pick(&c, 0, 0, 2, &then), 0);
-    ck_assert_uint_eq(chunks_pick(&c, then, 1, 2, &then), 4);
-    ck_assert_uint_eq(chunks_pick(&c, then, 0, 2, &then), 1);
-    ck_assert_uint_eq(chunks_pick(&c, then, 2, 2, &again_), 2); /* the engine */
-    ck_assert_uint_eq(chunks_pick(&c, 0xf0, 1, 2, &then), 0);   /* helps */
-    ck_assert_uint_eq(chunks_pick(&c, 0xff, 1, 2, &then), CHUNK_NONE);
+    ck_assert_uint_eq(chunks_pick(&c, 0, 0, 2, false, &then), 0);
+    ck_assert_uint_eq(chunks_pick(&c, then, 1, 2, false, &then), 4);
+    ck_assert_uint_eq(chunks_pick(&c, then, 0, 2, false, &then), 1);
+    ck_assert_uint_eq(chunks_pick(&c, then, 2, 2, false, &again_), 7); /* the engine */
+    ck_assert_uint_eq(chunks_pick(&c, 0xf0, 1, 2, false, &then), 3);   /* helps */
+    ck_assert_uint_eq(chunks_pick(&c, 0xff, 1, 2, false, &then), CHUNK_NONE);
+}
+END_TEST
+
+/* Whoever is at its own part keeps it, as long as the others are patient. */
+START_TEST(patient_ones_help_who_has_not_begun)
+{
+    struct chunks c = {.each = 1};
+    uint32_t then;
+
+    for (c.number = 0; c.number <= 40; c.number++) {
+        for (uint32_t workers = 1; workers <= 40; workers++) {
+            uint32_t taken = 0, n = 0;
+            for (; chunks_pick(&c, taken, 0, workers, true, &then) != CHUNK_NONE; taken = then)
+                n++; /* nobody else has begun: it may do everything */
+            ck_assert_uint_eq(n, c.number);
+        }
+    }
+    c.number = 8;
+    ck_assert_uint_eq(chunks_pick(&c, 0x0f, 0, 2, true, &then), 7);
+    ck_assert_uint_eq(chunks_pick(&c, 0x8f, 0, 2, true, &then), 6);
+    ck_assert_uint_eq(chunks_pick(&c, 0xcf, 1, 2, true, &then), 4);
+    ck_assert_uint_eq(chunks_pick(&c, 0x1f, 0, 2, true, &then), CHUNK_NONE);
+    ck_assert_uint_eq(chunks_pick(&c, 0x1f, 1, 2, true, &then), 5);
+    ck_assert_uint_eq(chunks_pick(&c, 0x1f, 0, 2, false, &then), 7);
+    ck_assert_uint_eq(chunks_pick(&c, 0x11, 2, 2, true, &then), CHUNK_NONE);
+    c.number = 32;
+    ck_assert_uint_eq(chunks_pick(&c, 0x80000000, 0, 1, true, &then), 0);
+    ck_assert_uint_eq(chunks_pick(&c, 0x00ffffff, 0, 4, true, &then), 31);
+    ck_assert_uint_eq(chunks_pick(&c, 0x01ffffff, 0, 4, true, &then), CHUNK_NONE);
+    ck_assert_uint_eq(chunks_pick(&c, 0x01ff00ff, 0, 4, true, &then), 15);
 }
 END_TEST
 
@@ -576,6 +606,7 @@ int main(void)
     tcase_add_test(tc, more_than_2_31_elements);
     tcase_add_test(tc, chunks_cover_everything_once);
     tcase_add_test(tc, chunks_are_taken_once_own_ones_first);
+    tcase_add_test(tc, patient_ones_help_who_has_not_begun);
     tcase_add_test(tc, numbers_from_outside);
     suite_add_tcase(suite, tc);
     runner = srunner_create(suite);
