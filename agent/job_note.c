@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/write_all.h"
+
 #define FILE_NAME "supervisors"
 #define TEXT_MAX  200
 #define PROGRAM   "hvdagent"
@@ -59,13 +61,11 @@ int job_note_write(int directory, pid_t guard, uint32_t grace_ms, struct err *e)
     int n = snprintf(text, sizeof text, "guard %d %" PRIu64 "\nsession %d %" PRIu64 "\ngrace %" PRIu32 "\n",
                      (int)guard, start_of(guard), (int)session, start_of(session), grace_ms);
     int fd = openat(directory, FILE_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    ssize_t written = fd >= 0 ? write(fd, text, (size_t)n) : -1;
-    int saved = written < 0 ? errno : ENOSPC;
+    bool good = fd >= 0 && write_all(fd, text, (size_t)n) == 0;
+    int saved = errno;
     if (fd >= 0)
         close(fd);
-    if (written != n)
-        return err_sys(e, saved, "cannot write %s in the job's directory", FILE_NAME);
-    return 0;
+    return good ? 0 : err_sys(e, saved, "cannot write %s in the job's directory", FILE_NAME);
 }
 
 int job_note_read(int directory, struct job_note *note)

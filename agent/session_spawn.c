@@ -151,9 +151,11 @@ static int check_spawn(const Hvd__Spawn *p, struct err *e)
     if (p->n_worker == 0 || p->n_worker > WORKERS_MAX || p->host_index >= p->n_host)
         return err_set(e, ERR_PROTOCOL, "the launcher's Spawn is not complete");
     const Hvd__HostRanks *here = p->host[p->host_index];
-    if (!hosts_have_all_ranks(p->host, p->n_host, p->size) || here->ranks != p->n_worker)
-        return err_set(e, ERR_PROTOCOL, "the launcher's Spawn does not have each of %u ranks on one host",
-                       p->size);
+    if (hosts_check_ranks(p->host, p->n_host, p->size, e) != 0)
+        return err_wrap(e, "the launcher's Spawn");
+    if (here->ranks != p->n_worker)
+        return err_set(e, ERR_PROTOCOL, "the launcher's Spawn has %zu workers for %u ranks", p->n_worker,
+                       here->ranks);
     for (size_t i = 0; i < p->n_worker; i++) {
         const Hvd__Worker *w = p->worker[i];
         if (w->rank != host_rank(here, (uint32_t)i) || w->local_rank != i || w->cross_rank >= w->cross_size)

@@ -1,5 +1,6 @@
 #include "common/host_ranks.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "common/ranks.h"
@@ -22,16 +23,20 @@ static bool mark(const Hvd__HostRanks *host, uint8_t *seen, uint32_t size)
     return true;
 }
 
-bool hosts_have_all_ranks(Hvd__HostRanks *const *host, size_t hosts, uint32_t size)
+int hosts_check_ranks(Hvd__HostRanks *const *host, size_t hosts, uint32_t size, struct err *e)
 {
     uint8_t *seen = calloc(size ? size : 1, 1);
     uint64_t total = 0;
-    bool good = seen != NULL;
+    bool good = true;
+    if (!seen)
+        return err_set(e, ERR_MEMORY, "no memory for %u ranks", size);
     for (size_t i = 0; good && i < hosts; i++) {
         total += host[i]->ranks;
         good = host[i]->ranks > 0 && (!host[i]->n_rank || host[i]->n_rank == host[i]->ranks) &&
                mark(host[i], seen, size);
     }
     free(seen);
-    return good && total == size;
+    return good && total == size
+               ? 0
+               : err_set(e, ERR_PROTOCOL, "%zu hosts that do not have each of %u ranks once", hosts, size);
 }

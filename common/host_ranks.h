@@ -3,10 +3,10 @@
 #ifndef HVD_COMMON_HOST_RANKS_H
 #define HVD_COMMON_HOST_RANKS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/control.pb-c.h"
+#include "common/err.h"
 
 /* The i-th one, which has local rank i. */
 static inline uint32_t host_rank(const Hvd__HostRanks *host, uint32_t i)
@@ -16,7 +16,7 @@ static inline uint32_t host_rank(const Hvd__HostRanks *host, uint32_t i)
 
 /* The local rank; UINT32_MAX: the rank is another host's. */
 uint32_t host_local_rank(const Hvd__HostRanks *host, uint32_t rank);
-/* The hosts have every rank below `size` once, each its own in ascending order. */
-bool hosts_have_all_ranks(Hvd__HostRanks *const *host, size_t hosts, uint32_t size);
+/* 0: the hosts have every rank below `size` once, each its own in ascending order. */
+int hosts_check_ranks(Hvd__HostRanks *const *host, size_t hosts, uint32_t size, struct err *e);
 
 #endif

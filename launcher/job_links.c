@@ -38,7 +38,8 @@ static bool add(struct job *j, struct job_links *links, struct host_run *h, cons
     Hvd__Link *copy = message_copy(&m->base, &room);
     if (!copy) { /* the others would wait for it */
         struct err e = ERR_INIT;
-        err_set(&e, ERR_MEMORY, "no room for the %zu addresses of its data links", m->n_address);
+        err_set(&e, ERR_MEMORY, "no memory for the %zu addresses of its data links (%u KiB at most)",
+                m->n_address, LINK_MAX >> 10);
         host_give_up(h, &e);
         return false;
     }

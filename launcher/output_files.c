@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/write_all.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/output_names.h"
 
@@ -103,20 +104,6 @@ struct output_files *output_files_new(const char *name, const struct plan *plan,
         return files;
     output_files_free(files);
     return NULL;
-}
-
-static int write_all(int fd, const uint8_t *bytes, size_t len)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, bytes, len);
-        if (n < 0 && errno != EINTR)
-            return -1;
-        if (n > 0) {
-            bytes += n;
-            len -= (size_t)n;
-        }
-    }
-    return 0;
 }
 
 void output_files_write(struct output_files *files, uint32_t rank, enum frame_stream stream,

@@ -210,7 +210,8 @@ fuzz-run:
 	@$(MAKE) $(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
 	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
 fuzz-programs: $(FUZZ)
-lint-run: $(BUILD)/tests/structure
+# Fuzzers are run by hand and by check-all: what they call may change in between.
+lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 

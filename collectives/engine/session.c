@@ -120,12 +120,11 @@ void session_fault(struct engine *engine, const char *text)
 
 static int check_hosts(const Hvd__EngineConfig *c, struct err *e)
 {
-    if (c->host_index >= c->n_host || !hosts_have_all_ranks(c->host, c->n_host, c->size))
-        return err_set(
-            e, ERR_PROTOCOL,
-            "the session's configuration: %zu hosts, of which this is %u, that do not have each of %u "
-            "ranks once",
-            c->n_host, c->host_index, c->size);
+    if (c->host_index >= c->n_host)
+        return err_set(e, ERR_PROTOCOL, "the session's configuration: %zu hosts, of which this is %u",
+                       c->n_host, c->host_index);
+    if (hosts_check_ranks(c->host, c->n_host, c->size, e) != 0)
+        return err_wrap(e, "the session's configuration");
     if (c->host[c->host_index]->ranks > SHM_MEMBERS_MAX)
         return err_set(e, ERR_UNSUPPORTED, "%u ranks on one host; at most %u are possible",
                        c->host[c->host_index]->ranks, SHM_MEMBERS_MAX);

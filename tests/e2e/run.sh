@@ -1,6 +1,6 @@
 #!/bin/bash
 # End-to-end tests: every case is a function case_NAME (or slow_NAME, left out of `quick`) of a topic file, run in a bash of
-# its own under a time limit. Prints one TAP line a case.
+# its own under a time limit. Prints one TAP line a case; exit status 1 when one of them is "not ok".
 #
 #   BUILD=build tests/e2e/run.sh quick|all
 #   TESTS="exit signals"  keeps topics that have one of the words in their names; CASE=word keeps such cases
@@ -27,6 +27,12 @@ chmod 755 "$E2E_RUNTIME"
 export E2E_RUNTIME
 export E2E_SANITIZE=${SANITIZE:-}
 hosts_up=
+failed=0
+
+not_ok() { # TEXT
+    failed=1
+    echo "not ok - $1"
+}
 
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
@@ -41,6 +47,7 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 case_functions() { # FILE
+    bash -n "$1" || return
     # shellcheck disable=SC1090
     (
         . "$here/lib.sh"
@@ -98,9 +105,9 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
     77) echo "ok - $name # SKIP $(tail -n 1 "$dir/log")" ;;
     *)
         if [ $status = 124 ] || [ $status = 137 ]; then
-            echo "not ok - $name: still running after $((SECONDS - started)) s"
+            not_ok "$name: still running after $((SECONDS - started)) s"
         else
-            echo "not ok - $name"
+            not_ok "$name"
         fi
         sed 's/^/    # /' "$dir/log" | tail -n 40
         [ -z "${VERBOSE:-}" ] || tail -n 15 "$dir"/out "$dir"/err 2>/dev/null | sed 's/^/    # /'
@@ -111,8 +118,13 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
 }
 
 run_topic() { # FILE
-    local file=$1 topic kind=local limit function
+    local file=$1 topic kind=local limit function functions
     topic=$(basename "$file" .sh)
+    functions=$(case_functions "$file") || functions=
+    if [ -z "$functions" ]; then
+        not_ok "$topic: the file cannot be read, or has no case"
+        return
+    fi
     limit=$(setting "$file" limit 20)
     if [ "$(setting "$file" hosts 0)" != 0 ]; then
         start_hosts
@@ -120,12 +132,14 @@ run_topic() { # FILE
         export E2E_HOSTS
         kind=$hosts_kind
     fi
-    for function in $(case_functions "$file"); do
+    for function in $functions; do
         case $function in slow_*) [ "$mode" = all ] || continue ;; esac
         case $function in *"${CASE:-}"*) ;; *) continue ;; esac
         local name="$topic: ${function#*_}"
         if [ "$(setting "$file" needs_root 0)" = 1 ] && [ "$(id -u)" != 0 ]; then
             echo "ok - ${name//_/ } # SKIP needs root"
+        elif [[ $kind == "hosts did not start"* ]]; then
+            not_ok "${name//_/ }: $kind"
         elif [[ $kind != local && $kind != ns && $kind != loop ]]; then
             echo "ok - ${name//_/ } # SKIP $kind"
         else
@@ -142,3 +156,4 @@ for file in "$here"/topics/*.sh; do
     done
     [ -z "$keep" ] || run_topic "$file"
 done
+exit $failed

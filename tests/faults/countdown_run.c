@@ -57,6 +57,7 @@ static struct lane {
     pid_t pid;
     int status;
     uint64_t took_ms;
+    bool failed; /* it has printed a line "not ok" */
 } lane;
 static const char *build;
 
@@ -463,6 +464,7 @@ static void count_down(const struct series *s, unsigned step)
            job_names[s->job], s->kind, s->process, runs, failures, (double)(now_ms() - began) / 1e3, text);
     fflush(stdout);
     free(text);
+    lane.failed |= failures > 0;
 }
 
 static bool is_wanted(const struct series *s, char *const *word)
@@ -492,7 +494,8 @@ static void open_lane(unsigned number)
     signal(SIGPIPE, SIG_IGN);
     run(TRAIN, "malloc", "nobody", 1, &ended);
     keep_losses(&lane.losses);
-    if (lane.status != 0 || lane.losses.len == 0)
+    lane.failed = lane.status != 0 || lane.losses.len == 0;
+    if (lane.failed)
         printf("not ok - countdown: lane %u cannot even train:\n%s", number, lane.err.bytes);
 }
 
@@ -511,7 +514,19 @@ static int run_lane(unsigned number, unsigned lanes, unsigned step, char *const 
             }
     remove_files();
     rmdir(lane.dir);
-    return 0;
+    return lane.failed;
+}
+
+/* Waits for all lanes; a lane that ended in another way than with its lines is a failure, too. */
+static int end_lanes(void)
+{
+    int status, failed = 0;
+    while (wait(&status) > 0) {
+        failed |= status != 0;
+        if (!WIFEXITED(status))
+            printf("not ok - countdown: a lane was ended by signal %d\n", WTERMSIG(status));
+    }
+    return failed;
 }
 
 int main(int argc, char **argv)
@@ -529,7 +544,5 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < lanes; i++)
         if (fork() == 0)
             return run_lane(i, lanes, step, argv + 4);
-    while (wait(NULL) > 0)
-        ;
-    return 0;
+    return end_lanes();
 }

@@ -5,6 +5,8 @@
 #   BUILD=build tests/faults/run.sh all|quick     quick takes the cells that cells.txt marks with *
 #   CELL=word keeps the cells whose names contain the word; LANES=4 at once; VERBOSE=1 shows what each job said
 #
+# Exit status 1 when a line is "not ok".
+#
 # Several cells run at once, in lanes with hosts of their own; what time they take is mostly waiting. A cell that did not meet its
 # phase, or met it and was late, is tried once more on fresh hosts, which its line says; too many of those are a failure.
 set -u
@@ -79,6 +81,7 @@ run_cell() { # NUMBER LINE
     esac
     { echo "not ok - faults: $name"; tail -n 30 "$dir/log" | sed 's/^/    # /'; } > "$dir/tap"
     cat "$dir/tap" # in one write: other lanes print too
+    echo "$name" >> "$work/failed"
     fresh_hosts
 }
 
@@ -86,7 +89,11 @@ run_cell() { # NUMBER LINE
 lane() { # NUMBER
     local line
     export HOSTS_DIR=$work/hosts$1 HOSTS_BIND="$top $BUILD"
-    "$hosts" up 2 || { echo "not ok - faults: the hosts of lane $1 did not start"; return; }
+    if ! "$hosts" up 2; then
+        echo "not ok - faults: the hosts of lane $1 did not start"
+        echo "lane $1" >> "$work/failed"
+        return
+    fi
     while
         flock 9
         read -r line <&8
@@ -101,6 +108,7 @@ count=$(wc -l < "$work/cells")
 [ "$count" -gt 0 ] || { echo "not ok - faults: no cell has '${CELL:-}' in its name"; exit 1; }
 [ "$count" -ge "$lanes" ] || lanes=$count
 : > "$work/again"
+: > "$work/failed"
 exec 8< "$work/cells"
 for n in $(seq "$lanes"); do lane "$n" & done
 wait
@@ -109,4 +117,6 @@ echo "# faults: $count cells, $again of them at the second try, in $SECONDS s"
 if [ "$again" -gt $((count / 12 + 4)) ]; then
     echo "not ok - faults: too many cells needed a second try"
     sed 's/^/    # /' "$work/again"
+    exit 1
 fi
+[ ! -s "$work/failed" ]

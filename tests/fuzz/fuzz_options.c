@@ -19,8 +19,11 @@ static void check_values(const struct config *c)
         abort();
     if (c->hosts && c->hostfile)
         abort();
-    if (!c->command != (c->help || c->version || c->check_build || c->bash_completion))
+    if (!c->programs.count != (c->help || c->version || c->check_build || c->bash_completion))
         abort();
+    for (size_t i = 0; i < c->programs.count; i++)
+        if (!c->programs.item[i].command || !c->programs.item[i].command[0])
+            abort();
 }
 
 static void build_environment(const struct config *c)
