@@ -41,6 +41,7 @@ PROTO_LIBS := $(or $(call archive,libprotobuf-c,libprotobuf-c.a),$(call pkg_libs
 GEN          := $(BUILD)/gen/common/control.pb-c
 COMMON_SRC   := $(wildcard common/*.c common/links/*.c)
 AUTH_SRC     := common/modules/auth.c
+TLS_SRC      := common/modules/tls.c
 YAML_SRC     := common/modules/yaml.c
 SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
@@ -59,7 +60,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
 PMIX_SERVER := $(if $(call pkg_libs,pmix),$(BUILD)/modules/hvd-pmix)
 PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine $(PMIX_SERVER)
-MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so
+MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(BUILD)/modules/tls.so
 MODULES    += $(if $(call pkg_libs,yaml-0.1),$(BUILD)/modules/yaml.so)
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
 MODULES    += $(if $(call pkg_libs,hwloc),$(BUILD)/modules/topology.so)
@@ -115,6 +116,10 @@ $(BUILD)/modules/auth.so: $(call obj,$(AUTH_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libcrypto)
+$(BUILD)/modules/tls.so: $(call obj,$(TLS_SRC))
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libssl) $(call pkg_libs,libcrypto)
 # Left out where libyaml is not installed: there is no --config-file then.
 $(BUILD)/modules/yaml.so: $(call obj,$(YAML_SRC))
 	@mkdir -p $(@D)

@@ -100,7 +100,8 @@ struct session {
     bool impatient; /* the launcher gives no grace */
     char **address;
     size_t address_count;
-    bool chosen; /* by --network-interfaces */
+    bool chosen;  /* by --network-interfaces */
+    bool encrypt; /* data links */
     Hvd__Spawn *spawn;
     char token[33];
 

@@ -250,6 +250,7 @@ static struct links *new_links(struct session_links *l, struct err *e)
                                   .epoch = job->epoch,
                                   .key = job->key,
                                   .auth = auth_open(e),
+                                  .tls = job->encrypt ? tls_open(e) : NULL,
                                   .kind = LINK_SESSION,
                                   .self = job->self,
                                   .hosts = job->hosts,
@@ -265,7 +266,7 @@ static struct links *new_links(struct session_links *l, struct err *e)
         name[i] = job->host[i]->name;
         linked[i] = exchange_is_neighbour(job->self, i);
     }
-    if (name && linked && config.auth)
+    if (name && linked && config.auth && (config.tls || !job->encrypt))
         links = links_new(&config, &links_events, l, clock_now(), e);
     free(name);
     free(linked);

@@ -37,6 +37,7 @@ struct session_links_job {
     char **address;
     size_t addresses;
     uint32_t heartbeat_ms;
+    bool encrypt;
 };
 
 enum session_links_state {

@@ -106,7 +106,8 @@ int session_rendezvous_open(struct session *s, struct err *e)
                                     .host = s->spawn->host,
                                     .address = s->address,
                                     .addresses = s->address_count,
-                                    .heartbeat_ms = s->heartbeat_ms};
+                                    .heartbeat_ms = s->heartbeat_ms,
+                                    .encrypt = s->encrypt};
     if (session_links_init(&s->links, &s->loop, &job, &links_events, s, e) < 0)
         return -1;
     s->rendezvous =

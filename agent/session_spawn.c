@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/host_ranks.h"
 #include "common/log.h"
+#include "common/module.h"
 #include "common/spawn_programs.h"
 
 #define HEARTBEAT_MIN_MS 200
@@ -96,12 +97,16 @@ static int check_hello(const struct session *s, const Hvd__Hello *h, struct err 
 /* Takes over what Hello says. */
 static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
 {
-    char name[128];
+    char name[128], path[PATH_MAX];
     log_init("hvdagent", (enum log_level)h->log_level);
     snprintf(s->job, sizeof s->job, "%s", h->job);
     memcpy(s->key, h->key.data, sizeof s->key);
     s->grace_ms = h->grace_ms;
     s->chosen = h->n_interface > 0;
+    s->encrypt = h->encrypt && h->hosts != 1;
+    /* Opened by the first who has a link to make; told now, before there is a worker. */
+    if (s->encrypt && module_path("tls.so", path, sizeof path, e) < 0)
+        return -1;
     s->host = strdup(h->host);
     if (!s->host)
         return err_set(e, ERR_MEMORY, "no memory");
@@ -284,6 +289,7 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     c.address = s->address;
     c.n_address = s->address_count;
     c.heartbeat_ms = s->heartbeat_ms;
+    c.encrypt = s->encrypt;
     c.log_level = (uint32_t)log_level();
     c.token.data = (uint8_t *)(uintptr_t)token;
     c.token.len = TOKEN_SIZE;

@@ -9,8 +9,10 @@ static const uint8_t magic[8] = {'H', 'V', 'D', 'L', 'I', 'N', 'K', '\n'};
 /* What the MACs are for; each is covered by its own MAC, so none serves as another. */
 static const char label_acceptor[] = "hvd link 1 acceptor";
 static const char label_connector[] = "hvd link 1 connector";
+static const char label_secret[] = "hvd link 1 tls";
 
 #define PREFIX_SIZE (8 + 2 + 1 + 1)
+#define FLAG_TLS    1
 /* The part of CHALLENGE that its own MAC covers. */
 #define CHALLENGE_OPEN (PREFIX_SIZE + AUTH_KEY_SIZE)
 
@@ -26,7 +28,7 @@ static void write_prefix(struct writer *w, const struct link_identity *identity)
     write_bytes(w, magic, sizeof magic);
     write_u16(w, LINK_VERSION);
     write_u8(w, (uint8_t)identity->kind);
-    write_u8(w, 0);
+    write_u8(w, identity->encrypt ? FLAG_TLS : 0);
 }
 
 static int read_prefix(struct reader *r, const struct link_identity *identity, struct err *e)
@@ -39,7 +41,10 @@ static int read_prefix(struct reader *r, const struct link_identity *identity, s
     if (version != LINK_VERSION)
         return err_set(e, ERR_VERSION, "the peer speaks link protocol %u, this end %u", version,
                        LINK_VERSION);
-    if (kind != identity->kind || flags != 0)
+    if (kind == identity->kind && flags == (identity->encrypt ? 0 : FLAG_TLS))
+        return err_set(e, ERR_PROTOCOL, "the peer wants an %sencrypted link, this end does not",
+                       identity->encrypt ? "un" : "");
+    if (kind != identity->kind || flags != (identity->encrypt ? FLAG_TLS : 0))
         return err_set(e, ERR_PROTOCOL, "the peer wants a link of another kind (%u, flags %u)", kind, flags);
     return 0;
 }
@@ -218,6 +223,16 @@ int link_handshake_choose(struct link_handshake *h, struct err *e)
     h->out = h->proof;
     h->out_size = sizeof h->proof;
     h->state = LINK_HANDSHAKE_READY;
+    return 0;
+}
+
+int link_handshake_secret(const struct link_handshake *h, uint8_t secret[AUTH_MAC_SIZE], struct err *e)
+{
+    const struct auth_part part[] = {{label_secret, sizeof label_secret},
+                                     {h->hello, sizeof h->hello},
+                                     {h->challenge, sizeof h->challenge}};
+    if (h->state != LINK_HANDSHAKE_READY || h->identity->auth->hmac(h->identity->key, part, 3, secret) < 0)
+        return err_set(e, ERR_SYSTEM, "cannot compute a link's key");
     return 0;
 }
 

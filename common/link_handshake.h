@@ -9,20 +9,21 @@
  * ready)
  *
  * Every message has one fixed size, so nothing that a stranger sends is ever measured or stored beyond it
- * (integers little endian): HELLO      magic "HVDLINK\n" 8, version 2, kind 1, flags 1 (0; bit 0 is kept for
- * TLS), epoch 4, from 4, to 4, nonce 32, job 64 (zero padded) CHALLENGE  magic 8, version 2, kind 1, flags 1,
- * nonce 32, MAC 32 PROOF      MAC 32
+ * (integers little endian): HELLO      magic "HVDLINK\n" 8, version 2, kind 1, flags 1 (bit 0: TLS
+ * follows), epoch 4, from 4, to 4, nonce 32, job 64 (zero padded) CHALLENGE  magic 8, version 2, kind 1,
+ * flags 1, nonce 32, MAC 32 PROOF      MAC 32
  *
  * Why it holds: both MACs cover both nonces, so nothing recorded can be played again; they cover role, job,
- * epoch, kind and both host indexes, so nothing can be reflected or used for another link; a host never
- * accepts itself. What it does not do: somebody who sits on the wire can change what flows after PROOF. That
- * is what TLS (flags bit 0) is for: its handshake will follow HELLO/CHALLENGE/PROOF, keyed by the same job
- * key.
+ * epoch, kind, flags and both host indexes, so nothing can be reflected, used for another link or made to go
+ * unencrypted; a host never accepts itself. What it does not do: somebody who sits on the wire can change
+ * what flows after PROOF. That is what TLS is for (--encrypt; both ends want it, or there is no link): it
+ * begins right after PROOF, with a key of its own for this one connection (link_handshake_secret).
  *
  * Anything unexpected is an error; the owner closes the connection. Deadlines are the owner's. */
 #ifndef HVD_COMMON_LINK_HANDSHAKE_H
 #define HVD_COMMON_LINK_HANDSHAKE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,7 @@ struct link_identity {
     enum link_kind kind;
     uint32_t self;  /* host index */
     uint32_t hosts; /* indexes lie below this */
+    bool encrypt;   /* TLS follows */
 };
 
 enum link_handshake_state {
@@ -81,6 +83,8 @@ size_t link_handshake_wants(const struct link_handshake *h);
 int link_handshake_receive(struct link_handshake *h, const void *data, size_t size, struct err *e);
 /* Connector, AUTHENTICATED: this link is the one. */
 int link_handshake_choose(struct link_handshake *h, struct err *e);
+/* READY: the connection's own key for TLS. -1 with *e. */
+int link_handshake_secret(const struct link_handshake *h, uint8_t secret[AUTH_MAC_SIZE], struct err *e);
 /* Bytes to send, *size of them (0: none); `sent` of them were. */
 const void *link_handshake_output(const struct link_handshake *h, size_t *size);
 void link_handshake_sent(struct link_handshake *h, size_t sent);

@@ -19,7 +19,7 @@ void *module_symbol(const char *name, const char *symbol, struct err *e);
 /* The directory of the running program, without a slash at its end. */
 int module_program_dir(char *path, size_t size, struct err *e);
 
-/* Every module states its version once, at file scope. */
-#define MODULE_DEFINE_VERSION const char hvd_module_version[] = HVD_VERSION
+/* Every module states its version once, at file scope. Weak: a test program may hold several modules. */
+#define MODULE_DEFINE_VERSION __attribute__((weak)) const char hvd_module_version[] = HVD_VERSION
 
 #endif

@@ -109,6 +109,9 @@
     X(const char *, network_interfaces, OPTION_TEXT, "--network-interface, --network-interfaces", "LIST", \
       "HVDRUN_NETWORK_INTERFACES", "network_interfaces", 0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Interfaces for traffic between hosts, by comma: names (eth0), networks (10.0.0.0/8), exclusions (^docker0).") \
+    X(bool, encrypt, OPTION_FLAG, "--encrypt", NULL, "HVDRUN_ENCRYPT", "encrypt", 0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "Encrypt what the hosts of the job send each other: TLS 1.3 with the job's key. Without it those links are " \
+      "authenticated only. What programs send over sockets of their own (MPI, NCCL, Gloo) stays as it is.") \
     X(const char *, output_filename, OPTION_TEXT, "--output-filename", "NAME", "HVDRUN_OUTPUT_FILENAME", \
       "output_filename", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
       "Write the output of every rank to NAME/rank.N/stdout and stderr as well. A NAME with % is a pattern for the " \

@@ -294,6 +294,7 @@ void check_build_print(FILE *out)
     print_program(out, "hvd-engine");
     print_program(out, "hvd-pmix");
     print_module(out, "auth", "auth.so", "hvd_module_version");
+    print_module(out, "tls", "tls.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
     print_module(out, "topology", "topology.so", "hvd_module_version");
     print_module(out, YAML_MODULE, YAML_MODULE ".so", YAML_SYMBOL);

@@ -36,5 +36,6 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->hosts = c->host_count;
     hello->ranks = ranks_at_most(h);
     hello->preflight = c->preflight;
+    hello->encrypt = c->config->encrypt;
     hello->worker_ports = needs_worker_ports(c->config);
 }

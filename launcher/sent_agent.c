@@ -104,9 +104,10 @@ struct part {
 
 /* ---- the files ----------------------------------------------------------------------------------------- */
 
-/* What was not built for this installation, but for the first two, hosts do without. */
-static const char *const modules[] = {"hvd-engine", "auth.so", "hvd-pmix", "gloo.so", "topology.so"};
-#define MODULES_NEEDED 2
+/* What was not built for this installation, but for the first three, hosts do without. */
+static const char *const modules[] = {"hvd-engine", "auth.so", "tls.so",
+                                      "hvd-pmix",   "gloo.so", "topology.so"};
+#define MODULES_NEEDED 3
 
 static int list_parts(struct part *part, size_t *count, const char *program_dir, struct err *e)
 {

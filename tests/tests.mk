@@ -6,16 +6,17 @@
 #   - a comment that holds `needs:` and part names, programs of ours that it executes, or further .c files:
 #         /* needs: ssh hvdagent tests/unit/fake_peer.c */
 # Parts are archives without their main.o, so the linker takes only what a test really calls. Parts: launcher ssh agent
-# auth yaml shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
+# auth tls yaml shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
 
 CHECK_LIBS = $(call pkg_libs,check)
 SSH_LIBS   = $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
 
-PARTS := launcher ssh agent auth yaml shm algo client engine
+PARTS := launcher ssh agent auth tls yaml shm algo client engine
 part_launcher := $(filter-out launcher/main.c,$(LAUNCHER_SRC))
 part_ssh      := $(SSH_SRC)
 part_agent    := $(filter-out agent/main.c,$(AGENT_SRC))
 part_auth     := $(AUTH_SRC)
+part_tls      := $(TLS_SRC)
 part_yaml     := $(YAML_SRC)
 part_shm      := $(SHM_SRC)
 part_algo     := $(ALGO_SRC)
@@ -47,7 +48,7 @@ test_needs  = $(call archives_of,$(1)) $(call obj,$(filter %.c,$(1)))
 test_links  = -Wl,--start-group $(filter $(BUILD)/parts/%,$(1)) -Wl,--end-group \
               -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive \
               $(if $(filter %/libssh.a,$(1)),$(SSH_LIBS)) $(if $(filter %/libauth.a,$(1)),$(call pkg_libs,libcrypto)) \
-              $(if $(filter %/libyaml.a,$(1)),$(call pkg_libs,yaml-0.1)) $(UV_LIBS) $(PROTO_LIBS)
+              $(if $(filter %/libtls.a,$(1)),$(call pkg_libs,libssl) $(call pkg_libs,libcrypto)) $(if $(filter %/libyaml.a,$(1)),$(call pkg_libs,yaml-0.1)) $(UV_LIBS) $(PROTO_LIBS)
 
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 UNIT     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
@@ -122,7 +123,7 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 
 # What the end-to-end tests of output write, read and measure with.
 E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets uneven fused steps large sentences) # linked to libhvd
-E2E_TOOLS := $(BUILD)/tests/scribe $(E2E_WORKERS)
+E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(E2E_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
 E2E_TOOLS += $(BUILD)/tests/nvml/libnvidia-ml.so.1
 $(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o
@@ -134,7 +135,7 @@ $(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
-$(BUILD)/tests/scribe: $(BUILD)/obj/tests/e2e/scribe.o
+$(BUILD)/tests/scribe $(BUILD)/tests/overhear: $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<

@@ -168,6 +168,7 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
         .epoch = engine->epoch,
         .key = c->key.data,
         .auth = auth_open(e),
+        .tls = c->encrypt ? tls_open(e) : NULL,
         .kind = LINK_ENGINE,
         .self = engine->self,
         .hosts = engine->hosts,
@@ -182,7 +183,7 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
         err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
     for (uint32_t i = 0; name && i < engine->hosts; i++)
         name[i] = engine->host[i].name;
-    if (name && config.auth)
+    if (name && config.auth && (config.tls || !c->encrypt))
         engine->links = links_new(&config, &events, engine, clock_now(), e);
     free(name);
     return engine->links ? 0 : -1;

@@ -186,12 +186,10 @@ static void choose(struct links *l, struct peer *p, struct conn *c)
         return;
     }
     log_debug("link to host %u: %s", p->host, net_format_port(&p->address[c->rank], text));
-    size_t size;
-    const void *proof = link_handshake_output(&c->handshake, &size);
     int fd = c->fd;
     c->fd = -1;
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
-    links_peer_ready(l, p, fd, proof, size); /* copies; `c` lives until the end of the round */
+    links_peer_ready(l, p, fd, &c->handshake); /* `c` lives until the end of the round */
     link_setup_drop_candidates(l, p);
 }
 
@@ -297,7 +295,7 @@ static void incoming_ready(struct links *l, struct conn *c)
     c->fd = -1;
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
     drop(l, c);
-    links_peer_ready(l, p, fd, NULL, 0);
+    links_peer_ready(l, p, fd, &c->handshake);
 }
 
 void link_setup_event(struct links *l, struct conn *c, uint32_t events)

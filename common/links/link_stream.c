@@ -27,6 +27,17 @@ int link_stream_init(struct link_stream *s, int fd, uint32_t host, const struct 
     return 0;
 }
 
+int link_stream_encrypt(struct link_stream *s, const struct tls_ops *ops,
+                        const uint8_t secret[TLS_SECRET_SIZE], bool client, struct err *e)
+{
+    s->tls_ops = ops;
+    s->tls = ops->open(s->fd, secret, client, buf_data(&s->control), s->control.len, e);
+    if (!s->tls)
+        return -1;
+    buf_consume(&s->control, s->control.len);
+    return 0;
+}
+
 void link_stream_close(struct link_stream *s)
 {
     if (s->fd >= 0)
@@ -45,6 +56,9 @@ void link_stream_close(struct link_stream *s)
 
 void link_stream_free(struct link_stream *s)
 {
+    if (s->tls)
+        s->tls_ops->close(s->tls);
+    s->tls = NULL;
     free(s->assembled);
     s->assembled = NULL;
     buf_free(&s->control);
@@ -64,7 +78,54 @@ void link_stream_deliver(struct link_stream *s, int status)
 
 bool link_stream_idle(const struct link_stream *s)
 {
-    return s->control.len == 0 && !s->bulk_first;
+    return s->control.len == 0 && !s->bulk_first && !(s->tls && s->tls_ops->unsent(s->tls));
+}
+
+bool link_stream_full(const struct link_stream *s)
+{
+    return s->blocked && (!s->tls || s->tls_ops->unsent(s->tls));
+}
+
+/* ---- the wire, in the clear or not --------------------------------------------------------------------- */
+
+/* Returns the bytes taken, and says when the wire takes no more. -1 with *e. */
+static ssize_t put(struct link_stream *s, struct iovec *part, int parts, size_t size, struct err *e)
+{
+    ssize_t n;
+    if (s->tls) {
+        n = s->tls_ops->send(s->tls, part, parts, e);
+        s->blocked = n >= 0 && ((size_t)n < size || s->tls_ops->unsent(s->tls));
+        return n;
+    }
+    struct msghdr message = {.msg_iov = part, .msg_iovlen = (size_t)parts};
+    do
+        n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+        return err_sys(e, errno, "cannot send");
+    n = n < 0 ? 0 : n;
+    s->blocked = (size_t)n < size;
+    return n;
+}
+
+/* Returns the bytes put into the parts, 0 when there are none now; *more: there may be more at once. */
+static ssize_t take(struct link_stream *s, struct iovec *part, int parts, size_t size, bool *more,
+                    struct err *e)
+{
+    if (s->tls) {
+        ssize_t n = s->tls_ops->receive(s->tls, part, parts, e);
+        *more = n > 0;
+        return n;
+    }
+    ssize_t n = readv(s->fd, part, parts);
+    if (n == 0)
+        return err_set(e, ERR_CLOSED, "it closed the connection");
+    if (n < 0)
+        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR
+                   ? 0
+                   : err_sys(e, errno, "the connection broke");
+    *more = (size_t)n == size;
+    return n;
 }
 
 static void encode_header(uint8_t *out, enum link_frame_type type, const struct link_bulk *head)
@@ -157,21 +218,13 @@ static int flush_once(struct link_stream *s, struct err *e)
         add_part(&p, buf_data(&s->control), control);
     for (; bulk && p.n + 2 <= SEND_PARTS && p.bytes < SEND_BYTES; bulk = bulk->next)
         add_bulk(&p, header[headers++], bulk, 0);
-    if (p.n == 0)
+    if (p.n == 0 && !s->tls)
         return 0;
-    struct msghdr message = {.msg_iov = p.iov, .msg_iovlen = (size_t)p.n};
-    ssize_t sent = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR)
-        return 1;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        s->blocked = true;
-        return 0;
-    }
+    ssize_t sent = put(s, p.iov, p.n, p.bytes, e);
     if (sent < 0)
-        return err_sys(e, errno, "cannot send");
+        return -1;
     account(s, (size_t)sent, control);
-    s->blocked = (size_t)sent < p.bytes;
-    return !s->blocked;
+    return p.n > 0 && !s->blocked;
 }
 
 int link_stream_flush(struct link_stream *s, struct err *e)
@@ -189,13 +242,14 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
     uint8_t header[LINK_FRAME_HEADER];
     struct link_bulk head = {.length = (uint32_t)size};
     struct iovec iov[] = {{header, sizeof header}, {(void *)data, size}};
-    struct msghdr message = {.msg_iov = iov, .msg_iovlen = size ? 2 : 1};
     ssize_t sent = 0;
     encode_header(header, type, &head);
-    /* Nothing before it: straight from where it lies. Whatever fails here fails again in the flush. */
+    /* Nothing before it: straight from where it lies. */
     if (s->control.len == 0 && s->bulk_sent == 0 && !s->blocked)
-        sent = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    size_t done = sent > 0 ? (size_t)sent : 0;
+        sent = put(s, iov, size ? 2 : 1, sizeof header + size, e);
+    if (sent < 0)
+        return -1;
+    size_t done = (size_t)sent;
     if (done == sizeof header + size)
         return 0;
     if (buf_room(&s->control) < sizeof header + size)
@@ -333,7 +387,7 @@ static int parse_stage(struct link_stream *s, struct err *e)
 }
 
 /* One readv: the rest of the payload, then the stage. Bytes; 0: nothing there. */
-static ssize_t read_once(struct link_stream *s, bool *full, struct err *e)
+static ssize_t read_once(struct link_stream *s, bool *more, struct err *e)
 {
     struct iovec iov[2];
     int n = 0;
@@ -344,14 +398,9 @@ static ssize_t read_once(struct link_stream *s, bool *full, struct err *e)
     if (s->place)
         iov[n++] = (struct iovec){s->place, s->place_left};
     iov[n++] = (struct iovec){s->stage + s->stage_len, sizeof s->stage - s->stage_len};
-    ssize_t got = readv(s->fd, iov, n);
-    if (got == 0)
-        return err_set(e, ERR_CLOSED, "it closed the connection");
-    if (got < 0)
-        return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR
-                   ? 0
-                   : err_sys(e, errno, "the connection broke");
-    *full = (size_t)got == wanted + sizeof s->stage - s->stage_len;
+    ssize_t got = take(s, iov, n, wanted + iov[n - 1].iov_len, more, e);
+    if (got <= 0)
+        return got;
     size_t direct = (size_t)got < wanted ? (size_t)got : wanted;
     s->stage_len += (size_t)got - direct;
     if (direct > 0 && placed(s, direct, e) < 0)
@@ -359,13 +408,19 @@ static ssize_t read_once(struct link_stream *s, bool *full, struct err *e)
     return got;
 }
 
+/* What the socket has given already must not wait for it to become readable. */
+static bool unread(const struct link_stream *s)
+{
+    return s->tls && s->tls_ops->unread(s->tls);
+}
+
 long link_stream_read(struct link_stream *s, struct err *e)
 {
     long total = 0;
-    bool full = true;
-    while (full && s->fd >= 0 && total < (long)READ_SHARE) {
-        full = false;
-        ssize_t n = read_once(s, &full, e);
+    bool more = true;
+    while (more && s->fd >= 0 && (total < (long)READ_SHARE || unread(s))) {
+        more = false;
+        ssize_t n = read_once(s, &more, e);
         if (n <= 0)
             return n < 0 ? -1 : total;
         total += n;

@@ -18,6 +18,7 @@
 #include "common/links/links.h"
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/tls.h"
 
 #define LINK_FRAME_HEADER 24
 #define LINK_STAGE_SIZE   4096
@@ -27,6 +28,8 @@ enum link_frame_type { LINK_CONTROL = 1, LINK_BULK = 2, LINK_HEARTBEAT = 3, LINK
 
 struct link_stream {
     int fd; /* -1: closed */
+    const struct tls_ops *tls_ops;
+    struct tls *tls; /* NULL: in the clear */
     uint32_t host;
     const struct links_events *events;
     void *ctx;
@@ -36,7 +39,8 @@ struct link_stream {
     struct link_send *bulk_last;
     size_t bulk_sent;                     /* of its header and data */
     struct link_send *ended, *ended_last; /* the kernel has them; done() is due */
-    bool blocked;                         /* the socket is full: wait until it is writable */
+    bool blocked; /* nothing more can be sent until the socket is writable, or has been read in a TLS
+                     handshake */
 
     uint8_t stage[LINK_STAGE_SIZE];
     size_t stage_at, stage_len;
@@ -51,6 +55,9 @@ struct link_stream {
 /* Takes over the connected socket; `first` goes out before every frame. */
 int link_stream_init(struct link_stream *s, int fd, uint32_t host, const struct links_events *events,
                      void *ctx, const void *first, size_t first_size, struct err *e);
+/* From here on everything is encrypted; what was given as `first` still goes out in the clear, before. */
+int link_stream_encrypt(struct link_stream *s, const struct tls_ops *ops,
+                        const uint8_t secret[TLS_SECRET_SIZE], bool client, struct err *e);
 /* Closes. Bulk that was queued moves to `ended`; the next link_stream_deliver tells it `status` -1. */
 void link_stream_close(struct link_stream *s);
 void link_stream_free(struct link_stream *s);
@@ -62,6 +69,7 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
 /* Queues only; link_stream_flush sends. */
 void link_stream_queue(struct link_stream *s, struct link_send *send);
 bool link_stream_idle(const struct link_stream *s); /* nothing waits to be sent */
+bool link_stream_full(const struct link_stream *s); /* what waits goes on when the socket is writable */
 /* Sends what the socket takes. -1 with *e: the link is lost. */
 int link_stream_flush(struct link_stream *s, struct err *e);
 /* Reads what is there, up to a fair share; returns the bytes, 0 when there was nothing, -1 with *e when the

@@ -17,7 +17,7 @@ int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, s
 
 int links_watch_peer(struct links *l, struct peer *p, struct err *e)
 {
-    uint32_t events = EPOLLIN | (p->stream->blocked ? EPOLLOUT : 0u);
+    uint32_t events = EPOLLIN | (link_stream_full(p->stream) ? EPOLLOUT : 0u);
     if (!l->events.watch)
         return links_watch(l, p->stream->fd, &p->watch, events, e);
     if (p->watch.events == events)

@@ -50,15 +50,34 @@ void links_fail(struct links *l, struct peer *p, const struct err *why)
     l->any_failed = true;
 }
 
-void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first, size_t first_size)
+/* The bytes of a link that was made by `h`: its last message first. */
+static int open_stream(struct links *l, struct link_stream *s, int fd, const struct link_handshake *h,
+                       struct err *e)
+{
+    uint8_t secret[TLS_SECRET_SIZE];
+    size_t first_size;
+    const void *first = link_handshake_output(h, &first_size);
+    if (link_stream_init(s, fd, h->peer, &l->events, l->ctx, first, first_size, e) < 0)
+        return -1;
+    if (!l->tls)
+        return 0;
+    int rc = link_handshake_secret(h, secret, e);
+    if (rc == 0)
+        rc = link_stream_encrypt(s, l->tls, secret, h->peer < l->self,
+                                 e); /* the end that connected is TLS's client */
+    ;
+    explicit_bzero(secret, sizeof secret);
+    return rc;
+}
+
+void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link_handshake *h)
 {
     struct err e = ERR_INIT;
     p->stream = calloc(1, sizeof *p->stream);
     p->watch = (struct watch){.kind = WATCH_PEER};
     if (!p->stream)
         close(fd);
-    if (!p->stream ||
-        link_stream_init(p->stream, fd, p->host, &l->events, l->ctx, first, first_size, &e) < 0 ||
+    if (!p->stream || open_stream(l, p->stream, fd, h, &e) < 0 ||
         net_set_link_options(fd, (unsigned)(l->heartbeat / NSEC_PER_MSEC), UNSENT_MAX, &e) < 0 ||
         link_stream_flush(p->stream, &e) < 0 || links_watch_peer(l, p, &e) < 0) {
         err_set(&e, ERR_MEMORY, "no memory for a link");
@@ -93,7 +112,9 @@ static int copy_config(struct links *l, const struct links_config *c, struct err
                                          .epoch = c->epoch,
                                          .kind = c->kind,
                                          .self = c->self,
-                                         .hosts = c->hosts};
+                                         .hosts = c->hosts,
+                                         .encrypt = c->tls != NULL};
+    l->tls = c->tls;
     l->peer = calloc(c->hosts, sizeof *l->peer);
     l->name = calloc(c->hosts, sizeof *l->name);
     if (!l->peer || !l->name)
@@ -299,7 +320,9 @@ static void peer_event(struct links *l, struct peer *p, uint32_t events)
         if (n < 0)
             links_fail(l, p, &e);
     }
-    if ((events & EPOLLOUT) && !p->failed)
+    /* What waited for the TLS handshake may go when something was read. */
+    bool freed = (events & EPOLLOUT) || (s->blocked && !link_stream_full(s));
+    if (freed && !p->failed)
         after_send(l, p, link_stream_flush(s, &e), &e);
 }
 

@@ -28,6 +28,7 @@
 #include "common/err.h"
 #include "common/link_handshake.h"
 #include "common/links/link_bulk.h"
+#include "common/tls.h"
 
 #define LINKS_CONTROL_QUEUE_MAX (16u << 20)
 
@@ -51,6 +52,7 @@ struct links_config {
     uint32_t epoch;
     const uint8_t *key;          /* AUTH_KEY_SIZE bytes */
     const struct auth_ops *auth; /* auth_open() */
+    const struct tls_ops *tls;   /* tls_open(): encrypted, on both ends; NULL: in the clear */
     enum link_kind kind;
     uint32_t self, hosts;       /* host indexes */
     const bool *linked;         /* [hosts]: to whom there is to be a link; NULL: to all. Both ends agree */

@@ -60,6 +60,7 @@ struct links {
     struct links_events events;
     void *ctx;
     struct link_identity identity;
+    const struct tls_ops *tls; /* NULL: in the clear */
     uint8_t key[AUTH_KEY_SIZE];
     char job[LINK_JOB_MAX + 1];
     char **name;
@@ -91,8 +92,8 @@ struct links {
 void links_timer(struct links *l, uint64_t at); /* something is due at `at` */
 /* The peer is lost because of *why; `lost` is called at the end of the round. */
 void links_fail(struct links *l, struct peer *p, const struct err *why);
-/* Its link is chosen and authenticated; takes `fd`. `first`: what the handshake still has to send. */
-void links_peer_ready(struct links *l, struct peer *p, int fd, const void *first, size_t first_size);
+/* Its link is chosen and authenticated, as `h` says; takes `fd`. */
+void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link_handshake *h);
 
 /* ---- link_watch.c ----------------------------------------------------------------------------------------
  */

@@ -35,6 +35,7 @@ static const struct {
     {"modules/hvd-pmix", "libc libuv libprotobuf-c libpmix libhwloc ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/ssh.so", "libc libssh2 libcrypto ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/auth.so", "libc libcrypto ld-linux-x86-64 ld-linux-aarch64"},
+    {"modules/tls.so", "libc libssl libcrypto ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/yaml.so", "libc libyaml-0 libyaml ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/topology.so", "libc libhwloc ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/gloo.so", "libc libmicrohttpd ld-linux-x86-64 ld-linux-aarch64"},

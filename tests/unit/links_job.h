@@ -23,6 +23,10 @@
 #define HOSTS_MAX 9
 
 extern const struct auth_ops hvd_auth_ops;
+extern const struct tls_ops hvd_tls_ops;
+
+/* What the links of the next jobs have under them; NULL: nothing. */
+static const struct tls_ops *links_tls;
 
 struct host {
     uint32_t index;
@@ -139,6 +143,7 @@ static struct links *new_links(struct job *job, uint32_t self, const uint8_t *ke
                              .epoch = 3,
                              .key = key,
                              .auth = &hvd_auth_ops,
+                             .tls = links_tls,
                              .kind = LINK_ENGINE,
                              .self = self,
                              .hosts = job->hosts,
@@ -230,6 +235,12 @@ static uint32_t sum_of(const struct job *job, size_t field)
 }
 
 #define TOTAL(job, field) sum_of((job), offsetof(struct host, field))
+
+/* A fixture of test cases (each test is a process of its own). */
+static __attribute__((unused)) void encrypt_links(void)
+{
+    links_tls = &hvd_tls_ops;
+}
 
 static void job_down(struct job *job)
 {

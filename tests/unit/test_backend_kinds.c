@@ -1,7 +1,7 @@
 /* The TCP backend's allgather, alltoall and reducescatter, operations of some of the hosts, and what a peer
  * may not do there: right results whatever the parts are, nothing beyond an end, no hang.
  *
- * needs: auth algo engine */
+ * needs: auth tls algo engine */
 #include "tests/unit/backend_job.h"
 
 #define FRAME 64 /* bytes around each buffer that nobody may touch */

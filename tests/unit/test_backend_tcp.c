@@ -1,7 +1,7 @@
 /* The TCP backend among several engines in one process: right results, the same bits, and no hang when a host
  * dies.
  *
- * needs: auth algo engine */
+ * needs: auth tls algo engine */
 #include "tests/unit/backend_job.h"
 
 static uint32_t eager_bytes, piece_bytes; /* of the requests that follow */
@@ -329,6 +329,14 @@ int main(void)
     tcase_add_loop_test(c, sizes_that_differ_are_refused, 0, 2);
     tcase_add_test(c, memory_given_to_a_link_stays);
     tcase_add_loop_test(c, an_empty_contribution_is_refused, 0, 2);
+    suite_add_tcase(s, c);
+    c = tcase_create("encrypted");
+    tcase_set_timeout(c, 20);
+    tcase_add_checked_fixture(c, encrypt_links, NULL);
+    tcase_add_loop_test(c, allreduce_is_right, 2, 5);
+    tcase_add_loop_test(c, broadcast_is_right, 2, 5);
+    tcase_add_test(c, several_operations_in_flight);
+    tcase_add_loop_test(c, a_peer_dies_mid_transfer, 0, 2);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);

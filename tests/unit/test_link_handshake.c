@@ -87,7 +87,7 @@ START_TEST(the_right_peer_is_let_in)
 END_TEST
 
 static const char *const strangers[] = {
-    "key", "job", "epoch", "kind", "wrong host", "itself", "host out of range"};
+    "key", "job", "epoch", "kind", "wrong host", "itself", "host out of range", "flags"};
 
 START_TEST(strangers_are_refused)
 {
@@ -116,6 +116,9 @@ START_TEST(strangers_are_refused)
         break;
     case 6:
         p.ib.hosts = 2;
+        break;
+    case 7:
+        p.ia.encrypt = true;
         break;
     }
     ck_assert_int_eq(link_handshake_connect(&p.a, &p.ia, 1, nonce_a, NULL), 0);
@@ -266,6 +269,29 @@ START_TEST(hmac_is_hmac_sha256)
 }
 END_TEST
 
+/* Both ends have one, and it is this connection's own. */
+START_TEST(the_key_for_tls_is_of_both_ends)
+{
+    struct pair p, q;
+    uint8_t a[AUTH_MAC_SIZE], b[AUTH_MAC_SIZE], other[AUTH_MAC_SIZE];
+    static const uint8_t nonce[AUTH_KEY_SIZE] = "another";
+    pair_new(&p);
+    pair_new(&q);
+    ck_assert_int_eq(link_handshake_secret(&p.a, a, NULL), -1);
+    p.ia.encrypt = p.ib.encrypt = true;
+    ck_assert_int_eq(link_handshake_connect(&p.a, &p.ia, 1, nonce_a, NULL), 0);
+    ck_assert_int_eq(link_handshake_accept(&p.b, &p.ib, nonce_b, NULL), 0);
+    ck_assert_int_eq(link_handshake_accept(&q.b, &q.ib, nonce, NULL), 0);
+    ck_assert_int_eq(run(&p, NULL), 0);
+    ck_assert_int_eq(run(&q, NULL), 0);
+    ck_assert_int_eq(link_handshake_secret(&p.a, a, NULL), 0);
+    ck_assert_int_eq(link_handshake_secret(&p.b, b, NULL), 0);
+    ck_assert_int_eq(link_handshake_secret(&q.a, other, NULL), 0);
+    ck_assert_mem_eq(a, b, sizeof a);
+    ck_assert_mem_ne(a, other, sizeof a);
+}
+END_TEST
+
 START_TEST(random_bytes_differ)
 {
     uint8_t a[AUTH_KEY_SIZE] = {0}, b[AUTH_KEY_SIZE] = {0}, zero[AUTH_KEY_SIZE] = {0};
@@ -290,6 +316,7 @@ int main(void)
     tcase_add_test(c, a_truncated_message_waits);
     tcase_add_test(c, unchosen_links_cannot_be_used);
     tcase_add_test(c, hmac_is_hmac_sha256);
+    tcase_add_test(c, the_key_for_tls_is_of_both_ends);
     tcase_add_test(c, random_bytes_differ);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);

@@ -1,6 +1,6 @@
 /* Links among several engines in one process.
  *
- * needs: auth algo engine */
+ * needs: auth tls algo engine */
 #include "tests/unit/links_job.h"
 
 START_TEST(one_link_per_pair)
@@ -69,6 +69,9 @@ START_TEST(a_host_that_gives_up_says_why)
     job_new(&job, 3, 2000, 5000);
     connect_all(&job);
     RUN_UNTIL(&job, TOTAL(&job, ready) == 6);
+    for (uint32_t i = 0; i < 2; i++) /* an encrypted link has words when its TLS handshake has ended */
+        ck_assert_int_eq(links_send_control(job.host[i].links, 2, "x", 1, NULL), 0);
+    RUN_UNTIL(&job, job.host[2].controls == 2);
     links_shutdown(job.host[2].links, "rank 5 was killed");
     RUN_UNTIL(&job, job.host[0].lost[2] && job.host[1].why.code);
     ck_assert_str_eq(job.host[0].why.text, "host gamma: it gave up: rank 5 was killed");
@@ -101,6 +104,20 @@ START_TEST(silence_ends_a_link)
 }
 END_TEST
 
+START_TEST(no_link_when_only_one_end_encrypts)
+{
+    struct job job;
+    job_new(&job, 2, 2000, 400);
+    links_free(job.host[0].links);
+    links_tls = NULL;
+    job.host[0].links = new_links(&job, 0, job.key, 2000, 400);
+    connect_all(&job);
+    RUN_UNTIL(&job, job.host[0].lost[1] && job.host[1].lost[0]);
+    ck_assert_uint_eq(TOTAL(&job, ready), 0);
+    job_down(&job);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("links");
@@ -111,6 +128,16 @@ int main(void)
     tcase_add_test(c, no_link_without_the_key);
     tcase_add_test(c, a_host_that_gives_up_says_why);
     tcase_add_test(c, silence_ends_a_link);
+    suite_add_tcase(s, c);
+    c = tcase_create("encrypted");
+    tcase_set_timeout(c, 20);
+    tcase_add_checked_fixture(c, encrypt_links, NULL);
+    tcase_add_loop_test(c, one_link_per_pair, 2, 5);
+    tcase_add_test(c, large_control_frames_stay_whole_and_in_order);
+    tcase_add_test(c, no_link_without_the_key);
+    tcase_add_test(c, a_host_that_gives_up_says_why);
+    tcase_add_test(c, silence_ends_a_link);
+    tcase_add_test(c, no_link_when_only_one_end_encrypts);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);
