@@ -16,7 +16,7 @@ part_hosts() {
         hosts_up "${shape%x*}" || return 0
         same_tcp "${shape%x*}"
         on_hosts "${shape%x*}" "${shape#*x}"
-        columns=(hvd_arena hvd_malloc hvd_persistent hvd_shared)
+        columns=(hvd_arena hvd_malloc hvd_persistent hvd_shared hvd_encrypt)
         [ "$shape" != 2x1 ] || columns+=(exchange)
         begin_set "hosts.$shape" "${columns[@]}" mpich openmpi gloo
         largest=268435456

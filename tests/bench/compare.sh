@@ -53,7 +53,9 @@ run_one() { # NAME OP BYTES TURN
     local command=() launcher op=$2
     case $1 in
     hvd_*)
-        command=("$build/hvdrun" "${where[@]}" "$build/bench/hvd_bench" --json --limit-ms "$limit_ms")
+        command=("$build/hvdrun" "${where[@]}")
+        [ "$1" != hvd_encrypt ] || command+=(--encrypt)
+        command+=("$build/bench/hvd_bench" --json --limit-ms "$limit_ms")
         case $1 in
         hvd_malloc) command+=(--buffer malloc) ;;
         hvd_persistent | hvd_shared) command+=(--buffer arena) op=${1#hvd_} ;;
