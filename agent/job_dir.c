@@ -10,12 +10,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "agent/remove_tree.h"
 #include "common/log.h"
 
 #define DEPTH    8
+#define SPARE    (1u << 20) /* of a need: for what else is in a job's directory */
 #define SHARED   "/dev/shm"
 #define ATTEMPTS 500 /* other agents of ours may sweep or remove what we made between two of our steps */
 
@@ -165,7 +167,16 @@ static int create_in(struct job_dir *d, const char *base, const char *name)
     return -1;
 }
 
-int job_dir_create(struct job_dir *d, const char *name, struct err *e)
+static bool suffices(const char *base, const struct job_dir_need *need)
+{
+    struct statvfs fs;
+    if (!need || statvfs(base, &fs) < 0)
+        return true;
+    return (uint64_t)fs.f_bavail * fs.f_frsize >= need->bytes + SPARE &&
+           !(need->executes && (fs.f_flag & ST_NOEXEC));
+}
+
+int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_need *need, struct err *e)
 {
     char base[JOB_DIR_MAX];
     int saved = ENOENT;
@@ -174,6 +185,10 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
         int attempts = 0, rc;
         if (!base[0])
             continue;
+        if (!suffices(base, need)) {
+            saved = ENOSPC;
+            continue;
+        }
         /* After a first attempt our name may still be there, on its way out. */
         while ((rc = create_in(d, base, name)) < 0 &&
                (errno == ESTALE || (errno == EEXIST && attempts > 0)) && ++attempts < ATTEMPTS)
@@ -183,6 +198,11 @@ int job_dir_create(struct job_dir *d, const char *name, struct err *e)
         saved = errno;
     }
     d->path[0] = '\0';
+    if (need && saved == ENOSPC) {
+        err_set(e, ERR_HOST, "no room for %llu bytes of %s in $XDG_RUNTIME_DIR, /run/user/%u or /tmp",
+                (unsigned long long)need->bytes, need->executes ? "programs" : "files", (unsigned)geteuid());
+        return err_hint(e, "XDG_RUNTIME_DIR can name another place there");
+    }
     if (saved != EPERM && saved != ENOTDIR && saved != ELOOP)
         return err_sys(e, saved, "cannot make a directory for the job in %s/hvd-%u", base,
                        (unsigned)geteuid());

@@ -1,5 +1,5 @@
 /* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
- * worker socket and job_note.h's file.
+ * worker socket, job_note.h's file, and what was copied there for the job (preload.h).
  *
  * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp; one in which another user could rename what we
  * made is passed over. In /tmp anybody may have made hvd-<uid> before
@@ -27,8 +27,15 @@ struct job_dir {
 /* 1 to 64 of a-z, 0-9 and -: a job's name becomes a part of paths. */
 int job_dir_check_name(const char *job, struct err *e);
 
-/* -1 with *e filled; nothing is left then. */
-int job_dir_create(struct job_dir *d, const char *name, struct err *e);
+/* What will be put there: a base without room for so much, or where nothing can be executed that shall be, is
+ * passed over. */
+struct job_dir_need {
+    uint64_t bytes;
+    bool executes;
+};
+
+/* `need` may be NULL. -1 with *e filled; nothing is left then. */
+int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_need *need, struct err *e);
 /* Removes the directory at `path` with the sockets and files in it, and hvd-<uid> when it was the last one. A
  * path that is empty or has gone is fine. */
 void job_dir_remove(const char *path);

@@ -278,6 +278,7 @@ static void say_refused(void *owner)
     r.rank = s->refused_rank;
     r.code = (uint32_t)err_exit_status(&s->refusal);
     r.text = text;
+    r.hint = s->refusal.hint;
     uv_timer_stop(&s->patience);
     CONTROL(m, REFUSED, refused, &r);
     session_send(s, &m);
@@ -414,7 +415,7 @@ static void on_guard_died(uv_poll_t *poll, int status, int events)
 static int set_up(struct session *s, struct guard *g, struct err *e)
 {
     s->guard = g;
-    s->dir.fd = s->containment.fd = s->report_fd = -1;
+    s->dir.fd = s->containment.fd = s->report_fd = s->preload.fd = s->preload.dir_fd = -1;
     s->exit_status = 0;
     if (loop_init(&s->loop, e) < 0)
         return -1;

@@ -22,6 +22,7 @@
 #include "agent/guard.h"
 #include "agent/heartbeat.h"
 #include "agent/job_dir.h"
+#include "agent/preload.h"
 #include "agent/rendezvous/pmix_host.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/session_links.h"
@@ -108,6 +109,8 @@ struct session {
     struct containment containment;
     struct oom oom;
     struct job_dir dir;
+    struct preload preload; /* --preload */
+    uint32_t preload_owed;  /* written, and not granted again yet */
     struct stdio stdio;
     struct workers workers;
     struct cpus *cpus;               /* [n_worker], what they are bound to; NULL: none is */
@@ -150,9 +153,15 @@ extern const struct stdio_events session_stdio_events;
 /* session_spawn.c: from Hello and Spawn to running workers. */
 void session_hello(struct session *s, const Hvd__Hello *hello);
 void session_spawn(struct session *s, const Hvd__Spawn *spawn);
+/* Makes the job's directory; `need` may be NULL. */
+int session_directory(struct session *s, const struct job_dir_need *need, struct err *e);
 void session_spawned(struct session *s); /* tells all pids */
 void session_spawn_close_report(struct session *s);
 void session_spawn_close(struct session *s);
+
+/* session_preload.c: files for the workers. */
+void session_preload(struct session *s, const Hvd__Preload *asked);
+void session_preload_data(struct session *s, const struct frame *f);
 
 /* session_programs.c: what the workers execute, where, with which environment. First the directories, then
  * the rest: that asks for what was opened in between. */

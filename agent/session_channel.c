@@ -210,6 +210,9 @@ static void on_control(void *ctx, const Hvd__Control *m)
     case HVD__CONTROL__BODY_HELLO:
         session_hello(s, m->hello);
         break;
+    case HVD__CONTROL__BODY_PRELOAD:
+        session_preload(s, m->preload);
+        break;
     case HVD__CONTROL__BODY_SPAWN:
         session_spawn(s, m->spawn);
         break;
@@ -257,6 +260,8 @@ static void on_data(void *ctx, const struct frame *f)
 {
     struct session *s = ctx;
     struct worker *w = workers_by_rank(&s->workers, f->rank);
+    if (f->stream == STREAM_FILE)
+        session_preload_data(s, f);
     if (f->stream != STREAM_STDIN || !w || !w->has_stdin)
         return;
     bool granted = f->length <= w->in.granted;

@@ -31,6 +31,20 @@ int session_programs_open(struct session *s, struct err *e)
     return 0;
 }
 
+/* What it executes: a file that was copied here, or what a shell would find. */
+static int find_program(struct session *s, size_t i, struct err *e)
+{
+    struct session_program *p = &s->program[i];
+    struct spawn_program program = spawn_program_get(s->spawn, i);
+    if (!program.preloaded)
+        return spawn_find(program.argv[0], worker_env_get(&p->env, "PATH"), p->wdir, p->path, sizeof p->path,
+                          e);
+    if (preload_file(&s->preload, program.preloaded, p->path, sizeof p->path))
+        return 0;
+    return err_set(e, ERR_PROTOCOL, "%s is to be file %u, which was not copied", program.argv[0],
+                   program.preloaded);
+}
+
 int session_programs_find(struct session *s, const struct worker_env_job *job, struct err *e)
 {
     struct worker_env_job own = *job;
@@ -39,9 +53,7 @@ int session_programs_find(struct session *s, const struct worker_env_job *job, s
         own.program = i;
         if (!is_here(s, i))
             continue;
-        if (worker_env_init(&p->env, &own, e) < 0 ||
-            spawn_find(spawn_program_get(s->spawn, i).argv[0], worker_env_get(&p->env, "PATH"), p->wdir,
-                       p->path, sizeof p->path, e) < 0)
+        if (worker_env_init(&p->env, &own, e) < 0 || find_program(s, i, e) < 0)
             return -1;
     }
     return 0;

@@ -302,17 +302,23 @@ static bool wants_gpus(const Hvd__Spawn *spawn)
     return spawn->binding && spawn->binding->gpu != HVD__BINDING__GPU__GPU_NONE;
 }
 
+int session_directory(struct session *s, const struct job_dir_need *need, struct err *e)
+{
+    char name[128];
+    snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
+    if (job_dir_create(&s->dir, name, need, e) < 0)
+        return -1;
+    guard_owns_directory(s->guard, s->dir.path);
+    return job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e);
+}
+
 /* Everything that can be found out before the first clone. */
 static int prepare(struct session *s, struct err *e)
 {
     uint8_t token[TOKEN_SIZE];
-    char name[128], socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
-    snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
+    char socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
     if (session_programs_open(s, e) < 0 || make_token(s, token, e) < 0 ||
-        job_dir_create(&s->dir, name, e) < 0)
-        return -1;
-    guard_owns_directory(s->guard, s->dir.path);
-    if (job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e) < 0)
+        (s->dir.fd < 0 && session_directory(s, NULL, e) < 0)) /* else there are files in it */
         return -1;
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
@@ -324,7 +330,8 @@ static int prepare(struct session *s, struct err *e)
                                  .token = s->token,
                                  .rendezvous = &s->rendezvous.values,
                                  .gpus = wants_gpus(s->spawn) ? gpu_count() : 0,
-                                 .visible_gpus = getenv(GPU_VISIBLE)};
+                                 .visible_gpus = getenv(GPU_VISIBLE),
+                                 .preload_dir = s->preload.path};
     if (session_programs_find(s, &job, e) < 0)
         return -1;
     return session_bind(s, e) < 0 ? -1 : prepare_engine(s, token, e);
@@ -450,6 +457,7 @@ void session_spawn_close(struct session *s)
 {
     session_spawn_close_report(s);
     session_programs_close(s);
+    preload_close(&s->preload);
     if (s->spawn)
         hvd__spawn__free_unpacked(s->spawn, NULL);
     host_addresses_free(s->address, s->address_count);

@@ -26,6 +26,11 @@ struct auth_ops {
                 uint8_t mac[AUTH_MAC_SIZE]);
     /* SHA-256 of some bytes. -1 when the library fails. Any thread. */
     int (*digest)(const void *data, size_t size, uint8_t out[AUTH_DIGEST_SIZE]);
+    /* The same of bytes that come in pieces. begin: NULL when the library fails. add: -1 likewise. end: frees
+     * it in any case; `out` may be NULL. */
+    void *(*digest_begin)(void);
+    int (*digest_add)(void *digest, const void *data, size_t size);
+    int (*digest_end)(void *digest, uint8_t out[AUTH_DIGEST_SIZE]);
     /* In a time that does not depend on where they differ. */
     bool (*equal)(const void *a, const void *b, size_t size);
 };

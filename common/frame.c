@@ -22,7 +22,7 @@ int frame_decode(const struct buf *b, struct frame *f, struct err *e)
         return err_set(e, ERR_PROTOCOL, "a frame of unknown kind %u", p[4]);
     if (length > (p[4] == FRAME_DATA ? FRAME_DATA_MAX : FRAME_PAYLOAD_MAX))
         return err_set(e, ERR_PROTOCOL, "a frame of %u bytes is over the limit", length);
-    if (p[6] > STREAM_STDERR)
+    if (p[6] > STREAM_FILE)
         return err_set(e, ERR_PROTOCOL, "a frame of unknown stream %u", p[6]);
     if (b->len - FRAME_HEADER_SIZE < length)
         return 0;

@@ -27,7 +27,8 @@
 
 enum frame_kind { FRAME_CONTROL = 1, FRAME_DATA = 2 };
 
-enum frame_stream { STREAM_STDIN = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2 };
+/* STREAM_FILE: of Preload, to the session; `rank` is the file's index. */
+enum frame_stream { STREAM_STDIN = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STREAM_FILE = 3 };
 
 /* FRAME_DATA of stdout and stderr: the bytes end a line; without it, the line goes on in this stream's next
  * frame, which is already waiting at its session... */

@@ -17,6 +17,7 @@ struct spawn_program {
     size_t n_env;
     const char *wdir;
     uint32_t first, ranks;
+    uint32_t preloaded; /* Spawn.preloaded */
 };
 
 static inline size_t spawn_programs(const Hvd__Spawn *s)

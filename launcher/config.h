@@ -157,6 +157,11 @@
     X(const char *, wdir, OPTION_TEXT, "--wdir", "DIRECTORY", "HVDRUN_WDIR", "wdir", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Start the workers in this directory. Without it: hvdrun's own, or the home directory where a host has no such.") \
+    X(struct option_list, preload, OPTION_LIST, "--preload", "FILE", "HVDRUN_PRELOAD", "preload", \
+      0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
+      "Copy FILE to every host before the first worker starts, and remove it at the end. Workers find it in " \
+      "HVD_PRELOAD_DIR under its name without directories; a command that is FILE, or ./ and that name, is run from " \
+      "there. May be repeated.") \
     X(const char *, propagate_limits, OPTION_TEXT, "--propagate-limits", "LIST", "HVDRUN_PROPAGATE_LIMITS", "propagate_limits", \
       0, 0, NULL, "none", NULL, CONFIG_WORKER, \
       "Give the workers hvdrun's soft resource limits: all, none, or names as in NOFILE,STACK,CORE. A host's hard limit " \

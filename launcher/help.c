@@ -62,7 +62,8 @@ static const struct topic {
      "true on one host only; -x brings a variable back, --unset leaves one out. Their\n"
      "place in the job stands in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE,\n"
      "HVD_CROSS_RANK and HVD_CROSS_SIZE, and under the names of horovodrun, torchrun,\n"
-     "mpirun and others (hvdrun help rendezvous).\n",
+     "mpirun and others (hvdrun help rendezvous). HVD_PRELOAD_DIR has the files of\n"
+     "--preload.\n",
      print_variables},
     {"exit-codes", "what hvdrun's exit status says", NULL,
      "    0  every rank ended with status 0\n"
@@ -115,6 +116,7 @@ static const struct topic {
      "  -n, -c           -np                     -wdir        --wdir\n"
      "  -machinefile     --hostfile              -tag-output  --tag rank\n"
      "  -npernode N      --ppr N                 -x           -x\n"
+     "  --preload-files  --preload               --preload-binary  --preload\n"
      "  --mca plm_rsh_agent COMMAND              --rsh COMMAND\n",
      NULL},
     {"agent", "hvdagent, which supervises the ranks of a host", "hvdagent.8",

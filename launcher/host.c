@@ -122,6 +122,14 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
     return rc;
 }
 
+void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len)
+{
+    if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
+        starve(h);
+    else
+        flush(h);
+}
+
 /* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host
  * looked. */
 static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
@@ -282,7 +290,9 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 
 static void on_writable(void *ctx)
 {
-    flush(ctx);
+    struct host_run *h = ctx;
+    flush(h);
+    h->common->events->writable(h->common->ctx, h);
 }
 
 static void on_closed(void *ctx, const struct transport_end *end)

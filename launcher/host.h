@@ -18,6 +18,7 @@
 #include "launcher/config.h"
 #include "launcher/host_sending.h"
 #include "launcher/hosts.h"
+#include "launcher/preload.h"
 #include "launcher/transport/transport.h"
 
 enum host_state {
@@ -40,6 +41,8 @@ struct host_events {
     /* Messages of a host that is RUNNING or later. */
     void (*message)(void *ctx, struct host_run *h, const Hvd__Control *message);
     void (*data)(void *ctx, struct host_run *h, const struct frame *f);
+    /* Its transport has taken bytes that waited. */
+    void (*writable)(void *ctx, struct host_run *h);
     /* Nothing of the job is left there but `ended->leftover`. */
     void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
     /* h->unresolved says why: its name is looked up again and again. */
@@ -97,6 +100,7 @@ struct host_run {
     uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
     struct host_sending sending;
     uint64_t sending_since; /* the files */
+    struct preload_place preload;
     uint64_t hello_sent;
     int64_t clock_offset; /* add to the host's times to get ours */
     uint64_t round_trip;  /* of the exchange that gave the offset */
@@ -126,6 +130,8 @@ void host_give_up(struct host_run *h, const struct err *why);
 /* A message to a session that has welcomed us; dropped otherwise. */
 void host_send(struct host_run *h, const Hvd__Control *message);
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
+/* Bytes of a file of Preload, to a host that is READY. */
+void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len);
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often host_heartbeat is to be called */
 /* Sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 void host_heartbeat(struct host_run *h, uint64_t now);

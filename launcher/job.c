@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "launcher/exit_codes.h"
 #include "launcher/job_state.h"
+#include "launcher/job_preload.h"
 #include "launcher/job_sweep.h"
 #include "launcher/job_where.h"
 #include "launcher/notes.h"
@@ -26,6 +27,7 @@
 #define PARTING_MS   300
 #define STATUS_LIMIT 124 /* of --timeout */
 
+static void place(void *owner);
 static void spawn(void *owner);
 static void started(void *owner);
 static void inspect(void *owner);
@@ -38,14 +40,18 @@ static void skip_sweep(void *owner);
 static void drain(void *owner);
 static void finish(void *owner);
 
-static const char *const state_names[] = {"connecting",  "starting", "running",  "inspecting", "parting",
-                                          "interrupted", "ending",   "sweeping", "draining",   "done"};
-static const char *const event_names[] = {"ready", "started",   "finished", "failed",    "peer lost",
-                                          "limit", "inspected", "enough",   "interrupt", "insist",
-                                          "gone",  "swept",     "drained"};
+static const char *const state_names[] = {"connecting", "preloading", "starting",    "running",
+                                          "inspecting", "parting",    "interrupted", "ending",
+                                          "sweeping",   "draining",   "done"};
+static const char *const event_names[] = {"ready",     "preloaded", "started",   "finished", "failed",
+                                          "peer lost", "limit",     "inspected", "enough",   "interrupt",
+                                          "insist",    "gone",      "swept",     "drained"};
 
 static const struct fsm_row rows[] = {
-    {JOB_CONNECTING, JOB_EV_READY, JOB_STARTING, spawn},
+    {JOB_CONNECTING, JOB_EV_READY, JOB_PRELOADING, place},
+    {JOB_PRELOADING, JOB_EV_PRELOADED, JOB_STARTING, spawn},
+    {JOB_PRELOADING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_PRELOADING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
     {JOB_CONNECTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
     {JOB_STARTING, JOB_EV_STARTED, JOB_RUNNING, started},
     {JOB_STARTING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
@@ -120,6 +126,15 @@ static void on_time_limit(uv_timer_t *timer)
     fsm_post(&j->fsm, JOB_EV_LIMIT);
 }
 
+static bool is_late(const struct job *j, const struct host_run *h)
+{
+    if (!j->planned)
+        return host_state(h) < HOST_READY;
+    if (j->fsm.state == JOB_PRELOADING)
+        return h->planned && !h->preload.done;
+    return h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started;
+}
+
 /* Names the hosts that are late, and where they are. */
 static void on_start_limit(uv_timer_t *timer)
 {
@@ -129,8 +144,7 @@ static void on_start_limit(uv_timer_t *timer)
     uint32_t count = 0, nameless = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_run *h = &j->host[i];
-        h->late = j->planned ? h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started
-                             : host_state(h) < HOST_READY;
+        h->late = is_late(j, h);
         nameless += h->late && h->unresolved;
         if (!h->late || count++ >= 4)
             continue;
@@ -241,20 +255,33 @@ void job_on_signal(void *ctx, int number)
     }
 }
 
+void job_preload_moved(struct job *j)
+{
+    if (j->preload.count > 0)
+        uv_timer_start(&j->start_limit, on_start_limit, (uint64_t)j->config->start_timeout_ms, 0);
+}
+
 /* ---- the table's actions ------------------------------------------------------------------------------- */
 
-static void spawn(void *owner)
+static void place(void *owner)
 {
     struct job *j = owner;
     struct err e = ERR_INIT;
-    j->phases.starting = clock_now();
     progress_stop(&j->progress);
     if (job_place(j, &e) < 0)
         job_fault_err(j, &e);
     else if (preflight_conclude(j) < 0)
         job_failed(j);
     else
-        job_spawn(j);
+        job_preload_start(j);
+}
+
+static void spawn(void *owner)
+{
+    struct job *j = owner;
+    j->phases.starting = clock_now();
+    job_preload_moved(j);
+    job_spawn(j);
 }
 
 static void started(void *owner)

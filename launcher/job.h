@@ -2,7 +2,8 @@
  * table in job.c.
  *
  *   CONNECTING   every host on its way to READY, at most FANOUT_MAX at once
- *   STARTING     the plan is made, Spawn was sent; until every rank runs
+ *   PRELOADING   the plan is made; hosts get the files of --preload
+ *   STARTING     Spawn was sent; until every rank runs
  *   RUNNING      until every rank has ended and was read to its end, or the first fault
  *   INSPECTING   the time limit is over: every host is asked where its ranks are, until all have answered or
  * are late, or another fault or a signal comes PARTING      a fault while engines are in use: the other

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
+#include "launcher/job_preload.h"
 #include "launcher/job_where.h"
 #include "launcher/preflight.h"
 #include "launcher/unresolved.h"
@@ -109,7 +110,7 @@ static void on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
 static void on_refused(struct job *j, struct host_run *h, const Hvd__Refused *m)
 {
     int code = m->code == 126 || m->code == 127 ? (int)m->code : 125;
-    job_fault(j, clock_now(), code, NULL, "%s: %.600s", h->label, m->text);
+    job_fault(j, clock_now(), code, *m->hint ? m->hint : NULL, "%s: %.600s", h->label, m->text);
 }
 
 /* Tells the other hosts, their engines too, why a rank will not take part any more. */
@@ -199,11 +200,16 @@ static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
     case HVD__CONTROL__BODY_REFUSED:
         on_refused(j, h, m->refused);
         break;
+    case HVD__CONTROL__BODY_PRELOADED:
+        job_preload_done(j, h);
+        break;
     case HVD__CONTROL__BODY_EXITED:
         on_exited(j, h, m->exited);
         break;
     case HVD__CONTROL__BODY_CREDIT:
-        if (j->has_input && rank_of(j, h, m->credit->rank))
+        if (m->credit->stream == STREAM_FILE)
+            job_preload_credit(j, h, m->credit->bytes);
+        else if (j->has_input && rank_of(j, h, m->credit->rank))
             input_credit(&j->input, m->credit->rank, m->credit->bytes);
         break;
     case HVD__CONTROL__BODY_LINK:
@@ -242,12 +248,18 @@ static void on_data(void *ctx, struct host_run *h, const struct frame *f)
 {
     struct job *j = ctx;
     struct err e = ERR_INIT;
-    if (!rank_of(j, h, f->rank))
-        err_set(&e, ERR_PROTOCOL, "it sent output of rank %u, which is not its own", f->rank);
+    if (f->stream == STREAM_FILE || !rank_of(j, h, f->rank))
+        err_set(&e, ERR_PROTOCOL, "it sent bytes of stream %u, rank %u, which are not its own",
+                (unsigned)f->stream, f->rank);
     else
         (void)output_frame(j->output, f, &e);
     if (e.code)
         host_give_up(h, &e);
+}
+
+static void on_writable(void *ctx, struct host_run *h)
+{
+    job_preload_go_on(ctx, h);
 }
 
 static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
@@ -316,7 +328,7 @@ static void on_unresolved(void *ctx, struct host_run *h)
     unresolved_add(ctx, h);
 }
 
-const struct host_events job_host_events = {on_ready, on_message,    on_data,
+const struct host_events job_host_events = {on_ready, on_message,    on_data,  on_writable,
                                             on_ended, on_unresolved, on_closed};
 
 /* ---- input and output ---------------------------------------------------------------------------------- */

@@ -71,6 +71,17 @@ static int find_agent(struct job *j, struct err *e)
                          sizeof j->agent_command, e);
 }
 
+static int open_preload(struct job *j, struct err *e)
+{
+    const struct programs *programs = &j->config->programs;
+    if (preload_open(&j->preload, &j->config->preload, e) < 0)
+        return -1;
+    for (size_t i = 0; i < programs->count; i++)
+        if (preload_check_command(&j->preload, programs->item[i].command[0], e) < 0)
+            return -1;
+    return 0;
+}
+
 static int make_hosts(struct job *j, struct err *e)
 {
     uint64_t files = j->config->output_filename ? 2 * (uint64_t)j->config->num_proc : 0;
@@ -92,7 +103,8 @@ static int make_hosts(struct job *j, struct err *e)
 static int set_up(struct job *j, struct err *e)
 {
     if (module_program_dir(j->program_dir, sizeof j->program_dir, e) < 0 || find_agent(j, e) < 0 ||
-        split_interfaces(j, e) < 0 || preflight_ask(j, e) < 0 || make_hosts(j, e) < 0)
+        split_interfaces(j, e) < 0 || open_preload(j, e) < 0 || preflight_ask(j, e) < 0 ||
+        make_hosts(j, e) < 0)
         return -1;
     if (loop_init(&j->loop, e) < 0)
         return -1;
@@ -145,6 +157,7 @@ void job_free(struct job *j)
     output_free(j->output);
     job_sweep_free(j);
     sent_agent_free(&j->sent);
+    preload_close(&j->preload);
     preflight_free(j);
     job_where_free(j);
     free(j->host);

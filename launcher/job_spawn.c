@@ -234,6 +234,7 @@ static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__P
             s->env = j->env[i].variable;
             s->n_env = variables;
             s->wdir = (char *)(uintptr_t)wdir;
+            s->preloaded = preload_of(&j->preload, p->command[0]);
             continue;
         }
         Hvd__Program *to = list[i - 1] = &item[i - 1];
@@ -244,6 +245,7 @@ static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__P
         to->env = j->env[i].variable;
         to->n_env = variables;
         to->wdir = (char *)(uintptr_t)wdir;
+        to->preloaded = preload_of(&j->preload, p->command[0]);
     }
     s->program = list;
     s->n_program = programs->count - 1;

@@ -18,6 +18,7 @@
 #include "launcher/outcome.h"
 #include "launcher/output.h"
 #include "launcher/plan.h"
+#include "launcher/preload.h"
 #include "launcher/progress.h"
 #include "launcher/sent_agent.h"
 #include "launcher/signals.h"
@@ -26,6 +27,7 @@
 
 enum job_state {
     JOB_CONNECTING,
+    JOB_PRELOADING, /* hosts get files */
     JOB_STARTING,
     JOB_RUNNING,
     JOB_INSPECTING, /* the time limit is over: where is everybody? */
@@ -39,6 +41,7 @@ enum job_state {
 
 enum job_event {
     JOB_EV_READY,     /* every host is READY */
+    JOB_EV_PRELOADED, /* and has its files */
     JOB_EV_STARTED,   /* every rank runs */
     JOB_EV_FINISHED,  /* every rank has ended and its output was read */
     JOB_EV_FAILED,    /* the outcome has a fault */
@@ -86,9 +89,10 @@ struct job {
     char agent_local[4096 + 16];
     char agent_command[16384];
     struct sent_agent sent; /* --send-agent; else empty */
+    struct preload preload;
     uint64_t began;
     struct {
-        uint64_t starting, running, ending;
+        uint64_t preloading, starting, running, ending;
     } phases; /* when each began, for --report; 0: it did not */
 
     Hvd__Preflight preflight;
@@ -130,6 +134,8 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
     __attribute__((format(printf, 5, 6)));
 /* The outcome has a fault: ends the job, or gives workers that use collectives a moment first. */
 void job_failed(struct job *j);
+/* Files are on their way: --start-timeout counts from now. */
+void job_preload_moved(struct job *j);
 /* To every worker; `ours`: the signal is our own word and not passed on. */
 void job_signal_workers(struct job *j, int number, bool ours);
 /* As job_fault, with an error's text, hint and exit status. */

@@ -67,7 +67,7 @@ int preflight_ask(struct job *j, struct err *e)
     asked->path = first.path;
     asked->wdir = first.wdir;
     asked->command = programs->item[0].command;
-    asked->n_command = 1;
+    asked->n_command = preload_of(&j->preload, asked->command[0]) ? 0 : 1; /* else it will come */
     for (size_t i = 1; i < programs->count; i++) {
         Hvd__PreflightProgram *p = malloc(sizeof *p);
         if (!p)
@@ -76,6 +76,7 @@ int preflight_ask(struct job *j, struct err *e)
         asked->program[asked->n_program++] = p;
         if (fill_program(p, &programs->item[i], e) < 0)
             return -1;
+        p->preloaded = preload_of(&j->preload, p->command) > 0;
     }
     return 0;
 }

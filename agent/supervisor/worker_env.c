@@ -32,7 +32,8 @@ enum value {
     JOB,
     SOCKET,
     TOKEN,
-    PMI_PORT,
+    PMI_PORT, /* from here on: left out when empty */
+    PRELOAD_DIR,
     GLOO_ADDRESS,
     GLOO_PORT,
     GLOO_NAME,
@@ -68,6 +69,7 @@ static const struct variable {
     {"HVD_RESTART_COUNT", EPOCH, ALWAYS, 0},
     {"HVD_WORKER_SOCKET", SOCKET, ALWAYS, 0},
     {"HVD_JOB_TOKEN", TOKEN, ALWAYS, 0},
+    {"HVD_PRELOAD_DIR", PRELOAD_DIR, ALWAYS, 0},
     /* horovodrun's */
     {"HOROVOD_RANK", RANK, ALWAYS, CONTRACT_ENV},
     {"HOROVOD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
@@ -184,6 +186,8 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->socket;
     case TOKEN:
         return job->token;
+    case PRELOAD_DIR:
+        return job->preload_dir ? job->preload_dir : "";
     case PMI_PORT:
         return job->rendezvous->pmi_port;
     case GLOO_ADDRESS:

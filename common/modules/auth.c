@@ -35,9 +35,35 @@ static int digest(const void *data, size_t size, uint8_t out[AUTH_DIGEST_SIZE])
     return EVP_Digest(data, size, out, NULL, EVP_sha256(), NULL) ? 0 : -1;
 }
 
+static void *digest_begin(void)
+{
+    EVP_MD_CTX *context = EVP_MD_CTX_new();
+    if (context && EVP_DigestInit_ex(context, EVP_sha256(), NULL))
+        return context;
+    EVP_MD_CTX_free(context);
+    return NULL;
+}
+
+static int digest_add(void *context, const void *data, size_t size)
+{
+    return EVP_DigestUpdate(context, data, size) ? 0 : -1;
+}
+
+static int digest_end(void *context, uint8_t out[AUTH_DIGEST_SIZE])
+{
+    int ok = !out || EVP_DigestFinal_ex(context, out, NULL);
+    EVP_MD_CTX_free(context);
+    return ok ? 0 : -1;
+}
+
 static bool equal(const void *a, const void *b, size_t size)
 {
     return CRYPTO_memcmp(a, b, size) == 0;
 }
 
-const struct auth_ops hvd_auth_ops = {.hmac = hmac, .digest = digest, .equal = equal};
+const struct auth_ops hvd_auth_ops = {.hmac = hmac,
+                                      .digest = digest,
+                                      .digest_begin = digest_begin,
+                                      .digest_add = digest_add,
+                                      .digest_end = digest_end,
+                                      .equal = equal};

@@ -84,14 +84,14 @@ START_TEST(job_directory)
     struct stat st;
     char user[JOB_DIR_MAX];
     use_base();
-    ck_assert_int_eq(job_dir_create(&d, "job-0", &e), 0);
+    ck_assert_int_eq(job_dir_create(&d, "job-0", NULL, &e), 0);
     ck_assert_int_eq(strncmp(d.path, base, strlen(base)), 0);
     ck_assert_int_eq(stat(d.path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 0777, 0700);
-    ck_assert_int_eq(job_dir_create(&other, "job-1", &e), 0);
+    ck_assert_int_eq(job_dir_create(&other, "job-1", NULL, &e), 0);
     /* The same name again is somebody else's job. */
     struct job_dir same;
-    ck_assert_int_eq(job_dir_create(&same, "job-0", &e) == 0 && strcmp(same.path, d.path) == 0, 0);
+    ck_assert_int_eq(job_dir_create(&same, "job-0", NULL, &e) == 0 && strcmp(same.path, d.path) == 0, 0);
     if (same.path[0])
         job_dir_remove(same.path);
     job_dir_remove(d.path);
@@ -121,7 +121,7 @@ START_TEST(agents_come_and_go_at_once)
             struct err e = ERR_INIT;
             char name[32];
             snprintf(name, sizeof name, "job%d-%d", i, k);
-            if (job_dir_create(&d, name, &e) < 0 || strncmp(d.path, base, strlen(base)) != 0)
+            if (job_dir_create(&d, name, NULL, &e) < 0 || strncmp(d.path, base, strlen(base)) != 0)
                 _exit(1);
             job_dir_remove(d.path);
             job_dir_close(&d);
@@ -146,7 +146,7 @@ START_TEST(a_base_of_others_is_passed_over)
     ck_assert_int_eq(chmod(base, _i ? 0777 : 0700), 0);
     if (!_i && (geteuid() != 0 || chown(base, 12345, 12345) < 0))
         _i = -1;                                /* only root can give a directory away */
-    if (job_dir_create(&d, "job-0", &e) == 0) { /* in one of the other places */
+    if (job_dir_create(&d, "job-0", NULL, &e) == 0) { /* in one of the other places */
         ck_assert_int_eq(strncmp(d.path, base, strlen(base)) == 0, _i < 0);
         job_dir_remove(d.path);
         job_dir_close(&d);
@@ -160,10 +160,10 @@ START_TEST(stale_directories_are_swept)
     struct job_dir dead, living, next;
     struct err e = ERR_INIT;
     use_base();
-    ck_assert_int_eq(job_dir_create(&dead, "dead-0", &e), 0);
-    ck_assert_int_eq(job_dir_create(&living, "living-0", &e), 0);
+    ck_assert_int_eq(job_dir_create(&dead, "dead-0", NULL, &e), 0);
+    ck_assert_int_eq(job_dir_create(&living, "living-0", NULL, &e), 0);
     job_dir_close(&dead); /* what the death of its agent does */
-    ck_assert_int_eq(job_dir_create(&next, "next-0", &e), 0);
+    ck_assert_int_eq(job_dir_create(&next, "next-0", NULL, &e), 0);
     ck_assert_int_ne(access(dead.path, F_OK), 0);
     ck_assert_int_eq(access(living.path, F_OK), 0);
     job_dir_close(&next);
@@ -188,13 +188,13 @@ START_TEST(squatted_directories_are_refused)
     snprintf(target, sizeof target, "%s/target", base);
     ck_assert_int_eq(mkdir(user, 0700), 0);
     ck_assert_int_eq(chmod(user, 0777), 0);
-    ck_assert(job_dir_create(&d, "job-0", &e) < 0 || strncmp(d.path, base, strlen(base)) != 0);
+    ck_assert(job_dir_create(&d, "job-0", NULL, &e) < 0 || strncmp(d.path, base, strlen(base)) != 0);
     job_dir_remove(d.path);
     ck_assert_int_eq(rmdir(user), 0);
     ck_assert_int_eq(mkdir(target, 0700), 0);
     ck_assert_int_eq(symlink(target, user), 0);
     err_clear(&e);
-    ck_assert(job_dir_create(&d, "job-0", &e) < 0 || strncmp(d.path, base, strlen(base)) != 0);
+    ck_assert(job_dir_create(&d, "job-0", NULL, &e) < 0 || strncmp(d.path, base, strlen(base)) != 0);
     job_dir_remove(d.path);
     ck_assert_int_eq(rmdir(target), 0); /* nothing was put there */
     unlink(user);
