@@ -153,7 +153,8 @@ void preflight_find(struct preflight *p, const Hvd__Preflight *asked)
     check_program(p, &first, asked->launcher_dir);
     for (size_t i = 0; i < asked->n_program; i++) {
         const Hvd__PreflightProgram *own = asked->program[i];
-        struct wanted w = {i + 1, &own->command, own->preloaded ? 0 : 1, own->has_path ? own->path : NULL, own->wdir};
+        struct wanted w = {i + 1, &own->command, own->preloaded ? 0 : 1, own->has_path ? own->path : NULL,
+                           own->wdir};
         check_program(p, &w, asked->launcher_dir);
     }
 }

@@ -145,7 +145,7 @@ START_TEST(a_base_of_others_is_passed_over)
     use_base();
     ck_assert_int_eq(chmod(base, _i ? 0777 : 0700), 0);
     if (!_i && (geteuid() != 0 || chown(base, 12345, 12345) < 0))
-        _i = -1;                                /* only root can give a directory away */
+        _i = -1;                                      /* only root can give a directory away */
     if (job_dir_create(&d, "job-0", NULL, &e) == 0) { /* in one of the other places */
         ck_assert_int_eq(strncmp(d.path, base, strlen(base)) == 0, _i < 0);
         job_dir_remove(d.path);
