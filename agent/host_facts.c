@@ -12,6 +12,7 @@
 
 #include "agent/supervisor/gpu.h"
 #include "common/net.h"
+#include "common/port_range.h"
 
 #define PORT_LOWEST 10000 /* below are those of well-known services */
 #define PORT_TRIES  64
@@ -22,19 +23,6 @@ uint32_t host_slots(const char *visible)
     if (visible)
         gpus = gpu_count_visible(visible, gpus);
     return gpus ? gpus : 1;
-}
-
-/* The port that was bound, 0 when it is taken. */
-static uint32_t try_port(uint16_t port)
-{
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons(port)};
-    socklen_t len = sizeof any;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool bound = fd >= 0 && bind(fd, (struct sockaddr *)&any, sizeof any) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&any, &len) == 0;
-    if (fd >= 0)
-        close(fd);
-    return bound ? ntohs(any.sin_port) : 0;
 }
 
 /* The first port that the kernel hands out by itself. */
@@ -52,13 +40,14 @@ static unsigned first_ephemeral(void)
 static uint32_t free_port(unsigned first)
 {
     uint32_t port = 0;
+    int ignored;
     for (int i = 0; i < PORT_TRIES && port == 0 && first > PORT_LOWEST && first <= UINT16_MAX; i++) {
         uint16_t random;
         if (getrandom(&random, sizeof random, 0) != sizeof random)
             break;
-        port = try_port((uint16_t)(PORT_LOWEST + random % (first - PORT_LOWEST)));
+        port = port_try((uint16_t)(PORT_LOWEST + random % (first - PORT_LOWEST)), &ignored);
     }
-    return port ? port : try_port(0);
+    return port ? port : port_try(0, &ignored);
 }
 
 size_t host_free_ports(uint32_t *port, size_t count)

@@ -26,6 +26,7 @@
 #include "agent/rendezvous/pmix_host.h"
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/session_links.h"
+#include "agent/session_ports.h"
 #include "agent/supervisor/containment.h"
 #include "agent/supervisor/cpus.h"
 #include "agent/supervisor/oom.h"
@@ -103,6 +104,8 @@ struct session {
     size_t address_count;
     bool chosen;  /* by --network-interfaces */
     bool encrypt; /* data links */
+    uint32_t slots;
+    struct session_ports ports;
     Hvd__Spawn *spawn;
     char token[33];
 

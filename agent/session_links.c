@@ -258,6 +258,7 @@ static struct links *new_links(struct session_links *l, struct err *e)
                                   .name = name,
                                   .address = (const char *const *)job->address,
                                   .addresses = job->addresses,
+                                  .ports = job->ports,
                                   .heartbeat_ms = job->heartbeat_ms,
                                   .start_ms = START_MS};
     if (!name || !linked)

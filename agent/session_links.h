@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "agent/exchange.h"
+#include "common/port_range.h"
 #include "common/control.pb-c.h"
 
 struct links;
@@ -36,6 +37,7 @@ struct session_links_job {
     Hvd__HostRanks **host;
     char **address;
     size_t addresses;
+    struct port_range ports;
     uint32_t heartbeat_ms;
     bool encrypt;
 };

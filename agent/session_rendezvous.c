@@ -106,6 +106,7 @@ int session_rendezvous_open(struct session *s, struct err *e)
                                     .host = s->spawn->host,
                                     .address = s->address,
                                     .addresses = s->address_count,
+                                    .ports = s->ports.range,
                                     .heartbeat_ms = s->heartbeat_ms,
                                     .encrypt = s->encrypt};
     if (session_links_init(&s->links, &s->loop, &job, &links_events, s, e) < 0)

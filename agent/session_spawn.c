@@ -23,7 +23,6 @@
 #define HEARTBEAT_MAX_MS 3600000
 #define WORKERS_MAX      65536
 #define TOKEN_SIZE       16
-#define PORTS_MAX        8192 /* for workers; more are not in a variable's room (endpoints.c) */
 
 /* ---- Hello --------------------------------------------------------------------------------------------- */
 
@@ -55,23 +54,19 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
         item[i].hint = (char *)(uintptr_t)l->hint;
     }
     gethostname(hostname, sizeof hostname - 1);
-    uint32_t slots = hello->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES")) : 1;
-    static uint32_t port[2 + PORTS_MAX];
-    uint32_t workers = hello->ranks ? hello->ranks : slots;
-    size_t ports = host_free_ports(port, 2 + (hello->worker_ports && workers < PORTS_MAX ? workers : 0));
     Hvd__Welcome w = HVD__WELCOME__INIT;
     w.version = (char *)HVD_VERSION;
     w.protocol = PROTOCOL_VERSION;
     w.hostname = hostname;
     w.pid = (uint32_t)getpid();
-    w.slots = slots;
+    w.slots = s->slots;
     w.address = s->address;
     w.n_address = s->address_count;
     w.containment = (char *)containment_name(&s->containment);
-    w.free_port = ports > 0 ? port[0] : 0;
-    w.coordinator_port = ports > 1 ? port[1] : 0;
-    w.worker_port = port + 2;
-    w.n_worker_port = ports > 2 ? ports - 2 : 0;
+    w.free_port = s->ports.master;
+    w.coordinator_port = s->ports.coordinator;
+    w.worker_port = s->ports.worker;
+    w.n_worker_port = s->ports.workers;
     w.now = clock_now();
     w.limit = list;
     w.n_limit = limits.count;
@@ -115,6 +110,9 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     if ((h->hosts != 1 || h->n_interface > 0) &&
         host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) <
             0)
+        return -1;
+    s->slots = h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES")) : 1;
+    if (session_ports_choose(&s->ports, h, h->ranks ? h->ranks : s->slots, e) < 0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
     containment_sweep(NULL, false);
@@ -288,6 +286,9 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     c.n_host = s->spawn->n_host;
     c.address = s->address;
     c.n_address = s->address_count;
+    c.port_low = s->ports.range.low;
+    c.port_high = s->ports.range.high;
+    c.port_promised = s->ports.range.promised;
     c.heartbeat_ms = s->heartbeat_ms;
     c.encrypt = s->encrypt;
     c.log_level = (uint32_t)log_level();
@@ -461,6 +462,7 @@ void session_spawn_close(struct session *s)
     if (s->spawn)
         hvd__spawn__free_unpacked(s->spawn, NULL);
     host_addresses_free(s->address, s->address_count);
+    session_ports_close(&s->ports);
     free(s->host);
     free(s->cpus);
     explicit_bzero(s->key, sizeof s->key);

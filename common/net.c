@@ -144,6 +144,7 @@ static int listen_all_once(const union net_address *address, size_t addresses, u
             int errnum = errno;
             while (i-- > 0)
                 close(fds[i]);
+            errno = errnum;
             return errnum == EADDRINUSE ? 0 : -1;
         }
         *port = net_port(&a);
@@ -166,8 +167,10 @@ int net_listen_all(const union net_address *address, size_t addresses, uint16_t 
             *port = p;
             return 0;
         }
-        if (rc < 0 || i == tries - 1)
+        if (rc < 0 || i == tries - 1) {
+            errno = rc < 0 ? errno : EADDRINUSE;
             return err_set(e, why.code, "%s", why.text);
+        }
     }
     return -1;
 }

@@ -57,7 +57,7 @@ int net_local_addresses(const char *const *entry, size_t entries, union net_addr
 /* A listening socket, non-blocking, close-on-exec; *address gets the port that was bound (port 0: any). */
 int net_listen(union net_address *address, int backlog, struct err *e);
 /* Listens on all addresses with one port, which is returned in *port (0: any); fds[i] belongs to address[i].
- */
+ * On failure errno says why, too. */
 int net_listen_all(const union net_address *address, size_t addresses, uint16_t *port, int *fds,
                    struct err *e);
 /* Starts to connect; the descriptor becomes writable when it ended, net_connected then says how. */

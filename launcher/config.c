@@ -10,6 +10,7 @@
 #include "common/module.h"
 #include "common/modules/yaml.h"
 #include "common/net.h"
+#include "common/port_range.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/contracts.h"
 #include "launcher/environment.h"
@@ -150,6 +151,8 @@ static int check(struct config *config, char *const envp[], struct err *e)
     if (contracts_parse(config->rendezvous, &contracts, e))
         return -1;
     if (config->network_interfaces && check_interfaces(config->network_interfaces, e))
+        return -1;
+    if (config->port_range && port_range_parse(config->port_range, &config->ports, e))
         return -1;
     return 0;
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/port_range.h"
 #include "common/err.h"
 #include "common/options.h"
 #include "launcher/placement.h"
@@ -112,6 +113,10 @@
     X(bool, encrypt, OPTION_FLAG, "--encrypt", NULL, "HVDRUN_ENCRYPT", "encrypt", 0, 0, NULL, NULL, NULL, CONFIG_START, \
       "Encrypt what the hosts of the job send each other: TLS 1.3 with the job's key. Without it those links are " \
       "authenticated only. What programs send over sockets of their own (MPI, NCCL, Gloo) stays as it is.") \
+    X(const char *, port_range, OPTION_TEXT, "--port-range", "LOW-HIGH", "HVDRUN_PORT_RANGE", "port_range", \
+      0, 0, NULL, NULL, NULL, CONFIG_START, \
+      "Listen on these TCP ports only, where other hosts reach the job (a firewall may open no others): the links " \
+      "between its hosts, MASTER_PORT and what else is chosen for workers. One port stands for itself.") \
     X(const char *, output_filename, OPTION_TEXT, "--output-filename", "NAME", "HVDRUN_OUTPUT_FILENAME", \
       "output_filename", 0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
       "Write the output of every rank to NAME/rank.N/stdout and stderr as well. A NAME with % is a pattern for the " \
@@ -364,7 +369,8 @@ struct config {
     /* num_proc: of all programs; 0: one for every slot. ssh_port 0: not given. timeout_ms 0: none. log_level:
      * enum log_level. Texts are NULL when not given, and point into argv or the environment. */
     struct programs programs;
-    struct settings file; /* of --config-file */
+    struct settings file;    /* of --config-file */
+    struct port_range ports; /* --port-range */
     struct placement placement;
     uint64_t forwarded; /* of --forward-signals: signal n is bit n - 1 */
 };

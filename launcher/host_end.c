@@ -7,6 +7,8 @@
 #include "launcher/host.h"
 #include "launcher/transport/rsh_named.h"
 
+#define AGENT_SAID "hvdagent: error: "
+
 /* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
  * agent's log. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len)
@@ -83,6 +85,8 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     } else if (end->term_signal) {
         err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal,
                 strsignal(end->term_signal));
+    } else if (said && strncmp(said, AGENT_SAID, strlen(AGENT_SAID)) == 0) { /* and that names the thing */
+        err_set(e, ERR_HOST, "%s", said + strlen(AGENT_SAID));
     } else {
         err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status,
                 said ? ": " : "", said ? said : "");

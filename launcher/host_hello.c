@@ -4,10 +4,16 @@
 #include "launcher/contracts.h"
 #include "launcher/host.h"
 
-static bool needs_worker_ports(const struct config *config)
+static bool offers(const struct config *config, unsigned wanted)
 {
     unsigned contracts;
-    return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & CONTRACTS_ENDPOINTS);
+    return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & wanted);
+}
+
+/* Rank 0 may be there: it is on the first host, unless a rankfile says otherwise. */
+static bool may_be_first(const struct host_run *h)
+{
+    return h->index == 0 || h->common->config->placement.rankfile;
 }
 
 /* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
@@ -37,5 +43,9 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->ranks = ranks_at_most(h);
     hello->preflight = c->preflight;
     hello->encrypt = c->config->encrypt;
-    hello->worker_ports = needs_worker_ports(c->config);
+    hello->worker_ports = offers(c->config, CONTRACTS_ENDPOINTS);
+    hello->port_low = c->config->ports.low;
+    hello->port_high = c->config->ports.high;
+    hello->master_port = may_be_first(h) && offers(c->config, CONTRACT_ENV);
+    hello->master_coordinator = may_be_first(h) && offers(c->config, CONTRACT_JAX);
 }

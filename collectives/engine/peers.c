@@ -183,8 +183,11 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
         err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
     for (uint32_t i = 0; name && i < engine->hosts; i++)
         name[i] = engine->host[i].name;
-    if (name && config.auth && (config.tls || !c->encrypt))
+    if (name && config.auth && (config.tls || !c->encrypt) &&
+        port_range_set(&config.ports, c->port_low, c->port_high, e) == 0) {
+        config.ports.promised = (uint16_t)c->port_promised;
         engine->links = links_new(&config, &events, engine, clock_now(), e);
+    }
     free(name);
     return engine->links ? 0 : -1;
 }

@@ -62,8 +62,8 @@ void link_setup_drop_candidates(struct links *l, struct peer *p)
 
 /* ---- listening ----------------------------------------------------------------------------------------- */
 
-int link_setup_listen(struct links *l, const char *const *address, size_t addresses, uint16_t port,
-                      struct err *e)
+int link_setup_listen(struct links *l, const char *const *address, size_t addresses,
+                      const struct port_range *ports, struct err *e)
 {
     union net_address at[NET_ADDRESSES_MAX];
     int fds[NET_ADDRESSES_MAX];
@@ -72,11 +72,10 @@ int link_setup_listen(struct links *l, const char *const *address, size_t addres
     for (size_t i = 0; i < addresses; i++)
         if (net_parse(address[i], 0, &at[i], e) < 0)
             return -1;
-    l->port = port;
     l->listener = calloc(addresses ? addresses : 1, sizeof *l->listener);
     if (!l->listener)
         return err_set(e, ERR_MEMORY, "no memory for links");
-    if (net_listen_all(at, addresses, &l->port, fds, e) < 0)
+    if (port_range_listen(ports, at, addresses, &l->port, fds, e) < 0)
         return -1;
     int rc = 0;
     l->listeners = addresses;

@@ -147,7 +147,7 @@ struct links *links_new(const struct links_config *config, const struct links_ev
     if (l->epoll < 0)
         err_sys(e, errno, "cannot make an epoll descriptor");
     if (l->epoll < 0 || copy_config(l, config, e) < 0 ||
-        link_setup_listen(l, config->address, config->addresses, config->port, e) < 0) {
+        link_setup_listen(l, config->address, config->addresses, &config->ports, e) < 0) {
         links_free(l);
         return NULL;
     }

@@ -28,6 +28,7 @@
 #include "common/err.h"
 #include "common/link_handshake.h"
 #include "common/links/link_bulk.h"
+#include "common/port_range.h"
 #include "common/tls.h"
 
 #define LINKS_CONTROL_QUEUE_MAX (16u << 20)
@@ -59,7 +60,7 @@ struct links_config {
     const char *const *name;    /* [hosts], for sentences */
     const char *const *address; /* local, numeric; where to listen */
     size_t addresses;
-    uint16_t port;         /* 0: any */
+    struct port_range ports;
     uint32_t heartbeat_ms; /* silence after which a peer is lost; 0: 30000 */
     uint32_t start_ms;     /* from the first links_connect until every link must be ready; 0: 30000 */
 };

@@ -102,8 +102,8 @@ int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, s
 int links_watch_peer(struct links *l, struct peer *p, struct err *e);
 
 /* ---- link_setup.c -------------------------------------------------------------------------------------- */
-int link_setup_listen(struct links *l, const char *const *address, size_t addresses, uint16_t port,
-                      struct err *e);
+int link_setup_listen(struct links *l, const char *const *address, size_t addresses,
+                      const struct port_range *ports, struct err *e);
 /* No more connections are expected, or everything ends. */
 void link_setup_close_listeners(struct links *l);
 void link_setup_accept(struct links *l, struct listener *listener);
