@@ -352,6 +352,9 @@ void session_ready(struct engine *engine, struct watch *watch, uint32_t events)
     engine->ended = true;
     if (e.code == ERR_CLOSED)
         return;
-    log_error("%s", e.text);
+    if (engine->configured)
+        log_error("%s", e.text);
+    else
+        session_fault(engine, e.text); /* no engine, no job */
     engine_poison(engine, HVD_ERR_ENGINE, e.text);
 }
