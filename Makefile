@@ -42,10 +42,11 @@ GEN          := $(BUILD)/gen/common/control.pb-c
 COMMON_SRC   := $(wildcard common/*.c common/links/*.c)
 AUTH_SRC     := common/modules/auth.c
 TLS_SRC      := common/modules/tls.c
+SYSTEMD_SRC  := common/modules/systemd.c
 YAML_SRC     := common/modules/yaml.c
 SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
-AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c)
+AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c agent/daemon/*.c)
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
 PMIX_BOTH_SRC := $(addprefix agent/rendezvous/,pmix_names.c pmix_relay.c plan.c)
 GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
@@ -63,6 +64,7 @@ PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine $(PM
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(BUILD)/modules/tls.so
 MODULES    += $(if $(call pkg_libs,yaml-0.1),$(BUILD)/modules/yaml.so)
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
+MODULES    += $(if $(call pkg_libs,libsystemd),$(BUILD)/modules/systemd.so)
 MODULES    += $(if $(call pkg_libs,hwloc),$(BUILD)/modules/topology.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
@@ -125,6 +127,11 @@ $(BUILD)/modules/yaml.so: $(call obj,$(YAML_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,yaml-0.1)
+# Left out where libsystemd is not installed: there is no managed agent then.
+$(BUILD)/modules/systemd.so: $(call obj,$(SYSTEMD_SRC))
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libsystemd)
 # Left out where the library is not installed: its jobs then offer no PMIx.
 $(call obj,$(PMIX_SRC)): CFLAGS_ALL += $(call pkg_cflags,pmix) $(call pkg_cflags,hwloc) $(if $(call pkg_libs,hwloc),-DHVD_HWLOC)
 $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/libcommon.a

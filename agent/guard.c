@@ -25,6 +25,15 @@
 #define LATER_MS       60000
 #define LEFTOVERS_MAX  16
 
+int guard_take_lease(struct guard *g, uint32_t slots, struct err *e)
+{
+    g->lease = slots;
+    g->status_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (g->status_fd < 0 || dup2(STDIN_FILENO, STDOUT_FILENO) < 0)
+        return err_sys(e, errno, "cannot take the connection over");
+    return 0;
+}
+
 int guard_fork(struct guard *g, struct err *e)
 {
     g->page = mmap(NULL, sizeof *g->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -46,6 +55,8 @@ int guard_fork(struct guard *g, struct err *e)
     if (g->session > 0)
         return 1;
     (void)setsid();
+    if (g->status_fd >= 0)
+        close(g->status_fd);
     return 0;
 }
 
@@ -254,6 +265,13 @@ static void remove_cgroup(const char *path, bool gave_up)
         log_error("cannot remove the cgroup %s; the next agent here will try again", path);
 }
 
+static void tell_status(const struct guard *g, int status)
+{
+    uint8_t code = (uint8_t)status;
+    if (g->status_fd >= 0 && write(g->status_fd, &code, 1) < 0)
+        log_debug("nobody waits for the guard's status");
+}
+
 int guard_main(struct guard *g)
 {
     leave_channel();
@@ -275,5 +293,6 @@ int guard_main(struct guard *g)
         job_dir_remove(g->page->directory);
     close(session);
     close(signals);
+    tell_status(g, status);
     return status;
 }

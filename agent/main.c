@@ -1,27 +1,35 @@
-/* hvdagent: one host's part of a job. hvdrun starts it, here or over SSH, as `hvdagent session` and speaks to
- * it on its stdin and stdout; nobody types that. */
+/* hvdagent: one host's part of a job. hvdrun starts it, here or over SSH, as `hvdagent attach` and speaks to
+ * a session on its stdin and stdout; nobody types that. systemd starts it as `hvdagent daemon`. */
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/daemon/attach.h"
+#include "agent/daemon/daemon.h"
 #include "agent/guard.h"
 #include "agent/sent_dir.h"
 #include "agent/session.h"
 #include "agent/sweep.h"
+#include "common/agent_exit.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/message.h"
 
 static const char usage[] =
-    "Usage: hvdagent session\n"
+    "Usage: hvdagent attach [--managed] | session\n"
     "       hvdagent sweep [--now] JOB\n"
+    "       hvdagent daemon [options]\n"
     "       hvdagent --version | --help\n"
     "\n"
     "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
-    "hosts over SSH, and speaks to it on its stdin and stdout. `sweep` ends what is left\n"
-    "of a job of this user: its agent is asked to, and after the grace period (at once\n"
-    "with --now) what still runs is killed. See hvdagent(8).\n";
+    "hosts over SSH, and speaks to it on its standard input and output: `attach` has\n"
+    "the managed agent of the host start a session, or is one itself where there is none\n"
+    "(not with --managed); `session` is one. `sweep` ends what is left of a job of this\n"
+    "user: its agent is asked to, and after the grace period (at once with --now) what\n"
+    "still runs is killed. `daemon` is the managed agent. See hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
@@ -30,21 +38,48 @@ static int bad_usage(const char *what, const char *word)
     return 2;
 }
 
-static int run_session(void)
+/* `slots`: the lease of a session that a managed agent had started, or 0. */
+static int run_session(uint32_t slots)
 {
-    struct guard g;
+    struct guard g = {.status_fd = -1};
     struct err e = ERR_INIT;
     if (isatty(STDIN_FILENO))
         return bad_usage("a session is started by hvdrun, not at a terminal", NULL);
     struct sent_dir sent;
     sent_dir_find(&sent);
-    int rc = guard_fork(&g, &e), status;
+    int rc = slots ? guard_take_lease(&g, slots, &e) : 0, status;
+    rc = rc < 0 ? rc : guard_fork(&g, &e);
     if (rc < 0)
         log_error("%s", e.text);
     status = rc < 0 ? err_exit_status(&e) : rc > 0 ? guard_main(&g) : session_main(&g);
     if (rc != 0 || !guard_lives(&g))
         sent_dir_remove(&sent);
     return status;
+}
+
+static int run_attach(bool must_be_managed)
+{
+    bool managed;
+    struct sent_dir sent;
+    sent_dir_find(&sent);
+    int status = attach_main(&managed);
+    if (managed) {
+        sent_dir_remove(&sent);
+        return status;
+    }
+    if (!must_be_managed)
+        return run_session(0);
+    log_error("there is no managed agent on this host");
+    return AGENT_EXIT_REFUSED;
+}
+
+static int run_lease(const char *slots)
+{
+    char *end;
+    unsigned long n = strtoul(slots, &end, 10);
+    if (slots[0] < '1' || slots[0] > '9' || *end || n > UINT32_MAX)
+        return bad_usage("--lease takes a number of slots", slots);
+    return run_session((uint32_t)n);
 }
 
 static int run_sweep(const char *job, bool now)
@@ -67,10 +102,17 @@ int main(int argc, char **argv)
         return argc == 3 + now ? run_sweep(argv[argc - 1], now)
                                : bad_usage("sweep takes the name of one job", NULL);
     }
-    if (argc > 2)
+    if (strcmp(argv[1], "daemon") == 0)
+        return daemon_main(argc - 1, argv + 1);
+    if (strcmp(argv[1], "session") == 0 && argc == 4 && strcmp(argv[2], "--lease") == 0)
+        return run_lease(argv[3]);
+    bool must = argc == 3 && strcmp(argv[1], "attach") == 0 && strcmp(argv[2], "--managed") == 0;
+    if (argc > 2 + must)
         return bad_usage("unexpected argument", argv[2]);
+    if (strcmp(argv[1], "attach") == 0)
+        return run_attach(must);
     if (strcmp(argv[1], "session") == 0)
-        return run_session();
+        return run_session(0);
     if (strcmp(argv[1], "--version") == 0)
         return printf("hvdagent %s (protocol %u)\n", HVD_VERSION, PROTOCOL_VERSION) < 0;
     if (strcmp(argv[1], "--help") == 0)

@@ -62,7 +62,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
     w.slots = s->slots;
     w.address = s->address;
     w.n_address = s->address_count;
-    w.containment = (char *)containment_name(&s->containment);
+    w.containment = s->guard->lease ? "systemd unit" : (char *)containment_name(&s->containment);
     w.free_port = s->ports.master;
     w.coordinator_port = s->ports.coordinator;
     w.worker_port = s->ports.worker;
@@ -111,7 +111,9 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
         host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) <
             0)
         return -1;
-    s->slots = h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES")) : 1;
+    s->slots = s->guard->lease  ? s->guard->lease
+               : h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES"))
+                                : 1;
     if (session_ports_choose(&s->ports, h, h->ranks ? h->ranks : s->slots, e) < 0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);

@@ -1,7 +1,10 @@
-/* What the exit status of `hvdagent session`, which is its guard's, tells about the session. */
+/* What the exit status of `hvdagent session`, which is its guard's, tells about the session; that of
+ * `hvdagent attach` is the same. */
 #ifndef HVD_COMMON_AGENT_EXIT_H
 #define HVD_COMMON_AGENT_EXIT_H
 
+#define AGENT_EXIT_REFUSED                                                                                   \
+    123 /* the managed agent of the host did not start one; the last line of stderr says why */
 #define AGENT_EXIT_STUCK  124 /* it did not move, and the guard killed it */
 #define AGENT_EXIT_SIGNAL 128 /* and the number of the signal that killed it */
 

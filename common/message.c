@@ -68,6 +68,11 @@ Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e)
     return unpack(&hvd__pmix__descriptor, bytes, len, e);
 }
 
+Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__daemon__descriptor, bytes, len, e);
+}
+
 void *message_copy(const ProtobufCMessage *message, size_t *room)
 {
     size_t size = protobuf_c_message_get_packed_size(message);

@@ -26,6 +26,7 @@ Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct er
 Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e);
+Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e);
 /* A copy of a decoded message that may stay, or NULL. Its memory comes out of *room, which shrinks by it;
  * when that does not suffice there is no copy. Freed by message_free. */
 void *message_copy(const ProtobufCMessage *message, size_t *room);

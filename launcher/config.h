@@ -99,6 +99,10 @@
     X(const char *, agent_path, OPTION_TEXT, "--agent-path", "FILE", "HVDRUN_AGENT_PATH", "agent_path", \
       0, 0, NULL, NULL, NULL, CONFIG_START, \
       "The hvdagent to run on every host. Without it: the one beside hvdrun, then the one on PATH.") \
+    X(int, agent, OPTION_CHOICE, "--agent", "KIND", "HVDRUN_AGENT", "agent", \
+      0, 0, "auto|managed|job", "auto", NULL, CONFIG_START, \
+      "Who supervises the ranks of a host. managed: the managed agent of the host, which may refuse. job: an agent " \
+      "for this job alone. auto: the managed one where there is one.") \
     X(int, send_agent, OPTION_MODE, "--send-agent", "[=HOW]", "HVDRUN_SEND_AGENT", "send_agent", \
       0, 0, "no|job|cache", "no", NULL, CONFIG_START, \
       "Copy hvdagent to hosts that have none, or another version, and are of hvdrun's platform. job: to a directory " \
@@ -356,6 +360,7 @@
 /* clang-format on */
 
 enum config_dry_run { CONFIG_DRY_RUN_NO, CONFIG_DRY_RUN_TEXT, CONFIG_DRY_RUN_JSON }; /* --dry-run */
+enum config_agent { AGENT_AUTO, AGENT_MANAGED, AGENT_JOB };                          /* --agent */
 enum config_tag { CONFIG_TAG_NONE, CONFIG_TAG_RANK, CONFIG_TAG_HOST };               /* --tag */
 enum config_bind { CONFIG_BIND_AUTO, CONFIG_BIND_NONE }; /* --bind-to; then core, numa, socket */
 enum config_color { CONFIG_COLOR_AUTO, CONFIG_COLOR_ALWAYS, CONFIG_COLOR_NEVER }; /* --color */

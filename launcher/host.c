@@ -342,6 +342,7 @@ static void start_transport(void *owner)
     h->target.port = (uint16_t)c->config->ssh_port;
     h->target.identity_file = c->config->ssh_identity_file;
     h->target.agent_path = c->agent_local;
+    h->target.arguments = c->agent_arguments;
     h->target.command = c->sent ? c->sent->command : c->agent_command;
     h->ops = choose_transport(h, &h->err);
     if (h->ops)

@@ -62,6 +62,7 @@ struct host_common {
     const char *program_dir;       /* hvdrun's own directory */
     const char *hostname;          /* of this machine */
     char *agent_local;             /* path of the hvdagent beside us */
+    char *const *agent_arguments;  /* what it is told, ended by NULL */
     char *agent_command;           /* the shell command line that becomes a session elsewhere */
     const struct sent_agent *sent; /* what hosts without an agent get; NULL: nothing */
     char **interfaces;             /* of --network-interfaces */

@@ -66,6 +66,7 @@ static void explain_loss(struct host_run *h, const struct transport_end *end)
 
 void host_explain_end(struct host_run *h, const struct transport_end *end)
 {
+    static const char own[] = "hvdagent: error: "; /* as its log begins lines */
     const char *said = last_words(h);
     struct err *e = &h->err;
     if (said && rsh_tells_status(said))
@@ -78,6 +79,8 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
         err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
         err_hint(e, HOST_INSTALL_HINT);
+    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == AGENT_EXIT_REFUSED && said) {
+        err_set(e, ERR_HOST, "%s", said + (strncmp(said, own, strlen(own)) == 0 ? strlen(own) : 0));
     } else if (h->fsm.state == HOST_SENDING && said) {
         err_set(e, ERR_HOST, "%s", said);
     } else if (h->fsm.state > HOST_GREETING) {

@@ -49,10 +49,19 @@ static int split_interfaces(struct job *j, struct err *e)
     return j->common.interfaces ? 0 : err_set(e, ERR_MEMORY, "no memory");
 }
 
+/* What hvdagent is started as. */
+static char *const *agent_words(int agent)
+{
+    static char *const words[][3] = {[AGENT_AUTO] = {"attach", NULL},
+                                     [AGENT_MANAGED] = {"attach", "--managed", NULL},
+                                     [AGENT_JOB] = {"session", NULL}};
+    return words[agent];
+}
+
 /* Where hvdagent is, here and as a command line for other hosts. */
 static int find_agent(struct job *j, struct err *e)
 {
-    char *const session[] = {"session", NULL};
+    char *const *words = agent_words(j->config->agent);
     struct err missing = ERR_INIT;
     const char *wanted = j->config->agent_path;
     char beside[sizeof j->agent_local];
@@ -63,11 +72,12 @@ static int find_agent(struct job *j, struct err *e)
         snprintf(j->agent_local, sizeof j->agent_local, "%s",
                  wanted); /* said by the local transport, if it is needed at all */
     if (j->config->send_agent != SEND_AGENT_NO) {
-        struct sent_agent_want want = {j->config->send_agent, j->name, j->program_dir, j->config->agent_path};
+        struct sent_agent_want want = {j->config->send_agent, j->name, j->program_dir, j->config->agent_path,
+                                       words};
         j->common.sent = &j->sent;
         return sent_agent_load(&j->sent, &want, e);
     }
-    return agent_command(j->program_dir, j->config->agent_path, session, j->agent_command,
+    return agent_command(j->program_dir, j->config->agent_path, words, j->agent_command,
                          sizeof j->agent_command, e);
 }
 
@@ -136,6 +146,7 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
                                      .program_dir = j->program_dir,
                                      .hostname = hostname,
                                      .agent_local = j->agent_local,
+                                     .agent_arguments = agent_words(config->agent),
                                      .agent_command = j->agent_command};
     if (plan_check(hosts, &want, e) == 0 && set_up(j, e) == 0)
         return j;

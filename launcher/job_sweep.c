@@ -185,7 +185,10 @@ static int make_commands(struct job_sweep *s, struct err *e)
         if (now)
             *argument++ = (char *)"--now";
         *argument++ = s->job->name;
-        struct sent_agent_want want = {j->config->send_agent, j->name, j->program_dir, j->config->agent_path};
+        struct sent_agent_want want = {.way = j->config->send_agent,
+                                       .job = j->name,
+                                       .program_dir = j->program_dir,
+                                       .agent_path = j->config->agent_path};
         if (want.way != SEND_AGENT_NO &&
             sent_agent_sweep_command(&want, now, s->command[now], sizeof s->command[now], e) < 0)
             return -1;

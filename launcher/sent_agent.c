@@ -21,8 +21,8 @@
 #define WORD_MAX   (4 * PATH_MAX + 64)
 #define HEX_SIZE   (2 * AUTH_DIGEST_SIZE + 1)
 
-/* What comes before it: a function begun, and variables: agent, found, job, version, platform, total, sums,
- * way, build and parts (a function).
+/* What comes before it: a function begun, and variables: agent, found, words, job, version, platform,
+ * total, sums, way, build and parts (a function).
  *
  * The whole is one function that is called at the end, so half a script does nothing. */
 static const char body[] =
@@ -33,7 +33,7 @@ static const char body[] =
     "whole() { (cd \"$1\" && printf '%s\\n' \"$sums\" | sha256sum -c) >/dev/null 2>&1; }\n"
     "part() { tail -c \"+$(($1 + 1))\" \"$d/all\" | head -c \"$2\" >\"$d/$3\" && chmod 700 \"$d/$3\"; }\n"
     "for a in \"$agent\" \"$found\"; do\n"
-    "    if [ -n \"$a\" ] && runs \"$a\"; then say have; exec \"$a\" session; fi\n"
+    "    if [ -n \"$a\" ] && runs \"$a\"; then say have; exec \"$a\" $words; fi\n"
     "done\n"
     "here=$(uname -s)/$(uname -m)\n"
     "[ \"$here\" = \"$platform\" ] ||\n"
@@ -72,7 +72,7 @@ static const char body[] =
     "    [ -n \"$d\" ] || no \"hvdagent cannot be sent: no room for $total bytes of programs in "
     "\\$XDG_RUNTIME_DIR, "
     "\\$TMPDIR or /tmp\"\n"
-    "    take; say have; exec \"$d/hvdagent\" session\n"
+    "    take; say have; exec \"$d/hvdagent\" $words\n"
     "fi\n"
     "c=${XDG_CACHE_HOME:-$HOME/.cache}/hvd; t=$c/$build\n"
     "mkdir -p \"$c\" 2>/dev/null; [ -d \"$c\" ] && [ -O \"$c\" ] && [ ! -L \"$c\" ] && chmod 700 \"$c\" ||\n"
@@ -91,7 +91,7 @@ static const char body[] =
     "    good || no \"hvdagent could not be put into $c\"\n"
     "    rm -rf \"$d\"\n"
     "fi\n"
-    "say have; exec \"$t/hvdagent\" session\n"
+    "say have; exec \"$t/hvdagent\" $words\n"
     "}\n"
     "hvd_send\n";
 
@@ -213,11 +213,14 @@ static void agent_version(char *text, size_t size)
 /* Where hosts look for an installed agent. */
 static int put_places(struct buf *b, const struct sent_agent_want *want)
 {
-    char path[PATH_MAX], version[80];
+    char path[PATH_MAX], version[80], words[80] = "";
+    for (size_t i = 0, used = 0; want->arguments[i] && used < sizeof words; i++)
+        used += (size_t)snprintf(words + used, sizeof words - used, "%s%s", i ? " " : "", want->arguments[i]);
     int n = want->agent_path ? snprintf(path, sizeof path, "%s", want->agent_path)
                              : snprintf(path, sizeof path, "%s/hvdagent", want->program_dir);
     agent_version(version, sizeof version);
-    if (n < 0 || (size_t)n >= sizeof path || put_value(b, "agent", path) < 0)
+    if (n < 0 || (size_t)n >= sizeof path || put_value(b, "agent", path) < 0 ||
+        put_value(b, "words", words) < 0)
         return -1;
     return put(b, want->agent_path ? "found=\n" : "found=$(command -v hvdagent)\n") < 0
                ? -1

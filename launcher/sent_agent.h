@@ -29,6 +29,7 @@ struct sent_agent_want {
     const char *job;         /* its name */
     const char *program_dir; /* hvdrun's: where the files are, and where hosts look for hvdagent first */
     const char *agent_path;  /* --agent-path, or NULL */
+    char *const *arguments;  /* of hvdagent: words without a special character, ended by NULL */
 };
 
 struct sent_agent {

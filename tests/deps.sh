@@ -42,7 +42,7 @@ for group in "${@:-build}"; do
         need_program protoc-c protobuf-c-compiler
         [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
         need_libraries libuv libuv1-dev libssh2 libssh2-1-dev libprotobuf-c libprotobuf-c-dev libcrypto libssl-dev \
-            libmicrohttpd libmicrohttpd-dev yaml-0.1 libyaml-dev hwloc libhwloc-dev
+            libmicrohttpd libmicrohttpd-dev yaml-0.1 libyaml-dev hwloc libhwloc-dev libsystemd libsystemd-dev
         ;;
     test)
         need_libraries check check

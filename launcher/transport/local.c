@@ -1,4 +1,4 @@
-/* The session (or a sweep) on this machine: fork and exec of `<agent_path> session` over a socketpair. No
+/* The session (or a sweep) on this machine: fork and exec of `<agent_path> attach` over a socketpair. No
  * SSH, no shell.
  */
 #include "launcher/transport/process.h"
@@ -12,8 +12,8 @@
 static struct transport *local_start(uv_loop_t *loop, const struct transport_target *target,
                                      const struct transport_events *events, void *ctx, struct err *e)
 {
-    char *argv[4] = {(char *)target->agent_path, "session", NULL, NULL};
-    for (int i = 0; target->arguments && i < 2; i++)
+    char *argv[5] = {(char *)target->agent_path, "session"};
+    for (int i = 0; target->arguments && target->arguments[i] && i < 3; i++)
         argv[1 + i] = target->arguments[i];
     struct process_spec spec = {
         .argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS, .lingers = true};

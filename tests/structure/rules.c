@@ -41,6 +41,7 @@ static const struct {
     {"<libssh2", "launcher/transport/ssh"},
     {"<openssl/", "common/modules/ launcher/transport/ssh"},
     {"<yaml.h>", "common/modules/"},
+    {"<systemd/", "common/modules/"},
     {"<microhttpd", "agent/rendezvous/gloo/"},
     {"<hwloc", "agent/topology/ agent/rendezvous/pmix/"},
     {"<protobuf-c/", "common/"},

@@ -37,6 +37,7 @@ static const struct {
     {"modules/auth.so", "libc libcrypto ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/tls.so", "libc libssl libcrypto ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/yaml.so", "libc libyaml-0 libyaml ld-linux-x86-64 ld-linux-aarch64"},
+    {"modules/systemd.so", "libc libsystemd ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/topology.so", "libc libhwloc ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/gloo.so", "libc libmicrohttpd ld-linux-x86-64 ld-linux-aarch64"},
     {"libhvd.so", "libc libm ld-linux-x86-64 ld-linux-aarch64"},

@@ -73,13 +73,15 @@ START_TEST(what_is_sent_is_complete)
     char dir[4096];
     ck_assert_int_eq(module_program_dir(dir, sizeof dir, &e), 0);
     *strrchr(dir, '/') = '\0'; /* build/tests */
-    struct sent_agent_want want = {SEND_AGENT_JOB, "1-a", dir, "/it's/here"};
+    char *const words[] = {"attach", "--managed", NULL};
+    struct sent_agent_want want = {SEND_AGENT_JOB, "1-a", dir, "/it's/here", words};
     ck_assert_msg(sent_agent_load(&a, &want, &e) == 0, "%s", e.text);
     ck_assert_uint_gt(a.len, 100000);
     ck_assert_uint_lt(a.len, SENT_AGENT_MAX);
     ck_assert_mem_eq(a.bytes, "\177ELF", 4);
     char *text = strndup(a.script, a.script_len);
     ck_assert_ptr_nonnull(strstr(text, "agent='/it'\\''s/here'\n"));
+    ck_assert_ptr_nonnull(strstr(text, "words='attach --managed'\n"));
     ck_assert_ptr_nonnull(strstr(text, " modules/hvd-engine"));
     ck_assert_ptr_nonnull(strstr(text, " modules/auth.so"));
     ck_assert_msg(!strstr(text, "ssh.so") && !strstr(text, "yaml.so"), "hosts do not need these");

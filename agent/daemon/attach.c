@@ -1,0 +1,197 @@
+#include "agent/daemon/attach.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/daemon/bridge.h"
+#include "agent/daemon/wire.h"
+#include "common/agent_exit.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/message.h"
+
+#define CONNECT_S 10
+#define HELLO_MS  60000 /* as a session waits */
+#define STATUS_MS 15000 /* a guard's clean-up takes less */
+#define READ_MAX  (64u << 10)
+
+/* ---- the daemon ------------------------------------------------------------------------------------------
+ */
+
+/* The connection; -1 with *managed false when there is nobody, or with *e. */
+static int connect_daemon(bool *managed, struct err *e)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    struct timeval limit = {.tv_sec = CONNECT_S};
+    const char *asked = getenv(ATTACH_SOCKET_VARIABLE);
+    const char *path = asked && asked[0] ? asked : DAEMON_DIRECTORY "/" DAEMON_SOCKET;
+    *managed = false;
+    if (strlen(path) >= sizeof name.sun_path)
+        return err_set(e, ERR_USAGE, ATTACH_SOCKET_VARIABLE ": the path is too long");
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;                                                       /* the session will say so */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect, too */
+    if (connect(fd, (struct sockaddr *)&name, sizeof name) == 0) {
+        *managed = true;
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        return fd;
+    }
+    int saved = errno;
+    close(fd);
+    *managed = saved != ENOENT && saved != ENOTDIR && saved != ECONNREFUSED;
+    return *managed ? err_sys(e, saved, "the managed agent cannot be reached at %s", path) : -1;
+}
+
+/* The launcher's first frame, whole, and what it says. */
+static Hvd__Control *read_hello(struct buf *in, struct err *e)
+{
+    uint64_t deadline = clock_now() + HELLO_MS * NSEC_PER_MSEC;
+    struct frame f;
+    int rc;
+    while ((rc = frame_decode(in, &f, e)) == 0) {
+        uint64_t now = clock_now();
+        struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (now >= deadline || poll(&p, 1, (int)((deadline - now) / NSEC_PER_MSEC) + 1) == 0) {
+            err_set(e, ERR_TIMEOUT, "the launcher said nothing for %d s", HELLO_MS / 1000);
+            return NULL;
+        }
+        uint8_t *space = buf_reserve(in, READ_MAX);
+        ssize_t n = space ? read(STDIN_FILENO, space, READ_MAX) : -1;
+        if (n < 0 && space && (errno == EINTR || errno == EAGAIN))
+            continue;
+        if (n <= 0) {
+            err_set(e, ERR_CLOSED, space ? "the launcher has gone" : "what the launcher said is too long");
+            return NULL;
+        }
+        buf_commit(in, (size_t)n);
+    }
+    Hvd__Control *m = rc > 0 ? message_unpack_control(f.payload, f.length, e) : NULL;
+    if (m && m->body_case == HVD__CONTROL__BODY_HELLO)
+        return m;
+    err_set(e, ERR_PROTOCOL, "the launcher did not begin with Hello");
+    message_free(m);
+    return NULL;
+}
+
+/* The request and the descriptors beside it: one message, into an empty socket. */
+static int send_request(int fd, const Hvd__Hello *hello, int status, struct err *e)
+{
+    Hvd__LeaseRequest request = HVD__LEASE_REQUEST__INIT;
+    Hvd__Daemon m = HVD__DAEMON__INIT;
+    uint8_t frame[DAEMON_FRAME_MAX];
+    int descriptors[DAEMON_DESCRIPTORS] = {[DAEMON_STDERR] = STDERR_FILENO, [DAEMON_STATUS] = status};
+    union {
+        char bytes[CMSG_SPACE(sizeof descriptors)];
+        struct cmsghdr align;
+    } control = {{0}};
+    request.protocol = DAEMON_PROTOCOL;
+    request.job = hello->job;
+    request.slots = hello->ranks;
+    request.fewer = hello->count_slots;
+    m.body_case = HVD__DAEMON__BODY_REQUEST;
+    m.request = &request;
+    ptrdiff_t len = daemon_pack(&m, frame, e);
+    if (len < 0)
+        return -1;
+    struct iovec part = {frame, (size_t)len};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    struct cmsghdr *h = CMSG_FIRSTHDR(&message);
+    *h = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof descriptors)};
+    memcpy(CMSG_DATA(h), descriptors, sizeof descriptors);
+    if (sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)len)
+        return err_sys(e, errno, "cannot ask the managed agent");
+    return 0;
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------
+ */
+
+static int say_refused(const struct buf *answer)
+{
+    struct err e = ERR_INIT;
+    const uint8_t *bytes = buf_data(answer);
+    ptrdiff_t len = answer->len >= FRAME_HEADER_SIZE ? daemon_frame_length(bytes, &e) : -1;
+    Hvd__Daemon *m = len > 0 && (size_t)len <= answer->len ? daemon_unpack(bytes, (size_t)len, &e) : NULL;
+    if (m && m->body_case == HVD__DAEMON__BODY_REFUSAL) {
+        log_printable(m->refusal->text);
+        log_error("the managed agent refuses: %s", m->refusal->text);
+    } else {
+        log_error("the managed agent ended without an answer (journalctl -u hvdagent says more)");
+    }
+    message_free(m);
+    return AGENT_EXIT_REFUSED;
+}
+
+/* As the guard ended. */
+static int await_status(int status)
+{
+    uint8_t code;
+    struct pollfd p = {.fd = status, .events = POLLIN};
+    if (poll(&p, 1, STATUS_MS) > 0 && read(status, &code, 1) == 1)
+        return code;
+    log_info("the guard of the job was killed");
+    (void)raise(SIGKILL);
+    return 128 + SIGKILL;
+}
+
+/* Asked to end, we let the session end the job in order. */
+static int open_signals(void)
+{
+    static const int taken[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        sigaddset(&set, taken[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+static int run(int fd, struct err *e)
+{
+    int status[2], code = -1;
+    struct bridge b;
+    bridge_init(&b, fd, open_signals());
+    Hvd__Control *m = read_hello(&b.up, e);
+    if (m && pipe2(status, O_CLOEXEC) < 0)
+        err_sys(e, errno, "cannot make a pipe");
+    if (m && e->code == 0) {
+        int rc = send_request(fd, m->hello, status[1], e);
+        close(status[1]);
+        if (rc == 0) {
+            bridge_run(&b);
+            code = b.answer == BRIDGE_SESSION ? await_status(status[0]) : say_refused(&b.down);
+        }
+        close(status[0]);
+    }
+    message_free(m);
+    bridge_close(&b);
+    return code;
+}
+
+int attach_main(bool *managed)
+{
+    struct err e = ERR_INIT;
+    int fd = connect_daemon(managed, &e), code = -1;
+    if (!*managed)
+        return 0;
+    if (fd >= 0)
+        code = run(fd, &e);
+    if (e.code)
+        log_error("%s", e.text);
+    return code < 0 ? AGENT_EXIT_REFUSED : code;
+}

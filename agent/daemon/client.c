@@ -1,0 +1,334 @@
+#include "agent/daemon/client.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/daemon/daemon.h"
+#include "common/log.h"
+#include "common/message.h"
+
+#define START_MS 30000 /* systemd answers within that, or not at all */
+
+enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_STARTING, CLIENT_CLOSED };
+enum client_event { EV_REQUEST, EV_BROKEN, EV_LATE, EV_ADMITTED, EV_REFUSED, EV_STARTED, EV_FAILED };
+
+static void decide(void *owner);
+static void start_session(void *owner);
+static void refuse(void *owner);
+static void fail(void *owner);
+static void say_late(void *owner);
+static void let_go(void *owner);
+
+static const char *const state_names[] = {"reading", "deciding", "starting", "closed"};
+static const char *const event_names[] = {"request", "broken",  "late",  "admitted",
+                                          "refused", "started", "failed"};
+
+static const struct fsm_row rows[] = {
+    {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
+    {CLIENT_READING, EV_BROKEN, CLIENT_CLOSED, let_go},
+    {CLIENT_READING, EV_LATE, CLIENT_CLOSED, say_late},
+    {CLIENT_DECIDING, EV_ADMITTED, CLIENT_STARTING, start_session},
+    {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
+    {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
+    {CLIENT_STARTING, EV_BROKEN, CLIENT_CLOSED, let_go},
+    {CLIENT_STARTING, EV_LATE, CLIENT_CLOSED, refuse}, /* its unit may still come: the lease stays */
+};
+
+static const struct fsm_table table = {"client", state_names, event_names, rows, sizeof rows / sizeof *rows};
+
+/* ---- the end ---------------------------------------------------------------------------------------------
+ */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct client *c = handle->data;
+    if (--c->handles > 0)
+        return;
+    free(c->groups);
+    free(c);
+}
+
+static void let_go(void *owner)
+{
+    struct client *c = owner;
+    struct client **link = &c->daemon->clients;
+    while (*link != c)
+        link = &(*link)->next;
+    *link = c->next;
+    c->daemon->client_count--;
+    uv_poll_stop(&c->poll);
+    close(c->fd);
+    for (int i = 0; i < DAEMON_DESCRIPTORS; i++)
+        if (c->passed[i] >= 0)
+            close(c->passed[i]);
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->timer, on_closed);
+}
+
+void client_drop(struct client *c)
+{
+    fsm_post(&c->fsm, EV_BROKEN);
+}
+
+/* One small message into an empty socket: who does not take it does not want it. */
+static void refuse(void *owner)
+{
+    struct client *c = owner;
+    struct err e = ERR_INIT;
+    uint8_t bytes[FRAME_MAGIC_SIZE + DAEMON_FRAME_MAX];
+    Hvd__LeaseRefusal refusal = HVD__LEASE_REFUSAL__INIT;
+    Hvd__Daemon m = HVD__DAEMON__INIT;
+    refusal.text = c->refusal.text;
+    m.body_case = HVD__DAEMON__BODY_REFUSAL;
+    m.refusal = &refusal;
+    log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
+    memcpy(bytes, DAEMON_MAGIC, FRAME_MAGIC_SIZE);
+    ptrdiff_t len = daemon_pack(&m, bytes + FRAME_MAGIC_SIZE, &e);
+    if (len > 0)
+        (void)send(c->fd, bytes, FRAME_MAGIC_SIZE + (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    let_go(c);
+}
+
+static void fail(void *owner)
+{
+    struct client *c = owner;
+    daemon_end_lease(c->daemon, c->unit);
+    refuse(c);
+}
+
+static void say_late(void *owner)
+{
+    struct client *c = owner;
+    daemon_complain(c->daemon, c, "did not say in time what it wants");
+    let_go(c);
+}
+
+/* ---- what it wants ---------------------------------------------------------------------------------------
+ */
+
+static int admit(struct client *c, const Hvd__LeaseRequest *request, struct lease *lease, struct err *e)
+{
+    struct daemon *d = c->daemon;
+    if (request->protocol != DAEMON_PROTOCOL)
+        return err_set(e, ERR_VERSION, "hvdagent attach speaks version %u, the managed agent version %u",
+                       request->protocol, DAEMON_PROTOCOL);
+    if (!daemon_config_allows(&d->config, c->uid, c->groups, c->group_count))
+        return err_set(e, ERR_HOST, "%s may not run jobs there", c->user);
+    if (d->config.drain)
+        return err_set(e, ERR_HOST, "it is drained: %s", d->config.drain);
+    struct lease_want want = {.job = request->job,
+                              .user = c->user,
+                              .uid = c->uid,
+                              .slots = request->slots,
+                              .fewer = request->fewer};
+    if (leases_admit(&d->leases, &d->rules, &want, lease, e) < 0)
+        return -1;
+    return leases_add(&d->leases, lease, e);
+}
+
+/* Names need the user database, which may take its time: for those only who will be decided about. */
+static void name_user(struct client *c)
+{
+    const struct passwd *p = getpwuid(c->uid);
+    if (p && strlen(p->pw_name) < sizeof c->user && !strpbrk(p->pw_name, "\r\n"))
+        snprintf(c->user, sizeof c->user, "%s", p->pw_name);
+}
+
+static void decide(void *owner)
+{
+    struct client *c = owner;
+    struct lease lease;
+    struct err e = ERR_INIT;
+    uv_poll_stop(&c->poll);
+    uv_timer_stop(&c->timer);
+    name_user(c);
+    Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &e);
+    if (m && m->body_case != HVD__DAEMON__BODY_REQUEST)
+        err_set(&e, ERR_PROTOCOL, "that is no request");
+    for (int i = 0; i < DAEMON_DESCRIPTORS; i++)
+        if (c->passed[i] < 0)
+            err_set(&e, ERR_PROTOCOL, "a request without its descriptors");
+    if (e.code == 0 && admit(c, m->request, &lease, &e) == 0) {
+        snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
+        log_info("%s: job %s of %s gets %u slots", lease.unit, lease.job, lease.user, lease.slots);
+        fsm_post(&c->fsm, EV_ADMITTED);
+    } else {
+        c->refusal = e;
+        fsm_post(&c->fsm, EV_REFUSED);
+    }
+    message_free(m);
+}
+
+static void on_late(uv_timer_t *timer)
+{
+    struct client *c = timer->data;
+    if (c->fsm.state == CLIENT_STARTING)
+        err_set(&c->refusal, ERR_TIMEOUT, "systemd did not start the session within %d s", START_MS / 1000);
+    fsm_post(&c->fsm, EV_LATE);
+}
+
+static void start_session(void *owner)
+{
+    struct client *c = owner;
+    struct daemon *d = c->daemon;
+    const struct lease *lease = leases_find(&d->leases, c->unit);
+    char description[160], user[16], slots[16];
+    char *argv[] = {d->program, "session", "--lease", slots, NULL};
+    snprintf(description, sizeof description, "Job %s of %s", lease->job, lease->user);
+    snprintf(user, sizeof user, "%u", (unsigned)c->uid);
+    snprintf(slots, sizeof slots, "%u", lease->slots);
+    struct systemd_service service = {.name = c->unit,
+                                      .description = description,
+                                      .argv = argv,
+                                      .user = user,
+                                      .slice = d->config.slice,
+                                      .pam = d->config.pam,
+                                      .tasks_max = (uint64_t)d->config.tasks_max,
+                                      .fd = {c->fd, c->passed[DAEMON_STATUS], c->passed[DAEMON_STDERR]}};
+    if (units_start(&d->units, &service, &c->refusal) < 0) {
+        fsm_post(&c->fsm, EV_FAILED);
+        return;
+    }
+    uv_timer_start(&c->timer, on_late, START_MS, 0);
+}
+
+bool client_unit_started(struct daemon *d, const char *unit, const char *failure)
+{
+    struct client *c = d->clients;
+    while (c && strcmp(c->unit, unit) != 0)
+        c = c->next;
+    if (!c)
+        return false;
+    if (failure)
+        err_set(&c->refusal, ERR_HOST, "systemd did not start the session: %s (journalctl -u %s)", failure,
+                unit);
+    fsm_post(&c->fsm, failure ? EV_FAILED : EV_STARTED);
+    return true;
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------
+ */
+
+/* Those that are more than wanted, or come twice, are closed. */
+static void take_descriptors(struct client *c, struct msghdr *m)
+{
+    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < count; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
+            if (i < DAEMON_DESCRIPTORS && c->passed[i] < 0)
+                c->passed[i] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
+/* Up to `want` bytes of the frame, no more: 1 when they are there, 0 when some are to come, -1 at the end. */
+static int fill(struct client *c, size_t want)
+{
+    while (c->have < want) {
+        union {
+            char bytes[CMSG_SPACE(DAEMON_DESCRIPTORS * sizeof(int))];
+            struct cmsghdr align;
+        } control;
+        struct iovec part = {c->frame + c->have, want - c->have};
+        struct msghdr m = {
+            .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+        ssize_t n = recvmsg(c->fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return 0;
+        if (n <= 0)
+            return -1;
+        take_descriptors(c, &m);
+        c->have += (size_t)n;
+    }
+    return 1;
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct client *c = poll->data;
+    struct err e = ERR_INIT;
+    ptrdiff_t length = 0;
+    (void)events;
+    int rc = status < 0 ? -1 : fill(c, FRAME_HEADER_SIZE);
+    if (rc > 0) {
+        length = daemon_frame_length(c->frame, &e);
+        rc = length < 0 ? -1 : fill(c, (size_t)length);
+    }
+    if (rc == 0)
+        return;
+    if (e.code)
+        daemon_complain(c->daemon, c, e.text);
+    fsm_post(&c->fsm, rc > 0 ? EV_REQUEST : EV_BROKEN);
+}
+
+/* ---- the beginning ---------------------------------------------------------------------------------------
+ */
+
+static int identify(struct client *c)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return -1;
+    c->uid = peer.uid;
+    c->pid = peer.pid;
+    size = 0;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &size) < 0 && errno != ERANGE)
+        return -1;
+    c->groups = malloc(size + sizeof *c->groups);
+    if (!c->groups || getsockopt(c->fd, SOL_SOCKET, SO_PEERGROUPS, c->groups, &size) < 0)
+        return -1;
+    c->group_count = size / sizeof *c->groups;
+    c->groups[c->group_count++] = peer.gid;
+    snprintf(c->user, sizeof c->user, "%u", (unsigned)c->uid);
+    return 0;
+}
+
+static bool is_one_too_many(struct daemon *d, const struct client *c)
+{
+    size_t most = (size_t)d->config.max_connections, same = 0;
+    for (const struct client *o = d->clients; o; o = o->next)
+        same += o->uid == c->uid;
+    return d->client_count >= most || (same >= most / 4 && c->uid != 0);
+}
+
+void client_open(struct daemon *d, int fd)
+{
+    struct client *c = calloc(1, sizeof *c);
+    if (!c) {
+        close(fd);
+        return;
+    }
+    *c = (struct client){.daemon = d, .fd = fd, .passed = {-1, -1}};
+    if (identify(c) < 0 || is_one_too_many(d, c)) {
+        daemon_complain(d, c, "has too many connections");
+        close(fd);
+        free(c->groups);
+        free(c);
+        return;
+    }
+    fsm_init(&c->fsm, &table, c, c->user, CLIENT_READING);
+    c->next = d->clients;
+    d->clients = c;
+    d->client_count++;
+    uv_timer_init(&d->loop, &c->timer);
+    uv_poll_init(&d->loop, &c->poll, fd);
+    c->handles = 2;
+    c->poll.data = c->timer.data = c;
+    uv_poll_start(&c->poll, UV_READABLE, on_readable);
+    uv_timer_start(&c->timer, on_late, (uint64_t)d->config.request_timeout_ms, 0);
+}

@@ -1,0 +1,83 @@
+/* What a managed agent was told: /etc/hvd/agent.conf, one table for its keys and the options of
+ * `hvdagent daemon`.
+ *
+ * It is read when the daemon starts and when it is asked to reload (SIGHUP); a file that is wrong changes
+ * nothing then. Root must be its owner, and nobody else may write it. No variable of the environment has a
+ * say. */
+#ifndef HVD_AGENT_DAEMON_CONFIG_H
+#define HVD_AGENT_DAEMON_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/daemon/wire.h"
+#include "common/err.h"
+#include "common/options.h"
+#include "common/settings.h"
+
+#define DAEMON_CONFIG "/etc/hvd/agent.conf"
+
+/* X(C type, field, type, flags, metavar, yaml, min, max, words, default, group, help) */
+/* clang-format off */
+#define DAEMON_OPTIONS(X) \
+    X(bool, help, OPTION_ACTION, "-h, --help", NULL, NULL, 0, 0, NULL, NULL, "General", \
+      "Show this text.") \
+    X(const char *, file, OPTION_TEXT, "--config", "FILE", NULL, 0, 0, NULL, NULL, "General", \
+      "Read FILE instead of " DAEMON_CONFIG ".") \
+    X(const char *, directory, OPTION_TEXT, "--directory", "DIR", NULL, 0, 0, NULL, DAEMON_DIRECTORY, "General", \
+      "Where the socket and the leases are.") \
+    X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "log_level", 0, 0, \
+      "trace|debug|info|warning|error|fatal", "info", "General", \
+      "Least weight of the messages that the daemon writes.") \
+    X(int64_t, slots, OPTION_INTEGER, "--slots", "N", "slots", 0, 1000000, NULL, "0", "What it gives", \
+      "Slots of this node, of which each belongs to one job at a time. 0: one for each GPU, and without GPUs one for " \
+      "each processor.") \
+    X(bool, share, OPTION_FLAG, "--share-slots", NULL, "share_slots", 0, 0, NULL, NULL, "What it gives", \
+      "Give the slots to any number of jobs at once. A job still gets no more than there are.") \
+    X(int64_t, max_jobs, OPTION_INTEGER, "--max-jobs", "N", "max_jobs", 0, 4096, NULL, "0", "What it gives", \
+      "Jobs that may run at once. 0: as many as there are slots for, 4096 at most.") \
+    X(int64_t, max_jobs_per_user, OPTION_INTEGER, "--max-jobs-per-user", "N", "max_jobs_per_user", \
+      0, 4096, NULL, "0", "What it gives", \
+      "The same for the jobs of one user. 0: no limit.") \
+    X(const char *, drain, OPTION_TEXT, "--drain", "REASON", "drain", 0, 0, NULL, NULL, "What it gives", \
+      "Take no new jobs, and tell those who ask for one why. Jobs that run go on.") \
+    X(struct option_list, users, OPTION_LIST, "--user", "USER", "users", 0, 0, NULL, NULL, "To whom", \
+      "Who may run jobs: names or numbers. Without users and groups: everybody. Root always may.") \
+    X(struct option_list, groups, OPTION_LIST, "--group", "GROUP", "groups", 0, 0, NULL, NULL, "To whom", \
+      "Groups whose members may run jobs, as the kernel knows the groups of the process that asks.") \
+    X(const char *, slice, OPTION_TEXT, "--slice", "SLICE", "slice", 0, 0, NULL, "hvd.slice", "How jobs run", \
+      "The slice of systemd that jobs run in. Limits for all jobs together are set there.") \
+    X(const char *, pam, OPTION_TEXT, "--pam", "SERVICE", "pam", 0, 0, NULL, NULL, "How jobs run", \
+      "Open a PAM session of this service for each job, which sets the limits of limits.conf(5). Not one with " \
+      "pam_systemd, which would move the job elsewhere.") \
+    X(int64_t, tasks_max, OPTION_INTEGER, "--tasks-max", "N", "tasks_max", 0, INT64_C(4194304), NULL, "0", "How jobs run", \
+      "Processes and threads of one job. 0: no limit but that of the slice.") \
+    X(int64_t, request_timeout_ms, OPTION_SECONDS, "--request-timeout", "SECONDS", "request_timeout", \
+      1, 3600, NULL, "5", "Who connects", \
+      "A connection that has not said what it wants by then is closed.") \
+    X(int64_t, max_connections, OPTION_INTEGER, "--max-connections", "N", "max_connections", \
+      4, 65536, NULL, "256", "Who connects", \
+      "Connections that wait for an answer at once; one user may have a quarter of them.")
+/* clang-format on */
+
+struct daemon_config {
+#define DAEMON_FIELD(ctype, field, ...) ctype field;
+    DAEMON_OPTIONS(DAEMON_FIELD)
+#undef DAEMON_FIELD
+    struct settings settings; /* of the file; texts point into it */
+    uid_t *allowed_users;
+    size_t allowed_user_count;
+    gid_t *allowed_groups;
+    size_t allowed_group_count;
+};
+
+extern const struct options_program daemon_program;
+
+/* argv[0] is the word `daemon`. -1 with *e: nothing must be freed. */
+int daemon_config_read(struct daemon_config *c, int argc, char *const argv[], struct err *e);
+void daemon_config_free(struct daemon_config *c);
+/* May this user, who is in these groups, run jobs? */
+bool daemon_config_allows(const struct daemon_config *c, uid_t uid, const gid_t *groups, size_t count);
+
+#endif

@@ -1,0 +1,337 @@
+#include "agent/daemon/daemon.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/supervisor/gpu.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/loop.h"
+#include "common/module.h"
+
+#define BACKLOG    1024
+#define PAUSE_MS   100 /* without descriptors, until the next attempt to accept */
+#define ACCEPTS    64  /* a turn of the loop */
+#define FIRST_FD   3   /* of those that systemd passes */
+#define UNITS      LEASE_PREFIX "*.service"
+#define COMPLAIN_S 1
+
+/* ---- the socket ------------------------------------------------------------------------------------------
+ */
+
+static void on_connection(uv_poll_t *poll, int status, int events);
+
+static void accept_again(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    uv_poll_start(&d->listener_poll, UV_READABLE, on_connection);
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct daemon *d = poll->data;
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPTS; i++) {
+        int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            client_open(d, fd);
+            continue;
+        }
+        if (errno == EINTR || errno == ECONNABORTED)
+            continue;
+        if (errno == EAGAIN)
+            return;
+        daemon_complain(d, NULL, strerror(errno));
+        uv_poll_stop(&d->listener_poll);
+        uv_timer_start(&d->accept_timer, accept_again, PAUSE_MS, 0);
+        return;
+    }
+}
+
+static int make_socket(struct daemon *d, struct err *e)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int n = snprintf(name.sun_path, sizeof name.sun_path, "%s/" DAEMON_SOCKET, d->config.directory);
+    if (n < 0 || (size_t)n >= sizeof name.sun_path)
+        return err_set(e, ERR_USAGE, "--directory: the path is too long for a socket");
+    d->own_socket = true;
+    d->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    (void)unlink(name.sun_path); /* of one that was killed: whoever runs has the lock */
+    if (d->listener < 0 || bind(d->listener, (struct sockaddr *)&name, sizeof name) < 0 ||
+        chmod(name.sun_path, 0666) < 0 || listen(d->listener, BACKLOG) < 0)
+        return err_sys(e, errno, "cannot listen on %s", name.sun_path);
+    return 0;
+}
+
+static int open_socket(struct daemon *d, struct err *e)
+{
+    int type = 0, listening = 0;
+    socklen_t size = sizeof type;
+    int passed = d->units.ops->listen_fds();
+    if (passed > 1)
+        return err_set(e, ERR_USAGE, "systemd passed %d sockets, and one is wanted", passed);
+    if (passed == 0) {
+        if (make_socket(d, e) < 0)
+            return -1;
+    } else {
+        d->listener = FIRST_FD;
+        if (getsockopt(d->listener, SOL_SOCKET, SO_DOMAIN, &type, &size) < 0 || type != AF_UNIX ||
+            getsockopt(d->listener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
+            return err_set(e, ERR_USAGE, "what systemd passed is not a unix socket that listens");
+        fcntl(d->listener, F_SETFL, fcntl(d->listener, F_GETFL) | O_NONBLOCK);
+    }
+    int rc = uv_poll_init(&d->loop, &d->listener_poll, d->listener);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot watch the socket: %s", uv_strerror(rc));
+    d->listener_poll.data = d;
+    uv_poll_start(&d->listener_poll, UV_READABLE, on_connection);
+    return 0;
+}
+
+/* ---- leases ----------------------------------------------------------------------------------------------
+ */
+
+void daemon_end_lease(struct daemon *d, const char *unit)
+{
+    leases_drop(&d->leases, unit);
+}
+
+static void on_unit_started(void *ctx, const char *unit, const char *failure)
+{
+    (void)client_unit_started(ctx, unit, failure);
+}
+
+static void on_unit_removed(void *ctx, const char *unit)
+{
+    daemon_end_lease(ctx, unit);
+}
+
+static const struct systemd_events unit_events = {on_unit_started, on_unit_removed};
+
+static void on_systemd_lost(void *ctx, const struct err *e)
+{
+    struct daemon *d = ctx;
+    log_error("%s", e->text);
+    d->exit_status = 1;
+    uv_stop(&d->loop);
+}
+
+static void confirm(void *ctx, const char *unit)
+{
+    struct daemon *d = ctx;
+    struct lease *lease = leases_find(&d->leases, unit);
+    if (lease)
+        lease->confirmed = true;
+    else
+        log_warning("%s runs without a lease", unit);
+}
+
+/* The leases of sessions that ended while nobody watched. */
+static int drop_ended(struct daemon *d, struct err *e)
+{
+    if (units_list(&d->units, UNITS, confirm, e) < 0)
+        return -1;
+    for (size_t i = d->leases.count; i > 0; i--)
+        if (!d->leases.item[i - 1].confirmed)
+            daemon_end_lease(d, d->leases.item[i - 1].unit);
+    return 0;
+}
+
+/* ---- configuration ---------------------------------------------------------------------------------------
+ */
+
+static uint32_t count_slots(void)
+{
+    uint32_t gpus = gpu_count();
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return gpus ? gpus : cpus > 0 ? (uint32_t)cpus : 1;
+}
+
+static void apply(struct daemon *d)
+{
+    const struct daemon_config *c = &d->config;
+    log_init("hvdagent", (enum log_level)c->log_level);
+    d->rules = (struct lease_rules){.slots = c->slots ? (uint32_t)c->slots : count_slots(),
+                                    .share = c->share,
+                                    .max_jobs = (uint32_t)c->max_jobs,
+                                    .max_jobs_per_user = (uint32_t)c->max_jobs_per_user};
+}
+
+static void tell_systemd(struct daemon *d, const char *state)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s\nSTATUS=%u slots, %u leased to %zu jobs%s", state, d->rules.slots,
+             leases_slots_taken(&d->leases), d->leases.count, d->config.drain ? "; drained" : "");
+    d->units.ops->notify(text);
+}
+
+static void reload(struct daemon *d)
+{
+    char text[64];
+    struct err e = ERR_INIT;
+    struct daemon_config config;
+    snprintf(text, sizeof text, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now() / 1000);
+    d->units.ops->notify(text);
+    if (daemon_config_read(&config, d->argc, d->argv, &e) < 0) {
+        log_error("the configuration stays as it was: %s", e.text);
+    } else {
+        daemon_config_free(&d->config);
+        d->config = config;
+        apply(d);
+        log_info("the configuration was read again");
+    }
+    tell_systemd(d, "READY=1");
+}
+
+/* ---- signals and time ------------------------------------------------------------------------------------
+ */
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct daemon *d = handle->data;
+    if (number == SIGHUP) {
+        reload(d);
+        return;
+    }
+    log_info("ended by signal %d (%s); %zu jobs go on", number, strsignal(number), d->leases.count);
+    d->units.ops->notify("STOPPING=1");
+    uv_stop(&d->loop);
+}
+
+static void on_watchdog(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    tell_systemd(d, "WATCHDOG=1");
+}
+
+static void watch_signals(struct daemon *d)
+{
+    static const int numbers[] = {SIGHUP, SIGTERM, SIGINT};
+    for (int i = 0; i < 3; i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, numbers[i]);
+    }
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static void start_watchdog(struct daemon *d)
+{
+    uint64_t us = d->units.ops->watchdog_us();
+    if (us)
+        uv_timer_start(&d->watchdog, on_watchdog, us / 2000, us / 2000);
+}
+
+void daemon_complain(struct daemon *d, const struct client *c, const char *what)
+{
+    uint64_t now = clock_now();
+    if (d->complained && now - d->complained < COMPLAIN_S * NSEC_PER_SEC) {
+        d->unsaid++;
+        return;
+    }
+    d->complained = now;
+    if (c)
+        log_warning("pid %d of uid %u %s (%u more such lines were left out)", (int)c->pid, (unsigned)c->uid,
+                    what, d->unsaid);
+    else
+        log_warning("cannot accept connections: %s (%u more such lines were left out)", what, d->unsaid);
+    d->unsaid = 0;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------
+ */
+
+/* Two daemons would give the slots away twice. */
+static int lock_directory(struct daemon *d, struct err *e)
+{
+    if (mkdir(d->config.directory, 0755) < 0 && errno != EEXIST)
+        return err_sys(e, errno, "cannot make the directory %s", d->config.directory);
+    d->lock = open(d->config.directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->lock < 0)
+        return err_sys(e, errno, "cannot open the directory %s", d->config.directory);
+    if (flock(d->lock, LOCK_EX | LOCK_NB) < 0)
+        return err_set(e, ERR_USAGE, "another managed agent runs in %s", d->config.directory);
+    return 0;
+}
+
+static int set_up(struct daemon *d, struct err *e)
+{
+    char directory[PATH_MAX - 16];
+    d->listener = d->lock = -1;
+    if (loop_init(&d->loop, e) < 0)
+        return -1;
+    uv_timer_init(&d->loop, &d->accept_timer);
+    uv_timer_init(&d->loop, &d->watchdog);
+    d->accept_timer.data = d->watchdog.data = d;
+    if (module_program_dir(directory, sizeof directory, e) < 0)
+        return -1;
+    snprintf(d->program, sizeof d->program, "%s/hvdagent", directory);
+    if (lock_directory(d, e) < 0 || leases_open(&d->leases, d->config.directory, e) < 0 ||
+        units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 || drop_ended(d, e) < 0 ||
+        open_socket(d, e) < 0)
+        return -1;
+    watch_signals(d);
+    return 0;
+}
+
+static void tear_down(struct daemon *d)
+{
+    char path[PATH_MAX];
+    while (d->clients)
+        client_drop(d->clients);
+    if (d->own_socket) {
+        snprintf(path, sizeof path, "%s/" DAEMON_SOCKET, d->config.directory);
+        (void)unlink(path);
+    }
+    uv_close((uv_handle_t *)&d->listener_poll, NULL);
+    uv_close((uv_handle_t *)&d->accept_timer, NULL);
+    uv_close((uv_handle_t *)&d->watchdog, NULL);
+    for (int i = 0; i < 3; i++)
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    units_close(&d->units);
+    uv_run(&d->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
+    (void)uv_loop_close(&d->loop);
+    leases_close(&d->leases);
+    close(d->listener);
+    close(d->lock);
+    daemon_config_free(&d->config);
+}
+
+int daemon_main(int argc, char *const argv[])
+{
+    static struct daemon daemon; /* one a process; too large for a stack */
+    struct daemon *d = &daemon;
+    struct err e = ERR_INIT;
+    d->argc = argc;
+    d->argv = argv;
+    if (daemon_config_read(&d->config, argc, argv, &e) < 0) {
+        log_error("%s", e.text);
+        return err_exit_status(&e);
+    }
+    if (d->config.help) {
+        options_print_help(&daemon_program, stdout);
+        daemon_config_free(&d->config);
+        return 0;
+    }
+    apply(d);
+    if (set_up(d, &e) < 0) {
+        log_error("%s", e.text);
+        return err_exit_status(&e);
+    }
+    start_watchdog(d);
+    tell_systemd(d, "READY=1");
+    log_info("managed agent %s: %u slots, %zu jobs run", HVD_VERSION, d->rules.slots, d->leases.count);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    tear_down(d);
+    return d->exit_status;
+}

@@ -1,0 +1,54 @@
+/* The managed agent of a node: `hvdagent daemon`.
+ *
+ * It waits on a unix socket, decides who may run his part of a job here and with how many slots (leases.h),
+ * and has systemd start the session as a transient service of that user, which gets the accepted connection.
+ * It is no parent of any job, runs none of the user's code and opens none of his paths. What must outlast it
+ * is in the leases' files and in systemd: it may be killed, restarted or replaced at any time.
+ *
+ *   start    configuration, socket (systemd's, or our own), leases, systemd's units: those that have gone are
+ *            dropped; READY
+ *   SIGHUP   the configuration is read again; when it is wrong, the old one stays
+ *   SIGTERM  the end; jobs go on
+ *
+ * It fails, with a status that makes systemd start it again, when the connection to systemd is lost. */
+#ifndef HVD_AGENT_DAEMON_DAEMON_H
+#define HVD_AGENT_DAEMON_DAEMON_H
+
+#include <limits.h>
+#include <uv.h>
+
+#include "agent/daemon/client.h"
+#include "agent/daemon/config.h"
+#include "agent/daemon/leases.h"
+#include "agent/daemon/units.h"
+
+struct daemon {
+    uv_loop_t loop;
+    int argc; /* of `hvdagent daemon ...`, for the next reading */
+    char *const *argv;
+    struct daemon_config config;
+    struct lease_rules rules;
+    struct leases leases;
+    struct units units;
+    struct client *clients;
+    size_t client_count;
+    int listener, lock;
+    bool own_socket; /* nobody passed it */
+    uv_poll_t listener_poll;
+    uv_timer_t accept_timer, watchdog;
+    uv_signal_t signals[3];
+    char program[PATH_MAX]; /* our path when we started: what sessions are */
+    uint64_t complained;    /* when */
+    unsigned unsaid;        /* complaints since */
+    int exit_status;
+};
+
+/* `argv` begins at the word `daemon`. Returns the exit status. */
+int daemon_main(int argc, char *const argv[]);
+
+/* For clients. A line in the log about one that does what it should not, but no more than one a second. */
+void daemon_complain(struct daemon *d, const struct client *c, const char *what);
+/* The lease of a session that never was, or has ended. */
+void daemon_end_lease(struct daemon *d, const char *unit);
+
+#endif

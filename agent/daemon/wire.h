@@ -1,0 +1,44 @@
+/* What `hvdagent attach` and the daemon say to each other on the daemon's socket.
+ *
+ *      attach                              daemon
+ *      LeaseRequest + 2 descriptors  ->    who is it? may he? is there room?
+ *      what the launcher says        ->    (not read: it is for the session)
+ *                                    <-    DAEMON_MAGIC, LeaseRefusal; closed
+ *      or:                           <-    FRAME_MAGIC of the session, which has the connection now
+ *
+ * Each message is a frame (common/frame.h) that holds a Daemon of control.proto. Nothing follows a refusal.
+ * The request costs no round trip: what the launcher says is sent right behind it.
+ *
+ * The descriptors beside the request are attach's stderr, for the session's log, and the end of a pipe into
+ * which the session's guard writes one byte, its exit status, at its end. They belong to the user as much as
+ * the connection does: the daemon passes them on and neither reads nor writes them. */
+#ifndef HVD_AGENT_DAEMON_WIRE_H
+#define HVD_AGENT_DAEMON_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/control.pb-c.h"
+#include "common/err.h"
+#include "common/frame.h"
+
+#define DAEMON_DIRECTORY "/run/hvd"
+#define DAEMON_SOCKET    "agent.sock" /* in it */
+#define DAEMON_PROTOCOL  1            /* grows when a field changes its meaning */
+
+#define DAEMON_MAGIC "\177hvd-daemon\001\n\n" /* as long as FRAME_MAGIC */
+_Static_assert(sizeof DAEMON_MAGIC == sizeof FRAME_MAGIC, "one length serves for both");
+
+#define DAEMON_MESSAGE_MAX (4u << 10) /* of a Daemon, packed */
+#define DAEMON_FRAME_MAX   (FRAME_HEADER_SIZE + DAEMON_MESSAGE_MAX)
+
+enum daemon_descriptor { DAEMON_STDERR, DAEMON_STATUS, DAEMON_DESCRIPTORS };
+
+/* The message as a frame into `out`; its length, or -1 with *e when it is too long. */
+ptrdiff_t daemon_pack(const Hvd__Daemon *message, uint8_t out[DAEMON_FRAME_MAX], struct err *e);
+/* How many bytes the frame has that begins with such a header; -1 with *e when it is none of ours. */
+ptrdiff_t daemon_frame_length(const uint8_t header[FRAME_HEADER_SIZE], struct err *e);
+/* The message in a whole frame; freed by message_free. */
+Hvd__Daemon *daemon_unpack(const uint8_t *frame, size_t len, struct err *e);
+
+#endif
