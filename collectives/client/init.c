@@ -183,8 +183,10 @@ static void measure_crowd(void)
     int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-    /* A bound rank has processors of its own; unbound ones share all of them. */
-    client.crowded = processors == online ? client.local_size > processors : processors < 1;
+    /* A bound rank has processors of its own, as far as it knows; unbound ones share all of them. */
+    client.crowd = 1;
+    if (processors == online && client.local_size > processors)
+        client.crowd = (uint32_t)((client.local_size + processors - 1) / processors);
 }
 
 static int join(const char *path)
@@ -213,7 +215,7 @@ static void leave(void)
         close(client.kick);
     client.socket = client.kick = -1;
     client.mailbox = NULL;
-    client.rpc_broken = client.solo = client.crowded = false;
+    client.rpc_broken = client.solo = false;
 }
 
 static int join_alone(void)

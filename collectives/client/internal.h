@@ -10,6 +10,7 @@
  *   pending.c operations that may end before anybody waits for them
  *   join.c    hvd_join
  *   timeline.c  a file of what happens
+ *   patience.c  whether it pays to look for other ranks, rather than sleep
  *
  * Locks, in the order they may be taken: sets_lock, then that of pending.c, then a tensor's own lock, then
  * names_lock, then arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for
@@ -20,6 +21,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "collectives/client/patience.h"
 #include "collectives/hvd.h"
 #include "collectives/shm/region.h"
 #include "collectives/shm/segment.h"
@@ -82,6 +84,7 @@ struct tensor {
     enum phase phase;
     bool persistent; /* a handle of hvd_allreduce_init has it */
     struct watchdog polls;
+    struct patience patience;
     uint32_t index; /* of this rank, in the view's team */
     uint32_t told;  /* where in the ring its slot was put the last time */
     struct tensor_view view;
@@ -117,8 +120,8 @@ struct tensor {
 struct client {
     _Atomic int state; /* enum client_state */
     int rank, size, local_rank, local_size, cross_rank, cross_size;
-    bool solo;    /* a job of one rank without an engine */
-    bool crowded; /* more ranks on this host than processors */
+    bool solo;      /* a job of one rank without an engine */
+    uint32_t crowd; /* of this host's ranks on each processor, at least 1 */
     struct region region;
     struct shm_mailbox *mailbox;
     int socket, kick;

@@ -20,12 +20,15 @@
 #include "collectives/shm/stream.h"
 #include "common/clock.h"
 
-#define SPINS         4000
-#define SPINS_CROWDED 30    /* each gives the processor to somebody else */
-#define SPINS_PATIENT 1000  /* of SPINS; then chunks of a rank that is at its own are taken, too */
-#define SPIN_NS       30000 /* for the engine, which has to ask other hosts */
-#define SLICE_MS      250
-#define WATCHDOG_MS   10000
+#define LOOKS_FIRST    50    /* about 2 us; for ranks that each have a processor */
+#define LOOKS          10    /* of theirs after each yield; where they share processors one is enough */
+#define YIELDS         30    /* for the others' arrival */
+#define YIELDS_WORK    200   /* for their part of the work: about 150 us */
+#define YIELDS_PATIENT 50    /* of them; then chunks of a rank that is at its own are taken, too */
+#define QUICK_NS       50000 /* an arrival that came in this time, for each rank that shares a processor */
+#define SPIN_NS        30000 /* for the engine, which has to ask other hosts */
+#define SLICE_MS       250
+#define WATCHDOG_MS    10000
 
 void take_result(struct tensor *t, const void *from, size_t bytes)
 {
@@ -320,21 +323,54 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
         end_without_engine(t);
 }
 
-/* The other ranks of this host. true: it has ended. */
-static bool spin_for_ranks(struct tensor *t)
+/* The other ranks of this host: something has changed. */
+static bool moved(struct tensor *t, enum phase phase)
 {
-    int spins = client.crowded ? SPINS_CROWDED : SPINS;
+    return step(t) || t->phase != phase || worth_another_step(t);
+}
 
-    while (spins > 0) {
-        t->view.patient = spins > SPINS - SPINS_PATIENT;
-        if (step(t))
+/* Between looks it gives its processor to whoever wants it. true: it has moved. */
+static bool look_and_yield(struct tensor *t, enum phase phase)
+{
+    int yields = phase == PHASE_ARRIVE || client.crowd > 1 ? YIELDS : YIELDS_WORK;
+
+    for (; yields > 0; yields--, doorbell_relax(true)) {
+        if (yields == YIELDS_WORK - YIELDS_PATIENT)
+            t->view.patient = false;
+        if (moved(t, phase))
             return true;
-        if (!worth_another_step(t)) {
-            spins--;
-            doorbell_relax(client.crowded);
+        for (int look = client.crowd > 1 ? LOOKS : 0; look < LOOKS; look++) {
+            doorbell_relax(false);
+            if (moved(t, phase))
+                return true;
         }
     }
     return false;
+}
+
+/* The same for the others' arrival, while that pays. */
+static bool look_patiently(struct tensor *t)
+{
+    uint64_t since;
+    bool came;
+
+    if (!patience_has(&t->patience, t->sequence))
+        return false;
+    since = clock_now();
+    came = look_and_yield(t, PHASE_ARRIVE);
+    patience_learn(&t->patience, came && clock_now() - since < QUICK_NS * client.crowd);
+    return came;
+}
+
+/* true: it has moved; false: it is time to sleep. */
+static bool spin_for_ranks(struct tensor *t)
+{
+    enum phase phase = t->phase;
+
+    for (int look = client.crowd > 1 ? LOOKS_FIRST : 0; look < LOOKS_FIRST; look++, doorbell_relax(false))
+        if (moved(t, phase))
+            return true;
+    return phase == PHASE_ARRIVE ? look_patiently(t) : look_and_yield(t, phase);
 }
 
 /* The engine, and other hosts: longer, but only while the engine finds that it pays. */
@@ -342,7 +378,7 @@ static bool spin_for_engine(struct tensor *t)
 {
     uint64_t until;
 
-    if (client.crowded || !atomic_load_explicit(&client.region.header->calm, memory_order_relaxed))
+    if (client.crowd > 1 || !atomic_load_explicit(&client.region.header->calm, memory_order_relaxed))
         return false;
     for (until = clock_now() + SPIN_NS; clock_now() < until; doorbell_relax(false))
         if (step(t))
@@ -354,6 +390,7 @@ static void wait_until_ended(struct tensor *t)
 {
     struct watchdog w = {0};
 
+    t->view.patient = client.crowd == 1;
     while (!step(t))
         if (!(t->phase == PHASE_REMOTE ? spin_for_engine(t) : spin_for_ranks(t)))
             sleep_once(t, &w);

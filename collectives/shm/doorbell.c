@@ -48,9 +48,9 @@ bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_m
     return rung;
 }
 
-void doorbell_relax(bool crowded)
+void doorbell_relax(bool yield)
 {
-    if (crowded) {
+    if (yield) {
         sched_yield();
         return;
     }

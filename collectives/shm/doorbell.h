@@ -26,8 +26,8 @@ void doorbell_cancel(struct shm_mailbox *m);
  */
 bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms);
 
-/* One step of a spin that gives way on a processor shared with others: `crowded` when there are more ranks
- * than processors. */
-void doorbell_relax(bool crowded);
+/* Between two looks of a spin: a pause of the processor, or (`yield`) it is given to whoever else wants it.
+ */
+void doorbell_relax(bool yield);
 
 #endif
