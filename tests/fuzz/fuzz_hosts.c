@@ -37,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         sum += h->slots;
     }
     uint32_t np = sum > 1000 ? 1000 : 0; /* placing a million ranks each time would fuzz nothing but memory */
-    if (plan_make(&plan, &hosts, hosts.count, &(struct plan_want){.np = np}, &e) || plan.size != (np ? np : sum))
+    if (plan_make(&plan, &hosts, hosts.count, &(struct plan_want){.np = np}, &e) ||
+        plan.size != (np ? np : sum))
         abort();
     plan_free(&plan);
     hosts_free(&hosts);
