@@ -84,6 +84,7 @@ $(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
 	$(call note,GEN )
 	$(Q)protoc-c --c_out=$(BUILD)/gen $<
 $(BUILD)/gen/common/control.pb-c.h: $(BUILD)/gen/common/control.pb-c.c
+	@: # so that make looks again how old it is
 
 $(BUILD)/obj/gen/control.pb-c.o: $(GEN).c
 	@mkdir -p $(@D)

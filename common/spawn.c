@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -85,6 +86,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
         setrlimit(RLIMIT_NOFILE, &childrens_limit);
     for (size_t i = 0; i < s->limit_count; i++)
         setrlimit((__rlimit_resource_t)s->limits[i].resource, &s->limits[i].limit);
+    if (s->stop_at_exec && ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0)
+        child_fail(s, report_fd, SPAWN_STOP);
     execve(s->path, s->argv, s->envp ? s->envp : environ);
     child_fail(s, report_fd, SPAWN_EXEC);
 }
@@ -109,14 +112,16 @@ static void __attribute__((noreturn)) child_start(const struct child *c)
 #define SPAWN_COPIES_MEMORY
 #endif
 
-#ifdef SPAWN_COPIES_MEMORY
-static long clone_and_start(struct clone_args *args, const struct child *child)
+static long clone_a_copy(struct clone_args *args, const struct child *child)
 {
     long pid = syscall(SYS_clone3, args, sizeof *args);
     if (pid == 0)
         child_start(child);
     return pid;
 }
+
+#ifdef SPAWN_COPIES_MEMORY
+#define clone_and_start clone_a_copy
 #else
 /* To copy our page tables for a child that executes another program at once costs a quarter of the whole
  * start, and more with every page of ours. So the child borrows our memory, on a stack of its own, and we
@@ -160,7 +165,31 @@ static pid_t clone_child(const struct child *child, int *pidfd)
         .exit_signal = SIGCHLD,
         .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
     };
-    return (pid_t)clone_and_start(&args, child);
+    /* Whoever is traced stops at any signal; we would stand still with him. */
+    return (pid_t)(child->s->stop_at_exec ? clone_a_copy(&args, child) : clone_and_start(&args, child));
+}
+
+/* We trace the child up to its execve, at which it stops. From there it is stopped like by SIGSTOP, and
+ * nobody's tracee: a debugger can take it, or SIGCONT lets it go on. One that ended first is left to be
+ * reaped. */
+static void stop_after_exec(pid_t pid)
+{
+    for (;;) {
+        siginfo_t info = {0};
+        if (waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT) < 0) {
+            if (errno == EINTR)
+                continue;
+            return;
+        }
+        if (info.si_code != CLD_TRAPPED && info.si_code != CLD_STOPPED)
+            return;
+        /* As the kernel says it of an execve; else a signal from outside came before. */
+        bool executed = info.si_status == SIGTRAP;
+        if (ptrace(executed ? PTRACE_DETACH : PTRACE_CONT, pid, NULL,
+                   (void *)(intptr_t)(executed ? SIGSTOP : info.si_status)) < 0 ||
+            executed)
+            return;
+    }
 }
 
 /* Waits until the child has executed its program or said why not. */
@@ -222,6 +251,8 @@ int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)
     if (report[1] >= 0)
         close(report[1]);
     int rc = 0;
+    if (s->stop_at_exec && out->pid > 0)
+        stop_after_exec(out->pid);
     if (out->pid < 0)
         rc = err_sys(e, saved, "cannot start %s%s", s->path,
                      saved == EAGAIN ? " (RLIMIT_NPROC, a cgroup's pids.max, kernel.pid_max or threads-max)"
@@ -239,6 +270,9 @@ int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, stru
         return err_set(e, ERR_HOST, "cannot change to working directory %s: %s", s->dir, strerror(f->errnum));
     if (f->step == SPAWN_BIND)
         return err_set(e, ERR_HOST, "cannot bind rank %u to its processors: %s", f->id, strerror(f->errnum));
+    if (f->step == SPAWN_STOP)
+        return err_set(e, ERR_HOST, "cannot stop rank %u before its first instruction: ptrace: %s", f->id,
+                       strerror(f->errnum));
     if (f->step != SPAWN_EXEC)
         return err_set(e, ERR_SYSTEM, "cannot prepare descriptors for %s: %s", s->path, strerror(f->errnum));
     if (f->errnum == ENOENT && access(s->path, F_OK) == 0)

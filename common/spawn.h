@@ -34,11 +34,12 @@ struct spawn {
     size_t cpus_size;
     const struct spawn_limit *limits; /* limit_count of them, instead of ours */
     size_t limit_count;
-    bool new_session; /* setsid: out of the terminal's process group, its pid is its process group */
-    bool die_with_us; /* SIGKILL when the calling thread ends */
-    int report_fd;    /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
-                         failure itself */
-    uint32_t id;      /* goes into spawn_failure */
+    bool new_session;  /* setsid: out of the terminal's process group, its pid is its process group */
+    bool stop_at_exec; /* it stops, as by SIGSTOP, before the first instruction of its program */
+    bool die_with_us;  /* SIGKILL when the calling thread ends */
+    int report_fd;     /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
+                          failure itself */
+    uint32_t id;       /* goes into spawn_failure */
 };
 
 #define SPAWN_INIT                                                                                           \
@@ -46,7 +47,7 @@ struct spawn {
         .fds = {-1, -1, -1}, .extra_fd = -1, .cgroup_fd = -1, .report_fd = -1                                \
     }
 
-enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC, SPAWN_BIND };
+enum spawn_step { SPAWN_CHDIR = 1, SPAWN_DESCRIPTORS, SPAWN_EXEC, SPAWN_BIND, SPAWN_STOP };
 
 /* Written by the child in one piece (less than PIPE_BUF). */
 struct spawn_failure {

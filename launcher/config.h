@@ -192,6 +192,10 @@
       "The signals that hvdrun passes on to the workers and does nothing else about: names or numbers, or none. USR1, " \
       "USR2 and WINCH that are not in the list are ignored. INT, TERM, HUP and QUIT always end the job, TSTP and CONT " \
       "always stop it and let it go on.") \
+    X(bool, stop_on_exec, OPTION_FLAG, "--stop-on-exec", NULL, "HVDRUN_STOP_ON_EXEC", "stop_on_exec", \
+      0, 0, NULL, NULL, NULL, CONFIG_LIFE, \
+      "Stop every worker before the first instruction of its program and say its host and process, so that a debugger " \
+      "can be attached: gdb -p. SIGCONT lets it go on, and SIGCONT to hvdrun all of them.") \
     X(int64_t, max_restarts, OPTION_INTEGER, "--max-restarts, --reset-limit", "N", "HVDRUN_MAX_RESTARTS", "max_restarts", \
       0, 1000000, NULL, "0", NULL, CONFIG_LIFE, \
       "Start the whole job anew, at most N times, after a rank or a host has failed. A lost host is left out when the " \

@@ -13,7 +13,9 @@
 #include "common/log.h"
 #include "launcher/exit_codes.h"
 #include "launcher/job_state.h"
+#include "launcher/job_debug.h"
 #include "launcher/job_preload.h"
+#include "launcher/mpir.h"
 #include "launcher/job_sweep.h"
 #include "launcher/job_where.h"
 #include "launcher/notes.h"
@@ -291,6 +293,7 @@ static void started(void *owner)
     uv_timer_stop(&j->start_limit);
     log_info("all %u ranks run, %.1f ms after the start", j->plan.size,
              (double)(clock_now() - j->began) / 1e6);
+    job_debug_started(j);
 }
 
 static void inspect(void *owner)
@@ -328,6 +331,8 @@ static void begin_end(void *owner)
     uint32_t grace = patient ? (uint32_t)j->config->grace_ms : 0;
     if (!j->phases.ending)
         j->phases.ending = clock_now();
+    if (j->outcome.failed)
+        mpir_abort(j->outcome.text);
     progress_stop(&j->progress);
     uv_timer_stop(&j->start_limit);
     uv_timer_stop(&j->settling);

@@ -15,6 +15,7 @@
 #include "launcher/job.h"
 #include "launcher/job_state.h"
 #include "launcher/report.h"
+#include "launcher/job_debug.h"
 #include "launcher/job_sweep.h"
 #include "launcher/limits.h"
 #include "launcher/preflight.h"
@@ -168,6 +169,7 @@ void job_free(struct job *j)
     output_free(j->output);
     job_sweep_free(j);
     sent_agent_free(&j->sent);
+    job_debug_end(j);
     preload_close(&j->preload);
     preflight_free(j);
     job_where_free(j);

@@ -11,6 +11,7 @@
 #include "launcher/contracts.h"
 #include "launcher/engine_tuning.h"
 #include "launcher/horovod_flags.h"
+#include "launcher/job_debug.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
 #include "launcher/propagate.h"
@@ -272,6 +273,11 @@ void job_spawn(struct job *j)
         goto out;
     }
     fill_common(j, &s, dir, sizeof dir);
+    s.stop_on_exec = job_debug_begin(j, &e);
+    if (e.code) {
+        job_fault_err(j, &e);
+        goto out;
+    }
     for (uint32_t k = 0; k < j->plan.host_count; k++) {
         fill_host(&hosts[k], j->host_names[k], &j->plan.host[k]);
         host_pointers[k] = &hosts[k];

@@ -90,6 +90,8 @@ struct job {
     char agent_command[16384];
     struct sent_agent sent; /* --send-agent; else empty */
     struct preload preload;
+    char **executable; /* of each program, for debuggers; NULL: not started yet */
+    bool stops;        /* workers stop before their first instruction */
     uint64_t began;
     struct {
         uint64_t preloading, starting, running, ending;

@@ -77,6 +77,7 @@ static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker
     s.dir = start->dir;
     s.cgroup_fd = start->cgroup_fd;
     s.new_session = true;
+    s.stop_at_exec = start->spawn->stop_on_exec;
     s.die_with_us = true;
     s.report_fd = start->report_fd;
     s.cpus = start->cpus;
