@@ -259,12 +259,18 @@ int hvd_barrier(const hvd_options *options);
  * HVD_PRODUCT, HVD_BAND and HVD_LAND, and in all other kinds, a rank that has joined cannot be done without:
  * who calls one gets HVD_ERR_MISMATCH with a sentence that names ranks that have joined, and the job goes on.
  * So does hvd_shutdown, which then has not left the job. Operations that this rank has begun before go on and
- * may be waited for afterwards. What a shared allreduce has given is valid no longer.
+ * may be waited for meanwhile or afterwards. What a shared allreduce has given is valid no longer.
  *
  * *last_rank (NULL: not wanted) gets the rank that joined last, by the clocks of the hosts, the same on all.
- * Meanwhile no other thread of this rank may begin anything: HVD_ERR_IN_PROGRESS. HVD_ERR_PEER,
- * HVD_ERR_ENGINE: the job has failed; HVD_ERR_MEMORY: it fails, for want of memory for the zeros. Joining
- * again, for the next piece of work, is possible at once. */
+ * Until the join has ended no thread of this rank may begin anything, join again or shut down:
+ * HVD_ERR_IN_PROGRESS. HVD_ERR_PEER, HVD_ERR_ENGINE: the job has failed; HVD_ERR_MEMORY: it fails, for want
+ * of memory for the zeros. Joining again, for the next piece of work, is possible at once, when the
+ * handle was waited for.
+ *
+ * hvd_join_async joins and returns; this rank takes part in a thread of the library's, which gets no signals
+ * and lives until the join has ended. *last_rank is set by then, with success. HVD_ERR_SYSTEM: there is no
+ * thread, and this rank has not joined. */
+int hvd_join_async(int *last_rank, hvd_handle *handle);
 int hvd_join(int *last_rank);
 
 /* ---- two ranks ----

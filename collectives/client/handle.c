@@ -50,7 +50,7 @@ static int lock_inactive(hvd_handle handle, struct tensor **t)
     if (status == HVD_SUCCESS && (*t)->persistent && (*t)->phase == PHASE_IDLE)
         return HVD_SUCCESS;
     bool persistent = status > 0 || (*t)->persistent;
-    if (status == HVD_SUCCESS)
+    if (status != HANDLE_HELD)
         pthread_mutex_unlock(&(*t)->lock);
     return persistent
                ? fail(HVD_ERR_IN_PROGRESS, "handle %lld was started and not waited for", (long long)handle)

@@ -249,8 +249,10 @@ int hvd_init(void)
 
 int hvd_shutdown(void)
 {
-    int status = client_may_begin(), told;
+    int status, told;
 
+    join_reap();
+    status = client_may_begin();
     if (status && status != HVD_ERR_ENGINE)
         return status;
     if (!status)

@@ -8,7 +8,8 @@
  *   wait.c    progress of one operation, waiting       handle.c   persistent handles
  *   query.c   numbers, errors, names of codes          solo.c     a job of one rank
  *   pending.c operations that may end before anybody waits for them
- *   join.c    hvd_join
+ *   join.c    hvd_join                                join_parts.c  what a joined rank is in
+ *   join_async.c  the same in a thread of its own
  *   timeline.c  a file of what happens
  *   patience.c  whether it pays to look for other ranks, rather than sleep
  *
@@ -34,7 +35,7 @@
 enum client_state {
     CLIENT_NONE,
     CLIENT_READY,
-    CLIENT_JOINING,  /* a thread is in hvd_join */
+    CLIENT_JOINING,  /* this rank has joined, and others have not */
     CLIENT_STRANDED, /* the engine has gone, or does not move: this rank has left what others may still be in
                       */
     CLIENT_FORKED
@@ -50,6 +51,9 @@ enum phase {
 
 /* Tensors that travel as one: packed pieces, one behind the other. Made by group.c, freed by group_free. */
 struct group;
+
+/* What belongs to a tensor's handle while the name is used for others; join.c. */
+struct part;
 
 /* What a call asks for. */
 struct request {
@@ -113,6 +117,10 @@ struct tensor {
     void *shared,
         *shared_before; /* results of shared allreduces: this one's, and one that became too small */
     size_t shared_bytes;
+
+    struct part *aside;   /* of hvd_join */
+    _Atomic bool is_over; /* while this rank has joined: it has ended, and who saw that holds the lock for a
+                             moment only */
 
     char text[SHM_TEXT_MAX]; /* why status is not 0; last, because it is hardly ever touched */
 };
@@ -194,7 +202,9 @@ enum timeline_point {
     TIMELINE_IN,
     TIMELINE_OUT
 };
-extern _Atomic bool timeline_on __attribute__((visibility("hidden")));
+/* Who wants to hear of them; in one word, so that nobody costs one look. */
+enum { WATCHED_BY_TIMELINE = 1, WATCHED_BY_JOIN = 2 };
+extern _Atomic uint8_t watched __attribute__((visibility("hidden")));
 void timeline_record(struct tensor *t, enum timeline_point point, uint64_t since) __attribute__((cold));
 /* Starts what HOROVOD_TIMELINE asks for; stops whatever runs. */
 int timeline_open(void);
@@ -203,14 +213,14 @@ void timeline_close(void);
 /* A point of the operation has been reached, or (since not 0) a copy that began at `since` is done. */
 static inline void timeline(struct tensor *t, enum timeline_point point, uint64_t since)
 {
-    if (__builtin_expect(atomic_load_explicit(&timeline_on, memory_order_relaxed), 0))
+    if (__builtin_expect(atomic_load_explicit(&watched, memory_order_relaxed), 0))
         timeline_record(t, point, since);
 }
 
 /* When a copy begins. */
 static inline uint64_t timeline_clock(void)
 {
-    return __builtin_expect(atomic_load_explicit(&timeline_on, memory_order_relaxed), 0) ? clock_now() : 0;
+    return __builtin_expect(atomic_load_explicit(&watched, memory_order_relaxed), 0) ? clock_now() : 0;
 }
 
 /* sets.c: the set's ranks, of which this one need not be one; NULL after fail(). */
@@ -273,8 +283,11 @@ int run_solo(struct tensor *t);
 void pending_add(struct tensor *t); /* its lock is held */
 void pending_progress(void);        /* no lock is held */
 void pending_forget(void);
-/* Takes a tensor's lock, unless somebody submits or waits for its operation. Who only looks at it, as
- * pending_progress does, has it for a moment too; that is waited for. The caller holds no tensor's lock;
+/* Who only looks at tensors, as pending_progress does, says so: before it takes a lock, and after. */
+void pending_look(void);
+void pending_looked(void);
+/* Takes a tensor's lock, unless somebody submits or waits for its operation. Who only looks at it has it for
+ * a moment too; that is waited for. The caller holds no tensor's lock;
  * names_lock it may: nobody who looks takes that. */
 bool lock_unless_waited(struct tensor *t);
 
@@ -293,7 +306,26 @@ void finish_locked(struct tensor *t);
 int wait_locked(struct tensor *t);
 /* The result is at `from`: copies it to where the caller wants it. */
 void take_result(struct tensor *t, const void *from, size_t bytes);
-/* The tensor, locked, of a handle that is pending or persistent; 1: somebody else holds it (wait false). */
+/* The tensor, locked, of a handle that is pending or persistent; HANDLE_HELD: somebody else holds it (wait
+ * false); HANDLE_ASIDE: it is locked, but what the handle names has ended and is put aside. */
+enum { HANDLE_HELD = 1, HANDLE_ASIDE = 2 };
 int lock_handle(hvd_handle handle, bool wait, struct tensor **found);
+
+/* join.c: nothing of this rank begins any more; and, with what the join has come to, it does again. */
+int join_claim(void);
+void join_release(int status);
+/* The join's tensor, locked, when no handle of it is left. */
+int join_tensor(struct tensor **end);
+/* This rank has joined: NULL after fail(); else *end, whose handle it is, is locked. Then all until every
+ * rank has; the lock remains. The same thread calls both. *last is set with success. */
+struct join *join_begin(struct tensor **end);
+int join_through(struct join *j, int *last);
+/* An operation has ended while this rank has joined. */
+void join_hears(struct tensor *t);
+/* The tensor's lock is held. The handle's operation is put aside; and: waits for it. */
+bool join_has_aside(const struct tensor *t, hvd_handle handle);
+int join_wait_aside(struct tensor *t);
+/* join_async.c: the thread ends, if it has ended or will at once. */
+void join_reap(void);
 
 #endif

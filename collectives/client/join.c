@@ -8,7 +8,10 @@
  *
  * A name may be in use when others begin its next operation: an operation of this rank has ended there and
  * was not waited for, or a persistent handle has it. What belongs to that is put aside until the part in the
- * next one has ended.
+ * next one has ended; who polls or waits for it meanwhile finds it there.
+ *
+ * The thread that is in the join does all this. Others of this rank may wait for what was begun before. They
+ * hold that tensor's lock, so it is they who see its end, and say so.
  *
  * The end is an allreduce that every rank enters when all operations that it has begun itself have ended; it
  * takes part in the others' until that is complete. A pending operation has somebody who has begun it, so
@@ -20,6 +23,7 @@
 #include <time.h>
 
 #include "collectives/client/internal.h"
+#include "collectives/client/join.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 
@@ -27,131 +31,17 @@
 #define ZEROS_LEAST  (64u << 10)
 #define ZEROS_BLOCKS 48 /* each at least twice as large as the one before */
 
-/* One of this rank's operations that has not ended. */
-struct part {
-    struct tensor *tensor;
-    bool own; /* begun before the join; else what follows was put aside: */
-    bool persistent;
-    enum phase phase;
-    unsigned char operation[TENSOR_OPERATION_END - TENSOR_OPERATION_AT];
-    char text[SHM_TEXT_MAX];
-};
-
 struct join {
     struct tensor *end; /* the allreduce; locked */
     bool entered;
     uint64_t mine[2], result[2]; /* when and who; process sets so far */
-    struct part **part;
-    size_t parts, own, part_room;
+    struct parts parts;
     uint32_t *wanted; /* slots that were told and not yet seen to */
     size_t wants, want_room;
     void *zeros[ZEROS_BLOCKS]; /* the last one is the largest; the others may still be read */
     size_t blocks, zeros_bytes;
     const void *nowhere;
 };
-
-/* ---- parts --------------------------------------------------------------------------------------------- */
-
-static int no_memory(void)
-{
-    return fail(HVD_ERR_MEMORY, "hvd_join: no memory for pending operations");
-}
-
-/* Makes room for one more. */
-static bool make_room(void **array, size_t *room, size_t have, size_t each)
-{
-    size_t more = *room ? 2 * *room : 64;
-    void *larger = have < *room ? *array : realloc(*array, more * each);
-
-    if (!larger)
-        return false;
-    if (have == *room)
-        *room = more;
-    *array = larger;
-    return true;
-}
-
-static struct part *add_part(struct join *j, struct tensor *t, bool own)
-{
-    struct part *p = calloc(1, sizeof *p);
-
-    if (!p || !make_room((void **)&j->part, &j->part_room, j->parts, sizeof *j->part)) {
-        free(p);
-        no_memory();
-        return NULL;
-    }
-    p->tensor = t;
-    p->own = own;
-    j->part[j->parts++] = p;
-    j->own += own;
-    return p;
-}
-
-static void put_aside(struct part *p)
-{
-    struct tensor *t = p->tensor;
-
-    p->persistent = t->persistent;
-    p->phase = t->phase;
-    memcpy(p->operation, (char *)t + TENSOR_OPERATION_AT, sizeof p->operation);
-    memcpy(p->text, t->text, sizeof p->text);
-    t->persistent = false;
-    t->phase = PHASE_IDLE;
-}
-
-static void put_back(const struct part *p)
-{
-    struct tensor *t = p->tensor;
-
-    memcpy((char *)t + TENSOR_OPERATION_AT, p->operation, sizeof p->operation);
-    memcpy(t->text, p->text, sizeof p->text);
-    t->persistent = p->persistent;
-    t->phase = p->phase;
-}
-
-static void drop_part(struct join *j, size_t i)
-{
-    j->own -= j->part[i]->own;
-    free(j->part[i]);
-    j->part[i] = j->part[--j->parts];
-}
-
-/* What can be done now. true: something has ended. */
-static bool progress_parts(struct join *j)
-{
-    bool moved = false;
-
-    for (size_t i = j->parts; i-- > 0;) {
-        struct part *p = j->part[i];
-        struct tensor *t = p->tensor;
-        if (pthread_mutex_trylock(&t->lock) != 0)
-            continue; /* another thread waits for it */
-        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || progress_locked(t);
-        if (ended && !p->own)
-            put_back(p);
-        pthread_mutex_unlock(&t->lock);
-        if (ended)
-            drop_part(j, i);
-        moved = moved || ended;
-    }
-    return moved;
-}
-
-/* The engine is gone: nothing that others have begun will end. */
-static void abandon_parts(struct join *j)
-{
-    while (j->parts > 0) {
-        struct part *p = j->part[j->parts - 1];
-        if (!p->own) {
-            pthread_mutex_lock(&p->tensor->lock);
-            if (p->tensor->phase != PHASE_ENDED)
-                end_without_engine(p->tensor);
-            put_back(p);
-            pthread_mutex_unlock(&p->tensor->lock);
-        }
-        drop_part(j, j->parts - 1);
-    }
-}
 
 /* ---- others' operations -------------------------------------------------------------------------------- */
 
@@ -175,29 +65,37 @@ static const void *zeros(struct join *j, size_t bytes)
     return memory;
 }
 
+/* Of which nobody has a handle. */
+static int start_part(struct tensor *t, const struct request *r)
+{
+    int status = prepare_locked(t, r, true);
+
+    if (status == HVD_SUCCESS && (status = start_locked(t, true)) != HVD_SUCCESS)
+        release_locked(t);
+    return status;
+}
+
 static int take_part(struct join *j, struct tensor *t, const struct tensor_op *op)
 {
     struct request r = {.team = t->view.team, .op = *op};
-    struct part *p = add_part(j, t, false);
+    struct part *p = parts_add(&j->parts, t, false);
     char wrong[SHM_TEXT_MAX];
     int status;
 
     if (!p)
         return HVD_ERR_MEMORY;
-    put_aside(p);
+    part_put_aside(p);
     if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
         r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
     r.room = tensor_bytes(&r.op);
     r.in = zeros(j, r.room);
     if (r.op.kind == SHM_ALLREDUCE_SHARED)
         r.result = &j->nowhere;
-    status = r.in ? prepare_locked(t, &r, true) : last_failure();
-    if (status == HVD_SUCCESS && (status = start_locked(t, true)) != HVD_SUCCESS)
-        release_locked(t);
+    status = r.in ? start_part(t, &r) : last_failure();
     if (status == HVD_SUCCESS)
         return status;
-    put_back(p);
-    drop_part(j, j->parts - 1);
+    part_put_back(p);
+    parts_drop(&j->parts, j->parts.number - 1);
     return status;
 }
 
@@ -222,12 +120,13 @@ static int see_to(struct join *j, uint32_t slot)
         return 1;
     if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
         return 1; /* this rank had begun it itself, or took part already */
-    pthread_mutex_lock(&t->lock);
+    if (!part_lock(t))
+        return 0;
     if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
         status = 0;
     else
         status = t->sequence + 1 == operation && (status = take_part(j, t, &op)) != HVD_SUCCESS ? status : 1;
-    pthread_mutex_unlock(&t->lock);
+    part_unlock(t);
     return status;
 }
 
@@ -239,8 +138,8 @@ static int collect(struct join *j)
     int rc;
 
     while ((rc = ring_take(&client.mailbox->wanted, &slot)) == 1) {
-        if (!make_room((void **)&j->wanted, &j->want_room, j->wants, sizeof *j->wanted))
-            return no_memory();
+        if (!parts_make_room((void **)&j->wanted, &j->want_room, j->wants, sizeof *j->wanted))
+            return parts_no_memory();
         j->wanted[j->wants++] = slot;
     }
     if (rc < 0)
@@ -265,11 +164,12 @@ static int find_own(struct join *j)
 
     pthread_mutex_lock(&client.names_lock);
     for (struct tensor *t = client.newest; t && status == HVD_SUCCESS; t = t->older) {
+        atomic_store(&t->is_over, false);
         bool held = pthread_mutex_trylock(&t->lock) != 0;
         bool pending = t != j->end && (held || (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED));
         if (!held)
             pthread_mutex_unlock(&t->lock);
-        if (pending && !add_part(j, t, true))
+        if (pending && !parts_add(&j->parts, t, true))
             status = HVD_ERR_MEMORY;
     }
     pthread_mutex_unlock(&client.names_lock);
@@ -292,13 +192,13 @@ static int enter(struct join *j)
                         .room = sizeof j->result};
 
     j->entered = true;
-    return submit_locked(j->end, &r, true);
+    return start_part(j->end, &r);
 }
 
 /* One turn. 1: something moved; 0: nothing; else a status. */
 static int turn(struct join *j)
 {
-    bool ended = progress_parts(j), enters = !j->entered && j->own == 0;
+    bool ended = parts_progress(&j->parts), enters = !j->entered && j->parts.own == 0;
     int status = collect(j);
 
     if (status >= 0 && enters)
@@ -308,7 +208,7 @@ static int turn(struct join *j)
 
 static bool has_ended(struct join *j)
 {
-    return j->parts == 0 && (is_over(j) || region_poisoned(&client.region));
+    return j->parts.number == 0 && (is_over(j) || region_poisoned(&client.region));
 }
 
 static int run(struct join *j)
@@ -341,7 +241,7 @@ static int give_up(struct join *j, int status)
     snprintf(why, sizeof why, "%s", hvd_last_error());
     if (status != HVD_ERR_ENGINE && !region_poisoned(&client.region))
         rpc_failed(why);
-    abandon_parts(j);
+    parts_abandon(&j->parts);
     if (j->entered && j->end->phase != PHASE_ENDED)
         end_without_engine(j->end);
     j->end->phase = PHASE_IDLE;
@@ -355,65 +255,113 @@ static int tell_engine(bool joining)
     return rpc(&m, -1, NULL, NULL);
 }
 
-static int join(struct join *j)
+/* From now on the others need this rank. */
+static int set_out(struct join *j)
 {
     struct timespec now;
     uint32_t slot;
     int status;
 
+    if (region_poisoned(&client.region))
+        return fail_poisoned();
     while (ring_take(&client.mailbox->wanted, &slot) == 1)
         ; /* told when the join before was over: of what this rank still lacks it is told again */
     clock_gettime(CLOCK_REALTIME, &now);
     j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
                  (uint64_t)client.rank;
     j->mine[1] = client.sets;
-    if ((status = find_own(j)) || (status = tell_engine(true)))
-        return status;
-    if ((status = run(j)) != HVD_SUCCESS)
-        return give_up(j, status);
-    if ((status = wait_locked(j->end)) != HVD_SUCCESS)
-        return status;
-    client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
-    return tell_engine(false);
+    atomic_fetch_or(&watched, WATCHED_BY_JOIN);
+    if ((status = find_own(j)) == HVD_SUCCESS)
+        status = tell_engine(true);
+    return status;
 }
 
 static void free_join(struct join *j)
 {
+    atomic_fetch_and(&watched, (uint8_t)~WATCHED_BY_JOIN);
     for (size_t i = 0; i < j->blocks; i++)
         arena_free(j->zeros[i]);
-    while (j->parts > 0)
-        drop_part(j, j->parts - 1);
-    free(j->part);
+    parts_free(&j->parts);
     free(j->wanted);
+    free(j);
 }
 
-/* *last is set with success. */
-static int join_with_all(int *last)
+int join_tensor(struct tensor **end)
 {
-    struct join j = {0};
-    int status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, &j.end);
+    int status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, end);
 
-    if (status != HVD_SUCCESS)
+    if (status != HVD_SUCCESS || (*end)->phase == PHASE_IDLE)
         return status;
-    status = join(&j);
-    *last = (int)(j.result[0] & ((1u << RANK_BITS) - 1));
-    pthread_mutex_unlock(&j.end->lock);
-    free_join(&j);
+    pthread_mutex_unlock(&(*end)->lock);
+    return fail(HVD_ERR_IN_PROGRESS, "the handle of hvd_join_async was not waited for");
+}
+
+struct join *join_begin(struct tensor **end)
+{
+    struct join *j;
+
+    if (join_tensor(end) != HVD_SUCCESS)
+        return NULL;
+    if ((j = calloc(1, sizeof *j)) == NULL) {
+        parts_no_memory();
+    } else {
+        j->end = *end;
+        if (set_out(j) == HVD_SUCCESS)
+            return j;
+        free_join(j);
+    }
+    pthread_mutex_unlock(&(*end)->lock);
+    return NULL;
+}
+
+int join_through(struct join *j, int *last)
+{
+    int status = run(j);
+
+    if (status != HVD_SUCCESS) {
+        status = give_up(j, status);
+    } else if ((status = wait_locked(j->end)) == HVD_SUCCESS) {
+        client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
+        status = tell_engine(false);
+    }
+    *last = (int)(j->result[0] & ((1u << RANK_BITS) - 1));
+    free_join(j);
     return status;
+}
+
+int join_claim(void)
+{
+    int status, ready;
+
+    do {
+        ready = CLIENT_READY;
+        status = client_may_begin();
+    } while (status == HVD_SUCCESS && !atomic_compare_exchange_weak(&client.state, &ready, CLIENT_JOINING));
+    return status;
+}
+
+void join_release(int status)
+{
+    /* Another thread may have lost the engine meanwhile. */
+    bool stranded = status == HVD_ERR_ENGINE || (client.mailbox && atomic_load(&client.mailbox->left));
+
+    atomic_store_explicit(&client.state, stranded ? CLIENT_STRANDED : CLIENT_READY, memory_order_release);
 }
 
 int hvd_join(int *last_rank)
 {
-    int status = client_may_begin(), ready = CLIENT_READY, last = 0;
+    struct tensor *end;
+    int status = join_claim(), last = 0;
 
-    if (status == HVD_SUCCESS && !client.solo) {
-        if (!atomic_compare_exchange_strong(&client.state, &ready, CLIENT_JOINING))
-            return fail(HVD_ERR_IN_PROGRESS, "another thread of this rank is in hvd_join");
-        status = join_with_all(&last);
-        /* Another thread may have lost the engine meanwhile. */
-        bool stranded = status == HVD_ERR_ENGINE || atomic_load(&client.mailbox->left);
-        atomic_store_explicit(&client.state, stranded ? CLIENT_STRANDED : CLIENT_READY, memory_order_release);
+    if (status != HVD_SUCCESS)
+        return status;
+    if (!client.solo) {
+        struct join *j = join_begin(&end);
+        status = j ? join_through(j, &last) : last_failure();
+        if (j)
+            pthread_mutex_unlock(&end->lock);
     }
+    join_release(status);
     if (status == HVD_SUCCESS && last_rank)
         *last_rank = last;
     return status;

@@ -44,6 +44,16 @@ bool lock_unless_waited(struct tensor *t)
     return locked;
 }
 
+void pending_look(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void pending_looked(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
 void pending_progress(void)
 {
     if (pthread_mutex_trylock(&lock) != 0)

@@ -46,7 +46,7 @@ int client_may_begin(void)
     if (state == CLIENT_STRANDED)
         return fail(HVD_ERR_ENGINE, "this host's engine has gone or does not move: nothing can begin");
     return state == CLIENT_JOINING
-               ? fail(HVD_ERR_IN_PROGRESS, "another thread of this rank is in hvd_join: nothing can begin")
+               ? fail(HVD_ERR_IN_PROGRESS, "this rank is in hvd_join, which has not ended: nothing can begin")
                : client_check();
 }
 

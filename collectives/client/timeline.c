@@ -23,7 +23,7 @@
 
 enum { OPEN_NOTHING, OPEN_NEGOTIATION, OPEN_OPERATION };
 
-_Atomic bool timeline_on;
+_Atomic uint8_t watched;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct trace *trace;
 static bool mark_cycles;
@@ -89,6 +89,8 @@ void timeline_record(struct tensor *t, enum timeline_point point, uint64_t since
     if (trace)
         record(t, point, since);
     pthread_rwlock_unlock(&lock);
+    if (point == TIMELINE_ENDED && (atomic_load(&watched) & WATCHED_BY_JOIN))
+        join_hears(t);
 }
 
 /* ---- start and stop ------------------------------------------------------------------------------------ */
@@ -112,7 +114,7 @@ static int start(const char *pattern, bool mark)
         number++;
         if (mark)
             trace_lane(trace, LANE_CYCLES, "cycles");
-        atomic_store(&timeline_on, true);
+        atomic_fetch_or(&watched, WATCHED_BY_TIMELINE);
     }
     pthread_rwlock_unlock(&lock);
     if (runs)
@@ -128,7 +130,7 @@ static int stop(void)
     pthread_rwlock_wrlock(&lock);
     ended = trace;
     trace = NULL;
-    atomic_store(&timeline_on, false);
+    atomic_fetch_and(&watched, (uint8_t)~WATCHED_BY_TIMELINE);
     pthread_rwlock_unlock(&lock);
     return !ended || trace_stop(ended, &e) == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "%s", e.text);
 }

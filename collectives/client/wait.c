@@ -421,11 +421,15 @@ int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
     if (t && wait)
         pthread_mutex_lock(&t->lock);
     else if (t && !lock_unless_waited(t))
-        t = NULL, status = 1; /* somebody waits for it */
+        t = NULL, status = HANDLE_HELD; /* somebody waits for it */
     if (t && (t->phase != PHASE_IDLE || t->persistent) &&
         t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
         *found = t;
         return HVD_SUCCESS;
+    }
+    if (t && join_has_aside(t, handle)) {
+        *found = t;
+        return HANDLE_ASIDE;
     }
     if (t)
         pthread_mutex_unlock(&t->lock);
@@ -439,8 +443,11 @@ int hvd_poll(hvd_handle handle)
     int status = lock_handle(handle, false, &t);
     bool ended;
 
-    if (status)
-        return status > 0 ? 0 : status;
+    if (status) {
+        if (status == HANDLE_ASIDE)
+            pthread_mutex_unlock(&t->lock);
+        return status > 0 ? status == HANDLE_ASIDE : status;
+    }
     ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || step(t);
     if (!ended && engine_stopped_polling(&t->polls) && !step(t))
         end_without_engine(t);
@@ -454,8 +461,13 @@ int hvd_wait(hvd_handle handle)
     struct tensor *t;
     int status = lock_handle(handle, true, &t);
 
-    if (status)
+    if (status) {
+        if (status == HANDLE_ASIDE) {
+            status = join_wait_aside(t);
+            pthread_mutex_unlock(&t->lock);
+        }
         return status;
+    }
     if (t->phase != PHASE_IDLE) /* a persistent one that was not started */
         status = wait_locked(t);
     pthread_mutex_unlock(&t->lock);

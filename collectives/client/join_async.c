@@ -1,0 +1,138 @@
+/* hvd_join_async: hvd_join in a thread of its own, which lives until every rank has joined or the job has
+ * failed. Whoever computes meanwhile need not poll: this rank takes part in time all the same.
+ *
+ * The handle is that of the join's tensor. The thread holds its lock all the time, so a poll sees that
+ * somebody waits and a wait waits for the thread. What has come of it stands there when the lock is free, as
+ * for any operation that has ended. The thread itself is waited for by the next join or by hvd_shutdown. No
+ * signal is delivered to it. */
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/client/internal.h"
+
+/* Of who has claimed the join, and hvd_shutdown; but for what the thread says when it has begun. */
+static struct {
+    bool exists; /* and was not waited for */
+    pthread_t thread;
+    int *last_rank;
+    sem_t begun;
+    hvd_handle handle; /* 0: it has not: */
+    int status;
+    char why[SHM_TEXT_MAX];
+} joiner;
+
+void join_reap(void)
+{
+    int state = atomic_load(&client.state);
+
+    /* A child of fork() has no such thread. */
+    if (!joiner.exists || state == CLIENT_FORKED ||
+        (state == CLIENT_JOINING && !region_poisoned(&client.region)))
+        return;
+    pthread_join(joiner.thread, NULL);
+    joiner.exists = false;
+}
+
+/* The tensor is locked. */
+static void settle(struct tensor *end, int status, int last, int *last_rank)
+{
+    if (status == HVD_SUCCESS && last_rank)
+        *last_rank = last;
+    if (status != HVD_SUCCESS)
+        snprintf(end->text, sizeof end->text, "%s", hvd_last_error());
+    end->status = status;
+    end->phase = PHASE_ENDED;
+    join_release(status); /* first: who sees that it has ended may begin */
+    pthread_mutex_unlock(&end->lock);
+}
+
+static void *take_part(void *unused)
+{
+    int *last_rank = joiner.last_rank, last, status;
+    struct tensor *end;
+    struct join *j = join_begin(&end);
+
+    (void)unused;
+    if (!j) {
+        joiner.status = last_failure();
+        snprintf(joiner.why, sizeof joiner.why, "%s", hvd_last_error());
+    } else {
+        end->generation++;
+        joiner.handle = tensor_handle(end);
+    }
+    sem_post(&joiner.begun);
+    if (j) {
+        status = join_through(j, &last);
+        settle(end, status, last, last_rank);
+    }
+    return NULL;
+}
+
+static int make_thread(void)
+{
+    sigset_t all, before;
+
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&joiner.thread, NULL, take_part, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return fail(HVD_ERR_SYSTEM, "cannot make a thread for hvd_join_async: %s", strerror(error));
+    joiner.exists = true;
+    return HVD_SUCCESS;
+}
+
+/* Returns when this rank has joined. */
+static int start(int *last_rank, hvd_handle *handle)
+{
+    int status;
+
+    if (joiner.exists) /* it has ended: this rank was free to join */
+        pthread_join(joiner.thread, NULL);
+    joiner.exists = false;
+    joiner.last_rank = last_rank;
+    joiner.handle = 0;
+    sem_init(&joiner.begun, 0, 0);
+    if ((status = make_thread()) == HVD_SUCCESS)
+        while (sem_wait(&joiner.begun) != 0)
+            ; /* a signal */
+    sem_destroy(&joiner.begun);
+    if (status == HVD_SUCCESS && joiner.handle == 0)
+        status = fail(joiner.status, "%s", joiner.why);
+    *handle = joiner.handle;
+    return status;
+}
+
+/* A job of one rank: it is the last. */
+static int start_solo(int *last_rank, hvd_handle *handle)
+{
+    struct tensor *end;
+    int status = join_tensor(&end);
+
+    if (status != HVD_SUCCESS)
+        return status;
+    end->generation++;
+    *handle = tensor_handle(end);
+    settle(end, HVD_SUCCESS, 0, last_rank);
+    return HVD_SUCCESS;
+}
+
+int hvd_join_async(int *last_rank, hvd_handle *handle)
+{
+    int status;
+
+    if (handle)
+        *handle = 0;
+    if ((status = client_check()) != HVD_SUCCESS)
+        return status;
+    if (!handle)
+        return fail(HVD_ERR_INVALID, "the place for the handle is NULL");
+    if ((status = join_claim()) != HVD_SUCCESS)
+        return status;
+    status = client.solo ? start_solo(last_rank, handle) : start(last_rank, handle);
+    if (status != HVD_SUCCESS)
+        join_release(status);
+    return status;
+}

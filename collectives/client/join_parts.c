@@ -1,0 +1,179 @@
+/* What a rank that has joined has begun and has not ended: its own operations of before, and its part in
+ * those of others. A name of theirs may have something that this rank's handle still names; that lies aside
+ * meanwhile, in the part. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/client/internal.h"
+#include "collectives/client/join.h"
+#include "collectives/shm/doorbell.h"
+
+/* One of this rank's operations that has not ended. */
+struct part {
+    struct tensor *tensor;
+    bool own; /* begun before the join; else what follows was put aside: */
+    bool persistent;
+    uint32_t generation;
+    enum phase phase;
+    unsigned char operation[TENSOR_OPERATION_END - TENSOR_OPERATION_AT];
+    char text[SHM_TEXT_MAX];
+};
+
+int parts_no_memory(void)
+{
+    return fail(HVD_ERR_MEMORY, "hvd_join: no memory for pending operations");
+}
+
+/* Makes room for one more. */
+bool parts_make_room(void **array, size_t *room, size_t have, size_t each)
+{
+    size_t more = *room ? 2 * *room : 64;
+    void *larger = have < *room ? *array : realloc(*array, more * each);
+
+    if (!larger)
+        return false;
+    if (have == *room)
+        *room = more;
+    *array = larger;
+    return true;
+}
+
+struct part *parts_add(struct parts *all, struct tensor *t, bool own)
+{
+    struct part *p = calloc(1, sizeof *p);
+
+    if (!p || !parts_make_room((void **)&all->part, &all->room, all->number, sizeof *all->part)) {
+        free(p);
+        parts_no_memory();
+        return NULL;
+    }
+    p->tensor = t;
+    p->own = own;
+    all->part[all->number++] = p;
+    all->own += own;
+    return p;
+}
+
+void part_put_aside(struct part *p)
+{
+    struct tensor *t = p->tensor;
+
+    p->persistent = t->persistent;
+    p->generation = t->generation;
+    p->phase = t->phase;
+    memcpy(p->operation, (char *)t + TENSOR_OPERATION_AT, sizeof p->operation);
+    memcpy(p->text, t->text, sizeof p->text);
+    t->persistent = false;
+    t->generation = 0; /* of no handle */
+    t->phase = PHASE_IDLE;
+    t->aside = p;
+}
+
+void part_put_back(const struct part *p)
+{
+    struct tensor *t = p->tensor;
+
+    memcpy((char *)t + TENSOR_OPERATION_AT, p->operation, sizeof p->operation);
+    memcpy(t->text, p->text, sizeof p->text);
+    t->persistent = p->persistent;
+    t->generation = p->generation;
+    t->phase = p->phase;
+    t->aside = NULL;
+}
+
+bool join_has_aside(const struct tensor *t, hvd_handle handle)
+{
+    const struct part *p = t->aside;
+
+    return p && (p->phase != PHASE_IDLE || p->persistent) &&
+           p->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS);
+}
+
+int join_wait_aside(struct tensor *t)
+{
+    struct part *p = t->aside;
+    int status = HVD_SUCCESS;
+
+    if (p->phase == PHASE_ENDED)
+        memcpy(&status, p->operation + (offsetof(struct tensor, status) - TENSOR_OPERATION_AT),
+               sizeof status);
+    p->phase = PHASE_IDLE;
+    return status == HVD_SUCCESS ? status : fail(status, "%s", p->text);
+}
+
+void parts_drop(struct parts *all, size_t i)
+{
+    all->own -= all->part[i]->own;
+    free(all->part[i]);
+    all->part[i] = all->part[--all->number];
+}
+
+void join_hears(struct tensor *t)
+{
+    atomic_store(&t->is_over, true);
+    if (doorbell_has_sleeper(client.mailbox))
+        doorbell_ring(client.mailbox);
+}
+
+bool part_lock(struct tensor *t)
+{
+    bool locked;
+
+    pending_look();
+    locked = pthread_mutex_trylock(&t->lock) == 0;
+    if (!locked && atomic_load(&t->is_over))
+        locked = pthread_mutex_lock(&t->lock) == 0;
+    if (!locked)
+        pending_looked();
+    return locked;
+}
+
+void part_unlock(struct tensor *t)
+{
+    pthread_mutex_unlock(&t->lock);
+    pending_looked();
+}
+
+/* What can be done now. true: something has ended. */
+bool parts_progress(struct parts *all)
+{
+    bool moved = false;
+
+    for (size_t i = all->number; i-- > 0;) {
+        struct part *p = all->part[i];
+        struct tensor *t = p->tensor;
+        if (!part_lock(t))
+            continue;
+        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || progress_locked(t);
+        if (ended && !p->own)
+            part_put_back(p);
+        part_unlock(t);
+        if (ended)
+            parts_drop(all, i);
+        moved = moved || ended;
+    }
+    return moved;
+}
+
+/* The engine is gone: nothing that others have begun will end. */
+void parts_abandon(struct parts *all)
+{
+    while (all->number > 0) {
+        struct part *p = all->part[all->number - 1];
+        if (!p->own) {
+            pthread_mutex_lock(&p->tensor->lock);
+            if (p->tensor->phase != PHASE_ENDED)
+                end_without_engine(p->tensor);
+            part_put_back(p);
+            pthread_mutex_unlock(&p->tensor->lock);
+        }
+        parts_drop(all, all->number - 1);
+    }
+}
+
+void parts_free(struct parts *all)
+{
+    while (all->number > 0)
+        parts_drop(all, all->number - 1);
+    free(all->part);
+}
