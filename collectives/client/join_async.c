@@ -23,6 +23,12 @@ static struct {
     char why[SHM_TEXT_MAX];
 } joiner;
 
+static void wait_for_thread(void)
+{
+    pthread_join(joiner.thread, NULL);
+    joiner.exists = false;
+}
+
 void join_reap(void)
 {
     int state = atomic_load(&client.state);
@@ -31,8 +37,7 @@ void join_reap(void)
     if (!joiner.exists || state == CLIENT_FORKED ||
         (state == CLIENT_JOINING && !region_poisoned(&client.region)))
         return;
-    pthread_join(joiner.thread, NULL);
-    joiner.exists = false;
+    wait_for_thread();
 }
 
 /* The tensor is locked. */
@@ -90,8 +95,7 @@ static int start(int *last_rank, hvd_handle *handle)
     int status;
 
     if (joiner.exists) /* it has ended: this rank was free to join */
-        pthread_join(joiner.thread, NULL);
-    joiner.exists = false;
+        wait_for_thread();
     joiner.last_rank = last_rank;
     joiner.handle = 0;
     sem_init(&joiner.begun, 0, 0);
@@ -99,8 +103,10 @@ static int start(int *last_rank, hvd_handle *handle)
         while (sem_wait(&joiner.begun) != 0)
             ; /* a signal */
     sem_destroy(&joiner.begun);
-    if (status == HVD_SUCCESS && joiner.handle == 0)
+    if (status == HVD_SUCCESS && joiner.handle == 0) {
+        wait_for_thread();
         status = fail(joiner.status, "%s", joiner.why);
+    }
     *handle = joiner.handle;
     return status;
 }

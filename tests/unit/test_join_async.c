@@ -530,10 +530,14 @@ static int leaves_at_once(const struct job *job, int rank)
     (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
     if (rank == 1) {
-        pause_ms(50);
+        job_await(&notes->come, 1);
+        pause_ms(10);
         kill(getpid(), SIGKILL);
     }
-    job_check(hvd_join_async(NULL, &join) == HVD_SUCCESS);
+    if (rank > 1 && hvd_join_async(NULL, &join) != HVD_SUCCESS)
+        return 1; /* the job has failed already */
+    job_check(rank > 0 || hvd_join_async(NULL, &join) == HVD_SUCCESS);
+    atomic_fetch_add(&notes->come, rank == 0);
     while (hvd_shutdown() == HVD_ERR_IN_PROGRESS)
         ;
     job_check(hvd_is_initialized() == 0);
