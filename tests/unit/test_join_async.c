@@ -335,10 +335,9 @@ static void *join_in_thread(void *unused)
         sched_yield();
     status = hvd_join_async(NULL, &join);
     job_check(status == HVD_SUCCESS || status == HVD_ERR_IN_PROGRESS);
-    if (status == HVD_SUCCESS) {
-        atomic_fetch_add(&notes->won, 1);
-        job_check(hvd_wait(join) == HVD_SUCCESS);
-    }
+    atomic_fetch_add(&notes->won, status == HVD_SUCCESS);
+    atomic_fetch_add(&notes->late, 1);
+    job_check(status != HVD_SUCCESS || hvd_wait(join) == HVD_SUCCESS);
     return NULL;
 }
 
@@ -357,7 +356,8 @@ static int threads(const struct job *job, int rank)
         for (int i = 0; i < 4; i++)
             pthread_create(&thread[i], NULL, join_in_thread, NULL);
         atomic_store(&notes->first, 1);
-        job_await(&notes->won, 1);
+        job_await(&notes->late, 4);
+        job_check(atomic_load(&notes->won) == 1);
         atomic_store(&notes->go, 1);
         for (int i = 0; i < 4; i++)
             pthread_join(thread[i], NULL);
