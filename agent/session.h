@@ -105,6 +105,7 @@ struct session {
     bool chosen;  /* by --network-interfaces */
     bool encrypt; /* data links */
     uint32_t slots;
+    uint32_t parts; /* what --ppr counts: sockets, NUMA nodes or cores */
     struct session_ports ports;
     Hvd__Spawn *spawn;
     char token[33];
@@ -176,6 +177,8 @@ void session_programs_close(struct session *s);
 
 /* session_binding.c: the workers' processors, before they start and when they run. */
 int session_bind(struct session *s, struct err *e);
+/* session.parts, when Hello asks. */
+int session_count_parts(struct session *s, const Hvd__Hello *hello, struct err *e);
 /* NULL: the i-th worker is not bound. */
 const struct cpus *session_cpus_of(const struct session *s, size_t i);
 /* For --report-bindings; `text` must outlive the message. */

@@ -34,6 +34,20 @@ int session_bind(struct session *s, struct err *e)
     return rc;
 }
 
+int session_count_parts(struct session *s, const Hvd__Hello *hello, struct err *e)
+{
+    struct topology t;
+    if (!hello->per_part)
+        return 0;
+    if (topology_find(&t, e) < 0)
+        return -1;
+    s->parts = hello->count_parts == HVD__BINDING__MAP__BY_SOCKET ? t.sockets
+               : hello->count_parts == HVD__BINDING__MAP__BY_NUMA ? t.numas
+                                                                  : t.cores;
+    topology_free(&t);
+    return 0;
+}
+
 const struct cpus *session_cpus_of(const struct session *s, size_t i)
 {
     return s->cpus && cpus_meet(&s->cpus[i], &s->cpus[i]) ? &s->cpus[i] : NULL;

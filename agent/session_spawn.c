@@ -60,6 +60,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
     w.hostname = hostname;
     w.pid = (uint32_t)getpid();
     w.slots = s->slots;
+    w.parts = s->parts;
     w.address = s->address;
     w.n_address = s->address_count;
     w.containment = s->guard->lease ? "systemd unit" : (char *)containment_name(&s->containment);
@@ -89,6 +90,13 @@ static int check_hello(const struct session *s, const Hvd__Hello *h, struct err 
     return job_dir_check_name(h->job, e);
 }
 
+/* How many workers may come here. */
+static uint32_t ranks_at_most(const struct session *s, const Hvd__Hello *h)
+{
+    uint64_t placed = h->per_part ? (uint64_t)h->per_part * s->parts : s->slots;
+    return h->ranks ? h->ranks : placed < WORKERS_MAX ? (uint32_t)placed : WORKERS_MAX;
+}
+
 /* Takes over what Hello says. */
 static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
 {
@@ -114,7 +122,7 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     s->slots = s->guard->lease  ? s->guard->lease
                : h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES"))
                                 : 1;
-    if (session_ports_choose(&s->ports, h, h->ranks ? h->ranks : s->slots, e) < 0)
+    if (session_count_parts(s, h, e) < 0 || session_ports_choose(&s->ports, h, ranks_at_most(s, h), e) < 0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);
     containment_sweep(NULL, false);

@@ -75,9 +75,10 @@
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \
       "socket 1 of the host.") \
-    X(int64_t, ppr, OPTION_INTEGER, "--ppr", "N", "HVDRUN_PPR", "ppr", \
-      1, CONFIG_RANKS_MAX, NULL, NULL, NULL, CONFIG_PLACE, \
-      "Ranks on each host, instead of one for each slot.") \
+    X(const char *, ppr, OPTION_TEXT, "--ppr", "N[:WHAT]", "HVDRUN_PPR", "ppr", \
+      0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
+      "Ranks on each host, instead of one for each slot; with :socket, :numa or :core behind it on each of those of a " \
+      "host, to which they are bound. :node is the host. --map-by ppr:N:WHAT means the same.") \
     X(bool, oversubscribe, OPTION_FLAG, "--oversubscribe", NULL, "HVDRUN_OVERSUBSCRIBE", "oversubscribe", \
       0, 0, NULL, NULL, "oversubscription", CONFIG_PLACE, \
       "Allow more ranks than slots. What is left when all slots are taken is shared out evenly, up to each host's " \

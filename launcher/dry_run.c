@@ -57,6 +57,12 @@ struct span {
     const uint32_t *rank; /* NULL: not planned */
 };
 
+/* Which ranks a host gets depends on what the hosts behind it have, or is counted when they have answered. */
+static bool is_spread(const struct plan_want *want)
+{
+    return want->by_node || want->oversubscribe || want->per_part;
+}
+
 /* One host's ranks, given those before it. */
 static struct span next_span(struct known *k, const struct host_list *hosts, size_t index)
 {
@@ -70,7 +76,7 @@ static struct span next_span(struct known *k, const struct host_list *hosts, siz
         k->next++;
         return (struct span){h->rank[0], h->ranks, h->rank};
     }
-    if (k->want.by_node || k->want.oversubscribe)
+    if (is_spread(&k->want))
         k->from = span.first = UINT32_MAX;
     if (k->from == UINT32_MAX)
         return span;
@@ -89,10 +95,7 @@ static void span_text(const struct known *k, struct span span, char *text, size_
     if (span.rank)
         ranks_text_short(span.rank, span.ranks, text, size);
     else if (span.first == UINT32_MAX)
-        snprintf(text, size,
-                 k->planned                                 ? "none"
-                 : k->want.by_node || k->want.oversubscribe ? "?"
-                                                            : "after those");
+        snprintf(text, size, k->planned ? "none" : is_spread(&k->want) ? "?" : "after those");
     else if (!span.ranks)
         snprintf(text, size, "from %u", span.first);
     else
@@ -171,6 +174,8 @@ static void print_text(const struct config *config, const struct host_list *host
 {
     if (k->planned || k->want.np)
         fprintf(out, "ranks: %u\n", k->planned ? k->plan.size : k->want.np);
+    else if (k->want.per_part)
+        fprintf(out, "ranks: %u for every %s\n", k->want.ppr, k->want.per_part);
     else
         fprintf(out, "ranks: one for every slot\n");
     for (size_t i = 0; i < config->programs.count; i++)
@@ -179,7 +184,10 @@ static void print_text(const struct config *config, const struct host_list *host
     print_hosts(config, hosts, k, hostname, out);
     if (hosts->count > k->count)
         fprintf(out, "\nhosts not needed: %zu\n", hosts->count - k->count);
-    if (!k->planned)
+    if (!k->planned && k->want.per_part)
+        fprintf(out, "\n?: how many a host has (%s) is known when its agent has answered\n",
+                k->want.per_part);
+    else if (!k->planned)
         fprintf(out,
                 "\nauto: as many slots as the host has GPUs, or one; known when its agent has answered\n");
 }

@@ -20,7 +20,8 @@ static bool may_be_first(const struct host_run *h)
 static uint32_t ranks_at_most(const struct host_run *h)
 {
     const struct plan_want want = placement_want(h->common->config);
-    uint32_t here = h->spec->slots || want.per_host || want.oversubscribe ? plan_room(h->spec, &want) : 0;
+    bool said = want.per_part ? h->spec->parts : h->spec->slots || want.ppr || want.oversubscribe;
+    uint32_t here = said ? plan_room(h->spec, &want) : 0;
     return want.np && (!here || want.np < here) ? want.np : here;
 }
 
@@ -34,6 +35,10 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->key.data = (uint8_t *)c->key;
     hello->key.len = JOB_KEY_SIZE;
     hello->count_slots = h->spec->slots == 0;
+    if (c->config->placement.per_part) {
+        hello->count_parts = c->config->placement.map_by;
+        hello->per_part = c->config->placement.ppr;
+    }
     hello->heartbeat_ms = (uint32_t)c->config->heartbeat_timeout_ms;
     hello->grace_ms = (uint32_t)c->config->grace_ms;
     hello->log_level = (uint32_t)log_level();

@@ -26,9 +26,11 @@ struct host {
     char *name;         /* a name or an address, without brackets, user and slots */
     char *user;         /* NULL: not given */
     uint32_t slots;     /* 0: auto, not resolved yet */
+    uint32_t parts;     /* its sockets, NUMA nodes or cores, when --ppr counts them; 0: not known yet */
     uint32_t max_slots; /* 0: no limit */
     uint32_t line;      /* in the hostfile, or the position in -H; from 1 */
     uint32_t bare;      /* how often it was named without slots */
+    uint32_t id;        /* its place in the list of the whole job; stays when others are left out */
     bool here;          /* known to be this host, whatever its name looks like */
 };
 

@@ -80,6 +80,7 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
 {
     struct job *j = ctx;
     hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
+    j->list->host[h->index].parts = welcome->parts ? welcome->parts : 1;
     h->told = limits_keep(welcome);
     h->free_port = welcome->free_port;
     keep_ports(h, welcome);

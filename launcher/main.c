@@ -59,7 +59,8 @@ static int find_hosts(struct config *config, const char *hostname, struct host_l
     int found = find_allocated(config, hostname, hosts, e);
     if (found)
         return found < 0 ? -1 : 0;
-    return hosts_localhost(hosts, (uint32_t)config->num_proc, e);
+    /* --ppr says how many it takes. */
+    return hosts_localhost(hosts, config->placement.ppr ? 0 : (uint32_t)config->num_proc, e);
 }
 
 /* A descriptor of our own must never become 0, 1 or 2 because the caller closed one of them. */

@@ -10,7 +10,7 @@
 
 #define PE_MAX 65536
 
-static const struct {
+static const struct map {
     const char *word;
     Hvd__Binding__Map map_by;
     Hvd__Binding__Bind bind_to; /* unless --bind-to says something else */
@@ -29,9 +29,40 @@ static int bad_map_by(const char *text, struct err *e)
 {
     return err_set(
         e, ERR_USAGE,
-        "--map-by must be slot, node, numa, socket or core, with :PE=N or :OVERSUBSCRIBE behind it or "
-        "nothing, not '%s'",
+        "--map-by must be slot, node, numa, socket, core or ppr:N:WHAT, with :PE=N or :OVERSUBSCRIBE behind "
+        "it or nothing, not '%s'",
         text);
+}
+
+/* The row of that word; NULL: there is none. */
+static const struct map *find_map(const char *text, size_t len)
+{
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        if (is_word(text, len, maps[i].word))
+            return &maps[i];
+    return NULL;
+}
+
+/* N[:WHAT] up to the end of the text, or to the next ':' behind WHAT; NULL: it is something else. */
+static const char *take_ppr(struct placement *p, const char *text)
+{
+    char *end;
+    unsigned long value = *text >= '1' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+    if (!value || value > CONFIG_RANKS_MAX || (*end && *end != ':'))
+        return NULL;
+    p->ppr = (uint32_t)value;
+    if (!*end)
+        return end;
+    size_t len = strcspn(++end, ":");
+    const struct map *map = find_map(end, len);
+    if (!map || map->map_by == HVD__BINDING__MAP__BY_SLOT)
+        return NULL;
+    if (map->map_by == HVD__BINDING__MAP__BY_NODE)
+        return end + len; /* host by host, as without it */
+    p->map_by = map->map_by;
+    p->bind_to = map->bind_to;
+    p->per_part = map->word;
+    return end + len;
 }
 
 /* PE=N */
@@ -48,14 +79,17 @@ static bool take_pe(const char *at, size_t len, uint32_t *pe)
 /* WORD[:MODIFIER]... */
 static int parse_map_by(struct placement *p, const char *text, struct err *e)
 {
-    size_t len = strcspn(text, ":"), i = 0, count = sizeof maps / sizeof *maps;
-    while (i < count && !is_word(text, len, maps[i].word))
-        i++;
-    if (i == count)
+    size_t len = strcspn(text, ":");
+    const struct map *map = find_map(text, len);
+    const char *at = text + len;
+    if (map) {
+        p->map_by = map->map_by;
+        p->bind_to = map->bind_to;
+    } else if (!is_word(text, len, "ppr") || *at != ':' || !strchr(at + 1, ':') ||
+               !(at = take_ppr(p, at + 1))) {
         return bad_map_by(text, e);
-    p->map_by = maps[i].map_by;
-    p->bind_to = maps[i].bind_to;
-    for (const char *at = text + len; *at == ':'; at += len) {
+    }
+    for (; *at == ':'; at += len) {
         len = strcspn(++at, ":");
         if (is_word(at, len, "oversubscribe"))
             p->oversubscribe = true;
@@ -82,15 +116,40 @@ static int parse_bind_to(struct placement *p, const struct config *config, struc
     return 0;
 }
 
+/* --ppr beside --map-by, which may say the same, or nothing about it. */
+static int parse_ppr(struct placement *p, const struct config *config, struct err *e)
+{
+    struct placement own = {0};
+    const char *end = config->ppr ? take_ppr(&own, config->ppr) : "";
+    if (!end || *end) {
+        err_set(e, ERR_USAGE, "--ppr must be N, or N:WHAT with socket, numa, core or node, not '%s'",
+                config->ppr);
+        return err_hint(e, "N is from 1 to %d", CONFIG_RANKS_MAX);
+    }
+    if (!config->ppr)
+        return 0;
+    if (p->ppr || (own.per_part && p->map_by != HVD__BINDING__MAP__BY_SLOT && p->map_by != own.map_by))
+        return err_set(e, ERR_USAGE, "--ppr %s and --map-by %s exclude each other", config->ppr,
+                       config->map_by);
+    p->ppr = own.ppr;
+    if (!own.per_part)
+        return 0;
+    p->per_part = own.per_part;
+    p->map_by = own.map_by;
+    p->bind_to = own.bind_to;
+    return 0;
+}
+
 int placement_parse(struct placement *p, const struct config *config, struct err *e)
 {
-    *p = (struct placement){.per_host = (uint32_t)config->ppr};
-    if (parse_map_by(p, config->map_by, e) < 0 || parse_bind_to(p, config, e) < 0)
+    *p = (struct placement){0};
+    if (parse_map_by(p, config->map_by, e) < 0 || parse_ppr(p, config, e) < 0 ||
+        parse_bind_to(p, config, e) < 0)
         return -1;
     if (p->oversubscribe && config->no_oversubscribe)
         return err_set(e, ERR_USAGE, "--map-by %s and --no-oversubscribe exclude each other", config->map_by);
     p->oversubscribe |= config->oversubscribe;
-    if (config->rankfile && (p->map_by != HVD__BINDING__MAP__BY_SLOT || p->pe || p->per_host))
+    if (config->rankfile && (p->map_by != HVD__BINDING__MAP__BY_SLOT || p->pe || p->ppr))
         return err_set(e, ERR_USAGE, "--rankfile says where each rank goes: --map-by and --ppr exclude it");
     return 0;
 }
@@ -112,7 +171,8 @@ struct plan_want placement_want(const struct config *config)
 {
     const struct placement *p = &config->placement;
     return (struct plan_want){.np = (uint32_t)config->num_proc,
-                              .per_host = p->per_host,
+                              .ppr = p->ppr,
+                              .per_part = p->per_part,
                               .by_node = p->map_by == HVD__BINDING__MAP__BY_NODE,
                               .oversubscribe = p->oversubscribe,
                               .rankfile = p->rankfile};
@@ -125,6 +185,7 @@ void placement_binding(const struct config *config, Hvd__Binding *binding)
     binding->map_by = p->map_by;
     binding->bind_to = p->bind_to;
     binding->pe = p->pe;
+    binding->per_part = p->per_part ? p->ppr : 0;
     binding->overload = p->oversubscribe;
     binding->gpu = (Hvd__Binding__Gpu)config->gpu_bind;
     binding->report = config->report_bindings;

@@ -14,7 +14,8 @@ struct placement {
     Hvd__Binding__Bind bind_to;
     uint32_t pe; /* cores of each rank */
     bool oversubscribe;
-    uint32_t per_host;         /* 0: not given */
+    uint32_t ppr;              /* 0: not given */
+    const char *per_part;      /* of which there are so many ranks on each: "socket"; NULL: the host */
     struct rankfile *rankfile; /* NULL: none */
 };
 

@@ -15,13 +15,18 @@
 /* What a host takes without oversubscription; 0: not known yet. */
 static uint32_t exact_room(const struct host *host, const struct plan_want *want)
 {
-    return want->per_host ? want->per_host : host->slots;
+    if (!want->per_part)
+        return want->ppr ? want->ppr : host->slots;
+    uint64_t room = (uint64_t)want->ppr * host->parts;
+    return room < CONFIG_RANKS_MAX ? (uint32_t)room : CONFIG_RANKS_MAX;
 }
 
 uint32_t plan_room(const struct host *host, const struct plan_want *want)
 {
     uint32_t room = exact_room(host, want);
-    if (want->per_host || !want->oversubscribe)
+    if (want->ppr)
+        return room ? room : want->ppr; /* each host has one socket at least */
+    if (!want->oversubscribe)
         return room ? room : 1;
     return host->max_slots ? host->max_slots : CONFIG_RANKS_MAX;
 }
@@ -47,10 +52,11 @@ static int too_little_room(const struct host_list *hosts, size_t count, const st
     char named[640];
     unsigned long long ranks = room;
     list_hosts(hosts, count, want, named, sizeof named);
-    if (want->per_host) {
-        err_set(e, ERR_USAGE, "-np %u asks for more ranks than --ppr %u allows: %llu (%s)", want->np,
-                want->per_host, ranks, named);
-        return err_hint(e, "allow more ranks on each host, add hosts, or ask for at most %llu ranks", ranks);
+    if (want->ppr) {
+        err_set(e, ERR_USAGE, "-np %u asks for more ranks than --ppr %u%s%s allows: %llu (%s)", want->np,
+                want->ppr, want->per_part ? ":" : "", want->per_part ? want->per_part : "", ranks, named);
+        return err_hint(e, "allow more ranks on each %s, add hosts, or ask for at most %llu ranks",
+                        want->per_part ? want->per_part : "host", ranks);
     }
     if (want->oversubscribe) {
         err_set(e, ERR_USAGE, "-np %u asks for more ranks than max_slots allows: %llu (%s)", want->np, ranks,
@@ -64,16 +70,20 @@ static int too_little_room(const struct host_list *hosts, size_t count, const st
 }
 
 /* --ppr does not put more on a host than it was said to have. */
-static int check_per_host(const struct host_list *hosts, size_t count, const struct plan_want *want,
-                          struct err *e)
+static int check_ppr(const struct host_list *hosts, size_t count, const struct plan_want *want, struct err *e)
 {
-    for (size_t i = 0; i < count && want->per_host; i++) {
+    for (size_t i = 0; i < count && want->ppr; i++) {
         const struct host *host = &hosts->host[i];
         uint32_t limit = want->oversubscribe ? host->max_slots : host->bare == 1 ? 0 : host->slots;
-        if (limit == 0 || want->per_host <= limit)
+        if (limit == 0 || plan_room(host, want) <= limit)
             continue;
-        err_set(e, ERR_USAGE, "--ppr %u asks for more ranks on host %s than its %u %s", want->per_host,
-                host->name, limit, want->oversubscribe ? "max_slots" : "slots");
+        if (want->per_part)
+            err_set(e, ERR_USAGE, "--ppr %u:%s asks for %u ranks on host %s, more than its %u %s", want->ppr,
+                    want->per_part, plan_room(host, want), host->name, limit,
+                    want->oversubscribe ? "max_slots" : "slots");
+        else
+            err_set(e, ERR_USAGE, "--ppr %u asks for more ranks on host %s than its %u %s", want->ppr,
+                    host->name, limit, want->oversubscribe ? "max_slots" : "slots");
         return want->oversubscribe ? -1 : err_hint(e, "give it more slots, or use --oversubscribe");
     }
     return 0;
@@ -165,9 +175,9 @@ static int check_room(const struct host_list *hosts, size_t count, const struct 
     if (want->rankfile)
         return check_rankfile(&(struct host_list){hosts->host, count}, want, e);
     uint64_t sum = sum_room(hosts, count, want, has_auto);
-    if (check_per_host(hosts, count, want, e) < 0)
+    if (check_ppr(hosts, count, want, e) < 0)
         return -1;
-    if (want->np > sum && (!*has_auto || want->oversubscribe))
+    if (want->np > sum && (!*has_auto || (want->oversubscribe && !want->ppr)))
         return too_little_room(hosts, count, want, sum, e);
     return want->np ? 0 : check_size(hosts, count, want, e);
 }

@@ -25,8 +25,9 @@ struct rankfile;
 
 /* What the user asks for. */
 struct plan_want {
-    uint32_t np;                     /* 0: one rank for every slot, or as many as per_host says */
-    uint32_t per_host;               /* ranks on each host, whatever its slots; 0: as many as it has slots */
+    uint32_t np;                     /* 0: one rank for every slot, or as many as ppr says */
+    uint32_t ppr;                    /* ranks on each host, whatever its slots; 0: as many as it has slots */
+    const char *per_part;            /* ranks on each of these of a host instead: "socket" */
     bool by_node;                    /* ranks go round the hosts */
     bool oversubscribe;              /* more ranks than slots, up to max_slots */
     const struct rankfile *rankfile; /* says where each rank goes; NULL: there is none */

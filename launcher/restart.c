@@ -118,6 +118,7 @@ static void learn_hosts(struct restart *r, const struct job *j)
 {
     for (size_t i = 0; i < r->used.count; i++) {
         r->all->host[r->place[i]].slots = r->used.host[i].slots;
+        r->all->host[r->place[i]].parts = r->used.host[i].parts;
         if (job_lost_host(j, i))
             r->lost[r->place[i]] = r->epoch.number + 1;
     }

@@ -13,6 +13,8 @@ struct state {
 static bool is_place(const struct state *s, size_t i, uint32_t core)
 {
     const struct topology_core *c = &s->t->core[core];
+    if (s->want->per_part)
+        i /= s->want->per_part;
     switch (s->want->map_by) {
     case HVD__BINDING__MAP__BY_SOCKET:
         return c->socket == i % s->t->sockets;
@@ -20,7 +22,8 @@ static bool is_place(const struct state *s, size_t i, uint32_t core)
         return c->numa == i % s->t->numas;
     case HVD__BINDING__MAP__BY_CORE: /* to which of them is the least loaded's business, but around it for
                                         larger things */
-        return s->want->bind_to == HVD__BINDING__BIND__TO_CORE || core == i % s->t->cores;
+        return (s->want->bind_to == HVD__BINDING__BIND__TO_CORE && !s->want->per_part) ||
+               core == i % s->t->cores;
     default:
         return true;
     }
@@ -39,6 +42,8 @@ static int does_not_fit(uint32_t rank, const char *what, uint32_t cores, uint32_
 static int bind_to_cores(struct state *s, size_t i, uint32_t rank, struct cpus *cpus, struct err *e)
 {
     uint32_t pe = s->want->pe ? s->want->pe : 1, place = 0;
+    uint32_t most =
+        s->want->per_part && s->want->map_by == HVD__BINDING__MAP__BY_CORE ? s->want->per_part : 1;
     for (uint32_t c = 0; c < s->t->cores; c++)
         place += is_place(s, i, c);
     if (pe > place)
@@ -49,7 +54,7 @@ static int bind_to_cores(struct state *s, size_t i, uint32_t rank, struct cpus *
             if (is_place(s, i, c) && !cpus_meet(cpus, &s->t->core[c].cpus) &&
                 (best == UINT32_MAX || s->on_core[c] < s->on_core[best]))
                 best = c;
-        if (s->on_core[best] > 0 && !s->want->overload)
+        if (s->on_core[best] >= most && !s->want->overload)
             return does_not_fit(rank, place < s->t->cores ? "its place" : "this host", place, pe, e);
         s->on_core[best]++;
         cpus_join(cpus, &s->t->core[best].cpus);

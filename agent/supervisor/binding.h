@@ -4,7 +4,8 @@
  * sockets, NUMA nodes or cores in turn, by local rank. In it, or around it where it is smaller, it is bound
  * to the thing of --bind-to that fewest ranks before it were bound to, the first one of those. So ranks that
  * are mapped by slot and bound to sockets go round the sockets, too. A rank with a list in the rankfile has
- * the cores of that list. */
+ * the cores of that list. With --ppr N:WHAT the first N ranks are placed in the first of these, the next N in
+ * the second. */
 #ifndef HVD_SUPERVISOR_BINDING_H
 #define HVD_SUPERVISOR_BINDING_H
 

@@ -47,25 +47,35 @@ static const struct {
     bool overload;
     size_t ranks;
     const char *bound;
+    uint32_t per_part;
 } cases[] = {
-    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_NONE, 0, false, 2, " "},
-    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_CORE, 0, false, 3, "0-1 2-3 4-5"},
-    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_NUMA, 0, false, 3, "0-7 8-15 0-7"},
-    {"node:2 core:4 pu:2", NUMA, HVD__BINDING__BIND__TO_NUMA, 0, false, 3, "0-7 8-15 0-7"},
-    {"node:2 core:4 pu:2", NUMA, HVD__BINDING__BIND__TO_CORE, 0, false, 4, "0-1 8-9 2-3 10-11"},
-    {"node:2 core:4 pu:2", NUMA, HVD__BINDING__BIND__TO_CORE, 2, false, 4, "0-3 8-11 4-7 12-15"},
-    {"node:2 core:4 pu:2", CORE, HVD__BINDING__BIND__TO_CORE, 2, false, 3, "0-3 4-7 8-11"},
-    {"node:2 core:4 pu:2", CORE, HVD__BINDING__BIND__TO_NUMA, 0, false, 5, "0-7 0-7 0-7 0-7 8-15"},
-    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_SOCKET, 0, false, 2,
-     "0-15 0-15"}, /* no sockets: one */
-    {"pack:2 node:2 core:2 pu:1", SOCKET, HVD__BINDING__BIND__TO_SOCKET, 0, false, 3, "0-3 4-7 0-3"},
-    {"pack:2 node:2 core:2 pu:1", SOCKET, HVD__BINDING__BIND__TO_NUMA, 0, false, 4, "0-1 4-5 2-3 6-7"},
-    {"pack:2 node:2 core:2 pu:1", NUMA, HVD__BINDING__BIND__TO_SOCKET, 0, false, 4, "0-3 0-3 4-7 4-7"},
-    {"core:2 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 0, false, 3, "rank 2 finds no free core"},
-    {"core:2 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 0, true, 3, "0 1 0"},
-    {"core:3 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 2, true, 3, "0-1 0,2 1-2"},
-    {"core:2 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 3, true, 1, "its place has 2, and each rank takes 3"},
-    {"node:2 core:1 pu:1", NUMA, HVD__BINDING__BIND__TO_NUMA, 0, false, 3, "its NUMA node has 1"},
+    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_NONE, 0, false, 2, " ", 0},
+    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_CORE, 0, false, 3, "0-1 2-3 4-5", 0},
+    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_NUMA, 0, false, 3, "0-7 8-15 0-7", 0},
+    {"node:2 core:4 pu:2", NUMA, HVD__BINDING__BIND__TO_NUMA, 0, false, 3, "0-7 8-15 0-7", 0},
+    {"node:2 core:4 pu:2", NUMA, HVD__BINDING__BIND__TO_CORE, 0, false, 4, "0-1 8-9 2-3 10-11", 0},
+    {"node:2 core:4 pu:2", NUMA, HVD__BINDING__BIND__TO_CORE, 2, false, 4, "0-3 8-11 4-7 12-15", 0},
+    {"node:2 core:4 pu:2", CORE, HVD__BINDING__BIND__TO_CORE, 2, false, 3, "0-3 4-7 8-11", 0},
+    {"node:2 core:4 pu:2", CORE, HVD__BINDING__BIND__TO_NUMA, 0, false, 5, "0-7 0-7 0-7 0-7 8-15", 0},
+    {"node:2 core:4 pu:2", SLOT, HVD__BINDING__BIND__TO_SOCKET, 0, false, 2, "0-15 0-15",
+     0}, /* no sockets: one */
+    {"pack:2 node:2 core:2 pu:1", SOCKET, HVD__BINDING__BIND__TO_SOCKET, 0, false, 3, "0-3 4-7 0-3", 0},
+    {"pack:2 node:2 core:2 pu:1", SOCKET, HVD__BINDING__BIND__TO_NUMA, 0, false, 4, "0-1 4-5 2-3 6-7", 0},
+    {"pack:2 node:2 core:2 pu:1", NUMA, HVD__BINDING__BIND__TO_SOCKET, 0, false, 4, "0-3 0-3 4-7 4-7", 0},
+    {"core:2 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 0, false, 3, "rank 2 finds no free core", 0},
+    {"core:2 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 0, true, 3, "0 1 0", 0},
+    {"core:3 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 2, true, 3, "0-1 0,2 1-2", 0},
+    {"core:2 pu:1", SLOT, HVD__BINDING__BIND__TO_CORE, 3, true, 1, "its place has 2, and each rank takes 3",
+     0},
+    {"node:2 core:1 pu:1", NUMA, HVD__BINDING__BIND__TO_NUMA, 0, false, 3, "its NUMA node has 1", 0},
+    /* --ppr */
+    {"pack:2 core:2 pu:1", SOCKET, HVD__BINDING__BIND__TO_SOCKET, 0, false, 4, "0-1 0-1 2-3 2-3", 2},
+    {"pack:2 core:4 pu:1", SOCKET, HVD__BINDING__BIND__TO_CORE, 2, false, 4, "0-1 2-3 4-5 6-7", 2},
+    {"node:2 core:2 pu:1", NUMA, HVD__BINDING__BIND__TO_CORE, 0, false, 3, "0 1 2", 2},
+    {"core:2 pu:2", CORE, HVD__BINDING__BIND__TO_CORE, 0, false, 4, "0-1 0-1 2-3 2-3", 2},
+    {"core:2 pu:2", CORE, HVD__BINDING__BIND__TO_CORE, 2, false, 1, "its place has 1, and each rank takes 2",
+     2},
+    {"pack:2 core:1 pu:1", SOCKET, HVD__BINDING__BIND__TO_SOCKET, 0, false, 4, "its socket has 1", 2},
 };
 
 START_TEST(ranks_are_bound)
@@ -83,6 +93,7 @@ START_TEST(ranks_are_bound)
     want.bind_to = cases[_i].bind_to;
     want.pe = cases[_i].pe;
     want.overload = cases[_i].overload;
+    want.per_part = cases[_i].per_part;
     const char *bound = bind(&t, want, list, cases[_i].ranks);
     if (strchr(cases[_i].bound, 'k') || strstr(cases[_i].bound, "has"))
         ck_assert_msg(strstr(bound, cases[_i].bound) != NULL, "%s", bound);

@@ -72,11 +72,11 @@ static const struct {
     {"a:2,b:2", {.by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-2 1.1/1-2 "},
     {"a:2,b:2", {.np = 3, .by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-1 "},
     {"a:1,b:3,c:2", {.by_node = true}, "0.0/0-3 1.0/1-3 2.0/2-3 1.1/0-2 2.1/1-2 1.2/0-1 "},
-    {"a:4,b:4", {.per_host = 1}, "0.0/0-2 1.0/1-2 "},
-    {"a:4,b:4", {.np = 3, .per_host = 2}, "0.0/0-2 0.1/0-1 1.0/1-2 "},
-    {"a,b", {.per_host = 2}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "}, /* auto: it says how many */
-    {"a:4,b:4", {.per_host = 2, .by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-2 1.1/1-2 "},
-    {"a:1,b:1", {.per_host = 2, .oversubscribe = true}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "},
+    {"a:4,b:4", {.ppr = 1}, "0.0/0-2 1.0/1-2 "},
+    {"a:4,b:4", {.np = 3, .ppr = 2}, "0.0/0-2 0.1/0-1 1.0/1-2 "},
+    {"a,b", {.ppr = 2}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "}, /* auto: it says how many */
+    {"a:4,b:4", {.ppr = 2, .by_node = true}, "0.0/0-2 1.0/1-2 0.1/0-2 1.1/1-2 "},
+    {"a:1,b:1", {.ppr = 2, .oversubscribe = true}, "0.0/0-2 0.1/0-2 1.0/1-2 1.1/1-2 "},
     {"a:1,b:1", {.np = 5, .oversubscribe = true}, "0.0/0-2 0.1/0-2 0.2/0-1 1.0/1-2 1.1/1-2 "},
     {"a:3,b:1", {.np = 6, .oversubscribe = true}, "0.0/0-2 0.1/0-2 0.2/0-1 0.3/0-1 1.0/1-2 1.1/1-2 "},
     {"a:3,b:1",
@@ -103,6 +103,42 @@ START_TEST(ranks_where_they_are_wanted)
 }
 END_TEST
 
+/* --ppr N:WHAT: what a host takes is known when it has said how many of these it has. */
+START_TEST(ranks_on_each_socket)
+{
+    struct plan_want want = {.ppr = 2, .per_part = "socket"};
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    char shown[512];
+    hosts_from(&hosts, "a,b,c:4");
+    ck_assert_int_eq(plan_check(&hosts, &want, &e), 0);
+    ck_assert_int_eq(plan_make(&plan, &hosts, 3, &want, &e), -1); /* too early */
+    err_clear(&e);
+    for (uint32_t i = 0; i < 3; i++)
+        hosts.host[i].parts = i ? i : 2;
+    ck_assert_msg(plan_make(&plan, &hosts, 3, &want, &e) == 0, "%s", e.text);
+    show(&plan, shown, sizeof shown);
+    ck_assert_str_eq(shown,
+                     "0.0/0-3 0.1/0-3 0.2/0-2 0.3/0-2 1.0/1-3 1.1/1-3 2.0/2-3 2.1/2-3 2.2/1-2 2.3/1-2 ");
+    plan_free(&plan);
+    want.np = 11;
+    ck_assert_int_eq(plan_make(&plan, &hosts, 3, &want, &e), -1);
+    ck_assert_msg(strstr(e.text, "--ppr 2:socket allows: 10 (a 4, b 2, c 4)"), "%s", e.text);
+    err_clear(&e);
+    want.np = 0;
+    hosts.host[2].parts = 3;
+    ck_assert_int_eq(plan_make(&plan, &hosts, 3, &want, &e), -1);
+    ck_assert_msg(strstr(e.text, "--ppr 2:socket asks for 6 ranks on host c, more than its 4 slots"), "%s",
+                  e.text);
+    err_clear(&e);
+    hosts.host[0].parts = UINT32_MAX; /* no host makes the sum wrap */
+    hosts.host[2].parts = 2;
+    ck_assert_int_eq(plan_make(&plan, &hosts, 3, &want, &e), -1);
+    hosts_free(&hosts);
+}
+END_TEST
+
 START_TEST(too_little_room)
 {
     static const struct {
@@ -110,11 +146,8 @@ START_TEST(too_little_room)
         struct plan_want want;
         const char *text, *hint;
     } cases[] = {
-        {"a:2,b:1",
-         {.per_host = 2},
-         "--ppr 2 asks for more ranks on host b than its 1 slots",
-         "--oversubscribe"},
-        {"a:2,b:3", {.np = 5, .per_host = 2}, "--ppr 2 allows: 4 (a 2, b 2)", "at most 4"},
+        {"a:2,b:1", {.ppr = 2}, "--ppr 2 asks for more ranks on host b than its 1 slots", "--oversubscribe"},
+        {"a:2,b:3", {.np = 5, .ppr = 2}, "--ppr 2 allows: 4 (a 2, b 2)", "at most 4"},
         {"a:2,b:1", {.np = 4, .by_node = true}, "slots: 3 (a 2, b 1)", "--oversubscribe"},
     };
     struct plan_want want = {.np = 6, .oversubscribe = true};
@@ -305,6 +338,7 @@ int main(void)
     tcase_set_timeout(t, 30);
     tcase_add_loop_test(t, ranks_in_blocks, 0, (int)(sizeof good / sizeof *good));
     tcase_add_loop_test(t, ranks_where_they_are_wanted, 0, (int)(sizeof placed / sizeof *placed));
+    tcase_add_test(t, ranks_on_each_socket);
     tcase_add_test(t, too_little_room);
     tcase_add_test(t, more_ranks_than_slots);
     tcase_add_test(t, auto_slots_are_judged_when_known);

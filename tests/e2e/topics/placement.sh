@@ -67,11 +67,39 @@ case_unbound_is_said_too() {
     expect_err '^hvdrun: rank 0 on localhost is not bound, and has processors [0-9]'
 }
 
+case_ranks_on_each_socket() {
+    two_processors
+    export HWLOC_SYNTHETIC='pack:2 core:1 pu:1'
+    hvd --ppr 1:socket sh -c "$mine"
+    [ "$first$second" != 01 ] || expect_sorted '0: 0' '1: 1'
+    hvd --map-by ppr:2:core --bind-to none sh -c 'echo $HOROVOD_RANK of $HOROVOD_LOCAL_SIZE'
+    expect_status 0
+    expect_sorted '0 of 4' '1 of 4' '2 of 4' '3 of 4'
+    hvd -np 1 --ppr 2:numa --bind-to none sh -c "$mine" # fewer than fit are fine
+    expect_status 0
+    hvd -np 3 --ppr 1:socket true
+    expect_status 2
+    expect_err '^hvdrun: -np 3 asks for more ranks than --ppr 1:socket allows: 2 \(localhost 2\)$'
+    hvd -H localhost:1 --ppr 1:socket true
+    expect_status 2
+    expect_err 'asks for 2 ranks on host localhost, more than its 1 slots'
+    unset HWLOC_SYNTHETIC
+    hvd --ppr 2:board true
+    expect_status 2
+    expect_err "^hvdrun: --ppr must be N, or N:WHAT with socket, numa, core or node, not '2:board'$"
+    hvd --ppr 2 --map-by ppr:2:socket true
+    expect_status 2
+    expect_err '^hvdrun: --ppr 2 and --map-by ppr:2:socket exclude each other$'
+    hvd --dry-run --ppr 2:socket true
+    expect_status 0
+    expect_out '^ranks: 2 for every socket$'
+}
+
 case_options_that_contradict() {
     hvd -np 1 --map-by slot:PE=2 --bind-to numa true
     expect_status 2
     expect_err 'goes with --bind-to core only'
     hvd -np 1 --map-by board true
     expect_status 2
-    expect_err "must be slot, node, numa, socket or core, .*not 'board'"
+    expect_err "must be slot, node, numa, socket, core or ppr:N:WHAT, .*not 'board'"
 }
