@@ -60,7 +60,7 @@ struct span {
 /* Which ranks a host gets depends on what the hosts behind it have, or is counted when they have answered. */
 static bool is_spread(const struct plan_want *want)
 {
-    return want->by_node || want->oversubscribe || want->per_part;
+    return want->by_node || want->oversubscribe || want->per_part || want->parts;
 }
 
 /* One host's ranks, given those before it. */

@@ -30,7 +30,6 @@ struct host {
     uint32_t max_slots; /* 0: no limit */
     uint32_t line;      /* in the hostfile, or the position in -H; from 1 */
     uint32_t bare;      /* how often it was named without slots */
-    uint32_t id;        /* its place in the list of the whole job; stays when others are left out */
     bool here;          /* known to be this host, whatever its name looks like */
 };
 

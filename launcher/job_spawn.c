@@ -163,12 +163,22 @@ static bool name_space(char *text, size_t size)
     return true;
 }
 
+/* The slots of all hosts, as far as they are known: hosts that are not needed were not asked. */
+static uint32_t universe(const struct job *j)
+{
+    uint64_t slots = 0;
+    for (size_t i = 0; i < j->list->count; i++)
+        slots += j->list->host[i].slots;
+    return slots > UINT32_MAX ? UINT32_MAX : slots > j->plan.size ? (uint32_t)slots : j->plan.size;
+}
+
 /* What is the same for every host. */
 static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
 {
     struct host_run *first = job_host_of_plan(j, j->plan.rank[0].host);
     s->launcher_dir = getcwd(dir, dir_size) ? dir : (char *)"";
     s->size = j->plan.size;
+    s->universe = universe(j);
     s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
     s->master_port = first->free_port;
     s->coordinator_port = first->coordinator_port;

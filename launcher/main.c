@@ -16,6 +16,7 @@
 #include "launcher/help.h"
 #include "launcher/horovod_flags.h"
 #include "launcher/hosts.h"
+#include "launcher/program_hosts.h"
 #include "launcher/restart.h"
 #include "launcher/transport/rsh_template.h"
 
@@ -46,19 +47,26 @@ static int find_allocated(struct config *config, const char *hostname, struct ho
     return 1;
 }
 
-/* The hosts that the command line names, or the batch system, or this one. */
-static int find_hosts(struct config *config, const char *hostname, struct host_list *hosts, struct err *e)
+/* The hosts that the command line names, or the batch system, or this one. *all: they are not the command
+ * line's. */
+static int find_hosts(struct config *config, const char *hostname, struct host_list *hosts, bool *all,
+                      struct err *e)
 {
+    *all = false;
     if (config->hosts) {
         char from[PATH_MAX];
         config_hosts_from(config, environ, from, sizeof from);
         return hosts_parse(hosts, config->hosts, from, e);
     }
+    *all = true;
     if (config->hostfile)
         return hosts_read_file(hosts, config->hostfile, e);
     int found = find_allocated(config, hostname, hosts, e);
     if (found)
         return found < 0 ? -1 : 0;
+    *all = false;
+    if (program_hosts_any(&config->programs))
+        return 0;
     /* --ppr says how many it takes. */
     return hosts_localhost(hosts, config->placement.ppr ? 0 : (uint32_t)config->num_proc, e);
 }
@@ -76,8 +84,10 @@ static void fill_standard_descriptors(void)
 static int run(struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
+    bool all;
     gethostname(hostname, sizeof hostname - 1);
-    if (find_hosts(config, hostname, hosts, e) < 0 || placement_read(&config->placement, config, e) < 0 ||
+    if (find_hosts(config, hostname, hosts, &all, e) < 0 || program_hosts_join(config, hosts, all, e) < 0 ||
+        placement_read(&config->placement, config, e) < 0 ||
         (config->rsh && rsh_template_check_hosts(config->rsh, hosts, e) < 0))
         return -1;
     for (size_t i = 0; config->slots_per_host && i < hosts->count; i++)

@@ -175,7 +175,9 @@ struct plan_want placement_want(const struct config *config)
                               .per_part = p->per_part,
                               .by_node = p->map_by == HVD__BINDING__MAP__BY_NODE,
                               .oversubscribe = p->oversubscribe,
-                              .rankfile = p->rankfile};
+                              .rankfile = p->rankfile,
+                              .part = config->programs.part,
+                              .parts = config->programs.part ? config->programs.count : 0};
 }
 
 void placement_binding(const struct config *config, Hvd__Binding *binding)

@@ -168,6 +168,119 @@ static int check_rankfile(const struct host_list *hosts, const struct plan_want 
     return rc;
 }
 
+/* Ranks on their way to hosts; the counts are of each host. */
+struct placing {
+    const struct host_list *hosts;
+    size_t count; /* of those on which they may go */
+    const struct plan_want *want;
+    const struct plan_part *part; /* NULL: all hosts, and as many as these take */
+    uint32_t *ranks;              /* placed so far */
+    uint32_t *own;                /* those of this part, by place; `ranks` itself when there are no parts */
+    uint32_t *host_of;            /* NULL: only tried */
+};
+
+/* The k-th host on which they may go. */
+static size_t host_at(const struct placing *p, size_t k)
+{
+    return p->part && p->part->place ? p->part->place[k].host : k;
+}
+
+/* How many more ranks of this part go there; `full`: with oversubscription. */
+static uint32_t room_left(const struct placing *p, size_t k, bool full)
+{
+    size_t i = host_at(p, k);
+    const struct host *host = &p->hosts->host[i];
+    uint32_t room = full ? plan_room(host, p->want) : exact_room(host, p->want);
+    room = p->ranks[i] < room ? room - p->ranks[i] : 0;
+    uint32_t slots = p->part && p->part->place ? p->part->place[k].slots : 0;
+    if (full || !slots)
+        return room;
+    uint32_t left = p->own[k] < slots ? slots - p->own[k] : 0;
+    return left < room ? left : room;
+}
+
+static void put(const struct placing *p, size_t k, uint32_t ranks)
+{
+    p->ranks[host_at(p, k)] += ranks;
+    if (p->own != p->ranks)
+        p->own[k] += ranks;
+}
+
+/* Puts one more rank at a time on each host that has room, round and round; with `name`, notes the host of
+ * each. Returns how many were placed by then. */
+static uint32_t go_round(const struct placing *p, bool full, bool name, uint32_t placed, uint32_t np)
+{
+    bool moved = true;
+    while (placed < np && moved) {
+        moved = false;
+        for (size_t k = 0; k < p->count && placed < np; k++) {
+            if (room_left(p, k, full) == 0)
+                continue;
+            put(p, k, 1);
+            if (name && p->host_of)
+                p->host_of[placed] = (uint32_t)host_at(p, k);
+            placed++;
+            moved = true;
+        }
+    }
+    return placed;
+}
+
+/* Places the ranks of one part; returns for how many there was room. p->host_of is that of its first. */
+static uint32_t place_part(const struct placing *p, uint32_t np)
+{
+    uint32_t placed = 0, rank = 0;
+    if (p->want->by_node) {
+        placed = go_round(p, false, true, 0, np);
+        return p->want->oversubscribe ? go_round(p, true, true, placed, np) : placed;
+    }
+    for (size_t k = 0; k < p->count; k++) {
+        uint32_t room = room_left(p, k, false);
+        uint32_t ranks = room < np - placed ? room : np - placed;
+        put(p, k, ranks);
+        placed += ranks;
+    }
+    if (p->want->oversubscribe)
+        placed = go_round(p, true, false, placed, np);
+    for (size_t k = 0; p->host_of && k < p->count; k++)
+        for (uint32_t n = 0; n < p->own[k]; n++)
+            p->host_of[rank++] = (uint32_t)host_at(p, k);
+    return placed;
+}
+
+/* Each program's ranks behind those of the one before. The counts are zero. Returns the program for
+ * which there is too little room, and for how many of its ranks there is; want->parts: all are placed. */
+static size_t place_parts(struct placing *p, uint32_t *placed)
+{
+    const size_t all = p->count;
+    for (size_t i = 0; i < p->want->parts; i++) {
+        p->part = &p->want->part[i];
+        p->count = p->part->place ? p->part->count : all;
+        memset(p->own, 0, p->count * sizeof *p->own);
+        *placed = place_part(p, p->part->ranks);
+        if (*placed < p->part->ranks)
+            return i;
+        p->host_of += p->host_of ? p->part->ranks : 0;
+    }
+    return p->want->parts;
+}
+
+static int check_parts(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                       struct err *e)
+{
+    uint32_t *counts = calloc(2 * count, sizeof *counts), placed = 0;
+    struct placing p = {hosts, count, want, NULL, counts, counts + count, NULL};
+    if (!counts)
+        return err_set(e, ERR_MEMORY, "no memory for %zu hosts", count);
+    size_t failed = place_parts(&p, &placed);
+    free(counts);
+    if (failed == want->parts)
+        return 0;
+    err_set(e, ERR_USAGE, "-np %u of program %zu asks for more ranks than its hosts have slots left: %u",
+            want->part[failed].ranks, failed + 1, placed);
+    return err_hint(e, "give the hosts in its -H more slots, or use --oversubscribe");
+}
+
 static int check_room(const struct host_list *hosts, size_t count, const struct plan_want *want,
                       bool *has_auto, struct err *e)
 {
@@ -177,6 +290,8 @@ static int check_room(const struct host_list *hosts, size_t count, const struct 
     uint64_t sum = sum_room(hosts, count, want, has_auto);
     if (check_ppr(hosts, count, want, e) < 0)
         return -1;
+    if (want->parts && !*has_auto && check_ppr(hosts, count, want, e) == 0)
+        return check_parts(hosts, count, want, e);
     if (want->np > sum && (!*has_auto || (want->oversubscribe && !want->ppr)))
         return too_little_room(hosts, count, want, sum, e);
     return want->np ? 0 : check_size(hosts, count, want, e);
@@ -191,7 +306,7 @@ int plan_check(const struct host_list *hosts, const struct plan_want *want, stru
 size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
 {
     uint64_t sum = 0;
-    if (want->rankfile)
+    if (want->rankfile || want->parts)
         return hosts->count; /* those without ranks end when all have answered */
     if (want->np && want->by_node)
         return want->np < hosts->count ? want->np : hosts->count;
@@ -206,56 +321,25 @@ size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
 
 /* ---- where ranks go ------------------------------------------------------------------------------------ */
 
-/* Puts one more rank at a time on each host that has less than its room, round and round; host_of (NULL: not
- * wanted) gets the host of each. Returns how many were placed by then. */
-static uint32_t go_round(const struct host_list *hosts, size_t count, const struct plan_want *want, bool full,
-                         uint32_t placed, uint32_t np, uint32_t *ranks, uint32_t *host_of)
-{
-    bool moved = true;
-    while (placed < np && moved) {
-        moved = false;
-        for (size_t i = 0; i < count && placed < np; i++) {
-            const struct host *host = &hosts->host[i];
-            if (ranks[i] >= (full ? plan_room(host, want) : exact_room(host, want)))
-                continue;
-            ranks[i]++;
-            if (host_of)
-                host_of[placed] = (uint32_t)i;
-            placed++;
-            moved = true;
-        }
-    }
-    return placed;
-}
-
-/* The host of each rank. `ranks` is zero for each host. */
+/* The host of each rank. `ranks` and `own` are zero for each host. */
 static void place(const struct host_list *hosts, size_t count, const struct plan_want *want, uint32_t np,
-                  uint32_t *ranks, uint32_t *host_of)
+                  uint32_t *ranks, uint32_t *own, uint32_t *host_of)
 {
-    uint32_t placed = 0, rank = 0;
     if (want->rankfile) {
         size_t host = 0;
-        for (; rank < np; rank++) {
+        for (uint32_t rank = 0; rank < np; rank++) {
             host = host_of_rank(hosts, &want->rankfile->rank[rank], host);
             host_of[rank] = (uint32_t)host;
             ranks[host]++;
         }
         return;
     }
-    if (want->by_node) {
-        placed = go_round(hosts, count, want, false, 0, np, ranks, host_of);
-        go_round(hosts, count, want, true, placed, np, ranks, host_of);
-        return;
-    }
-    for (size_t i = 0; i < count; i++) {
-        uint32_t room = exact_room(&hosts->host[i], want);
-        ranks[i] = room < np - placed ? room : np - placed;
-        placed += ranks[i];
-    }
-    go_round(hosts, count, want, true, placed, np, ranks, NULL);
-    for (size_t i = 0; i < count; i++)
-        for (uint32_t k = 0; k < ranks[i]; k++)
-            host_of[rank++] = (uint32_t)i;
+    struct placing p = {hosts, count, want, NULL, ranks, want->parts ? own : ranks, host_of};
+    uint32_t placed;
+    if (want->parts)
+        (void)place_parts(&p, &placed); /* there is room: it was tried */
+    else
+        (void)place_part(&p, np);
 }
 
 /* ---- what follows from that ---------------------------------------------------------------------------- */
@@ -302,7 +386,8 @@ static int fill(struct plan *plan, const struct host_list *hosts, size_t count, 
         return -1;
     }
     uint32_t *ranks = numbers, *plan_host_of = ranks + count, *host_of = plan_host_of + count;
-    place(hosts, count, want, plan->size, ranks, host_of);
+    /* plan_host_of is written when the places are known. */
+    place(hosts, count, want, plan->size, ranks, plan_host_of, host_of);
     list_ranks(plan, count, ranks, host_of, plan_host_of);
     number_hosts(plan, host_of + plan->size);
     free(numbers);

@@ -23,13 +23,27 @@
 
 struct rankfile;
 
+/* One program's ranks, and where they may go. */
+struct plan_place {
+    uint32_t host;  /* index in the host_list, of which then none may be left out */
+    uint32_t slots; /* of it, for this program; 0: all that it has */
+};
+
+struct plan_part {
+    uint32_t ranks;
+    uint32_t count;           /* of hosts */
+    struct plan_place *place; /* [count], in this order; NULL: all hosts */
+};
+
 /* What the user asks for. */
 struct plan_want {
-    uint32_t np;                     /* 0: one rank for every slot, or as many as ppr says */
-    uint32_t ppr;                    /* ranks on each host, whatever its slots; 0: as many as it has slots */
-    const char *per_part;            /* ranks on each of these of a host instead: "socket" */
-    bool by_node;                    /* ranks go round the hosts */
-    bool oversubscribe;              /* more ranks than slots, up to max_slots */
+    uint32_t np;                  /* 0: one rank for every slot, or as many as ppr says */
+    uint32_t ppr;                 /* ranks on each host, whatever its slots; 0: as many as it has slots */
+    const char *per_part;         /* ranks on each of these of a host instead: "socket" */
+    bool by_node;                 /* ranks go round the hosts */
+    bool oversubscribe;           /* more ranks than slots, up to max_slots */
+    const struct plan_part *part; /* the programs, when not all of them may run on all hosts */
+    size_t parts;
     const struct rankfile *rankfile; /* says where each rank goes; NULL: there is none */
 };
 

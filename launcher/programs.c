@@ -29,9 +29,12 @@ static int colon_hint(struct err *e)
 }
 
 /* Adds the program of which the command is argv[from] to argv[end - 1]. */
-static int add(struct programs *p, const struct config *part, char *const argv[], int from, int end,
-               struct err *e)
+static int add(struct programs *p, const struct config *part, char *const argv[], char *const envp[],
+               int from, int end, struct err *e)
 {
+    char name[64];
+    bool own = part->hosts && !options_origin_of(envp, &part->file, part->hosts, name, sizeof name);
+    const char *hosts = own ? part->hosts : NULL;
     struct program *more = reallocarray(p->item, p->count + 1, sizeof *more);
     char **command = calloc((size_t)(end - from) + 1, sizeof *command);
     if (more)
@@ -45,7 +48,8 @@ static int add(struct programs *p, const struct config *part, char *const argv[]
                                            .ranks = (uint32_t)part->num_proc,
                                            .set_env = part->set_env,
                                            .unset_env = part->unset_env,
-                                           .wdir = part->wdir};
+                                           .wdir = part->wdir,
+                                           .hosts = hosts};
     return 0;
 }
 
@@ -57,14 +61,14 @@ static int parse_next(struct config *config, int argc, char *const argv[], char 
     struct config part = {.file = config->file};
     int operand, end = programs_end(argc, argv, at + 1);
     program.read_file = same_file;
-    program.only = "-np, -x, --unset, --wdir";
+    program.only = "-np, -H, -x, --unset, --wdir";
     program.only_why = "is of the whole job: it stands before the first program, not behind ':'";
     if (options_parse(&program, end - at, argv + at, envp, &part, &operand, e))
         return -1;
     if (operand > 1 && strcmp(argv[at + operand - 1], "--") == 0)
         end = argc;
     *next = end;
-    int rc = add(&config->programs, &part, argv, at + operand, end, e);
+    int rc = add(&config->programs, &part, argv, envp, at + operand, end, e);
     if (rc)
         options_free(&program, &part);
     return rc;
@@ -115,7 +119,7 @@ int programs_parse(struct config *config, int argc, char *const argv[], char *co
 {
     if (operand > 1 && strcmp(argv[operand - 1], "--") == 0)
         end = argc;
-    if (add(&config->programs, config, argv, operand, end, e))
+    if (add(&config->programs, config, argv, envp, operand, end, e))
         return -1;
     while (end < argc)
         if (parse_next(config, argc, argv, envp, end, &end, e))
@@ -162,6 +166,8 @@ void programs_free(struct programs *p)
 {
     for (size_t i = 0; i < p->count; i++) {
         struct program *own = &p->item[i];
+        if (p->part)
+            free(p->part[i].place);
         free(own->command);
         if (i == 0)
             continue; /* its lists are the configuration's */
@@ -171,5 +177,6 @@ void programs_free(struct programs *p)
         free(own->unset_env.text);
     }
     free(p->item);
+    free(p->part);
     *p = (struct programs){0};
 }

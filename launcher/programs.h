@@ -2,10 +2,10 @@
  *
  *   hvdrun -H a:2,b:2 -np 1 -x A=1 ./a arg : -np 3 --wdir /d ./b
  *
- * Ranks are those of the first program first, and all are one job. -np, -x, --unset and --wdir are of the
- * program that they stand before; what a variable or the configuration file says of them is true of all;
- * every other option stands before the first program and is of the job. ':' is a word of its own. Behind `--`
- * it is the command's, as all the rest of the line is. */
+ * Ranks are those of the first program first, and all are one job. -np, -x, --unset, --wdir and -H
+ * (program_hosts.h) are of the program that they stand before; what a variable or the configuration file says
+ * of them is true of all; every other option stands before the first program and is of the job. ':' is a word
+ * of its own. Behind `--` it is the command's, as all the rest of the line is. */
 #ifndef HVD_LAUNCHER_PROGRAMS_H
 #define HVD_LAUNCHER_PROGRAMS_H
 
@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/json.h"
 #include "common/options.h"
+#include "launcher/plan.h"
 
 struct config;
 
@@ -23,11 +24,13 @@ struct program {
     uint32_t first, ranks;                 /* of the only one: 0, and 0 when -np was not given */
     struct option_list set_env, unset_env; /* of the first one: the configuration's own */
     const char *wdir;                      /* or NULL */
+    const char *hosts;                     /* its own -H; or NULL */
 };
 
 struct programs {
     struct program *item;
-    size_t count; /* 0 after --help and the like */
+    size_t count;           /* 0 after --help and the like */
+    struct plan_part *part; /* where each may run; NULL: all of them on all hosts */
 };
 
 /* Index of the ':' that ends the program of which the options begin at argv[from]; argc when there is none.

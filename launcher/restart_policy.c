@@ -37,7 +37,7 @@ size_t restart_choose(const struct host_list *hosts, uint32_t *lost, const struc
 {
     uint32_t lowest;
     size_t left_out = 0;
-    if (want->rankfile) /* it may name each of them */
+    if (want->rankfile || want->parts) /* they may name each of them */
         memset(lost, 0, hosts->count * sizeof *lost);
     while (usable_room(hosts, lost, want, &lowest) < want->np && lowest != UINT32_MAX)
         for (size_t i = 0; i < hosts->count; i++)

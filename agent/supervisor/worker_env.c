@@ -12,6 +12,10 @@
 #define SHARED_SIZE 512                 /* of NAME=text */
 #define TEXT_SIZE   96                  /* of a text that is made here */
 
+/* Of each program, with blanks between: the same words as in MPI_INFO_ENV, which Open MPI fills from them. */
+#define FIRST_RANKS_NAME   "OMPI_FIRST_RANKS"
+#define PROGRAM_RANKS_NAME "OMPI_APP_CTX_NUM_PROCS"
+
 enum value {
     RANK,
     LOCAL_RANK,
@@ -25,6 +29,10 @@ enum value {
     HOST_INDEX,
     EPOCH,
     MAX_RESTARTS,
+    UNIVERSE,
+    PROGRAMS,
+    FIRST_RANKS,
+    PROGRAM_RANKS,
     ONE,
     MASTER_ADDRESS,
     MASTER_PORT,
@@ -96,6 +104,11 @@ static const struct variable {
     {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
     {"OMPI_COMM_WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
     {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_NODE_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
+    {"OMPI_UNIVERSE_SIZE", UNIVERSE, ALWAYS, CONTRACT_ENV},
+    {"OMPI_NUM_APP_CTX", PROGRAMS, ALWAYS, CONTRACT_ENV},
+    {FIRST_RANKS_NAME, FIRST_RANKS, ALWAYS, CONTRACT_ENV},
+    {PROGRAM_RANKS_NAME, PROGRAM_RANKS, ALWAYS, CONTRACT_ENV},
     /* PMIx's own; what is the same for all ranks comes from its contract */
     {"PMIX_RANK", RANK, ALWAYS, CONTRACT_PMIX},
     /* horovodrun's for the Gloo controller */
@@ -222,6 +235,12 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
     case MAX_RESTARTS:
         n = s->max_restarts;
         break;
+    case UNIVERSE:
+        n = s->universe > s->size ? s->universe : s->size;
+        break;
+    case PROGRAMS:
+        n = (uint32_t)spawn_programs(s);
+        break;
     case MASTER_PORT:
         n = s->master_port;
         break;
@@ -262,8 +281,12 @@ static int add_shared(struct worker_env *w, const struct worker_env_job *job, si
         char made[TEXT_SIZE], *text = w->shared + i * SHARED_SIZE;
         if (is_own(v) || !is_wanted(v, job, w->envp, given))
             continue;
-        if (v->value == ENDPOINTS) {
-            w->envp[count++] = w->endpoints.list;
+        char *list = v->value == ENDPOINTS       ? w->endpoints.list
+                     : v->value == FIRST_RANKS   ? w->first_ranks
+                     : v->value == PROGRAM_RANKS ? w->program_ranks
+                                                 : NULL;
+        if (list) {
+            w->envp[count++] = list;
             continue;
         }
         const char *value = shared_value(job, v->value, made);
@@ -276,6 +299,19 @@ static int add_shared(struct worker_env *w, const struct worker_env_job *job, si
     }
     w->own_at = count;
     return 0;
+}
+
+/* NAME=0 4 6: of each program its first rank, or how many it has. */
+static char *list_programs(const Hvd__Spawn *s, const char *name, bool counts)
+{
+    size_t programs = spawn_programs(s), size = strlen(name) + 2 + programs * sizeof "4294967295";
+    char *list = malloc(size);
+    size_t used = list ? (size_t)snprintf(list, size, "%s", name) : 0;
+    for (size_t i = 0; list && i < programs; i++) {
+        struct spawn_program p = spawn_program_get(s, i);
+        used += (size_t)snprintf(list + used, size - used, "%c%u", i ? ' ' : '=', counts ? p.ranks : p.first);
+    }
+    return list;
 }
 
 int worker_env_init(struct worker_env *w, const struct worker_env_job *job, struct err *e)
@@ -296,7 +332,9 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         .workers = (uint32_t)s->n_worker,
         .contracts = pmix ? s->contracts : s->contracts & ~(unsigned)CONTRACT_PMIX,
     };
-    if (!w->envp || !w->shared || !w->own) {
+    w->first_ranks = list_programs(s, FIRST_RANKS_NAME, false);
+    w->program_ranks = list_programs(s, PROGRAM_RANKS_NAME, true);
+    if (!w->envp || !w->shared || !w->own || !w->first_ranks || !w->program_ranks) {
         worker_env_free(w);
         return err_set(e, ERR_MEMORY, "no memory for the workers' environment");
     }
@@ -319,6 +357,8 @@ void worker_env_free(struct worker_env *w)
     free(w->envp);
     free(w->shared);
     free(w->own);
+    free(w->first_ranks);
+    free(w->program_ranks);
     endpoints_free(&w->endpoints);
     *w = (struct worker_env){0};
 }

@@ -139,6 +139,66 @@ START_TEST(ranks_on_each_socket)
 }
 END_TEST
 
+/* -H of programs. */
+START_TEST(programs_on_hosts_of_their_own)
+{
+    static struct plan_place a1 = {0, 1}, b = {1, 0}, b1 = {1, 1}, b2 = {1, 2}, b1_a2[] = {{1, 1}, {0, 2}};
+    static const struct {
+        const char *hosts;
+        struct plan_part part[2];
+        bool by_node, oversubscribe;
+        const char *shown;
+    } cases[] = {
+        {"a:1,b:2", {{1, 1, &a1}, {2, 1, &b2}}, false, false, "0.0/0-2 1.0/1-2 1.1/0-1 "},
+        /* the order of -H, and its slots */
+        {"a:4,b:4", {{3, 2, b1_a2}, {2, 0, NULL}}, false, false, "1.0/1-2 0.0/0-2 0.1/0-1 0.2/0-1 0.3/0-1 "},
+        {"a:2,b:2", {{1, 1, &b}, {3, 0, NULL}}, true, false, "1.0/1-2 0.0/0-2 1.1/1-2 0.1/0-2 "},
+        {"a:2,b:1", {{2, 1, &b1}, {1, 0, NULL}}, false, true, "1.0/1-2 1.1/0-1 0.0/0-2 "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct plan_want want = {.by_node = cases[i].by_node, .oversubscribe = cases[i].oversubscribe};
+        struct host_list hosts;
+        struct plan plan;
+        struct err e = ERR_INIT;
+        char shown[512];
+        want.part = cases[i].part;
+        for (want.parts = 0; want.parts < 2; want.parts++)
+            want.np += cases[i].part[want.parts].ranks;
+        hosts_from(&hosts, cases[i].hosts);
+        ck_assert_msg(plan_check(&hosts, &want, &e) == 0, "%s", e.text);
+        ck_assert_msg(plan_make(&plan, &hosts, hosts.count, &want, &e) == 0, "%s", e.text);
+        show(&plan, shown, sizeof shown);
+        ck_assert_str_eq(shown, cases[i].shown);
+        plan_free(&plan);
+        hosts_free(&hosts);
+    }
+}
+END_TEST
+
+START_TEST(too_little_room_for_a_program)
+{
+    struct plan_place on_b[] = {{1, 1}};
+    struct plan_part part[] = {{2, 0, NULL}, {2, 1, on_b}};
+    struct plan_want want = {.np = 4, .part = part, .parts = 2};
+    struct host_list hosts;
+    struct plan plan;
+    struct err e = ERR_INIT;
+    hosts_from(&hosts, "a:2,b:4");
+    ck_assert_int_eq(plan_check(&hosts, &want, &e), -1);
+    ck_assert_str_eq(e.text, "-np 2 of program 2 asks for more ranks than its hosts have slots left: 1");
+    ck_assert_int_eq(err_exit_status(&e), 2);
+    err_clear(&e);
+    hosts_free(&hosts);
+    hosts_from(&hosts, "a:2,b"); /* judged when known */
+    ck_assert_int_eq(plan_check(&hosts, &want, &e), 0);
+    hosts_resolve(&hosts.host[1], 8);
+    on_b[0].slots = 0;
+    ck_assert_msg(plan_make(&plan, &hosts, 2, &want, &e) == 0, "%s", e.text);
+    plan_free(&plan);
+    hosts_free(&hosts);
+}
+END_TEST
+
 START_TEST(too_little_room)
 {
     static const struct {
@@ -276,7 +336,7 @@ static char *dry_run(const char *hosts_text, int64_t np, bool by_node, const cha
 {
     char *command[] = {"./train", "--name", "it's one", "", NULL}, *text = NULL;
     struct config config = {.num_proc = np, .rsh = rsh};
-    config.programs = (struct programs){&(struct program){.command = command}, 1};
+    config.programs = (struct programs){.item = &(struct program){.command = command}, .count = 1};
     config.placement.map_by = by_node ? HVD__BINDING__MAP__BY_NODE : HVD__BINDING__MAP__BY_SLOT;
     struct host_list hosts;
     struct err e = ERR_INIT;
@@ -320,7 +380,8 @@ END_TEST
 START_TEST(the_dry_run_of_too_many_ranks)
 {
     char *command[] = {"x", NULL};
-    struct config config = {.num_proc = 3, .programs = {&(struct program){.command = command}, 1}};
+    struct config config = {.num_proc = 3,
+                            .programs = {.item = &(struct program){.command = command}, .count = 1}};
     struct host_list hosts;
     struct err e = ERR_INIT;
     hosts_from(&hosts, "a:2");
@@ -339,6 +400,8 @@ int main(void)
     tcase_add_loop_test(t, ranks_in_blocks, 0, (int)(sizeof good / sizeof *good));
     tcase_add_loop_test(t, ranks_where_they_are_wanted, 0, (int)(sizeof placed / sizeof *placed));
     tcase_add_test(t, ranks_on_each_socket);
+    tcase_add_test(t, programs_on_hosts_of_their_own);
+    tcase_add_test(t, too_little_room_for_a_program);
     tcase_add_test(t, too_little_room);
     tcase_add_test(t, more_ranks_than_slots);
     tcase_add_test(t, auto_slots_are_judged_when_known);

@@ -86,6 +86,17 @@ START_TEST(which_hosts_are_left_out)
 }
 END_TEST
 
+START_TEST(programs_need_their_hosts_again)
+{
+    struct host host[2] = {{.slots = 4}, {.slots = 4}};
+    uint32_t lost[2] = {1, 0};
+    struct plan_part part[1] = {{.ranks = 1}};
+    struct plan_want want = {.np = 1, .part = part, .parts = 1};
+    ck_assert_uint_eq(restart_choose(&(struct host_list){host, 2}, lost, &want), 0);
+    ck_assert_uint_eq(lost[0], 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("restart");
@@ -93,6 +104,7 @@ int main(void)
     tcase_add_loop_test(c, what_is_worth_a_restart, 0, 10);
     tcase_add_test(c, the_wait_doubles_up_to_half_a_minute);
     tcase_add_loop_test(c, which_hosts_are_left_out, 0, 12);
+    tcase_add_test(c, programs_need_their_hosts_again);
     suite_add_tcase(s, c);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_ENV);

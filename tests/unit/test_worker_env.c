@@ -93,6 +93,11 @@ START_TEST(all_contracts)
         {"OMPI_COMM_WORLD_SIZE", "12"},
         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
         {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+        {"OMPI_COMM_WORLD_NODE_RANK", "1"},
+        {"OMPI_UNIVERSE_SIZE", "12"},
+        {"OMPI_NUM_APP_CTX", "1"},
+        {"OMPI_FIRST_RANKS", "0"},
+        {"OMPI_APP_CTX_NUM_PROCS", "12"},
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const char *value = get(e, expected[i][0]);

@@ -50,6 +50,32 @@ case_report_and_dry_run_name_all() {
     expect_out '^command of rank 2: b c$'
 }
 
+case_hosts_of_their_own_in_the_plan() {
+    hvd --dry-run -np 1 -H a:1 x : -np 2 -H c:2,b:1 y : -np 1 z
+    expect_status 0
+    expect_out '^a +ssh +1 +0$'
+    expect_out '^c +ssh +2 +1-2$'
+    expect_out '^b +ssh +1 +3$'
+    hvd --dry-run -np 1 -H a:1 x : -np 2 -H b:1 y
+    expect_status 2
+    expect_err '^hvdrun: -np 2 of program 2 asks for more ranks than its hosts have slots left: 1$'
+    printf 'a slots=2\nb slots=2\n' > "$T/hosts"
+    hvd -hostfile "$T/hosts" -np 1 x : -np 1 -H c y
+    expect_status 2
+    expect_err "^hvdrun: -H of program 2 \\(y\\): c is none of the job's hosts$"
+    hvd -np 1 -H a:1 x : -np 1 -H b: y
+    expect_status 2
+    expect_err "^hvdrun: -H of program 2 \\(y\\): 'b:': a number of slots is missing"
+    hvd -np 1 -H a:1 x : -np 1 -H me@a y
+    expect_err 'me@a was named before with another user'
+    : > "$T/ranks"
+    hvd --rankfile "$T/ranks" -np 1 x : -np 1 -H b y
+    expect_status 2
+    expect_err '^hvdrun: --rankfile says where each rank goes: -H of a program excludes it$'
+    HVDRUN_HOSTS=a:2 hvd --dry-run -np 1 x : -np 1 y # a variable is of the job
+    expect_out '^a +ssh +2 +0-1$'
+}
+
 case_each_again_after_a_restart() {
     # shellcheck disable=SC2016
     hvd --max-restarts 1 -np 1 sh -c 'echo a$HVD_EPOCH' : -np 1 sh -c 'echo b$HVD_EPOCH; sleep 0.2; exit $((1 - HVD_EPOCH))'

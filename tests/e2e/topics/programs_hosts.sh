@@ -16,6 +16,21 @@ case_over_the_border_of_hosts() {
         "[2@$H2]<stdout>:b 2/4 0/2 A=2 /tmp" "[3@$H2]<stdout>:b 3/4 1/2 A=2 /tmp"
 }
 
+case_on_hosts_of_their_own() {
+    hvd --tag host -np 1 -H $H2:1 sh -c "$show" a : -np 2 -H $H1:2 sh -c "$show" b : -np 1 -H $H2:2 sh -c "$show" c
+    expect_status 0
+    expect_no_err
+    expect_sorted "[0@$H2]<stdout>:a 0/4 0/2 A= $PWD" "[1@$H1]<stdout>:b 1/4 0/2 A= $PWD" \
+        "[2@$H1]<stdout>:b 2/4 1/2 A= $PWD" "[3@$H2]<stdout>:c 3/4 1/2 A= $PWD"
+    printf '%s slots=2\n%s slots=2\n' "$H1" "$H2" > "$T/hosts"
+    hvd -hostfile "$T/hosts" --tag host -np 1 -H $H2 echo a : -np 1 echo b
+    expect_status 2
+    expect_err '^hvdrun: -hostfile and -H both name the hosts'
+    hvd -hostfile "$T/hosts" --tag host -np 1 echo a : -np 1 -H $H2 echo b
+    expect_status 0
+    expect_sorted "[0@$H1]<stdout>:a" "[1@$H2]<stdout>:b"
+}
+
 case_the_failing_one_of_another_host() {
     hvd -H $H1:1,$H2:1 -np 1 sleep 20 : -np 1 sh -c 'exit 9'
     expect_status 9

@@ -35,6 +35,10 @@ case_openmpi_variables() {
     # shellcheck disable=SC2016
     hvd -np 2 sh -c 'echo $OMPI_COMM_WORLD_RANK $OMPI_COMM_WORLD_SIZE $OMPI_COMM_WORLD_LOCAL_RANK $OMPI_COMM_WORLD_LOCAL_SIZE'
     expect_sorted '0 2 0 2' '1 2 1 2'
+    # shellcheck disable=SC2016
+    hvd -H localhost:4 -np 2 true : -np 1 sh -c 'echo $OMPI_COMM_WORLD_NODE_RANK, $OMPI_UNIVERSE_SIZE, $OMPI_NUM_APP_CTX, $OMPI_FIRST_RANKS, $OMPI_APP_CTX_NUM_PROCS'
+    expect_status 0
+    expect_sorted '2, 4, 2, 0 2, 2 1'
 }
 
 case_inherited_ranks_do_not_reach_workers() {
