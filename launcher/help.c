@@ -117,6 +117,7 @@ static const struct topic {
      "  -machinefile     --hostfile              -tag-output  --tag rank\n"
      "  -npernode N      --ppr N                 -x           -x\n"
      "  --preload-files  --preload               --preload-binary  --preload\n"
+     "  -npersocket N    --ppr N:socket          -rf          -rf\n"
      "  --mca plm_rsh_agent COMMAND              --rsh COMMAND\n",
      NULL},
     {"agent", "hvdagent, which supervises the ranks of a host", "hvdagent.8",
