@@ -24,8 +24,8 @@ struct worker_env_job {
 };
 
 struct worker_env {
-    char **envp;        /* all of it, NULL at the end */
-    char *shared, *own; /* memory of the strings that are ours */
+    char **envp;                       /* all of it, NULL at the end */
+    char *shared, *own;                /* memory of the strings that are ours */
     char *first_ranks, *program_ranks; /* NAME=a list, by program */
     struct endpoints endpoints;
     uint32_t workers; /* of this host */

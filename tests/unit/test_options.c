@@ -124,7 +124,7 @@ static const struct {
     {"a : -np 2 b", "-np is missing before a: ", NULL},
     {"-np 2 a : -np 1 b : --wdir /d c", "-np is missing before c: ", NULL},
     {"-np 2 a : -np 0 b", "-np: '0' is not|from 1 to 1000000", NULL},
-    {"-np 2 a : -np 1 -H h b", "-H is of the whole job: it stands before the first program", NULL},
+    {"-np 2 a : -np 1 -hostfile h b", "-hostfile is of the whole job: it stands before the first program", NULL},
     {"-np 2 a : -np 1 --tag=rank b", "--tag is of the whole job", NULL},
     {"-np 2 a : -np 1 -p22 b", "-p is of the whole job", NULL},
     {"-np 2 a : --help", "--help is of the whole job", NULL},
