@@ -10,10 +10,10 @@ static bool offers(const struct config *config, unsigned wanted)
     return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & wanted);
 }
 
-/* Rank 0 may be there: it is on the first host, unless a rankfile says otherwise. */
+/* Rank 0 may be there: it is on the first host, unless a rankfile or a program's -H says otherwise. */
 static bool may_be_first(const struct host_run *h)
 {
-    return h->index == 0 || h->common->config->placement.rankfile;
+    return h->index == 0 || h->common->config->placement.rankfile || h->common->config->programs.part;
 }
 
 /* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
