@@ -6,20 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/ranks.h"
 #include "launcher/collapse.h"
+#include "launcher/line_tag.h"
 #include "launcher/output_files.h"
 #include "launcher/sink.h"
 
 #define POOL       (8u << 20)
 #define WINDOW_MIN (4u << 10)
 #define WINDOW_MAX (256u << 10)
-#define COLORS     12u /* red to cyan, then the bright ones */
 
 /* A frame in a stream's queue: this, then its bytes. */
 struct record {
@@ -99,15 +98,6 @@ int output_check_shown(const char *list, uint32_t size, struct err *e)
     return 0;
 }
 
-static bool wants_color(const struct config *config, int fd)
-{
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (config->tag == CONFIG_TAG_NONE || config->color == CONFIG_COLOR_NEVER)
-        return false;
-    return config->color == CONFIG_COLOR_ALWAYS ||
-           (isatty(fd) && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0));
-}
-
 struct output *output_new(uv_loop_t *loop, const struct config *config, const struct plan *plan,
                           const char *const *host_names, bool append, const struct output_events *events,
                           void *ctx, struct err *e)
@@ -143,7 +133,7 @@ struct output *output_new(uv_loop_t *loop, const struct config *config, const st
         collapse_init(&o->lane[i].groups);
         sink_init(&o->lane[i].sink, loop, i + 1, on_progress, o);
         o->lane[i].last = &o->lane[i].first;
-        o->lane[i].colored = wants_color(config, i + 1);
+        o->lane[i].colored = line_tag_wants_color(config, i + 1);
     }
     /* Both on one terminal or file: one lane, or lines of stderr would tear those of stdout. */
     o->of_stream[STREAM_STDOUT] = &o->lane[0];
@@ -183,52 +173,22 @@ void output_free(struct output *o)
     free(o);
 }
 
-/* ---- one line's beginning ------------------------------------------------------------------------------ */
+/* ---- lines ----------------------------------------------------------------------------------------------
+ */
 
-/* The ranks' part of a line's beginning; `all` are those that print it. */
-static int format_tag(const struct output *o, enum frame_stream stream, const uint32_t *all, uint32_t count,
-                      char *out, size_t size)
+static size_t tag_line(const struct output *o, enum frame_stream stream, const uint32_t *rank, uint32_t count,
+                       char out[LINE_TAG_MAX])
 {
-    char color[16] = "", plain[8] = "", who[300];
-    const char *name = stream == STREAM_STDERR ? "stderr" : "stdout";
-    uint32_t i = all[0] % COLORS;
-    if (o->of_stream[stream]->colored && count == 1) {
-        snprintf(color, sizeof color, "\033[%um", i < COLORS / 2 ? 31 + i : 91 + i - COLORS / 2);
-        snprintf(plain, sizeof plain, "\033[0m");
-    }
-    ranks_text_short(all, count, who, sizeof who);
-    if (o->config->tag == CONFIG_TAG_NONE)
-        return snprintf(out, size, "%s[%s]%s ", color, who, plain);
-    if (o->config->tag == CONFIG_TAG_RANK || count > 1)
-        return snprintf(out, size, "%s[%s]<%s>:%s", color, who, name, plain);
-    return snprintf(out, size, "%s[%s@%s]<%s>:%s", color, who, o->host_names[o->plan->rank[all[0]].host],
-                    name, plain);
-}
-
-static size_t format_prefix(const struct output *o, enum frame_stream stream, const uint32_t *all,
-                            uint32_t count, char *out, size_t size)
-{
-    size_t len = 0;
-    int n = 0;
-    if (o->config->prefix_timestamp) {
-        time_t now = time(NULL);
-        struct tm tm;
-        localtime_r(&now, &tm);
-        len = strftime(out, size, "%a %b %e %H:%M:%S %Y", &tm);
-    }
-    if (o->config->tag != CONFIG_TAG_NONE || o->config->collapse)
-        n = format_tag(o, stream, all, count, out + len, size - len);
-    else if (len > 0)
-        n = snprintf(out + len, size - len, ": ");
-    return len + (n > 0 && (size_t)n < size - len ? (size_t)n : 0);
+    return line_tag(o->config, o->of_stream[stream]->colored, stream, rank, count,
+                    o->host_names[o->plan->rank[rank[0]].host], out);
 }
 
 static void put_lines(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
                       size_t len)
 {
     bool plain = o->config->tag == CONFIG_TAG_NONE && !o->config->prefix_timestamp && !o->config->collapse;
-    char prefix[512];
-    size_t prefix_len = plain ? 0 : format_prefix(o, s->stream, &s->rank, 1, prefix, sizeof prefix);
+    char prefix[LINE_TAG_MAX];
+    size_t prefix_len = plain ? 0 : tag_line(o, s->stream, &s->rank, 1, prefix);
     while (len > 0) {
         size_t piece = 0;
         while (!plain && piece < len && bytes[piece] != '\n' && bytes[piece] != '\r')
@@ -306,11 +266,11 @@ static void show_groups(struct output *o, struct lane *lane, uint64_t through)
         return; /* in the middle of a line, of which more is on its way */
     while (c->first && (through == UINT64_MAX || collapse_has(c, through) || collapse_is_full(c) ||
                         (sink_wants(&lane->sink) && collapse_is_ready(c, o->shown, now)))) {
-        char prefix[512];
+        char prefix[LINE_TAG_MAX];
         struct collapse_group *g = c->first;
         end_begun_line(lane);
         collapse_sort(g);
-        sink_put(&lane->sink, prefix, format_prefix(o, g->stream, g->rank, g->count, prefix, sizeof prefix));
+        sink_put(&lane->sink, prefix, tag_line(o, g->stream, g->rank, g->count, prefix));
         sink_put(&lane->sink, g->bytes, g->len);
         collapse_drop(c);
     }
