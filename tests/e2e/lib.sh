@@ -64,13 +64,14 @@ hvd() { # ARGUMENTS of hvdrun
     run "$HVDRUN" "${reach[@]}" "$@"
 }
 
-# start ARGUMENTS of hvdrun: in the background; $pid is its process. stop_status waits for it and sets $status.
+# start ARGUMENTS of hvdrun: in the background; $pid is its process. stop_status waits for it and sets $status. What it says
+# goes into $T/err, or, when $said is set, there.
 start() {
     local input=/dev/null
     [ ! -e "$T/in" ] || input=$T/in
     : > "$T/out"
     # A shell without job control has its background commands ignore SIGINT.
-    env --default-signal=INT,QUIT "$HVDRUN" "${reach[@]}" "$@" < "$input" > "$T/out" 2> "$T/err" &
+    env --default-signal=INT,QUIT "$HVDRUN" "${reach[@]}" "$@" < "$input" > "$T/out" 2> "${said:-$T/err}" &
     pid=$!
 }
 
@@ -149,9 +150,10 @@ expect_sorted() { # the sorted lines of stdout are these arguments
 }
 
 expect_within() { # SECONDS, of the time since $since
-    local took=$(((${EPOCHREALTIME/./} - since) / 1000))
+    local took=$(((${EPOCHREALTIME/./} - since) / 1000)) most
     [ -z "$E2E_SANITIZE" ] || return 0
-    [ $took -le $(($1 * 1000)) ] || fail "took $took ms, more than $1 s"
+    printf -v most %.0f "${1}e3"
+    [ $took -le "$most" ] || fail "took $took ms, more than $1 s"
 }
 
 mark_time() {

@@ -37,12 +37,12 @@ static const struct job_shape shapes[] = {{1, 1, false}, {1, 2, false}, {1, 4, f
 
 /* ---- results ------------------------------------------------------------------------------------------- */
 
-static double value(int rank, size_t i)
+job_unwatched static double value(int rank, size_t i)
 {
     return (double)((int)((i * 31 + (size_t)rank * 17) % 101) - 50);
 }
 
-static double expected(hvd_op op, int size, size_t i, bool whole)
+job_unwatched static double expected(hvd_op op, int size, size_t i, bool whole)
 {
     double r = value(0, i);
 
@@ -66,7 +66,7 @@ static double expected(hvd_op op, int size, size_t i, bool whole)
                       (in == out || a[i] == (type)value(rank, i)));                                          \
     } while (0)
 
-static void one_allreduce(int rank, hvd_dtype dtype, hvd_op op, size_t count, void *in, void *out)
+job_unwatched static void one_allreduce(int rank, hvd_dtype dtype, hvd_op op, size_t count, void *in, void *out)
 {
     char name[64];
 

@@ -71,12 +71,12 @@ static void join_after(int rank, int last, int size)
 
 /* ---- uneven work --------------------------------------------------------------------------------------- */
 
-static float value(int rank, size_t i)
+job_unwatched static float value(int rank, size_t i)
 {
     return (float)(i % 61) + 100.0f * (float)(rank + 1);
 }
 
-static float sum(const bool *works, int size, size_t i)
+job_unwatched static float sum(const bool *works, int size, size_t i)
 {
     float s = 0;
 
@@ -91,7 +91,7 @@ struct buffers {
     float persistent_out[7];
 };
 
-static void make_buffers(struct buffers *b, int rank)
+job_unwatched static void make_buffers(struct buffers *b, int rank)
 {
     b->small = malloc(7 * sizeof *b->small);
     b->mine = malloc(LARGE * sizeof(float));
@@ -116,7 +116,7 @@ static void free_buffers(struct buffers *b)
     hvd_free(b->arena_out);
 }
 
-static void check_sum(const float *out, size_t count, const bool *works, int size, float divisor)
+job_unwatched static void check_sum(const float *out, size_t count, const bool *works, int size, float divisor)
 {
     for (size_t i = 0; i < count; i++)
         if (out[i] != sum(works, size, i) / divisor)

@@ -3,6 +3,7 @@
 /* needs: hvd-engine modules tests/unit/job.c */
 #include <check.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static const size_t counts[] = {513, 4099, 16384, 65536, 100003, 131073, 400001,
 #define COUNTS (sizeof counts / sizeof *counts)
 
 /* Sums of these are rounded: another order of ranks has other bits. */
-static float value(int rank, size_t tensor, size_t i)
+job_unwatched static float value(int rank, size_t tensor, size_t i)
 {
     return 1.0f / (float)(1 + (i * 7 + tensor * 13 + (size_t)rank * 29) % 1009);
 }
@@ -36,7 +37,7 @@ struct tensor {
     hvd_handle handle;
 };
 
-static void make(struct tensor *t, size_t number, int round, int rank)
+job_unwatched static void make(struct tensor *t, size_t number, int round, int rank)
 {
     unsigned form = (unsigned)(number + (size_t)round * 5);
     size_t bytes, odd = form % 4 == 1 ? 3 : 0;
@@ -57,11 +58,13 @@ static void make(struct tensor *t, size_t number, int round, int rank)
     }
 }
 
-static void verify(const struct tensor *t, int rank)
+job_unwatched static void verify(const struct tensor *t, int rank)
 {
+    int size = hvd_size();
+
     for (size_t i = 0; i < t->count; i++) {
         float want = value(0, t->number, i), got, given, mine = value(rank, t->number, i);
-        for (int r = 1; r < hvd_size(); r++)
+        for (int r = 1; r < size; r++)
             want += value(r, t->number, i);
         memcpy(&got, t->out + i * sizeof got, sizeof got);
         memcpy(&given, t->in + i * sizeof given, sizeof given);
@@ -234,16 +237,25 @@ START_TEST(disagreement_changes_no_input)
 }
 END_TEST
 
-/* The last rank is killed in the middle of something. */
+/* The last rank is killed in the middle of something: some time after all others have ended hvd_init. */
+struct death {
+    int way;
+    _Atomic int started;
+};
+
 static int die(const struct job *job, int rank)
 {
     enum { COUNT = 3000001 };
     float *x[2] = {calloc(COUNT, sizeof(float)), calloc(COUNT, sizeof(float))};
-    int way = *(const int *)job->ctx, status = HVD_SUCCESS;
+    struct death *death = job->ctx;
+    int way = death->way, status = HVD_SUCCESS;
     hvd_handle h[2] = {0, 0};
 
     job_check(x[0] && x[1] && hvd_init() == HVD_SUCCESS);
-    if (rank == job->per_host - 1) {
+    if (rank < job->per_host - 1) {
+        atomic_fetch_add(&death->started, 1);
+    } else {
+        job_await(&death->started, job->per_host - 1);
         signal(SIGALRM, SIG_DFL); /* not the handler of the test program */
         struct itimerval soon = {.it_value = {0, 15000 + 7000 * way}};
         job_check(setitimer(ITIMER_REAL, &soon, NULL) == 0);
@@ -265,8 +277,10 @@ static int die(const struct job *job, int rank)
 
 START_TEST(a_death_in_the_middle)
 {
-    struct job job = {.hosts = 1, .per_host = 2 + _i / 4 % 2, .worker = die, .ctx = &_i};
+    struct death *death = job_shared(sizeof *death);
+    struct job job = {.hosts = 1, .per_host = 2 + _i / 4 % 2, .worker = die, .ctx = death};
 
+    death->way = _i;
     job_run(&job, JOB_SECONDS);
     ck_assert(!job.timed_out);
     for (int r = 0; r + 1 < job.per_host; r++)
