@@ -139,10 +139,10 @@ $(BUILD)/tests/scribe $(BUILD)/tests/overhear: $(BUILD)/tests/%: $(BUILD)/obj/te
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
-$(E2E_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(BUILD)/libhvd.so
+$(E2E_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(BUILD)/obj/tests/e2e/worker.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $< -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 
 include tests/sim/sim.mk
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define TENSORS 60
 
@@ -21,14 +21,6 @@ struct tensor {
 
 static int rank;
 static struct tensor tensors[TENSORS];
-
-static void must(int status, const char *what)
-{
-    if (status == HVD_SUCCESS)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, hvd_last_error());
-    exit(1);
-}
 
 static void make(struct tensor *t, int i)
 {
@@ -80,10 +72,8 @@ static void one_round(int round)
     for (int i = 0; i < TENSORS; i++) {
         struct tensor *t = &tensors[i];
         must(hvd_wait(t->handle), t->name);
-        if (memcmp(t->out, t->alone, t->bytes) == 0)
-            continue;
-        fprintf(stderr, "rank %d, round %d: %s has other bits than alone\n", rank, round, t->name);
-        exit(1);
+        if (memcmp(t->out, t->alone, t->bytes) != 0)
+            wrong("%s has other bits than alone", t->name);
     }
 }
 
@@ -95,8 +85,8 @@ int main(int argc, char **argv)
     rank = hvd_rank();
     for (int i = 0; i < TENSORS; i++)
         make(&tensors[i], i);
-    for (int round = 0; round < rounds; round++)
-        one_round(round);
+    for (worker_round = 0; worker_round < rounds; worker_round++)
+        one_round(worker_round);
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right\n", rank);
     return 0;

@@ -2,42 +2,22 @@
  * itself. Prints "rank N: all right" at the end; the first difference ends it with status 1.
  *
  *   kinds ROUNDS BYTES     BYTES: about the largest contribution of a rank */
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define ROW 3
 
 static int rank, size;
 static size_t largest; /* rows */
-static unsigned round_number;
-
-__attribute__((format(printf, 1, 2), noreturn)) static void wrong(const char *format, ...)
-{
-    va_list ap;
-
-    va_start(ap, format);
-    fprintf(stderr, "rank %d, round %u: ", rank, round_number);
-    vfprintf(stderr, format, ap);
-    fprintf(stderr, "; %s\n", hvd_last_error());
-    va_end(ap);
-    exit(1);
-}
-
-static void must(int status, const char *what)
-{
-    if (status != HVD_SUCCESS)
-        wrong("%s: %s", what, hvd_status_name(status));
-}
 
 static void *memory(size_t bytes)
 {
-    void *p = round_number % 2 ? hvd_alloc(bytes ? bytes : 1) : calloc(1, bytes ? bytes : 1);
+    void *p = worker_round % 2 ? hvd_alloc(bytes ? bytes : 1) : calloc(1, bytes ? bytes : 1);
 
     if (!p)
         wrong("no memory");
@@ -46,7 +26,7 @@ static void *memory(size_t bytes)
 
 static void release(void *p)
 {
-    if (round_number % 2)
+    if (worker_round % 2)
         hvd_free(p);
     else
         free(p);
@@ -55,7 +35,7 @@ static void release(void *p)
 /* How many rows rank a gives (to rank b): nothing, a few, many; different in each round. */
 static size_t rows_of(int a, int b)
 {
-    unsigned h = (unsigned)(a * 7 + b * 13) + round_number * 5;
+    unsigned h = (unsigned)(a * 7 + b * 13) + (unsigned)worker_round * 5;
 
     return h % 4 == 0 ? 0 : h % 4 == 1 ? h % 11 : h % 4 == 2 ? largest / 3 + h % 17 : largest - h % 5;
 }
@@ -63,7 +43,7 @@ static size_t rows_of(int a, int b)
 /* Element k of what rank a gives (to rank b). Sums of a few of them are exact in float16. */
 static int32_t element(int a, int b, size_t k)
 {
-    return (int32_t)((k * 31 + (size_t)a * 17 + (size_t)b * 3 + round_number) % 61) - 30;
+    return (int32_t)((k * 31 + (size_t)a * 17 + (size_t)b * 3 + (size_t)worker_round) % 61) - 30;
 }
 
 static void check(const char *what, const int32_t *got, size_t at, int32_t want)
@@ -166,7 +146,7 @@ static void allreduce(hvd_compression compression, const char *name)
 
 static void broadcast(void)
 {
-    int root = (int)round_number % size;
+    int root = worker_round % size;
     size_t n = rows_of(root, 2) * ROW;
     int32_t *data = memory(n * 4);
 
@@ -182,7 +162,7 @@ static void broadcast(void)
 static void exact_broadcast(void)
 {
     const hvd_options options = {.compression = HVD_COMPRESSION_FLOAT16};
-    int root = (int)round_number % size;
+    int root = worker_round % size;
     size_t n = rows_of(root, 2) * ROW;
     float *data = memory(n * 4);
 
@@ -308,13 +288,13 @@ static void no_room(void)
 
 int main(int argc, char **argv)
 {
-    unsigned rounds = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 10) : 8;
+    int rounds = argc > 1 ? (int)strtoul(argv[1], NULL, 10) : 8;
 
     largest = (argc > 2 ? strtoul(argv[2], NULL, 10) : 100000) / (4 * ROW);
     must(hvd_init(), "hvd_init");
     rank = hvd_rank();
     size = hvd_size();
-    for (round_number = 0; round_number < rounds; round_number++) {
+    for (worker_round = 0; worker_round < rounds; worker_round++) {
         allgather();
         alltoall();
         reducescatter();
@@ -331,7 +311,7 @@ int main(int argc, char **argv)
         group();
         no_room();
         must(hvd_barrier(NULL), "barrier");
-        if (round_number == 0 && rank == 0)
+        if (worker_round == 0 && rank == 0)
             printf("the first round is over\n"), fflush(stdout);
     }
     must(hvd_shutdown(), "hvd_shutdown");

@@ -5,15 +5,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define LARGE (1u << 18)
-
-static int failed(const char *what)
-{
-    fprintf(stderr, "laggard: %s: %s\n", what, hvd_last_error());
-    return 1;
-}
 
 int main(int argc, char **argv)
 {
@@ -22,21 +16,21 @@ int main(int argc, char **argv)
     bool late = false;
     hvd_handle handle;
 
-    if (argc < 2 || hvd_init() != HVD_SUCCESS)
-        return failed("hvd_init");
+    if (argc < 2)
+        return 2;
+    must(hvd_init(), "hvd_init");
     for (int i = 2; i < argc; i++)
         late = late || strtol(argv[i], NULL, 10) == hvd_rank();
     for (int round = 0; round < 2; round++) {
         if (late && round == 1)
             usleep((useconds_t)strtol(argv[1], NULL, 10) * 1000);
-        if (hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL) != HVD_SUCCESS)
-            return failed("grad.3");
+        must(hvd_allreduce("grad.3", &x, &sum, 1, HVD_FLOAT32, HVD_SUM, NULL), "grad.3");
     }
     /* Not the blocking call, which goes by pieces: this one has copies to be seen. */
-    if (hvd_barrier(NULL) != HVD_SUCCESS ||
-        hvd_broadcast_async("large \"1\"", large, LARGE, HVD_FLOAT32, 0, NULL, &handle) != HVD_SUCCESS ||
-        hvd_wait(handle) != HVD_SUCCESS)
-        return failed("the rest");
+    must(hvd_barrier(NULL), "barrier");
+    must(hvd_broadcast_async("large \"1\"", large, LARGE, HVD_FLOAT32, 0, NULL, &handle), "broadcast");
+    must(hvd_wait(handle), "the broadcast's end");
     usleep(300000);
-    return hvd_shutdown() == HVD_SUCCESS ? 0 : failed("hvd_shutdown");
+    must(hvd_shutdown(), "hvd_shutdown");
+    return 0;
 }

@@ -8,20 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define COUNT ((1ull << 31) + 3)
 
 static int rank, size;
 static size_t width; /* bytes of an element: 1 u8, 2 u16, 4 f32 */
-
-static void must(int status, const char *what)
-{
-    if (status == HVD_SUCCESS)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, what, hvd_last_error());
-    exit(1);
-}
 
 /* Element k of rank r; sums of a few stay below 256. */
 static unsigned element(size_t k, int r)
@@ -43,7 +35,8 @@ static void *memory(size_t count)
 {
     void *p = hvd_alloc(count * width);
 
-    must(p ? HVD_SUCCESS : HVD_ERR_MEMORY, "hvd_alloc");
+    if (!p)
+        wrong("hvd_alloc");
     return p;
 }
 
@@ -53,10 +46,8 @@ static void expect(const void *at, size_t k, unsigned want)
                    : width == 2 ? ((const uint16_t *)at)[k]
                                 : (unsigned)((const float *)at)[k];
 
-    if (got == want)
-        return;
-    fprintf(stderr, "rank %d: element %zu is %u, not %u\n", rank, k, got, want);
-    exit(1);
+    if (got != want)
+        wrong("element %zu is %u, not %u", k, got, want);
 }
 
 static unsigned sum(size_t k)
@@ -107,7 +98,7 @@ static void allgather(hvd_dtype dtype)
         for (size_t k = 0; k < rows[r] * 3; k = next(k, rows[r] * 3))
             expect(out, at + k, element(k, r));
     if (at != all * 3)
-        must(HVD_ERR_MISMATCH, "rows_of");
+        wrong("%zu rows are told, not %zu", at, all * 3);
 }
 
 static void reducescatter(hvd_dtype dtype)
@@ -139,7 +130,7 @@ static void alltoall(hvd_dtype dtype)
     for (int r = 0; r < size; r++) {
         size_t count = last ? give : 5, from = last ? 5 * (size_t)(size - 1) : 5 * (size_t)rank;
         if (received[r] != count)
-            must(HVD_ERR_MISMATCH, "received");
+            wrong("rank %d gave %zu elements, not %zu", r, received[r], count);
         for (size_t k = 0; k < count; k = next(k, count))
             expect(out, (size_t)r * count + k, element(from + k, r));
     }

@@ -6,14 +6,13 @@
  *
  * The elements are made to show an order: large ones that cancel, and small ones beside them. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/algorithms/half.h"
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define SIZE_MAX_HERE 16
 
@@ -31,24 +30,6 @@ static const struct type {
              {HVD_BFLOAT16, "bfloat16", 2, 0x1p-8, 1e8},
              {HVD_FLOAT32, "float32", 4, 0x1p-24, 1e8},
              {HVD_FLOAT64, "float64", 8, 0x1p-53, 1e17}};
-
-__attribute__((format(printf, 1, 2), noreturn)) static void wrong(const char *format, ...)
-{
-    va_list ap;
-
-    va_start(ap, format);
-    fprintf(stderr, "rank %d: ", rank);
-    vfprintf(stderr, format, ap);
-    fprintf(stderr, "; %s\n", hvd_last_error());
-    va_end(ap);
-    exit(1);
-}
-
-static void must(int status, const char *what)
-{
-    if (status != HVD_SUCCESS)
-        wrong("%s: %s", what, hvd_status_name(status));
-}
 
 static void put(void *to, size_t i, hvd_dtype t, double x)
 {

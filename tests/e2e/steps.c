@@ -5,19 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define TENSORS 5
 #define LARGEST 200000
 
 static const size_t count[TENSORS] = {1, 700, 5000, 30000, LARGEST};
 static float in[TENSORS][LARGEST], out[TENSORS][LARGEST];
-
-static int failed(const char *what)
-{
-    fprintf(stderr, "steps: %s: %s\n", what, hvd_last_error());
-    return 1;
-}
 
 static uint64_t digest(uint64_t hash, const void *bytes, size_t size) /* FNV-1a */
 {
@@ -26,7 +20,7 @@ static uint64_t digest(uint64_t hash, const void *bytes, size_t size) /* FNV-1a 
     return hash;
 }
 
-static int step(unsigned number, uint64_t *hash)
+static void step(unsigned number, uint64_t *hash)
 {
     hvd_handle handle[TENSORS];
     char name[16];
@@ -35,16 +29,14 @@ static int step(unsigned number, uint64_t *hash)
         snprintf(name, sizeof name, "grad.%u", t);
         for (size_t i = 0; i < count[t]; i++)
             in[t][i] = 1.0f / (float)(i % 1009 + 7 * number + 3 * (unsigned)hvd_rank() + 1);
-        if (hvd_allreduce_async(name, in[t], out[t], count[t], HVD_FLOAT32, t % 2 ? HVD_SUM : HVD_AVERAGE,
-                                NULL, &handle[t]) != HVD_SUCCESS)
-            return failed(name);
+        must(hvd_allreduce_async(name, in[t], out[t], count[t], HVD_FLOAT32, t % 2 ? HVD_SUM : HVD_AVERAGE,
+                                 NULL, &handle[t]),
+             name);
     }
     for (unsigned t = 0; t < TENSORS; t++) {
-        if (hvd_wait(handle[t]) != HVD_SUCCESS)
-            return failed("hvd_wait");
+        must(hvd_wait(handle[t]), "hvd_wait");
         *hash = digest(*hash, out[t], count[t] * sizeof **out);
     }
-    return 0;
 }
 
 int main(int argc, char **argv)
@@ -54,15 +46,12 @@ int main(int argc, char **argv)
     uint64_t hash = 14695981039346656037u;
 
     for (; epochs > 0; epochs--) {
-        if (hvd_init() != HVD_SUCCESS)
-            return failed("hvd_init");
+        must(hvd_init(), "hvd_init");
         for (unsigned i = 0; i < steps; i++)
-            if (step(i, &hash) != 0)
-                return 1;
+            step(i, &hash);
         if (epochs == 1)
             printf("rank %d: %016" PRIx64 "\n", hvd_rank(), hash);
-        if (hvd_shutdown() != HVD_SUCCESS)
-            return failed("hvd_shutdown");
+        must(hvd_shutdown(), "hvd_shutdown");
     }
     return 0;
 }

@@ -12,20 +12,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "hvd.h"
+#include "tests/e2e/worker.h"
 
 #define LARGE 200000
 
 static int rank, size;
 static float in[LARGE], out[LARGE];
-
-static void must(int status)
-{
-    if (status == HVD_SUCCESS)
-        return;
-    fprintf(stderr, "rank %d: %s: %s\n", rank, hvd_status_name(status), hvd_last_error());
-    exit(1);
-}
 
 /* Of the ranks from `first` on, each with its rank + 1 everywhere. */
 static void check(size_t count, int first, float divisor)
@@ -35,20 +27,18 @@ static void check(size_t count, int first, float divisor)
     for (int r = first; r < size; r++)
         sum += (float)r + 1;
     for (size_t i = 0; i < count; i++)
-        if (out[i] != sum / divisor) {
-            fprintf(stderr, "rank %d: element %zu is %g, not %g\n", rank, i, out[i], sum / divisor);
-            exit(1);
-        }
+        if (out[i] != sum / divisor)
+            wrong("element %zu is %g, not %g", i, (double)out[i], (double)(sum / divisor));
 }
 
 static void work(void)
 {
     for (int k = 0; k < 2 * (rank + 1); k++) {
-        must(hvd_allreduce("small", in, out, 3, HVD_FLOAT32, HVD_SUM, NULL));
+        must(hvd_allreduce("small", in, out, 3, HVD_FLOAT32, HVD_SUM, NULL), "small");
         check(3, k / 2, 1);
-        must(hvd_allreduce("average", in, out, 3, HVD_FLOAT32, HVD_AVERAGE, NULL));
+        must(hvd_allreduce("average", in, out, 3, HVD_FLOAT32, HVD_AVERAGE, NULL), "average");
         check(3, k / 2, (float)size);
-        must(hvd_allreduce("large", in, out, LARGE, HVD_FLOAT32, HVD_SUM, NULL));
+        must(hvd_allreduce("large", in, out, LARGE, HVD_FLOAT32, HVD_SUM, NULL), "large");
         check(LARGE, k / 2, 1);
     }
 }
@@ -63,7 +53,7 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "";
     int last = -1, status;
 
-    must(hvd_init());
+    must(hvd_init(), "hvd_init");
     rank = hvd_rank();
     size = hvd_size();
     for (size_t i = 0; i < LARGE; i++)
@@ -81,13 +71,13 @@ int main(int argc, char **argv)
         status = hvd_broadcast("weights", out, 5, HVD_FLOAT32, 0, NULL);
         printf("%s: %s\n", hvd_status_name(status), hvd_last_error());
     }
-    must(hvd_join(&last));
+    must(hvd_join(&last), "hvd_join");
     if (*mode == '\0') {
         work();
         pause_ms(rank == size - 1 ? 30 : 0);
-        must(hvd_join(&last));
+        must(hvd_join(&last), "hvd_join");
     }
     printf("rank %d: all right, rank %d was last\n", rank, last);
-    must(hvd_shutdown());
+    must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

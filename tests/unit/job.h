@@ -68,8 +68,8 @@ int job_local_rank(const struct job *job, int rank);
 /* A worker's check: prints file, line and hvd_last_error, and ends the worker with status 1. */
 #define job_check(condition) ((condition) ? (void)0 : job_failed(#condition, __FILE__, __LINE__))
 void job_failed(const char *what, const char *file, int line) __attribute__((noreturn));
-/* Before a function that only fills and checks a thread's own memory: ThreadSanitizer, which sees what threads
- * of one process do, would take minutes for it. */
+/* Before a function that only fills and checks a thread's own memory: ThreadSanitizer, which sees what
+ * threads of one process do, would take minutes for it. */
 #define job_unwatched __attribute__((no_sanitize("thread")))
 
 #endif

@@ -66,7 +66,8 @@ job_unwatched static double expected(hvd_op op, int size, size_t i, bool whole)
                       (in == out || a[i] == (type)value(rank, i)));                                          \
     } while (0)
 
-job_unwatched static void one_allreduce(int rank, hvd_dtype dtype, hvd_op op, size_t count, void *in, void *out)
+job_unwatched static void one_allreduce(int rank, hvd_dtype dtype, hvd_op op, size_t count, void *in,
+                                        void *out)
 {
     char name[64];
 

@@ -116,7 +116,8 @@ static void free_buffers(struct buffers *b)
     hvd_free(b->arena_out);
 }
 
-job_unwatched static void check_sum(const float *out, size_t count, const bool *works, int size, float divisor)
+job_unwatched static void check_sum(const float *out, size_t count, const bool *works, int size,
+                                    float divisor)
 {
     for (size_t i = 0; i < count; i++)
         if (out[i] != sum(works, size, i) / divisor)

@@ -65,7 +65,7 @@ case_the_variables_and_marks() {
 case_a_file_that_cannot_be_written_is_named() {
     hvd -np 1 --timeline-filename "$T/no/such" "$LAGGARD" 0
     expect_status 1
-    expect_err 'laggard: hvd_init: cannot write the timeline .*/no/such.0: No such file'
+    expect_err 'hvd_init: HVD_ERR_[A-Z]*; cannot write the timeline .*/no/such.0: No such file'
 }
 
 case_killed_ranks_leave_files_that_load() {

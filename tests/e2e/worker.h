@@ -1,0 +1,15 @@
+/* What the workers of end-to-end tests have in common. */
+#ifndef HVD_TESTS_E2E_WORKER_H
+#define HVD_TESTS_E2E_WORKER_H
+
+#include "hvd.h"
+
+/* Where a worker goes round, the round; it belongs to what is said then. */
+extern int worker_round;
+
+/* Ends the worker with status 1, after "rank N[, round K]: TEXT; LAST ERROR" on stderr. */
+__attribute__((format(printf, 1, 2), noreturn)) void wrong(const char *format, ...);
+/* The status of a call has to be HVD_SUCCESS. */
+void must(int status, const char *what);
+
+#endif
