@@ -101,6 +101,7 @@ static void on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
     r->started = our_time(h, m->time);
     r->pid = m->pid;
     log_debug("rank %u runs on %s as pid %u", m->rank, h->label, m->pid);
+    log_printable(m->cpus); /* a host's own words */
     if (*m->cpus)
         log_say("hvdrun: rank %u on %s %s processors %s\n", m->rank, h->label,
                 m->bound ? "is bound to" : "is not bound, and has", m->cpus);

@@ -70,6 +70,7 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
              "rank %u on %s (%.200s%spid %u) failed first: %s, %.1f s after its start", end->rank, host,
              program ? program : "", program ? ", " : "", end->pid, how,
              time > started ? (double)(time - started) / 1e9 : 0.0);
+    log_printable(o->text); /* a command may have any name */
     set_status(o, rank_end_exit_status(end));
     o->end = *end;
 }

@@ -40,6 +40,17 @@ START_TEST(the_status_of_an_end)
 }
 END_TEST
 
+/* A file may be called what it likes: the terminal is not to obey it. */
+START_TEST(a_command_says_nothing_to_the_terminal)
+{
+    struct outcome o = {0};
+    struct rank_end end = {.status = 3};
+    outcome_rank_ended(&o, &end, "a", "\033[31mf", SECOND, 2 * SECOND);
+    ck_assert_ptr_nonnull(strstr(o.text, "[31mf"));
+    ck_assert_ptr_null(strchr(o.text, '\033'));
+}
+END_TEST
+
 START_TEST(the_earliest_fault_is_the_cause_whenever_it_arrives)
 {
     struct outcome o = {0};
@@ -157,6 +168,7 @@ int main(void)
     Suite *suite = suite_create("outcome");
     TCase *t = tcase_create("outcome");
     tcase_add_test(t, no_fault_is_success);
+    tcase_add_test(t, a_command_says_nothing_to_the_terminal);
     tcase_add_loop_test(t, the_status_of_an_end, 0, 7);
     tcase_add_test(t, the_earliest_fault_is_the_cause_whenever_it_arrives);
     tcase_add_test(t, a_fault_is_printable);
