@@ -25,6 +25,29 @@ print(tf["task"]["type"], tf["task"]["index"], len(set(tf["cluster"]["worker"]))
     expect_sorted 'worker 0 3 127.0.0.1' 'worker 1 3 127.0.0.1' 'worker 2 3 127.0.0.1'
 }
 
+# Nothing but what the three document, each list whole and in the order of the ranks.
+case_by_their_documented_formats() {
+    hvd -np 3 --rendezvous tf,paddle,jax python3 -c '
+import json, os, re
+e = os.environ
+rank, address = int(e["HVD_RANK"]), re.compile(r"127\.0\.0\.1:([1-9][0-9]{0,4})")
+tf = json.loads(e["TF_CONFIG"])
+assert set(tf) == {"cluster", "task"} and set(tf["cluster"]) == {"worker"}, tf
+assert tf["task"] == {"type": "worker", "index": rank} and type(tf["task"]["index"]) is int, tf
+ends = e["PADDLE_TRAINER_ENDPOINTS"].split(",")
+assert len(ends) == len(set(ends)) == int(e["PADDLE_TRAINERS_NUM"]) == 3, ends
+assert e["PADDLE_TRAINER_ID"] == str(rank) and e["PADDLE_CURRENT_ENDPOINT"] == ends[rank], ends
+assert e["JAX_NUM_PROCESSES"] == "3" and e["JAX_PROCESS_ID"] == str(rank)
+assert e["JAX_COORDINATOR_ADDRESS"] not in ends
+for a in tf["cluster"]["worker"] + ends + [e["JAX_COORDINATOR_ADDRESS"]]:
+    assert int(address.fullmatch(a).group(1)) < 65536, a
+print(*tf["cluster"]["worker"], *ends, e["JAX_COORDINATOR_ADDRESS"])'
+    expect_status 0
+    expect_no_err
+    expect_same 1 "$(sort -u "$T/out" | wc -l)" 'lists that the ranks have'
+    expect_same 3 "$(wc -l < "$T/out")" 'ranks'
+}
+
 case_the_users_own_values_win() {
     hvd -np 2 --rendezvous tf,paddle,jax -x TF_CONFIG={} -x PADDLE_TRAINER_ENDPOINTS=a:1,b:2 -x JAX_COORDINATOR_ADDRESS=c:3 \
         sh -c 'echo $PADDLE_TRAINER_ID $TF_CONFIG $PADDLE_TRAINER_ENDPOINTS $PADDLE_CURRENT_ENDPOINT $JAX_COORDINATOR_ADDRESS'
