@@ -47,6 +47,14 @@ static int announce(struct readiness *readiness, const struct tensor_desc *desc,
     return readiness_local(readiness, desc, error, mine, e);
 }
 
+static void not_announced(struct engine *engine, const struct err *e)
+{
+    if (e->code == ERR_MEMORY)
+        engine_out_of_memory(engine, e->text);
+    else
+        engine_poison(engine, HVD_ERR_ENGINE, e->text);
+}
+
 void remote_complete(struct engine *engine, uint32_t slot)
 {
     struct tensor_resolver resolver = {segments_resolve, engine};
@@ -70,7 +78,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     memcpy(desc.name, n->text, strlen(n->text) + 1); /* at most SHM_NAME_MAX bytes */
     remote_wake(engine, n->set);
     if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
-        engine_poison(engine, HVD_ERR_ENGINE, status == HVD_SUCCESS ? e.text : error);
+        not_announced(engine, &e);
     n->announced = true;
     joins_announced(engine, slot);
     timeline(engine, v, TIMELINE_ANNOUNCED, 0);

@@ -110,6 +110,15 @@ static void choose_idle(struct plan *p, uint32_t round, uint64_t chance)
     }
 }
 
+/* Two ranks on each of 2 or 4 hosts: a power of two, as Adasum needs it. */
+static void make_even(struct plan *p)
+{
+    p->hosts = p->hosts < 4 ? 2 : 4;
+    for (uint32_t i = 0; i < p->hosts; i++)
+        p->ranks[i] = 2;
+    p->size = 2 * p->hosts;
+}
+
 struct plan plan_make(uint64_t seed)
 {
     struct chance c = {mix(seed, 1)};
@@ -117,6 +126,8 @@ struct plan plan_make(uint64_t seed)
 
     for (uint32_t i = 0; i < p.hosts; i++)
         p.size += p.ranks[i] = 1 + (uint32_t)chance_below(&c, SIM_RANKS);
+    if (p.hosts > 1 && mix(seed, 9) % 4 == 0)
+        make_even(&p);
     p.rounds = 1 + (uint32_t)chance_below(&c, PLAN_ROUNDS);
     p.flat = mix(seed, 2) % 3 == 0;
     p.tensors = 1 + (uint32_t)chance_below(&c, PLAN_TENSORS);
