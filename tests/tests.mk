@@ -223,7 +223,20 @@ TO        = $(DESTDIR)$(PREFIX)
 MAN_NAMES = $(shell awk 'FNR == 1 {here = 1} /^\.Sh/ {here = $$2 == "NAME"} \
     here && $$1 == ".Nm" && FILENAME != "man/" $$2 ".3" {sub("man/", "", FILENAME); print $$2 ":" FILENAME}' man/*.3)
 
-install: all ## into PREFIX (/usr/local), below DESTDIR
+# The managed agent's units, where systemd looks for them below PREFIX. An agent.conf that is there stays.
+SYSTEMD_UNITS  = hvdagent.socket hvdagent.service hvd.slice
+SYSCONFDIR    ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+AGENT_CONF     = $(DESTDIR)$(SYSCONFDIR)/hvd/agent.conf
+install-systemd: all
+	install -d $(TO)/lib/systemd/system $(TO)/lib/sysusers.d $(TO)/lib/tmpfiles.d $(dir $(AGENT_CONF))
+	install -m 644 contrib/systemd/hvdagent.socket contrib/systemd/hvd.slice $(TO)/lib/systemd/system
+	sed 's,@BINDIR@,$(PREFIX)/bin,' contrib/systemd/hvdagent.service.in > $(TO)/lib/systemd/system/hvdagent.service
+	chmod 644 $(TO)/lib/systemd/system/hvdagent.service
+	install -m 644 contrib/systemd/hvd.sysusers $(TO)/lib/sysusers.d/hvd.conf
+	install -m 644 contrib/systemd/hvd.tmpfiles $(TO)/lib/tmpfiles.d/hvd.conf
+	[ -e $(AGENT_CONF) ] || install -m 644 contrib/systemd/agent.conf $(AGENT_CONF)
+
+install: all $(if $(filter %/systemd.so,$(MODULES)),install-systemd) ## into PREFIX (/usr/local), below DESTDIR
 	install -d $(TO)/bin $(TO)/lib/hvd $(TO)/lib/pkgconfig $(TO)/include $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m))))
 	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(TO)/bin
 	install -m 755 $(BUILD)/modules/hvd-engine $(PMIX_SERVER) $(TO)/lib/hvd
@@ -247,6 +260,8 @@ uninstall: ## removes what install put there
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3)
 	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
+	rm -f $(addprefix $(TO)/lib/systemd/system/,$(SYSTEMD_UNITS)) $(TO)/lib/sysusers.d/hvd.conf $(TO)/lib/tmpfiles.d/hvd.conf
+	! cmp -s contrib/systemd/agent.conf $(AGENT_CONF) || rm -f $(AGENT_CONF)
 
 .PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
-        check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install uninstall
+        check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install install-systemd uninstall

@@ -111,12 +111,18 @@ static void on_unit_started(void *ctx, const char *unit, const char *failure)
     (void)client_unit_started(ctx, unit, failure);
 }
 
+static bool watches_unit(void *ctx, const char *unit)
+{
+    struct daemon *d = ctx;
+    return leases_find(&d->leases, unit) != NULL;
+}
+
 static void on_unit_removed(void *ctx, const char *unit)
 {
     daemon_end_lease(ctx, unit);
 }
 
-static const struct systemd_events unit_events = {on_unit_started, on_unit_removed};
+static const struct systemd_events unit_events = {on_unit_started, watches_unit, on_unit_removed};
 
 static void on_systemd_lost(void *ctx, const struct err *e)
 {

@@ -29,11 +29,37 @@ struct systemd {
     void *ctx;
 };
 
-/* A start() that was not answered. */
-struct start_call {
+/* A call that was not answered. */
+struct call {
     struct systemd *owner;
     char unit[256];
 };
+
+static struct call *new_call(struct systemd *s, const char *unit)
+{
+    struct call *call = strlen(unit) < sizeof call->unit ? malloc(sizeof *call) : NULL;
+    if (call) {
+        call->owner = s;
+        memcpy(call->unit, unit, strlen(unit) + 1);
+    }
+    return call;
+}
+
+/* The answer's callback gets `call`, which is freed after it, or at once when the call cannot be made. */
+static int send_call(struct systemd *s, sd_bus_message *m, sd_bus_message_handler_t answered,
+                     struct call *call)
+{
+    sd_bus_slot *slot = NULL;
+    int rc = sd_bus_call_async(s->bus, &slot, m, answered, call, CALL_US);
+    if (rc < 0) {
+        free(call);
+        return rc;
+    }
+    (void)sd_bus_slot_set_destroy_callback(slot, free);
+    (void)sd_bus_slot_set_floating(slot, 1);
+    sd_bus_slot_unref(slot);
+    return 0;
+}
 
 /* ---- signals ---------------------------------------------------------------------------------------------
  */
@@ -49,13 +75,36 @@ static int on_job_removed(sd_bus_message *m, void *userdata, sd_bus_error *error
     return 0;
 }
 
+static int on_asked_again(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+    struct call *call = userdata;
+    (void)error;
+    if (sd_bus_message_is_method_error(m, PEER ".NoSuchUnit"))
+        call->owner->events->removed(call->owner->ctx, call->unit);
+    return 0;
+}
+
+static void ask_again(struct systemd *s, const char *unit)
+{
+    sd_bus_message *m = NULL;
+    struct call *call = new_call(s, unit);
+    int rc = sd_bus_message_new_method_call(s->bus, &m, PEER, OBJECT, MANAGER, "GetUnit");
+    if (rc >= 0)
+        rc = sd_bus_message_append(m, "s", unit);
+    if (call && rc >= 0)
+        (void)send_call(s, m, on_asked_again, call);
+    else
+        free(call);
+    sd_bus_message_unref(m);
+}
+
 static int on_unit_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
     struct systemd *s = userdata;
     const char *unit, *path;
     (void)error;
-    if (sd_bus_message_read(m, "so", &unit, &path) >= 0)
-        s->events->removed(s->ctx, unit);
+    if (sd_bus_message_read(m, "so", &unit, &path) >= 0 && s->events->watches(s->ctx, unit))
+        ask_again(s, unit);
     return 0;
 }
 
@@ -131,7 +180,7 @@ static int process(struct systemd *s, struct err *e)
 
 static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
-    struct start_call *call = userdata;
+    struct call *call = userdata;
     const sd_bus_error *answer = sd_bus_message_get_error(m);
     (void)error;
     if (answer)
@@ -189,26 +238,16 @@ static int append_service(sd_bus_message *m, const struct systemd_service *v)
 static int start(struct systemd *s, const struct systemd_service *service, struct err *e)
 {
     sd_bus_message *m = NULL;
-    sd_bus_slot *slot = NULL;
-    struct start_call *call = malloc(sizeof *call);
-    if (!call || strlen(service->name) >= sizeof call->unit) {
-        free(call);
+    struct call *call = new_call(s, service->name);
+    if (!call)
         return err_set(e, ERR_MEMORY, "no memory for a unit");
-    }
-    call->owner = s;
-    memcpy(call->unit, service->name, strlen(service->name) + 1);
     int rc = sd_bus_message_new_method_call(s->bus, &m, PEER, OBJECT, MANAGER, "StartTransientUnit");
     if (rc >= 0)
         rc = append_service(m, service);
     if (rc >= 0)
-        rc = sd_bus_call_async(s->bus, &slot, m, on_answer, call, CALL_US);
-    if (rc >= 0) {
-        (void)sd_bus_slot_set_destroy_callback(slot, free);
-        (void)sd_bus_slot_set_floating(slot, 1);
-        sd_bus_slot_unref(slot);
-    } else {
+        rc = send_call(s, m, on_answer, call);
+    else
         free(call);
-    }
     sd_bus_message_unref(m);
     return rc < 0 ? err_sys(e, -rc, "cannot ask systemd for a unit") : 0;
 }

@@ -8,6 +8,7 @@
 #ifndef HVD_COMMON_MODULES_SYSTEMD_H
 #define HVD_COMMON_MODULES_SYSTEMD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/err.h"
@@ -32,7 +33,10 @@ struct systemd_service {
 struct systemd_events {
     /* The service was executed, or (`failure`, a text) was not. Once for each start(). */
     void (*started)(void *ctx, const char *unit, const char *failure);
-    /* systemd has forgotten a unit: nothing of it is left. */
+    /* Whether removed() is wanted for it. */
+    bool (*watches)(void *ctx, const char *unit);
+    /* systemd has no such unit any more: nothing of it is left. When it reads all units anew (daemon-reload)
+     * it says of each that it is removed, so it is asked again before this is believed. */
     void (*removed)(void *ctx, const char *unit);
 };
 

@@ -175,7 +175,8 @@ exec) enter "$@" ;;
 as)
     who=$1
     shift
-    enter setpriv --reuid "$who" --regid "$who" --init-groups -- env "HOME=/home/$who" "USER=$who" "LOGNAME=$who" "$@"
+    enter setpriv --reuid "$who" --regid "$who" --init-groups -- env -i PATH=/usr/local/bin:/usr/bin:/bin "HOME=/home/$who" \
+        "USER=$who" "LOGNAME=$who" ${HVD_TEST_CASE:+"HVD_TEST_CASE=$HVD_TEST_CASE"} "$@"
     ;;
 *) sed -n '2,14s/^# \{0,1\}//p' "$0"; [ "$command" = help ] || exit 2 ;;
 esac
