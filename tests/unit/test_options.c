@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/daemon/config.h"
 #include "common/log.h"
 #include "common/options_table.h"
 #include "launcher/config.h"
@@ -399,12 +400,13 @@ END_TEST
 
 /* ---- what is printed ----------------------------------------------------------------------------------- */
 
-static char *printed(void (*print)(const struct options_program *, FILE *))
+static char *printed(const struct options_program *program,
+                     void (*print)(const struct options_program *, FILE *))
 {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
-    print(&config_program, out);
+    print(program, out);
     fclose(out);
     return text;
 }
@@ -424,7 +426,7 @@ static bool has_names(const char *text, const char *column)
 
 START_TEST(help_has_every_option_in_80_columns)
 {
-    char *help = printed(options_print_help), *at = help;
+    char *help = printed(&config_program, options_print_help), *at = help;
     for (size_t i = 0; i < config_program.count; i++) {
         const struct option_spec *spec = &config_program.spec[i];
         ck_assert_msg(strstr(help, spec->flags), "no %s in --help", spec->flags);
@@ -444,10 +446,13 @@ END_TEST
 
 static const struct {
     const char *file;
+    const struct options_program *program;
     void (*print)(const struct options_program *program, FILE *out);
-} pages[] = {{"man/hvdrun.1", options_print_mdoc},
-             {"man/hvdrun.conf.5", options_print_mdoc_keys},
-             {"man/hvd-environment.7", options_print_mdoc_variables}};
+} pages[] = {{"man/hvdrun.1", &config_program, options_print_mdoc},
+             {"man/hvdrun.conf.5", &config_program, options_print_mdoc_keys},
+             {"man/hvd-environment.7", &config_program, options_print_mdoc_variables},
+             {"man/hvdagent.8", &daemon_program, options_print_mdoc},
+             {"man/hvdagent.conf.5", &daemon_program, options_print_mdoc_keys}};
 
 static char *read_page(const char *file)
 {
@@ -464,7 +469,7 @@ static char *read_page(const char *file)
 START_TEST(the_manual_page_has_the_table)
 {
     const char *file = pages[_i].file;
-    char *page = read_page(file), *list = printed(pages[_i].print), new[64];
+    char *page = read_page(file), *list = printed(pages[_i].program, pages[_i].print), new[64];
     char *begin = strstr(page, MAN_BEGIN);
     char *end = begin ? strstr(begin, MAN_END) : NULL;
     ck_assert_msg(end, "%s lacks the marks of the list", file);

@@ -100,7 +100,7 @@ unit_of_the_job() {
 # A job of alice with one of the two slots, which ends when $T/go is there.
 start_job() {
     # shellcheck disable=SC2016
-    start_as alice "$@" -np 1 sh -c 'echo ready $$; until [ -e '"$T"'/go ]; do sleep 0.05; done; echo done'
+    start_as alice -np 1 sh -c 'echo ready $$; until [ -e '"$T"'/go ]; do sleep 0.05; done; echo done'
     until_job '^ready'
 }
 
