@@ -173,7 +173,7 @@ static int read_file(const char *directory, const char *name, struct lease *leas
     text[n] = '\0';
     *lease = (struct lease){0};
     if (sscanf(text, LEASE_TEXT, lease->job, lease->user, &uid, &lease->slots, &lease->since, &end) != 5 ||
-        end != n || lease->slots == 0)
+        end != n || text[n - 1] != '\n' || lease->slots == 0)
         return -1;
     lease->uid = uid;
     snprintf(lease->unit, sizeof lease->unit, "%s" SUFFIX, name);
