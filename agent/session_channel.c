@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/session.h"
+#include "agent/supervisor/pty.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -160,6 +161,13 @@ static void on_credit(struct session *s, const Hvd__Credit *credit)
         outlet_credit(&w->err, credit->bytes);
 }
 
+static void on_window(struct session *s, const Hvd__Window *window)
+{
+    struct worker *w = workers_by_rank(&s->workers, window->rank);
+    if (w && w->terminal && w->out.fd >= 0)
+        pty_resize(w->out.fd, window);
+}
+
 static void on_ping(struct session *s, const Hvd__Ping *ping)
 {
     Hvd__Pong pong = HVD__PONG__INIT;
@@ -209,6 +217,9 @@ static void on_control(void *ctx, const Hvd__Control *m)
     switch (m->body_case) {
     case HVD__CONTROL__BODY_HELLO:
         session_hello(s, m->hello);
+        break;
+    case HVD__CONTROL__BODY_WINDOW:
+        on_window(s, m->window);
         break;
     case HVD__CONTROL__BODY_PRELOAD:
         session_preload(s, m->preload);

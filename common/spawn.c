@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
@@ -81,6 +82,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
     if (s->dir && chdir(s->dir) < 0)
         child_fail(s, report_fd, SPAWN_CHDIR);
     if (child_descriptors(s, &report_fd) < 0)
+        child_fail(s, report_fd, SPAWN_DESCRIPTORS);
+    if (s->terminal && ioctl(0, TIOCSCTTY, 0) < 0)
         child_fail(s, report_fd, SPAWN_DESCRIPTORS);
     if (limit_was_raised)
         setrlimit(RLIMIT_NOFILE, &childrens_limit);

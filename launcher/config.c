@@ -136,6 +136,8 @@ static int check(struct config *config, char *const envp[], struct err *e)
         return err_set(e, ERR_USAGE, "--stdin: there is no rank %lld; -np %lld makes ranks 0 to %lld",
                        (long long)config->stdin_rank, (long long)config->num_proc,
                        (long long)config->num_proc - 1);
+    if (config->pty && config->stdin_rank < 0)
+        return err_set(e, ERR_USAGE, "--pty is for one rank: --stdin names it, and is neither all nor none");
     if (config->output_filename && output_names_check(config->output_filename, e))
         return -1;
     if (output_check_shown(config->show_rank, (uint32_t)config->num_proc, e))

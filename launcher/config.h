@@ -156,6 +156,10 @@
     X(int64_t, stdin_rank, OPTION_INTEGER, "--stdin", "RANK", "HVDRUN_STDIN", "stdin", \
       0, CONFIG_RANKS_MAX - 1, "none|all", "0", NULL, CONFIG_OUTPUT, \
       "The rank that gets hvdrun's standard input; the others read /dev/null.") \
+    X(bool, pty, OPTION_FLAG, "--pty", NULL, "HVDRUN_PTY", "pty", \
+      0, 0, NULL, NULL, NULL, CONFIG_OUTPUT, \
+      "Give the rank that gets standard input (rank 0, or the one of --stdin) a pseudo terminal, for shells, debuggers " \
+      "and editors: every key goes to it, ^C too, until it ends.") \
     X(struct option_list, set_env, OPTION_LIST, "-x", "VAR[=VALUE]", "HVDRUN_ENV", "env", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Give the workers variable VAR with hvdrun's value or with VALUE; PREFIX* stands for all whose name begins so. " \

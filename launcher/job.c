@@ -21,6 +21,7 @@
 #include "launcher/notes.h"
 #include "launcher/preflight.h"
 #include "launcher/report.h"
+#include "launcher/terminal.h"
 #include "launcher/unresolved.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
@@ -220,6 +221,7 @@ static void on_ending_signal(struct job *j, int number)
         return;
     }
     j->signal = number;
+    terminal_restore();
     char text[128];
     snprintf(text, sizeof text, "ended by signal %d (%s)", number, strsignal(number));
     stop(j, 128 + number, text);
@@ -228,6 +230,30 @@ static void on_ending_signal(struct job *j, int number)
     fsm_post(&j->fsm, JOB_EV_FAILED);
     if (j->fsm.state == JOB_DRAINING)
         insist(j);
+}
+
+static void pass_on(struct job *j, int number)
+{
+    if (j->config->forwarded & SIGNAL_BIT(number))
+        job_signal_workers(j, number, false);
+}
+
+/* --pty: that worker runs. */
+static bool has_terminal(const struct job *j)
+{
+    const struct rank_state *r = j->config->pty && j->planned ? &j->rank[j->config->stdin_rank] : NULL;
+    return r && r->started && !r->exited && !j->signal;
+}
+
+static void tell_size(struct job *j)
+{
+    if (!has_terminal(j))
+        return;
+    Hvd__Window window = HVD__WINDOW__INIT;
+    terminal_size(&window);
+    window.rank = (uint32_t)j->config->stdin_rank;
+    CONTROL(m, WINDOW, window, &window);
+    host_send(job_host_of_plan(j, j->plan.rank[window.rank].host), &m);
 }
 
 void job_on_signal(void *ctx, int number)
@@ -244,16 +270,22 @@ void job_on_signal(void *ctx, int number)
     case SIGTSTP:
         /* The sessions suspend their lease with it: while we are stopped they will hear nothing. */
         job_signal_workers(j, number, false);
+        terminal_restore();
         raise(SIGSTOP);
         break;
     case SIGCONT:
         job_signal_workers(j, number, false);
+        if (has_terminal(j))
+            terminal_make_raw();
         if (j->has_input)
             input_resume(&j->input);
         break;
+    case SIGWINCH:
+        tell_size(j);
+        pass_on(j, number);
+        break;
     default:
-        if (j->config->forwarded & SIGNAL_BIT(number))
-            job_signal_workers(j, number, false);
+        pass_on(j, number);
     }
 }
 
@@ -371,6 +403,7 @@ static void finish(void *owner)
                             &j->end_limit, &j->settling,    &j->gathering};
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
         uv_close((uv_handle_t *)timers[i], NULL);
+    terminal_restore();
     signals_close(&j->signals);
     if (j->has_input)
         input_close(&j->input);

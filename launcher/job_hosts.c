@@ -12,6 +12,7 @@
 #include "launcher/job_preload.h"
 #include "launcher/job_where.h"
 #include "launcher/preflight.h"
+#include "launcher/terminal.h"
 #include "launcher/unresolved.h"
 
 struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
@@ -54,8 +55,15 @@ static void check_finished(struct job *j, uint32_t rank)
         fsm_post(&j->fsm, JOB_EV_FINISHED);
 }
 
+static bool has_terminal(const struct job *j, uint32_t rank)
+{
+    return j->config->pty && (int64_t)rank == j->config->stdin_rank;
+}
+
 static void mark_exited(struct job *j, uint32_t rank)
 {
+    if (has_terminal(j, rank))
+        terminal_restore();
     j->rank[rank].exited = true;
     if (j->has_input)
         input_rank_gone(&j->input, rank);
@@ -100,6 +108,8 @@ static void on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
         return;
     r->started = our_time(h, m->time);
     r->pid = m->pid;
+    if (has_terminal(j, m->rank))
+        terminal_make_raw();
     log_debug("rank %u runs on %s as pid %u", m->rank, h->label, m->pid);
     log_printable(m->cpus); /* a host's own words */
     if (*m->cpus)

@@ -16,6 +16,7 @@
 #include "launcher/limits.h"
 #include "launcher/propagate.h"
 #include "launcher/rankfile.h"
+#include "launcher/terminal.h"
 
 extern char **environ;
 
@@ -33,8 +34,8 @@ static int place_input(struct job *j, struct err *e)
     if (who >= (int64_t)j->plan.size)
         return err_set(e, ERR_USAGE, "--stdin %lld: there are only ranks 0 to %u", (long long)who,
                        j->plan.size - 1);
-    bool was_read = j->epoch->number > 0; /* by the epochs before, as far as they came */
-    if (who == CONFIG_STDIN_NONE || was_read || !input_is_useful())
+    bool was_read = j->epoch->number > 0 && !j->config->pty; /* by the epochs before, as far as they came */
+    if (who == CONFIG_STDIN_NONE || was_read || (!j->config->pty && !input_is_useful()))
         return 0;
     uint32_t first = who == CONFIG_STDIN_ALL ? 0 : (uint32_t)who;
     uint32_t count = who == CONFIG_STDIN_ALL ? j->plan.size : 1;
@@ -133,7 +134,8 @@ static void free_cores(Hvd__Worker *workers, size_t count)
 }
 
 /* One host's workers; `workers` and `pointers` have room for plan.host[k].ranks. */
-static int fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, Hvd__Worker **pointers)
+static int fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, Hvd__Worker **pointers,
+                        Hvd__Window *window)
 {
     const struct plan_host *p = &j->plan.host[k];
     for (uint32_t i = 0; i < p->ranks; i++) {
@@ -144,6 +146,8 @@ static int fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, H
         workers[i].cross_rank = r->cross_rank;
         workers[i].cross_size = r->cross_size;
         workers[i].has_stdin = gets_stdin(j, p->rank[i]);
+        if (j->config->pty && workers[i].has_stdin)
+            workers[i].terminal = window;
         if (j->config->placement.rankfile && fill_cores(j->config->placement.rankfile, &workers[i]) < 0)
             return -1;
         pointers[i] = &workers[i];
@@ -267,6 +271,7 @@ void job_spawn(struct job *j)
     char dir[PATH_MAX], space[64] = "";
     struct err e = ERR_INIT;
     Hvd__Spawn s = HVD__SPAWN__INIT;
+    Hvd__Window window = HVD__WINDOW__INIT;
     Hvd__EngineTuning tuning;
     struct propagate limits;
     Hvd__Binding binding;
@@ -283,6 +288,7 @@ void job_spawn(struct job *j)
         goto out;
     }
     fill_common(j, &s, dir, sizeof dir);
+    terminal_size(&window);
     s.stop_on_exec = job_debug_begin(j, &e);
     if (e.code) {
         job_fault_err(j, &e);
@@ -307,7 +313,7 @@ void job_spawn(struct job *j)
     s.host = host_pointers;
     s.n_host = j->plan.host_count;
     for (uint32_t k = 0; k < j->plan.host_count; k++) {
-        if (fill_workers(j, k, workers, worker_pointers) < 0) {
+        if (fill_workers(j, k, workers, worker_pointers, &window) < 0) {
             err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
             job_fault_err(j, &e);
             free_cores(workers, j->plan.host[k].ranks);

@@ -186,7 +186,9 @@ static size_t tag_line(const struct output *o, enum frame_stream stream, const u
 static void put_lines(struct output *o, struct lane *lane, struct stream_state *s, const uint8_t *bytes,
                       size_t len)
 {
+    bool exact = o->config->pty && s->rank == (uint32_t)o->config->stdin_rank; /* of a terminal */
     bool plain = o->config->tag == CONFIG_TAG_NONE && !o->config->prefix_timestamp && !o->config->collapse;
+    plain = plain || exact;
     char prefix[LINE_TAG_MAX];
     size_t prefix_len = plain ? 0 : tag_line(o, s->stream, &s->rank, 1, prefix);
     while (len > 0) {
@@ -196,7 +198,7 @@ static void put_lines(struct output *o, struct lane *lane, struct stream_state *
         piece = plain ? len : piece < len ? piece + 1 : piece;
         if (s->at_line_start)
             sink_put(&lane->sink, prefix, prefix_len);
-        sink_put(&lane->sink, bytes, piece);
+        (exact ? sink_put_exact : sink_put)(&lane->sink, bytes, piece);
         s->at_line_start = bytes[piece - 1] == '\n' || bytes[piece - 1] == '\r';
         bytes += piece;
         len -= piece;

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "launcher/terminal.h"
+
 void sink_init(struct sink *s, uv_loop_t *loop, int fd, void (*progress)(void *ctx), void *ctx)
 {
     memset(s, 0, sizeof *s);
@@ -58,10 +60,22 @@ bool sink_is_empty(const struct sink *s)
     return s->queue.len == 0;
 }
 
-void sink_put(struct sink *s, const void *bytes, size_t len)
+void sink_put_exact(struct sink *s, const void *bytes, size_t len)
 {
     if (!s->broken && buf_put(&s->queue, bytes, len) < 0)
         s->broken = ENOMEM;
+}
+
+void sink_put(struct sink *s, const void *bytes, size_t len)
+{
+    const char *at = bytes, *end = at + len, *newline;
+    bool raw = terminal_is_raw() && isatty(s->fd);
+    while (raw && (newline = memchr(at, '\n', (size_t)(end - at)))) {
+        sink_put_exact(s, at, (size_t)(newline - at));
+        sink_put_exact(s, "\r\n", 2);
+        at = newline + 1;
+    }
+    sink_put_exact(s, at, (size_t)(end - at));
 }
 
 /* One write; -1 with errno as write(2), EAGAIN when it would block. `sure`: poll just said that there is

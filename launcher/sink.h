@@ -37,7 +37,10 @@ struct sink {
 void sink_init(struct sink *s, uv_loop_t *loop, int fd, void (*progress)(void *ctx), void *ctx);
 /* True while it takes more bytes. */
 bool sink_wants(const struct sink *s);
+/* Lines: on a terminal that is raw, each ends with a return, too. */
 void sink_put(struct sink *s, const void *bytes, size_t len);
+/* Bytes that are right as they are. */
+void sink_put_exact(struct sink *s, const void *bytes, size_t len);
 /* Writes what can be written now. */
 void sink_flush(struct sink *s);
 bool sink_is_empty(const struct sink *s);

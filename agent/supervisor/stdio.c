@@ -5,9 +5,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "agent/supervisor/pty.h"
 #include "common/clock.h"
 
 #define READ_SIZE (64u << 10)
+/* More than the kernel holds of what a terminal has shown; it does not say how much that is. */
+#define TERMINAL_HOLDS (128u << 10)
 
 int stdio_init(struct stdio *s, uv_loop_t *loop, const struct stdio_events *events, void *ctx, struct err *e)
 {
@@ -107,7 +110,8 @@ static size_t allowance(const struct outlet *o)
     if (!s->events->may_send(s->ctx) || o->credit <= o->lines.len)
         return 0;
     uint64_t allowed = o->credit - o->lines.len;
-    return allowed < READ_SIZE ? (size_t)allowed : READ_SIZE;
+    uint64_t most = o->terminal ? FRAME_DATA_MAX : READ_SIZE;
+    return (size_t)(allowed < most ? allowed : most);
 }
 
 /* A line longer than the whole credit will not become whole here: it goes out in pieces. */
@@ -135,12 +139,19 @@ static bool read_once(struct outlet *o)
             settle(o);
         return errno == EINTR;
     }
+    /* A program that ends has closed its terminal already: if we closed ours now, SIGHUP would kill it. */
+    if (n <= 0 && o->terminal && !o->orphaned) {
+        watch(o, false);
+        return false;
+    }
     if (n <= 0) {
         outlet_close(o);
         settle(o);
         return false;
     }
-    if (lines_put(&o->lines, bytes, (size_t)n, clock_now(), emit, o) < 0)
+    int rc = o->terminal ? emit(o, FRAME_FLAG_UNFINISHED, bytes, (size_t)n)
+                         : lines_put(&o->lines, bytes, (size_t)n, clock_now(), emit, o);
+    if (rc < 0)
         fail(o);
     o->owed -= (size_t)n < o->owed ? (size_t)n : o->owed;
     if (o->orphaned && o->owed == 0)
@@ -174,6 +185,12 @@ int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum f
     return 0;
 }
 
+void outlet_open_none(struct outlet *o, struct stdio *s, uint32_t rank, enum frame_stream stream)
+{
+    *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream};
+    settle(o);
+}
+
 /* After credit or room came: those that stopped go on, and dead workers' pipes are read to their end. */
 static void go_on(struct outlet *o)
 {
@@ -199,7 +216,7 @@ void outlet_orphan(struct outlet *o)
     o->orphaned = true;
     if (!o->stdio)
         return;
-    o->owed = o->fd >= 0 ? bytes_in_pipe(o->fd) : 0;
+    o->owed = o->fd < 0 ? 0 : o->terminal ? TERMINAL_HOLDS : bytes_in_pipe(o->fd);
     if (o->owed == 0)
         settle(o);
     go_on(o);
@@ -289,7 +306,7 @@ static void on_writable(uv_poll_t *poll, int status, int events)
 int inlet_open(struct inlet *in, struct stdio *s, int fd, uint32_t rank, struct err *e)
 {
     *in = (struct inlet){.stdio = s, .fd = -1, .rank = rank};
-    buf_init(&in->waiting, STDIN_WINDOW);
+    buf_init(&in->waiting, STDIN_WINDOW + PTY_END_MAX);
     int rc = uv_poll_init(s->loop, &in->poll, fd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the input of rank %u: %s", rank, uv_strerror(rc));
@@ -299,11 +316,20 @@ int inlet_open(struct inlet *in, struct stdio *s, int fd, uint32_t rank, struct 
     return 0;
 }
 
+/* A pipe is closed; a terminal stays, and its reader is told. */
+static void put_end(struct inlet *in)
+{
+    uint8_t end[PTY_END_MAX];
+    size_t len = pty_end_of_input(in->fd, in->begun, end);
+    (void)buf_put(&in->waiting, end, len); /* there is room */
+}
+
 int inlet_put(struct inlet *in, const uint8_t *bytes, size_t len, bool eof)
 {
     if (len > in->granted)
         return -1;
     in->granted -= (uint32_t)len;
+    bool ends = eof && !in->ending;
     in->ending = in->ending || eof;
     if (in->fd < 0) {
         if (!in->ending && len > 0)
@@ -312,6 +338,9 @@ int inlet_put(struct inlet *in, const uint8_t *bytes, size_t len, bool eof)
     }
     if (len > 0 && buf_put(&in->waiting, bytes, len) < 0)
         return -1;
+    in->begun = len > 0 ? bytes[len - 1] != '\n' : in->begun;
+    if (ends && in->terminal)
+        put_end(in);
     write_waiting(in);
     return 0;
 }

@@ -59,6 +59,7 @@ struct outlet {
     uint64_t credit;
     uint64_t window; /* the credit when all of it has come back */
     struct lines lines;
+    bool terminal; /* ours of a pseudo terminal: bytes go out as they come, lines or not */
     bool watching;
     bool orphaned; /* the worker is dead */
     size_t owed;   /* then: bytes that were in the pipe at that moment and are not read yet */
@@ -72,6 +73,8 @@ struct inlet {
     uint32_t rank;
     struct buf waiting;
     uint32_t granted; /* what the launcher may still send */
+    bool terminal;    /* ours of a pseudo terminal */
+    bool begun;       /* a line whose end has not come */
     bool ending;      /* close it when all was written */
 };
 
@@ -86,6 +89,8 @@ void stdio_close(struct stdio *s);
 /* Takes the pipe's reading end. -1 with *e; the descriptor is then still the caller's. */
 int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum frame_stream stream,
                 uint32_t credit, struct err *e);
+/* One that has nothing: it is settled at once. */
+void outlet_open_none(struct outlet *o, struct stdio *s, uint32_t rank, enum frame_stream stream);
 void outlet_credit(struct outlet *o, uint32_t bytes);
 /* Its worker has died: reads what is left in the pipe. */
 void outlet_orphan(struct outlet *o);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/supervisor/pty.h"
 #include "common/clock.h"
 
 int workers_init(struct workers *w, size_t count, struct err *e)
@@ -54,6 +55,21 @@ static int open_pipes(int pipes[3][2], bool has_stdin)
     return 0;
 }
 
+/* In place of pipes: its end, which stands for all three, ours to be read, and the same to be written. */
+static int open_terminal(int pipes[3][2], const Hvd__Window *size, struct err *e)
+{
+    for (int i = 0; i < 3; i++)
+        pipes[i][0] = pipes[i][1] = -1;
+    if (pty_open(&pipes[1][0], &pipes[0][0], size, e) < 0)
+        return -1;
+    pipes[0][1] = fcntl(pipes[1][0], F_DUPFD_CLOEXEC, 3);
+    if (pipes[0][1] >= 0)
+        return 0;
+    err_sys(e, errno, "cannot make a pseudo terminal");
+    close_pipes(pipes);
+    return -1;
+}
+
 /* Our ends of the pipes become parts of the loop; a taken one is set to -1. */
 static int take_pipes(struct worker *w, struct stdio *stdio, int pipes[3][2], uint32_t window, struct err *e)
 {
@@ -63,6 +79,11 @@ static int take_pipes(struct worker *w, struct stdio *stdio, int pipes[3][2], ui
     if (outlet_open(&w->out, stdio, pipes[1][0], w->rank, STREAM_STDOUT, window, e) < 0)
         return -1;
     pipes[1][0] = -1;
+    w->in.terminal = w->out.terminal = w->terminal;
+    if (w->terminal) {
+        outlet_open_none(&w->err, stdio, w->rank, STREAM_STDERR);
+        return 0;
+    }
     if (outlet_open(&w->err, stdio, pipes[2][0], w->rank, STREAM_STDERR, window, e) < 0)
         return -1;
     pipes[2][0] = -1;
@@ -97,11 +118,14 @@ int workers_start(struct workers *w, size_t i, const struct worker_start *start,
     int pipes[3][2];
     worker->rank = spec->rank;
     worker->has_stdin = spec->has_stdin;
-    if (open_pipes(pipes, spec->has_stdin) < 0)
+    worker->terminal = s.terminal = spec->terminal != NULL;
+    if (spec->terminal && open_terminal(pipes, spec->terminal, e) < 0)
+        return err_wrap(e, "rank %u", spec->rank);
+    if (!spec->terminal && open_pipes(pipes, spec->has_stdin) < 0)
         return err_sys(e, errno, "cannot make pipes for rank %u", spec->rank);
     s.fds[0] = pipes[0][0];
-    s.fds[1] = pipes[1][1];
-    s.fds[2] = pipes[2][1];
+    s.fds[1] = spec->terminal ? pipes[0][0] : pipes[1][1];
+    s.fds[2] = spec->terminal ? pipes[0][0] : pipes[2][1];
     s.envp = worker_env_of(start->env, spec);
     int rc = take_pipes(worker, start->stdio, pipes, start->spawn->output_window, e);
     if (rc == 0)

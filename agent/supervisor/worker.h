@@ -33,6 +33,7 @@ struct worker {
     struct outlet out, err;
     struct inlet in;
     bool has_stdin;
+    bool terminal; /* all three are one; `out` has what it shows */
 };
 
 struct workers {
