@@ -232,12 +232,6 @@ static void on_ending_signal(struct job *j, int number)
         insist(j);
 }
 
-static void pass_on(struct job *j, int number)
-{
-    if (j->config->forwarded & SIGNAL_BIT(number))
-        job_signal_workers(j, number, false);
-}
-
 /* --pty: that worker runs. */
 static bool has_terminal(const struct job *j)
 {
@@ -282,10 +276,10 @@ void job_on_signal(void *ctx, int number)
         break;
     case SIGWINCH:
         tell_size(j);
-        pass_on(j, number);
-        break;
+        /* fall through */
     default:
-        pass_on(j, number);
+        if (j->config->forwarded & SIGNAL_BIT(number))
+            job_signal_workers(j, number, false);
     }
 }
 

@@ -55,7 +55,7 @@ case_interrupt_is_a_key() {
 case_the_window_and_the_mode() {
     on_terminal "ln -s \$(tty) $T/tty; $HVDRUN --pty -np 2 sh -c '[ \$RANK = 0 ] || { sleep 0.3; echo other; exit; }; stty size; sleep 0.5; stty -a < $T/tty | grep -o -e -icanon; sleep 1'; stty -a | grep -o -w icanon" < /dev/null
     expect_out '^33 44$'
-    expect_out '^-icanon$' # while it runs
+    expect_out '(^|[^a-z])-icanon$' # the echo of ^@ may be before it
     expect_out '^icanon$'  # and then
     expect_out '^other$'
 }
@@ -68,7 +68,7 @@ case_a_new_size() {
 
 case_the_terminal_after_sigterm() {
     on_terminal "ln -s \$(tty) $T/tty; sh -c 'echo \$\$ > $T/pid; exec \"\$@\"' x $HVDRUN --pty -np 1 sh -c 'sleep 0.5; stty -a < $T/tty | grep -o -e -icanon; kill -TERM \$(cat $T/pid); sleep 9'; echo status \$?; stty -a | grep -o -w icanon" < /dev/null
-    expect_out '^-icanon$'
+    expect_out '(^|[^a-z])-icanon$' # the echo of ^@ may be before it
     expect_out '^status 143$'
     expect_out '^icanon$'
 }
