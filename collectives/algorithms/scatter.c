@@ -5,7 +5,7 @@
 static uint8_t *stage_slot(const struct scatter *r, uint32_t peer, uint64_t offset)
 {
     uint32_t index = peer < r->s.c.x->self ? peer : peer - 1;
-    return r->s.stage + ((uint64_t)index * r->window + offset / r->piece % r->window) * r->piece;
+    return r->s.stage + ((uint64_t)index * r->slots + offset / r->piece % r->slots) * r->piece;
 }
 
 /* How far peers may be ahead of the sum. */
@@ -103,7 +103,9 @@ void *scatter_begin(struct scatter *r, struct err *e)
     r->own = r->peer[x->self].segment;
     r->piece = segment_piece(r->own.size, x->piece_bytes);
     r->window = segment_window(r->own.size, r->piece, x->hosts - 1, STAGE_BUDGET);
-    if (state_stage(r, (size_t)(x->hosts - 1) * r->window * r->piece, e) < 0) {
+    /* Of a single peer a piece is summed before the next one begins: the slot stays in the cache. */
+    r->slots = x->hosts == 2 && r->window > 1 ? 1 : r->window;
+    if (state_stage(r, (size_t)(x->hosts - 1) * r->slots * r->piece, e) < 0) {
         state_end(r);
         return NULL;
     }

@@ -2,8 +2,9 @@
  * allreduce.
  *
  * Every element is summed at one place, the owner of its segment, from host 0's value to the last host's: the
- * bits depend on nothing else. The owner stages `window` pieces of each peer and grants more as it sums, so a
- * fast peer waits for a slow one at the sender. */
+ * bits depend on nothing else. The owner grants each peer `window` pieces more than it has summed, so a fast
+ * peer waits for a slow one at the sender, and has as many slots for each, or one where a piece is summed as
+ * soon as it is here. */
 #ifndef HVD_ALGORITHMS_SCATTER_H
 #define HVD_ALGORITHMS_SCATTER_H
 
@@ -24,6 +25,7 @@ struct scatter {
     struct state s;
     struct segment own;
     uint32_t piece, window; /* of the own segment */
+    uint32_t slots;         /* for pieces of each peer that are not summed yet */
     uint64_t summed;
     /* What follows the scatter: sends one frame to this peer; false: there is nothing to send. NULL: nothing
      * follows. */
