@@ -22,11 +22,12 @@ void chunks_range(const struct chunks *c, uint32_t index, size_t *first, size_t 
 
 #define CHUNK_NONE UINT32_MAX
 /* The chunk that `worker` takes next, CHUNK_NONE when all are taken. `taken` says which are: 0 at first, then
- * what *then was for the one who took the last. While they are few, each worker has a part of its own, the
- * same every time, so that the elements stay in its processor's cache from one operation to the next. It
- * takes that from the beginning; who is done helps the others, from the end. Who is patient helps only those
- * that have not begun: of one that is at its part, what was taken would have to move to another cache, and
- * back for the next operation. Many are taken in order. */
+ * what *then was for the one who took the last. Each worker has a part of its own, the same every time: a
+ * small one stays in its processor's cache from one operation to the next, and of a large one it need map no
+ * more. Who is done helps the others; of few chunks it takes the last ones. Who is patient leaves few chunks
+ * to those that have begun, for what was taken of such a part would have to move to another cache and back
+ * for the next operation, and many to all others. Parts that `taken` has no room for the numbers of are none:
+ * then chunks are taken in order. */
 uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers, bool patient,
                      uint32_t *then);
 

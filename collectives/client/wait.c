@@ -24,7 +24,8 @@
 #define LOOKS          10    /* of theirs after each yield; where they share processors one is enough */
 #define YIELDS         30    /* for the others' arrival */
 #define YIELDS_WORK    200   /* for their part of the work: about 150 us */
-#define YIELDS_PATIENT 50    /* of them; then chunks of a rank that is at its own are taken, too */
+#define YIELDS_PATIENT 50    /* of them; then what chunks_pick leaves to other ranks at first is taken, too */
+#define CROWD_PATIENT  15    /* the same, of YIELDS, where ranks share processors */
 #define QUICK_NS       50000 /* an arrival that came in this time, for each rank that shares a processor */
 #define SPIN_NS        30000 /* for the engine, which has to ask other hosts */
 #define SLICE_MS       250
@@ -332,10 +333,12 @@ static bool moved(struct tensor *t, enum phase phase)
 /* Between looks it gives its processor to whoever wants it. true: it has moved. */
 static bool look_and_yield(struct tensor *t, enum phase phase)
 {
-    int yields = phase == PHASE_ARRIVE || client.crowd > 1 ? YIELDS : YIELDS_WORK;
+    bool apart = phase != PHASE_ARRIVE && client.crowd == 1;
+    int yields = apart ? YIELDS_WORK : YIELDS;
+    int patient_until = yields - (apart ? YIELDS_PATIENT : CROWD_PATIENT);
 
     for (; yields > 0; yields--, doorbell_relax(true)) {
-        if (yields == YIELDS_WORK - YIELDS_PATIENT)
+        if (phase == PHASE_WORK && yields == patient_until)
             t->view.patient = false;
         if (moved(t, phase))
             return true;
@@ -390,7 +393,7 @@ static void wait_until_ended(struct tensor *t)
 {
     struct watchdog w = {0};
 
-    t->view.patient = client.crowd == 1;
+    t->view.patient = true;
     while (!step(t))
         if (!(t->phase == PHASE_REMOTE ? spin_for_engine(t) : spin_for_ranks(t)))
             sleep_once(t, &w);

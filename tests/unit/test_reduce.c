@@ -514,11 +514,11 @@ END_TEST
 /* Workers take turns, or one of them does everything: every chunk once. */
 START_TEST(chunks_are_taken_once_own_ones_first)
 {
-    for (uint32_t number = 0; number <= 40; number++) {
+    for (uint32_t number = 0; number <= 300; number += number < 50 ? 1 : 49) {
         struct chunks c = {.total = number, .each = 1, .number = number};
-        for (uint32_t workers = 1; workers <= 5; workers++) {
+        for (uint32_t workers = 1; workers <= 40; workers += workers < 9 ? 1 : 31) {
             for (uint32_t alone = 0; alone <= workers + 1; alone++) {
-                uint32_t taken = 0, then = 0, seen[40] = {0}, chunk, n = 0;
+                uint32_t taken = 0, then = 0, seen[300] = {0}, chunk, n = 0;
                 for (;; taken = then, n++) {
                     uint32_t worker = alone <= workers ? alone : n % (workers + 1);
                     chunk = chunks_pick(&c, taken, worker, workers, false, &then);
@@ -548,7 +548,7 @@ START_TEST(patient_ones_help_who_has_not_begun)
     struct chunks c = {.each = 1};
     uint32_t then;
 
-    for (c.number = 0; c.number <= 40; c.number++) {
+    for (c.number = 0; c.number <= 32; c.number++) {
         for (uint32_t workers = 1; workers <= 40; workers++) {
             uint32_t taken = 0, n = 0;
             for (; chunks_pick(&c, taken, 0, workers, true, &then) != CHUNK_NONE; taken = then)
@@ -569,6 +569,16 @@ START_TEST(patient_ones_help_who_has_not_begun)
     ck_assert_uint_eq(chunks_pick(&c, 0x00ffffff, 0, 4, true, &then), 31);
     ck_assert_uint_eq(chunks_pick(&c, 0x01ffffff, 0, 4, true, &then), CHUNK_NONE);
     ck_assert_uint_eq(chunks_pick(&c, 0x01ff00ff, 0, 4, true, &then), 15);
+    c.number = 1000;
+    ck_assert_uint_eq(chunks_pick(&c, 0, 3, 4, true, &then), 750);
+    ck_assert_uint_eq(chunks_pick(&c, then, 3, 4, true, &then), 751);
+    ck_assert_uint_eq(then, 0x02000000);
+    ck_assert_uint_eq(chunks_pick(&c, 0xfa000001, 3, 4, true, &then), CHUNK_NONE);
+    ck_assert_uint_eq(chunks_pick(&c, 0xfa000001, 3, 4, false, &then), 1);
+    ck_assert_uint_eq(chunks_pick(&c, 0xfa0000fa, 3, 4, false, &then), 250);
+    ck_assert_uint_eq(chunks_pick(&c, 0xfafafafa, 4, 4, false, &then), CHUNK_NONE);
+    c.number = 1020; /* no room */
+    ck_assert_uint_eq(chunks_pick(&c, 7, 3, 4, true, &then), 7);
 }
 END_TEST
 
