@@ -54,10 +54,10 @@ case_interrupt_is_a_key() {
 
 case_the_window_and_the_mode() {
     on_terminal "ln -s \$(tty) $T/tty; $HVDRUN --pty -np 2 sh -c '[ \$RANK = 0 ] || { sleep 0.3; echo other; exit; }; stty size; sleep 0.5; stty -a < $T/tty | grep -o -e -icanon; sleep 1'; stty -a | grep -o -w icanon" < /dev/null
-    expect_out '^33 44$'
+    expect_out '33 44$'
     expect_out '(^|[^a-z])-icanon$' # the echo of ^@ may be before it
     expect_out '^icanon$'  # and then
-    expect_out '^other$'
+    expect_out 'other$'
 }
 
 case_a_new_size() {
