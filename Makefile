@@ -46,7 +46,8 @@ SYSTEMD_SRC  := common/modules/systemd.c
 YAML_SRC     := common/modules/yaml.c
 SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
 LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
-AGENT_SRC    := $(wildcard agent/*.c agent/supervisor/*.c agent/rendezvous/*.c agent/daemon/*.c)
+AGENT_SRC    := $(wildcard agent/*.c agent/inquiry/*.c agent/supervisor/*.c agent/rendezvous/*.c agent/daemon/*.c)
+CTL_SRC      := $(wildcard agent/ctl/*.c)
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
 PMIX_BOTH_SRC := $(addprefix agent/rendezvous/,pmix_names.c pmix_relay.c plan.c)
 GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
@@ -60,7 +61,7 @@ obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
 COMMON_OBJ := $(call obj,$(COMMON_SRC)) $(BUILD)/obj/gen/control.pb-c.o
 PMIX_SERVER := $(if $(call pkg_libs,pmix),$(BUILD)/modules/hvd-pmix)
-PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/modules/hvd-engine $(PMIX_SERVER)
+PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/hvdctl $(BUILD)/modules/hvd-engine $(PMIX_SERVER)
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(BUILD)/modules/tls.so
 MODULES    += $(if $(call pkg_libs,yaml-0.1),$(BUILD)/modules/yaml.so)
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
@@ -107,6 +108,9 @@ $(BUILD)/hvdrun: $(call obj,$(LAUNCHER_SRC)) $(BUILD)/libcommon.a
 $(BUILD)/hvdagent: $(call obj,$(AGENT_SRC)) $(BUILD)/libcommon.a
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) -Wl,--whole-archive $(BUILD)/libcommon.a -Wl,--no-whole-archive $(UV_LIBS) $(PROTO_LIBS)
+$(BUILD)/hvdctl: $(call obj,$(CTL_SRC)) $(BUILD)/libcommon.a
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(UV_LIBS) $(PROTO_LIBS)
 $(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)

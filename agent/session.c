@@ -415,6 +415,7 @@ static void on_guard_died(uv_poll_t *poll, int status, int events)
 static int set_up(struct session *s, struct guard *g, struct err *e)
 {
     s->guard = g;
+    inquiries_init(&s->inquiries);
     s->dir.fd = s->containment.fd = s->report_fd = s->preload.fd = s->preload.dir_fd = -1;
     s->exit_status = 0;
     if (loop_init(&s->loop, e) < 0)
@@ -446,6 +447,7 @@ static void tear_down(struct session *s)
     engine_host_close(&s->engine);
     session_rendezvous_close(s);
     where_close(&s->where);
+    inquiries_close(&s->inquiries);
     workers_close(&s->workers);
     stdio_close(&s->stdio);
     session_spawn_close(s);
@@ -457,6 +459,7 @@ static void tear_down(struct session *s)
     uv_close((uv_handle_t *)&s->prepare, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     workers_free(&s->workers);
+    session_inquiry_free(s);
     job_dir_close(&s->dir);
     containment_close(&s->containment);
     (void)uv_loop_close(&s->loop);

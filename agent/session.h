@@ -21,6 +21,7 @@
 #include "agent/engine_host.h"
 #include "agent/guard.h"
 #include "agent/heartbeat.h"
+#include "agent/inquiry/inquiries.h"
 #include "agent/job_dir.h"
 #include "agent/preload.h"
 #include "agent/rendezvous/pmix_host.h"
@@ -124,6 +125,8 @@ struct session {
     struct engine_host engine;
     struct pmix_host pmix;
     struct where where;
+    struct inquiries inquiries;
+    struct session_answer *answer; /* session_inquiry.c */
     struct session_links links;
     struct rendezvous rendezvous;
     uv_timer_t abort_timer; /* for ranks that have asked for the end of the job */
@@ -183,6 +186,10 @@ int session_count_parts(struct session *s, const Hvd__Hello *hello, struct err *
 const struct cpus *session_cpus_of(const struct session *s, size_t i);
 /* For --report-bindings; `text` must outlive the message. */
 void session_bound(const struct session *s, size_t i, Hvd__Spawned *told, char *text, size_t size);
+
+/* session_inquiry.c: for hvdctl. */
+int session_inquiry_open(struct session *s, struct err *e);
+void session_inquiry_free(struct session *s);
 
 /* session_rendezvous.c: the workers' libraries, and links to other sessions; between Spawn and the workers.
  */

@@ -101,6 +101,7 @@ static int send_output(void *ctx, uint32_t rank, enum frame_stream stream, uint8
      */
     if (len > 0)
         session_mark(s);
+    inquiries_output(&s->inquiries, rank, stream, bytes, len);
     return channel_send_data(&s->channel, rank, stream, flags, bytes, len);
 }
 

@@ -320,7 +320,9 @@ int session_directory(struct session *s, const struct job_dir_need *need, struct
     if (job_dir_create(&s->dir, name, need, e) < 0)
         return -1;
     guard_owns_directory(s->guard, s->dir.path);
-    return job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e);
+    if (job_note_write(s->dir.fd, s->guard->pid, s->grace_ms, e) < 0)
+        return -1;
+    return session_inquiry_open(s, e);
 }
 
 /* Everything that can be found out before the first clone. */

@@ -63,6 +63,16 @@ Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct 
     return unpack(&hvd__exchange__descriptor, bytes, len, e);
 }
 
+Hvd__Inquiry *message_unpack_inquiry(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__inquiry__descriptor, bytes, len, e);
+}
+
+Hvd__Answer *message_unpack_answer(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__answer__descriptor, bytes, len, e);
+}
+
 Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e)
 {
     return unpack(&hvd__pmix__descriptor, bytes, len, e);

@@ -5,16 +5,17 @@
 #   - its includes: "launcher/..." takes the launcher's archive, "collectives/shm/..." that of shm, and so on;
 #   - a comment that holds `needs:` and part names, programs of ours that it executes, or further .c files:
 #         /* needs: ssh hvdagent tests/unit/fake_peer.c */
-# Parts are archives without their main.o, so the linker takes only what a test really calls. Parts: launcher ssh agent
+# Parts are archives without their main.o, so the linker takes only what a test really calls. Parts: launcher ssh agent ctl
 # auth tls yaml shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
 
 CHECK_LIBS = $(call pkg_libs,check)
 SSH_LIBS   = $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
 
-PARTS := launcher ssh agent auth tls yaml shm algo client engine
+PARTS := launcher ssh agent ctl auth tls yaml shm algo client engine
 part_launcher := $(filter-out launcher/main.c,$(LAUNCHER_SRC))
 part_ssh      := $(SSH_SRC)
 part_agent    := $(filter-out agent/main.c,$(AGENT_SRC))
+part_ctl      := $(filter-out agent/ctl/main.c,$(CTL_SRC))
 part_auth     := $(AUTH_SRC)
 part_tls      := $(TLS_SRC)
 part_yaml     := $(YAML_SRC)
@@ -33,7 +34,7 @@ $(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
 # The words a test asks for, by its includes and its needs: comment.
 words_of = $(shell sed -n \
   -e 's,^\#include "launcher/transport/ssh.*,ssh launcher,p' -e 's,^\#include "launcher/.*,launcher,p' \
-  -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/yaml.*,yaml,p' \
+  -e 's,^\#include "agent/ctl/.*,ctl,p' -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/yaml.*,yaml,p' \
   -e 's,^\#include "collectives/shm/.*,shm,p' -e 's,^\#include "collectives/algorithms/.*,algo,p' \
   -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
   -e 's,^\#include "collectives/engine/.*,engine,p' -e 's,^\#include "collectives/backends/.*,engine,p' \
@@ -238,7 +239,7 @@ install-systemd: all
 
 install: all $(if $(filter %/systemd.so,$(MODULES)),install-systemd) ## into PREFIX (/usr/local), below DESTDIR
 	install -d $(TO)/bin $(TO)/lib/hvd $(TO)/lib/pkgconfig $(TO)/include $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m))))
-	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(TO)/bin
+	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/hvdctl $(TO)/bin
 	install -m 755 $(BUILD)/modules/hvd-engine $(PMIX_SERVER) $(TO)/lib/hvd
 	install -m 644 $(MODULES) $(TO)/lib/hvd
 	install -m 644 $(BUILD)/libhvd.so $(TO)/lib/libhvd.so.$(VERSION)
@@ -255,7 +256,7 @@ install: all $(if $(filter %/systemd.so,$(MODULES)),install-systemd) ## into PRE
 	[ -n '$(DESTDIR)' ] || ldconfig 2>/dev/null || echo 'note: run ldconfig if $(PREFIX)/lib is a directory of your linker'
 
 uninstall: ## removes what install put there
-	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
+	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(TO)/bin/hvdctl $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
 	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h $(TO)/share/bash-completion/completions/hvdrun \
 	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
 	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3)

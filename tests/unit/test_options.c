@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/ctl/config.h"
 #include "agent/daemon/config.h"
 #include "common/log.h"
 #include "common/options_table.h"
@@ -452,7 +453,8 @@ static const struct {
              {"man/hvdrun.conf.5", &config_program, options_print_mdoc_keys},
              {"man/hvd-environment.7", &config_program, options_print_mdoc_variables},
              {"man/hvdagent.8", &daemon_program, options_print_mdoc},
-             {"man/hvdagent.conf.5", &daemon_program, options_print_mdoc_keys}};
+             {"man/hvdagent.conf.5", &daemon_program, options_print_mdoc_keys},
+             {"man/hvdctl.1", &ctl_program, options_print_mdoc}};
 
 static char *read_page(const char *file)
 {

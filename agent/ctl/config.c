@@ -1,0 +1,81 @@
+#include "agent/ctl/config.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#define WORDS_MAX 32
+
+static const struct option_spec specs[] = {
+#define CTL_ROW(type_, field, kind, flags_, metavar_, min_, max_, default_, help_)                           \
+    {.flags = flags_,                                                                                        \
+     .metavar = metavar_,                                                                                    \
+     .type = kind,                                                                                           \
+     .min = min_,                                                                                            \
+     .max = max_,                                                                                            \
+     .default_text = default_,                                                                               \
+     .group = "Options",                                                                                     \
+     .help = help_,                                                                                          \
+     .offset = offsetof(struct ctl_config, field)},
+    CTL_OPTIONS(CTL_ROW)
+#undef CTL_ROW
+};
+
+const struct options_program ctl_program = {
+    .name = "hvdctl",
+    .usage = "ps | status JOB | logs JOB | kill JOB | top  [options]",
+    .about =
+        "Asks about the jobs of this host, and ends them: your own, or as root everybody's. ps lists them; "
+        "status shows a job's ranks; logs prints what they wrote last; kill ends a job, everywhere; top is "
+        "ps and "
+        "status of all, again and again. JOB is a name that ps shows, or its beginning.",
+    .spec = specs,
+    .count = sizeof specs / sizeof *specs,
+};
+
+/* Is the word an option whose value is the next word? */
+static bool takes_next(const char *word)
+{
+    size_t len = strlen(word);
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++)
+        for (const char *at = specs[i].flags; specs[i].metavar && (at = strstr(at, word)); at += len)
+            if (at[len] == '\0' || at[len] == ',')
+                return true;
+    return false;
+}
+
+/* The options first, then the other words: as people write them, in any order. */
+static void sort_words(int argc, char *const argv[], char **sorted)
+{
+    int n = 0;
+    for (int operands = 0; operands <= 1; operands++) {
+        for (int i = 1; i < argc; i++) {
+            bool option = argv[i][0] == '-', two = option && i + 1 < argc && takes_next(argv[i]);
+            if (option != (operands == 1)) {
+                sorted[n++] = argv[i];
+                if (two)
+                    sorted[n++] = argv[i + 1];
+            }
+            i += two;
+        }
+    }
+    sorted[n] = NULL;
+}
+
+int ctl_config_parse(struct ctl_config *c, int argc, char *const argv[], struct err *e)
+{
+    char *none[] = {NULL}, *words[WORDS_MAX + 2] = {argv[0]};
+    int next;
+    memset(c, 0, sizeof *c);
+    if (argc > WORDS_MAX)
+        return err_set(e, ERR_USAGE, "more than %d words", WORDS_MAX);
+    if (argc > 1 && takes_next(argv[argc - 1]))
+        return err_set(e, ERR_USAGE, "%s needs a value", argv[argc - 1]);
+    sort_words(argc, argv, words + 1);
+    if (options_parse(&ctl_program, argc, words, none, c, &next, e) < 0)
+        return -1;
+    c->command = next < argc ? words[next++] : NULL;
+    c->job = next < argc ? words[next++] : NULL;
+    if (next < argc && !c->help && !c->version)
+        return err_set(e, ERR_USAGE, "unexpected argument: %s", words[next]);
+    return 0;
+}

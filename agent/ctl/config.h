@@ -1,0 +1,35 @@
+/* The options of hvdctl, in one table (common/options.h). They may stand anywhere. */
+#ifndef HVD_AGENT_CTL_CONFIG_H
+#define HVD_AGENT_CTL_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+#include "common/options.h"
+
+/* X(type, field, OPTION_TYPE, flags, metavar, min, max, default, help) */
+#define CTL_OPTIONS(X)                                                                                       \
+    X(bool, json, OPTION_FLAG, "--json", NULL, 0, 0, NULL, "Print JSON.")                                    \
+    X(bool, follow, OPTION_FLAG, "-f, --follow", NULL, 0, 0, NULL,                                           \
+      "logs: go on with what the ranks write, until the job has ended here.")                                \
+    X(const char *, rank, OPTION_TEXT, "-r, --rank", "LIST", 0, 0, NULL,                                     \
+      "logs: of these ranks only, as in 0,2-5.")                                                             \
+    X(int64_t, interval_ms, OPTION_SECONDS, "--interval", "SECONDS", 0, 3600, "2",                           \
+      "top: so long between two looks.")                                                                     \
+    X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N looks.")       \
+    X(bool, help, OPTION_ACTION, "-h, --help", NULL, 0, 0, NULL, "Show this help and exit.")                 \
+    X(bool, version, OPTION_ACTION, "--version", NULL, 0, 0, NULL, "Show the version and exit.")
+
+struct ctl_config {
+#define CTL_FIELD(type, field, ...) type field;
+    CTL_OPTIONS(CTL_FIELD)
+#undef CTL_FIELD
+    const char *command, *job; /* NULL: not given */
+};
+
+/* -1 with *e (ERR_USAGE). */
+int ctl_config_parse(struct ctl_config *c, int argc, char *const argv[], struct err *e);
+extern const struct options_program ctl_program;
+
+#endif

@@ -1,0 +1,252 @@
+/* hvdctl: the jobs of this host - what they are, how they are, what they say - and their end. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "agent/ctl/ask.h"
+#include "agent/ctl/config.h"
+#include "agent/ctl/jobs.h"
+#include "agent/ctl/logs.h"
+#include "agent/ctl/show.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/message.h"
+
+#define EXIT_REFUSED 1 /* no such job, or it has ended, or not yours */
+#define EXIT_USAGE   2
+
+/* ---- looks -----------------------------------------------------------------------------------------------
+ */
+
+struct look {
+    struct ctl_seen *seen;
+    size_t count;
+    uint64_t at;
+};
+
+static void forget(struct look *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        message_free(l->seen[i].answer);
+    free(l->seen);
+    *l = (struct look){.seen = NULL};
+}
+
+/* All jobs of this host. Those that end meanwhile are left out; one that does not answer is named. */
+static int look_around(struct look *l, struct err *e)
+{
+    struct ctl_jobs jobs;
+    *l = (struct look){.at = clock_now()};
+    if (ctl_jobs_find(&jobs, e) < 0)
+        return -1;
+    l->seen = calloc(jobs.count ? jobs.count : 1, sizeof *l->seen);
+    if (!l->seen)
+        err_set(e, ERR_MEMORY, "no memory for the list of jobs");
+    for (size_t i = 0; l->seen && i < jobs.count; i++) {
+        struct err why = ERR_INIT;
+        Hvd__Answer *answer = ctl_ask_status(&jobs.item[i], &why);
+        if (answer)
+            l->seen[l->count++] = (struct ctl_seen){jobs.item[i].uid, answer, -1};
+        else if (why.code != ERR_CLOSED)
+            log_warning("job %s: %s", jobs.item[i].name, why.text);
+    }
+    ctl_jobs_free(&jobs);
+    return l->seen ? 0 : -1;
+}
+
+static double share(uint64_t cpu_ms, uint64_t ms)
+{
+    return ms ? 100.0 * (double)cpu_ms / (double)ms : 0;
+}
+
+/* Of the time between two looks, or of the whole life. */
+static void compute_shares(struct look *l, const struct look *before)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        const Hvd__JobStatus *s = l->seen[i].answer->status;
+        l->seen[i].cpu_percent = share(s->cpu_ms, s->run_ms);
+        for (size_t k = 0; before && k < before->count; k++) {
+            const Hvd__JobStatus *b = before->seen[k].answer->status;
+            if (b->session_pid == s->session_pid && strcmp(b->job, s->job) == 0 && s->cpu_ms >= b->cpu_ms)
+                l->seen[i].cpu_percent = share(s->cpu_ms - b->cpu_ms, (l->at - before->at) / NSEC_PER_MSEC);
+        }
+    }
+}
+
+/* ---- one job ---------------------------------------------------------------------------------------------
+ */
+
+/* The only job whose name begins so; its directory is the caller's to close. -1 with *e. */
+static int find_job(const char *word, struct ctl_job *found, struct err *e)
+{
+    struct ctl_jobs jobs;
+    size_t matches = 0;
+    if (!word) {
+        err_set(e, ERR_USAGE, "which job?");
+        return err_hint(e, "hvdctl ps lists them");
+    }
+    if (ctl_jobs_find(&jobs, e) < 0)
+        return -1;
+    for (size_t i = 0; i < jobs.count; i++)
+        if (ctl_job_is(&jobs.item[i], word) && matches++ == 0)
+            *found = jobs.item[i];
+    for (size_t i = 0; matches == 1 && i < jobs.count; i++)
+        if (jobs.item[i].directory == found->directory)
+            jobs.item[i].directory = -1;
+    ctl_jobs_free(&jobs);
+    if (matches == 1)
+        return 0;
+    if (matches)
+        err_set(e, ERR_HOST, "%zu jobs have a name that begins with %s", matches, word);
+    else
+        err_set(e, ERR_HOST, "no job on this host is named %s", word);
+    return err_hint(e, matches ? "say more of the name" : "hvdctl ps lists those that you may see");
+}
+
+static int run_status(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
+{
+    struct ctl_seen seen = {job->uid, ctl_ask_status(job, e), -1};
+    if (!seen.answer)
+        return EXIT_REFUSED;
+    if (c->json)
+        show_status_json(stdout, &seen);
+    else
+        show_status(stdout, &seen);
+    message_free(seen.answer);
+    return 0;
+}
+
+static int run_kill(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
+{
+    Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
+    struct ctl_ask a;
+    inquiry.kind = HVD__INQUIRY__KIND__END;
+    if (ctl_ask_open(&a, job, &inquiry, e) < 0)
+        return EXIT_REFUSED;
+    Hvd__Answer *answer = ctl_ask_next(&a, CTL_ANSWER_MS, e);
+    bool ending = answer != NULL;
+    message_free(answer);
+    ctl_ask_close(&a);
+    if (!ending)
+        err_set(e, ERR_CLOSED, "job %s has ended", job->name);
+    else if (c->json)
+        printf("{\"job\": \"%s\", \"ending\": true}\n", job->name);
+    return ending ? 0 : EXIT_REFUSED;
+}
+
+static int run_on_job(const struct ctl_config *c, struct err *e,
+                      int (*run)(const struct ctl_config *c, const struct ctl_job *job, struct err *e))
+{
+    struct ctl_job job;
+    if (find_job(c->job, &job, e) < 0)
+        return e->code == ERR_USAGE ? EXIT_USAGE : EXIT_REFUSED;
+    int status = run(c, &job, e);
+    close(job.directory);
+    return status;
+}
+
+/* ---- all jobs --------------------------------------------------------------------------------------------
+ */
+
+static int run_ps(const struct ctl_config *c, struct err *e)
+{
+    struct look now;
+    if (look_around(&now, e) < 0)
+        return EXIT_REFUSED;
+    compute_shares(&now, NULL);
+    if (c->json)
+        show_jobs_json(stdout, now.seen, now.count);
+    else
+        show_jobs(stdout, now.seen, now.count);
+    forget(&now);
+    return 0;
+}
+
+static int screen_lines(void)
+{
+    struct winsize w;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_row > 4 ? w.ws_row - 1 : 1000;
+}
+
+static int run_top(const struct ctl_config *c, struct err *e)
+{
+    struct look before = {.seen = NULL}, now;
+    bool screen = isatty(STDOUT_FILENO);
+    for (int64_t i = 0; c->count == 0 || i < c->count; i++) {
+        if (i > 0)
+            poll(NULL, 0, (int)c->interval_ms);
+        if (look_around(&now, e) < 0)
+            break;
+        compute_shares(&now, i > 0 ? &before : NULL);
+        if (screen && !c->json)
+            fputs("\033[H\033[2J", stdout);
+        if (c->json)
+            show_jobs_json(stdout, now.seen, now.count);
+        else
+            show_top(stdout, now.seen, now.count, screen ? screen_lines() : 1000);
+        forget(&before);
+        before = now;
+        if (fflush(stdout) != 0)
+            break;
+    }
+    forget(&before);
+    return e->code ? EXIT_REFUSED : 0;
+}
+
+/* ---- the command -----------------------------------------------------------------------------------------
+ */
+
+static int run(const struct ctl_config *c, struct err *e)
+{
+    static const struct {
+        const char *name;
+        int (*all)(const struct ctl_config *c, struct err *e);
+        int (*one)(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+    } commands[] = {{"ps", run_ps, NULL},
+                    {"status", NULL, run_status},
+                    {"logs", NULL, ctl_logs},
+                    {"kill", NULL, run_kill},
+                    {"top", run_top, NULL}};
+    for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(c->command, commands[i].name) != 0)
+            continue;
+        if (commands[i].one)
+            return run_on_job(c, e, commands[i].one);
+        if (!c->job)
+            return commands[i].all(c, e);
+        err_set(e, ERR_USAGE, "unexpected argument: %s", c->job);
+        return EXIT_USAGE;
+    }
+    if (c->command)
+        err_set(e, ERR_USAGE, "unknown command: %s", c->command);
+    else
+        err_set(e, ERR_USAGE, "what shall it do?");
+    err_hint(e, "hvdctl --help says what there is");
+    return EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    struct ctl_config c;
+    struct err e = ERR_INIT;
+    log_init("hvdctl", LOG_WARNING);
+    signal(SIGPIPE, SIG_IGN); /* a reader that leaves is seen when stdout is flushed */
+    int status = ctl_config_parse(&c, argc, argv, &e) < 0 ? EXIT_USAGE : 0;
+    if (status == 0 && c.help)
+        options_print_help(&ctl_program, stdout);
+    else if (status == 0 && c.version)
+        printf("hvdctl %s\n", HVD_VERSION);
+    else if (status == 0)
+        status = run(&c, &e);
+    if (e.code) {
+        fprintf(stderr, "hvdctl: %s\n", e.text);
+        if (e.hint[0])
+            fprintf(stderr, "hvdctl: hint: %s\n", e.hint);
+    }
+    return fflush(stdout) != 0 && status == 0 ? EXIT_REFUSED : status;
+}

@@ -1,0 +1,226 @@
+#include "agent/ctl/show.h"
+
+#include <inttypes.h>
+#include <pwd.h>
+#include <string.h>
+
+#include "common/log.h"
+
+/* ---- words and numbers -----------------------------------------------------------------------------------
+ */
+
+static const char *user_name(uid_t uid, char *text, size_t size)
+{
+    const struct passwd *p = getpwuid(uid);
+    snprintf(text, size, "%.32s", p ? p->pw_name : "");
+    if (!p)
+        snprintf(text, size, "%u", (unsigned)uid);
+    return text;
+}
+
+static const char *age(uint64_t ms, char *text, size_t size)
+{
+    uint64_t s = ms / 1000;
+    if (s < 60)
+        snprintf(text, size, "%" PRIu64 "s", s);
+    else if (s < 3600)
+        snprintf(text, size, "%" PRIu64 "m%02" PRIu64 "s", s / 60, s % 60);
+    else if (s < 86400)
+        snprintf(text, size, "%" PRIu64 "h%02" PRIu64 "m", s / 3600, s / 60 % 60);
+    else
+        snprintf(text, size, "%" PRIu64 "d%02" PRIu64 "h", s / 86400, s / 3600 % 24);
+    return text;
+}
+
+static const char *memory(uint64_t kib, char *text, size_t size)
+{
+    if (kib < 10 * 1024)
+        snprintf(text, size, "%" PRIu64 "K", kib);
+    else if (kib < (uint64_t)10 * 1024 * 1024)
+        snprintf(text, size, "%" PRIu64 "M", kib / 1024);
+    else
+        snprintf(text, size, "%" PRIu64 "G", kib / 1024 / 1024);
+    return text;
+}
+
+static const char *percent(double value, char *text, size_t size)
+{
+    if (value < 0)
+        snprintf(text, size, "-");
+    else
+        snprintf(text, size, "%.0f%%", value);
+    return text;
+}
+
+/* The words, and nothing that steers a terminal. */
+static const char *command(const Hvd__JobStatus *s, char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < s->n_argv && n < size; i++) {
+        int k = snprintf(text + n, size - n, "%s%s", i ? " " : "", s->argv[i]);
+        n += k > 0 ? (size_t)k : 0;
+    }
+    log_printable(text);
+    return text;
+}
+
+static unsigned alive(const Hvd__JobStatus *s)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < s->n_rank; i++)
+        n += !s->rank[i]->ended;
+    return n;
+}
+
+/* ---- for people ------------------------------------------------------------------------------------------
+ */
+
+static void job_heading(FILE *out)
+{
+    fprintf(out, "%-22s %-10s %-14s %9s %-9s %7s %6s %6s  %s\n", "JOB", "USER", "HOST", "RANKS", "PHASE",
+            "TIME", "CPU", "MEM", "COMMAND");
+}
+
+static void job_line(FILE *out, const struct ctl_seen *seen)
+{
+    const Hvd__JobStatus *s = seen->answer->status;
+    char user[40], time[24], mem[24], cpu[24], words[256], ranks[32], host[64];
+    snprintf(ranks, sizeof ranks, "%u/%u", alive(s), s->size);
+    snprintf(host, sizeof host, "%.60s", s->host);
+    log_printable(host);
+    fprintf(out, "%-22s %-10s %-14s %9s %-9s %7s %6s %6s  %.60s\n", s->job,
+            user_name(seen->uid, user, sizeof user), host, ranks, s->phase, age(s->run_ms, time, sizeof time),
+            percent(seen->cpu_percent, cpu, sizeof cpu), memory(s->memory_kib, mem, sizeof mem),
+            command(s, words, sizeof words));
+}
+
+static void rank_heading(FILE *out)
+{
+    fprintf(out, "%8s %8s %-28s %8s %9s %7s  %s\n", "RANK", "PID", "STATE", "TIME", "CPU TIME", "MEM",
+            "LIBHVD");
+}
+
+static void rank_line(FILE *out, const Hvd__RankStatus *r)
+{
+    char time[24], mem[24], cpu[32], state[64];
+    snprintf(state, sizeof state, "%.60s", r->state);
+    log_printable(state);
+    snprintf(cpu, sizeof cpu, "%.1fs", (double)r->cpu_ms / 1e3);
+    fprintf(out, "%8u %8u %-28s %8s %9s %7s  %s\n", r->rank, r->pid, state, age(r->run_ms, time, sizeof time),
+            cpu, memory(r->memory_kib, mem, sizeof mem),
+            r->shut_down     ? "shut down"
+            : r->initialized ? "initialized"
+                             : "-");
+}
+
+void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count)
+{
+    job_heading(out);
+    for (size_t i = 0; i < count; i++)
+        job_line(out, &seen[i]);
+}
+
+void show_status(FILE *out, const struct ctl_seen *seen)
+{
+    const Hvd__JobStatus *s = seen->answer->status;
+    char words[4096], text[40];
+    fprintf(out, "job %s of %s: %s\n", s->job, user_name(seen->uid, text, sizeof text), s->phase);
+    fprintf(out, "command: %s\n", command(s, words, sizeof words));
+    fprintf(out, "host: %s, number %u of %u; %u of the job's %u ranks run here%s", s->host, s->host_index,
+            s->hosts, alive(s), s->size, s->epoch ? "" : "\n");
+    if (s->epoch)
+        fprintf(out, "; restart %u\n", s->epoch);
+    fprintf(out, "processes: session %u, guard %u", s->session_pid, s->guard_pid);
+    if (s->engine_pid)
+        fprintf(out, ", engine %u", s->engine_pid);
+    fprintf(out, "; held together by %s\n", s->containment);
+    rank_heading(out);
+    for (size_t i = 0; i < s->n_rank; i++)
+        rank_line(out, s->rank[i]);
+}
+
+void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines)
+{
+    int left = lines - 1;
+    job_heading(out);
+    for (size_t i = 0; i < count && left > 0; i++, left--)
+        job_line(out, &seen[i]);
+    for (size_t i = 0; i < count; i++) {
+        const Hvd__JobStatus *s = seen[i].answer->status;
+        if (left < 4)
+            break;
+        fprintf(out, "\n%s\n", s->job);
+        rank_heading(out);
+        left -= 3;
+        for (size_t r = 0; r < s->n_rank && left > 0; r++, left--)
+            rank_line(out, s->rank[r]);
+    }
+}
+
+/* ---- for programs ----------------------------------------------------------------------------------------
+ */
+
+static void rank_json(struct json *j, const Hvd__RankStatus *r)
+{
+    json_object(j, NULL);
+    json_unsigned(j, "rank", r->rank);
+    json_unsigned(j, "pid", r->pid);
+    json_text(j, "state", r->state);
+    json_bool(j, "ended", r->ended);
+    json_real(j, "seconds", (double)r->run_ms / 1e3);
+    json_real(j, "cpu_seconds", (double)r->cpu_ms / 1e3);
+    json_unsigned(j, "memory_kib", r->memory_kib);
+    json_bool(j, "initialized", r->initialized);
+    json_bool(j, "shut_down", r->shut_down);
+    json_end(j);
+}
+
+static void job_json(struct json *j, const struct ctl_seen *seen)
+{
+    const Hvd__JobStatus *s = seen->answer->status;
+    char user[40];
+    json_object(j, NULL);
+    json_text(j, "job", s->job);
+    json_text(j, "user", user_name(seen->uid, user, sizeof user));
+    json_unsigned(j, "uid", seen->uid);
+    json_text(j, "phase", s->phase);
+    json_text(j, "host", s->host);
+    json_unsigned(j, "host_index", s->host_index);
+    json_unsigned(j, "hosts", s->hosts);
+    json_unsigned(j, "size", s->size);
+    json_unsigned(j, "restarts", s->epoch);
+    json_real(j, "seconds", (double)s->run_ms / 1e3);
+    json_real(j, "cpu_seconds", (double)s->cpu_ms / 1e3);
+    json_unsigned(j, "memory_kib", s->memory_kib);
+    json_array(j, "command");
+    for (size_t i = 0; i < s->n_argv; i++)
+        json_text(j, NULL, s->argv[i]);
+    json_end(j);
+    json_text(j, "containment", s->containment);
+    json_unsigned(j, "session_pid", s->session_pid);
+    json_unsigned(j, "guard_pid", s->guard_pid);
+    json_unsigned(j, "engine_pid", s->engine_pid);
+    json_array(j, "ranks");
+    for (size_t i = 0; i < s->n_rank; i++)
+        rank_json(j, s->rank[i]);
+    json_end(j);
+    json_end(j);
+}
+
+void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count)
+{
+    struct json j;
+    json_begin(&j, out);
+    json_array(&j, NULL);
+    for (size_t i = 0; i < count; i++)
+        job_json(&j, &seen[i]);
+    json_end(&j);
+}
+
+void show_status_json(FILE *out, const struct ctl_seen *seen)
+{
+    struct json j;
+    json_begin(&j, out);
+    job_json(&j, seen);
+}

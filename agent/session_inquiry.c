@@ -1,0 +1,120 @@
+/* What a session says of its job to whoever asks (agent/inquiry). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/inquiry/usage.h"
+#include "agent/session.h"
+#include "agent/supervisor/where_proc.h"
+#include "common/clock.h"
+
+/* The arrays of an answer, for all ranks that are here; kept from the first one on. */
+struct session_answer {
+    Hvd__RankStatus *rank;
+    Hvd__RankStatus **list;
+    char (*state)[128];
+};
+
+static struct session_answer *answer_of(struct session *s)
+{
+    size_t n = s->workers.count;
+    struct session_answer *a = s->answer;
+    if (a || n == 0)
+        return a;
+    a = calloc(1, sizeof *a);
+    if (a) {
+        a->rank = calloc(n, sizeof *a->rank);
+        a->list = calloc(n, sizeof(Hvd__RankStatus *));
+        a->state = calloc(n, sizeof *a->state);
+    }
+    s->answer = a;
+    if (a && a->rank && a->list && a->state)
+        return a;
+    session_inquiry_free(s);
+    return NULL;
+}
+
+void session_inquiry_free(struct session *s)
+{
+    if (!s->answer)
+        return;
+    free(s->answer->rank);
+    free(s->answer->list);
+    free(s->answer->state);
+    free(s->answer);
+    s->answer = NULL;
+}
+
+static uint64_t ms_since(uint64_t began)
+{
+    uint64_t now = clock_now();
+    return began && now > began ? (now - began) / NSEC_PER_MSEC : 0;
+}
+
+static void fill_rank(const struct worker *w, Hvd__RankStatus *r, char *state, size_t size)
+{
+    hvd__rank_status__init(r);
+    r->rank = w->rank;
+    r->pid = (uint32_t)w->pid;
+    r->ended = !w->alive;
+    r->initialized = w->initialized;
+    r->shut_down = w->shut_down;
+    r->state = state;
+    if (w->alive) {
+        struct usage u = usage_of(w->pid);
+        snprintf(state, size, "%s", where_state_word(u.state));
+        r->cpu_ms = u.cpu_ms;
+        r->memory_kib = u.memory_kib;
+        r->run_ms = ms_since(w->began);
+        return;
+    }
+    if (!worker_describe_end(w, state, size))
+        snprintf(state, size, "exit status 0");
+    r->cpu_ms = (w->user_us + w->system_us) / 1000;
+    r->memory_kib = w->peak_kib;
+    r->run_ms = w->time > w->began ? (w->time - w->began) / NSEC_PER_MSEC : 0;
+}
+
+static void on_status(void *ctx, Hvd__JobStatus *out)
+{
+    struct session *s = ctx;
+    struct session_answer *a = answer_of(s);
+    out->job = s->job;
+    out->host = s->host;
+    out->phase = (char *)(uintptr_t)fsm_state_name(&s->fsm);
+    out->containment = (char *)(uintptr_t)containment_name(&s->containment);
+    out->session_pid = (uint32_t)getpid();
+    out->guard_pid = (uint32_t)s->guard->pid;
+    out->engine_pid = s->engine.child.pid > 0 ? (uint32_t)s->engine.child.pid : 0;
+    if (!s->spawn || !a)
+        return;
+    out->host_index = s->spawn->host_index;
+    out->hosts = (uint32_t)s->spawn->n_host;
+    out->size = s->spawn->size;
+    out->epoch = s->spawn->epoch;
+    out->argv = s->spawn->argv;
+    out->n_argv = s->spawn->n_argv;
+    for (size_t i = 0; i < s->workers.count; i++) {
+        fill_rank(&s->workers.item[i], &a->rank[i], a->state[i], sizeof a->state[i]);
+        a->list[i] = &a->rank[i];
+        out->cpu_ms += a->rank[i].cpu_ms;
+        out->memory_kib += a->rank[i].ended ? 0 : a->rank[i].memory_kib;
+        out->run_ms = a->rank[i].run_ms > out->run_ms ? a->rank[i].run_ms : out->run_ms;
+    }
+    out->rank = a->list;
+    out->n_rank = s->workers.count;
+}
+
+static void on_end(void *ctx, uid_t uid)
+{
+    session_lose(ctx, false, "%s ended the job with hvdctl",
+                 uid == 0 && geteuid() != 0 ? "root" : "its user");
+}
+
+static const struct inquiries_events events = {on_status, on_end};
+
+int session_inquiry_open(struct session *s, struct err *e)
+{
+    return inquiries_open(&s->inquiries, &s->loop, s->dir.path, &events, s, e);
+}

@@ -1,0 +1,155 @@
+# shellcheck shell=bash disable=SC2016,SC2034,SC2154
+# hvdctl: what it shows of jobs, to whom, and how it ends them.
+limit=30
+
+CTL=$BUILD/hvdctl
+ticking='echo "ready $RANK"; trap "echo got TERM; exit 9" TERM; while :; do sleep 0.1; done'
+
+# hvdctl ARGUMENTS, whose output does not go where the job's is.
+ctl() {
+    "${as[@]}" "$CTL" "$@" > "$T/shown" 2> "$T/shown.err" < /dev/null
+    status=$?
+}
+as=()
+
+expect_shown() { # LINE...: in any order
+    expect_same "$(printf '%s\n' "$@" | sort)" "$(sort "$T/shown")" 'what hvdctl shows'
+}
+
+begin() { # RANKS ARGUMENTS of hvdrun...: a job, and its name
+    local programs
+    start -np "$@"
+    until_out 10 ready "$1"
+    programs=$(own_programs "$pid" | tr '\n' ' ')
+    job=$("$CTL" ps --json | awk -v pids="$programs" '/"job":/ { name = $2 } /"session_pid":/ && index(" " pids " ", " " ($2 + 0) " ") { gsub(/[",]/, "", name); print name }')
+    [ -n "$job" ] || fail "hvdctl ps does not show the job: $("$CTL" ps)"
+}
+
+end() {
+    kill -KILL $pid
+    stop_status
+}
+
+case_a_job_and_its_ranks_are_shown() {
+    begin 3 sh -c "$ticking"
+    ctl ps
+    expect_status 0
+    expect_count 1 "^$job .* 3/3 running .* sh -c echo" "$T/shown"
+    ctl status "${job%?}"
+    expect_status 0
+    expect_count 1 "^job $job of [^ ]+: running" "$T/shown"
+    expect_count 3 '^ +[0-2] +[0-9]+ (sleeping|running) ' "$T/shown"
+    end
+}
+
+case_the_figures_are_those_of_the_ranks() {
+    command -v python3 > /dev/null || skip "no python3 here"
+    begin 2 sh -c 'echo ready; [ $RANK = 0 ] || exec sleep 60; x=$(head -c 30000000 /dev/zero | tr "\0" a); while :; do :; done'
+    sleep 1
+    "$CTL" status "$job" --json | python3 -c 'import json, sys
+j = json.load(sys.stdin)
+r = j["ranks"]
+assert j["size"] == 2 and j["hosts"] == 1 and j["phase"] == "running" and j["command"][0] == "sh", j
+assert r[0]["memory_kib"] > 28000 and r[0]["cpu_seconds"] > 0.2, r[0]
+assert r[1]["memory_kib"] < 20000 and r[1]["cpu_seconds"] < 0.2 and r[1]["state"] == "sleeping", r[1]
+assert not r[0]["ended"] and r[0]["seconds"] >= 1, r[0]' 2> "$T/python" || fail "$(cat "$T/python")"
+    end
+}
+
+case_a_rank_that_ended_is_told() {
+    begin 2 --on-failure continue sh -c 'echo ready; [ $RANK = 0 ] || exit 3; exec sleep 60'
+    says_so() { ctl status "$job" && grep -q 'exit status 3' "$T/shown"; }
+    until_true 5 says_so || fail "$(cat "$T/shown")"
+    expect_count 1 '^ +1 +[0-9]+ exit status 3 ' "$T/shown"
+    end
+}
+
+case_logs_are_what_ranks_wrote() {
+    begin 2 sh -c 'echo "ready $RANK"; echo "to stderr $RANK" >&2; exec sleep 60'
+    ctl logs "$job"
+    expect_status 0
+    expect_shown '0: ready 0' '0: to stderr 0' '1: ready 1' '1: to stderr 1'
+    ctl logs --rank 1 "$job"
+    expect_shown 'ready 1' 'to stderr 1'
+    ctl logs --rank 7 "$job"
+    expect_status 1
+    end
+}
+
+case_logs_follow_to_the_end() {
+    begin 1 sh -c 'echo ready; i=0; while [ ! -e "$0/go" ]; do sleep 0.05; done; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done' "$T"
+    timeout 20 "$CTL" logs -f "$job" > "$T/followed" &
+    local follower=$!
+    until_true 5 grep -q ready "$T/followed" || fail "it shows nothing"
+    : > "$T/go"
+    wait $follower || fail "hvdctl logs -f ends with $?"
+    stop_status
+    expect_status 0
+    expect_count 5000 '^line [0-9]+$' "$T/followed"
+}
+
+case_kill_ends_the_job() {
+    begin 2 sh -c "$ticking"
+    ctl kill "$job"
+    expect_status 0
+    stop_status
+    expect_status 125
+    expect_count 2 'got TERM' "$T/out"
+    expect_err 'its user ended the job with hvdctl'
+    ctl status "$job"
+    expect_status 1
+}
+
+case_a_slow_reader_stops_nobody() {
+    begin 1 sh -c 'echo ready; while [ ! -e "$0/go" ]; do sleep 0.05; done; seq 1000000' "$T"
+    mkfifo "$T/pipe"
+    "$CTL" logs -f "$job" > "$T/pipe" 2> "$T/err.follower" &
+    local follower=$!
+    exec 7< "$T/pipe"
+    : > "$T/go"
+    stop_status
+    expect_status 0
+    cat <&7 > "$T/followed"
+    wait $follower
+    expect_count 1 '^1000000$' "$T/out"
+}
+
+case_only_root_and_the_user_see_a_job() {
+    [ "$(id -u)" = 0 ] || skip "needs root"
+    runuser -u nobody -- test -x "$CTL" || skip "another user cannot enter the build"
+    (cd / && exec runuser -u nobody -- "$HVDRUN" -np 1 sh -c 'echo ready; exec sleep 60') > "$T/out" 2> "$T/err" < /dev/null &
+    pid=$!
+    until_out 10 ready
+    ctl ps
+    expect_count 1 ' nobody .* 1/1 running' "$T/shown"
+    local name
+    name=$(awk '$2 == "nobody" { print $1 }' "$T/shown")
+    as=(runuser -u nobody --)
+    ctl ps
+    expect_count 1 "^$name " "$T/shown"
+    as=(runuser -u daemon --)
+    ctl ps
+    expect_count 0 "$name" "$T/shown"
+    ctl kill "$name"
+    expect_status 1
+    as=()
+    ctl kill "$name"
+    expect_status 0
+    wait $pid
+    status=$?
+    expect_status 125
+    expect_err 'root ended the job with hvdctl'
+}
+
+case_words_that_are_wrong() {
+    local words
+    for words in 'ps x' 'status' 'frobnicate' 'logs --rank'; do
+        # shellcheck disable=SC2086
+        ctl $words
+        expect_status 2
+        expect_count 1 '^hvdctl: [^h]' "$T/shown.err"
+    done
+    ctl status nosuchjob
+    expect_status 1
+    expect_count 1 '^hvdctl: no job on this host is named nosuchjob$' "$T/shown.err"
+}
