@@ -22,7 +22,7 @@ static void run(int ranks, int (*worker)(const struct job *, int))
 }
 
 /* What element i of rank's tensor is. */
-static float value(int rank, size_t i)
+job_unwatched static float value(int rank, size_t i)
 {
     return (float)((int)((i * 31 + (size_t)rank * 17) % 101) - 50);
 }
@@ -64,7 +64,7 @@ static void put(void *to, size_t i, float x)
     memcpy((char *)to + i * sizeof x, &x, sizeof x);
 }
 
-static void fill(void *to, int rank, size_t count)
+job_unwatched static void fill(void *to, int rank, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         put(to, i, value(rank, i));
@@ -202,7 +202,7 @@ static float sum_of(int size, size_t i)
     return sum;
 }
 
-static void check_part(const void *out, int rank, size_t rows, size_t row, float factor)
+job_unwatched static void check_part(const void *out, int rank, size_t rows, size_t row, float factor)
 {
     size_t before = 0, mine = part(rows, hvd_size(), rank);
 

@@ -24,7 +24,7 @@ static const size_t sizes[] = {2047, 2049, 8191, 32769, 65537, 131073, 600001, 2
 /* Ways to come: who waits, and who has shared memory. */
 enum { ALL_BLOCK, SOME_BLOCK, SOME_SHARED, WAYS };
 
-static uint8_t value(int rank, size_t i)
+job_unwatched static uint8_t value(int rank, size_t i)
 {
     return (uint8_t)((i * 7 + i / 251 + (size_t)rank * 59) % 256);
 }
@@ -57,7 +57,7 @@ static void buffer_free(struct buffer *b)
         free(b->block);
 }
 
-static void check_bytes(const uint8_t *at, int rank, size_t first, size_t bytes)
+job_unwatched static void check_bytes(const uint8_t *at, int rank, size_t first, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         job_check(at[i] == value(rank, first + i));
