@@ -9,10 +9,9 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/daemon/ask.h"
 #include "agent/daemon/bridge.h"
 #include "agent/daemon/wire.h"
 #include "common/agent_exit.h"
@@ -20,39 +19,12 @@
 #include "common/log.h"
 #include "common/message.h"
 
-#define CONNECT_S 10
 #define HELLO_MS  60000 /* as a session waits */
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
 #define READ_MAX  (64u << 10)
 
 /* ---- the daemon ------------------------------------------------------------------------------------------
  */
-
-/* The connection; -1 with *managed false when there is nobody, or with *e. */
-static int connect_daemon(bool *managed, struct err *e)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    struct timeval limit = {.tv_sec = CONNECT_S};
-    const char *asked = getenv(ATTACH_SOCKET_VARIABLE);
-    const char *path = asked && asked[0] ? asked : DAEMON_DIRECTORY "/" DAEMON_SOCKET;
-    *managed = false;
-    if (strlen(path) >= sizeof name.sun_path)
-        return err_set(e, ERR_USAGE, ATTACH_SOCKET_VARIABLE ": the path is too long");
-    memcpy(name.sun_path, path, strlen(path) + 1);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;                                                       /* the session will say so */
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect, too */
-    if (connect(fd, (struct sockaddr *)&name, sizeof name) == 0) {
-        *managed = true;
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        return fd;
-    }
-    int saved = errno;
-    close(fd);
-    *managed = saved != ENOENT && saved != ENOTDIR && saved != ECONNREFUSED;
-    return *managed ? err_sys(e, saved, "the managed agent cannot be reached at %s", path) : -1;
-}
 
 /* The launcher's first frame, whole, and what it says. */
 static Hvd__Control *read_hello(struct buf *in, struct err *e)
@@ -102,7 +74,7 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
     request.fewer = hello->count_slots;
     m.body_case = HVD__DAEMON__BODY_REQUEST;
     m.request = &request;
-    ptrdiff_t len = daemon_pack(&m, frame, e);
+    ptrdiff_t len = daemon_pack(&m, frame, sizeof frame, e);
     if (len < 0)
         return -1;
     struct iovec part = {frame, (size_t)len};
@@ -124,7 +96,7 @@ static int say_refused(const struct buf *answer)
 {
     struct err e = ERR_INIT;
     const uint8_t *bytes = buf_data(answer);
-    ptrdiff_t len = answer->len >= FRAME_HEADER_SIZE ? daemon_frame_length(bytes, &e) : -1;
+    ptrdiff_t len = answer->len >= FRAME_HEADER_SIZE ? daemon_frame_length(bytes, DAEMON_ANSWER_MAX, &e) : -1;
     Hvd__Daemon *m = len > 0 && (size_t)len <= answer->len ? daemon_unpack(bytes, (size_t)len, &e) : NULL;
     if (m && m->body_case == HVD__DAEMON__BODY_REFUSAL) {
         log_printable(m->refusal->text);
@@ -186,7 +158,8 @@ static int run(int fd, struct err *e)
 int attach_main(bool *managed)
 {
     struct err e = ERR_INIT;
-    int fd = connect_daemon(managed, &e), code = -1;
+    int fd = daemon_connect(&e), code = -1;
+    *managed = fd >= 0 || e.code;
     if (!*managed)
         return 0;
     if (fd >= 0)

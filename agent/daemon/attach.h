@@ -14,9 +14,6 @@
 
 #include <stdbool.h>
 
-/* Another socket than the usual one; from the environment that the agent itself has. */
-#define ATTACH_SOCKET_VARIABLE "HVD_AGENT_SOCKET"
-
 int attach_main(bool *managed);
 
 #endif

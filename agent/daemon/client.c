@@ -12,21 +12,32 @@
 #include "common/log.h"
 #include "common/message.h"
 
-#define START_MS 30000 /* systemd answers within that, or not at all */
+#define START_MS      30000 /* systemd answers within that, or not at all */
+#define STATUS_LEASES 200   /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
 
 enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_STARTING, CLIENT_CLOSED };
-enum client_event { EV_REQUEST, EV_BROKEN, EV_LATE, EV_ADMITTED, EV_REFUSED, EV_STARTED, EV_FAILED };
+enum client_event {
+    EV_REQUEST,
+    EV_BROKEN,
+    EV_LATE,
+    EV_ADMITTED,
+    EV_REFUSED,
+    EV_ASKED,
+    EV_STARTED,
+    EV_FAILED
+};
 
 static void decide(void *owner);
 static void start_session(void *owner);
 static void refuse(void *owner);
+static void tell_status(void *owner);
 static void fail(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
 static const char *const state_names[] = {"reading", "deciding", "starting", "closed"};
-static const char *const event_names[] = {"request", "broken",  "late",  "admitted",
-                                          "refused", "started", "failed"};
+static const char *const event_names[] = {"request", "broken", "late",    "admitted",
+                                          "refused", "asked",  "started", "failed"};
 
 static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
@@ -34,6 +45,7 @@ static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_LATE, CLIENT_CLOSED, say_late},
     {CLIENT_DECIDING, EV_ADMITTED, CLIENT_STARTING, start_session},
     {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
     {CLIENT_STARTING, EV_BROKEN, CLIENT_CLOSED, let_go},
@@ -76,22 +88,59 @@ void client_drop(struct client *c)
     fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* One small message into an empty socket: who does not take it does not want it. */
+/* Into an empty socket: who does not take it does not want it. */
+static void answer(struct client *c, const Hvd__Daemon *m)
+{
+    static uint8_t bytes[FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + DAEMON_ANSWER_MAX];
+    struct err e = ERR_INIT;
+    memcpy(bytes, DAEMON_MAGIC, FRAME_MAGIC_SIZE);
+    ptrdiff_t len = daemon_pack(m, bytes + FRAME_MAGIC_SIZE, sizeof bytes - FRAME_MAGIC_SIZE, &e);
+    if (len > 0)
+        (void)send(c->fd, bytes, FRAME_MAGIC_SIZE + (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static void refuse(void *owner)
 {
     struct client *c = owner;
-    struct err e = ERR_INIT;
-    uint8_t bytes[FRAME_MAGIC_SIZE + DAEMON_FRAME_MAX];
     Hvd__LeaseRefusal refusal = HVD__LEASE_REFUSAL__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     refusal.text = c->refusal.text;
     m.body_case = HVD__DAEMON__BODY_REFUSAL;
     m.refusal = &refusal;
     log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
-    memcpy(bytes, DAEMON_MAGIC, FRAME_MAGIC_SIZE);
-    ptrdiff_t len = daemon_pack(&m, bytes + FRAME_MAGIC_SIZE, &e);
-    if (len > 0)
-        (void)send(c->fd, bytes, FRAME_MAGIC_SIZE + (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    answer(c, &m);
+    let_go(c);
+}
+
+static void tell_status(void *owner)
+{
+    struct client *c = owner;
+    struct daemon *d = c->daemon;
+    static Hvd__AgentLease item[STATUS_LEASES], *list[STATUS_LEASES];
+    Hvd__AgentStatus status = HVD__AGENT_STATUS__INIT;
+    Hvd__Daemon m = HVD__DAEMON__INIT;
+    status.version = (char *)HVD_VERSION;
+    status.slots = d->rules.slots;
+    status.taken = leases_slots_taken(&d->leases);
+    status.shared = d->rules.share;
+    status.drained = (char *)(uintptr_t)daemon_drained(d);
+    status.lease = list;
+    for (size_t i = 0; i < d->leases.count && status.n_lease < STATUS_LEASES; i++) {
+        struct lease *lease = &d->leases.item[i];
+        Hvd__AgentLease *a = list[status.n_lease] = &item[status.n_lease];
+        bool his = c->uid == 0 || c->uid == lease->uid;
+        hvd__agent_lease__init(a);
+        a->user = lease->user;
+        a->slots = lease->slots;
+        a->since = lease->since;
+        a->job = his ? lease->job : a->job;
+        a->unit = his ? lease->unit : a->unit;
+        status.n_lease++;
+    }
+    status.left_out = (uint32_t)(d->leases.count - status.n_lease);
+    m.body_case = HVD__DAEMON__BODY_STATUS;
+    m.status = &status;
+    answer(c, &m);
     let_go(c);
 }
 
@@ -120,8 +169,8 @@ static int admit(struct client *c, const Hvd__LeaseRequest *request, struct leas
                        request->protocol, DAEMON_PROTOCOL);
     if (!daemon_config_allows(&d->config, c->uid, c->groups, c->group_count))
         return err_set(e, ERR_HOST, "%s may not run jobs there", c->user);
-    if (d->config.drain)
-        return err_set(e, ERR_HOST, "it is drained: %s", d->config.drain);
+    if (daemon_drained(d)[0])
+        return err_set(e, ERR_HOST, "it is drained: %s", daemon_drained(d));
     struct lease_want want = {.job = request->job,
                               .user = c->user,
                               .uid = c->uid,
@@ -140,29 +189,46 @@ static void name_user(struct client *c)
         snprintf(c->user, sizeof c->user, "%s", p->pw_name);
 }
 
+static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest *request)
+{
+    struct lease lease;
+    for (int i = 0; i < DAEMON_DESCRIPTORS; i++)
+        if (c->passed[i] < 0)
+            err_set(&c->refusal, ERR_PROTOCOL, "a request without its descriptors");
+    if (c->refusal.code || admit(c, request, &lease, &c->refusal) < 0)
+        return EV_REFUSED;
+    snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
+    log_info("%s: job %s of %s gets %u slots", lease.unit, lease.job, lease.user, lease.slots);
+    return EV_ADMITTED;
+}
+
+static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *drain)
+{
+    if (c->uid != 0)
+        err_set(&c->refusal, ERR_HOST, "only root may drain a node");
+    else
+        daemon_drain(c->daemon, !drain->on ? "" : drain->reason[0] ? drain->reason : "by root", &c->refusal);
+    return c->refusal.code ? EV_REFUSED : EV_ASKED;
+}
+
 static void decide(void *owner)
 {
     struct client *c = owner;
-    struct lease lease;
-    struct err e = ERR_INIT;
+    enum client_event event = EV_REFUSED;
     uv_poll_stop(&c->poll);
     uv_timer_stop(&c->timer);
     name_user(c);
-    Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &e);
-    if (m && m->body_case != HVD__DAEMON__BODY_REQUEST)
-        err_set(&e, ERR_PROTOCOL, "that is no request");
-    for (int i = 0; i < DAEMON_DESCRIPTORS; i++)
-        if (c->passed[i] < 0)
-            err_set(&e, ERR_PROTOCOL, "a request without its descriptors");
-    if (e.code == 0 && admit(c, m->request, &lease, &e) == 0) {
-        snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
-        log_info("%s: job %s of %s gets %u slots", lease.unit, lease.job, lease.user, lease.slots);
-        fsm_post(&c->fsm, EV_ADMITTED);
-    } else {
-        c->refusal = e;
-        fsm_post(&c->fsm, EV_REFUSED);
-    }
+    Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
+    if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
+        event = decide_lease(c, m->request);
+    else if (m && m->body_case == HVD__DAEMON__BODY_QUERY)
+        event = EV_ASKED;
+    else if (m && m->body_case == HVD__DAEMON__BODY_DRAIN)
+        event = decide_drain(c, m->drain);
+    else
+        err_set(&c->refusal, ERR_PROTOCOL, "that is no request");
     message_free(m);
+    fsm_post(&c->fsm, event);
 }
 
 static void on_late(uv_timer_t *timer)
@@ -265,7 +331,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     (void)events;
     int rc = status < 0 ? -1 : fill(c, FRAME_HEADER_SIZE);
     if (rc > 0) {
-        length = daemon_frame_length(c->frame, &e);
+        length = daemon_frame_length(c->frame, DAEMON_MESSAGE_MAX, &e);
         rc = length < 0 ? -1 : fill(c, (size_t)length);
     }
     if (rc == 0)

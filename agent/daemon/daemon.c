@@ -173,11 +173,24 @@ static void apply(struct daemon *d)
                                     .max_jobs_per_user = (uint32_t)c->max_jobs_per_user};
 }
 
+const char *daemon_drained(const struct daemon *d)
+{
+    return d->drained[0] ? d->drained : d->config.drain ? d->config.drain : "";
+}
+
+void daemon_drain(struct daemon *d, const char *reason, struct err *e)
+{
+    if (drain_write(d->config.directory, reason, e) < 0)
+        return;
+    drain_read(d->config.directory, d->drained);
+    log_info("%s%s", d->drained[0] ? "drained: " : "new jobs are taken again", d->drained);
+}
+
 static void tell_systemd(struct daemon *d, const char *state)
 {
     char text[256];
     snprintf(text, sizeof text, "%s\nSTATUS=%u slots, %u leased to %zu jobs%s", state, d->rules.slots,
-             leases_slots_taken(&d->leases), d->leases.count, d->config.drain ? "; drained" : "");
+             leases_slots_taken(&d->leases), d->leases.count, daemon_drained(d)[0] ? "; drained" : "");
     d->units.ops->notify(text);
 }
 
@@ -282,6 +295,7 @@ static int set_up(struct daemon *d, struct err *e)
     if (module_program_dir(directory, sizeof directory, e) < 0)
         return -1;
     snprintf(d->program, sizeof d->program, "%s/hvdagent", directory);
+    drain_read(d->config.directory, d->drained);
     if (lock_directory(d, e) < 0 || leases_open(&d->leases, d->config.directory, e) < 0 ||
         units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 || drop_ended(d, e) < 0 ||
         open_socket(d, e) < 0)

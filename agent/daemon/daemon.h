@@ -19,6 +19,7 @@
 
 #include "agent/daemon/client.h"
 #include "agent/daemon/config.h"
+#include "agent/daemon/drain.h"
 #include "agent/daemon/leases.h"
 #include "agent/daemon/units.h"
 
@@ -37,9 +38,10 @@ struct daemon {
     uv_poll_t listener_poll;
     uv_timer_t accept_timer, watchdog;
     uv_signal_t signals[3];
-    char program[PATH_MAX]; /* our path when we started: what sessions are */
-    uint64_t complained;    /* when */
-    unsigned unsaid;        /* complaints since */
+    char program[PATH_MAX];  /* our path when we started: what sessions are */
+    char drained[DRAIN_MAX]; /* by root; empty: not */
+    uint64_t complained;     /* when */
+    unsigned unsaid;         /* complaints since */
     int exit_status;
 };
 
@@ -48,6 +50,10 @@ int daemon_main(int argc, char *const argv[]);
 
 /* For clients. A line in the log about one that does what it should not, but no more than one a second. */
 void daemon_complain(struct daemon *d, const struct client *c, const char *what);
+/* Why new jobs are not taken, by root's word or the configuration; empty: they are. */
+const char *daemon_drained(const struct daemon *d);
+/* Root's word; an empty reason takes it back. */
+void daemon_drain(struct daemon *d, const char *reason, struct err *e);
 /* The lease of a session that never was, or has ended. */
 void daemon_end_lease(struct daemon *d, const char *unit);
 

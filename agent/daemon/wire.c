@@ -4,24 +4,24 @@
 
 #include "common/message.h"
 
-ptrdiff_t daemon_pack(const Hvd__Daemon *message, uint8_t out[DAEMON_FRAME_MAX], struct err *e)
+ptrdiff_t daemon_pack(const Hvd__Daemon *message, uint8_t *out, size_t size, struct err *e)
 {
-    size_t size = hvd__daemon__get_packed_size(message);
-    if (size > DAEMON_MESSAGE_MAX)
-        return err_set(e, ERR_PROTOCOL, "a message of %zu bytes for the managed agent is too long", size);
-    struct frame f = {.length = (uint32_t)size, .kind = FRAME_CONTROL};
+    size_t length = hvd__daemon__get_packed_size(message);
+    if (length + FRAME_HEADER_SIZE > size)
+        return err_set(e, ERR_PROTOCOL, "a message of %zu bytes for the managed agent is too long", length);
+    struct frame f = {.length = (uint32_t)length, .kind = FRAME_CONTROL};
     frame_encode_header(&f, out);
     hvd__daemon__pack(message, out + FRAME_HEADER_SIZE);
-    return (ptrdiff_t)(FRAME_HEADER_SIZE + size);
+    return (ptrdiff_t)(FRAME_HEADER_SIZE + length);
 }
 
-ptrdiff_t daemon_frame_length(const uint8_t header[FRAME_HEADER_SIZE], struct err *e)
+ptrdiff_t daemon_frame_length(const uint8_t header[FRAME_HEADER_SIZE], size_t most, struct err *e)
 {
     static const uint8_t rest[FRAME_HEADER_SIZE - 5];
     uint32_t length = get_u32(header);
     if (header[4] != FRAME_CONTROL || memcmp(header + 5, rest, sizeof rest) != 0)
         return err_set(e, ERR_PROTOCOL, "what came is no message of ours");
-    if (length > DAEMON_MESSAGE_MAX)
+    if (length > most)
         return err_set(e, ERR_PROTOCOL, "a message of %u bytes is over the limit", length);
     return (ptrdiff_t)(FRAME_HEADER_SIZE + length);
 }

@@ -251,6 +251,39 @@ slow_the_configuration_is_read_again() {
     shut
 }
 
+# USER BYTES: a message to the agent, in perl's words; what it answers, with a dot for what cannot be printed
+say() {
+    # shellcheck disable=SC2016
+    timeout 20 "$machine" as "$1" perl -MIO::Socket::UNIX -e '$c = IO::Socket::UNIX->new("/run/hvd/agent.sock"); $m = "'"$2"'"; $c->autoflush(1);
+        print $c pack("VCCCC", length $m, 1, 0, 0, 0), "\0" x 12, $m; $a .= $b while sysread $c, $b, 4096; $a =~ s/[^ -~]/./g; print "$a\n"'
+}
+
+slow_drained_by_root_and_asked_by_anybody() {
+    local drain='\x1a\x0a\x08\x01\x12\x06repair' undrain='\x1a\x00' query='\x12\x00' job
+    boot
+    start_job
+    job=$(leases)
+    say alice "$query" | grep -q "alice.*${job#hvd-}.*$job.service" || fail "alice is not told of her job: $(say alice "$query")"
+    say bob "$query" | grep -q alice || fail "bob is not told who has slots: $(say bob "$query")"
+    ! say bob "$query" | grep -q "${job#hvd-}" || fail "bob is told the name of a job of alice"
+    say bob "$drain" | grep -q 'only root may drain a node' || fail 'bob may drain'
+    as bob -np 1 true
+    expect_status 0
+    say root "$drain" | grep -q repair || fail 'root may not drain'
+    refused 'it is drained: repair' bob -np 1
+    there kill -KILL "$(agent_pid)"
+    until_true 10 agent_started 1 || fail 'it was not started again'
+    refused 'it is drained: repair' bob -np 1
+    say root "$undrain" | grep -q alice || fail 'root may not undrain'
+    as bob -np 1 true
+    expect_status 0
+    touch "$T/go"
+    stop_job
+    expect_status 0
+    all_over
+    shut
+}
+
 # ---- the agent's own ends ------------------------------------------------------------------------------------------------
 slow_the_watchdog_starts_it_again() {
     boot
