@@ -1,0 +1,116 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# For topics that need the managed agent under a real systemd, as `make install` leaves it: a host for each case, its users alice and bob,
+# jobs of theirs, and what is left when all is over. A topic that reads this sets needs_root=1.
+machine=$top/tests/hosts/systemd.sh
+
+# boot [LINE of agent.conf...]: a host with two slots and the socket of the agent
+boot() {
+    local why root=$work/systemd-root
+    why=$("$machine" can) || skip "no systemd host: $why"
+    [ -e "$BUILD/modules/systemd.so" ] || skip "this build has no libsystemd (apt-get install libsystemd-dev)"
+    [ -z "$E2E_SANITIZE" ] || skip "the sandbox of the service has no room for a sanitizer"
+    if [ ! -e "$root/done" ]; then
+        MAKEFLAGS='' make -C "$top" BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr/local install > "$T/make" 2>&1 || fail "make install: $(tail -n 3 "$T/make")"
+        rm -r "$root/usr/local/share"
+        touch "$root/done"
+    fi
+    export SYSTEMD_DIR=$T/host SYSTEMD_BIND=$T SYSTEMD_ROOT=$root
+    trap '"$machine" down; rm -rf "$XDG_RUNTIME_DIR"' EXIT
+    timeout 30 "$machine" up || fail "it does not boot"
+    conf 'slots: 2' "$@"
+    there systemctl start hvdagent.socket
+}
+
+shut() { # at the end of a case, so that what is left is looked for
+    "$machine" down
+}
+
+there() { # COMMAND: as root on that host
+    timeout 40 "$machine" exec "$@"
+}
+
+conf() { # LINE...
+    # shellcheck disable=SC2016
+    printf '%s\n' "$@" | there sh -c 'cat > /etc/hvd/agent.conf'
+}
+
+as() { # USER ARGUMENTS of hvdrun: to its end
+    local who=$1
+    shift
+    run timeout 30 "$machine" as "$who" /usr/local/bin/hvdrun "$@"
+}
+
+start_as() { # USER ARGUMENTS: in the background; its output is in $T/job.out and $T/job.err until stop_job
+    local who=$1
+    shift
+    : > "$T/job.out"
+    "$machine" as "$who" /usr/local/bin/hvdrun "$@" < /dev/null > "$T/job.out" 2> "$T/job.err" &
+    pid=$!
+}
+
+until_job() { # REGEX [COUNT]: so many lines of its output
+    until_true 20 job_has "$1" "${2:-1}" || fail "the job did not say $1: $(cat "$T/job.err")"
+}
+
+job_has() {
+    [ "$(grep -cE -- "$1" "$T/job.out")" -ge "$2" ]
+}
+
+stop_job() { # its end
+    stop_status
+    mv "$T/job.out" "$T/out"
+    mv "$T/job.err" "$T/err"
+}
+
+leases() {
+    there ls /run/hvd/leases
+}
+
+agent_pid() {
+    there systemctl show -p MainPID --value hvdagent.service
+}
+
+agent_started() { # TIMES: anew, by systemd
+    [ "$(there systemctl show -p NRestarts --value hvdagent.service)" -ge "$1" ] && [ "$(there systemctl is-active hvdagent.service)" = active ]
+}
+
+no_leases() {
+    [ -z "$(leases)" ]
+}
+
+no_units() {
+    [ -z "$(there systemctl list-units --all --plain --no-legend 'hvd-*')" ]
+}
+
+all_over() { # nothing of any job is left on that host
+    until_true 10 no_leases || fail "leases were left: $(leases)"
+    until_true 10 no_units || fail "units were left: $(there systemctl list-units --all --plain --no-legend 'hvd-*')"
+    # shellcheck disable=SC2016
+    expect_same '' "$(there find /dev/shm /tmp /run -maxdepth 1 -name 'hvd-*')" 'what is left of its files'
+    expect_same '' "$(there find /sys/fs/cgroup -name 'hvdjob-*')" 'what is left of its cgroups'
+    expect_same '' "$(there ps -o args= -u alice -u bob)" 'what is left of its processes'
+}
+
+unit_of_the_job() {
+    there systemctl list-units --plain --no-legend 'hvd-*' | awk '{print $1}'
+}
+
+# A job of alice with one of the two slots, which ends when $T/go is there.
+start_job() {
+    # shellcheck disable=SC2016
+    start_as alice -np 1 sh -c 'echo ready $$; until [ -e '"$T"'/go ]; do sleep 0.05; done; echo done'
+    until_job '^ready'
+}
+
+job_goes_on_to_its_end() {
+    touch "$T/go"
+    stop_job
+    expect_status 0
+    expect_out '^done$'
+    expect_no "$T/err" .
+    all_over
+}
+
+complaints() {
+    there journalctl -u hvdagent -o cat | grep -cE 'warning: '
+}
