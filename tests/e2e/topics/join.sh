@@ -33,5 +33,5 @@ case_what_needs_joined_ranks_says_who_they_are() {
 case_a_death_ends_the_join() {
     hvd -np 3 "$UNEVEN" die
     expect_status 137
-    expect_count 2 'rank [01]: HVD_ERR_PEER: rank 2 on ' "$T/err"
+    expect_count 2 'rank [01]: hvd_join: HVD_ERR_PEER; rank 2 on ' "$T/err"
 }

@@ -35,5 +35,5 @@ case_what_needs_joined_ranks_says_who_they_are() {
 case_a_death_ends_the_join() {
     hvd -np 4 -H $H1:2,$H2:2 "$UNEVEN" die
     expect_status 137
-    expect_count 3 'rank [012]: HVD_ERR_PEER: rank 3 on ' "$T/err"
+    expect_count 3 'rank [012]: hvd_join: HVD_ERR_PEER; rank 3 on ' "$T/err"
 }
