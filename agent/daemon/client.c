@@ -9,18 +9,22 @@
 #include <unistd.h>
 
 #include "agent/daemon/daemon.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
 
 #define START_MS      30000 /* systemd answers within that, or not at all */
+#define BUSY_MS       1500  /* for the slots of a job that has ended already */
 #define STATUS_LEASES 200   /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
 
-enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_STARTING, CLIENT_CLOSED };
+enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_WAITING, CLIENT_STARTING, CLIENT_CLOSED };
 enum client_event {
     EV_REQUEST,
     EV_BROKEN,
     EV_LATE,
     EV_ADMITTED,
+    EV_BUSY,
+    EV_FREED,
     EV_REFUSED,
     EV_ASKED,
     EV_STARTED,
@@ -31,13 +35,14 @@ static void decide(void *owner);
 static void start_session(void *owner);
 static void refuse(void *owner);
 static void tell_status(void *owner);
+static void wait_for_slots(void *owner);
 static void fail(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
-static const char *const state_names[] = {"reading", "deciding", "starting", "closed"};
-static const char *const event_names[] = {"request", "broken", "late",    "admitted",
-                                          "refused", "asked",  "started", "failed"};
+static const char *const state_names[] = {"reading", "deciding", "waiting", "starting", "closed"};
+static const char *const event_names[] = {"request", "broken",  "late",  "admitted", "busy",
+                                          "freed",   "refused", "asked", "started",  "failed"};
 
 static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
@@ -45,6 +50,10 @@ static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_LATE, CLIENT_CLOSED, say_late},
     {CLIENT_DECIDING, EV_ADMITTED, CLIENT_STARTING, start_session},
     {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_DECIDING, EV_BUSY, CLIENT_WAITING, wait_for_slots},
+    {CLIENT_WAITING, EV_FREED, CLIENT_DECIDING, decide},
+    {CLIENT_WAITING, EV_LATE, CLIENT_CLOSED, refuse},
+    {CLIENT_WAITING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
@@ -196,7 +205,7 @@ static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest 
         if (c->passed[i] < 0)
             err_set(&c->refusal, ERR_PROTOCOL, "a request without its descriptors");
     if (c->refusal.code || admit(c, request, &lease, &c->refusal) < 0)
-        return EV_REFUSED;
+        return c->refusal.code == ERR_TIMEOUT ? EV_BUSY : EV_REFUSED;
     snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
     log_info("%s: job %s of %s gets %u slots", lease.unit, lease.job, lease.user, lease.slots);
     return EV_ADMITTED;
@@ -218,6 +227,7 @@ static void decide(void *owner)
     uv_poll_stop(&c->poll);
     uv_timer_stop(&c->timer);
     name_user(c);
+    err_clear(&c->refusal);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
     if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
         event = decide_lease(c, m->request);
@@ -237,6 +247,32 @@ static void on_late(uv_timer_t *timer)
     if (c->fsm.state == CLIENT_STARTING)
         err_set(&c->refusal, ERR_TIMEOUT, "systemd did not start the session within %d s", START_MS / 1000);
     fsm_post(&c->fsm, EV_LATE);
+}
+
+static void wait_for_slots(void *owner)
+{
+    struct client *c = owner;
+    uint64_t now = clock_now();
+    c->busy_since = c->busy_since ? c->busy_since : now;
+    uint64_t waited = (now - c->busy_since) / NSEC_PER_MSEC;
+    uv_timer_start(&c->timer, on_late, waited < BUSY_MS ? BUSY_MS - waited : 0, 0);
+}
+
+void clients_slots_freed(struct daemon *d)
+{
+    size_t waiting = 0;
+    for (struct client *c = d->clients; c; c = c->next)
+        waiting += c->fsm.state == CLIENT_WAITING;
+    /* Who came later stands before who came earlier. Each is decided about once: whoever waits on stays
+     * behind. */
+    for (; waiting > 0; waiting--) {
+        struct client *c = d->clients;
+        for (size_t skip = waiting; c; c = c->next)
+            if (c->fsm.state == CLIENT_WAITING && --skip == 0)
+                break;
+        if (c)
+            fsm_post(&c->fsm, EV_FREED);
+    }
 }
 
 static void start_session(void *owner)

@@ -2,8 +2,10 @@
  *
  *   READING    the frame of wire.h comes, in a bounded time; not a byte behind it is read
  *   DECIDING   who the kernel says it is, may he, is there room: a lease is written, or he is refused
- *   STARTING   systemd was asked for the session, which gets the connection and the two descriptors
- *   CLOSED     the daemon's copies are closed; the connection lives on in the session, or not at all
+ *   WAITING    for slots, a moment: those of a job that has just ended are free when systemd has cleared it
+ * away, which may be after its hvdrun has returned STARTING   systemd was asked for the session, which gets
+ * the connection and the two descriptors CLOSED     the daemon's copies are closed; the connection lives on
+ * in the session, or not at all
  *
  * Who hangs up, is late or sends anything else is closed, with one line in the log for all who do so within a
  * second. When systemd cannot start the session, its lease ends and the client is told. The identity is that
@@ -37,6 +39,7 @@ struct client {
     size_t group_count;
     uint8_t frame[DAEMON_FRAME_MAX];
     size_t have;
+    uint64_t busy_since;       /* when it first found too few slots; 0: never */
     char unit[LEASE_UNIT_MAX]; /* of its lease; empty before there is one */
     struct err refusal;
 };
@@ -45,6 +48,8 @@ struct client {
 void client_open(struct daemon *d, int fd);
 /* What systemd says of the unit of one of the clients; false when it is nobody's. */
 bool client_unit_started(struct daemon *d, const char *unit, const char *failure);
+/* Slots have become free: those who wait are decided about again, the first who came first. */
+void clients_slots_freed(struct daemon *d);
 /* Closes it without a word. */
 void client_drop(struct client *c);
 

@@ -104,6 +104,7 @@ static int open_socket(struct daemon *d, struct err *e)
 void daemon_end_lease(struct daemon *d, const char *unit)
 {
     leases_drop(&d->leases, unit);
+    clients_slots_freed(d);
 }
 
 static void on_unit_started(void *ctx, const char *unit, const char *failure)

@@ -76,7 +76,7 @@ static int refuse_busy(const struct leases *l, const struct lease_rules *rules, 
     char holders[256];
     uint32_t taken = leases_slots_taken(l), free = taken < rules->slots ? rules->slots - taken : 0;
     name_holders(l, holders, sizeof holders);
-    return err_set(e, ERR_HOST, "it is busy: %u slots are wanted, %u of %u are free (%s)", wanted, free,
+    return err_set(e, ERR_TIMEOUT, "it is busy: %u slots are wanted, %u of %u are free (%s)", wanted, free,
                    rules->slots, holders);
 }
 

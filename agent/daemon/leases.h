@@ -53,7 +53,8 @@ struct lease_want {
     bool fewer;     /* will do */
 };
 
-/* Fills *lease with what he may have now. -1 with *e (ERR_HOST): one line that says who has how many. */
+/* Fills *lease with what he may have now. -1 with *e: ERR_TIMEOUT when there may be room later (one line says
+ * who has how many), else ERR_HOST. */
 int leases_admit(const struct leases *l, const struct lease_rules *rules, const struct lease_want *want,
                  struct lease *lease, struct err *e);
 uint32_t leases_slots_taken(const struct leases *l);

@@ -94,6 +94,16 @@ slow_slots_belong_to_one_job() {
     shut
 }
 
+slow_one_job_right_after_the_other() {
+    boot
+    # shellcheck disable=SC2016
+    run timeout 50 "$machine" as alice sh -c 'for i in $(seq 10); do hvdrun -np 2 true || exit; done'
+    expect_status 0
+    expect_no "$T/err" .
+    all_over
+    shut
+}
+
 slow_slots_that_are_shared() {
     boot 'share_slots: yes' 'max_jobs_per_user: 1'
     start_job
