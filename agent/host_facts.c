@@ -1,6 +1,6 @@
 #include "agent/host_facts.h"
 
-#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -64,22 +64,6 @@ size_t host_free_ports(uint32_t *port, size_t count)
     return n;
 }
 
-/* Which interface has it? NULL when none has. */
-static const char *find_interface(const struct ifaddrs *list, const union net_address *address)
-{
-    char wanted[NET_TEXT_MAX], text[NET_TEXT_MAX];
-    net_format(address, wanted);
-    for (const struct ifaddrs *i = list; i; i = i->ifa_next) {
-        union net_address has = {0};
-        if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6))
-            continue;
-        memcpy(&has, i->ifa_addr, i->ifa_addr->sa_family == AF_INET ? sizeof has.v4 : sizeof has.v6);
-        if (strcmp(net_format(&has, text), wanted) == 0)
-            return i->ifa_name;
-    }
-    return NULL;
-}
-
 static bool is_listed(const char *names, const char *name)
 {
     size_t len = strlen(name);
@@ -91,19 +75,16 @@ static bool is_listed(const char *names, const char *name)
 
 void host_interfaces(char *const *address, size_t count, char *names, size_t size)
 {
-    struct ifaddrs *list = NULL;
     size_t used = 0;
     snprintf(names, size, "%s", count ? "" : "lo");
-    if (count == 0 || getifaddrs(&list) < 0)
-        return;
     for (size_t i = 0; i < count; i++) {
         union net_address a;
-        const char *name = net_parse(address[i], 0, &a, NULL) == 0 ? find_interface(list, &a) : NULL;
-        if (!name || is_listed(names, name) || used + strlen(name) + 2 > size)
+        char name[IF_NAMESIZE];
+        bool found = net_parse(address[i], 0, &a, NULL) == 0 && net_interface_of(&a, name, sizeof name);
+        if (!found || is_listed(names, name) || used + strlen(name) + 2 > size)
             continue;
         used += (size_t)snprintf(names + used, size - used, "%s%s", used ? "," : "", name);
     }
-    freeifaddrs(list);
 }
 
 int host_addresses(const char *const *filter, size_t filters, char ***out, size_t *count, struct err *e)

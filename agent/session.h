@@ -103,8 +103,9 @@ struct session {
     bool impatient; /* the launcher gives no grace */
     char **address;
     size_t address_count;
-    bool chosen;  /* by --network-interfaces */
-    bool encrypt; /* data links */
+    char *reached_at; /* the one that the launcher's channel goes to; empty or NULL: not known */
+    bool chosen;      /* by --network-interfaces */
+    bool encrypt;     /* data links */
     uint32_t slots;
     uint32_t parts; /* what --ppr counts: sockets, NUMA nodes or cores */
     struct session_ports ports;

@@ -125,7 +125,10 @@ int session_rendezvous_open(struct session *s, struct err *e)
                             .events = &rendezvous_events,
                             .ctx = s};
     struct rendezvous_values *v = &s->rendezvous.values;
-    host_interfaces(s->address, s->address_count ? 1 : 0, v->interface, sizeof v->interface);
+    if (!s->chosen && s->reached_at && s->address_count > 0) /* a way that leads there, at least */
+        host_interfaces(&s->reached_at, 1, v->interface, sizeof v->interface);
+    if (!*v->interface)
+        host_interfaces(s->address, s->address_count ? 1 : 0, v->interface, sizeof v->interface);
     if (s->chosen)
         host_interfaces(s->address, s->address_count, v->chosen_interfaces, sizeof v->chosen_interfaces);
     return rendezvous_open(&s->rendezvous, e);

@@ -119,6 +119,7 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
         host_addresses((const char *const *)h->interface, h->n_interface, &s->address, &s->address_count, e) <
             0)
         return -1;
+    s->reached_at = strdup(h->reached_at);
     s->slots = s->guard->lease  ? s->guard->lease
                : h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES"))
                                 : 1;
@@ -475,6 +476,7 @@ void session_spawn_close(struct session *s)
         hvd__spawn__free_unpacked(s->spawn, NULL);
     host_addresses_free(s->address, s->address_count);
     session_ports_close(&s->ports);
+    free(s->reached_at);
     free(s->host);
     free(s->cpus);
     explicit_bzero(s->key, sizeof s->key);

@@ -190,6 +190,22 @@ int net_connect(const union net_address *address, struct err *e)
     return fd;
 }
 
+/* A datagram socket that is connected has been routed, and nothing was sent. */
+bool net_source_for(const union net_address *to, union net_address *source)
+{
+    union net_address at = *to;
+    socklen_t len = sizeof *source;
+    int fd = socket(to->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    memset(source, 0, sizeof *source);
+    net_set_port(&at, 9);
+    bool found =
+        fd >= 0 && connect(fd, &at.any, net_length(&at)) == 0 && getsockname(fd, &source->any, &len) == 0;
+    if (fd >= 0)
+        close(fd);
+    net_set_port(source, 0);
+    return found;
+}
+
 int net_connected(int fd, struct err *e)
 {
     int errnum = 0;

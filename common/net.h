@@ -53,6 +53,10 @@ int net_filter(const struct net_candidate *candidate, size_t candidates, const c
  * what there is. */
 int net_local_addresses(const char *const *entry, size_t entries, union net_address *out, size_t max,
                         struct err *e);
+/* The interface that has this address, whatever its port. */
+bool net_interface_of(const union net_address *address, char *name, size_t size);
+/* The address of this host that packets to `to` leave with; false when there is no way. */
+bool net_source_for(const union net_address *to, union net_address *source);
 
 /* A listening socket, non-blocking, close-on-exec; *address gets the port that was bound (port 0: any). */
 int net_listen(union net_address *address, int backlog, struct err *e);

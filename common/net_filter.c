@@ -236,3 +236,21 @@ int net_local_addresses(const char *const *entry, size_t entries, union net_addr
     return err_set(e, ERR_HOST, "--network-interfaces: '%s'%s matches no address of this host (it has %s)",
                    entry[0], entries > 1 ? " and the others" : "", text);
 }
+
+bool net_interface_of(const union net_address *address, char *name, size_t size)
+{
+    struct ifaddrs *list;
+    size_t len = address->any.sa_family == AF_INET6 ? 16 : 4;
+    bool found = false;
+    if (getifaddrs(&list) < 0)
+        return false;
+    for (const struct ifaddrs *i = list; i && !found; i = i->ifa_next) {
+        const union net_address *has = (const union net_address *)(const void *)i->ifa_addr;
+        found = has && has->any.sa_family == address->any.sa_family &&
+                memcmp(address_bytes(has), address_bytes(address), len) == 0;
+        if (found)
+            snprintf(name, size, "%s", i->ifa_name);
+    }
+    freeifaddrs(list);
+    return found;
+}

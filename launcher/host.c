@@ -158,8 +158,9 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
     measure_clock(h, h->hello_sent, w->now);
     h->session_pid = w->pid;
     h->guard_pid = w->guard_pid;
+    /* Loopback, and an address with a scope, mean nothing elsewhere. */
     const char *address = h->ops->peer_address(h->transport);
-    if (!address || h->common->interface_count > 0)
+    if (!address || h->common->interface_count > 0 || h->ops == &transport_local || strchr(address, '%'))
         address = w->n_address ? w->address[0] : address;
     free(h->address);
     h->address = address ? strdup(address) : NULL;

@@ -49,6 +49,8 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->preflight = c->preflight;
     hello->encrypt = c->config->encrypt;
     hello->worker_ports = offers(c->config, CONTRACTS_ENDPOINTS);
+    const char *reached_at = h->ops == &transport_local ? NULL : h->ops->peer_address(h->transport);
+    hello->reached_at = (char *)(reached_at ? reached_at : "");
     hello->port_low = c->config->ports.low;
     hello->port_high = c->config->ports.high;
     hello->master_port = may_be_first(h) && offers(c->config, CONTRACT_ENV);

@@ -13,6 +13,7 @@
 #include "launcher/horovod_flags.h"
 #include "launcher/job_debug.h"
 #include "launcher/job_state.h"
+#include "launcher/local_address.h"
 #include "launcher/limits.h"
 #include "launcher/propagate.h"
 #include "launcher/rankfile.h"
@@ -287,6 +288,7 @@ void job_spawn(struct job *j)
         job_fault_err(j, &e);
         goto out;
     }
+    local_address_settle(j);
     fill_common(j, &s, dir, sizeof dir);
     terminal_size(&window);
     s.stop_on_exec = job_debug_begin(j, &e);

@@ -41,7 +41,7 @@ struct rendezvous_values {
     char **pmix;       /* NAME=value for all ranks alike, NULL at the end; NULL: there is no PMIx */
     char pmi_port[32]; /* "127.0.0.1:port" */
     uint16_t gloo_port;
-    char interface[64];          /* of the address that this host advertises first; on one host alone lo */
+    char interface[64]; /* of the address that the launcher reaches, or of the first; on one host alone lo */
     char chosen_interfaces[256]; /* of all its addresses, if --network-interfaces says which */
 };
 

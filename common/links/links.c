@@ -37,8 +37,10 @@ static uint64_t beat(const struct links *l)
 /* A peer is ready or lost: the last one takes the listeners away. */
 static void settled(struct links *l)
 {
-    if (--l->unsettled == 0)
-        link_setup_close_listeners(l);
+    if (--l->unsettled > 0)
+        return;
+    link_setup_close_listeners(l);
+    link_report(l);
 }
 
 void links_fail(struct links *l, struct peer *p, const struct err *why)

@@ -101,6 +101,11 @@ int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, s
 /* The socket of a ready link. */
 int links_watch_peer(struct links *l, struct peer *p, struct err *e);
 
+/* ---- link_report.c --------------------------------------------------------------------------------------
+ */
+/* All peers are settled: tells which ways the links of this host go, if the log wants to know. */
+void link_report(const struct links *l);
+
 /* ---- link_setup.c -------------------------------------------------------------------------------------- */
 int link_setup_listen(struct links *l, const char *const *address, size_t addresses,
                       const struct port_range *ports, struct err *e);
