@@ -18,6 +18,8 @@
     X(int64_t, interval_ms, OPTION_SECONDS, "--interval", "SECONDS", 0, 3600, "2",                           \
       "top: so long between two looks.")                                                                     \
     X(int64_t, count, OPTION_INTEGER, "-n, --count", "N", 1, 1000000, NULL, "top: end after N looks.")       \
+    X(const char *, reason, OPTION_TEXT, "--reason", "TEXT", 0, 0, NULL,                                     \
+      "drain: why; those who ask for slots are told.")                                                       \
     X(bool, help, OPTION_ACTION, "-h, --help", NULL, 0, 0, NULL, "Show this help and exit.")                 \
     X(bool, version, OPTION_ACTION, "--version", NULL, 0, 0, NULL, "Show the version and exit.")
 
@@ -25,7 +27,7 @@ struct ctl_config {
 #define CTL_FIELD(type, field, ...) type field;
     CTL_OPTIONS(CTL_FIELD)
 #undef CTL_FIELD
-    const char *command, *job; /* NULL: not given */
+    const char *command, *job; /* NULL: not given; of node, drain and undrain `job` is a host */
 };
 
 /* -1 with *e (ERR_USAGE). */

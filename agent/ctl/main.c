@@ -12,6 +12,7 @@
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/logs.h"
+#include "agent/ctl/node.h"
 #include "agent/ctl/show.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -207,17 +208,17 @@ static int run(const struct ctl_config *c, struct err *e)
         const char *name;
         int (*all)(const struct ctl_config *c, struct err *e);
         int (*one)(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
-    } commands[] = {{"ps", run_ps, NULL},
-                    {"status", NULL, run_status},
-                    {"logs", NULL, ctl_logs},
-                    {"kill", NULL, run_kill},
-                    {"top", run_top, NULL}};
+        bool takes_host;
+    } commands[] = {{"ps", run_ps, NULL, false},      {"status", NULL, run_status, false},
+                    {"logs", NULL, ctl_logs, false},  {"kill", NULL, run_kill, false},
+                    {"top", run_top, NULL, false},    {"node", ctl_node, NULL, true},
+                    {"drain", ctl_drain, NULL, true}, {"undrain", ctl_undrain, NULL, true}};
     for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(c->command, commands[i].name) != 0)
             continue;
         if (commands[i].one)
             return run_on_job(c, e, commands[i].one);
-        if (!c->job)
+        if (!c->job || commands[i].takes_host)
             return commands[i].all(c, e);
         err_set(e, ERR_USAGE, "unexpected argument: %s", c->job);
         return EXIT_USAGE;

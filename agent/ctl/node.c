@@ -1,0 +1,181 @@
+#include "agent/ctl/node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/daemon/ask.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/message.h"
+
+#define WORDS     12
+#define NO_REASON "no reason was given"
+
+/* ---- another host ----------------------------------------------------------------------------------------
+ */
+
+/* For the shell at the other end: 'text'. -1: too long. */
+static int quote(const char *text, char *out, size_t size)
+{
+    size_t n = 0;
+    if (size < 3)
+        return -1;
+    out[n++] = '\'';
+    for (; *text; text++) {
+        const char *piece = *text == '\'' ? "'\\''" : (const char[]){*text, '\0'};
+        size_t len = strlen(piece);
+        if (n + len + 2 > size)
+            return -1;
+        memcpy(out + n, piece, len);
+        n += len;
+    }
+    out[n++] = '\'';
+    out[n] = '\0';
+    return 0;
+}
+
+static int check_host(const char *host, struct err *e)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@:";
+    if (host[0] && host[0] != '-' && strspn(host, allowed) == strlen(host))
+        return 0;
+    return err_set(e, ERR_USAGE, "that is no name of a host: %s", host);
+}
+
+static bool is_here(const char *host)
+{
+    char own[256] = "";
+    (void)gethostname(own, sizeof own - 1);
+    return strcmp(host, own) == 0 || strcmp(host, "localhost") == 0;
+}
+
+/* Becomes ssh; returns only when that fails. */
+static int go_there(const struct ctl_config *c, struct err *e)
+{
+    char reason[1024];
+    const char *word[WORDS] = {"ssh", "--", c->job, "hvdctl", c->command};
+    size_t n = 5;
+    if (check_host(c->job, e) < 0)
+        return 2;
+    if (c->json)
+        word[n++] = "--json";
+    if (c->reason && quote(c->reason, reason, sizeof reason) < 0) {
+        err_set(e, ERR_USAGE, "--reason: the text is too long");
+        return 2;
+    }
+    if (c->reason) {
+        word[n++] = "--reason";
+        word[n++] = reason;
+    }
+    execvp(word[0], (char *const *)(uintptr_t)word);
+    err_sys(e, errno, "cannot run ssh");
+    return 1;
+}
+
+/* ---- what is shown ---------------------------------------------------------------------------------------
+ */
+
+static void show(const Hvd__AgentStatus *s)
+{
+    printf("managed agent %s: %u of %u slots taken%s\n", s->version, s->taken, s->slots,
+           s->shared ? ", jobs share them" : "");
+    if (s->drained[0]) {
+        log_printable(s->drained);
+        printf("drained: %s\n", s->drained);
+    }
+    if (s->n_lease == 0)
+        return;
+    printf("%-22s %-12s %6s  %s\n", "JOB", "USER", "SLOTS", "SINCE");
+    for (size_t i = 0; i < s->n_lease; i++) {
+        const Hvd__AgentLease *l = s->lease[i];
+        char when[32] = "";
+        time_t since = (time_t)l->since;
+        struct tm tm;
+        if (localtime_r(&since, &tm))
+            strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
+        printf("%-22s %-12s %6u  %s\n", l->job[0] ? l->job : "-", l->user, l->slots, when);
+    }
+    if (s->left_out)
+        printf("and %u more\n", s->left_out);
+}
+
+static void show_json(const Hvd__AgentStatus *s)
+{
+    struct json j;
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    json_text(&j, "version", s->version);
+    json_unsigned(&j, "slots", s->slots);
+    json_unsigned(&j, "taken", s->taken);
+    json_bool(&j, "shared", s->shared);
+    json_text(&j, "drained", s->drained[0] ? s->drained : NULL);
+    json_array(&j, "leases");
+    for (size_t i = 0; i < s->n_lease; i++) {
+        json_object(&j, NULL);
+        json_text(&j, "job", s->lease[i]->job[0] ? s->lease[i]->job : NULL);
+        json_text(&j, "unit", s->lease[i]->unit[0] ? s->lease[i]->unit : NULL);
+        json_text(&j, "user", s->lease[i]->user);
+        json_unsigned(&j, "slots", s->lease[i]->slots);
+        json_unsigned(&j, "since", s->lease[i]->since);
+        json_end(&j);
+    }
+    json_end(&j);
+    json_unsigned(&j, "left_out", s->left_out);
+    json_end(&j);
+}
+
+/* ---- the question ----------------------------------------------------------------------------------------
+ */
+
+/* An unasked word of the daemon's is said to be its own. */
+static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tell, struct err *e)
+{
+    if (c->job && !is_here(c->job))
+        return go_there(c, e);
+    Hvd__Daemon *answer = daemon_ask(question, e);
+    if (!answer && e->code == 0) {
+        err_set(e, ERR_HOST, "there is no managed agent on this host");
+        err_hint(e, "hvdagent.socket would be its unit; see hvdagent(8)");
+    }
+    if (!answer)
+        return 1;
+    if (c->json)
+        show_json(answer->status);
+    else if (tell)
+        show(answer->status);
+    message_free(answer);
+    return 0;
+}
+
+int ctl_node(const struct ctl_config *c, struct err *e)
+{
+    Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
+    Hvd__Daemon question = HVD__DAEMON__INIT;
+    question.body_case = HVD__DAEMON__BODY_QUERY;
+    question.query = &query;
+    return ask(c, &question, true, e);
+}
+
+static int drain(const struct ctl_config *c, bool on, struct err *e)
+{
+    Hvd__AgentDrain word = HVD__AGENT_DRAIN__INIT;
+    Hvd__Daemon question = HVD__DAEMON__INIT;
+    word.on = on;
+    word.reason = (char *)(uintptr_t)(c->reason ? c->reason : NO_REASON);
+    question.body_case = HVD__DAEMON__BODY_DRAIN;
+    question.drain = &word;
+    return ask(c, &question, false, e);
+}
+
+int ctl_drain(const struct ctl_config *c, struct err *e)
+{
+    return drain(c, true, e);
+}
+
+int ctl_undrain(const struct ctl_config *c, struct err *e)
+{
+    return drain(c, false, e);
+}
