@@ -69,6 +69,17 @@ void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended)
     send_message(h, &m);
 }
 
+bool engine_host_count(struct engine_host *h)
+{
+    Hvd__Engine m = HVD__ENGINE__INIT;
+    m.body_case = HVD__ENGINE__BODY_COUNT;
+    m.count = true;
+    if (h->state != ENGINE_RUNNING)
+        return false;
+    send_message(h, &m);
+    return h->state == ENGINE_RUNNING;
+}
+
 static void handle(struct engine_host *h, const Hvd__Engine *m)
 {
     switch (m->body_case) {
@@ -89,6 +100,9 @@ static void handle(struct engine_host *h, const Hvd__Engine *m)
         break;
     case HVD__ENGINE__BODY_FAULT:
         h->events->fault(h->ctx, m->fault->text);
+        break;
+    case HVD__ENGINE__BODY_COUNTERS:
+        h->events->counters(h->ctx, m->counters);
         break;
     case HVD__ENGINE__BODY_PING:
         child_moves(&h->child);

@@ -37,6 +37,8 @@ struct engine_host_events {
     void (*fault)(void *ctx, const char *text);
     /* It failed, as the sentence says; whoever still needs it gets HVD_ERR_ENGINE. */
     void (*failed)(void *ctx, const char *text);
+    /* What engine_host_count asked for. */
+    void (*counters)(void *ctx, const Hvd__Counters *counters);
 };
 
 enum engine_host_state { ENGINE_NONE, ENGINE_LISTENING, ENGINE_RUNNING, ENGINE_ENDED };
@@ -70,6 +72,8 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
                        void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e);
 void engine_host_links(struct engine_host *h, Hvd__Links *links);
 void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
+/* Asks what was counted. false: there is no engine to ask. */
+bool engine_host_count(struct engine_host *h);
 /* Handles whatever the engine has sent up to now. */
 void engine_host_drain(struct engine_host *h);
 /* Tells it to end; after a short time it is killed. */

@@ -128,6 +128,8 @@ struct session {
     struct where where;
     struct inquiries inquiries;
     struct session_answer *answer; /* session_inquiry.c */
+    Hvd__Counters *counters;       /* the engine's last ones; NULL: none */
+    uint64_t counters_at;          /* when they came */
     struct session_links links;
     struct rendezvous rendezvous;
     uv_timer_t abort_timer; /* for ranks that have asked for the end of the job */
@@ -191,6 +193,8 @@ void session_bound(const struct session *s, size_t i, Hvd__Spawned *told, char *
 /* session_inquiry.c: for hvdctl. */
 int session_inquiry_open(struct session *s, struct err *e);
 void session_inquiry_free(struct session *s);
+/* The engine's counters have come. */
+void session_counted(void *session, const Hvd__Counters *counters);
 
 /* session_rendezvous.c: the workers' libraries, and links to other sessions; between Spawn and the workers.
  */

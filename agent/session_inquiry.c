@@ -8,6 +8,9 @@
 #include "agent/session.h"
 #include "agent/supervisor/where_proc.h"
 #include "common/clock.h"
+#include "common/message.h"
+
+#define COUNTERS_MAX (64u << 10) /* bytes, in memory */
 
 /* The arrays of an answer, for all ranks that are here; kept from the first one on. */
 struct session_answer {
@@ -15,6 +18,17 @@ struct session_answer {
     Hvd__RankStatus **list;
     char (*state)[128];
 };
+
+static void free_answer(struct session *s)
+{
+    if (!s->answer)
+        return;
+    free(s->answer->rank);
+    free(s->answer->list);
+    free(s->answer->state);
+    free(s->answer);
+    s->answer = NULL;
+}
 
 static struct session_answer *answer_of(struct session *s)
 {
@@ -31,19 +45,28 @@ static struct session_answer *answer_of(struct session *s)
     s->answer = a;
     if (a && a->rank && a->list && a->state)
         return a;
-    session_inquiry_free(s);
+    free_answer(s);
     return NULL;
 }
 
 void session_inquiry_free(struct session *s)
 {
-    if (!s->answer)
-        return;
-    free(s->answer->rank);
-    free(s->answer->list);
-    free(s->answer->state);
-    free(s->answer);
-    s->answer = NULL;
+    free_answer(s);
+    message_free(s->counters);
+    s->counters = NULL;
+}
+
+void session_counted(void *session, const Hvd__Counters *counters)
+{
+    struct session *s = session;
+    size_t room = COUNTERS_MAX;
+    Hvd__Counters *copy = message_copy(&counters->base, &room);
+    if (copy) {
+        message_free(s->counters);
+        s->counters = copy;
+        s->counters_at = clock_now();
+    }
+    inquiries_refreshed(&s->inquiries);
 }
 
 static uint64_t ms_since(uint64_t began)
@@ -87,6 +110,8 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->session_pid = (uint32_t)getpid();
     out->guard_pid = (uint32_t)s->guard->pid;
     out->engine_pid = s->engine.child.pid > 0 ? (uint32_t)s->engine.child.pid : 0;
+    out->counters = s->counters;
+    out->counters_ms = s->counters ? ms_since(s->counters_at) : 0;
     if (!s->spawn || !a)
         return;
     out->host_index = s->spawn->host_index;
@@ -112,7 +137,13 @@ static void on_end(void *ctx, uid_t uid)
                  uid == 0 && geteuid() != 0 ? "root" : "its user");
 }
 
-static const struct inquiries_events events = {on_status, on_end};
+static bool on_refresh(void *ctx)
+{
+    struct session *s = ctx;
+    return engine_host_count(&s->engine);
+}
+
+static const struct inquiries_events events = {on_refresh, on_status, on_end};
 
 int session_inquiry_open(struct session *s, struct err *e)
 {

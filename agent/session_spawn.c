@@ -279,8 +279,9 @@ static void on_engine_fault(void *ctx, const char *text)
     session_fault(ctx, "%s", text);
 }
 
-static const struct engine_host_events engine_events = {
-    on_link, on_initialized, on_shut_down, on_poisoned, on_engine_notice, on_engine_fault, on_engine_failed};
+static const struct engine_host_events engine_events = {on_link,          on_initialized,   on_shut_down,
+                                                        on_poisoned,      on_engine_notice, on_engine_fault,
+                                                        on_engine_failed, session_counted};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
 static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)

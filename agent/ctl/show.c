@@ -65,6 +65,27 @@ static const char *command(const Hvd__JobStatus *s, char *text, size_t size)
     return text;
 }
 
+static const char *bytes_of(double n, char *text, size_t size)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t u = 0;
+    for (; n >= 1024 && u + 1 < sizeof unit / sizeof *unit; u++)
+        n /= 1024;
+    snprintf(text, size, u && n < 100 ? "%.1f %s" : "%.0f %s", n, unit[u]);
+    return text;
+}
+
+static const char *duration(double ns, char *text, size_t size)
+{
+    if (ns < 1e5)
+        snprintf(text, size, "%.1f us", ns / 1e3);
+    else if (ns < 1e8)
+        snprintf(text, size, "%.1f ms", ns / 1e6);
+    else
+        snprintf(text, size, "%.1f s", ns / 1e9);
+    return text;
+}
+
 static unsigned alive(const Hvd__JobStatus *s)
 {
     unsigned n = 0;
@@ -121,6 +142,39 @@ void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count)
         job_line(out, &seen[i]);
 }
 
+static double per(uint64_t what, uint64_t of)
+{
+    return of ? (double)what / (double)of : 0;
+}
+
+static void show_counters(FILE *out, const Hvd__Counters *c)
+{
+    char bytes[24], more[24], mean[24];
+    if (c->n_collective)
+        fprintf(out, "%-14s %12s %12s %12s %14s\n", "COLLECTIVE", "OPERATIONS", "BYTES", "MEAN TIME", "RATE");
+    for (size_t i = 0; i < c->n_collective; i++) {
+        const Hvd__Collective *k = c->collective[i];
+        fprintf(out, "%-14.40s %12" PRIu64 " %12s %12s %12s/s\n", k->kind, k->most,
+                bytes_of((double)k->bytes, bytes, sizeof bytes),
+                duration(per(k->ns, k->operations), mean, sizeof mean),
+                bytes_of(per(k->bytes, k->ns) * 1e9, more, sizeof more));
+    }
+    if (c->sent || c->received)
+        fprintf(out, "links to other hosts: %s sent, %s received\n",
+                bytes_of((double)c->sent, bytes, sizeof bytes),
+                bytes_of((double)c->received, more, sizeof more));
+    for (size_t i = 0; i < c->n_stall; i++) {
+        const Hvd__Stall *s = c->stall[i];
+        char text[512];
+        snprintf(text, sizeof text, "tensor \"%.100s\": %.40s has waited %.1f s for %.300s", s->tensor,
+                 s->kind, (double)s->ms / 1e3, s->missing[0] ? s->missing : "ranks of other hosts");
+        log_printable(text);
+        fprintf(out, "stall: %s\n", text);
+    }
+    if (c->stalls > c->n_stall)
+        fprintf(out, "stall: %zu more tensors wait for other ranks\n", c->stalls - c->n_stall);
+}
+
 void show_status(FILE *out, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
@@ -138,6 +192,8 @@ void show_status(FILE *out, const struct ctl_seen *seen)
     rank_heading(out);
     for (size_t i = 0; i < s->n_rank; i++)
         rank_line(out, s->rank[i]);
+    if (s->counters)
+        show_counters(out, s->counters);
 }
 
 void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines)
@@ -176,6 +232,39 @@ static void rank_json(struct json *j, const Hvd__RankStatus *r)
     json_end(j);
 }
 
+static void counters_json(struct json *j, const Hvd__Counters *c, uint64_t age_ms)
+{
+    json_object(j, "counters");
+    json_real(j, "age_seconds", (double)age_ms / 1e3);
+    json_unsigned(j, "link_bytes_sent", c->sent);
+    json_unsigned(j, "link_bytes_received", c->received);
+    json_array(j, "collectives");
+    for (size_t i = 0; i < c->n_collective; i++) {
+        const Hvd__Collective *k = c->collective[i];
+        json_object(j, NULL);
+        json_text(j, "kind", k->kind);
+        json_unsigned(j, "operations", k->most);
+        json_unsigned(j, "operations_of_all_ranks", k->operations);
+        json_unsigned(j, "bytes", k->bytes);
+        json_real(j, "seconds", (double)k->ns / 1e9);
+        json_real(j, "bytes_per_second", per(k->bytes, k->ns) * 1e9);
+        json_end(j);
+    }
+    json_end(j);
+    json_unsigned(j, "stalled_tensors", c->stalls);
+    json_array(j, "stalls");
+    for (size_t i = 0; i < c->n_stall; i++) {
+        json_object(j, NULL);
+        json_text(j, "tensor", c->stall[i]->tensor);
+        json_text(j, "kind", c->stall[i]->kind);
+        json_real(j, "seconds", (double)c->stall[i]->ms / 1e3);
+        json_text(j, "missing", c->stall[i]->missing);
+        json_end(j);
+    }
+    json_end(j);
+    json_end(j);
+}
+
 static void job_json(struct json *j, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
@@ -205,6 +294,8 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
     for (size_t i = 0; i < s->n_rank; i++)
         rank_json(j, s->rank[i]);
     json_end(j);
+    if (s->counters)
+        counters_json(j, s->counters, s->counters_ms);
     json_end(j);
 }
 

@@ -21,9 +21,9 @@ struct inquirer {
     struct stream stream;
     struct buf in, out;
     uid_t uid;
-    bool asked, follows, leaving; /* leaving: closed as soon as all is written */
-    uint32_t *rank;               /* whose output he wants */
-    size_t ranks;                 /* 0: everybody's */
+    bool asked, waits, follows, leaving; /* leaving: closed as soon as all is written */
+    uint32_t *rank;                      /* whose output he wants */
+    size_t ranks;                        /* 0: everybody's */
     uint64_t skipped;
 };
 
@@ -150,6 +150,33 @@ static void say_status(struct inquirer *i)
     answer_last(i, &a);
 }
 
+void inquiries_refreshed(struct inquiries *q)
+{
+    uv_timer_stop(&q->late);
+    for (struct inquirer *i = q->first, *next; i; i = next) {
+        next = i->next;
+        if (!i->waits)
+            continue;
+        i->waits = false;
+        say_status(i);
+        write_out(i);
+    }
+}
+
+static void on_refresh_late(uv_timer_t *timer)
+{
+    inquiries_refreshed(timer->data);
+}
+
+static void prepare_status(struct inquirer *i)
+{
+    i->waits = i->all->events->refresh(i->all->ctx);
+    if (!i->waits)
+        say_status(i);
+    else if (!uv_is_active((uv_handle_t *)&i->all->late))
+        uv_timer_start(&i->all->late, on_refresh_late, REFRESH_MS, 0);
+}
+
 static void give_output(struct inquirer *i, const Hvd__Inquiry *inquiry)
 {
     i->rank = calloc(inquiry->n_rank ? inquiry->n_rank : 1, sizeof *i->rank);
@@ -170,7 +197,7 @@ static void answer(struct inquirer *i, const Hvd__Inquiry *inquiry)
 {
     switch (inquiry->kind) {
     case HVD__INQUIRY__KIND__STATUS:
-        say_status(i);
+        prepare_status(i);
         break;
     case HVD__INQUIRY__KIND__OUTPUT:
         give_output(i, inquiry);
@@ -284,7 +311,8 @@ int inquiries_open(struct inquiries *q, uv_loop_t *loop, const char *directory,
     else if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
              listen(fd, AT_ONCE) == 0 && uv_poll_init(loop, &q->poll, fd) == 0) {
         q->listener = fd;
-        q->poll.data = q;
+        uv_timer_init(loop, &q->late);
+        q->poll.data = q->late.data = q;
         uv_poll_start(&q->poll, UV_READABLE, on_connection);
         return 0;
     }
@@ -312,6 +340,8 @@ void inquiries_close(struct inquiries *q)
         drop(i);
     }
     recent_free(&q->recent);
-    if (q->listener >= 0)
-        uv_close((uv_handle_t *)&q->poll, on_poll_closed);
+    if (q->listener < 0)
+        return;
+    uv_close((uv_handle_t *)&q->late, NULL);
+    uv_close((uv_handle_t *)&q->poll, on_poll_closed);
 }

@@ -215,6 +215,7 @@ static void leave(void)
         close(client.kick);
     client.socket = client.kick = -1;
     client.mailbox = NULL;
+    atomic_store(&client.counts, NULL);
     client.rpc_broken = client.solo = false;
 }
 

@@ -100,6 +100,8 @@ struct tensor {
     struct tensor_where where;
     uint64_t bytes; /* that this rank gives */
     bool small;     /* they are in its entry */
+    uint8_t timed;  /* operations that its time stands for; 0: it is not taken */
+    uint64_t since; /* when it began */
     const void *in;
     void *out;         /* the user's; NULL: this rank wants no result */
     void *stand_in;    /* shared memory that `in` is copied to at the start, or NULL */
@@ -132,6 +134,7 @@ struct client {
     uint32_t crowd; /* of this host's ranks on each processor, at least 1 */
     struct region region;
     struct shm_mailbox *mailbox;
+    const void *_Atomic counts; /* the thread whose counts are its own; NULL: none has counted; counts.c */
     int socket, kick;
     pthread_mutex_t rpc_lock, names_lock, arena_lock, ring_lock, sets_lock;
     _Atomic bool rpc_broken;

@@ -9,6 +9,7 @@
 
 #include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
+#include "collectives/client/counts.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
@@ -286,6 +287,7 @@ int start_locked(struct tensor *t, bool will_wait)
         return fail_poisoned();
     }
     tensor_begin(&t->view, ++t->sequence);
+    count_begins(t);
     alone = does_all(t, will_wait);
     if (!alone && (t->group || t->stand_in))
         give(t, small);

@@ -15,6 +15,7 @@
 
 #include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
+#include "collectives/client/counts.h"
 #include "collectives/client/internal.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/stream.h"
@@ -75,6 +76,8 @@ static void end(struct tensor *t, int status)
 {
     t->status = status;
     t->phase = PHASE_ENDED;
+    if (status == HVD_SUCCESS)
+        count_ended(t);
     if (!t->persistent)
         release_locked(t);
     timeline(t, TIMELINE_ENDED, 0);

@@ -42,6 +42,7 @@ static bool is_over(struct engine *engine)
 
 static void forget(struct engine *engine)
 {
+    counters_keep(engine);
     stalls_progress(engine, clock_now()); /* what has gone on is told while its names are known */
     remote_free(engine);
     tuning_again(engine);

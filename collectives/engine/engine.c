@@ -96,6 +96,7 @@ void engine_free(struct engine *engine)
     peers_free(engine);
     remote_free(engine);
     stalls_free(engine);
+    counters_free(engine);
     tuning_free(engine);
     timeline_stop(engine);
     workers_free(engine);

@@ -9,7 +9,8 @@
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
  *   sets.c     the world, process sets, pairs           again.c    the next epoch of the job
  *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
- *   joins.c    what ranks in hvd_join take part in
+ *   joins.c    what ranks in hvd_join take part in       counters.c what it tells of all that, when it is
+ * asked
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
@@ -201,6 +202,8 @@ struct engine {
     uint32_t *join_of; /* [size]; the last join that other hosts' ranks are known to have come to; 0: none */
     uint32_t join_heard; /* the last of those */
     uint32_t earlies;
+    struct counted
+        *counted;       /* [members * SHM_KINDS], of epochs that have ended; NULL: none has; counters.c */
     uint32_t gone_rank; /* one that has ended, in whatever way; UINT32_MAX: none */
     uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
 };
@@ -315,7 +318,22 @@ uint64_t remote_due(const struct engine *engine);
 void remote_wake(struct engine *engine, struct set *set);
 void remote_free(struct engine *engine);
 
+/* counters.c */
+/* Answers the session's question. */
+void counters_tell(struct engine *engine);
+/* The epoch ends: what its region counted is kept. */
+void counters_keep(struct engine *engine);
+void counters_free(struct engine *engine);
+
 /* stalls.c */
+struct stall_told { /* an operation that ranks of this host are in now */
+    uint64_t since;
+    uint32_t slot, operation;
+    const char *tensor, *kind;
+    char missing[sizeof((struct stall_ranks *)0)->text]; /* empty: nobody here, and others were not asked */
+};
+/* The longest ones, at most `most` of them. Returns how many there are. */
+uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told *told, uint32_t most);
 /* Looks for stalls, and after those that were found. To be called at every beat. */
 void stalls_progress(struct engine *engine, uint64_t now);
 /* A PEER_STALL. */

@@ -24,6 +24,7 @@
 
 #define STALL_CASES     16
 #define STALL_ANSWER_NS (2 * NSEC_PER_SEC)
+#define STALL_SHOWN_NS  NSEC_PER_SEC /* who asks is told of what has waited for as long */
 #define MISSING_BYTES   (SHM_MEMBERS_MAX / 8)
 #define MESSAGE_MAX     (14 + SHM_NAME_MAX + 4 + MISSING_BYTES)
 
@@ -50,6 +51,7 @@ struct stall_case {
     bool used, gives_up, told;
     uint64_t since, until; /* until: answers are waited for */
     struct answer *answer; /* [hosts]; NULL once told */
+    char *missing;         /* the ranks, once told */
 };
 
 struct stalls {
@@ -61,6 +63,7 @@ struct stalls {
 static void close_case(struct stall_case *c)
 {
     free(c->answer);
+    free(c->missing);
     *c = (struct stall_case){0};
 }
 
@@ -315,9 +318,10 @@ static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
     free(c->answer);
     c->answer = NULL;
     c->told = ranks.hosts > 0;
-    if (c->told)
+    if (c->told) {
+        c->missing = strdup(stall_ranks_end(&ranks));
         tell(engine, c, stall_ranks_end(&ranks), now);
-    else
+    } else
         close_case(c); /* they have come meanwhile */
 }
 
@@ -377,6 +381,45 @@ void stalls_progress(struct engine *engine, uint64_t now)
     for (int i = 0; i < STALL_CASES && !region_poisoned(&engine->region); i++)
         if (engine->stalls->open[i].used)
             look_at_case(engine, &engine->stalls->open[i], now);
+}
+
+/* As the coordinator has found out; else those of this host. */
+static void say_missing(const struct engine *engine, struct stall_told *t)
+{
+    const struct host *here = &engine->host[engine->self];
+    const struct stall_case *c = engine->stalls ? find_case(engine->stalls, t->slot) : NULL;
+    struct stall_ranks ranks = {0};
+    uint8_t missing[MISSING_BYTES];
+
+    own_missing(engine, engine->name[t->slot].set, t->slot, t->operation, missing);
+    stall_ranks_add(&ranks, here->name, here->rank, here->ranks, missing, "");
+    bool known = c && c->missing && c->operation == t->operation;
+    snprintf(t->missing, sizeof t->missing, "%s", known ? c->missing : stall_ranks_end(&ranks));
+}
+
+uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told *told, uint32_t most)
+{
+    uint32_t all = 0;
+
+    for (uint32_t slot = 0; slot < engine->names; slot++) {
+        struct stall_told t = {.since = engine->stall.slot[slot].since, .slot = slot};
+        uint8_t kind = 0;
+        if (t.since == 0 || now - t.since < STALL_SHOWN_NS ||
+            !is_pending(engine, slot, &t.operation, &kind) ||
+            t.operation != engine->stall.slot[slot].operation)
+            continue;
+        t.tensor = engine->name[slot].text;
+        t.kind = op_kind_name(kind);
+        uint32_t at = all++;
+        for (at = at < most ? at : most; at > 0 && told[at - 1].since > t.since; at--)
+            if (at < most)
+                told[at] = told[at - 1];
+        if (at < most)
+            told[at] = t;
+    }
+    for (uint32_t i = 0; i < all && i < most; i++)
+        say_missing(engine, &told[i]);
+    return all;
 }
 
 int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)

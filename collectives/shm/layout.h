@@ -38,10 +38,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "collectives/shm/counts.h"
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     6u
+#define SHM_VERSION     7u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -148,6 +149,8 @@ struct shm_mailbox {
     SHM_ALIGNED _Atomic uint32_t sleeping; /* member: how many of its threads sleep or are about to */
     _Atomic uint32_t left;     /* member: it has left operations that have not ended, without an engine */
     SHM_ALIGNED uint32_t rank; /* engine: whose this is; ascending */
+    struct shm_counts
+        counts;             /* member, one of its threads; those in `others`: its other threads, which add */
     struct shm_ring ready;  /* to the engine: slots whose operation is complete here, or lacks joined ranks */
     struct shm_ring wanted; /* of the engine, to a member in hvd_join: slots whose operation it lacks */
 };

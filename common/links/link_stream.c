@@ -94,6 +94,7 @@ static ssize_t put(struct link_stream *s, struct iovec *part, int parts, size_t 
     ssize_t n;
     if (s->tls) {
         n = s->tls_ops->send(s->tls, part, parts, e);
+        s->bytes_sent += n > 0 ? (size_t)n : 0;
         s->blocked = n >= 0 && ((size_t)n < size || s->tls_ops->unsent(s->tls));
         return n;
     }
@@ -104,6 +105,7 @@ static ssize_t put(struct link_stream *s, struct iovec *part, int parts, size_t 
     if (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
         return err_sys(e, errno, "cannot send");
     n = n < 0 ? 0 : n;
+    s->bytes_sent += (size_t)n;
     s->blocked = (size_t)n < size;
     return n;
 }
@@ -402,6 +404,7 @@ static ssize_t read_once(struct link_stream *s, bool *more, struct err *e)
     if (got <= 0)
         return got;
     size_t direct = (size_t)got < wanted ? (size_t)got : wanted;
+    s->bytes_received += (size_t)got;
     s->stage_len += (size_t)got - direct;
     if (direct > 0 && placed(s, direct, e) < 0)
         return -1;

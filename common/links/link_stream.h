@@ -48,8 +48,9 @@ struct link_stream {
     size_t place_left;
     uint8_t type; /* of the current frame */
     struct link_bulk head;
-    uint8_t *assembled; /* the payload of a control frame that is larger than the stage */
-    uint64_t frames;    /* received */
+    uint8_t *assembled;                  /* the payload of a control frame that is larger than the stage */
+    uint64_t frames;                     /* received */
+    uint64_t bytes_sent, bytes_received; /* as the wire saw them; of what is encrypted, before it was */
 };
 
 /* Takes over the connected socket; `first` goes out before every frame. */

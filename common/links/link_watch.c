@@ -1,4 +1,5 @@
-/* What is watched, and by whom: the links' own epoll, or, of a ready link, the owner's. */
+/* What is watched, and by whom: the links' own epoll, or, of a ready link, the owner's; what went over them.
+ */
 #include <errno.h>
 #include <sys/epoll.h>
 
@@ -38,4 +39,15 @@ void links_event(struct links *l, uint32_t host, uint32_t events)
         l->told = p;
     }
     p->told |= events;
+}
+
+void links_traffic(const struct links *l, uint64_t *sent, uint64_t *received)
+{
+    *sent = *received = 0;
+    for (uint32_t i = 0; i < l->hosts; i++) {
+        if (!l->peer[i].stream)
+            continue;
+        *sent += l->peer[i].stream->bytes_sent;
+        *received += l->peer[i].stream->bytes_received;
+    }
 }

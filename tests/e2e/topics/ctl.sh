@@ -64,6 +64,28 @@ case_a_rank_that_ended_is_told() {
     end
 }
 
+case_what_was_reduced_and_who_is_waited_for() {
+    command -v python3 > /dev/null || skip "no python3 here"
+    start -np 3 "$BUILD/tests/laggard" 6000 1
+    stalled() {
+        job=$("$CTL" ps --json | sed -n 's/^ *"job": "\(.*\)",$/\1/p' | head -n 1)
+        [ -n "$job" ] && ctl status "$job" && grep -q '^stall: ' "$T/shown"
+    }
+    until_true 10 stalled || fail "no stall is shown: $(cat "$T/shown" "$T/shown.err")"
+    expect_count 1 '^stall: tensor "grad.3": allreduce has waited [1-5].[0-9] s for rank 1 on ' "$T/shown"
+    expect_count 1 '^allreduce +1 +12 B ' "$T/shown"
+    "$CTL" status "$job" --json | python3 -c 'import json, sys
+c = json.load(sys.stdin)["counters"]
+k = {x["kind"]: x for x in c["collectives"]}
+assert k["allreduce"]["operations"] == 1 and k["allreduce"]["operations_of_all_ranks"] == 3, k
+assert k["allreduce"]["bytes"] == 12 and 0 < k["allreduce"]["seconds"] < 3, k
+assert k["barrier"]["operations"] == 1 and "broadcast" not in k, k
+assert c["stalled_tensors"] == 1 and c["stalls"][0]["tensor"] == "grad.3" and c["age_seconds"] < 2, c
+assert c["link_bytes_sent"] == 0, c' 2> "$T/python" || fail "$(cat "$T/python")"
+    kill -KILL $pid
+    stop_status
+}
+
 case_logs_are_what_ranks_wrote() {
     begin 2 sh -c 'echo "ready $RANK"; echo "to stderr $RANK" >&2; exec sleep 60'
     ctl logs "$job"

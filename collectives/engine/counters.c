@@ -1,0 +1,126 @@
+/* What the engine tells the session when somebody asks: the sums of what its ranks have counted themselves
+ * (shm/counts.h), what went over its links, what its ranks wait for. Nothing is done for it before.
+ *
+ * A region's counts go with it; what they came to is kept for the next epoch. What ranks write is added up
+ * whatever it is, and nothing depends on it. */
+#include <stdlib.h>
+
+#include "collectives/engine/engine.h"
+#include "common/clock.h"
+#include "common/log.h"
+
+#define STALLS_TOLD 4
+
+struct counted {
+    uint64_t operations, bytes, ns;
+};
+
+static const struct {
+    uint8_t kind, also; /* also: counted with it; 0: nothing is */
+} told[] = {{SHM_ALLREDUCE, SHM_ALLREDUCE_SHARED},
+            {SHM_REDUCESCATTER, 0},
+            {SHM_ALLGATHER, 0},
+            {SHM_ALLTOALL, 0},
+            {SHM_BROADCAST, 0},
+            {SHM_BARRIER, 0}};
+#define KINDS_TOLD (sizeof told / sizeof *told)
+
+static void add(struct counted *sum, const struct shm_count *c)
+{
+    sum->operations += atomic_load_explicit(&c->operations, memory_order_relaxed);
+    sum->bytes += atomic_load_explicit(&c->bytes, memory_order_relaxed);
+    sum->ns += atomic_load_explicit(&c->ns, memory_order_relaxed);
+}
+
+/* Of a member, since the first epoch. */
+static struct counted count_of(const struct engine *engine, uint32_t member, uint8_t kind)
+{
+    const struct shm_counts *c = &region_mailbox(&engine->region, member)->counts;
+    struct counted sum = {0};
+
+    if (engine->counted)
+        sum = engine->counted[member * SHM_KINDS + kind];
+    add(&sum, &c->own[kind]);
+    add(&sum, &c->others[kind]);
+    return sum;
+}
+
+void counters_keep(struct engine *engine)
+{
+    struct counted *sums = calloc((size_t)engine->members * SHM_KINDS, sizeof *sums);
+
+    for (uint32_t m = 0; sums && m < engine->members; m++)
+        for (uint8_t kind = 0; kind < SHM_KINDS; kind++)
+            sums[m * SHM_KINDS + kind] = count_of(engine, m, kind);
+    if (!sums)
+        return; /* this epoch's are lost */
+    free(engine->counted);
+    engine->counted = sums;
+}
+
+void counters_free(struct engine *engine)
+{
+    free(engine->counted);
+    engine->counted = NULL;
+}
+
+static void sum_up(const struct engine *engine, size_t which, Hvd__Collective *c)
+{
+    hvd__collective__init(c);
+    c->kind = (char *)(uintptr_t)op_kind_name(told[which].kind);
+    for (uint32_t m = 0; m < engine->members; m++) {
+        struct counted one = count_of(engine, m, told[which].kind);
+        if (told[which].also) {
+            struct counted more = count_of(engine, m, told[which].also);
+            one =
+                (struct counted){one.operations + more.operations, one.bytes + more.bytes, one.ns + more.ns};
+        }
+        c->operations += one.operations;
+        c->most = one.operations > c->most ? one.operations : c->most;
+        c->bytes += one.bytes;
+        c->ns += one.ns;
+    }
+}
+
+static void fill_stalls(const struct engine *engine, Hvd__Counters *out, Hvd__Stall *stall, Hvd__Stall **list,
+                        struct stall_told *waits)
+{
+    uint64_t now = clock_now();
+
+    out->stalls = region_poisoned(&engine->region) ? 0 : stalls_now(engine, now, waits, STALLS_TOLD);
+    out->stall = list;
+    for (; out->n_stall < STALLS_TOLD && out->n_stall < out->stalls; out->n_stall++) {
+        Hvd__Stall *s = list[out->n_stall] = &stall[out->n_stall];
+        struct stall_told *w = &waits[out->n_stall];
+        hvd__stall__init(s);
+        s->tensor = (char *)(uintptr_t)w->tensor;
+        s->kind = (char *)(uintptr_t)w->kind;
+        s->ms = (now - w->since) / NSEC_PER_MSEC;
+        s->missing = w->missing;
+    }
+}
+
+void counters_tell(struct engine *engine)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__Counters counters = HVD__COUNTERS__INIT;
+    Hvd__Collective item[KINDS_TOLD], *list[KINDS_TOLD];
+    Hvd__Stall stall[STALLS_TOLD], *stalls[STALLS_TOLD];
+    struct stall_told waits[STALLS_TOLD];
+    struct err e = ERR_INIT;
+
+    if (!engine->configured)
+        return;
+    counters.collective = list;
+    for (size_t i = 0; i < KINDS_TOLD; i++) {
+        sum_up(engine, i, list[counters.n_collective] = &item[i]);
+        counters.n_collective += item[i].operations > 0;
+    }
+    if (engine->links)
+        links_traffic(engine->links, &counters.sent, &counters.received);
+    fill_stalls(engine, &counters, stall, stalls, waits);
+    message.body_case = HVD__ENGINE__BODY_COUNTERS;
+    message.counters = &counters;
+    if (session_send(engine, &message, &e) != 0)
+        log_debug("the session will not know what was counted: %s", e.text);
+}
