@@ -5,8 +5,12 @@
 
 #include "collectives/client/internal.h"
 
-/* Its address tells threads apart, without a call. */
-extern _Thread_local char counting_thread __attribute__((visibility("hidden"), tls_model("initial-exec")));
+/* Tells threads apart without a call, and without a thread's variable of this library's own: one that is
+ * found as fast needs room that a library which is loaded late may not get. */
+static inline const void *this_thread(void)
+{
+    return __builtin_thread_pointer();
+}
 
 /* By a thread that is not, or not yet, the one whose counts are its own. */
 void count_apart(struct shm_counts *counts, const struct tensor *t, uint64_t ns) __attribute__((cold));
@@ -31,7 +35,7 @@ static inline void count_ended(const struct tensor *t)
     struct shm_count *c = &counts->own[t->op.kind];
     uint64_t ns = __builtin_expect(t->timed, 0) ? (clock_now() - t->since) * t->timed : 0;
 
-    if (__builtin_expect(atomic_load_explicit(&client.counts, memory_order_relaxed) != &counting_thread, 0)) {
+    if (__builtin_expect(atomic_load_explicit(&client.counts, memory_order_relaxed) != this_thread(), 0)) {
         count_apart(counts, t, ns);
         return;
     }
