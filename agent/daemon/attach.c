@@ -13,6 +13,7 @@
 
 #include "agent/daemon/ask.h"
 #include "agent/daemon/bridge.h"
+#include "agent/daemon/closing.h"
 #include "agent/daemon/wire.h"
 #include "common/agent_exit.h"
 #include "common/clock.h"
@@ -133,9 +134,48 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+/* Until the end of what comes. */
+static void copy_to_stderr(int from)
+{
+    char piece[4096];
+    ssize_t n;
+    while ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR))
+        if (n > 0 && write(STDERR_FILENO, piece, (size_t)n) < 0 && errno != EAGAIN && errno != EINTR)
+            return;
+}
+
+/* The managed agent takes nothing but pipes and unix sockets (client.h): what else our stderr is, a process
+ * of its own writes there what the session says. It lives as long as anybody has the other end. */
+static int pass_stderr_on(struct err *e)
+{
+    int log[2];
+    if (closing_is_harmless(STDERR_FILENO))
+        return 0;
+    if (pipe2(log, O_CLOEXEC) < 0)
+        return err_sys(e, errno, "cannot make a pipe");
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_sys(e, errno, "cannot fork");
+    if (pid == 0) {
+        dup2(log[0], STDIN_FILENO);
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+        (void)close_range(STDERR_FILENO + 1, ~0u, 0);
+        copy_to_stderr(STDIN_FILENO);
+        _exit(0);
+    }
+    dup2(log[1], STDERR_FILENO);
+    close(log[0]);
+    close(log[1]);
+    return 0;
+}
+
 static int run(int fd, struct err *e)
 {
     int status[2], code = -1;
+    if (pass_stderr_on(e) < 0) {
+        close(fd);
+        return -1;
+    }
     struct bridge b;
     bridge_init(&b, fd, open_signals());
     Hvd__Control *m = read_hello(&b.up, e);

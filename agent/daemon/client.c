@@ -13,9 +13,10 @@
 #include "common/log.h"
 #include "common/message.h"
 
-#define START_MS      30000 /* systemd answers within that, or not at all */
-#define BUSY_MS       1500  /* for the slots of a job that has ended already */
-#define STATUS_LEASES 200   /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
+#define START_MS       30000 /* systemd answers within that, or not at all */
+#define BUSY_MS        1500  /* for the slots of a job that has ended already */
+#define CLOSE_AGAIN_MS 100   /* without a thread, until the next attempt */
+#define STATUS_LEASES  200   /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
 
 enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_WAITING, CLIENT_STARTING, CLIENT_CLOSED };
 enum client_event {
@@ -75,26 +76,38 @@ static void on_closed(uv_handle_t *handle)
     free(c);
 }
 
-static void let_go(void *owner)
+static void on_let_go(void *ctx)
 {
-    struct client *c = owner;
+    struct client *c = ctx;
     struct client **link = &c->daemon->clients;
     while (*link != c)
         link = &(*link)->next;
     *link = c->next;
     c->daemon->client_count--;
-    uv_poll_stop(&c->poll);
-    close(c->fd);
-    for (int i = 0; i < DAEMON_DESCRIPTORS; i++)
-        if (c->passed[i] >= 0)
-            close(c->passed[i]);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
     uv_close((uv_handle_t *)&c->timer, on_closed);
+    c->closing.ended.data = c;
+    uv_close((uv_handle_t *)&c->closing.ended, on_closed);
+}
+
+static void close_descriptors(uv_timer_t *timer)
+{
+    struct client *c = timer->data;
+    if (closing_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_let_go, c) < 0)
+        uv_timer_start(timer, close_descriptors, CLOSE_AGAIN_MS, 0);
+}
+
+static void let_go(void *owner)
+{
+    struct client *c = owner;
+    uv_close((uv_handle_t *)&c->poll, on_closed); /* before its number can be another's */
+    uv_timer_stop(&c->timer);
+    close_descriptors(&c->timer);
 }
 
 void client_drop(struct client *c)
 {
-    fsm_post(&c->fsm, EV_BROKEN);
+    if (c->fsm.state != CLIENT_CLOSED)
+        fsm_post(&c->fsm, EV_BROKEN);
 }
 
 /* Into an empty socket: who does not take it does not want it. */
@@ -105,7 +118,7 @@ static void answer(struct client *c, const Hvd__Daemon *m)
     memcpy(bytes, DAEMON_MAGIC, FRAME_MAGIC_SIZE);
     ptrdiff_t len = daemon_pack(m, bytes + FRAME_MAGIC_SIZE, sizeof bytes - FRAME_MAGIC_SIZE, &e);
     if (len > 0)
-        (void)send(c->fd, bytes, FRAME_MAGIC_SIZE + (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        (void)send(c->fd[0], bytes, FRAME_MAGIC_SIZE + (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static void refuse(void *owner)
@@ -201,9 +214,8 @@ static void name_user(struct client *c)
 static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest *request)
 {
     struct lease lease;
-    for (int i = 0; i < DAEMON_DESCRIPTORS; i++)
-        if (c->passed[i] < 0)
-            err_set(&c->refusal, ERR_PROTOCOL, "a request without its descriptors");
+    if (c->fds != 1 + DAEMON_DESCRIPTORS)
+        err_set(&c->refusal, ERR_PROTOCOL, "a request without its descriptors");
     if (c->refusal.code || admit(c, request, &lease, &c->refusal) < 0)
         return c->refusal.code == ERR_TIMEOUT ? EV_BUSY : EV_REFUSED;
     snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
@@ -292,7 +304,7 @@ static void start_session(void *owner)
                                       .slice = d->config.slice,
                                       .pam = d->config.pam,
                                       .tasks_max = (uint64_t)d->config.tasks_max,
-                                      .fd = {c->fd, c->passed[DAEMON_STATUS], c->passed[DAEMON_STDERR]}};
+                                      .fd = {c->fd[0], c->fd[1 + DAEMON_STATUS], c->fd[1 + DAEMON_STDERR]}};
     if (units_start(&d->units, &service, &c->refusal) < 0) {
         fsm_post(&c->fsm, EV_FAILED);
         return;
@@ -303,7 +315,7 @@ static void start_session(void *owner)
 bool client_unit_started(struct daemon *d, const char *unit, const char *failure)
 {
     struct client *c = d->clients;
-    while (c && strcmp(c->unit, unit) != 0)
+    while (c && (c->fsm.state != CLIENT_STARTING || strcmp(c->unit, unit) != 0))
         c = c->next;
     if (!c)
         return false;
@@ -317,43 +329,44 @@ bool client_unit_started(struct daemon *d, const char *unit, const char *failure
 /* ---- reading ---------------------------------------------------------------------------------------------
  */
 
-/* Those that are more than wanted, or come twice, are closed. */
-static void take_descriptors(struct client *c, struct msghdr *m)
+/* All that came, so that none is left to the kernel to close in our place. -1 with *e when they are not what
+ * is wanted. */
+static int take_descriptors(struct client *c, struct msghdr *m, struct err *e)
 {
     for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
             continue;
-        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
-            if (i < DAEMON_DESCRIPTORS && c->passed[i] < 0)
-                c->passed[i] = fd;
-            else
-                close(fd);
-        }
+        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int), first = c->fds;
+        memcpy(c->fd + c->fds, CMSG_DATA(h), count * sizeof(int)); /* there is room: see below */
+        c->fds += count;
+        for (size_t i = first; i < c->fds; i++)
+            if (!closing_is_harmless(c->fd[i]))
+                return err_set(e, ERR_PROTOCOL, "sent a descriptor that is no pipe and no unix socket");
     }
+    if (c->fds > 1 + DAEMON_DESCRIPTORS)
+        return err_set(e, ERR_PROTOCOL, "sent %zu descriptors, and %d are wanted", c->fds - 1,
+                       DAEMON_DESCRIPTORS);
+    return 0;
 }
 
 /* Up to `want` bytes of the frame, no more: 1 when they are there, 0 when some are to come, -1 at the end. */
-static int fill(struct client *c, size_t want)
+static int fill(struct client *c, size_t want, struct err *e)
 {
     while (c->have < want) {
         union {
-            char bytes[CMSG_SPACE(DAEMON_DESCRIPTORS * sizeof(int))];
+            char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
             struct cmsghdr align;
         } control;
         struct iovec part = {c->frame + c->have, want - c->have};
         struct msghdr m = {
             .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-        ssize_t n = recvmsg(c->fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        ssize_t n = recvmsg(c->fd[0], &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return 0;
-        if (n <= 0)
+        if (n <= 0 || take_descriptors(c, &m, e) < 0)
             return -1;
-        take_descriptors(c, &m);
         c->have += (size_t)n;
     }
     return 1;
@@ -365,10 +378,10 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     struct err e = ERR_INIT;
     ptrdiff_t length = 0;
     (void)events;
-    int rc = status < 0 ? -1 : fill(c, FRAME_HEADER_SIZE);
+    int rc = status < 0 ? -1 : fill(c, FRAME_HEADER_SIZE, &e);
     if (rc > 0) {
         length = daemon_frame_length(c->frame, DAEMON_MESSAGE_MAX, &e);
-        rc = length < 0 ? -1 : fill(c, (size_t)length);
+        rc = length < 0 ? -1 : fill(c, (size_t)length, &e);
     }
     if (rc == 0)
         return;
@@ -384,15 +397,15 @@ static int identify(struct client *c)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
-    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+    if (getsockopt(c->fd[0], SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
         return -1;
     c->uid = peer.uid;
     c->pid = peer.pid;
     size = 0;
-    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &size) < 0 && errno != ERANGE)
+    if (getsockopt(c->fd[0], SOL_SOCKET, SO_PEERGROUPS, NULL, &size) < 0 && errno != ERANGE)
         return -1;
     c->groups = malloc(size + sizeof *c->groups);
-    if (!c->groups || getsockopt(c->fd, SOL_SOCKET, SO_PEERGROUPS, c->groups, &size) < 0)
+    if (!c->groups || getsockopt(c->fd[0], SOL_SOCKET, SO_PEERGROUPS, c->groups, &size) < 0)
         return -1;
     c->group_count = size / sizeof *c->groups;
     c->groups[c->group_count++] = peer.gid;
@@ -415,22 +428,21 @@ void client_open(struct daemon *d, int fd)
         close(fd);
         return;
     }
-    *c = (struct client){.daemon = d, .fd = fd, .passed = {-1, -1}};
-    if (identify(c) < 0 || is_one_too_many(d, c)) {
-        daemon_complain(d, c, "has too many connections");
-        close(fd);
-        free(c->groups);
-        free(c);
-        return;
-    }
+    *c = (struct client){.daemon = d, .fd = {fd}, .fds = 1};
+    bool taken = identify(c) == 0 && !is_one_too_many(d, c);
     fsm_init(&c->fsm, &table, c, c->user, CLIENT_READING);
     c->next = d->clients;
     d->clients = c;
     d->client_count++;
     uv_timer_init(&d->loop, &c->timer);
     uv_poll_init(&d->loop, &c->poll, fd);
-    c->handles = 2;
+    c->handles = 3;
     c->poll.data = c->timer.data = c;
-    uv_poll_start(&c->poll, UV_READABLE, on_readable);
-    uv_timer_start(&c->timer, on_late, (uint64_t)d->config.request_timeout_ms, 0);
+    if (taken) {
+        uv_poll_start(&c->poll, UV_READABLE, on_readable);
+        uv_timer_start(&c->timer, on_late, (uint64_t)d->config.request_timeout_ms, 0);
+        return;
+    }
+    daemon_complain(d, c, "has too many connections");
+    client_drop(c);
 }

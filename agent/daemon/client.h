@@ -2,24 +2,29 @@
  *
  *   READING    the frame of wire.h comes, in a bounded time; not a byte behind it is read
  *   DECIDING   who the kernel says it is, may he, is there room: a lease is written, or he is refused
- *   WAITING    for slots, a moment: those of a job that has just ended are free when systemd has cleared it
- * away, which may be after its hvdrun has returned STARTING   systemd was asked for the session, which gets
- * the connection and the two descriptors CLOSED     the daemon's copies are closed; the connection lives on
- * in the session, or not at all
+ *   WAITING    for slots, a moment: systemd may still be clearing away a job whose hvdrun has returned
+ *   STARTING   systemd was asked for the session, which gets the connection and the two descriptors
+ *   CLOSED     a thread closes the daemon's copies (closing.h); the connection lives on in the session, or
+ * not
  *
  * Who hangs up, is late or sends anything else is closed, with one line in the log for all who do so within a
  * second. When systemd cannot start the session, its lease ends and the client is told. The identity is that
  * of the process that connected, as the kernel recorded it then (SO_PEERCRED, SO_PEERGROUPS): no number of a
- * process is looked up later. */
+ * process is looked up later. Until its descriptors are closed a connection counts as one of its user's.
+ * Whoever gives descriptors that are not two pipes or unix sockets is refused: neither we nor systemd shall
+ * be the one that must close anything else. */
 #ifndef HVD_AGENT_DAEMON_CLIENT_H
 #define HVD_AGENT_DAEMON_CLIENT_H
 
 #include <sys/types.h>
 #include <uv.h>
 
+#include "agent/daemon/closing.h"
 #include "agent/daemon/leases.h"
 #include "agent/daemon/wire.h"
 #include "common/fsm.h"
+
+#define DESCRIPTORS_MAX 253 /* that the kernel takes beside one message (SCM_MAX_FD) */
 
 struct daemon;
 
@@ -30,8 +35,11 @@ struct client {
     uv_poll_t poll;
     uv_timer_t timer;
     int handles; /* that are not closed yet */
-    int fd;
-    int passed[DAEMON_DESCRIPTORS]; /* -1: not there */
+    /* The connection, and what came beside the request: DAEMON_STDERR and so on from 1 on. More than
+     * those are wanted by nobody. */
+    int fd[1 + DAEMON_DESCRIPTORS + DESCRIPTORS_MAX];
+    size_t fds;
+    struct closing closing;
     uid_t uid;
     pid_t pid;                 /* for the log */
     char user[LEASE_USER_MAX]; /* its name */

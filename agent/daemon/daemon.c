@@ -36,12 +36,20 @@ static void accept_again(uv_timer_t *timer)
     uv_poll_start(&d->listener_poll, UV_READABLE, on_connection);
 }
 
+static void pause_accepting(struct daemon *d, const char *why)
+{
+    daemon_complain(d, NULL, why);
+    uv_poll_stop(&d->listener_poll);
+    uv_timer_start(&d->accept_timer, accept_again, PAUSE_MS, 0);
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
     struct daemon *d = poll->data;
     (void)status;
     (void)events;
-    for (int i = 0; i < ACCEPTS; i++) {
+    /* Twice: those that are one too many are still to be closed. */
+    for (int i = 0; i < ACCEPTS && d->client_count < 2 * (size_t)d->config.max_connections; i++) {
         int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             client_open(d, fd);
@@ -51,11 +59,11 @@ static void on_connection(uv_poll_t *poll, int status, int events)
             continue;
         if (errno == EAGAIN)
             return;
-        daemon_complain(d, NULL, strerror(errno));
-        uv_poll_stop(&d->listener_poll);
-        uv_timer_start(&d->accept_timer, accept_again, PAUSE_MS, 0);
+        pause_accepting(d, strerror(errno));
         return;
     }
+    if (d->client_count >= 2 * (size_t)d->config.max_connections)
+        pause_accepting(d, "too many are being closed");
 }
 
 static int make_socket(struct daemon *d, struct err *e)
@@ -308,8 +316,8 @@ static int set_up(struct daemon *d, struct err *e)
 static void tear_down(struct daemon *d)
 {
     char path[PATH_MAX];
-    while (d->clients)
-        client_drop(d->clients);
+    for (struct client *c = d->clients; c; c = c->next)
+        client_drop(c);
     if (d->own_socket) {
         snprintf(path, sizeof path, "%s/" DAEMON_SOCKET, d->config.directory);
         (void)unlink(path);
