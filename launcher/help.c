@@ -121,9 +121,18 @@ static const struct topic {
      "  --mca plm_rsh_agent COMMAND              --rsh COMMAND\n",
      NULL},
     {"agent", "hvdagent, which supervises the ranks of a host", "hvdagent.8",
-     "hvdrun starts one hvdagent on each host; nobody starts it by hand. It is looked\n"
+     "hvdrun starts one hvdagent on each host, or asks the managed one. It is looked\n"
      "for beside hvdrun's own path on that host, then on PATH; --agent-path names\n"
      "another.\n",
+     NULL},
+    {"hvdctl", "the jobs of a host, seen and ended", "hvdctl.1",
+     "hvdctl asks about the jobs of the host it runs on:\n"
+     "\n"
+     "  hvdctl ps              which there are\n"
+     "  hvdctl status JOB      its ranks: process, state, time, memory\n"
+     "  hvdctl logs -f JOB     what they write\n"
+     "  hvdctl kill JOB        ends it, everywhere\n"
+     "  hvdctl node            what a managed agent gives to whom; drain, undrain\n",
      NULL},
     {"library", "libhvd, for programs of your own", "hvd.3",
      "hvd.h and libhvd are collective operations in C:\n"

@@ -12,7 +12,7 @@ without_man() { # TOPIC...
 
 case_every_topic_has_a_short_text() {
     local topic
-    expect_same 'agent config environment exit-codes flags hostfile hvdrun library options rendezvous' "$(names | sort | paste -sd' ')" topics
+    expect_same 'agent config environment exit-codes flags hostfile hvdctl hvdrun library options rendezvous' "$(names | sort | paste -sd' ')" topics
     for topic in $(names); do
         without_man "$topic"
         expect_status 0
@@ -52,7 +52,7 @@ case_unknown_topics() {
     run "$HVDRUN" help me
     expect_status 2
     expect_err "there is no topic 'me'"
-    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, flags, agent, library$'
+    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, flags, agent, hvdctl, library$'
     run "$HVDRUN" help options zebra
     expect_status 2
     run "$HVDRUN" help hostfile me
@@ -78,7 +78,7 @@ page_variables() { # of the workers: the names in the page, once each
 # Each variable that workers get is in the page, and each in the page can be got: on this machine, but for those of GPUs and those
 # of a PMIx server that is there before the workers.
 case_variables_of_workers() {
-    env -i PATH="$PATH" "$HVDRUN" -np 2 --network-interfaces lo --rendezvous auto,tf,paddle env > "$T/env" 2> "$T/err" || fail "$(cat "$T/err")"
+    env -i PATH="$PATH" "$HVDRUN" -np 2 --network-interfaces lo --rendezvous auto,tf,paddle --preload "$top/README.md" env > "$T/env" 2> "$T/err" || fail "$(cat "$T/err")"
     sed -nE 's/^([A-Za-z_0-9]+)=.*/\1/p' "$T/env" | sort -u | grep -vxE 'PATH|PWD|SHLVL|_' > "$T/got"
     page_variables > "$T/page"
     [ "$(wc -l < "$T/got")" -gt 50 ] || fail "only $(wc -l < "$T/got") variables"
