@@ -12,8 +12,10 @@
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/logs.h"
+#include "agent/ctl/metrics.h"
 #include "agent/ctl/node.h"
 #include "agent/ctl/show.h"
+#include "agent/daemon/ask.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -168,6 +170,25 @@ static int run_ps(const struct ctl_config *c, struct err *e)
     return 0;
 }
 
+static int run_metrics(const struct ctl_config *c, struct err *e)
+{
+    struct look now;
+    struct err none = ERR_INIT; /* without a managed agent there is less to say */
+    Hvd__Daemon question = HVD__DAEMON__INIT;
+    Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
+    if (c->json)
+        return run_ps(c, e);
+    if (look_around(&now, e) < 0)
+        return EXIT_REFUSED;
+    question.body_case = HVD__DAEMON__BODY_QUERY;
+    question.query = &query;
+    Hvd__Daemon *node = daemon_ask(&question, &none);
+    show_metrics(stdout, now.seen, now.count, node ? node->status : NULL);
+    message_free(node);
+    forget(&now);
+    return 0;
+}
+
 static int screen_lines(void)
 {
     struct winsize w;
@@ -209,10 +230,11 @@ static int run(const struct ctl_config *c, struct err *e)
         int (*all)(const struct ctl_config *c, struct err *e);
         int (*one)(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
         bool takes_host;
-    } commands[] = {{"ps", run_ps, NULL, false},      {"status", NULL, run_status, false},
-                    {"logs", NULL, ctl_logs, false},  {"kill", NULL, run_kill, false},
-                    {"top", run_top, NULL, false},    {"node", ctl_node, NULL, true},
-                    {"drain", ctl_drain, NULL, true}, {"undrain", ctl_undrain, NULL, true}};
+    } commands[] = {{"ps", run_ps, NULL, false},          {"status", NULL, run_status, false},
+                    {"logs", NULL, ctl_logs, false},      {"kill", NULL, run_kill, false},
+                    {"top", run_top, NULL, false},        {"node", ctl_node, NULL, true},
+                    {"drain", ctl_drain, NULL, true},     {"undrain", ctl_undrain, NULL, true},
+                    {"metrics", run_metrics, NULL, false}};
     for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(c->command, commands[i].name) != 0)
             continue;

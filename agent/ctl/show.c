@@ -9,7 +9,7 @@
 /* ---- words and numbers -----------------------------------------------------------------------------------
  */
 
-static const char *user_name(uid_t uid, char *text, size_t size)
+const char *show_user(uid_t uid, char *text, size_t size)
 {
     const struct passwd *p = getpwuid(uid);
     snprintf(text, size, "%.32s", p ? p->pw_name : "");
@@ -111,7 +111,7 @@ static void job_line(FILE *out, const struct ctl_seen *seen)
     snprintf(host, sizeof host, "%.60s", s->host);
     log_printable(host);
     fprintf(out, "%-22s %-10s %-14s %9s %-9s %7s %6s %6s  %.60s\n", s->job,
-            user_name(seen->uid, user, sizeof user), host, ranks, s->phase, age(s->run_ms, time, sizeof time),
+            show_user(seen->uid, user, sizeof user), host, ranks, s->phase, age(s->run_ms, time, sizeof time),
             percent(seen->cpu_percent, cpu, sizeof cpu), memory(s->memory_kib, mem, sizeof mem),
             command(s, words, sizeof words));
 }
@@ -179,7 +179,7 @@ void show_status(FILE *out, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
     char words[4096], text[40];
-    fprintf(out, "job %s of %s: %s\n", s->job, user_name(seen->uid, text, sizeof text), s->phase);
+    fprintf(out, "job %s of %s: %s\n", s->job, show_user(seen->uid, text, sizeof text), s->phase);
     fprintf(out, "command: %s\n", command(s, words, sizeof words));
     fprintf(out, "host: %s, number %u of %u; %u of the job's %u ranks run here%s", s->host, s->host_index,
             s->hosts, alive(s), s->size, s->epoch ? "" : "\n");
@@ -271,7 +271,7 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
     char user[40];
     json_object(j, NULL);
     json_text(j, "job", s->job);
-    json_text(j, "user", user_name(seen->uid, user, sizeof user));
+    json_text(j, "user", show_user(seen->uid, user, sizeof user));
     json_unsigned(j, "uid", seen->uid);
     json_text(j, "phase", s->phase);
     json_text(j, "host", s->host);

@@ -15,6 +15,8 @@ struct ctl_seen {
     double cpu_percent;  /* of one processor since the look before; negative: not known */
 };
 
+/* His name, or his number. Returns `text`. */
+const char *show_user(uid_t uid, char *text, size_t size);
 void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_status(FILE *out, const struct ctl_seen *seen);

@@ -82,6 +82,14 @@ assert k["allreduce"]["bytes"] == 12 and 0 < k["allreduce"]["seconds"] < 3, k
 assert k["barrier"]["operations"] == 1 and "broadcast" not in k, k
 assert c["stalled_tensors"] == 1 and c["stalls"][0]["tensor"] == "grad.3" and c["age_seconds"] < 2, c
 assert c["link_bytes_sent"] == 0, c' 2> "$T/python" || fail "$(cat "$T/python")"
+    ctl metrics
+    expect_status 0
+    local labels="job=\"[^\"]+\",user=\"[^\"]+\""
+    expect_count 1 "^hvd_collective_operations_total\{$labels,kind=\"allreduce\"\} 3$" "$T/shown"
+    expect_count 1 "^hvd_collective_bytes_total\{$labels,kind=\"allreduce\"\} 12$" "$T/shown"
+    expect_count 1 "^hvd_job_ranks\{$labels\} 3$" "$T/shown"
+    expect_count 1 "^hvd_job_stalled_tensors\{$labels\} 1$" "$T/shown"
+    ! grep -vE '^(# (HELP|TYPE) hvd_[a-z_]+ .+|hvd_[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+]+)$' "$T/shown" || fail 'that is no line of the format'
     kill -KILL $pid
     stop_status
 }
