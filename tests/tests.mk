@@ -132,10 +132,10 @@ $(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^
 E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad
-$(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o
+$(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o $(addprefix $(BUILD)/obj/common/,net.o err.o)
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
 $(BUILD)/tests/scribe $(BUILD)/tests/overhear: $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)

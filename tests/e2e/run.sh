@@ -11,6 +11,7 @@
 #   hosts=N       its cases run on a machine that reaches hosts node1 ... nodeN (see lib.sh: $H1, $H2, ...)
 #   limit=S       seconds for a case (20)
 #   needs_root=1  skipped for ordinary users
+#   family=v6     its hosts have IPv6 addresses alone (they are namespaces, and two)
 set -u
 
 mode=${1:-quick}
@@ -26,7 +27,7 @@ E2E_RUNTIME=$(mktemp -d /tmp/hvdrt.XXXXXX) || exit 2
 chmod 755 "$E2E_RUNTIME"
 export E2E_RUNTIME
 export E2E_SANITIZE=${SANITIZE:-}
-hosts_up=
+declare -A hosts_kind hosts_up # of a family of addresses, v4 or v6: ns, loop or why there are none; those to take down
 failed=0
 
 not_ok() { # TEXT
@@ -36,10 +37,13 @@ not_ok() { # TEXT
 
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
-    case $hosts_up in
-    ns) "$top/tests/hosts/hosts.sh" down ;;
-    loop) "$top/tests/hosts/loopback.sh" down ;;
-    esac
+    local family
+    for family in "${!hosts_up[@]}"; do
+        case ${hosts_up[$family]} in
+        ns) HOSTS_DIR=$work/$family "$top/tests/hosts/hosts.sh" down ;;
+        loop) HOSTS_DIR=$work/$family "$top/tests/hosts/loopback.sh" down ;;
+        esac
+    done
     rm -rf "$work" "$E2E_RUNTIME"
     rmdir "$BUILD/e2e" 2>/dev/null
 }
@@ -63,28 +67,30 @@ setting() { # FILE NAME DEFAULT
     echo "${value:-$3}"
 }
 
-choose_hosts() { # prints ns, loop or the reason why there are none
-    local why_ns why_loop
-    case ${HOSTS:-} in ns | loop) echo "$HOSTS"; return ;; none) echo "HOSTS=none"; return ;; esac
-    if why_ns=$("$top/tests/hosts/hosts.sh" can); then
+choose_hosts() { # FAMILY: prints ns, loop or the reason why there are none
+    local why_ns why_loop='with IPv4 alone'
+    case ${HOSTS:-}.$1 in ns.* | loop.v4) echo "$HOSTS"; return ;; none.* | loop.*) echo "HOSTS=$HOSTS"; return ;; esac
+    if why_ns=$("$top/tests/hosts/hosts.sh" can "$1"); then
         echo ns
-    elif why_loop=$("$top/tests/hosts/loopback.sh" can); then
+    elif [ "$1" = v4 ] && why_loop=$("$top/tests/hosts/loopback.sh" can); then
         echo loop
     else
         echo "no hosts: $why_ns; $why_loop"
     fi
 }
 
-start_hosts() { # sets hosts_kind; more than one topic shares them
-    [ -z "${hosts_kind:-}" ] || return 0
-    hosts_kind=$(choose_hosts)
-    export HOSTS_DIR=$work/hosts HOSTS_BIND="$top $BUILD"
-    case $hosts_kind in
-    ns) "$top/tests/hosts/hosts.sh" up 4 2> "$work/hosts.err" && hosts_up=ns ;;
-    loop) "$top/tests/hosts/loopback.sh" up 4 2> "$work/hosts.err" && hosts_up=loop ;;
+start_hosts() { # FAMILY: sets hosts_kind; more than one topic shares them
+    export HOSTS_DIR=$work/$1 HOSTS_BIND="$top $BUILD"
+    [ -z "${hosts_kind[$1]:-}" ] || return 0
+    hosts_kind[$1]=$(choose_hosts "$1")
+    case ${hosts_kind[$1]}.$1 in
+    ns.v4) set -- "$1" "$top/tests/hosts/hosts.sh" up 4 ;;
+    ns.v6) set -- "$1" "$top/tests/hosts/hosts.sh" up 2 v6 ;;
+    loop.*) set -- "$1" "$top/tests/hosts/loopback.sh" up 4 ;;
     *) return 0 ;;
     esac
-    [ -n "$hosts_up" ] || hosts_kind="hosts did not start: $(tail -n 1 "$work/hosts.err")"
+    hosts_up[$1]=${hosts_kind[$1]} # in part, perhaps
+    "${@:2}" 2> "$work/hosts.err" || hosts_kind[$1]="hosts did not start: $(tail -n 1 "$work/hosts.err")"
 }
 
 run_case() { # TOPIC FILE FUNCTION LIMIT KIND
@@ -118,7 +124,7 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
 }
 
 run_topic() { # FILE
-    local file=$1 topic kind=local limit function functions
+    local file=$1 topic kind=local limit family function functions
     topic=$(basename "$file" .sh)
     functions=$(case_functions "$file") || functions=
     if [ -z "$functions" ]; then
@@ -127,10 +133,11 @@ run_topic() { # FILE
     fi
     limit=$(setting "$file" limit 20)
     if [ "$(setting "$file" hosts 0)" != 0 ]; then
-        start_hosts
+        family=$(setting "$file" family v4)
+        start_hosts "$family"
         E2E_HOSTS=$(setting "$file" hosts 0)
         export E2E_HOSTS
-        kind=$hosts_kind
+        kind=${hosts_kind[$family]}
     fi
     for function in $functions; do
         case $function in slow_*) [ "$mode" = all ] || continue ;; esac

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Several hosts on one machine, for root: each is a set of namespaces with an sshd of its own.
 #
-#   hosts.sh up N           starts head and node1 ... nodeN (head has no sshd: the place to run hvdrun in)
+#   hosts.sh up N [v6]      starts head and node1 ... nodeN (head has no sshd: the place to run hvdrun in); v6: with IPv6
+#                           addresses alone
 #   hosts.sh down           removes them all, waiting until every process has gone
 #   hosts.sh exec HOST CMD  runs a command there, in the same directory when it exists there
 #   hosts.sh as USER HOST CMD
@@ -11,7 +12,7 @@
 #   hosts.sh heal HOST      undoes these four
 #   hosts.sh crash|boot HOST  power off (the link first, so no FIN is sent); start it again
 #   hosts.sh freeze|thaw HOST  stops every process there; lets them go on
-#   hosts.sh can            says why this machine cannot, and fails; silent when it can
+#   hosts.sh can [v6]       says why this machine cannot, and fails; silent when it can
 #
 # HOSTS_DIR holds the state (keys, pids); HOSTS_BIND lists directories that all hosts share at the same path, as NFS would.
 # A host is one PID 1 in new net, uts, ipc, pid, mount and cgroup namespaces with an overlay root in a tmpfs and its own
@@ -30,7 +31,19 @@ die() {
 }
 
 address() { # NUMBER
-    echo "$network.$(($1 / 250)).$(($1 % 250 + 1))"
+    if [ -e "$state/v6" ]; then
+        printf 'fd91::%x\n' $(($1 + 1))
+    else
+        echo "$network.$(($1 / 250)).$(($1 % 250 + 1))"
+    fi
+}
+
+with_prefix() { # NUMBER: for `ip addr add`; no wait for an address that somebody else might have
+    if [ -e "$state/v6" ]; then
+        echo "$(address "$1")/64 nodad"
+    else
+        echo "$(address "$1")/16"
+    fi
 }
 
 cgroup_root() { # the cgroup2 hierarchy, in a pure or a hybrid set-up; empty without one
@@ -79,6 +92,8 @@ can() {
     # shellcheck disable=SC2016
     unshare -n sh -c 'ip link add br0 type bridge && ip link add v1 type veth peer name w1' 2>/dev/null ||
         { echo "virtual network links are not allowed here"; return 1; }
+    [ "${1:-}" != v6 ] || unshare -n sh -c 'ip link set lo up && ip addr add fd91::1/64 dev lo' 2>/dev/null ||
+        { echo "no IPv6"; return 1; }
 }
 
 make_keys() { # COUNT: host keys, the users' key, and the files that name them
@@ -122,7 +137,7 @@ plug() { # HOST: into the bridge, which lives in head; with the same hardware ad
     pid=$(pid_of "$1")
     in_network_of head sh -c "ip link del v$k 2>/dev/null
         ip link add v$k type veth peer name eth0 address $mac netns $pid && ip link set v$k master br0 up"
-    in_network_of "$1" sh -c "ip addr add $(address "$k")/16 dev eth0; ip link set eth0 up"
+    in_network_of "$1" sh -c "ip addr add $(with_prefix "$k") dev eth0; ip link set eth0 up"
 }
 
 await_sshd() { # HOST
@@ -134,15 +149,16 @@ await_sshd() { # HOST
     die "sshd on $1 does not answer after $try tries"
 }
 
-up() { # COUNT
+up() { # COUNT FAMILY
     local k pids=() pid
     [ ! -e "$state" ] || die "already up, or left over: $state (hosts.sh down removes it)"
     mkdir -p "$state"
     chmod 755 "$state"
+    [ "${2:-}" != v6 ] || : > "$state/v6"
     make_keys "$1"
     boot head
     in_network_of head sh -c "ip link set lo up; ip link add br0 type bridge stp_state 0 forward_delay 0
-        ip addr add $(address 0)/16 dev br0; ip link set br0 up"
+        ip addr add $(with_prefix 0) dev br0; ip link set br0 up"
     for k in $(seq 1 "$1"); do
         { boot "node$k" && plug "node$k"; } &
         pids+=($!)
@@ -242,8 +258,8 @@ signal_all() { # SIGNAL HOST: every process in its PID namespace, at once
 command=${1:-help}
 [ $# = 0 ] || shift
 case $command in
-can) can ;;
-up) [ "$(id -u)" = 0 ] || die "needs root"; up "$1" ;;
+can) can "$@" ;;
+up) [ "$(id -u)" = 0 ] || die "needs root"; up "$1" "${2:-}" ;;
 down) down ;;
 exec) enter "$@" ;;
 as)
@@ -260,5 +276,5 @@ crash) in_network_of head ip link set "v${1#node}" down || :; slay "$1"; await_e
 boot) boot "$1"; plug "$1"; await_sshd "$1" ;;
 freeze) signal_all STOP "$1" ;;
 thaw) signal_all CONT "$1" ;;
-*) sed -n '2,19s/^# \{0,1\}//p' "$0"; [ "$command" = help ] || exit 2 ;;
+*) sed -n '2,20s/^# \{0,1\}//p' "$0"; [ "$command" = help ] || exit 2 ;;
 esac

@@ -32,16 +32,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/net.h"
+
 #define RECORD    136
 #define NAME_MAX_ 300
 #define GIVE_UP_S 300
 
 static struct {
-    struct sockaddr_in server;
+    union net_address server;
     const char *address; /* as the variable says, for Host: */
     uint32_t rank;
     unsigned long requests, missing, connects;
-    struct in_addr own;
+    union net_address own;
     bool leaves, reads_own_only;
 } me;
 
@@ -96,11 +98,12 @@ static void send_all(int fd, const void *data, size_t len)
     }
 }
 
-static int dial(const struct sockaddr_in *to)
+static int dial(const union net_address *to)
 {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    if (fd < 0 || connect(fd, (const struct sockaddr *)to, sizeof *to) < 0)
-        die("cannot connect to %s:%u: %s", inet_ntoa(to->sin_addr), ntohs(to->sin_port), strerror(errno));
+    char text[NET_TEXT_MAX];
+    int fd = socket(to->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    if (fd < 0 || connect(fd, &to->any, net_length(to)) < 0)
+        die("cannot connect to %s: %s", net_format_port(to, text), strerror(errno));
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     return fd;
 }
@@ -171,21 +174,21 @@ static const char *text_of(uint32_t n)
     return text;
 }
 
-static int listen_here(struct sockaddr_in *at)
+static int listen_here(union net_address *at)
 {
     socklen_t len = sizeof *at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = me.own};
-    if (fd < 0 || bind(fd, (struct sockaddr *)at, len) < 0 || listen(fd, 4096) < 0 ||
-        getsockname(fd, (struct sockaddr *)at, &len) < 0)
+    *at = me.own;
+    int fd = socket(at->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, &at->any, net_length(at)) < 0 || listen(fd, 4096) < 0 ||
+        getsockname(fd, &at->any, &len) < 0)
         die("cannot listen: %s", strerror(errno));
     return fd;
 }
 
-static void put_values(const char *scope, uint32_t r, uint32_t n, const struct sockaddr_in *at)
+static void put_values(const char *scope, uint32_t r, uint32_t n, const union net_address *at)
 {
     size_t len = (size_t)(n - 1) * RECORD;
-    char *value = calloc(1, len + 1), key[32], got[NAME_MAX_];
+    char *value = calloc(1, len + 1), key[32], got[NAME_MAX_], address[NET_TEXT_MAX];
     snprintf(key, sizeof key, "rank_%u", r);
     request("PUT", scope, key, variable("HOROVOD_HOSTNAME"), strlen(variable("HOROVOD_HOSTNAME")), NULL,
             NULL);
@@ -199,14 +202,14 @@ static void put_values(const char *scope, uint32_t r, uint32_t n, const struct s
     for (uint32_t i = 0, k = 0; i < n; i++)
         if (i != r)
             snprintf(value + (size_t)k++ * RECORD, RECORD, "%s %u %u %s %u", scope, r, i,
-                     inet_ntoa(at->sin_addr), ntohs(at->sin_port));
+                     net_format(at, address), net_port(at));
     request("PUT", scope, text_of(r), value, len, NULL, NULL);
     free(value);
 }
 
 /* Where rank i listens for us, out of its value, every record of which is checked unless told otherwise. */
 static void read_value(const char *scope, uint32_t r, uint32_t n, uint32_t i, const char *value,
-                       struct sockaddr_in *to)
+                       union net_address *to)
 {
     for (uint32_t j = 0, k = 0; j < n; j++) {
         char name[NAME_MAX_], address[64];
@@ -220,14 +223,12 @@ static void read_value(const char *scope, uint32_t r, uint32_t n, uint32_t i, co
             sscanf(record, "%299s %u %u %63s %u", name, &a, &b, address, &port) != 5 ||
             strcmp(name, scope) != 0 || a != i || b != j)
             die("scope %s: the value of rank %u is wrong at rank %u: %.100s", scope, i, j, record);
-        if (j == r) {
-            *to = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-            inet_pton(AF_INET, address, &to->sin_addr);
-        }
+        if (j == r && net_parse(address, (uint16_t)port, to, NULL) < 0)
+            die("scope %s: the value of rank %u has no address: %.100s", scope, i, record);
     }
 }
 
-static void get_values(const char *scope, uint32_t r, uint32_t n, struct sockaddr_in *to)
+static void get_values(const char *scope, uint32_t r, uint32_t n, union net_address *to)
 {
     size_t len = (size_t)(n - 1) * RECORD;
     char *value = malloc(len + 1), *again = malloc(len + 1);
@@ -252,8 +253,7 @@ static void get_values(const char *scope, uint32_t r, uint32_t n, struct sockadd
     free(again);
 }
 
-static void connect_mesh(const char *scope, int listener, uint32_t r, uint32_t n,
-                         const struct sockaddr_in *to)
+static void connect_mesh(const char *scope, int listener, uint32_t r, uint32_t n, const union net_address *to)
 {
     bool *seen = calloc(n, sizeof *seen);
     uint32_t own = r, peer;
@@ -281,7 +281,7 @@ static void connect_mesh(const char *scope, int listener, uint32_t r, uint32_t n
 
 static void meet(const char *scope, uint32_t r, uint32_t n)
 {
-    struct sockaddr_in at, *to = calloc(n, sizeof *to);
+    union net_address at, *to = calloc(n, sizeof *to);
     int listener = listen_here(&at);
     if (n == 1) {
         request("PUT", scope, "0", "", 0, NULL, NULL);
@@ -295,21 +295,24 @@ static void meet(const char *scope, uint32_t r, uint32_t n)
     free(to);
 }
 
-/* The first IPv4 address of the interface that we are told to use. */
+/* The first address of the interface that we are told to use; of IPv6 only one that means the same elsewhere.
+ */
 static void find_own_address(const char *interface)
 {
     struct ifaddrs *list;
     if (getifaddrs(&list) < 0)
         die("no interfaces");
-    for (struct ifaddrs *i = list; i; i = i->ifa_next)
-        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && strcmp(i->ifa_name, interface) == 0) {
-            struct sockaddr_in a;
-            memcpy(&a, i->ifa_addr, sizeof a);
-            me.own = a.sin_addr;
-            freeifaddrs(list);
-            return;
-        }
-    die("interface %s has no IPv4 address", interface);
+    for (struct ifaddrs *i = list; i; i = i->ifa_next) {
+        const union net_address *a = (const union net_address *)(const void *)i->ifa_addr;
+        if (!a || strcmp(i->ifa_name, interface) != 0 ||
+            (a->any.sa_family != AF_INET &&
+             (a->any.sa_family != AF_INET6 || IN6_IS_ADDR_LINKLOCAL(&a->v6.sin6_addr))))
+            continue;
+        memcpy(&me.own, a, net_length(a));
+        freeifaddrs(list);
+        return;
+    }
+    die("interface %s has no address", interface);
 }
 
 int main(int argc, char **argv)
@@ -331,9 +334,7 @@ int main(int argc, char **argv)
             die("usage: gloo_client [--rounds N] [--quiet] [--leave RANK] [--own]");
     }
     me.address = variable("HOROVOD_GLOO_RENDEZVOUS_ADDR");
-    me.server = (struct sockaddr_in){.sin_family = AF_INET,
-                                     .sin_port = htons((uint16_t)number("HOROVOD_GLOO_RENDEZVOUS_PORT"))};
-    if (inet_pton(AF_INET, me.address, &me.server.sin_addr) != 1)
+    if (net_parse(me.address, (uint16_t)number("HOROVOD_GLOO_RENDEZVOUS_PORT"), &me.server, NULL) < 0)
         die("HOROVOD_GLOO_RENDEZVOUS_ADDR is no address");
     if (strcmp(variable("HOROVOD_CONTROLLER"), "gloo") != 0)
         die("HOROVOD_CONTROLLER is not gloo");
