@@ -54,6 +54,11 @@ static void set_status(struct outcome *o, int exit_status)
         o->exit_status = exit_status;
 }
 
+double outcome_seconds_after(uint64_t started, uint64_t time)
+{
+    return started && time > started ? (double)(time - started) / 1e9 : 0.0;
+}
+
 void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, const char *program,
                         uint64_t started, uint64_t time)
 {
@@ -69,7 +74,7 @@ void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const cha
     snprintf(o->text, sizeof o->text,
              "rank %u on %s (%.200s%spid %u) failed first: %s, %.1f s after its start", end->rank, host,
              program ? program : "", program ? ", " : "", end->pid, how,
-             time > started ? (double)(time - started) / 1e9 : 0.0);
+             outcome_seconds_after(started, time));
     log_printable(o->text); /* a command may have any name */
     set_status(o, rank_end_exit_status(end));
     o->end = *end;

@@ -46,6 +46,8 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size);
 /* 128 + signal, the status, or 1. 0 for an end that is no fault. */
 int rank_end_exit_status(const struct rank_end *end);
 
+/* How long a worker has run; 0, too, when its end came before word of its start (`started` is 0 then). */
+double outcome_seconds_after(uint64_t started, uint64_t time);
 /* Records a worker's end. `started` and `time` on the launcher's clock. `program`: what it ran, in a job of
  * several; else NULL. */
 void outcome_rank_ended(struct outcome *o, const struct rank_end *end, const char *host, const char *program,

@@ -58,7 +58,7 @@ static void put_cause(struct json *w, const struct job *j)
         json_text(w, "host", j->host_names[j->plan.rank[o->end.rank].host]);
         json_unsigned(w, "pid", o->end.pid);
         json_text(w, "how", how);
-        json_real(w, "after", o->time > r->started ? (double)(o->time - r->started) / 1e9 : 0);
+        json_real(w, "after", outcome_seconds_after(r->started, o->time));
         put_last_words(w, j, o->end.rank);
     }
     json_end(w);

@@ -87,6 +87,15 @@ START_TEST(what_we_ended_is_never_the_cause)
 }
 END_TEST
 
+START_TEST(an_end_before_word_of_the_start)
+{
+    struct outcome o = {0};
+    struct rank_end end = {.rank = 2, .status = 1};
+    outcome_rank_ended(&o, &end, "a", NULL, 0, 50000 * SECOND);
+    ck_assert_ptr_nonnull(strstr(o.text, "exit status 1, 0.0 s after its start"));
+}
+END_TEST
+
 START_TEST(lack_of_memory_is_named)
 {
     struct outcome o = {0};
@@ -169,6 +178,7 @@ int main(void)
     TCase *t = tcase_create("outcome");
     tcase_add_test(t, no_fault_is_success);
     tcase_add_test(t, a_command_says_nothing_to_the_terminal);
+    tcase_add_test(t, an_end_before_word_of_the_start);
     tcase_add_loop_test(t, the_status_of_an_end, 0, 7);
     tcase_add_test(t, the_earliest_fault_is_the_cause_whenever_it_arrives);
     tcase_add_test(t, a_fault_is_printable);
