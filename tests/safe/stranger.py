@@ -5,11 +5,11 @@
                   KIND: asked (as the two of a request), more (beside them), unread (where the agent reads no further).
                   Prints "given" and stays until it is ended.
   reach UID       tries whatever UID has on this host: its unix sockets, the ports that it listens on, its processes, its files.
-                  A line for each thing that answered or opened; nothing at all when nothing did.
-  wait SECONDS PORT...   connections to those ports that say nothing, or a byte a second; prints how many were still open then
+                  A line for each thing that answered or opened; nothing at all when nothing did. On stderr: the ports.
 """
-import array, ctypes, os, select, socket, struct, sys, time
+import array, ctypes, os, socket, struct, sys, time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT = "/run/hvd/agent.sock"
 REQUEST = struct.pack("<IBBBB", 8, 1, 0, 0, 0) + bytes(12) + b"\x0a\x06\x08\x01\x12\x02zz"
 
@@ -50,5 +50,87 @@ def heavy(kind):
     time.sleep(3600)
 
 
+# ---- whatever is somebody else's -----------------------------------------------------------------------------------------------
+def attempt(what, action):
+    try:
+        got = action()
+    except OSError:
+        return
+    if got:
+        print(what, flush=True)
+
+
+def talk(sock, address):
+    """Does it say anything, or take more than it should, before it closes?"""
+    with sock:
+        sock.settimeout(1.5)
+        sock.connect(address)
+        sock.send(b"GET /global/0 HTTP/1.0\r\n\r\n")
+        return sock.recv(1) != b""
+
+
+def sockets():
+    with open("/proc/net/unix") as lines:
+        names = {line.split()[-1] for line in lines if "hvd" in line or "worker" in line}
+    names.discard(AGENT)
+    for name in names:
+        address = "\0" + name[1:] if name.startswith("@") else name
+        attempt("socket " + name, lambda: socket.socket(socket.AF_UNIX).connect(address) is None)
+
+
+def ports(uid):
+    for table, family, host in ("tcp", socket.AF_INET, "127.0.0.1"), ("tcp6", socket.AF_INET6, "::1"):
+        with open("/proc/net/" + table) as lines:
+            rows = [line.split() for line in lines][1:]
+        for row in rows:
+            port = int(row[1].rsplit(":", 1)[1], 16)
+            if row[3] == "0A" and int(row[7]) == uid:
+                print("listens", port, file=sys.stderr, flush=True)
+                attempt("port %d" % port, lambda: talk(socket.socket(family), (host, port)))
+
+
+def processes(uid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        base = "/proc/" + pid
+        try:
+            if os.stat(base).st_uid != uid or int(pid) == os.getpid():
+                continue
+        except OSError:
+            continue
+        for name in "environ", "maps", "mem", "auxv", "stack", "io":
+            attempt("process %s: %s" % (pid, name), lambda: open(base + "/" + name, "rb") and True)
+        for name in "cwd", "exe", "root":
+            attempt("process %s: %s" % (pid, name), lambda: os.readlink(base + "/" + name))
+        attempt("process %s: fd" % pid, lambda: [os.readlink(base + "/fd/" + f) for f in os.listdir(base + "/fd")])
+        attempt("process %s: signals" % pid, lambda: os.kill(int(pid), 0) is None)
+        attempt("process %s: pidfd_getfd" % pid, lambda: libc.syscall(438, os.pidfd_open(int(pid)), 1, 0) >= 0)
+        if libc.ptrace(0x4206, int(pid), 0, 0) == 0:  # PTRACE_SEIZE
+            print("process %s: ptrace" % pid, flush=True)
+
+
+def files(uid):
+    for top in "/tmp", "/run", "/dev/shm", "/var/tmp", "/dev/mqueue", "/sys/fs/cgroup":
+        for base, directories, names in os.walk(top):
+            directories[:] = [d for d in directories if os.path.join(base, d) != HERE]  # the test's own
+            for name in directories + names:
+                path = os.path.join(base, name)
+                try:
+                    if os.lstat(path).st_uid != uid:
+                        continue
+                except OSError:
+                    continue
+                attempt("writes " + path, lambda: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)) is None)
+                if not path.startswith("/sys"):
+                    attempt("file " + path, lambda: os.listdir(path) is not None if os.path.isdir(path) else os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK)) is None)
+
+
+def reach(uid):
+    sockets()
+    ports(int(uid))
+    processes(int(uid))
+    files(int(uid))
+
+
 if __name__ == "__main__":
-    {"heavy": heavy}[sys.argv[1]](*sys.argv[2:])
+    {"heavy": heavy, "reach": reach}[sys.argv[1]](*sys.argv[2:])

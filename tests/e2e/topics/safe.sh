@@ -2,7 +2,7 @@
 # What one ordinary user of a host can do to the jobs of another and to the managed agent: alice has a job, bob is the stranger. Each
 # attempt is refused or survived, and her job does not notice. SECURITY.md says what each case stands for.
 needs_root=1
-limit=60
+limit=120
 # shellcheck source=tests/e2e/systemd_host.sh
 . "$top/tests/e2e/systemd_host.sh"
 
@@ -23,6 +23,78 @@ stranger() { # USER ARGUMENTS of stranger.py
 
 agent_is_the_first() {
     expect_same 0 "$(there systemctl show -p NRestarts --value hvdagent.service)" 'restarts of the agent'
+}
+
+# alice trains with libhvd on both slots, for some seconds: an engine, its arenas, the ports of the rendezvous.
+train() { # SECONDS
+    mkdir -p "$T/bin/tests"
+    cp "$BUILD/tests/steps" "$T/bin/tests"
+    cp -P "$BUILD"/libhvd.so* "$T/bin"
+    # shellcheck disable=SC2016
+    start_as alice --rendezvous gloo,pmix -np 2 sh -c 'echo ready; exec "$0" "$1"' "$T/bin/tests/steps" $(($1 * 150))
+    until_job '^ready' 2
+    until_true 10 there pgrep -x hvd-engine > "$T/engine" || fail "there is no engine: $(cat "$T/job.err")"
+}
+
+training_goes_on_to_its_end() {
+    [ -e "/proc/$pid" ] || fail "the job has ended already: $(cat "$T/job.err")"
+    stop_job
+    expect_status 0
+    expect_count 2 '^rank [01]: [0-9a-f]{16}$' "$T/out"
+    all_over
+}
+
+# ---- the job of another ------------------------------------------------------------------------------------------------------------
+# What alice herself reaches shows that the stranger would have found it.
+slow_nothing_of_a_job_is_anothers() {
+    boot_with_stranger
+    local what
+    train 8
+    stranger alice reach 20001 > "$T/own" 2> "$T/own.err" || fail "$(cat "$T/own.err")"
+    stranger bob reach 20001 > "$T/reached" 2> "$T/listens" || fail "$(cat "$T/listens")"
+    for what in 'socket .*/status' 'socket .*/worker' 'process .*: environ' 'process .*: mem' 'process .*: fd' 'process .*: ptrace' 'process .*: pidfd' 'file /tmp/hvd-20001/' 'writes /sys/fs/cgroup'; do
+        grep -qE "^$what" "$T/own" || fail "alice does not reach \"$what\" either: $(head -c 2000 "$T/own")"
+    done
+    grep -q '^listens' "$T/listens" || fail 'there were no ports'
+    expect_same '' "$(cat "$T/reached")" 'what bob reached'
+    training_goes_on_to_its_end
+    expect_same '' "$(grep -v "a connection to the rendezvous was closed: user 20002 is not the job's" "$T/err")" 'what alice was told beside that'
+    [ "$(wc -l < "$T/err")" -le "$(wc -l < "$T/listens")" ] || fail "more than a line for each port: $(cat "$T/err")"
+    shut
+}
+
+# The kernel shows arguments to everybody, the journal goes to administrators: neither the token of the workers nor the key of the job is
+# there, and no environment but the workers' and their
+# engine's holds the token. The managed agent never had either. The key is read out of the session, which only root and alice can.
+slow_secrets_are_told_to_nobody() {
+    local token key session found
+    command -v gdb > /dev/null || skip "no gdb here"
+    boot
+    train 6
+    # shellcheck disable=SC2016
+    token=$(there sh -c 'for p in $(pgrep -u alice); do tr "\0" "\n" < /proc/$p/environ; done' | sed -n 's/^HVD_JOB_TOKEN=//p' | sort -u)
+    [ ${#token} = 32 ] || fail "the token is \"$token\""
+    session=$(there pgrep -P "$(there systemctl show -p MainPID --value "$(unit_of_the_job)")" | head -n 1)
+    key=$(there gdb -q -batch -p "$session" -ex 'x/32xb session_main::session.key' 2> /dev/null | sed -n 's/^0x.*:\t//p' | tr -d '\n\t' | sed 's/0x//g')
+    [ ${#key} = 64 ] || fail "the key is \"$key\""
+    cp "$top/tests/safe/copies.py" "$T"
+    # shellcheck disable=SC2046
+    there /usr/bin/python3 "$T/copies.py" "$key" $(there pgrep '^hvd|^steps') > "$T/copies"
+    echo "# copies of the key in memory: $(sed 's/ /: /' "$T/copies" | paste -sd,)"
+    grep -qE '^hvdagent [1-9]' "$T/copies" || fail 'the key was not even found in the session'
+    expect_no "$T/copies" '^(hvd-pmix|steps) [1-9]'
+    expect_same 'hvdagent 0' "$(there /usr/bin/python3 "$T/copies.py" "$key" "$(agent_pid)")" 'the copies in the managed agent'
+    there sh -c 'cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" " "' > "$T/arguments"
+    there journalctl -o export > "$T/journal"
+    for found in arguments journal; do
+        grep -q hvd "$T/$found" || fail "there is nothing of ours among the $found"
+        ! grep -aqiE "$token|$key" "$T/$found" || fail "a secret is among the $found"
+    done
+    # shellcheck disable=SC2016
+    there sh -c 'for p in $(pgrep .); do ! grep -qa "HVD_JOB_TOKEN" /proc/$p/environ || cat /proc/$p/comm; done' > "$T/holders"
+    expect_same 'hvd-engine steps' "$(sort -u "$T/holders" | paste -sd' ')" 'who has the token in its environment'
+    training_goes_on_to_its_end
+    shut
 }
 
 # ---- the managed agent -----------------------------------------------------------------------------------------------------------
