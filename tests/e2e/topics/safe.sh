@@ -135,3 +135,87 @@ slow_an_agent_whose_stderr_is_a_file() {
     all_over
     shut
 }
+
+# What alice asks for is hers to open: the agent is watched while she names a command, a directory, files and libraries that would show it.
+slow_root_opens_nothing_that_a_user_names() {
+    command -v strace > /dev/null || skip "no strace here"
+    boot
+    as alice -np 1 true # the agent runs
+    mkdir -p "$T/canary"
+    mkfifo -m 666 "$T/canary/library.so"
+    chmod 777 "$T/canary"
+    printf '#!/bin/sh\necho ran\n' > "$T/canary/command"
+    chmod 755 "$T/canary/command"
+    : > "$T/strace.err"
+    there strace -f -e trace=all -s 4096 -o "$T/strace" -p "$(agent_pid)" 2> "$T/strace.err" &
+    until_true 10 grep -q attached "$T/strace.err" || fail "$(cat "$T/strace.err")"
+    as alice -x HVD_CANARY=canary -x LD_LIBRARY_PATH="$T/canary" --output-filename "$T/canary/logs" -np 1 --wdir "$T/canary" "$T/canary/command"
+    expect_status 0
+    expect_out '^ran$'
+    timeout 3 "$machine" as alice env LD_PRELOAD="$T/canary/library.so" /usr/local/bin/hvdagent attach < /dev/null > "$T/attached" 2>&1
+    there pkill -x strace
+    wait -n 2> /dev/null
+    grep -q accept4 "$T/strace" || fail 'nothing of the agent was seen'
+    grep -q 'sendmsg.*StartTransientUnit' "$T/strace" || fail 'the start of the session was not seen'
+    expect_no "$T/strace" canary
+    agent_is_the_first
+    all_over
+    shut
+}
+
+# ---- when something is short ---------------------------------------------------------------------------------------------------------
+slow_a_full_disk_refuses_jobs_and_ends_none() {
+    boot
+    there mount -t tmpfs -o size=8k,mode=700 full /run/hvd/leases
+    start_job
+    there sh -c 'cat /dev/zero > /run/hvd/leases/full' 2> /dev/null
+    as bob -np 1 touch "$T/started"
+    expect_status 125
+    one_clear_line 'the managed agent refuses: .*No space left on device' 'a full disk'
+    [ ! -e "$T/started" ] || fail 'the command was started'
+    there rm /run/hvd/leases/full
+    as bob -np 1 true
+    expect_status 0
+    agent_is_the_first
+    job_goes_on_to_its_end
+    shut
+}
+
+slow_an_agent_without_descriptors() {
+    boot 'request_timeout: 2'
+    there mkdir -p /etc/systemd/system/hvdagent.service.d
+    there sh -c 'printf "[Service]\nLimitNOFILE=24\n" > /etc/systemd/system/hvdagent.service.d/test.conf'
+    there systemctl daemon-reload
+    start_job
+    # shellcheck disable=SC2016
+    timeout 40 "$machine" as bob perl -MIO::Socket::UNIX -e 'push @c, IO::Socket::UNIX->new("/run/hvd/agent.sock") for 1 .. 60; print "open\n"; sleep 1' > "$T/open" &
+    sleep 0.5
+    as alice -np 1 echo fine
+    expect_status 0
+    expect_out '^fine$'
+    wait -n
+    there journalctl -u hvdagent -o cat | grep -q 'cannot accept connections: Too many open files' || fail 'it was not short of descriptors'
+    [ "$(complaints)" -le 6 ] || fail "$(complaints) lines in the journal"
+    agent_is_the_first
+    job_goes_on_to_its_end
+    shut
+}
+
+# bob makes the directory first in which alice's jobs would have theirs, as a link or as his own.
+slow_a_directory_that_a_stranger_has_prepared() {
+    boot
+    local prepared
+    for prepared in 'ln -s /home/bob /tmp/hvd-20001' 'mkdir -m 777 /tmp/hvd-20001' 'mkfifo -m 666 /tmp/hvd-20001'; do
+        # shellcheck disable=SC2086
+        "$machine" as bob $prepared
+        as alice -np 1 touch "$T/started"
+        expect_status 125
+        one_clear_line '^hvdrun: (host )?localhost: .*/tmp/hvd-20001' "$prepared"
+        [ ! -e "$T/started" ] || fail 'the command was started'
+        there rm -rf /tmp/hvd-20001
+    done
+    as alice -np 1 echo fine
+    expect_status 0
+    all_over
+    shut
+}
