@@ -50,6 +50,7 @@ AGENT_SRC    := $(wildcard agent/*.c agent/inquiry/*.c agent/supervisor/*.c agen
 CTL_SRC      := $(wildcard agent/ctl/*.c) agent/daemon/ask.c agent/daemon/wire.c agent/daemon/exposed.c
 PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
 PMIX_BOTH_SRC := $(addprefix agent/rendezvous/,pmix_names.c pmix_relay.c plan.c)
+METRICS_SRC  := $(wildcard agent/daemon/http/*.c)
 GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
 TOPOLOGY_SRC := $(wildcard agent/topology/*.c)
 SHM_SRC      := $(wildcard collectives/shm/*.c)
@@ -65,6 +66,7 @@ PROGRAMS   := $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/hvdctl $(BUILD)/modules
 MODULES    := $(BUILD)/modules/ssh.so $(BUILD)/modules/auth.so $(BUILD)/modules/tls.so
 MODULES    += $(if $(call pkg_libs,yaml-0.1),$(BUILD)/modules/yaml.so)
 MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/gloo.so)
+MODULES    += $(if $(call pkg_libs,libmicrohttpd),$(BUILD)/modules/metrics.so)
 MODULES    += $(if $(call pkg_libs,libsystemd),$(BUILD)/modules/systemd.so)
 MODULES    += $(if $(call pkg_libs,hwloc),$(BUILD)/modules/topology.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
@@ -145,6 +147,11 @@ $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/lib
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 # Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
 $(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo_path.c)
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
+# Likewise: the managed agent then has no metrics.
+$(BUILD)/modules/metrics.so: $(call obj,$(METRICS_SRC))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)

@@ -129,6 +129,7 @@ static void refuse(void *owner)
     refusal.text = c->refusal.text;
     m.body_case = HVD__DAEMON__BODY_REFUSAL;
     m.refusal = &refusal;
+    c->daemon->metrics.refused++;
     log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
     answer(c, &m);
     let_go(c);
@@ -219,6 +220,7 @@ static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest 
     if (c->refusal.code || admit(c, request, &lease, &c->refusal) < 0)
         return c->refusal.code == ERR_TIMEOUT ? EV_BUSY : EV_REFUSED;
     snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
+    c->daemon->metrics.given++;
     log_info("%s: job %s of %s gets %u slots", lease.unit, lease.job, lease.user, lease.slots);
     return EV_ADMITTED;
 }

@@ -30,6 +30,9 @@
     X(int, log_level, OPTION_CHOICE, "--log-level", "LEVEL", "log_level", 0, 0, \
       "trace|debug|info|warning|error|fatal", "info", "General", \
       "Least weight of the messages that the daemon writes.") \
+    X(bool, metrics, OPTION_FLAG, "--metrics", NULL, "metrics", 0, 0, NULL, NULL, "General", \
+      "Tell Prometheus about slots, jobs and requests: HTTP on the unix socket metrics.sock in the directory, for " \
+      "everybody on this node.") \
     X(int64_t, slots, OPTION_INTEGER, "--slots", "N", "slots", 0, 1000000, NULL, "0", "What it gives", \
       "Slots of this node, of which each belongs to one job at a time. 0: one for each GPU, and without GPUs one for " \
       "each processor.") \

@@ -111,6 +111,7 @@ static int open_socket(struct daemon *d, struct err *e)
 
 void daemon_end_lease(struct daemon *d, const char *unit)
 {
+    d->metrics.ended += leases_find(&d->leases, unit) != NULL;
     leases_drop(&d->leases, unit);
     clients_slots_freed(d);
 }
@@ -216,6 +217,8 @@ static void reload(struct daemon *d)
         daemon_config_free(&d->config);
         d->config = config;
         apply(d);
+        metrics_follow(d);
+        d->metrics.reload++;
         log_info("the configuration was read again");
     }
     tell_systemd(d, "READY=1");
@@ -327,6 +330,7 @@ static void tear_down(struct daemon *d)
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     for (int i = 0; i < 3; i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
+    metrics_close(d);
     units_close(&d->units);
     uv_run(&d->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     (void)uv_loop_close(&d->loop);
@@ -358,6 +362,7 @@ int daemon_main(int argc, char *const argv[])
         return err_exit_status(&e);
     }
     start_watchdog(d);
+    metrics_follow(d);
     tell_systemd(d, "READY=1");
     log_info("managed agent %s: %u slots, %zu jobs run", HVD_VERSION, d->rules.slots, d->leases.count);
     uv_run(&d->loop, UV_RUN_DEFAULT);

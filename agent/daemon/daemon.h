@@ -21,6 +21,7 @@
 #include "agent/daemon/config.h"
 #include "agent/daemon/drain.h"
 #include "agent/daemon/leases.h"
+#include "agent/daemon/metrics.h"
 #include "agent/daemon/units.h"
 
 struct daemon {
@@ -31,6 +32,7 @@ struct daemon {
     struct lease_rules rules;
     struct leases leases;
     struct units units;
+    struct metrics metrics;
     struct client *clients;
     size_t client_count;
     int listener, lock;

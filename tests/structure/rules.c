@@ -42,7 +42,7 @@ static const struct {
     {"<openssl/", "common/modules/ launcher/transport/ssh"},
     {"<yaml.h>", "common/modules/"},
     {"<systemd/", "common/modules/"},
-    {"<microhttpd", "agent/rendezvous/gloo/"},
+    {"<microhttpd", "agent/rendezvous/gloo/ agent/daemon/http/"},
     {"<hwloc", "agent/topology/ agent/rendezvous/pmix/"},
     {"<protobuf-c/", "common/"},
     {"<check.h>", ""},

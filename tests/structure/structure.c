@@ -40,6 +40,7 @@ static const struct {
     {"modules/systemd.so", "libc libsystemd ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/topology.so", "libc libhwloc ld-linux-x86-64 ld-linux-aarch64"},
     {"modules/gloo.so", "libc libmicrohttpd ld-linux-x86-64 ld-linux-aarch64"},
+    {"modules/metrics.so", "libc libmicrohttpd ld-linux-x86-64 ld-linux-aarch64"},
     {"libhvd.so", "libc libm ld-linux-x86-64 ld-linux-aarch64"},
 };
 
