@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CANDIDATES_MAX 256
 
@@ -183,6 +184,16 @@ out:
     return rc;
 }
 
+/* Not one of IPv6 whose check for a duplicate goes on, or has found one: nobody can listen there. */
+static bool is_assigned(const union net_address *address)
+{
+    int fd = socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool refused = fd >= 0 && bind(fd, &address->any, net_length(address)) < 0 && errno == EADDRNOTAVAIL;
+    if (fd >= 0)
+        close(fd);
+    return !refused;
+}
+
 static size_t list_candidates(const struct ifaddrs *list, struct net_candidate *out, size_t max)
 {
     size_t n = 0;
@@ -195,7 +206,7 @@ static size_t list_candidates(const struct ifaddrs *list, struct net_candidate *
         memcpy(&c->address, i->ifa_addr,
                i->ifa_addr->sa_family == AF_INET6 ? sizeof c->address.v6 : sizeof c->address.v4);
         net_set_port(&c->address, 0);
-        c->up = (i->ifa_flags & IFF_UP) != 0;
+        c->up = (i->ifa_flags & IFF_UP) != 0 && is_assigned(&c->address);
     }
     return n;
 }

@@ -63,6 +63,7 @@ case_jobs_on_one_host_share_a_range() {
 }
 
 case_one_port_is_enough_for_collectives() {
+    needs_kind ns # hosts on one machine share its ports
     hvd --port-range 31030 -np 4 -H $H1:2,$H2:2 "$TRAIN" --steps 3
     expect_status 0
     expect_no_err

@@ -5,6 +5,8 @@ family=v6
 limit=45
 # shellcheck source=tests/e2e/frameworks.sh
 . "$top/tests/e2e/frameworks.sh"
+# shellcheck source=tests/neighbours/neighbours.sh
+. "$top/tests/neighbours/neighbours.sh"
 
 CLIENT=$BUILD/tests/gloo-client
 KINDS=$BUILD/tests/kinds
@@ -49,6 +51,17 @@ case_networks_are_chosen() {
     for k in 1 2; do on $k 'ip addr del fd92::1/64 dev lo'; done
 }
 
+# The kernel has it on its list, and nobody can listen there.
+slow_an_address_that_somebody_else_has() {
+    on 1 'ip addr add fd91::99/64 dev eth0 nodad'
+    on 2 'ip addr add fd91::99/64 dev eth0'
+    hvd --verbose -np 2 -H $H1:1,$H2:1 "$TRAIN" --steps 2
+    on 1 'ip addr del fd91::99/64 dev eth0'
+    on 2 'ip addr del fd91::99/64 dev eth0'
+    expect_status 0
+    expect_err "links of collectives by eth0 \\(fd91::3\\) to $H1 \\(fd91::2\\)$"
+}
+
 slow_networks_of_either_family() {
     chosen fd91::/64
     chosen 'eth*'
@@ -79,6 +92,13 @@ slow_encrypted() {
     hvd --encrypt -np 4 -H $H1:2,$H2:2 "$KINDS" 4 40000
     expect_status 0
     expect_count 4 '^rank [0-9]+: all right$' "$T/out"
+}
+
+# MPI's own connections, too.
+slow_mpi() {
+    mpi_program mpi_ring
+    hvd -np 4 -H $H1:2,$H2:2 "$program"
+    expect_all_good 4
 }
 
 slow_a_range_of_ports() {
