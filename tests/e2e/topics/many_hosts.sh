@@ -30,7 +30,7 @@ slow_a_thousand_ranks_on_two_hosts() {
 }
 
 case_ranks_of_two_hosts_through_a_slow_reader() {
-    through_a_slow_reader 16 2000000 2 -H "$H1:8,$H2:8"
+    through_a_slow_reader 16 2000000 3 -H "$H1:8,$H2:8"
 }
 
 slow_64_ranks_of_two_hosts_through_a_slow_reader() {
