@@ -215,13 +215,15 @@ static void name_user(struct client *c)
 static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest *request)
 {
     struct lease lease;
+    char got[32];
     if (c->fds != 1 + DAEMON_DESCRIPTORS)
         err_set(&c->refusal, ERR_PROTOCOL, "a request without its descriptors");
     if (c->refusal.code || admit(c, request, &lease, &c->refusal) < 0)
         return c->refusal.code == ERR_TIMEOUT ? EV_BUSY : EV_REFUSED;
     snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
     c->daemon->metrics.given++;
-    log_info("%s: job %s of %s gets %u slots", lease.unit, lease.job, lease.user, lease.slots);
+    snprintf(got, sizeof got, "gets %u slots", lease.slots);
+    journal_job(c->daemon, &lease, got);
     return EV_ADMITTED;
 }
 

@@ -111,7 +111,11 @@ static int open_socket(struct daemon *d, struct err *e)
 
 void daemon_end_lease(struct daemon *d, const char *unit)
 {
-    d->metrics.ended += leases_find(&d->leases, unit) != NULL;
+    const struct lease *lease = leases_find(&d->leases, unit);
+    if (lease) {
+        d->metrics.ended++;
+        journal_job(d, lease, "has given its slots back");
+    }
     leases_drop(&d->leases, unit);
     clients_slots_freed(d);
 }

@@ -20,6 +20,7 @@
 #include "agent/daemon/client.h"
 #include "agent/daemon/config.h"
 #include "agent/daemon/drain.h"
+#include "agent/daemon/journal.h"
 #include "agent/daemon/leases.h"
 #include "agent/daemon/metrics.h"
 #include "agent/daemon/units.h"
@@ -33,6 +34,7 @@ struct daemon {
     struct leases leases;
     struct units units;
     struct metrics metrics;
+    struct journal journal;
     struct client *clients;
     size_t client_count;
     int listener, lock;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
+#define SD_JOURNAL_SUPPRESS_LOCATION
+#include <systemd/sd-journal.h>
 
 #include "common/clock.h"
 #include "common/module.h"
@@ -294,9 +296,24 @@ static uint64_t watchdog_us(void)
     return sd_watchdog_enabled(0, &us) > 0 ? us : 0;
 }
 
+static int write_journal(int priority, const char *text, const char *const *fields)
+{
+    char message[1024], weight[24];
+    struct iovec part[SYSTEMD_FIELDS + 2];
+    int n = 0;
+    snprintf(message, sizeof message, "MESSAGE=%s", text);
+    snprintf(weight, sizeof weight, "PRIORITY=%d", priority);
+    part[n++] = (struct iovec){message, strlen(message)};
+    part[n++] = (struct iovec){weight, strlen(weight)};
+    for (; *fields && n < SYSTEMD_FIELDS + 2; fields++)
+        part[n++] = (struct iovec){(void *)(uintptr_t)*fields, strlen(*fields)};
+    return sd_journal_sendv(part, n) < 0 ? -1 : 0;
+}
+
 const struct systemd_ops hvd_systemd_ops = {.listen_fds = listen_fds,
                                             .notify = notify,
                                             .watchdog_us = watchdog_us,
+                                            .journal = write_journal,
                                             .open = open_bus,
                                             .close = close_bus,
                                             .wait_for = wait_for,

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# What the managed agent tells Prometheus, as its unit runs it.
+# What the managed agent tells Prometheus, and the journal of jobs, as its unit runs it.
 needs_root=1
 limit=60
 # shellcheck source=tests/e2e/systemd_host.sh
@@ -49,5 +49,24 @@ case_metrics_are_told_when_asked_for() {
     there systemctl reload hvdagent
     there test ! -e /run/hvd/metrics.sock || fail 'the socket stays'
     all_over
+    shut
+}
+
+case_the_journal_knows_jobs_by_their_fields() {
+    command -v python3 > /dev/null || skip "no python3 here"
+    boot
+    as alice --agent managed -np 2 true
+    expect_status 0
+    all_over
+    there journalctl -o json JOB_USER=alice > "$T/journal"
+    there hostname > "$T/name"
+    python3 -c 'import json, sys
+lines = [json.loads(l) for l in open(sys.argv[1])]
+host = open(sys.argv[2]).read().strip()
+assert len(lines) == 2, lines
+for l, end in zip(lines, ["gets 2 slots", "has given its slots back"]):
+    assert l["MESSAGE"] == "%s: job %s of alice %s" % (l["HVD_UNIT"], l["JOB"], end), l
+    assert l["HVD_UNIT"] == "hvd-%s.service" % l["JOB"] and l["SLOTS"] == "2" and l["PRIORITY"] == "6", l
+    assert l["HOST"] == host and l["SYSLOG_IDENTIFIER"] == "hvdagent" and l["_UID"] == "0", l' "$T/journal" "$T/name" 2> "$T/python" || fail "$(cat "$T/python")"
     shut
 }
