@@ -11,12 +11,15 @@
 #include "common/message.h"
 
 #define COUNTERS_MAX (64u << 10) /* bytes, in memory */
+#define LOOK_MS      100
 
 /* The arrays of an answer, for all ranks that are here; kept from the first one on. */
 struct session_answer {
     Hvd__RankStatus *rank;
     Hvd__RankStatus **list;
     char (*state)[128];
+    struct usage *usage;
+    uint64_t looked; /* when it was found out */
 };
 
 static void free_answer(struct session *s)
@@ -26,6 +29,7 @@ static void free_answer(struct session *s)
     free(s->answer->rank);
     free(s->answer->list);
     free(s->answer->state);
+    free(s->answer->usage);
     free(s->answer);
     s->answer = NULL;
 }
@@ -41,9 +45,10 @@ static struct session_answer *answer_of(struct session *s)
         a->rank = calloc(n, sizeof *a->rank);
         a->list = calloc(n, sizeof(Hvd__RankStatus *));
         a->state = calloc(n, sizeof *a->state);
+        a->usage = calloc(n, sizeof *a->usage);
     }
     s->answer = a;
-    if (a && a->rank && a->list && a->state)
+    if (a && a->rank && a->list && a->state && a->usage)
         return a;
     free_answer(s);
     return NULL;
@@ -75,7 +80,20 @@ static uint64_t ms_since(uint64_t began)
     return began && now > began ? (now - began) / NSEC_PER_MSEC : 0;
 }
 
-static void fill_rank(const struct worker *w, Hvd__RankStatus *r, char *state, size_t size)
+/* Looking at all processes of a job costs more than the rest: it is done for all who ask within a moment. */
+static void look(struct session *s, struct session_answer *a)
+{
+    uint64_t now = clock_now();
+    if (a->looked && now - a->looked < LOOK_MS * NSEC_PER_MSEC)
+        return;
+    a->looked = now;
+    for (size_t i = 0; i < s->workers.count; i++)
+        if (s->workers.item[i].alive)
+            a->usage[i] = usage_of(s->workers.item[i].pid);
+}
+
+static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankStatus *r, char *state,
+                      size_t size)
 {
     hvd__rank_status__init(r);
     r->rank = w->rank;
@@ -85,10 +103,9 @@ static void fill_rank(const struct worker *w, Hvd__RankStatus *r, char *state, s
     r->shut_down = w->shut_down;
     r->state = state;
     if (w->alive) {
-        struct usage u = usage_of(w->pid);
-        snprintf(state, size, "%s", where_state_word(u.state));
-        r->cpu_ms = u.cpu_ms;
-        r->memory_kib = u.memory_kib;
+        snprintf(state, size, "%s", where_state_word(u->state));
+        r->cpu_ms = u->cpu_ms;
+        r->memory_kib = u->memory_kib;
         r->run_ms = ms_since(w->began);
         return;
     }
@@ -120,8 +137,9 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->epoch = s->spawn->epoch;
     out->argv = s->spawn->argv;
     out->n_argv = s->spawn->n_argv;
+    look(s, a);
     for (size_t i = 0; i < s->workers.count; i++) {
-        fill_rank(&s->workers.item[i], &a->rank[i], a->state[i], sizeof a->state[i]);
+        fill_rank(&s->workers.item[i], &a->usage[i], &a->rank[i], a->state[i], sizeof a->state[i]);
         a->list[i] = &a->rank[i];
         out->cpu_ms += a->rank[i].cpu_ms;
         out->memory_kib += a->rank[i].ended ? 0 : a->rank[i].memory_kib;

@@ -76,31 +76,42 @@ static void on_closed(uv_handle_t *handle)
     free(c);
 }
 
-static void on_let_go(void *ctx)
+static void forget(struct client *c)
 {
-    struct client *c = ctx;
     struct client **link = &c->daemon->clients;
     while (*link != c)
         link = &(*link)->next;
     *link = c->next;
     c->daemon->client_count--;
     uv_close((uv_handle_t *)&c->timer, on_closed);
+}
+
+static void on_descriptors_closed(void *ctx)
+{
+    struct client *c = ctx;
     c->closing.ended.data = c;
     uv_close((uv_handle_t *)&c->closing.ended, on_closed);
+    forget(c);
 }
 
 static void close_descriptors(uv_timer_t *timer)
 {
     struct client *c = timer->data;
-    if (closing_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_let_go, c) < 0)
+    if (closing_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_descriptors_closed, c) < 0)
         uv_timer_start(timer, close_descriptors, CLOSE_AGAIN_MS, 0);
 }
 
+/* Most need no thread: the connection of somebody who passed nothing is no session's. */
 static void let_go(void *owner)
 {
     struct client *c = owner;
     uv_close((uv_handle_t *)&c->poll, on_closed); /* before its number can be another's */
     uv_timer_stop(&c->timer);
+    if (c->fds == 1 && closing_at_once(c->fd[0])) {
+        forget(c);
+        return;
+    }
+    c->handles++;
     close_descriptors(&c->timer);
 }
 
@@ -440,7 +451,7 @@ void client_open(struct daemon *d, int fd)
     d->client_count++;
     uv_timer_init(&d->loop, &c->timer);
     uv_poll_init(&d->loop, &c->poll, fd);
-    c->handles = 3;
+    c->handles = 2;
     c->poll.data = c->timer.data = c;
     if (taken) {
         uv_poll_start(&c->poll, UV_READABLE, on_readable);

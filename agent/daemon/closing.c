@@ -1,6 +1,7 @@
 #include "agent/daemon/closing.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +40,15 @@ int closing_start(struct closing *closing, uv_loop_t *loop, const int *fd, size_
     closing->done = done;
     closing->ctx = ctx;
     return uv_thread_create_ex(&closing->thread, &options, close_all, closing) < 0 ? -1 : 0;
+}
+
+bool closing_at_once(int socket)
+{
+    int unread = -1;
+    if (shutdown(socket, SHUT_RD) < 0 || ioctl(socket, FIONREAD, &unread) < 0 || unread > 0)
+        return false;
+    close(socket);
+    return true;
 }
 
 bool closing_is_harmless(int fd)

@@ -25,6 +25,9 @@ struct closing {
  * nothing was closed. */
 int closing_start(struct closing *closing, uv_loop_t *loop, const int *fd, size_t count,
                   void (*done)(void *ctx), void *ctx);
+/* Closes a unix socket here and now, when nothing lies unread in it: false, and it is still open, when
+ * something does. Nothing more can be sent to it. */
+bool closing_at_once(int socket);
 /* Can whoever holds such a descriptor close it at once, and find out what it is without asking a file system?
  * True of pipes and unix sockets. */
 bool closing_is_harmless(int fd);

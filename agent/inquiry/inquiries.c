@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/message.h"
 
-#define AT_ONCE   16
+#define AT_ONCE   128
 #define QUEUE_MAX (ANSWER_MAX + (64u << 10)) /* bytes that one has not read yet */
 
 struct inquirer {

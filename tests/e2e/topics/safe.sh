@@ -97,6 +97,24 @@ slow_secrets_are_told_to_nobody() {
     shut
 }
 
+# The same user, so that nothing but the token is in the way: that of a job which is over, at that job's socket and at another's.
+slow_a_token_of_a_job_that_is_over() {
+    local steps=$BUILD/tests/steps
+    hvd -np 1 sh -c 'env | grep ^HVD_ > "$0"' "$T/over"
+    expect_status 0
+    # shellcheck disable=SC2046 # words without blanks
+    run env $(cat "$T/over") timeout 20 "$steps" 1
+    [ "$status" != 0 ] && [ "$status" != 124 ] || fail "a rank of a job that is over ends with status $status"
+    one_clear_line 'hvd_init' 'a rank of a job that is over'
+    # shellcheck disable=SC2016
+    start -np 1 sh -c 'echo ready; HVD_JOB_TOKEN=$(sed -n s/^HVD_JOB_TOKEN=//p "$2") timeout 20 "$0" 1 > "$1" 2>&1; echo "status $?"; exec "$0" 1' "$steps" "$T/stolen" "$T/over"
+    stop_status
+    expect_status 0
+    expect_no "$T/out" '^status (0|124)$'
+    grep -q hvd_init "$T/stolen" || fail "$(cat "$T/stolen")"
+    expect_out '^rank 0: '
+}
+
 # ---- the managed agent -----------------------------------------------------------------------------------------------------------
 # A descriptor costs whoever closes it last what its owner wants: the agent must never be the one that waits, and systemd neither.
 slow_descriptors_that_take_an_hour_to_close() {
