@@ -12,6 +12,7 @@
 #include "agent/guard.h"
 #include "agent/sent_dir.h"
 #include "agent/session.h"
+#include "agent/supervisor/gpu.h"
 #include "agent/sweep.h"
 #include "common/agent_exit.h"
 #include "common/err.h"
@@ -38,8 +39,8 @@ static int bad_usage(const char *what, const char *word)
     return 2;
 }
 
-/* `slots`: the lease of a session that a managed agent had started, or 0. */
-static int run_session(uint32_t slots)
+/* `slots` and `gpus`: the lease of a session that a managed agent had started, or 0 and NULL. */
+static int run_session(uint32_t slots, const char *gpus)
 {
     struct guard g = {.status_fd = -1};
     struct err e = ERR_INIT;
@@ -47,7 +48,7 @@ static int run_session(uint32_t slots)
         return bad_usage("a session is started by hvdrun, not at a terminal", NULL);
     struct sent_dir sent;
     sent_dir_find(&sent);
-    int rc = slots ? guard_take_lease(&g, slots, &e) : 0, status;
+    int rc = slots ? guard_take_lease(&g, slots, gpus, &e) : 0, status;
     rc = rc < 0 ? rc : guard_fork(&g, &e);
     if (rc < 0)
         log_error("%s", e.text);
@@ -68,7 +69,7 @@ static int run_attach(bool must_be_managed)
         return status;
     }
     if (!must_be_managed)
-        return run_session(0);
+        return run_session(0, NULL);
     log_error("there is no managed agent on this host");
     return AGENT_EXIT_REFUSED;
 }
@@ -76,10 +77,12 @@ static int run_attach(bool must_be_managed)
 static int run_lease(const char *slots)
 {
     char *end;
+    uint64_t set;
     unsigned long n = strtoul(slots, &end, 10);
-    if (slots[0] < '1' || slots[0] > '9' || *end || n > UINT32_MAX)
-        return bad_usage("--lease takes a number of slots", slots);
-    return run_session((uint32_t)n);
+    bool gpus = *end == ':' && gpu_set_read(end + 1, &set);
+    if (slots[0] < '1' || slots[0] > '9' || (*end && !gpus) || n > UINT32_MAX)
+        return bad_usage("--lease takes a number of slots, and GPUs behind a colon", slots);
+    return run_session((uint32_t)n, gpus ? end + 1 : NULL);
 }
 
 static int run_sweep(const char *job, bool now)
@@ -112,7 +115,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "attach") == 0)
         return run_attach(must);
     if (strcmp(argv[1], "session") == 0)
-        return run_session(0);
+        return run_session(0, NULL);
     if (strcmp(argv[1], "--version") == 0)
         return printf("hvdagent %s (protocol %u)\n", HVD_VERSION, PROTOCOL_VERSION) < 0;
     if (strcmp(argv[1], "--help") == 0)

@@ -310,9 +310,13 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
 
-static bool wants_gpus(const Hvd__Spawn *spawn)
+/* Those of its lease, or of the host if somebody is to be told of them. */
+static uint32_t gpus_of(const struct session *s)
 {
-    return spawn->binding && spawn->binding->gpu != HVD__BINDING__GPU__GPU_NONE;
+    const Hvd__Spawn *spawn = s->spawn;
+    if (s->guard->lease_gpus)
+        return GPU_SET_MAX;
+    return spawn->binding && spawn->binding->gpu != HVD__BINDING__GPU__GPU_NONE ? gpu_count() : 0;
 }
 
 int session_directory(struct session *s, const struct job_dir_need *need, struct err *e)
@@ -338,14 +342,16 @@ static int prepare(struct session *s, struct err *e)
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
         return -1;
+    const char *leased = s->guard->lease_gpus;
     struct worker_env_job job = {.spawn = s->spawn,
                                  .job = s->job,
                                  .hostname = s->host,
                                  .socket = socket,
                                  .token = s->token,
                                  .rendezvous = &s->rendezvous.values,
-                                 .gpus = wants_gpus(s->spawn) ? gpu_count() : 0,
-                                 .visible_gpus = getenv(GPU_VISIBLE),
+                                 .gpus = gpus_of(s),
+                                 .visible_gpus = leased ? leased : getenv(GPU_VISIBLE),
+                                 .gpus_are_leased = leased != NULL,
                                  .preload_dir = s->preload.path};
     if (session_programs_find(s, &job, e) < 0)
         return -1;

@@ -18,7 +18,7 @@
 
 static bool takes_value(const struct option_spec *spec)
 {
-    return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION && spec->type != OPTION_MODE;
+    return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION && !option_is_optional(spec);
 }
 
 /* ---- values -------------------------------------------------------------------------------------------- */
@@ -254,6 +254,12 @@ static int unknown_option(const struct options_program *program, const char *wor
     return err_hint(e, "%s --help lists the options", program->name);
 }
 
+/* What stands for a value that was left out: the second word. */
+static const char *left_out(const struct option_spec *spec)
+{
+    return spec->type == OPTION_SECONDS ? spec->words + strcspn(spec->words, "|") + 1 : "1";
+}
+
 /* ---- the words ----------------------------------------------------------------------------------------- */
 
 /* The value of row `row` is the next word, unless that is an option itself. */
@@ -335,10 +341,10 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
         return err_set(e, ERR_USAGE, "%.*s %s", (int)from.len, from.name, p->program->only_why);
     const struct option_spec *spec = &p->program->spec[row];
     if (!takes_value(spec)) {
-        if (value && spec->type != OPTION_MODE)
+        if (value && !option_is_optional(spec))
             return err_set(e, ERR_USAGE, "%.*s takes no value", (int)from.len, from.name);
         p->stop = spec->type == OPTION_ACTION;
-        return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value ? value : "1", e);
+        return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value ? value : left_out(spec), e);
     }
     if (!value) {
         value = next_word(p, (size_t)row, from, *at < argc ? argv[*at] : NULL, e);

@@ -71,7 +71,7 @@ static const char end[] =
 
 static bool takes_word(const struct option_spec *spec)
 {
-    return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION && spec->type != OPTION_MODE;
+    return spec->type != OPTION_FLAG && spec->type != OPTION_ACTION && !option_is_optional(spec);
 }
 
 /* The spellings of a row as a pattern of case. */

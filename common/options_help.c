@@ -33,6 +33,11 @@ static void join_words(const char *words, char *text, size_t size)
     }
 }
 
+bool option_is_optional(const struct option_spec *spec)
+{
+    return spec->metavar && spec->metavar[0] == '[';
+}
+
 void option_wanted(const struct option_spec *spec, char *text, size_t size)
 {
     char words[OPTION_WANTED_MAX / 2];
@@ -112,7 +117,7 @@ static void names_text(const char *column, const char *before, const char *betwe
 static void print_option(const struct option_spec *spec, FILE *out)
 {
     char facts[OPTION_WANTED_MAX], names[OPTION_WANTED_MAX], text[1536];
-    const char *gap = spec->metavar && spec->type != OPTION_MODE ? " " : "";
+    const char *gap = spec->metavar && !option_is_optional(spec) ? " " : "";
     int at = fprintf(out, "  %s%s%s", spec->flags, gap, spec->metavar ? spec->metavar : "");
     if (at > INDENT - 2) {
         fputc('\n', out);
@@ -215,9 +220,9 @@ static void print_mdoc_option(const struct option_spec *spec, FILE *out)
         between = " , Fl ";
     }
     fprintf(out, "%s%s%s\n",
-            !spec->metavar              ? ""
-            : spec->type == OPTION_MODE ? " Ns "
-                                        : " ",
+            !spec->metavar             ? ""
+            : option_is_optional(spec) ? " Ns "
+                                       : " ",
             spec->metavar ? "Ar " : "", spec->metavar ? spec->metavar : "");
     print_mdoc_text(spec->help, out);
     print_mdoc_facts(spec, spec->variable, "Ev", out);

@@ -21,6 +21,9 @@
 
 #define CONFIG_RANKS_MAX 1000000
 
+#define JOB_WAIT_NO      (-1) /* config.wait_ms */
+#define JOB_WAIT_FOREVER (-2)
+
 #define CONFIG_WHERE    "What and where"
 #define CONFIG_PLACE    "Placement"
 #define CONFIG_START    "Reaching the hosts"
@@ -70,7 +73,7 @@
       0, 0, "list|single|none", "list", NULL, CONFIG_PLACE, \
       "Which GPUs each rank sees (CUDA_VISIBLE_DEVICES): list is all of the host in the order of the PCI bus, so that " \
       "set_device(local_rank) works, single is the one with its local rank, none leaves the variables alone. A list that " \
-      "is set on the host, or by -x, is what is handed out.") \
+      "is set on the host, or by -x, is what is handed out; under a managed agent, the GPUs of the lease, always.") \
     X(const char *, rankfile, OPTION_TEXT, "-rf, --rankfile", "FILE", "HVDRUN_RANKFILE", "rankfile", \
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \
@@ -104,6 +107,15 @@
       0, 0, "auto|managed|job", "auto", NULL, CONFIG_START, \
       "Who supervises the ranks of a host. managed: the managed agent of the host, which may refuse. job: an agent " \
       "for this job alone. auto: the managed one where there is one.") \
+    X(int64_t, wait_ms, OPTION_SECONDS, "--wait", "[=SECONDS]", "HVDRUN_WAIT", "wait", \
+      1, 31536000, "no|forever", "no", NULL, CONFIG_START, \
+      "Wait where a managed agent has not enough slots or GPUs free, first come, first served, instead of being " \
+      "refused; so long in all, or as long as it takes. --start-timeout counts from the end of the wait. Several hosts " \
+      "are then asked one after the other, in the order of their names, so that two jobs never wait for each other.") \
+    X(int64_t, priority, OPTION_INTEGER, "--priority", "N", "HVDRUN_PRIORITY", "priority", \
+      0, 100, NULL, "50", NULL, CONFIG_START, \
+      "Among jobs that wait, those with a higher priority come first. Anybody may ask for a lower one than the default; " \
+      "for a higher one root, or whoever the managed agent's max_priority allows.") \
     X(int, send_agent, OPTION_MODE, "--send-agent", "[=HOW]", "HVDRUN_SEND_AGENT", "send_agent", \
       0, 0, "no|job|cache", "no", NULL, CONFIG_START, \
       "Copy hvdagent to hosts that have none, or another version, and are of hvdrun's platform. job: to a directory " \

@@ -45,6 +45,8 @@ struct host_events {
     void (*writable)(void *ctx, struct host_run *h);
     /* Nothing of the job is left there but `ended->leftover`. */
     void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
+    /* h->waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
+    void (*waiting)(void *ctx, struct host_run *h);
     /* h->unresolved says why: its name is looked up again and again. */
     void (*unresolved)(void *ctx, struct host_run *h);
     /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
@@ -97,6 +99,7 @@ struct host_run {
     bool suspect;           /* silent for too long; given up if still silent after the socket was drained */
     const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
     bool unresolved_told;   /* to the user */
+    char waiting[512];      /* for a lease, where in the queue; empty: it does not */
     bool late;              /* it was what --start-timeout waited for */
     uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
     struct host_sending sending;

@@ -1,5 +1,6 @@
 /* What a host says on the side, and why its transport has closed, in words. */
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/agent_exit.h"
@@ -8,6 +9,17 @@
 #include "launcher/transport/rsh_named.h"
 
 #define AGENT_SAID "hvdagent: error: "
+
+/* The agent waits for a lease, and says where in the queue, or that it is over. */
+static bool hear_waiting(struct host_run *h)
+{
+    if (h->fsm.state != HOST_GREETING || strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
+        return false;
+    snprintf(h->waiting, sizeof h->waiting, "%s", h->stderr_tail + strlen(AGENT_WAITING));
+    h->stderr_tail[0] = '\0'; /* it is no complaint */
+    h->common->events->waiting(h->common->ctx, h);
+    return true;
+}
 
 /* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
  * agent's log. */
@@ -22,7 +34,9 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
         }
         h->stderr_tail[h->stderr_len] = '\0';
         log_printable(h->stderr_tail);
-        if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
+        if (hear_waiting(h))
+            ;
+        else if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
             log_say("%s: %s\n", h->label, h->stderr_tail);
         else if (h->stderr_len > 0)
             log_debug("%s: said: %s", h->label, h->stderr_tail);

@@ -48,6 +48,8 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->ranks = ranks_at_most(h);
     hello->preflight = c->preflight;
     hello->encrypt = c->config->encrypt;
+    hello->wait = c->config->wait_ms != JOB_WAIT_NO;
+    hello->priority = (uint32_t)c->config->priority;
     hello->worker_ports = offers(c->config, CONTRACTS_ENDPOINTS);
     const char *reached_at = h->ops == &transport_local ? NULL : h->ops->peer_address(h->transport);
     hello->reached_at = (char *)(reached_at ? reached_at : "");

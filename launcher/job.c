@@ -22,7 +22,6 @@
 #include "launcher/preflight.h"
 #include "launcher/report.h"
 #include "launcher/terminal.h"
-#include "launcher/unresolved.h"
 
 /* How much longer than the grace period a session may take to end its workers before its host is given up. */
 #define END_EXTRA_MS 8000
@@ -127,38 +126,6 @@ static void on_time_limit(uv_timer_t *timer)
              (double)j->config->timeout_ms / 1e3);
     stop(j, STATUS_LIMIT, text);
     fsm_post(&j->fsm, JOB_EV_LIMIT);
-}
-
-static bool is_late(const struct job *j, const struct host_run *h)
-{
-    if (!j->planned)
-        return host_state(h) < HOST_READY;
-    if (j->fsm.state == JOB_PRELOADING)
-        return h->planned && !h->preload.done;
-    return h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started;
-}
-
-/* Names the hosts that are late, and where they are. */
-static void on_start_limit(uv_timer_t *timer)
-{
-    struct job *j = timer->data;
-    char late[400] = "";
-    size_t used = 0;
-    uint32_t count = 0, nameless = 0;
-    for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
-        h->late = is_late(j, h);
-        nameless += h->late && h->unresolved;
-        if (!h->late || count++ >= 4)
-            continue;
-        int n = snprintf(late + used, sizeof late - used, "%s%s (%s%s%s)", used ? ", " : "", h->label,
-                         host_phase(h), h->unresolved ? ": " : "", h->unresolved ? h->unresolved : "");
-        used += n > 0 && (size_t)n < sizeof late - used ? (size_t)n : 0;
-    }
-    job_fault(j, clock_now(), 125,
-              nameless == count ? UNRESOLVED_HINT : "a longer --start-timeout gives slow hosts more time",
-              "%s: the workers did not start within %.10g s (--start-timeout)%s", late,
-              (double)j->config->start_timeout_ms / 1e3, count > 4 ? "; and others" : "");
 }
 
 static void insist(struct job *j)
@@ -283,12 +250,6 @@ void job_on_signal(void *ctx, int number)
     }
 }
 
-void job_preload_moved(struct job *j)
-{
-    if (j->preload.count > 0)
-        uv_timer_start(&j->start_limit, on_start_limit, (uint64_t)j->config->start_timeout_ms, 0);
-}
-
 /* ---- the table's actions ------------------------------------------------------------------------------- */
 
 static void place(void *owner)
@@ -361,6 +322,7 @@ static void begin_end(void *owner)
         mpir_abort(j->outcome.text);
     progress_stop(&j->progress);
     uv_timer_stop(&j->start_limit);
+    uv_timer_stop(&j->wait_limit);
     uv_timer_stop(&j->settling);
     uv_timer_stop(&j->gathering);
     uv_timer_stop(&j->time_limit);
@@ -393,8 +355,8 @@ static void drain(void *owner)
 static void finish(void *owner)
 {
     struct job *j = owner;
-    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit,
-                            &j->end_limit, &j->settling,    &j->gathering};
+    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit,
+                            &j->settling,  &j->gathering,   &j->wait_limit};
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
         uv_close((uv_handle_t *)timers[i], NULL);
     terminal_restore();
@@ -463,7 +425,9 @@ void job_run(struct job *j, struct job_end *end)
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
     notes_open(&j->loop);
     start_timer(j, &j->heartbeat, on_heartbeat, beat, beat);
-    start_timer(j, &j->start_limit, on_start_limit, (uint64_t)j->config->start_timeout_ms, 0);
+    start_timer(j, &j->wait_limit, NULL, 0, 0);
+    start_timer(j, &j->start_limit, NULL, 0, 0);
+    job_start_limit(j);
     start_timer(j, &j->time_limit, on_time_limit, time_limit_ms(j), 0);
     start_timer(j, &j->end_limit, on_end_limit, 0, 0);
     start_timer(j, &j->settling, NULL, 0, 0);

@@ -23,9 +23,10 @@ struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
 void job_start_hosts(struct job *j)
 {
     uint32_t on_their_way = j->next_to_start - j->ready - j->closed;
-    while (j->next_to_start < j->host_count && on_their_way < FANOUT_MAX) {
+    while (j->next_to_start < j->host_count && on_their_way < (j->order ? 1 : FANOUT_MAX)) {
+        uint32_t next = j->next_to_start++;
         on_their_way++;
-        host_start(&j->host[j->next_to_start++]);
+        host_start(&j->host[j->order ? j->order[next] : next]);
     }
 }
 
@@ -94,6 +95,8 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
     keep_ports(h, welcome);
     j->ready++;
     unresolved_settle(j);
+    if (j->order)
+        job_start_limit(j); /* for each of them */
     job_start_hosts(j);
     if (j->fsm.state == JOB_CONNECTING && j->outcome.failed)
         preflight_settle(j);
@@ -335,13 +338,18 @@ static void on_closed(void *ctx, struct host_run *h)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }
 
+static void on_waiting(void *ctx, struct host_run *h)
+{
+    job_waiting(ctx, h);
+}
+
 static void on_unresolved(void *ctx, struct host_run *h)
 {
     unresolved_add(ctx, h);
 }
 
 const struct host_events job_host_events = {on_ready, on_message,    on_data,  on_writable,
-                                            on_ended, on_unresolved, on_closed};
+                                            on_ended, on_waiting,    on_unresolved, on_closed};
 
 /* ---- input and output ---------------------------------------------------------------------------------- */
 

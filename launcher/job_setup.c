@@ -107,7 +107,7 @@ static int make_hosts(struct job *j, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
     for (uint32_t i = 0; i < j->host_count; i++)
         host_init(&j->host[i], &j->common, &j->list->host[i], i);
-    return 0;
+    return job_waiting_order(j, e);
 }
 
 /* What has handles on the loop comes last: before it, there is nothing to close but the loop. */
@@ -174,6 +174,7 @@ void job_free(struct job *j)
     preflight_free(j);
     job_where_free(j);
     free(j->host);
+    free(j->order);
     free(j->rank);
     free(j->host_names);
     for (size_t i = 0; j->env && i < j->config->programs.count; i++)

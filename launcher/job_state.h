@@ -99,6 +99,7 @@ struct job {
 
     Hvd__Preflight preflight;
     struct host_run *host; /* host_count of them; index as in list */
+    uint32_t *order; /* --wait: the hosts' indexes as they are asked, one after the other; else NULL */
     uint32_t host_count, next_to_start, ready, closed;
 
     bool planned;
@@ -126,6 +127,7 @@ struct job {
     struct signals signals;
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
+    uv_timer_t wait_limit; /* --wait */
     uv_timer_t settling;  /* a host has failed; the others may still say what is wrong with them */
     uv_timer_t gathering; /* hosts whose names have no address yet, to be told together */
 };
@@ -136,14 +138,22 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
     __attribute__((format(printf, 5, 6)));
 /* The outcome has a fault: ends the job, or gives workers that use collectives a moment first. */
 void job_failed(struct job *j);
-/* Files are on their way: --start-timeout counts from now. */
-void job_preload_moved(struct job *j);
 /* To every worker; `ours`: the signal is our own word and not passed on. */
 void job_signal_workers(struct job *j, int number, bool ours);
 /* As job_fault, with an error's text, hint and exit status. */
 void job_fault_err(struct job *j, const struct err *e);
 /* A signal to hvdrun; ctx is the job. */
 void job_on_signal(void *ctx, int number);
+
+/* ---- job_waiting.c ------------------------------------------------------------------------------------- */
+/* --start-timeout counts from now. */
+void job_start_limit(struct job *j);
+/* Files are on their way: the same. */
+void job_preload_moved(struct job *j);
+/* A managed agent has said where the job stands in its queue. */
+void job_waiting(struct job *j, struct host_run *h);
+/* --wait: the order in which hosts are asked. Nothing for a job of one host. */
+int job_waiting_order(struct job *j, struct err *e);
 
 /* ---- job_hosts.c --------------------------------------------------------------------------------------- */
 extern const struct host_events job_host_events;

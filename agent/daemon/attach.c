@@ -73,6 +73,8 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
     request.job = hello->job;
     request.slots = hello->ranks;
     request.fewer = hello->count_slots;
+    request.wait = hello->wait;
+    request.priority = hello->priority;
     m.body_case = HVD__DAEMON__BODY_REQUEST;
     m.request = &request;
     ptrdiff_t len = daemon_pack(&m, frame, sizeof frame, e);
@@ -93,7 +95,7 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
 /* ---- the end ---------------------------------------------------------------------------------------------
  */
 
-static int say_refused(const struct buf *answer)
+static int say_refused(const struct buf *answer, bool waited)
 {
     struct err e = ERR_INIT;
     const uint8_t *bytes = buf_data(answer);
@@ -103,7 +105,8 @@ static int say_refused(const struct buf *answer)
         log_printable(m->refusal->text);
         log_error("the managed agent refuses: %s", m->refusal->text);
     } else {
-        log_error("the managed agent ended without an answer (journalctl -u hvdagent says more)");
+        log_error(waited ? "the managed agent ended while the job waited for it: start it again"
+                         : "the managed agent ended without an answer (journalctl -u hvdagent says more)");
     }
     message_free(m);
     return AGENT_EXIT_REFUSED;
@@ -186,7 +189,7 @@ static int run(int fd, struct err *e)
         close(status[1]);
         if (rc == 0) {
             bridge_run(&b);
-            code = b.answer == BRIDGE_SESSION ? await_status(status[0]) : say_refused(&b.down);
+            code = b.answer == BRIDGE_SESSION ? await_status(status[0]) : say_refused(&b.down, b.waited);
         }
         close(status[0]);
     }

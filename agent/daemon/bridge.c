@@ -8,7 +8,10 @@
 #include <unistd.h>
 
 #include "agent/daemon/wire.h"
+#include "common/agent_exit.h"
 #include "common/frame.h"
+#include "common/log.h"
+#include "common/message.h"
 
 #define PIECE (64u << 10)
 
@@ -49,14 +52,35 @@ static bool give(struct buf *b, int fd)
     return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
+/* The daemon's frame behind its magic, when it is whole and says that we wait: it is said and consumed. */
+static bool take_waiting(struct bridge *b)
+{
+    struct err e = ERR_INIT;
+    const uint8_t *frame = buf_data(&b->down) + FRAME_MAGIC_SIZE;
+    size_t have = b->down.len - FRAME_MAGIC_SIZE;
+    ptrdiff_t len = have < FRAME_HEADER_SIZE ? -1 : daemon_frame_length(frame, DAEMON_MESSAGE_MAX, &e);
+    Hvd__Daemon *m = len > 0 && (size_t)len <= have ? daemon_unpack(frame, (size_t)len, &e) : NULL;
+    bool waits = m && m->body_case == HVD__DAEMON__BODY_WAITING;
+    if (waits) {
+        b->waited = true;
+        log_printable(m->waiting->text);
+        log_say(AGENT_WAITING "%s\n", m->waiting->text);
+        buf_consume(&b->down, FRAME_MAGIC_SIZE + (size_t)len);
+    }
+    message_free(m);
+    return waits;
+}
+
 /* Who speaks, by the first bytes. */
 static void recognise(struct bridge *b)
 {
-    if (b->answer != BRIDGE_SILENCE || b->down.len < FRAME_MAGIC_SIZE)
-        return;
-    if (memcmp(buf_data(&b->down), FRAME_MAGIC, FRAME_MAGIC_SIZE) == 0) {
-        b->answer = BRIDGE_SESSION;
-    } else {
+    while (b->answer == BRIDGE_SILENCE && b->down.len >= FRAME_MAGIC_SIZE) {
+        if (memcmp(buf_data(&b->down), FRAME_MAGIC, FRAME_MAGIC_SIZE) == 0)
+            b->answer = BRIDGE_SESSION;
+        else if (!take_waiting(b))
+            break;
+    }
+    if (b->answer == BRIDGE_SILENCE && b->down_over && b->down.len >= FRAME_MAGIC_SIZE) {
         b->answer = BRIDGE_DAEMON;
         buf_consume(&b->down, FRAME_MAGIC_SIZE);
     }
@@ -96,6 +120,8 @@ static void handle(struct bridge *b, const struct pollfd p[4])
         buf_consume(&b->down, b->down.len); /* nobody listens any more */
         drop_up(b);
     }
+    if (b->up_over && b->waited && b->answer == BRIDGE_SILENCE)
+        drop_up(b); /* nobody reads it: the daemon hears the end all the same */
     end_up(b);
 }
 

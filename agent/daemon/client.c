@@ -2,13 +2,18 @@
 
 #include <errno.h>
 #include <pwd.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/daemon/answers.h"
 #include "agent/daemon/daemon.h"
+#include "agent/daemon/request.h"
+#include "agent/job_dir.h"
+#include "agent/supervisor/gpu.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -16,7 +21,6 @@
 #define START_MS       30000 /* systemd answers within that, or not at all */
 #define BUSY_MS        1500  /* for the slots of a job that has ended already */
 #define CLOSE_AGAIN_MS 100   /* without a thread, until the next attempt */
-#define STATUS_LEASES  200   /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
 
 enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_WAITING, CLIENT_STARTING, CLIENT_CLOSED };
 enum client_event {
@@ -24,8 +28,7 @@ enum client_event {
     EV_BROKEN,
     EV_LATE,
     EV_ADMITTED,
-    EV_BUSY,
-    EV_FREED,
+    EV_QUEUED,
     EV_REFUSED,
     EV_ASKED,
     EV_STARTED,
@@ -36,14 +39,15 @@ static void decide(void *owner);
 static void start_session(void *owner);
 static void refuse(void *owner);
 static void tell_status(void *owner);
-static void wait_for_slots(void *owner);
+static void wait_in_queue(void *owner);
+static void refuse_late(void *owner);
 static void fail(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
 static const char *const state_names[] = {"reading", "deciding", "waiting", "starting", "closed"};
-static const char *const event_names[] = {"request", "broken",  "late",  "admitted", "busy",
-                                          "freed",   "refused", "asked", "started",  "failed"};
+static const char *const event_names[] = {"request", "broken", "late",    "admitted", "queued",
+                                          "refused", "asked",  "started", "failed"};
 
 static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
@@ -51,9 +55,10 @@ static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_LATE, CLIENT_CLOSED, say_late},
     {CLIENT_DECIDING, EV_ADMITTED, CLIENT_STARTING, start_session},
     {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse},
-    {CLIENT_DECIDING, EV_BUSY, CLIENT_WAITING, wait_for_slots},
-    {CLIENT_WAITING, EV_FREED, CLIENT_DECIDING, decide},
-    {CLIENT_WAITING, EV_LATE, CLIENT_CLOSED, refuse},
+    {CLIENT_DECIDING, EV_QUEUED, CLIENT_WAITING, wait_in_queue},
+    {CLIENT_WAITING, EV_ADMITTED, CLIENT_STARTING, start_session},
+    {CLIENT_WAITING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_WAITING, EV_LATE, CLIENT_CLOSED, refuse_late},
     {CLIENT_WAITING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
@@ -105,6 +110,10 @@ static void close_descriptors(uv_timer_t *timer)
 static void let_go(void *owner)
 {
     struct client *c = owner;
+    if (queue_place(&c->daemon->queue, &c->entry)) {
+        queue_remove(&c->daemon->queue, &c->entry);
+        daemon_queue_changed(c->daemon);
+    }
     uv_close((uv_handle_t *)&c->poll, on_closed); /* before its number can be another's */
     uv_timer_stop(&c->timer);
     if (c->fds == 1 && closing_at_once(c->fd[0])) {
@@ -121,60 +130,31 @@ void client_drop(struct client *c)
         fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* Into an empty socket: who does not take it does not want it. */
-static void answer(struct client *c, const Hvd__Daemon *m)
-{
-    static uint8_t bytes[FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + DAEMON_ANSWER_MAX];
-    struct err e = ERR_INIT;
-    memcpy(bytes, DAEMON_MAGIC, FRAME_MAGIC_SIZE);
-    ptrdiff_t len = daemon_pack(m, bytes + FRAME_MAGIC_SIZE, sizeof bytes - FRAME_MAGIC_SIZE, &e);
-    if (len > 0)
-        (void)send(c->fd[0], bytes, FRAME_MAGIC_SIZE + (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 static void refuse(void *owner)
 {
     struct client *c = owner;
-    Hvd__LeaseRefusal refusal = HVD__LEASE_REFUSAL__INIT;
-    Hvd__Daemon m = HVD__DAEMON__INIT;
-    refusal.text = c->refusal.text;
-    m.body_case = HVD__DAEMON__BODY_REFUSAL;
-    m.refusal = &refusal;
     c->daemon->metrics.refused++;
     log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
-    answer(c, &m);
+    answer_refusal(c);
     let_go(c);
+}
+
+/* Nobody is overtaken, not even by who would not wait. */
+static void refuse_late(void *owner)
+{
+    struct client *c = owner;
+    struct daemon *d = c->daemon;
+    struct lease lease;
+    err_clear(&c->refusal);
+    if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) == LEASE_GIVEN)
+        err_set(&c->refusal, ERR_HOST, "it is busy: %zu jobs wait there already", d->queue.count - 1);
+    refuse(c);
 }
 
 static void tell_status(void *owner)
 {
     struct client *c = owner;
-    struct daemon *d = c->daemon;
-    static Hvd__AgentLease item[STATUS_LEASES], *list[STATUS_LEASES];
-    Hvd__AgentStatus status = HVD__AGENT_STATUS__INIT;
-    Hvd__Daemon m = HVD__DAEMON__INIT;
-    status.version = (char *)HVD_VERSION;
-    status.slots = d->rules.slots;
-    status.taken = leases_slots_taken(&d->leases);
-    status.shared = d->rules.share;
-    status.drained = (char *)(uintptr_t)daemon_drained(d);
-    status.lease = list;
-    for (size_t i = 0; i < d->leases.count && status.n_lease < STATUS_LEASES; i++) {
-        struct lease *lease = &d->leases.item[i];
-        Hvd__AgentLease *a = list[status.n_lease] = &item[status.n_lease];
-        bool his = c->uid == 0 || c->uid == lease->uid;
-        hvd__agent_lease__init(a);
-        a->user = lease->user;
-        a->slots = lease->slots;
-        a->since = lease->since;
-        a->job = his ? lease->job : a->job;
-        a->unit = his ? lease->unit : a->unit;
-        status.n_lease++;
-    }
-    status.left_out = (uint32_t)(d->leases.count - status.n_lease);
-    m.body_case = HVD__DAEMON__BODY_STATUS;
-    m.status = &status;
-    answer(c, &m);
+    answer_status(c);
     let_go(c);
 }
 
@@ -195,9 +175,11 @@ static void say_late(void *owner)
 /* ---- what it wants ---------------------------------------------------------------------------------------
  */
 
-static int admit(struct client *c, const Hvd__LeaseRequest *request, struct lease *lease, struct err *e)
+static int check_request(const struct client *c, const Hvd__LeaseRequest *request, struct err *e)
 {
     struct daemon *d = c->daemon;
+    if (c->fds != 1 + DAEMON_DESCRIPTORS)
+        return err_set(e, ERR_PROTOCOL, "a request without its descriptors");
     if (request->protocol != DAEMON_PROTOCOL)
         return err_set(e, ERR_VERSION, "hvdagent attach speaks version %u, the managed agent version %u",
                        request->protocol, DAEMON_PROTOCOL);
@@ -205,14 +187,47 @@ static int admit(struct client *c, const Hvd__LeaseRequest *request, struct leas
         return err_set(e, ERR_HOST, "%s may not run jobs there", c->user);
     if (daemon_drained(d)[0])
         return err_set(e, ERR_HOST, "it is drained: %s", daemon_drained(d));
-    struct lease_want want = {.job = request->job,
-                              .user = c->user,
-                              .uid = c->uid,
-                              .slots = request->slots,
-                              .fewer = request->fewer};
-    if (leases_admit(&d->leases, &d->rules, &want, lease, e) < 0)
-        return -1;
-    return leases_add(&d->leases, lease, e);
+    if (c->uid != 0 && request->priority > d->config.max_priority)
+        return err_set(e, ERR_HOST, "%s may not ask for priority %u, the highest is %d (max_priority)",
+                       c->user, request->priority, (int)d->config.max_priority);
+    return job_dir_check_name(request->job, e);
+}
+
+static enum client_event grant(struct client *c, const struct lease *lease)
+{
+    char gpus[GPU_SET_TEXT], got[GPU_SET_TEXT + 48];
+    if (leases_add(&c->daemon->leases, lease, &c->refusal) < 0)
+        return EV_REFUSED;
+    snprintf(c->unit, sizeof c->unit, "%s", lease->unit);
+    c->daemon->metrics.given++;
+    snprintf(got, sizeof got, "gets %u slots%s%s", lease->slots, lease->gpus ? ", GPUs " : "",
+             gpu_set_text(lease->gpus, gpus));
+    journal_job(c->daemon, lease, got);
+    return EV_ADMITTED;
+}
+
+/* Those who wait come first. Who would not wait does so for a moment: systemd may still be clearing away a
+ * job whose hvdrun has returned. */
+static enum client_event decide_turn(struct client *c)
+{
+    struct daemon *d = c->daemon;
+    struct lease lease;
+    enum lease_verdict verdict;
+    clients_serve_queue(d);
+    queue_add(&d->queue, &c->entry);
+    if (queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &c->refusal) == &c->entry) {
+        queue_remove(&d->queue, &c->entry);
+        return verdict == LEASE_GIVEN ? grant(c, &lease) : EV_REFUSED;
+    }
+    err_clear(&c->refusal);
+    if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) != LEASE_NEVER) {
+        err_clear(&c->refusal);
+        size_t most = c->entry.patient ? (size_t)d->config.max_waiting : SIZE_MAX / 2;
+        if (queue_may_wait(&d->queue, &c->entry, most, &c->refusal) == 0)
+            return EV_QUEUED;
+    }
+    queue_remove(&d->queue, &c->entry);
+    return EV_REFUSED;
 }
 
 /* Names need the user database, which may take its time: for those only who will be decided about. */
@@ -225,17 +240,17 @@ static void name_user(struct client *c)
 
 static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest *request)
 {
-    struct lease lease;
-    char got[32];
-    if (c->fds != 1 + DAEMON_DESCRIPTORS)
-        err_set(&c->refusal, ERR_PROTOCOL, "a request without its descriptors");
-    if (c->refusal.code || admit(c, request, &lease, &c->refusal) < 0)
-        return c->refusal.code == ERR_TIMEOUT ? EV_BUSY : EV_REFUSED;
-    snprintf(c->unit, sizeof c->unit, "%s", lease.unit);
-    c->daemon->metrics.given++;
-    snprintf(got, sizeof got, "gets %u slots", lease.slots);
-    journal_job(c->daemon, &lease, got);
-    return EV_ADMITTED;
+    if (check_request(c, request, &c->refusal) < 0)
+        return EV_REFUSED;
+    snprintf(c->job, sizeof c->job, "%s", request->job);
+    c->entry.want = (struct lease_want){.job = c->job,
+                                        .user = c->user,
+                                        .uid = c->uid,
+                                        .slots = request->slots,
+                                        .fewer = request->fewer};
+    c->entry.priority = request->priority;
+    c->entry.patient = request->wait;
+    return decide_turn(c);
 }
 
 static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *drain)
@@ -254,7 +269,6 @@ static void decide(void *owner)
     uv_poll_stop(&c->poll);
     uv_timer_stop(&c->timer);
     name_user(c);
-    err_clear(&c->refusal);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
     if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
         event = decide_lease(c, m->request);
@@ -276,42 +290,18 @@ static void on_late(uv_timer_t *timer)
     fsm_post(&c->fsm, EV_LATE);
 }
 
-static void wait_for_slots(void *owner)
-{
-    struct client *c = owner;
-    uint64_t now = clock_now();
-    c->busy_since = c->busy_since ? c->busy_since : now;
-    uint64_t waited = (now - c->busy_since) / NSEC_PER_MSEC;
-    uv_timer_start(&c->timer, on_late, waited < BUSY_MS ? BUSY_MS - waited : 0, 0);
-}
-
-void clients_slots_freed(struct daemon *d)
-{
-    size_t waiting = 0;
-    for (struct client *c = d->clients; c; c = c->next)
-        waiting += c->fsm.state == CLIENT_WAITING;
-    /* Who came later stands before who came earlier. Each is decided about once: whoever waits on stays
-     * behind. */
-    for (; waiting > 0; waiting--) {
-        struct client *c = d->clients;
-        for (size_t skip = waiting; c; c = c->next)
-            if (c->fsm.state == CLIENT_WAITING && --skip == 0)
-                break;
-        if (c)
-            fsm_post(&c->fsm, EV_FREED);
-    }
-}
-
 static void start_session(void *owner)
 {
     struct client *c = owner;
     struct daemon *d = c->daemon;
     const struct lease *lease = leases_find(&d->leases, c->unit);
-    char description[160], user[16], slots[16];
+    char description[160], user[16], slots[16 + GPU_SET_TEXT], gpus[GPU_SET_TEXT];
     char *argv[] = {d->program, "session", "--lease", slots, NULL};
+    uv_poll_stop(&c->poll);
     snprintf(description, sizeof description, "Job %s of %s", lease->job, lease->user);
     snprintf(user, sizeof user, "%u", (unsigned)c->uid);
-    snprintf(slots, sizeof slots, "%u", lease->slots);
+    snprintf(slots, sizeof slots, "%u%s%s", lease->slots, lease->gpus ? ":" : "",
+             gpu_set_text(lease->gpus, gpus));
     struct systemd_service service = {.name = c->unit,
                                       .description = description,
                                       .argv = argv,
@@ -341,63 +331,85 @@ bool client_unit_started(struct daemon *d, const char *unit, const char *failure
     return true;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------
+/* ---- waiting ---------------------------------------------------------------------------------------------
  */
 
-/* All that came, so that none is left to the kernel to close in our place. -1 with *e when they are not what
- * is wanted. */
-static int take_descriptors(struct client *c, struct msghdr *m, struct err *e)
+static void on_gone(uv_poll_t *poll, int status, int events)
 {
-    for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
-        if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-            continue;
-        size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int), first = c->fds;
-        memcpy(c->fd + c->fds, CMSG_DATA(h), count * sizeof(int)); /* there is room: see below */
-        c->fds += count;
-        for (size_t i = first; i < c->fds; i++)
-            if (!closing_is_harmless(c->fd[i]))
-                return err_set(e, ERR_PROTOCOL, "sent a descriptor that is no pipe and no unix socket");
-    }
-    if (c->fds > 1 + DAEMON_DESCRIPTORS)
-        return err_set(e, ERR_PROTOCOL, "sent %zu descriptors, and %d are wanted", c->fds - 1,
-                       DAEMON_DESCRIPTORS);
-    return 0;
+    struct client *c = poll->data;
+    (void)status;
+    (void)events;
+    fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* Up to `want` bytes of the frame, no more: 1 when they are there, 0 when some are to come, -1 at the end. */
-static int fill(struct client *c, size_t want, struct err *e)
+/* What the launcher has said lies in the socket, for the session: only the end of it is heard. */
+static void wait_in_queue(void *owner)
 {
-    while (c->have < want) {
-        union {
-            char bytes[CMSG_SPACE(DESCRIPTORS_MAX * sizeof(int))];
-            struct cmsghdr align;
-        } control;
-        struct iovec part = {c->frame + c->have, want - c->have};
-        struct msghdr m = {
-            .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
-        ssize_t n = recvmsg(c->fd[0], &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && errno == EAGAIN)
-            return 0;
-        if (n <= 0 || take_descriptors(c, &m, e) < 0)
-            return -1;
-        c->have += (size_t)n;
-    }
-    return 1;
+    struct client *c = owner;
+    uv_poll_start(&c->poll, UV_DISCONNECT, on_gone);
+    if (!c->entry.patient)
+        uv_timer_start(&c->timer, on_late, BUSY_MS, 0);
+    daemon_queue_changed(c->daemon);
 }
+
+static struct client *client_of(struct queue_entry *x)
+{
+    return (struct client *)(void *)((char *)x - offsetof(struct client, entry));
+}
+
+/* It waits no longer. */
+static void let_in(struct client *c, enum lease_verdict verdict, const struct lease *lease)
+{
+    struct daemon *d = c->daemon;
+    queue_remove(&d->queue, &c->entry);
+    enum client_event event = verdict == LEASE_GIVEN ? grant(c, lease) : EV_REFUSED;
+    bool gone = event == EV_ADMITTED && c->entry.told[0] && !answer_waiting(c, "");
+    fsm_post(&c->fsm, gone ? EV_BROKEN : event);
+    if (gone)
+        daemon_end_lease(d, lease->unit);
+}
+
+static void refuse_all(struct daemon *d)
+{
+    while (d->queue.count > 0) {
+        struct client *c = client_of(d->queue.entry[0]);
+        err_set(&c->refusal, ERR_HOST, "it is drained: %s", daemon_drained(d));
+        let_in(c, LEASE_NEVER, NULL);
+    }
+}
+
+void clients_serve_queue(struct daemon *d)
+{
+    uint64_t again = UINT64_MAX, now = clock_now() / NSEC_PER_MSEC;
+    struct queue_entry *x;
+    struct lease lease;
+    enum lease_verdict verdict;
+    struct err e = ERR_INIT;
+    if (daemon_drained(d)[0])
+        refuse_all(d);
+    while ((x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e))) {
+        client_of(x)->refusal = e;
+        let_in(client_of(x), verdict, &lease);
+    }
+    for (size_t i = d->queue.count; i > 0; i--) { /* who is dropped leaves a gap behind the others only */
+        x = d->queue.entry[i - 1];
+        const char *news = queue_news(&d->queue, x, &d->leases, &d->rules, now, &again);
+        if (news && !answer_waiting(client_of(x), news))
+            client_drop(client_of(x));
+    }
+    if (again != UINT64_MAX)
+        uv_timer_start(&d->queue_timer, daemon_on_queue_timer, again, 0);
+}
+
+/* ---- reading ---------------------------------------------------------------------------------------------
+ */
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct client *c = poll->data;
     struct err e = ERR_INIT;
-    ptrdiff_t length = 0;
     (void)events;
-    int rc = status < 0 ? -1 : fill(c, FRAME_HEADER_SIZE, &e);
-    if (rc > 0) {
-        length = daemon_frame_length(c->frame, DAEMON_MESSAGE_MAX, &e);
-        rc = length < 0 ? -1 : fill(c, (size_t)length, &e);
-    }
+    int rc = status < 0 ? -1 : request_read(c, &e);
     if (rc == 0)
         return;
     if (e.code)
@@ -430,10 +442,13 @@ static int identify(struct client *c)
 
 static bool is_one_too_many(struct daemon *d, const struct client *c)
 {
-    size_t most = (size_t)d->config.max_connections, same = 0;
-    for (const struct client *o = d->clients; o; o = o->next)
-        same += o->uid == c->uid;
-    return d->client_count >= most || (same >= most / 4 && c->uid != 0);
+    size_t most = (size_t)d->config.max_connections, same = 0, all = 0;
+    for (const struct client *o = d->clients; o; o = o->next) {
+        bool counts = o->fsm.state != CLIENT_WAITING || !o->entry.patient; /* else it has a limit of its own */
+        all += counts;
+        same += counts && o->uid == c->uid;
+    }
+    return all >= most || (same >= most / 4 && c->uid != 0);
 }
 
 void client_open(struct daemon *d, int fd)

@@ -2,7 +2,7 @@
  *
  *   READING    the frame of wire.h comes, in a bounded time; not a byte behind it is read
  *   DECIDING   who the kernel says it is, may he, is there room: a lease is written, or he is refused
- *   WAITING    for slots, a moment: systemd may still be clearing away a job whose hvdrun has returned
+ *   WAITING    for slots, in the queue (queue.h); when he goes, so does his place
  *   STARTING   systemd was asked for the session, which gets the connection and the two descriptors
  *   CLOSED     a thread closes the daemon's copies (closing.h); the connection lives on in the session, or
  * not
@@ -20,7 +20,7 @@
 #include <uv.h>
 
 #include "agent/daemon/closing.h"
-#include "agent/daemon/leases.h"
+#include "agent/daemon/queue.h"
 #include "agent/daemon/wire.h"
 #include "common/fsm.h"
 
@@ -47,7 +47,8 @@ struct client {
     size_t group_count;
     uint8_t frame[DAEMON_FRAME_MAX];
     size_t have;
-    uint64_t busy_since;       /* when it first found too few slots; 0: never */
+    char job[LEASE_JOB_MAX + 1];
+    struct queue_entry entry;  /* what it wants; in the queue when it is WAITING */
     char unit[LEASE_UNIT_MAX]; /* of its lease; empty before there is one */
     struct err refusal;
 };
@@ -56,8 +57,8 @@ struct client {
 void client_open(struct daemon *d, int fd);
 /* What systemd says of the unit of one of the clients; false when it is nobody's. */
 bool client_unit_started(struct daemon *d, const char *unit, const char *failure);
-/* Slots have become free: those who wait are decided about again, the first who came first. */
-void clients_slots_freed(struct daemon *d);
+/* Lets those in who need wait no longer, and tells the others where they stand. */
+void clients_serve_queue(struct daemon *d);
 /* Closes it without a word. */
 void client_drop(struct client *c);
 

@@ -43,6 +43,10 @@
     X(int64_t, max_jobs_per_user, OPTION_INTEGER, "--max-jobs-per-user", "N", "max_jobs_per_user", \
       0, 4096, NULL, "0", "What it gives", \
       "The same for the jobs of one user. 0: no limit.") \
+    X(int64_t, max_waiting, OPTION_INTEGER, "--max-waiting", "N", "max_waiting", 0, 1024, NULL, "128", "What it gives", \
+      "Jobs that may wait for slots at once (hvdrun --wait); one user may have half of them. 0: none.") \
+    X(int64_t, max_priority, OPTION_INTEGER, "--max-priority", "N", "max_priority", 0, 100, NULL, "50", "What it gives", \
+      "The highest priority that others than root may ask for.") \
     X(const char *, drain, OPTION_TEXT, "--drain", "REASON", "drain", 0, 0, NULL, NULL, "What it gives", \
       "Take no new jobs, and tell those who ask for one why. Jobs that run go on.") \
     X(struct option_list, users, OPTION_LIST, "--user", "USER", "users", 0, 0, NULL, NULL, "To whom", \

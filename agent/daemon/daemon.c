@@ -43,13 +43,18 @@ static void pause_accepting(struct daemon *d, const char *why)
     uv_timer_start(&d->accept_timer, accept_again, PAUSE_MS, 0);
 }
 
+/* Twice: those that are one too many are still to be closed. */
+static bool may_accept(const struct daemon *d)
+{
+    return d->client_count - d->queue.count < 2 * (size_t)d->config.max_connections;
+}
+
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
     struct daemon *d = poll->data;
     (void)status;
     (void)events;
-    /* Twice: those that are one too many are still to be closed. */
-    for (int i = 0; i < ACCEPTS && d->client_count < 2 * (size_t)d->config.max_connections; i++) {
+    for (int i = 0; i < ACCEPTS && may_accept(d); i++) {
         int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             client_open(d, fd);
@@ -62,7 +67,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
         pause_accepting(d, strerror(errno));
         return;
     }
-    if (d->client_count >= 2 * (size_t)d->config.max_connections)
+    if (!may_accept(d))
         pause_accepting(d, "too many are being closed");
 }
 
@@ -117,7 +122,17 @@ void daemon_end_lease(struct daemon *d, const char *unit)
         journal_job(d, lease, "has given its slots back");
     }
     leases_drop(&d->leases, unit);
-    clients_slots_freed(d);
+    daemon_queue_changed(d);
+}
+
+void daemon_on_queue_timer(uv_timer_t *timer)
+{
+    clients_serve_queue(timer->data);
+}
+
+void daemon_queue_changed(struct daemon *d)
+{
+    uv_timer_start(&d->queue_timer, daemon_on_queue_timer, 0, 0);
 }
 
 static void on_unit_started(void *ctx, const char *unit, const char *failure)
@@ -182,6 +197,7 @@ static void apply(struct daemon *d)
     const struct daemon_config *c = &d->config;
     log_init("hvdagent", (enum log_level)c->log_level);
     d->rules = (struct lease_rules){.slots = c->slots ? (uint32_t)c->slots : count_slots(),
+                                    .gpus = gpu_count() < GPU_SET_MAX ? gpu_count() : GPU_SET_MAX,
                                     .share = c->share,
                                     .max_jobs = (uint32_t)c->max_jobs,
                                     .max_jobs_per_user = (uint32_t)c->max_jobs_per_user};
@@ -197,6 +213,7 @@ void daemon_drain(struct daemon *d, const char *reason, struct err *e)
     if (drain_write(d->config.directory, reason, e) < 0)
         return;
     drain_read(d->config.directory, d->drained);
+    daemon_queue_changed(d);
     log_info("%s%s", d->drained[0] ? "drained: " : "new jobs are taken again", d->drained);
 }
 
@@ -223,6 +240,7 @@ static void reload(struct daemon *d)
         apply(d);
         metrics_follow(d);
         d->metrics.reload++;
+        daemon_queue_changed(d);
         log_info("the configuration was read again");
     }
     tell_systemd(d, "READY=1");
@@ -307,7 +325,8 @@ static int set_up(struct daemon *d, struct err *e)
         return -1;
     uv_timer_init(&d->loop, &d->accept_timer);
     uv_timer_init(&d->loop, &d->watchdog);
-    d->accept_timer.data = d->watchdog.data = d;
+    uv_timer_init(&d->loop, &d->queue_timer);
+    d->accept_timer.data = d->watchdog.data = d->queue_timer.data = d;
     if (module_program_dir(directory, sizeof directory, e) < 0)
         return -1;
     snprintf(d->program, sizeof d->program, "%s/hvdagent", directory);
@@ -332,6 +351,7 @@ static void tear_down(struct daemon *d)
     uv_close((uv_handle_t *)&d->listener_poll, NULL);
     uv_close((uv_handle_t *)&d->accept_timer, NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
+    uv_close((uv_handle_t *)&d->queue_timer, NULL);
     for (int i = 0; i < 3; i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     metrics_close(d);

@@ -35,6 +35,8 @@ struct daemon {
     struct units units;
     struct metrics metrics;
     struct journal journal;
+    struct queue queue;
+    uv_timer_t queue_timer; /* somebody may have to wait no longer, or is to hear where he stands */
     struct client *clients;
     size_t client_count;
     int listener, lock;
@@ -58,6 +60,9 @@ void daemon_complain(struct daemon *d, const struct client *c, const char *what)
 const char *daemon_drained(const struct daemon *d);
 /* Root's word; an empty reason takes it back. */
 void daemon_drain(struct daemon *d, const char *reason, struct err *e);
+/* Before the loop sleeps those who wait are looked at: for what is free now, or has changed. */
+void daemon_queue_changed(struct daemon *d);
+void daemon_on_queue_timer(uv_timer_t *timer);
 /* The lease of a session that never was, or has ended. */
 void daemon_end_lease(struct daemon *d, const char *unit);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/job_dir.h"
+#include "agent/supervisor/gpu.h"
 #include "common/log.h"
 
 #define FILE_MAX   1024
@@ -70,33 +71,69 @@ static void name_holders(const struct leases *l, char *text, size_t size)
     }
 }
 
-static int refuse_busy(const struct leases *l, const struct lease_rules *rules, uint32_t wanted,
-                       struct err *e)
-{
-    char holders[256];
-    uint32_t taken = leases_slots_taken(l), free = taken < rules->slots ? rules->slots - taken : 0;
-    name_holders(l, holders, sizeof holders);
-    return err_set(e, ERR_TIMEOUT, "it is busy: %u slots are wanted, %u of %u are free (%s)", wanted, free,
-                   rules->slots, holders);
-}
-
-/* How many slots he gets; 0 with *e. */
-static uint32_t share_out(const struct leases *l, const struct lease_rules *rules,
-                          const struct lease_want *want, struct err *e)
+static uint32_t slots_free(const struct leases *l, const struct lease_rules *rules)
 {
     uint32_t taken = rules->share ? 0 : leases_slots_taken(l);
-    uint32_t free = taken < rules->slots ? rules->slots - taken : 0;
-    uint32_t most = want->slots ? want->slots : rules->slots;
+    return taken < rules->slots ? rules->slots - taken : 0;
+}
+
+static uint64_t gpus_free(const struct leases *l, const struct lease_rules *rules)
+{
+    uint64_t all = rules->gpus < GPU_SET_MAX ? (UINT64_C(1) << rules->gpus) - 1 : UINT64_MAX;
+    for (size_t i = 0; i < l->count; i++)
+        all &= ~l->item[i].gpus;
+    return all;
+}
+
+const char *leases_free(const struct leases *l, const struct lease_rules *rules, char text[LEASES_FREE_TEXT])
+{
+    char holders[256], gpus[64] = "";
+    unsigned left = (unsigned)__builtin_popcountll(gpus_free(l, rules));
+    name_holders(l, holders, sizeof holders);
+    if (rules->gpus && !rules->share && left < slots_free(l, rules))
+        snprintf(gpus, sizeof gpus, ", and %u of %u GPUs", left, rules->gpus);
+    snprintf(text, LEASES_FREE_TEXT, "%u of %u are free%s%s%s%s", slots_free(l, rules), rules->slots, gpus,
+             *holders ? " (" : "", holders, *holders ? ")" : "");
+    return text;
+}
+
+/* As large a part of the GPUs as of the slots, and a whole one at least. */
+static uint32_t gpus_for(const struct lease_rules *rules, uint32_t slots)
+{
+    uint64_t part = ((uint64_t)slots * rules->gpus + rules->slots - 1) / rules->slots;
+    return rules->share ? 0 : (uint32_t)part;
+}
+
+/* The first `count` of them. */
+static uint64_t pick_gpus(uint64_t free, uint32_t count)
+{
+    uint64_t set = 0;
+    for (; count > 0; count--) {
+        set |= free & -free;
+        free &= free - 1;
+    }
+    return set;
+}
+
+static enum lease_verdict share_out(const struct leases *l, const struct lease_rules *rules,
+                                    const struct lease_want *want, struct lease *lease, struct err *e)
+{
+    char text[LEASES_FREE_TEXT];
+    uint64_t gpus = gpus_free(l, rules);
+    uint32_t free = slots_free(l, rules), left = (uint32_t)__builtin_popcountll(gpus);
     bool fewer = want->fewer || !want->slots;
-    if (most <= free)
-        return most;
-    if (fewer && free > 0)
-        return free;
-    if (!fewer && want->slots > rules->slots)
-        err_set(e, ERR_HOST, "%u slots are wanted, it has %u", want->slots, rules->slots);
-    else
-        refuse_busy(l, rules, fewer ? 1 : want->slots, e);
-    return 0;
+    uint32_t most = want->slots ? want->slots : rules->slots;
+    uint32_t slots = fewer && most > free ? free : most;
+    while (fewer && slots > 0 && gpus_for(rules, slots) > left)
+        slots--;
+    if (slots > 0 && slots <= free && gpus_for(rules, slots) <= left) {
+        lease->slots = slots;
+        lease->gpus = pick_gpus(gpus, gpus_for(rules, slots));
+        return LEASE_GIVEN;
+    }
+    err_set(e, ERR_HOST, "it is busy: %u slots are wanted, %s", fewer ? 1 : want->slots,
+            leases_free(l, rules, text));
+    return LEASE_BUSY;
 }
 
 /* A name for its unit that nobody has. */
@@ -107,25 +144,40 @@ static void name_unit(const struct leases *l, struct lease *lease)
         snprintf(lease->unit, sizeof lease->unit, LEASE_PREFIX "%s.%u" SUFFIX, lease->job, n);
 }
 
-int leases_admit(const struct leases *l, const struct lease_rules *rules, const struct lease_want *want,
-                 struct lease *lease, struct err *e)
+static enum lease_verdict check_jobs(const struct leases *l, const struct lease_rules *rules,
+                                     const struct lease_want *want, struct err *e)
 {
+    if (l->count >= LEASES_MAX || (rules->max_jobs && l->count >= rules->max_jobs)) {
+        err_set(e, ERR_HOST, "it runs %zu jobs, and more are not allowed (max_jobs)", l->count);
+        return LEASE_BUSY;
+    }
+    if (rules->max_jobs_per_user && jobs_of(l, want->uid) >= rules->max_jobs_per_user) {
+        err_set(e, ERR_HOST, "%s runs %u jobs there, and more are not allowed to a user (max_jobs_per_user)",
+                want->user, jobs_of(l, want->uid));
+        return LEASE_OWN_LIMIT;
+    }
+    return LEASE_GIVEN;
+}
+
+enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules *rules,
+                                const struct lease_want *want, struct lease *lease, struct err *e)
+{
+    enum lease_verdict verdict;
     if (job_dir_check_name(want->job, e) < 0)
-        return -1;
-    if (l->count >= LEASES_MAX || (rules->max_jobs && l->count >= rules->max_jobs))
-        return err_set(e, ERR_HOST, "it runs %zu jobs, and more are not allowed (max_jobs)", l->count);
-    if (rules->max_jobs_per_user && jobs_of(l, want->uid) >= rules->max_jobs_per_user)
-        return err_set(e, ERR_HOST,
-                       "%s runs %u jobs there, and more are not allowed to a user (max_jobs_per_user)",
-                       want->user, jobs_of(l, want->uid));
+        return LEASE_NEVER;
+    if (want->slots > rules->slots && !want->fewer) {
+        err_set(e, ERR_HOST, "%u slots are wanted, it has %u", want->slots, rules->slots);
+        return LEASE_NEVER;
+    }
     *lease = (struct lease){.uid = want->uid, .since = (uint64_t)time(NULL), .confirmed = true};
-    lease->slots = share_out(l, rules, want, e);
-    if (lease->slots == 0)
-        return -1;
+    verdict = check_jobs(l, rules, want, e);
+    verdict = verdict == LEASE_GIVEN ? share_out(l, rules, want, lease, e) : verdict;
+    if (verdict != LEASE_GIVEN)
+        return verdict;
     snprintf(lease->job, sizeof lease->job, "%s", want->job);
     snprintf(lease->user, sizeof lease->user, "%s", want->user);
     name_unit(l, lease);
-    return 0;
+    return LEASE_GIVEN;
 }
 
 /* ---- files -----------------------------------------------------------------------------------------------
@@ -139,9 +191,12 @@ static void path_of(const struct leases *l, const char *unit, const char *end, c
 
 static int write_file(const char *path, const struct lease *lease, struct err *e)
 {
-    char text[FILE_MAX];
+    char text[FILE_MAX], gpus[GPU_SET_TEXT];
     int len = snprintf(text, sizeof text, "job: %s\nuser: %s\nuid: %u\nslots: %u\nsince: %" PRIu64 "\n",
                        lease->job, lease->user, (unsigned)lease->uid, lease->slots, lease->since);
+    if (lease->gpus)
+        len += snprintf(text + len, sizeof text - (size_t)len, "gpus: %s\n",
+                        gpu_set_text(lease->gpus, gpus));
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_sys(e, errno, "cannot write the lease %s", path);
@@ -173,7 +228,10 @@ static int read_file(const char *directory, const char *name, struct lease *leas
     text[n] = '\0';
     *lease = (struct lease){0};
     if (sscanf(text, LEASE_TEXT, lease->job, lease->user, &uid, &lease->slots, &lease->since, &end) != 5 ||
-        end != n || text[n - 1] != '\n' || lease->slots == 0)
+        strlen(text) != (size_t)n || text[n - 1] != '\n' || lease->slots == 0)
+        return -1;
+    text[n - 1] = '\0';
+    if (end < n && (strncmp(text + end, "gpus: ", 6) != 0 || !gpu_set_read(text + end + 6, &lease->gpus)))
         return -1;
     lease->uid = uid;
     snprintf(lease->unit, sizeof lease->unit, "%s" SUFFIX, name);

@@ -28,6 +28,7 @@ struct lease {
     char user[LEASE_USER_MAX]; /* for people; a number where it has no name */
     uid_t uid;
     uint32_t slots;
+    uint64_t gpus;  /* a set (agent/supervisor/gpu.h); empty: there are none, or they are shared */
     uint64_t since; /* seconds of the epoch */
     bool confirmed; /* not in the file: systemd knows the unit, or was asked for it by this daemon */
 };
@@ -40,6 +41,7 @@ struct leases {
 
 struct lease_rules {
     uint32_t slots;             /* of the node */
+    uint32_t gpus;              /* likewise; a job gets as large a part of them as of the slots */
     bool share;                 /* they are given to any number of jobs */
     uint32_t max_jobs;          /* 0: no limit */
     uint32_t max_jobs_per_user; /* likewise */
@@ -53,10 +55,19 @@ struct lease_want {
     bool fewer;     /* will do */
 };
 
-/* Fills *lease with what he may have now. -1 with *e: ERR_TIMEOUT when there may be room later (one line says
- * who has how many), else ERR_HOST. */
-int leases_admit(const struct leases *l, const struct lease_rules *rules, const struct lease_want *want,
-                 struct lease *lease, struct err *e);
+enum lease_verdict {
+    LEASE_GIVEN = 0,
+    LEASE_NEVER = -1,     /* the node has not as much, or the request is wrong */
+    LEASE_BUSY = -2,      /* when others have ended */
+    LEASE_OWN_LIMIT = -3, /* when a job of his own has ended */
+};
+
+/* Fills *lease with what he may have now, else *e (ERR_HOST): one line that says who has how much. */
+enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules *rules,
+                                const struct lease_want *want, struct lease *lease, struct err *e);
+/* "1 of 4 are free (alice 3)". */
+#define LEASES_FREE_TEXT 384
+const char *leases_free(const struct leases *l, const struct lease_rules *rules, char text[LEASES_FREE_TEXT]);
 uint32_t leases_slots_taken(const struct leases *l);
 struct lease *leases_find(struct leases *l, const char *unit);
 

@@ -3,6 +3,7 @@
  *      attach                              daemon
  *      LeaseRequest + 2 descriptors  ->    who is it? may he? is there room?
  *      what the launcher says        ->    (not read: it is for the session)
+ *                                    <-    DAEMON_MAGIC, LeaseWaiting; any number of times
  *                                    <-    DAEMON_MAGIC, LeaseRefusal; closed
  *      or:                           <-    FRAME_MAGIC of the session, which has the connection now
  *

@@ -125,3 +125,29 @@ const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, 
             used += (size_t)snprintf(text + used, size - used, "%s%u", i ? "," : "", i);
     return text;
 }
+
+/* ---- sets ---------------------------------------------------------------------------------------------- */
+
+const char *gpu_set_text(uint64_t set, char text[GPU_SET_TEXT])
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned i = 0; i < GPU_SET_MAX; i++)
+        if (set >> i & 1)
+            used += (size_t)snprintf(text + used, GPU_SET_TEXT - used, "%s%u", used ? "," : "", i);
+    return text;
+}
+
+bool gpu_set_read(const char *text, uint64_t *set)
+{
+    char *end;
+    *set = 0;
+    do {
+        unsigned long index = isdigit((unsigned char)*text) ? strtoul(text, &end, 10) : GPU_SET_MAX;
+        if (index >= GPU_SET_MAX || *set >> index & 1)
+            return false;
+        *set |= UINT64_C(1) << index;
+        text = end + 1;
+    } while (*end == ',');
+    return *end == '\0';
+}

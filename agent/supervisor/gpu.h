@@ -7,6 +7,7 @@
 #ifndef HVD_SUPERVISOR_GPU_H
 #define HVD_SUPERVISOR_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,12 @@ uint32_t gpu_count_files(const char *proc_dir, const char *dev_dir);
 /* Entries of CUDA_VISIBLE_DEVICES up to the first one that names none of so many devices, which is CUDA's
  * rule. */
 uint32_t gpu_count_visible(const char *list, uint32_t gpus);
+#define GPU_SET_MAX  64 /* GPUs of a host that a managed agent gives to jobs: the bits of a set */
+#define GPU_SET_TEXT 256
+/* "0,3"; empty for none. */
+const char *gpu_set_text(uint64_t set, char text[GPU_SET_TEXT]);
+/* False when it is not such a list. */
+bool gpu_set_read(const char *text, uint64_t *set);
 /* The value of CUDA_VISIBLE_DEVICES for a worker, of `list` (NULL: all `gpus`); empty: none is to be set. */
 const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, uint32_t local_rank,
                         char *text, size_t size);

@@ -268,8 +268,17 @@ static bool take_gpus(struct worker_env *w, const struct worker_env_job *job, co
 {
     if (!job->gpus || !has_name(entry, GPU_VISIBLE))
         return false;
-    w->gpu_list = entry + sizeof GPU_VISIBLE;
+    if (!job->gpus_are_leased)
+        w->gpu_list = entry + sizeof GPU_VISIBLE;
     return true;
+}
+
+/* Leaving the variables alone would show him those of others. */
+static Hvd__Binding__Gpu gpu_bind_of(const struct worker_env_job *job)
+{
+    const Hvd__Binding *b = job->spawn->binding;
+    Hvd__Binding__Gpu how = b ? b->gpu : HVD__BINDING__GPU__GPU_NONE;
+    return job->gpus_are_leased && how == HVD__BINDING__GPU__GPU_NONE ? HVD__BINDING__GPU__GPU_LIST : how;
 }
 
 /* What is the same for all ranks, behind the `given` ones. */
@@ -327,7 +336,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         .shared = malloc(VARIABLES * SHARED_SIZE),
         .own = malloc(VARIABLES * OWN_SIZE),
         .gpus = job->gpus,
-        .gpu_bind = s->binding ? s->binding->gpu : HVD__BINDING__GPU__GPU_NONE,
+        .gpu_bind = gpu_bind_of(job),
         .gpu_list = job->visible_gpus,
         .workers = (uint32_t)s->n_worker,
         .contracts = pmix ? s->contracts : s->contracts & ~(unsigned)CONTRACT_PMIX,

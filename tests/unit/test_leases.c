@@ -130,11 +130,56 @@ START_TEST(they_outlive_the_agent)
 }
 END_TEST
 
+START_TEST(gpus_belong_to_one_job)
+{
+    struct lease a, b, c;
+    struct err e = ERR_INIT;
+    rules.gpus = 4;
+    ck_assert_int_eq(ask("a-1", 1, 2, false, &a, &e), 0);
+    ck_assert_uint_eq(a.gpus, 0x3);
+    ck_assert_int_eq(ask("b-1", 2, 1, false, &b, &e), 0);
+    ck_assert_uint_eq(b.gpus, 0x4);
+    leases_drop(&l, "hvd-a-1.service");
+    ck_assert_int_eq(ask("b-2", 2, 3, false, &c, &e), 0);
+    ck_assert_uint_eq(c.gpus, 0xb);
+    leases_close(&l);
+    ck_assert_int_eq(leases_open(&l, directory, &e), 0);
+    ck_assert_uint_eq(leases_find(&l, "hvd-b-1.service")->gpus, 0x4);
+    ck_assert_uint_eq(leases_find(&l, "hvd-b-2.service")->gpus, 0xb);
+    ck_assert_int_eq(ask("b-3", 2, 0, false, &c, &e), -1);
+}
+END_TEST
+
+START_TEST(a_part_of_the_slots_is_as_large_a_part_of_the_gpus)
+{
+    struct lease lease;
+    struct err e = ERR_INIT;
+    rules = (struct lease_rules){.slots = 8, .gpus = 2};
+    ck_assert_int_eq(ask("a-1", 1, 1, false, &lease, &e), 0);
+    ck_assert_uint_eq(lease.gpus, 0x1);
+    ck_assert_int_eq(ask("a-2", 1, 5, false, &lease, &e), -1);
+    ck_assert_int_eq(ask("a-2", 1, 5, true, &lease, &e), 0);
+    ck_assert_uint_eq(lease.slots, 4);
+    ck_assert_uint_eq(lease.gpus, 0x2);
+    ck_assert_int_eq(ask("a-3", 2, 1, false, &lease, &e), -1);
+    ck_assert_str_eq(e.text, "it is busy: 1 slots are wanted, 3 of 8 are free, and 0 of 2 GPUs (alice 5)");
+    rules = (struct lease_rules){.slots = 1, .gpus = 8, .share = true};
+    ck_assert_int_eq(ask("a-4", 2, 1, false, &lease, &e), 0);
+    ck_assert_uint_eq(lease.gpus, 0);
+    leases_close(&l);
+    rules.share = false;
+    ck_assert_int_eq(ask("a-5", 2, 1, false, &lease, &e), 0);
+    ck_assert_uint_eq(lease.gpus, 0xff);
+}
+END_TEST
+
 static const char *const spoilt[] = {"",
                                      "job: a\n",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 0\nsince: 5\n",
                                      "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\nmore: 1\n",
+                                     "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\ngpus: 1,1\n",
+                                     "job: a-1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\ngpus: 64\n",
                                      "job: A/1\nuser: alice\nuid: 1\nslots: 3\nsince: 5\n"};
 
 START_TEST(what_is_no_lease_is_removed)
@@ -162,6 +207,8 @@ int main(void)
     tcase_add_test(all, shared_slots_and_limits_of_jobs);
     tcase_add_test(all, each_session_has_a_unit_of_its_own);
     tcase_add_test(all, they_outlive_the_agent);
+    tcase_add_test(all, gpus_belong_to_one_job);
+    tcase_add_test(all, a_part_of_the_slots_is_as_large_a_part_of_the_gpus);
     tcase_add_loop_test(all, what_is_no_lease_is_removed, 0, sizeof spoilt / sizeof *spoilt);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
