@@ -40,8 +40,8 @@ struct guard {
     pid_t session;  /* for the guard */
     uint32_t lease; /* slots that a managed agent gave, and systemd holds the unit; 0: started by hvdrun */
     const char *lease_gpus; /* and GPUs, "0,3"; NULL: none */
-    int status_fd;  /* where the guard writes its exit status at its end, for who cannot wait for it; -1:
-                       nowhere */
+    int status_fd; /* where the guard writes its exit status at its end, for who cannot wait for it; -1:
+                      nowhere */
 };
 
 /* A guard that systemd starts for a managed agent: stdin is the channel in both directions, stdout where the

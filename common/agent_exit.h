@@ -6,7 +6,10 @@
 #define AGENT_EXIT_REFUSED                                                                                   \
     123 /* the managed agent of the host did not start one; the last line of stderr says why */
 #define AGENT_EXIT_STUCK  124 /* it did not move, and the guard killed it */
-#define AGENT_WAITING "hvdagent: waiting: " /* begins a line of its stderr: where the job stands in the managed agent's queue; nothing behind it: the wait is over */
 #define AGENT_EXIT_SIGNAL 128 /* and the number of the signal that killed it */
+
+/* Begins a line of its stderr: where the job stands in the managed agent's queue; nothing behind it: the wait
+ * is over. */
+#define AGENT_WAITING "hvdagent: waiting: "
 
 #endif

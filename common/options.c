@@ -344,7 +344,8 @@ static int parse_option(struct parsing *p, int argc, char *const argv[], int *at
         if (value && !option_is_optional(spec))
             return err_set(e, ERR_USAGE, "%.*s takes no value", (int)from.len, from.name);
         p->stop = spec->type == OPTION_ACTION;
-        return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value ? value : left_out(spec), e);
+        return option_store(p, (size_t)row, OPTION_FROM_COMMAND_LINE, from, value ? value : left_out(spec),
+                            e);
     }
     if (!value) {
         value = next_word(p, (size_t)row, from, *at < argc ? argv[*at] : NULL, e);

@@ -27,8 +27,8 @@ enum option_type {
     OPTION_FLAG,    /* bool: no value on the command line; 1/0, true/false, yes/no, on/off in a variable */
     OPTION_ACTION,  /* bool: as a flag, but ends the parsing at once: --help, --version */
     OPTION_INTEGER, /* int64_t; the i-th of `words`, when there are some, stands for -1 - i */
-    OPTION_SECONDS, /* int64_t, milliseconds; written in seconds, with at most three decimals; with a metavar in
-                     * brackets the value may be left out, as of a mode */
+    OPTION_SECONDS, /* int64_t, milliseconds; written in seconds, with at most three decimals; with a metavar
+                     * in brackets the value may be left out, as of a mode */
     OPTION_MILLISECONDS, /* int64_t, microseconds; written in milliseconds, with at most three decimals */
     OPTION_CHOICE,       /* int: the index of the word in `words` */
     OPTION_MODE, /* int: as a choice, but the value may be left out (then it is the second word) and on the

@@ -99,7 +99,7 @@ struct job {
 
     Hvd__Preflight preflight;
     struct host_run *host; /* host_count of them; index as in list */
-    uint32_t *order; /* --wait: the hosts' indexes as they are asked, one after the other; else NULL */
+    uint32_t *order;       /* --wait: the hosts' indexes as they are asked, one after the other; else NULL */
     uint32_t host_count, next_to_start, ready, closed;
 
     bool planned;
@@ -128,8 +128,8 @@ struct job {
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
     uv_timer_t wait_limit; /* --wait */
-    uv_timer_t settling;  /* a host has failed; the others may still say what is wrong with them */
-    uv_timer_t gathering; /* hosts whose names have no address yet, to be told together */
+    uv_timer_t settling;   /* a host has failed; the others may still say what is wrong with them */
+    uv_timer_t gathering;  /* hosts whose names have no address yet, to be told together */
 };
 
 /* ---- job.c --------------------------------------------------------------------------------------------- */

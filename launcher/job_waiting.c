@@ -13,7 +13,8 @@
 #include "launcher/job_state.h"
 #include "launcher/unresolved.h"
 
-/* ---- --start-timeout ------------------------------------------------------------------------------------ */
+/* ---- --start-timeout ------------------------------------------------------------------------------------
+ */
 
 static bool is_late(const struct job *j, const struct host_run *h)
 {
@@ -63,7 +64,8 @@ void job_preload_moved(struct job *j)
         job_start_limit(j);
 }
 
-/* ---- --wait --------------------------------------------------------------------------------------------- */
+/* ---- --wait ---------------------------------------------------------------------------------------------
+ */
 
 static void on_wait_limit(uv_timer_t *timer)
 {

@@ -243,11 +243,8 @@ static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest 
     if (check_request(c, request, &c->refusal) < 0)
         return EV_REFUSED;
     snprintf(c->job, sizeof c->job, "%s", request->job);
-    c->entry.want = (struct lease_want){.job = c->job,
-                                        .user = c->user,
-                                        .uid = c->uid,
-                                        .slots = request->slots,
-                                        .fewer = request->fewer};
+    c->entry.want = (struct lease_want){
+        .job = c->job, .user = c->user, .uid = c->uid, .slots = request->slots, .fewer = request->fewer};
     c->entry.priority = request->priority;
     c->entry.patient = request->wait;
     return decide_turn(c);
@@ -444,7 +441,8 @@ static bool is_one_too_many(struct daemon *d, const struct client *c)
 {
     size_t most = (size_t)d->config.max_connections, same = 0, all = 0;
     for (const struct client *o = d->clients; o; o = o->next) {
-        bool counts = o->fsm.state != CLIENT_WAITING || !o->entry.patient; /* else it has a limit of its own */
+        bool counts =
+            o->fsm.state != CLIENT_WAITING || !o->entry.patient; /* else it has a limit of its own */
         all += counts;
         same += counts && o->uid == c->uid;
     }

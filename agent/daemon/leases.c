@@ -195,8 +195,7 @@ static int write_file(const char *path, const struct lease *lease, struct err *e
     int len = snprintf(text, sizeof text, "job: %s\nuser: %s\nuid: %u\nslots: %u\nsince: %" PRIu64 "\n",
                        lease->job, lease->user, (unsigned)lease->uid, lease->slots, lease->since);
     if (lease->gpus)
-        len += snprintf(text + len, sizeof text - (size_t)len, "gpus: %s\n",
-                        gpu_set_text(lease->gpus, gpus));
+        len += snprintf(text + len, sizeof text - (size_t)len, "gpus: %s\n", gpu_set_text(lease->gpus, gpus));
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_sys(e, errno, "cannot write the lease %s", path);

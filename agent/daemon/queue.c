@@ -46,9 +46,8 @@ void queue_remove(struct queue *q, const struct queue_entry *x)
     q->count--;
 }
 
-struct queue_entry *queue_next(const struct queue *q, const struct leases *l,
-                               const struct lease_rules *rules, struct lease *lease,
-                               enum lease_verdict *verdict, struct err *e)
+struct queue_entry *queue_next(const struct queue *q, const struct leases *l, const struct lease_rules *rules,
+                               struct lease *lease, enum lease_verdict *verdict, struct err *e)
 {
     for (size_t i = 0; i < q->count; i++) {
         err_clear(e);
@@ -70,8 +69,8 @@ static void describe(const struct queue *q, const struct queue_entry *x, const s
     if (x->want.slots && !x->want.fewer)
         snprintf(wanted, sizeof wanted, "%u slot%s", x->want.slots, x->want.slots == 1 ? "" : "s");
     bool own = leases_admit(l, rules, &x->want, &lease, &e) == LEASE_OWN_LIMIT;
-    snprintf(text, QUEUE_TEXT, "waiting for %s: place %zu of %zu; %.400s", wanted, queue_place(q, x), q->count,
-             own ? e.text : leases_free(l, rules, free));
+    snprintf(text, QUEUE_TEXT, "waiting for %s: place %zu of %zu; %.400s", wanted, queue_place(q, x),
+             q->count, own ? e.text : leases_free(l, rules, free));
 }
 
 const char *queue_news(const struct queue *q, struct queue_entry *x, const struct leases *l,

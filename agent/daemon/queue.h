@@ -35,9 +35,8 @@ void queue_remove(struct queue *q, const struct queue_entry *x);
 size_t queue_place(const struct queue *q, const struct queue_entry *x);
 /* The next that is to wait no longer, and why: LEASE_GIVEN and *lease, or LEASE_NEVER and *e. NULL: all
  * wait. */
-struct queue_entry *queue_next(const struct queue *q, const struct leases *l,
-                               const struct lease_rules *rules, struct lease *lease,
-                               enum lease_verdict *verdict, struct err *e);
+struct queue_entry *queue_next(const struct queue *q, const struct leases *l, const struct lease_rules *rules,
+                               struct lease *lease, enum lease_verdict *verdict, struct err *e);
 /* Where it stands, if that is new to him and he was not told just now, else NULL. *again becomes the
  * milliseconds after which to ask again, if that is sooner. */
 const char *queue_news(const struct queue *q, struct queue_entry *x, const struct leases *l,

@@ -4,8 +4,8 @@
 
 #include "agent/daemon/client.h"
 
-/* Takes what is there of it into c->frame and c->fd, no more: 1 when it is whole, 0 when some is to come, -1 at
- * the end or, with *e, when it is none. */
+/* Takes what is there of it into c->frame and c->fd, no more: 1 when it is whole, 0 when some is to come, -1
+ * at the end or, with *e, when it is none. */
 int request_read(struct client *c, struct err *e);
 
 #endif

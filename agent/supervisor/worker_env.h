@@ -19,9 +19,9 @@ struct worker_env_job {
     const struct rendezvous_values *rendezvous;
     uint32_t gpus;            /* of this host, to be handed out; 0: nothing is said of them */
     const char *visible_gpus; /* the session's own list; NULL: it has none */
-    bool gpus_are_leased;     /* none but those of the list, whatever the user says */
     size_t program;           /* of the job's: whose environment */
     const char *preload_dir;  /* where files were copied to; NULL: none were */
+    bool gpus_are_leased;     /* none but those of the list, whatever the user says */
 };
 
 struct worker_env {

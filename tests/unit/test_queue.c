@@ -142,9 +142,10 @@ START_TEST(news_are_told_once_and_not_too_often)
                      "waiting for 1 slot: place 1 of 1; 1 of 4 are free (carol 3)");
     rules.max_jobs_per_user = 1;
     run(2, 1);
-    ck_assert_str_eq(queue_news(&q, second, &l, &rules, 70000, &again),
-                     "waiting for 1 slot: place 1 of 1; bob runs 1 jobs there, and more are not allowed to a user "
-                     "(max_jobs_per_user)");
+    ck_assert_str_eq(
+        queue_news(&q, second, &l, &rules, 70000, &again),
+        "waiting for 1 slot: place 1 of 1; bob runs 1 jobs there, and more are not allowed to a user "
+        "(max_jobs_per_user)");
 }
 END_TEST
 

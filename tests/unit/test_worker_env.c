@@ -29,7 +29,8 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[8];
-    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL, 0, NULL};
+    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL,
+                                 0,  NULL,    false};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < workers; i++)
         list[i] = &w;
@@ -140,8 +141,8 @@ static char **build_endpoints(char **given, size_t count, uint32_t rank, const c
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[] = {&w, &w};
     Hvd__HostRanks here = HVD__HOST_RANKS__INIT, there = HVD__HOST_RANKS__INIT, *host[] = {&here, &there};
-    struct worker_env_job job = {&s,      "job-1", "node7", "/run/x/workers", "00ff", &values, gpus,
-                                 visible, 0,       NULL};
+    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, gpus, visible,
+                                 0,  NULL,    false};
     Hvd__Binding binding = HVD__BINDING__INIT;
     here.name = (char *)"node7";
     here.ranks = here.n_rank = here.n_worker_port = 2;

@@ -143,10 +143,10 @@ slow_a_smaller_node_and_a_full_queue() {
 }
 
 # ---- GPUs -------------------------------------------------------------------------------------------------------------------
-boot_with_gpus() { # GPUS [LINE of agent.conf...]
+boot_with_gpus() { # GPUS
     local gpus=$1
-    shift
-    boot "$@"
+    boot
+    conf 'slots: 0'
     there mkdir -p /etc/systemd/system/hvdagent.service.d /usr/local/lib/nvml
     cp "$BUILD/tests/nvml/libnvidia-ml.so.1" "$T/"
     there cp "$T/libnvidia-ml.so.1" /usr/local/lib/nvml/
@@ -159,7 +159,7 @@ devices='echo $HOROVOD_RANK ${CUDA_VISIBLE_DEVICES-unset}'
 
 case_gpus_of_two_jobs_are_not_the_same() {
     [ -e "$BUILD/tests/nvml/libnvidia-ml.so.1" ] || skip 'the double of NVML was not built'
-    boot_with_gpus 4 'slots: 0'
+    boot_with_gpus 4
     start_as alice -np 2 sh -c "$devices; until [ -e $T/go ]; do sleep 0.05; done"
     until_job '^[01] 0,1$' 2
     as bob -np 2 --gpu-bind single sh -c "$devices"
