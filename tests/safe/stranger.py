@@ -6,8 +6,11 @@
                   Prints "given" and stays until it is ended.
   reach UID       tries whatever UID has on this host: its unix sockets, the ports that it listens on, its processes, its files.
                   A line for each thing that answered or opened; nothing at all when nothing did. On stderr: the ports.
+  flood HOST LOW HIGH NUMBER   so many connections to those ports, as soon as somebody listens there, that stay open: every fourth says nothing,
+                  a byte a second, a length of 4 GiB, or the first message of a link without the key. Prints "connected N", how many
+                  there were, and goes on until it is ended.
 """
-import array, ctypes, os, socket, struct, sys, time
+import array, ctypes, os, resource, socket, struct, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT = "/run/hvd/agent.sock"
@@ -132,5 +135,29 @@ def reach(uid):
     files(int(uid))
 
 
+# ---- from another host -----------------------------------------------------------------------------------------------------------
+def flood(host, low, high, number):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (int(number) + 100,) * 2)
+    hello = b"HVDLINK\n" + struct.pack("<HBBIII", 1, 2, 0, 0, 1, 0) + bytes(32) + b"job".ljust(64, b"\0")
+    kept, said = [], 0
+    while True:
+        for port in range(int(low), int(high) + 1):
+            try:
+                sock = socket.create_connection((host, port), 0.5)
+            except OSError:
+                continue
+            kind = len(kept) % 4
+            kept.append(sock if len(kept) < int(number) else None)
+            try:
+                sock.sendall([b"", b"H", b"\xff" * 1000, hello][kind])
+            except OSError:
+                pass
+        if len(kept) > said:
+            said = len(kept)
+            print("connected", said, flush=True)
+        else:
+            time.sleep(0.005)
+
+
 if __name__ == "__main__":
-    {"heavy": heavy, "reach": reach}[sys.argv[1]](*sys.argv[2:])
+    {"heavy": heavy, "reach": reach, "flood": flood}[sys.argv[1]](*sys.argv[2:])
