@@ -103,7 +103,8 @@ void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hv
         exposition_family(out, of_jobs[f].name, of_jobs[f].type, of_jobs[f].help);
         for (size_t i = 0; i < count; i++) {
             const Hvd__JobStatus *s = seen[i].answer->status;
-            const char *labels[] = {"job", s->job, "user", show_user(seen[i].uid, user, sizeof user), NULL};
+            const char *labels[] = {"job",  s->job,  "user", show_user(seen[i].uid, user, sizeof user),
+                                    "host", s->host, NULL};
             exposition_sample(out, of_jobs[f].name, of_jobs[f].value(s), labels);
         }
     }
@@ -114,7 +115,8 @@ void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hv
             for (size_t k = 0; s->counters && k < s->counters->n_collective; k++) {
                 const Hvd__Collective *c = s->counters->collective[k];
                 const char *labels[] = {"job",  s->job,  "user", show_user(seen[i].uid, user, sizeof user),
-                                        "kind", c->kind, NULL};
+                                        "host", s->host, "kind", c->kind,
+                                        NULL};
                 exposition_sample(out, of_kinds[f].name, of_kinds[f].value(c), labels);
             }
         }

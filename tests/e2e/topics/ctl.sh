@@ -84,7 +84,7 @@ assert c["stalled_tensors"] == 1 and c["stalls"][0]["tensor"] == "grad.3" and c[
 assert c["link_bytes_sent"] == 0, c' 2> "$T/python" || fail "$(cat "$T/python")"
     ctl metrics
     expect_status 0
-    local labels="job=\"[^\"]+\",user=\"[^\"]+\""
+    local labels="job=\"[^\"]+\",user=\"[^\"]+\",host=\"[^\"]+\""
     expect_count 1 "^hvd_collective_operations_total\{$labels,kind=\"allreduce\"\} 3$" "$T/shown"
     expect_count 1 "^hvd_collective_bytes_total\{$labels,kind=\"allreduce\"\} 12$" "$T/shown"
     expect_count 1 "^hvd_job_ranks\{$labels\} 3$" "$T/shown"

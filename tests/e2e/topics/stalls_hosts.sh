@@ -27,3 +27,18 @@ case_a_stall_ends_the_job_on_all_hosts() {
     expect_err 'tensor "grad.3": allreduce was given up after [1-3] s .*waited for rank 3 on '$H2
     expect_count 3 'rank [0-2]: grad.3: HVD_ERR_[A-Z]*; tensor "grad.3": allreduce was given up' "$T/err"
 }
+
+slow_each_host_knows_who_is_waited_for_and_what_its_links_carried() {
+    start -H $H1:2,$H2:2 --stall-check-warning-time-seconds 1 "$LAGGARD" 9000 3
+    both_say() {
+        ssh "$H1" "$BUILD/hvdctl" metrics > "$T/shown" 2> "$T/shown.err" < /dev/null
+        ssh "$H2" "$BUILD/hvdctl" metrics >> "$T/shown" 2>> "$T/shown.err" < /dev/null
+        [ "$(grep -c '^hvd_job_stalled_tensors{.*} 1$' "$T/shown")" = 2 ]
+    }
+    until_true 15 both_say || fail "$(cat "$T/shown" "$T/shown.err")"
+    expect_count 2 '^hvd_collective_operations_total\{.*kind="allreduce"\} 2$' "$T/shown"
+    expect_count 2 '^hvd_link_(sent|received)_bytes_total\{.*host="'$H1'"\} [1-9][0-9]+$' "$T/shown"
+    expect_same '' "$(grep -v '^#' "$T/shown" | sed 's/ .*//' | sort | uniq -d)" 'samples that come twice'
+    kill -KILL $pid
+    stop_status
+}
