@@ -89,7 +89,7 @@ assert c["link_bytes_sent"] == 0, c' 2> "$T/python" || fail "$(cat "$T/python")"
     expect_count 1 "^hvd_collective_bytes_total\{$labels,kind=\"allreduce\"\} 12$" "$T/shown"
     expect_count 1 "^hvd_job_ranks\{$labels\} 3$" "$T/shown"
     expect_count 1 "^hvd_job_stalled_tensors\{$labels\} 1$" "$T/shown"
-    ! grep -vE '^(# (HELP|TYPE) hvd_[a-z_]+ .+|hvd_[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+]+)$' "$T/shown" || fail 'that is no line of the format'
+    ! grep -vE '^(# (HELP|TYPE) hvd_[a-z_]+ .+|hvd_[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+-]+)$' "$T/shown" || fail 'that is no line of the format'
     kill -KILL $pid
     stop_status
 }

@@ -38,7 +38,7 @@ case_metrics_are_told_when_asked_for() {
     expect_metric 'hvd_agent_leases_given_total 2'
     expect_metric 'hvd_agent_leases_ended_total 1'
     expect_metric 'hvd_agent_requests_refused_total 1'
-    ! grep -vE '^(# (HELP|TYPE) hvd_[a-z_]+ .+|hvd_[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+]+)$' "$T/shown" || fail 'that is no line of the format'
+    ! grep -vE '^(# (HELP|TYPE) hvd_[a-z_]+ .+|hvd_[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [0-9.e+-]+)$' "$T/shown" || fail 'that is no line of the format'
     metrics /
     expect_same 404 "$status" 'GET /'
     metrics /metrics -X POST
