@@ -57,6 +57,8 @@ write_accounts() { # the users' keys: every host trusts the one key, and knows e
     echo "$HOSTS_USER:x:$HOSTS_UID:" >> "$root/etc/group"
     for home in root "home/$HOSTS_USER"; do
         rm -f "$root/$home/.ssh/config"
+        # What this machine's shells start with takes its time, and may wait for a lock whose holder a case has killed.
+        rm -f "$root/$home"/{.bashrc,.bash_profile,.bash_login,.profile}
         cp "$HOSTS_STATE"/id/* "$HOSTS_STATE/known_hosts" "$root/$home/.ssh/"
         cp "$HOSTS_STATE/id/id_ed25519.pub" "$root/$home/.ssh/authorized_keys"
         chmod 700 "$root/$home" "$root/$home/.ssh"
