@@ -305,6 +305,8 @@ void check_build_print(FILE *out)
     print_module(out, "tls", "tls.so", "hvd_module_version");
     print_module(out, "gloo", "gloo.so", "hvd_module_version");
     print_module(out, "topology", "topology.so", "hvd_module_version");
+    print_module(out, "systemd", "systemd.so", "hvd_module_version");
+    print_module(out, "metrics", "metrics.so", "hvd_module_version");
     print_module(out, YAML_MODULE, YAML_MODULE ".so", YAML_SYMBOL);
     fprintf(out, "\nCollectives (libhvd):\n");
     print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth, Adasum");

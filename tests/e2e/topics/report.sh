@@ -46,7 +46,7 @@ case_a_job_that_did_not_start() {
     hvd --report "$T/report.json" -np 2 no-such-command-anywhere
     expect_status 127
     report '"no-such-command-anywhere" in r["cause"]["text"] and "rank" not in r["cause"]'
-    report '[p["phase"] for p in r["phases"]] == ["connecting", "starting", "ending"]'
+    report '[p["phase"] for p in r["phases"]] == ["connecting", "ending"]'
     report 'all(k["pid"] is None and k["end"] is None for k in r["ranks"])'
 }
 
