@@ -132,6 +132,7 @@ static const struct topic {
      "  hvdctl status JOB      its ranks: process, state, time, memory\n"
      "  hvdctl logs -f JOB     what they write\n"
      "  hvdctl kill JOB        ends it, everywhere\n"
+     "  hvdctl top, metrics    all of them, again and again; for Prometheus\n"
      "  hvdctl node            what a managed agent gives to whom; drain, undrain\n",
      NULL},
     {"library", "libhvd, for programs of your own", "hvd.3",

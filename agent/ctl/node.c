@@ -130,16 +130,12 @@ static void show_json(const Hvd__AgentStatus *s)
 /* ---- the question ----------------------------------------------------------------------------------------
  */
 
-/* An unasked word of the daemon's is said to be its own. */
+/* `tell`: what it answers is shown; as JSON it always is. */
 static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tell, struct err *e)
 {
     if (c->job && !is_here(c->job))
         return go_there(c, e);
     Hvd__Daemon *answer = daemon_ask(question, e);
-    if (!answer && e->code == 0) {
-        err_set(e, ERR_HOST, "there is no managed agent on this host");
-        err_hint(e, "hvdagent.socket would be its unit; see hvdagent(8)");
-    }
     if (!answer)
         return 1;
     if (c->json)
