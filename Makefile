@@ -7,6 +7,7 @@ DESTDIR  ?=
 CC       ?= gcc
 OPT      ?= -O2 -g
 SANITIZE ?=
+WITH_NCCL ?= auto
 WERROR   ?= $(if $(CI),-Werror)
 PKG_CONFIG ?= pkg-config
 
@@ -15,6 +16,13 @@ CC := gcc
 endif
 
 include tests/deps.mk
+
+# GPUs: CUDA and NCCL are opened at run time and need nothing here. auto: with the kernels of pack.cu if nvcc is found; yes: it must
+# be; no: without anything of GPUs.
+ifeq ($(filter auto yes no,$(WITH_NCCL)),)
+$(error WITH_NCCL=$(WITH_NCCL): it is auto, yes or no)
+endif
+CUDA_HOME ?= /usr/local/cuda
 
 # What is made, a line each; V=1 shows the commands.
 Q    := $(if $(V),,@)
@@ -26,7 +34,7 @@ pkg_libs   = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 WARN   := -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wformat=2 \
           -Wno-format-nonliteral -Wno-unused-parameter
 CFLAGS_ALL = -std=gnu17 $(OPT) $(WARN) $(WERROR) -fPIC -fno-strict-aliasing -fstack-protector-strong -D_GNU_SOURCE \
-          -DHVD_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -Icollectives $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
+          -DHVD_VERSION='"$(VERSION)"' -I. -I$(BUILD)/gen -Icollectives $(if $(filter no,$(WITH_NCCL)),-DHVD_WITHOUT_GPU) $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
           $(CFLAGS)
 LDFLAGS_ALL = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -Wl,-z,relro -Wl,--as-needed $(LDFLAGS)
 
@@ -55,6 +63,7 @@ GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
 TOPOLOGY_SRC := $(wildcard agent/topology/*.c)
 SHM_SRC      := $(wildcard collectives/shm/*.c)
 ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
+DEVICE_SRC   := $(wildcard collectives/device/*.c)
 CLIENT_SRC   := $(wildcard collectives/client/*.c)
 ENGINE_SRC   := $(wildcard collectives/engine/*.c collectives/backends/*.c)
 
@@ -164,9 +173,9 @@ $(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/supervisor/cpus.c
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,hwloc)
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
-CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(call obj,common/err.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)) $(call obj,common/err.c common/fsm.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)
 # What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
-$(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)): CFLAGS_ALL += -fvisibility=hidden
+$(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=collectives/libhvd.map -o $@ $(CLIENT_OBJ) -lm -lpthread

@@ -6,12 +6,12 @@
 #   - a comment that holds `needs:` and part names, programs of ours that it executes, or further .c files:
 #         /* needs: ssh hvdagent tests/unit/fake_peer.c */
 # Parts are archives without their main.o, so the linker takes only what a test really calls. Parts: launcher ssh agent ctl
-# auth tls yaml shm algo client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
+# auth tls yaml shm algo device client engine. A fuzz target, tests/fuzz/fuzz_NAME.c, works in the same way.
 
 CHECK_LIBS = $(call pkg_libs,check)
 SSH_LIBS   = $(call pkg_libs,libssh2) $(call pkg_libs,libcrypto)
 
-PARTS := launcher ssh agent ctl auth tls yaml shm algo client engine
+PARTS := launcher ssh agent ctl auth tls yaml shm algo device client engine
 part_launcher := $(filter-out launcher/main.c,$(LAUNCHER_SRC))
 part_ssh      := $(SSH_SRC)
 part_agent    := $(filter-out agent/main.c,$(AGENT_SRC))
@@ -21,6 +21,7 @@ part_tls      := $(TLS_SRC)
 part_yaml     := $(YAML_SRC)
 part_shm      := $(SHM_SRC)
 part_algo     := $(ALGO_SRC)
+part_device   := $(DEVICE_SRC)
 part_client   := $(CLIENT_SRC)
 part_engine   := $(filter-out collectives/engine/main.c,$(ENGINE_SRC))
 
@@ -36,11 +37,11 @@ words_of = $(shell sed -n \
   -e 's,^\#include "launcher/transport/ssh.*,ssh launcher,p' -e 's,^\#include "launcher/.*,launcher,p' \
   -e 's,^\#include "agent/ctl/.*,ctl,p' -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/yaml.*,yaml,p' \
   -e 's,^\#include "collectives/shm/.*,shm,p' -e 's,^\#include "collectives/algorithms/.*,algo,p' \
-  -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
+  -e 's,^\#include "collectives/device/.*,device,p' -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
   -e 's,^\#include "collectives/engine/.*,engine,p' -e 's,^\#include "collectives/backends/.*,engine,p' \
   -e 's,^.*[ *]needs: *\([^*]*\).*,\1,p' $(1))
 parts_of    = $(call with_below,$(sort $(filter $(PARTS),$(1))))
-with_below  = $(sort $(1) $(if $(filter client engine,$(1)),shm algo))
+with_below  = $(sort $(1) $(if $(filter client engine,$(1)),shm algo) $(if $(filter client,$(1)),device) $(if $(filter device,$(1)),algo))
 archives_of = $(foreach p,$(call parts_of,$(1)),$(BUILD)/parts/lib$(p).a)
 programs_of = $(if $(filter hvdrun,$(1)),$(BUILD)/hvdrun) $(if $(filter hvdagent,$(1)),$(BUILD)/hvdagent) \
               $(if $(filter hvd-engine,$(1)),$(BUILD)/modules/hvd-engine) $(if $(filter hvd-pmix,$(1)),$(PMIX_SERVER)) $(if $(filter modules,$(1)),$(MODULES)) \

@@ -23,12 +23,14 @@ static const struct {
                          "collectives/algorithms/reduce. collectives/algorithms/adasum. "
                          "collectives/algorithms/chunk. collectives/algorithms/copy."},
     {"collectives/algorithms/", "common/ collectives/hvd.h collectives/algorithms/"},
+    {"collectives/device/", "common/ collectives/hvd.h collectives/device/ collectives/algorithms/dtype."},
     {"collectives/client/",
-     "common/ collectives/hvd.h collectives/shm/ collectives/client/ collectives/algorithms/dtype. "
+     "common/ collectives/hvd.h collectives/shm/ collectives/device/ collectives/client/ "
+     "collectives/algorithms/dtype. "
      "collectives/algorithms/reduce. collectives/algorithms/chunk. collectives/algorithms/copy."},
     {"collectives/backends/", "common/ collectives/hvd.h collectives/algorithms/ collectives/backends/"},
     {"collectives/engine/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/ "
-                            "collectives/backends/ collectives/engine/"},
+                            "collectives/backends/ collectives/device/ collectives/engine/"},
     {"examples/", "collectives/hvd.h examples/"},
 };
 
