@@ -31,6 +31,18 @@
  * Buffers: any pointer works. Memory from hvd_alloc lies in the job's shared memory, is read and written in
  * place by the other ranks of the host, and is the fast way.
  *
+ * GPUs: a buffer may be memory of a CUDA device (cudaMalloc and its relatives). All buffers of a call are
+ * then of one device, and all ranks give memory of a device, or none (HVD_ERR_MISMATCH). Such an operation
+ * reads its input after all work that was in options->stream when the call was made. The blocking call, and
+ * hvd_wait, return when the result's place in the stream is settled, without waiting for the device: work put
+ * into the stream afterwards finds the result, and what the caller may do with a buffer it may let the stream
+ * do. An operation that the device fails in, or that a rank's death ends, never leaves the stream hanging.
+ * NCCL does the work where it can, else it goes through host memory: all ranks the same way. With process
+ * sets that share ranks, operations of one set on a device are enqueued in one order, those of two sets in
+ * none. Not for memory of a device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank in hvd_join
+ * (HVD_ERR_MISMATCH). Whether CUDA is in the process is looked up when a name is used first, with a stream,
+ * and now and then: first initialize CUDA, then use names.
+ *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.
  *
@@ -85,7 +97,9 @@ typedef enum hvd_dtype {
     HVD_BOOL = 9,      /* one byte, 0 or not */
     HVD_BFLOAT16 = 10, /* the upper half of a float32 */
     HVD_UINT32 = 11,
-    HVD_UINT64 = 12
+    HVD_UINT64 = 12,
+    HVD_FLOAT8_E4M3 = 13, /* these two are combined on devices by an NCCL that can; moved by everything */
+    HVD_FLOAT8_E5M2 = 14
 } hvd_dtype;
 
 /* How elements are combined; Horovod's numbers first. */
@@ -123,7 +137,10 @@ typedef struct hvd_options {
     double prescale;             /* every input times this before it is combined; 0 means 1 */
     double postscale;            /* the result times this; 0 means 1 */
     hvd_compression compression; /* float32 only */
-    uint32_t reserved[9]; /* zeros; else HVD_ERR_INVALID: what a later version means by them is not known */
+    uint32_t reserved_before;    /* zero, as all of reserved */
+    void *stream; /* a CUstream or cudaStream_t of this process, NULL: the default stream; for buffers of a
+                     device only */
+    uint32_t reserved[6]; /* zeros; else HVD_ERR_INVALID: what a later version means by them is not known */
 } hvd_options;
 
 /* Names one pending (or persistent) operation of this process; 0 is none. Freed by hvd_wait (or

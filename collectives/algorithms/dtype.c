@@ -1,24 +1,32 @@
 #include "collectives/algorithms/dtype.h"
 
-enum family { BOOLEAN = 1, INTEGER = 2, FLOATING = 4 };
+enum family { BOOLEAN = 1, INTEGER = 2, FLOATING = 4, OF_DEVICES = 8 };
 
 const uint8_t dtype_sizes[DTYPES] = {
-    [HVD_UINT8] = 1,    [HVD_INT8] = 1,    [HVD_UINT16] = 2,  [HVD_INT16] = 2,   [HVD_INT32] = 4,
-    [HVD_INT64] = 8,    [HVD_FLOAT16] = 2, [HVD_FLOAT32] = 4, [HVD_FLOAT64] = 8, [HVD_BOOL] = 1,
-    [HVD_BFLOAT16] = 2, [HVD_UINT32] = 4,  [HVD_UINT64] = 8,
+    [HVD_UINT8] = 1,    [HVD_INT8] = 1,    [HVD_UINT16] = 2,  [HVD_INT16] = 2,       [HVD_INT32] = 4,
+    [HVD_INT64] = 8,    [HVD_FLOAT16] = 2, [HVD_FLOAT32] = 4, [HVD_FLOAT64] = 8,     [HVD_BOOL] = 1,
+    [HVD_BFLOAT16] = 2, [HVD_UINT32] = 4,  [HVD_UINT64] = 8,  [HVD_FLOAT8_E4M3] = 1, [HVD_FLOAT8_E5M2] = 1,
 };
 
 static const struct {
     const char *name;
     enum family family;
 } dtypes[DTYPES] = {
-    [HVD_UINT8] = {"uint8", INTEGER},        [HVD_INT8] = {"int8", INTEGER},
-    [HVD_UINT16] = {"uint16", INTEGER},      [HVD_INT16] = {"int16", INTEGER},
-    [HVD_INT32] = {"int32", INTEGER},        [HVD_INT64] = {"int64", INTEGER},
-    [HVD_FLOAT16] = {"float16", FLOATING},   [HVD_FLOAT32] = {"float32", FLOATING},
-    [HVD_FLOAT64] = {"float64", FLOATING},   [HVD_BOOL] = {"bool", BOOLEAN},
-    [HVD_BFLOAT16] = {"bfloat16", FLOATING}, [HVD_UINT32] = {"uint32", INTEGER},
+    [HVD_UINT8] = {"uint8", INTEGER},
+    [HVD_INT8] = {"int8", INTEGER},
+    [HVD_UINT16] = {"uint16", INTEGER},
+    [HVD_INT16] = {"int16", INTEGER},
+    [HVD_INT32] = {"int32", INTEGER},
+    [HVD_INT64] = {"int64", INTEGER},
+    [HVD_FLOAT16] = {"float16", FLOATING},
+    [HVD_FLOAT32] = {"float32", FLOATING},
+    [HVD_FLOAT64] = {"float64", FLOATING},
+    [HVD_BOOL] = {"bool", BOOLEAN},
+    [HVD_BFLOAT16] = {"bfloat16", FLOATING},
+    [HVD_UINT32] = {"uint32", INTEGER},
     [HVD_UINT64] = {"uint64", INTEGER},
+    [HVD_FLOAT8_E4M3] = {"float8_e4m3", OF_DEVICES},
+    [HVD_FLOAT8_E5M2] = {"float8_e5m2", OF_DEVICES},
 };
 
 #define ANY     (BOOLEAN | INTEGER | FLOATING)
@@ -65,7 +73,14 @@ const char *op_refused(int dtype, int op)
         return "there is no such element type";
     if (!op_valid(op))
         return "there is no such operation";
+    if (dtypes[dtype].family == OF_DEVICES)
+        return "only devices combine such elements";
     return ops[op].families & dtypes[dtype].family ? NULL : ops[op].needs;
+}
+
+bool dtype_of_devices(int dtype)
+{
+    return dtype_size(dtype) != 0 && dtypes[dtype].family == OF_DEVICES;
 }
 
 bool op_elementwise(int op)

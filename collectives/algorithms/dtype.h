@@ -8,7 +8,7 @@
 
 #include "collectives/hvd.h"
 
-#define DTYPES 13 /* numbers, from 0 */
+#define DTYPES 15 /* numbers, from 0 */
 #define OPS    12
 
 /* Bytes of one element; 0 for a type that does not exist (so also the check of a number from outside). */
@@ -20,6 +20,8 @@ static inline size_t dtype_size(int dtype)
 }
 /* For sentences: "float32"; "type 9" is "unknown". Never NULL. */
 const char *dtype_name(int dtype);
+/* Combined on devices only. */
+bool dtype_of_devices(int dtype);
 bool op_valid(int op);
 const char *op_name(int op);
 /* NULL when `op` works on elements of `dtype`; else why it does not, for the end of a sentence: "bitwise

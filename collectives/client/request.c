@@ -20,7 +20,7 @@ static bool options_known(const hvd_options *options)
     for (size_t i = 0; i < sizeof options->reserved / sizeof *options->reserved; i++)
         if (options->reserved[i] != 0)
             return false;
-    return true;
+    return options->reserved_before == 0;
 }
 
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
@@ -59,7 +59,8 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
 static bool is_reserved(const char *name)
 {
     return strcmp(name, SHM_BARRIER_NAME) == 0 || strcmp(name, SHM_SHUTDOWN_NAME) == 0 ||
-           strcmp(name, SHM_SETS_NAME) == 0 || strcmp(name, SHM_JOIN_NAME) == 0;
+           strcmp(name, SHM_SETS_NAME) == 0 || strcmp(name, SHM_JOIN_NAME) == 0 ||
+           strncmp(name, SHM_DEVICE_NAME, sizeof SHM_DEVICE_NAME - 1) == 0;
 }
 
 static int check_name(const char *name)

@@ -17,7 +17,8 @@ int tensor_desc_check(const struct tensor_desc *d, struct err *e)
 
 uint64_t tensor_data_bytes(const struct tensor_op *op)
 {
-    return op_moves(op->kind) ? op->count * dtype_size(op->dtype) : 0; /* checked: it does not overflow */
+    return op_moves(op->kind) && !op->device ? op->count * dtype_size(op->dtype)
+                                             : 0; /* checked: it does not overflow */
 }
 
 static void write_double(struct writer *w, double value)
@@ -49,7 +50,7 @@ void tensor_wire_write(struct writer *w, const struct tensor_desc *d, const char
     write_u8(w, op->kind);
     write_u8(w, op->dtype);
     write_u8(w, op->op);
-    write_u8(w, op->compression);
+    write_u8(w, (uint8_t)(op->compression | op->device << 4));
     write_u16(w, (uint16_t)name);
     write_u16(w, (uint16_t)text);
     write_bytes(w, d->name, name);
@@ -81,7 +82,9 @@ int tensor_wire_read(struct reader *r, struct tensor_desc *d, char *error, struc
     op->kind = read_u8(r);
     op->dtype = read_u8(r);
     op->op = read_u8(r);
-    op->compression = read_u8(r);
+    uint8_t last = read_u8(r);
+    op->compression = last & 15;
+    op->device = last >> 4;
     size_t name = read_u16(r), text = read_u16(r);
     if (r->bad || !read_text(r, d->name, name, TENSOR_NAME_MAX) ||
         !read_text(r, error, text, TENSOR_ERROR_MAX))

@@ -2,7 +2,7 @@
  * number of a tensor that both ends have in their cache, or TENSOR_IN_FULL; and flags. In full its
  * description and sentence follow at once:
  *   elements 8, row 8, prescale 8, postscale 8 (the bits of a double), root 4, set 4, group 4, kind 1,
- *   dtype 1, op 1, compression 1, name length 2, error length 2, name, error */
+ *   dtype 1, op 1, compression and (times 16) device 1, name length 2, error length 2, name, error */
 #ifndef HVD_ENGINE_TENSOR_WIRE_H
 #define HVD_ENGINE_TENSOR_WIRE_H
 

@@ -13,9 +13,11 @@
  * An entry is one line of memory; what few need, or does not fit, is its body in the seat. A member's entries
  * of all slots lie together: thousands of names then need few pages, and are in the order of their first use.
  *
- * Who writes what: each word has one writer, named below, but for two kinds that anyone adds to (a death
+ * Who writes what: each word has one writer, named below, but for three kinds that anyone adds to (a death
  * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
- * worker can never take a chunk of the next one; and `bell`, a counter to sleep on. The region is sealed:
+ * worker can never take a chunk of the next one; `bell`, a counter to sleep on; and `last`, exchanged, with
+ * `next` that whoever has exchanged it writes (order.h: a death between the two breaks the order, which ends
+ * with the job). The region is sealed:
  * nobody can make it smaller under another one's feet. It is never repaired: after a death it is poisoned for
  * ever and the next epoch has a new one. Everything in it may be garbage for a reader: readers copy, then
  * check.
@@ -42,7 +44,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     7u
+#define SHM_VERSION     8u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -56,8 +58,9 @@
 /* Names of the fixed slots, in sentences and between hosts; a tensor may not have them. */
 #define SHM_BARRIER_NAME  "hvd.barrier"
 #define SHM_SHUTDOWN_NAME "hvd.shutdown"
-#define SHM_SETS_NAME     "hvd.sets" /* of the world's agreement about process sets */
-#define SHM_JOIN_NAME     "hvd.join" /* of the world's agreement that all ranks have joined */
+#define SHM_SETS_NAME     "hvd.sets"   /* of the world's agreement about process sets */
+#define SHM_JOIN_NAME     "hvd.join"   /* of the world's agreement that all ranks have joined */
+#define SHM_DEVICE_NAME   "hvd.device" /* of a team's order, and of its agreements about devices: order.h */
 #define SHM_NAME_MAX      255u
 #define SHM_SETS_MAX      4096u /* process sets of an epoch; their ids are below */
 
@@ -72,6 +75,7 @@ enum shm_place {
     SHM_BRIEF = 32,   /* added to SHM_INLINE: of the details only row and room are not what they are without
                          any;   they are in `in` and `out` */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
+    SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
     SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
                        I do the whole work */
 };
@@ -129,9 +133,11 @@ struct shm_slot {
     _Atomic uint32_t wanted;            /* engine: an operation that ranks in hvd_join are to take part in */
     struct tensor_op wanted_op;         /* engine: what it is, as others have said */
     SHM_ALIGNED _Atomic uint32_t
-        settled;    /* engine: the last operation it has given a result for (more than one host) */
-    int32_t status; /* engine: of that operation, an hvd_status */
-    uint64_t due;   /* engine: of that operation, clock_now() when all hosts were known to have it */
+        settled;           /* engine: the last operation it has given a result for (more than one host) */
+    int32_t status;        /* engine: of that operation, an hvd_status */
+    uint64_t due;          /* engine: of that operation, clock_now() when all hosts were known to have it */
+    _Atomic uint64_t last; /* order.h: of the team's SHM_DEVICE_NAME: shm_tagged(operation, slot) */
+    _Atomic uint64_t next[2]; /* of each operation: shm_tagged(operation, the slot that follows it) */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_seat seat[];
 };

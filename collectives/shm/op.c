@@ -32,7 +32,8 @@ bool op_takes_zeros(const struct tensor_op *op)
     static const uint32_t ops = 1u << HVD_SUM | 1u << HVD_AVERAGE | 1u << HVD_ADASUM | 1u << HVD_BOR |
                                 1u << HVD_BXOR | 1u << HVD_LOR | 1u << HVD_LXOR;
 
-    return op_kind_in(op->kind, SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_ALLREDUCE_SHARED)) &&
+    return !op->device &&
+           op_kind_in(op->kind, SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_ALLREDUCE_SHARED)) &&
            op->op < 32 && (ops >> op->op & 1) != 0;
 }
 
@@ -60,6 +61,13 @@ static const char *wrong_adasum(const struct tensor_op *op, uint32_t size)
     return adasum_refused(op->dtype, size ? size : 1);
 }
 
+static const char *op_refused_here(const struct tensor_op *op)
+{
+    if (op->device && dtype_of_devices(op->dtype))
+        return op->op <= HVD_PRODUCT && op->op != HVD_ADASUM ? NULL : op_refused(HVD_FLOAT32, HVD_BAND);
+    return op_refused(op->dtype, op->op);
+}
+
 static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, char *text, size_t text_size)
 {
     size_t size = dtype_size(op->dtype);
@@ -76,9 +84,11 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
         snprintf(text, text_size, "%s", wrong_adasum(op, size_of_set));
     else if (op_reduces(op->kind) && !op_is_adasum(op) && !op_elementwise(op->op))
         snprintf(text, text_size, "there is no operation %d", op->op);
-    else if (op_reduces(op->kind) && op_refused(op->dtype, op->op))
+    else if (op_reduces(op->kind) && op_refused_here(op))
         snprintf(text, text_size, "%s of %s: %s", op_name(op->op), dtype_name(op->dtype),
-                 op_refused(op->dtype, op->op));
+                 op_refused_here(op));
+    else if (op->device > 1 || (op->device && op->kind == SHM_ALLREDUCE_SHARED))
+        snprintf(text, text_size, "a result in shared memory cannot be made of memory of a GPU");
     else if (!isfinite(op->prescale) || !isfinite(op->postscale))
         snprintf(text, text_size, "prescale and postscale must be finite numbers");
     else if (op->compression > HVD_COMPRESSION_BFLOAT16)
@@ -129,6 +139,7 @@ static const char *group_words(const struct tensor_op *op, char *text, size_t si
     X(op, op->op, true, "operation %s", op_name(op->op))                                                     \
     X(group, op->group, false, "%s", group_words(op, (char[32]){0}, 32))                                     \
     X(count, op_is_ragged(op->kind) ? 0 : op->count, true, "%llu elements", (unsigned long long)op->count)   \
+    X(device, op->device, false, "in memory of %s", op->device ? "a GPU" : "the host")                       \
     X(row, op->group ? 0 : op->row, false, "%llu elements a row", (unsigned long long)op->row)               \
     X(sizes, op->group ? op->row : 0, false, "a group of %u tensors with sizes of its own", op->group)       \
     X(root, op->root, true, "root rank %u", op->root)                                                        \

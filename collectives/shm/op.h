@@ -29,12 +29,13 @@ enum shm_kind {
 struct tensor_op {
     uint8_t kind; /* enum shm_kind */
     uint8_t dtype, op;
-    uint8_t compression; /* hvd_compression */
-    uint32_t root;       /* broadcast: index in the set */
-    int32_t set;         /* hvd_set */
-    uint32_t group;      /* tensors of a group; 0: it is none */
-    uint64_t count;      /* elements */
-    uint64_t row;        /* elements of a row; of a group: a hash of its tensors' counts */
+    uint8_t compression : 4; /* hvd_compression */
+    uint8_t device : 4;      /* 1: the elements are in memory of a device, and nothing of them goes by here */
+    uint32_t root;           /* broadcast: index in the set */
+    int32_t set;             /* hvd_set */
+    uint32_t group;          /* tensors of a group; 0: it is none */
+    uint64_t count;          /* elements */
+    uint64_t row;            /* elements of a row; of a group: a hash of its tensors' counts */
     double prescale, postscale;
 };
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");

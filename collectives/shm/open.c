@@ -36,7 +36,8 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
     };
 
     c.is_private = (c.place & SHM_PRIVATE) != 0;
-    c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED);
+    c.op.device = (c.place & SHM_DEVICE) != 0;
+    c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED | SHM_DEVICE);
     if (c.place & SHM_BRIEF) {
         c.place &= (uint8_t)~SHM_BRIEF;
         c.op.row = c.in;
@@ -49,7 +50,7 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
         c.op.prescale = details->prescale;
         c.op.postscale = details->postscale;
         c.op.group = details->group;
-        c.op.compression = (uint8_t)details->compression;
+        c.op.compression = details->compression & 15;
         c.room = details->room;
         c.table_at = details->table_at;
         c.table = details->table;
@@ -267,11 +268,21 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
     return true;
 }
 
+/* Of a device: only numbers are here. */
+static bool find_nothing(struct tensor_view *v, uint32_t member, const struct claim_of_member *c)
+{
+    v->in[member] = v->out[member] = NULL;
+    if (op_is_ragged(v->op.kind) && c->room > BYTES_MAX / work_size(v))
+        return false;
+    v->room[member] = c->room;
+    return true;
+}
+
 static bool find_elements(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                           const struct tensor_resolver *resolver)
 {
-    uint64_t bytes = tensor_bytes(&c->op);
-    uint64_t table = c->table == SHM_INLINE ? v->team->size * sizeof *v->split : 0;
+    uint64_t bytes = tensor_bytes(&c->op),
+             table = c->table == SHM_INLINE ? v->team->size * sizeof *v->split : 0;
 
     if (c->table > SHM_SEGMENT || table > SHM_TABLE_MAX ||
         c->place != (tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT))
@@ -279,6 +290,9 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (!op_moves(v->op.kind))
         return true;
     v->count[member] = c->op.count;
+    if (v->op.device)
+        return find_nothing(v, member, c) && find_table(v, member, c, resolver) &&
+               find_receipt(v, member, c, resolver);
     if (c->place == SHM_INLINE)
         v->in[member] = tensor_payload(v, member, bytes, table);
     if (v->streamed)
@@ -305,6 +319,8 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
         snprintf(text, size, "tensor \"%s\": %s", name, wrong);
         return HVD_ERR_MISMATCH;
     }
+    if (v->op.device)
+        return HVD_SUCCESS;
     v->bytes = total * work_size(v);
     if (v->streamed)
         stream_plan(v);
@@ -320,7 +336,8 @@ static bool open_alike(struct tensor_view *v)
 {
     uint8_t place = v->is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;
 
-    if (v->me >= v->team->members || v->place != SHM_INLINE || (op_scatters(v->op.kind) && !v->is_brief))
+    if (v->me >= v->team->members || v->place != SHM_INLINE || (op_scatters(v->op.kind) && !v->is_brief) ||
+        __builtin_expect(v->op.device, 0))
         return false;
     for (uint32_t i = 0; i < v->team->members; i++) {
         const volatile struct shm_entry *entry = tensor_entry(v, i);
@@ -373,7 +390,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
         if (c.place != SHM_INLINE)
             v->place = SHM_SEGMENT;
     }
-    if (!team_is_here(v->team) && op_scatters(v->op.kind))
+    if (!team_is_here(v->team) && op_scatters(v->op.kind) && !v->op.device)
         v->place = SHM_SEGMENT;
     v->streamed = v->streamed && v->place == SHM_SEGMENT; /* else all elements are in the entries anyway */
     return plan(v, name, text, text_size);

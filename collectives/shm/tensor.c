@@ -101,6 +101,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
         entry->place |= SHM_PRIVATE;
     if (where->is_streamed)
         entry->place |= SHM_STREAMED;
+    if (op->device)
+        entry->place |= SHM_DEVICE;
     v->bytes = bytes;
     entry->root = op->root;
     entry->set = op->set;

@@ -94,8 +94,8 @@ void tensor_view_free(struct tensor_view *v);
 /* The next operation. */
 void tensor_begin(struct tensor_view *v, uint32_t sequence);
 
-/* Bytes of the elements; UINT64_MAX when the operation makes no sense. */
-static inline uint64_t tensor_bytes(const struct tensor_op *op)
+/* Bytes of the elements, wherever they are; UINT64_MAX when the operation makes no sense. */
+static inline uint64_t tensor_all_bytes(const struct tensor_op *op)
 {
     size_t size = dtype_size(op->dtype);
 
@@ -104,6 +104,11 @@ static inline uint64_t tensor_bytes(const struct tensor_op *op)
     return size == 0 || op->count > TENSOR_BYTES_MAX || op->count * size > TENSOR_BYTES_MAX
                ? UINT64_MAX
                : op->count * size;
+}
+/* Of those that go through here: none of a device's. */
+static inline uint64_t tensor_bytes(const struct tensor_op *op)
+{
+    return op->device ? 0 : tensor_all_bytes(op);
 }
 /* A member's entry of that operation. */
 static inline struct shm_entry *tensor_entry_at(const struct tensor_view *v, uint32_t member,

@@ -585,13 +585,14 @@ END_TEST
 START_TEST(numbers_from_outside)
 {
     for (int i = -3; i < 300; i++) {
-        bool dtype = i >= 0 && i <= 12, op = i >= 0 && i <= 11;
+        bool dtype = i >= 0 && i <= 14, op = i >= 0 && i <= 11;
         ck_assert_int_eq(dtype_size(i) != 0, dtype);
         ck_assert_int_eq(op_valid(i), op);
         ck_assert_int_eq(op_elementwise(i), op && i != HVD_ADASUM);
         ck_assert_int_eq(strcmp(dtype_name(i), "unknown") != 0, dtype);
         ck_assert_int_eq(strcmp(op_name(i), "unknown") != 0, op);
-        ck_assert_int_eq(op_refused(i, HVD_SUM) == NULL, dtype);
+        ck_assert_int_eq(op_refused(i, HVD_SUM) == NULL, dtype && i < HVD_FLOAT8_E4M3);
+        ck_assert_int_eq(dtype_of_devices(i), dtype && i >= HVD_FLOAT8_E4M3);
         ck_assert_int_eq(op_refused(HVD_INT8, i) == NULL, op && i != HVD_ADASUM);
         ck_assert_int_eq(op_refused(HVD_BFLOAT16, i) == NULL, op && i <= HVD_PRODUCT);
         ck_assert_int_eq(op_refused(HVD_BOOL, i) == NULL, op && i != HVD_ADASUM && i != HVD_AVERAGE);

@@ -299,6 +299,8 @@ START_TEST(disagreement_is_named)
          "compression none, rank 1 for allreduce sum of 4 float32, compression float16"},
         {OP(SUM(4), .row = 9), "0 elements a row, rank 1 for allreduce sum of 4 float32, 9 elements a row"},
         {OP(SUM(4), .group = 2), "one tensor, rank 1 for allreduce sum of 4 float32, a group of 2 tensors"},
+        {OP(SUM(4), .device = 1),
+         "float32, in memory of the host, rank 1 for allreduce sum of 4 float32, in memory of a GPU"},
     };
     const struct tensor_op *op = &other[_i].op;
     float in[8] = {0};
@@ -344,7 +346,7 @@ START_TEST(broken_entries_are_refused)
             entry->place = SHM_INLINE;
             break;
         case 5:
-            entry->place = 75; /* and no details */
+            entry->place = 139; /* and no details */
             break;
         case 6:
             entry->in = UINT64_MAX;
@@ -454,7 +456,7 @@ int main(void)
     tcase_add_test(tc, large_tensors_are_shared_out);
     tcase_add_test(tc, a_late_engine_takes_no_chunk_of_the_next_operation);
     tcase_add_test(tc, chunks_belong_to_one_operation);
-    tcase_add_loop_test(tc, disagreement_is_named, 0, 13);
+    tcase_add_loop_test(tc, disagreement_is_named, 0, 14);
     tcase_add_test(tc, broken_entries_are_refused);
     tcase_add_test(tc, parts_have_all_elements);
     tcase_add_test(tc, a_late_look_is_noticed);
