@@ -118,3 +118,14 @@ uint64_t digest_add(uint64_t digest, const void *bytes, size_t len)
         digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
     return digest;
 }
+
+void corpus_batch(const struct corpus *c, size_t context, uint64_t seed, uint64_t step, size_t first,
+                  size_t last, uint8_t *question, uint8_t *answer)
+{
+    for (size_t i = first; i < last; i++, question += context) {
+        size_t at = corpus_sample(c, context, seed, step, i);
+
+        memcpy(question, c->symbol + at - context, context);
+        *answer++ = c->symbol[at];
+    }
+}

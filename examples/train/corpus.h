@@ -23,6 +23,11 @@ void corpus_free(struct corpus *c);
  * of ranks. */
 size_t corpus_sample(const struct corpus *c, size_t context, uint64_t seed, uint64_t step, uint64_t index);
 
+/* The samples [first, last) of `step`: the `context` symbols of each one's question, one behind the other,
+ * and its answer. */
+void corpus_batch(const struct corpus *c, size_t context, uint64_t seed, uint64_t step, size_t first,
+                  size_t last, uint8_t *question, uint8_t *answer);
+
 /* A well-mixed 64-bit number of three others. */
 uint64_t mix(uint64_t a, uint64_t b, uint64_t c);
 /* FNV-1a over `len` bytes, going on from `digest`. */

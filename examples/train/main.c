@@ -22,6 +22,7 @@
 #include <time.h>
 
 #include "checkpoint.h"
+#include "compute.h"
 #include "corpus.h"
 #include "model.h"
 #include "options.h"
@@ -30,11 +31,13 @@ struct trainer {
     struct options options;
     struct corpus corpus;
     struct model model;
-    struct batch batch;
+    struct batch *batch;
     struct run_identity identity;
-    struct run_state state;
-    float *gradient;    /* hvd_alloc: reduced in place */
-    double *loss;       /* hvd_alloc */
+    struct run_state state; /* as it is in checkpoints; only rank 0 needs it */
+    float *part[3];         /* the same in compute memory, as are these: */
+    float *gradient;
+    double *loss;
+    hvd_options on;     /* every operation is */
     size_t first, last; /* this rank's share of a global batch */
 };
 
@@ -95,8 +98,16 @@ static int allocate(struct trainer *t, struct fault *f)
         if (t->state.part[i] == NULL)
             return fault_set(f, "no memory for the model");
     }
-    if (batch_alloc(&t->batch, &t->model, t->last - t->first) != 0)
+    t->batch = batch_new(&t->model, t->last - t->first);
+    if (t->batch == NULL)
         return fault_set(f, "no memory for a batch");
+    for (int i = 0; i < 3; i++)
+        t->part[i] = compute_alloc(t->model.total * sizeof(float));
+    t->gradient = compute_alloc(t->model.total * sizeof(float));
+    t->loss = compute_alloc(sizeof *t->loss);
+    if (t->part[0] == NULL || t->part[1] == NULL || t->part[2] == NULL || t->gradient == NULL ||
+        t->loss == NULL)
+        return fault_set(f, "no memory for the model on %s", compute_name());
     t->identity = (struct run_identity){.context = o->context,
                                         .hidden = o->hidden,
                                         .alphabet = t->corpus.alphabet,
@@ -112,9 +123,11 @@ static void share_start_state(struct trainer *t)
     static const char *const name[3] = {"state.parameters", "state.means", "state.squares"};
 
     check(hvd_broadcast("state.step", &t->state.step, 1, HVD_INT64, 0, NULL), "hvd_broadcast");
-    for (int i = 0; i < 3; i++)
-        check(hvd_broadcast(name[i], t->state.part[i], t->state.count, HVD_FLOAT32, 0, NULL),
-              "hvd_broadcast");
+    for (int i = 0; i < 3; i++) {
+        if (rank == 0)
+            compute_put(t->part[i], t->state.part[i], t->state.count * sizeof(float));
+        check(hvd_broadcast(name[i], t->part[i], t->state.count, HVD_FLOAT32, 0, &t->on), "hvd_broadcast");
+    }
 }
 
 /* Everything before the first step. */
@@ -126,12 +139,10 @@ static void prepare(struct trainer *t, struct fault *f)
     corpus_read(&t->corpus, o->data, (size_t)o->context, f);
     agree(f);
     compare_texts(t, f);
-    if (f->text[0] == '\0')
+    if (f->text[0] == '\0' && compute_open(hvd_local_rank(), f) == 0)
         allocate(t, f);
     agree(f);
-    t->gradient = hvd_alloc(t->model.total * sizeof(float));
-    t->loss = hvd_alloc(sizeof *t->loss);
-    check(t->gradient == NULL || t->loss == NULL ? HVD_ERR_MEMORY : 0, "hvd_alloc");
+    t->on.reserved[0] = 0;
     if (rank == 0) {
         model_init(&t->model, t->state.part[0], (uint64_t)o->seed);
         /* Written at once when there is none: a path that cannot be written is better found now than after
@@ -143,27 +154,27 @@ static void prepare(struct trainer *t, struct fault *f)
     share_start_state(t);
 }
 
-/* One step of all ranks; returns the mean loss of the global batch before it. */
-static double train_step(struct trainer *t)
+/* One step of all ranks. *t->loss becomes the summed loss of the global batch before it. */
+static void train_step(struct trainer *t)
 {
     const struct model *m = &t->model;
-    float *param = t->state.part[0];
+    float *param = t->part[0];
     const struct adam adam = {
         .lr = t->options.lr, .scale = 1.0 / (double)t->options.global_batch, .step = t->state.step + 1};
     hvd_handle pending[TENSORS], loss;
 
-    batch_fill(&t->batch, m, &t->corpus, (uint64_t)t->options.seed, (uint64_t)adam.step, t->first, t->last);
-    *t->loss = model_forward(m, param, &t->batch);
-    check(hvd_allreduce_async("loss", t->loss, t->loss, 1, HVD_FLOAT64, HVD_SUM, NULL, &loss),
+    batch_fill(t->batch, m, &t->corpus, (uint64_t)t->options.seed, (uint64_t)adam.step, t->first, t->last);
+    model_forward(m, param, t->batch, t->loss);
+    check(hvd_allreduce_async("loss", t->loss, t->loss, 1, HVD_FLOAT64, HVD_SUM, &t->on, &loss),
           "hvd_allreduce_async");
     for (int layer = 0; layer < LAYERS; layer++) {
-        model_backward(m, param, &t->batch, (enum layer)layer, t->gradient);
+        model_backward(m, param, t->batch, (enum layer)layer, t->gradient);
         for (int i = 0; i < TENSORS; i++) {
             float *gradient = t->gradient + m->offset[i];
 
             if ((int)model_layer_of((enum tensor)i) == layer)
                 check(hvd_allreduce_async(model_tensor_name((enum tensor)i), gradient, gradient, m->count[i],
-                                          HVD_FLOAT32, HVD_SUM, NULL, &pending[i]),
+                                          HVD_FLOAT32, HVD_SUM, &t->on, &pending[i]),
                       "hvd_allreduce_async");
         }
     }
@@ -171,21 +182,48 @@ static double train_step(struct trainer *t)
         size_t at = m->offset[i];
 
         check(hvd_wait(pending[i]), "hvd_wait");
-        adam_step(&adam, m->count[i], t->gradient + at, param + at, t->state.part[1] + at,
-                  t->state.part[2] + at);
+        adam_step(&adam, m->count[i], t->gradient + at, param + at, t->part[1] + at, t->part[2] + at);
     }
     check(hvd_wait(loss), "hvd_wait");
     t->state.step++;
-    return *t->loss / (double)t->options.global_batch;
+}
+
+/* The mean loss of the last step; waits for it. */
+static double mean_loss(const struct trainer *t)
+{
+    double loss;
+
+    compute_get(&loss, t->loss, sizeof loss);
+    if (compute_failed() != NULL) {
+        fprintf(stderr, "train: rank %d: %s: %s\n", rank, compute_name(), compute_failed());
+        exit(1);
+    }
+    return loss / (double)t->options.global_batch;
 }
 
 static void save(const struct trainer *t)
 {
     struct fault f = {""};
 
+    for (int i = 0; i < 3 && rank == 0; i++)
+        compute_get(t->state.part[i], t->part[i], t->state.count * sizeof(float));
+    if (compute_failed() != NULL)
+        fault_set(&f, "%s: %s", compute_name(), compute_failed());
     if (rank == 0 && t->options.checkpoint != NULL)
         checkpoint_write(t->options.checkpoint, &t->identity, &t->state, &f);
     agree(&f);
+}
+
+/* What rank 0 prints of the steps since the last time. */
+static void report(const struct trainer *t, double loss, int64_t *printed, double *since)
+{
+    double time = now();
+
+    printf("step %lld loss=%.6f chars/s=%.0f\n", (long long)t->state.step, loss,
+           (double)((t->state.step - *printed) * t->options.global_batch) / (time - *since));
+    fflush(stdout);
+    *printed = t->state.step;
+    *since = time;
 }
 
 static void train(struct trainer *t)
@@ -195,17 +233,14 @@ static void train(struct trainer *t)
     double since = now();
 
     while (t->state.step < o->steps) {
-        double loss = train_step(t);
+        train_step(t);
         int64_t step = t->state.step;
 
-        if (rank == 0 && (step <= 100 || step % 50 == 0 || step == o->steps)) {
-            double time = now();
+        if (step <= 100 || step % 50 == 0 || step == o->steps) {
+            double loss = mean_loss(t);
 
-            printf("step %lld loss=%.6f chars/s=%.0f\n", (long long)step, loss,
-                   (double)((step - printed) * o->global_batch) / (time - since));
-            fflush(stdout);
-            printed = step;
-            since = time;
+            if (rank == 0)
+                report(t, loss, &printed, &since);
         }
         if (o->checkpoint != NULL && (step % o->checkpoint_every == 0 || step == o->steps))
             save(t);
@@ -243,12 +278,15 @@ int main(int argc, char **argv)
     if (rank == 0)
         introduce(&t);
     train(&t);
-    hvd_free(t.gradient);
-    hvd_free(t.loss);
+    batch_free(t.batch);
+    for (int i = 0; i < 3; i++)
+        compute_free(t.part[i]);
+    compute_free(t.gradient);
+    compute_free(t.loss);
+    compute_close();
     check(hvd_shutdown(), "hvd_shutdown");
     for (int i = 0; i < 3; i++)
         free(t.state.part[i]);
-    batch_free(&t.batch);
     corpus_free(&t.corpus);
     return 0;
 }

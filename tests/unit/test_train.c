@@ -1,5 +1,6 @@
 /* The example's parts: gradients are right, shares add up to the whole, a checkpoint is exact or refused.
  * needs: examples/train/options.c examples/train/corpus.c examples/train/model.c examples/train/checkpoint.c
+ * needs: client examples/train/compute_host.c
  */
 #include <check.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "examples/train/checkpoint.h"
+#include "examples/train/compute.h"
 #include "examples/train/corpus.h"
 #include "examples/train/model.h"
 #include "examples/train/options.h"
@@ -60,15 +62,15 @@ static void tear_down(void)
 /* Forward and backward over the samples [first, last) of step 1; returns the loss. */
 static double pass(size_t first, size_t last, float *gradient)
 {
-    struct batch b;
+    struct batch *b = batch_new(&model, last - first);
     double loss;
 
-    ck_assert_int_eq(batch_alloc(&b, &model, last - first), 0);
-    batch_fill(&b, &model, &corpus, 7, 1, first, last);
-    loss = model_forward(&model, param, &b);
+    ck_assert_ptr_nonnull(b);
+    batch_fill(b, &model, &corpus, 7, 1, first, last);
+    model_forward(&model, param, b, &loss);
     for (int layer = 0; layer < LAYERS && gradient != NULL; layer++)
-        model_backward(&model, param, &b, (enum layer)layer, gradient);
-    batch_free(&b);
+        model_backward(&model, param, b, (enum layer)layer, gradient);
+    batch_free(b);
     return loss;
 }
 
