@@ -81,6 +81,7 @@ MODULES    += $(if $(call pkg_libs,hwloc),$(BUILD)/modules/topology.so)
 LIBS       := $(BUILD)/libhvd.so $(BUILD)/libhvd.a
 TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
+TRAIN_CUDA := $(BUILD)/examples/train_cuda
 HVD_BENCH  := $(BUILD)/bench/hvd_bench
 HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_run.c bench_data.c bench_ops.c bench_model.c)
 
@@ -198,6 +199,17 @@ $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
+# The same trainer on a GPU: wants the CUDA Toolkit, so nothing else depends on it.
+$(BUILD)/obj/examples/train/compute_cuda.o: examples/train/compute_cuda.cu $(wildcard examples/train/*.h) Makefile
+	@mkdir -p $(@D)
+	$(call note,NVCC)
+	$(Q)$(CUDA_HOME)/bin/nvcc -std=c++17 -O2 -Xcompiler -Wall,-Wextra$(if $(WERROR),$(comma)-Werror) -Icollectives -c -o $@ $<
+$(TRAIN_CUDA): $(filter-out %/compute_host.o,$(call obj,$(TRAIN_SRC))) $(BUILD)/obj/examples/train/compute_cuda.o $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' \
+	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart -lstdc++ -lm
+train_cuda: $(TRAIN_CUDA) ## the trainer on a GPU (needs the CUDA Toolkit: CUDA_HOME)
 $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
@@ -212,6 +224,6 @@ clean: ## removes $(BUILD)
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-.PHONY: all clean help
+.PHONY: all clean help train_cuda
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

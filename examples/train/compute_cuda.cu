@@ -149,7 +149,8 @@ __global__ static void squash(float *hidden, size_t count)
 }
 
 /* A thread a row: turns its scores into probabilities, and leaves its loss. */
-__global__ static void softmax(float *output, double *losses, const uint8_t *answer, size_t rows, size_t count)
+__global__ static void softmax(float *output, double *losses, const uint8_t *answer, size_t rows,
+                               size_t count)
 {
     EACH(r, rows);
     float *row = output + r * count, top = row[0];
@@ -234,16 +235,17 @@ __global__ static void adam(struct adam_factors f, size_t count, const float *gr
 
 /* ---- products of matrices ------------------------------------------------------------------------------ */
 
-/* c[rows x cols] = keep * c + a[rows x inner] b[inner x cols]; a_turned: `a` lies as [inner x rows], b_turned:
- * `b` as [cols x inner]. */
+/* c[rows x cols] = keep * c + a[rows x inner] b[inner x cols]; a_turned: `a` lies as [inner x rows],
+ * b_turned: `b` as [cols x inner]. */
 static void multiply(float keep, float *c, const float *a, bool a_turned, const float *b, bool b_turned,
                      size_t rows, size_t inner, size_t cols)
 {
     const float one = 1;
 
-    good_blas(cublasSgemm(gpu.blas, b_turned ? CUBLAS_OP_T : CUBLAS_OP_N, a_turned ? CUBLAS_OP_T : CUBLAS_OP_N,
-                          (int)cols, (int)rows, (int)inner, &one, b, (int)(b_turned ? inner : cols), a,
-                          (int)(a_turned ? rows : inner), &keep, c, (int)cols));
+    good_blas(cublasSgemm(gpu.blas, b_turned ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          a_turned ? CUBLAS_OP_T : CUBLAS_OP_N, (int)cols, (int)rows, (int)inner, &one, b,
+                          (int)(b_turned ? inner : cols), a, (int)(a_turned ? rows : inner), &keep, c,
+                          (int)cols));
 }
 
 /* ---- a batch ------------------------------------------------------------------------------------------- */
@@ -295,7 +297,8 @@ void batch_fill(struct batch *b, const struct model *m, const struct corpus *c, 
     b->rows = last - first;
     good(cudaEventSynchronize(b->copied), "the batch before");
     corpus_batch(c, m->context, seed, step, first, last, b->samples_host, b->samples_host + b->answers);
-    good(cudaMemcpyAsync(b->samples, b->samples_host, b->answers + b->rows, cudaMemcpyHostToDevice, gpu.stream),
+    good(cudaMemcpyAsync(b->samples, b->samples_host, b->answers + b->rows, cudaMemcpyHostToDevice,
+                         gpu.stream),
          "a batch");
     good(cudaEventRecord(b->copied, gpu.stream), "a batch");
 }
@@ -308,7 +311,7 @@ void model_forward(const struct model *m, const float *param, struct batch *b, d
 
     if (rows > 0) {
         look_up<<<blocks(rows * m->input), THREADS, 0, gpu.stream>>>(b->input, param + m->offset[EMBEDDING],
-                                                                    b->samples, rows * m->context);
+                                                                     b->samples, rows * m->context);
         repeat_row<<<blocks(rows * m->hidden), THREADS, 0, gpu.stream>>>(
             b->hidden, param + m->offset[HIDDEN_BIAS], rows, m->hidden);
         multiply(1, b->hidden, b->input, false, param + m->offset[HIDDEN_WEIGHT], false, rows, m->input,
@@ -319,7 +322,7 @@ void model_forward(const struct model *m, const float *param, struct batch *b, d
         multiply(1, b->output, b->hidden, false, param + m->offset[OUTPUT_WEIGHT], false, rows, m->hidden,
                  m->alphabet);
         softmax<<<blocks(rows), THREADS, 0, gpu.stream>>>(b->output, b->losses, b->samples + b->answers, rows,
-                                                         m->alphabet);
+                                                          m->alphabet);
     }
     add_losses<<<1, LOSSES, 0, gpu.stream>>>(loss, b->losses, rows);
 }
@@ -336,7 +339,7 @@ static void layer_gradient(float *weight, float *bias, const float *in, size_t i
 static void backward_output(const struct model *m, struct batch *b, float *gradient)
 {
     take_answers<<<blocks(b->rows), THREADS, 0, gpu.stream>>>(b->output, b->samples + b->answers, b->rows,
-                                                             m->alphabet);
+                                                              m->alphabet);
     layer_gradient(gradient + m->offset[OUTPUT_WEIGHT], gradient + m->offset[OUTPUT_BIAS], b->hidden,
                    m->hidden, b->output, m->alphabet, b->rows);
 }
@@ -346,7 +349,7 @@ static void backward_hidden(const struct model *m, const float *param, struct ba
     multiply(0, b->hidden_gradient, b->output, false, param + m->offset[OUTPUT_WEIGHT], true, b->rows,
              m->alphabet, m->hidden);
     unsquash<<<blocks(b->rows * m->hidden), THREADS, 0, gpu.stream>>>(b->hidden_gradient, b->hidden,
-                                                                     b->rows * m->hidden);
+                                                                      b->rows * m->hidden);
     layer_gradient(gradient + m->offset[HIDDEN_WEIGHT], gradient + m->offset[HIDDEN_BIAS], b->input, m->input,
                    b->hidden_gradient, m->hidden, b->rows);
 }

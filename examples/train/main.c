@@ -142,7 +142,7 @@ static void prepare(struct trainer *t, struct fault *f)
     if (f->text[0] == '\0' && compute_open(hvd_local_rank(), f) == 0)
         allocate(t, f);
     agree(f);
-    t->on.reserved[0] = 0;
+    t->on.stream = compute_stream();
     if (rank == 0) {
         model_init(&t->model, t->state.part[0], (uint64_t)o->seed);
         /* Written at once when there is none: a path that cannot be written is better found now than after
