@@ -13,6 +13,7 @@
 #include "agent/sent_dir.h"
 #include "agent/session.h"
 #include "agent/supervisor/gpu.h"
+#include "agent/supervisor/gpu_scan.h"
 #include "agent/sweep.h"
 #include "common/agent_exit.h"
 #include "common/err.h"
@@ -23,6 +24,7 @@ static const char usage[] =
     "Usage: hvdagent attach [--managed] | session\n"
     "       hvdagent sweep [--now] JOB\n"
     "       hvdagent daemon [options]\n"
+    "       hvdagent gpus [--libraries]\n"
     "       hvdagent --version | --help\n"
     "\n"
     "Supervises the workers of one job on this host. hvdrun starts it, here or on other\n"
@@ -30,7 +32,8 @@ static const char usage[] =
     "the managed agent of the host start a session, or is one itself where there is none\n"
     "(not with --managed); `session` is one. `sweep` ends what is left of a job of this\n"
     "user: its agent is asked to, and after the grace period (at once with --now) what\n"
-    "still runs is killed. `daemon` is the managed agent. See hvdagent(8).\n";
+    "still runs is killed. `daemon` is the managed agent. `gpus` asks the driver of the\n"
+    "GPUs about them, for a program. See hvdagent(8).\n";
 
 static int bad_usage(const char *what, const char *word)
 {
@@ -77,12 +80,21 @@ static int run_attach(bool must_be_managed)
 static int run_lease(const char *slots)
 {
     char *end;
-    uint64_t set;
     unsigned long n = strtoul(slots, &end, 10);
-    bool gpus = *end == ':' && gpu_set_read(end + 1, &set);
+    bool gpus = *end == ':' && gpu_lease_check(end + 1);
     if (slots[0] < '1' || slots[0] > '9' || (*end && !gpus) || n > UINT32_MAX)
         return bad_usage("--lease takes a number of slots, and GPUs behind a colon", slots);
     return run_session((uint32_t)n, gpus ? end + 1 : NULL);
+}
+
+static int run_gpus(int argc, char **argv)
+{
+    bool libraries = argc == 1 && strcmp(argv[0], "--libraries") == 0;
+    if (argc > libraries)
+        return bad_usage("unexpected argument", argv[0]);
+    if (isatty(STDOUT_FILENO))
+        return bad_usage("what it says is for a program: hvdctl gpus shows them", NULL);
+    return gpu_scan_main(libraries);
 }
 
 static int run_sweep(const char *job, bool now)
@@ -107,6 +119,8 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "daemon") == 0)
         return daemon_main(argc - 1, argv + 1);
+    if (strcmp(argv[1], "gpus") == 0)
+        return run_gpus(argc - 2, argv + 2);
     if (strcmp(argv[1], "session") == 0 && argc == 4 && strcmp(argv[2], "--lease") == 0)
         return run_lease(argv[3]);
     bool must = argc == 3 && strcmp(argv[1], "attach") == 0 && strcmp(argv[2], "--managed") == 0;

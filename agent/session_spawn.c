@@ -120,6 +120,7 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
             0)
         return -1;
     s->reached_at = strdup(h->reached_at);
+    gpu_wait_at_most(h->heartbeat_ms / 2);
     s->slots = s->guard->lease  ? s->guard->lease
                : h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES"))
                                 : 1;
@@ -310,6 +311,15 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
 
+/* One line for the user, who would else wonder why so few ranks were started, or none of them has a GPU. */
+static void tell_gpu_problem(struct session *s)
+{
+    static bool told;
+    if (!told && gpu_problem()[0])
+        session_notice(s, LOG_WARNING, "%s", gpu_problem());
+    told = true;
+}
+
 /* Those of its lease, or of the host if somebody is to be told of them. */
 static uint32_t gpus_of(const struct session *s)
 {
@@ -342,15 +352,17 @@ static int prepare(struct session *s, struct err *e)
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
         return -1;
-    const char *leased = s->guard->lease_gpus;
+    uint32_t gpus = gpus_of(s);
+    const char *leased = s->guard->lease_gpus, *own = getenv(GPU_VISIBLE);
+    tell_gpu_problem(s);
     struct worker_env_job job = {.spawn = s->spawn,
                                  .job = s->job,
                                  .hostname = s->host,
                                  .socket = socket,
                                  .token = s->token,
                                  .rendezvous = &s->rendezvous.values,
-                                 .gpus = gpus_of(s),
-                                 .visible_gpus = leased ? leased : getenv(GPU_VISIBLE),
+                                 .gpus = gpus,
+                                 .visible_gpus = leased ? leased : own || !gpus ? own : gpu_list(),
                                  .gpus_are_leased = leased != NULL,
                                  .preload_dir = s->preload.path};
     if (session_programs_find(s, &job, e) < 0)

@@ -73,6 +73,11 @@ Hvd__Answer *message_unpack_answer(const uint8_t *bytes, size_t len, struct err 
     return unpack(&hvd__answer__descriptor, bytes, len, e);
 }
 
+Hvd__Gpus *message_unpack_gpus(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__gpus__descriptor, bytes, len, e);
+}
+
 Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e)
 {
     return unpack(&hvd__pmix__descriptor, bytes, len, e);

@@ -29,6 +29,7 @@ Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Inquiry *message_unpack_inquiry(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Answer *message_unpack_answer(const uint8_t *bytes, size_t len, struct err *e);
+Hvd__Gpus *message_unpack_gpus(const uint8_t *bytes, size_t len, struct err *e);
 /* A copy of a decoded message that may stay, or NULL. Its memory comes out of *room, which shrinks by it;
  * when that does not suffice there is no copy. Freed by message_free. */
 void *message_copy(const ProtobufCMessage *message, size_t *room);

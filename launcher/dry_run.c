@@ -1,7 +1,8 @@
 /* The two reports of dry_run.h.
  *
  * --dry-run shows the plan as far as it can be known before a host was asked: ranks are certain up to the
- * first host whose slots are auto; behind it only the order is. Nothing is resolved or connected.
+ * first host whose slots are auto; behind it only the order is. Nothing is resolved or connected; this host
+ * is asked for its GPUs when it is one of the job's.
  * --check-build opens each module, because a module that is there but cannot be opened (a library is missing)
  * is what people call it for. */
 #include "launcher/dry_run.h"
@@ -14,6 +15,7 @@
 #include "common/module.h"
 #include "common/modules/yaml.h"
 #include "common/ranks.h"
+#include "launcher/local_gpus.h"
 #include "launcher/plan.h"
 #include "launcher/transport/transport.h"
 
@@ -169,6 +171,14 @@ static void print_command(const struct program *p, bool only, FILE *out)
     fputc('\n', out);
 }
 
+static bool has_local(const struct host_list *hosts, const struct known *k, const char *hostname)
+{
+    for (size_t i = 0; i < k->count; i++)
+        if (hosts_is_local(&hosts->host[i], hostname))
+            return true;
+    return false;
+}
+
 static void print_text(const struct config *config, const struct host_list *hosts, struct known *k,
                        const char *hostname, FILE *out)
 {
@@ -190,6 +200,8 @@ static void print_text(const struct config *config, const struct host_list *host
     else if (!k->planned)
         fprintf(out,
                 "\nauto: as many slots as the host has GPUs, or one; known when its agent has answered\n");
+    if (has_local(hosts, k, hostname))
+        local_gpus_print(hostname, out);
 }
 
 static void put_known(struct json *j, const char *name, bool known, uint64_t value)
@@ -235,6 +247,8 @@ static void print_json(const struct config *config, const struct host_list *host
         put_host(&j, config, &hosts->host[i], hostname, next_span(k, hosts, i));
     json_end(&j);
     json_unsigned(&j, "hosts_not_needed", hosts->count - k->count);
+    if (has_local(hosts, k, hostname))
+        local_gpus_put(&j);
     json_end(&j);
     fputc('\n', out);
 }
@@ -308,6 +322,8 @@ void check_build_print(FILE *out)
     print_module(out, "systemd", "systemd.so", "hvd_module_version");
     print_module(out, "metrics", "metrics.so", "hvd_module_version");
     print_module(out, YAML_MODULE, YAML_MODULE ".so", YAML_SYMBOL);
+    fprintf(out, "\nGPUs of this host:\n");
+    local_gpus_check(out);
     fprintf(out, "\nCollectives (libhvd):\n");
     print_part(out, "allreduce", true, "sum, average, min, max, product, bits, truth, Adasum");
     print_part(out, "reducescatter", true, "the same but Adasum");

@@ -131,7 +131,8 @@ E2E_TOOLS += $(BUILD)/tests/nvml/libnvidia-ml.so.1
 $(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
+$(BUILD)/tests/test_gpu_scan: | $(BUILD)/tests/nvml/libnvidia-ml.so.1
 E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad
 $(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o $(addprefix $(BUILD)/obj/common/,net.o err.o)
 	@mkdir -p $(@D)

@@ -1,76 +1,106 @@
 #include "agent/supervisor/gpu.h"
 
 #include <ctype.h>
-#include <dirent.h>
-#include <dlfcn.h>
-#include <stdbool.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NVML "libnvidia-ml.so.1"
+#include "agent/supervisor/gpu_scan.h"
+#include "agent/supervisor/nvml.h"
+#include "common/gpu_probe.h"
+#include "common/message.h"
+#include "common/module.h"
 
-/* -1: NVML is not here, or does not work. */
-static int ask_nvml(void)
+#define PROBLEM_MAX 512
+
+/* ---- what there is ------------------------------------------------------------------------------------- */
+
+Hvd__Gpus *gpu_ask(uint32_t limit_ms, struct err *e)
 {
-    void *lib = dlopen(NVML, RTLD_NOW | RTLD_LOCAL);
-    unsigned count = 0;
-    if (!lib)
+    char agent[PATH_MAX];
+    if (gpu_agent_path(agent, sizeof agent, e) < 0)
+        return NULL;
+    return gpu_probe(agent, false, limit_ms, e);
+}
+
+int gpu_agent_path(char *path, size_t size, struct err *e)
+{
+    if (module_program_dir(path, size - sizeof "/hvdagent", e) < 0)
         return -1;
-    int (*init)(void) = (int (*)(void))dlsym(lib, "nvmlInit_v2");
-    int (*shutdown)(void) = (int (*)(void))dlsym(lib, "nvmlShutdown");
-    int (*get_count)(unsigned *) = (int (*)(unsigned *))dlsym(lib, "nvmlDeviceGetCount_v2");
-    bool works = init && shutdown && get_count && init() == 0;
-    if (works) {
-        works = get_count(&count) == 0;
-        shutdown();
+    size_t used = strlen(path);
+    snprintf(path + used, size - used, "/hvdagent");
+    return 0;
+}
+
+uint32_t gpu_slots(const Hvd__Gpus *g)
+{
+    return g->n_gpu || g->driver[0] ? (uint32_t)g->n_gpu : g->devices;
+}
+
+char *gpu_identities(const Hvd__Gpus *g, uint64_t set)
+{
+    size_t used = 0, size = g->n_gpu * (GPU_UUID_MAX + 1) + 1;
+    bool any = false;
+    for (size_t i = 0; i < g->n_gpu; i++)
+        any = any || g->gpu[i]->instance;
+    char *text = any ? calloc(1, size) : NULL;
+    for (size_t i = 0; text && i < g->n_gpu; i++)
+        if (set >> i & 1)
+            used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? "," : "", GPU_UUID_MAX,
+                                     g->gpu[i]->uuid);
+    return text;
+}
+
+/* ---- this host, asked once ----------------------------------------------------------------------------- */
+
+static struct {
+    bool asked;
+    uint32_t count;
+    char *list;
+    char problem[PROBLEM_MAX];
+    uint32_t limit_ms;
+} host = {.limit_ms = GPU_PROBE_MS};
+
+void gpu_wait_at_most(uint32_t limit_ms)
+{
+    host.limit_ms = limit_ms < host.limit_ms ? limit_ms : host.limit_ms;
+}
+
+/* Where there is neither a library nor a file of a driver, no process is started for that. */
+static void ask_host(void)
+{
+    struct err e = ERR_INIT;
+    host.asked = true;
+    host.count = gpu_scan_files(&gpu_places);
+    if (!host.count && !nvml_is_there() && !gpu_scan_orphans(gpu_places.pci))
+        return;
+    Hvd__Gpus *g = gpu_ask(host.limit_ms, &e);
+    if (!g) {
+        snprintf(host.problem, sizeof host.problem, "%.400s; found %u GPUs by its files, and one that answers is needed", e.text, host.count);
+        return;
     }
-    dlclose(lib);
-    return works && count <= INT32_MAX ? (int)count : -1;
+    host.count = gpu_slots(g);
+    host.list = gpu_identities(g, UINT64_MAX);
+    snprintf(host.problem, sizeof host.problem, "%s", g->problem);
+    message_free(g);
 }
 
 uint32_t gpu_count(void)
 {
-    static int known = -1;
-    if (known < 0)
-        known = ask_nvml();
-    if (known < 0)
-        known = (int)gpu_count_files("/proc/driver/nvidia/gpus", "/dev");
-    return (uint32_t)known;
+    if (!host.asked)
+        ask_host();
+    return host.count;
 }
 
-/* ---- the driver's files -------------------------------------------------------------------------------- */
-
-static uint32_t count_entries(const char *dir, bool (*wanted)(const char *name))
+const char *gpu_list(void)
 {
-    DIR *d = opendir(dir);
-    uint32_t n = 0;
-    for (struct dirent *entry; d && (entry = readdir(d));)
-        n += wanted(entry->d_name);
-    if (d)
-        closedir(d);
-    return n;
+    return gpu_count() ? host.list : NULL;
 }
 
-static bool is_visible(const char *name)
+const char *gpu_problem(void)
 {
-    return name[0] != '.';
-}
-
-static bool is_device(const char *name)
-{
-    if (strncmp(name, "nvidia", 6) != 0 || !name[6])
-        return false;
-    for (const char *p = name + 6; *p; p++)
-        if (!isdigit((unsigned char)*p))
-            return false;
-    return true;
-}
-
-uint32_t gpu_count_files(const char *proc_dir, const char *dev_dir)
-{
-    uint32_t gpus = count_entries(proc_dir, is_visible);
-    return gpus ? gpus : count_entries(dev_dir, is_device);
+    return host.problem;
 }
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
@@ -106,17 +136,24 @@ static const char *pick(const char *list, uint32_t gpus, uint32_t n, char *text,
     return text;
 }
 
+bool gpu_alone(Hvd__Binding__Gpu how, const char *list)
+{
+    bool divided = list && how != HVD__BINDING__GPU__GPU_NONE && strstr(list, "MIG-");
+    return how == HVD__BINDING__GPU__GPU_SINGLE || divided;
+}
+
 const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, uint32_t local_rank,
                         char *text, size_t size)
 {
     uint32_t count = list ? gpu_count_visible(list, gpus) : gpus;
     size_t used = 0;
+    bool alone = gpu_alone(how, list);
     text[0] = '\0';
     if (how == HVD__BINDING__GPU__GPU_NONE || count == 0)
         return text;
-    if (how == HVD__BINDING__GPU__GPU_SINGLE && list)
+    if (alone && list)
         return pick(list, gpus, local_rank % count, text, size);
-    if (how == HVD__BINDING__GPU__GPU_SINGLE)
+    if (alone)
         snprintf(text, size, "%u", local_rank % count);
     else if (list)
         snprintf(text, size, "%s", list);
@@ -150,4 +187,21 @@ bool gpu_set_read(const char *text, uint64_t *set)
         text = end + 1;
     } while (*end == ',');
     return *end == '\0';
+}
+
+bool gpu_lease_check(const char *text)
+{
+    uint64_t set;
+    size_t entries = 0;
+    if (gpu_set_read(text, &set))
+        return true;
+    for (;; text++) {
+        size_t len = strspn(text, GPU_UUID_LETTERS);
+        bool uuid = strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0;
+        if (!uuid || len > GPU_UUID_MAX || ++entries > GPU_SET_MAX)
+            return false;
+        text += len;
+        if (*text != ',')
+            return *text == '\0';
+    }
 }

@@ -375,7 +375,7 @@ void worker_env_free(struct worker_env *w)
 /* Which of the GPUs that it sees is the worker's, when several share the host; false: that is not clear. */
 static bool device_of(const struct worker_env *w, uint32_t local_rank, uint32_t *device)
 {
-    bool alone = w->gpu_bind == HVD__BINDING__GPU__GPU_SINGLE;
+    bool alone = gpu_alone(w->gpu_bind, w->gpu_list);
     uint32_t visible = w->gpu_list ? gpu_count_visible(w->gpu_list, w->gpus) : w->gpus;
     *device = alone ? 0 : local_rank;
     return w->workers > 1 && visible > 0 && (alone || visible >= w->workers);

@@ -14,6 +14,7 @@
 #include "agent/job_dir.h"
 #include "agent/supervisor/containment.h"
 #include "agent/supervisor/gpu.h"
+#include "agent/supervisor/gpu_scan.h"
 #include "agent/supervisor/descendants.h"
 
 #define UNIFIED "33 24 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -207,13 +208,14 @@ START_TEST(slots)
     char dev[] = "/tmp/hvd-test-XXXXXX", file[64];
     static const char *const nodes[] = {"nvidia0",   "nvidia1",    "nvidia11",
                                         "nvidiactl", "nvidia-uvm", "nvidia"};
+    struct gpu_places places = {.proc = "/no/such", .dev = dev};
     ck_assert_ptr_nonnull(mkdtemp(dev));
-    ck_assert_uint_eq(gpu_count_files("/no/such", dev), 0);
+    ck_assert_uint_eq(gpu_scan_files(&places), 0);
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         snprintf(file, sizeof file, "%s/%s", dev, nodes[i]);
         ck_assert_int_eq(mkdir(file, 0700), 0);
     }
-    ck_assert_uint_eq(gpu_count_files("/no/such", dev), 3);
+    ck_assert_uint_eq(gpu_scan_files(&places), 3);
     ck_assert_uint_eq(gpu_count_visible("0,2", 3), 2);
     ck_assert_uint_eq(gpu_count_visible("0,9,1", 3), 1);
     ck_assert_uint_eq(gpu_count_visible("GPU-5a,GPU-6b", 3), 2);

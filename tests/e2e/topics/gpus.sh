@@ -39,3 +39,55 @@ case_nothing_is_touched() {
     hvd -H localhost sh -c "$devices" # no GPU here, or real ones
     expect_status 0
 }
+
+# What the double of the driver's library is told is a file (tests/e2e/nvml_double.c).
+told() { # LINE... -- ARGUMENT of hvdrun...
+    : > "$T/nvml"
+    while [ "$1" != -- ]; do
+        echo "$1" >> "$T/nvml"
+        shift
+    done
+    shift
+    run env LD_LIBRARY_PATH="$BUILD/tests/nvml" HVD_TEST_NVML="$T/nvml" "$HVDRUN" "$@"
+}
+
+case_instances_are_slots_with_one_for_each_rank() {
+    told 'gpus 2' 'mig 1 2' -- -H localhost sh -c "$devices"
+    expect_status 0
+    expect_sorted '0/3 GPU-00000000-0000-4000-8000-000000000000 PCI_BUS_ID' '1/3 MIG-00000001-0000-4000-8000-000000000001 PCI_BUS_ID' \
+        '2/3 MIG-00000001-0000-4000-8000-000000000002 PCI_BUS_ID'
+}
+
+case_one_line_says_what_is_wrong() {
+    told 'gpus 2' 'driver 418.87.00' -- -H localhost sh -c "$devices"
+    expect_status 0
+    expect_count 2 ' 0,1 ' "$T/out"
+    one_clear_line "^hvdrun: warning: localhost: found NVIDIA's driver 418.87.00, which is too old: 450 or newer is needed$" 'an old driver'
+    told 'hang name' 'gpus 2' -- --heartbeat-timeout 1 -H localhost sh -c "$devices"
+    expect_status 0
+    one_clear_line "^hvdrun: warning: localhost: NVIDIA's driver did not answer within 0.5 s; found [0-9]+ GPUs by its files, and one that answers" 'a hanging driver'
+}
+
+case_dry_run_and_check_build_show_them() {
+    told 'gpus 2' 'mig 1 1' -- --dry-run -H localhost,nowhere.invalid true
+    expect_status 0
+    expect_out '^ +0  Double H100 80GB +80 GiB  0000:00:00\.0 +[0-9?]+  GPU-00000000-0000-4000-8000-000000000000$'
+    expect_out '^ +1  Double MIG 1g\.10gb +10 GiB  0000:01:00\.0 +[0-9?]+  MIG-00000001-0000-4000-8000-000000000001$'
+    told 'gpus 1' -- --dry-run -H nowhere.invalid true
+    expect_no "$T/out" GPU-
+    told 'gpus 2' -- --dry-run=json -H localhost true
+    /usr/bin/python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [(x["index"], x["uuid"], x["bus_id"], x["memory_bytes"]) for x in d["gpus"]] == [
+    (i, "GPU-%08d-0000-4000-8000-000000000000" % i, "0000:0%d:00.0" % i, 80 << 30) for i in range(2)], d
+assert d["gpu_problem"] is None, d' "$T/out" || fail "no JSON as it should be: $(cat "$T/out")"
+    told 'gpus 2' -- --check-build
+    expect_out '^    \[X\] NVIDIA driver 550\.54\.14$'
+    expect_out '^    \[X\] CUDA driver   for CUDA up to 12\.4$'
+    expect_out '^    \[X\] NVML          12\.550\.54\.14$'
+    expect_out '^    \[.\] NCCL '
+    told 'init 18' -- --check-build
+    expect_out '^    \[ \] NVIDIA driver '
+    expect_out 'of another version: the same is needed'
+}
