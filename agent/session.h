@@ -181,6 +181,8 @@ int session_programs_find(struct session *s, const struct worker_env_job *job, s
 char **session_programs_base(struct session *s);
 void session_programs_close(struct session *s);
 
+/* session_gpus.c: fills in which GPUs the workers are told of, and tells the user what is wrong with them. */
+void session_gpus(struct session *s, struct worker_env_job *job);
 /* session_binding.c: the workers' processors, before they start and when they run. */
 int session_bind(struct session *s, struct err *e);
 /* session.parts, when Hello asks. */

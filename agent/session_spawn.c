@@ -311,24 +311,6 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
 
-/* One line for the user, who would else wonder why so few ranks were started, or none of them has a GPU. */
-static void tell_gpu_problem(struct session *s)
-{
-    static bool told;
-    if (!told && gpu_problem()[0])
-        session_notice(s, LOG_WARNING, "%s", gpu_problem());
-    told = true;
-}
-
-/* Those of its lease, or of the host if somebody is to be told of them. */
-static uint32_t gpus_of(const struct session *s)
-{
-    const Hvd__Spawn *spawn = s->spawn;
-    if (s->guard->lease_gpus)
-        return GPU_SET_MAX;
-    return spawn->binding && spawn->binding->gpu != HVD__BINDING__GPU__GPU_NONE ? gpu_count() : 0;
-}
-
 int session_directory(struct session *s, const struct job_dir_need *need, struct err *e)
 {
     char name[128];
@@ -352,19 +334,14 @@ static int prepare(struct session *s, struct err *e)
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
         return -1;
-    uint32_t gpus = gpus_of(s);
-    const char *leased = s->guard->lease_gpus, *own = getenv(GPU_VISIBLE);
-    tell_gpu_problem(s);
     struct worker_env_job job = {.spawn = s->spawn,
                                  .job = s->job,
                                  .hostname = s->host,
                                  .socket = socket,
                                  .token = s->token,
                                  .rendezvous = &s->rendezvous.values,
-                                 .gpus = gpus,
-                                 .visible_gpus = leased ? leased : own || !gpus ? own : gpu_list(),
-                                 .gpus_are_leased = leased != NULL,
                                  .preload_dir = s->preload.path};
+    session_gpus(s, &job);
     if (session_programs_find(s, &job, e) < 0)
         return -1;
     return session_bind(s, e) < 0 ? -1 : prepare_engine(s, token, e);

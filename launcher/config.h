@@ -56,7 +56,7 @@
       "are stronger.") \
     X(int, dry_run, OPTION_MODE, "--dry-run", "[=FORMAT]", "HVDRUN_DRY_RUN", "dry_run", \
       0, 0, "no|text|json", "no", NULL, CONFIG_WHERE, \
-      "Show which rank would run where, as text or JSON, and start nothing.") \
+      "Show which rank would run where, as text or JSON, and the GPUs of this host if it is one of them; start nothing.") \
     X(const char *, map_by, OPTION_TEXT, "--map-by", "WHAT", "HVDRUN_MAP_BY", "map_by", \
       0, 0, NULL, "slot", NULL, CONFIG_PLACE, \
       "How ranks go to hosts: node goes round the hosts, slot and the others fill host by host. numa, socket and core " \
@@ -73,7 +73,8 @@
       0, 0, "list|single|none", "list", NULL, CONFIG_PLACE, \
       "Which GPUs each rank sees (CUDA_VISIBLE_DEVICES): list is all of the host in the order of the PCI bus, so that " \
       "set_device(local_rank) works, single is the one with its local rank, none leaves the variables alone. A list that " \
-      "is set on the host, or by -x, is what is handed out; under a managed agent, the GPUs of the lease, always.") \
+      "is set on the host, or by -x, is what is handed out; under a managed agent, the GPUs of the lease, always. Where a GPU " \
+      "is in MIG mode, its instances are in the list by UUID, and each rank sees one.") \
     X(const char *, rankfile, OPTION_TEXT, "-rf, --rankfile", "FILE", "HVDRUN_RANKFILE", "rankfile", \
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \
@@ -368,7 +369,7 @@
       "Say what happens: --log-level info, unless that is lower already.") \
     X(bool, check_build, OPTION_ACTION, "-cb, --check-build", NULL, NULL, NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
-      "Show what this hvdrun was built with and can find.") \
+      "Show what this hvdrun was built with and can find, and the versions of what GPUs need on this host.") \
     X(bool, bash_completion, OPTION_ACTION, "--bash-completion", NULL, NULL, NULL, \
       0, 0, NULL, NULL, NULL, CONFIG_ABOUT, \
       "Show a script that makes bash complete these options: source <(hvdrun --bash-completion).") \

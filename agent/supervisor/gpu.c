@@ -77,7 +77,8 @@ static void ask_host(void)
         return;
     Hvd__Gpus *g = gpu_ask(host.limit_ms, &e);
     if (!g) {
-        snprintf(host.problem, sizeof host.problem, "%.400s; found %u GPUs by its files, and one that answers is needed", e.text, host.count);
+        snprintf(host.problem, sizeof host.problem,
+                 "%.400s; found %u GPUs by its files, and one that answers is needed", e.text, host.count);
         return;
     }
     host.count = gpu_slots(g);

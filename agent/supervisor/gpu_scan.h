@@ -1,5 +1,5 @@
-/* What there is of GPUs on this host: `hvdagent gpus`, a process that asks NVML once, writes a Gpus message to
- * its stdout and ends.
+/* What there is of GPUs on this host: `hvdagent gpus`, a process that asks NVML once, writes a Gpus message
+ * to its stdout and ends.
  *
  * The driver is asked nowhere else, because it may hang, for ever and in the kernel: whoever wants to know
  * starts this process with common/gpu_probe.h and waits for so long as he likes. It gives away what it does

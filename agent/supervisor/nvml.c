@@ -11,7 +11,7 @@ static const struct {
 #define NVML_ROW(name, symbol, required, arguments) {symbol, required, offsetof(struct nvml, name)},
     NVML_FUNCTIONS(NVML_ROW)
 #undef NVML_ROW
-    {"nvmlErrorString", true, offsetof(struct nvml, error_text)},
+        {"nvmlErrorString", true, offsetof(struct nvml, error_text)},
 };
 
 bool nvml_is_there(void)

@@ -54,13 +54,13 @@ struct nvml_utilisation {
     X(device, "nvmlDeviceGetHandleByIndex_v2", true, (unsigned index, nvml_device *device))                  \
     X(name, "nvmlDeviceGetName", true, (nvml_device device, char *text, unsigned size))                      \
     X(uuid, "nvmlDeviceGetUUID", true, (nvml_device device, char *text, unsigned size))                      \
-    X(pci, "nvmlDeviceGetPciInfo_v3", false, (nvml_device device, struct nvml_pci *pci))                     \
-    X(memory, "nvmlDeviceGetMemoryInfo", true, (nvml_device device, struct nvml_memory *memory))             \
+    X(pci, "nvmlDeviceGetPciInfo_v3", false, (nvml_device device, struct nvml_pci * pci))                    \
+    X(memory, "nvmlDeviceGetMemoryInfo", true, (nvml_device device, struct nvml_memory * memory))            \
     X(temperature, "nvmlDeviceGetTemperature", true, (nvml_device device, unsigned sensor, unsigned *value)) \
     X(threshold, "nvmlDeviceGetTemperatureThreshold", false,                                                 \
       (nvml_device device, unsigned kind, unsigned *value))                                                  \
     X(utilisation, "nvmlDeviceGetUtilizationRates", true,                                                    \
-      (nvml_device device, struct nvml_utilisation *rates))                                                  \
+      (nvml_device device, struct nvml_utilisation * rates))                                                 \
     X(ecc, "nvmlDeviceGetTotalEccErrors", false,                                                             \
       (nvml_device device, unsigned kind, unsigned since, unsigned long long *count))                        \
     X(mig_mode, "nvmlDeviceGetMigMode", false, (nvml_device device, unsigned *now, unsigned *pending))       \

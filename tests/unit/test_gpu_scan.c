@@ -119,9 +119,12 @@ START_TEST(buses)
 {
     static const struct {
         const char *nvml, *sysfs;
-    } at[] = {{"00000000:3B:00.0", "0000:3b:00.0"}, {"0000:3B:00.0", "0000:3b:00.0"},
-              {"00010000:0A:1F.7", "10000:0a:1f.7"}, {"0000:3B:00", ""},
-              {"0000:3B:00.0/../x", ""},             {"", ""}};
+    } at[] = {{"00000000:3B:00.0", "0000:3b:00.0"},
+              {"0000:3B:00.0", "0000:3b:00.0"},
+              {"00010000:0A:1F.7", "10000:0a:1f.7"},
+              {"0000:3B:00", ""},
+              {"0000:3B:00.0/../x", ""},
+              {"", ""}};
     char text[32];
     for (size_t i = 0; i < sizeof at / sizeof *at; i++)
         ck_assert_str_eq(gpu_scan_bus(at[i].nvml, text, sizeof text), at[i].sysfs);
@@ -161,9 +164,8 @@ START_TEST(without_the_library)
     gpu_scan_free(g);
     put_pci("0000:3b:00.0", "0x10de\n", "0x030200\n", "1\n");
     g = gpu_scan(&places, false);
-    ck_assert_str_eq(
-        g->problem,
-        "found 1 NVIDIA GPUs that no driver has taken: NVIDIA's driver 450 or newer is needed");
+    ck_assert_str_eq(g->problem,
+                     "found 1 NVIDIA GPUs that no driver has taken: NVIDIA's driver 450 or newer is needed");
     gpu_scan_free(g);
     put(dev, "nvidia0", "");
     put(dev, "nvidia1", "");
@@ -239,8 +241,8 @@ START_TEST(what_is_wrong)
          "found NVIDIA's driver library (libnvidia-ml.so.1), which says: Driver Not Loaded; a working driver "
          "is needed",
          1},
-        {"gpus 2\nerror 1 15\n",
-         "found GPU 1, which does not answer (GPU is lost): one that does is needed", 2},
+        {"gpus 2\nerror 1 15\n", "found GPU 1, which does not answer (GPU is lost): one that does is needed",
+         2},
     };
     put(dev, "nvidia0", "");
     put(proc, "version", "NVRM version: x 535.1.2 y\n");
@@ -265,7 +267,8 @@ START_TEST(lists)
     ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_NONE, mixed, 3, 4, text, sizeof text), "");
     ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_LIST, "GPU-0a,GPU-1b", 3, 4, text, sizeof text),
                      "GPU-0a,GPU-1b");
-    ck_assert(gpu_lease_check("0,3") && gpu_lease_check("MIG-1b,GPU-0a") && gpu_lease_check("MIG-GPU-0a/1/2"));
+    ck_assert(gpu_lease_check("0,3") && gpu_lease_check("MIG-1b,GPU-0a") &&
+              gpu_lease_check("MIG-GPU-0a/1/2"));
     ck_assert(!gpu_lease_check("") && !gpu_lease_check("0,0") && !gpu_lease_check("MIG-1b,") &&
               !gpu_lease_check("MIG-1b;x") && !gpu_lease_check("1b,GPU-0a") && !gpu_lease_check("GPU-0a,,"));
 }

@@ -1,0 +1,27 @@
+/* Which GPUs the workers of a session are told of. */
+#include <stdlib.h>
+
+#include "agent/session.h"
+#include "agent/supervisor/gpu.h"
+#include "common/log.h"
+
+/* One line for the user, who would else wonder why so few ranks were started, or none of them has a GPU. */
+static void tell_problem(struct session *s)
+{
+    static bool told;
+    if (!told && gpu_problem()[0])
+        session_notice(s, LOG_WARNING, "%s", gpu_problem());
+    told = true;
+}
+
+/* Those of its lease, or of the host if somebody is to be told of them. */
+void session_gpus(struct session *s, struct worker_env_job *job)
+{
+    const Hvd__Binding *binding = s->spawn->binding;
+    const char *leased = s->guard->lease_gpus, *own = getenv(GPU_VISIBLE);
+    bool wanted = binding && binding->gpu != HVD__BINDING__GPU__GPU_NONE;
+    job->gpus = leased ? GPU_SET_MAX : wanted ? gpu_count() : 0;
+    job->visible_gpus = leased ? leased : own || !job->gpus ? own : gpu_list();
+    job->gpus_are_leased = leased != NULL;
+    tell_problem(s);
+}
