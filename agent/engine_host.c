@@ -308,6 +308,7 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
     config->ping_ms = h->silence_ms / 4;
     buf_init(&h->in, QUEUE_MAX);
     buf_init(&h->out, QUEUE_MAX);
+    buf_secret(&h->out, true); /* the configuration has the job's key */
     if (bind_socket(h, place->directory, e) < 0) {
         if (h->listener >= 0)
             close(h->listener);

@@ -35,6 +35,7 @@
 #include "agent/supervisor/stdio.h"
 #include "agent/supervisor/where.h"
 #include "agent/supervisor/worker.h"
+#include "common/auth.h"
 #include "common/channel.h"
 #include "common/fsm.h"
 #include "common/stream.h"
@@ -72,6 +73,14 @@ struct session_program {
     struct worker_env env;
 };
 
+#define SESSION_TOKEN_SIZE 16
+
+struct session_secrets {
+    uint8_t key[AUTH_KEY_SIZE];
+    uint8_t token[SESSION_TOKEN_SIZE];
+    char token_text[2 * SESSION_TOKEN_SIZE + 1];
+};
+
 struct session {
     uv_loop_t loop;
     struct guard *guard;
@@ -98,7 +107,7 @@ struct session {
     /* the job, from Hello and Spawn */
     char job[65];
     char *host; /* our name there */
-    uint8_t key[32];
+    struct session_secrets *secrets;
     uint32_t grace_ms, heartbeat_ms;
     bool impatient; /* the launcher gives no grace */
     char **address;
@@ -110,7 +119,6 @@ struct session {
     uint32_t parts; /* what --ppr counts: sockets, NUMA nodes or cores */
     struct session_ports ports;
     Hvd__Spawn *spawn;
-    char token[33];
 
     struct containment containment;
     struct oom oom;

@@ -100,7 +100,7 @@ int session_rendezvous_open(struct session *s, struct err *e)
 {
     struct session_links_job job = {.job = s->job,
                                     .epoch = s->spawn->epoch,
-                                    .key = s->key,
+                                    .key = s->secrets->key,
                                     .self = s->spawn->host_index,
                                     .hosts = (uint32_t)s->spawn->n_host,
                                     .host = s->spawn->host,

@@ -17,12 +17,12 @@
 #include "common/host_ranks.h"
 #include "common/log.h"
 #include "common/module.h"
+#include "common/secret.h"
 #include "common/spawn_programs.h"
 
 #define HEARTBEAT_MIN_MS 200
 #define HEARTBEAT_MAX_MS 3600000
 #define WORKERS_MAX      65536
-#define TOKEN_SIZE       16
 
 /* ---- Hello --------------------------------------------------------------------------------------------- */
 
@@ -80,8 +80,8 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
 
 static int check_hello(const struct session *s, const Hvd__Hello *h, struct err *e)
 {
-    if (h->key.len != sizeof s->key)
-        return err_set(e, ERR_PROTOCOL, "a job's key has %zu bytes, not %zu", sizeof s->key, h->key.len);
+    if (h->key.len != sizeof s->secrets->key)
+        return err_set(e, ERR_PROTOCOL, "a job's key has %zu bytes, not %zu", sizeof s->secrets->key, h->key.len);
     if (h->heartbeat_ms < HEARTBEAT_MIN_MS || h->heartbeat_ms > HEARTBEAT_MAX_MS)
         return err_set(e, ERR_PROTOCOL, "a heartbeat of %u ms is not within %u to %u", h->heartbeat_ms,
                        HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
@@ -103,7 +103,11 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     char name[128], path[PATH_MAX];
     log_init("hvdagent", (enum log_level)h->log_level);
     snprintf(s->job, sizeof s->job, "%s", h->job);
-    memcpy(s->key, h->key.data, sizeof s->key);
+    s->secrets = secret_new(sizeof *s->secrets);
+    if (!s->secrets)
+        return err_set(e, ERR_MEMORY, "no memory");
+    secret_copy(s->secrets->key, h->key.data, sizeof s->secrets->key);
+    explicit_bzero(h->key.data, h->key.len);
     s->grace_ms = h->grace_ms;
     s->chosen = h->n_interface > 0;
     s->encrypt = h->encrypt && h->hosts != 1;
@@ -210,12 +214,13 @@ static int keep_spawn(struct session *s, const Hvd__Spawn *spawn, struct err *e)
     return rc;
 }
 
-static int make_token(struct session *s, uint8_t token[TOKEN_SIZE], struct err *e)
+static int make_token(struct session *s, struct err *e)
 {
-    if (getrandom(token, TOKEN_SIZE, 0) != TOKEN_SIZE)
+    struct session_secrets *own = s->secrets;
+    if (getrandom(own->token, sizeof own->token, 0) != sizeof own->token)
         return err_sys(e, errno, "cannot get random bytes");
-    for (size_t i = 0; i < TOKEN_SIZE; i++)
-        snprintf(s->token + 2 * i, 3, "%02x", token[i]);
+    for (size_t i = 0; i < sizeof own->token; i++)
+        snprintf(own->token_text + 2 * i, 3, "%02x", own->token[i]);
     return 0;
 }
 
@@ -285,14 +290,14 @@ static const struct engine_host_events engine_events = {on_link,          on_ini
                                                         on_engine_failed, session_counted};
 
 /* The worker socket, and what its engine will be told if it is ever needed. */
-static int prepare_engine(struct session *s, const uint8_t *token, struct err *e)
+static int prepare_engine(struct session *s, struct err *e)
 {
     Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
     struct engine_place place = {s->dir.path, session_programs_base(s), s->containment.fd, s->heartbeat_ms};
     c.job = s->job;
     c.epoch = s->spawn->epoch;
-    c.key.data = s->key;
-    c.key.len = sizeof s->key;
+    c.key.data = s->secrets->key;
+    c.key.len = sizeof s->secrets->key;
     c.size = s->spawn->size;
     c.host_index = s->spawn->host_index;
     c.host = s->spawn->host;
@@ -305,8 +310,8 @@ static int prepare_engine(struct session *s, const uint8_t *token, struct err *e
     c.heartbeat_ms = s->heartbeat_ms;
     c.encrypt = s->encrypt;
     c.log_level = (uint32_t)log_level();
-    c.token.data = (uint8_t *)(uintptr_t)token;
-    c.token.len = TOKEN_SIZE;
+    c.token.data = s->secrets->token;
+    c.token.len = sizeof s->secrets->token;
     c.tuning = s->spawn->tuning;
     return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
 }
@@ -326,9 +331,8 @@ int session_directory(struct session *s, const struct job_dir_need *need, struct
 /* Everything that can be found out before the first clone. */
 static int prepare(struct session *s, struct err *e)
 {
-    uint8_t token[TOKEN_SIZE];
     char socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
-    if (session_programs_open(s, e) < 0 || make_token(s, token, e) < 0 ||
+    if (session_programs_open(s, e) < 0 || make_token(s, e) < 0 ||
         (s->dir.fd < 0 && session_directory(s, NULL, e) < 0)) /* else there are files in it */
         return -1;
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
@@ -338,13 +342,15 @@ static int prepare(struct session *s, struct err *e)
                                  .job = s->job,
                                  .hostname = s->host,
                                  .socket = socket,
-                                 .token = s->token,
+                                 .token = s->secrets->token_text,
                                  .rendezvous = &s->rendezvous.values,
                                  .preload_dir = s->preload.path};
     session_gpus(s, &job);
     if (session_programs_find(s, &job, e) < 0)
         return -1;
-    return session_bind(s, e) < 0 ? -1 : prepare_engine(s, token, e);
+    int rc = session_bind(s, e) < 0 ? -1 : prepare_engine(s, e);
+    secret_wipe_stack();
+    return rc;
 }
 
 static struct worker_start start_of(struct session *s, uint32_t rank, int report_fd)
@@ -389,6 +395,7 @@ static int start_workers(struct session *s, struct err *e)
         if (rc < 0)
             s->refused_rank = s->spawn->worker[i]->rank;
     }
+    secret_wipe_stack(); /* of the token */
     (void)session_programs_base(s); /* what an engine will start with: no rank's own variables */
     close(report[1]);
     s->report_fd = report[0];
@@ -475,6 +482,5 @@ void session_spawn_close(struct session *s)
     free(s->reached_at);
     free(s->host);
     free(s->cpus);
-    explicit_bzero(s->key, sizeof s->key);
-    explicit_bzero(s->token, sizeof s->token);
+    secret_free(s->secrets, sizeof *s->secrets);
 }

@@ -1,10 +1,13 @@
 /* A byte queue with a ceiling: bytes are put at its end and consumed at its front.
  *
  * Nothing here trusts a length: a put beyond the ceiling fails and changes nothing. Memory is taken when
- * bytes come and given back when the queue is empty, so idle queues cost nothing. Not thread-safe. */
+ * bytes come and given back when the queue is empty, so idle queues cost nothing. Not thread-safe.
+ *
+ * What a queue holds while it is secret lies in memory that no core file shows (secret.h). */
 #ifndef HVD_COMMON_BUF_H
 #define HVD_COMMON_BUF_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,10 +17,13 @@ struct buf {
     size_t len;  /* unread bytes */
     size_t capacity;
     size_t max; /* len never exceeds this */
+    bool secret, hidden; /* what is put from now on; the memory that there is */
 };
 
 void buf_init(struct buf *b, size_t max);
 void buf_free(struct buf *b);
+/* Before secrets are put, and when those that were put need no more care. */
+void buf_secret(struct buf *b, bool secret);
 /* Space for `len` bytes at the end, to be filled by the caller and made readable with buf_commit. NULL when
  * the ceiling or memory does not allow it. */
 uint8_t *buf_reserve(struct buf *b, size_t len);

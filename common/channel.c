@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/secret.h"
 
 #define SESSION_UNKNOWN UINT32_MAX
 
@@ -20,6 +21,7 @@ void channel_init(struct channel *c, const struct channel_events *events, void *
     buf_init(&c->bulk, bulk_max);
     buf_init(&c->wire, CHANNEL_WIRE_MAX + FRAME_HEADER_SIZE + FRAME_PAYLOAD_MAX);
     c->sends_magic = !expects_magic;
+    buf_secret(&c->in, !expects_magic); /* a session hears Hello first */
 }
 
 void channel_free(struct channel *c)
@@ -76,7 +78,14 @@ static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const 
 int channel_send(struct channel *c, const Hvd__Control *message)
 {
     struct frame f = {.kind = FRAME_CONTROL};
-    return enqueue(c, &c->control, &f, NULL, &message->base);
+    if (message->body_case == HVD__CONTROL__BODY_HELLO) {
+        buf_secret(&c->control, true);
+        buf_secret(&c->wire, true);
+    }
+    int rc = enqueue(c, &c->control, &f, NULL, &message->base);
+    if (c->control.secret)
+        secret_wipe_stack();
+    return rc;
 }
 
 int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream, uint8_t flags,
@@ -130,6 +139,10 @@ bool channel_is_starved(const struct channel *c)
 void channel_written(struct channel *c, size_t len)
 {
     buf_consume(&c->wire, len);
+    if (c->wire.secret && c->wire.len == 0 && c->control.len == 0) {
+        buf_secret(&c->control, false);
+        buf_secret(&c->wire, false);
+    }
 }
 
 /* What comes before the magic is kept as noise. Returns how many of `bytes` were taken, -1 when there is too
@@ -173,7 +186,11 @@ static int handle_frame(struct channel *c, const struct frame *f, struct err *e)
     if (!message)
         return -1;
     c->events->control(c->ctx, message);
+    bool secret = message->body_case == HVD__CONTROL__BODY_HELLO;
     message_free(message);
+    if (secret)
+        secret_wipe_stack();
+    buf_secret(&c->in, false);
     return 0;
 }
 

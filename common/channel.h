@@ -7,7 +7,9 @@
  *
  * The channel does not count credits; who sends bulk bytes keeps to the credit it was given (credit.h), and
  * the bulk queue's ceiling is the last resort. Not thread-safe; callbacks may call channel_send*, but not
- * channel_receive or channel_free. */
+ * channel_receive or channel_free.
+ *
+ * Hello brings the job's key: at both ends no core file holds the queue that it is in. */
 #ifndef HVD_COMMON_CHANNEL_H
 #define HVD_COMMON_CHANNEL_H
 

@@ -6,8 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/secret.h"
+
 #define READ_SIZE  (64u << 10)
+#define PAGE       4096
 #define READS_ONCE 16 /* then other handles of the loop have their turn */
+
+/* One loop, one thread, no recursion: callbacks never read. It may have held a key. */
+static _Alignas(PAGE) uint8_t space[READ_SIZE];
 
 static void finish(struct stream *s, int errnum)
 {
@@ -22,12 +28,11 @@ static void finish(struct stream *s, int errnum)
 
 static void read_some(struct stream *s)
 {
-    static uint8_t bytes[READ_SIZE]; /* one loop, one thread, no recursion: callbacks never read */
     for (int i = 0; i < READS_ONCE && !s->over; i++) {
-        ssize_t n = read(s->in, bytes, sizeof bytes);
+        ssize_t n = read(s->in, space, sizeof space);
         if (n > 0) {
-            s->events->received(s->ctx, bytes, (size_t)n);
-            if ((size_t)n < sizeof bytes)
+            s->events->received(s->ctx, space, (size_t)n);
+            if ((size_t)n < sizeof space)
                 return;
         } else if (n == 0) {
             finish(s, 0);
@@ -83,6 +88,7 @@ int stream_open(struct stream *s, uv_loop_t *loop, int in, int out, const struct
                 void *ctx, struct err *e)
 {
     memset(s, 0, sizeof *s);
+    secret_hide(space, sizeof space);
     s->events = events;
     s->ctx = ctx;
     s->in = in;

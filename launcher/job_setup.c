@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/module.h"
+#include "common/secret.h"
 #include "common/spawn.h"
 #include "launcher/job.h"
 #include "launcher/job_state.h"
@@ -26,7 +27,7 @@
 static void name_job(struct job *j)
 {
     uint8_t random[6];
-    if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, sizeof j->key, 0) < 0)
+    if (getrandom(random, sizeof random, 0) < 0 || getrandom(j->key, JOB_KEY_SIZE, 0) < 0)
         abort(); /* without the kernel's random numbers nothing here is safe */
     snprintf(j->name, sizeof j->name, "%ld-%02x%02x%02x%02x%02x%02x", (long)getpid(), random[0], random[1],
              random[2], random[3], random[4], random[5]);
@@ -129,7 +130,8 @@ struct job *job_new(const struct config *config, struct host_list *hosts, const 
                     const struct job_epoch *epoch, struct err *e)
 {
     struct job *j = calloc(1, sizeof *j);
-    if (!j) {
+    if (!j || !(j->key = secret_new(JOB_KEY_SIZE))) {
+        free(j);
         err_set(e, ERR_MEMORY, "no memory for a job");
         return NULL;
     }
@@ -183,6 +185,6 @@ void job_free(struct job *j)
     plan_free(&j->plan);
     if (j->common.loop && uv_loop_close(&j->loop) < 0)
         log_warning("a handle of the event loop was not closed");
-    explicit_bzero(j->key, sizeof j->key);
+    secret_free(j->key, JOB_KEY_SIZE);
     free(j);
 }

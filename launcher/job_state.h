@@ -84,7 +84,7 @@ struct job {
     struct host_common common;
     struct fsm fsm;
     char name[65];
-    uint8_t key[JOB_KEY_SIZE];
+    uint8_t *key; /* JOB_KEY_SIZE secret bytes */
     char program_dir[4096];
     char agent_local[4096 + 16];
     char agent_command[16384];

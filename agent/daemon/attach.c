@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
+#include "common/secret.h"
 
 #define HELLO_MS  60000 /* as a session waits */
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
@@ -51,8 +52,10 @@ static Hvd__Control *read_hello(struct buf *in, struct err *e)
         buf_commit(in, (size_t)n);
     }
     Hvd__Control *m = rc > 0 ? message_unpack_control(f.payload, f.length, e) : NULL;
-    if (m && m->body_case == HVD__CONTROL__BODY_HELLO)
+    if (m && m->body_case == HVD__CONTROL__BODY_HELLO) {
+        explicit_bzero(m->hello->key.data, m->hello->key.len); /* not for us */
         return m;
+    }
     err_set(e, ERR_PROTOCOL, "the launcher did not begin with Hello");
     message_free(m);
     return NULL;
@@ -182,6 +185,7 @@ static int run(int fd, struct err *e)
     struct bridge b;
     bridge_init(&b, fd, open_signals());
     Hvd__Control *m = read_hello(&b.up, e);
+    secret_wipe_stack();
     if (m && pipe2(status, O_CLOEXEC) < 0)
         err_sys(e, errno, "cannot make a pipe");
     if (m && e->code == 0) {

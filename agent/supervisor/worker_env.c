@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "agent/supervisor/gpu.h"
+#include "common/secret.h"
 #include "common/spawn_programs.h"
 
-#define OWN_SIZE    (32 + ENDPOINT_MAX) /* of NAME=number, NAME=endpoint */
+#define OWN_SIZE    (32 + ENDPOINT_MAX) /* of NAME=number, NAME=endpoint, NAME=token */
 #define SHARED_SIZE 512                 /* of NAME=text */
 #define TEXT_SIZE   96                  /* of a text that is made here */
 
@@ -23,6 +24,7 @@ enum value {
     CROSS_SIZE,
     LOCAL_DEVICE,
     ENDPOINT,
+    TOKEN, /* the same for all, but for no process of ours */
     TF_TEXT, /* of the rank: the rest is the same for all on this host */
     SIZE,
     LOCAL_SIZE,
@@ -39,7 +41,6 @@ enum value {
     HOST_NAME,
     JOB,
     SOCKET,
-    TOKEN,
     PMI_PORT, /* from here on: left out when empty */
     PRELOAD_DIR,
     GLOO_ADDRESS,
@@ -197,8 +198,6 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->job;
     case SOCKET:
         return job->socket;
-    case TOKEN:
-        return job->token;
     case PRELOAD_DIR:
         return job->preload_dir ? job->preload_dir : "";
     case PMI_PORT:
@@ -334,7 +333,8 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
     *w = (struct worker_env){
         .envp = calloc(p.n_env + extra + VARIABLES + 3, sizeof *w->envp),
         .shared = malloc(VARIABLES * SHARED_SIZE),
-        .own = malloc(VARIABLES * OWN_SIZE),
+        .own = secret_new(VARIABLES * OWN_SIZE),
+        .token = job->token,
         .gpus = job->gpus,
         .gpu_bind = gpu_bind_of(job),
         .gpu_list = job->visible_gpus,
@@ -365,7 +365,7 @@ void worker_env_free(struct worker_env *w)
 {
     free(w->envp);
     free(w->shared);
-    free(w->own);
+    secret_free(w->own, VARIABLES * OWN_SIZE);
     free(w->first_ranks);
     free(w->program_ranks);
     endpoints_free(&w->endpoints);
@@ -391,6 +391,10 @@ static char *own_text(struct worker_env *w, const struct variable *v, const uint
     uint32_t number = value[v->value];
     if (v->value == LOCAL_DEVICE && !device_of(w, value[LOCAL_RANK], &number))
         return NULL;
+    if (v->value == TOKEN) {
+        snprintf(text, OWN_SIZE, "%s=%s", v->name, w->token);
+        return text;
+    }
     if (v->value != ENDPOINT) {
         snprintf(text, OWN_SIZE, "%s=%u", v->name, number);
         return text;

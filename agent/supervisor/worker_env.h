@@ -26,7 +26,8 @@ struct worker_env_job {
 
 struct worker_env {
     char **envp;                       /* all of it, NULL at the end */
-    char *shared, *own;                /* memory of the strings that are ours */
+    char *shared, *own;                /* memory of the strings that are ours; the token's is secret */
+    const char *token;
     char *first_ranks, *program_ranks; /* NAME=a list, by program */
     struct endpoints endpoints;
     uint32_t workers; /* of this host */
@@ -43,7 +44,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
 void worker_env_free(struct worker_env *w);
 /* Valid until the next call. */
 char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker);
-/* Without any rank's own; valid until the next call. */
+/* Without any rank's own, and without the token; valid until the next call. */
 char **worker_env_base(struct worker_env *w);
 /* In worker_env_base. */
 const char *worker_env_get(const struct worker_env *w, const char *name);

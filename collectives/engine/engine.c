@@ -20,6 +20,7 @@
 #include "collectives/shm/ring.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/secret.h"
 
 #define EVENTS_MAX 64
 #define OUT_MAX    (1u << 20) /* to a session that does not read */
@@ -63,6 +64,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
         engine->segment[i].fd = -1;
     buf_init(&engine->in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+    buf_secret(&engine->in, true); /* the configuration has the job's key */
     buf_init(&engine->out, OUT_MAX);
     engine->stall.warn_ns = 60 * NSEC_PER_SEC;
     engine->fusion_bytes = ENGINE_FUSION_BYTES;
@@ -94,6 +96,7 @@ void engine_free(struct engine *engine)
     if (!engine)
         return;
     peers_free(engine);
+    secret_free(engine->token, WORKER_TOKEN_SIZE);
     remote_free(engine);
     stalls_free(engine);
     counters_free(engine);

@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/host_ranks.h"
 #include "common/log.h"
+#include "common/secret.h"
 
 #define READ_BYTES    65536
 #define SEND_PATIENCE 1000 /* ms that a full socket of the session may hold us up */
@@ -164,11 +165,13 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
     engine->self = c->host_index;
     engine->size = c->size;
     engine->epoch = c->epoch;
-    memcpy(engine->token, c->token.data, WORKER_TOKEN_SIZE);
+    engine->token = secret_new(WORKER_TOKEN_SIZE);
+    if (engine->token)
+        secret_copy(engine->token, c->token.data, WORKER_TOKEN_SIZE);
     engine->job = strdup(c->job);
     engine->host = calloc(engine->hosts, sizeof *engine->host);
     engine->place = calloc(engine->size, sizeof *engine->place);
-    bool good = engine->job && engine->host && engine->place;
+    bool good = engine->token && engine->job && engine->host && engine->place;
     for (uint32_t i = 0; good && i < engine->hosts; i++)
         good = copy_ranks(engine, i, c->host[i]) == 0;
     return good ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
@@ -263,7 +266,10 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
     case HVD__ENGINE__BODY_CONFIG: {
         int listener = engine->passed_fd;
         engine->passed_fd = -1;
-        return session_configure(engine, m->config, listener, e);
+        int rc = session_configure(engine, m->config, listener, e);
+        explicit_bzero(m->config->key.data, m->config->key.len);
+        explicit_bzero(m->config->token.data, m->config->token.len);
+        return rc;
     }
     case HVD__ENGINE__BODY_LINKS:
         peers_connect(engine, m->links);
@@ -293,6 +299,9 @@ static int take_frames(struct engine *engine, struct err *e)
         Hvd__Engine *m = message_unpack_engine(f.payload, f.length, e);
         rc = m ? take_message(engine, m, e) : -1;
         message_free(m);
+        if (engine->in.secret)
+            secret_wipe_stack();
+        buf_secret(&engine->in, false);
         buf_consume(&engine->in, FRAME_HEADER_SIZE + f.length);
         if (rc != 0)
             return -1;

@@ -18,6 +18,8 @@
 #include "collectives/engine/engine.h"
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/secret.h"
+#include "common/secret.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -106,15 +108,6 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
 
-static bool same_secret(const uint8_t *a, const uint8_t *b, size_t size)
-{
-    uint8_t difference = 0;
-
-    for (size_t i = 0; i < size; i++)
-        difference |= a[i] ^ b[i];
-    return difference == 0;
-}
-
 static int refuse(struct worker_message *answer, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -142,7 +135,7 @@ static int peer_pidfd(int socket, uint32_t pid)
 
 static bool is_ours(const struct engine *engine, const struct worker_message *q, const struct ucred *peer)
 {
-    return peer->uid == geteuid() && same_secret(q->token, engine->token, WORKER_TOKEN_SIZE);
+    return peer->uid == geteuid() && secret_equal(q->token, engine->token, WORKER_TOKEN_SIZE);
 }
 
 static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,

@@ -47,6 +47,7 @@ void worker_reader_reset(struct worker_reader *r)
             close(r->fds[i]);
     r->number_of_fds = 0;
     r->have = 0;
+    explicit_bzero(r->message.token, sizeof r->message.token);
 }
 
 /* Keeps the descriptors that came with a piece; more than a message may have are closed. */

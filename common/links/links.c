@@ -14,8 +14,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "common/links/links_internal.h"
 #include "common/clock.h"
+#include "common/links/links_internal.h"
+#include "common/secret.h"
 
 #define DEFAULT_MS 30000u
 #define EVENTS_MAX 64
@@ -103,7 +104,10 @@ static int copy_config(struct links *l, const struct links_config *c, struct err
         return err_set(e, ERR_PROTOCOL, "job '%.80s', host %u of %u cannot make links", c->job, c->self,
                        c->hosts);
     memcpy(l->job, c->job, job);
-    memcpy(l->key, c->key, sizeof l->key);
+    l->key = secret_new(AUTH_KEY_SIZE);
+    if (!l->key)
+        return err_set(e, ERR_MEMORY, "no memory for links to %u hosts", c->hosts);
+    secret_copy(l->key, c->key, AUTH_KEY_SIZE);
     l->self = c->self;
     l->hosts = c->hosts;
     l->heartbeat = (c->heartbeat_ms ? c->heartbeat_ms : DEFAULT_MS) * NSEC_PER_MSEC;
@@ -204,7 +208,7 @@ void links_free(struct links *l)
     free(l->listener);
     free(l->peer);
     free(l->name);
-    explicit_bzero(l->key, sizeof l->key);
+    secret_free(l->key, AUTH_KEY_SIZE);
     free(l);
 }
 

@@ -6,14 +6,15 @@
 #include <openssl/evp.h>
 
 #include "common/module.h"
+#include "common/secret.h"
 
 extern const char hvd_module_version[];
 extern const struct auth_ops hvd_auth_ops;
 
 MODULE_DEFINE_VERSION;
 
-static int hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
-                uint8_t mac[AUTH_MAC_SIZE])
+static int make_hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
+                     uint8_t mac[AUTH_MAC_SIZE])
 {
     char digest[] = "SHA256";
     const OSSL_PARAM params[] = {OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
@@ -28,6 +29,14 @@ static int hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, 
     EVP_MAC_CTX_free(context);
     EVP_MAC_free(algorithm);
     return ok ? 0 : -1;
+}
+
+static int hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
+                uint8_t mac[AUTH_MAC_SIZE])
+{
+    int rc = make_hmac(key, part, parts, mac);
+    secret_wipe_stack();
+    return rc;
 }
 
 static int digest(const void *data, size_t size, uint8_t out[AUTH_DIGEST_SIZE])

@@ -64,26 +64,35 @@ slow_nothing_of_a_job_is_anothers() {
 }
 
 # The kernel shows arguments to everybody, the journal goes to administrators: neither the token of the workers nor the key of the job is
-# there, and no environment but the workers' and their
-# engine's holds the token. The managed agent never had either. The key is read out of the session, which only root and alice can.
+# there, and no environment but the workers' holds the token. The managed agent never had either. A core file of any process of ours would hold
+# neither; the workers' own token is theirs. The key is read out of the session, which only root and alice can.
 slow_secrets_are_told_to_nobody() {
     local token key session found
     command -v gdb > /dev/null || skip "no gdb here"
     boot
-    train 6
+    train 15
     # shellcheck disable=SC2016
     token=$(there sh -c 'for p in $(pgrep -u alice); do tr "\0" "\n" < /proc/$p/environ; done' | sed -n 's/^HVD_JOB_TOKEN=//p' | sort -u)
     [ ${#token} = 32 ] || fail "the token is \"$token\""
     session=$(there pgrep -P "$(there systemctl show -p MainPID --value "$(unit_of_the_job)")" | head -n 1)
-    key=$(there gdb -q -batch -p "$session" -ex 'x/32xb session_main::session.key' 2> /dev/null | sed -n 's/^0x.*:\t//p' | tr -d '\n\t' | sed 's/0x//g')
+    key=$(there gdb -q -batch -p "$session" -ex 'x/32xb session_main::session.secrets->key' 2> /dev/null | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
     [ ${#key} = 64 ] || fail "the key is \"$key\""
     cp "$top/tests/safe/copies.py" "$T"
     # shellcheck disable=SC2046
     there /usr/bin/python3 "$T/copies.py" "$key" $(there pgrep '^hvd|^steps') > "$T/copies"
     echo "# copies of the key in memory: $(sed 's/ /: /' "$T/copies" | paste -sd,)"
-    grep -qE '^hvdagent [1-9]' "$T/copies" || fail 'the key was not even found in the session'
-    expect_no "$T/copies" '^(hvd-pmix|steps) [1-9]'
-    expect_same 'hvdagent 0' "$(there /usr/bin/python3 "$T/copies.py" "$key" "$(agent_pid)")" 'the copies in the managed agent'
+    for found in hvdrun hvdagent; do
+        grep -qE "^$found 0 [1-9]" "$T/copies" || fail "the key was not even found in $found"
+    done
+    expect_no "$T/copies" ' [1-9][0-9]* [0-9]*$'
+    expect_no "$T/copies" '^(hvd-pmix|steps) 0 [1-9]'
+    # shellcheck disable=SC2046
+    for found in "$token" "$(printf %s "$token" | od -An -tx1 | tr -d ' \n')"; do
+        there /usr/bin/python3 "$T/copies.py" "$found" $(there pgrep '^hvd') > "$T/copies"
+        grep -qE '^hvdagent 0 [1-9]' "$T/copies" || fail 'the token was not even found in the session'
+        expect_no "$T/copies" ' [1-9][0-9]* [0-9]*$'
+    done
+    expect_same 'hvdagent 0 0' "$(there /usr/bin/python3 "$T/copies.py" "$key" "$(agent_pid)")" 'the copies in the managed agent'
     there sh -c 'cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\0" " "' > "$T/arguments"
     there journalctl -o export > "$T/journal"
     for found in arguments journal; do
@@ -92,9 +101,64 @@ slow_secrets_are_told_to_nobody() {
     done
     # shellcheck disable=SC2016
     there sh -c 'for p in $(pgrep .); do ! grep -qa "HVD_JOB_TOKEN" /proc/$p/environ || cat /proc/$p/comm; done' > "$T/holders"
-    expect_same 'hvd-engine steps' "$(sort -u "$T/holders" | paste -sd' ')" 'who has the token in its environment'
+    expect_same steps "$(sort -u "$T/holders" | paste -sd' ')" 'who has the token in its environment'
     training_goes_on_to_its_end
     shut
+}
+
+# What the kernel itself writes when one of ours crashes, as the user who started the job.
+slow_core_files_hold_no_secret() {
+    local victim name key core own=$BUILD/tests/steps
+    command -v gdb > /dev/null || skip "no gdb here"
+    [ "$(cat /proc/sys/kernel/core_pattern)" = core ] || skip "core files go elsewhere here"
+    ulimit -c unlimited || skip "no core files here"
+    cd "$T" || fail "there is no $T"
+    for name in hvdrun hvdagent hvd-engine steps; do
+        start -np 1 --agent job sh -c 'echo "$HVD_JOB_TOKEN" > "$1"; exec "$0" 100000' "$own" "$T/token"
+        until_true 10 descendants_have hvd-engine || fail 'there is no engine'
+        victim=$pid
+        for core in $(descendants "$pid"); do
+            key=$(gdb -q -batch -p "$core" -ex 'x/32xb session_main::session.secrets->key' 2> /dev/null | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
+            [ ${#key} != 64 ] || break
+        done
+        [ ${#key} = 64 ] || fail "the key is \"$key\""
+        [ $name = hvdagent ] && victim=$core
+        for core in $(descendants "$pid"); do
+            [ "$(cat "/proc/$core/comm")" != "$name" ] || [ $name = hvdagent ] || victim=$core
+        done
+        kill -ABRT "$victim"
+        stop_status
+        [ "$status" != 0 ] || fail "a job whose $name has crashed ends with status 0"
+        core=$(ls core*) || fail "$name left no core file"
+        grep -qa "$name" "$core" || fail "that is no core file of $name"
+        expect_same "$([ $name != steps ] || echo token)" "$(in_core "$core" "$key" "$(cat "$T/token")")" "what a core file of $name holds"
+        rm "$core"
+    done
+}
+
+in_core() { # FILE KEY TOKEN: which of them
+    /usr/bin/python3 -c 'import sys
+core = open(sys.argv[1], "rb").read()
+for name, secret in ("key", sys.argv[2]), ("token", sys.argv[3]):
+    if bytes.fromhex(secret) in core or secret.encode() in core:
+        print(name)' "$@"
+}
+
+descendants() { # PID
+    local child
+    # shellcheck disable=SC2013 # words are what that file holds
+    for child in $(cat "/proc/$1/task/"*/children 2>/dev/null); do
+        echo "$child"
+        descendants "$child"
+    done
+}
+
+descendants_have() { # NAME
+    local child
+    for child in $(descendants "$pid"); do
+        [ "$(cat "/proc/$child/comm")" != "$1" ] || return 0
+    done
+    return 1
 }
 
 # The same user, so that nothing but the token is in the way: that of a job which is over, at that job's socket and at another's.

@@ -25,3 +25,32 @@ slow_strangers_join_no_ring() {
     needs_kind ns
     under_a_flood 10000 31100-31103 400
 }
+
+# The links have used the key by then, at both ends and in both programs of each.
+slow_core_files_hold_no_key() {
+    needs_kind ns
+    local option key keys='for p in $(pgrep "^hvdagent"); do gdb -q -batch -p $p -ex "x/32xb session_main::session.secrets->key" 2> /dev/null; done'
+    command -v gdb > /dev/null || skip "no gdb here"
+    for option in '' --encrypt; do
+        # shellcheck disable=SC2086
+        start $option -np 2 -H $H1:1,$H2:1 sh -c 'echo ready; exec "$0" 100000' "$BUILD/tests/steps"
+        until_out 20 '^ready' 2
+        until_true 10 on 2 'pgrep "^hvd-engine" > /dev/null' || fail 'there is no engine'
+        sleep 1 # the links are there
+        key=$(on 1 "$keys" | sed -n 's/^0x[^:]*:\t0x/0x/p' | tr -d '\n\t' | sed 's/0x//g')
+        [ ${#key} = 64 ] || fail "the key is \"$key\""
+        {
+            on 1 "python3 '$top/tests/safe/copies.py' $key \$(pgrep '^hvd')"
+            on 2 "python3 '$top/tests/safe/copies.py' $key \$(pgrep '^hvd')"
+            # shellcheck disable=SC2046
+            python3 "$top/tests/safe/copies.py" "$key" $(pgrep '^hvd')
+        } > "$T/copies"
+        echo "# copies of the key${option:+ ($option)}: $(paste -sd, "$T/copies")"
+        expect_count 2 '^hvd-engine 0 [1-9]' "$T/copies"
+        expect_count 2 '^hvdagent 0 [1-9]' "$T/copies"
+        expect_count 1 '^hvdrun 0 [1-9]' "$T/copies"
+        expect_no "$T/copies" ' [1-9][0-9]* [0-9]*$'
+        kill -TERM "$pid"
+        stop_status
+    done
+}
