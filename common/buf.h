@@ -16,7 +16,7 @@ struct buf {
     size_t head; /* of the first unread byte in memory */
     size_t len;  /* unread bytes */
     size_t capacity;
-    size_t max; /* len never exceeds this */
+    size_t max;          /* len never exceeds this */
     bool secret, hidden; /* what is put from now on; the memory that there is */
 };
 

@@ -15,8 +15,8 @@ void secret_free(void *memory, size_t size);
 /* Keeps whole pages that belong to somebody else out of core files. */
 void secret_hide(void *pages, size_t size);
 
-/* What functions that have returned left in registers and on the stack: libraries copy through wide registers, which the dynamic linker
- * saves there. Called where the one that handled a secret was called. */
+/* What functions that have returned left in registers and on the stack: libraries copy through wide
+ * registers, which the dynamic linker saves there. Called where the one that handled a secret was called. */
 void secret_wipe_stack(void);
 /* A byte at a time, not through wide registers. */
 void secret_copy(void *to, const void *from, size_t size);

@@ -24,7 +24,7 @@ enum value {
     CROSS_SIZE,
     LOCAL_DEVICE,
     ENDPOINT,
-    TOKEN, /* the same for all, but for no process of ours */
+    TOKEN,   /* the same for all, but for no process of ours */
     TF_TEXT, /* of the rank: the rest is the same for all on this host */
     SIZE,
     LOCAL_SIZE,

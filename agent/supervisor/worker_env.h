@@ -25,8 +25,8 @@ struct worker_env_job {
 };
 
 struct worker_env {
-    char **envp;                       /* all of it, NULL at the end */
-    char *shared, *own;                /* memory of the strings that are ours; the token's is secret */
+    char **envp;        /* all of it, NULL at the end */
+    char *shared, *own; /* memory of the strings that are ours; the token's is secret */
     const char *token;
     char *first_ranks, *program_ranks; /* NAME=a list, by program */
     struct endpoints endpoints;

@@ -154,7 +154,7 @@ struct engine {
     uint32_t epoch, size, self, hosts;
     struct host *host;
     struct rank_place *place; /* [size], of each rank */
-    uint8_t *token; /* WORKER_TOKEN_SIZE secret bytes */
+    uint8_t *token;           /* WORKER_TOKEN_SIZE secret bytes */
 
     struct region region;
     int region_fd;

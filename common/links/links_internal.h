@@ -61,7 +61,7 @@ struct links {
     void *ctx;
     struct link_identity identity;
     const struct tls_ops *tls; /* NULL: in the clear */
-    uint8_t *key; /* AUTH_KEY_SIZE secret bytes */
+    uint8_t *key;              /* AUTH_KEY_SIZE secret bytes */
     char job[LINK_JOB_MAX + 1];
     char **name;
     uint64_t heartbeat, start; /* nanoseconds */
