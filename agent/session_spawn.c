@@ -81,7 +81,8 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
 static int check_hello(const struct session *s, const Hvd__Hello *h, struct err *e)
 {
     if (h->key.len != sizeof s->secrets->key)
-        return err_set(e, ERR_PROTOCOL, "a job's key has %zu bytes, not %zu", sizeof s->secrets->key, h->key.len);
+        return err_set(e, ERR_PROTOCOL, "a job's key has %zu bytes, not %zu", sizeof s->secrets->key,
+                       h->key.len);
     if (h->heartbeat_ms < HEARTBEAT_MIN_MS || h->heartbeat_ms > HEARTBEAT_MAX_MS)
         return err_set(e, ERR_PROTOCOL, "a heartbeat of %u ms is not within %u to %u", h->heartbeat_ms,
                        HEARTBEAT_MIN_MS, HEARTBEAT_MAX_MS);
@@ -395,7 +396,7 @@ static int start_workers(struct session *s, struct err *e)
         if (rc < 0)
             s->refused_rank = s->spawn->worker[i]->rank;
     }
-    secret_wipe_stack(); /* of the token */
+    secret_wipe_stack();            /* of the token */
     (void)session_programs_base(s); /* what an engine will start with: no rank's own variables */
     close(report[1]);
     s->report_fd = report[0];

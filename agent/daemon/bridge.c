@@ -20,7 +20,7 @@ void bridge_init(struct bridge *b, int fd, int signals)
     *b = (struct bridge){.fd = fd, .signals = signals};
     buf_init(&b->up,
              FRAME_HEADER_SIZE + FRAME_PAYLOAD_MAX + PIECE); /* the launcher's Hello is in it, whole */
-    buf_secret(&b->up, true); /* with the job's key */
+    buf_secret(&b->up, true);                                /* with the job's key */
     buf_init(&b->down, 4 * PIECE);
 }
 
