@@ -148,6 +148,8 @@ $(E2E_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(BUILD)/obj/tests/
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 
 include tests/sim/sim.mk
+include tests/gpu/gpu.mk
+E2E_TOOLS += $(GPU_DOUBLE)
 
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers

@@ -1,0 +1,358 @@
+/* Memory of devices: a memfd, an address range that nobody may touch (what the caller gets), and a second
+ * mapping of the memfd through which the double works. As with the driver, the address of freed memory is
+ * given to the next allocation of that size, memory is freed only when all streams of the device are idle,
+ * and other processes open it by a handle. */
+#include "tests/gpu/double/double.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct range *ranges;
+static uint64_t last_id;
+
+/* Addresses to be used again. */
+static struct hole {
+    struct hole *next;
+    uint64_t base;
+    size_t size;
+} * holes;
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+static uint64_t reserve(size_t size)
+{
+    uint64_t base = 0;
+    void *at;
+
+    pthread_mutex_lock(&lock);
+    for (struct hole **link = &holes; *link; link = &(*link)->next)
+        if ((*link)->size == size) {
+            struct hole *hole = *link;
+
+            base = hole->base;
+            *link = hole->next;
+            free(hole);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    if (base)
+        return base;
+    at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? 0 : (uint64_t)(uintptr_t)at;
+}
+
+static void unreserve(uint64_t base, size_t size)
+{
+    struct hole *hole = malloc(sizeof *hole);
+
+    if (!hole)
+        return;
+    pthread_mutex_lock(&lock);
+    *hole = (struct hole){holes, base, size};
+    holes = hole;
+    pthread_mutex_unlock(&lock);
+}
+
+struct range *double_range_new(enum range_kind kind, int device, uint64_t base, size_t size, char *alias)
+{
+    struct range *r = calloc(1, sizeof *r);
+
+    if (!r)
+        abort();
+    r->kind = kind;
+    r->device = device;
+    r->base = base;
+    r->size = size;
+    r->alias = alias;
+    r->access = true;
+    pthread_mutex_lock(&lock);
+    r->id = ++last_id;
+    r->next = ranges;
+    ranges = r;
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+bool double_range_find(uint64_t address, size_t bytes, struct range *copy)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    for (struct range *r = ranges; r && !found; r = r->next)
+        if (address >= r->base && address - r->base < r->size && bytes <= r->size - (address - r->base)) {
+            *copy = *r;
+            found = true;
+        }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool double_range_take(uint64_t base, enum range_kind kind, struct range *copy)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&lock);
+    for (struct range **link = &ranges; *link && !found; link = found ? link : &(*link)->next)
+        if ((*link)->base == base && (*link)->kind == kind) {
+            struct range *r = *link;
+
+            *copy = *r;
+            *link = r->next;
+            free(r);
+            found = true;
+        }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Until `keep` says no, for the one that is returned; under the lock. */
+struct range *double_range_each(bool (*keep)(struct range *range, void *argument), void *argument)
+{
+    struct range *r;
+
+    pthread_mutex_lock(&lock);
+    for (r = ranges; r && keep(r, argument); r = r->next) {
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+char *double_reach(uint64_t address, size_t bytes)
+{
+    struct range r;
+
+    return double_range_find(address, bytes, &r) && r.access ? r.alias + (address - r.base) : NULL;
+}
+
+char *double_reach_or_break(struct context *context, uint64_t address, size_t bytes, const char *what)
+{
+    char *at = double_reach(address, bytes);
+
+    if (!at) {
+        double_misuse("%s: %zu bytes at %#llx are no memory of a device (any more)", what, bytes,
+                      (unsigned long long)address);
+        context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    return at;
+}
+
+/* ---- the interface: device memory ---- */
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
+{
+    struct context *c;
+    struct segment segment;
+    struct range *r;
+    size_t size = round_up(bytes, 4096);
+    uint64_t base;
+
+    ENTER_CONTEXT("cuMemAlloc_v2", c);
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (c->used + size > (size_t)double_setting("HVD_DOUBLE_MEMORY", 1L << 32) || size < bytes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    base = reserve(size);
+    if (!base || !double_segment_new(&segment, size, false))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    c->used += size;
+    r = double_range_new(RANGE_DEVICE, c->device, base, size, segment.at);
+    r->segment = segment;
+    *pointer = base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+    struct context *c;
+    struct range r;
+
+    ENTER_CONTEXT("cuMemFree_v2", c);
+    if (!pointer)
+        return CUDA_SUCCESS;
+    if (!double_range_find(pointer, 1, &r) || r.base != pointer || r.kind != RANGE_DEVICE) {
+        double_misuse("cuMemFree: %#llx is not the start of an allocation", pointer);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    double_streams_drain(double_primary(r.device));
+    if (!double_range_take(pointer, RANGE_DEVICE, &r))
+        return CUDA_ERROR_INVALID_VALUE;
+    double_primary(r.device)->used -= r.size;
+    double_segment_close(&r.segment);
+    unreserve(r.base, r.size);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
+{
+    struct range r;
+
+    ENTER("cuMemGetAddressRange_v2");
+    if (!double_range_find(pointer, 1, &r) || r.kind == RANGE_REGISTERED)
+        return CUDA_ERROR_NOT_FOUND;
+    if (base)
+        *base = r.base;
+    if (size)
+        *size = r.size;
+    return CUDA_SUCCESS;
+}
+
+/* ---- memory of the host ---- */
+CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags)
+{
+    struct context *c;
+    size_t size = round_up(bytes, 4096);
+    void *at;
+
+    ENTER_CONTEXT("cuMemHostAlloc", c);
+    if (!bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    double_range_new(RANGE_PINNED, c->device, (uintptr_t)at, size, at);
+    *pointer = at;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *pointer)
+{
+    struct context *c;
+    struct range r;
+
+    ENTER_CONTEXT("cuMemFreeHost", c);
+    if (!double_range_find((uintptr_t)pointer, 1, &r) || r.base != (uintptr_t)pointer ||
+        r.kind != RANGE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    double_streams_drain(c);
+    if (double_range_take((uintptr_t)pointer, RANGE_PINNED, &r))
+        munmap(pointer, r.size);
+    return CUDA_SUCCESS;
+}
+
+struct overlap {
+    uint64_t base;
+    size_t size;
+};
+
+static bool apart(struct range *range, void *argument)
+{
+    const struct overlap *o = argument;
+    return o->base + o->size <= range->base || range->base + range->size <= o->base;
+}
+
+CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags)
+{
+    struct context *c;
+    struct overlap o = {(uintptr_t)pointer, bytes};
+
+    ENTER_CONTEXT("cuMemHostRegister_v2", c);
+    if (!pointer || !bytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (double_range_each(apart, &o))
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    double_range_new(RANGE_REGISTERED, c->device, (uintptr_t)pointer, bytes, pointer);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *pointer)
+{
+    struct context *c;
+    struct range r;
+
+    ENTER_CONTEXT("cuMemHostUnregister", c);
+    return double_range_take((uintptr_t)pointer, RANGE_REGISTERED, &r)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* ---- memory of other processes ---- */
+CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
+{
+    struct range r;
+    struct segment_name name;
+
+    ENTER("cuIpcGetMemHandle");
+    if (!double_range_find(pointer, 1, &r) || r.kind != RANGE_DEVICE)
+        return CUDA_ERROR_INVALID_VALUE;
+    double_segment_tell(&r.segment, &name);
+    name.device = double_device_physical(r.device);
+    name.id = 0;
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &name, sizeof name);
+    return CUDA_SUCCESS;
+}
+
+static bool not_opened(struct range *range, void *argument)
+{
+    const struct segment_name *name = argument;
+
+    if (range->kind != RANGE_IPC || memcmp(&range->from, name, sizeof *name) != 0)
+        return true;
+    range->opened++;
+    return false;
+}
+
+/* The same handle opened again is the same address, to be closed as often. */
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
+{
+    struct context *c;
+    struct segment_name name;
+    struct segment segment;
+    struct range *r;
+    uint64_t base;
+
+    ENTER_CONTEXT("cuIpcOpenMemHandle_v2", c);
+    memcpy(&name, &handle, sizeof name);
+    if (flags != 1)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (name.pid == getpid()) {
+        double_misuse("cuIpcOpenMemHandle: the handle is one of this process");
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    r = double_range_each(not_opened, &name);
+    if (r) {
+        *pointer = r->base;
+        return CUDA_SUCCESS;
+    }
+    if (!double_segment_open(&segment, &name, name.size))
+        return CUDA_ERROR_INVALID_VALUE;
+    base = reserve(segment.size);
+    if (!base)
+        return CUDA_ERROR_MAP_FAILED;
+    r = double_range_new(RANGE_IPC, c->device, base, segment.size, segment.at);
+    r->segment = segment;
+    r->from = name;
+    r->opened = 1;
+    *pointer = base;
+    return CUDA_SUCCESS;
+}
+
+static bool still_opened(struct range *range, void *argument)
+{
+    const uint64_t *base = argument;
+    return range->kind != RANGE_IPC || range->base != *base || --range->opened == 0;
+}
+
+CUresult cuIpcCloseMemHandle(CUdeviceptr pointer)
+{
+    struct context *c;
+    struct range r;
+    uint64_t base = pointer;
+
+    ENTER_CONTEXT("cuIpcCloseMemHandle", c);
+    if (!double_range_find(pointer, 1, &r) || r.base != pointer || r.kind != RANGE_IPC)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (double_range_each(still_opened, &base))
+        return CUDA_SUCCESS;
+    double_streams_drain(c);
+    if (double_range_take(pointer, RANGE_IPC, &r)) {
+        double_segment_close(&r.segment);
+        unreserve(r.base, r.size);
+    }
+    return CUDA_SUCCESS;
+}

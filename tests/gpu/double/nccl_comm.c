@@ -1,0 +1,450 @@
+/* Communicators: made, asked, ended.
+ *
+ * dividing -> joining -> ready -> finalized; failed and aborted from anywhere. A communicator is dividing
+ * while it comes out of another one (nccl_divide.c). It is joining until all ranks are in its shared memory;
+ * then each compares the devices of all, and two ranks on one device of one host are refused, which
+ * NCCL_HOSTID avoids. Nobody waits here but in a blocking call: a non-blocking communicator goes on when it
+ * is asked for its state, and its first answer is always "in progress". The shared memory is given back when
+ * the handle is gone and no stream holds an operation any more. */
+#include "tests/gpu/double/nccl_double.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static _Thread_local char last_error[200];
+
+ncclResult_t nccl_say(ncclResult_t result, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(last_error, sizeof last_error, format, arguments);
+    va_end(arguments);
+    return result;
+}
+
+ncclResult_t nccl_enter(const char *function)
+{
+    int code = double_fault(function);
+    return !code ? ncclSuccess : code < 0 ? ncclSystemError : (ncclResult_t)code;
+}
+
+struct comm *nccl_comm(ncclComm_t handle)
+{
+    return double_handle_get(HANDLE_COMMUNICATOR, handle);
+}
+
+void nccl_ring(struct area *area, int rank)
+{
+    area->member[rank].bell++;
+    double_futex_wake(&area->member[rank].bell);
+}
+
+/* ---- coming together ---- */
+static uint64_t host_number(void)
+{
+    char name[256] = "";
+    uint64_t number = 1469598103934665603u;
+
+    if (getenv("NCCL_HOSTID"))
+        snprintf(name, sizeof name, "%s", getenv("NCCL_HOSTID"));
+    else
+        gethostname(name, sizeof name - 1);
+    for (const char *c = name; *c; c++)
+        number = (number ^ (unsigned char)*c) * 1099511628211u;
+    return number;
+}
+
+struct comm *nccl_new_comm(const ncclConfig_t *config, bool blocking, int device)
+{
+    struct comm *comm = calloc(1, sizeof *comm);
+
+    if (!comm)
+        abort();
+    pthread_mutex_init(&comm->lock, NULL);
+    pthread_mutex_init(&comm->running, NULL);
+    pthread_cond_init(&comm->idle, NULL);
+    comm->state = COMM_DIVIDING;
+    comm->device = device;
+    comm->blocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking != 0 : blocking;
+    comm->handle = double_handle_new(HANDLE_COMMUNICATOR, comm);
+    return comm;
+}
+
+ncclResult_t nccl_join(struct comm *comm, const struct segment_name *name, int size, int rank)
+{
+    struct member *me;
+    uint32_t none = 0;
+
+    if (!double_segment_open(&comm->segment, name, nccl_area_size(size)))
+        return nccl_say(ncclSystemError, "the maker of the unique id (process %d) cannot be reached",
+                        name->pid);
+    comm->area = comm->segment.at;
+    comm->size = size;
+    comm->rank = rank;
+    if (!atomic_compare_exchange_strong(&comm->area->size, &none, (uint32_t)size) && none != (uint32_t)size) {
+        double_misuse("rank %d joins a communicator of %d ranks, others one of %u", rank, size, none);
+        return nccl_say(ncclInvalidArgument, "ranks disagree about the size");
+    }
+    me = &comm->area->member[rank];
+    me->host = host_number();
+    me->device = comm->device;
+    double_device_uuid(comm->device, me->uuid);
+    if (atomic_exchange(&me->joined, 1)) {
+        double_misuse("two processes join a communicator as rank %d", rank);
+        return nccl_say(ncclInvalidUsage, "rank %d is there twice", rank);
+    }
+    comm->state = COMM_JOINING;
+    for (int i = 0; i < size; i++)
+        nccl_ring(comm->area, i);
+    return ncclSuccess;
+}
+
+static ncclResult_t compare_devices(const struct comm *comm)
+{
+    const struct member *member = comm->area->member;
+
+    for (int i = 0; i < comm->size; i++)
+        for (int k = 0; k < i; k++)
+            if (member[i].host == member[k].host &&
+                memcmp(member[i].uuid, member[k].uuid, sizeof member[i].uuid) == 0)
+                return nccl_say(ncclInvalidUsage,
+                                "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x", i, k,
+                                (member[i].uuid[15] + 1) << 12);
+    return ncclSuccess;
+}
+
+static ncclResult_t joined(struct comm *comm)
+{
+    ncclResult_t result;
+
+    for (int i = 0; i < comm->size; i++)
+        if (!comm->area->member[i].joined)
+            return ncclInProgress;
+    result = compare_devices(comm);
+    comm->state = result ? COMM_FAILED : COMM_READY;
+    comm->error = (int)result;
+    return result;
+}
+
+/* The second question brings what was "in progress" into the streams. */
+static ncclResult_t launch_late(struct comm *comm)
+{
+    ncclResult_t result = ncclSuccess;
+
+    if (comm->late && comm->late_polls++ == 0)
+        return ncclInProgress;
+    while (comm->late) {
+        struct batch *b = comm->late;
+
+        comm->late = b->next;
+        result = nccl_launch(b);
+    }
+    return result;
+}
+
+ncclResult_t nccl_poll(struct comm *comm)
+{
+    if (comm->error)
+        return (ncclResult_t)comm->error;
+    if (!comm->blocking && !comm->asked) {
+        comm->asked = true;
+        return ncclInProgress;
+    }
+    switch (comm->state) {
+    case COMM_DIVIDING: {
+        ncclResult_t result = nccl_divide_poll(comm);
+
+        if (result && result != ncclInProgress)
+            comm->error = (int)result;
+        return result ? result : joined(comm);
+    }
+    case COMM_JOINING:
+        return joined(comm);
+    case COMM_READY:
+        return launch_late(comm);
+    case COMM_FINALIZED:
+        return comm->pending ? ncclInProgress : ncclSuccess;
+    default:
+        return ncclInvalidUsage;
+    }
+}
+
+/* Whoever changes anything that this looks at rings. */
+ncclResult_t nccl_wait_ready(struct comm *comm)
+{
+    for (;;) {
+        bool divides = comm->state == COMM_DIVIDING;
+        _Atomic uint32_t *bell = divides ? &comm->parent->area->member[comm->parent->rank].bell
+                                         : &comm->area->member[comm->rank].bell;
+        uint32_t seen = *bell;
+        ncclResult_t result;
+
+        pthread_mutex_lock(&comm->lock);
+        result = nccl_poll(comm);
+        pthread_mutex_unlock(&comm->lock);
+        if (result != ncclInProgress)
+            return result;
+        if ((comm->state == COMM_DIVIDING) == divides)
+            double_futex_wait(bell, seen);
+    }
+}
+
+ncclResult_t nccl_begun(struct comm *comm)
+{
+    if (nccl_in_group(comm))
+        return ncclSuccess;
+    return comm->blocking ? nccl_wait_ready(comm) : ncclInProgress;
+}
+
+/* ---- the end ---- */
+static void close_if_over(struct comm *comm)
+{
+    if (comm->ended && !comm->pending && comm->area) {
+        double_segment_close(&comm->segment);
+        comm->area = NULL;
+    }
+}
+
+void nccl_done_with(struct comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->pending--;
+    pthread_cond_broadcast(&comm->idle);
+    close_if_over(comm);
+    pthread_mutex_unlock(&comm->lock);
+}
+
+static void end(struct comm *comm)
+{
+    double_handle_drop(HANDLE_COMMUNICATOR, comm->handle);
+    comm->ended = true;
+    while (comm->late) {
+        struct batch *b = comm->late;
+
+        comm->late = b->next;
+        free(b->op);
+        free(b);
+    }
+    close_if_over(comm);
+}
+
+static void wait_idle(struct comm *comm, const char *function)
+{
+    if (comm->pending)
+        double_host_sync(function);
+    while (comm->pending)
+        pthread_cond_wait(&comm->idle, &comm->lock);
+}
+
+#define ENTER_COMM(function, handle, comm)                                                                   \
+    do {                                                                                                     \
+        ncclResult_t early_ = nccl_enter(function);                                                          \
+        if (early_)                                                                                          \
+            return early_;                                                                                   \
+        (comm) = nccl_comm(handle);                                                                          \
+        if (!(comm))                                                                                         \
+            return nccl_say(ncclInvalidArgument, "%s: no communicator (any more)", function);                \
+    } while (0)
+
+ncclResult_t ncclCommFinalize(ncclComm_t handle)
+{
+    struct comm *comm;
+    ncclResult_t result;
+
+    ENTER_COMM("ncclCommFinalize", handle, comm);
+    pthread_mutex_lock(&comm->lock);
+    result = nccl_poll(comm);
+    if (!result && comm->state == COMM_READY) {
+        comm->state = COMM_FINALIZED;
+        if (comm->blocking)
+            wait_idle(comm, "ncclCommFinalize");
+        result = nccl_poll(comm);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return result;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommDestroy", handle, comm);
+    pthread_mutex_lock(&comm->lock);
+    if (comm->state < COMM_READY)
+        double_misuse("ncclCommDestroy of a communicator that is not ready (ncclCommAbort ends it)");
+    wait_idle(comm, "ncclCommDestroy");
+    end(comm);
+    pthread_mutex_unlock(&comm->lock);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t handle)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommAbort", handle, comm);
+    pthread_mutex_lock(&comm->lock);
+    comm->state = COMM_ABORTED;
+    comm->aborted = 1;
+    if (comm->area)
+        nccl_ring(comm->area, comm->rank);
+    end(comm);
+    pthread_mutex_unlock(&comm->lock);
+    return ncclSuccess;
+}
+
+/* ---- beginnings and questions ---- */
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    struct segment segment;
+    struct segment_name name;
+    ncclResult_t early = nccl_enter("ncclGetUniqueId");
+
+    if (early)
+        return early;
+    if (!double_segment_new(&segment, sizeof(struct area), true))
+        return nccl_say(ncclSystemError, "no shared memory");
+    double_segment_tell(&segment, &name);
+    memset(id, 0, sizeof *id);
+    memcpy(id->internal, &name, sizeof name);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    struct context *context;
+    struct segment_name name;
+    struct comm *comm;
+    ncclResult_t result = nccl_enter("ncclCommInitRankConfig");
+
+    if (result)
+        return result;
+    double_context_current(&context);
+    if (!context)
+        return nccl_say(ncclUnhandledCudaError, "no current context");
+    if (size < 1 || size > RANKS_MAX || rank < 0 || rank >= size || (config && config->magic != 0xcafebeef))
+        return nccl_say(ncclInvalidArgument, "rank %d of %d, or a configuration that was not initialised",
+                        rank, size);
+    memcpy(&name, id.internal, sizeof name);
+    comm = nccl_new_comm(config, true, context->device);
+    result = nccl_join(comm, &name, size, rank);
+    if (!result) {
+        *handle = comm->handle;
+        return nccl_begun(comm);
+    }
+    double_handle_drop(HANDLE_COMMUNICATOR, comm->handle);
+    return result;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *error)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommGetAsyncError", handle, comm);
+    pthread_mutex_lock(&comm->lock);
+    *error = nccl_poll(comm);
+    pthread_mutex_unlock(&comm->lock);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t handle, int *count)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommCount", handle, comm);
+    *count = comm->size;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t handle, int *device)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommCuDevice", handle, comm);
+    *device = comm->device;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t handle, int *rank)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommUserRank", handle, comm);
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t handle, void *buffer, size_t size, void **registration)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommRegister", handle, comm);
+    if (!double_reach((uintptr_t)buffer, size)) {
+        double_misuse("ncclCommRegister: %zu bytes at %p are not in an allocation", size, buffer);
+        return ncclInvalidArgument;
+    }
+    *registration = double_handle_new(HANDLE_REGISTRATION, comm);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void *registration)
+{
+    struct comm *comm;
+
+    ENTER_COMM("ncclCommDeregister", handle, comm);
+    if (double_handle_get(HANDLE_REGISTRATION, registration) != comm)
+        return ncclInvalidArgument;
+    double_handle_drop(HANDLE_REGISTRATION, registration);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void **pointer, size_t size)
+{
+    CUdeviceptr at;
+    ncclResult_t result = nccl_enter("ncclMemAlloc");
+
+    if (result)
+        return result;
+    if (cuMemAlloc_v2(&at, size))
+        return nccl_say(ncclUnhandledCudaError, "no device memory");
+    *pointer = (void *)(uintptr_t)at;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void *pointer)
+{
+    ncclResult_t result = nccl_enter("ncclMemFree");
+
+    if (result)
+        return result;
+    return cuMemFree_v2((uintptr_t)pointer) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = (int)double_setting("HVD_DOUBLE_NCCL", 22809);
+    return nccl_enter("ncclGetVersion");
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    return last_error;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const texts[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or there was a network error",
+                                        "NCCL operation in progress"};
+    return (unsigned)result < sizeof texts / sizeof *texts ? texts[result] : "unknown result code";
+}

@@ -1,0 +1,25 @@
+# The test doubles of CUDA's driver and of NCCL (tests/gpu/double). A program gets them instead of the real ones by
+# LD_LIBRARY_PATH=$(BUILD)/tests/gpu. Where the real headers are, their signatures are compared with those first.
+CUDA_HOME       ?= /usr/local/cuda
+GPU_DOUBLE_SRC  := $(wildcard tests/gpu/double/*.c)
+GPU_DOUBLE_NCCL := $(wildcard tests/gpu/double/nccl_*.c)
+GPU_DOUBLE      := $(BUILD)/tests/gpu/libcuda.so.1 $(BUILD)/tests/gpu/libnccl.so.2
+GPU_HEADERS     := $(if $(wildcard $(CUDA_HOME)/include/nccl.h),$(wildcard $(CUDA_HOME)/include/cuda.h))
+
+$(BUILD)/tests/gpu/signatures: $(GPU_DOUBLE_SRC) $(wildcard tests/gpu/double/*.h) Makefile tests/gpu/gpu.mk
+	@mkdir -p $(@D)
+	$(call note,SAME)
+	$(Q)for file in $(GPU_DOUBLE_SRC); do \
+	    $(CC) $(CFLAGS_ALL) -Wno-missing-prototypes -DDOUBLE_REAL_HEADERS -isystem $(CUDA_HOME)/include -fsyntax-only $$file || exit; done
+	@touch $@
+$(BUILD)/tests/gpu/libcuda.so.1: $(call obj,$(filter-out $(GPU_DOUBLE_NCCL),$(GPU_DOUBLE_SRC))) | $(if $(GPU_HEADERS),$(BUILD)/tests/gpu/signatures)
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wl,-z,nodelete -o $@ $^ -lm -lpthread
+$(BUILD)/tests/gpu/libnccl.so.2: $(call obj,$(GPU_DOUBLE_NCCL)) $(BUILD)/tests/gpu/libcuda.so.1
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libnccl.so.2 -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm -lpthread
+
+# Their own tests are linked to them; others (tests/unit/test_gpu_*.c) open what the loader finds.
+$(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c)): | $(GPU_DOUBLE)
+$(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_double*.c)): private CHECK_LIBS += -Wl,-rpath,'$$ORIGIN/gpu' $(GPU_DOUBLE)
