@@ -44,10 +44,9 @@ unit_program() { # NAME
         return
     fi
     # Tests of GPUs get the doubles of CUDA and NCCL, but for tests/gpu/run, which has them run with the real ones.
-    local doubles=
-    case $name in test_gpu_*) [ -n "${REAL_GPU:-}" ] || doubles=$build/tests/gpu: ;; esac
-    LD_LIBRARY_PATH=$doubles${LD_LIBRARY_PATH:-} CK_TAP_LOG_FILE_NAME=$tap \
-        timeout -k 5 "$limit" "$build/tests/$name" > "$out" 2>&1 < /dev/null
+    local libraries=${LD_LIBRARY_PATH:-}
+    case $name in test_gpu_*) [ -n "${REAL_GPU:-}" ] || libraries=$build/tests/gpu${libraries:+:$libraries} ;; esac
+    LD_LIBRARY_PATH=$libraries CK_TAP_LOG_FILE_NAME=$tap timeout -k 5 "$limit" "$build/tests/$name" > "$out" 2>&1 < /dev/null
     status=$?
     if [ "$status" = 77 ]; then
         echo "ok - $name # SKIP $(tail -n 1 "$out")"
