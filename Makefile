@@ -23,6 +23,10 @@ ifeq ($(filter auto yes no,$(WITH_NCCL)),)
 $(error WITH_NCCL=$(WITH_NCCL): it is auto, yes or no)
 endif
 CUDA_HOME ?= /usr/local/cuda
+NVCC      ?= $(if $(filter no,$(WITH_NCCL)),,$(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc)))
+ifeq ($(WITH_NCCL)$(NVCC),yes)
+$(error WITH_NCCL=yes: there is no nvcc in $(CUDA_HOME)/bin (CUDA_HOME) or PATH)
+endif
 
 # What is made, a line each; V=1 shows the commands.
 Q    := $(if $(V),,@)
@@ -173,8 +177,32 @@ $(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/supervisor/cpus.c
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,hwloc)
 
+# The kernels for GPUs, as bytes in a C file: machine code for those generations that nvcc knows, and PTX of the oldest for all others.
+# Without nvcc there are none, and the driver copies.
+PACK_IMAGE := $(BUILD)/gen/collectives/device/pack_image
+GPU_CODES  := sm_70 sm_75 sm_80 sm_90 sm_100
+$(PACK_IMAGE).fatbin: collectives/device/pack.cu collectives/device/pack_batch.h collectives/hvd.h Makefile
+	@mkdir -p $(@D)
+	$(call note,NVCC)
+	$(Q)known=" $$($(NVCC) --list-gpu-code | tr '\n' ' ')" && code= && oldest= && \
+	    for a in $(GPU_CODES); do case "$$known" in *" $$a "*) code="$$code -gencode arch=compute_$${a#sm_},code=$$a"; \
+	        : "$${oldest:=$${a#sm_}}";; esac; done && \
+	    $(NVCC) -fatbin -std=c++14 -O3 -I. -Icollectives $$code -gencode arch=compute_$$oldest,code=compute_$$oldest -o $@ $<
+$(PACK_IMAGE).c: $(if $(NVCC),$(PACK_IMAGE).fatbin) Makefile
+	@mkdir -p $(@D)
+	$(call note,GEN )
+	$(Q){ echo '#include <stddef.h>'; echo 'extern const unsigned char pack_image[]; extern const size_t pack_image_size;'; \
+	    echo '__attribute__((aligned(64))) const unsigned char pack_image[] = {'; \
+	    $(if $(NVCC),od -An -v -tu1 -w32 $< | sed 's/  */$(comma)/g; s/^$(comma)//; s/$$/$(comma)/';) \
+	    echo '0};'; echo 'const size_t pack_image_size = sizeof pack_image - 1;'; } > $@
+$(BUILD)/obj/gen/pack_image.o: $(PACK_IMAGE).c
+	@mkdir -p $(@D)
+	$(call note,CC  )
+	$(Q)$(CC) $(CFLAGS_ALL) -fvisibility=hidden -c -o $@ $<
+DEVICE_OBJ := $(call obj,$(DEVICE_SRC)) $(BUILD)/obj/gen/pack_image.o
+
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
-CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)) $(call obj,common/err.c common/fsm.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/err.c common/fsm.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)
 # What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
 $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map

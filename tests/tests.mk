@@ -22,11 +22,12 @@ part_yaml     := $(YAML_SRC)
 part_shm      := $(SHM_SRC)
 part_algo     := $(ALGO_SRC)
 part_device   := $(DEVICE_SRC)
+more_device   := $(BUILD)/obj/gen/pack_image.o
 part_client   := $(CLIENT_SRC)
 part_engine   := $(filter-out collectives/engine/main.c,$(ENGINE_SRC))
 
 define part_rule
-$(BUILD)/parts/lib$(1).a: $(call obj,$(part_$(1)))
+$(BUILD)/parts/lib$(1).a: $(call obj,$(part_$(1))) $(more_$(1))
 	@mkdir -p $$(@D); rm -f $$@
 	@$(AR) rcs $$@ $$^
 endef

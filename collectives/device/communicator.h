@@ -24,6 +24,7 @@
 
 #include "collectives/device/driver.h"
 #include "collectives/device/nccl.h"
+#include "collectives/device/pack.h"
 #include "common/err.h"
 
 /* ---- operations ---- */
@@ -72,7 +73,7 @@ struct device_operation {
 struct device_abilities {
     int32_t nccl;       /* version; 0: one rank has no NCCL that can be used */
     int32_t capability; /* of the GPU; 90 is 9.0 */
-    int32_t kernels;    /* 1: pack's scaling kernels are there */
+    int32_t kernels;    /* 1: communicators have a pack with kernels */
 };
 /* This rank's. `n` NULL: it has no NCCL. */
 struct device_abilities device_abilities(const struct nccl *n, const struct driver_device *device,
@@ -104,16 +105,25 @@ enum communicator_state {
 
 struct communicator;
 
+/* Who it is for. What is pointed to stays valid as long as the communicator. */
+struct communicator_member {
+    const struct driver *d;
+    const struct nccl *n;
+    const struct pack *pack; /* in this context, for what NCCL does not scale; NULL: there is none */
+    cu_context context;      /* the GPU's primary one */
+    int ordinal;             /* of the GPU, for sentences */
+    int rank, size;
+};
 /* `label` names it in the log and in errors ("set 0"), and is copied. NULL: no memory. */
-struct communicator *communicator_new(const struct driver *d, const struct nccl *n, int rank, int size,
-                                      cu_context context, int ordinal, const char *label, struct err *e);
+struct communicator *communicator_new(const struct communicator_member *who, const char *label,
+                                      struct err *e);
 /* A new id, for one rank to make and give to all. */
 int communicator_id(const struct nccl *n, struct nccl_id *id, struct err *e);
 /* Begins to connect: every rank calls it with the same id. */
 int communicator_connect(struct communicator *c, const struct nccl_id *id, struct err *e);
 /* Likewise as a part of another that is READY: all ranks of that one call it, in the same order among its
  * operations. Those of one colour get a communicator, by ascending key; colour NCCL_SPLIT_NONE: none, and `c`
- * is FINISHED at once. While `c` is CONNECTING nothing else may be done with `parent`. */
+ * becomes FINISHED. While `c` is CONNECTING `parent` may be polled and aborted, and nothing else. */
 int communicator_split(struct communicator *c, struct communicator *parent, int colour, int key,
                        struct err *e);
 /* Likewise from another, without `n` of its ranks; those do not call it. `aborts`: what `parent` has in its

@@ -63,6 +63,19 @@ static void one_line(char *into, size_t room, const char *text)
     into[n] = '\0';
 }
 
+static enum err_code code_of(nccl_result result)
+{
+    switch (result) {
+    case NCCL_CUDA_ERROR:
+    case NCCL_SYSTEM_ERROR:
+        return ERR_SYSTEM;
+    case NCCL_REMOTE_ERROR:
+        return ERR_CLOSED;
+    default:
+        return ERR_UNSUPPORTED;
+    }
+}
+
 int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct err *e, const char *what, ...)
 {
     if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
@@ -76,6 +89,6 @@ int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct 
     const char *message = n->ncclGetLastError(comm);
     if (message)
         one_line(last, sizeof last, message);
-    return err_set(e, result == NCCL_SYSTEM_ERROR ? ERR_SYSTEM : ERR_UNSUPPORTED, "%s: NCCL: %s%s%s", attempt,
-                   text ? text : "unknown error", last[0] ? ": " : "", last);
+    return err_set(e, code_of(result), "%s: NCCL: %s%s%s", attempt, text ? text : "unknown error",
+                   last[0] ? ": " : "", last);
 }

@@ -1,0 +1,108 @@
+/* Owner and thread hold the same memory; whoever leaves last frees it. */
+#include "collectives/device/ending.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct ending {
+    const struct driver *d;
+    cu_context context;
+    nccl_result (*call)(nccl_comm);
+    nccl_comm comm;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool done;
+    int holders;
+};
+
+static void let_go(struct ending *x)
+{
+    pthread_mutex_lock(&x->lock);
+    int left = --x->holders;
+    pthread_mutex_unlock(&x->lock);
+    if (left > 0)
+        return;
+    pthread_cond_destroy(&x->ended);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+static void *run(void *argument)
+{
+    struct ending *x = argument;
+    x->d->cuCtxSetCurrent(x->context);
+    x->call(x->comm);
+    pthread_mutex_lock(&x->lock);
+    x->done = true;
+    pthread_cond_signal(&x->ended);
+    pthread_mutex_unlock(&x->lock);
+    let_go(x);
+    return NULL;
+}
+
+/* The program's signals are for its own threads. */
+static int start_thread(struct ending *x)
+{
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, &detached, run, x);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return failed ? -1 : 0;
+}
+
+struct ending *ending_begin(const struct driver *d, cu_context context, nccl_result (*call)(nccl_comm),
+                            nccl_comm comm)
+{
+    struct ending *x = calloc(1, sizeof *x);
+    if (x) {
+        pthread_condattr_t monotonic;
+        *x = (struct ending){.d = d, .context = context, .call = call, .comm = comm, .holders = 2};
+        pthread_mutex_init(&x->lock, NULL);
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&x->ended, &monotonic);
+        pthread_condattr_destroy(&monotonic);
+        if (start_thread(x) == 0)
+            return x;
+        x->holders = 1;
+        let_go(x);
+    }
+    call(comm);
+    return NULL;
+}
+
+bool ending_wait(struct ending *x, int patience_ms)
+{
+    struct timespec until;
+    if (!x)
+        return true;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += patience_ms / 1000;
+    until.tv_nsec += (long)(patience_ms % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_mutex_lock(&x->lock);
+    while (!x->done && patience_ms > 0)
+        if (pthread_cond_timedwait(&x->ended, &x->lock, &until) == ETIMEDOUT)
+            break;
+    bool done = x->done;
+    pthread_mutex_unlock(&x->lock);
+    return done;
+}
+
+void ending_leave(struct ending *x)
+{
+    if (x)
+        let_go(x);
+}

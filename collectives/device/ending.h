@@ -1,0 +1,22 @@
+/* The last call on an NCCL communicator, ncclCommAbort or ncclCommDestroy, in a thread of its own: both may
+ * block for as long as a network or a GPU likes. */
+#ifndef HVD_DEVICE_ENDING_H
+#define HVD_DEVICE_ENDING_H
+
+#include <stdbool.h>
+
+#include "collectives/device/driver.h"
+#include "collectives/device/nccl.h"
+
+struct ending;
+
+/* Begins it: `call` is n->ncclCommAbort or n->ncclCommDestroy, `context` is current in the thread. NULL: no
+ * memory or no thread, and the call was made here and now. */
+struct ending *ending_begin(const struct driver *d, cu_context context, nccl_result (*call)(nccl_comm),
+                            nccl_comm comm);
+/* Has it ended? Waits for that, at most so long. NULL: yes. */
+bool ending_wait(struct ending *x, int patience_ms);
+/* Nobody asks any more; what belongs to the thread is freed when it ends. NULL is ignored. */
+void ending_leave(struct ending *x);
+
+#endif
