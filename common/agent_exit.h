@@ -11,5 +11,7 @@
 /* Begins a line of its stderr: where the job stands in the managed agent's queue; nothing behind it: the wait
  * is over. */
 #define AGENT_WAITING "hvdagent: waiting: "
+/* Which node it is (AgentStatus.node): it asks for a lease when Go comes. */
+#define AGENT_HELD "hvdagent: held: "
 
 #endif

@@ -112,7 +112,7 @@
       1, 31536000, "no|forever", "no", NULL, CONFIG_START, \
       "Wait where a managed agent has not enough slots or GPUs free, first come, first served, instead of being " \
       "refused; so long in all, or as long as it takes. --start-timeout counts from the end of the wait. Several hosts " \
-      "are then asked one after the other, in the order of their names, so that two jobs never wait for each other.") \
+      "are then asked one after the other, in an order that does not depend on their names, so that two jobs never wait for each other.") \
     X(int64_t, priority, OPTION_INTEGER, "--priority", "N", "HVDRUN_PRIORITY", "priority", \
       0, 100, NULL, "50", NULL, CONFIG_START, \
       "Among jobs that wait, those with a higher priority come first. Anybody may ask for a lower one than the default; " \

@@ -436,7 +436,9 @@ const char *host_phase(const struct host_run *h)
     case HOST_SENDING:
         return h->sending.files ? "sending the agent" : "agent start";
     case HOST_GREETING:
-        return *h->waiting ? "waiting" : channel_is_open(&h->channel) ? "hello" : "agent start";
+        return *h->waiting                 ? "waiting"
+               : *h->node && !h->asked     ? "held"
+               : channel_is_open(&h->channel) ? "hello" : "agent start";
     default:
         return fsm_state_name(&h->fsm);
     }
@@ -445,6 +447,15 @@ const char *host_phase(const struct host_run *h)
 void host_start(struct host_run *h)
 {
     fsm_post(&h->fsm, EV_START);
+}
+
+void host_go(struct host_run *h)
+{
+    Hvd__Go go = HVD__GO__INIT;
+    CONTROL(m, GO, go, &go);
+    h->asked = true;
+    if (h->fsm.state == HOST_GREETING)
+        push(h, &m);
 }
 
 void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)

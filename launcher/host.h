@@ -47,6 +47,8 @@ struct host_events {
     void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
     /* h->waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
     void (*waiting)(void *ctx, struct host_run *h);
+    /* h->node says which node it is: it asks its managed agent for a lease after host_go. */
+    void (*held)(void *ctx, struct host_run *h);
     /* h->unresolved says why: its name is looked up again and again. */
     void (*unresolved)(void *ctx, struct host_run *h);
     /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
@@ -70,6 +72,7 @@ struct host_common {
     char **interfaces;             /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
+    bool hold; /* they ask for leases one after the other */
     Hvd__Preflight *preflight; /* what sessions are to look for */
 };
 
@@ -100,6 +103,10 @@ struct host_run {
     const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
     bool unresolved_told;   /* to the user */
     char waiting[512];      /* for a lease, where in the queue; empty: it does not */
+    char node[40];          /* its name among managed nodes, when it was held; else empty */
+    bool held;              /* since then, and neither ready nor closed */
+    bool asked;             /* and may have its lease by now */
+    uint32_t ranks;         /* as many will be here; 0: that is not known before the network */
     bool late;              /* it was what --start-timeout waited for */
     uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
     struct host_sending sending;
@@ -125,6 +132,8 @@ enum host_state host_state(const struct host_run *h);
 const char *host_phase(const struct host_run *h);
 
 void host_start(struct host_run *h);
+/* To one that is held. */
+void host_go(struct host_run *h);
 /* From READY to RUNNING. */
 void host_spawn(struct host_run *h, const Hvd__Spawn *spawn);
 /* Ends it, whatever it does: a session is asked to end its workers, a connection under way is dropped. */

@@ -21,6 +21,19 @@ static bool hear_waiting(struct host_run *h)
     return true;
 }
 
+/* It says which node it is, and waits for host_go. */
+static bool hear_held(struct host_run *h)
+{
+    const char *node = h->stderr_tail + strlen(AGENT_HELD);
+    if (h->fsm.state != HOST_GREETING || !h->common->hold || *h->node ||
+        strncmp(h->stderr_tail, AGENT_HELD, strlen(AGENT_HELD)) != 0 || !*node)
+        return false;
+    snprintf(h->node, sizeof h->node, "%.39s", node);
+    h->stderr_tail[0] = '\0';
+    h->common->events->held(h->common->ctx, h);
+    return true;
+}
+
 /* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
  * agent's log. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len)
@@ -34,7 +47,7 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
         }
         h->stderr_tail[h->stderr_len] = '\0';
         log_printable(h->stderr_tail);
-        if (hear_waiting(h))
+        if (hear_waiting(h) || hear_held(h))
             ;
         else if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
             log_say("%s: %s\n", h->label, h->stderr_tail);

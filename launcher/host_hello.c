@@ -45,10 +45,11 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->interface = c->interfaces;
     hello->n_interface = c->interface_count;
     hello->hosts = c->host_count;
-    hello->ranks = ranks_at_most(h);
+    hello->ranks = h->ranks ? h->ranks : ranks_at_most(h);
     hello->preflight = c->preflight;
     hello->encrypt = c->config->encrypt;
     hello->wait = c->config->wait_ms != JOB_WAIT_NO;
+    hello->hold = c->hold;
     hello->priority = (uint32_t)c->config->priority;
     hello->worker_ports = offers(c->config, CONTRACTS_ENDPOINTS);
     const char *reached_at = h->ops == &transport_local ? NULL : h->ops->peer_address(h->transport);

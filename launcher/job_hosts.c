@@ -22,11 +22,10 @@ struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
 
 void job_start_hosts(struct job *j)
 {
-    uint32_t on_their_way = j->next_to_start - j->ready - j->closed;
-    while (j->next_to_start < j->host_count && on_their_way < (j->order ? 1 : FANOUT_MAX)) {
-        uint32_t next = j->next_to_start++;
+    uint32_t on_their_way = j->next_to_start - j->ready - j->closed - j->held;
+    while (j->next_to_start < j->host_count && on_their_way < FANOUT_MAX) {
         on_their_way++;
-        host_start(&j->host[j->order ? j->order[next] : next]);
+        host_start(&j->host[j->next_to_start++]);
     }
 }
 
@@ -95,8 +94,7 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
     keep_ports(h, welcome);
     j->ready++;
     unresolved_settle(j);
-    if (j->order)
-        job_start_limit(j); /* for each of them */
+    job_held_no_more(j, h);
     job_start_hosts(j);
     if (j->fsm.state == JOB_CONNECTING && j->outcome.failed)
         preflight_settle(j);
@@ -329,6 +327,7 @@ static void on_closed(void *ctx, struct host_run *h)
     if (j->planned && h->planned)
         abandon_ranks(j, h);
     j->closed++;
+    job_held_no_more(j, h);
     unresolved_settle(j);
     if (h->err.code && j->fsm.state == JOB_CONNECTING)
         preflight_settle(j);
@@ -343,13 +342,18 @@ static void on_waiting(void *ctx, struct host_run *h)
     job_waiting(ctx, h);
 }
 
+static void on_held(void *ctx, struct host_run *h)
+{
+    job_held(ctx, h);
+}
+
 static void on_unresolved(void *ctx, struct host_run *h)
 {
     unresolved_add(ctx, h);
 }
 
 const struct host_events job_host_events = {on_ready, on_message, on_data,       on_writable,
-                                            on_ended, on_waiting, on_unresolved, on_closed};
+                                            on_ended, on_waiting, on_held, on_unresolved, on_closed};
 
 /* ---- input and output ---------------------------------------------------------------------------------- */
 

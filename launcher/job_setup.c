@@ -94,6 +94,20 @@ static int open_preload(struct job *j, struct err *e)
     return 0;
 }
 
+/* How many ranks each host will have, where that can be said: managed agents lease so many slots. */
+static void foresee_ranks(struct job *j, const struct plan_want *want)
+{
+    struct plan plan;
+    struct err e = ERR_INIT;
+    if (!plan_is_known(j->list, j->host_count, want) || plan_make(&plan, j->list, j->host_count, want, &e) < 0)
+        return; /* it is said when all hosts are there */
+    for (uint32_t i = 0; i < j->host_count; i++)
+        j->host[i].ranks = 1; /* no session without a slot */
+    for (uint32_t i = 0; i < plan.host_count; i++)
+        j->host[plan.host[i].index].ranks = plan.host[i].ranks;
+    plan_free(&plan);
+}
+
 static int make_hosts(struct job *j, struct err *e)
 {
     uint64_t files = j->config->output_filename ? 2 * (uint64_t)j->config->num_proc : 0;
@@ -108,6 +122,7 @@ static int make_hosts(struct job *j, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
     for (uint32_t i = 0; i < j->host_count; i++)
         host_init(&j->host[i], &j->common, &j->list->host[i], i);
+    foresee_ranks(j, &want);
     return job_waiting_order(j, e);
 }
 
@@ -176,7 +191,7 @@ void job_free(struct job *j)
     preflight_free(j);
     job_where_free(j);
     free(j->host);
-    free(j->order);
+    free(j->held_host);
     free(j->rank);
     free(j->host_names);
     for (size_t i = 0; j->env && i < j->config->programs.count; i++)

@@ -99,8 +99,10 @@ struct job {
 
     Hvd__Preflight preflight;
     struct host_run *host; /* host_count of them; index as in list */
-    uint32_t *order;       /* --wait: the hosts' indexes as they are asked, one after the other; else NULL */
     uint32_t host_count, next_to_start, ready, closed;
+    struct host_run **held_host; /* --wait: in the order in which they are asked once all are there; else NULL */
+    uint32_t held_count, next_to_ask;
+    uint32_t held; /* at the moment */
 
     bool planned;
     struct plan plan;
@@ -152,8 +154,12 @@ void job_start_limit(struct job *j);
 void job_preload_moved(struct job *j);
 /* A managed agent has said where the job stands in its queue. */
 void job_waiting(struct job *j, struct host_run *h);
-/* --wait: the order in which hosts are asked. Nothing for a job of one host. */
+/* --wait: hosts are asked one after the other. Nothing for a job of one host. */
 int job_waiting_order(struct job *j, struct err *e);
+/* A host has said which node it is. */
+void job_held(struct job *j, struct host_run *h);
+/* It is ready, or has gone: the next one may be asked. */
+void job_held_no_more(struct job *j, struct host_run *h);
 
 /* ---- job_hosts.c --------------------------------------------------------------------------------------- */
 extern const struct host_events job_host_events;

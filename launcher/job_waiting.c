@@ -1,9 +1,8 @@
 /* How long a job waits to start: --start-timeout, and before it --wait for managed agents that have no room.
  *
- * A job that waits on several hosts has them asked one after the other, in the order of their names: whoever
- * holds leases while he waits then waits for hosts behind all of those that he holds, so that no circle of
- * jobs can wait for each other. */
-#include <ctype.h>
+ * A job that waits on several hosts first hears from each which node it is (AGENT_HELD), and then has them asked
+ * one after the other, in the order of that: whoever holds leases while he waits then waits for nodes behind all
+ * of those that he holds, so that no circle of jobs can wait for each other, whatever they call the nodes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 static bool is_late(const struct job *j, const struct host_run *h)
 {
     if (!j->planned)
-        return host_state(h) < HOST_READY && !*h->waiting && (!j->order || host_state(h) != HOST_QUEUED);
+        return host_state(h) < HOST_READY && !*h->waiting && (!*h->node || h->asked);
     if (j->fsm.state == JOB_PRELOADING)
         return h->planned && !h->preload.done;
     return h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started;
@@ -91,38 +90,63 @@ void job_waiting(struct job *j, struct host_run *h)
         uv_timer_start(&j->wait_limit, on_wait_limit, (uint64_t)j->config->wait_ms, 0);
 }
 
-/* The first label of a host's name; an address is one. Whatever people call this host, it has one name. */
-static void short_name(const struct job *j, uint32_t i, char name[64])
+/* By node; where two names are one node, by the names' places. */
+static int compare(const void *a, const void *b)
 {
-    const char *text = j->list->host[i].name;
-    if (hosts_is_local(&j->list->host[i], j->common.hostname))
-        text = j->common.hostname;
-    bool address = strchr(text, ':') || text[strspn(text, "0123456789.")] == '\0';
-    size_t len = address ? strlen(text) : strcspn(text, ".");
-    snprintf(name, 64, "%.*s", (int)len, text);
-    for (char *p = name; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-}
-
-static int compare(const void *a, const void *b, void *ctx)
-{
-    char left[64], right[64];
-    uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
-    short_name(ctx, i, left);
-    short_name(ctx, k, right);
-    int rc = strcmp(left, right);
-    return rc ? rc : i < k ? -1 : i > k;
+    const struct host_run *left = *(struct host_run *const *)a, *right = *(struct host_run *const *)b;
+    int rc = strcmp(left->node, right->node);
+    return rc ? rc : left->index < right->index ? -1 : left->index > right->index;
 }
 
 int job_waiting_order(struct job *j, struct err *e)
 {
     if (j->config->wait_ms == JOB_WAIT_NO || j->config->agent == AGENT_JOB || j->host_count < 2)
         return 0;
-    j->order = malloc(j->host_count * sizeof *j->order);
-    if (!j->order)
+    j->held_host = malloc(j->host_count * sizeof(struct host_run *));
+    if (!j->held_host)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
-    for (uint32_t i = 0; i < j->host_count; i++)
-        j->order[i] = i;
-    qsort_r(j->order, j->host_count, sizeof *j->order, compare, j);
+    j->common.hold = true;
     return 0;
+}
+
+/* Those without a managed agent have no leases, and are ready by themselves. */
+static bool all_are_held(const struct job *j)
+{
+    uint32_t ready = 0;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        ready += !*j->host[i].node && host_state(&j->host[i]) >= HOST_READY;
+    return j->held_count + ready == j->host_count;
+}
+
+static void ask_next(struct job *j)
+{
+    if (j->fsm.state != JOB_CONNECTING || j->outcome.failed || j->next_to_ask == j->held_count ||
+        (j->next_to_ask == 0 && !all_are_held(j)))
+        return;
+    if (j->next_to_ask == 0)
+        qsort(j->held_host, j->held_count, sizeof *j->held_host, compare);
+    else if (host_state(j->held_host[j->next_to_ask - 1]) < HOST_READY)
+        return;
+    struct host_run *h = j->held_host[j->next_to_ask++];
+    log_debug("%s is asked for a lease", h->label);
+    job_start_limit(j); /* for each of them */
+    host_go(h);
+}
+
+void job_held(struct job *j, struct host_run *h)
+{
+    j->held_host[j->held_count++] = h;
+    h->held = true;
+    j->held++;
+    job_start_hosts(j);
+    ask_next(j);
+}
+
+void job_held_no_more(struct job *j, struct host_run *h)
+{
+    if (!j->held_host)
+        return;
+    j->held -= h->held;
+    h->held = false;
+    ask_next(j);
 }

@@ -102,6 +102,13 @@ static uint64_t sum_room(const struct host_list *hosts, size_t count, const stru
     return sum;
 }
 
+bool plan_is_known(const struct host_list *hosts, size_t count, const struct plan_want *want)
+{
+    bool has_auto;
+    (void)sum_room(hosts, count, want, &has_auto);
+    return !has_auto;
+}
+
 /* Without -np. */
 static int check_size(const struct host_list *hosts, size_t count, const struct plan_want *want,
                       struct err *e)

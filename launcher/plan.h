@@ -70,6 +70,8 @@ struct plan {
 
 /* ERR_USAGE when there certainly is too little room for the ranks, or more ranks than possible. */
 int plan_check(const struct host_list *hosts, const struct plan_want *want, struct err *e);
+/* Nothing about the first `count` hosts is `auto`: plan_make will do. */
+bool plan_is_known(const struct host_list *hosts, size_t count, const struct plan_want *want);
 size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want);
 /* Places the ranks over the first `count` hosts, none of which is `auto` any more. On -1 *plan is empty. */
 int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, const struct plan_want *want,

@@ -48,6 +48,7 @@ void answer_status(struct client *c)
     status.taken = leases_slots_taken(&d->leases);
     status.shared = d->rules.share;
     status.drained = (char *)(uintptr_t)daemon_drained(d);
+    status.node = d->node;
     status.lease = list;
     for (size_t i = 0; i < d->leases.count && status.n_lease < STATUS_LEASES; i++) {
         struct lease *lease = &d->leases.item[i];

@@ -14,6 +14,7 @@
 #include "agent/daemon/ask.h"
 #include "agent/daemon/bridge.h"
 #include "agent/daemon/closing.h"
+#include "agent/daemon/greeting.h"
 #include "agent/daemon/wire.h"
 #include "common/agent_exit.h"
 #include "common/clock.h"
@@ -21,45 +22,10 @@
 #include "common/message.h"
 #include "common/secret.h"
 
-#define HELLO_MS  60000 /* as a session waits */
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
-#define READ_MAX  (64u << 10)
 
 /* ---- the daemon ------------------------------------------------------------------------------------------
  */
-
-/* The launcher's first frame, whole, and what it says. */
-static Hvd__Control *read_hello(struct buf *in, struct err *e)
-{
-    uint64_t deadline = clock_now() + HELLO_MS * NSEC_PER_MSEC;
-    struct frame f;
-    int rc;
-    while ((rc = frame_decode(in, &f, e)) == 0) {
-        uint64_t now = clock_now();
-        struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
-        if (now >= deadline || poll(&p, 1, (int)((deadline - now) / NSEC_PER_MSEC) + 1) == 0) {
-            err_set(e, ERR_TIMEOUT, "the launcher said nothing for %d s", HELLO_MS / 1000);
-            return NULL;
-        }
-        uint8_t *space = buf_reserve(in, READ_MAX);
-        ssize_t n = space ? read(STDIN_FILENO, space, READ_MAX) : -1;
-        if (n < 0 && space && (errno == EINTR || errno == EAGAIN))
-            continue;
-        if (n <= 0) {
-            err_set(e, ERR_CLOSED, space ? "the launcher has gone" : "what the launcher said is too long");
-            return NULL;
-        }
-        buf_commit(in, (size_t)n);
-    }
-    Hvd__Control *m = rc > 0 ? message_unpack_control(f.payload, f.length, e) : NULL;
-    if (m && m->body_case == HVD__CONTROL__BODY_HELLO) {
-        explicit_bzero(m->hello->key.data, m->hello->key.len); /* not for us */
-        return m;
-    }
-    err_set(e, ERR_PROTOCOL, "the launcher did not begin with Hello");
-    message_free(m);
-    return NULL;
-}
 
 /* The request and the descriptors beside it: one message, into an empty socket. */
 static int send_request(int fd, const Hvd__Hello *hello, int status, struct err *e)
@@ -175,6 +141,17 @@ static int pass_stderr_on(struct err *e)
     return 0;
 }
 
+/* With a connection of its own afterwards. */
+static int hold(struct bridge *b, struct err *e)
+{
+    close(b->fd);
+    b->fd = -1;
+    if (greeting_hold(&b->up, b->signals, e) < 0)
+        return -1;
+    b->fd = daemon_connect(e);
+    return b->fd >= 0 || e->code ? b->fd : err_set(e, ERR_CLOSED, "the managed agent is not there any more");
+}
+
 static int run(int fd, struct err *e)
 {
     int status[2], code = -1;
@@ -184,12 +161,14 @@ static int run(int fd, struct err *e)
     }
     struct bridge b;
     bridge_init(&b, fd, open_signals());
-    Hvd__Control *m = read_hello(&b.up, e);
+    Hvd__Control *m = greeting_read_hello(&b.up, e);
     secret_wipe_stack();
-    if (m && pipe2(status, O_CLOEXEC) < 0)
+    if (m && m->hello->hold)
+        (void)hold(&b, e);
+    if (m && e->code == 0 && pipe2(status, O_CLOEXEC) < 0)
         err_sys(e, errno, "cannot make a pipe");
     if (m && e->code == 0) {
-        int rc = send_request(fd, m->hello, status[1], e);
+        int rc = send_request(b.fd, m->hello, status[1], e);
         close(status[1]);
         if (rc == 0) {
             bridge_run(&b);

@@ -30,7 +30,8 @@ void bridge_close(struct bridge *b)
     buf_free(&b->down);
     if (b->signals >= 0)
         close(b->signals);
-    close(b->fd);
+    if (b->fd >= 0)
+        close(b->fd);
 }
 
 /* True at the end of what can be read there. */

@@ -333,7 +333,7 @@ static int set_up(struct daemon *d, struct err *e)
     drain_read(d->config.directory, d->drained);
     if (lock_directory(d, e) < 0 || leases_open(&d->leases, d->config.directory, e) < 0 ||
         units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 || drop_ended(d, e) < 0 ||
-        open_socket(d, e) < 0)
+        identity_open(d->config.directory, d->node, e) < 0 || open_socket(d, e) < 0)
         return -1;
     watch_signals(d);
     return 0;

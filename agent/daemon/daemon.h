@@ -20,6 +20,7 @@
 #include "agent/daemon/client.h"
 #include "agent/daemon/config.h"
 #include "agent/daemon/drain.h"
+#include "agent/daemon/identity.h"
 #include "agent/daemon/journal.h"
 #include "agent/daemon/leases.h"
 #include "agent/daemon/metrics.h"
@@ -46,6 +47,7 @@ struct daemon {
     uv_signal_t signals[3];
     char program[PATH_MAX];  /* our path when we started: what sessions are */
     char drained[DRAIN_MAX]; /* by root; empty: not */
+    char node[IDENTITY_TEXT];
     uint64_t complained;     /* when */
     unsigned unsaid;         /* complaints since */
     int exit_status;

@@ -142,6 +142,60 @@ slow_a_smaller_node_and_a_full_queue() {
     shut
 }
 
+# ---- several nodes ----------------------------------------------------------------------------------------------------------
+# Two nodes of one slot and of two, reached as alice by any name that ends with their number; names in $T/late are reached once it is gone.
+two_nodes() {
+    boot # once, as it installs
+    shut
+    cat > "$T/rsh" << END
+#!/bin/bash
+while [ -e $T/late ] && grep -qx "\$1" $T/late; do sleep 0.02; done
+export SYSTEMD_DIR=$T/node\${1: -1}
+exec $machine as alice sh -c "\$2"
+END
+    chmod 755 "$T/rsh"
+    all_down() { for k in 1 2; do SYSTEMD_DIR=$T/node$k "$machine" down; done; }
+    trap 'all_down; rm -rf "$XDG_RUNTIME_DIR"' EXIT
+    for k in 1 2; do
+        SYSTEMD_DIR=$T/node$k timeout 60 "$machine" up || fail "node $k does not boot"
+        SYSTEMD_DIR=$T/node$k "$machine" exec sh -c "echo 'slots: $1' > /etc/hvd/agent.conf; systemctl start hvdagent.socket"
+    done
+}
+
+on_nodes() { # NAME ARGUMENTS of hvdrun: in the background
+    local name=$1
+    shift
+    "$HVDRUN" --rsh "$T/rsh {host}" --agent managed --agent-path /usr/local/bin/hvdagent "$@" < /dev/null > "$T/$name.out" 2> "$T/$name.err" &
+    queued[$name]=$!
+}
+
+# Each would have its first node before the second can be reached, and the other one's then.
+slow_jobs_that_call_the_nodes_differently_wait_for_no_circle() {
+    two_nodes 1
+    printf 'n2\nz1\n' > "$T/late"
+    on_nodes one --wait=20 -np 2 -H n1:1,n2:1 echo one
+    on_nodes two --wait=20 -np 2 -H a2:1,z1:1 echo two
+    until_true 5 pgrep -f "$T/rsh z1 " || fail 'nobody connects'
+    sleep 1
+    rm "$T/late"
+    ended one 0
+    ended two 0
+    expect_same 2 "$(grep -c '^one$' "$T/one.out")" 'ranks of one'
+    expect_same 2 "$(grep -c '^two$' "$T/two.out")" 'ranks of two'
+    all_down
+}
+
+slow_a_node_gives_no_more_slots_than_it_gets_ranks() {
+    two_nodes 2
+    on_nodes three -np 3 -H n1:2,n2:2 sh -c "echo ready; until [ -e $T/go ]; do sleep 0.05; done"
+    until_true 20 grep -q ready "$T/three.out" || fail "it did not start: $(cat "$T/three.err")"
+    for k in 1 2; do SYSTEMD_DIR=$T/node$k "$machine" exec sh -c 'grep -h slots /run/hvd/leases/*'; done > "$T/slots"
+    expect_same 'slots: 2 slots: 1' "$(paste -sd' ' "$T/slots")" 'the leases'
+    touch "$T/go"
+    ended three 0
+    all_down
+}
+
 # ---- GPUs -------------------------------------------------------------------------------------------------------------------
 boot_with_gpus() { # GPUS
     local gpus=$1
