@@ -145,10 +145,10 @@ void host_send(struct host_run *h, const Hvd__Control *message);
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
 /* Bytes of a file of Preload, to a host that is READY. */
 void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len);
-#define HOST_BEATS 16 /* in a heartbeat time-out: that often host_heartbeat is to be called */
-/* Sends a ping; gives the host up when it was silent for the heartbeat time-out. */
-void host_heartbeat(struct host_run *h, uint64_t now);
 
+/* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
+#define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
+void host_heartbeat(struct host_run *h, uint64_t now);
 /* host_hello.c: fills it with what points into *h and what that points to. */
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
 /* host_end.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */

@@ -165,8 +165,12 @@ END
 on_nodes() { # NAME ARGUMENTS of hvdrun: in the background
     local name=$1
     shift
-    "$HVDRUN" --rsh "$T/rsh {host}" --agent managed --agent-path /usr/local/bin/hvdagent "$@" < /dev/null > "$T/$name.out" 2> "$T/$name.err" &
+    env --default-signal=INT "$HVDRUN" --rsh "$T/rsh {host}" --agent managed --agent-path /usr/local/bin/hvdagent "$@" < /dev/null > "$T/$name.out" 2> "$T/$name.err" &
     queued[$name]=$!
+}
+
+attached() { # COUNT: so many wait on the first node
+    [ "$(SYSTEMD_DIR=$T/node1 "$machine" exec pgrep -c -f 'hvdagent attach')" = "$1" ]
 }
 
 # Each would have its first node before the second can be reached, and the other one's then.
@@ -176,7 +180,11 @@ slow_jobs_that_call_the_nodes_differently_wait_for_no_circle() {
     on_nodes one --wait=20 -np 2 -H n1:1,n2:1 echo one
     on_nodes two --wait=20 -np 2 -H a2:1,z1:1 echo two
     until_true 5 pgrep -f "$T/rsh z1 " || fail 'nobody connects'
-    sleep 1
+    on_nodes three --wait=20 -np 2 -H n1:1,n2:1 true
+    until_true 10 attached 2 || fail 'nobody waits'
+    expect_same '' "$(SYSTEMD_DIR=$T/node1 "$machine" exec ls /run/hvd/leases)" 'the leases while a host cannot be reached'
+    kill -INT "${queued[three]}"
+    ended three 130
     rm "$T/late"
     ended one 0
     ended two 0
