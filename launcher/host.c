@@ -436,9 +436,10 @@ const char *host_phase(const struct host_run *h)
     case HOST_SENDING:
         return h->sending.files ? "sending the agent" : "agent start";
     case HOST_GREETING:
-        return *h->waiting                 ? "waiting"
-               : *h->node && !h->asked     ? "held"
-               : channel_is_open(&h->channel) ? "hello" : "agent start";
+        return *h->waiting                    ? "waiting"
+               : *h->node && !h->asked        ? "held"
+               : channel_is_open(&h->channel) ? "hello"
+                                              : "agent start";
     default:
         return fsm_state_name(&h->fsm);
     }

@@ -72,7 +72,7 @@ struct host_common {
     char **interfaces;             /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
-    bool hold; /* they ask for leases one after the other */
+    bool hold;                 /* they ask for leases one after the other */
     Hvd__Preflight *preflight; /* what sessions are to look for */
 };
 

@@ -352,8 +352,8 @@ static void on_unresolved(void *ctx, struct host_run *h)
     unresolved_add(ctx, h);
 }
 
-const struct host_events job_host_events = {on_ready, on_message, on_data,       on_writable,
-                                            on_ended, on_waiting, on_held, on_unresolved, on_closed};
+const struct host_events job_host_events = {on_ready,   on_message, on_data,       on_writable, on_ended,
+                                            on_waiting, on_held,    on_unresolved, on_closed};
 
 /* ---- input and output ---------------------------------------------------------------------------------- */
 

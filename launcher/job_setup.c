@@ -99,7 +99,8 @@ static void foresee_ranks(struct job *j, const struct plan_want *want)
 {
     struct plan plan;
     struct err e = ERR_INIT;
-    if (!plan_is_known(j->list, j->host_count, want) || plan_make(&plan, j->list, j->host_count, want, &e) < 0)
+    if (!plan_is_known(j->list, j->host_count, want) ||
+        plan_make(&plan, j->list, j->host_count, want, &e) < 0)
         return; /* it is said when all hosts are there */
     for (uint32_t i = 0; i < j->host_count; i++)
         j->host[i].ranks = 1; /* no session without a slot */

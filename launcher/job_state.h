@@ -100,7 +100,8 @@ struct job {
     Hvd__Preflight preflight;
     struct host_run *host; /* host_count of them; index as in list */
     uint32_t host_count, next_to_start, ready, closed;
-    struct host_run **held_host; /* --wait: in the order in which they are asked once all are there; else NULL */
+    struct host_run *
+        *held_host; /* --wait: in the order in which they are asked once all are there; else NULL */
     uint32_t held_count, next_to_ask;
     uint32_t held; /* at the moment */
 

@@ -48,8 +48,8 @@ struct daemon {
     char program[PATH_MAX];  /* our path when we started: what sessions are */
     char drained[DRAIN_MAX]; /* by root; empty: not */
     char node[IDENTITY_TEXT];
-    uint64_t complained;     /* when */
-    unsigned unsaid;         /* complaints since */
+    uint64_t complained; /* when */
+    unsigned unsaid;     /* complaints since */
     int exit_status;
 };
 
