@@ -1,0 +1,252 @@
+/* hvd_gpu_bench [--sizes 64M,256M] [--pairs N]: run under hvdrun, a rank for each GPU (or, with NCCL_HOSTID
+ * different for each rank, several on one). Exit status 1 when a call failed, never for a goal. */
+#include "tests/gpu/bench.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SIZES_MAX 16
+#define WAIT_MS   60000 /* for all ranks' communicator */
+
+struct options {
+    size_t bytes[SIZES_MAX];
+    int sizes, pairs;
+};
+
+static int bench_rank = -1;
+
+void bench_fail(const char *format, ...)
+{
+    va_list args;
+
+    fprintf(stderr, "hvd_gpu_bench: rank %d: ", bench_rank);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    exit(1);
+}
+
+void bench_hvd(int status, const char *what)
+{
+    if (status < 0)
+        bench_fail("%s: %s", what, hvd_last_error());
+}
+
+void bench_cuda(const struct bench *b, cu_result result, const char *what)
+{
+    struct err e = ERR_INIT;
+
+    if (driver_check(b->driver, result, &e, "%s", what) != 0)
+        bench_fail("%s", e.text);
+}
+
+void bench_nccl(const struct bench *b, nccl_result result, const char *what)
+{
+    struct err e = ERR_INIT;
+
+    if (nccl_check(b->nccl, result, b->comm, &e, "%s", what) != 0)
+        bench_fail("%s", e.text);
+}
+
+double bench_now_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------- */
+
+void bench_line(const struct bench *b, const char *what, double direct, double hvd, const char *unit,
+                double value, const char *means, double goal)
+{
+    if (b->rank == 0)
+        printf("%-28s %10.1f %10.1f %-5s %8.3f %-18s %6.2f  %s\n", what, direct, hvd, unit, value, means,
+               goal, value <= goal ? "met" : "NOT MET");
+    fflush(stdout);
+}
+
+void bench_skipped(const struct bench *b, const char *what, const char *why)
+{
+    if (b->rank == 0)
+        printf("%-28s not measured: %s\n", what, why);
+    fflush(stdout);
+}
+
+/* ---- set-up -------------------------------------------------------------------------------------------- */
+
+/* Multiplications that depend on one another; the store never happens, and keeps them alive. */
+static const char work_ptx[] = ".version 6.4\n"
+                               ".target sm_75\n"
+                               ".address_size 64\n"
+                               ".visible .entry hvd_bench_work(.param .u64 out, .param .u64 turns)\n"
+                               "{\n"
+                               "  .reg .pred more, never;\n"
+                               "  .reg .b64 at, left;\n"
+                               "  .reg .f32 x;\n"
+                               "  ld.param.u64 at, [out];\n"
+                               "  ld.param.u64 left, [turns];\n"
+                               "  mov.f32 x, 0f3F000000;\n"
+                               "again:\n"
+                               "  fma.rn.f32 x, x, x, 0f3DCCCCCD;\n"
+                               "  sub.u64 left, left, 1;\n"
+                               "  setp.ne.u64 more, left, 0;\n"
+                               "  @more bra again;\n"
+                               "  setp.eq.f32 never, x, 0f7F000000;\n"
+                               "  @never st.global.f32 [at], x;\n"
+                               "  ret;\n"
+                               "}\n";
+
+static void load_kernel(struct bench *b)
+{
+    const struct driver *d = b->driver;
+    struct err e = ERR_INIT;
+    cu_module module;
+
+    if (driver_need(d, DRIVER_KERNELS, &e) != 0 ||
+        driver_check(d, d->cuModuleLoadData(&module, work_ptx), &e, "loading the kernel that computes") !=
+            0 ||
+        driver_check(d, d->cuModuleGetFunction(&b->compute, module, "hvd_bench_work"), &e,
+                     "finding the kernel that computes") != 0) {
+        b->compute = NULL;
+        snprintf(b->why, sizeof b->why, "%s", e.text);
+    }
+}
+
+static void open_device(struct bench *b)
+{
+    struct driver_device device;
+    struct err e = ERR_INIT;
+    cu_context context;
+    int devices = 0;
+
+    b->driver = driver_open(&e);
+    b->nccl = b->driver ? nccl_open(&e) : NULL;
+    if (!b->nccl)
+        bench_fail("%s", e.text);
+    bench_cuda(b, b->driver->cuDeviceGetCount(&devices), "counting GPUs");
+    if (devices == 0)
+        bench_fail("no GPU");
+    if (driver_describe(b->driver, hvd_local_rank() % devices, &device, &e) != 0)
+        bench_fail("%s", e.text);
+    b->processors = device.processors;
+    bench_cuda(b, b->driver->cuDevicePrimaryCtxRetain(&context, device.device), "cuDevicePrimaryCtxRetain");
+    bench_cuda(b, b->driver->cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    bench_cuda(b, b->driver->cuStreamCreate(&b->work, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate");
+    if (driver_stream(b->driver, &b->aside, &e) != 0)
+        bench_fail("%s", e.text);
+    load_kernel(b);
+    if (b->rank == 0)
+        printf("%d ranks, first GPU %s, NCCL %s%s\n", b->size, device.bus,
+               nccl_version_text(b->nccl->version).text,
+               devices < hvd_local_size() ? ", several ranks on a GPU: NCCL takes them for separate hosts"
+                                          : "");
+}
+
+static void connect_direct(struct bench *b)
+{
+    struct nccl_config config = NCCL_CONFIG_INIT;
+    nccl_result state = NCCL_IN_PROGRESS;
+    double until = bench_now_us() + WAIT_MS * 1e3;
+    struct nccl_id id = {{0}};
+
+    if (b->rank == 0)
+        bench_nccl(b, b->nccl->ncclGetUniqueId(&id), "ncclGetUniqueId");
+    bench_hvd(hvd_broadcast("bench.id", &id, sizeof id, HVD_UINT8, 0, NULL), "hvd_broadcast");
+    config.blocking = 0;
+    bench_nccl(b, b->nccl->ncclCommInitRankConfig(&b->comm, b->size, id, b->rank, &config), "a communicator");
+    while (state == NCCL_IN_PROGRESS) {
+        if (bench_now_us() > until)
+            bench_fail("no communicator after %d s", WAIT_MS / 1000);
+        bench_nccl(b, b->nccl->ncclCommGetAsyncError(b->comm, &state), "a communicator");
+    }
+    bench_nccl(b, state, "a communicator");
+}
+
+static void release(struct bench *b)
+{
+    bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
+    bench_hvd(hvd_barrier(NULL), "hvd_barrier");
+    b->nccl->ncclCommDestroy(b->comm);
+    b->driver->cuMemFree(b->memory);
+    b->driver->cuStreamDestroy(b->aside);
+    b->driver->cuStreamDestroy(b->work);
+}
+
+/* ---- command line -------------------------------------------------------------------------------------- */
+
+/* "4K,64M": powers of 1024. */
+static bool read_sizes(struct options *o, const char *at)
+{
+    for (o->sizes = 0; o->sizes < SIZES_MAX; at++) {
+        char *end;
+        unsigned long long n;
+        unsigned shift;
+
+        errno = 0;
+        n = strtoull(at, &end, 10);
+        shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+        if (*at < '0' || *at > '9' || errno != 0 || n == 0 || n > 1u << 20)
+            return false;
+        o->bytes[o->sizes++] = (size_t)n << shift;
+        at = end + (shift != 0);
+        if (*at == '\0')
+            return true;
+        if (*at != ',')
+            return false;
+    }
+    return false;
+}
+
+static bool read_options(struct options *o, int argc, char **argv)
+{
+    *o = (struct options){.bytes = {4096, 1u << 20, 64u << 20, 256u << 20}, .sizes = 4, .pairs = 7};
+    for (int i = 1; i < argc; i += 2) {
+        char *end;
+
+        if (i + 1 < argc && strcmp(argv[i], "--sizes") == 0 && read_sizes(o, argv[i + 1]))
+            continue;
+        if (i + 1 == argc || strcmp(argv[i], "--pairs") != 0)
+            return false;
+        o->pairs = (int)strtol(argv[i + 1], &end, 10);
+        if (*argv[i + 1] == '\0' || *end != '\0' || o->pairs < 1 || o->pairs > PAIRS_MAX)
+            return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    struct bench b = {0};
+
+    if (!read_options(&o, argc, argv)) {
+        fprintf(stderr, "usage: hvdrun -np N hvd_gpu_bench [--sizes 64M,256M] [--pairs 1..%d]\n", PAIRS_MAX);
+        return 2;
+    }
+    bench_hvd(hvd_init(), "hvd_init");
+    bench_rank = b.rank = hvd_rank();
+    b.size = hvd_size();
+    b.pairs = o.pairs;
+    open_device(&b);
+    connect_direct(&b);
+    b.bytes = 32u << 20; /* what a training step reduces */
+    for (int i = 0; i < o.sizes; i++)
+        b.bytes = o.bytes[i] > b.bytes ? o.bytes[i] : b.bytes;
+    bench_cuda(&b, b.driver->cuMemAlloc(&b.memory, b.bytes), "cuMemAlloc");
+    if (b.rank == 0)
+        printf("%-28s %10s %10s %-5s %8s %-18s %6s\n", "row", "direct", "hvd", "", "value", "", "goal");
+    row_latency(&b);
+    for (int i = 0; i < o.sizes; i++)
+        row_allreduce(&b, o.bytes[i]);
+    row_overlap(&b);
+    release(&b);
+    bench_hvd(hvd_shutdown(), "hvd_shutdown");
+    return 0;
+}

@@ -1,0 +1,50 @@
+/* What the parts of hvd_gpu_bench share. It compares hvd's operations on GPU memory with direct calls of NCCL
+ * by the same processes, over the same transport, interleaved; rank 0 prints a line for each.
+ *
+ *   bench.c        command line, set-up, the table
+ *   bench_rows.c   allreduce by size, time added at 4 B, a training step with overlap */
+#ifndef TESTS_GPU_BENCH_H
+#define TESTS_GPU_BENCH_H
+
+#include <hvd.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "collectives/device/driver.h"
+#include "collectives/device/nccl.h"
+
+#define PAIRS_MAX 101
+
+struct bench {
+    const struct driver *driver;
+    const struct nccl *nccl;
+    nccl_comm comm;      /* the direct one */
+    cu_stream work;      /* where the worker computes */
+    cu_stream aside;     /* where direct NCCL communicates beside it */
+    cu_pointer memory;   /* of all rows */
+    size_t bytes;        /* of `memory` */
+    cu_function compute; /* NULL: this driver has no such kernel */
+    char why[256];       /* then */
+    int processors;
+    int rank, size;
+    int pairs;
+};
+
+/* All of these end the program when they fail: rank, what and why are said. */
+_Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void bench_hvd(int status, const char *what);
+void bench_cuda(const struct bench *b, cu_result result, const char *what);
+void bench_nccl(const struct bench *b, nccl_result result, const char *what);
+double bench_now_us(void);
+
+/* A line of the table: a ratio with its goal; not above it: met. `unit` is of the two times. */
+void bench_line(const struct bench *b, const char *what, double direct, double hvd, const char *unit,
+                double value, const char *means, double goal);
+void bench_skipped(const struct bench *b, const char *what, const char *why);
+
+void row_allreduce(struct bench *b, size_t bytes);
+void row_latency(struct bench *b);
+void row_overlap(struct bench *b);
+
+#endif
