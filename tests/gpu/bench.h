@@ -25,7 +25,7 @@ struct bench {
     cu_pointer memory;   /* of all rows */
     size_t bytes;        /* of `memory` */
     cu_function compute; /* NULL: this driver has no such kernel */
-    char why[256];       /* then */
+    char why[800];       /* then */
     int processors;
     int rank, size;
     int pairs;

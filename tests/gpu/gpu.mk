@@ -23,3 +23,11 @@ $(BUILD)/tests/gpu/libnccl.so.2: $(call obj,$(GPU_DOUBLE_NCCL)) $(BUILD)/tests/g
 # Their own tests are linked to them; others (tests/unit/test_gpu_*.c) open what the loader finds.
 $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c)): | $(GPU_DOUBLE)
 $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_double*.c)): private CHECK_LIBS += -Wl,-rpath,'$$ORIGIN/gpu' $(GPU_DOUBLE)
+
+# hvd_gpu_bench: beside direct NCCL; under hvdrun, on a machine with GPUs.
+GPU_BENCH     := $(BUILD)/bench/hvd_gpu_bench
+GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) $(addprefix collectives/device/,driver.c library.c nccl.c)
+$(GPU_BENCH): $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libcommon.a $(BUILD)/libhvd.so
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm -lpthread
