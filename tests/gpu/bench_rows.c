@@ -31,7 +31,7 @@ static double median(double *of, int n)
 static double compare(struct bench *b, timed *direct, timed *hvd, size_t bytes, int runs, double *of_direct,
                       double *of_hvd)
 {
-    double d[PAIRS_MAX], h[PAIRS_MAX], ratio[PAIRS_MAX];
+    double d[PAIRS_MAX] = {0}, h[PAIRS_MAX] = {0}, ratio[PAIRS_MAX] = {0};
 
     direct(b, bytes, 1);
     hvd(b, bytes, 1);
