@@ -25,10 +25,9 @@
 #define LATER_MS       60000
 #define LEFTOVERS_MAX  16
 
-int guard_take_lease(struct guard *g, uint32_t slots, const char *gpus, struct err *e)
+int guard_take_lease(struct guard *g, const struct guard_lease *lease, struct err *e)
 {
-    g->lease = slots;
-    g->lease_gpus = gpus;
+    g->lease = *lease;
     g->status_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (g->status_fd < 0 || dup2(STDIN_FILENO, STDOUT_FILENO) < 0)
         return err_sys(e, errno, "cannot take the connection over");

@@ -33,20 +33,27 @@ struct guard_page { /* written by the session, read by the guard; but for: */
     char directory[JOB_DIR_MAX];
 };
 
+/* What a managed agent gave; systemd holds the unit. */
+struct guard_lease {
+    uint32_t slots;
+    const char *gpus;   /* "0,3"; NULL: none */
+    const char *unit;   /* that the session is */
+    const char *socket; /* of the agent, which wants to hear of it */
+};
+
 struct guard {
     struct guard_page *page;
-    pid_t pid;      /* of the guard */
-    int pidfd;      /* the same, for the session: readable when the guard has died */
-    pid_t session;  /* for the guard */
-    uint32_t lease; /* slots that a managed agent gave, and systemd holds the unit; 0: started by hvdrun */
-    const char *lease_gpus; /* and GPUs, "0,3"; NULL: none */
+    pid_t pid;                /* of the guard */
+    int pidfd;                /* the same, for the session: readable when the guard has died */
+    pid_t session;            /* for the guard */
+    struct guard_lease lease; /* slots 0: started by hvdrun */
     int status_fd; /* where the guard writes its exit status at its end, for who cannot wait for it; -1:
                       nowhere */
 };
 
 /* A guard that systemd starts for a managed agent: stdin is the channel in both directions, stdout where the
  * status goes (agent/daemon/wire.h). Makes stdout the channel too. */
-int guard_take_lease(struct guard *g, uint32_t slots, const char *gpus, struct err *e);
+int guard_take_lease(struct guard *g, const struct guard_lease *lease, struct err *e);
 /* Returns 0 in the session, 1 in the guard, -1 with *e when nothing was forked. */
 int guard_fork(struct guard *g, struct err *e);
 /* The guard's life; returns its exit status. */

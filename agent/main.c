@@ -42,8 +42,8 @@ static int bad_usage(const char *what, const char *word)
     return 2;
 }
 
-/* `slots` and `gpus`: the lease of a session that a managed agent had started, or 0 and NULL. */
-static int run_session(uint32_t slots, const char *gpus)
+/* `lease`: of a session that a managed agent had started; NULL: of none. */
+static int run_session(const struct guard_lease *lease)
 {
     struct guard g = {.status_fd = -1};
     struct err e = ERR_INIT;
@@ -51,7 +51,7 @@ static int run_session(uint32_t slots, const char *gpus)
         return bad_usage("a session is started by hvdrun, not at a terminal", NULL);
     struct sent_dir sent;
     sent_dir_find(&sent);
-    int rc = slots ? guard_take_lease(&g, slots, gpus, &e) : 0, status;
+    int rc = lease ? guard_take_lease(&g, lease, &e) : 0, status;
     rc = rc < 0 ? rc : guard_fork(&g, &e);
     if (rc < 0)
         log_error("%s", e.text);
@@ -72,19 +72,21 @@ static int run_attach(bool must_be_managed)
         return status;
     }
     if (!must_be_managed)
-        return run_session(0, NULL);
+        return run_session(NULL);
     log_error("there is no managed agent on this host");
     return AGENT_EXIT_REFUSED;
 }
 
-static int run_lease(const char *slots)
+/* What it holds, the unit that it is, and the socket of the agent that is to hear of it. */
+static int run_lease(const char *slots, const char *unit, const char *socket)
 {
     char *end;
     unsigned long n = strtoul(slots, &end, 10);
     bool gpus = *end == ':' && gpu_lease_check(end + 1);
     if (slots[0] < '1' || slots[0] > '9' || (*end && !gpus) || n > UINT32_MAX)
         return bad_usage("--lease takes a number of slots, and GPUs behind a colon", slots);
-    return run_session((uint32_t)n, gpus ? end + 1 : NULL);
+    struct guard_lease lease = {(uint32_t)n, gpus ? end + 1 : NULL, unit, socket};
+    return run_session(&lease);
 }
 
 static int run_gpus(int argc, char **argv)
@@ -121,15 +123,15 @@ int main(int argc, char **argv)
         return daemon_main(argc - 1, argv + 1);
     if (strcmp(argv[1], "gpus") == 0)
         return run_gpus(argc - 2, argv + 2);
-    if (strcmp(argv[1], "session") == 0 && argc == 4 && strcmp(argv[2], "--lease") == 0)
-        return run_lease(argv[3]);
+    if (strcmp(argv[1], "session") == 0 && argc == 6 && strcmp(argv[2], "--lease") == 0)
+        return run_lease(argv[3], argv[4], argv[5]);
     bool must = argc == 3 && strcmp(argv[1], "attach") == 0 && strcmp(argv[2], "--managed") == 0;
     if (argc > 2 + must)
         return bad_usage("unexpected argument", argv[2]);
     if (strcmp(argv[1], "attach") == 0)
         return run_attach(must);
     if (strcmp(argv[1], "session") == 0)
-        return run_session(0, NULL);
+        return run_session(NULL);
     if (strcmp(argv[1], "--version") == 0)
         return printf("hvdagent %s (protocol %u)\n", HVD_VERSION, PROTOCOL_VERSION) < 0;
     if (strcmp(argv[1], "--help") == 0)

@@ -79,10 +79,23 @@ static void set_patience(struct session *s, uint64_t ms)
 
 /* ---- what is left -------------------------------------------------------------------------------------- */
 
+static void blame_end(struct session *s, const Hvd__Exited *x, bool oom)
+{
+    if (x->by_us || x->told_peer)
+        return;
+    if (x->signal)
+        session_blame(s, oom ? HVD__CAUSE__CAUSE_OUT_OF_MEMORY : HVD__CAUSE__CAUSE_SIGNAL);
+    else if (x->status)
+        session_blame(s, HVD__CAUSE__CAUSE_EXIT_STATUS);
+    else if (x->not_shut_down)
+        session_blame(s, HVD__CAUSE__CAUSE_NO_SHUTDOWN);
+}
+
 static void report_exit(struct session *s, struct worker *w)
 {
     w->reported = true;
     s->workers.unreported--;
+    session_rank_ended(s, w);
     /* What the worker told the engine before it ended is already in our socket. */
     if (w->signal == 0)
         engine_host_drain(&s->engine);
@@ -100,6 +113,7 @@ static void report_exit(struct session *s, struct worker *w)
     bool told = (s->poisoned && w->rank != s->poisoned_by) || engine_host_is_failing(&s->engine) ||
                 pmix_host_is_failing(&s->pmix);
     x.told_peer = told && w->status != 0 && w->signal == 0;
+    blame_end(s, &x, w->oom);
     x.time = w->time;
     x.peak_kib = w->peak_kib;
     x.user_us = w->user_us;
@@ -247,6 +261,7 @@ static void on_batch(void *ctx)
 
 static void on_asked_to_end(void *ctx, int number)
 {
+    session_blame(ctx, HVD__CAUSE__CAUSE_CANCELLED);
     session_lose(ctx, false, "the session of the job (pid %d) was asked to end by signal %d (%s)",
                  (int)getpid(), number, strsignal(number));
 }
@@ -266,6 +281,7 @@ static void say_spawned(void *owner)
 {
     struct session *s = owner;
     session_spawned(s);
+    session_report_start(s);
     session_mark(s);
 }
 
@@ -280,6 +296,7 @@ static void say_refused(void *owner)
     r.text = text;
     r.hint = s->refusal.hint;
     uv_timer_stop(&s->patience);
+    session_blame(s, HVD__CAUSE__CAUSE_NOT_STARTED);
     CONTROL(m, REFUSED, refused, &r);
     session_send(s, &m);
 }
@@ -376,6 +393,7 @@ static void stop(void *owner)
 
 void session_teardown(struct session *s, const Hvd__Teardown *teardown)
 {
+    session_blame(s, teardown->cause);
     log_info("ending the job%s%s", teardown->reason[0] ? ": " : "", teardown->reason);
     s->grace_ms = teardown->grace_ms;
     s->impatient = teardown->grace_ms == 0;
@@ -393,6 +411,7 @@ void session_lose(struct session *s, bool dead, const char *fmt, ...)
         log_at(s->fsm.state == SESSION_HELLO ? LOG_ERROR : LOG_INFO, "%s",
                text); /* before Hello stderr is all there is */
         s->exit_status = 125;
+        session_blame(s, HVD__CAUSE__CAUSE_FAULT);
         if (!dead)
             session_fault(s, "%s", text);
     }
@@ -424,8 +443,9 @@ static int set_up(struct session *s, struct guard *g, struct err *e)
     uv_timer_init(&s->loop, &s->heart);
     uv_timer_init(&s->loop, &s->patience);
     uv_timer_init(&s->loop, &s->abort_timer);
+    uv_timer_init(&s->loop, &s->report_timer);
     uv_prepare_init(&s->loop, &s->prepare);
-    s->heart.data = s->patience.data = s->abort_timer.data = s->prepare.data = s;
+    s->heart.data = s->patience.data = s->abort_timer.data = s->report_timer.data = s->prepare.data = s;
     uv_prepare_start(&s->prepare, before_sleep);
     fsm_init(&s->fsm, &table, s, "-", SESSION_HELLO);
     int rc = uv_poll_init(&s->loop, &s->guard_poll, g->pidfd);
@@ -443,6 +463,7 @@ static void tear_down(struct session *s)
 {
     clean_up(s);
     session_flush(s);
+    session_report_end(s);
     session_channel_close(s);
     engine_host_close(&s->engine);
     session_rendezvous_close(s);
@@ -456,6 +477,7 @@ static void tear_down(struct session *s)
     uv_close((uv_handle_t *)&s->heart, NULL);
     uv_close((uv_handle_t *)&s->patience, NULL);
     uv_close((uv_handle_t *)&s->abort_timer, NULL);
+    uv_close((uv_handle_t *)&s->report_timer, NULL);
     uv_close((uv_handle_t *)&s->prepare, NULL);
     uv_run(&s->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     workers_free(&s->workers);

@@ -138,6 +138,11 @@ struct session {
     struct session_answer *answer; /* session_inquiry.c */
     Hvd__Counters *counters;       /* the engine's last ones; NULL: none */
     uint64_t counters_at;          /* when they came */
+    Hvd__Cause cause;              /* the first that went wrong; session_report.c, as what follows */
+    uint32_t started;              /* workers */
+    uint32_t heartbeats_missed;    /* of the launcher */
+    bool report_waits;             /* for the engine's counters */
+    uv_timer_t report_timer;
     struct session_links links;
     struct rendezvous rendezvous;
     uv_timer_t abort_timer; /* for ranks that have asked for the end of the job */
@@ -205,6 +210,16 @@ int session_inquiry_open(struct session *s, struct err *e);
 void session_inquiry_free(struct session *s);
 /* The engine's counters have come. */
 void session_counted(void *session, const Hvd__Counters *counters);
+
+/* session_report.c: for the managed agent, and the journal. */
+void session_journal_open(struct session *s);
+void session_rank_ended(struct session *s, const struct worker *w);
+void session_report_start(struct session *s);
+/* A report that waited for the engine's counters has them. */
+void session_report_counted(struct session *s);
+void session_report_end(struct session *s);
+/* Why the job fails here; the first one counts. */
+void session_blame(struct session *s, Hvd__Cause cause);
 
 /* session_rendezvous.c: the workers' libraries, and links to other sessions; between Spawn and the workers.
  */

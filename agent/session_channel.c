@@ -87,6 +87,7 @@ void session_fault(struct session *s, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     Hvd__Fault fault = HVD__FAULT__INIT;
+    session_blame(s, HVD__CAUSE__CAUSE_FAULT);
     fault.text = text;
     fault.time = clock_now();
     CONTROL(m, FAULT, fault, &fault);
@@ -309,6 +310,7 @@ static void on_writable(void *ctx)
 
 static void on_ended(void *ctx, int errnum)
 {
+    session_blame(ctx, HVD__CAUSE__CAUSE_LAUNCHER_LOST);
     session_lose(ctx, true, errnum ? "the channel to the launcher broke: %s" : "the launcher has gone%s",
                  errnum ? strerror(errnum) : "");
 }
@@ -370,10 +372,13 @@ static void on_heart(uv_timer_t *timer)
     switch (heartbeat_look(&s->launcher, clock_now())) {
     case HEARTBEAT_ALIVE:
         break;
-    case HEARTBEAT_DOUBT: /* the loop reads what waits before this timer comes again */
+    case HEARTBEAT_DOUBT:
+        s->heartbeats_missed++;
+        /* the loop reads what waits before this timer comes again */
         uv_timer_start(timer, on_heart, 1, heartbeat_interval(&s->launcher) / NSEC_PER_MSEC);
         break;
     case HEARTBEAT_DEAD:
+        session_blame(s, HVD__CAUSE__CAUSE_HEARTBEAT);
         session_lose(s, true, "the launcher has been silent for %u ms: ending the job", s->heartbeat_ms);
         break;
     }

@@ -18,7 +18,7 @@ static void tell_problem(struct session *s)
 void session_gpus(struct session *s, struct worker_env_job *job)
 {
     const Hvd__Binding *binding = s->spawn->binding;
-    const char *leased = s->guard->lease_gpus, *own = getenv(GPU_VISIBLE);
+    const char *leased = s->guard->lease.gpus, *own = getenv(GPU_VISIBLE);
     bool wanted = binding && binding->gpu != HVD__BINDING__GPU__GPU_NONE;
     job->gpus = leased ? GPU_SET_MAX : wanted ? gpu_count() : 0;
     job->visible_gpus = leased ? leased : own || !job->gpus ? own : gpu_list();

@@ -71,6 +71,7 @@ void session_counted(void *session, const Hvd__Counters *counters)
         s->counters = copy;
         s->counters_at = clock_now();
     }
+    session_report_counted(s);
     inquiries_refreshed(&s->inquiries);
 }
 
@@ -151,6 +152,7 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
 
 static void on_end(void *ctx, uid_t uid)
 {
+    session_blame(ctx, HVD__CAUSE__CAUSE_CANCELLED);
     session_lose(ctx, false, "%s ended the job with hvdctl",
                  uid == 0 && geteuid() != 0 ? "root" : "its user");
 }

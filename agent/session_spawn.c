@@ -63,7 +63,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
     w.parts = s->parts;
     w.address = s->address;
     w.n_address = s->address_count;
-    w.containment = s->guard->lease ? "systemd unit" : (char *)containment_name(&s->containment);
+    w.containment = s->guard->lease.slots ? "systemd unit" : (char *)containment_name(&s->containment);
     w.free_port = s->ports.master;
     w.coordinator_port = s->ports.coordinator;
     w.worker_port = s->ports.worker;
@@ -109,6 +109,7 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     secret_copy(s->secrets->key, h->key.data, sizeof s->secrets->key);
     explicit_bzero(h->key.data, h->key.len);
+    session_journal_open(s);
     s->grace_ms = h->grace_ms;
     s->chosen = h->n_interface > 0;
     s->encrypt = h->encrypt && h->hosts != 1;
@@ -126,9 +127,9 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
         return -1;
     s->reached_at = strdup(h->reached_at);
     gpu_wait_at_most(h->heartbeat_ms / 2);
-    s->slots = s->guard->lease  ? s->guard->lease
-               : h->count_slots ? host_slots(getenv("CUDA_VISIBLE_DEVICES"))
-                                : 1;
+    s->slots = s->guard->lease.slots ? s->guard->lease.slots
+               : h->count_slots      ? host_slots(getenv("CUDA_VISIBLE_DEVICES"))
+                                     : 1;
     if (session_count_parts(s, h, e) < 0 || session_ports_choose(&s->ports, h, ranks_at_most(s, h), e) < 0)
         return -1;
     snprintf(name, sizeof name, "%s-%u", s->job, s->channel.session);

@@ -9,6 +9,7 @@ static const char *const names[] = {"trace", "debug", "info", "warning", "error"
 static const char *program_name = "hvd";
 static enum log_level lowest = LOG_WARNING;
 static void (*taker)(const char *bytes, size_t len);
+static void (*listener)(enum log_level level, const char *text);
 
 void log_init(const char *program, enum log_level level)
 {
@@ -36,6 +37,11 @@ void log_printable(char *text)
 void log_to(void (*line)(const char *bytes, size_t len))
 {
     taker = line;
+}
+
+void log_also(void (*line)(enum log_level level, const char *text))
+{
+    listener = line;
 }
 
 static void put(const char *bytes, size_t len)
@@ -76,6 +82,8 @@ void log_write(enum log_level level, const char *fmt, ...)
     size_t len = (size_t)used + (more > 0 ? (size_t)more : 0);
     if (len > sizeof line - 2)
         len = sizeof line - 2;
+    if (listener)
+        listener(level, line + used);
     line[len++] = '\n';
     put(line, len);
 }

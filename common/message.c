@@ -78,6 +78,11 @@ Hvd__Gpus *message_unpack_gpus(const uint8_t *bytes, size_t len, struct err *e)
     return unpack(&hvd__gpus__descriptor, bytes, len, e);
 }
 
+Hvd__SumsFile *message_unpack_sums(const uint8_t *bytes, size_t len, struct err *e)
+{
+    return unpack(&hvd__sums_file__descriptor, bytes, len, e);
+}
+
 Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e)
 {
     return unpack(&hvd__pmix__descriptor, bytes, len, e);

@@ -27,6 +27,7 @@ Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err 
 Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e);
+Hvd__SumsFile *message_unpack_sums(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Inquiry *message_unpack_inquiry(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Answer *message_unpack_answer(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Gpus *message_unpack_gpus(const uint8_t *bytes, size_t len, struct err *e);

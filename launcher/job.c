@@ -309,6 +309,21 @@ static void pass_signal_on(void *owner)
     uv_timer_start(&j->end_limit, on_end_limit, (uint64_t)j->config->grace_ms, 0);
 }
 
+/* In a word, for who counts them. */
+static Hvd__Cause cause_of_end(const struct job *j)
+{
+    const struct outcome *o = &j->outcome;
+    if (!o->failed)
+        return HVD__CAUSE__CAUSE_NONE;
+    if (j->signal)
+        return HVD__CAUSE__CAUSE_CANCELLED;
+    if (o->first_is_rank)
+        return HVD__CAUSE__CAUSE_OTHER_RANK;
+    if (j->lost_workers)
+        return HVD__CAUSE__CAUSE_HOST_LOST;
+    return o->exit_status == STATUS_LIMIT ? HVD__CAUSE__CAUSE_TIMEOUT : HVD__CAUSE__CAUSE_FAULT;
+}
+
 /* Asks every host to end. A fault gives workers the grace period; a signal that came twice, or a job whose
  * workers have all ended, gives none. */
 static void begin_end(void *owner)
@@ -328,7 +343,7 @@ static void begin_end(void *owner)
     uv_timer_stop(&j->time_limit);
     uv_timer_start(&j->end_limit, on_end_limit, grace + END_EXTRA_MS, 0);
     for (uint32_t i = 0; i < j->host_count; i++)
-        host_teardown(&j->host[i], grace, j->outcome.failed ? j->outcome.text : "");
+        host_teardown(&j->host[i], grace, j->outcome.failed ? j->outcome.text : "", cause_of_end(j));
     if (j->closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }

@@ -330,7 +330,7 @@ void job_spawn(struct job *j)
     }
     for (uint32_t i = 0; i < j->host_count; i++)
         if (!j->host[i].planned)
-            host_teardown(&j->host[i], 0, "no rank is placed on this host");
+            host_teardown(&j->host[i], 0, "no rank is placed on this host", HVD__CAUSE__CAUSE_NONE);
 out:
     free(hosts);
     free(host_pointers);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include "agent/daemon/daemon.h"
+#include "common/clock.h"
 
 #define STATUS_LEASES 200 /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
 
@@ -41,6 +42,7 @@ void answer_status(struct client *c)
 {
     struct daemon *d = c->daemon;
     static Hvd__AgentLease item[STATUS_LEASES], *list[STATUS_LEASES];
+    static struct counted_told told;
     Hvd__AgentStatus status = HVD__AGENT_STATUS__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     status.version = (char *)HVD_VERSION;
@@ -63,6 +65,10 @@ void answer_status(struct client *c)
         status.n_lease++;
     }
     status.left_out = (uint32_t)(d->leases.count - status.n_lease);
+    counted_save(&d->counted);
+    counted_tell(&d->counted, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
+    status.sums = &told.sums;
+    status.now = &told.now;
     m.body_case = HVD__DAEMON__BODY_STATUS;
     m.status = &status;
     (void)answer(c, &m);

@@ -61,6 +61,7 @@ static const struct fsm_row rows[] = {
     {CLIENT_WAITING, EV_LATE, CLIENT_CLOSED, refuse_late},
     {CLIENT_WAITING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
+    {CLIENT_DECIDING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
     {CLIENT_STARTING, EV_BROKEN, CLIENT_CLOSED, let_go},
@@ -259,6 +260,15 @@ static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *d
     return c->refusal.code ? EV_REFUSED : EV_ASKED;
 }
 
+/* Nothing is answered: nobody waits for it. */
+static enum client_event take_report(struct client *c, const Hvd__SessionReport *report)
+{
+    struct err e = ERR_INIT;
+    if (daemon_session_reports(c->daemon, c->uid, report, &e) < 0)
+        daemon_complain(c->daemon, c, e.text);
+    return EV_BROKEN;
+}
+
 static void decide(void *owner)
 {
     struct client *c = owner;
@@ -273,6 +283,8 @@ static void decide(void *owner)
         event = EV_ASKED;
     else if (m && m->body_case == HVD__DAEMON__BODY_DRAIN)
         event = decide_drain(c, m->drain);
+    else if (m && m->body_case == HVD__DAEMON__BODY_REPORT)
+        event = take_report(c, m->report);
     else
         err_set(&c->refusal, ERR_PROTOCOL, "that is no request");
     message_free(m);
@@ -293,7 +305,7 @@ static void start_session(void *owner)
     struct daemon *d = c->daemon;
     const struct lease *lease = leases_find(&d->leases, c->unit);
     char description[160], user[16], slots[16 + GPU_SET_TEXT], gpus[GPU_SET_TEXT];
-    char *argv[] = {d->program, "session", "--lease", slots, NULL};
+    char *argv[] = {d->program, "session", "--lease", slots, c->unit, d->socket, NULL};
     uv_poll_stop(&c->poll);
     snprintf(description, sizeof description, "Job %s of %s", lease->job, lease->user);
     snprintf(user, sizeof user, "%u", (unsigned)c->uid);
@@ -324,6 +336,8 @@ bool client_unit_started(struct daemon *d, const char *unit, const char *failure
     if (failure)
         err_set(&c->refusal, ERR_HOST, "systemd did not start the session: %s (journalctl -u %s)", failure,
                 unit);
+    else
+        daemon_session_began(d, unit);
     fsm_post(&c->fsm, failure ? EV_FAILED : EV_STARTED);
     return true;
 }

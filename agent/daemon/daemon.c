@@ -103,6 +103,10 @@ static int open_socket(struct daemon *d, struct err *e)
             return err_set(e, ERR_USAGE, "what systemd passed is not a unix socket that listens");
         fcntl(d->listener, F_SETFL, fcntl(d->listener, F_GETFL) | O_NONBLOCK);
     }
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    size = sizeof name - 1;
+    if (getsockname(d->listener, (struct sockaddr *)&name, &size) == 0)
+        snprintf(d->socket, sizeof d->socket, "%s", name.sun_path);
     int rc = uv_poll_init(&d->loop, &d->listener_poll, d->listener);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the socket: %s", uv_strerror(rc));
@@ -114,6 +118,20 @@ static int open_socket(struct daemon *d, struct err *e)
 /* ---- leases ----------------------------------------------------------------------------------------------
  */
 
+static uint64_t now_ms(void)
+{
+    return clock_now() / NSEC_PER_MSEC;
+}
+
+static void settle(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    uint64_t again = counted_settle(&d->counted, now_ms());
+    if (again)
+        uv_timer_start(timer, settle, again, 0);
+    counted_save(&d->counted);
+}
+
 void daemon_end_lease(struct daemon *d, const char *unit)
 {
     const struct lease *lease = leases_find(&d->leases, unit);
@@ -122,7 +140,28 @@ void daemon_end_lease(struct daemon *d, const char *unit)
         journal_job(d, lease, "has given its slots back");
     }
     leases_drop(&d->leases, unit);
+    counted_left(&d->counted, unit, now_ms());
+    settle(&d->counted_timer);
     daemon_queue_changed(d);
+}
+
+void daemon_session_began(struct daemon *d, const char *unit)
+{
+    const struct lease *lease = leases_find(&d->leases, unit);
+    if (lease)
+        counted_began(&d->counted, lease, now_ms());
+}
+
+/* The first one may be faster than systemd's word that the session runs. */
+int daemon_session_reports(struct daemon *d, uid_t uid, const Hvd__SessionReport *report, struct err *e)
+{
+    const struct lease *lease = leases_find(&d->leases, report->unit);
+    if (lease && lease->uid == uid)
+        counted_began(&d->counted, lease, now_ms());
+    int rc = counted_report(&d->counted, uid, report, now_ms(), e);
+    if (report->over)
+        settle(&d->counted_timer);
+    return rc;
 }
 
 void daemon_on_queue_timer(uv_timer_t *timer)
@@ -165,10 +204,12 @@ static void confirm(void *ctx, const char *unit)
 {
     struct daemon *d = ctx;
     struct lease *lease = leases_find(&d->leases, unit);
-    if (lease)
+    if (lease) {
         lease->confirmed = true;
-    else
+        daemon_session_began(d, unit);
+    } else {
         log_warning("%s runs without a lease", unit);
+    }
 }
 
 /* The leases of sessions that ended while nobody watched. */
@@ -320,18 +361,22 @@ static int lock_directory(struct daemon *d, struct err *e)
 static int set_up(struct daemon *d, struct err *e)
 {
     char directory[PATH_MAX - 16];
-    d->listener = d->lock = -1;
+    d->listener = d->lock = d->journal.fd = -1;
     if (loop_init(&d->loop, e) < 0)
         return -1;
     uv_timer_init(&d->loop, &d->accept_timer);
     uv_timer_init(&d->loop, &d->watchdog);
     uv_timer_init(&d->loop, &d->queue_timer);
-    d->accept_timer.data = d->watchdog.data = d->queue_timer.data = d;
+    uv_timer_init(&d->loop, &d->counted_timer);
+    d->accept_timer.data = d->watchdog.data = d->queue_timer.data = d->counted_timer.data = d;
     if (module_program_dir(directory, sizeof directory, e) < 0)
         return -1;
     snprintf(d->program, sizeof d->program, "%s/hvdagent", directory);
     drain_read(d->config.directory, d->drained);
-    if (lock_directory(d, e) < 0 || leases_open(&d->leases, d->config.directory, e) < 0 ||
+    if (lock_directory(d, e) < 0)
+        return -1;
+    counted_open(&d->counted, d->config.directory, now_ms());
+    if (leases_open(&d->leases, d->config.directory, e) < 0 ||
         units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 || drop_ended(d, e) < 0 ||
         identity_open(d->config.directory, d->node, e) < 0 || open_socket(d, e) < 0)
         return -1;
@@ -352,6 +397,7 @@ static void tear_down(struct daemon *d)
     uv_close((uv_handle_t *)&d->accept_timer, NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     uv_close((uv_handle_t *)&d->queue_timer, NULL);
+    uv_close((uv_handle_t *)&d->counted_timer, NULL);
     for (int i = 0; i < 3; i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     metrics_close(d);
@@ -359,6 +405,8 @@ static void tear_down(struct daemon *d)
     uv_run(&d->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     (void)uv_loop_close(&d->loop);
     leases_close(&d->leases);
+    counted_save(&d->counted);
+    counted_close(&d->counted);
     close(d->listener);
     close(d->lock);
     daemon_config_free(&d->config);

@@ -19,12 +19,14 @@
 
 #include "agent/daemon/client.h"
 #include "agent/daemon/config.h"
+#include "agent/daemon/counted.h"
 #include "agent/daemon/drain.h"
 #include "agent/daemon/identity.h"
 #include "agent/daemon/journal.h"
 #include "agent/daemon/leases.h"
 #include "agent/daemon/metrics.h"
 #include "agent/daemon/units.h"
+#include "common/journal.h"
 
 struct daemon {
     uv_loop_t loop;
@@ -35,6 +37,8 @@ struct daemon {
     struct leases leases;
     struct units units;
     struct metrics metrics;
+    struct counted counted;
+    uv_timer_t counted_timer; /* sessions that have left may have a last word */
     struct journal journal;
     struct queue queue;
     uv_timer_t queue_timer; /* somebody may have to wait no longer, or is to hear where he stands */
@@ -45,6 +49,7 @@ struct daemon {
     uv_poll_t listener_poll;
     uv_timer_t accept_timer, watchdog;
     uv_signal_t signals[3];
+    char socket[108];        /* where we listen: sessions report there */
     char program[PATH_MAX];  /* our path when we started: what sessions are */
     char drained[DRAIN_MAX]; /* by root; empty: not */
     char node[IDENTITY_TEXT];
@@ -65,6 +70,10 @@ void daemon_drain(struct daemon *d, const char *reason, struct err *e);
 /* Before the loop sleeps those who wait are looked at: for what is free now, or has changed. */
 void daemon_queue_changed(struct daemon *d);
 void daemon_on_queue_timer(uv_timer_t *timer);
+/* Its session runs. */
+void daemon_session_began(struct daemon *d, const char *unit);
+/* What a session of `uid` says of itself. -1 with *e: it has no business to. */
+int daemon_session_reports(struct daemon *d, uid_t uid, const Hvd__SessionReport *report, struct err *e);
 /* The lease of a session that never was, or has ended. */
 void daemon_end_lease(struct daemon *d, const char *unit);
 

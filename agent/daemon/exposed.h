@@ -6,11 +6,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "common/control.pb-c.h"
+
 struct exposed_node {
     uint32_t slots, taken;
     bool drained;
 };
 
 void exposed_node(FILE *out, const struct exposed_node *n);
+/* What its jobs do and did. Nothing when `sums` is not of sums.h. */
+void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "agent/daemon/daemon.h"
 #include "agent/daemon/exposed.h"
+#include "common/clock.h"
 #include "common/exposition.h"
 #include "common/log.h"
 #include "common/module.h"
@@ -39,7 +40,8 @@ static void counter(FILE *out, const char *name, const char *help, uint64_t valu
 
 static void write_metrics(void *ctx, FILE *out)
 {
-    const struct daemon *d = ctx;
+    struct daemon *d = ctx;
+    struct counted_told told;
     const struct metrics *m = &d->metrics;
     const char *version[] = {"version", HVD_VERSION, NULL};
     exposition_family(out, "hvd_agent_info", "gauge", "The managed agent.");
@@ -47,6 +49,9 @@ static void write_metrics(void *ctx, FILE *out)
     exposed_node(out, &(struct exposed_node){.slots = d->rules.slots,
                                              .taken = leases_slots_taken(&d->leases),
                                              .drained = daemon_drained(d)[0]});
+    counted_save(&d->counted);
+    counted_tell(&d->counted, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
+    exposed_jobs(out, &told.sums, &told.now);
     per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
     per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
     exposition_family(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.");

@@ -1,4 +1,5 @@
-/* What the engine tells the session when somebody asks: the sums of what its ranks have counted themselves
+/* What the engine tells the session when somebody asks, and when its ranks have all shut down or the job has
+ * failed: the sums of what its ranks have counted themselves
  * (shm/counts.h), what went over its links, what its ranks wait for. Nothing is done for it before.
  *
  * A region's counts go with it; what they came to is kept for the next epoch. What ranks write is added up
@@ -10,6 +11,7 @@
 #include "common/log.h"
 
 #define STALLS_TOLD 4
+#define PEERS_TOLD  32
 
 struct counted {
     uint64_t operations, bytes, ns;
@@ -100,12 +102,35 @@ static void fill_stalls(const struct engine *engine, Hvd__Counters *out, Hvd__St
     }
 }
 
+/* The hosts by themselves, as many as are told; of the others the sum. */
+static void fill_traffic(const struct engine *engine, Hvd__Counters *out, Hvd__PeerTraffic *item,
+                         Hvd__PeerTraffic **list)
+{
+    out->peer = list;
+    for (uint32_t host = 0; engine->links && host < engine->hosts; host++) {
+        uint64_t sent, received;
+        links_traffic(engine->links, host, &sent, &received);
+        if (sent + received == 0)
+            continue;
+        size_t i = out->n_peer < PEERS_TOLD ? out->n_peer++ : PEERS_TOLD - 1;
+        if (!list[i]) {
+            hvd__peer_traffic__init(list[i] = &item[i]);
+            item[i].host = i < PEERS_TOLD - 1 ? engine->host[host].name : item[i].host;
+        }
+        item[i].sent += sent;
+        item[i].received += received;
+        out->sent += sent;
+        out->received += received;
+    }
+}
+
 void counters_tell(struct engine *engine)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Counters counters = HVD__COUNTERS__INIT;
     Hvd__Collective item[KINDS_TOLD], *list[KINDS_TOLD];
     Hvd__Stall stall[STALLS_TOLD], *stalls[STALLS_TOLD];
+    Hvd__PeerTraffic peer[PEERS_TOLD], *peers[PEERS_TOLD] = {NULL};
     struct stall_told waits[STALLS_TOLD];
     struct err e = ERR_INIT;
 
@@ -116,8 +141,7 @@ void counters_tell(struct engine *engine)
         sum_up(engine, i, list[counters.n_collective] = &item[i]);
         counters.n_collective += item[i].operations > 0;
     }
-    if (engine->links)
-        links_traffic(engine->links, &counters.sent, &counters.received);
+    fill_traffic(engine, &counters, peer, peers);
     fill_stalls(engine, &counters, stall, stalls, waits);
     message.body_case = HVD__ENGINE__BODY_COUNTERS;
     message.counters = &counters;

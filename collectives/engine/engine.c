@@ -151,6 +151,7 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
     session_poisoned(engine, rank);
     log_info("the job has failed: %s", text);
     region_poison(&engine->region, status, text);
+    counters_tell(engine);
     peers_tell_death(engine, status, text);
 }
 

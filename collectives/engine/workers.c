@@ -35,6 +35,14 @@ static bool has_left(const struct engine *engine, const struct member *m)
     return m->shut_down && m->epoch == engine->epoch;
 }
 
+static bool all_have_left(const struct engine *engine)
+{
+    for (uint32_t m = 0; m < engine->members; m++)
+        if (!has_left(engine, &engine->member[m]))
+            return false;
+    return true;
+}
+
 /* cause NULL: nobody has told. */
 static void member_is_dead(struct engine *engine, uint32_t member, const char *cause, bool failed)
 {
@@ -322,6 +330,8 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_SHUT_DOWN:
         engine->member[w->member].shut_down = true;
         tell_session(engine, w->member, HVD__ENGINE__BODY_SHUT_DOWN);
+        if (all_have_left(engine))
+            counters_tell(engine);
         timeline_stop_after(engine); /* nobody waits for the engine's own end */
         break;
     }

@@ -41,13 +41,9 @@ void links_event(struct links *l, uint32_t host, uint32_t events)
     p->told |= events;
 }
 
-void links_traffic(const struct links *l, uint64_t *sent, uint64_t *received)
+void links_traffic(const struct links *l, uint32_t host, uint64_t *sent, uint64_t *received)
 {
-    *sent = *received = 0;
-    for (uint32_t i = 0; i < l->hosts; i++) {
-        if (!l->peer[i].stream)
-            continue;
-        *sent += l->peer[i].stream->bytes_sent;
-        *received += l->peer[i].stream->bytes_received;
-    }
+    const struct link_stream *s = l->peer[host].stream;
+    *sent = s ? s->bytes_sent : 0;
+    *received = s ? s->bytes_received : 0;
 }

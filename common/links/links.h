@@ -84,8 +84,8 @@ int links_connect(struct links *links, uint32_t host, const char *const *address
                   uint16_t port, uint64_t now, struct err *e);
 bool links_ready(const struct links *links, uint32_t host);
 
-/* Bytes that went over the links that are ready. */
-void links_traffic(const struct links *links, uint64_t *sent, uint64_t *received);
+/* Bytes that went over the link of `host`; 0 when it is not ready. */
+void links_traffic(const struct links *links, uint32_t host, uint64_t *sent, uint64_t *received);
 
 /* An epoll descriptor for the owner's loop: readable when links_progress has something to do. */
 int links_fd(const struct links *links);

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
-#define SD_JOURNAL_SUPPRESS_LOCATION
-#include <systemd/sd-journal.h>
 
 #include "common/clock.h"
 #include "common/module.h"
@@ -24,6 +22,10 @@ MODULE_DEFINE_VERSION;
 #define CALL_US UINT64_C(20000000) /* systemd answers within this, or not at all */
 #define STOP_US                                                                                              \
     UINT64_C(30000000) /* between SIGTERM and SIGKILL for what outlives a service's first process */
+
+/* What the journal takes of one job, whoever in it writes: the session's own lines are fewer. */
+#define LOG_US    UINT64_C(30000000)
+#define LOG_BURST 3000
 
 struct systemd {
     sd_bus *bus;
@@ -224,6 +226,9 @@ static int append_service(sd_bus_message *m, const struct systemd_service *v)
             "exec", "User", "s", v->user, "Slice", "s", v->slice, "CollectMode", "s", "inactive-or-failed",
             "KillMode", "s", "control-group", "OOMPolicy", "s", "continue", "Delegate", "b", 1,
             "TimeoutStopUSec", "t", STOP_US, "TasksMax", "t", v->tasks_max ? v->tasks_max : UINT64_MAX);
+    if (rc >= 0)
+        rc = sd_bus_message_append(m, "(sv)(sv)", "LogRateLimitIntervalUSec", "t", LOG_US,
+                                   "LogRateLimitBurst", "u", LOG_BURST);
     if (rc >= 0 && v->pam)
         rc = sd_bus_message_append(m, "(sv)", "PAMName", "s", v->pam);
     if (rc >= 0)
@@ -296,24 +301,9 @@ static uint64_t watchdog_us(void)
     return sd_watchdog_enabled(0, &us) > 0 ? us : 0;
 }
 
-static int write_journal(int priority, const char *text, const char *const *fields)
-{
-    char message[1024], weight[24];
-    struct iovec part[SYSTEMD_FIELDS + 2];
-    int n = 0;
-    snprintf(message, sizeof message, "MESSAGE=%s", text);
-    snprintf(weight, sizeof weight, "PRIORITY=%d", priority);
-    part[n++] = (struct iovec){message, strlen(message)};
-    part[n++] = (struct iovec){weight, strlen(weight)};
-    for (; *fields && n < SYSTEMD_FIELDS + 2; fields++)
-        part[n++] = (struct iovec){(void *)(uintptr_t)*fields, strlen(*fields)};
-    return sd_journal_sendv(part, n) < 0 ? -1 : 0;
-}
-
 const struct systemd_ops hvd_systemd_ops = {.listen_fds = listen_fds,
                                             .notify = notify,
                                             .watchdog_us = watchdog_us,
-                                            .journal = write_journal,
                                             .open = open_bus,
                                             .close = close_bus,
                                             .wait_for = wait_for,

@@ -15,7 +15,6 @@
 
 #define SYSTEMD_MODULE "systemd"
 #define SYSTEMD_SYMBOL "hvd_systemd_ops"
-#define SYSTEMD_FIELDS 8
 
 /* A transient service. Its processes are in a cgroup of their own that is its user's to divide, and what is
  * left of them when its first process ends is killed. */
@@ -48,10 +47,6 @@ struct systemd_ops {
     int (*listen_fds)(void);           /* sockets that were passed, from descriptor 3 on */
     void (*notify)(const char *state); /* "READY=1" */
     uint64_t (*watchdog_us)(void);     /* how often WATCHDOG=1 is expected; 0: never */
-
-    /* A line in the journal, with a priority as in syslog(3) and fields beside it: "NAME=value" each, ended
-     * by NULL, SYSTEMD_FIELDS at most. -1: there is no journal. */
-    int (*journal)(int priority, const char *text, const char *const *fields);
 
     /* NULL with *e when systemd cannot be reached, as everywhere but under systemd and as root. */
     struct systemd *(*open)(const struct systemd_events *events, void *ctx, struct err *e);

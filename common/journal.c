@@ -1,0 +1,98 @@
+#include "common/journal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+
+#define SOCKET   "/run/systemd/journal/socket"
+#define TEXT_MAX 2048 /* of one value; longer ones are cut */
+
+struct datagram {
+    char bytes[16384];
+    size_t used;
+};
+
+static bool may_write(struct journal *j, bool bad)
+{
+    uint64_t now = clock_now();
+    if (now - j->since >= NSEC_PER_SEC) {
+        j->since = now;
+        j->lines[0] = j->lines[1] = 0;
+    }
+    if (j->lines[bad]++ < JOURNAL_BURST)
+        return true;
+    j->unsaid++;
+    return false;
+}
+
+/* "NAME=" and the value, printable, on one line; left out when there is no room. */
+static void add(struct datagram *d, const char *name, const char *value)
+{
+    size_t head = strlen(name), len = strnlen(value, TEXT_MAX);
+    if (d->used + head + len + 2 > sizeof d->bytes)
+        return;
+    char *at = d->bytes + d->used;
+    memcpy(at, name, head);
+    memcpy(at + head, value, len);
+    at[head + len] = '\0';
+    log_printable(at + head);
+    at[head + len] = '\n';
+    d->used += head + len + 1;
+}
+
+static int open_socket(void)
+{
+    static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = SOCKET};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&journal, sizeof journal) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+/* A journal that was started anew has another socket: once more with that. */
+static bool put(struct journal *j, const struct datagram *d)
+{
+    for (int i = 0; i < 2; i++) {
+        if (j->fd < 0)
+            j->fd = open_socket();
+        if (j->fd < 0)
+            return false;
+        if (send(j->fd, d->bytes, d->used, MSG_NOSIGNAL) >= 0 || errno == EAGAIN)
+            return true;
+        close(j->fd);
+        j->fd = -1;
+    }
+    return false;
+}
+
+bool journal_line(struct journal *j, int priority, const char *text, const char *const *fields)
+{
+    char weight[16], more[TEXT_MAX + 64];
+    struct datagram d;
+    d.used = 0;
+    if (!may_write(j, priority <= JOURNAL_WARN))
+        return true;
+    snprintf(weight, sizeof weight, "%d", priority);
+    snprintf(more, sizeof more, "%.*s", TEXT_MAX - 64, text);
+    if (j->unsaid)
+        snprintf(more + strlen(more), 64, " (%u lines before were left out)", j->unsaid);
+    add(&d, "MESSAGE=", more);
+    add(&d, "PRIORITY=", weight);
+    add(&d, "SYSLOG_IDENTIFIER=", "hvdagent");
+    for (const char *const *f = j->fields; f && *f; f++)
+        add(&d, "", *f);
+    for (; fields && *fields; fields++)
+        add(&d, "", *fields);
+    if (!put(j, &d))
+        return false;
+    j->unsaid = 0;
+    return true;
+}
