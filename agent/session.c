@@ -79,23 +79,10 @@ static void set_patience(struct session *s, uint64_t ms)
 
 /* ---- what is left -------------------------------------------------------------------------------------- */
 
-static void blame_end(struct session *s, const Hvd__Exited *x, bool oom)
-{
-    if (x->by_us || x->told_peer)
-        return;
-    if (x->signal)
-        session_blame(s, oom ? HVD__CAUSE__CAUSE_OUT_OF_MEMORY : HVD__CAUSE__CAUSE_SIGNAL);
-    else if (x->status)
-        session_blame(s, HVD__CAUSE__CAUSE_EXIT_STATUS);
-    else if (x->not_shut_down)
-        session_blame(s, HVD__CAUSE__CAUSE_NO_SHUTDOWN);
-}
-
 static void report_exit(struct session *s, struct worker *w)
 {
     w->reported = true;
     s->workers.unreported--;
-    session_rank_ended(s, w);
     /* What the worker told the engine before it ended is already in our socket. */
     if (w->signal == 0)
         engine_host_drain(&s->engine);
@@ -113,12 +100,12 @@ static void report_exit(struct session *s, struct worker *w)
     bool told = (s->poisoned && w->rank != s->poisoned_by) || engine_host_is_failing(&s->engine) ||
                 pmix_host_is_failing(&s->pmix);
     x.told_peer = told && w->status != 0 && w->signal == 0;
-    blame_end(s, &x, w->oom);
     x.time = w->time;
     x.peak_kib = w->peak_kib;
     x.user_us = w->user_us;
     x.system_us = w->system_us;
     x.oom = w->oom;
+    session_rank_ended(s, w, &x);
     CONTROL(m, EXITED, exited, &x);
     session_send(s, &m);
 }

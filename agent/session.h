@@ -213,7 +213,7 @@ void session_counted(void *session, const Hvd__Counters *counters);
 
 /* session_report.c: for the managed agent, and the journal. */
 void session_journal_open(struct session *s);
-void session_rank_ended(struct session *s, const struct worker *w);
+void session_rank_ended(struct session *s, const struct worker *w, const Hvd__Exited *told);
 void session_report_start(struct session *s);
 /* A report that waited for the engine's counters has them. */
 void session_report_counted(struct session *s);

@@ -60,16 +60,27 @@ void session_journal_open(struct session *s)
     log_also(log_line);
 }
 
-void session_rank_ended(struct session *s, const struct worker *w)
+static void blame_rank(struct session *s, const Hvd__Exited *x)
+{
+    if (x->by_us || x->told_peer)
+        return;
+    if (x->signal)
+        session_blame(s, x->oom ? HVD__CAUSE__CAUSE_OUT_OF_MEMORY : HVD__CAUSE__CAUSE_SIGNAL);
+    else if (x->status)
+        session_blame(s, HVD__CAUSE__CAUSE_EXIT_STATUS);
+    else if (x->not_shut_down)
+        session_blame(s, HVD__CAUSE__CAUSE_NO_SHUTDOWN);
+}
+
+void session_rank_ended(struct session *s, const struct worker *w, const Hvd__Exited *told)
 {
     char how[128], text[256];
-    bool failed = worker_describe_end(w, how, sizeof how);
-    bool ours = worker_was_ended_by_us(w);
+    bool failed = worker_describe_end(w, how, sizeof how), ours = told->by_us || told->told_peer;
+    blame_rank(s, told);
     if (!our.journal.fields)
         return;
     snprintf(text, sizeof text, "rank %u (pid %d) of job %s ended: %s%s%s", w->rank, (int)w->pid, s->job,
-             failed ? how : "exit status 0", failed && w->oom ? ", out of memory" : "",
-             ours ? ", with its job" : "");
+             failed ? how : "exit status 0", w->oom ? ", out of memory" : "", ours ? ", with its job" : "");
     rank_line(w->rank, failed && !ours ? JOURNAL_WARN : JOURNAL_INFO, text);
 }
 

@@ -466,14 +466,10 @@ void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
     fsm_post(&h->fsm, EV_SPAWN);
 }
 
-void host_teardown(struct host_run *h, uint32_t grace_ms, const char *reason, Hvd__Cause cause)
+void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
 {
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
-        Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
-        teardown.grace_ms = grace_ms;
-        teardown.reason = (char *)reason;
-        teardown.cause = cause;
-        CONTROL(m, TEARDOWN, teardown, &teardown);
+        CONTROL(m, TEARDOWN, teardown, teardown);
         host_send(h, &m);
     }
     if (h->fsm.state < HOST_ENDING)

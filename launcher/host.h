@@ -137,7 +137,7 @@ void host_go(struct host_run *h);
 /* From READY to RUNNING. */
 void host_spawn(struct host_run *h, const Hvd__Spawn *spawn);
 /* Ends it, whatever it does: a session is asked to end its workers, a connection under way is dropped. */
-void host_teardown(struct host_run *h, uint32_t grace_ms, const char *reason, Hvd__Cause cause);
+void host_teardown(struct host_run *h, Hvd__Teardown *teardown);
 /* Gives it up with this error (unless it has one): the transport is closed at once. */
 void host_give_up(struct host_run *h, const struct err *why);
 /* A message to a session that has welcomed us; dropped otherwise. */

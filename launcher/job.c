@@ -330,7 +330,10 @@ static void begin_end(void *owner)
 {
     struct job *j = owner;
     bool patient = j->outcome.failed && !j->grace_is_over && j->finished < j->plan.size;
-    uint32_t grace = patient ? (uint32_t)j->config->grace_ms : 0;
+    Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
+    teardown.grace_ms = patient ? (uint32_t)j->config->grace_ms : 0;
+    teardown.reason = j->outcome.failed ? j->outcome.text : teardown.reason;
+    teardown.cause = cause_of_end(j);
     if (!j->phases.ending)
         j->phases.ending = clock_now();
     if (j->outcome.failed)
@@ -341,9 +344,9 @@ static void begin_end(void *owner)
     uv_timer_stop(&j->settling);
     uv_timer_stop(&j->gathering);
     uv_timer_stop(&j->time_limit);
-    uv_timer_start(&j->end_limit, on_end_limit, grace + END_EXTRA_MS, 0);
+    uv_timer_start(&j->end_limit, on_end_limit, teardown.grace_ms + END_EXTRA_MS, 0);
     for (uint32_t i = 0; i < j->host_count; i++)
-        host_teardown(&j->host[i], grace, j->outcome.failed ? j->outcome.text : "", cause_of_end(j));
+        host_teardown(&j->host[i], &teardown);
     if (j->closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }

@@ -267,6 +267,13 @@ static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__P
     s->n_program = programs->count - 1;
 }
 
+static void let_go(struct host_run *h)
+{
+    Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
+    teardown.reason = (char *)(uintptr_t) "no rank is placed on this host";
+    host_teardown(h, &teardown);
+}
+
 void job_spawn(struct job *j)
 {
     char dir[PATH_MAX], space[64] = "";
@@ -330,7 +337,7 @@ void job_spawn(struct job *j)
     }
     for (uint32_t i = 0; i < j->host_count; i++)
         if (!j->host[i].planned)
-            host_teardown(&j->host[i], 0, "no rank is placed on this host", HVD__CAUSE__CAUSE_NONE);
+            let_go(&j->host[i]);
 out:
     free(hosts);
     free(host_pointers);

@@ -25,8 +25,9 @@ static void path_of(const struct counted *c, const char *end, char path[PATH_MAX
 /* All of it is what we write, or it is nothing. */
 static bool is_ours(const Hvd__SumsFile *f)
 {
-    if (f->layout != SUMS_LAYOUT || !f->node || f->node->n_sum != SUMS || f->node->n_ended != SUM_CAUSES ||
-        f->node->n_peer == 0 || f->node->n_peer > 1 + SUM_PEERS || f->n_session > 2 * LEASES_MAX)
+    if (!f->whole || f->layout != SUMS_LAYOUT || !f->node || f->node->n_sum != SUMS ||
+        f->node->n_ended != SUM_CAUSES || f->node->n_peer == 0 || f->node->n_peer > 1 + SUM_PEERS ||
+        f->n_session > 2 * LEASES_MAX)
         return false;
     for (size_t i = 0; i < f->n_session; i++)
         if (f->session[i]->n_sum != SUMS || f->session[i]->n_peer > 1 + SUM_PEERS ||
@@ -159,6 +160,7 @@ static uint8_t *pack(struct counted *c, size_t *len)
     for (size_t i = 0; i <= c->peers; i++)
         told.peer[i].uid = (uint32_t)c->peer[i].uid;
     f.layout = SUMS_LAYOUT;
+    f.whole = true;
     f.node = &told.sums;
     f.session = list;
     f.n_session = n;

@@ -220,6 +220,10 @@ static int drop_ended(struct daemon *d, struct err *e)
     for (size_t i = d->leases.count; i > 0; i--)
         if (!d->leases.item[i - 1].confirmed)
             daemon_end_lease(d, d->leases.item[i - 1].unit);
+    for (size_t i = 0; i < d->counted.sessions; i++) /* those of leases that were given back before */
+        if (!leases_find(&d->leases, d->counted.session[i].unit))
+            counted_left(&d->counted, d->counted.session[i].unit, now_ms());
+    settle(&d->counted_timer);
     return 0;
 }
 
