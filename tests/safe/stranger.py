@@ -6,14 +6,20 @@
                   Prints "given" and stays until it is ended.
   reach UID       tries whatever UID has on this host: its unix sockets, the ports that it listens on, its processes, its files.
                   A line for each thing that answered or opened; nothing at all when nothing did. On stderr: the ports.
+  hold UID NUMBER  makes so many connections, in five seconds, by turns to the agent, its metrics, and all that UID listens at on this host, says a
+                  byte a second on each that is still open, and goes on until it is ended. Prints for each second and address
+                  "ADDRESS MADE OPEN", and "made N" when all were made; MADE does not count those that were not let in.
   flood HOST LOW HIGH NUMBER   so many connections to those ports, as soon as somebody listens there, that stay open: every fourth says nothing,
                   a byte a second, a length of 4 GiB, or the first message of a link without the key. Prints "connected N", how many
                   there were, and goes on until it is ended.
+  replay LOW HIGH  on the host of somebody's links, as root: records what a host that has the key says to those ports while it proves that, says
+                  the same on connections of its own as soon as it was said, and tells for each "replayed N bytes, answered M, closed|open".
 """
 import array, ctypes, os, resource, socket, struct, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT = "/run/hvd/agent.sock"
+HELLO = 120  # bytes of the first message of a link
 REQUEST = struct.pack("<IBBBB", 8, 1, 0, 0, 0) + bytes(12) + b"\x0a\x06\x08\x01\x12\x02zz"
 
 
@@ -135,6 +141,54 @@ def reach(uid):
     files(int(uid))
 
 
+def addresses(uid):
+    found = [(socket.AF_UNIX, AGENT), (socket.AF_UNIX, os.path.dirname(AGENT) + "/metrics.sock")]
+    with open("/proc/net/unix") as lines:
+        found += [(socket.AF_UNIX, line.split()[-1]) for line in lines if "/hvd-%d/" % uid in line]
+    with open("/proc/net/tcp") as lines:
+        rows = [line.split() for line in lines][1:]
+    return found + [(socket.AF_INET, ("127.0.0.1", int(r[1].split(":")[1], 16))) for r in rows if r[3] == "0A" and int(r[7]) == uid]
+
+
+def hold(uid, number):
+    number = int(number)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number + 100,) * 2)
+    targets, kept, tried = addresses(int(uid)), {}, 0
+    made = [0] * len(targets)
+    began = said = time.monotonic()
+    while True:
+        now = time.monotonic()
+        while tried < number and tried < (now - began) * number / 5:
+            family, address = targets[tried % len(targets)]
+            sock = socket.socket(family)
+            sock.setblocking(False)
+            try:
+                sock.connect(address)
+            except BlockingIOError:
+                pass
+            except OSError:
+                sock.close()
+            if sock.fileno() >= 0:
+                kept[sock] = tried % len(targets)
+                made[tried % len(targets)] += 1
+            tried += 1
+        if now - said >= 1:
+            said = now
+            for sock in list(kept):
+                try:
+                    sock.send(b"G")
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    del kept[sock]
+                    sock.close()
+            for i, (_, address) in enumerate(targets):
+                print(address if isinstance(address, str) else "port", made[i], sum(1 for k in kept.values() if k == i), flush=True)
+            if tried == number:
+                print("made", tried, flush=True)
+        time.sleep(0.01)
+
+
 # ---- from another host -----------------------------------------------------------------------------------------------------------
 def flood(host, low, high, number):
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(number) + 100,) * 2)
@@ -159,5 +213,43 @@ def flood(host, low, high, number):
             time.sleep(0.005)
 
 
+def replay(low, high):
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+    wire.settimeout(0.3)
+    said = {}
+    print("listening", flush=True)
+    while True:
+        try:
+            packet = wire.recv(65536)
+        except TimeoutError:
+            packet = b""
+        if len(packet) >= 40 and packet[9] == 6:
+            at = (packet[0] & 15) * 4
+            source, port, sequence = struct.unpack_from("!HHI", packet, at)
+            payload = packet[at + (packet[at + 12] >> 4) * 4 : struct.unpack_from("!H", packet, 2)[0]]
+            if int(low) <= port <= int(high) and payload:
+                said.setdefault((packet[12:16], source, packet[16:20], port), {})[sequence] = payload
+            continue
+        for (_, _, host, port), pieces in said.items():
+            answered, recorded = 0, b"".join(pieces[s] for s in sorted(pieces))
+            try:
+                sock = socket.create_connection((socket.inet_ntoa(host), port), 1)
+                sock.settimeout(1)
+                sock.sendall(recorded[:HELLO])
+                answered, last = len(sock.recv(4096)), b"?"  # the challenge, as the other one had
+                sock.sendall(recorded[HELLO:])
+                while last:
+                    last = sock.recv(4096)
+                    answered += len(last)
+                print("replayed", len(recorded), "bytes, answered %d," % answered, "closed", flush=True)
+            except ConnectionRefusedError:
+                pass
+            except ConnectionResetError:
+                print("replayed", len(recorded), "bytes, answered %d," % answered, "closed", flush=True)
+            except OSError:
+                print("replayed", len(recorded), "bytes, answered %d," % answered, "open", flush=True)
+        said = {}
+
+
 if __name__ == "__main__":
-    {"heavy": heavy, "reach": reach, "flood": flood}[sys.argv[1]](*sys.argv[2:])
+    {"heavy": heavy, "reach": reach, "hold": hold, "flood": flood, "replay": replay}[sys.argv[1]](*sys.argv[2:])

@@ -245,6 +245,58 @@ slow_root_opens_nothing_that_a_user_names() {
     shut
 }
 
+# 10,000 connections that say a byte a second: to the agent, its metrics, and all that a job of alice listens at. The job goes on as fast, and so does
+# whoever wants a new one; nobody runs out of descriptors, and there is no line for each.
+slow_ten_thousand_half_open_connections() {
+    boot_with_stranger 'metrics: yes' 'share_slots: yes'
+    as alice -np 1 true # the agent runs, or nobody would have bound that socket
+    local alone under session count
+    train_timed alone
+    training=1 train_timed under
+    count=$(sed -n 's/^made //p' "$T/held")
+    [ "$count" = 10000 ] || fail "not all were made: $(tail -n 8 "$T/held"; cat "$T/held.err")"
+    grep -q '^port [1-9]' "$T/held" && grep -q '^/run/hvd/agent.sock [1-9]' "$T/held" && grep -q '^/run/hvd/metrics.sock [1-9]' "$T/held" || fail "$(tail -n 8 "$T/held")"
+    expect_no "$T/held" '^/[^ ]*hvd-20001/[^ ]* [1-9]'
+    echo "# training alone $alone ms, meanwhile $under ms; open of those made: $(tail -n 12 "$T/held" | sort -u | grep -v made | awk '{print $1, $3 "/" $2}' | paste -sd,)"
+    [ "$under" -le $((2 * alone + 200)) ] || fail "the training took $under ms, and $alone ms alone"
+    agent_is_the_first
+    count=$(complaints)
+    [ "$count" -ge 1 ] && [ "$count" -le 20 ] || fail "$count lines in the journal"
+    all_over
+    shut
+}
+
+# the time of a training of alice in $1; with $training set, while bob does that
+train_timed() {
+    local bob='' most=0 was job
+    [ -z "${training:-}" ] || sleep 1 # what the last one sent to the journal
+    train 4
+    mark_time
+    if [ -n "${training:-}" ]; then
+        stranger bob hold 20001 10000 > "$T/held" 2> "$T/held.err" &
+        bob=$!
+        sleep 3
+        job=$(there pgrep -u alice -x hvdagent | sort -n | tail -n 1)
+        for was in "$(agent_pid)" "$job"; do
+            most=$(there sh -c "ls /proc/$was/fd | wc -l")
+            [ "$most" -le 700 ] || fail "$(there cat "/proc/$was/cmdline" | tr '\0' ' ') has $most descriptors"
+        done
+        as alice -np 1 echo fine
+        expect_status 0
+        expect_out '^fine$'
+    fi
+    pid=$pid stop_job
+    printf -v "$1" %s $(((${EPOCHREALTIME/./} - since) / 1000))
+    expect_status 0
+    expect_count 2 '^rank [01]: [0-9a-f]{16}$' "$T/out"
+    [ "$(wc -l < "$T/err")" -le 8 ] || fail "alice is told too much: $(head -n 12 "$T/err")"
+    if [ -n "$bob" ]; then
+        until_true 20 grep -q '^made' "$T/held"
+        there pkill -KILL -u bob python3
+        wait $bob
+    fi
+}
+
 # ---- when something is short ---------------------------------------------------------------------------------------------------------
 slow_a_full_disk_refuses_jobs_and_ends_none() {
     boot

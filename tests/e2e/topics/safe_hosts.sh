@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # What somebody on the network can do to the links of a job who has not its key.
-hosts=2
+hosts=3
 limit=100
 
 # A stranger takes all the connections that he gets, from before the job starts until it ends.
@@ -52,5 +52,36 @@ slow_core_files_hold_no_key() {
         expect_no "$T/copies" ' [1-9][0-9]* [0-9]*$'
         kill -TERM "$pid"
         stop_status
+    done
+}
+
+# What the third host sends to the first one is lost for some seconds. That one listens while the second one's handshake is played to it again, every byte of it, and what
+# was said behind it.
+slow_a_handshake_that_is_played_again() {
+    needs_kind ns
+    local option recorder lost ports=31110-31113
+    command -v /usr/bin/python3 > /dev/null || skip "no python3 here"
+    for option in '' --encrypt; do
+        # shellcheck disable=SC2086
+        hvd $option -np 3 -H $H1:1,$H2:1,$H3:1 "$BUILD/tests/steps" 200
+        expect_status 0
+        mv "$T/out" "$T/wanted"
+        timeout 40 "${ssh_command[@]}" "$H1" "exec python3 '$top/tests/safe/stranger.py' replay ${ports/-/ }" > "$T/replayed" 2> "$T/replayed.err" &
+        recorder=$!
+        until_true 10 grep -q listening "$T/replayed" || fail "$(cat "$T/replayed.err")"
+        lost=$(on 3 "getent ahostsv4 $H1" | awk '{print $1; exit}')
+        on 3 "ip neigh replace $lost lladdr 02:00:00:00:ff:ff nud permanent dev eth0"
+        # shellcheck disable=SC2086
+        start $option --port-range $ports -np 3 -H $H1:1,$H2:1,$H3:1 "$BUILD/tests/steps" 200
+        until_true 15 grep -q replayed "$T/replayed"
+        on 3 "ip neigh del $lost dev eth0"
+        stop_status
+        kill $recorder
+        expect_status 0
+        expect_no_err
+        expect_same "$(sort "$T/wanted")" "$(sort "$T/out")" 'what was reduced'
+        echo "#${option:+ $option:} $(grep -c replayed "$T/replayed") times: $(grep replayed "$T/replayed" | sort -u | paste -sd';')"
+        grep -qE '^replayed [1-9][0-9]* bytes, answered [1-9][0-9]*, closed$' "$T/replayed" || fail "nothing was replayed: $(cat "$T/replayed"; head -c 1500 "$T/replayed.err")"
+        expect_no "$T/replayed" 'open$'
     done
 }
