@@ -126,7 +126,7 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 
 # What the end-to-end tests of output write, read and measure with.
 E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets uneven fused steps large sentences) # linked to libhvd
-E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(E2E_WORKERS)
+E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(BUILD)/tests/clock-jumps.so $(E2E_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
 E2E_TOOLS += $(BUILD)/tests/nvml/libnvidia-ml.so.1
 $(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o
@@ -139,6 +139,10 @@ $(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o $(addprefix $(BUIL
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
+$(BUILD)/tests/clock-jumps.so: $(BUILD)/obj/tests/safe/clock_jumps.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $<
 $(BUILD)/tests/scribe $(BUILD)/tests/overhear: $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o
 	@mkdir -p $(@D)
 	$(call note,LINK)

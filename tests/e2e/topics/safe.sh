@@ -297,6 +297,78 @@ train_timed() {
     fi
 }
 
+# ---- a date that jumps ---------------------------------------------------------------------------------------------------------------
+# jumping COMMAND...: with a date that is a day off now and then, to and fro
+jumping() {
+    LD_PRELOAD=$BUILD/tests/clock-jumps.so "$@"
+}
+
+slow_a_date_that_jumps() {
+    [ -z "$E2E_SANITIZE" ] || skip "what is preloaded must not be found before a sanitizer"
+    local agents agent
+    # shellcheck disable=SC2016
+    jumping hvd --agent job -np 1 sh -c 'for i in 1 2 3 4 5 6 7 8 9; do date +%s; sleep 0.07; done'
+    expect_status 0
+    [ $(($(sort -n "$T/out" | tail -n 1) - $(sort -n "$T/out" | head -n 1))) -gt 80000 ] || fail 'the date does not jump'
+    mark_time
+    hvd --agent job --heartbeat-timeout 1 -np 2 "$BUILD/tests/steps" 400
+    expect_status 0
+    mv "$T/out" "$T/wanted"
+    jumping hvd --agent job --heartbeat-timeout 1 --stall-check-warning-time-seconds 1 -np 2 "$BUILD/tests/steps" 400
+    expect_status 0
+    expect_no_err
+    expect_same "$(sort "$T/wanted")" "$(sort "$T/out")" 'what was reduced'
+    mark_time
+    jumping hvd --agent job --timeout 2 -np 1 sleep 50
+    expect_status 124
+    expect_within 6
+    [ "${EPOCHREALTIME/./}" -ge $((since + 2000000)) ] || fail '--timeout 2 ended the job too early'
+    # An agent that is silent is noticed by its heartbeats.
+    jumping start --agent job --heartbeat-timeout 2 -np 1 sh -c 'echo ready; exec sleep 50'
+    until_out 10 '^ready'
+    agents=$(descendants "$pid")
+    mark_time
+    for agent in $agents; do
+        [ "$(cat "/proc/$agent/comm")" != hvdagent ] || kill -STOP "$agent"
+    done
+    stop_status
+    expect_status 125
+    expect_within 12
+    [ "${EPOCHREALTIME/./}" -ge $((since + 1000000)) ] || fail 'it was noticed before the heartbeats said so'
+}
+
+slow_leases_and_a_date_that_jumps() {
+    boot 'request_timeout: 1'
+    cp "$BUILD/tests/clock-jumps.so" "$T"
+    there install -m 755 "$T/clock-jumps.so" /usr/local/lib # the agent does not see our directory
+    there systemctl set-environment LD_PRELOAD=/usr/local/lib/clock-jumps.so # of the agent and of all sessions
+    start_job
+    there grep -q clock-jumps "/proc/$(agent_pid)/maps" || fail 'the agent sees the true date'
+    there grep -q clock-jumps "/proc/$(there pgrep -u alice -x hvdagent | tail -n 1)/maps" || fail 'the session sees the true date'
+    sleep 2
+    expect_same 1 "$(leases | wc -l)" 'the leases'
+    mark_time
+    as bob --wait=3 -np 2 touch "$T/started"
+    expect_status 125
+    expect_within 10
+    [ "${EPOCHREALTIME/./}" -ge $((since + 3000000)) ] || fail '--wait=3 ended too early'
+    there kill -KILL "$(agent_pid)"
+    until_true 10 agent_started 1 || fail 'it was not started again'
+    as bob -np 2 touch "$T/started"
+    expect_status 125
+    expect_err 'busy'
+    [ ! -e "$T/started" ] || fail 'the command was started'
+    # Whoever says nothing is still sent away in time.
+    timeout 20 "$machine" as bob perl -MIO::Socket::UNIX -e '$c = IO::Socket::UNIX->new("/run/hvd/agent.sock"); exit(sysread($c, $b, 1) ? 1 : 0)' || fail 'a silent connection was not closed'
+    there systemctl show -p NRestarts --value hvdagent.service | grep -qx 1 || fail 'the watchdog ended it'
+    touch "$T/go"
+    stop_job
+    expect_status 0
+    expect_out '^done$'
+    all_over
+    shut
+}
+
 # ---- when something is short ---------------------------------------------------------------------------------------------------------
 slow_a_full_disk_refuses_jobs_and_ends_none() {
     boot
