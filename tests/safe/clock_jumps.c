@@ -1,5 +1,6 @@
-/* Preloaded: the date jumps, a day to and fro, 20 times a second; the monotonic clock does not. The kernel's own waits until a date see
- * the true one, so whoever computes such a date from what he is told waits for a day or not at all. */
+/* Preloaded: the date jumps, a day to and fro, 20 times a second; the monotonic clock does not. The kernel's
+ * own waits until a date see the true one, so whoever computes such a date from what he is told waits for a
+ * day or not at all. */
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
