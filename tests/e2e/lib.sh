@@ -98,6 +98,30 @@ out_has() { # REGEX COUNT
     [ "$(grep -cE -- "$1" "$T/out")" -ge "$2" ]
 }
 
+# ---- GPUs -------------------------------------------------------------------------------------------------------------
+# gpus N: the ranks of this case find N GPUs: the test double's (tests/gpu/double/double.h), or, when tests/gpu/run says that there
+# are REAL_GPU of them, the machine's. A program is then started as `hvd -np N "${on_gpus[@]}" PROGRAM`: ranks that have to
+# share a GPU are hosts of their own for NCCL. Ranks on other hosts of the case need -x LD_LIBRARY_PATH and ${gpu_variables[@]}.
+gpus() {
+    on_gpus=() gpu_variables=()
+    if [ -z "${REAL_GPU:-}" ]; then
+        export LD_LIBRARY_PATH=$BUILD/tests/gpu HVD_DOUBLE_GPUS=$1 HVD_DOUBLE_LOG=$T/misuse HVD_DOUBLE_TRACE=$T/gpu_calls
+        gpu_variables=(-x LD_LIBRARY_PATH -x HVD_DOUBLE_GPUS -x HVD_DOUBLE_LOG -x HVD_DOUBLE_TRACE -x HVD_DOUBLE_DIR)
+        mkdir -p "$T/meet" && export HVD_DOUBLE_DIR=$T/meet
+    elif [ "$REAL_GPU" -lt "$1" ]; then
+        # shellcheck disable=SC2016 # of the rank
+        on_gpus=(sh -c 'NCCL_HOSTID=rank$HVD_RANK exec "$@"' sh)
+    fi
+}
+
+gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Nothing on real GPUs
+    grep -cE "^[0-9]+ $1( |\$)" "$HVD_DOUBLE_TRACE"
+}
+
+no_gpu_misuse() { # the double has nothing to say against what was called
+    [ ! -s "${HVD_DOUBLE_LOG:-/dev/null}" ] || fail "CUDA or NCCL was misused: $(head -n 3 "$HVD_DOUBLE_LOG")"
+}
+
 # ---- processes --------------------------------------------------------------------------------------------------------
 own_programs() { # PID: the agents below it, not their workers
     local child

@@ -1,6 +1,5 @@
 # The test doubles of CUDA's driver and of NCCL (tests/gpu/double). A program gets them instead of the real ones by
 # LD_LIBRARY_PATH=$(BUILD)/tests/gpu. Where the real headers are, their signatures are compared with those first.
-CUDA_HOME       ?= /usr/local/cuda
 GPU_DOUBLE_SRC  := $(wildcard tests/gpu/double/*.c)
 GPU_DOUBLE_NCCL := $(wildcard tests/gpu/double/nccl_*.c)
 GPU_DOUBLE      := $(BUILD)/tests/gpu/libcuda.so.1 $(BUILD)/tests/gpu/libnccl.so.2
@@ -31,3 +30,12 @@ $(GPU_BENCH): $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libcommon.a $(BUILD)/libhvd.
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm -lpthread
+
+# What tests/gpu/run needs, in one target: it says what is there (probe) and runs the rest.
+GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c))
+$(BUILD)/tests/gpu/probe: $(call obj,tests/gpu/probe.c $(addprefix collectives/device/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread
+gpu-tests: all $(GPU_TESTS) $(GPU_DOUBLE) $(BUILD)/tests/gpu/probe $(E2E_TOOLS) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA))
+.PHONY: gpu-tests

@@ -172,6 +172,18 @@ START_TEST(every_kind_computes)
 }
 END_TEST
 
+/* Where processes have numbers of their own they meet in a directory, and leave nothing there. */
+START_TEST(ranks_meet_in_a_directory)
+{
+    char dir[] = "/tmp/gpu-double-XXXXXX";
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("HVD_DOUBLE_DIR", dir, 1);
+    ck_assert(ranks_agree(2, all_kinds));
+    ck_assert_int_eq(rmdir(dir), 0);
+}
+END_TEST
+
 /* All pairs at once, more than fits into the mail between them, and an allreduce in the same group. */
 static void exchange(int rank, int size)
 {
@@ -416,6 +428,7 @@ int main(void)
 
     tcase_set_timeout(tests, 30);
     tcase_add_test(tests, every_kind_computes);
+    tcase_add_test(tests, ranks_meet_in_a_directory);
     tcase_add_test(tests, a_group_exchanges_everything_at_once);
     tcase_add_test(tests, every_type_adds);
     tcase_add_test(tests, what_is_in_progress_is_not_in_the_stream);

@@ -1,0 +1,30 @@
+/* What the loader finds of CUDA and NCCL: prints one line, and says with its exit status whether a GPU is
+ * there. A GPU without NCCL is one all the same: jobs then go through the host's memory. */
+#include <stdio.h>
+
+#include "collectives/device/driver.h"
+#include "collectives/device/nccl.h"
+#include "common/err.h"
+
+int main(void)
+{
+    struct err e = {0};
+    struct driver_device device;
+    const struct driver *d = driver_open(&e);
+    const struct nccl *n;
+    int count = 0;
+
+    if (!d || driver_check(d, d->cuDeviceGetCount(&count), &e, "counting GPUs") < 0) {
+        printf("no GPU: %s\n", e.text);
+        return 1;
+    }
+    if (count == 0 || driver_describe(d, 0, &device, &e) < 0) {
+        printf("no GPU: %s\n", count ? e.text : "the driver has none");
+        return 1;
+    }
+    n = nccl_open(&e);
+    printf("%d GPUs, the first at %s (capability %d.%d), CUDA %d.%d, %s%s\n", count, device.bus,
+           device.capability / 10, device.capability % 10, d->version / 1000, d->version % 1000 / 10,
+           n ? "NCCL " : "no NCCL: ", n ? nccl_version_text(n->version).text : e.text);
+    return 0;
+}
