@@ -7,6 +7,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "collectives/device/pack_batch.h"
+#include "tests/gpu/double/kernels_pack.h"
+
 /* (address, count, value): count 32 bit words become value. */
 static void fill(const struct double_launch *l)
 {
@@ -50,6 +53,8 @@ static const struct double_kernel kernels[] = {
     {"hvd_bench_work", {8, 8}, work},
     {"hvd_double_fill", {8, 8, 4}, fill},
     {"hvd_double_spin", {8}, spin},
+    {PACK_COPY, {sizeof(struct pack_batch)}, double_pack_copy},
+    {PACK_SCALE, {sizeof(struct pack_batch), sizeof(int), sizeof(double)}, double_pack_scale},
 };
 
 const struct double_kernel *double_kernel_named(const char *name)

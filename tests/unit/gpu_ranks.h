@@ -1,0 +1,65 @@
+/* For tests with GPUs that are none: ranks as processes, each with the doubles of tests/gpu/double. */
+#ifndef HVD_TESTS_GPU_RANKS_H
+#define HVD_TESTS_GPU_RANKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "collectives/device/communicator.h"
+
+/* Starts the program again with the doubles first on the loader's path, unless they are. */
+void gpu_with_doubles(char **argv);
+
+/* What all ranks of a test see. */
+struct gpu_shared {
+    struct nccl_id id;
+    struct nccl_id second_id;
+    _Atomic int failed; /* a rank has seen an error */
+    _Atomic int mark[16];
+};
+
+struct gpu_rank {
+    int rank, size;
+    struct gpu_shared *shared;
+    const struct driver *d;
+    const struct nccl *n;
+    cu_device device;
+    cu_context context;
+    cu_stream stream;
+    struct pack *pack;
+    struct communicator *c;
+};
+
+/* Ends this rank's process with a line, if not. */
+#define WANT(condition, ...)                                                                                 \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            gpu_give_up(__FILE__, __LINE__, #condition, " " __VA_ARGS__);                                    \
+    } while (0)
+void gpu_give_up(const char *file, int line, const char *condition, const char *format, ...)
+    __attribute__((noreturn, format(printf, 4, 5)));
+
+/* Runs `body` in `size` processes, rank r on GPU r, and waits for all of them, at most 30 s: how many of them
+ * did not end with 0. `killed` (or -1) may end by SIGKILL. */
+int gpu_run(int size, int killed, void (*body)(struct gpu_rank *me));
+/* All ranks come here. */
+void gpu_meet(struct gpu_rank *me, int which);
+
+uint64_t gpu_now_ms(void);
+/* Opens libraries, device, stream: what every rank begins with. */
+void gpu_open(struct gpu_rank *me);
+/* A communicator of all, READY. */
+void gpu_join(struct gpu_rank *me);
+/* Polls until another state than `now`, at most 10 s. */
+enum communicator_state gpu_while(struct communicator *c, enum communicator_state now, struct err *e);
+/* Runs, polls until it is in the stream, waits for the stream. */
+void gpu_do(struct gpu_rank *me, const struct device_operation *o, size_t n);
+/* Leaves with all others and frees everything. */
+void gpu_leave(struct gpu_rank *me);
+
+void *gpu_memory(struct gpu_rank *me, const void *content, size_t bytes);
+void gpu_read(struct gpu_rank *me, void *into, const void *from, size_t bytes);
+void gpu_free(struct gpu_rank *me, void *at);
+
+#endif
