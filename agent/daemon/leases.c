@@ -159,16 +159,29 @@ static enum lease_verdict check_jobs(const struct leases *l, const struct lease_
     return LEASE_GIVEN;
 }
 
+/* A node that a job reaches by two names could be waited for until the job itself has ended. */
+static int check_room(const struct leases *l, const struct lease_rules *rules, const struct lease_want *want,
+                      struct err *e)
+{
+    uint64_t least = want->fewer || !want->slots ? 1 : want->slots, own = 0;
+    for (size_t i = 0; i < l->count && !rules->share; i++)
+        if (l->item[i].uid == want->uid && strcmp(l->item[i].job, want->job) == 0)
+            own += l->item[i].slots;
+    if (want->slots > rules->slots && !want->fewer)
+        return err_set(e, ERR_HOST, "%u slots are wanted, it has %u", want->slots, rules->slots);
+    if (own && own + least > rules->slots)
+        return err_set(e, ERR_HOST,
+                       "%u slots are wanted beside the %u that the same job has there already, it has %u",
+                       (unsigned)least, (unsigned)own, rules->slots);
+    return 0;
+}
+
 enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules *rules,
                                 const struct lease_want *want, struct lease *lease, struct err *e)
 {
     enum lease_verdict verdict;
-    if (job_dir_check_name(want->job, e) < 0)
+    if (job_dir_check_name(want->job, e) < 0 || check_room(l, rules, want, e) < 0)
         return LEASE_NEVER;
-    if (want->slots > rules->slots && !want->fewer) {
-        err_set(e, ERR_HOST, "%u slots are wanted, it has %u", want->slots, rules->slots);
-        return LEASE_NEVER;
-    }
     *lease = (struct lease){.uid = want->uid, .since = (uint64_t)time(NULL), .confirmed = true};
     verdict = check_jobs(l, rules, want, e);
     verdict = verdict == LEASE_GIVEN ? share_out(l, rules, want, lease, e) : verdict;

@@ -104,6 +104,25 @@ START_TEST(each_session_has_a_unit_of_its_own)
 }
 END_TEST
 
+START_TEST(no_job_waits_for_itself)
+{
+    struct lease lease;
+    struct err e = ERR_INIT;
+    struct lease_want want = {.job = "a-1", .user = "alice", .uid = 1, .slots = 2};
+    ck_assert_int_eq(ask("a-1", 1, 3, false, &lease, &e), 0);
+    ck_assert_int_eq(leases_admit(&l, &rules, &want, &lease, &e), LEASE_NEVER);
+    ck_assert_str_eq(e.text, "2 slots are wanted beside the 3 that the same job has there already, it has 4");
+    want.uid = 2;
+    ck_assert_int_eq(leases_admit(&l, &rules, &want, &lease, &e), LEASE_BUSY);
+    want.uid = 1;
+    want.fewer = true;
+    ck_assert_int_eq(leases_admit(&l, &rules, &want, &lease, &e), LEASE_GIVEN);
+    rules.share = true;
+    want.fewer = false;
+    ck_assert_int_eq(leases_admit(&l, &rules, &want, &lease, &e), LEASE_GIVEN);
+}
+END_TEST
+
 START_TEST(they_outlive_the_agent)
 {
     struct lease lease;
@@ -206,6 +225,7 @@ int main(void)
     tcase_add_test(all, slots_belong_to_one_job);
     tcase_add_test(all, shared_slots_and_limits_of_jobs);
     tcase_add_test(all, each_session_has_a_unit_of_its_own);
+    tcase_add_test(all, no_job_waits_for_itself);
     tcase_add_test(all, they_outlive_the_agent);
     tcase_add_test(all, gpus_belong_to_one_job);
     tcase_add_test(all, a_part_of_the_slots_is_as_large_a_part_of_the_gpus);
