@@ -100,14 +100,19 @@ out_has() { # REGEX COUNT
 
 # ---- GPUs -------------------------------------------------------------------------------------------------------------
 # gpus N: the ranks of this case find N GPUs: the test double's (tests/gpu/double/double.h), or, when tests/gpu/run says that there
-# are REAL_GPU of them, the machine's. A program is then started as `hvd -np N "${on_gpus[@]}" PROGRAM`: ranks that have to
-# share a GPU are hosts of their own for NCCL. Ranks on other hosts of the case need -x LD_LIBRARY_PATH and ${gpu_variables[@]}.
+# are REAL_GPU of them, the machine's. Programs are then started as `hvd -np N "${on_gpus[@]}" PROGRAM`: ranks that have to share a GPU
+# are hosts of their own for NCCL. What else the double is to do (HVD_DOUBLE_FAIL ...) is exported before.
 gpus() {
-    on_gpus=() gpu_variables=()
+    local name
+    on_gpus=()
     if [ -z "${REAL_GPU:-}" ]; then
-        export LD_LIBRARY_PATH=$BUILD/tests/gpu HVD_DOUBLE_GPUS=$1 HVD_DOUBLE_LOG=$T/misuse HVD_DOUBLE_TRACE=$T/gpu_calls
-        gpu_variables=(-x LD_LIBRARY_PATH -x HVD_DOUBLE_GPUS -x HVD_DOUBLE_LOG -x HVD_DOUBLE_TRACE -x HVD_DOUBLE_DIR)
-        mkdir -p "$T/meet" && export HVD_DOUBLE_DIR=$T/meet
+        mkdir -p "$T/meet"
+        export LD_LIBRARY_PATH=$BUILD/tests/gpu HVD_DOUBLE_GPUS=$1 HVD_DOUBLE_LOG=$T/misuse HVD_DOUBLE_TRACE=$T/gpu_calls \
+            HVD_DOUBLE_DIR=$T/meet
+        # Ranks are not given what begins with HVD_ by itself, nor anything on other hosts.
+        for name in LD_LIBRARY_PATH HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,MEMORY,DELAY_US,SEED,CAPTURING,LAZY,NCCL}; do
+            [ -z "${!name:-}" ] || reach+=(-x "$name")
+        done
     elif [ "$REAL_GPU" -lt "$1" ]; then
         # shellcheck disable=SC2016 # of the rank
         on_gpus=(sh -c 'NCCL_HOSTID=rank$HVD_RANK exec "$@"' sh)

@@ -6,7 +6,7 @@
  * piece of work, so that an ordering that nobody asked for shows as a wrong result. Handles are numbers and
  * never used twice: whatever was destroyed is known as such for good.
  *
- * Environment:
+ * Environment (hvdrun gives none of these to ranks without -x; `gpus` in tests/e2e/lib.sh adds those):
  *   HVD_DOUBLE_GPUS=N       devices (1); 0: cuInit finds none. CUDA_VISIBLE_DEVICES counts as usual
  *   HVD_DOUBLE_MEMORY=N     bytes each device has (4 GiB)
  *   HVD_DOUBLE_DELAY_US=N   longest random delay before a piece of work (100); HVD_DOUBLE_SEED=N another
