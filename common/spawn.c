@@ -115,6 +115,27 @@ static void __attribute__((noreturn)) child_start(const struct child *c)
 #define SPAWN_COPIES_MEMORY
 #endif
 
+/* What CLONE_CLEAR_SIGHAND does: handlers go, what is ignored stays so. */
+static void drop_handlers(void)
+{
+    struct sigaction action;
+    for (int number = 1; number < NSIG; number++)
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            signal(number, SIG_DFL);
+}
+
+/* In a sandbox of systemd that restricts namespaces there is no clone3, because it cannot look into its
+ * arguments. */
+static long clone_the_old_way(const struct clone_args *args, const struct child *child)
+{
+    long pid = syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, 0, args->pidfd, 0, 0);
+    if (pid == 0) {
+        drop_handlers();
+        child_start(child);
+    }
+    return pid;
+}
+
 static long clone_a_copy(struct clone_args *args, const struct child *child)
 {
     long pid = syscall(SYS_clone3, args, sizeof *args);
@@ -169,7 +190,10 @@ static pid_t clone_child(const struct child *child, int *pidfd)
         .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
     };
     /* Whoever is traced stops at any signal; we would stand still with him. */
-    return (pid_t)(child->s->stop_at_exec ? clone_a_copy(&args, child) : clone_and_start(&args, child));
+    long pid = child->s->stop_at_exec ? clone_a_copy(&args, child) : clone_and_start(&args, child);
+    if (pid < 0 && errno == ENOSYS && cgroup_fd < 0)
+        pid = clone_the_old_way(&args, child);
+    return (pid_t)pid;
 }
 
 /* We trace the child up to its execve, at which it stops. From there it is stopped like by SIGSTOP, and

@@ -27,7 +27,9 @@ const struct options_program ctl_program = {
         "The jobs of this host, your own or as root everybody's: ps lists them; status JOB shows its "
         "ranks; logs JOB prints what they wrote last; kill JOB ends it, everywhere; top shows all, again "
         "and again; metrics prints figures of them for Prometheus. The managed agent of this host, or of "
-        "HOST by ssh: node shows what it gives to whom; drain lets it take no new jobs, undrain again. "
+        "HOST by ssh: node shows what it gives to whom and who waits, gpus its GPUs; drain lets it take no "
+        "new jobs, "
+        "undrain again; accept takes GPUs back that have had a fault. "
         "JOB is a name that ps shows, or its beginning.",
     .spec = specs,
     .count = sizeof specs / sizeof *specs,

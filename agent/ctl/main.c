@@ -16,6 +16,7 @@
 #include "agent/ctl/node.h"
 #include "agent/ctl/show.h"
 #include "agent/daemon/ask.h"
+#include "agent/daemon/exposed.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -184,6 +185,11 @@ static int run_metrics(const struct ctl_config *c, struct err *e)
     question.query = &query;
     Hvd__Daemon *node = daemon_ask(&question, &none);
     show_metrics(stdout, now.seen, now.count, node ? node->status : NULL);
+    query.gpus = true;
+    Hvd__Daemon *gpus = node && node->status->gpus ? daemon_ask(&question, &none) : NULL;
+    if (gpus)
+        exposed_gpus(stdout, gpus->gpus);
+    message_free(gpus);
     message_free(node);
     forget(&now);
     return 0;
@@ -234,6 +240,7 @@ static int run(const struct ctl_config *c, struct err *e)
                     {"logs", NULL, ctl_logs, false},      {"kill", NULL, run_kill, false},
                     {"top", run_top, NULL, false},        {"node", ctl_node, NULL, true},
                     {"drain", ctl_drain, NULL, true},     {"undrain", ctl_undrain, NULL, true},
+                    {"gpus", ctl_gpus, NULL, true},       {"accept", ctl_accept, NULL, true},
                     {"metrics", run_metrics, NULL, false}};
     for (size_t i = 0; c->command && i < sizeof commands / sizeof *commands; i++) {
         if (strcmp(c->command, commands[i].name) != 0)

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "agent/ctl/gpus.h"
 #include "agent/daemon/ask.h"
 #include "common/json.h"
 #include "common/log.h"
@@ -78,6 +79,21 @@ static int go_there(const struct ctl_config *c, struct err *e)
 /* ---- what is shown ---------------------------------------------------------------------------------------
  */
 
+static void show_queue(const Hvd__AgentStatus *s)
+{
+    char wanted[24];
+    if (s->n_waiting)
+        printf("%-22s %-12s %6s  %s\n", "WAITING", "USER", "SLOTS", "PRIORITY");
+    for (size_t i = 0; i < s->n_waiting; i++) {
+        const Hvd__AgentWaiting *w = s->waiting[i];
+        snprintf(wanted, sizeof wanted, "%s%.0u", w->fewer || !w->slots ? "<=" : "", w->slots);
+        printf("%-22s %-12s %6s  %u\n", w->job[0] ? w->job : "-", w->user, w->slots ? wanted : "any",
+               w->priority);
+    }
+    if (s->waiting_left_out)
+        printf("and %u more\n", s->waiting_left_out);
+}
+
 static void show(const Hvd__AgentStatus *s)
 {
     printf("managed agent %s: %u of %u slots taken%s\n", s->version, s->taken, s->slots,
@@ -86,9 +102,12 @@ static void show(const Hvd__AgentStatus *s)
         log_printable(s->drained);
         printf("drained: %s\n", s->drained);
     }
-    if (s->n_lease == 0)
-        return;
-    printf("%-22s %-12s %6s  %s\n", "JOB", "USER", "SLOTS", "SINCE");
+    if (s->unhealthy[0]) {
+        log_printable(s->unhealthy);
+        printf("no new jobs: %s\n", s->unhealthy);
+    }
+    if (s->n_lease)
+        printf("%-22s %-12s %6s  %-19s  %s\n", "JOB", "USER", "SLOTS", "SINCE", s->gpus ? "GPUS" : "");
     for (size_t i = 0; i < s->n_lease; i++) {
         const Hvd__AgentLease *l = s->lease[i];
         char when[32] = "";
@@ -96,10 +115,29 @@ static void show(const Hvd__AgentStatus *s)
         struct tm tm;
         if (localtime_r(&since, &tm))
             strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &tm);
-        printf("%-22s %-12s %6u  %s\n", l->job[0] ? l->job : "-", l->user, l->slots, when);
+        printf("%-22s %-12s %6u  %-19s  %s\n", l->job[0] ? l->job : "-", l->user, l->slots, when, l->gpus);
     }
     if (s->left_out)
         printf("and %u more\n", s->left_out);
+    show_queue(s);
+}
+
+static void show_queue_json(struct json *j, const Hvd__AgentStatus *s)
+{
+    json_array(j, "waiting");
+    for (size_t i = 0; i < s->n_waiting; i++) {
+        const Hvd__AgentWaiting *w = s->waiting[i];
+        json_object(j, NULL);
+        json_unsigned(j, "place", i + 1);
+        json_text(j, "job", w->job[0] ? w->job : NULL);
+        json_text(j, "user", w->user);
+        json_unsigned(j, "slots", w->slots);
+        json_bool(j, "fewer", w->fewer);
+        json_unsigned(j, "priority", w->priority);
+        json_end(j);
+    }
+    json_end(j);
+    json_unsigned(j, "waiting_left_out", s->waiting_left_out);
 }
 
 static void show_json(const Hvd__AgentStatus *s)
@@ -112,6 +150,8 @@ static void show_json(const Hvd__AgentStatus *s)
     json_unsigned(&j, "taken", s->taken);
     json_bool(&j, "shared", s->shared);
     json_text(&j, "drained", s->drained[0] ? s->drained : NULL);
+    json_unsigned(&j, "gpus", s->gpus);
+    json_text(&j, "unhealthy", s->unhealthy[0] ? s->unhealthy : NULL);
     json_array(&j, "leases");
     for (size_t i = 0; i < s->n_lease; i++) {
         json_object(&j, NULL);
@@ -119,11 +159,13 @@ static void show_json(const Hvd__AgentStatus *s)
         json_text(&j, "unit", s->lease[i]->unit[0] ? s->lease[i]->unit : NULL);
         json_text(&j, "user", s->lease[i]->user);
         json_unsigned(&j, "slots", s->lease[i]->slots);
+        json_text(&j, "gpus", s->lease[i]->gpus[0] ? s->lease[i]->gpus : NULL);
         json_unsigned(&j, "since", s->lease[i]->since);
         json_end(&j);
     }
     json_end(&j);
     json_unsigned(&j, "left_out", s->left_out);
+    show_queue_json(&j, s);
     json_end(&j);
 }
 
@@ -138,7 +180,11 @@ static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tel
     Hvd__Daemon *answer = daemon_ask(question, e);
     if (!answer)
         return 1;
-    if (c->json)
+    if (answer->body_case == HVD__DAEMON__BODY_GPUS && c->json)
+        gpus_show_json(answer->gpus);
+    else if (answer->body_case == HVD__DAEMON__BODY_GPUS)
+        gpus_show(answer->gpus);
+    else if (c->json)
         show_json(answer->status);
     else if (tell)
         show(answer->status);
@@ -152,6 +198,25 @@ int ctl_node(const struct ctl_config *c, struct err *e)
     Hvd__Daemon question = HVD__DAEMON__INIT;
     question.body_case = HVD__DAEMON__BODY_QUERY;
     question.query = &query;
+    return ask(c, &question, true, e);
+}
+
+int ctl_gpus(const struct ctl_config *c, struct err *e)
+{
+    Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
+    Hvd__Daemon question = HVD__DAEMON__INIT;
+    query.gpus = true;
+    question.body_case = HVD__DAEMON__BODY_QUERY;
+    question.query = &query;
+    return ask(c, &question, true, e);
+}
+
+int ctl_accept(const struct ctl_config *c, struct err *e)
+{
+    Hvd__AgentAccept word = HVD__AGENT_ACCEPT__INIT;
+    Hvd__Daemon question = HVD__DAEMON__INIT;
+    question.body_case = HVD__DAEMON__BODY_ACCEPT;
+    question.accept = &word;
     return ask(c, &question, true, e);
 }
 

@@ -9,6 +9,8 @@
 /* c->job is the host's name; NULL: this one. Each returns the exit status. */
 int ctl_node(const struct ctl_config *c, struct err *e);
 int ctl_drain(const struct ctl_config *c, struct err *e);
+int ctl_gpus(const struct ctl_config *c, struct err *e);
+int ctl_accept(const struct ctl_config *c, struct err *e);
 int ctl_undrain(const struct ctl_config *c, struct err *e);
 
 #endif

@@ -6,7 +6,14 @@
 #include "agent/daemon/daemon.h"
 #include "common/clock.h"
 
-#define STATUS_LEASES 200 /* in one answer: with the longest names they fit into DAEMON_ANSWER_MAX */
+/* In one answer: with the longest names they fit into DAEMON_ANSWER_MAX. */
+#define STATUS_LEASES  200
+#define STATUS_WAITING 40
+#define NUMBERS_MAX    32
+_Static_assert(STATUS_LEASES *(LEASE_JOB_MAX + LEASE_UNIT_MAX + LEASE_USER_MAX + NUMBERS_MAX) +
+                       STATUS_WAITING * (LEASE_JOB_MAX + LEASE_USER_MAX + NUMBERS_MAX) + GPU_SET_TEXT + 2048 <
+                   DAEMON_ANSWER_MAX,
+               "an answer must fit");
 
 static bool answer(struct client *c, const Hvd__Daemon *m)
 {
@@ -38,6 +45,34 @@ void answer_refusal(struct client *c)
     (void)answer(c, &m);
 }
 
+void answer_gpus(struct client *c)
+{
+    Hvd__Daemon m = HVD__DAEMON__INIT;
+    m.body_case = HVD__DAEMON__BODY_GPUS;
+    m.gpus = (Hvd__Gpus *)(uintptr_t)gpu_watch_tell(&c->daemon->gpus, c->uid);
+    (void)answer(c, &m);
+}
+
+static void put_queue(const struct client *c, Hvd__AgentStatus *status)
+{
+    static Hvd__AgentWaiting item[STATUS_WAITING], *list[STATUS_WAITING];
+    const struct queue *q = &c->daemon->queue;
+    status->waiting = list;
+    for (size_t i = 0; i < q->count && status->n_waiting < STATUS_WAITING; i++) {
+        const struct lease_want *want = &q->entry[i]->want;
+        Hvd__AgentWaiting *a = list[status->n_waiting] = &item[status->n_waiting];
+        bool his = c->uid == 0 || c->uid == want->uid;
+        hvd__agent_waiting__init(a);
+        a->user = (char *)(uintptr_t)want->user;
+        a->slots = want->slots;
+        a->fewer = want->fewer;
+        a->priority = q->entry[i]->priority;
+        a->job = his ? (char *)(uintptr_t)want->job : a->job;
+        status->n_waiting++;
+    }
+    status->waiting_left_out = (uint32_t)(q->count - status->n_waiting);
+}
+
 void answer_status(struct client *c)
 {
     struct daemon *d = c->daemon;
@@ -51,6 +86,10 @@ void answer_status(struct client *c)
     status.shared = d->rules.share;
     status.drained = (char *)(uintptr_t)daemon_drained(d);
     status.node = d->node;
+    char why[2 * GPU_FAULT_TEXT], gpus[STATUS_LEASES * 2 + GPU_SET_TEXT], *free_text = gpus;
+    status.gpus = d->rules.gpus;
+    status.unhealthy = (char *)(uintptr_t)gpu_watch_refuses(&d->gpus, why, sizeof why);
+    put_queue(c, &status);
     status.lease = list;
     for (size_t i = 0; i < d->leases.count && status.n_lease < STATUS_LEASES; i++) {
         struct lease *lease = &d->leases.item[i];
@@ -62,6 +101,8 @@ void answer_status(struct client *c)
         a->since = lease->since;
         a->job = his ? lease->job : a->job;
         a->unit = his ? lease->unit : a->unit;
+        a->gpus = free_text; /* no two have the same, so there is room for all */
+        free_text += strlen(gpu_set_text(lease->gpus, free_text)) + 1;
         status.n_lease++;
     }
     status.left_out = (uint32_t)(d->leases.count - status.n_lease);

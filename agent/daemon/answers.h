@@ -11,5 +11,6 @@ bool answer_waiting(struct client *c, const char *text);
 void answer_refusal(struct client *c);
 /* Which leases there are; of other users' only root is told everything. */
 void answer_status(struct client *c);
+void answer_gpus(struct client *c);
 
 #endif

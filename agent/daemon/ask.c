@@ -62,14 +62,16 @@ static int read_answer(int fd, struct buf *answer, struct err *e)
     }
 }
 
-static Hvd__Daemon *decode(const struct buf *answer, struct err *e)
+static Hvd__Daemon *decode(const struct buf *answer, Hvd__Daemon__BodyCase wanted, struct err *e)
 {
     const uint8_t *frame = buf_data(answer) + FRAME_MAGIC_SIZE;
     size_t len = answer->len > FRAME_MAGIC_SIZE ? answer->len - FRAME_MAGIC_SIZE : 0;
     ptrdiff_t whole = len >= FRAME_HEADER_SIZE ? daemon_frame_length(frame, DAEMON_ANSWER_MAX, e) : -1;
     Hvd__Daemon *m = whole > 0 && (size_t)whole <= len ? daemon_unpack(frame, (size_t)whole, e) : NULL;
-    if (m && m->body_case == HVD__DAEMON__BODY_STATUS)
+    if (m && m->body_case == wanted)
         return m;
+    if (m && m->body_case == HVD__DAEMON__BODY_STATUS)
+        err_set(e, ERR_VERSION, "the managed agent is older than this hvdctl, and knows no GPUs");
     if (m && m->body_case == HVD__DAEMON__BODY_REFUSAL) {
         log_printable(m->refusal->text);
         err_set(e, ERR_HOST, "the managed agent refuses: %s", m->refusal->text);
@@ -77,6 +79,13 @@ static Hvd__Daemon *decode(const struct buf *answer, struct err *e)
     message_free(m);
     err_set(e, ERR_CLOSED, "the managed agent ended without an answer");
     return NULL;
+}
+
+static Hvd__Daemon__BodyCase answer_to(const Hvd__Daemon *question)
+{
+    bool gpus = question->body_case == HVD__DAEMON__BODY_ACCEPT ||
+                (question->body_case == HVD__DAEMON__BODY_QUERY && question->query->gpus);
+    return gpus ? HVD__DAEMON__BODY_GPUS : HVD__DAEMON__BODY_STATUS;
 }
 
 Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e)
@@ -94,7 +103,7 @@ Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e)
     if (len > 0 && send(fd, frame, (size_t)len, MSG_NOSIGNAL) != len)
         err_sys(e, errno, "cannot ask the managed agent");
     if (e->code == 0 && read_answer(fd, &answer, e) == 0)
-        m = decode(&answer, e);
+        m = decode(&answer, answer_to(question), e);
     buf_free(&answer);
     close(fd);
     return m;

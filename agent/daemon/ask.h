@@ -8,7 +8,8 @@
 /* A connection to the daemon's socket, non-blocking. -1 with an empty *e when there is no managed agent on
  * this host, else with what is wrong. */
 int daemon_connect(struct err *e);
-/* Its AgentStatus, in an answer that message_free frees; NULL with *e, also when it refuses or there is none.
+/* Its AgentStatus, or its Gpus where they are asked for, in an answer that message_free frees; NULL with *e,
+ * also when it refuses or there is none.
  */
 Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e);
 

@@ -1,7 +1,6 @@
 #include "agent/daemon/client.h"
 
 #include <errno.h>
-#include <pwd.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +21,14 @@
 #define BUSY_MS        1500  /* for the slots of a job that has ended already */
 #define CLOSE_AGAIN_MS 100   /* without a thread, until the next attempt */
 
-enum client_state { CLIENT_READING, CLIENT_DECIDING, CLIENT_WAITING, CLIENT_STARTING, CLIENT_CLOSED };
+enum client_state {
+    CLIENT_READING,
+    CLIENT_DECIDING,
+    CLIENT_WAITING,
+    CLIENT_STARTING,
+    CLIENT_CHECKING,
+    CLIENT_CLOSED
+};
 enum client_event {
     EV_REQUEST,
     EV_BROKEN,
@@ -32,7 +38,8 @@ enum client_event {
     EV_REFUSED,
     EV_ASKED,
     EV_STARTED,
-    EV_FAILED
+    EV_FAILED,
+    EV_CHECK
 };
 
 static void decide(void *owner);
@@ -45,9 +52,9 @@ static void fail(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
-static const char *const state_names[] = {"reading", "deciding", "waiting", "starting", "closed"};
+static const char *const state_names[] = {"reading", "deciding", "waiting", "starting", "checking", "closed"};
 static const char *const event_names[] = {"request", "broken", "late",    "admitted", "queued",
-                                          "refused", "asked",  "started", "failed"};
+                                          "refused", "asked",  "started", "failed",   "check"};
 
 static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
@@ -62,6 +69,9 @@ static const struct fsm_row rows[] = {
     {CLIENT_WAITING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_DECIDING, EV_BROKEN, CLIENT_CLOSED, let_go},
+    {CLIENT_DECIDING, EV_CHECK, CLIENT_CHECKING, NULL}, /* which has an end: see gpu_watch.h */
+    {CLIENT_CHECKING, EV_ASKED, CLIENT_CLOSED, tell_status},
+    {CLIENT_CHECKING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
     {CLIENT_STARTING, EV_BROKEN, CLIENT_CLOSED, let_go},
@@ -155,7 +165,12 @@ static void refuse_late(void *owner)
 static void tell_status(void *owner)
 {
     struct client *c = owner;
-    answer_status(c);
+    if (c->accepts)
+        gpu_watch_accept(&c->daemon->gpus);
+    if (c->asks_gpus)
+        answer_gpus(c);
+    else
+        answer_status(c);
     let_go(c);
 }
 
@@ -186,8 +201,9 @@ static int check_request(const struct client *c, const Hvd__LeaseRequest *reques
                        request->protocol, DAEMON_PROTOCOL);
     if (!daemon_config_allows(&d->config, c->uid, c->groups, c->group_count))
         return err_set(e, ERR_HOST, "%s may not run jobs there", c->user);
-    if (daemon_drained(d)[0])
-        return err_set(e, ERR_HOST, "it is drained: %s", daemon_drained(d));
+    const char *why = daemon_refuses(d);
+    if (why)
+        return err_set(e, ERR_HOST, "%s", why);
     if (c->uid != 0 && request->priority > d->config.max_priority)
         return err_set(e, ERR_HOST, "%s may not ask for priority %u, the highest is %d (max_priority)",
                        c->user, request->priority, (int)d->config.max_priority);
@@ -231,14 +247,6 @@ static enum client_event decide_turn(struct client *c)
     return EV_REFUSED;
 }
 
-/* Names need the user database, which may take its time: for those only who will be decided about. */
-static void name_user(struct client *c)
-{
-    const struct passwd *p = getpwuid(c->uid);
-    if (p && strlen(p->pw_name) < sizeof c->user && !strpbrk(p->pw_name, "\r\n"))
-        snprintf(c->user, sizeof c->user, "%s", p->pw_name);
-}
-
 static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest *request)
 {
     if (check_request(c, request, &c->refusal) < 0)
@@ -269,18 +277,41 @@ static enum client_event take_report(struct client *c, const Hvd__SessionReport 
     return EV_BROKEN;
 }
 
+/* For what is so now. */
+static enum client_event decide_gpus(struct client *c, bool accepts)
+{
+    if (accepts && c->uid != 0) {
+        err_set(&c->refusal, ERR_HOST, "only root may accept GPUs");
+        return EV_REFUSED;
+    }
+    c->asks_gpus = true;
+    c->accepts = accepts;
+    return gpu_watch_fresh(&c->daemon->gpus) ? EV_ASKED : EV_CHECK;
+}
+
+void clients_checked(struct daemon *d)
+{
+    for (struct client *c = d->clients, *next; c; c = next) {
+        next = c->next;
+        if (c->fsm.state == CLIENT_CHECKING)
+            fsm_post(&c->fsm, EV_ASKED);
+    }
+}
+
 static void decide(void *owner)
 {
     struct client *c = owner;
     enum client_event event = EV_REFUSED;
     uv_poll_stop(&c->poll);
     uv_timer_stop(&c->timer);
-    name_user(c);
+    request_name_user(c);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
     if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
         event = decide_lease(c, m->request);
     else if (m && m->body_case == HVD__DAEMON__BODY_QUERY)
-        event = EV_ASKED;
+        event = m->query->gpus ? decide_gpus(c, false) : EV_ASKED;
+    else if (m && m->body_case == HVD__DAEMON__BODY_ACCEPT)
+        event = decide_gpus(c, true);
     else if (m && m->body_case == HVD__DAEMON__BODY_DRAIN)
         event = decide_drain(c, m->drain);
     else if (m && m->body_case == HVD__DAEMON__BODY_REPORT)
@@ -304,13 +335,12 @@ static void start_session(void *owner)
     struct client *c = owner;
     struct daemon *d = c->daemon;
     const struct lease *lease = leases_find(&d->leases, c->unit);
-    char description[160], user[16], slots[16 + GPU_SET_TEXT], gpus[GPU_SET_TEXT];
+    char description[160], user[16], slots[GPU_LEASE_TEXT];
     char *argv[] = {d->program, "session", "--lease", slots, c->unit, d->socket, NULL};
     uv_poll_stop(&c->poll);
     snprintf(description, sizeof description, "Job %s of %s", lease->job, lease->user);
     snprintf(user, sizeof user, "%u", (unsigned)c->uid);
-    snprintf(slots, sizeof slots, "%u%s%s", lease->slots, lease->gpus ? ":" : "",
-             gpu_set_text(lease->gpus, gpus));
+    gpu_watch_lease(&d->gpus, lease, slots);
     struct systemd_service service = {.name = c->unit,
                                       .description = description,
                                       .argv = argv,
@@ -380,11 +410,11 @@ static void let_in(struct client *c, enum lease_verdict verdict, const struct le
         daemon_end_lease(d, lease->unit);
 }
 
-static void refuse_all(struct daemon *d)
+static void refuse_all(struct daemon *d, const char *why)
 {
     while (d->queue.count > 0) {
         struct client *c = client_of(d->queue.entry[0]);
-        err_set(&c->refusal, ERR_HOST, "it is drained: %s", daemon_drained(d));
+        err_set(&c->refusal, ERR_HOST, "%s", why);
         let_in(c, LEASE_NEVER, NULL);
     }
 }
@@ -396,8 +426,9 @@ void clients_serve_queue(struct daemon *d)
     struct lease lease;
     enum lease_verdict verdict;
     struct err e = ERR_INIT;
-    if (daemon_drained(d)[0])
-        refuse_all(d);
+    const char *why = d->queue.count ? daemon_refuses(d) : NULL;
+    if (why)
+        refuse_all(d, why);
     while ((x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e))) {
         client_of(x)->refusal = e;
         let_in(client_of(x), verdict, &lease);
@@ -431,26 +462,6 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 /* ---- the beginning ---------------------------------------------------------------------------------------
  */
 
-static int identify(struct client *c)
-{
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    if (getsockopt(c->fd[0], SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-        return -1;
-    c->uid = peer.uid;
-    c->pid = peer.pid;
-    size = 0;
-    if (getsockopt(c->fd[0], SOL_SOCKET, SO_PEERGROUPS, NULL, &size) < 0 && errno != ERANGE)
-        return -1;
-    c->groups = malloc(size + sizeof *c->groups);
-    if (!c->groups || getsockopt(c->fd[0], SOL_SOCKET, SO_PEERGROUPS, c->groups, &size) < 0)
-        return -1;
-    c->group_count = size / sizeof *c->groups;
-    c->groups[c->group_count++] = peer.gid;
-    snprintf(c->user, sizeof c->user, "%u", (unsigned)c->uid);
-    return 0;
-}
-
 static bool is_one_too_many(struct daemon *d, const struct client *c)
 {
     size_t most = (size_t)d->config.max_connections, same = 0, all = 0;
@@ -471,7 +482,7 @@ void client_open(struct daemon *d, int fd)
         return;
     }
     *c = (struct client){.daemon = d, .fd = {fd}, .fds = 1};
-    bool taken = identify(c) == 0 && !is_one_too_many(d, c);
+    bool taken = request_identify(c) == 0 && !is_one_too_many(d, c);
     fsm_init(&c->fsm, &table, c, c->user, CLIENT_READING);
     c->next = d->clients;
     d->clients = c;

@@ -3,6 +3,7 @@
  *   READING    the frame of wire.h comes, in a bounded time; not a byte behind it is read
  *   DECIDING   who the kernel says it is, may he, is there room: a lease is written, or he is refused
  *   WAITING    for slots, in the queue (queue.h); when he goes, so does his place
+ *   CHECKING   it asks for the GPUs, and they are being asked
  *   STARTING   systemd was asked for the session, which gets the connection and the two descriptors
  *   CLOSED     a thread closes the daemon's copies (closing.h); the connection lives on in the session, or
  * not
@@ -48,6 +49,7 @@ struct client {
     uint8_t frame[DAEMON_FRAME_MAX];
     size_t have;
     char job[LEASE_JOB_MAX + 1];
+    bool asks_gpus, accepts;   /* instead of what the node gives to whom */
     struct queue_entry entry;  /* what it wants; in the queue when it is WAITING */
     char unit[LEASE_UNIT_MAX]; /* of its lease; empty before there is one */
     struct err refusal;
@@ -57,6 +59,8 @@ struct client {
 void client_open(struct daemon *d, int fd);
 /* What systemd says of the unit of one of the clients; false when it is nobody's. */
 bool client_unit_started(struct daemon *d, const char *unit, const char *failure);
+/* The GPUs were asked, or could not be: whoever waits for that is told. */
+void clients_checked(struct daemon *d);
 /* Lets those in who need wait no longer, and tells the others where they stand. */
 void clients_serve_queue(struct daemon *d);
 /* Closes it without a word. */

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/daemon/gpu_health.h"
 #include "common/module.h"
 #include "common/modules/yaml.h"
 
@@ -148,6 +149,35 @@ bool daemon_config_allows(const struct daemon_config *c, uid_t uid, const gid_t 
     return false;
 }
 
+/* ---- GPUs ------------------------------------------------------------------------------------------------
+ */
+
+static int find_checks(struct daemon_config *c, struct err *e)
+{
+    static const struct {
+        const char *name;
+        unsigned check;
+    } names[] = {{"driver", GPU_CHECK_DRIVER},
+                 {"temperature", GPU_CHECK_TEMPERATURE},
+                 {"ecc", GPU_CHECK_ECC},
+                 {"xid", GPU_CHECK_XID},
+                 {"none", 0}};
+    c->gpu_check_set = c->gpu_checks.count ? 0 : GPU_CHECK_ALL;
+    for (size_t i = 0; i < c->gpu_checks.count; i++) {
+        size_t k = 0, count = sizeof names / sizeof *names;
+        while (k < count && strcmp(c->gpu_checks.item[i], names[k].name) != 0)
+            k++;
+        if (k == count || (names[k].check == 0 && c->gpu_checks.count > 1))
+            return err_set(e, ERR_USAGE,
+                           "gpu_checks: %s is none of driver, temperature, ecc, xid, or none alone",
+                           c->gpu_checks.item[i]);
+        c->gpu_check_set |= names[k].check;
+    }
+    if (!gpu_xids_check(c->gpu_xids))
+        return err_set(e, ERR_USAGE, "gpu_xids: %s is no list of numbers such as 48,79", c->gpu_xids);
+    return 0;
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------------
  */
 
@@ -161,7 +191,7 @@ int daemon_config_read(struct daemon_config *c, int argc, char *const argv[], st
     }
     if (!c->help && operand < argc)
         err_set(e, ERR_USAGE, "unexpected argument: %s", argv[operand]);
-    if (c->help || (!e->code && find_users(c, e) == 0 && find_groups(c, e) == 0))
+    if (c->help || (!e->code && find_users(c, e) == 0 && find_groups(c, e) == 0 && find_checks(c, e) == 0))
         return 0;
     daemon_config_free(c);
     return -1;

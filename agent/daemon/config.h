@@ -60,6 +60,23 @@
       "pam_systemd, which would move the job elsewhere.") \
     X(int64_t, tasks_max, OPTION_INTEGER, "--tasks-max", "N", "tasks_max", 0, INT64_C(4194304), NULL, "0", "How jobs run", \
       "Processes and threads of one job. 0: no limit but that of the slice.") \
+    X(struct option_list, gpu_checks, OPTION_LIST, "--gpu-check", "WHAT", "gpu_checks", 0, 0, NULL, NULL, "GPUs", \
+      "Which faults of a GPU keep new jobs away from the node: driver (it is gone or does not answer), temperature, ecc " \
+      "(uncorrected memory errors), xid (faults in the kernel's log). Without any: all of them. none: no GPU is asked " \
+      "after the start.") \
+    X(int64_t, gpu_interval_ms, OPTION_SECONDS, "--gpu-interval", "SECONDS", "gpu_interval", \
+      1, 86400, NULL, "60", "GPUs", \
+      "So often they are looked at. On a driver without persistence mode each look wakes them up.") \
+    X(int64_t, gpu_max_temperature, OPTION_INTEGER, "--gpu-max-temperature", "CELSIUS", "gpu_max_temperature", \
+      0, 200, NULL, "0", "GPUs", \
+      "From here on a GPU is too hot, until it is 5 degrees cooler. 0: where it begins to make itself slower.") \
+    X(int64_t, gpu_max_ecc, OPTION_INTEGER, "--gpu-max-ecc", "N", "gpu_max_ecc", 0, INT64_C(1000000000), NULL, "0", "GPUs", \
+      "Uncorrected memory errors of a GPU that are borne, since its driver was loaded.") \
+    X(const char *, gpu_xids, OPTION_TEXT, "--gpu-xids", "LIST", "gpu_xids", 0, 0, NULL, \
+      "48,62,64,74,79,95,110,119,120,140,143", "GPUs", \
+      "The numbers of those Xid messages that are faults of the GPU, not of a program. All are counted.") \
+    X(const char *, kernel_log, OPTION_TEXT, "--kernel-log", "FILE", "kernel_log", 0, 0, NULL, "/dev/kmsg", "GPUs", \
+      "Where Xid messages stand, in records as of /dev/kmsg.") \
     X(int64_t, request_timeout_ms, OPTION_SECONDS, "--request-timeout", "SECONDS", "request_timeout", \
       1, 3600, NULL, "5", "Who connects", \
       "A connection that has not said what it wants by then is closed.") \
@@ -77,6 +94,7 @@ struct daemon_config {
     size_t allowed_user_count;
     gid_t *allowed_groups;
     size_t allowed_group_count;
+    unsigned gpu_check_set; /* of enum gpu_check */
 };
 
 extern const struct options_program daemon_program;

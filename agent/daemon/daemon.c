@@ -12,7 +12,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/supervisor/gpu.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/loop.h"
@@ -230,9 +229,8 @@ static int drop_ended(struct daemon *d, struct err *e)
 /* ---- configuration ---------------------------------------------------------------------------------------
  */
 
-static uint32_t count_slots(void)
+static uint32_t count_slots(uint32_t gpus)
 {
-    uint32_t gpus = gpu_count();
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     return gpus ? gpus : cpus > 0 ? (uint32_t)cpus : 1;
 }
@@ -241,8 +239,9 @@ static void apply(struct daemon *d)
 {
     const struct daemon_config *c = &d->config;
     log_init("hvdagent", (enum log_level)c->log_level);
-    d->rules = (struct lease_rules){.slots = c->slots ? (uint32_t)c->slots : count_slots(),
-                                    .gpus = gpu_count() < GPU_SET_MAX ? gpu_count() : GPU_SET_MAX,
+    uint32_t gpus = gpu_watch_slots(&d->gpus);
+    d->rules = (struct lease_rules){.slots = c->slots ? (uint32_t)c->slots : count_slots(gpus),
+                                    .gpus = gpus,
                                     .share = c->share,
                                     .max_jobs = (uint32_t)c->max_jobs,
                                     .max_jobs_per_user = (uint32_t)c->max_jobs_per_user};
@@ -251,6 +250,25 @@ static void apply(struct daemon *d)
 const char *daemon_drained(const struct daemon *d)
 {
     return d->drained[0] ? d->drained : d->config.drain ? d->config.drain : "";
+}
+
+const char *daemon_refuses(struct daemon *d)
+{
+    static char text[2 * GPU_FAULT_TEXT + 64];
+    char why[2 * GPU_FAULT_TEXT];
+    if (daemon_drained(d)[0])
+        snprintf(text, sizeof text, "it is drained: %s", daemon_drained(d));
+    else if (gpu_watch_refuses(&d->gpus, why, sizeof why)[0])
+        snprintf(text, sizeof text, "it is not healthy: %s", why);
+    else
+        return NULL;
+    return text;
+}
+
+void daemon_gpus_changed(struct daemon *d)
+{
+    apply(d);
+    daemon_queue_changed(d);
 }
 
 void daemon_drain(struct daemon *d, const char *reason, struct err *e)
@@ -283,6 +301,7 @@ static void reload(struct daemon *d)
         daemon_config_free(&d->config);
         d->config = config;
         apply(d);
+        gpu_watch_follow(&d->gpus);
         metrics_follow(d);
         d->metrics.reload++;
         daemon_queue_changed(d);
@@ -382,7 +401,11 @@ static int set_up(struct daemon *d, struct err *e)
     counted_open(&d->counted, d->config.directory, now_ms());
     if (leases_open(&d->leases, d->config.directory, e) < 0 ||
         units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 || drop_ended(d, e) < 0 ||
-        identity_open(d->config.directory, d->node, e) < 0 || open_socket(d, e) < 0)
+        identity_open(d->config.directory, d->node, e) < 0)
+        return -1;
+    gpu_watch_open(&d->gpus, d);
+    apply(d);
+    if (open_socket(d, e) < 0)
         return -1;
     watch_signals(d);
     return 0;
@@ -405,6 +428,7 @@ static void tear_down(struct daemon *d)
     for (int i = 0; i < 3; i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     metrics_close(d);
+    gpu_watch_close(&d->gpus);
     units_close(&d->units);
     uv_run(&d->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     (void)uv_loop_close(&d->loop);
@@ -432,7 +456,7 @@ int daemon_main(int argc, char *const argv[])
         daemon_config_free(&d->config);
         return 0;
     }
-    apply(d);
+    log_init("hvdagent", (enum log_level)d->config.log_level);
     if (set_up(d, &e) < 0) {
         log_error("%s", e.text);
         return err_exit_status(&e);

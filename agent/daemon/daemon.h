@@ -21,6 +21,7 @@
 #include "agent/daemon/config.h"
 #include "agent/daemon/counted.h"
 #include "agent/daemon/drain.h"
+#include "agent/daemon/gpu_watch.h"
 #include "agent/daemon/identity.h"
 #include "agent/daemon/journal.h"
 #include "agent/daemon/leases.h"
@@ -41,6 +42,7 @@ struct daemon {
     uv_timer_t counted_timer; /* sessions that have left may have a last word */
     struct journal journal;
     struct queue queue;
+    struct gpu_watch gpus;
     uv_timer_t queue_timer; /* somebody may have to wait no longer, or is to hear where he stands */
     struct client *clients;
     size_t client_count;
@@ -63,6 +65,10 @@ int daemon_main(int argc, char *const argv[]);
 
 /* For clients. A line in the log about one that does what it should not, but no more than one a second. */
 void daemon_complain(struct daemon *d, const struct client *c, const char *what);
+/* Why new jobs are not taken, as a refusal says it; NULL: they are. Valid until the next call. */
+const char *daemon_refuses(struct daemon *d);
+/* There are others or more of them. */
+void daemon_gpus_changed(struct daemon *d);
 /* Why new jobs are not taken, by root's word or the configuration; empty: they are. */
 const char *daemon_drained(const struct daemon *d);
 /* Root's word; an empty reason takes it back. */

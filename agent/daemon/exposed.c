@@ -113,3 +113,81 @@ void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
                  true);
     expose_peers(out, sums, "hvd_node_link_received_bytes_total", "Bytes that came from other hosts.", false);
 }
+/* ---- GPUs ------------------------------------------------------------------------------------------------
+ */
+
+static double temperature(const Hvd__Gpu *g)
+{
+    return g->temperature ? (double)g->temperature : -1;
+}
+
+static double used(const Hvd__Gpu *g)
+{
+    return g->memory ? (double)g->memory_used : -1;
+}
+
+static double memory(const Hvd__Gpu *g)
+{
+    return g->memory ? (double)g->memory : -1;
+}
+
+static double utilisation(const Hvd__Gpu *g)
+{
+    return g->utilisation < 0 ? -1 : g->utilisation / 100.0;
+}
+
+static double ecc_uncorrected(const Hvd__Gpu *g)
+{
+    return (double)g->ecc_uncorrected;
+}
+
+static double ecc_corrected(const Hvd__Gpu *g)
+{
+    return (double)g->ecc_corrected;
+}
+
+static double xids(const Hvd__Gpu *g)
+{
+    return (double)g->xids;
+}
+
+static double taken(const Hvd__Gpu *g)
+{
+    return g->taken;
+}
+
+static double healthy(const Hvd__Gpu *g)
+{
+    return !g->unhealthy[0];
+}
+
+static const struct {
+    const char *name, *type, *help;
+    double (*value)(const Hvd__Gpu *g); /* below 0: not known */
+} of_gpus[] = {
+    {"hvd_gpu_healthy", "gauge", "0: it keeps new jobs away from the node.", healthy},
+    {"hvd_gpu_leased", "gauge", "1: a job has it.", taken},
+    {"hvd_gpu_temperature_celsius", "gauge", "Temperature of the GPU.", temperature},
+    {"hvd_gpu_utilisation_ratio", "gauge", "Part of the time that something ran on it.", utilisation},
+    {"hvd_gpu_memory_bytes", "gauge", "Memory of the GPU, or of the instance.", memory},
+    {"hvd_gpu_memory_used_bytes", "gauge", "Memory that is in use.", used},
+    {"hvd_gpu_ecc_corrected_errors", "gauge",
+     "Memory errors that were corrected since the driver was loaded.", ecc_corrected},
+    {"hvd_gpu_ecc_uncorrected_errors", "gauge", "Those that were not.", ecc_uncorrected},
+    {"hvd_gpu_xid_total", "counter", "Xid messages in the kernel's log.", xids},
+};
+
+void exposed_gpus(FILE *out, const Hvd__Gpus *g)
+{
+    for (size_t f = 0; g->n_gpu && f < sizeof of_gpus / sizeof *of_gpus; f++) {
+        exposition_family(out, of_gpus[f].name, of_gpus[f].type, of_gpus[f].help);
+        for (size_t i = 0; i < g->n_gpu; i++) {
+            char index[24];
+            double value = of_gpus[f].value(g->gpu[i]);
+            snprintf(index, sizeof index, "%zu", i);
+            if (value >= 0)
+                exposition_sample(out, of_gpus[f].name, value,
+                                  (const char *[]){"gpu", index, "uuid", g->gpu[i]->uuid, NULL});
+        }
+    }
+}

@@ -16,5 +16,7 @@ struct exposed_node {
 void exposed_node(FILE *out, const struct exposed_node *n);
 /* What its jobs do and did. Nothing when `sums` is not of sums.h. */
 void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
+/* Nothing when it has none. */
+void exposed_gpus(FILE *out, const Hvd__Gpus *g);
 
 #endif

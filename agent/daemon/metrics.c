@@ -13,6 +13,8 @@
 #include "common/log.h"
 #include "common/module.h"
 
+#define NOBODY ((uid_t)-1)
+
 /* ---- what is told ----------------------------------------------------------------------------------------
  */
 
@@ -52,6 +54,7 @@ static void write_metrics(void *ctx, FILE *out)
     counted_save(&d->counted);
     counted_tell(&d->counted, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
     exposed_jobs(out, &told.sums, &told.now);
+    exposed_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
     per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
     per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
     exposition_family(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.");

@@ -1,6 +1,9 @@
 #include "agent/daemon/request.h"
 
 #include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -54,4 +57,31 @@ int request_read(struct client *c, struct err *e)
         return rc;
     ptrdiff_t length = daemon_frame_length(c->frame, DAEMON_MESSAGE_MAX, e);
     return length < 0 ? -1 : fill(c, (size_t)length, e);
+}
+
+int request_identify(struct client *c)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    if (getsockopt(c->fd[0], SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
+        return -1;
+    c->uid = peer.uid;
+    c->pid = peer.pid;
+    size = 0;
+    if (getsockopt(c->fd[0], SOL_SOCKET, SO_PEERGROUPS, NULL, &size) < 0 && errno != ERANGE)
+        return -1;
+    c->groups = malloc(size + sizeof *c->groups);
+    if (!c->groups || getsockopt(c->fd[0], SOL_SOCKET, SO_PEERGROUPS, c->groups, &size) < 0)
+        return -1;
+    c->group_count = size / sizeof *c->groups;
+    c->groups[c->group_count++] = peer.gid;
+    snprintf(c->user, sizeof c->user, "%u", (unsigned)c->uid);
+    return 0;
+}
+
+void request_name_user(struct client *c)
+{
+    const struct passwd *p = getpwuid(c->uid);
+    if (p && strlen(p->pw_name) < sizeof c->user && !strpbrk(p->pw_name, "\r\n"))
+        snprintf(c->user, sizeof c->user, "%s", p->pw_name);
 }

@@ -67,13 +67,17 @@ void gpu_wait_at_most(uint32_t limit_ms)
     host.limit_ms = limit_ms < host.limit_ms ? limit_ms : host.limit_ms;
 }
 
-/* Where there is neither a library nor a file of a driver, no process is started for that. */
+bool gpu_may_be_here(void)
+{
+    return gpu_scan_files(&gpu_places) || nvml_is_there() || gpu_scan_orphans(gpu_places.pci);
+}
+
 static void ask_host(void)
 {
     struct err e = ERR_INIT;
     host.asked = true;
     host.count = gpu_scan_files(&gpu_places);
-    if (!host.count && !nvml_is_there() && !gpu_scan_orphans(gpu_places.pci))
+    if (!gpu_may_be_here())
         return;
     Hvd__Gpus *g = gpu_ask(host.limit_ms, &e);
     if (!g) {

@@ -30,6 +30,8 @@ const char *gpu_list(void);
 /* What is wrong with them, one line; empty: nothing, or nobody has asked yet. */
 const char *gpu_problem(void);
 
+/* Is there a library or a file of a driver, or a GPU without one? Then it is worth asking. */
+bool gpu_may_be_here(void);
 /* What hvdagent gpus says, freed with message_free; NULL with *e. */
 Hvd__Gpus *gpu_ask(uint32_t limit_ms, struct err *e);
 /* Of the hvdagent that is asked: the one beside this program. */

@@ -1,0 +1,133 @@
+#include "agent/ctl/gpus.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/json.h"
+#include "common/log.h"
+
+/* ---- for people ------------------------------------------------------------------------------------------
+ */
+
+static const char *or_unknown(const char *text)
+{
+    return text[0] ? text : "?";
+}
+
+static const char *number(char text[32], bool known, const char *fmt, double value)
+{
+    if (known)
+        snprintf(text, 32, fmt, value);
+    else
+        snprintf(text, 32, "?");
+    return text;
+}
+
+static void show_memory(const Hvd__Gpu *g)
+{
+    char text[32];
+    double gib = 1u << 30;
+    if (g->memory)
+        snprintf(text, sizeof text, "%.1f/%.0f GiB", (double)g->memory_used / gib, (double)g->memory / gib);
+    else
+        snprintf(text, sizeof text, "?");
+    printf(" %14s", text);
+}
+
+static void show_gpu(size_t index, const Hvd__Gpu *g)
+{
+    char numa[32], hot[32], use[32], ecc[32], holder[160];
+    log_printable(g->name);
+    log_printable(g->unhealthy);
+    snprintf(holder, sizeof holder, "%s%s%s",
+             g->job[0]  ? g->job
+             : g->taken ? "taken"
+                        : "-",
+             g->job[0] ? " " : "", g->user);
+    printf("%5zu  %-24.40s  %-40s  %-12s %4s", index, or_unknown(g->name), or_unknown(g->uuid),
+           or_unknown(g->bus), number(numa, g->numa >= 0, "%.0f", g->numa));
+    show_memory(g);
+    printf(" %5s %5s %5s %5" PRIu64 "  %-24s  %s\n",
+           number(hot, g->temperature > 0, "%.0f C", g->temperature),
+           number(use, g->utilisation >= 0, "%.0f%%", g->utilisation),
+           number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids, holder,
+           g->unhealthy[0] ? g->unhealthy : "well");
+}
+
+void gpus_show(const Hvd__Gpus *g)
+{
+    if (g->n_gpu == 0) {
+        printf("the managed agent knows of no GPU\n");
+        return;
+    }
+    printf("driver %s, CUDA up to %s; asked %.1f s ago%s\n", or_unknown(g->driver), or_unknown(g->cuda),
+           (double)g->age_ms / 1e3, g->unchecked ? "; faults keep no jobs away (gpu_checks)" : "");
+    if (g->problem[0])
+        printf("%s\n", g->problem);
+    if (g->unhealthy[0])
+        printf("no new jobs: %s\n", g->unhealthy);
+    printf("%5s  %-24s  %-40s  %-12s %4s %14s %5s %5s %5s %5s  %-24s  %s\n", "INDEX", "NAME", "UUID",
+           "BUS ID", "NUMA", "MEMORY", "TEMP", "UTIL", "ECC", "XIDS", "JOB", "HEALTH");
+    for (size_t i = 0; i < g->n_gpu; i++)
+        show_gpu(i, g->gpu[i]);
+}
+
+/* ---- for programs ----------------------------------------------------------------------------------------
+ */
+
+static void put_text(struct json *j, const char *name, const char *text)
+{
+    json_text(j, name, text[0] ? text : NULL);
+}
+
+static void put_known(struct json *j, const char *name, bool known, int64_t value)
+{
+    if (known)
+        json_integer(j, name, value);
+    else
+        json_null(j, name);
+}
+
+static void put_gpu(struct json *j, size_t index, const Hvd__Gpu *g)
+{
+    json_object(j, NULL);
+    json_unsigned(j, "index", index);
+    put_text(j, "name", g->name);
+    put_text(j, "uuid", g->uuid);
+    put_text(j, "bus_id", g->bus);
+    json_bool(j, "mig_instance", g->instance);
+    put_known(j, "numa", g->numa >= 0, g->numa);
+    json_unsigned(j, "memory_bytes", g->memory);
+    json_unsigned(j, "memory_used_bytes", g->memory_used);
+    put_known(j, "temperature", g->temperature > 0, g->temperature);
+    put_known(j, "utilisation_percent", g->utilisation >= 0, g->utilisation);
+    put_known(j, "ecc_corrected", g->ecc_corrected >= 0, g->ecc_corrected);
+    put_known(j, "ecc_uncorrected", g->ecc_uncorrected >= 0, g->ecc_uncorrected);
+    json_unsigned(j, "xids", g->xids);
+    put_known(j, "last_xid", g->xids > 0, g->last_xid);
+    json_bool(j, "taken", g->taken);
+    put_text(j, "job", g->job);
+    put_text(j, "user", g->user);
+    json_bool(j, "healthy", !g->unhealthy[0]);
+    put_text(j, "fault", g->unhealthy);
+    json_end(j);
+}
+
+void gpus_show_json(const Hvd__Gpus *g)
+{
+    struct json j;
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    put_text(&j, "driver", g->driver);
+    put_text(&j, "cuda", g->cuda);
+    put_text(&j, "nvml", g->nvml);
+    put_text(&j, "problem", g->problem);
+    put_text(&j, "unhealthy", g->unhealthy);
+    json_bool(&j, "checked", !g->unchecked);
+    json_real(&j, "age_seconds", (double)g->age_ms / 1e3);
+    json_array(&j, "gpus");
+    for (size_t i = 0; i < g->n_gpu; i++)
+        put_gpu(&j, i, g->gpu[i]);
+    json_end(&j);
+    json_end(&j);
+}
