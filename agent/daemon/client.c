@@ -165,9 +165,9 @@ static void refuse_late(void *owner)
 static void tell_status(void *owner)
 {
     struct client *c = owner;
-    if (c->accepts)
+    if (c->about == CLIENT_ACCEPTS_GPUS)
         gpu_watch_accept(&c->daemon->gpus);
-    if (c->asks_gpus)
+    if (c->about != CLIENT_ASKS_NODE)
         answer_gpus(c);
     else
         answer_status(c);
@@ -284,8 +284,7 @@ static enum client_event decide_gpus(struct client *c, bool accepts)
         err_set(&c->refusal, ERR_HOST, "only root may accept GPUs");
         return EV_REFUSED;
     }
-    c->asks_gpus = true;
-    c->accepts = accepts;
+    c->about = accepts ? CLIENT_ACCEPTS_GPUS : CLIENT_ASKS_GPUS;
     return gpu_watch_fresh(&c->daemon->gpus) ? EV_ASKED : EV_CHECK;
 }
 

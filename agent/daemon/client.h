@@ -29,6 +29,8 @@
 
 struct daemon;
 
+enum client_about { CLIENT_ASKS_NODE, CLIENT_ASKS_GPUS, CLIENT_ACCEPTS_GPUS }; /* who wants no lease */
+
 struct client {
     struct daemon *daemon;
     struct client *next;
@@ -49,7 +51,7 @@ struct client {
     uint8_t frame[DAEMON_FRAME_MAX];
     size_t have;
     char job[LEASE_JOB_MAX + 1];
-    bool asks_gpus, accepts;   /* instead of what the node gives to whom */
+    enum client_about about;
     struct queue_entry entry;  /* what it wants; in the queue when it is WAITING */
     char unit[LEASE_UNIT_MAX]; /* of its lease; empty before there is one */
     struct err refusal;
