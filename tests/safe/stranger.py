@@ -12,6 +12,9 @@
   flood HOST LOW HIGH NUMBER   so many connections to those ports, as soon as somebody listens there, that stay open: every fourth says nothing,
                   a byte a second, a length of 4 GiB, or the first message of a link without the key. Prints "connected N", how many
                   there were, and goes on until it is ended.
+  race PATH TRAP   makes PATH by turns a link to TRAP, a directory for all, a pipe, a file and nothing, by renaming, until it is ended.
+  traps DIR OTHER  beside the jobs in DIR, what looks like one and changes all the time: a link to OTHER, a directory whose socket is a link to the
+                  agent's, a pipe, silent, or says what would steer a terminal.
   replay LOW HIGH  on the host of somebody's links, as root: records what a host that has the key says to those ports while it proves that, says
                   the same on connections of its own as soon as it was said, and tells for each "replayed N bytes, answered M, closed|open".
 """
@@ -189,6 +192,75 @@ def hold(uid, number):
         time.sleep(0.01)
 
 
+# ---- names that change hands ---------------------------------------------------------------------------------------------------
+def kinds(path, target):
+    yield lambda: os.symlink(target, path)
+    yield lambda: os.mkdir(path, 0o777)
+    yield lambda: os.mkfifo(path, 0o666)
+    yield lambda: os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o666))
+
+
+def race(path, trap):
+    os.umask(0)
+    aside, rounds = path + ".aside", 0
+    while True:
+        for make in list(kinds(aside, trap)):
+            for action in make, lambda: os.rename(aside, path), lambda: time.sleep(0.001 * (rounds % 7)), lambda: os.rename(path, aside):
+                try:
+                    action()
+                except OSError:
+                    pass
+            for name in aside, path:
+                for remove in os.unlink, os.rmdir:
+                    try:
+                        remove(name)
+                    except OSError:
+                        pass
+            time.sleep(0.001 * (rounds % 40))
+            rounds += 1
+            if rounds == 20:
+                print("racing", flush=True)
+
+
+def traps(directory, other):
+    os.chdir(directory)
+    speaker, silent = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    os.makedirs("trap-2", 0o700, exist_ok=True)
+    speaker.bind("trap-2/status")
+    speaker.listen(100)
+    speaker.setblocking(False)
+    os.makedirs("trap-3", 0o700, exist_ok=True)
+    silent.bind("trap-3/status")
+    silent.listen(100)
+    rounds = 0
+    while True:
+        for i, target in enumerate((AGENT, other, "/dev/zero", "/proc/self/mem")):
+            try:
+                os.mkdir("new", 0o700)
+                os.symlink(target, "new/status")
+                os.symlink(other, "link")
+                for new, name in ("new", "trap-0"), ("link", "trap-1"):
+                    if os.path.lexists(name):
+                        os.rename(name, "old")
+                    os.rename(new, name)
+                    if os.path.islink("old"):
+                        os.unlink("old")
+                    elif os.path.lexists("old"):
+                        os.unlink("old/status")
+                        os.rmdir("old")
+            except OSError:
+                pass
+        try:
+            said = speaker.accept()[0]
+            said.send(b"\x1b[2J\x1b]0;trapped\x07" + struct.pack("<I", 0xFFFFFFFF) + b"\x01" * 100)
+            said.close()
+        except OSError:
+            pass
+        rounds += 1
+        if rounds == 20:
+            print("trapping", flush=True)
+
+
 # ---- from another host -----------------------------------------------------------------------------------------------------------
 def flood(host, low, high, number):
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(number) + 100,) * 2)
@@ -252,4 +324,4 @@ def replay(low, high):
 
 
 if __name__ == "__main__":
-    {"heavy": heavy, "reach": reach, "hold": hold, "flood": flood, "replay": replay}[sys.argv[1]](*sys.argv[2:])
+    {"heavy": heavy, "reach": reach, "hold": hold, "flood": flood, "replay": replay, "race": race, "traps": traps}[sys.argv[1]](*sys.argv[2:])

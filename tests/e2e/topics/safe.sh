@@ -235,6 +235,7 @@ slow_root_opens_nothing_that_a_user_names() {
     expect_status 0
     expect_out '^ran$'
     timeout 3 "$machine" as alice env LD_PRELOAD="$T/canary/library.so" /usr/local/bin/hvdagent attach < /dev/null > "$T/attached" 2>&1
+    friends "$T/canary"
     there pkill -x strace
     wait -n 2> /dev/null
     grep -q accept4 "$T/strace" || fail 'nothing of the agent was seen'
@@ -295,6 +296,66 @@ train_timed() {
         there pkill -KILL -u bob python3
         wait $bob
     fi
+}
+
+# While bob makes and renames things where her jobs would have their directory, alice starts one after the other: each runs, or is refused with one line.
+slow_a_directory_that_changes_hands() {
+    boot_with_stranger
+    local bob ran=0 refused=0
+    "$machine" as bob mkdir -m 777 /home/bob/trap
+    there chmod 755 /home/bob
+    stranger bob race /tmp/hvd-20001 /home/bob/trap > "$T/racing" 2> "$T/racing.err" &
+    bob=$!
+    until_true 10 grep -q racing "$T/racing" || fail "$(cat "$T/racing.err")"
+    for _ in $(seq 30); do
+        as alice -np 1 echo fine
+        if [ "$status" = 0 ]; then
+            expect_out '^fine$'
+            ran=$((ran + 1))
+        else
+            expect_status 125
+            one_clear_line '^hvdrun: (host )?localhost: .*/tmp/hvd-20001' 'a directory that changes hands'
+            refused=$((refused + 1))
+        fi
+    done
+    there pkill -KILL -u bob python3
+    wait $bob
+    echo "# of alice's jobs $ran ran and $refused were refused"
+    [ $refused -ge 1 ] || fail 'bob was never in the way'
+    expect_same '' "$(there find /home/bob /tmp/hvd-20001.aside -user alice 2> /dev/null)" 'what alice made there'
+    there rm -rf /tmp/hvd-20001 /tmp/hvd-20001.aside
+    as alice -np 1 echo fine
+    expect_status 0
+    agent_is_the_first
+    all_over
+    shut
+}
+
+# Root's hvdctl goes through the directories of all users: alice lays traps for it beside a job of hers, and for her own next jobs, which sweep.
+slow_traps_beside_a_job() {
+    boot_with_stranger
+    local alice i
+    start_job
+    there mkdir -m 700 /root/secret
+    stranger alice traps /tmp/hvd-20001 /root/secret > "$T/trapping" 2> "$T/trapping.err" &
+    alice=$!
+    until_true 10 grep -q trapping "$T/trapping" || fail "$(cat "$T/trapping.err")"
+    for i in 1 2 3 4 5; do
+        run timeout 20 "$machine" exec /usr/local/bin/hvdctl ps
+        [ "$status" != 124 ] || fail 'hvdctl ps waits'
+        expect_out "$(leases | sed 's/^hvd-//')"
+        ! LC_ALL=C grep -q '[^[:print:][:space:]]' "$T/out" "$T/err" || fail 'what a trap says steers the terminal'
+        as alice -np 1 echo fine
+        expect_status 0
+    done
+    there test -d /root/secret || fail 'root swept what alice named'
+    there pkill -KILL -u alice python3
+    wait $alice
+    there sh -c 'cd /tmp/hvd-20001 && rm -rf trap-* new old link' # hers to remove: no job made them
+    as alice -np 1 echo fine
+    expect_status 0
+    job_goes_on_to_its_end
+    shut
 }
 
 # ---- a date that jumps ---------------------------------------------------------------------------------------------------------------
@@ -367,6 +428,28 @@ slow_leases_and_a_date_that_jumps() {
     expect_out '^done$'
     all_over
     shut
+}
+
+# All that libraries and programs of ours would look at, in the environment of whoever asks: the session and the agent have none of it.
+friends() { # DIR that the values name
+    local name values=()
+    for name in LD_LIBRARY_PATH GCONV_PATH LOCPATH NLSPATH HOSTALIASES TMPDIR TZDIR MALLOC_TRACE OPENSSL_CONF OPENSSL_MODULES OPENSSL_ENGINES SSL_CERT_FILE \
+        SSL_CERT_DIR SSLKEYLOGFILE BASH_ENV ENV PYTHONPATH PERL5LIB NCCL_CONF_FILE NCCL_NET_PLUGIN NCCL_TOPO_FILE PMIX_MCA_mca_base_component_path PMIX_INSTALL_PREFIX \
+        OMPI_MCA_mca_base_component_path HWLOC_XMLFILE HWLOC_PLUGINS_PATH SYSTEMD_UNIT_PATH DBUS_SYSTEM_BUS_ADDRESS NOTIFY_SOCKET XDG_CONFIG_HOME CANARY; do
+        values+=("$name=$1/$name")
+    done
+    values+=("LD_PRELOAD=$1/jumps.so" GLIBC_TUNABLES=glibc.malloc.check=3 MALLOC_PERTURB_=7 LISTEN_FDS=5 WATCHDOG_USEC=1)
+    cp "$BUILD/tests/clock-jumps.so" "$1/jumps.so"
+    chmod 755 "$1/jumps.so"
+    # shellcheck disable=SC2016
+    run timeout 30 "$machine" as alice env "${values[@]}" /usr/local/bin/hvdrun -np 1 sh -c 'echo worker "$CANARY"; tr "\0" "\n" < /proc/$PPID/environ | sed "s/^/session /"; sed "s/^/session /" /proc/$PPID/maps'
+    expect_status 0
+    expect_out '^worker .*/CANARY$'
+    expect_out '^session PATH='
+    expect_no "$T/out" '^session .*(canary|LD_|GLIBC_TUNABLES|MALLOC_|LISTEN_|WATCHDOG)'
+    there cat "/proc/$(agent_pid)/environ" "/proc/$(agent_pid)/maps" | tr '\0' '\n' > "$T/agent"
+    grep -q hvdagent "$T/agent" || fail 'the agent was not looked at'
+    expect_no "$T/agent" '(canary|^LD_|GLIBC_TUNABLES|MALLOC_)'
 }
 
 # ---- when something is short ---------------------------------------------------------------------------------------------------------
