@@ -12,7 +12,8 @@
   flood HOST LOW HIGH NUMBER   so many connections to those ports, as soon as somebody listens there, that stay open: every fourth says nothing,
                   a byte a second, a length of 4 GiB, or the first message of a link without the key. Prints "connected N", how many
                   there were, and goes on until it is ended.
-  race PATH TRAP   makes PATH by turns a link to TRAP, a directory for all, a pipe, a file and nothing, by renaming, until it is ended.
+  race PATH TRAP   makes PATH by turns a link to TRAP, a directory for all, a pipe, a file and nothing, by renaming, until it is ended. Prints "caught NAME" when
+                  somebody made something in such a directory, or in TRAP.
   traps DIR OTHER  beside the jobs in DIR, what looks like one and changes all the time: a link to OTHER, a directory whose socket is a link to the
                   agent's, a pipe, silent, or says what would steer a terminal.
   replay LOW HIGH  on the host of somebody's links, as root: records what a host that has the key says to those ports while it proves that, says
@@ -208,6 +209,13 @@ def race(path, trap):
             for action in make, lambda: os.rename(aside, path), lambda: time.sleep(0.001 * (rounds % 7)), lambda: os.rename(path, aside):
                 try:
                     action()
+                except OSError:
+                    pass
+            for place in aside, path, trap:
+                try:
+                    if os.stat(place).st_uid == os.getuid():
+                        for name in os.listdir(place):
+                            print("caught", name, flush=True)
                 except OSError:
                     pass
             for name in aside, path:

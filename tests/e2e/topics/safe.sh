@@ -322,6 +322,7 @@ slow_a_directory_that_changes_hands() {
     wait $bob
     echo "# of alice's jobs $ran ran and $refused were refused"
     [ $refused -ge 1 ] || fail 'bob was never in the way'
+    expect_no "$T/racing" '^caught'
     expect_same '' "$(there find /home/bob /tmp/hvd-20001.aside -user alice 2> /dev/null)" 'what alice made there'
     there rm -rf /tmp/hvd-20001 /tmp/hvd-20001.aside
     as alice -np 1 echo fine
