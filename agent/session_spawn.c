@@ -63,6 +63,7 @@ static void send_welcome(struct session *s, const Hvd__Hello *hello)
     w.parts = s->parts;
     w.address = s->address;
     w.n_address = s->address_count;
+    w.managed = s->guard->lease.slots > 0;
     w.containment = s->guard->lease.slots ? "systemd unit" : (char *)containment_name(&s->containment);
     w.free_port = s->ports.master;
     w.coordinator_port = s->ports.coordinator;

@@ -5,6 +5,7 @@
 
 #define AGENT_EXIT_REFUSED                                                                                   \
     123 /* the managed agent of the host did not start one; the last line of stderr says why */
+#define AGENT_EXIT_GUARD  122 /* of attach alone: the guard ended without a word, so it was killed */
 #define AGENT_EXIT_STUCK  124 /* it did not move, and the guard killed it */
 #define AGENT_EXIT_SIGNAL 128 /* and the number of the signal that killed it */
 

@@ -4,14 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 
-#define SOCKET   "/run/systemd/journal/socket"
-#define TEXT_MAX 2048 /* of one value; longer ones are cut */
+#define TEXT_MAX 2048   /* of one value; longer ones are cut */
+#define BUSY_US  100000 /* what is bad may wait so long for its place in the queue of all */
 
 struct datagram {
     char bytes[16384];
@@ -46,31 +47,36 @@ static void add(struct datagram *d, const char *name, const char *value)
     d->used += head + len + 1;
 }
 
-static int open_socket(void)
+static int open_socket(const char *path)
 {
-    static const struct sockaddr_un journal = {.sun_family = AF_UNIX, .sun_path = SOCKET};
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, (const struct sockaddr *)&journal, sizeof journal) == 0)
+    struct sockaddr_un journal = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_usec = BUSY_US};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(journal.sun_path, sizeof journal.sun_path, "%s", path);
+    if (fd >= 0 && connect(fd, (const struct sockaddr *)&journal, sizeof journal) == 0 &&
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0)
         return fd;
     if (fd >= 0)
         close(fd);
     return -1;
 }
 
-/* A journal that was started anew has another socket: once more with that. */
-static bool put(struct journal *j, const struct datagram *d)
+/* A journal that was started anew has another socket: once more with that. 0: it is too busy. */
+static int put(struct journal *j, const struct datagram *d, bool bad)
 {
     for (int i = 0; i < 2; i++) {
         if (j->fd < 0)
-            j->fd = open_socket();
+            j->fd = open_socket(j->socket);
         if (j->fd < 0)
-            return false;
-        if (send(j->fd, d->bytes, d->used, MSG_NOSIGNAL) >= 0 || errno == EAGAIN)
-            return true;
+            return -1;
+        if (send(j->fd, d->bytes, d->used, MSG_NOSIGNAL | (bad ? 0 : MSG_DONTWAIT)) >= 0)
+            return 1;
+        if (errno == EAGAIN)
+            return 0;
         close(j->fd);
         j->fd = -1;
     }
-    return false;
+    return -1;
 }
 
 bool journal_line(struct journal *j, int priority, const char *text, const char *const *fields)
@@ -91,8 +97,7 @@ bool journal_line(struct journal *j, int priority, const char *text, const char 
         add(&d, "", *f);
     for (; fields && *fields; fields++)
         add(&d, "", *fields);
-    if (!put(j, &d))
-        return false;
-    j->unsaid = 0;
-    return true;
+    int rc = put(j, &d, priority <= JOURNAL_WARN);
+    j->unsaid = rc > 0 ? 0 : j->unsaid + (rc == 0);
+    return rc >= 0;
 }

@@ -1,5 +1,6 @@
 /* Lines in systemd's journal with fields beside them, by its own protocol: one datagram each, "NAME=value"
- * lines. Nothing waits: a journal that is busy or not there loses the line.
+ * lines. A journal that is busy, by whosever lines, loses the line; one that is a warning or worse waits a
+ * moment for it.
  *
  * What values hold cannot become a field or a line of its own: control characters are '?' there. At most
  * JOURNAL_BURST lines in a second, and as many of those that are warnings or worse, so that no flood of news
@@ -16,7 +17,10 @@
 #define JOURNAL_WARN  4
 #define JOURNAL_ERROR 3
 
+#define JOURNAL_SOCKET "/run/systemd/journal/socket"
+
 struct journal {
+    const char *socket;
     int fd;
     uint64_t since;            /* of the second that is counted */
     uint32_t lines[2];         /* in it: news, and what is worse */
@@ -26,7 +30,7 @@ struct journal {
 
 #define JOURNAL_INIT                                                                                         \
     {                                                                                                        \
-        .fd = -1                                                                                             \
+        .socket = JOURNAL_SOCKET, .fd = -1                                                                   \
     }
 
 /* `fields`: more of them, or NULL. False: there is no journal. */

@@ -158,6 +158,7 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
     measure_clock(h, h->hello_sent, w->now);
     h->session_pid = w->pid;
     h->guard_pid = w->guard_pid;
+    h->managed = w->managed;
     /* Loopback, and an address with a scope, mean nothing elsewhere. */
     const char *address = h->ops->peer_address(h->transport);
     if (!address || h->common->interface_count > 0 || h->ops == &transport_local || strchr(address, '%'))

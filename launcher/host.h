@@ -94,6 +94,7 @@ struct host_run {
     struct channel channel;
     struct err err;        /* why it failed; the first cause */
     const char *failed_in; /* the phase in which it did */
+    bool managed;          /* by the managed agent of the host: what we started only leads there */
     bool agent_died;       /* err says which process of it did */
     uint32_t guard_pid, session_pid;
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */

@@ -77,9 +77,15 @@ static const char *last_words(struct host_run *h)
 static void explain_loss(struct host_run *h, const struct transport_end *end)
 {
     int number = end->exit_status - AGENT_EXIT_SIGNAL;
-    bool died = end->term_signal || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);
+    bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->managed);
+    bool died =
+        end->term_signal || guard || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);
     h->agent_died = died && !h->err.code;
-    if (end->term_signal)
+    if (end->term_signal && h->managed) /* the session ends the job when it hears of that */
+        err_set(&h->err, ERR_HOST,
+                "hvdagent attach, which led to the session of the job, was killed by signal %d (%s)",
+                end->term_signal, strsignal(end->term_signal));
+    else if (guard)
         err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->guard_pid);
     else if (end->exit_status == AGENT_EXIT_STUCK)
         err_set(&h->err, ERR_HOST, "the session of the job (pid %u) did not move and was killed by its guard",

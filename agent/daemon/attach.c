@@ -88,9 +88,7 @@ static int await_status(int status)
     struct pollfd p = {.fd = status, .events = POLLIN};
     if (poll(&p, 1, STATUS_MS) > 0 && read(status, &code, 1) == 1)
         return code;
-    log_info("the guard of the job was killed");
-    (void)raise(SIGKILL);
-    return 128 + SIGKILL;
+    return AGENT_EXIT_GUARD;
 }
 
 /* Asked to end, we let the session end the job in order. */

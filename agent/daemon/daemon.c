@@ -384,7 +384,8 @@ static int lock_directory(struct daemon *d, struct err *e)
 static int set_up(struct daemon *d, struct err *e)
 {
     char directory[PATH_MAX - 16];
-    d->listener = d->lock = d->journal.fd = -1;
+    d->listener = d->lock = -1;
+    d->journal = (struct journal)JOURNAL_INIT;
     if (loop_init(&d->loop, e) < 0)
         return -1;
     uv_timer_init(&d->loop, &d->accept_timer);

@@ -288,7 +288,7 @@ slow_the_bridge_is_killed() {
     boot
     start_stubborn
     there pkill -KILL -f '^/usr/local/bin/hvdagent attach'
-    ends_with 125 'localhost'
+    ends_with 125 'host localhost: hvdagent attach, which led to the session of the job, was killed by signal 9 \(Killed\)'
     shut
 }
 

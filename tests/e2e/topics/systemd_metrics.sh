@@ -165,3 +165,46 @@ slow_collectives_are_counted() {
     ! grep -qE '^hvd_node_collective_(bytes|seconds)_total\{kind="allreduce"\} 0$' "$T/shown" || fail "no bytes or no time: $(cat "$T/shown")"
     shut
 }
+
+journal() { # FIELD=VALUE...: its lines
+    there journalctl -o cat "$@"
+}
+
+# bob's job floods the journal, alice's fails at the same time: what her session says of her ranks is there, and of his no more than the
+# journal takes of one unit in its time.
+slow_a_flood_of_one_job_hides_nothing_of_another() {
+    local job
+    cat > "$T/flood.py" << 'END'
+import socket, sys
+s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+s.connect("/run/systemd/journal/socket")
+for i in range(20000):
+    s.send(b"MESSAGE=flood %d\nPRIORITY=6\nFLOOD=1\n" % i)
+print("flooded", flush=True)
+sys.stdin.read()
+END
+    command -v /usr/bin/python3 > /dev/null || skip "no python3 here"
+    boot
+    conf 'slots: 200'
+    start_as bob -np 1 /usr/bin/python3 "$T/flood.py"
+    as alice -np 2 sh -c '[ $HOROVOD_RANK = 0 ] && exit 3; exec sleep 20'
+    expect_status 3
+    until_job flooded
+    stop_job
+    job=$(there journalctl -o json --output-fields=JOB JOB_USER=alice | sed -n '1s/.*"JOB":"\([^"]*\)".*/\1/p')
+    until_true 5 has_rank_lines "$job" || fail "$(journal "JOB=$job")"
+    expect_same 1 "$(journal "JOB=$job" RANK=0 PRIORITY=4 | grep -c "^rank 0 (pid [0-9]*) of job $job ended: exit status 3$")" 'lines that say why'
+    expect_same 1 "$(journal "JOB=$job" RANK=1 | grep -c ', with its job$')" 'lines of the other'
+    expect_same 20001 "$(there id -u alice)" 'her number'
+    [ "$(journal "JOB=$job" _UID=20001 HOST="$(there hostname)" | wc -l)" -ge 4 ] || fail "her session's lines: $(journal "JOB=$job")"
+    [ "$(journal FLOOD=1 | wc -l)" -lt 10000 ] || fail "$(journal FLOOD=1 | wc -l) lines of a flood"
+    as alice -np 150 true
+    expect_status 0
+    job=$(there journalctl -o json --output-fields=JOB JOB_USER=alice | sed -n '$s/.*"JOB":"\([^"]*\)".*/\1/p')
+    [ "$(journal "JOB=$job" _UID=20001 | wc -l)" -le 200 ] || fail 'a session has no limit of its own'
+    shut
+}
+
+has_rank_lines() { # JOB
+    [ "$(journal "JOB=$1" RANK=0 | wc -l)" = 2 ] && [ "$(journal "JOB=$1" RANK=1 | wc -l)" = 2 ]
+}
