@@ -31,7 +31,7 @@
       "trace|debug|info|warning|error|fatal", "info", "General", \
       "Least weight of the messages that the daemon writes.") \
     X(bool, metrics, OPTION_FLAG, "--metrics", NULL, "metrics", 0, 0, NULL, NULL, "General", \
-      "Tell Prometheus about slots, jobs and requests: HTTP on the unix socket metrics.sock in the directory, for " \
+      "Tell Prometheus about slots, jobs and what they do: HTTP on the unix socket metrics.sock in the directory, for " \
       "everybody on this node.") \
     X(int64_t, slots, OPTION_INTEGER, "--slots", "N", "slots", 0, 1000000, NULL, "0", "What it gives", \
       "Slots of this node, of which each belongs to one job at a time. 0: one for each GPU, and without GPUs one for " \
