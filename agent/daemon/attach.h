@@ -7,8 +7,8 @@
  * without a word: said on stderr, AGENT_EXIT_REFUSED
  *
  * It ends when the connection has, as the session's guard has (the byte of wire.h): with its exit status, or
- * AGENT_EXIT_GUARD when the guard did not come to say it. When hvdrun has gone, or a signal asks for the end, the
- * connection is half closed, which makes the session end the job. */
+ * AGENT_EXIT_GUARD when the guard did not come to say it. When hvdrun has gone, or a signal asks for the end,
+ * the connection is half closed, which makes the session end the job. */
 #ifndef HVD_AGENT_DAEMON_ATTACH_H
 #define HVD_AGENT_DAEMON_ATTACH_H
 
