@@ -102,7 +102,8 @@ static int grouped_reducescatter(struct request *r, const char *name, size_t n, 
         group_add_out(r->group, out[i], mine);
         r->room += mine;
     }
-    return pack_by_rank(r, n, in, rows, row);
+    status = pack_by_rank(r, n, in, rows, row);
+    return status ? status : group_set_rows(r->group, row);
 }
 
 int hvd_grouped_allreduce_async(const char *name, size_t n, const void *const *in, void *const *out,

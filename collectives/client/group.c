@@ -6,17 +6,6 @@
 #include "collectives/algorithms/copy.h"
 #include "collectives/client/internal.h"
 
-struct piece {
-    void *at;
-    size_t bytes;
-};
-
-struct group {
-    size_t ins, outs;
-    struct piece *in, *out; /* in the order in which they are packed */
-    struct piece piece[];
-};
-
 struct group *group_new(size_t pieces_in, size_t pieces_out)
 {
     struct group *g = NULL;
@@ -60,7 +49,17 @@ void group_unpack(const struct group *g, const void *from)
             copy_bytes(g->out[i].at, at, g->out[i].bytes);
 }
 
+int group_set_rows(struct group *g, const size_t *row)
+{
+    if (!(g->row = malloc((g->outs ? g->outs : 1) * sizeof *row)))
+        return fail(HVD_ERR_MEMORY, "no memory for a group of tensors");
+    memcpy(g->row, row, g->outs * sizeof *row);
+    return HVD_SUCCESS;
+}
+
 void group_free(struct group *g)
 {
+    if (g)
+        free(g->row);
     free(g);
 }

@@ -18,9 +18,7 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)
         *handle = 0;
-    if (!status)
-        status = check_request(name, &r);
-    if ((status = name_request(name, status)) || (status = begin(r.team, name, &t)))
+    if ((status = status ? name_request(name, status) : begin_request(name, &r, &t)))
         return status;
     if (t->phase != PHASE_IDLE || t->persistent) {
         status = fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": %s", name,

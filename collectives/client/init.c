@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 
 #define SLICE_SECONDS 1 /* rpc.c counts them */
 
@@ -205,6 +205,7 @@ static int join(const char *path)
 static void leave(void)
 {
     timeline_close();
+    device_close();
     tensors_free();
     sets_free();
     arena_close();

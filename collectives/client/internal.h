@@ -11,10 +11,12 @@
  *   join.c    hvd_join                                join_parts.c  what a joined rank is in
  *   join_async.c  the same in a thread of its own
  *   timeline.c  a file of what happens
+ *   device*.c   operations on memory of devices: device.h
  *   patience.c  whether it pays to look for other ranks, rather than sleep
  *
  * Locks, in the order they may be taken: sets_lock, then that of pending.c, then a tensor's own lock, then
- * names_lock, then arena_lock, then rpc_lock. A tensor's lock is held by whoever submits, polls or waits for
+ * that of devices, then the lock of a tensor of SHM_DEVICE_NAME..., then names_lock, then arena_lock, then
+ * rpc_lock. A tensor's lock is held by whoever submits, polls or waits for
  * its operation, so the operation itself needs no other protection. */
 #ifndef HVD_CLIENT_INTERNAL_H
 #define HVD_CLIENT_INTERNAL_H
@@ -22,6 +24,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "collectives/client/group.h"
 #include "collectives/client/patience.h"
 #include "collectives/hvd.h"
 #include "collectives/shm/region.h"
@@ -46,11 +49,9 @@ enum phase {
     PHASE_ARRIVE, /* published; other members of this host are missing */
     PHASE_WORK,   /* all agree; chunks are being done */
     PHASE_REMOTE, /* more than one host: the engine will settle it */
+    PHASE_DEVICE, /* published; the rest is up to device_progress.c */
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
-
-/* Tensors that travel as one: packed pieces, one behind the other. Made by group.c, freed by group_free. */
-struct group;
 
 /* What belongs to a tensor's handle while the name is used for others; join.c. */
 struct part;
@@ -65,7 +66,10 @@ struct request {
     const uint64_t *table; /* [ranks of the team] elements, NULL: none; used until it is submitted */
     size_t *rows;          /* NULL, or [ranks]: wants to know how many rows each rank gave */
     const void **result;   /* of a shared allreduce */
-    struct group *group;   /* NULL: none; taken when the request was submitted, in and out are then NULL */
+    void *stream;          /* of the options; and where the elements are, when op.device says so: */
+    struct CUctx_st *context;
+    int gpu;
+    struct group *group; /* NULL: none; taken when the request was submitted, in and out are then NULL */
 };
 
 /* Whether the engine still moves, as one who waits or polls sees it from time to time. */
@@ -120,7 +124,8 @@ struct tensor {
         *shared_before; /* results of shared allreduces: this one's, and one that became too small */
     size_t shared_bytes;
 
-    struct part *aside;   /* of hvd_join */
+    struct device_op *device; /* NULL: it was never one on a device; device.h */
+    struct part *aside;       /* of hvd_join */
     _Atomic bool is_over; /* while this rank has joined: it has ended, and who saw that holds the lock for a
                              moment only */
 
@@ -203,7 +208,9 @@ enum timeline_point {
     TIMELINE_WAIT,
     TIMELINE_ENDED,
     TIMELINE_IN,
-    TIMELINE_OUT
+    TIMELINE_OUT,
+    TIMELINE_NCCL,
+    TIMELINE_STAGED
 };
 /* Who wants to hear of them; in one word, so that nobody costs one look. */
 enum { WATCHED_BY_TIMELINE = 1, WATCHED_BY_JOIN = 2 };
@@ -244,6 +251,8 @@ int begin(const struct team *team, const char *name, struct tensor **t);
 /* The tensor of the team's barrier; NULL after fail(). */
 struct tensor *barrier_tensor(const struct team *team);
 /* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
+/* It is published: the others, and the engine when it has a part in it, may look. */
+void tell_others(struct tensor *t, bool will_wait);
 int submit_locked(struct tensor *t, const struct request *r, bool will_wait);
 /* The two halves of that: where everything lies; and one operation. */
 int prepare_locked(struct tensor *t, const struct request *r, bool will_wait);
@@ -259,27 +268,24 @@ int run_fixed(struct tensor *t, uint8_t kind);
 /* request.c: what is the same in all calls. A request without buffers; checks of a whole one. */
 int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
                  const hvd_options *options);
-int check_request(const char *name, const struct request *r);
+int check_request(const char *name, struct request *r);
+/* The tensor of a request that is checked: its lock held. */
+int begin_request(const char *name, struct request *r, struct tensor **t);
 int check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes, bool may_be_same);
 /* Puts the tensor's name before the sentence of a request that cannot be; returns `status`. */
 int name_request(const char *name, int status);
 /* Checks and submits it; `status` is of making it: when that failed, only what it has is freed. */
-int request_async(const char *name, const struct request *r, int status, hvd_handle *handle);
-int request_and_wait(const char *name, const struct request *r, int status);
+int request_async(const char *name, struct request *r, int status, hvd_handle *handle);
+int request_and_wait(const char *name, struct request *r, int status);
 
 /* calls_rows.c: how many of a reducescatter's rows a rank of the team gets. */
 size_t rows_of_rank(size_t rows, const struct team *team, uint32_t index);
 
-/* group.c */
-struct group *group_new(size_t pieces_in, size_t pieces_out);
-void group_add_in(struct group *g, const void *from, size_t bytes);
-void group_add_out(struct group *g, void *to, size_t bytes);
-void group_pack(const struct group *g, void *to);
-void group_unpack(const struct group *g, const void *from);
-void group_free(struct group *g);
-
 /* solo.c: the whole operation in a job of one rank. */
 int run_solo(struct tensor *t);
+/* Of it, for elements elsewhere: `count` of them reduced; the numbers of ragged rows checked and told. */
+void solo_reduce(const struct tensor_op *op, const void *in, void *out, size_t count);
+int solo_rows(struct tensor *t);
 
 /* pending.c: asynchronous operations of which copies lie in shared memory, oldest first. Those that can end
  * do so while their elements are still in a cache, and their memory is the next one's. */
@@ -299,6 +305,8 @@ bool progress_locked(struct tensor *t);
 /* Sleeps until something may have changed, after doorbell_prepare. false: the engine has gone or does not
  * move. */
 bool wait_for_bell(uint32_t prepared, struct watchdog *w);
+/* To be called once in 250 ms by who waits otherwise: the engine has gone, or does not move. */
+bool engine_stopped(struct watchdog *w);
 void end_without_engine(struct tensor *t);
 /* The engine has gone, or does not move: what this rank is in will not end, and nothing begins any more.
  * Another rank may end it all the same; it sees by the mark that the elements may have changed. */

@@ -1,5 +1,5 @@
 /* A tensor's name to its slot. The engine hands out slots; each process keeps what it was told. */
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -229,6 +229,7 @@ void tensors_free(void)
         atomic_store(&client.by_slot[t->slot], NULL);
         tensor_view_free(&t->view);
         group_free(t->group);
+        device_free(t->device);
         pthread_mutex_destroy(&t->lock);
         free(t->name);
         free(t);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "collectives/algorithms/dtype.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 
 /* Numbers outside a byte become one that no table knows, not one that it does. */
 static uint8_t narrow(int value)
@@ -49,7 +49,8 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
     if (options) {
         r->op.prescale = options->prescale != 0 ? options->prescale : 1;
         r->op.postscale = options->postscale != 0 ? options->postscale : 1;
-        r->op.compression = narrow((int)options->compression);
+        r->op.compression = (unsigned)options->compression < 15 ? (unsigned)options->compression & 15 : 15;
+        r->stream = options->stream;
         if (!op_reduces(kind) && (r->op.prescale != 1 || r->op.postscale != 1))
             return fail(HVD_ERR_INVALID, "%s combines nothing, so it cannot be scaled", op_kind_name(kind));
     }
@@ -86,18 +87,20 @@ int check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t o
     return fail(HVD_ERR_INVALID, "input and output overlap%s", may_be_same ? " without being the same" : "");
 }
 
-int check_request(const char *name, const struct request *r)
+int check_request(const char *name, struct request *r)
 {
     char wrong[128];
     int status = check_name(name);
 
+    if (!status && device_is_likely(r))
+        status = device_claim(r);
     if (status)
         return status;
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
         return fail(HVD_ERR_INVALID, "%s", wrong);
     if (r->group || r->result)
-        return r->group ? HVD_SUCCESS : check_buffers(r->in, tensor_bytes(&r->op), NULL, 0, false);
-    return check_buffers(r->in, tensor_bytes(&r->op), r->out, r->room, !op_scatters(r->op.kind));
+        return r->group ? HVD_SUCCESS : check_buffers(r->in, tensor_all_bytes(&r->op), NULL, 0, false);
+    return check_buffers(r->in, tensor_all_bytes(&r->op), r->out, r->room, !op_scatters(r->op.kind));
 }
 
 int name_request(const char *name, int status)
@@ -110,15 +113,27 @@ int name_request(const char *name, int status)
     return fail(status, "tensor \"%s\": %s", name, wrong);
 }
 
+/* A name that was not used lately may be the first to meet a device. */
+int begin_request(const char *name, struct request *r, struct tensor **t)
+{
+    int status = name_request(name, check_request(name, r));
+
+    if (status == HVD_SUCCESS)
+        status = begin(r->team, name, t);
+    if (status != HVD_SUCCESS || __builtin_expect(((*t)->sequence & ((*t)->sequence - 1)) != 0, 1) ||
+        !device_look())
+        return status;
+    if ((status = name_request(name, check_request(name, r))) != HVD_SUCCESS)
+        pthread_mutex_unlock(&(*t)->lock);
+    return status;
+}
+
 /* `status` is of making the request. */
-static int submit(const char *name, const struct request *r, int status, hvd_handle *handle, bool will_wait)
+static int submit(const char *name, struct request *r, int status, hvd_handle *handle, bool will_wait)
 {
     struct tensor *t;
 
-    if (!status)
-        status = check_request(name, r);
-    if ((status = name_request(name, status)) == HVD_SUCCESS)
-        status = begin(r->team, name, &t);
+    status = status ? name_request(name, status) : begin_request(name, r, &t);
     if (status) {
         group_free(r->group);
         return status;
@@ -134,7 +149,7 @@ static int submit(const char *name, const struct request *r, int status, hvd_han
     return status;
 }
 
-int request_async(const char *name, const struct request *r, int status, hvd_handle *handle)
+int request_async(const char *name, struct request *r, int status, hvd_handle *handle)
 {
     if (!status && !handle)
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
@@ -143,7 +158,7 @@ int request_async(const char *name, const struct request *r, int status, hvd_han
     return submit(name, r, status, handle, false);
 }
 
-int request_and_wait(const char *name, const struct request *r, int status)
+int request_and_wait(const char *name, struct request *r, int status)
 {
     return submit(name, r, status, NULL, true);
 }

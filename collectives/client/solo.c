@@ -5,9 +5,9 @@
 
 #include "collectives/algorithms/dtype.h"
 #include "collectives/algorithms/reduce.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 
-static void reduce_alone(const struct tensor_op *op, const void *in, void *out)
+void solo_reduce(const struct tensor_op *op, const void *in, void *out, size_t count)
 {
     struct reduce_job job = {
         .in = &in,
@@ -19,7 +19,7 @@ static void reduce_alone(const struct tensor_op *op, const void *in, void *out)
         .prescale = op->prescale,
         .postscale = op->postscale,
     };
-    reduce_range(&job, 0, op->count);
+    reduce_range(&job, 0, count);
 }
 
 static int reduce_group(struct tensor *t)
@@ -33,7 +33,7 @@ static int reduce_group(struct tensor *t)
     }
     group_pack(t->group, packed);
     if (bytes > 0)
-        reduce_alone(&t->op, packed, packed);
+        solo_reduce(&t->op, packed, packed, t->op.count);
     group_unpack(t->group, packed);
     free(packed);
     return HVD_SUCCESS;
@@ -58,11 +58,11 @@ static int reduce(struct tensor *t)
         }
     }
     if (t->op.count > 0)
-        reduce_alone(&t->op, t->in, t->out);
+        solo_reduce(&t->op, t->in, t->out, t->op.count);
     return HVD_SUCCESS;
 }
 
-static int copy_rows(struct tensor *t)
+int solo_rows(struct tensor *t)
 {
     const struct tensor_op *op = &t->op;
     uint64_t count = t->where.table ? t->where.table[0] : op->count;
@@ -73,16 +73,27 @@ static int copy_rows(struct tensor *t)
                  (unsigned long long)(count / op->row));
         return HVD_ERR_MISMATCH;
     }
-    if (count > 0)
-        memcpy(t->out, t->in, count * dtype_size(op->dtype));
     if (t->rows)
         t->rows[0] = count / op->row;
     return HVD_SUCCESS;
 }
 
+static int copy_rows(struct tensor *t)
+{
+    uint64_t count = t->where.table ? t->where.table[0] : t->op.count;
+    int status = solo_rows(t);
+
+    if (status == HVD_SUCCESS && count > 0)
+        memcpy(t->out, t->in, count * dtype_size(t->op.dtype));
+    return status;
+}
+
 int run_solo(struct tensor *t)
 {
-    int status = op_reduces(t->op.kind) ? reduce(t) : op_is_ragged(t->op.kind) ? copy_rows(t) : HVD_SUCCESS;
+    int status = t->op.device               ? device_solo(t)
+                 : op_reduces(t->op.kind)   ? reduce(t)
+                 : op_is_ragged(t->op.kind) ? copy_rows(t)
+                                            : HVD_SUCCESS;
 
     release_locked(t);
     return status;

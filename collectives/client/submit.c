@@ -10,7 +10,7 @@
 #include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/counts.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 #include "collectives/shm/stream.h"
@@ -134,13 +134,29 @@ static int make_place(struct tensor *t)
     return make_block(t, STREAM_PLACE, &t->where.in);
 }
 
+/* Nothing of its elements goes through shared memory; tables do. */
+static int prepare_device(struct tensor *t, const struct request *r)
+{
+    int status = HVD_SUCCESS;
+
+    t->room = 0;
+    t->small = true;
+    if (!client.solo && op_scatters(r->op.kind))
+        status = place(t);
+    if (status == HVD_SUCCESS)
+        status = device_prepare(t, r);
+    if (status != HVD_SUCCESS)
+        release_locked(t);
+    return status;
+}
+
 int prepare_locked(struct tensor *t, const struct request *r, bool will_wait)
 {
     bool gives = r->op.kind != SHM_BROADCAST || is_root(t, &r->op);
     int status = HVD_SUCCESS;
 
     t->op = r->op;
-    t->bytes = tensor_bytes(&r->op);
+    t->bytes = tensor_all_bytes(&r->op);
     t->in = r->in;
     t->out = is_root(t, &r->op) ? NULL : r->out;
     t->rows = r->rows;
@@ -156,6 +172,8 @@ int prepare_locked(struct tensor *t, const struct request *r, bool will_wait)
         t->where.table = r->table;
         t->where.table_place = table_bytes(t) <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;
     }
+    if (__builtin_expect(r->op.device, 0))
+        return prepare_device(t, r);
     t->small = tensor_is_inline(t->bytes, t->where.table_place == SHM_INLINE ? table_bytes(t) : 0);
     if (t->small && gives)
         t->where.payload = r->in;
@@ -231,6 +249,14 @@ static void arrived_early(struct tensor *t)
         tell_engine(t); /* so that it tells those that have joined, and others may lack */
 }
 
+void tell_others(struct tensor *t, bool will_wait)
+{
+    if (tensor_arrived(&t->view))
+        announce(t, will_wait);
+    else
+        arrived_early(t);
+}
+
 /* The elements to where the others look for them. `small` has room for an entry's. */
 static void give(struct tensor *t, uint8_t *small)
 {
@@ -286,6 +312,8 @@ int start_locked(struct tensor *t, bool will_wait)
         timeline(t, TIMELINE_ENDED, 0);
         return fail_poisoned();
     }
+    if (__builtin_expect(t->op.device, 0))
+        return device_start(t, will_wait);
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
     alone = does_all(t, will_wait);
@@ -297,10 +325,8 @@ int start_locked(struct tensor *t, bool will_wait)
         finish_locked(t);
         if (t->status != HVD_SUCCESS) /* else they were rung when the work was done */
             doorbell_ring_sleepers(&client.region, UINT32_MAX);
-    } else if (tensor_arrived(&t->view)) {
-        announce(t, will_wait);
     } else {
-        arrived_early(t);
+        tell_others(t, will_wait);
     }
     if (t->staging && !will_wait && t->phase == PHASE_ARRIVE)
         pending_add(t);

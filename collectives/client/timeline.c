@@ -7,6 +7,9 @@
  * in the second MEMCPY_OUT. On one host a rank looks only when it polls or waits: without a WAIT it was not
  * asked.
  *
+ * An operation on a device has NCCL or STAGED instead: from when its turn came until all of it was in the
+ * device's stream.
+ *
  * With more hosts the engine says when the operation was due, and writes what it does with it into its own
  * file. Marked cycles are the moments in which an operation begins, in lane 0. Who records holds a read lock,
  * which waits only while a timeline is started or stopped. */
@@ -51,6 +54,10 @@ static void advance(struct tensor *t, uint8_t next, uint64_t at)
 static void record(struct tensor *t, enum timeline_point point, uint64_t since)
 {
     uint64_t now = clock_now();
+    static const char *const names[] = {[TIMELINE_IN] = "MEMCPY_IN",
+                                        [TIMELINE_OUT] = "MEMCPY_OUT",
+                                        [TIMELINE_NCCL] = "NCCL",
+                                        [TIMELINE_STAGED] = "STAGED"};
     struct trace_event copy = {TRACE_COMPLETE, LANE_FIRST + t->slot, NULL, NULL, since, now - since};
 
     if (t->traced != number) {
@@ -76,7 +83,9 @@ static void record(struct tensor *t, enum timeline_point point, uint64_t since)
         break;
     case TIMELINE_IN:
     case TIMELINE_OUT:
-        copy.name = point == TIMELINE_IN ? "MEMCPY_IN" : "MEMCPY_OUT";
+    case TIMELINE_NCCL:
+    case TIMELINE_STAGED:
+        copy.name = names[point];
         if (since) /* else the timeline began meanwhile */
             trace_put(trace, &copy);
         break;

@@ -16,7 +16,7 @@
 #include "collectives/algorithms/copy.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/client/counts.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/stream.h"
 #include "common/clock.h"
@@ -74,6 +74,8 @@ static void take_landed(struct tensor *t)
 
 static void end(struct tensor *t, int status)
 {
+    if (__builtin_expect(t->phase == PHASE_DEVICE, 0))
+        device_ended(t);
     t->status = status;
     t->phase = PHASE_ENDED;
     if (status == HVD_SUCCESS)
@@ -215,6 +217,17 @@ static void end_worked(struct tensor *t)
     }
 }
 
+static void step_device(struct tensor *t)
+{
+    int status;
+
+    if (region_poisoned(&client.region) || !device_step(t, &status))
+        return;
+    if (status == HVD_SUCCESS)
+        tell_rows(t);
+    end(t, status);
+}
+
 /* Does what can be done now. true: the operation has ended. */
 static bool step(struct tensor *t)
 {
@@ -232,6 +245,9 @@ static bool step(struct tensor *t)
     case PHASE_REMOTE:
         if (atomic_load(&t->view.slot->settled) == t->sequence)
             take_settled(t);
+        break;
+    case PHASE_DEVICE:
+        step_device(t);
         break;
     case PHASE_IDLE:
     case PHASE_ENDED:
@@ -277,6 +293,7 @@ void lose_engine(void)
     int ready = CLIENT_READY; /* hvd_join says at its end what becomes of it */
 
     atomic_store(&client.mailbox->left, 1);
+    alarm_ring(client.mailbox); /* what devices do must not go on */
     atomic_compare_exchange_strong(&client.state, &ready, CLIENT_STRANDED);
 }
 
@@ -288,7 +305,7 @@ void end_without_engine(struct tensor *t)
 }
 
 /* To be called once a slice. */
-static bool engine_stopped(struct watchdog *w)
+bool engine_stopped(struct watchdog *w)
 {
     uint32_t beat = atomic_load(&client.region.header->beat);
 
@@ -392,13 +409,18 @@ static bool spin_for_engine(struct tensor *t)
     return false;
 }
 
+static bool for_engine(const struct tensor *t)
+{
+    return t->phase == PHASE_REMOTE || (t->phase == PHASE_DEVICE && !team_is_here(t->view.team));
+}
+
 static void wait_until_ended(struct tensor *t)
 {
     struct watchdog w = {0};
 
     t->view.patient = true;
     while (!step(t))
-        if (!(t->phase == PHASE_REMOTE ? spin_for_engine(t) : spin_for_ranks(t)))
+        if (!(for_engine(t) ? spin_for_engine(t) : spin_for_ranks(t)))
             sleep_once(t, &w);
 }
 
@@ -407,8 +429,12 @@ int wait_locked(struct tensor *t)
     int status;
 
     timeline(t, TIMELINE_WAIT, 0);
+    if (__builtin_expect(t->op.device, 0))
+        device_waits(t, true);
     if (t->phase != PHASE_ENDED)
         wait_until_ended(t);
+    if (__builtin_expect(t->op.device, 0))
+        device_waits(t, false);
     status = t->status;
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);

@@ -246,6 +246,8 @@ void run_begin(struct run *run)
         take_result(run);
     else if (op_is_ragged(run->view->op.kind))
         run_sizes(run);
+    else if (run->view->op.device)
+        run_on_devices(run);
     else if (run->view->op.count == 0 || !op_moves(run->view->op.kind))
         run_settle(run, HVD_SUCCESS, NULL);
     else

@@ -8,6 +8,8 @@
  *       -> SPREAD     the result is copied to the members, a piece a turn
  *       -> SETTLED    status and result are published, the members wake
  *
+ * What is on the ranks' devices goes from DUE or SIZES to SETTLED: run_device.c.
+ *
  * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
  * that holds all of it; else it is borrowed for the time. Of a compressed reduction the buffer that travels
  * is borrowed too: each host's contribution is rounded once, summed in float32 at the owner and rounded once,
@@ -87,6 +89,10 @@ void batch_spread(struct run *leader);
 /* run_sizes.c */
 /* SIZES, and then what run_plan does. */
 void run_sizes(struct run *run);
+
+/* run_device.c */
+/* The ranks do it on their devices: settles it, and puts it into the order in which they do. */
+void run_on_devices(struct run *run);
 
 /* run_apart.c */
 bool apart_needed(const struct run *run);

@@ -53,7 +53,10 @@ static void sizes_done(void *ctx, const struct err *error)
         run_settle(run, HVD_ERR_MISMATCH, text);
     } else {
         tell_members(run);
-        run_plan(run);
+        if (op->device)
+            run_on_devices(run);
+        else
+            run_plan(run);
     }
 }
 

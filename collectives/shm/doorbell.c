@@ -38,14 +38,38 @@ void doorbell_cancel(struct shm_mailbox *m)
     atomic_fetch_sub(&m->sleeping, 1);
 }
 
-bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms)
+static bool sleep_on(_Atomic uint32_t *word, uint32_t seen, unsigned timeout_ms)
 {
     struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000};
-    long rc = syscall(SYS_futex, (uint32_t *)&m->bell, FUTEX_WAIT, prepared, &limit, NULL, 0);
-    bool rung = !(rc != 0 && errno == ETIMEDOUT);
+    long rc = syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, seen, &limit, NULL, 0);
+
+    return !(rc != 0 && errno == ETIMEDOUT);
+}
+
+bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms)
+{
+    bool rung = sleep_on(&m->bell, prepared, timeout_ms);
 
     atomic_fetch_sub(&m->sleeping, 1);
     return rung;
+}
+
+void alarm_ring(struct shm_mailbox *m)
+{
+    atomic_fetch_add(&m->alarm, 1);
+    syscall(SYS_futex, (uint32_t *)&m->alarm, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void alarm_ring_all(const struct region *r)
+{
+    for (uint32_t i = 0; i < r->members; i++)
+        if (atomic_load(&region_mailbox(r, i)->alarm_wanted))
+            alarm_ring(region_mailbox(r, i));
+}
+
+void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms)
+{
+    sleep_on(&m->alarm, seen, timeout_ms);
 }
 
 void doorbell_relax(bool yield)

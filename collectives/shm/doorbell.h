@@ -26,6 +26,15 @@ void doorbell_cancel(struct shm_mailbox *m);
  */
 bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_ms);
 
+/* A member's thread for devices sleeps on a word of its own, so that it costs those nothing who ring for
+ * other things. It is rung when an operation comes to an order (order.h), at a poison, and by its own
+ * process. */
+void alarm_ring(struct shm_mailbox *m);
+/* Rings all that want it. */
+void alarm_ring_all(const struct region *r);
+/* Until the alarm is another than `seen`, or timeout_ms have passed. */
+void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms);
+
 /* Between two looks of a spin: a pause of the processor, or (`yield`) it is given to whoever else wants it.
  */
 void doorbell_relax(bool yield);

@@ -153,8 +153,10 @@ struct shm_ring {
 struct shm_mailbox {
     SHM_ALIGNED _Atomic uint32_t bell;     /* anyone: rung when something may have changed for a sleeper */
     SHM_ALIGNED _Atomic uint32_t sleeping; /* member: how many of its threads sleep or are about to */
-    _Atomic uint32_t left;     /* member: it has left operations that have not ended, without an engine */
-    SHM_ALIGNED uint32_t rank; /* engine: whose this is; ascending */
+    _Atomic uint32_t alarm;                /* anyone: as bell, for the member's thread for devices; */
+    _Atomic uint32_t alarm_wanted; /* member: operations on devices are pending, and only that thread looks */
+    _Atomic uint32_t left;         /* member: it has left operations that have not ended, without an engine */
+    SHM_ALIGNED uint32_t rank;     /* engine: whose this is; ascending */
     struct shm_counts
         counts;             /* member, one of its threads; those in `others`: its other threads, which add */
     struct shm_ring ready;  /* to the engine: slots whose operation is complete here, or lacks joined ranks */

@@ -164,8 +164,10 @@ void region_poison(struct region *r, int status, const char *text)
     h->poison_status = status;
     snprintf(h->poison_text, sizeof h->poison_text, "%s", text);
     atomic_store(&h->poisoned, 1);
-    for (uint32_t i = 0; i < r->members; i++)
+    for (uint32_t i = 0; i < r->members; i++) {
         doorbell_ring(region_mailbox(r, i));
+        alarm_ring(region_mailbox(r, i));
+    }
 }
 
 int region_poison_read(const struct region *r, char *text, size_t size)

@@ -1,0 +1,355 @@
+/* What a buffer is, and one operation on a device as the rest of libhvd sees it. */
+#include "collectives/client/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/client/counts.h"
+#include "collectives/device/pointer.h"
+
+struct device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
+_Atomic bool device_seen;
+
+bool device_look(void)
+{
+    if (!atomic_load_explicit(&device_seen, memory_order_relaxed) && driver_in_process())
+        atomic_store(&device_seen, true);
+    return atomic_load_explicit(&device_seen, memory_order_relaxed);
+}
+
+/* ---- whose memory -------------------------------------------------------------------------------------- */
+
+/* What has been seen of a call's buffers. */
+struct claim {
+    bool host, device;
+    struct pointer at; /* of the first one on a device */
+};
+
+static int see(struct claim *c, const void *buffer)
+{
+    struct err e = ERR_INIT;
+    struct pointer p;
+
+    if (!buffer)
+        return HVD_SUCCESS;
+    if (pointer_find(buffer, &p, &e) != 0)
+        return fail(HVD_ERR_INVALID, "%s", e.text);
+    if (p.device && c->device && p.ordinal != c->at.ordinal)
+        return fail(HVD_ERR_INVALID, "one buffer is memory of GPU %d, another one of GPU %d", c->at.ordinal,
+                    p.ordinal);
+    if (p.device && !c->device)
+        c->at = p;
+    c->device = c->device || p.device;
+    c->host = c->host || !p.device;
+    return c->device && c->host
+               ? fail(HVD_ERR_INVALID, "one buffer is memory of GPU %d, another one of the host",
+                      c->at.ordinal)
+               : HVD_SUCCESS;
+}
+
+/* Those that have elements say what the call is; where none has, all that are not NULL. */
+static int see_all(struct claim *c, const struct request *r, bool full)
+{
+    uint64_t in = tensor_all_bytes(&r->op);
+    int status = HVD_SUCCESS;
+
+    if (r->in && (in > 0) == full)
+        status = see(c, r->in);
+    if (status == HVD_SUCCESS && r->out && r->out != r->in && (r->room > 0) == full)
+        status = see(c, r->out);
+    for (size_t i = 0; r->group && i < r->group->ins + r->group->outs && status == HVD_SUCCESS; i++) {
+        const struct piece *p = &r->group->piece[i];
+        if ((p->bytes > 0) == full)
+            status = see(c, p->at);
+    }
+    return status;
+}
+
+int device_claim(struct request *r)
+{
+    struct claim c = {.host = false};
+    int status = op_moves(r->op.kind) ? see_all(&c, r, true) : HVD_SUCCESS;
+
+    if (status == HVD_SUCCESS && op_moves(r->op.kind) && !c.host && !c.device)
+        status = see_all(&c, r, false);
+    if (status != HVD_SUCCESS)
+        return status;
+    r->op.device = c.device;
+    r->context = c.at.context;
+    r->gpu = c.at.ordinal;
+    return HVD_SUCCESS;
+}
+
+/* ---- contexts ------------------------------------------------------------------------------------------ */
+
+int device_enter(const struct device_context *context, struct err *e)
+{
+    return driver_check(device.driver, device.driver->cuCtxPushCurrent(context->context), e, "using GPU %d",
+                        context->gpu);
+}
+
+void device_leave(void)
+{
+    cu_context before;
+
+    device.driver->cuCtxPopCurrent(&before);
+}
+
+/* Memory that belongs to no context: this thread's, if it is of that GPU, else the one that all share. */
+static int choose_context(int gpu, cu_context *context, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_device current;
+
+    if (d->cuCtxGetCurrent(context) == CU_OK && *context && d->cuCtxGetDevice(&current) == CU_OK &&
+        current == gpu)
+        return 0;
+    return driver_check(d, d->cuDevicePrimaryCtxRetain(context, gpu), e, "using GPU %d", gpu);
+}
+
+static struct device_context *find_context(const struct request *r, struct err *e)
+{
+    cu_context context = r->context;
+    struct device_context *c;
+
+    if (!device.driver && !(device.driver = driver_open(e)))
+        return NULL;
+    for (c = device.contexts; !context && c; c = c->next)
+        if (c->gpu == r->gpu)
+            return c;
+    if (!context && choose_context(r->gpu, &context, e) != 0)
+        return NULL;
+    for (c = device.contexts; c; c = c->next)
+        if (c->context == context)
+            return c;
+    if (!(c = calloc(1, sizeof *c))) {
+        err_set(e, ERR_MEMORY, "no memory for GPU %d", r->gpu);
+        return NULL;
+    }
+    *c = (struct device_context){.next = device.contexts, .context = context, .gpu = r->gpu};
+    if (driver_describe(device.driver, r->gpu, &c->what, e) != 0) {
+        free(c);
+        return NULL;
+    }
+    return device.contexts = c;
+}
+
+/* ---- an operation -------------------------------------------------------------------------------------- */
+
+static int make_events(struct device_op *op, struct err *e)
+{
+    const struct driver *d = device.driver;
+    int rc;
+
+    if (op->given)
+        return 0;
+    if (device_enter(op->context, e) != 0)
+        return -1;
+    rc = driver_check(d, d->cuEventCreate(&op->given, CU_EVENT_NO_TIMING), e, "making an event");
+    if (rc == 0)
+        rc = driver_check(d, d->cuEventCreate(&op->done, CU_EVENT_NO_TIMING), e, "making an event");
+    device_leave();
+    return rc;
+}
+
+static void drop_events(struct device_op *op)
+{
+    const struct driver *d = device.driver;
+
+    if (op->given)
+        d->cuEventDestroy(op->given);
+    if (op->done)
+        d->cuEventDestroy(op->done);
+    op->given = op->done = NULL;
+}
+
+static int prepare(struct tensor *t, const struct request *r)
+{
+    struct err e = ERR_INIT;
+    struct device_context *context = find_context(r, &e);
+    struct device_op *op = t->device;
+
+    if (!context)
+        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
+    if (!op && !(op = t->device = calloc(1, sizeof *op)))
+        return fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", t->name);
+    op->tensor = t;
+    if (op->context != context)
+        drop_events(op);
+    op->context = context;
+    op->stream = r->stream;
+    if (make_events(op, &e) != 0)
+        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
+    if (client.solo)
+        return device_describe(op, r);
+    if (!(op->team = device_team_find(r->team, context)))
+        return last_failure();
+    if (op->team->context != context)
+        return fail(HVD_ERR_INVALID,
+                    "tensor \"%s\": it is in memory of GPU %d, the first one of this rank in process set %d "
+                    "was of GPU %d",
+                    t->name, context->gpu, r->team->id, op->team->context->gpu);
+    return device_describe(op, r);
+}
+
+int device_prepare(struct tensor *t, const struct request *r)
+{
+    int status;
+
+    pthread_mutex_lock(&device.lock);
+    status = prepare(t, r);
+    pthread_mutex_unlock(&device.lock);
+    return status;
+}
+
+/* What is in the user's stream by now comes before the operation. */
+static int give(struct device_op *op)
+{
+    const struct driver *d = device.driver;
+    struct err e = ERR_INIT;
+    unsigned capturing = CU_CAPTURE_NONE;
+    int rc = device_enter(op->context, &e);
+
+    if (rc != 0)
+        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
+    if (d->cuStreamIsCapturing && d->cuStreamIsCapturing(op->stream, &capturing) != CU_OK)
+        capturing = CU_CAPTURE_NONE + 1;
+    if (capturing == CU_CAPTURE_NONE)
+        rc = driver_check(d, d->cuEventRecord(op->given, op->stream), &e, "recording an event in the stream");
+    device_leave();
+    if (capturing != CU_CAPTURE_NONE)
+        return fail(HVD_ERR_INVALID, "tensor \"%s\": its stream is being captured into a graph",
+                    op->tensor->name);
+    return rc == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
+}
+
+static int start(struct tensor *t, bool will_wait)
+{
+    struct device_op *op = t->device;
+    int status = give(op);
+
+    if (status != HVD_SUCCESS)
+        return status;
+    tensor_begin(&t->view, ++t->sequence);
+    count_begins(t);
+    op->phase = DEVICE_ARRIVING;
+    op->status = HVD_SUCCESS;
+    op->staged = false;
+    op->begun = op->agreed = 0;
+    device.pending++;
+    device_thread_wants();
+    tensor_publish(&t->view, &t->op, &t->where);
+    t->phase = PHASE_DEVICE;
+    if (tensor_arrived(&t->view))
+        device_look_at(op);
+    tell_others(t, will_wait);
+    if (device_progress() >= DEVICE_BELL)
+        device_thread_kick();
+    return HVD_SUCCESS;
+}
+
+int device_start(struct tensor *t, bool will_wait)
+{
+    int status;
+
+    pthread_mutex_lock(&device.lock);
+    status = start(t, will_wait);
+    pthread_mutex_unlock(&device.lock);
+    return status;
+}
+
+bool device_step(struct tensor *t, int *status)
+{
+    struct device_op *op = t->device;
+    bool ended;
+
+    if (pthread_mutex_trylock(&device.lock) != 0)
+        return false; /* somebody does all there is to do, and rings */
+    if (op->phase == DEVICE_ARRIVING)
+        device_look_at(op);
+    device_progress();
+    ended = op->phase == DEVICE_ENQUEUED || op->phase == DEVICE_FAILED;
+    *status = op->phase == DEVICE_FAILED ? op->status : HVD_SUCCESS;
+    pthread_mutex_unlock(&device.lock);
+    if (ended) {
+        timeline(t, TIMELINE_AGREED, op->agreed);
+        if (op->begun)
+            timeline(t, op->staged ? TIMELINE_STAGED : TIMELINE_NCCL, op->begun);
+    }
+    return ended;
+}
+
+/* One that is left before its end, because the job has failed, stays in whatever queue it is: nothing looks
+ * there any more. */
+void device_ended(struct tensor *t)
+{
+    struct device_op *op = t->device;
+
+    pthread_mutex_lock(&device.lock);
+    if (op->phase != DEVICE_ENQUEUED && op->phase != DEVICE_FAILED)
+        device_abort();
+    op->phase = DEVICE_IDLE;
+    pthread_mutex_unlock(&device.lock);
+}
+
+static int let_stream_wait(struct device_op *op)
+{
+    const struct driver *d = device.driver;
+    struct err e = ERR_INIT;
+    int rc = device_enter(op->context, &e);
+
+    if (rc == 0) {
+        rc = driver_check(d, d->cuStreamWaitEvent(op->stream, op->done, 0), &e,
+                          "letting the stream wait for the result");
+        device_leave();
+    }
+    return rc == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
+}
+
+void device_waits(struct tensor *t, bool begins)
+{
+    if (client.solo)
+        return;
+    if (!begins && t->status == HVD_SUCCESS && (t->status = let_stream_wait(t->device)) != HVD_SUCCESS)
+        memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
+    if (begins ? t->phase == PHASE_ENDED : !t->device->waited)
+        return;
+    pthread_mutex_lock(&device.lock);
+    t->device->waited = begins;
+    device.waiters += begins ? 1 : (uint32_t)-1;
+    device_thread_wants();
+    if (!begins && device.pending > 0 && device.waiters == 0 && device_progress() >= DEVICE_BELL)
+        device_thread_kick();
+    pthread_mutex_unlock(&device.lock);
+}
+
+void device_free(struct device_op *op)
+{
+    if (!op)
+        return;
+    drop_events(op);
+    device_undescribe(op);
+    free(op);
+}
+
+void device_close(void)
+{
+    struct device_context *context;
+
+    device_thread_stop();
+    pthread_mutex_lock(&device.lock);
+    if (!client.solo && client.region.header && region_poisoned(&client.region))
+        device_abort();
+    while (device.teams) {
+        struct device_team *team = device.teams;
+        device.teams = team->next;
+        device_team_free(team);
+    }
+    while ((context = device.contexts) != NULL) {
+        device.contexts = context->next;
+        free(context);
+    }
+    device.pending = device.waiters = 0;
+    device.failed = device.moved = false;
+    pthread_mutex_unlock(&device.lock);
+}

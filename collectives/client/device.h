@@ -1,0 +1,221 @@
+/* Operations on memory of devices (GPUs), as the files of libhvd that do them share it.
+ *
+ *   device.c           what a buffer is; one operation from its call to its place in the user's stream
+ *   device_progress.c  the runner: agreement, the order of a team, what is begun when; failures
+ *   device_team.c      how a team comes to a communicator of NCCL, or to none
+ *   device_launch.c    an operation as NCCL has it
+ *   device_stage.c     an operation by way of host memory
+ *   device_thread.c    who does all this while nobody is in a call of this library
+ *   device_solo.c      in a job of one rank
+ *
+ *   call: event `given` in the user's stream, entry published  ->  all agree  ->  its turn in the team's
+ *   order  ->  the team's stream waits for `given`, NCCL's calls, event `done`  ->  hvd_wait: the user's
+ *   stream waits for `done`
+ *
+ * Nothing here waits for a device. All of it is done under one lock, by whoever waits, polls or begins
+ * something, else by the thread; so an operation's view and what follows belong to that lock from its start
+ * until it is DEVICE_ENQUEUED or DEVICE_FAILED, which its tensor's owner then sees. */
+#ifndef HVD_CLIENT_DEVICE_H
+#define HVD_CLIENT_DEVICE_H
+
+#include "collectives/client/internal.h"
+#include "collectives/device/communicator.h"
+#include "collectives/device/driver.h"
+#include "collectives/device/nccl.h"
+#include "collectives/shm/order.h"
+#include "common/err.h"
+#include "common/fsm.h"
+
+#define DEVICE_LANES 4u /* operations of a team that are on their way through host memory at once */
+
+/* A CUDA context in which this rank has memory. */
+struct device_context {
+    struct device_context *next;
+    cu_context context;
+    int gpu;
+    struct driver_device what;
+};
+
+enum device_phase {
+    DEVICE_IDLE,
+    DEVICE_ARRIVING,  /* published; not all are known to agree */
+    DEVICE_AGREED,    /* its turn has not come */
+    DEVICE_TAKEN,     /* it has: in the team's queue */
+    DEVICE_LAUNCHING, /* NCCL has it, perhaps not all of it in the stream */
+    DEVICE_STAGED,    /* a lane has it */
+    DEVICE_ENQUEUED,  /* `done` is in the team's stream */
+    DEVICE_FAILED     /* `status`, and the tensor's text */
+};
+
+/* A tensor's operation. Made when the tensor is first one on a device, kept until hvd_shutdown. */
+struct device_op {
+    struct tensor *tensor;
+    struct device_team *team;
+    struct device_op *next; /* in the team's queue */
+    struct device_context *context;
+    cu_event given, done;
+    cu_stream stream; /* the user's */
+    enum device_phase phase;
+    int status;
+    bool staged;
+    bool waited;            /* by a thread that is counted in `waiters` */
+    uint64_t begun, agreed; /* for a timeline */
+    size_t operations, room;
+    struct device_operation *operation; /* as NCCL has them; one, or those of a group */
+    uint64_t *table;                    /* elements for each rank, as the call said; NULL: it did not */
+    size_t *counts, *sent;              /* of a ragged one */
+};
+
+/* On its way through host memory. */
+struct device_lane {
+    struct fsm fsm;
+    struct device_team *team;
+    struct tensor *host;  /* the operation there */
+    struct device_op *op; /* NULL: it is free */
+    char *block;          /* of the arena, known to the driver */
+    size_t block_bytes;
+    char *out; /* in it */
+    _Atomic bool copied;
+};
+
+/* What a rank tells the others of its team before they make a communicator. */
+struct device_card {
+    struct nccl_id id; /* of the team's first rank */
+    struct device_abilities abilities;
+    uint8_t gpu[16]; /* which one, and of which host, as NCCL tells them apart: */
+    uint32_t host;
+};
+
+/* A team's part in all this, made with its first operation on a device. */
+struct device_team {
+    struct device_team *next;
+    const struct team *team;
+    struct fsm fsm;
+    char label[24];
+    struct device_context *context; /* all operations of this rank in the team are there */
+    cu_stream stream;               /* of communication */
+    struct tensor *head;            /* of SHM_DEVICE_NAME: the order's, and the agreements' */
+    bool asking;                    /* an agreement is on its way */
+    struct order order;
+    struct device_op *first, *last; /* taken, not ended */
+    struct device_card *cards;      /* [ranks] */
+    struct device_card mine;
+    struct device_abilities all;
+    struct communicator *communicator;
+    uint64_t connects; /* since when */
+    uint8_t verdict, verdict_of_all;
+    struct device_why why; /* NCCL is not used */
+    struct device_lane lane[DEVICE_LANES];
+    uint32_t staged; /* operations that went through lanes */
+};
+
+/* What there is to wait for. */
+enum device_need { DEVICE_NOTHING, DEVICE_ALARM, DEVICE_BELL, DEVICE_POLL };
+
+struct device {
+    pthread_mutex_t lock;
+    const struct driver *driver;
+    const struct nccl *nccl; /* NULL: there is none, see no_nccl */
+    struct err no_nccl;
+    struct device_context *contexts;
+    struct device_team *teams;
+    uint32_t pending; /* operations that are not ENQUEUED */
+    uint32_t waiters; /* threads that wait for one */
+    bool failed;      /* nothing goes on any more */
+    bool moved;       /* an operation has ended since the bell was rung for that */
+};
+extern struct device device __attribute__((visibility("hidden")));
+
+/* ---- for the rest of libhvd ---- */
+
+/* The driver was in this process when somebody looked last. */
+extern _Atomic bool device_seen __attribute__((visibility("hidden")));
+/* Looks. */
+bool device_look(void);
+static inline bool device_is_likely(const struct request *r)
+{
+    if (__builtin_expect(atomic_load_explicit(&device_seen, memory_order_relaxed), 0))
+        return true;
+    return __builtin_expect(r->stream != NULL || r->op.dtype >= HVD_FLOAT8_E4M3, 0) && device_look();
+}
+/* Finds out what the request's buffers are and marks it. */
+int device_claim(struct request *r);
+/* The rest needs the tensor's lock. What is left to prepare when its tables are placed. */
+int device_prepare(struct tensor *t, const struct request *r);
+int device_start(struct tensor *t, bool will_wait);
+/* What can be done now. true: it has ended, with *status. */
+bool device_step(struct tensor *t, int *status);
+/* It has ended, in whatever way. */
+void device_ended(struct tensor *t);
+/* A thread begins to wait for it; or ends: then the user's stream waits for the result, if it is one. */
+void device_waits(struct tensor *t, bool begins);
+void device_free(struct device_op *op);
+/* hvd_shutdown: everything, but for what tensors have. */
+void device_close(void);
+int device_solo(struct tensor *t);
+
+/* ---- among these files; device.lock is held ---- */
+
+/* The context is this thread's until device_leave. */
+int device_enter(const struct device_context *context, struct err *e);
+void device_leave(void);
+
+/* device_progress.c: does what can be done, for all teams. */
+enum device_need device_progress(void);
+/* All are there: compares, and puts it into the order if that is this rank's to do. */
+void device_look_at(struct device_op *op);
+void device_end(struct device_op *op, enum device_phase phase);
+void device_fail(struct device_op *op, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* This rank cannot do its part: the job ends. */
+void device_break(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Whether NCCL has noticed a failure by itself. */
+void device_watch(void);
+/* What NCCL does ends now, and nothing else begins. */
+void device_abort(void);
+
+/* device_team.c */
+enum device_team_state {
+    TEAM_NEW,
+    TEAM_EXCHANGING, /* what the ranks are able to */
+    TEAM_CONNECTING, /* NCCL does */
+    TEAM_JUDGING,    /* whether it has on all ranks */
+    TEAM_NCCL,
+    TEAM_STAGES /* everything goes through host memory: `why` */
+};
+struct device_team *device_team_find(const struct team *team, struct device_context *context);
+/* true: it is known how operations are done. Wanted: begins to find out. */
+bool device_team_ready(struct device_team *team);
+enum device_need device_team_need(const struct device_team *team);
+void device_team_free(struct device_team *team);
+
+/* device_launch.c */
+int device_describe(struct device_op *op, const struct request *r);
+/* After the agreement: how much each rank gives. */
+void device_count(struct device_op *op);
+/* Does NCCL do it? */
+bool device_nccl_can(const struct device_op *op, struct device_why *why);
+/* -1: the job ends. */
+int device_launch(struct device_op *op);
+bool device_launched(struct device_op *op);
+void device_undescribe(struct device_op *op);
+
+/* device_stage.c. false: no lane is free. */
+bool device_stage(struct device_op *op);
+void device_stages(struct device_team *team);
+enum device_need device_stage_need(const struct device_team *team);
+void device_lanes_free(struct device_team *team);
+/* An operation of the library's own on host memory, by name "hvd.device...": begins, and whether it has
+ * ended. */
+int device_host_begin(struct tensor *t, const struct request *r);
+bool device_host_ended(struct tensor *t, int *status);
+
+/* device_thread.c */
+int device_thread_start(void);
+void device_thread_stop(void);
+/* It may have something to wait for now. */
+void device_thread_kick(void);
+/* The alarm is wanted, or not. */
+void device_thread_wants(void);
+
+#endif

@@ -1,0 +1,321 @@
+/* How a team comes to a communicator of NCCL, or to none.
+ *
+ * When its first operation's turn has come, which is the same one at all ranks, each rank tells all what it
+ * is able to and which GPU it has: one allgather of host memory, under a name of the library's own. If all
+ * can, NCCL connects; then all tell whether that has gone well, and only if it has everywhere NCCL is used.
+ * Else the team's operations go through host memory for as long as it lives. Nobody waits for any of it:
+ * operations lie in the queue meanwhile, and other teams go on. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/client/device.h"
+#include "common/hash.h"
+
+#define CONNECT_NS (60 * NSEC_PER_SEC) /* then NCCL will not connect any more */
+
+enum { EV_WANTED, EV_ABLE, EV_UNABLE, EV_CONNECTED, EV_GOOD, EV_BAD };
+
+static const char *const state_names[] = {"new", "exchanging", "connecting", "judging", "nccl", "stages"};
+static const char *const event_names[] = {"wanted", "able", "unable", "connected", "good", "bad"};
+
+/* ---- agreements ---------------------------------------------------------------------------------------- */
+
+static void ask(struct device_team *team, const struct request *r)
+{
+    team->asking = device_host_begin(team->head, r) == HVD_SUCCESS;
+    if (!team->asking)
+        device_break("%s", hvd_last_error());
+}
+
+/* true: the answer is there. What fails fails the job. */
+static bool answered(struct device_team *team)
+{
+    int status;
+
+    if (!team->asking || !device_host_ended(team->head, &status))
+        return false;
+    team->asking = false;
+    if (status != HVD_SUCCESS && !region_poisoned(&client.region))
+        device_break("%s", team->head->text);
+    return status == HVD_SUCCESS;
+}
+
+/* As NCCL tells GPUs apart: two ranks on one look like two hosts when they say so, or may share it. */
+static void describe_gpu(struct device_card *card, const struct driver_device *what)
+{
+    const char *host = getenv("NCCL_HOSTID"), *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    memcpy(card->gpu, what->uuid, sizeof card->gpu);
+    card->host = host ? hash_text(0, host) : 0;
+    if (shared && strcmp(shared, "1") == 0)
+        card->host = (uint32_t)client.rank;
+}
+
+static void exchange(void *owner)
+{
+    struct device_team *team = owner;
+    struct device_card *mine = &team->mine;
+    struct err e = ERR_INIT;
+
+    memset(mine, 0, sizeof *mine);
+    mine->abilities = device_abilities(device.nccl, &team->context->what, false);
+    if (device.nccl && own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
+        mine->abilities.nccl = 0;
+    describe_gpu(mine, &team->context->what);
+    ask(team, &(struct request){.team = team->team,
+                                .op = {.kind = SHM_ALLGATHER,
+                                       .dtype = HVD_UINT8,
+                                       .set = team->team->id,
+                                       .row = sizeof *mine,
+                                       .count = sizeof *mine,
+                                       .prescale = 1,
+                                       .postscale = 1},
+                                .in = mine,
+                                .out = team->cards,
+                                .room = team->team->size * sizeof *mine});
+}
+
+/* Two ranks with one GPU, which NCCL refuses; -1: there are none. */
+static int find_double(const struct device_team *team, uint32_t *other)
+{
+    for (uint32_t i = 0; i < team->team->size; i++)
+        for (*other = i + 1; *other < team->team->size; ++*other)
+            if (memcmp(team->cards[i].gpu, team->cards[*other].gpu, sizeof team->cards[i].gpu) == 0 &&
+                team->cards[i].host == team->cards[*other].host)
+                return (int)i;
+    return -1;
+}
+
+static uint8_t consider(struct device_team *team)
+{
+    const struct device_card *cards = team->cards;
+    uint32_t n = team->team->size, other;
+
+    team->all = cards[0].abilities;
+    for (uint32_t i = 1; i < n; i++)
+        team->all = device_abilities_meet(team->all, cards[i].abilities);
+    for (uint32_t i = 0; i < n; i++) {
+        if (cards[i].abilities.nccl == cards[0].abilities.nccl && cards[i].abilities.nccl > 0)
+            continue;
+        snprintf(team->why.text, sizeof team->why.text,
+                 cards[i].abilities.nccl > 0 ? "rank %u has another NCCL than rank %u"
+                                             : "rank %u has no NCCL that can be used",
+                 team->team->rank[i], team->team->rank[0]);
+        return EV_UNABLE;
+    }
+    int one = find_double(team, &other);
+    if (one < 0)
+        return EV_ABLE;
+    snprintf(team->why.text, sizeof team->why.text, "ranks %u and %u have one GPU", team->team->rank[one],
+             team->team->rank[other]);
+    return EV_UNABLE;
+}
+
+/* ---- the communicator -----------------------------------------------------------------------------------
+ */
+
+static void connect_all(void *owner)
+{
+    struct device_team *team = owner;
+    struct err e = ERR_INIT;
+
+    team->connects = clock_now();
+    team->verdict = 0;
+    team->communicator = communicator_new(&(struct communicator_member){.d = device.driver,
+                                                                        .n = device.nccl,
+                                                                        .context = team->context->context,
+                                                                        .ordinal = team->context->gpu,
+                                                                        .rank = (int)own_index(team->team),
+                                                                        .size = (int)team->team->size},
+                                          team->label, &e);
+    if (team->communicator && communicator_connect(team->communicator, &team->cards[0].id, &e) == 0)
+        return;
+    snprintf(team->why.text, sizeof team->why.text, "%.150s", e.text);
+    fsm_post(&team->fsm, EV_CONNECTED);
+}
+
+/* Has NCCL come to an end with it, good or not? */
+static bool connected(struct device_team *team)
+{
+    struct err e = ERR_INIT;
+    enum communicator_state state = communicator_poll(team->communicator, &e);
+
+    if (state == COMMUNICATOR_CONNECTING && clock_now() - team->connects < CONNECT_NS)
+        return false;
+    team->verdict = state == COMMUNICATOR_READY;
+    if (!team->verdict)
+        snprintf(team->why.text, sizeof team->why.text, "%.150s",
+                 state == COMMUNICATOR_CONNECTING ? "NCCL does not connect" : e.text);
+    return true;
+}
+
+static void judge(void *owner)
+{
+    struct device_team *team = owner;
+
+    ask(team, &(struct request){.team = team->team,
+                                .op = {.kind = SHM_ALLREDUCE,
+                                       .dtype = HVD_UINT8,
+                                       .op = HVD_MIN,
+                                       .set = team->team->id,
+                                       .count = 1,
+                                       .prescale = 1,
+                                       .postscale = 1},
+                                .in = &team->verdict,
+                                .out = &team->verdict_of_all,
+                                .room = 1});
+}
+
+static void drop_communicator(void *owner)
+{
+    struct device_team *team = owner;
+
+    if (team->verdict)
+        snprintf(team->why.text, sizeof team->why.text, "NCCL does not connect on another rank");
+    communicator_free(team->communicator); /* aborts it */
+    team->communicator = NULL;
+}
+
+static const struct fsm_row rows[] = {
+    {TEAM_NEW, EV_WANTED, TEAM_EXCHANGING, exchange},
+    {TEAM_EXCHANGING, EV_ABLE, TEAM_CONNECTING, connect_all},
+    {TEAM_EXCHANGING, EV_UNABLE, TEAM_STAGES, NULL},
+    {TEAM_CONNECTING, EV_CONNECTED, TEAM_JUDGING, judge},
+    {TEAM_JUDGING, EV_GOOD, TEAM_NCCL, NULL},
+    {TEAM_JUDGING, EV_BAD, TEAM_STAGES, drop_communicator},
+};
+static const struct fsm_table table = {"team", state_names, event_names, rows, sizeof rows / sizeof *rows};
+
+bool device_team_ready(struct device_team *team)
+{
+    uint8_t before;
+
+    do {
+        before = team->fsm.state;
+        switch ((enum device_team_state)before) {
+        case TEAM_NEW:
+            fsm_post(&team->fsm, EV_WANTED);
+            break;
+        case TEAM_EXCHANGING:
+            if (answered(team))
+                fsm_post(&team->fsm, consider(team));
+            break;
+        case TEAM_CONNECTING:
+            if (connected(team))
+                fsm_post(&team->fsm, EV_CONNECTED);
+            break;
+        case TEAM_JUDGING:
+            if (answered(team))
+                fsm_post(&team->fsm, team->verdict_of_all ? EV_GOOD : EV_BAD);
+            break;
+        case TEAM_NCCL:
+        case TEAM_STAGES:
+            return true;
+        }
+    } while (team->fsm.state != before);
+    return false;
+}
+
+enum device_need device_team_need(const struct device_team *team)
+{
+    if (team->fsm.state == TEAM_CONNECTING)
+        return DEVICE_POLL;
+    if (team->asking)
+        return DEVICE_BELL;
+    return team->first && team->first->phase == DEVICE_LAUNCHING ? DEVICE_POLL : DEVICE_ALARM;
+}
+
+/* ---- made and freed -------------------------------------------------------------------------------------
+ */
+
+static int make_stream(struct device_team *team, struct err *e)
+{
+    int rc = device_enter(team->context, e);
+
+    if (rc == 0) {
+        rc = driver_stream(device.driver, &team->stream, e);
+        device_leave();
+    }
+    return rc;
+}
+
+static struct device_team *make(const struct team *team, struct device_context *context, struct err *e)
+{
+    struct device_team *t = calloc(1, sizeof *t);
+
+    if (!t || !(t->cards = calloc(team->size, sizeof *t->cards))) {
+        free(t);
+        err_set(e, ERR_MEMORY, "no memory for devices of process set %d", team->id);
+        return NULL;
+    }
+    t->team = team;
+    t->context = context;
+    snprintf(t->label, sizeof t->label, "set %d", team->id);
+    fsm_init(&t->fsm, &table, t, t->label, TEAM_NEW);
+    if (make_stream(t, e) != 0) {
+        device_team_free(t);
+        return NULL;
+    }
+    return t;
+}
+
+struct device_team *device_team_find(const struct team *team, struct device_context *context)
+{
+    struct err e = ERR_INIT;
+    struct device_team *t;
+    struct tensor *head;
+
+    for (t = device.teams; t; t = t->next)
+        if (t->team == team)
+            return t;
+    if (tensor_find(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
+        return NULL;
+    if (!device.nccl)
+        device.nccl = nccl_open(&device.no_nccl);
+    if (device_thread_start() != HVD_SUCCESS)
+        return NULL;
+    if (!(t = make(team, context, &e))) {
+        fail(HVD_ERR_SYSTEM, "%s", e.text);
+        return NULL;
+    }
+    t->head = head;
+    t->order = order_start(head->slot);
+    t->next = device.teams;
+    return device.teams = t;
+}
+
+/* All ranks come here together, but for those that never will. */
+static void leave(struct device_team *team)
+{
+    uint64_t until = clock_now() + 10 * NSEC_PER_SEC;
+    enum communicator_state state = communicator_state(team->communicator);
+    struct err e = ERR_INIT;
+
+    if (!device.failed && communicator_finish(team->communicator, &e) == 0) {
+        do
+            state = communicator_poll(team->communicator, &e);
+        while ((state == COMMUNICATOR_FINISHING || state == COMMUNICATOR_DESTROYING) && clock_now() < until &&
+               poll(NULL, 0, 1) == 0);
+    }
+    if (state != COMMUNICATOR_FINISHED)
+        communicator_abort(team->communicator, 2000);
+    communicator_free(team->communicator);
+}
+
+void device_team_free(struct device_team *team)
+{
+    struct err e = ERR_INIT;
+
+    if (team->stream && device_enter(team->context, &e) == 0) {
+        if (team->communicator)
+            leave(team);
+        device.driver->cuStreamSynchronize(team->stream);
+        device_lanes_free(team);
+        device.driver->cuStreamDestroy(team->stream);
+        device_leave();
+    }
+    free(team->cards);
+    free(team);
+}
