@@ -1,0 +1,21 @@
+/* A GPU, as the workers of end-to-end tests use one: memory that the host cannot touch, and a stream. */
+#ifndef HVD_TESTS_E2E_GPU_H
+#define HVD_TESTS_E2E_GPU_H
+
+#include <stddef.h>
+
+#include "hvd.h"
+
+/* The GPU of this rank's number on its host; a stream of this worker's. */
+void gpu_open(void);
+void *gpu_stream(void);
+void *gpu_alloc(size_t bytes);
+void gpu_free(void *memory);
+/* Put into the stream; gpu_get returns when all that was in the stream before has happened too. Until
+ * then the host's memory of both has to stay. */
+void gpu_put(void *to, const void *from, size_t bytes);
+void gpu_get(void *to, const void *from, size_t bytes);
+/* Until all that was in the stream has happened. */
+void gpu_wait(void);
+
+#endif
