@@ -263,7 +263,7 @@ bool device_step(struct tensor *t, int *status)
     struct device_op *op = t->device;
     bool ended;
 
-    if (pthread_mutex_trylock(&device.lock) != 0)
+    if (region_poisoned(&client.region) || pthread_mutex_trylock(&device.lock) != 0)
         return false; /* somebody does all there is to do, and rings */
     if (op->phase == DEVICE_ARRIVING)
         device_look_at(op);
@@ -281,15 +281,18 @@ bool device_step(struct tensor *t, int *status)
 
 /* One that is left before its end, because the job has failed, stays in whatever queue it is: nothing looks
  * there any more. */
-void device_ended(struct tensor *t)
+bool device_ended(struct tensor *t)
 {
     struct device_op *op = t->device;
+    bool well;
 
     pthread_mutex_lock(&device.lock);
+    well = op->phase == DEVICE_ENQUEUED;
     if (op->phase != DEVICE_ENQUEUED && op->phase != DEVICE_FAILED)
         device_abort();
     op->phase = DEVICE_IDLE;
     pthread_mutex_unlock(&device.lock);
+    return well;
 }
 
 static int let_stream_wait(struct device_op *op)

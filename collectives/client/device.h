@@ -145,8 +145,8 @@ int device_prepare(struct tensor *t, const struct request *r);
 int device_start(struct tensor *t, bool will_wait);
 /* What can be done now. true: it has ended, with *status. */
 bool device_step(struct tensor *t, int *status);
-/* It has ended, in whatever way. */
-void device_ended(struct tensor *t);
+/* It has ended, in whatever way. true: well. */
+bool device_ended(struct tensor *t);
 /* A thread begins to wait for it; or ends: then the user's stream waits for the result, if it is one. */
 void device_waits(struct tensor *t, bool begins);
 void device_free(struct device_op *op);

@@ -74,8 +74,8 @@ static void take_landed(struct tensor *t)
 
 static void end(struct tensor *t, int status)
 {
-    if (__builtin_expect(t->phase == PHASE_DEVICE, 0))
-        device_ended(t);
+    if (__builtin_expect(t->phase == PHASE_DEVICE, 0) && device_ended(t))
+        tell_rows(t);
     t->status = status;
     t->phase = PHASE_ENDED;
     if (status == HVD_SUCCESS)
@@ -217,20 +217,11 @@ static void end_worked(struct tensor *t)
     }
 }
 
-static void step_device(struct tensor *t)
-{
-    int status;
-
-    if (region_poisoned(&client.region) || !device_step(t, &status))
-        return;
-    if (status == HVD_SUCCESS)
-        tell_rows(t);
-    end(t, status);
-}
-
 /* Does what can be done now. true: the operation has ended. */
 static bool step(struct tensor *t)
 {
+    int status;
+
     switch (t->phase) {
     case PHASE_ARRIVE:
         if (tensor_arrived(&t->view))
@@ -247,7 +238,8 @@ static bool step(struct tensor *t)
             take_settled(t);
         break;
     case PHASE_DEVICE:
-        step_device(t);
+        if (device_step(t, &status))
+            end(t, status);
         break;
     case PHASE_IDLE:
     case PHASE_ENDED:
