@@ -57,7 +57,7 @@ static void show_gpu(size_t index, const Hvd__Gpu *g)
 void gpus_show(const Hvd__Gpus *g)
 {
     if (g->n_gpu == 0) {
-        printf("the managed agent knows of no GPU\n");
+        printf("the managed agent knows of no GPU%s%s\n", g->problem[0] ? ": " : "", g->problem);
         return;
     }
     printf("driver %s, CUDA up to %s; asked %.1f s ago%s\n", or_unknown(g->driver), or_unknown(g->cuda),

@@ -246,6 +246,9 @@ void gpu_watch_open(struct gpu_watch *w, struct daemon *d)
     }
     w->last = NULL;
     keep(w, g, &e);
+    const char *wrong = w->last ? w->last->problem : w->failure;
+    if (wrong[0])
+        log_warning("%s", wrong);
     gpu_watch_follow(w);
 }
 
@@ -351,6 +354,8 @@ const Hvd__Gpus *gpu_watch_tell(struct gpu_watch *w, uid_t uid)
         g.nvml = w->last->nvml;
         g.undivided = w->last->undivided;
         g.problem = w->last->problem;
+    } else {
+        g.problem = w->failure;
     }
     g.gpu = list;
     g.n_gpu = w->health.slots;

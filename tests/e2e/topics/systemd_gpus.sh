@@ -184,6 +184,17 @@ no_look() { # no process of one that hung, nor what is left of one
     [ -z "$(there ps -o stat= -C hvdagent | grep Z)" ] && [ "$(there ps -o args= -C hvdagent | grep -c ' gpus')" -le 1 ]
 }
 
+slow_a_node_without_gpus_says_why() {
+    boot_with 'gpus 1' 'mig 0 0'
+    ctl gpus
+    expect_status 0
+    expect_count 1 '^the managed agent knows of no GPU: found 1 GPUs in MIG mode without an instance: each needs one' "$T/out"
+    there journalctl -u hvdagent -o cat | grep -q 'warning: found 1 GPUs in MIG mode' || fail 'the journal does not say it'
+    a_job_runs
+    all_over
+    shut
+}
+
 slow_instances_are_leased_by_name() {
     boot_with 'gpus 2' 'mig 1 2'
     # shellcheck disable=SC2016
