@@ -8,8 +8,11 @@
 
 #include "collectives/device/communicator.h"
 
-/* Starts the program again with the doubles first on the loader's path, unless they are. */
+/* Starts the program again with the doubles first on the loader's path, unless they are. Ends it as skipped
+ * in a build without GPUs. */
 void gpu_with_doubles(char **argv);
+/* How many GPUs there are when the doubles are not used (REAL_GPU, of tests/gpu/run), else 0. */
+int gpu_real(void);
 
 /* What all ranks of a test see. */
 struct gpu_shared {
@@ -24,7 +27,9 @@ struct gpu_rank {
     struct gpu_shared *shared;
     const struct driver *d;
     const struct nccl *n;
+    int ordinal; /* of its GPU */
     cu_device device;
+    struct driver_device gpu;
     cu_context context;
     cu_stream stream;
     struct pack *pack;

@@ -132,9 +132,12 @@ static void one_reduction(struct gpu_rank *me, int dtype, int op, enum device_ki
                                  .out = n % 2 && kind == DEVICE_ALLREDUCE ? in : out,
                                  .count = n,
                                  .row_count = row_count};
-    struct device_abilities all = {me->n->version, 90, false};
+    struct device_abilities all = device_abilities(me->n, &me->gpu, false);
     struct device_why why;
-    WANT(communicator_can(&o, me->size, all, &why), "%s", why.text);
+    bool can = communicator_can(&o, me->size, all, &why);
+    WANT(can || (gpu_real() && (dtype == HVD_FLOAT8_E4M3 || dtype == HVD_FLOAT8_E5M2)), "%s", why.text);
+    if (!can)
+        return;
     gpu_do(me, &o, 1);
     if (kind == DEVICE_REDUCESCATTER) {
         size_t least = rows / (size_t)me->size, more = rows % (size_t)me->size, r = (size_t)me->rank;
@@ -514,11 +517,10 @@ static void sum_is(struct gpu_rank *me, struct communicator *c, double expected)
 static void parts(struct gpu_rank *me)
 {
     struct err e = ERR_INIT;
-    struct communicator_member who = {me->d, me->n, me->pack, me->context, me->rank, me->rank / 2, 2};
     gpu_open(me);
     gpu_join(me);
-    who = (struct communicator_member){
-        me->d, me->n, me->pack, me->context, me->rank, me->rank / 2, me->rank == 1 ? 1 : 2};
+    struct communicator_member who = {
+        me->d, me->n, me->pack, me->context, me->ordinal, me->rank / 2, me->rank == 1 ? 1 : 2};
     struct communicator *half = communicator_new(&who, "half", &e);
     int colour = me->rank == 3 ? NCCL_SPLIT_NONE : me->rank % 2;
     WANT(communicator_split(half, me->c, colour, me->rank, &e) == 0, "%s", e.text);
@@ -580,7 +582,7 @@ static void start_anew(struct gpu_rank *me)
 {
     struct err e = ERR_INIT;
     struct nccl_id id;
-    struct communicator_member who = {me->d, me->n, NULL, me->context, me->rank, 0, 1};
+    struct communicator_member who = {me->d, me->n, NULL, me->context, me->ordinal, 0, 1};
     setenv("HVD_DOUBLE_FAIL", "", 1);
     WANT(communicator_id(me->n, &id, &e) == 0, "%s", e.text);
     me->c = communicator_new(&who, "anew", &e);
@@ -597,7 +599,7 @@ static bool gone(struct gpu_rank *me, struct err *e)
     me->shared->failed = 1;
     if (communicator_state(me->c) == COMMUNICATOR_FAILED) {
         char who[40];
-        snprintf(who, sizeof who, "set 0: rank %d of 2 on GPU %d: ", me->rank, me->rank);
+        snprintf(who, sizeof who, "set 0: rank %d of 2 on GPU %d: ", me->rank, me->ordinal);
         communicator_poll(me->c, e);
         WANT(strncmp(e->text, who, strlen(who)) == 0 && e->code, "%s", e->text);
     }
@@ -776,7 +778,7 @@ static void slow(struct gpu_rank *me)
     struct nccl table = *me->n;
     true_abort = table.ncclCommAbort;
     table.ncclCommAbort = slow_abort;
-    struct communicator_member who = {me->d, &table, NULL, me->context, me->rank, me->rank, 2};
+    struct communicator_member who = {me->d, &table, NULL, me->context, me->ordinal, me->rank, 2};
     communicator_free(me->c);
     for (int leaves = 0; leaves < 2; leaves++) {
         me->c = communicator_new(&who, "slow", &e);
@@ -809,6 +811,7 @@ static void same_gpu(struct gpu_rank *me)
 {
     struct err e = ERR_INIT;
     setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+    unsetenv("NCCL_HOSTID");
     int rank = me->rank;
     me->rank = 0;
     gpu_open(me);
@@ -823,6 +826,7 @@ static void same_gpu(struct gpu_rank *me)
     WANT(gpu_while(me->c, COMMUNICATOR_CONNECTING, &e) == COMMUNICATOR_FAILED);
     WANT(strstr(e.text, "on GPU 0: connecting: NCCL: ") && strstr(e.text, "Duplicate GPU"), "%s", e.text);
     WANT(communicator_finish(me->c, NULL) < 0);
+    WANT(communicator_abort(me->c, 1000));
     communicator_free(me->c);
 }
 
@@ -834,7 +838,8 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    gpu_with_doubles(argv);
+    if (!gpu_real())
+        gpu_with_doubles(argv);
     setenv("HVD_DOUBLE_DELAY_US", "20", 0);
     setenv("HVD_DOUBLE_LAZY", "30", 0);
     Suite *s = suite_create("gpu_communicator");
@@ -847,7 +852,8 @@ int main(int argc, char **argv)
     tcase_add_test(t, what_nccl_cannot);
     tcase_add_test(t, split_and_shrunk);
     tcase_add_test(t, memory_is_registered);
-    tcase_add_loop_test(t, every_call_fails_once, 0, COUNT(calls));
+    if (!gpu_real()) /* whose calls do not fail on demand */
+        tcase_add_loop_test(t, every_call_fails_once, 0, COUNT(calls));
     tcase_add_test(t, a_rank_dies);
     tcase_add_test(t, nobody_comes);
     tcase_add_test(t, an_abort_that_blocks);
