@@ -553,17 +553,35 @@ START_TEST(split_and_shrunk)
 }
 END_TEST
 
+static nccl_result (*true_deregister)(nccl_comm, void *);
+static int deregistered;
+
+static nccl_result count_deregister(nccl_comm comm, void *handle)
+{
+    deregistered++;
+    return true_deregister(comm, handle);
+}
+
 static void register_memory(struct gpu_rank *me)
 {
     struct err e = ERR_INIT;
     gpu_open(me);
+    struct nccl table = *me->n;
+    true_deregister = table.ncclCommDeregister;
+    table.ncclCommDeregister = count_deregister;
+    communicator_free(me->c);
+    struct communicator_member who = {me->d, &table, NULL, me->context, me->ordinal, me->rank, me->size};
+    me->c = communicator_new(&who, "set 0", &e);
     gpu_join(me);
     void *a = gpu_memory(me, NULL, 1 << 20), *b = gpu_memory(me, NULL, 1 << 20);
     WANT(communicator_register(me->c, a, 1 << 20, &e) == 0, "%s", e.text);
     WANT(communicator_register(me->c, b, 1 << 20, &e) == 0, "%s", e.text);
     communicator_deregister(me->c, a);
+    WANT(deregistered == 1);
     communicator_deregister(me->c, a); /* not any more */
-    gpu_leave(me);                     /* b goes with it */
+    WANT(deregistered == 1);
+    gpu_leave(me);
+    WANT(deregistered == 2);
 }
 
 START_TEST(memory_is_registered)
