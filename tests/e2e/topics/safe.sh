@@ -491,6 +491,42 @@ slow_an_agent_without_descriptors() {
     shut
 }
 
+lease_of_one() {
+    [ "$(leases | wc -l)" = 1 ]
+}
+
+# It gets not a page more than it has: requests are answered, refused or lost with one line, and its jobs go on. With memory again all is as before.
+slow_an_agent_without_memory() {
+    boot 'request_timeout: 2'
+    start_job
+    local size agent refused=0
+    agent=$(agent_pid)
+    size=$(there sed -n 's/^VmSize:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$agent/status")
+    there prlimit --pid "$agent" --as=$((size * 1024 - 4096))
+    for _ in 1 2 3 4; do
+        # shellcheck disable=SC2016
+        timeout 40 "$machine" as alice perl -MIO::Socket::UNIX -e '$SIG{PIPE} = "IGNORE"; for (1 .. 60) { my $c = IO::Socket::UNIX->new("/run/hvd/agent.sock") or next; $c->autoflush(1); print $c pack("VCCCC", 4096, 1, 0, 0, 0), "\0" x 12, "x" x 2000; push @c, $c } sleep 1' &
+        sleep 0.5
+        as bob -np 1 echo fine
+        if [ "$status" = 0 ]; then
+            expect_out '^fine$'
+        else
+            expect_status 125
+            one_clear_line '^hvdrun: (host )?localhost: ' 'an agent without memory'
+            refused=$((refused + 1))
+        fi
+        wait -n
+        until_true 10 lease_of_one || fail "the leases: $(leases)"
+    done
+    echo "# $refused of 4 jobs were refused, $(complaints) lines in the journal, $(there systemctl show -p NRestarts --value hvdagent.service) restarts"
+    [ "$(complaints)" -le 20 ] || fail "$(complaints) lines in the journal"
+    [ "$(agent_pid)" != "$agent" ] || there prlimit --pid "$agent" --as=unlimited
+    as bob -np 1 echo fine
+    expect_status 0
+    job_goes_on_to_its_end
+    shut
+}
+
 # bob makes the directory first in which alice's jobs would have theirs, as a link or as his own.
 slow_a_directory_that_a_stranger_has_prepared() {
     boot
