@@ -42,7 +42,7 @@ static int prepare(void *handle, struct err *e)
     return status;
 }
 
-static struct library library = LIBRARY_INIT(DRIVER_LIBRARY, prepare);
+static struct library library = LIBRARY_INIT("CUDA driver", DRIVER_LIBRARY, prepare);
 
 bool driver_in_process(void)
 {

@@ -51,7 +51,7 @@ static int open_it(struct library *l, struct err *e)
     void *handle = dlopen(l->name, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();
-        return err_set(e, ERR_UNSUPPORTED, "%s", why ? why : l->name);
+        return err_set(e, ERR_UNSUPPORTED, "there is no %s: %s", l->what, why ? why : l->name);
     }
     if (l->prepare(handle, e) == 0)
         return 0;

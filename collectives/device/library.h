@@ -9,6 +9,7 @@
 #include "common/err.h"
 
 struct library {
+    const char *what;                            /* for sentences */
     const char *name;                            /* for the loader */
     int (*prepare)(void *handle, struct err *e); /* finds the functions; -1: it cannot be used */
     pthread_mutex_t lock;
@@ -18,9 +19,9 @@ struct library {
     unsigned long long failed_at; /* library_loads after `failure` */
     struct err failure;
 };
-#define LIBRARY_INIT(soname, function)                                                                       \
+#define LIBRARY_INIT(word, soname, function)                                                                 \
     {                                                                                                        \
-        .name = (soname), .prepare = (function), .lock = PTHREAD_MUTEX_INITIALIZER                           \
+        .what = (word), .name = (soname), .prepare = (function), .lock = PTHREAD_MUTEX_INITIALIZER           \
     }
 
 /* Opens it and has it prepared unless that was done. 0, or -1 with the reason, which is remembered until the

@@ -45,7 +45,7 @@ static int prepare(void *handle, struct err *e)
     return 0;
 }
 
-static struct library library = LIBRARY_INIT(NCCL_LIBRARY, prepare);
+static struct library library = LIBRARY_INIT("NCCL", NCCL_LIBRARY, prepare);
 
 const struct nccl *nccl_open(struct err *e)
 {

@@ -74,12 +74,12 @@ static int refuse(void *handle, struct err *e)
 /* A failure is told again without being found out again, until another library comes. */
 START_TEST(failures_are_remembered)
 {
-    struct library none = LIBRARY_INIT("libno-such-thing.so.9", refuse),
-                   bad = LIBRARY_INIT(NCCL_LIBRARY, refuse);
+    struct library none = LIBRARY_INIT("such thing", "libno-such-thing.so.9", refuse),
+                   bad = LIBRARY_INIT("NCCL", NCCL_LIBRARY, refuse);
     for (int i = 0; i < 3; i++) {
         struct err e = ERR_INIT;
         ck_assert_int_eq(library_open(&none, &e), -1);
-        ck_assert_ptr_nonnull(strstr(e.text, "libno-such-thing.so.9: cannot open"));
+        ck_assert_ptr_nonnull(strstr(e.text, "there is no such thing: libno-such-thing.so.9: cannot open"));
         ck_assert_int_eq(e.code, ERR_UNSUPPORTED);
         ck_assert(!library_in_process(&none));
         err_clear(&e);
