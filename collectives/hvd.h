@@ -40,8 +40,9 @@
  * NCCL does the work where it can, else it goes through host memory: all ranks the same way. With process
  * sets that share ranks, operations of one set on a device are enqueued in one order, those of two sets in
  * none. Not for memory of a device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank in hvd_join
- * (HVD_ERR_MISMATCH). Whether CUDA is in the process is looked up when a name is used first, with a stream,
- * and now and then: first initialize CUDA, then use names.
+ * (HVD_ERR_MISMATCH). Whether CUDA is in the process is found out when a name is new, a stream is given or a
+ * buffer is large (32 KiB): a program that gives small host memory under a name, then loads CUDA and gives
+ * device memory under the same name, gives a stream.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.

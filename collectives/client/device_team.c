@@ -48,7 +48,7 @@ static void describe_gpu(struct device_card *card, const struct driver_device *w
     const char *host = getenv("NCCL_HOSTID"), *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
 
     memcpy(card->gpu, what->uuid, sizeof card->gpu);
-    card->host = host ? hash_text(0, host) : 0;
+    card->host = host ? hash_text(0, host) : client.region.rank[0]; /* the host's first rank is its alone */
     if (shared && strcmp(shared, "1") == 0)
         card->host = (uint32_t)client.rank;
 }

@@ -113,15 +113,23 @@ int name_request(const char *name, int status)
     return fail(status, "tensor \"%s\": %s", name, wrong);
 }
 
-/* A name that was not used lately may be the first to meet a device. */
+#define LOOK_LEAST 32768u /* bytes, or elements: what looking costs does not show there */
+
+/* Is this the call that meets a device first? Of few bytes it is asked of names that are new, or nearly. */
+static bool meets_device(const struct request *r, const struct tensor *t)
+{
+    if (__builtin_expect((t->sequence & (t->sequence - 1)) != 0 && (r->room | r->op.count) < LOOK_LEAST, 1))
+        return false;
+    return !atomic_load_explicit(&device_seen, memory_order_relaxed) && device_look();
+}
+
 int begin_request(const char *name, struct request *r, struct tensor **t)
 {
     int status = name_request(name, check_request(name, r));
 
     if (status == HVD_SUCCESS)
         status = begin(r->team, name, t);
-    if (status != HVD_SUCCESS || __builtin_expect(((*t)->sequence & ((*t)->sequence - 1)) != 0, 1) ||
-        !device_look())
+    if (status != HVD_SUCCESS || __builtin_expect(!meets_device(r, *t), 1))
         return status;
     if ((status = name_request(name, check_request(name, r))) != HVD_SUCCESS)
         pthread_mutex_unlock(&(*t)->lock);

@@ -9,6 +9,7 @@
 
 static const struct driver *d;
 static cu_stream stream;
+static int waits;
 
 static void cu_must(cu_result result, const char *what)
 {
@@ -53,6 +54,7 @@ void gpu_free(void *memory)
 
 void gpu_put(void *to, const void *from, size_t bytes)
 {
+    waits += bytes > 0; /* the host's memory is not pinned */
     if (bytes > 0)
         cu_must(d->cuMemcpyHtoDAsync((cu_pointer)(uintptr_t)to, from, bytes, stream), "cuMemcpyHtoDAsync");
 }
@@ -61,10 +63,17 @@ void gpu_get(void *to, const void *from, size_t bytes)
 {
     if (bytes > 0)
         cu_must(d->cuMemcpyDtoHAsync(to, (cu_pointer)(uintptr_t)from, bytes, stream), "cuMemcpyDtoHAsync");
+    waits += bytes > 0;
     gpu_wait();
 }
 
 void gpu_wait(void)
 {
+    waits++;
     cu_must(d->cuStreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+int gpu_waits(void)
+{
+    return waits;
 }

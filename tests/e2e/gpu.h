@@ -17,5 +17,7 @@ void gpu_put(void *to, const void *from, size_t bytes);
 void gpu_get(void *to, const void *from, size_t bytes);
 /* Until all that was in the stream has happened. */
 void gpu_wait(void);
+/* How often these have waited. */
+int gpu_waits(void);
 
 #endif

@@ -1,0 +1,263 @@
+/* How operations on GPUs come and go, a word a worker:
+ *
+ *   order ROUNDS   many at once, begun in another order by each rank, blocking ones between; the host never
+ *                  waits but where this file does, and says how often that was
+ *   refused        what cannot be, and what the ranks disagree about: prints each sentence
+ *   death [RANK]   it, or the last rank, stops when it has begun an operation that others have in their
+ * streams, and is killed: prints how long the streams were held engine         the same, with the engine
+ * instead gone           the last rank begins an operation and is killed joined         the last rank has
+ * joined */
+#include <dirent.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/e2e/gpu.h"
+#include "tests/e2e/worker.h"
+
+#define NAMES 12
+
+static int rank, size;
+static hvd_options options;
+
+/* ---- order ----------------------------------------------------------------------------------------------
+ */
+
+static size_t count_of(int i)
+{
+    return (size_t)i * 37 % 50 + 1;
+}
+
+static int32_t first_of(int i)
+{
+    return (int32_t)(i * 1000);
+}
+
+struct one {
+    char name[16];
+    int32_t *gpu;
+    int32_t host[64];
+    hvd_handle handle;
+    bool persistent;
+};
+
+static void fill(struct one *o, int i)
+{
+    for (size_t k = 0; k < count_of(i); k++)
+        o->host[k] = first_of(i) + rank + (int32_t)k;
+    gpu_put(o->gpu, o->host, count_of(i) * 4);
+}
+
+static void start(struct one *o, int i)
+{
+    fill(o, i);
+    if (o->persistent)
+        must(hvd_start(o->handle), "hvd_start");
+    else
+        must(hvd_allreduce_async(o->name, o->gpu, o->gpu, count_of(i), HVD_INT32, HVD_SUM, &options,
+                                 &o->handle),
+             "hvd_allreduce_async");
+}
+
+static void look(struct one *o, int i)
+{
+    gpu_get(o->host, o->gpu, count_of(i) * 4);
+    for (size_t k = 0; k < count_of(i); k++)
+        if (o->host[k] != size * (first_of(i) + (int32_t)k) + size * (size - 1) / 2)
+            wrong("%s: element %zu is %d", o->name, k, o->host[k]);
+}
+
+static void order(int rounds)
+{
+    static struct one all[NAMES];
+    int32_t *between = gpu_alloc(4), x;
+
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(all[i].name, sizeof all[i].name, "tensor.%d", i);
+        all[i].gpu = gpu_alloc(count_of(i) * 4);
+        all[i].persistent = i % 3 == 1;
+        if (all[i].persistent)
+            must(hvd_allreduce_init(all[i].name, all[i].gpu, all[i].gpu, count_of(i), HVD_INT32, HVD_SUM,
+                                    &options, &all[i].handle),
+                 "hvd_allreduce_init");
+    }
+    for (worker_round = 0; worker_round < rounds; worker_round++) {
+        for (int i = 0; i < NAMES; i++) {
+            int which = (rank % 2 ? NAMES - 1 - i : i + rank) % NAMES;
+            start(&all[which], which);
+            if (i == NAMES / 2) { /* all have some begun that others have not */
+                x = rank;
+                gpu_put(between, &x, 4);
+                must(hvd_allreduce("between", between, between, 1, HVD_INT32, HVD_SUM, &options), "between");
+            }
+        }
+        for (int i = 0; i < NAMES; i++) {
+            int which = (i * 5 + rank) % NAMES;
+            while (i % 4 == 0 && hvd_poll(all[which].handle) == 0)
+                ;
+            must(hvd_wait(all[which].handle), "hvd_wait");
+        }
+        for (int i = 0; i < NAMES; i++)
+            look(&all[i], i);
+        gpu_get(&x, between, 4);
+        if (x != size * (size - 1) / 2)
+            wrong("between is %d", x);
+    }
+    printf("rank %d: waited %d times\n", rank, gpu_waits());
+}
+
+/* ---- what is refused ------------------------------------------------------------------------------------
+ */
+
+static void say(const char *what, int status)
+{
+    printf("%s/%d %s %s\n", what, rank, hvd_status_name(status), status ? hvd_last_error() : "");
+}
+
+static void refused(void)
+{
+    int32_t *gpu = gpu_alloc(64), host[16] = {0};
+    void *more = gpu_alloc(64);
+    const void *result;
+    hvd_handle handle;
+    size_t rows[2];
+
+    say("mixed", hvd_allreduce_async("a", gpu, host, 4, HVD_INT32, HVD_SUM, &options, &handle));
+    say("shared", hvd_allreduce_shared_async("b", gpu, 4, HVD_INT32, HVD_SUM, &options, &result, &handle));
+    say("bits", hvd_allreduce_async("b", gpu, gpu, 4, HVD_FLOAT8_E4M3, HVD_BAND, &options, &handle));
+    say("hosted", hvd_allreduce_async("b", host, host, 4, HVD_FLOAT8_E4M3, HVD_SUM, NULL, &handle));
+    say("memory", rank == 0 ? hvd_allreduce("c", gpu, gpu, 4, HVD_INT32, HVD_SUM, &options)
+                            : hvd_allreduce("c", host, host, 4, HVD_INT32, HVD_SUM, &options));
+    say("count", hvd_allreduce("c", gpu, gpu, rank == 0 ? 4 : 5, HVD_INT32, HVD_SUM, &options));
+    say("room", hvd_allgather("d", gpu, 2, 1, HVD_INT32, more, rank == 0 ? 3 : 4, rows, &options));
+    say("after", hvd_allreduce("c", gpu, gpu, 4, HVD_INT32, HVD_SUM, &options));
+}
+
+/* ---- deaths ---------------------------------------------------------------------------------------------
+ */
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1000 + (double)t.tv_nsec / 1e6;
+}
+
+/* The session's other child. */
+static pid_t engine_pid(void)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *entry;
+    pid_t found = 0;
+
+    while (proc && !found && (entry = readdir(proc)) != NULL) {
+        char path[64], name[32] = "";
+        int parent = 0;
+        snprintf(path, sizeof path, "/proc/%.20s/stat", entry->d_name);
+        FILE *f = fopen(path, "r");
+        if (f && fscanf(f, "%*d (%31[^)]) %*c %d", name, &parent) == 2 && parent == getppid() &&
+            strcmp(name, "hvd-engine") == 0)
+            found = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (f)
+            fclose(f);
+    }
+    if (proc)
+        closedir(proc);
+    return found;
+}
+
+static void loss(bool of_engine, int last)
+{
+    int32_t *gpu = gpu_alloc(400), x[100];
+    int64_t mine = getpid(), pid[64];
+    hvd_handle handle;
+
+    must(hvd_allreduce("first", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "the first one");
+    gpu_wait();
+    must(hvd_allgather("pids", &mine, 1, 1, HVD_INT64, pid, (size_t)size, NULL, NULL), "pids");
+    pid_t victim = of_engine ? engine_pid() : (pid_t)pid[last];
+    if (rank == last) {
+        /* The entry is published, and nobody of this process begins what then comes to the order. */
+        must(hvd_allreduce_async("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options, &handle), "last");
+        raise(SIGSTOP);
+    }
+    usleep(200000);
+    if (rank == last)
+        exit(1); /* of_engine: it was continued */
+    must(hvd_allreduce("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "last");
+    if (rank == 0) {
+        usleep(200000);
+        kill(victim, SIGKILL);
+    }
+    double since = now();
+    gpu_get(x, gpu, 400);
+    int status = hvd_allreduce("more", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options);
+    printf("rank %d: free after %s, %s: %s\n", rank,
+           now() - since < 1000 + (rank ? 300 : 0) ? "less than 1 s" : "long", hvd_status_name(status),
+           hvd_last_error());
+    if (of_engine && rank == 0)
+        kill((pid_t)pid[last], SIGCONT);
+    hvd_shutdown();
+    exit(1);
+}
+
+static void gone(void)
+{
+    int32_t *gpu = gpu_alloc(400);
+    hvd_handle handle;
+
+    must(hvd_allreduce("first", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "the first one");
+    must(hvd_allreduce_async("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options, &handle), "last");
+    if (rank == size - 1)
+        raise(SIGKILL);
+    int status = hvd_wait(handle);
+    for (int i = 0; i < 10 && status == HVD_SUCCESS; i++) /* it had begun its part */
+        status = hvd_allreduce("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options);
+    gpu_wait();
+    printf("rank %d: %s: %s\n", rank, hvd_status_name(status), hvd_last_error());
+    exit(1);
+}
+
+static void joined(void)
+{
+    int32_t *gpu = gpu_alloc(400);
+
+    if (rank < size - 1) {
+        usleep(100000);
+        say("joined", hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options));
+    }
+    must(hvd_join(NULL), "hvd_join");
+    say("after", hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options));
+}
+
+int main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    must(hvd_init(), "hvd_init");
+    rank = hvd_rank();
+    size = hvd_size();
+    gpu_open();
+    options.stream = gpu_stream();
+    if (strcmp(word, "order") == 0 && argc == 3)
+        order((int)strtol(argv[2], NULL, 10));
+    else if (strcmp(word, "refused") == 0)
+        refused();
+    else if (strcmp(word, "death") == 0 || strcmp(word, "engine") == 0)
+        loss(word[0] == 'e', argc == 3 ? (int)strtol(argv[2], NULL, 10) : size - 1);
+    else if (strcmp(word, "gone") == 0)
+        gone();
+    else if (strcmp(word, "joined") == 0)
+        joined();
+    else
+        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | joined");
+    must(hvd_shutdown(), "hvd_shutdown");
+    return 0;
+}

@@ -1,0 +1,76 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Tensors on GPUs: the order of operations, what the host waits for, what is refused, deaths. tests/e2e/gpu_flow.c says more.
+limit=40
+
+gpu_flow() { # RANKS GPUS ARGUMENTS...
+    local ranks=$1 gpus=$2
+    shift 2
+    gpus "$gpus"
+    hvd -np "$ranks" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" "$@"
+    no_gpu_misuse
+}
+
+# By NCCL nothing of the library waits for a device, but hvd_shutdown once a rank.
+case_the_order_differs_between_ranks() {
+    gpu_flow 2 2 order 6
+    expect_status 0
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same "$(awk '/waited/ { n += $4 } END { print n + 2 }' "$T/out")" "$(gpu_calls host-sync)" 'waits of the host'
+}
+
+case_the_order_of_four() {
+    gpu_flow 4 4 order 6
+    expect_status 0
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same "$(awk '/waited/ { n += $4 } END { print n + 4 }' "$T/out")" "$(gpu_calls host-sync)" 'waits of the host'
+}
+
+case_the_order_through_host_memory() {
+    gpu_flow 3 1 order 4
+    expect_status 0
+}
+
+case_what_is_refused() {
+    gpu_flow 2 2 refused
+    expect_status 0
+    expect_count 2 '^mixed/. HVD_ERR_INVALID tensor "a": one buffer is memory of GPU [01], another one of the host$' "$T/out"
+    expect_count 2 '^shared/. HVD_ERR_INVALID tensor "b": a result in shared memory cannot be made of memory of a GPU$' "$T/out"
+    expect_count 2 '^bits/. HVD_ERR_INVALID .*: bitwise operations need integers or bool$' "$T/out"
+    expect_count 2 '^hosted/. HVD_ERR_INVALID .*: only devices combine such elements$' "$T/out"
+    expect_count 2 '^memory/. HVD_ERR_MISMATCH tensor "c": rank 0 asks for .*, in memory of a GPU, rank 1 for .*, in memory of the host$' "$T/out"
+    expect_count 2 '^count/. HVD_ERR_MISMATCH tensor "c": rank 0 asks for allreduce sum of 4 int32, rank 1 for .* 5 int32$' "$T/out"
+    expect_count 2 '^room/. HVD_ERR_MISMATCH tensor "d": rank 0 has room for 3 rows, the result has 4$' "$T/out"
+    expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
+}
+
+case_a_rank_that_has_joined() {
+    gpu_flow 2 2 joined
+    expect_status 0
+    expect_count 1 '^joined/0 HVD_ERR_MISMATCH tensor "x": .*, but rank 1 has joined$' "$T/out"
+    expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
+}
+
+case_a_death_frees_the_streams() {
+    gpu_flow 3 3 death
+    expect_status 137
+    expect_count 2 '^rank [01]: free after less than 1 s, HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
+}
+
+case_the_end_of_the_engine_frees_the_streams() {
+    gpu_flow 3 3 engine
+    expect_status 125
+    expect_count 2 '^rank [01]: free after less than 1 s, HVD_ERR_ENGINE: this host.s engine has gone' "$T/out"
+}
+
+case_a_death_while_others_wait() {
+    gpu_flow 3 3 gone
+    expect_status 137
+    expect_count 2 '^rank [01]: HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
+}
+
+case_a_death_on_the_way_through_host_memory() {
+    [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
+    gpu_flow 3 1 gone
+    expect_status 137
+    expect_count 2 '^rank [01]: HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
+}

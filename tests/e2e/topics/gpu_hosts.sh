@@ -1,0 +1,42 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Tensors on GPUs over hosts: the engines say which operation comes next.
+hosts=2
+limit=60
+
+on_two_hosts() { # GPUS PROGRAM ARGUMENTS...
+    gpus "$1"
+    hvd -np 4 -H $H1:2,$H2:2 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/$2" "${@:3}"
+    no_gpu_misuse
+}
+
+case_kinds() {
+    on_two_hosts 2 gpu_kinds 3 500
+    expect_status 0
+    expect_count 4 '^rank [0-9]+: all right$' "$T/out"
+    [ "$(gpu_calls ncclAllReduce)" -gt 0 ] || fail "NCCL did nothing"
+}
+
+case_the_order() {
+    on_two_hosts 2 gpu_flow order 4
+    expect_status 0
+    expect_count 4 '^rank [0-9]+: waited' "$T/out"
+}
+
+case_through_host_memory() {
+    [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
+    on_two_hosts 1 gpu_kinds 3 500
+    expect_status 0
+    expect_count 4 '^rank [0-9]+: all right$' "$T/out"
+}
+
+case_what_is_refused() {
+    on_two_hosts 2 gpu_flow refused
+    expect_count 2 '^memory/[01] HVD_ERR_MISMATCH .* in memory of a GPU, ' "$T/out"
+    expect_count 4 '^room/. HVD_ERR_MISMATCH tensor "d": rank 0 has room for 3 rows, the result has 8$' "$T/out"
+    expect_count 4 '^after/. HVD_SUCCESS' "$T/out"
+}
+
+case_a_death_frees_the_streams() {
+    on_two_hosts 2 gpu_flow death 1
+    expect_count 3 '^rank [023]: free after less than 1 s, HVD_ERR_PEER: rank 1 on ' "$T/out"
+}
