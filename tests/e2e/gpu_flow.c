@@ -213,9 +213,12 @@ static void gone(void)
     hvd_handle handle;
 
     must(hvd_allreduce("first", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "the first one");
+    must(hvd_barrier(NULL), "hvd_barrier");
     must(hvd_allreduce_async("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options, &handle), "last");
-    if (rank == size - 1)
+    if (rank == size - 1) {
+        usleep(300000); /* all have begun it */
         raise(SIGKILL);
+    }
     int status = hvd_wait(handle);
     for (int i = 0; i < 10 && status == HVD_SUCCESS; i++) /* it had begun its part */
         status = hvd_allreduce("last", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options);
