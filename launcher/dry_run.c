@@ -336,5 +336,6 @@ void check_build_print(FILE *out)
     print_part(out, "join", true, "of ranks that have no more work");
     fprintf(
         out,
-        "\nElement types:\n    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, bool\n");
+        "\nElement types:\n    int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64, bool;\n"
+        "    float8 (E4M3, E5M2), reduced on GPUs only\n");
 }

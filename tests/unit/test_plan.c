@@ -349,9 +349,20 @@ static char *dry_run(const char *hosts_text, int64_t np, bool by_node, const cha
     return text;
 }
 
+/* What follows is about the GPUs of the machine that the test runs on. */
+static void without_gpus(char *text)
+{
+    char *gpus = strstr(text, "\nGPUs of this host"), *problem = strstr(text, "\nhere: ");
+    if (gpus)
+        *gpus = '\0';
+    if (problem)
+        *problem = '\0';
+}
+
 START_TEST(the_dry_run_says_what_would_run_where)
 {
     char *text = dry_run("here:4,me@[::2]:4,c:2", 5, false, NULL);
+    without_gpus(text);
     ck_assert_str_eq(text, "ranks: 5\n"
                            "command: ./train --name 'it'\\''s one' ''\n"
                            "\n"
