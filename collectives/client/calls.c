@@ -8,7 +8,7 @@ static int same_size(struct request *r, uint8_t kind, const void *in, void *out,
 
     r->in = in;
     r->out = out;
-    r->room = tensor_bytes(&r->op);
+    r->room = tensor_all_bytes(&r->op);
     return status;
 }
 

@@ -48,7 +48,7 @@ static int grouped_allreduce(struct request *r, const char *name, size_t n, cons
 
     if (status || (status = measure(r, n, NULL, count)))
         return status;
-    r->room = tensor_bytes(&r->op);
+    r->room = tensor_all_bytes(&r->op);
     if (!(r->group = group_new(n, n)))
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {

@@ -4,7 +4,7 @@
  * when that is the same everywhere, every engine knows the set, and it may be used. When it is not, or a rank
  * could not tell its engine, every rank takes its word back and says who disagrees with whom. An id that was
  * tried is not used again, so nothing late can be taken for something of another set. */
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -202,6 +202,8 @@ static int remove_set(hvd_set set)
     if ((status = agree(hash_of(false, set, NULL, 0), "remove", set)))
         return status;
     atomic_store(&client.removed[set], true);
+    if (device_look())
+        device_set_removed(team);
     return untell_engine(set);
 }
 

@@ -65,19 +65,26 @@ static int see_all(struct claim *c, const struct request *r, bool full)
     return status;
 }
 
+static int see_request(struct claim *c, const struct request *r)
+{
+    int status = HVD_SUCCESS;
+
+    *c = (struct claim){.host = false};
+    if (op_moves(r->op.kind))
+        status = see_all(c, r, true);
+    if (status == HVD_SUCCESS && op_moves(r->op.kind) && !c->host && !c->device)
+        status = see_all(c, r, false);
+    return status;
+}
+
 int device_claim(struct request *r)
 {
-    struct claim c = {.host = false};
-    int status = op_moves(r->op.kind) ? see_all(&c, r, true) : HVD_SUCCESS;
+    struct claim c;
+    int status = see_request(&c, r);
 
-    if (status == HVD_SUCCESS && op_moves(r->op.kind) && !c.host && !c.device)
-        status = see_all(&c, r, false);
-    if (status != HVD_SUCCESS)
-        return status;
-    r->op.device = c.device;
-    r->context = c.at.context;
-    r->gpu = c.at.ordinal;
-    return HVD_SUCCESS;
+    if (status == HVD_SUCCESS)
+        r->op.device = c.device;
+    return status;
 }
 
 /* ---- contexts ------------------------------------------------------------------------------------------ */
@@ -107,29 +114,33 @@ static int choose_context(int gpu, cu_context *context, struct err *e)
     return driver_check(d, d->cuDevicePrimaryCtxRetain(context, gpu), e, "using GPU %d", gpu);
 }
 
-static struct device_context *find_context(const struct request *r, struct err *e)
+static struct device_context *find_context(const struct pointer *at, struct err *e)
 {
-    cu_context context = r->context;
+    cu_context context = at->context;
     struct device_context *c;
 
     if (!device.driver && !(device.driver = driver_open(e)))
         return NULL;
     for (c = device.contexts; !context && c; c = c->next)
-        if (c->gpu == r->gpu)
+        if (c->gpu == at->ordinal)
             return c;
-    if (!context && choose_context(r->gpu, &context, e) != 0)
+    if (!context && choose_context(at->ordinal, &context, e) != 0)
         return NULL;
     for (c = device.contexts; c; c = c->next)
         if (c->context == context)
             return c;
     if (!(c = calloc(1, sizeof *c))) {
-        err_set(e, ERR_MEMORY, "no memory for GPU %d", r->gpu);
+        err_set(e, ERR_MEMORY, "no memory for GPU %d", at->ordinal);
         return NULL;
     }
-    *c = (struct device_context){.next = device.contexts, .context = context, .gpu = r->gpu};
-    if (driver_describe(device.driver, r->gpu, &c->what, e) != 0) {
+    *c = (struct device_context){.next = device.contexts, .context = context, .gpu = at->ordinal};
+    if (driver_describe(device.driver, at->ordinal, &c->what, e) != 0) {
         free(c);
         return NULL;
+    }
+    if (device_enter(c, NULL) == 0) {
+        c->pack = pack_open(device.driver, NULL);
+        device_leave();
     }
     return device.contexts = c;
 }
@@ -166,9 +177,14 @@ static void drop_events(struct device_op *op)
 static int prepare(struct tensor *t, const struct request *r)
 {
     struct err e = ERR_INIT;
-    struct device_context *context = find_context(r, &e);
     struct device_op *op = t->device;
+    struct device_context *context;
+    struct claim c;
+    int status = see_request(&c, r);
 
+    if (status != HVD_SUCCESS)
+        return status;
+    context = find_context(&c.at, &e);
     if (!context)
         return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
     if (!op && !(op = t->device = calloc(1, sizeof *op)))
@@ -258,25 +274,26 @@ int device_start(struct tensor *t, bool will_wait)
     return status;
 }
 
-bool device_step(struct tensor *t, int *status)
+int device_step(struct tensor *t)
 {
     struct device_op *op = t->device;
     bool ended;
+    int status;
 
     if (region_poisoned(&client.region) || pthread_mutex_trylock(&device.lock) != 0)
-        return false; /* somebody does all there is to do, and rings */
+        return 1; /* somebody does all there is to do, and rings */
     if (op->phase == DEVICE_ARRIVING)
         device_look_at(op);
     device_progress();
     ended = op->phase == DEVICE_ENQUEUED || op->phase == DEVICE_FAILED;
-    *status = op->phase == DEVICE_FAILED ? op->status : HVD_SUCCESS;
+    status = op->phase == DEVICE_FAILED ? op->status : HVD_SUCCESS;
     pthread_mutex_unlock(&device.lock);
     if (ended) {
         timeline(t, TIMELINE_AGREED, op->agreed);
         if (op->begun)
             timeline(t, op->staged ? TIMELINE_STAGED : TIMELINE_NCCL, op->begun);
     }
-    return ended;
+    return ended ? status : 1;
 }
 
 /* One that is left before its end, because the job has failed, stays in whatever queue it is: nothing looks
@@ -335,6 +352,20 @@ void device_free(struct device_op *op)
     free(op);
 }
 
+void device_set_removed(const struct team *team)
+{
+    struct device_team **at, *gone;
+
+    pthread_mutex_lock(&device.lock);
+    for (at = &device.teams; *at && (*at)->team != team; at = &(*at)->next)
+        ;
+    if ((gone = *at) != NULL) {
+        *at = gone->next;
+        device_team_free(gone);
+    }
+    pthread_mutex_unlock(&device.lock);
+}
+
 void device_close(void)
 {
     struct device_context *context;
@@ -350,6 +381,10 @@ void device_close(void)
     }
     while ((context = device.contexts) != NULL) {
         device.contexts = context->next;
+        if (context->pack && device_enter(context, NULL) == 0) {
+            pack_close(context->pack);
+            device_leave();
+        }
         free(context);
     }
     device.pending = device.waiters = 0;

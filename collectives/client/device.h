@@ -22,6 +22,7 @@
 #include "collectives/device/communicator.h"
 #include "collectives/device/driver.h"
 #include "collectives/device/nccl.h"
+#include "collectives/device/pack.h"
 #include "collectives/shm/order.h"
 #include "common/err.h"
 #include "common/fsm.h"
@@ -34,6 +35,7 @@ struct device_context {
     cu_context context;
     int gpu;
     struct driver_device what;
+    struct pack *pack; /* what NCCL does not scale */
 };
 
 enum device_phase {
@@ -143,8 +145,8 @@ int device_claim(struct request *r);
 /* The rest needs the tensor's lock. What is left to prepare when its tables are placed. */
 int device_prepare(struct tensor *t, const struct request *r);
 int device_start(struct tensor *t, bool will_wait);
-/* What can be done now. true: it has ended, with *status. */
-bool device_step(struct tensor *t, int *status);
+/* What can be done now. Its status when it has ended; 1: it has not. */
+int device_step(struct tensor *t) __attribute__((cold));
 /* It has ended, in whatever way. true: well. */
 bool device_ended(struct tensor *t);
 /* A thread begins to wait for it; or ends: then the user's stream waits for the result, if it is one. */
@@ -159,6 +161,9 @@ int device_solo(struct tensor *t);
 /* The context is this thread's until device_leave. */
 int device_enter(const struct device_context *context, struct err *e);
 void device_leave(void);
+
+/* device.c: the set is gone, with what the team had. */
+void device_set_removed(const struct team *team);
 
 /* device_progress.c: does what can be done, for all teams. */
 enum device_need device_progress(void);

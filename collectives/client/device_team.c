@@ -60,7 +60,8 @@ static void exchange(void *owner)
     struct err e = ERR_INIT;
 
     memset(mine, 0, sizeof *mine);
-    mine->abilities = device_abilities(device.nccl, &team->context->what, false);
+    mine->abilities = device_abilities(device.nccl, &team->context->what,
+                                       team->context->pack && pack_has_kernels(team->context->pack));
     if (device.nccl && own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
         mine->abilities.nccl = 0;
     describe_gpu(mine, &team->context->what);
@@ -125,6 +126,7 @@ static void connect_all(void *owner)
     team->verdict = 0;
     team->communicator = communicator_new(&(struct communicator_member){.d = device.driver,
                                                                         .n = device.nccl,
+                                                                        .pack = team->context->pack,
                                                                         .context = team->context->context,
                                                                         .ordinal = team->context->gpu,
                                                                         .rank = (int)own_index(team->team),

@@ -13,7 +13,7 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
 
     r.in = in;
     r.out = out;
-    r.room = tensor_bytes(&r.op);
+    r.room = tensor_all_bytes(&r.op);
     if (!status && !handle)
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)

@@ -66,10 +66,8 @@ struct request {
     const uint64_t *table; /* [ranks of the team] elements, NULL: none; used until it is submitted */
     size_t *rows;          /* NULL, or [ranks]: wants to know how many rows each rank gave */
     const void **result;   /* of a shared allreduce */
-    void *stream;          /* of the options; and where the elements are, when op.device says so: */
-    struct CUctx_st *context;
-    int gpu;
-    struct group *group; /* NULL: none; taken when the request was submitted, in and out are then NULL */
+    void *stream;          /* of the options; for a device */
+    struct group *group;   /* NULL: none; taken when the request was submitted, in and out are then NULL */
 };
 
 /* Whether the engine still moves, as one who waits or polls sees it from time to time. */

@@ -123,17 +123,28 @@ static bool meets_device(const struct request *r, const struct tensor *t)
     return !atomic_load_explicit(&device_seen, memory_order_relaxed) && device_look();
 }
 
-int begin_request(const char *name, struct request *r, struct tensor **t)
+__attribute__((cold, noinline)) static int check_again(const char *name, struct request *r, struct tensor **t)
+{
+    int status;
+
+    if ((status = name_request(name, check_request(name, r))) != HVD_SUCCESS)
+        pthread_mutex_unlock(&(*t)->lock);
+    return status;
+}
+
+static inline int check_and_begin(const char *name, struct request *r, struct tensor **t)
 {
     int status = name_request(name, check_request(name, r));
 
     if (status == HVD_SUCCESS)
         status = begin(r->team, name, t);
-    if (status != HVD_SUCCESS || __builtin_expect(!meets_device(r, *t), 1))
-        return status;
-    if ((status = name_request(name, check_request(name, r))) != HVD_SUCCESS)
-        pthread_mutex_unlock(&(*t)->lock);
-    return status;
+    return status == HVD_SUCCESS && __builtin_expect(meets_device(r, *t), 0) ? check_again(name, r, t)
+                                                                             : status;
+}
+
+int begin_request(const char *name, struct request *r, struct tensor **t)
+{
+    return check_and_begin(name, r, t);
 }
 
 /* `status` is of making the request. */
@@ -141,7 +152,7 @@ static int submit(const char *name, struct request *r, int status, hvd_handle *h
 {
     struct tensor *t;
 
-    status = status ? name_request(name, status) : begin_request(name, r, &t);
+    status = status ? name_request(name, status) : check_and_begin(name, r, &t);
     if (status) {
         group_free(r->group);
         return status;

@@ -135,7 +135,7 @@ static int make_place(struct tensor *t)
 }
 
 /* Nothing of its elements goes through shared memory; tables do. */
-static int prepare_device(struct tensor *t, const struct request *r)
+__attribute__((cold, noinline)) static int prepare_device(struct tensor *t, const struct request *r)
 {
     int status = HVD_SUCCESS;
 
@@ -249,7 +249,7 @@ static void arrived_early(struct tensor *t)
         tell_engine(t); /* so that it tells those that have joined, and others may lack */
 }
 
-void tell_others(struct tensor *t, bool will_wait)
+static inline void published(struct tensor *t, bool will_wait)
 {
     if (tensor_arrived(&t->view))
         announce(t, will_wait);
@@ -269,6 +269,11 @@ static void give(struct tensor *t, uint8_t *small)
         copy_bytes(t->stand_in, t->in, t->bytes);
     }
     timeline(t, TIMELINE_IN, since);
+}
+
+void tell_others(struct tensor *t, bool will_wait)
+{
+    published(t, will_wait);
 }
 
 void stage_locked(struct tensor *t)
@@ -326,7 +331,7 @@ int start_locked(struct tensor *t, bool will_wait)
         if (t->status != HVD_SUCCESS) /* else they were rung when the work was done */
             doorbell_ring_sleepers(&client.region, UINT32_MAX);
     } else {
-        tell_others(t, will_wait);
+        published(t, will_wait);
     }
     if (t->staging && !will_wait && t->phase == PHASE_ARRIVE)
         pending_add(t);

@@ -171,7 +171,6 @@ static void take_settled(struct tensor *t)
 {
     const struct shm_slot *slot = t->view.slot;
     int status = slot->status;
-
     size_t bytes = t->bytes;
 
     timeline(t, TIMELINE_AGREED, slot->due);
@@ -238,7 +237,7 @@ static bool step(struct tensor *t)
             take_settled(t);
         break;
     case PHASE_DEVICE:
-        if (device_step(t, &status))
+        if ((status = device_step(t)) <= 0)
             end(t, status);
         break;
     case PHASE_IDLE:
@@ -401,19 +400,22 @@ static bool spin_for_engine(struct tensor *t)
     return false;
 }
 
-static bool for_engine(const struct tensor *t)
-{
-    return t->phase == PHASE_REMOTE || (t->phase == PHASE_DEVICE && !team_is_here(t->view.team));
-}
-
 static void wait_until_ended(struct tensor *t)
 {
     struct watchdog w = {0};
 
     t->view.patient = true;
     while (!step(t))
-        if (!(for_engine(t) ? spin_for_engine(t) : spin_for_ranks(t)))
+        if (!(t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t)
+                                                                      : spin_for_ranks(t)))
             sleep_once(t, &w);
+}
+
+__attribute__((cold, noinline)) static void wait_for_device(struct tensor *t)
+{
+    device_waits(t, true);
+    wait_until_ended(t);
+    device_waits(t, false);
 }
 
 int wait_locked(struct tensor *t)
@@ -422,11 +424,9 @@ int wait_locked(struct tensor *t)
 
     timeline(t, TIMELINE_WAIT, 0);
     if (__builtin_expect(t->op.device, 0))
-        device_waits(t, true);
+        wait_for_device(t);
     if (t->phase != PHASE_ENDED)
         wait_until_ended(t);
-    if (__builtin_expect(t->op.device, 0))
-        device_waits(t, false);
     status = t->status;
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
