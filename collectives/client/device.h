@@ -133,7 +133,7 @@ extern struct device device __attribute__((visibility("hidden")));
 /* The driver was in this process when somebody looked last. */
 extern _Atomic bool device_seen __attribute__((visibility("hidden")));
 /* Looks. */
-bool device_look(void);
+bool device_look(void) __attribute__((cold));
 static inline bool device_is_likely(const struct request *r)
 {
     if (__builtin_expect(atomic_load_explicit(&device_seen, memory_order_relaxed), 0))
@@ -141,14 +141,14 @@ static inline bool device_is_likely(const struct request *r)
     return __builtin_expect(r->stream != NULL || r->op.dtype >= HVD_FLOAT8_E4M3, 0) && device_look();
 }
 /* Finds out what the request's buffers are and marks it. */
-int device_claim(struct request *r);
+int device_claim(struct request *r) __attribute__((cold));
 /* The rest needs the tensor's lock. What is left to prepare when its tables are placed. */
-int device_prepare(struct tensor *t, const struct request *r);
-int device_start(struct tensor *t, bool will_wait);
+int device_prepare(struct tensor *t, const struct request *r) __attribute__((cold));
+int device_start(struct tensor *t, bool will_wait) __attribute__((cold));
 /* What can be done now. Its status when it has ended; 1: it has not. */
 int device_step(struct tensor *t) __attribute__((cold));
 /* It has ended, in whatever way. true: well. */
-bool device_ended(struct tensor *t);
+bool device_ended(struct tensor *t) __attribute__((cold));
 /* A thread begins to wait for it; or ends: then the user's stream waits for the result, if it is one. */
 void device_waits(struct tensor *t, bool begins);
 void device_free(struct device_op *op);

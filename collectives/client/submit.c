@@ -227,7 +227,7 @@ static void tell_engine(struct tensor *t)
 }
 
 /* I am the last: let the sleepers see it, and the engine, when it has a part in it. */
-static void announce(struct tensor *t, bool will_wait)
+static inline __attribute__((always_inline)) void announce(struct tensor *t, bool will_wait)
 {
     bool for_engine = !team_is_here(t->view.team) || (!t->small && !will_wait);
 
@@ -241,7 +241,7 @@ static void announce(struct tensor *t, bool will_wait)
 
 /* Others are to come, or, when all are here, to copy first what they wanted to pass by pieces: they may
  * sleep. */
-static void arrived_early(struct tensor *t)
+static inline __attribute__((always_inline)) void arrived_early(struct tensor *t)
 {
     if (tensor_missing(&t->view) == t->view.team->members)
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
@@ -249,7 +249,7 @@ static void arrived_early(struct tensor *t)
         tell_engine(t); /* so that it tells those that have joined, and others may lack */
 }
 
-static inline void published(struct tensor *t, bool will_wait)
+static inline __attribute__((always_inline)) void published(struct tensor *t, bool will_wait)
 {
     if (tensor_arrived(&t->view))
         announce(t, will_wait);
