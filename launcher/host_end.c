@@ -114,6 +114,8 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
         err_hint(e, HOST_INSTALL_HINT);
     } else if (h->fsm.state <= HOST_GREETING && end->exit_status == AGENT_EXIT_REFUSED && said) {
         err_set(e, ERR_HOST, "%s", said + (strncmp(said, own, strlen(own)) == 0 ? strlen(own) : 0));
+        if (strstr(said, " refuses: it is busy: ") && h->common->config->wait_ms == JOB_WAIT_NO)
+            err_hint(e, "hvdrun --wait waits until they are free");
     } else if (h->fsm.state == HOST_SENDING && said) {
         err_set(e, ERR_HOST, "%s", said);
     } else if (h->fsm.state > HOST_GREETING) {

@@ -27,7 +27,7 @@ int MPIR_force_to_main;
 static MPIR_PROCDESC *table;
 static uint32_t table_size;
 
-void __attribute__((noinline, noclone)) MPIR_Breakpoint(void)
+void __attribute__((noinline, used)) MPIR_Breakpoint(void)
 {
     __asm__ volatile("" ::: "memory");
 }

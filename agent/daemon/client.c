@@ -217,8 +217,8 @@ static enum client_event grant(struct client *c, const struct lease *lease)
         return EV_REFUSED;
     snprintf(c->unit, sizeof c->unit, "%s", lease->unit);
     c->daemon->metrics.given++;
-    snprintf(got, sizeof got, "gets %u slots%s%s", lease->slots, lease->gpus ? ", GPUs " : "",
-             gpu_set_text(lease->gpus, gpus));
+    snprintf(got, sizeof got, "gets %u slot%s%s%s", lease->slots, lease->slots == 1 ? "" : "s",
+             lease->gpus ? ", GPUs " : "", gpu_set_text(lease->gpus, gpus));
     journal_job(c->daemon, lease, got);
     return EV_ADMITTED;
 }

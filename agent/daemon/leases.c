@@ -15,11 +15,12 @@
 #include "agent/supervisor/gpu.h"
 #include "common/log.h"
 
-#define FILE_MAX   1024
-#define SUFFIX     ".service"
-#define HOLDERS    6 /* named in a refusal */
-#define PATH_ROOM  (sizeof((struct leases *)0)->directory + LEASE_UNIT_MAX + 8)
-#define LEASE_TEXT "job: %64[a-z0-9-]\nuser: %63[^\n]\nuid: %u\nslots: %u\nsince: %" SCNu64 "\n%n"
+#define FILE_MAX     1024
+#define SUFFIX       ".service"
+#define SLOTS_ARE(n) ((n) == 1 ? "slot is" : "slots are")
+#define HOLDERS      6 /* named in a refusal */
+#define PATH_ROOM    (sizeof((struct leases *)0)->directory + LEASE_UNIT_MAX + 8)
+#define LEASE_TEXT   "job: %64[a-z0-9-]\nuser: %63[^\n]\nuid: %u\nslots: %u\nsince: %" SCNu64 "\n%n"
 
 /* ---- policy ----------------------------------------------------------------------------------------------
  */
@@ -131,7 +132,8 @@ static enum lease_verdict share_out(const struct leases *l, const struct lease_r
         lease->gpus = pick_gpus(gpus, gpus_for(rules, slots));
         return LEASE_GIVEN;
     }
-    err_set(e, ERR_HOST, "it is busy: %u slots are wanted, %s", fewer ? 1 : want->slots,
+    uint32_t least = fewer ? 1 : want->slots;
+    err_set(e, ERR_HOST, "it is busy: %u %s wanted, %s", least, SLOTS_ARE(least),
             leases_free(l, rules, text));
     return LEASE_BUSY;
 }
@@ -168,11 +170,12 @@ static int check_room(const struct leases *l, const struct lease_rules *rules, c
         if (l->item[i].uid == want->uid && strcmp(l->item[i].job, want->job) == 0)
             own += l->item[i].slots;
     if (want->slots > rules->slots && !want->fewer)
-        return err_set(e, ERR_HOST, "%u slots are wanted, it has %u", want->slots, rules->slots);
+        return err_set(e, ERR_HOST, "%u %s wanted, it has %u", want->slots, SLOTS_ARE(want->slots),
+                       rules->slots);
     if (own && own + least > rules->slots)
         return err_set(e, ERR_HOST,
-                       "%u slots are wanted beside the %u that the same job has there already, it has %u",
-                       (unsigned)least, (unsigned)own, rules->slots);
+                       "%u %s wanted beside the %u that the same job has there already, it has %u",
+                       (unsigned)least, SLOTS_ARE(least), (unsigned)own, rules->slots);
     return 0;
 }
 
@@ -316,7 +319,5 @@ void leases_drop(struct leases *l, const char *unit)
     path_of(l, unit, "", path);
     if (unlink(path) < 0 && errno != ENOENT)
         log_error("cannot remove the lease %s: %s", path, strerror(errno));
-    log_info("%s: job %s of %s has ended, %u slots are free again", unit, lease->job, lease->user,
-             lease->slots);
     *lease = l->item[--l->count];
 }

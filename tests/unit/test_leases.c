@@ -61,7 +61,7 @@ START_TEST(slots_belong_to_one_job)
     ck_assert_int_eq(ask("b-1", 2, 2, true, &lease, &e), 0);
     ck_assert_uint_eq(lease.slots, 1);
     ck_assert_int_eq(ask("b-2", 2, 0, false, &lease, &e), -1);
-    ck_assert_str_eq(e.text, "it is busy: 1 slots are wanted, 0 of 4 are free (alice 3, bob 1)");
+    ck_assert_str_eq(e.text, "it is busy: 1 slot is wanted, 0 of 4 are free (alice 3, bob 1)");
     leases_drop(&l, "hvd-a-1.service");
     ck_assert_int_eq(ask("b-2", 2, 0, false, &lease, &e), 0);
     ck_assert_uint_eq(lease.slots, 3);
@@ -181,7 +181,7 @@ START_TEST(a_part_of_the_slots_is_as_large_a_part_of_the_gpus)
     ck_assert_uint_eq(lease.slots, 4);
     ck_assert_uint_eq(lease.gpus, 0x2);
     ck_assert_int_eq(ask("a-3", 2, 1, false, &lease, &e), -1);
-    ck_assert_str_eq(e.text, "it is busy: 1 slots are wanted, 3 of 8 are free, and 0 of 2 GPUs (alice 5)");
+    ck_assert_str_eq(e.text, "it is busy: 1 slot is wanted, 3 of 8 are free, and 0 of 2 GPUs (alice 5)");
     rules = (struct lease_rules){.slots = 1, .gpus = 8, .share = true};
     ck_assert_int_eq(ask("a-4", 2, 1, false, &lease, &e), 0);
     ck_assert_uint_eq(lease.gpus, 0);

@@ -203,7 +203,7 @@ slow_a_node_gives_no_more_slots_than_it_gets_ranks() {
     ended three 0
     on_nodes itself --wait -np 3 -H n1:2,z1:1 true
     ended itself 125
-    grep -q ': 1 slots are wanted beside the 2 that the same job has there already, it has 2' "$T/itself.err" || fail "it was not told: $(cat "$T/itself.err")"
+    grep -q ': 1 slot is wanted beside the 2 that the same job has there already, it has 2' "$T/itself.err" || fail "it was not told: $(cat "$T/itself.err")"
     all_down
 }
 

@@ -81,6 +81,7 @@ slow_slots_belong_to_one_job() {
     start_job
     expect_count 1 '^slots: 1$' <(there sh -c 'cat /run/hvd/leases/*')
     refused 'it is busy: 2 slots are wanted, 1 of 2 are free \(alice 1\)' bob -np 2
+    expect_err '^hvdrun: hint: hvdrun --wait waits until they are free$'
     refused '3 slots are wanted, it has 2' bob -np 3
     run timeout 30 "$machine" as bob /usr/local/bin/hvdrun -np 1 echo 'there is room for one'
     expect_status 0
