@@ -4,9 +4,11 @@
  *                  waits but where this file does, and says how often that was
  *   refused        what cannot be, and what the ranks disagree about: prints each sentence
  *   death [RANK]   it, or the last rank, stops when it has begun an operation that others have in their
- * streams, and is killed: prints how long the streams were held engine         the same, with the engine
- * instead gone           the last rank begins an operation and is killed joined         the last rank has
- * joined */
+ *                  streams, and is killed: prints how long the streams were held
+ *   engine         the same, with the engine instead
+ *   gone           the last rank begins an operation and is killed
+ *   again          a set that is removed, shutdown, and all of it once more
+ *   joined         the last rank has joined */
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -227,6 +229,36 @@ static void gone(void)
     exit(1);
 }
 
+static void once(hvd_set set)
+{
+    hvd_options o = options;
+    int32_t *gpu = gpu_alloc(4), x = rank + 1;
+
+    o.set = set;
+    gpu_put(gpu, &x, 4);
+    must(hvd_allreduce("once", gpu, gpu, 1, HVD_INT32, HVD_SUM, &o), "once");
+    gpu_get(&x, gpu, 4);
+    if (x != (set ? rank + 1 : size * (size + 1) / 2))
+        wrong("once is %d", x);
+    gpu_free(gpu);
+}
+
+static void again(void)
+{
+    hvd_set set[64];
+
+    for (int i = 0; i < size; i++)
+        must(hvd_set_add(&i, 1, &set[i]), "hvd_set_add");
+    once(HVD_WORLD);
+    once(set[rank]);
+    for (int i = 0; i < size; i++)
+        must(hvd_set_remove(set[i]), "hvd_set_remove");
+    must(hvd_shutdown(), "hvd_shutdown");
+    must(hvd_init(), "hvd_init");
+    once(HVD_WORLD);
+    printf("rank %d: all right\n", rank);
+}
+
 static void joined(void)
 {
     int32_t *gpu = gpu_alloc(400);
@@ -257,10 +289,12 @@ int main(int argc, char **argv)
         loss(word[0] == 'e', argc == 3 ? (int)strtol(argv[2], NULL, 10) : size - 1);
     else if (strcmp(word, "gone") == 0)
         gone();
+    else if (strcmp(word, "again") == 0)
+        again();
     else if (strcmp(word, "joined") == 0)
         joined();
     else
-        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | joined");
+        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

@@ -50,6 +50,20 @@ case_a_rank_that_has_joined() {
     expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
 }
 
+case_again_and_what_a_timeline_shows() {
+    /usr/bin/python3 -c '' 2> /dev/null || skip "no python3 here"
+    gpus 2
+    hvd -np 2 --timeline-filename "$T/t.json" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" again
+    expect_status 0
+    expect_count 2 '^rank [01]: all right$' "$T/out"
+    no_gpu_misuse
+    # A communicator for each rank's own set; those of all ranks, once more after the new beginning.
+    [ -n "${REAL_GPU:-}" ] || expect_same '6 6' "$(gpu_calls ncclCommInitRankConfig) $(gpu_calls ncclCommDestroy)" 'communicators'
+    /usr/bin/python3 -c 'import json, sys; print(sorted({e["name"] for e in json.load(open(sys.argv[1])) if e["ph"] in "BX"}))' \
+        "$T/t.0.json" > "$T/names"
+    expect_count 1 "'ALLREDUCE', .*'NCCL', .*'NEGOTIATE_ALLREDUCE'" "$T/names"
+}
+
 case_a_death_frees_the_streams() {
     gpu_flow 3 3 death
     expect_status 137
