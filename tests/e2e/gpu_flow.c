@@ -253,6 +253,7 @@ static void again(void)
     once(set[rank]);
     for (int i = 0; i < size; i++)
         must(hvd_set_remove(set[i]), "hvd_set_remove");
+    once(HVD_WORLD);
     must(hvd_shutdown(), "hvd_shutdown");
     must(hvd_init(), "hvd_init");
     once(HVD_WORLD);

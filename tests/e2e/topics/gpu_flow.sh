@@ -59,6 +59,9 @@ case_again_and_what_a_timeline_shows() {
     no_gpu_misuse
     # A communicator for each rank's own set; those of all ranks, once more after the new beginning.
     [ -n "${REAL_GPU:-}" ] || expect_same '6 6' "$(gpu_calls ncclCommInitRankConfig) $(gpu_calls ncclCommDestroy)" 'communicators'
+    # The set's goes when it is removed, before all ranks do something else.
+    [ -n "${REAL_GPU:-}" ] || expect_same 2 "$(awk '$2 == "ncclCommInitRankConfig" { inits[$1]++ } $2 == "ncclCommDestroy" { ends[$1]++ }
+        $2 == "ncclAllReduce" && inits[$1] == 2 && ends[$1] == 1 { n++ } END { print n + 0 }' "$HVD_DOUBLE_TRACE")" 'operations after a removal'
     /usr/bin/python3 -c 'import json, sys; print(sorted({e["name"] for e in json.load(open(sys.argv[1])) if e["ph"] in "BX"}))' \
         "$T/t.0.json" > "$T/names"
     expect_count 1 "'ALLREDUCE', .*'NCCL', .*'NEGOTIATE_ALLREDUCE'" "$T/names"
