@@ -43,7 +43,7 @@ int main()
         return wrong("a handle that was waited for");
 
     hvd_options later = {};
-    later.reserved[8] = 1;
+    later.reserved[sizeof later.reserved / sizeof *later.reserved - 1] = 1;
     if (hvd_barrier(&later) != HVD_ERR_INVALID || !std::strstr(hvd_last_error(), "reserved"))
         return wrong("an option of a later version");
     if (hvd_barrier(nullptr) || hvd_shutdown())
