@@ -29,9 +29,12 @@ bool log_enabled(enum log_level level)
 
 void log_printable(char *text)
 {
-    for (; *text; text++)
+    for (; *text; text++) {
         if (((unsigned char)*text < ' ' && *text != '\t') || *text == 0x7f)
             *text = '?';
+        if ((unsigned char)*text == 0xc2 && ((unsigned char)text[1] & 0xe0) == 0x80)
+            text[0] = text[1] = '?'; /* U+0080 to U+009F steer a terminal, too */
+    }
 }
 
 void log_to(void (*line)(const char *bytes, size_t len))

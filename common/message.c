@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "common/log.h"
+
 ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct err *e)
 {
     size_t size = protobuf_c_message_get_packed_size(message);
@@ -91,6 +93,25 @@ Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e)
 Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e)
 {
     return unpack(&hvd__daemon__descriptor, bytes, len, e);
+}
+
+void message_printable(ProtobufCMessage *message)
+{
+    const ProtobufCMessageDescriptor *type = message ? message->descriptor : NULL;
+    for (unsigned i = 0; type && i < type->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &type->fields[i];
+        uint8_t *at = (uint8_t *)message + field->offset;
+        bool many = field->label == PROTOBUF_C_LABEL_REPEATED, text = field->type == PROTOBUF_C_TYPE_STRING;
+        size_t count = many ? *(size_t *)(void *)((uint8_t *)message + field->quantifier_offset) : 1;
+        if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF || (!text && field->type != PROTOBUF_C_TYPE_MESSAGE))
+            continue;
+        void **value = many ? *(void ***)(void *)at : (void **)(void *)at;
+        for (size_t k = 0; k < count; k++)
+            if (text)
+                log_printable(value[k]);
+            else
+                message_printable(value[k]);
+    }
 }
 
 void *message_copy(const ProtobufCMessage *message, size_t *room)

@@ -21,6 +21,10 @@
 /* Puts the packed message at the end of `b`; returns its size, or -1 with *e filled (over the ceiling). */
 ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct err *e);
 
+/* No text in it steers a terminal any more (log_printable); of what is one of several (oneof), nothing is
+ * touched. */
+void message_printable(ProtobufCMessage *message);
+
 /* NULL with *e filled when the bytes are not such a message. Freed by message_free. */
 Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct err *e);
 Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -14,11 +15,13 @@
 #include "common/message.h"
 
 #define READ_SIZE (64u << 10)
+#define NO_ANSWER "the session does not answer"
 
 /* By the directory's descriptor: whatever its path names by now, it is the one that was looked at. */
-static int connect_to(const struct ctl_job *job, struct err *e)
+static int connect_to(const struct ctl_job *job, int timeout_ms, struct err *e)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_sec = timeout_ms / 1000, .tv_usec = timeout_ms % 1000 * 1000};
     struct ucred peer;
     socklen_t size = sizeof peer;
     snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", job->directory,
@@ -26,9 +29,13 @@ static int connect_to(const struct ctl_job *job, struct err *e)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_sys(e, errno, "cannot make a socket");
+    /* Of connect, too: a listener may be anybody's who accepts nothing. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         int saved = errno;
         close(fd);
+        if (saved == EAGAIN)
+            return err_set(e, ERR_TIMEOUT, NO_ANSWER);
         if (saved == ECONNREFUSED || saved == ENOENT)
             return err_set(e, ERR_CLOSED, "job %s has ended", job->name);
         return err_sys(e, saved, "cannot reach the session of job %s", job->name);
@@ -39,7 +46,8 @@ static int connect_to(const struct ctl_job *job, struct err *e)
     return err_set(e, ERR_CLOSED, "what answers for job %s is not its user's", job->name);
 }
 
-int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, struct err *e)
+int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, int timeout_ms,
+                 struct err *e)
 {
     uint8_t bytes[FRAME_HEADER_SIZE + INQUIRY_MAX];
     size_t size = hvd__inquiry__get_packed_size(inquiry);
@@ -48,7 +56,7 @@ int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquir
     buf_init(&a->in, FRAME_HEADER_SIZE + ANSWER_MAX + READ_SIZE);
     if (size > INQUIRY_MAX - FRAME_HEADER_SIZE)
         return err_set(e, ERR_USAGE, "too many ranks are asked for");
-    a->fd = connect_to(job, e);
+    a->fd = connect_to(job, timeout_ms, e);
     if (a->fd < 0)
         return -1;
     frame_encode_header(&f, bytes);
@@ -74,7 +82,7 @@ static int receive(struct ctl_ask *a, int timeout_ms, struct err *e)
     struct pollfd p = {.fd = a->fd, .events = POLLIN};
     int rc = poll(&p, 1, timeout_ms);
     if (rc == 0)
-        return err_set(e, ERR_TIMEOUT, "the session does not answer");
+        return err_set(e, ERR_TIMEOUT, NO_ANSWER);
     if (rc < 0)
         return errno == EINTR ? 1 : err_sys(e, errno, "cannot wait for an answer");
     uint8_t *room = buf_reserve(&a->in, READ_SIZE);
@@ -106,15 +114,15 @@ Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e)
     return answer;
 }
 
-Hvd__Answer *ctl_ask_status(const struct ctl_job *job, struct err *e)
+Hvd__Answer *ctl_ask_status(const struct ctl_job *job, int timeout_ms, struct err *e)
 {
     Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
     Hvd__Answer *answer = NULL;
     struct ctl_ask a;
     inquiry.kind = HVD__INQUIRY__KIND__STATUS;
-    if (ctl_ask_open(&a, job, &inquiry, e) < 0)
+    if (ctl_ask_open(&a, job, &inquiry, timeout_ms, e) < 0)
         return NULL;
-    answer = ctl_ask_next(&a, CTL_ANSWER_MS, e);
+    answer = ctl_ask_next(&a, timeout_ms, e);
     if (answer && answer->body_case != HVD__ANSWER__BODY_STATUS) {
         message_free(answer);
         answer = NULL;

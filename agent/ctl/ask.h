@@ -15,12 +15,13 @@ struct ctl_ask {
 };
 
 /* Connects to the job's session and asks. -1 with *e: ERR_CLOSED, the session has gone. */
-int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, struct err *e);
+int ctl_ask_open(struct ctl_ask *a, const struct ctl_job *job, const Hvd__Inquiry *inquiry, int timeout_ms,
+                 struct err *e);
 /* The next answer, freed by message_free. NULL with *e, or when the session has closed the connection (no
  * code in *e). `timeout_ms` -1: waits for as long as the job lives. */
 Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e);
 void ctl_ask_close(struct ctl_ask *a);
 /* The one answer about the state of a job. */
-Hvd__Answer *ctl_ask_status(const struct ctl_job *job, struct err *e);
+Hvd__Answer *ctl_ask_status(const struct ctl_job *job, int timeout_ms, struct err *e);
 
 #endif

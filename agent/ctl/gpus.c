@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "common/json.h"
-#include "common/log.h"
+#include "common/message.h"
 
 /* ---- for people ------------------------------------------------------------------------------------------
  */
@@ -37,8 +37,6 @@ static void show_memory(const Hvd__Gpu *g)
 static void show_gpu(size_t index, const Hvd__Gpu *g)
 {
     char numa[32], hot[32], use[32], ecc[32], holder[160];
-    log_printable(g->name);
-    log_printable(g->unhealthy);
     snprintf(holder, sizeof holder, "%s%s%s",
              g->job[0]  ? g->job
              : g->taken ? "taken"
@@ -54,8 +52,9 @@ static void show_gpu(size_t index, const Hvd__Gpu *g)
            g->unhealthy[0] ? g->unhealthy : "well");
 }
 
-void gpus_show(const Hvd__Gpus *g)
+void gpus_show(Hvd__Gpus *g)
 {
+    message_printable(&g->base);
     if (g->n_gpu == 0) {
         printf("the managed agent knows of no GPU%s%s\n", g->problem[0] ? ": " : "", g->problem);
         return;

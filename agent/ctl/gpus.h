@@ -4,7 +4,7 @@
 
 #include "common/control.pb-c.h"
 
-void gpus_show(const Hvd__Gpus *g);
+void gpus_show(Hvd__Gpus *g);
 void gpus_show_json(const Hvd__Gpus *g);
 
 #endif

@@ -12,6 +12,9 @@
 #include <unistd.h>
 
 #include "agent/inquiry/inquiries.h"
+#include "common/log.h"
+
+#define NAME "abcdefghijklmnopqrstuvwxyz0123456789-"
 
 static int add(struct ctl_jobs *jobs, const char *name, uid_t uid, int directory)
 {
@@ -36,9 +39,11 @@ static int look_at(struct ctl_jobs *jobs, int user, const char *name, uid_t uid)
 {
     struct stat st;
     int fd = openat(user, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+        log_warning("a job is left out: %s", strerror(errno));
     if (fd < 0)
         return 0;
-    if (strlen(name) < CTL_JOB_MAX && is_of(fd, uid) &&
+    if (strlen(name) < CTL_JOB_MAX && strspn(name, NAME) == strlen(name) && is_of(fd, uid) &&
         fstatat(fd, INQUIRY_SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode)) {
         if (add(jobs, name, uid, fd) == 0)
             return 0;
@@ -53,14 +58,18 @@ static int look_at(struct ctl_jobs *jobs, int user, const char *name, uid_t uid)
 static int look_into(struct ctl_jobs *jobs, int at, uid_t uid)
 {
     int rc = 0;
+    size_t most = jobs->count + CTL_JOBS_OF_USER;
     DIR *d = fdopendir(at);
     if (!d) {
         close(at);
         return 0;
     }
-    for (struct dirent *entry; rc == 0 && (entry = readdir(d));)
+    for (struct dirent *entry; rc == 0 && jobs->count < most && (entry = readdir(d));)
         if (entry->d_name[0] != '.')
             rc = look_at(jobs, dirfd(d), entry->d_name, uid);
+    if (jobs->count == most)
+        log_warning("user %u has the directories of %d jobs here, or more: more are left out", (unsigned)uid,
+                    CTL_JOBS_OF_USER);
     closedir(d);
     return rc;
 }
@@ -147,7 +156,32 @@ void ctl_jobs_free(struct ctl_jobs *jobs)
     *jobs = (struct ctl_jobs){NULL, 0};
 }
 
-bool ctl_job_is(const struct ctl_job *job, const char *word)
+/* With or without the host's index. */
+static bool is_name(const struct ctl_job *job, const char *word)
+{
+    const char *index = strrchr(job->name, '-');
+    size_t len = strlen(word);
+    return strcmp(job->name, word) == 0 ||
+           (index && (size_t)(index - job->name) == len && strncmp(job->name, word, len) == 0);
+}
+
+static bool begins(const struct ctl_job *job, const char *word)
 {
     return word[0] && strncmp(job->name, word, strlen(word)) == 0;
+}
+
+static size_t count_those(const struct ctl_jobs *jobs, const char *word, size_t *first,
+                          bool (*is)(const struct ctl_job *job, const char *word))
+{
+    size_t count = 0;
+    for (size_t i = 0; i < jobs->count; i++)
+        if (is(&jobs->item[i], word) && count++ == 0)
+            *first = i;
+    return count;
+}
+
+size_t ctl_jobs_named(const struct ctl_jobs *jobs, const char *word, size_t *first)
+{
+    size_t count = count_those(jobs, word, first, is_name);
+    return count ? count : count_those(jobs, word, first, begins);
 }

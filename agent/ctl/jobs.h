@@ -2,7 +2,8 @@
  *
  * A user finds his own; root finds everybody's. What a user could have put in their place is told by the
  * kernel: directories must be owned by the user whose number they have, no link is followed, and nothing is
- * said to a socket before the process at its other end is that user's. */
+ * said to a socket before the process at its other end is that user's. Of a user who has more than
+ * CTL_JOBS_OF_USER directories some are left out, so that nobody hides the jobs of others behind his own. */
 #ifndef HVD_AGENT_CTL_JOBS_H
 #define HVD_AGENT_CTL_JOBS_H
 
@@ -12,7 +13,8 @@
 
 #include "common/err.h"
 
-#define CTL_JOB_MAX 96
+#define CTL_JOB_MAX      96
+#define CTL_JOBS_OF_USER 1024
 
 struct ctl_job {
     char name[CTL_JOB_MAX]; /* of its directory: JOB-HOST, HOST being the host's index in the job */
@@ -25,10 +27,11 @@ struct ctl_jobs {
     size_t count;
 };
 
-/* All of them, by name. -1 with *e. */
+/* All of them, by name; what is left out is said on stderr. -1 with *e. */
 int ctl_jobs_find(struct ctl_jobs *jobs, struct err *e);
 void ctl_jobs_free(struct ctl_jobs *jobs);
-/* Is `word` the job's name, with or without the host's index, or the beginning of it? */
-bool ctl_job_is(const struct ctl_job *job, const char *word);
+/* How many have such a name, with or without the host's index; without any such, a name that begins so.
+ * *first is the first of them. */
+size_t ctl_jobs_named(const struct ctl_jobs *jobs, const char *word, size_t *first);
 
 #endif

@@ -113,7 +113,7 @@ static int read_all(struct logs *l, struct ctl_ask *a, struct err *e)
 int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
     Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
-    Hvd__Answer *status = ctl_ask_status(job, e);
+    Hvd__Answer *status = ctl_ask_status(job, CTL_ANSWER_MS, e);
     struct ctl_ask a;
     size_t count = 0;
     uint32_t *rank = status ? choose_ranks(c->rank, status->status, &count, e) : NULL;
@@ -125,7 +125,7 @@ int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *
     inquiry.follow = c->follow;
     inquiry.rank = rank;
     inquiry.n_rank = c->rank ? count : 0;
-    int rc = ctl_ask_open(&a, job, &inquiry, e) < 0 || read_all(&l, &a, e) < 0 ? 1 : 0;
+    int rc = ctl_ask_open(&a, job, &inquiry, CTL_ANSWER_MS, e) < 0 || read_all(&l, &a, e) < 0 ? 1 : 0;
     ctl_ask_close(&a);
     free(rank);
     return rc;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/ctl/ask.h"
@@ -41,6 +42,35 @@ static void forget(struct look *l)
     *l = (struct look){.seen = NULL};
 }
 
+/* How long a user's next session is waited for: those of his that were silent have had their time. */
+static int patience(const struct ctl_jobs *jobs, size_t next, const uint64_t *lost_ms)
+{
+    uint64_t lost = 0;
+    for (size_t i = 0; i < next; i++)
+        lost += jobs->item[i].uid == jobs->item[next].uid ? lost_ms[i] : 0;
+    return lost < CTL_ANSWER_MS ? (int)(CTL_ANSWER_MS - lost) : 0;
+}
+
+static void ask_all(struct look *l, const struct ctl_jobs *jobs, uint64_t *lost_ms)
+{
+    size_t unasked = 0;
+    for (size_t i = 0; i < jobs->count; i++) {
+        struct err why = ERR_INIT;
+        uint64_t begin = clock_now();
+        int limit = patience(jobs, i, lost_ms);
+        Hvd__Answer *answer = limit ? ctl_ask_status(&jobs->item[i], limit, &why) : NULL;
+        unasked += limit == 0;
+        if (answer)
+            l->seen[l->count++] = (struct ctl_seen){jobs->item[i].uid, answer, -1};
+        else if (why.code && why.code != ERR_CLOSED)
+            log_warning("job %s: %s", jobs->item[i].name, why.text);
+        if (!answer)
+            lost_ms[i] = (clock_now() - begin) / NSEC_PER_MSEC;
+    }
+    if (unasked)
+        log_warning("%zu more jobs were not asked, whose users have others that do not answer", unasked);
+}
+
 /* All jobs of this host. Those that end meanwhile are left out; one that does not answer is named. */
 static int look_around(struct look *l, struct err *e)
 {
@@ -48,19 +78,17 @@ static int look_around(struct look *l, struct err *e)
     *l = (struct look){.at = clock_now()};
     if (ctl_jobs_find(&jobs, e) < 0)
         return -1;
-    l->seen = calloc(jobs.count ? jobs.count : 1, sizeof *l->seen);
-    if (!l->seen)
+    l->seen = calloc(jobs.count + 1, sizeof *l->seen);
+    uint64_t *lost_ms = calloc(jobs.count + 1, sizeof *lost_ms);
+    if (l->seen && lost_ms)
+        ask_all(l, &jobs, lost_ms);
+    else
         err_set(e, ERR_MEMORY, "no memory for the list of jobs");
-    for (size_t i = 0; l->seen && i < jobs.count; i++) {
-        struct err why = ERR_INIT;
-        Hvd__Answer *answer = ctl_ask_status(&jobs.item[i], &why);
-        if (answer)
-            l->seen[l->count++] = (struct ctl_seen){jobs.item[i].uid, answer, -1};
-        else if (why.code != ERR_CLOSED)
-            log_warning("job %s: %s", jobs.item[i].name, why.text);
-    }
+    free(lost_ms);
     ctl_jobs_free(&jobs);
-    return l->seen ? 0 : -1;
+    if (e->code)
+        forget(l);
+    return e->code ? -1 : 0;
 }
 
 static double share(uint64_t cpu_ms, uint64_t ms)
@@ -89,19 +117,19 @@ static void compute_shares(struct look *l, const struct look *before)
 static int find_job(const char *word, struct ctl_job *found, struct err *e)
 {
     struct ctl_jobs jobs;
-    size_t matches = 0;
+    size_t at = 0;
     if (!word) {
         err_set(e, ERR_USAGE, "which job?");
         return err_hint(e, "hvdctl ps lists them");
     }
     if (ctl_jobs_find(&jobs, e) < 0)
         return -1;
-    for (size_t i = 0; i < jobs.count; i++)
-        if (ctl_job_is(&jobs.item[i], word) && matches++ == 0)
-            *found = jobs.item[i];
-    for (size_t i = 0; matches == 1 && i < jobs.count; i++)
-        if (jobs.item[i].directory == found->directory)
-            jobs.item[i].directory = -1;
+    size_t matches = ctl_jobs_named(&jobs, word, &at);
+    if (matches == 1) {
+        *found = jobs.item[at];
+        jobs.item[at].directory = -1;
+    }
+    bool alike = matches > 1 && strcmp(jobs.item[at].name, jobs.item[at + 1].name) == 0;
     ctl_jobs_free(&jobs);
     if (matches == 1)
         return 0;
@@ -109,12 +137,14 @@ static int find_job(const char *word, struct ctl_job *found, struct err *e)
         err_set(e, ERR_HOST, "%zu jobs have a name that begins with %s", matches, word);
     else
         err_set(e, ERR_HOST, "no job on this host is named %s", word);
-    return err_hint(e, matches ? "say more of the name" : "hvdctl ps lists those that you may see");
+    return err_hint(e, alike     ? "they are different users': ask as one of them"
+                       : matches ? "say more of the name"
+                                 : "hvdctl ps lists those that you may see");
 }
 
 static int run_status(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
 {
-    struct ctl_seen seen = {job->uid, ctl_ask_status(job, e), -1};
+    struct ctl_seen seen = {job->uid, ctl_ask_status(job, CTL_ANSWER_MS, e), -1};
     if (!seen.answer)
         return EXIT_REFUSED;
     if (c->json)
@@ -130,7 +160,7 @@ static int run_kill(const struct ctl_config *c, const struct ctl_job *job, struc
     Hvd__Inquiry inquiry = HVD__INQUIRY__INIT;
     struct ctl_ask a;
     inquiry.kind = HVD__INQUIRY__KIND__END;
-    if (ctl_ask_open(&a, job, &inquiry, e) < 0)
+    if (ctl_ask_open(&a, job, &inquiry, CTL_ANSWER_MS, e) < 0)
         return EXIT_REFUSED;
     Hvd__Answer *answer = ctl_ask_next(&a, CTL_ANSWER_MS, e);
     bool ending = answer != NULL;
@@ -229,6 +259,16 @@ static int run_top(const struct ctl_config *c, struct err *e)
 /* ---- the command -----------------------------------------------------------------------------------------
  */
 
+/* One for each job, of everybody. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int run(const struct ctl_config *c, struct err *e)
 {
     static const struct {
@@ -265,6 +305,7 @@ int main(int argc, char **argv)
     struct ctl_config c;
     struct err e = ERR_INIT;
     log_init("hvdctl", LOG_WARNING);
+    raise_descriptors();
     signal(SIGPIPE, SIG_IGN); /* a reader that leaves is seen when stdout is flushed */
     int status = ctl_config_parse(&c, argc, argv, &e) < 0 ? EXIT_USAGE : 0;
     if (status == 0 && c.help)

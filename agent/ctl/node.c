@@ -9,7 +9,6 @@
 #include "agent/ctl/gpus.h"
 #include "agent/daemon/ask.h"
 #include "common/json.h"
-#include "common/log.h"
 #include "common/message.h"
 
 #define WORDS     12
@@ -94,18 +93,15 @@ static void show_queue(const Hvd__AgentStatus *s)
         printf("and %u more\n", s->waiting_left_out);
 }
 
-static void show(const Hvd__AgentStatus *s)
+static void show(Hvd__AgentStatus *s)
 {
+    message_printable(&s->base);
     printf("managed agent %s: %u of %u slots taken%s\n", s->version, s->taken, s->slots,
            s->shared ? ", jobs share them" : "");
-    if (s->drained[0]) {
-        log_printable(s->drained);
+    if (s->drained[0])
         printf("drained: %s\n", s->drained);
-    }
-    if (s->unhealthy[0]) {
-        log_printable(s->unhealthy);
+    if (s->unhealthy[0])
         printf("no new jobs: %s\n", s->unhealthy);
-    }
     if (s->n_lease)
         printf("%-22s %-12s %6s  %-19s  %s\n", "JOB", "USER", "SLOTS", "SINCE", s->gpus ? "GPUS" : "");
     for (size_t i = 0; i < s->n_lease; i++) {

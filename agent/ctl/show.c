@@ -4,7 +4,7 @@
 #include <pwd.h>
 #include <string.h>
 
-#include "common/log.h"
+#include "common/message.h"
 
 /* ---- words and numbers -----------------------------------------------------------------------------------
  */
@@ -52,7 +52,6 @@ static const char *percent(double value, char *text, size_t size)
     return text;
 }
 
-/* The words, and nothing that steers a terminal. */
 static const char *command(const Hvd__JobStatus *s, char *text, size_t size)
 {
     size_t n = 0;
@@ -61,7 +60,6 @@ static const char *command(const Hvd__JobStatus *s, char *text, size_t size)
         int k = snprintf(text + n, size - n, "%s%s", i ? " " : "", s->argv[i]);
         n += k > 0 ? (size_t)k : 0;
     }
-    log_printable(text);
     return text;
 }
 
@@ -106,14 +104,13 @@ static void job_heading(FILE *out)
 static void job_line(FILE *out, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
-    char user[40], time[24], mem[24], cpu[24], words[256], ranks[32], host[64];
+    char user[40], time[24], mem[24], cpu[24], words[256], ranks[32];
+    message_printable(&seen->answer->status->base); /* what a user's session says is shown to root */
     snprintf(ranks, sizeof ranks, "%u/%u", alive(s), s->size);
-    snprintf(host, sizeof host, "%.60s", s->host);
-    log_printable(host);
-    fprintf(out, "%-22s %-10s %-14s %9s %-9s %7s %6s %6s  %.60s\n", s->job,
-            show_user(seen->uid, user, sizeof user), host, ranks, s->phase, age(s->run_ms, time, sizeof time),
-            percent(seen->cpu_percent, cpu, sizeof cpu), memory(s->memory_kib, mem, sizeof mem),
-            command(s, words, sizeof words));
+    fprintf(out, "%-22.80s %-10s %-14.60s %9s %-9.40s %7s %6s %6s  %.60s\n", s->job,
+            show_user(seen->uid, user, sizeof user), s->host, ranks, s->phase,
+            age(s->run_ms, time, sizeof time), percent(seen->cpu_percent, cpu, sizeof cpu),
+            memory(s->memory_kib, mem, sizeof mem), command(s, words, sizeof words));
 }
 
 static void rank_heading(FILE *out)
@@ -124,12 +121,10 @@ static void rank_heading(FILE *out)
 
 static void rank_line(FILE *out, const Hvd__RankStatus *r)
 {
-    char time[24], mem[24], cpu[32], state[64];
-    snprintf(state, sizeof state, "%.60s", r->state);
-    log_printable(state);
+    char time[24], mem[24], cpu[32];
     snprintf(cpu, sizeof cpu, "%.1fs", (double)r->cpu_ms / 1e3);
-    fprintf(out, "%8u %8u %-28s %8s %9s %7s  %s\n", r->rank, r->pid, state, age(r->run_ms, time, sizeof time),
-            cpu, memory(r->memory_kib, mem, sizeof mem),
+    fprintf(out, "%8u %8u %-28.60s %8s %9s %7s  %s\n", r->rank, r->pid, r->state,
+            age(r->run_ms, time, sizeof time), cpu, memory(r->memory_kib, mem, sizeof mem),
             r->shut_down     ? "shut down"
             : r->initialized ? "initialized"
                              : "-");
@@ -165,11 +160,8 @@ static void show_counters(FILE *out, const Hvd__Counters *c)
                 bytes_of((double)c->received, more, sizeof more));
     for (size_t i = 0; i < c->n_stall; i++) {
         const Hvd__Stall *s = c->stall[i];
-        char text[512];
-        snprintf(text, sizeof text, "tensor \"%.100s\": %.40s has waited %.1f s for %.300s", s->tensor,
-                 s->kind, (double)s->ms / 1e3, s->missing[0] ? s->missing : "ranks of other hosts");
-        log_printable(text);
-        fprintf(out, "stall: %s\n", text);
+        fprintf(out, "stall: tensor \"%.100s\": %.40s has waited %.1f s for %.300s\n", s->tensor, s->kind,
+                (double)s->ms / 1e3, s->missing[0] ? s->missing : "ranks of other hosts");
     }
     if (c->stalls > c->n_stall)
         fprintf(out, "stall: %zu more tensors wait for other ranks\n", c->stalls - c->n_stall);
@@ -179,6 +171,7 @@ void show_status(FILE *out, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
     char words[4096], text[40];
+    message_printable(&seen->answer->status->base);
     fprintf(out, "job %s of %s: %s\n", s->job, show_user(seen->uid, text, sizeof text), s->phase);
     fprintf(out, "command: %s\n", command(s, words, sizeof words));
     fprintf(out, "host: %s, number %u of %u; %u of the job's %u ranks run here%s", s->host, s->host_index,
