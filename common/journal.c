@@ -64,15 +64,20 @@ static int open_socket(const char *path)
 /* A journal that was started anew has another socket: once more with that. 0: it is too busy. */
 static int put(struct journal *j, const struct datagram *d, bool bad)
 {
+    bool waits = bad && (!j->busy || clock_now() - j->busy >= NSEC_PER_SEC);
     for (int i = 0; i < 2; i++) {
         if (j->fd < 0)
             j->fd = open_socket(j->socket);
         if (j->fd < 0)
             return -1;
-        if (send(j->fd, d->bytes, d->used, MSG_NOSIGNAL | (bad ? 0 : MSG_DONTWAIT)) >= 0)
+        if (send(j->fd, d->bytes, d->used, MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT)) >= 0) {
+            j->busy = 0;
             return 1;
-        if (errno == EAGAIN)
+        }
+        if (errno == EAGAIN) {
+            j->busy = waits ? clock_now() : j->busy;
             return 0;
+        }
         close(j->fd);
         j->fd = -1;
     }

@@ -1,6 +1,6 @@
 /* Lines in systemd's journal with fields beside them, by its own protocol: one datagram each, "NAME=value"
  * lines. A journal that is busy, by whosever lines, loses the line; one that is a warning or worse waits a
- * moment for it.
+ * moment for it, but only one of them in a second where the journal takes nothing at all.
  *
  * What values hold cannot become a field or a line of its own: control characters are '?' there. At most
  * JOURNAL_BURST lines in a second, and as many of those that are warnings or worse, so that no flood of news
@@ -25,6 +25,7 @@ struct journal {
     uint64_t since;            /* of the second that is counted */
     uint32_t lines[2];         /* in it: news, and what is worse */
     uint32_t unsaid;           /* lines that were left out since the last one */
+    uint64_t busy;             /* when it last took none although we waited; 0: it took the next one */
     const char *const *fields; /* of every line: "NAME=value" each, ended by NULL; stay the caller's */
 };
 

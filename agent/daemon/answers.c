@@ -7,11 +7,14 @@
 #include "common/clock.h"
 
 /* In one answer: with the longest names they fit into DAEMON_ANSWER_MAX. */
-#define STATUS_LEASES  200
+#define STATUS_LEASES  180
 #define STATUS_WAITING 40
-#define NUMBERS_MAX    32
+#define NUMBERS_MAX    32   /* of one of them, with what stands before each text */
+#define OTHERS_MAX     2048 /* version, why it is drained or not healthy, numbers */
+#define SUMS_MAX       ((1 + SUM_PEERS) * (SUM_PEER_NAME + NUMBERS_MAX) + (SUMS + SUM_CAUSES) * 10)
 _Static_assert(STATUS_LEASES *(LEASE_JOB_MAX + LEASE_UNIT_MAX + LEASE_USER_MAX + NUMBERS_MAX) +
-                       STATUS_WAITING * (LEASE_JOB_MAX + LEASE_USER_MAX + NUMBERS_MAX) + GPU_SET_TEXT + 2048 <
+                       STATUS_WAITING * (LEASE_JOB_MAX + LEASE_USER_MAX + NUMBERS_MAX) + GPU_SET_TEXT +
+                       SUMS_MAX + OTHERS_MAX <
                    DAEMON_ANSWER_MAX,
                "an answer must fit");
 

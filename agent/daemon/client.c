@@ -11,8 +11,7 @@
 #include "agent/daemon/answers.h"
 #include "agent/daemon/daemon.h"
 #include "agent/daemon/request.h"
-#include "agent/job_dir.h"
-#include "agent/supervisor/gpu.h"
+#include "agent/daemon/wish.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
@@ -21,26 +20,7 @@
 #define BUSY_MS        1500  /* for the slots of a job that has ended already */
 #define CLOSE_AGAIN_MS 100   /* without a thread, until the next attempt */
 
-enum client_state {
-    CLIENT_READING,
-    CLIENT_DECIDING,
-    CLIENT_WAITING,
-    CLIENT_STARTING,
-    CLIENT_CHECKING,
-    CLIENT_CLOSED
-};
-enum client_event {
-    EV_REQUEST,
-    EV_BROKEN,
-    EV_LATE,
-    EV_ADMITTED,
-    EV_QUEUED,
-    EV_REFUSED,
-    EV_ASKED,
-    EV_STARTED,
-    EV_FAILED,
-    EV_CHECK
-};
+#define REFUSALS_A_SECOND 20 /* of them a line is written each */
 
 static void decide(void *owner);
 static void start_session(void *owner);
@@ -141,11 +121,30 @@ void client_drop(struct client *c)
         fsm_post(&c->fsm, EV_BROKEN);
 }
 
+/* Whoever asks again and again does not use up what the journal takes of us. */
+static void say_refused(const struct client *c)
+{
+    struct refusals *r = &c->daemon->refusals;
+    uint64_t now = clock_now();
+    if (now - r->since >= NSEC_PER_SEC) {
+        r->since = now;
+        r->said = 0;
+    }
+    if (r->said++ >= REFUSALS_A_SECOND) {
+        r->unsaid++;
+        return;
+    }
+    if (r->unsaid)
+        log_info("%u requests more were refused", r->unsaid);
+    r->unsaid = 0;
+    log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
+}
+
 static void refuse(void *owner)
 {
     struct client *c = owner;
     c->daemon->metrics.refused++;
-    log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
+    say_refused(c);
     answer_refusal(c);
     let_go(c);
 }
@@ -188,105 +187,8 @@ static void say_late(void *owner)
     let_go(c);
 }
 
-/* ---- what it wants ---------------------------------------------------------------------------------------
+/* ---- its session -----------------------------------------------------------------------------------------
  */
-
-static int check_request(const struct client *c, const Hvd__LeaseRequest *request, struct err *e)
-{
-    struct daemon *d = c->daemon;
-    if (c->fds != 1 + DAEMON_DESCRIPTORS)
-        return err_set(e, ERR_PROTOCOL, "a request without its descriptors");
-    if (request->protocol != DAEMON_PROTOCOL)
-        return err_set(e, ERR_VERSION, "hvdagent attach speaks version %u, the managed agent version %u",
-                       request->protocol, DAEMON_PROTOCOL);
-    if (!daemon_config_allows(&d->config, c->uid, c->groups, c->group_count))
-        return err_set(e, ERR_HOST, "%s may not run jobs there", c->user);
-    const char *why = daemon_refuses(d);
-    if (why)
-        return err_set(e, ERR_HOST, "%s", why);
-    if (c->uid != 0 && request->priority > d->config.max_priority)
-        return err_set(e, ERR_HOST, "%s may not ask for priority %u, the highest is %d (max_priority)",
-                       c->user, request->priority, (int)d->config.max_priority);
-    return job_dir_check_name(request->job, e);
-}
-
-static enum client_event grant(struct client *c, const struct lease *lease)
-{
-    char gpus[GPU_SET_TEXT], got[GPU_SET_TEXT + 48];
-    if (leases_add(&c->daemon->leases, lease, &c->refusal) < 0)
-        return EV_REFUSED;
-    snprintf(c->unit, sizeof c->unit, "%s", lease->unit);
-    c->daemon->metrics.given++;
-    snprintf(got, sizeof got, "gets %u slot%s%s%s", lease->slots, lease->slots == 1 ? "" : "s",
-             lease->gpus ? ", GPUs " : "", gpu_set_text(lease->gpus, gpus));
-    journal_job(c->daemon, lease, got);
-    return EV_ADMITTED;
-}
-
-/* Those who wait come first. Who would not wait does so for a moment: systemd may still be clearing away a
- * job whose hvdrun has returned. */
-static enum client_event decide_turn(struct client *c)
-{
-    struct daemon *d = c->daemon;
-    struct lease lease;
-    enum lease_verdict verdict;
-    clients_serve_queue(d);
-    queue_add(&d->queue, &c->entry);
-    if (queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &c->refusal) == &c->entry) {
-        queue_remove(&d->queue, &c->entry);
-        return verdict == LEASE_GIVEN ? grant(c, &lease) : EV_REFUSED;
-    }
-    err_clear(&c->refusal);
-    if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) != LEASE_NEVER) {
-        err_clear(&c->refusal);
-        size_t most = c->entry.patient ? (size_t)d->config.max_waiting : SIZE_MAX / 2;
-        if (queue_may_wait(&d->queue, &c->entry, most, &c->refusal) == 0)
-            return EV_QUEUED;
-    }
-    queue_remove(&d->queue, &c->entry);
-    return EV_REFUSED;
-}
-
-static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest *request)
-{
-    if (check_request(c, request, &c->refusal) < 0)
-        return EV_REFUSED;
-    snprintf(c->job, sizeof c->job, "%s", request->job);
-    c->entry.want = (struct lease_want){
-        .job = c->job, .user = c->user, .uid = c->uid, .slots = request->slots, .fewer = request->fewer};
-    c->entry.priority = request->priority;
-    c->entry.patient = request->wait;
-    return decide_turn(c);
-}
-
-static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *drain)
-{
-    if (c->uid != 0)
-        err_set(&c->refusal, ERR_HOST, "only root may drain a node");
-    else
-        daemon_drain(c->daemon, !drain->on ? "" : drain->reason[0] ? drain->reason : "by root", &c->refusal);
-    return c->refusal.code ? EV_REFUSED : EV_ASKED;
-}
-
-/* Nothing is answered: nobody waits for it. */
-static enum client_event take_report(struct client *c, const Hvd__SessionReport *report)
-{
-    struct err e = ERR_INIT;
-    if (daemon_session_reports(c->daemon, c->uid, report, &e) < 0)
-        daemon_complain(c->daemon, c, e.text);
-    return EV_BROKEN;
-}
-
-/* For what is so now. */
-static enum client_event decide_gpus(struct client *c, bool accepts)
-{
-    if (accepts && c->uid != 0) {
-        err_set(&c->refusal, ERR_HOST, "only root may accept GPUs");
-        return EV_REFUSED;
-    }
-    c->about = accepts ? CLIENT_ACCEPTS_GPUS : CLIENT_ASKS_GPUS;
-    return gpu_watch_fresh(&c->daemon->gpus) ? EV_ASKED : EV_CHECK;
-}
 
 void clients_checked(struct daemon *d)
 {
@@ -300,23 +202,11 @@ void clients_checked(struct daemon *d)
 static void decide(void *owner)
 {
     struct client *c = owner;
-    enum client_event event = EV_REFUSED;
     uv_poll_stop(&c->poll);
     uv_timer_stop(&c->timer);
     request_name_user(c);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
-    if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
-        event = decide_lease(c, m->request);
-    else if (m && m->body_case == HVD__DAEMON__BODY_QUERY)
-        event = m->query->gpus ? decide_gpus(c, false) : EV_ASKED;
-    else if (m && m->body_case == HVD__DAEMON__BODY_ACCEPT)
-        event = decide_gpus(c, true);
-    else if (m && m->body_case == HVD__DAEMON__BODY_DRAIN)
-        event = decide_drain(c, m->drain);
-    else if (m && m->body_case == HVD__DAEMON__BODY_REPORT)
-        event = take_report(c, m->report);
-    else
-        err_set(&c->refusal, ERR_PROTOCOL, "that is no request");
+    enum client_event event = m ? wish_decide(c, m) : EV_REFUSED;
     message_free(m);
     fsm_post(&c->fsm, event);
 }
@@ -402,7 +292,7 @@ static void let_in(struct client *c, enum lease_verdict verdict, const struct le
 {
     struct daemon *d = c->daemon;
     queue_remove(&d->queue, &c->entry);
-    enum client_event event = verdict == LEASE_GIVEN ? grant(c, lease) : EV_REFUSED;
+    enum client_event event = verdict == LEASE_GIVEN ? wish_grant(c, lease) : EV_REFUSED;
     bool gone = event == EV_ADMITTED && c->entry.told[0] && !answer_waiting(c, "");
     fsm_post(&c->fsm, gone ? EV_BROKEN : event);
     if (gone)

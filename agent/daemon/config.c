@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "agent/daemon/drain.h"
 #include "agent/daemon/gpu_health.h"
 #include "common/module.h"
 #include "common/modules/yaml.h"
@@ -191,6 +192,8 @@ int daemon_config_read(struct daemon_config *c, int argc, char *const argv[], st
     }
     if (!c->help && operand < argc)
         err_set(e, ERR_USAGE, "unexpected argument: %s", argv[operand]);
+    if (!e->code && c->drain && strlen(c->drain) >= DRAIN_MAX)
+        err_set(e, ERR_USAGE, "drain: the reason has more than %d bytes", DRAIN_MAX - 1);
     if (c->help || (!e->code && find_users(c, e) == 0 && find_groups(c, e) == 0 && find_checks(c, e) == 0))
         return 0;
     daemon_config_free(c);

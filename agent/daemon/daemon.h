@@ -29,6 +29,11 @@
 #include "agent/daemon/units.h"
 #include "common/journal.h"
 
+struct refusals {   /* in the log */
+    uint64_t since; /* of the second that is counted */
+    unsigned said, unsaid;
+};
+
 struct daemon {
     uv_loop_t loop;
     int argc; /* of `hvdagent daemon ...`, for the next reading */
@@ -57,6 +62,7 @@ struct daemon {
     char node[IDENTITY_TEXT];
     uint64_t complained; /* when */
     unsigned unsaid;     /* complaints since */
+    struct refusals refusals;
     int exit_status;
 };
 

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define FAULT_WORD "fault "
+#define FAULT_LINE FAULT_WORD "%" SCNu32 " - %" SCNu32 " %" SCNu64 " "
+
 /* ---- Xids ---------------------------------------------------------------------------------------------- */
 
 bool gpu_xids_check(const char *list)
@@ -31,8 +34,9 @@ static bool is_in(const char *list, uint32_t number)
     return false;
 }
 
-void gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const struct xid *x)
+bool gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const struct xid *x)
 {
+    bool fault = x->us > h->accepted_us && is_in(rules->xids, x->number), ours = false;
     h->seen_us = x->us > h->seen_us ? x->us : h->seen_us;
     for (uint32_t i = 0; i < h->slots; i++) {
         struct gpu_slot *slot = &h->slot[i];
@@ -40,9 +44,11 @@ void gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const s
             continue;
         slot->xids++;
         slot->last_xid = x->number;
-        if (x->us > h->accepted_us && is_in(rules->xids, x->number))
+        ours = true;
+        if (fault)
             slot->fault = *x;
     }
+    return fault && ours;
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------- */
@@ -87,7 +93,7 @@ const Hvd__Gpu *gpu_health_find(const struct gpu_slot *slot, const Hvd__Gpus *g)
 
 void gpu_health_accept(struct gpu_health *h, const Hvd__Gpus *g)
 {
-    h->accepted_us = h->seen_us;
+    h->accepted_us = h->seen_us > h->accepted_us ? h->seen_us : h->accepted_us;
     for (uint32_t i = 0; i < h->slots; i++) {
         const Hvd__Gpu *gpu = gpu_health_find(&h->slot[i], g);
         h->slot[i].fault.number = 0;
@@ -168,21 +174,42 @@ const char *gpu_health_text(const struct gpu_health *h, char *text, size_t size)
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
+static void load_fault(struct gpu_health *h, const char *line)
+{
+    uint32_t index;
+    struct xid x = {.us = 0};
+    int end = 0;
+    if (sscanf(line, FAULT_LINE "%n", &index, &x.number, &x.us, &end) != 3 || !end || index >= h->slots)
+        return;
+    snprintf(x.bus, sizeof x.bus, "%s", h->slot[index].bus);
+    snprintf(x.text, sizeof x.text, "%.*s", (int)strcspn(line + end, "\n"), line + end);
+    h->slot[index].fault = x;
+    h->seen_us = x.us > h->seen_us ? x.us : h->seen_us;
+}
+
+static void load_slot(struct gpu_health *h, const char *line)
+{
+    struct gpu_slot slot = {.device = 0};
+    if (h->slots == GPU_SET_MAX ||
+        sscanf(line, "%64s %31s %u %" SCNd64, slot.uuid, slot.bus, &slot.device, &slot.ecc) != 4)
+        return;
+    if (strcmp(slot.uuid, "-") == 0)
+        slot.uuid[0] = '\0';
+    h->slot[h->slots++] = slot;
+}
+
 void gpu_health_load(struct gpu_health *h, const char *directory)
 {
-    char path[PATH_MAX];
-    struct gpu_slot slot = {.device = 0};
+    char path[PATH_MAX], line[512];
     snprintf(path, sizeof path, "%s/gpus", directory);
     FILE *f = fopen(path, "re");
     h->slots = 0;
-    if (!f || fscanf(f, "accepted: %" SCNu64 "\n", &h->accepted_us) != 1)
-        h->accepted_us = 0;
-    while (f && h->slots < GPU_SET_MAX &&
-           fscanf(f, "%64s %31s %u %" SCNd64 "\n", slot.uuid, slot.bus, &slot.device, &slot.ecc) == 4) {
-        if (strcmp(slot.uuid, "-") == 0)
-            slot.uuid[0] = '\0';
-        h->slot[h->slots++] = slot;
-    }
+    h->accepted_us = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, FAULT_WORD, strlen(FAULT_WORD)) == 0)
+            load_fault(h, line);
+        else if (sscanf(line, "accepted: %" SCNu64, &h->accepted_us) != 1)
+            load_slot(h, line);
     if (f)
         fclose(f);
 }
@@ -198,6 +225,10 @@ int gpu_health_save(const struct gpu_health *h, const char *directory, struct er
     for (uint32_t i = 0; f && i < h->slots; i++)
         fprintf(f, "%s %s %u %" PRId64 "\n", h->slot[i].uuid[0] ? h->slot[i].uuid : "-",
                 h->slot[i].bus[0] ? h->slot[i].bus : "-", h->slot[i].device, h->slot[i].ecc);
+    for (uint32_t i = 0; f && i < h->slots; i++)
+        if (h->slot[i].fault.number)
+            fprintf(f, FAULT_WORD "%" PRIu32 " - %" PRIu32 " %" PRIu64 " %s\n", i, h->slot[i].fault.number,
+                    h->slot[i].fault.us, h->slot[i].fault.text);
     bool failed = !f || ferror(f) != 0;
     if (f && fclose(f) != 0)
         failed = true;

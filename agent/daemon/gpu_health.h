@@ -55,7 +55,8 @@ struct gpu_health {
 bool gpu_xids_check(const char *list);
 /* Counts the slots anew; what was accepted of a GPU that stays, stays so. Without names: `count` of them. */
 void gpu_health_number(struct gpu_health *h, const Hvd__Gpus *g, uint32_t count);
-void gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const struct xid *x);
+/* True when it is a fault of one of them. */
+bool gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const struct xid *x);
 /* `g`: what was said last, or NULL and `failure`, why nothing was. */
 void gpu_health_judge(struct gpu_health *h, const struct gpu_rules *rules, const Hvd__Gpus *g,
                       const char *failure);
@@ -65,7 +66,8 @@ const Hvd__Gpu *gpu_health_find(const struct gpu_slot *slot, const Hvd__Gpus *g)
 /* "GPU 2 (GPU-...): Xid 79 (...)", and how many more; empty: all are well. Returns `text`. */
 const char *gpu_health_text(const struct gpu_health *h, char *text, size_t size);
 
-/* What outlasts the daemon: the file `gpus` in its directory. Without one, nothing is changed. */
+/* What outlasts the daemon, and the kernel's log, which forgets: the file `gpus` in its directory. Without
+ * one, nothing is changed. */
 void gpu_health_load(struct gpu_health *h, const char *directory);
 int gpu_health_save(const struct gpu_health *h, const char *directory, struct err *e);
 

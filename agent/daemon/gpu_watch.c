@@ -54,7 +54,15 @@ static void see_xid(void *ctx, const struct xid *x)
     struct gpu_rules rules = rules_of(w->daemon);
     if (x->us > w->health.accepted_us)
         log_warning("the kernel's log: Xid %" PRIu32 " of the GPU on %s: %s", x->number, x->bus, x->text);
-    gpu_health_xid(&w->health, &rules, x);
+    w->unsaved = gpu_health_xid(&w->health, &rules, x) || w->unsaved;
+}
+
+static void save(struct gpu_watch *w)
+{
+    struct err e = ERR_INIT;
+    w->unsaved = false;
+    if (gpu_health_save(&w->health, w->daemon->config.directory, &e) < 0)
+        log_error("%s", e.text);
 }
 
 static void judge(struct gpu_watch *w)
@@ -63,6 +71,8 @@ static void judge(struct gpu_watch *w)
     char before[2 * GPU_FAULT_TEXT], now[2 * GPU_FAULT_TEXT];
     gpu_health_text(&w->health, before, sizeof before);
     kernel_log_read(&w->log, see_xid, w);
+    if (w->unsaved)
+        save(w);
     gpu_health_judge(&w->health, &rules, w->last, w->last ? NULL : w->failure);
     gpu_health_text(&w->health, now, sizeof now);
     if (strcmp(before, now) == 0)
@@ -72,13 +82,6 @@ static void judge(struct gpu_watch *w)
     else
         log_info("all GPUs are well: new jobs are taken again");
     daemon_queue_changed(w->daemon);
-}
-
-static void save(struct gpu_watch *w)
-{
-    struct err e = ERR_INIT;
-    if (gpu_health_save(&w->health, w->daemon->config.directory, &e) < 0)
-        log_error("%s", e.text);
 }
 
 static bool are_leased(const struct daemon *d)

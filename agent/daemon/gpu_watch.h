@@ -34,6 +34,7 @@ struct gpu_watch {
     struct kernel_log log;
     struct gpu_health health;
     bool open, started; /* the watch; the process */
+    bool unsaved;       /* a fault that its file does not know of yet */
 };
 
 /* Counts the GPUs, which may take GPU_PROBE_MS; for the start. */

@@ -161,6 +161,20 @@ START_TEST(what_outlasts_the_daemon)
     ck_assert_int_eq(h.slot[0].ecc, 5);
     xid("0000:0b:00.0", 79, 300);
     ck_assert_str_eq(judged(), "");
+    /* The kernel's log has gone round, or is read later: a fault is one until root accepts it. */
+    xid("0000:0b:00.0", 79, 400);
+    char before[2 * GPU_FAULT_TEXT];
+    snprintf(before, sizeof before, "%s", judged());
+    ck_assert_ptr_nonnull(strstr(before, "GPU 1 (GPU-b): Xid 79 ("));
+    ck_assert_int_eq(gpu_health_save(&h, directory, &e), 0);
+    memset(&h, 0, sizeof h);
+    gpu_health_load(&h, directory);
+    ck_assert_str_eq(judged(), before);
+    ck_assert_uint_eq(h.slots, 3);
+    ck_assert_int_eq(h.slot[0].ecc, 5);
+    gpu_health_accept(&h, &g);
+    xid("0000:0b:00.0", 79, 400);
+    ck_assert_str_eq(judged(), "");
     (void)remove_tree(AT_FDCWD, directory, 2);
     gpu_health_load(&h, directory);
     ck_assert_uint_eq(h.slots, 0);
