@@ -141,6 +141,7 @@ struct session {
     Hvd__Cause cause;              /* the first that went wrong; session_report.c, as what follows */
     uint32_t started;              /* workers */
     uint32_t heartbeats_missed;    /* of the launcher */
+    const char *gpus;              /* that workers are told of; NULL: none */
     bool report_waits;             /* for the engine's counters */
     uv_timer_t report_timer;
     struct session_links links;

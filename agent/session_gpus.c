@@ -23,5 +23,6 @@ void session_gpus(struct session *s, struct worker_env_job *job)
     job->gpus = leased ? GPU_SET_MAX : wanted ? gpu_count() : 0;
     job->visible_gpus = leased ? leased : own || !job->gpus ? own : gpu_list();
     job->gpus_are_leased = leased != NULL;
+    s->gpus = job->gpus ? job->visible_gpus : NULL;
     tell_problem(s);
 }

@@ -128,6 +128,8 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->session_pid = (uint32_t)getpid();
     out->guard_pid = (uint32_t)s->guard->pid;
     out->engine_pid = s->engine.child.pid > 0 ? (uint32_t)s->engine.child.pid : 0;
+    out->gpus = s->gpus ? (char *)(uintptr_t)s->gpus : out->gpus;
+    out->leased = s->guard->lease.gpus != NULL;
     out->counters = s->counters;
     out->counters_ms = s->counters ? ms_since(s->counters_at) : 0;
     if (!s->spawn || !a)

@@ -113,7 +113,8 @@ static void compute_shares(struct look *l, const struct look *before)
 /* ---- one job ---------------------------------------------------------------------------------------------
  */
 
-/* The only job whose name begins so; its directory is the caller's to close. -1 with *e. */
+/* The only job whose name is that, or begins so; its directory is the caller's to close. -1 with *e; 1,
+ * likewise: there is none. */
 static int find_job(const char *word, struct ctl_job *found, struct err *e)
 {
     struct ctl_jobs jobs;
@@ -137,9 +138,10 @@ static int find_job(const char *word, struct ctl_job *found, struct err *e)
         err_set(e, ERR_HOST, "%zu jobs have a name that begins with %s", matches, word);
     else
         err_set(e, ERR_HOST, "no job on this host is named %s", word);
-    return err_hint(e, alike     ? "they are different users': ask as one of them"
-                       : matches ? "say more of the name"
-                                 : "hvdctl ps lists those that you may see");
+    (void)err_hint(e, alike     ? "they are different users': ask as one of them"
+                      : matches ? "say more of the name"
+                                : "hvdctl ps lists those that you may see");
+    return matches ? -1 : 1;
 }
 
 static int run_status(const struct ctl_config *c, const struct ctl_job *job, struct err *e)
@@ -177,7 +179,12 @@ static int run_on_job(const struct ctl_config *c, struct err *e,
                       int (*run)(const struct ctl_config *c, const struct ctl_job *job, struct err *e))
 {
     struct ctl_job job;
-    if (find_job(c->job, &job, e) < 0)
+    int rc = find_job(c->job, &job, e);
+    if (rc > 0 && run == run_status && ctl_waiting(c)) {
+        err_clear(e);
+        return 0;
+    }
+    if (rc != 0)
         return e->code == ERR_USAGE ? EXIT_USAGE : EXIT_REFUSED;
     int status = run(c, &job, e);
     close(job.directory);

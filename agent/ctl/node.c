@@ -165,6 +165,71 @@ static void show_json(const Hvd__AgentStatus *s)
     json_end(&j);
 }
 
+/* ---- a job that waits ------------------------------------------------------------------------------------
+ */
+
+static void show_place_json(const Hvd__AgentStatus *s, size_t at)
+{
+    const Hvd__AgentWaiting *w = s->waiting[at];
+    struct json j;
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    json_text(&j, "job", w->job);
+    json_text(&j, "user", w->user);
+    json_text(&j, "phase", "waiting");
+    json_unsigned(&j, "place", at + 1);
+    json_unsigned(&j, "waiting", s->n_waiting + s->waiting_left_out);
+    json_unsigned(&j, "slots", w->slots);
+    json_bool(&j, "fewer", w->fewer);
+    json_unsigned(&j, "priority", w->priority);
+    json_end(&j);
+}
+
+static void show_place(Hvd__AgentStatus *s, size_t at)
+{
+    const Hvd__AgentWaiting *w = s->waiting[at];
+    char wanted[40] = "slots, as many as are free";
+    message_printable(&s->base);
+    if (w->slots)
+        snprintf(wanted, sizeof wanted, "%s%u slot%s", w->fewer ? "up to " : "", w->slots,
+                 w->slots == 1 ? "" : "s");
+    printf("job %s of %s: waiting for %s: place %zu of %zu, priority %u; %u of %u slots are taken\n", w->job,
+           w->user, wanted, at + 1, s->n_waiting + s->waiting_left_out, w->priority, s->taken, s->slots);
+}
+
+/* The only one whose name is that, or begins so. */
+static bool find_waiting(const Hvd__AgentStatus *s, const char *word, size_t *at)
+{
+    size_t matches = 0;
+    for (size_t i = 0; i < s->n_waiting; i++) {
+        if (!s->waiting[i]->job[0] || strncmp(s->waiting[i]->job, word, strlen(word)) != 0)
+            continue;
+        *at = i;
+        if (strcmp(s->waiting[i]->job, word) == 0)
+            return true;
+        matches++;
+    }
+    return matches == 1;
+}
+
+bool ctl_waiting(const struct ctl_config *c)
+{
+    struct err none = ERR_INIT;
+    size_t at = 0;
+    Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
+    Hvd__Daemon question = HVD__DAEMON__INIT;
+    question.body_case = HVD__DAEMON__BODY_QUERY;
+    question.query = &query;
+    Hvd__Daemon *answer = daemon_ask(&question, &none);
+    bool found = answer && find_waiting(answer->status, c->job, &at);
+    if (found && c->json)
+        show_place_json(answer->status, at);
+    else if (found)
+        show_place(answer->status, at);
+    message_free(answer);
+    return found;
+}
+
 /* ---- the question ----------------------------------------------------------------------------------------
  */
 

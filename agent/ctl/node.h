@@ -3,6 +3,8 @@
 #ifndef HVD_AGENT_CTL_NODE_H
 #define HVD_AGENT_CTL_NODE_H
 
+#include <stdbool.h>
+
 #include "agent/ctl/config.h"
 #include "common/err.h"
 
@@ -12,5 +14,8 @@ int ctl_drain(const struct ctl_config *c, struct err *e);
 int ctl_gpus(const struct ctl_config *c, struct err *e);
 int ctl_accept(const struct ctl_config *c, struct err *e);
 int ctl_undrain(const struct ctl_config *c, struct err *e);
+
+/* Shows the job of such a name that waits for slots here; false: there is none, or no managed agent. */
+bool ctl_waiting(const struct ctl_config *c);
 
 #endif

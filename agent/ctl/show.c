@@ -182,6 +182,8 @@ void show_status(FILE *out, const struct ctl_seen *seen)
     if (s->engine_pid)
         fprintf(out, ", engine %u", s->engine_pid);
     fprintf(out, "; held together by %s\n", s->containment);
+    if (s->gpus[0])
+        fprintf(out, "GPUs: %s%s\n", s->gpus, s->leased ? ", leased to it" : "");
     rank_heading(out);
     for (size_t i = 0; i < s->n_rank; i++)
         rank_line(out, s->rank[i]);
@@ -280,6 +282,8 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
         json_text(j, NULL, s->argv[i]);
     json_end(j);
     json_text(j, "containment", s->containment);
+    json_text(j, "gpus", s->gpus[0] ? s->gpus : NULL);
+    json_bool(j, "gpus_leased", s->leased);
     json_unsigned(j, "session_pid", s->session_pid);
     json_unsigned(j, "guard_pid", s->guard_pid);
     json_unsigned(j, "engine_pid", s->engine_pid);

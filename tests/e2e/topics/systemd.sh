@@ -347,6 +347,11 @@ slow_connections_of_somebody_hostile() {
     wait $attacker
     expect_out '^fine$'
     local lines pid_now
+    # shellcheck disable=SC2016
+    hostile 'for (1 .. 3000) { $c = knock(); print $c pack("VCCCC", 8, 1, 0, 0, 0), "\0" x 12, "\x0a\x06\x08\x01\x12\x02zz"; sysread $c, $b, 4096; close $c } print "asked\n"' > "$T/asked"
+    expect_count 1 asked "$T/asked"
+    lines=$(there journalctl -o cat -u hvdagent.service | grep -c 'was refused: a request without')
+    [ "$lines" -ge 1 ] && [ "$lines" -le 800 ] || fail "3000 refusals are $lines lines in the journal"
     lines=$(complaints)
     [ "$lines" -ge 3 ] && [ "$lines" -le 15 ] || fail "$lines lines in the journal"
     pid_now=$(agent_pid)

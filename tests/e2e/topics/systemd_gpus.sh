@@ -88,6 +88,24 @@ assert (g["gpus"][3]["bus_id"], g["gpus"][3]["temperature"], g["checked"], g["un
     expect_count 1 '^[0-9a-f]+-[0-9a-f]+ +bob +3  7$' "$T/out"
     ctl_as alice node
     expect_count 1 '^- +bob +3  7$' "$T/out"
+    local own waiting
+    own=$(leases | sed 's/^hvd-//')
+    ctl_as bob node
+    waiting=$(awk '$2 == "bob" { print $1 }' "$T/out")
+    ctl_as alice status "$own"
+    expect_status 0
+    expect_count 1 '^GPUs: 0,1, leased to it$' "$T/out"
+    ctl_as bob status "${waiting%?}"
+    expect_status 0
+    expect_out "^job $waiting of bob: waiting for 3 slots: place 1 of 1, priority 7; 2 of 4 slots are taken\$"
+    ctl_as bob status "$waiting" --json
+    /usr/bin/python3 -c '
+import json, sys
+w = json.load(open(sys.argv[1]))
+assert (w["phase"], w["place"], w["waiting"], w["slots"], w["user"]) == ("waiting", 1, 1, 3, "bob"), w' "$T/out" || fail "no JSON as it should be: $(cat "$T/out")"
+    ctl_as alice status "$waiting"
+    expect_status 1
+    expect_err "no job on this host is named $waiting"
     ctl_as alice node --json
     /usr/bin/python3 -c '
 import json, sys
