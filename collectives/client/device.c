@@ -259,8 +259,7 @@ static int start(struct tensor *t, bool will_wait)
     if (tensor_arrived(&t->view))
         device_look_at(op);
     tell_others(t, will_wait);
-    if (device_progress() >= DEVICE_BELL)
-        device_thread_kick();
+    device_thread_kick(device_progress());
     return HVD_SUCCESS;
 }
 
@@ -284,7 +283,7 @@ int device_step(struct tensor *t)
         return 1; /* somebody does all there is to do, and rings */
     if (op->phase == DEVICE_ARRIVING)
         device_look_at(op);
-    device_progress();
+    device_thread_kick(device_progress());
     ended = op->phase == DEVICE_ENQUEUED || op->phase == DEVICE_FAILED;
     status = op->phase == DEVICE_FAILED ? op->status : HVD_SUCCESS;
     pthread_mutex_unlock(&device.lock);
@@ -338,8 +337,8 @@ void device_waits(struct tensor *t, bool begins)
     t->device->waited = begins;
     device.waiters += begins ? 1 : (uint32_t)-1;
     device_thread_wants();
-    if (!begins && device.pending > 0 && device.waiters == 0 && device_progress() >= DEVICE_BELL)
-        device_thread_kick();
+    if (!begins && device.pending > 0 && device.waiters == 0)
+        device_thread_kick(device_progress());
     pthread_mutex_unlock(&device.lock);
 }
 

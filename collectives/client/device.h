@@ -218,8 +218,8 @@ bool device_host_ended(struct tensor *t, int *status);
 /* device_thread.c */
 int device_thread_start(void);
 void device_thread_stop(void);
-/* It may have something to wait for now. */
-void device_thread_kick(void);
+/* What there is to wait for now; it is woken if that is more than it has seen. */
+void device_thread_kick(enum device_need need);
 /* The alarm is wanted, or not. */
 void device_thread_wants(void);
 

@@ -16,7 +16,8 @@
 
 static struct {
     bool exists;
-    _Atomic bool stop, on_bell;
+    _Atomic bool stop;
+    enum device_need need; /* that it has seen, and sleeps by; under the lock */
     pthread_t thread;
     struct watchdog watchdog;
 } own;
@@ -32,14 +33,13 @@ static void sleep_until(enum device_need need, uint32_t seen)
         doorbell_cancel(m); /* it has changed before the bell was watched */
         return;
     }
-    atomic_store(&own.on_bell, bell);
+    own.need = need;
     pthread_mutex_unlock(&device.lock);
     if (bell)
         doorbell_sleep(m, prepared, SLICE_MS);
     else
         alarm_sleep(m, seen, need == DEVICE_POLL ? POLL_MS : SLICE_MS);
     pthread_mutex_lock(&device.lock);
-    atomic_store(&own.on_bell, false);
 }
 
 /* Once a slice. */
@@ -102,10 +102,14 @@ void device_thread_stop(void)
     own.exists = false;
 }
 
-void device_thread_kick(void)
+void device_thread_kick(enum device_need need)
 {
-    if (own.exists && !pthread_equal(own.thread, pthread_self()) && !atomic_load(&own.on_bell))
-        alarm_ring(client.mailbox);
+    if (!own.exists || need < DEVICE_BELL || need <= own.need)
+        return;
+    if (own.need == DEVICE_BELL)
+        doorbell_ring(client.mailbox);
+    own.need = need; /* once */
+    alarm_ring(client.mailbox);
 }
 
 void device_thread_wants(void)

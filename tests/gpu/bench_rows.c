@@ -56,12 +56,18 @@ static void *at(const struct bench *b, size_t offset)
     return (void *)(uintptr_t)(b->memory + offset);
 }
 
+/* In NCCL's non-blocking mode it is in the stream when NCCL says so. */
 static void reduce_direct(struct bench *b, size_t offset, size_t bytes, cu_stream stream)
 {
+    nccl_result state = NCCL_IN_PROGRESS;
+
     bench_nccl(b,
                b->nccl->ncclAllReduce(at(b, offset), at(b, offset), bytes / sizeof(float), NCCL_FLOAT32,
                                       NCCL_SUM, b->comm, stream),
                "ncclAllReduce");
+    while (state == NCCL_IN_PROGRESS)
+        bench_nccl(b, b->nccl->ncclCommGetAsyncError(b->comm, &state), "ncclAllReduce");
+    bench_nccl(b, state, "ncclAllReduce");
 }
 
 /* ---- allreduce by size --------------------------------------------------------------------------------- */
