@@ -67,6 +67,7 @@ slow_nothing_of_a_job_is_anothers() {
 # there, and no environment but the workers' holds the token. The managed agent never had either. A core file of any process of ours would hold
 # neither; the workers' own token is theirs. The key is read out of the session, which only root and alice can.
 slow_secrets_are_told_to_nobody() {
+    [ -z "$E2E_SANITIZE" ] || skip "all of its memory is looked at, and a sanitizer has terabytes"
     local token key session found
     command -v gdb > /dev/null || skip "no gdb here"
     boot
@@ -108,6 +109,7 @@ slow_secrets_are_told_to_nobody() {
 
 # What the kernel itself writes when one of ours crashes, as the user who started the job.
 slow_core_files_hold_no_secret() {
+    [ -z "$E2E_SANITIZE" ] || skip "a sanitizer leaves no core files"
     local victim name key core own=$BUILD/tests/steps
     command -v gdb > /dev/null || skip "no gdb here"
     [ "$(cat /proc/sys/kernel/core_pattern)" = core ] || skip "core files go elsewhere here"
@@ -220,6 +222,7 @@ slow_an_agent_whose_stderr_is_a_file() {
 
 # What alice asks for is hers to open: the agent is watched while she names a command, a directory, files and libraries that would show it.
 slow_root_opens_nothing_that_a_user_names() {
+    [ -z "$E2E_SANITIZE" ] || skip "what is preloaded must not be found before a sanitizer"
     command -v strace > /dev/null || skip "no strace here"
     boot
     as alice -np 1 true # the agent runs
@@ -249,6 +252,7 @@ slow_root_opens_nothing_that_a_user_names() {
 # 10,000 connections that say a byte a second: to the agent, its metrics, and all that a job of alice listens at. The job goes on as fast, and so does
 # whoever wants a new one; nobody runs out of descriptors, and there is no line for each.
 slow_ten_thousand_half_open_connections() {
+    [ -z "$E2E_SANITIZE" ] || skip "too slow with a sanitizer"
     boot_with_stranger 'metrics: yes' 'share_slots: yes'
     as alice -np 1 true # the agent runs, or nobody would have bound that socket
     local alone under session count
@@ -300,6 +304,7 @@ train_timed() {
 
 # While bob makes and renames things where her jobs would have their directory, alice starts one after the other: each runs, or is refused with one line.
 slow_a_directory_that_changes_hands() {
+    [ -z "$E2E_SANITIZE" ] || skip "too slow with a sanitizer to meet the moment"
     boot_with_stranger
     local bob ran=0 refused=0
     "$machine" as bob mkdir -m 777 /home/bob/trap
@@ -400,6 +405,7 @@ slow_a_date_that_jumps() {
 }
 
 slow_leases_and_a_date_that_jumps() {
+    [ -z "$E2E_SANITIZE" ] || skip "what is preloaded must not be found before a sanitizer"
     boot 'request_timeout: 1'
     cp "$BUILD/tests/clock-jumps.so" "$T"
     there install -m 755 "$T/clock-jumps.so" /usr/local/lib # the agent does not see our directory
@@ -497,6 +503,7 @@ lease_of_one() {
 
 # It gets not a page more than it has: requests are answered, refused or lost with one line, and its jobs go on. With memory again all is as before.
 slow_an_agent_without_memory() {
+    [ -z "$E2E_SANITIZE" ] || skip "a sanitizer ends what has no memory"
     boot 'request_timeout: 2'
     start_job
     local size agent refused=0
