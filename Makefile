@@ -127,7 +127,7 @@ $(BUILD)/hvdagent: $(call obj,$(AGENT_SRC)) $(BUILD)/libcommon.a
 $(BUILD)/hvdctl: $(call obj,$(CTL_SRC)) $(BUILD)/libcommon.a
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ $(UV_LIBS) $(PROTO_LIBS)
-$(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(BUILD)/libcommon.a
+$(BUILD)/modules/hvd-engine: $(call obj,$(ENGINE_SRC) $(ALGO_SRC) $(SHM_SRC)) $(BUILD)/obj/gen/pack_image.o $(call obj,$(DEVICE_SRC)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(PROTO_LIBS) -lm -lpthread

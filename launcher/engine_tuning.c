@@ -151,6 +151,7 @@ void engine_tuning_fill(const struct config *config, const struct environment *e
         t->cache_capacity = (uint32_t)config->cache_capacity;
     t->cycle_us = (uint32_t)config->cycle_time_us;
     t->flat_allreduce = config->no_hierarchical_allreduce;
+    t->gpu_placement = config->gpu_placement == 1;
     if (config->no_stall_check)
         return;
     t->stall_warning_ms = (uint64_t)config->stall_warning_ms;

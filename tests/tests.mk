@@ -42,7 +42,7 @@ words_of = $(shell sed -n \
   -e 's,^\#include "collectives/engine/.*,engine,p' -e 's,^\#include "collectives/backends/.*,engine,p' \
   -e 's,^.*[ *]needs: *\([^*]*\).*,\1,p' $(1))
 parts_of    = $(call with_below,$(sort $(filter $(PARTS),$(1))))
-with_below  = $(sort $(1) $(if $(filter client engine,$(1)),shm algo) $(if $(filter client,$(1)),device) $(if $(filter device,$(1)),algo))
+with_below  = $(sort $(1) $(if $(filter client engine,$(1)),shm algo) $(if $(filter client engine,$(1)),device) $(if $(filter device,$(1)),algo))
 archives_of = $(foreach p,$(call parts_of,$(1)),$(BUILD)/parts/lib$(p).a)
 programs_of = $(if $(filter hvdrun,$(1)),$(BUILD)/hvdrun) $(if $(filter hvdagent,$(1)),$(BUILD)/hvdagent) \
               $(if $(filter hvd-engine,$(1)),$(BUILD)/modules/hvd-engine) $(if $(filter hvd-pmix,$(1)),$(PMIX_SERVER)) $(if $(filter modules,$(1)),$(MODULES)) \

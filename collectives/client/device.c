@@ -150,15 +150,16 @@ static struct device_context *find_context(const struct pointer *at, struct err 
 static int make_events(struct device_op *op, struct err *e)
 {
     const struct driver *d = device.driver;
+    unsigned flags = CU_EVENT_NO_TIMING | (device_engine_has(op->context) ? CU_EVENT_IPC : 0);
     int rc;
 
     if (op->given)
         return 0;
     if (device_enter(op->context, e) != 0)
         return -1;
-    rc = driver_check(d, d->cuEventCreate(&op->given, CU_EVENT_NO_TIMING), e, "making an event");
+    rc = driver_check(d, d->cuEventCreate(&op->given, flags), e, "making an event");
     if (rc == 0)
-        rc = driver_check(d, d->cuEventCreate(&op->done, CU_EVENT_NO_TIMING), e, "making an event");
+        rc = driver_check(d, d->cuEventCreate(&op->done, flags), e, "making an event");
     device_leave();
     return rc;
 }
@@ -190,8 +191,10 @@ static int prepare(struct tensor *t, const struct request *r)
     if (!op && !(op = t->device = calloc(1, sizeof *op)))
         return fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", t->name);
     op->tensor = t;
-    if (op->context != context)
+    if (op->context != context) {
         drop_events(op);
+        device_engine_forget(op);
+    }
     op->context = context;
     op->stream = r->stream;
     if (make_events(op, &e) != 0)
@@ -231,6 +234,8 @@ static int give(struct device_op *op)
     if (d->cuStreamIsCapturing && d->cuStreamIsCapturing(op->stream, &capturing) != CU_OK)
         capturing = CU_CAPTURE_NONE + 1;
     if (capturing == CU_CAPTURE_NONE)
+        rc = device_engine_give(op, &e);
+    if (capturing == CU_CAPTURE_NONE && rc == 0)
         rc = driver_check(d, d->cuEventRecord(op->given, op->stream), &e, "recording an event in the stream");
     device_leave();
     if (capturing != CU_CAPTURE_NONE)
@@ -250,7 +255,7 @@ static int start(struct tensor *t, bool will_wait)
     count_begins(t);
     op->phase = DEVICE_ARRIVING;
     op->status = HVD_SUCCESS;
-    op->staged = false;
+    op->staged = op->by_engine = false;
     op->begun = op->agreed = 0;
     device.pending++;
     device_thread_wants();
@@ -320,6 +325,8 @@ static int let_stream_wait(struct device_op *op)
     if (rc == 0) {
         rc = driver_check(d, d->cuStreamWaitEvent(op->stream, op->done, 0), &e,
                           "letting the stream wait for the result");
+        if (rc == 0)
+            rc = device_engine_return(op, &e);
         device_leave();
     }
     return rc == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
@@ -347,6 +354,7 @@ void device_free(struct device_op *op)
     if (!op)
         return;
     drop_events(op);
+    device_engine_forget(op);
     device_undescribe(op);
     free(op);
 }
@@ -378,12 +386,14 @@ void device_close(void)
         device.teams = team->next;
         device_team_free(team);
     }
+    device_engine_close();
     while ((context = device.contexts) != NULL) {
         device.contexts = context->next;
         if (context->pack && device_enter(context, NULL) == 0) {
             pack_close(context->pack);
             device_leave();
         }
+        free(context->exported);
         free(context);
     }
     device.pending = device.waiters = 0;

@@ -7,6 +7,8 @@
  *   device_stage.c     an operation by way of host memory
  *   device_thread.c    who does all this while nobody is in a call of this library
  *   device_solo.c      in a job of one rank
+ *   device_engine.c    an operation that the engine runs: --gpu-placement engine
+ *   device_export.c    memory that the engine has as well
  *
  *   call: event `given` in the user's stream, entry published  ->  all agree  ->  its turn in the team's
  *   order  ->  the team's stream waits for `given`, NCCL's calls, event `done`  ->  hvd_wait: the user's
@@ -23,11 +25,19 @@
 #include "collectives/device/driver.h"
 #include "collectives/device/nccl.h"
 #include "collectives/device/pack.h"
+#include "collectives/shm/device_call.h"
 #include "collectives/shm/order.h"
 #include "common/err.h"
 #include "common/fsm.h"
 
 #define DEVICE_LANES 4u /* operations of a team that are on their way through host memory at once */
+
+/* An allocation as the driver numbers them (`id`) and as the engine does; 0: it cannot have it. */
+struct device_export {
+    uintptr_t base;
+    uint64_t bytes, id;
+    uint32_t number;
+};
 
 /* A CUDA context in which this rank has memory. */
 struct device_context {
@@ -35,7 +45,20 @@ struct device_context {
     cu_context context;
     int gpu;
     struct driver_device what;
-    struct pack *pack; /* what NCCL does not scale */
+    struct pack *pack;             /* what NCCL does not scale */
+    bool engine_asked, engine_has; /* the engine uses this GPU too: */
+    struct worker_device engine;
+    struct device_export *exported; /* by ascending base */
+    size_t exports, exports_room;
+};
+
+/* Memory that the engine is to use instead of `own`. */
+struct device_stand_in {
+    void *own;
+    uint64_t bytes, offset; /* in the operation's stand_in_memory */
+    bool is_in, is_out;
+    uint32_t *memory_at; /* in the description */
+    uint64_t *offset_at;
 };
 
 enum device_phase {
@@ -66,6 +89,15 @@ struct device_op {
     struct device_operation *operation; /* as NCCL has them; one, or those of a group */
     uint64_t *table;                    /* elements for each rank, as the call said; NULL: it did not */
     size_t *counts, *sent;              /* of a ragged one */
+    bool by_engine;                     /* it was given to the engine: */
+    struct shm_device_call *call;
+    uint64_t call_bytes;
+    uint32_t given_number, done_number; /* the engine's, of the events; 0: none yet */
+    struct device_stand_in *stand_in;
+    size_t stand_ins, stand_ins_room;
+    cu_context stand_in_context;
+    cu_pointer stand_in_memory;
+    uint64_t stand_in_bytes;
 };
 
 /* On its way through host memory. */
@@ -86,6 +118,9 @@ struct device_card {
     struct device_abilities abilities;
     uint8_t gpu[16]; /* which one, and of which host, as NCCL tells them apart: */
     uint32_t host;
+    uint32_t by_engine; /* 1: its engine can do it; then that one's: */
+    struct device_abilities engine;
+    uint32_t engine_host;
 };
 
 /* A team's part in all this, made with its first operation on a device. */
@@ -104,6 +139,8 @@ struct device_team {
     struct device_card mine;
     struct device_abilities all;
     struct communicator *communicator;
+    bool by_engine;    /* all engines can, and do */
+    bool joined;       /* this host's has a communicator of this rank */
     uint64_t connects; /* since when */
     uint8_t verdict, verdict_of_all;
     struct device_why why; /* NCCL is not used */
@@ -204,6 +241,29 @@ bool device_nccl_can(const struct device_op *op, struct device_why *why);
 int device_launch(struct device_op *op);
 bool device_launched(struct device_op *op);
 void device_undescribe(struct device_op *op);
+
+/* device_engine.c */
+/* It uses the context's GPU too; asked once. */
+bool device_engine_has(struct device_context *context);
+struct device_abilities device_engine_abilities(const struct device_context *context);
+/* Before the call's event is recorded: the engine can reach all that the operation needs. The context is
+ * entered. */
+int device_engine_give(struct device_op *op, struct err *e);
+/* Behind the result, in the user's stream. */
+int device_engine_return(struct device_op *op, struct err *e);
+void device_engine_forget(struct device_op *op);
+void device_engine_lost(void);
+/* As device_launch and device_launched. */
+int device_engine_launch(struct device_op *op);
+bool device_engine_launched(const struct device_op *op);
+int device_engine_join(const struct device_team *team, struct err *e);
+enum communicator_state device_engine_state(const struct device_team *team);
+void device_engine_leave(const struct device_team *team);
+void device_engine_close(void);
+
+/* device_export.c: where the engine has this memory; false: it has not. */
+bool device_export(struct device_context *context, const void *at, uint64_t bytes, uint32_t *memory,
+                   uint64_t *offset);
 
 /* device_stage.c. false: no lane is free. */
 bool device_stage(struct device_op *op);

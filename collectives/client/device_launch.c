@@ -168,7 +168,14 @@ static int break_by(struct device_op *op, const struct err *e)
 bool device_launched(struct device_op *op)
 {
     struct err e = ERR_INIT;
-    enum communicator_state state = communicator_poll(op->team->communicator, &e);
+    enum communicator_state state;
+
+    if (op->by_engine) {
+        if (device_engine_launched(op))
+            device_end(op, DEVICE_ENQUEUED);
+        return op->phase == DEVICE_ENQUEUED;
+    }
+    state = communicator_poll(op->team->communicator, &e);
 
     if (state == COMMUNICATOR_LAUNCHING)
         return false;
@@ -185,6 +192,12 @@ int device_launch(struct device_op *op)
     struct device_team *team = op->team;
     struct err e = ERR_INIT;
 
+    if (team->by_engine && device_engine_launch(op) != 0) {
+        err_set(&e, ERR_PROTOCOL, "the engine cannot be told");
+        return break_by(op, &e);
+    }
+    if (team->by_engine)
+        return 0;
     if (wait_for_input(op, &e) != 0 ||
         communicator_run(team->communicator, op->operation, op->operations, team->stream, &e) != 0)
         return break_by(op, &e);

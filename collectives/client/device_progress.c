@@ -54,6 +54,8 @@ void device_abort(void)
     for (struct device_team *team = device.teams; team; team = team->next)
         if (team->communicator)
             communicator_abort(team->communicator, 0);
+    if (atomic_load(&client.state) == CLIENT_STRANDED)
+        device_engine_lost();
 }
 
 static bool job_has_failed(void)
@@ -201,7 +203,7 @@ static bool begin_one(struct device_op *op)
     op->staged = !can;
     if (!can)
         return device_stage(op);
-    if (communicator_state(team->communicator) != COMMUNICATOR_READY)
+    if (!team->by_engine && communicator_state(team->communicator) != COMMUNICATOR_READY)
         return false;
     return device_launch(op) == 0 && op->phase == DEVICE_ENQUEUED;
 }
@@ -223,7 +225,8 @@ static void watch(struct device_team *team)
 {
     struct err e = ERR_INIT;
 
-    if (team->fsm.state == TEAM_NCCL && communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED)
+    if (team->fsm.state == TEAM_NCCL && !team->by_engine &&
+        communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED)
         device_break("rank %d: %s", client.rank, e.text);
 }
 

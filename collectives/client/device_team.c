@@ -64,6 +64,9 @@ static void exchange(void *owner)
                                        team->context->pack && pack_has_kernels(team->context->pack));
     if (device.nccl && own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
         mine->abilities.nccl = 0;
+    mine->by_engine = mine->abilities.nccl > 0 && device_engine_has(team->context);
+    mine->engine = device_engine_abilities(team->context);
+    mine->engine_host = team->context->engine.host;
     describe_gpu(mine, &team->context->what);
     ask(team, &(struct request){.team = team->team,
                                 .op = {.kind = SHM_ALLGATHER,
@@ -89,11 +92,26 @@ static int find_double(const struct device_team *team, uint32_t *other)
     return -1;
 }
 
+/* The engines do it if all can; then it is their abilities that count. */
+static void choose_placement(struct device_team *team)
+{
+    uint32_t n = team->team->size, engines = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        engines += team->cards[i].by_engine == 1;
+    team->by_engine = engines == n;
+    for (uint32_t i = 0; team->by_engine && i < n; i++) {
+        team->cards[i].abilities = team->cards[i].engine;
+        team->cards[i].host = team->cards[i].engine_host;
+    }
+}
+
 static uint8_t consider(struct device_team *team)
 {
     const struct device_card *cards = team->cards;
     uint32_t n = team->team->size, other;
 
+    choose_placement(team);
     team->all = cards[0].abilities;
     for (uint32_t i = 1; i < n; i++)
         team->all = device_abilities_meet(team->all, cards[i].abilities);
@@ -117,13 +135,8 @@ static uint8_t consider(struct device_team *team)
 /* ---- the communicator -----------------------------------------------------------------------------------
  */
 
-static void connect_all(void *owner)
+static int connect_here(struct device_team *team, struct err *e)
 {
-    struct device_team *team = owner;
-    struct err e = ERR_INIT;
-
-    team->connects = clock_now();
-    team->verdict = 0;
     team->communicator = communicator_new(&(struct communicator_member){.d = device.driver,
                                                                         .n = device.nccl,
                                                                         .pack = team->context->pack,
@@ -131,8 +144,19 @@ static void connect_all(void *owner)
                                                                         .ordinal = team->context->gpu,
                                                                         .rank = (int)own_index(team->team),
                                                                         .size = (int)team->team->size},
-                                          team->label, &e);
-    if (team->communicator && communicator_connect(team->communicator, &team->cards[0].id, &e) == 0)
+                                          team->label, e);
+    return team->communicator ? communicator_connect(team->communicator, &team->cards[0].id, e) : -1;
+}
+
+static void connect_all(void *owner)
+{
+    struct device_team *team = owner;
+    struct err e = ERR_INIT;
+
+    team->connects = clock_now();
+    team->verdict = 0;
+    team->joined = team->by_engine && device_engine_join(team, &e) == 0;
+    if (team->joined || (!team->by_engine && connect_here(team, &e) == 0))
         return;
     snprintf(team->why.text, sizeof team->why.text, "%.150s", e.text);
     fsm_post(&team->fsm, EV_CONNECTED);
@@ -142,14 +166,19 @@ static void connect_all(void *owner)
 static bool connected(struct device_team *team)
 {
     struct err e = ERR_INIT;
-    enum communicator_state state = communicator_poll(team->communicator, &e);
+    enum communicator_state state =
+        team->by_engine ? device_engine_state(team) : communicator_poll(team->communicator, &e);
 
-    if (state == COMMUNICATOR_CONNECTING && clock_now() - team->connects < CONNECT_NS)
+    if (team->by_engine)
+        err_set(&e, ERR_SYSTEM, "NCCL does not connect in the engine");
+    if ((state == COMMUNICATOR_CONNECTING || state == COMMUNICATOR_NONE) &&
+        clock_now() - team->connects < CONNECT_NS)
         return false;
     team->verdict = state == COMMUNICATOR_READY;
     if (!team->verdict)
         snprintf(team->why.text, sizeof team->why.text, "%.150s",
-                 state == COMMUNICATOR_CONNECTING ? "NCCL does not connect" : e.text);
+                 state == COMMUNICATOR_CONNECTING || state == COMMUNICATOR_NONE ? "NCCL does not connect"
+                                                                                : e.text);
     return true;
 }
 
@@ -178,6 +207,9 @@ static void drop_communicator(void *owner)
         snprintf(team->why.text, sizeof team->why.text, "NCCL does not connect on another rank");
     communicator_free(team->communicator); /* aborts it */
     team->communicator = NULL;
+    if (team->joined)
+        device_engine_leave(team);
+    team->joined = false;
 }
 
 static const struct fsm_row rows[] = {
@@ -226,7 +258,8 @@ enum device_need device_team_need(const struct device_team *team)
         return DEVICE_POLL;
     if (team->asking)
         return DEVICE_BELL;
-    return team->first && team->first->phase == DEVICE_LAUNCHING ? DEVICE_POLL : DEVICE_ALARM;
+    return team->first && team->first->phase == DEVICE_LAUNCHING && !team->by_engine ? DEVICE_POLL
+                                                                                     : DEVICE_ALARM;
 }
 
 /* ---- made and freed -------------------------------------------------------------------------------------
@@ -288,6 +321,19 @@ struct device_team *device_team_find(const struct team *team, struct device_cont
     return device.teams = t;
 }
 
+/* Likewise; the engine's communicator ends. */
+static void leave_engine(struct device_team *team)
+{
+    uint64_t until = clock_now() + 10 * NSEC_PER_SEC;
+    enum communicator_state state;
+
+    device_engine_leave(team);
+    do
+        state = device_engine_state(team);
+    while (!device.failed && !region_poisoned(&client.region) && state != COMMUNICATOR_FINISHED &&
+           state != COMMUNICATOR_ABORTED && clock_now() < until && poll(NULL, 0, 1) == 0);
+}
+
 /* All ranks come here together, but for those that never will. */
 static void leave(struct device_team *team)
 {
@@ -313,6 +359,8 @@ void device_team_free(struct device_team *team)
     if (team->stream && device_enter(team->context, &e) == 0) {
         if (team->communicator)
             leave(team);
+        if (team->joined)
+            leave_engine(team);
         device.driver->cuStreamSynchronize(team->stream);
         device_lanes_free(team);
         device.driver->cuStreamDestroy(team->stream);

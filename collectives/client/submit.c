@@ -208,7 +208,7 @@ void release_locked(struct tensor *t)
 
 /* ---- one operation ------------------------------------------------------------------------------------- */
 
-static void kick_engine(void)
+void kick_engine(void)
 {
     uint64_t one = 1;
 

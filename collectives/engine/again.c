@@ -43,6 +43,7 @@ static bool is_over(struct engine *engine)
 static void forget(struct engine *engine)
 {
     counters_keep(engine);
+    devices_forget(engine);
     stalls_progress(engine, clock_now()); /* what has gone on is told while its names are known */
     remote_free(engine);
     tuning_again(engine);
@@ -71,6 +72,7 @@ static int begin(struct engine *engine, struct err *e)
     engine->region_fd = region_create(&engine->region, &shape, e);
     if (engine->region_fd < 0 || sets_start(engine, e) != 0 || names_fixed(engine, e) != 0)
         return -1;
+    devices_again(engine);
     return engine->hosts > 1 ? peers_again(engine, e) : 0;
 }
 

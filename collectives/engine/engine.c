@@ -95,6 +95,7 @@ void engine_free(struct engine *engine)
 {
     if (!engine)
         return;
+    devices_free(engine);
     peers_free(engine);
     secret_free(engine->token, WORKER_TOKEN_SIZE);
     remote_free(engine);
@@ -151,6 +152,7 @@ void engine_poison_by(struct engine *engine, uint32_t rank, int status, const ch
     session_poisoned(engine, rank);
     log_info("the job has failed: %s", text);
     region_poison(&engine->region, status, text);
+    devices_abort(engine);
     counters_tell(engine);
     peers_tell_death(engine, status, text);
 }
@@ -216,7 +218,7 @@ static bool rings_empty(const struct engine *engine)
     for (uint32_t i = 0; i < engine->members; i++)
         if (!ring_empty(&region_mailbox(&engine->region, i)->ready))
             return false;
-    return true;
+    return !devices_waiting(engine);
 }
 
 /* Waits for descriptors; not at all when there is something to do. Returns the number of events. */
@@ -257,6 +259,7 @@ static int turn(struct engine *engine)
     }
     if (__builtin_expect(engine->timeline != NULL, 0))
         timeline_turn(engine, helps);
+    int devices_ms = devices_progress(engine, now);
     beat(engine, now);
     engine->worked = engine->worked || active;
     if (active && engine->calm.spin)
@@ -265,7 +268,7 @@ static int turn(struct engine *engine)
         (region_poisoned(&engine->region) && engine->links && !engine->links_down))
         return 0;
     return sooner(sooner(until(engine->beat_at, now), until(death_at, now)),
-                  sooner(until(remote_due(engine), now), peers_timeout(engine, now)));
+                  sooner(sooner(until(remote_due(engine), now), devices_ms), peers_timeout(engine, now)));
 }
 
 int engine_loop(struct engine *engine, struct err *e)

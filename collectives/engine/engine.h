@@ -9,6 +9,7 @@
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
  *   sets.c     the world, process sets, pairs           again.c    the next epoch of the job
  *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
+ *   device*.c the ranks' operations on devices, where NCCL runs here: device.h
  *   joins.c    what ranks in hvd_join take part in       counters.c what it tells of all that, when it is
  * asked
  *
@@ -128,7 +129,8 @@ struct set {
 struct stalls; /* stalls.c */
 struct early;  /* again.c */
 struct timeline;
-struct tuning; /* tuning.c */
+struct tuning;  /* tuning.c */
+struct devices; /* device.h */
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
 enum peer_message {
@@ -184,6 +186,7 @@ struct engine {
     struct stalls *stalls;
     struct timeline *timeline; /* NULL: none is written */
     struct tuning *tuning;     /* NULL: nothing is tuned */
+    struct devices *devices;   /* NULL: the workers run NCCL themselves */
 
     struct links *links;
     bool links_up,
@@ -365,6 +368,21 @@ static inline void timeline(struct engine *engine, const struct tensor_view *vie
     if (__builtin_expect(engine->timeline != NULL, 0))
         timeline_record(engine, view, point, since);
 }
+
+/* device.c, device_run.c: while operations on devices are run here */
+int devices_start(struct engine *engine, struct err *e);
+void devices_forget(struct engine *engine); /* the epoch ends */
+void devices_again(struct engine *engine);  /* the next one begins; it has a region */
+/* A question WORKER_DEVICE_... of a member's. */
+void devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
+                    struct worker_message *answer);
+/* Takes what lies in the rings `launch`, and does what can be done. Milliseconds until it wants to run again;
+ * -1: no time limit. */
+int devices_progress(struct engine *engine, uint64_t now);
+bool devices_waiting(const struct engine *engine); /* something lies there */
+/* What NCCL does ends now, and nothing else begins. */
+void devices_abort(struct engine *engine);
+void devices_free(struct engine *engine);
 
 /* peers.c */
 /* A control frame of another engine. */

@@ -248,7 +248,8 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
     if (config->tuning) {
         if (*config->tuning->timeline)
             timeline_start(engine, config->tuning);
-        if (tuning_start(engine, config->tuning, e) != 0)
+        if (tuning_start(engine, config->tuning, e) != 0 ||
+            (config->tuning->gpu_placement && devices_start(engine, e) != 0))
             return -1;
     }
     engine->ping_ns = config->ping_ms * NSEC_PER_MSEC;

@@ -324,6 +324,15 @@ static int answer(struct engine *engine, struct worker *w)
         engine->started = true;
         tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
         break;
+    case WORKER_DEVICE_OPEN:
+    case WORKER_DEVICE_MEMORY:
+    case WORKER_DEVICE_FORGET:
+    case WORKER_DEVICE_EVENT:
+    case WORKER_DEVICE_JOIN:
+    case WORKER_DEVICE_LEAVE:
+    case WORKER_DEVICE_CLOSE:
+        devices_answer(engine, w->member, &w->reader, &a);
+        break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
         break;

@@ -44,7 +44,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     8u
+#define SHM_VERSION     9u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -124,7 +124,9 @@ struct shm_entries {
 struct shm_seat {
     SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
     SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: stream.h) */
-    struct shm_body body[2];            /* of its entries */
+    _Atomic uint64_t call;              /* member: shm_address of a description, device_call.h */
+    _Atomic uint64_t launched; /* engine: shm_tagged(operation, 1); of SHM_DEVICE_NAME: how far NCCL is */
+    struct shm_body body[2];   /* of its entries */
 };
 
 struct shm_slot {
@@ -161,6 +163,8 @@ struct shm_mailbox {
         counts;             /* member, one of its threads; those in `others`: its other threads, which add */
     struct shm_ring ready;  /* to the engine: slots whose operation is complete here, or lacks joined ranks */
     struct shm_ring wanted; /* of the engine, to a member in hvd_join: slots whose operation it lacks */
+    struct shm_ring
+        launch; /* to the engine: slots whose operation on a device has its turn (device_call.h) */
 };
 
 struct shm_header {
@@ -169,6 +173,7 @@ struct shm_header {
     uint32_t slots, members;
     uint32_t hosts;        /* of the job; with one, ranks finish operations among themselves */
     uint32_t size;         /* ranks of the job */
+    uint32_t devices;      /* engine: 1 when operations on devices are to be run by it */
     _Atomic uint32_t calm; /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */

@@ -18,12 +18,24 @@
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
+ *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
+ *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
+ *   DEVICE_FORGET  id                       -          -                      -
+ *   DEVICE_EVENT   gpu, handle              -          id                     -
+ *   DEVICE_JOIN    set, gpu, rank, size, nccl_id  -    -                      -
+ *   DEVICE_LEAVE   set                      -          -                      -
+ *   DEVICE_CLOSE   -                        -          -                      -
  *
  * FAILED: this rank cannot do its part of what others have begun with it; the job ends. INITIALIZED: hvd_init
  * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
- * is in hvd_join from now on, or is not any more. */
+ * is in hvd_join from now on, or is not any more.
+ *
+ * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
+ * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor; FORGET: memory
+ * has gone. JOIN: a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME.
+ * LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any more. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 
@@ -48,6 +60,13 @@ enum worker_message_type {
     WORKER_INITIALIZED,
     WORKER_SHUT_DOWN,
     WORKER_FAILED,
+    WORKER_DEVICE_OPEN,
+    WORKER_DEVICE_MEMORY,
+    WORKER_DEVICE_FORGET,
+    WORKER_DEVICE_EVENT,
+    WORKER_DEVICE_JOIN,
+    WORKER_DEVICE_LEAVE,
+    WORKER_DEVICE_CLOSE,
     WORKER_TYPE_END
 };
 

@@ -101,7 +101,7 @@ static void add_fault(const char *text, size_t length)
     at = strchr(item, '@');
     if (at) {
         *at++ = 0;
-        if (!rank || strcmp(rank, at) != 0)
+        if (strcmp(rank ? rank : "none", at) != 0)
             return;
     }
     snprintf(f->function, sizeof f->function, "%.47s", item);

@@ -12,7 +12,7 @@
  *   HVD_DOUBLE_DELAY_US=N   longest random delay before a piece of work (100)
  *   HVD_DOUBLE_SEED=N       another sequence of delays
  *   HVD_DOUBLE_FAIL=LIST    function[@RANK]:N[:CODE],...: the Nth call of it fails
- *                           (RANK: that of HVD_RANK alone)
+ *                           (RANK: that of HVD_RANK alone; none: who has no rank)
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back

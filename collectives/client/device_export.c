@@ -1,0 +1,151 @@
+/* Memory of this rank's GPUs that the engine opens as well: each allocation once, kept until it has gone.
+ *
+ * The driver numbers allocations, and never gives a number twice. What lies at an address is asked each time,
+ * so that memory which was freed and allocated again is noticed: the engine lets the old one go, and opens
+ * the new one. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/client/device.h"
+#include "collectives/device/pointer.h"
+
+/* The allocation's number; 0: the driver has none. */
+static uint64_t buffer_id(const void *at)
+{
+    unsigned long long id = 0;
+
+    return device.driver->cuPointerGetAttribute(&id, CU_POINTER_BUFFER_ID, (cu_pointer)(uintptr_t)at) == CU_OK
+               ? id
+               : 0;
+}
+
+/* The last allocation that begins at or before `at`, one behind it; they are in ascending order. */
+static size_t place_of(const struct device_context *c, uintptr_t at)
+{
+    size_t low = 0, high = c->exports;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (c->exported[middle].base <= at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void forget(struct device_context *c, size_t i)
+{
+    struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = c->exported[i].number};
+
+    if (m.id)
+        rpc(&m, -1, NULL, NULL);
+    memmove(&c->exported[i], &c->exported[i + 1], (c->exports - i - 1) * sizeof c->exported[0]);
+    c->exports--;
+}
+
+/* What is known of it, if that still lies there. */
+static struct device_export *known(struct device_context *c, uintptr_t at, uint64_t id)
+{
+    size_t i;
+
+    while ((i = place_of(c, at)) > 0) {
+        struct device_export *x = &c->exported[i - 1];
+        if (at - x->base >= x->bytes)
+            return NULL;
+        if (x->id == id)
+            return x;
+        forget(c, i - 1);
+    }
+    return NULL;
+}
+
+static struct device_export *remember(struct device_context *c, const struct device_export *x)
+{
+    size_t i = place_of(c, x->base);
+
+    if (c->exports == c->exports_room) {
+        size_t room = c->exports_room ? 2 * c->exports_room : 64;
+        struct device_export *more = realloc(c->exported, room * sizeof *more);
+        if (!more)
+            return NULL;
+        c->exported = more;
+        c->exports_room = room;
+    }
+    memmove(&c->exported[i + 1], &c->exported[i], (c->exports - i) * sizeof *x);
+    c->exported[i] = *x;
+    c->exports++;
+    return &c->exported[i];
+}
+
+/* ---- to the engine ------------------------------------------------------------------------------------- */
+
+static bool by_handle(const struct pointer_range *range, struct worker_device *q)
+{
+    struct cu_ipc_memory handle;
+
+    if (device.driver->cuIpcGetMemHandle(&handle, (cu_pointer)range->base) != CU_OK)
+        return false;
+    memcpy(q->handle, &handle, sizeof q->handle);
+    return true;
+}
+
+/* A descriptor of the allocation that is mapped there; -1: there is none. */
+static int descriptor_of(const struct pointer_range *range)
+{
+    const struct driver *d = device.driver;
+    cu_allocation allocation;
+    int fd = -1;
+
+    if (d->cuMemRetainAllocationHandle(&allocation, (void *)range->base) != CU_OK)
+        return -1;
+    if (d->cuMemExportToShareableHandle(&fd, allocation, CU_HANDLE_FD, 0) != CU_OK)
+        fd = -1;
+    d->cuMemRelease(allocation);
+    return fd;
+}
+
+/* The engine's number; 0: it cannot have it. */
+static uint32_t give(const struct device_context *c, const struct pointer_range *range)
+{
+    struct worker_message m = {.type = WORKER_DEVICE_MEMORY};
+    struct worker_device q = {.gpu = c->engine.gpu, .bytes = range->bytes};
+    int fd = -1, status;
+
+    if (range->exported == POINTER_BY_FD && (fd = descriptor_of(range)) < 0)
+        return 0;
+    if (range->exported == POINTER_BY_IPC && !by_handle(range, &q))
+        return 0;
+    memcpy(m.text, &q, sizeof q);
+    status = rpc(&m, fd, NULL, NULL);
+    if (fd >= 0)
+        close(fd);
+    return status == HVD_SUCCESS ? m.id : 0;
+}
+
+bool device_export(struct device_context *c, const void *at, uint64_t bytes, uint32_t *memory,
+                   uint64_t *offset)
+{
+    uint64_t id = buffer_id(at);
+    struct device_export *x = id ? known(c, (uintptr_t)at, id) : NULL;
+    struct pointer_range range;
+    struct err e = ERR_INIT;
+
+    *memory = 0;
+    *offset = 0;
+    if (!id)
+        return false;
+    if (!x) {
+        if (pointer_range(at, &range, &e) != 0)
+            return false;
+        struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
+        if (range.exported != POINTER_NOT_EXPORTED)
+            new.number = give(c, &range);
+        if (!(x = remember(c, &new)))
+            return false;
+    }
+    *offset = (uintptr_t)at - x->base;
+    *memory = x->number;
+    return x->number != 0 && bytes <= x->bytes - *offset;
+}

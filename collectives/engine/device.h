@@ -1,0 +1,103 @@
+/* Operations on devices that the engine runs for the ranks of its host (--gpu-placement engine).
+ *
+ *   device.c         the ranks' questions: GPUs, memory, events
+ *   device_call.c    a rank's description of an operation, copied and checked
+ *   device_run.c     communicators, and operations from the rings to the streams
+ *
+ * The ranks agree, order and count as they do where each runs NCCL itself; what comes here is a rank's next
+ * operation of a team: its stream here waits for its event `given`, then NCCL's calls, then its event `done`.
+ * Nothing waits for a device.
+ * A failure of the job aborts all communicators; memory is let go when the rank says so, or with this
+ * process. */
+#ifndef HVD_ENGINE_DEVICE_H
+#define HVD_ENGINE_DEVICE_H
+
+#include "collectives/device/communicator.h"
+#include "collectives/engine/engine.h"
+#include "collectives/shm/device_call.h"
+
+#define DEVICE_GPUS_MAX   64u
+#define DEVICE_THINGS_MAX 65536u              /* that a rank may name, of each kind */
+#define DEVICE_LAUNCH_NS  (2 * NSEC_PER_MSEC) /* so long the loop does not sleep while NCCL launches */
+
+struct device_gpu {
+    struct driver_device what;
+    cu_context context; /* NULL: nobody has asked for it */
+    struct pack *pack;
+};
+
+/* Memory of a rank, as it lies here. */
+struct device_memory {
+    uint32_t gpu;
+    cu_pointer at; /* 0: the number is free */
+    uint64_t bytes;
+    cu_allocation allocation; /* of a descriptor; 0: it was an IPC handle */
+};
+
+struct device_event {
+    uint32_t gpu;
+    cu_event event;
+};
+
+/* What a rank of this host has named; numbers begin with 1. */
+struct device_owner {
+    struct device_memory *memory;
+    struct device_event *event;
+    uint32_t memories, events;
+};
+
+/* A description, checked. */
+struct device_given {
+    struct device_operation *operation;
+    size_t operations, room;
+    size_t *counts; /* and `sent` behind them */
+    cu_event given, done;
+};
+
+/* A rank's part in a team. */
+struct device_seat {
+    uint32_t gpu;
+    cu_stream stream; /* NULL: the rank is not here (any more) */
+    struct communicator *communicator;
+    enum communicator_state told; /* that stands in the region */
+    bool leaves;
+    bool pending, launching;
+    uint32_t slot, operation;
+    struct device_given call;
+};
+
+struct device_set {
+    struct device_set *next;
+    struct set *set;
+    uint32_t head;             /* the slot of SHM_DEVICE_NAME */
+    struct device_seat seat[]; /* [members of the team] */
+};
+
+struct devices {
+    const struct driver *driver;
+    const struct nccl *nccl;
+    struct device_gpu gpu[DEVICE_GPUS_MAX];
+    struct device_owner *owner; /* [members of the engine] */
+    struct device_set *sets;
+    uint64_t since, watched; /* that something is on its way to a stream; that NCCL was asked last */
+    bool aborted;
+};
+
+/* The context is current until device_leave. */
+int device_enter(const struct devices *d, uint32_t gpu, struct err *e);
+void device_leave(const struct devices *d);
+
+/* device_call.c: what lies at `address` is what the member asks for next in the team, where it is `rank`; to
+ * seat->call. -1: it cannot be. */
+int device_take_call(struct engine *engine, uint32_t member, struct device_seat *seat, int rank, int size,
+                     uint64_t address, struct err *e);
+
+/* device_run.c */
+int device_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
+                struct err *e);
+int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e);
+/* Nothing of this member's is used any more, or can be. */
+bool device_is_idle(const struct engine *engine, uint32_t member);
+void device_sets_free(struct engine *engine);
+
+#endif

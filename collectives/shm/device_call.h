@@ -1,0 +1,55 @@
+/* What a worker tells its engine when that runs the operations on devices (--gpu-placement engine).
+ *
+ * Memory and events of the rank become the engine's by questions on the worker socket, once each, and get
+ * numbers there. An operation is then described in a tensor segment, by those numbers: when its turn has come
+ * in the team's order, the member writes where the description lies to its seat, and the slot to the ring
+ * `launch`. It does not change either until the engine has written to the seat that the operation is in the
+ * engine's stream, before its event `done`. A team's members each have one such operation at a time.
+ *
+ * The engine copies a description before it checks it. */
+#ifndef HVD_SHM_DEVICE_CALL_H
+#define HVD_SHM_DEVICE_CALL_H
+
+#include <stdint.h>
+
+/* One operation, as device_operation of collectives/device/communicator.h. */
+struct shm_device_piece {
+    int32_t kind, dtype, op, root;
+    double prescale, postscale;
+    uint64_t count, row_count;
+    uint32_t in_memory, out_memory; /* numbers of the member's memory; 0: none */
+    uint64_t in_offset, out_offset;
+};
+
+/* Then the pieces; then, if it is ragged, `counts` and `sent` of each rank. */
+struct shm_device_call {
+    uint32_t operation;   /* of the slot */
+    uint32_t given, done; /* numbers of the member's events */
+    uint32_t pieces;
+    uint32_t ragged; /* ranks, or 0 */
+    uint32_t reserved;
+    struct shm_device_piece piece[];
+};
+
+#define SHM_DEVICE_PIECES_MAX (1u << 20)
+
+static inline uint64_t shm_device_call_bytes(uint32_t pieces, uint32_t ragged)
+{
+    return sizeof(struct shm_device_call) + pieces * sizeof(struct shm_device_piece) +
+           2 * (uint64_t)ragged * sizeof(uint64_t);
+}
+
+/* In the text of a worker_message: what the question needs of it, and what its answer gives. */
+struct worker_device {
+    uint32_t gpu;                /* the engine's number; the answer to DEVICE_OPEN, a field of all others */
+    uint8_t uuid[16];            /* DEVICE_OPEN */
+    int32_t nccl;                /* answer to it: the version; 0: none */
+    int32_t capability, kernels; /* likewise */
+    uint32_t host;               /* likewise: whom NCCL takes for the same host, as in the client's card */
+    uint32_t rank, size;         /* DEVICE_JOIN: the member's in the team */
+    uint64_t bytes;              /* DEVICE_MEMORY */
+    uint8_t handle[64];          /* DEVICE_MEMORY by IPC, DEVICE_EVENT */
+    uint8_t nccl_id[128];        /* DEVICE_JOIN */
+};
+
+#endif

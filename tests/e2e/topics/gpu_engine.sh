@@ -1,0 +1,129 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# --gpu-placement engine: what the workers of gpu_kinds and gpu_flow do, with NCCL in the engine; memory that it has to reach.
+limit=40
+
+by_engine() { # RANKS GPUS PROGRAM ARGUMENTS...
+    local ranks=$1 gpus=$2
+    shift 2
+    gpus "$gpus"
+    hvd -np "$ranks" --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/$1" "${@:2}"
+    no_gpu_misuse
+}
+
+# Processes that have begun operations of NCCL.
+nccl_runs_in() { # HOW MANY
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same "$1" "$(awk '$2 == "ncclAllReduce" { print $1 }' "$HVD_DOUBLE_TRACE" | sort -u | wc -l)" 'processes with NCCL'
+}
+
+all_right() { # RANKS
+    expect_status 0
+    expect_count "$1" '^rank [0-9]+: all right' "$T/out"
+}
+
+case_kinds() {
+    by_engine 2 2 gpu_kinds 4 2000
+    all_right 2
+    nccl_runs_in 1
+    # The workers' own streams are all that is not given back, by them and by the engine.
+    [ -n "${REAL_GPU:-}" ] || expect_same '2 2' "$(gpu_calls left) $(gpu_calls 'left stream 1')" 'things and streams left'
+}
+
+case_kinds_and_sets_of_four() {
+    by_engine 4 4 gpu_kinds 3 500
+    all_right 4
+    nccl_runs_in 1
+}
+
+case_one_gpu_for_three_ranks() {
+    [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
+    by_engine 3 1 gpu_kinds 2 500
+    all_right 3
+}
+
+# Nothing of the library waits for a device, but hvd_shutdown once a rank.
+case_the_order_differs_between_ranks() {
+    by_engine 3 3 gpu_flow order 6
+    expect_status 0
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same "$(awk '/waited/ { n += $4 } END { print n + 3 }' "$T/out")" "$(gpu_calls host-sync)" 'waits of the host'
+}
+
+case_what_is_refused() {
+    by_engine 2 2 gpu_flow refused
+    expect_status 0
+    expect_count 2 '^room/. HVD_ERR_MISMATCH tensor "d": rank 0 has room for 3 rows, the result has 4$' "$T/out"
+    expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
+}
+
+case_a_death_frees_the_streams() {
+    by_engine 3 3 gpu_flow death
+    expect_status 137
+    expect_count 2 '^rank [01]: free after less than 1 s, HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
+}
+
+case_a_death_while_others_wait() {
+    by_engine 3 3 gpu_flow gone
+    expect_status 137
+    expect_count 2 '^rank [01]: HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
+}
+
+case_the_end_of_the_engine_frees_the_streams() {
+    by_engine 3 3 gpu_flow engine
+    expect_status 125
+    expect_count 2 '^rank [01]: free after less than 1 s, HVD_ERR_ENGINE: this host.s engine has gone' "$T/out"
+}
+
+# Each allocation is opened, once, and let go when it has gone.
+case_memory_at_the_address_of_other_memory() {
+    by_engine 2 2 gpu_memory again
+    all_right 2
+    expect_count 2 'addresses used again: [1-9]' "$T/out"
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same '24 24' "$(gpu_calls cuIpcOpenMemHandle_v2) $(gpu_calls cuIpcCloseMemHandle)" 'memory opened and closed'
+}
+
+case_memory_by_descriptors() {
+    by_engine 2 2 gpu_memory mapped
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same '6 0' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuIpcOpenMemHandle_v2)" 'descriptors and handles'
+}
+
+# The double copies nothing that spans two allocations.
+case_memory_of_pieces() {
+    [ -n "${REAL_GPU:-}" ] || skip "needs a GPU"
+    by_engine 1 1 gpu_memory pieces
+    all_right 1
+}
+
+# One copy within the GPU before, and one after.
+case_memory_that_nobody_else_can_have() {
+    by_engine 2 2 gpu_memory private
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] || expect_same 24 "$(gpu_calls cuMemcpyDtoDAsync_v2)" copies
+}
+
+# An engine that has no such GPU says so, and the workers run NCCL themselves.
+case_an_engine_that_cannot() {
+    [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
+    export HVD_DOUBLE_FAIL=cuDevicePrimaryCtxRetain@none:1
+    by_engine 2 2 gpu_kinds 1 100
+    all_right 2
+    nccl_runs_in 2
+    expect_err 'rank [01] is to run NCCL itself: using GPU [01]: '
+}
+
+slow_many_ranks_and_rounds() {
+    by_engine 8 8 gpu_kinds 40 30000
+    all_right 8
+}
+
+case_again() {
+    by_engine 2 2 gpu_flow again
+    expect_status 0
+    nccl_runs_in 1
+}
