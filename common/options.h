@@ -61,6 +61,23 @@ struct option_spec {
     size_t offset;            /* of the field in the configuration struct */
 };
 
+/* A row of a program's X macro as one of these: the same order of columns in all tables. */
+#define OPTION_ROW(config, field, type_, flags_, metavar_, variable_, yaml_, min_, max_, words_, default_,   \
+                   exclusive_, group_, help_)                                                                \
+    {.flags = flags_,                                                                                        \
+     .metavar = metavar_,                                                                                    \
+     .variable = variable_,                                                                                  \
+     .yaml = yaml_,                                                                                          \
+     .type = type_,                                                                                          \
+     .min = min_,                                                                                            \
+     .max = max_,                                                                                            \
+     .words = words_,                                                                                        \
+     .default_text = default_,                                                                               \
+     .exclusive = exclusive_,                                                                                \
+     .group = group_,                                                                                        \
+     .help = help_,                                                                                          \
+     .offset = offsetof(config, field)},
+
 /* Where a value came from; a higher one wins. */
 enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_VARIABLE, OPTION_FROM_COMMAND_LINE };
 

@@ -22,21 +22,7 @@
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
-#define CONFIG_ROW(ctype, field, type_, flags_, metavar_, variable_, yaml_, min_, max_, words_, default_,    \
-                   exclusive_, group_, help_)                                                                \
-    {.flags = flags_,                                                                                        \
-     .metavar = metavar_,                                                                                    \
-     .variable = variable_,                                                                                  \
-     .yaml = yaml_,                                                                                          \
-     .type = type_,                                                                                          \
-     .min = min_,                                                                                            \
-     .max = max_,                                                                                            \
-     .words = words_,                                                                                        \
-     .default_text = default_,                                                                               \
-     .exclusive = exclusive_,                                                                                \
-     .group = group_,                                                                                        \
-     .help = help_,                                                                                          \
-     .offset = offsetof(struct config, field)},
+#define CONFIG_ROW(ctype, ...) OPTION_ROW(struct config, __VA_ARGS__)
     CONFIG_OPTIONS(CONFIG_ROW)
 #undef CONFIG_ROW
 };

@@ -6,16 +6,9 @@
 #define WORDS_MAX 32
 
 static const struct option_spec specs[] = {
-#define CTL_ROW(type_, field, kind, flags_, metavar_, min_, max_, default_, help_)                           \
-    {.flags = flags_,                                                                                        \
-     .metavar = metavar_,                                                                                    \
-     .type = kind,                                                                                           \
-     .min = min_,                                                                                            \
-     .max = max_,                                                                                            \
-     .default_text = default_,                                                                               \
-     .group = "Options",                                                                                     \
-     .help = help_,                                                                                          \
-     .offset = offsetof(struct ctl_config, field)},
+#define CTL_ROW(ctype, field, type, flags, metavar, min, max, default_, help)                                \
+    OPTION_ROW(struct ctl_config, field, type, flags, metavar, NULL, NULL, min, max, NULL, default_, NULL,   \
+               "Options", help)
     CTL_OPTIONS(CTL_ROW)
 #undef CTL_ROW
 };

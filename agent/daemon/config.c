@@ -17,19 +17,9 @@
 #include "common/modules/yaml.h"
 
 static const struct option_spec specs[] = {
-#define DAEMON_ROW(ctype, field, type_, flags_, metavar_, yaml_, min_, max_, words_, default_, group_,       \
-                   help_)                                                                                    \
-    {.flags = flags_,                                                                                        \
-     .metavar = metavar_,                                                                                    \
-     .yaml = yaml_,                                                                                          \
-     .type = type_,                                                                                          \
-     .min = min_,                                                                                            \
-     .max = max_,                                                                                            \
-     .words = words_,                                                                                        \
-     .default_text = default_,                                                                               \
-     .group = group_,                                                                                        \
-     .help = help_,                                                                                          \
-     .offset = offsetof(struct daemon_config, field)},
+#define DAEMON_ROW(ctype, field, type, flags, metavar, yaml, min, max, words, default_, group, help)         \
+    OPTION_ROW(struct daemon_config, field, type, flags, metavar, NULL, yaml, min, max, words, default_,     \
+               NULL, group, help)
     DAEMON_OPTIONS(DAEMON_ROW)
 #undef DAEMON_ROW
 };

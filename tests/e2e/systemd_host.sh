@@ -128,3 +128,39 @@ job_goes_on_to_its_end() {
 complaints() {
     there journalctl -u hvdagent -o cat | grep -cE 'warning: '
 }
+
+# ---- several jobs, several nodes ---------------------------------------------------------------------------------------------
+declare -A queued # pids by name
+
+ended() { # NAME STATUS
+    local status=0
+    wait "${queued[$1]}" || status=$?
+    expect_same "$2" "$status" "the status of $1 ($(tail -n 2 "$T/$1.err"))"
+}
+
+# Two nodes, reached as alice by any name that ends with their number; names in $T/late are reached once it is gone.
+two_nodes() { # LINE of agent.conf...
+    boot # once, as it installs
+    shut
+    cat > "$T/rsh" << END
+#!/bin/bash
+while [ -e $T/late ] && grep -qx "\$1" $T/late; do sleep 0.02; done
+export SYSTEMD_DIR=$T/node\${1: -1}
+exec $machine as alice sh -c "\$2"
+END
+    chmod 755 "$T/rsh"
+    all_down() { for k in 1 2; do SYSTEMD_DIR=$T/node$k "$machine" down; done; }
+    trap 'all_down; rm -rf "$XDG_RUNTIME_DIR"' EXIT
+    printf '%s\n' "$@" > "$T/nodes.conf"
+    for k in 1 2; do
+        SYSTEMD_DIR=$T/node$k timeout 60 "$machine" up || fail "node $k does not boot"
+        SYSTEMD_DIR=$T/node$k "$machine" exec sh -c "cat $T/nodes.conf > /etc/hvd/agent.conf; systemctl start hvdagent.socket"
+    done
+}
+
+on_nodes() { # NAME ARGUMENTS of hvdrun: in the background
+    local name=$1
+    shift
+    env --default-signal=INT "$HVDRUN" --rsh "$T/rsh {host}" --agent managed --agent-path /usr/local/bin/hvdagent "$@" < /dev/null > "$T/$name.out" 2> "$T/$name.err" &
+    queued[$name]=$!
+}

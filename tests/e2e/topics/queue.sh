@@ -6,7 +6,6 @@ limit=60
 . "$top/tests/e2e/systemd_host.sh"
 
 # queue_as NAME USER ARGUMENTS of hvdrun: in the background; what it says is in $T/NAME.out and $T/NAME.err, its pid in ${queued[NAME]}
-declare -A queued
 queue_as() {
     local name=$1 who=$2
     shift 2
@@ -16,12 +15,6 @@ queue_as() {
 
 said() { # NAME REGEX
     until_true 15 grep -qE -- "$2" "$T/$1.err" || fail "$1 did not say $2: $(cat "$T/$1.err")"
-}
-
-ended() { # NAME STATUS
-    local status=0
-    wait "${queued[$1]}" || status=$?
-    expect_same "$2" "$status" "the status of $1 ($(tail -n 2 "$T/$1.err"))"
 }
 
 # Notes in $T/order that it has started.
@@ -143,39 +136,13 @@ slow_a_smaller_node_and_a_full_queue() {
 }
 
 # ---- several nodes ----------------------------------------------------------------------------------------------------------
-# Two nodes of one slot and of two, reached as alice by any name that ends with their number; names in $T/late are reached once it is gone.
-two_nodes() {
-    boot # once, as it installs
-    shut
-    cat > "$T/rsh" << END
-#!/bin/bash
-while [ -e $T/late ] && grep -qx "\$1" $T/late; do sleep 0.02; done
-export SYSTEMD_DIR=$T/node\${1: -1}
-exec $machine as alice sh -c "\$2"
-END
-    chmod 755 "$T/rsh"
-    all_down() { for k in 1 2; do SYSTEMD_DIR=$T/node$k "$machine" down; done; }
-    trap 'all_down; rm -rf "$XDG_RUNTIME_DIR"' EXIT
-    for k in 1 2; do
-        SYSTEMD_DIR=$T/node$k timeout 60 "$machine" up || fail "node $k does not boot"
-        SYSTEMD_DIR=$T/node$k "$machine" exec sh -c "echo 'slots: $1' > /etc/hvd/agent.conf; systemctl start hvdagent.socket"
-    done
-}
-
-on_nodes() { # NAME ARGUMENTS of hvdrun: in the background
-    local name=$1
-    shift
-    env --default-signal=INT "$HVDRUN" --rsh "$T/rsh {host}" --agent managed --agent-path /usr/local/bin/hvdagent "$@" < /dev/null > "$T/$name.out" 2> "$T/$name.err" &
-    queued[$name]=$!
-}
-
 attached() { # COUNT: so many wait on the first node
     [ "$(SYSTEMD_DIR=$T/node1 "$machine" exec pgrep -c -f 'hvdagent attach')" = "$1" ]
 }
 
 # Each would have its first node before the second can be reached, and the other one's then.
 slow_jobs_that_call_the_nodes_differently_wait_for_no_circle() {
-    two_nodes 1
+    two_nodes "slots: 1"
     printf 'n2\nz1\n' > "$T/late"
     on_nodes one --wait=20 -np 2 -H n1:1,n2:1 echo one
     on_nodes two --wait=20 -np 2 -H a2:1,z1:1 echo two
@@ -194,7 +161,7 @@ slow_jobs_that_call_the_nodes_differently_wait_for_no_circle() {
 }
 
 slow_a_node_gives_no_more_slots_than_it_gets_ranks() {
-    two_nodes 2
+    two_nodes "slots: 2"
     on_nodes three -np 3 -H n1:2,n2:2 sh -c "echo ready; until [ -e $T/go ]; do sleep 0.05; done"
     until_true 20 grep -q ready "$T/three.out" || fail "it did not start: $(cat "$T/three.err")"
     for k in 1 2; do SYSTEMD_DIR=$T/node$k "$machine" exec sh -c 'grep -h slots /run/hvd/leases/*'; done > "$T/slots"

@@ -149,6 +149,35 @@ slow_failures_are_counted_by_their_causes() {
     shut
 }
 
+both_ready() {
+    [ "$(grep -c ready "$T/job.out")" = 2 ]
+}
+
+slow_a_silent_launcher_and_a_lost_host_are_causes() {
+    command -v python3 > /dev/null || skip "no python3 here"
+    boot 'metrics: yes'
+    start_as alice -np 1 --heartbeat-timeout 1 sh -c 'echo ready; exec sleep 60'
+    until_job '^ready'
+    there pkill -STOP -x hvdrun
+    failures heartbeat 1
+    there pkill -KILL -x hvdrun
+    kill -CONT $pid # nsenter stopped with it
+    stop_job
+    all_over
+    shut
+    two_nodes 'slots: 2' 'metrics: yes'
+    on_nodes job --heartbeat-timeout 2 -np 2 -H n1:1,n2:1 sh -c 'echo ready; exec sleep 60'
+    until_true 20 both_ready || fail "it did not start: $(cat "$T/job.err")"
+    SYSTEMD_DIR=$T/node2 "$machine" down
+    ended job 125
+    rm "$T/shown" # of another node
+    export SYSTEMD_DIR=$T/node1
+    failures host_lost 1
+    expect_metric 'hvd_node_jobs_ended_total\{outcome="failed"\} 1'
+    unset SYSTEMD_DIR
+    all_down
+}
+
 # Operations, bytes and time of the ranks, also of those that have ended before anybody could ask them.
 slow_collectives_are_counted() {
     command -v python3 > /dev/null || skip "no python3 here"
