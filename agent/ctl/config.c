@@ -18,7 +18,8 @@ const struct options_program ctl_program = {
     .usage = "COMMAND [JOB or HOST] [options]",
     .about =
         "The jobs of this host, your own or as root everybody's: ps lists them; status JOB shows its "
-        "ranks; logs JOB prints what they wrote last; kill JOB ends it, everywhere; top shows all, again "
+        "ranks and GPUs, or its place among those that wait for slots; logs JOB prints what they wrote last; "
+        "kill JOB ends it, everywhere; top shows all, again "
         "and again; metrics prints figures of them for Prometheus. The managed agent of this host, or of "
         "HOST by ssh: node shows what it gives to whom and who waits, gpus its GPUs; drain lets it take no "
         "new jobs, "

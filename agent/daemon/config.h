@@ -62,8 +62,8 @@
       "Processes and threads of one job. 0: no limit but that of the slice.") \
     X(struct option_list, gpu_checks, OPTION_LIST, "--gpu-check", "WHAT", "gpu_checks", 0, 0, NULL, NULL, "GPUs", \
       "Which faults of a GPU keep new jobs away from the node: driver (it is gone or does not answer), temperature, ecc " \
-      "(uncorrected memory errors), xid (faults in the kernel's log). Without any: all of them. none: no GPU is asked " \
-      "after the start.") \
+      "(uncorrected memory errors), xid (faults in the kernel's log). Without any: all of them. none: after the start " \
+      "no GPU is asked but for hvdctl gpus.") \
     X(int64_t, gpu_interval_ms, OPTION_SECONDS, "--gpu-interval", "SECONDS", "gpu_interval", \
       1, 86400, NULL, "60", "GPUs", \
       "So often they are looked at. On a driver without persistence mode each look wakes them up.") \
