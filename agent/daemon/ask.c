@@ -65,9 +65,8 @@ static int read_answer(int fd, struct buf *answer, struct err *e)
 static Hvd__Daemon *decode(const struct buf *answer, Hvd__Daemon__BodyCase wanted, struct err *e)
 {
     const uint8_t *frame = buf_data(answer) + FRAME_MAGIC_SIZE;
-    size_t len = answer->len > FRAME_MAGIC_SIZE ? answer->len - FRAME_MAGIC_SIZE : 0;
-    ptrdiff_t whole = len >= FRAME_HEADER_SIZE ? daemon_frame_length(frame, DAEMON_ANSWER_MAX, e) : -1;
-    Hvd__Daemon *m = whole > 0 && (size_t)whole <= len ? daemon_unpack(frame, (size_t)whole, e) : NULL;
+    size_t len, have = answer->len > FRAME_MAGIC_SIZE ? answer->len - FRAME_MAGIC_SIZE : 0;
+    Hvd__Daemon *m = daemon_unpack_answer(frame, have, &len, e);
     if (m && m->body_case == wanted)
         return m;
     if (m && m->body_case == HVD__DAEMON__BODY_STATUS)

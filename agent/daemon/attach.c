@@ -67,9 +67,8 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
 static int say_refused(const struct buf *answer, bool waited)
 {
     struct err e = ERR_INIT;
-    const uint8_t *bytes = buf_data(answer);
-    ptrdiff_t len = answer->len >= FRAME_HEADER_SIZE ? daemon_frame_length(bytes, DAEMON_ANSWER_MAX, &e) : -1;
-    Hvd__Daemon *m = len > 0 && (size_t)len <= answer->len ? daemon_unpack(bytes, (size_t)len, &e) : NULL;
+    size_t len;
+    Hvd__Daemon *m = daemon_unpack_answer(buf_data(answer), answer->len, &len, &e);
     if (m && m->body_case == HVD__DAEMON__BODY_REFUSAL) {
         log_printable(m->refusal->text);
         log_error("the managed agent refuses: %s", m->refusal->text);

@@ -59,15 +59,14 @@ static bool take_waiting(struct bridge *b)
 {
     struct err e = ERR_INIT;
     const uint8_t *frame = buf_data(&b->down) + FRAME_MAGIC_SIZE;
-    size_t have = b->down.len - FRAME_MAGIC_SIZE;
-    ptrdiff_t len = have < FRAME_HEADER_SIZE ? -1 : daemon_frame_length(frame, DAEMON_MESSAGE_MAX, &e);
-    Hvd__Daemon *m = len > 0 && (size_t)len <= have ? daemon_unpack(frame, (size_t)len, &e) : NULL;
+    size_t len;
+    Hvd__Daemon *m = daemon_unpack_answer(frame, b->down.len - FRAME_MAGIC_SIZE, &len, &e);
     bool waits = m && m->body_case == HVD__DAEMON__BODY_WAITING;
     if (waits) {
         b->waited = true;
         log_printable(m->waiting->text);
         log_say(AGENT_WAITING "%s\n", m->waiting->text);
-        buf_consume(&b->down, FRAME_MAGIC_SIZE + (size_t)len);
+        buf_consume(&b->down, FRAME_MAGIC_SIZE + len);
     }
     message_free(m);
     return waits;

@@ -30,3 +30,10 @@ Hvd__Daemon *daemon_unpack(const uint8_t *frame, size_t len, struct err *e)
 {
     return message_unpack_daemon(frame + FRAME_HEADER_SIZE, len - FRAME_HEADER_SIZE, e);
 }
+
+Hvd__Daemon *daemon_unpack_answer(const uint8_t *bytes, size_t have, size_t *len, struct err *e)
+{
+    ptrdiff_t whole = have < FRAME_HEADER_SIZE ? -1 : daemon_frame_length(bytes, DAEMON_ANSWER_MAX, e);
+    *len = whole > 0 ? (size_t)whole : 0;
+    return whole > 0 && *len <= have ? daemon_unpack(bytes, *len, e) : NULL;
+}

@@ -49,5 +49,8 @@ ptrdiff_t daemon_pack(const Hvd__Daemon *message, uint8_t *out, size_t size, str
 ptrdiff_t daemon_frame_length(const uint8_t header[FRAME_HEADER_SIZE], size_t most, struct err *e);
 /* The message in a whole frame; freed by message_free. */
 Hvd__Daemon *daemon_unpack(const uint8_t *frame, size_t len, struct err *e);
+/* The message of an answer at the beginning of what has come, and *len, how long its frame is; NULL when it
+ * is not whole yet, or with *e. */
+Hvd__Daemon *daemon_unpack_answer(const uint8_t *bytes, size_t have, size_t *len, struct err *e);
 
 #endif
