@@ -140,7 +140,7 @@ ended() { # NAME STATUS
 
 # Two nodes, reached as alice by any name that ends with their number; names in $T/late are reached once it is gone.
 two_nodes() { # LINE of agent.conf...
-    boot # once, as it installs
+    boot "$@" # once, as it installs
     shut
     cat > "$T/rsh" << END
 #!/bin/bash
