@@ -230,8 +230,9 @@ $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 # The same trainer on a GPU: wants the CUDA Toolkit, so nothing else depends on it.
 $(BUILD)/obj/examples/train/compute_cuda.o: examples/train/compute_cuda.cu $(wildcard examples/train/*.h) Makefile
 	@mkdir -p $(@D)
+	$(if $(NVCC),,$(error train_cuda: there is no nvcc in $(CUDA_HOME)/bin (CUDA_HOME) or PATH))
 	$(call note,NVCC)
-	$(Q)$(CUDA_HOME)/bin/nvcc -std=c++17 -O2 -Xcompiler -Wall,-Wextra$(if $(WERROR),$(comma)-Werror) -Icollectives -c -o $@ $<
+	$(Q)$(NVCC) -std=c++17 -O2 -Xcompiler -Wall,-Wextra$(if $(WERROR),$(comma)-Werror) -Icollectives -c -o $@ $<
 $(TRAIN_CUDA): $(filter-out %/compute_host.o,$(call obj,$(TRAIN_SRC))) $(BUILD)/obj/examples/train/compute_cuda.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
@@ -250,7 +251,7 @@ clean: ## removes $(BUILD)
 	rm -rf $(BUILD)
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z][a-z_-]*:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: all clean help train_cuda
 
