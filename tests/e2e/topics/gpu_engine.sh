@@ -127,3 +127,11 @@ case_again() {
     expect_status 0
     nccl_runs_in 1
 }
+
+# The engine waits for what the worker has put into its stream, and the worker for the engine.
+case_slow_streams() {
+    export HVD_DOUBLE_DELAY_US=10000
+    by_engine 2 2 gpu_memory mapped
+    all_right 2
+    nccl_runs_in 1
+}
