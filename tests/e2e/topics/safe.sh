@@ -364,6 +364,45 @@ slow_traps_beside_a_job() {
     shut
 }
 
+# 30 listeners of alice that accept and say nothing: five seconds for all of them together, and a longer name that begins like that of bob's job.
+slow_silent_sessions_hold_up_no_hvdctl() {
+    boot_with_stranger
+    local own begin
+    start_as bob -np 1 sh -c 'echo ready; exec sleep 60'
+    until_job '^ready'
+    own=$(leases | sed 's/^hvd-//')
+    : > "$T/silent"
+    cat > "$T/silent.py" << 'END'
+import os, socket, sys, time
+os.makedirs("/tmp/hvd-20001", 0o700, exist_ok=True)
+kept = []
+for name in [sys.argv[1] + "-x-0"] + ["1-%d-0" % i for i in range(30)]:
+    os.mkdir("/tmp/hvd-20001/" + name, 0o700)
+    kept.append(socket.socket(socket.AF_UNIX))
+    kept[-1].bind("/tmp/hvd-20001/" + name + "/status")
+    kept[-1].listen(8)
+print("silent", flush=True)
+time.sleep(60)
+END
+    "$machine" as alice /usr/bin/python3 "$T/silent.py" "$own" > "$T/silent" 2>&1 &
+    until_true 10 grep -q silent "$T/silent" || fail "$(cat "$T/silent")"
+    begin=$SECONDS
+    run timeout 30 "$machine" exec /usr/local/bin/hvdctl ps
+    expect_status 0
+    expect_out "$own"
+    expect_err '30 more jobs were not asked'
+    [ $((SECONDS - begin)) -le 10 ] || fail "it took $((SECONDS - begin)) s"
+    run timeout 30 "$machine" exec /usr/local/bin/hvdctl status "$own"
+    expect_status 0
+    expect_out "^job $own of bob: running"
+    run timeout 30 "$machine" exec /usr/local/bin/hvdctl kill "$own"
+    expect_status 0
+    stop_job
+    there pkill -KILL -u alice python3
+    wait
+    shut
+}
+
 # ---- a date that jumps ---------------------------------------------------------------------------------------------------------------
 # jumping COMMAND...: with a date that is a day off now and then, to and fro
 jumping() {
