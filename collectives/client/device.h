@@ -121,6 +121,7 @@ struct device_card {
     uint32_t by_engine; /* 1: its engine can do it; then that one's: */
     struct device_abilities engine;
     uint32_t engine_host;
+    char why[112]; /* it cannot use NCCL */
 };
 
 /* A team's part in all this, made with its first operation on a device. */

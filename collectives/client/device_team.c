@@ -53,6 +53,12 @@ static void describe_gpu(struct device_card *card, const struct driver_device *w
         card->host = (uint32_t)client.rank;
 }
 
+static void cannot(struct device_card *card, const char *why)
+{
+    card->abilities.nccl = 0;
+    snprintf(card->why, sizeof card->why, "%.*s", (int)sizeof card->why - 1, why);
+}
+
 static void exchange(void *owner)
 {
     struct device_team *team = owner;
@@ -62,8 +68,10 @@ static void exchange(void *owner)
     memset(mine, 0, sizeof *mine);
     mine->abilities = device_abilities(device.nccl, &team->context->what,
                                        team->context->pack && pack_has_kernels(team->context->pack));
-    if (device.nccl && own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
-        mine->abilities.nccl = 0;
+    if (!device.nccl)
+        cannot(mine, device.no_nccl.text);
+    else if (own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
+        cannot(mine, e.text);
     mine->by_engine = mine->abilities.nccl > 0 && device_engine_has(team->context);
     mine->engine = device_engine_abilities(team->context);
     mine->engine_host = team->context->engine.host;
@@ -118,10 +126,12 @@ static uint8_t consider(struct device_team *team)
     for (uint32_t i = 0; i < n; i++) {
         if (cards[i].abilities.nccl == cards[0].abilities.nccl && cards[i].abilities.nccl > 0)
             continue;
-        snprintf(team->why.text, sizeof team->why.text,
-                 cards[i].abilities.nccl > 0 ? "rank %u has another NCCL than rank %u"
-                                             : "rank %u has no NCCL that can be used",
-                 team->team->rank[i], team->team->rank[0]);
+        if (cards[i].abilities.nccl > 0)
+            snprintf(team->why.text, sizeof team->why.text, "rank %u has another NCCL than rank %u",
+                     team->team->rank[i], team->team->rank[0]);
+        else
+            snprintf(team->why.text, sizeof team->why.text, "rank %u cannot use NCCL: %.*s",
+                     team->team->rank[i], (int)sizeof cards[i].why, cards[i].why);
         return EV_UNABLE;
     }
     int one = find_double(team, &other);
@@ -199,6 +209,26 @@ static void judge(void *owner)
                                 .room = 1});
 }
 
+/* One rank does, for the engine's log. */
+static void say_way(void *owner)
+{
+    const struct device_team *team = owner;
+    struct nccl_version_text version = nccl_version_text(team->all.nccl);
+    char who[48];
+
+    if (own_index(team->team) != 0)
+        return;
+    if (team->team->id >= 0)
+        snprintf(who, sizeof who, "process set %d", team->team->id);
+    else
+        snprintf(who, sizeof who, "ranks %u and %u", team->team->rank[0], team->team->rank[1]);
+    if (team->fsm.state == TEAM_NCCL)
+        rpc_note("%s: GPU tensors go by NCCL %s%s", who, version.text,
+                 team->by_engine ? " in the engine" : "");
+    else
+        rpc_note("%s: GPU tensors go through host memory: %s", who, team->why.text);
+}
+
 static void drop_communicator(void *owner)
 {
     struct device_team *team = owner;
@@ -210,14 +240,15 @@ static void drop_communicator(void *owner)
     if (team->joined)
         device_engine_leave(team);
     team->joined = false;
+    say_way(team);
 }
 
 static const struct fsm_row rows[] = {
     {TEAM_NEW, EV_WANTED, TEAM_EXCHANGING, exchange},
     {TEAM_EXCHANGING, EV_ABLE, TEAM_CONNECTING, connect_all},
-    {TEAM_EXCHANGING, EV_UNABLE, TEAM_STAGES, NULL},
+    {TEAM_EXCHANGING, EV_UNABLE, TEAM_STAGES, say_way},
     {TEAM_CONNECTING, EV_CONNECTED, TEAM_JUDGING, judge},
-    {TEAM_JUDGING, EV_GOOD, TEAM_NCCL, NULL},
+    {TEAM_JUDGING, EV_GOOD, TEAM_NCCL, say_way},
     {TEAM_JUDGING, EV_BAD, TEAM_STAGES, drop_communicator},
 };
 static const struct fsm_table table = {"team", state_names, event_names, rows, sizeof rows / sizeof *rows};

@@ -1,5 +1,6 @@
 #include "collectives/client/internal.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -70,6 +71,17 @@ void rpc_failed(const char *why)
     struct worker_message m = {.type = WORKER_FAILED};
 
     snprintf(m.text, sizeof m.text, "%.300s", why);
+    rpc(&m, -1, NULL, NULL);
+}
+
+void rpc_note(const char *fmt, ...)
+{
+    struct worker_message m = {.type = WORKER_NOTE};
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(m.text, sizeof m.text, fmt, args);
+    va_end(args);
     rpc(&m, -1, NULL, NULL);
 }
 

@@ -278,6 +278,15 @@ static void member_failed(struct engine *engine, uint32_t member, const char *wh
     engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
+static void note(const char *said)
+{
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, said);
+    log_printable(text);
+    log_info("%s", text);
+}
+
 /* Answers the question in the worker's reader. -1: close the connection. */
 static int answer(struct engine *engine, struct worker *w)
 {
@@ -335,6 +344,9 @@ static int answer(struct engine *engine, struct worker *w)
         break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
+        break;
+    case WORKER_NOTE:
+        note(q->text);
         break;
     case WORKER_SHUT_DOWN:
         engine->member[w->member].shut_down = true;

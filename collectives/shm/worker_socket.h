@@ -18,6 +18,7 @@
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
+ *   NOTE         text: a line of the log    -          -                      -
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
  *   DEVICE_FORGET  id                       -          -                      -
@@ -30,7 +31,8 @@
  * is about to return. SHUT_DOWN: hvd_shutdown was called. ADD_SET: the first member that asks makes the set,
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
- * is in hvd_join from now on, or is not any more.
+ * is in hvd_join from now on, or is not any more. NOTE: libhvd writes nothing itself; what a user may want to
+ * know stands in the engine's log, at the level info.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
  * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor; FORGET: memory
@@ -67,6 +69,7 @@ enum worker_message_type {
     WORKER_DEVICE_JOIN,
     WORKER_DEVICE_LEAVE,
     WORKER_DEVICE_CLOSE,
+    WORKER_NOTE,
     WORKER_TYPE_END
 };
 

@@ -91,3 +91,17 @@ case_a_death_on_the_way_through_host_memory() {
     expect_status 137
     expect_count 2 '^rank [01]: HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
 }
+
+# Said once a set, at the level info.
+case_which_way_they_go() {
+    [ -z "${REAL_GPU:-}" ] || skip "a real NCCL has a version of its own"
+    gpus 2
+    hvd -np 2 --log-level info "${gpu_variables[@]}" "$BUILD/tests/gpu_flow" again
+    expect_status 0
+    expect_count 2 'process set 0: GPU tensors go by NCCL 2\.[0-9.]+$' "$T/err"
+    expect_count 2 'process set [12]: GPU tensors go by NCCL 2\.[0-9.]+$' "$T/err"
+    # shellcheck disable=SC2016 # of the rank
+    hvd -np 2 --log-level info sh -c 'test "$HVD_RANK" = 0 || export HVD_DOUBLE_NCCL=21700; exec "$@"' sh "$BUILD/tests/gpu_flow" order 1
+    expect_status 0
+    expect_count 1 'process set 0: GPU tensors go through host memory: rank 1 cannot use NCCL: NCCL 2\.17\.0 is too old' "$T/err"
+}
