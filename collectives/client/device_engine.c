@@ -213,8 +213,9 @@ int device_engine_give(struct device_op *op, struct err *e)
 {
     uint64_t total;
 
-    if (!device_engine_has(op->context) || !op->team || op->team->fsm.state == TEAM_STAGES)
-        return 0;
+    if (!device_engine_has(op->context) || !op->team || op->team->fsm.state == TEAM_STAGES ||
+        (op->team->fsm.state == TEAM_NCCL && !op->team->by_engine))
+        return 0; /* it is known that the engine will not be asked */
     if (make_call(op) != HVD_SUCCESS ||
         (!op->given_number && give_event(op->context, op->given, &op->given_number) != HVD_SUCCESS) ||
         (!op->done_number && give_event(op->context, op->done, &op->done_number) != HVD_SUCCESS))
