@@ -406,6 +406,8 @@ int gpu_scan_main(bool libraries)
 {
     give_up_rights();
     Hvd__Gpus *g = gpu_scan(&gpu_places, libraries);
+    if (g)
+        g->answered = true;
     size_t size = g ? hvd__gpus__get_packed_size(g) : 0;
     uint8_t *bytes = g ? malloc(size + 1) : NULL;
     int rc = bytes ? write_all(STDOUT_FILENO, bytes, hvd__gpus__pack(g, bytes)) : -1;

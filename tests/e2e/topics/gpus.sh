@@ -91,3 +91,12 @@ assert d["gpu_problem"] is None, d' "$T/out" || fail "no JSON as it should be: $
     expect_out '^    \[ \] NVIDIA driver '
     expect_out 'of another version: the same is needed'
 }
+
+case_a_host_without_gpus() {
+    [ ! -e /proc/driver/nvidia ] || skip "this machine has a driver of NVIDIA"
+    [ -z "$(ldconfig -p | grep libnvidia-ml)" ] || skip "this machine has a library of NVIDIA"
+    hvd --dry-run -np 1 true
+    expect_status 0
+    expect_no "$T/out" 'gpus|GPU|NVIDIA'
+    expect_no "$T/err" .
+}
