@@ -147,6 +147,18 @@ static struct device_context *find_context(const struct pointer *at, struct err 
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
 
+static void drop_events(struct device_op *op)
+{
+    const struct driver *d = device.driver;
+
+    if (op->given)
+        d->cuEventDestroy(op->given);
+    if (op->done)
+        d->cuEventDestroy(op->done);
+    op->given = op->done = NULL;
+}
+
+/* Both, or none. */
 static int make_events(struct device_op *op, struct err *e)
 {
     const struct driver *d = device.driver;
@@ -160,19 +172,10 @@ static int make_events(struct device_op *op, struct err *e)
     rc = driver_check(d, d->cuEventCreate(&op->given, flags), e, "making an event");
     if (rc == 0)
         rc = driver_check(d, d->cuEventCreate(&op->done, flags), e, "making an event");
+    if (rc != 0)
+        drop_events(op);
     device_leave();
     return rc;
-}
-
-static void drop_events(struct device_op *op)
-{
-    const struct driver *d = device.driver;
-
-    if (op->given)
-        d->cuEventDestroy(op->given);
-    if (op->done)
-        d->cuEventDestroy(op->done);
-    op->given = op->done = NULL;
 }
 
 static int prepare(struct tensor *t, const struct request *r)
@@ -284,8 +287,12 @@ int device_step(struct tensor *t)
     bool ended;
     int status;
 
-    if (region_poisoned(&client.region) || pthread_mutex_trylock(&device.lock) != 0)
-        return 1; /* somebody does all there is to do, and rings */
+    if (region_poisoned(&client.region))
+        return 1;
+    if (op->waited) /* who holds it may have rung already, so a waiter that only tried would sleep on */
+        pthread_mutex_lock(&device.lock);
+    else if (pthread_mutex_trylock(&device.lock) != 0)
+        return 1;
     if (op->phase == DEVICE_ARRIVING)
         device_look_at(op);
     device_thread_kick(device_progress());

@@ -84,6 +84,7 @@ struct device_op {
     int status;
     bool staged;
     bool waited;            /* by a thread that is counted in `waiters` */
+    uint32_t taken;         /* how often, from the team's order */
     uint64_t begun, agreed; /* for a timeline */
     size_t operations, room;
     struct device_operation *operation; /* as NCCL has them; one, or those of a group */

@@ -89,7 +89,7 @@ static void open_here(struct device_op *op)
     agreed(op);
     if (!order_claim(&client.region, t->slot, t->sequence))
         return;
-    if (!order_append(&client.region, op->team->head->slot, t->slot, t->sequence))
+    if (!order_append(&client.region, op->team->head->slot, t->slot))
         device_break("the order of process set %d is broken", op->team->team->id);
     doorbell_ring_sleepers(&client.region, UINT32_MAX);
     alarm_ring_all(&client.region);
@@ -146,7 +146,7 @@ static void take(struct device_team *team)
     struct device_op *op;
 
     while (!device.failed && (op = next_in_order(team)) != NULL) {
-        order_take(&team->order, op->tensor->slot, op->tensor->sequence);
+        order_take(&team->order, op->tensor->slot, ++op->taken);
         op->phase = DEVICE_TAKEN;
         op->begun = timeline_clock();
         op->next = NULL;

@@ -204,8 +204,8 @@ static int join(const char *path)
 /* Gives everything back. Slots first: they point into the region. */
 static void leave(void)
 {
+    device_close(); /* its thread writes a timeline, too */
     timeline_close();
-    device_close();
     tensors_free();
     sets_free();
     arena_close();

@@ -104,6 +104,13 @@ static bool is_over(struct join *j)
     return j->entered && (j->end->phase == PHASE_ENDED || progress_locked(j->end));
 }
 
+/* What all ranks of a team do for an operation on devices that they have agreed about, this one too, when its
+ * own turn comes. */
+static bool is_of_devices(const struct tensor *t)
+{
+    return strncmp(t->name, SHM_DEVICE_NAME, sizeof SHM_DEVICE_NAME - 1) == 0;
+}
+
 /* Whatever was told is pending, or it was told because somebody has left this join already: then that this is
  * over can be seen here. 1: it was seen to; 0: not yet, what this rank has there itself has not ended. */
 static int see_to(struct join *j, uint32_t slot)
@@ -116,7 +123,7 @@ static int see_to(struct join *j, uint32_t slot)
 
     if (status != HVD_SUCCESS)
         return status;
-    if (!t || is_over(j))
+    if (!t || is_over(j) || is_of_devices(t))
         return 1;
     if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
         return 1; /* this rank had begun it itself, or took part already */

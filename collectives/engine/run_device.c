@@ -15,7 +15,7 @@ void run_on_devices(struct run *run)
     char text[SHM_TEXT_MAX];
 
     /* Ranks ask for that name before they begin anything on a device. */
-    if (head == UINT32_MAX || !order_append(&engine->region, head, run->view->number, run->view->sequence)) {
+    if (head == UINT32_MAX || !order_append(&engine->region, head, run->view->number)) {
         snprintf(text, sizeof text, "a rank on %.100s has overwritten its shared memory: tensor \"%.255s\"",
                  engine->host[engine->self].name, run->entry.desc.name);
         run_fail(run, HVD_ERR_PEER, text);

@@ -9,7 +9,9 @@
  * SHM_DEVICE_NAME says where its end is, and who puts a slot there exchanges that word, then writes the link
  * of the one before. The same slot may be on the list twice, never three times: its next operation is
  * complete when all members have begun this one, but the link behind this one may still be read. So there are
- * two links, one for each parity, and both are tagged with their operation. Memory of zeros is an empty list.
+ * two links, used in turns, and both are tagged with how often the slot had been put there: not with the
+ * operation, since one that disagrees, or is in host memory, may lie between two that are on the list. Memory
+ * of zeros is an empty list.
  *
  * What disagrees is on no list: everybody finds that for himself. */
 #ifndef HVD_SHM_ORDER_H
@@ -20,7 +22,7 @@
 /* How far a member is: the last one it has taken. */
 struct order {
     uint32_t head; /* the slot of SHM_DEVICE_NAME */
-    uint32_t slot, operation;
+    uint32_t slot, time; /* the slot's first, second, ... */
 };
 
 /* Nothing was taken. */
@@ -28,10 +30,10 @@ struct order order_start(uint32_t head);
 /* Member: all have arrived at the operation and agree. true, for one of those who ask: it is to append it. */
 bool order_claim(const struct region *r, uint32_t slot, uint32_t operation);
 /* To the end of the list. false: the region holds what cannot be. */
-bool order_append(const struct region *r, uint32_t head, uint32_t slot, uint32_t operation);
+bool order_append(const struct region *r, uint32_t head, uint32_t slot);
 /* 1: *slot comes next; 0: nothing does yet; -1: the region holds what cannot be. */
 int order_next(const struct order *o, const struct region *r, uint32_t *slot);
-/* It is taken; of a slot the member knows the operation. */
-void order_take(struct order *o, uint32_t slot, uint32_t operation);
+/* It is taken: of this slot so many, which the member counts. */
+void order_take(struct order *o, uint32_t slot, uint32_t time);
 
 #endif
