@@ -8,7 +8,10 @@
  *   engine         the same, with the engine instead
  *   gone           the last rank begins an operation and is killed
  *   again          a set that is removed, shutdown, and all of it once more
- *   joined         the last rank has joined */
+ *   joined         the last rank has joined
+ *   tries          an operation, and once more
+ *   late           it joins while what it has begun is on its way
+ *   between ROUNDS a name is used for host memory between two operations on a GPU */
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -272,6 +275,62 @@ static void joined(void)
     say("after", hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options));
 }
 
+/* The same call fails at all ranks, and then does not. */
+static void tries(void)
+{
+    int32_t *gpu = gpu_alloc(4);
+
+    say("first", hvd_allreduce("x", gpu, gpu, 1, HVD_INT32, HVD_SUM, &options));
+    say("again", hvd_allreduce("x", gpu, gpu, 1, HVD_INT32, HVD_SUM, &options));
+}
+
+#define LATE 60 /* copies before it */
+
+/* 16 bit integers go through host memory: the others' are there when this rank's wait for its stream. */
+static void late(void)
+{
+    int16_t *gpu = gpu_alloc(200), host[100];
+    char *before = gpu_alloc(1 << 20), *bytes = calloc(1, 1 << 20);
+    hvd_handle handle;
+
+    for (int i = 0; i < 100; i++)
+        host[i] = (int16_t)(i + rank);
+    gpu_put(gpu, host, sizeof host);
+    for (int i = 0; bytes && rank == size - 1 && i < LATE; i++)
+        gpu_put(before, bytes, 1 << 20);
+    must(hvd_allreduce_async("late", gpu, gpu, 100, HVD_INT16, HVD_SUM, &options, &handle), "late");
+    if (rank < size - 1)
+        must(hvd_wait(handle), "hvd_wait");
+    must(hvd_join(NULL), "hvd_join");
+    if (rank == size - 1)
+        must(hvd_wait(handle), "hvd_wait");
+    gpu_get(host, gpu, sizeof host);
+    for (int i = 0; i < 100; i++)
+        if (host[i] != size * i + size * (size - 1) / 2)
+            wrong("element %d is %d", i, host[i]);
+    printf("rank %d: all right\n", rank);
+    free(bytes);
+}
+
+/* The last rank begins both when the others have, at once, so that they see neither alone. */
+static void between(int rounds)
+{
+    int32_t *x = gpu_alloc(4), *y = gpu_alloc(4), host = 1;
+    hvd_handle one, other;
+
+    for (worker_round = 0; worker_round < rounds; worker_round++) {
+        must(hvd_allreduce("x", x, x, 1, HVD_INT32, HVD_MAX, &options), "x");
+        must(hvd_allreduce("x", &host, &host, 1, HVD_INT32, HVD_MAX, NULL), "x on the host");
+        if (rank == size - 1)
+            usleep(20000);
+        must(hvd_allreduce_async("x", x, x, 1, HVD_INT32, HVD_MAX, &options, &one), "x");
+        must(hvd_allreduce_async("y", y, y, 1, HVD_INT32, HVD_MAX, &options, &other), "y");
+        must(hvd_wait(one), "hvd_wait");
+        must(hvd_wait(other), "hvd_wait");
+    }
+    printf("rank %d: all right\n", rank);
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
@@ -294,8 +353,15 @@ int main(int argc, char **argv)
         again();
     else if (strcmp(word, "joined") == 0)
         joined();
+    else if (strcmp(word, "tries") == 0)
+        tries();
+    else if (strcmp(word, "late") == 0)
+        late();
+    else if (strcmp(word, "between") == 0 && argc == 3)
+        between((int)strtol(argv[2], NULL, 10));
     else
-        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined");
+        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | tries | late | "
+              "between ROUNDS");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

@@ -50,6 +50,29 @@ case_a_rank_that_has_joined() {
     expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
 }
 
+# It takes no part in the library's own operations that its tensors need, but with the tensors.
+case_a_rank_that_joins_while_its_own_are_on_their_way() {
+    gpu_flow 3 3 late
+    expect_status 0
+    expect_count 3 '^rank [012]: all right$' "$T/out"
+}
+
+case_host_memory_between_two_on_a_gpu() {
+    gpu_flow 2 2 between 20
+    expect_status 0
+    expect_count 2 '^rank [01]: all right$' "$T/out"
+}
+
+# Both events are made, or none: the ranks try again.
+case_an_event_that_is_not_made() {
+    [ -z "${REAL_GPU:-}" ] || skip "real GPUs make all events"
+    export HVD_DOUBLE_FAIL=cuEventCreate:2
+    gpu_flow 2 2 tries
+    expect_status 0
+    expect_count 2 '^first/. HVD_ERR_SYSTEM tensor "x": making an event: ' "$T/out"
+    expect_count 2 '^again/. HVD_SUCCESS' "$T/out"
+}
+
 case_again_and_what_a_timeline_shows() {
     /usr/bin/python3 -c '' 2> /dev/null || skip "no python3 here"
     gpus 2
