@@ -109,6 +109,8 @@ struct device_lane {
     struct device_op *op; /* NULL: it is free */
     char *block;          /* of the arena, known to the driver */
     size_t block_bytes;
+    char *older[64]; /* each at most half as large as the next: the stream may still copy from them */
+    unsigned olders;
     char *out; /* in it */
     _Atomic bool copied;
 };

@@ -4,8 +4,8 @@
  * same one: a lane is a name of its own ("hvd.device.2") for the operation on the host, and a block of shared
  * memory that the driver knows. The elements are copied to the block in the team's stream; when that has
  * happened the host operation begins, in place; when it has ended the result's copy is put into the stream,
- * behind which the next one of the lane comes. Nobody waits for any of it, but for a block that becomes
- * larger. */
+ * behind which the next one of the lane comes. Nobody waits for any of it: a block that is too small is kept
+ * until the team goes, since a stream that hangs on a lost rank is only freed by who waits for nothing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -57,29 +57,27 @@ bool device_host_ended(struct tensor *t, int *status)
 /* ---- memory ---------------------------------------------------------------------------------------------
  */
 
-static void drop_block(struct device_lane *lane)
+static void drop_block(char *block)
 {
-    if (!lane->block)
+    if (!block)
         return;
-    device.driver->cuMemHostUnregister(lane->block);
-    arena_free(lane->block);
-    lane->block = NULL;
-    lane->block_bytes = 0;
+    device.driver->cuMemHostUnregister(block);
+    arena_free(block);
 }
 
-/* What the block has to hold before is in the stream, and the stream goes on. */
 static int make_block(struct device_lane *lane, size_t bytes, struct err *e)
 {
     const struct driver *d = device.driver;
 
     if (bytes <= lane->block_bytes)
         return 0;
-    if (lane->block && driver_check(d, d->cuStreamSynchronize(lane->team->stream), e, "waiting") != 0)
-        return -1;
-    drop_block(lane);
     bytes = bytes < 2 * lane->block_bytes ? 2 * lane->block_bytes : bytes;
-    if (!(lane->block = arena_alloc(bytes, false)))
+    char *larger = arena_alloc(bytes, false);
+    if (!larger)
         return err_set(e, ERR_MEMORY, "%s", hvd_last_error());
+    if (lane->block)
+        lane->older[lane->olders++] = lane->block;
+    lane->block = larger;
     lane->block_bytes = bytes;
     return driver_check(d, d->cuMemHostRegister(lane->block, bytes, CU_HOST_PORTABLE), e,
                         "making %zu bytes of memory known to the driver", bytes);
@@ -311,6 +309,9 @@ enum device_need device_stage_need(const struct device_team *team)
 
 void device_lanes_free(struct device_team *team)
 {
-    for (uint32_t i = 0; i < DEVICE_LANES; i++)
-        drop_block(&team->lane[i]);
+    for (struct device_lane *lane = team->lane; lane < team->lane + DEVICE_LANES; lane++) {
+        drop_block(lane->block);
+        while (lane->olders > 0)
+            drop_block(lane->older[--lane->olders]);
+    }
 }

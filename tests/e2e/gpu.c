@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/device/driver.h"
 #include "tests/e2e/worker.h"
@@ -71,6 +72,16 @@ void gpu_wait(void)
 {
     waits++;
     cu_must(d->cuStreamSynchronize(stream), "cuStreamSynchronize");
+}
+
+static void pause_stream(void *ms)
+{
+    usleep((unsigned)(uintptr_t)ms * 1000);
+}
+
+void gpu_pause(unsigned ms)
+{
+    cu_must(d->cuLaunchHostFunc(stream, pause_stream, (void *)(uintptr_t)ms), "cuLaunchHostFunc");
 }
 
 int gpu_waits(void)

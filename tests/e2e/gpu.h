@@ -17,6 +17,8 @@ void gpu_put(void *to, const void *from, size_t bytes);
 void gpu_get(void *to, const void *from, size_t bytes);
 /* Until all that was in the stream has happened. */
 void gpu_wait(void);
+/* What comes after it in the stream waits so long; the host does not. */
+void gpu_pause(unsigned ms);
 /* How often these have waited. */
 int gpu_waits(void);
 
