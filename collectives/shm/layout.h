@@ -139,8 +139,8 @@ struct shm_slot {
     int32_t status;        /* engine: of that operation, an hvd_status */
     uint64_t due;          /* engine: of that operation, clock_now() when all hosts were known to have it */
     _Atomic uint64_t last; /* order.h: of the team's SHM_DEVICE_NAME: shm_tagged(listed, slot) */
-    _Atomic uint64_t next[2]; /* shm_tagged(listed, the slot that follows it) */
-    _Atomic uint32_t listed;  /* how often it was put into its team's order, by who did */
+    _Atomic uint64_t next[2];                   /* shm_tagged(listed, the slot that follows it) */
+    _Atomic uint32_t listed;                    /* how often it was put into its team's order, by who did */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_seat seat[];
 };

@@ -21,7 +21,7 @@
 
 /* How far a member is: the last one it has taken. */
 struct order {
-    uint32_t head; /* the slot of SHM_DEVICE_NAME */
+    uint32_t head;       /* the slot of SHM_DEVICE_NAME */
     uint32_t slot, time; /* the slot's first, second, ... */
 };
 

@@ -358,7 +358,8 @@ int main(int argc, char **argv)
     else if (strcmp(word, "between") == 0 && argc == 3)
         between((int)strtol(argv[2], NULL, 10));
     else
-        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | tries | late | "
+        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | tries | "
+              "late | "
               "between ROUNDS");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
