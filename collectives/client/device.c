@@ -374,6 +374,7 @@ void device_set_removed(const struct team *team)
     for (at = &device.teams; *at && (*at)->team != team; at = &(*at)->next)
         ;
     if ((gone = *at) != NULL) {
+        device_team_settle(gone, true);
         *at = gone->next;
         device_team_free(gone);
     }
@@ -388,6 +389,8 @@ void device_close(void)
     pthread_mutex_lock(&device.lock);
     if (!client.solo && client.region.header && region_poisoned(&client.region))
         device_abort();
+    for (struct device_team *team = device.teams; team; team = team->next)
+        device_team_settle(team, false);
     while (device.teams) {
         struct device_team *team = device.teams;
         device.teams = team->next;

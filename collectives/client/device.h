@@ -215,6 +215,8 @@ void device_fail(struct device_op *op, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* This rank cannot do its part: the job ends. */
 void device_break(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The job has failed: then everything was aborted. */
+bool device_has_failed(void);
 /* Whether NCCL has noticed a failure by itself. */
 void device_watch(void);
 /* What NCCL does ends now, and nothing else begins. */
@@ -233,6 +235,9 @@ struct device_team *device_team_find(const struct team *team, struct device_cont
 /* true: it is known how operations are done. Wanted: begins to find out. */
 bool device_team_ready(struct device_team *team);
 enum device_need device_team_need(const struct device_team *team);
+/* Until its stream is empty, or what hangs was aborted. goes_on: the other teams' operations do, meanwhile.
+ */
+void device_team_settle(struct device_team *team, bool goes_on);
 void device_team_free(struct device_team *team);
 
 /* device_launch.c */

@@ -64,6 +64,13 @@ static bool job_has_failed(void)
            atomic_load(&client.mailbox->left);
 }
 
+bool device_has_failed(void)
+{
+    if (!device.failed && job_has_failed())
+        device_abort();
+    return device.failed;
+}
+
 /* ---- agreement ----------------------------------------------------------------------------------------- */
 
 static void agreed(struct device_op *op)
@@ -252,8 +259,7 @@ enum device_need device_progress(void)
 {
     enum device_need need = device.pending > 0 ? DEVICE_ALARM : DEVICE_NOTHING;
 
-    if (!device.failed && job_has_failed())
-        device_abort();
+    device_has_failed();
     for (struct device_team *team = device.teams; team && !device.failed; team = team->next)
         need = more(need, progress(team));
     if (device.moved && doorbell_has_sleeper(client.mailbox))

@@ -14,6 +14,7 @@
 #include "common/hash.h"
 
 #define CONNECT_NS (60 * NSEC_PER_SEC) /* then NCCL will not connect any more */
+#define LEAVE_NS   (10 * NSEC_PER_SEC) /* for what is under way at the end */
 
 enum { EV_WANTED, EV_ABLE, EV_UNABLE, EV_CONNECTED, EV_GOOD, EV_BAD };
 
@@ -355,7 +356,7 @@ struct device_team *device_team_find(const struct team *team, struct device_cont
 /* Likewise; the engine's communicator ends. */
 static void leave_engine(struct device_team *team)
 {
-    uint64_t until = clock_now() + 10 * NSEC_PER_SEC;
+    uint64_t until = clock_now() + LEAVE_NS;
     enum communicator_state state;
 
     device_engine_leave(team);
@@ -363,6 +364,26 @@ static void leave_engine(struct device_team *team)
         state = device_engine_state(team);
     while (!device.failed && !region_poisoned(&client.region) && state != COMMUNICATOR_FINISHED &&
            state != COMMUNICATOR_ABORTED && clock_now() < until && poll(NULL, 0, 1) == 0);
+}
+
+/* What is in the stream may wait for other streams, and those for a rank that is lost: so while it is waited
+ * for, failures are seen, and end all that hangs. */
+void device_team_settle(struct device_team *team, bool goes_on)
+{
+    const struct driver *d = device.driver;
+    uint64_t until = clock_now() + LEAVE_NS;
+    struct err e = ERR_INIT;
+
+    if (!team->stream || device_enter(team->context, &e) != 0)
+        return;
+    while (!device_has_failed() && d->cuStreamQuery(team->stream) == CU_NOT_READY) {
+        if (goes_on)
+            device_progress();
+        else if (clock_now() > until)
+            device_abort(); /* a rank that has left already was lost: nobody says so any more */
+        poll(NULL, 0, 1);
+    }
+    device_leave();
 }
 
 /* All ranks come here together, but for those that never will. */

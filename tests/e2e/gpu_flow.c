@@ -9,6 +9,7 @@
  *   gone           the last rank begins an operation and is killed
  *   again          a set that is removed, shutdown, and all of it once more
  *   joined         the last rank has joined
+ *   removed        a set is removed while its stream waits for a rank that is then killed
  *   tries          an operation, and once more
  *   late           it joins while what it has begun is on its way
  *   between ROUNDS a name is used for host memory between two operations on a GPU */
@@ -232,6 +233,30 @@ static void gone(void)
     exit(1);
 }
 
+static void removed(void)
+{
+    const int members[2] = {0, 1};
+    int32_t *gpu = gpu_alloc(4);
+    hvd_options apart = options;
+
+    must(hvd_set_add(members, 2, &apart.set), "hvd_set_add");
+    must(hvd_allreduce("first", gpu, gpu, 1, HVD_INT32, HVD_SUM, &options), "the first one");
+    if (rank == size - 1)
+        gpu_pause(60000);
+    must(hvd_allreduce("last", gpu, gpu, 1, HVD_INT32, HVD_SUM, &options), "last");
+    if (rank < 2)
+        must(hvd_allreduce("apart", gpu, gpu, 1, HVD_INT32, HVD_SUM, &apart), "apart");
+    double since = now();
+    hvd_set_remove(apart.set);
+    if (rank == size - 1) {
+        usleep(300000);
+        raise(SIGKILL);
+    }
+    gpu_wait();
+    printf("rank %d: free after %s\n", rank, now() - since < 1500 ? "less than 1.5 s" : "long");
+    exit(1);
+}
+
 static void once(hvd_set set)
 {
     hvd_options o = options;
@@ -351,6 +376,8 @@ int main(int argc, char **argv)
         again();
     else if (strcmp(word, "joined") == 0)
         joined();
+    else if (strcmp(word, "removed") == 0)
+        removed();
     else if (strcmp(word, "tries") == 0)
         tries();
     else if (strcmp(word, "late") == 0)
@@ -358,7 +385,8 @@ int main(int argc, char **argv)
     else if (strcmp(word, "between") == 0 && argc == 3)
         between((int)strtol(argv[2], NULL, 10));
     else
-        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | tries | "
+        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | removed | "
+              "tries | "
               "late | "
               "between ROUNDS");
     must(hvd_shutdown(), "hvd_shutdown");
