@@ -32,7 +32,9 @@
  * place by the other ranks of the host, and is the fast way.
  *
  * GPUs: a buffer may be memory of a CUDA device (cudaMalloc and its relatives). All buffers of a call are
- * then of one device, and all ranks give memory of a device, or none (HVD_ERR_MISMATCH). Such an operation
+ * then of one device, and all ranks give memory of a device, or none (HVD_ERR_MISMATCH). A rank whose buffers
+ * all have length 0 goes with the others; in a set of several hosts it does as its stream says: with one, as
+ * on a device. Such an operation
  * reads its input after all work that was in options->stream when the call was made. The blocking call, and
  * hvd_wait, return when the result's place in the stream is settled, without waiting for the device: work put
  * into the stream afterwards finds the result, and what the caller may do with a buffer it may let the stream

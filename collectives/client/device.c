@@ -21,8 +21,8 @@ bool device_look(void)
 
 /* What has been seen of a call's buffers. */
 struct claim {
-    bool host, device;
-    struct pointer at; /* of the first one on a device */
+    bool host, device, empty; /* empty: no buffer has elements */
+    struct pointer at;        /* of the first one on a device */
 };
 
 static int see(struct claim *c, const void *buffer)
@@ -72,9 +72,48 @@ static int see_request(struct claim *c, const struct request *r)
     *c = (struct claim){.host = false};
     if (op_moves(r->op.kind))
         status = see_all(c, r, true);
-    if (status == HVD_SUCCESS && op_moves(r->op.kind) && !c->host && !c->device)
+    c->empty = op_moves(r->op.kind) && !c->host && !c->device;
+    if (status == HVD_SUCCESS && c->empty)
         status = see_all(c, r, false);
     return status;
+}
+
+/* Where an operation without a buffer is to be: where the team's are, or this rank's, or this thread is. */
+static bool find_place(const struct team *team, struct pointer *at)
+{
+    const struct device_context *c = device.contexts;
+    const struct driver *d = device.driver;
+    cu_device gpu;
+
+    for (const struct device_team *t = device.teams; t; t = t->next)
+        c = t->team == team ? t->context : c;
+    *at = (struct pointer){.device = true};
+    if (c) {
+        at->context = c->context;
+        at->ordinal = c->gpu;
+        return true;
+    }
+    if (!d && !(d = device.driver = driver_open(NULL)))
+        return false;
+    if (d->cuCtxGetCurrent(&at->context) != CU_OK || !at->context || d->cuCtxGetDevice(&gpu) != CU_OK)
+        return false;
+    at->ordinal = gpu;
+    return true;
+}
+
+/* No elements: they go with the others', wherever those are. Between hosts that cannot be left open. */
+static uint8_t claim_empty(const struct request *r, struct claim *c)
+{
+    bool possible = c->device;
+
+    if (client.solo || r->op.kind == SHM_ALLREDUCE_SHARED)
+        return c->device;
+    pthread_mutex_lock(&device.lock);
+    possible = possible || find_place(r->team, &c->at);
+    pthread_mutex_unlock(&device.lock);
+    if (!possible)
+        return 0;
+    return team_is_here(r->team) ? OP_EITHER : c->device || r->stream;
 }
 
 int device_claim(struct request *r)
@@ -83,7 +122,7 @@ int device_claim(struct request *r)
     int status = see_request(&c, r);
 
     if (status == HVD_SUCCESS)
-        r->op.device = c.device;
+        r->op.device = c.empty ? claim_empty(r, &c) : c.device;
     return status;
 }
 
@@ -188,6 +227,8 @@ static int prepare(struct tensor *t, const struct request *r)
 
     if (status != HVD_SUCCESS)
         return status;
+    if (!c.device && !find_place(r->team, &c.at))
+        return fail(HVD_ERR_INVALID, "tensor \"%s\": it has no elements, and this thread no GPU", t->name);
     context = find_context(&c.at, &e);
     if (!context)
         return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
@@ -298,6 +339,11 @@ int device_step(struct tensor *t)
     device_thread_kick(device_progress());
     ended = op->phase == DEVICE_ENQUEUED || op->phase == DEVICE_FAILED;
     status = op->phase == DEVICE_FAILED ? op->status : HVD_SUCCESS;
+    if (op->phase == DEVICE_NOWHERE) {
+        op->phase = DEVICE_IDLE;
+        t->op.device = 0;
+        t->phase = PHASE_ARRIVE; /* such a set is of one host */
+    }
     pthread_mutex_unlock(&device.lock);
     if (ended) {
         timeline(t, TIMELINE_AGREED, op->agreed);
@@ -343,7 +389,8 @@ void device_waits(struct tensor *t, bool begins)
 {
     if (client.solo)
         return;
-    if (!begins && t->status == HVD_SUCCESS && (t->status = let_stream_wait(t->device)) != HVD_SUCCESS)
+    if (!begins && t->op.device && t->status == HVD_SUCCESS &&
+        (t->status = let_stream_wait(t->device)) != HVD_SUCCESS)
         memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
     if (begins ? t->phase == PHASE_ENDED : !t->device->waited)
         return;

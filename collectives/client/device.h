@@ -69,7 +69,8 @@ enum device_phase {
     DEVICE_LAUNCHING, /* NCCL has it, perhaps not all of it in the stream */
     DEVICE_STAGED,    /* a lane has it */
     DEVICE_ENQUEUED,  /* `done` is in the team's stream */
-    DEVICE_FAILED     /* `status`, and the tensor's text */
+    DEVICE_FAILED,    /* `status`, and the tensor's text */
+    DEVICE_NOWHERE    /* it has no elements, and the others' are on the host */
 };
 
 /* A tensor's operation. Made when the tensor is first one on a device, kept until hvd_shutdown. */
@@ -186,7 +187,7 @@ int device_claim(struct request *r) __attribute__((cold));
 /* The rest needs the tensor's lock. What is left to prepare when its tables are placed. */
 int device_prepare(struct tensor *t, const struct request *r) __attribute__((cold));
 int device_start(struct tensor *t, bool will_wait) __attribute__((cold));
-/* What can be done now. Its status when it has ended; 1: it has not. */
+/* What can be done now. Its status when it has ended; 1: it has not, or is one of the host's from now on. */
 int device_step(struct tensor *t) __attribute__((cold));
 /* It has ended, in whatever way. true: well. */
 bool device_ended(struct tensor *t) __attribute__((cold));

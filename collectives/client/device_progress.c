@@ -93,6 +93,10 @@ static void open_here(struct device_op *op)
         device_end(op, DEVICE_FAILED);
         return;
     }
+    if (!t->view.op.device) {
+        device_end(op, DEVICE_NOWHERE);
+        return;
+    }
     agreed(op);
     if (!order_claim(&client.region, t->slot, t->sequence))
         return;

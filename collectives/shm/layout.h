@@ -76,6 +76,7 @@ enum shm_place {
                          any;   they are in `in` and `out` */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
     SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
+    SHM_EITHER = 128,  /* added to SHM_DEVICE: there are none at all; on one host only */
     SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
                        I do the whole work */
 };

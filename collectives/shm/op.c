@@ -87,7 +87,7 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
     else if (op_reduces(op->kind) && op_refused_here(op))
         snprintf(text, text_size, "%s of %s: %s", op_name(op->op), dtype_name(op->dtype),
                  op_refused_here(op));
-    else if (op->device > 1 || (op->device && op->kind == SHM_ALLREDUCE_SHARED))
+    else if (op->device > OP_EITHER || (op->device && op->kind == SHM_ALLREDUCE_SHARED))
         snprintf(text, text_size, "a result in shared memory cannot be made of memory of a GPU");
     else if (!isfinite(op->prescale) || !isfinite(op->postscale))
         snprintf(text, text_size, "prescale and postscale must be finite numbers");

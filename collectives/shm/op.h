@@ -30,7 +30,8 @@ struct tensor_op {
     uint8_t kind; /* enum shm_kind */
     uint8_t dtype, op;
     uint8_t compression : 4; /* hvd_compression */
-    uint8_t device : 4;      /* 1: the elements are in memory of a device, and nothing of them goes by here */
+    uint8_t device : 4;      /* 1: the elements are in memory of a device, and nothing of them goes by here;
+                                OP_EITHER: there are none, so they are wherever the others' are */
     uint32_t root;           /* broadcast: index in the set */
     int32_t set;             /* hvd_set */
     uint32_t group;          /* tensors of a group; 0: it is none */
@@ -39,6 +40,8 @@ struct tensor_op {
     double prescale, postscale;
 };
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
+
+#define OP_EITHER 2
 
 #define SHM_KIND_BIT(kind) (1u << (kind))
 #define SHM_REDUCING                                                                                         \

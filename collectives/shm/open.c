@@ -36,8 +36,8 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
     };
 
     c.is_private = (c.place & SHM_PRIVATE) != 0;
-    c.op.device = (c.place & SHM_DEVICE) != 0;
-    c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED | SHM_DEVICE);
+    c.op.device = c.place & SHM_EITHER ? OP_EITHER : (c.place & SHM_DEVICE) != 0;
+    c.place &= (uint8_t) ~(SHM_PRIVATE | SHM_STREAMED | SHM_DEVICE | SHM_EITHER);
     if (c.place & SHM_BRIEF) {
         c.place &= (uint8_t)~SHM_BRIEF;
         c.op.row = c.in;
@@ -70,9 +70,13 @@ uint32_t tensor_latest(const struct tensor_view *v, uint32_t member)
 struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member)
 {
     struct tensor_view at = *v; /* entries are found by the view's operation */
+    struct tensor_op op;
 
     at.sequence = tensor_latest(v, member);
-    return read_entry(&at, member).op;
+    op = read_entry(&at, member).op;
+    if (op.device == OP_EITHER) /* who is asked because of it has none on a device either */
+        op.device = 0;
+    return op;
 }
 
 /* "ranks 1, 3 have" joined, of this host's. */
@@ -367,9 +371,22 @@ static int plan_alike(struct tensor_view *v, const char *name, char *text, size_
     return plan(v, name, text, size);
 }
 
+/* Who has no elements goes with the first one that has; where nobody has, as on the host. */
+static uint8_t device_of_all(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++) {
+        uint8_t place = ((const volatile struct shm_entry *)tensor_entry(v, i))->place;
+        if (!(place & SHM_EITHER))
+            return (place & SHM_DEVICE) != 0;
+    }
+    return 0;
+}
+
 int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,
                 size_t text_size)
 {
+    uint8_t device;
+
     arrived_from_others(v);
     if (open_alike(v))
         return op_scatters(v->op.kind) ? plan_alike(v, name, text, text_size) : HVD_SUCCESS;
@@ -377,8 +394,11 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     v->worker = TENSOR_ANYBODY;
     v->streamed = stream_of_all(v);
     v->bytes = 0;
+    device = device_of_all(v);
     for (uint32_t i = 0; i < v->team->members; i++) {
         struct claim_of_member c = read_entry(v, i);
+        if (c.op.device == OP_EITHER)
+            c.op.device = device;
         int status = check_claim(v, i, &c, name, text, text_size);
         if (status != HVD_SUCCESS)
             return status;

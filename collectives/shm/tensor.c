@@ -102,7 +102,7 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     if (where->is_streamed)
         entry->place |= SHM_STREAMED;
     if (op->device)
-        entry->place |= SHM_DEVICE;
+        entry->place |= op->device == OP_EITHER ? SHM_DEVICE | SHM_EITHER : SHM_DEVICE;
     v->bytes = bytes;
     entry->root = op->root;
     entry->set = op->set;

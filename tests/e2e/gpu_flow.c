@@ -12,7 +12,8 @@
  *   removed        a set is removed while its stream waits for a rank that is then killed
  *   tries          an operation, and once more
  *   late           it joins while what it has begun is on its way
- *   between ROUNDS a name is used for host memory between two operations on a GPU */
+ *   between ROUNDS a name is used for host memory between two operations on a GPU
+ *   empty          rank 0 has no elements, no memory and no stream, and goes with the others */
 #include <dirent.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -294,6 +295,7 @@ static void joined(void)
 
     if (rank < size - 1) {
         usleep(100000);
+        say("nothing", hvd_allreduce("n", gpu, gpu, 0, HVD_INT32, HVD_SUM, NULL));
         say("joined", hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options));
     }
     must(hvd_join(NULL), "hvd_join");
@@ -354,6 +356,51 @@ static void between(int rounds)
     printf("rank %d: all right\n", rank);
 }
 
+/* `other`: what the others give, of a GPU or of the host. */
+static void go_along(const char *name, int32_t *other)
+{
+    size_t splits[64] = {0}, rows[64];
+    hvd_handle handle;
+    bool none = rank == 0;
+
+    for (int i = 1; i < size && !none; i++)
+        splits[i] = 1;
+    size_t n = none ? 0 : (size_t)size - 1;
+    must(hvd_alltoall_async(name, none ? NULL : other, n, splits, 1, HVD_INT32, none ? NULL : other + 64, n,
+                            rows, none ? NULL : &options, &handle),
+         "hvd_alltoall_async");
+    must(hvd_allreduce("between", none ? NULL : other, none ? NULL : other, 0, HVD_INT32, HVD_SUM,
+                       none ? NULL : &options),
+         "hvd_allreduce");
+    must(hvd_wait(handle), "hvd_wait");
+    for (int i = 0; i < size; i++)
+        if (rows[i] != (none || i == 0 ? 0 : 1))
+            wrong("%s: rank %d gave %zu rows", name, i, rows[i]);
+}
+
+static void empty(void)
+{
+    int32_t *gpu = gpu_alloc(512), host[128], nothing[2] = {0};
+
+    for (worker_round = 0; worker_round < 4; worker_round++) {
+        for (int i = 0; i < 64; i++)
+            host[i] = rank * 100 + worker_round;
+        gpu_put(gpu, host, 256);
+        go_along("gpu", gpu);
+        gpu_get(host + 64, gpu + 64, 256);
+        for (int i = 1; i < size && rank > 0; i++)
+            if (host[64 + i - 1] != i * 100 + worker_round)
+                wrong("of rank %d: %d", i, host[64 + i - 1]);
+        memset(host + 64, 0, 256);
+        go_along(worker_round % 2 ? "gpu" : "host", host);
+        for (int i = 1; i < size && rank > 0; i++)
+            if (host[64 + i - 1] != i * 100 + worker_round)
+                wrong("of rank %d: %d on the host", i, host[64 + i - 1]);
+        must(hvd_allreduce("all", nothing, nothing, 0, HVD_INT32, HVD_SUM, NULL), "nobody has any");
+    }
+    printf("rank %d: all right\n", rank);
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
@@ -384,11 +431,13 @@ int main(int argc, char **argv)
         late();
     else if (strcmp(word, "between") == 0 && argc == 3)
         between((int)strtol(argv[2], NULL, 10));
+    else if (strcmp(word, "empty") == 0)
+        empty();
     else
         wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | removed | "
               "tries | "
               "late | "
-              "between ROUNDS");
+              "between ROUNDS | empty");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

@@ -46,6 +46,7 @@ case_what_is_refused() {
 case_a_rank_that_has_joined() {
     gpu_flow 2 2 joined
     expect_status 0
+    expect_count 1 '^nothing/0 HVD_SUCCESS' "$T/out"
     expect_count 1 '^joined/0 HVD_ERR_MISMATCH tensor "x": .*, but rank 1 has joined$' "$T/out"
     expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
 }
@@ -133,4 +134,12 @@ case_which_way_they_go() {
     hvd -np 2 --log-level info sh -c 'test "$HVD_RANK" = 0 || export HVD_DOUBLE_NCCL=21700; exec "$@"' sh "$BUILD/tests/gpu_flow" order 1
     expect_status 0
     expect_count 1 'process set 0: GPU tensors go through host memory: rank 1 cannot use NCCL: NCCL 2\.17\.0 is too old' "$T/err"
+}
+
+case_who_has_nothing_goes_with_the_others() {
+    gpu_flow 3 3 empty
+    expect_status 0
+    expect_count 3 '^rank [0-2]: all right$' "$T/out"
+    gpu_flow 3 1 empty # through host memory
+    expect_status 0
 }
