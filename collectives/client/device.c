@@ -428,6 +428,14 @@ void device_set_removed(const struct team *team)
     pthread_mutex_unlock(&device.lock);
 }
 
+void device_drain(void)
+{
+    pthread_mutex_lock(&device.lock);
+    for (struct device_team *team = device.teams; team; team = team->next)
+        device_team_settle(team, true);
+    pthread_mutex_unlock(&device.lock);
+}
+
 void device_close(void)
 {
     struct device_context *context;

@@ -194,6 +194,9 @@ bool device_ended(struct tensor *t) __attribute__((cold));
 /* A thread begins to wait for it; or ends: then the user's stream waits for the result, if it is one. */
 void device_waits(struct tensor *t, bool begins);
 void device_free(struct device_op *op);
+/* hvd_shutdown, while the others are still there: what is in the streams of communication ends, however long
+ * it takes, or the job fails. */
+void device_drain(void);
 /* hvd_shutdown: everything, but for what tensors have. */
 void device_close(void);
 int device_solo(struct tensor *t);

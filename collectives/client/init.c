@@ -257,8 +257,10 @@ int hvd_shutdown(void)
     status = client_may_begin();
     if (status && status != HVD_ERR_ENGINE)
         return status;
-    if (!status)
+    if (!status) {
+        device_drain();
         status = run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
+    }
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */
     client.epochs += status == HVD_SUCCESS;

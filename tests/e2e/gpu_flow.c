@@ -8,6 +8,7 @@
  *   engine         the same, with the engine instead
  *   gone           the last rank begins an operation and is killed
  *   again          a set that is removed, shutdown, and all of it once more
+ *   leaves MS      the last rank's stream is so long busy with something else; shutdown comes at once
  *   joined         the last rank has joined
  *   removed        a set is removed while its stream waits for a rank that is then killed
  *   tries          an operation, and once more
@@ -289,6 +290,24 @@ static void again(void)
     printf("rank %d: all right\n", rank);
 }
 
+/* What is in the streams when a rank shuts down is done all the same. */
+static void leaves(unsigned ms)
+{
+    int32_t x = rank + 1, *gpu = gpu_alloc(4);
+
+    once(HVD_WORLD);
+    gpu_put(gpu, &x, 4);
+    if (rank == size - 1)
+        gpu_pause(ms);
+    must(hvd_allreduce("x", gpu, gpu, 1, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
+    must(hvd_shutdown(), "hvd_shutdown");
+    gpu_get(&x, gpu, 4);
+    if (x != size * (size + 1) / 2)
+        wrong("the sum is %d", x);
+    printf("rank %d: all right\n", rank);
+    must(hvd_init(), "hvd_init");
+}
+
 static void joined(void)
 {
     int32_t *gpu = gpu_alloc(400);
@@ -421,6 +440,8 @@ int main(int argc, char **argv)
         gone();
     else if (strcmp(word, "again") == 0)
         again();
+    else if (strcmp(word, "leaves") == 0 && argc == 3)
+        leaves((unsigned)strtoul(argv[2], NULL, 10));
     else if (strcmp(word, "joined") == 0)
         joined();
     else if (strcmp(word, "removed") == 0)
@@ -434,10 +455,8 @@ int main(int argc, char **argv)
     else if (strcmp(word, "empty") == 0)
         empty();
     else
-        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | joined | removed | "
-              "tries | "
-              "late | "
-              "between ROUNDS | empty");
+        wrong("usage: gpu_flow order ROUNDS | refused | death | engine | gone | again | leaves MS | joined | "
+              "removed | tries | late | between ROUNDS | empty");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

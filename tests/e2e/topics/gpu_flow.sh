@@ -43,6 +43,16 @@ case_what_is_refused() {
     expect_count 2 '^after/. HVD_SUCCESS' "$T/out"
 }
 
+slow_shutdown_waits_for_what_is_in_the_streams() {
+    for placement in worker engine; do
+        gpus 2
+        hvd -np 2 --gpu-placement "$placement" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" leaves 12000
+        expect_status 0
+        expect_count 2 '^rank [01]: all right$' "$T/out"
+        no_gpu_misuse
+    done
+}
+
 case_a_rank_that_has_joined() {
     gpu_flow 2 2 joined
     expect_status 0
