@@ -75,10 +75,6 @@
       "set_device(local_rank) works, single is the one with its local rank, none leaves the variables alone. A list that " \
       "is set on the host, or by -x, is what is handed out; under a managed agent, the GPUs of the lease, always. Where a GPU " \
       "is in MIG mode, its instances are in the list by UUID, and each rank sees one.") \
-    X(int, gpu_placement, OPTION_CHOICE, "--gpu-placement", "WHERE", "HVDRUN_GPU_PLACEMENT", "gpu_placement", \
-      0, 0, "worker|engine", "worker", NULL, CONFIG_ENGINE, \
-      "Which process calls NCCL for tensors on GPUs: each worker for its own, or the collectives engine for all workers " \
-      "of its host. See GPUS.") \
     X(const char *, rankfile, OPTION_TEXT, "-rf, --rankfile", "FILE", "HVDRUN_RANKFILE", "rankfile", \
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \
@@ -228,6 +224,10 @@
     X(int64_t, heartbeat_timeout_ms, OPTION_SECONDS, "--heartbeat-timeout", "SECONDS", "HVDRUN_HEARTBEAT_TIMEOUT", \
       "heartbeat_timeout", 1, 86400, NULL, "15", NULL, CONFIG_LIFE, \
       "A host that was silent for so long is lost, and the job ends.") \
+    X(int, gpu_placement, OPTION_CHOICE, "--gpu-placement", "WHERE", "HVDRUN_GPU_PLACEMENT", "gpu_placement", \
+      0, 0, "worker|engine", "worker", NULL, CONFIG_ENGINE, \
+      "Which process calls NCCL for tensors on GPUs: each worker for its own, or the collectives engine for all workers " \
+      "of its host. See GPUS.") \
     X(const char *, timeline_filename, OPTION_TEXT, "--timeline-filename", "FILE", "HVDRUN_TIMELINE_FILENAME, HOROVOD_TIMELINE", \
       "timeline_filename, timeline.filename", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
       "Every rank and every host's engine writes what it does with each tensor, for chrome://tracing or Perfetto: into " \
