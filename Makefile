@@ -87,7 +87,7 @@ TRAIN_SRC    := $(wildcard examples/train/*.c)
 EXAMPLES   := $(BUILD)/examples/train
 TRAIN_CUDA := $(BUILD)/examples/train_cuda
 HVD_BENCH  := $(BUILD)/bench/hvd_bench
-HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_run.c bench_data.c bench_ops.c bench_model.c)
+HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_call.c bench_run.c bench_data.c bench_ops.c bench_model.c)
 
 .DEFAULT_GOAL := all
 .SUFFIXES:

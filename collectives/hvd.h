@@ -160,7 +160,8 @@ typedef int64_t hvd_handle;
  * HVD_ERR_SYSTEM: the process was not started as hvdrun starts one, or cannot reach its engine. */
 int hvd_init(void);
 /* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
- * pending. Frees handles, process sets and memory of hvd_alloc, whatever it returns, but for
+ * pending; what operations have left to do in streams of a device is let end first, unless the job fails.
+ * Frees handles, process sets and memory of hvd_alloc, whatever it returns, but for
  * HVD_ERR_MISMATCH: others are in hvd_join, and nothing has changed. A worker that exits with status 0 after
  * hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);

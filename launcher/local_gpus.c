@@ -56,10 +56,7 @@ void local_gpus_print(const char *hostname, FILE *out)
 
 static void put_text(struct json *j, const char *name, const char *text)
 {
-    if (text[0])
-        json_text(j, name, text);
-    else
-        json_null(j, name);
+    json_text(j, name, text[0] ? text : NULL);
 }
 
 static void put_gpu(struct json *j, size_t index, const Hvd__Gpu *gpu)

@@ -253,23 +253,24 @@ static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tel
     return 0;
 }
 
-int ctl_node(const struct ctl_config *c, struct err *e)
+static int ask_status(const struct ctl_config *c, bool gpus, struct err *e)
 {
     Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
     Hvd__Daemon question = HVD__DAEMON__INIT;
+    query.gpus = gpus;
     question.body_case = HVD__DAEMON__BODY_QUERY;
     question.query = &query;
     return ask(c, &question, true, e);
 }
 
+int ctl_node(const struct ctl_config *c, struct err *e)
+{
+    return ask_status(c, false, e);
+}
+
 int ctl_gpus(const struct ctl_config *c, struct err *e)
 {
-    Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
-    Hvd__Daemon question = HVD__DAEMON__INIT;
-    query.gpus = true;
-    question.body_case = HVD__DAEMON__BODY_QUERY;
-    question.query = &query;
-    return ask(c, &question, true, e);
+    return ask_status(c, true, e);
 }
 
 int ctl_accept(const struct ctl_config *c, struct err *e)

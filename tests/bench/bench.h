@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "tests/bench/bench_call.h"
+
 #define SIZES_MAX 64
 
 struct bench_op;
@@ -38,12 +40,9 @@ struct measurement {
     int iterations;
 };
 
-extern int bench_rank, bench_size;
+extern int bench_size;
 
 /* bench_run.c. All of these end the program when they fail: rank, what and why are said. */
-void bench_check(int status, const char *what);
-_Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-double bench_now_us(void);
 void *bench_alloc(const struct options *o, size_t bytes); /* zeroed */
 void bench_free(const struct options *o, void *memory);
 /* Warms up, repeats, and rank 0 prints a line. */

@@ -4,40 +4,12 @@
  * take longer than --limit-ms. */
 #include "tests/bench/bench.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define FEWEST 3 /* iterations, however long one takes */
 
-int bench_rank, bench_size;
-
-void bench_fail(const char *format, ...)
-{
-    va_list arguments;
-
-    fprintf(stderr, "hvd_bench: rank %d: ", bench_rank);
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-void bench_check(int status, const char *what)
-{
-    if (status < 0)
-        bench_fail("%s: %s", what, hvd_last_error());
-}
-
-double bench_now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
+int bench_size;
 
 void *bench_alloc(const struct options *o, size_t bytes)
 {

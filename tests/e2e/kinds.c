@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/e2e/rows.h"
 #include "tests/e2e/worker.h"
 
 #define ROW 3
@@ -32,24 +33,9 @@ static void release(void *p)
         free(p);
 }
 
-/* How many rows rank a gives (to rank b): nothing, a few, many; different in each round. */
 static size_t rows_of(int a, int b)
 {
-    unsigned h = (unsigned)(a * 7 + b * 13) + (unsigned)worker_round * 5;
-
-    return h % 4 == 0 ? 0 : h % 4 == 1 ? h % 11 : h % 4 == 2 ? largest / 3 + h % 17 : largest - h % 5;
-}
-
-/* Element k of what rank a gives (to rank b). Sums of a few of them are exact in float16. */
-static int32_t element(int a, int b, size_t k)
-{
-    return (int32_t)((k * 31 + (size_t)a * 17 + (size_t)b * 3 + (size_t)worker_round) % 61) - 30;
-}
-
-static void check(const char *what, const int32_t *got, size_t at, int32_t want)
-{
-    if (got[at] != want)
-        wrong("%s: element %zu is %d, not %d", what, at, got[at], want);
+    return rows_up_to(largest, a, b);
 }
 
 static void allgather(void)

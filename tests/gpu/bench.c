@@ -3,11 +3,9 @@
 #include "tests/gpu/bench.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define SIZES_MAX 16
 #define WAIT_MS   60000 /* for all ranks' communicator */
@@ -16,26 +14,6 @@ struct options {
     size_t bytes[SIZES_MAX];
     int sizes, pairs;
 };
-
-static int bench_rank = -1;
-
-void bench_fail(const char *format, ...)
-{
-    va_list args;
-
-    fprintf(stderr, "hvd_gpu_bench: rank %d: ", bench_rank);
-    va_start(args, format);
-    vfprintf(stderr, format, args);
-    va_end(args);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-void bench_hvd(int status, const char *what)
-{
-    if (status < 0)
-        bench_fail("%s: %s", what, hvd_last_error());
-}
 
 void bench_cuda(const struct bench *b, cu_result result, const char *what)
 {
@@ -51,14 +29,6 @@ void bench_nccl(const struct bench *b, nccl_result result, const char *what)
 
     if (nccl_check(b->nccl, result, b->comm, &e, "%s", what) != 0)
         bench_fail("%s", e.text);
-}
-
-double bench_now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
@@ -133,7 +103,7 @@ static void open_device(struct bench *b)
     bench_cuda(b, b->driver->cuDeviceGetCount(&devices), "counting GPUs");
     if (devices == 0)
         bench_fail("no GPU");
-    if (driver_describe(b->driver, hvd_local_rank() % devices, &device, &e) != 0)
+    else if (driver_describe(b->driver, hvd_local_rank() % devices, &device, &e) != 0)
         bench_fail("%s", e.text);
     b->processors = device.processors;
     bench_cuda(b, b->driver->cuDevicePrimaryCtxRetain(&context, device.device), "cuDevicePrimaryCtxRetain");
@@ -158,7 +128,7 @@ static void connect_direct(struct bench *b)
 
     if (b->rank == 0)
         bench_nccl(b, b->nccl->ncclGetUniqueId(&id), "ncclGetUniqueId");
-    bench_hvd(hvd_broadcast("bench.id", &id, sizeof id, HVD_UINT8, 0, NULL), "hvd_broadcast");
+    bench_check(hvd_broadcast("bench.id", &id, sizeof id, HVD_UINT8, 0, NULL), "hvd_broadcast");
     config.blocking = 0;
     bench_nccl(b, b->nccl->ncclCommInitRankConfig(&b->comm, b->size, id, b->rank, &config), "a communicator");
     while (state == NCCL_IN_PROGRESS) {
@@ -172,7 +142,7 @@ static void connect_direct(struct bench *b)
 static void release(struct bench *b)
 {
     bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
-    bench_hvd(hvd_barrier(NULL), "hvd_barrier");
+    bench_check(hvd_barrier(NULL), "hvd_barrier");
     b->nccl->ncclCommDestroy(b->comm);
     b->driver->cuMemFree(b->memory);
     b->driver->cuStreamDestroy(b->aside);
@@ -230,7 +200,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: hvdrun -np N hvd_gpu_bench [--sizes 64M,256M] [--pairs 1..%d]\n", PAIRS_MAX);
         return 2;
     }
-    bench_hvd(hvd_init(), "hvd_init");
+    bench_check(hvd_init(), "hvd_init");
     bench_rank = b.rank = hvd_rank();
     b.size = hvd_size();
     b.pairs = o.pairs;
@@ -247,6 +217,6 @@ int main(int argc, char **argv)
         row_allreduce(&b, o.bytes[i]);
     row_overlap(&b);
     release(&b);
-    bench_hvd(hvd_shutdown(), "hvd_shutdown");
+    bench_check(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

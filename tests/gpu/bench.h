@@ -13,6 +13,7 @@
 
 #include "collectives/device/driver.h"
 #include "collectives/device/nccl.h"
+#include "tests/bench/bench_call.h"
 
 #define PAIRS_MAX 101
 
@@ -31,12 +32,9 @@ struct bench {
     int pairs;
 };
 
-/* All of these end the program when they fail: rank, what and why are said. */
-_Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void bench_hvd(int status, const char *what);
+/* Both end the program when they fail, as bench_fail does. */
 void bench_cuda(const struct bench *b, cu_result result, const char *what);
 void bench_nccl(const struct bench *b, nccl_result result, const char *what);
-double bench_now_us(void);
 
 /* A line of the table: a ratio with its goal; not above it: met. `unit` is of the two times. */
 void bench_line(const struct bench *b, const char *what, double direct, double hvd, const char *unit,

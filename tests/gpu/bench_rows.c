@@ -48,7 +48,7 @@ static double compare(struct bench *b, timed *direct, timed *hvd, size_t bytes, 
 static void start_together(struct bench *b)
 {
     bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
-    bench_hvd(hvd_barrier(NULL), "hvd_barrier");
+    bench_check(hvd_barrier(NULL), "hvd_barrier");
 }
 
 static void *at(const struct bench *b, size_t offset)
@@ -89,9 +89,9 @@ static double many_hvd(struct bench *b, size_t bytes, int runs)
     start_together(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++)
-        bench_hvd(hvd_allreduce("bench.many", at(b, 0), at(b, 0), bytes / sizeof(float), HVD_FLOAT32, HVD_SUM,
-                                &options),
-                  "hvd_allreduce");
+        bench_check(hvd_allreduce("bench.many", at(b, 0), at(b, 0), bytes / sizeof(float), HVD_FLOAT32,
+                                  HVD_SUM, &options),
+                    "hvd_allreduce");
     bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
     return bench_now_us() - since;
 }
@@ -133,9 +133,9 @@ static double each_hvd(struct bench *b, size_t bytes, int runs)
     start_together(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++) {
-        bench_hvd(hvd_allreduce("bench.each", at(b, 0), at(b, 0), bytes / sizeof(float), HVD_FLOAT32, HVD_SUM,
-                                &options),
-                  "hvd_allreduce");
+        bench_check(hvd_allreduce("bench.each", at(b, 0), at(b, 0), bytes / sizeof(float), HVD_FLOAT32,
+                                  HVD_SUM, &options),
+                    "hvd_allreduce");
         bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
     }
     return bench_now_us() - since;
@@ -198,13 +198,13 @@ static double step_hvd(struct bench *b, size_t bytes, int runs)
     for (int i = 0; i < runs; i++) {
         for (size_t layer = 0; layer < LAYERS; layer++) {
             compute_layer(b);
-            bench_hvd(hvd_allreduce_async(name[layer], at(b, layer * bytes), at(b, layer * bytes),
-                                          bytes / sizeof(float), HVD_FLOAT32, HVD_SUM, &options,
-                                          &handle[layer]),
-                      "hvd_allreduce_async");
+            bench_check(hvd_allreduce_async(name[layer], at(b, layer * bytes), at(b, layer * bytes),
+                                            bytes / sizeof(float), HVD_FLOAT32, HVD_SUM, &options,
+                                            &handle[layer]),
+                        "hvd_allreduce_async");
         }
         for (size_t layer = 0; layer < LAYERS; layer++)
-            bench_hvd(hvd_wait(handle[layer]), "hvd_wait");
+            bench_check(hvd_wait(handle[layer]), "hvd_wait");
     }
     bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
     return bench_now_us() - since;

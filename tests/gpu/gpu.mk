@@ -25,7 +25,7 @@ $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_double
 
 # hvd_gpu_bench: beside direct NCCL; under hvdrun, on a machine with GPUs.
 GPU_BENCH     := $(BUILD)/bench/hvd_gpu_bench
-GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) $(addprefix collectives/device/,driver.c library.c nccl.c)
+GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) tests/bench/bench_call.c $(addprefix collectives/device/,driver.c library.c nccl.c)
 $(GPU_BENCH): $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libcommon.a $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)

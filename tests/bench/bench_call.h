@@ -1,0 +1,12 @@
+/* What all benches do with a call: fail, check, time. */
+#ifndef TESTS_BENCH_BENCH_CALL_H
+#define TESTS_BENCH_BENCH_CALL_H
+
+extern int bench_rank;
+
+/* Both end the program when they fail: rank, what and why are said. */
+_Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void bench_check(int status, const char *what);
+double bench_now_us(void);
+
+#endif
