@@ -91,7 +91,7 @@ static void load_kernel(struct bench *b)
 
 static void open_device(struct bench *b)
 {
-    struct driver_device device;
+    struct driver_device device = {0};
     struct err e = ERR_INIT;
     cu_context context;
     int devices = 0;
