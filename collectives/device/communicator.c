@@ -17,7 +17,7 @@
 #include "common/fsm.h"
 #include "common/log.h"
 
-enum event { CONNECT, UP, LAUNCH, BREAK, FINISH, NONE_LEFT, ABORT, DONE };
+enum event { CONNECT, UP, LAUNCH, BREAK, FINISH, ABORT, DONE };
 
 struct registered {
     void *at;
@@ -36,9 +36,8 @@ struct communicator {
     struct communicator_member who;
     char label[64];
     struct fsm fsm;
-    nccl_comm *comm;             /* apart, because a split writes to it whenever it is done */
-    struct communicator *parent; /* while this is being split from it */
-    struct err why;              /* it failed */
+    nccl_comm comm;
+    struct err why; /* it failed */
     struct ending *ending;
     struct scales scales;
     struct registered *registered;
@@ -58,7 +57,6 @@ static const struct fsm_row rows[] = {
     {S(NONE), BREAK, S(FAILED), NULL},
     {S(NONE), ABORT, S(ABORTED), NULL},
     {S(CONNECTING), UP, S(READY), NULL},
-    {S(CONNECTING), NONE_LEFT, S(FINISHED), NULL},
     {S(CONNECTING), BREAK, S(FAILED), NULL},
     {S(CONNECTING), ABORT, S(ABORTING), begin_abort},
     {S(READY), LAUNCH, S(LAUNCHING), NULL},
@@ -81,8 +79,7 @@ static const struct fsm_table table = {
     .name = "communicator",
     .states = (const char *const[]){"none", "connecting", "ready", "launching", "failed", "finishing",
                                     "destroying", "finished", "aborting", "aborted"},
-    .events =
-        (const char *const[]){"connect", "up", "launch", "break", "finish", "no part in it", "abort", "done"},
+    .events = (const char *const[]){"connect", "up", "launch", "break", "finish", "abort", "done"},
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
@@ -110,7 +107,7 @@ static int broken(struct communicator *c, struct err *e)
 
 static int failed(struct communicator *c, nccl_result result, const char *what, struct err *e)
 {
-    nccl_check(c->who.n, result, *c->comm, &c->why, "%s", what);
+    nccl_check(c->who.n, result, c->comm, &c->why, "%s", what);
     return broken(c, e);
 }
 
@@ -134,10 +131,7 @@ static int wants(const struct communicator *c, enum communicator_state state, co
 struct communicator *communicator_new(const struct communicator_member *who, const char *label, struct err *e)
 {
     struct communicator *c = calloc(1, sizeof *c);
-    if (c)
-        c->comm = calloc(1, sizeof(nccl_comm));
-    if (!c || !c->comm) {
-        free(c);
+    if (!c) {
         err_set(e, ERR_MEMORY, "no memory for a communicator");
         return NULL;
     }
@@ -152,79 +146,28 @@ int communicator_id(const struct nccl *n, struct nccl_id *id, struct err *e)
     return nccl_check(n, n->ncclGetUniqueId(id), NULL, e, "making an id for a communicator");
 }
 
-static struct nccl_config without_blocking(void)
+int communicator_connect(struct communicator *c, const struct nccl_id *id, struct err *e)
 {
     struct nccl_config config = NCCL_CONFIG_INIT;
     config.blocking = 0;
-    return config;
-}
-
-static int begun(struct communicator *c, nccl_result result, const char *what, struct err *e)
-{
+    if (wants(c, COMMUNICATOR_NONE, "connecting", e) < 0)
+        return -1;
+    enter(c);
+    nccl_result result = c->who.n->ncclCommInitRankConfig(&c->comm, c->who.size, *id, c->who.rank, &config);
+    leave(c);
     if (result != NCCL_OK && result != NCCL_IN_PROGRESS)
-        return failed(c, result, what, e);
+        return failed(c, result, "connecting", e);
     fsm_post(&c->fsm, CONNECT);
     return 0;
 }
 
-int communicator_connect(struct communicator *c, const struct nccl_id *id, struct err *e)
-{
-    struct nccl_config config = without_blocking();
-    if (wants(c, COMMUNICATOR_NONE, "connecting", e) < 0)
-        return -1;
-    enter(c);
-    nccl_result result = c->who.n->ncclCommInitRankConfig(c->comm, c->who.size, *id, c->who.rank, &config);
-    leave(c);
-    return begun(c, result, "connecting", e);
-}
-
-int communicator_split(struct communicator *c, struct communicator *parent, int colour, int key,
-                       struct err *e)
-{
-    struct nccl_config config = without_blocking();
-    if (wants(c, COMMUNICATOR_NONE, "splitting", e) < 0 ||
-        wants(parent, COMMUNICATOR_READY, "splitting", e) < 0)
-        return -1;
-    c->parent = parent;
-    enter(c);
-    nccl_result result = c->who.n->ncclCommSplit(*parent->comm, colour, key, c->comm, &config);
-    leave(c);
-    return begun(c, result, "splitting", e);
-}
-
-int communicator_shrink(struct communicator *c, struct communicator *parent, const int *without, int n,
-                        bool aborts, struct err *e)
-{
-    struct nccl_config config = without_blocking();
-    if (wants(c, COMMUNICATOR_NONE, "shrinking", e) < 0)
-        return -1;
-    if (!c->who.n->ncclCommShrink)
-        return err_set(e, ERR_UNSUPPORTED, "NCCL %s is too old: it lacks ncclCommShrink",
-                       nccl_version_text(c->who.n->version).text);
-    int *ranks = malloc((size_t)n * sizeof *ranks + 1);
-    if (!ranks)
-        return err_set(e, ERR_MEMORY, "no memory for the ranks of a communicator");
-    memcpy(ranks, without, (size_t)n * sizeof *ranks);
-    c->parent = parent;
-    enter(c);
-    nccl_result result =
-        c->who.n->ncclCommShrink(*parent->comm, ranks, n, c->comm, &config, aborts ? NCCL_SHRINK_ABORTS : 0);
-    leave(c);
-    free(ranks);
-    return begun(c, result, "shrinking", e);
-}
-
 /* ---- how far it is ---- */
 
-/* What NCCL says of the communicator, or of the one that it is being split from. */
 static nccl_result ask(struct communicator *c)
 {
     nccl_result now = NCCL_IN_PROGRESS, result;
-    nccl_comm asked = c->parent ? *c->parent->comm : *c->comm;
-    if (c->parent && (communicator_state(c->parent) == COMMUNICATOR_ABORTING || !asked))
-        return NCCL_INVALID_USAGE; /* it will not be made any more */
     enter(c);
-    result = c->who.n->ncclCommGetAsyncError(asked, &now);
+    result = c->who.n->ncclCommGetAsyncError(c->comm, &now);
     leave(c);
     return result == NCCL_OK ? now : result;
 }
@@ -232,14 +175,6 @@ static nccl_result ask(struct communicator *c)
 static void look(struct communicator *c, const char *what)
 {
     nccl_result now = ask(c);
-    if (now == NCCL_OK && c->parent) {
-        c->parent = NULL;
-        if (!*c->comm) {
-            fsm_post(&c->fsm, NONE_LEFT);
-            return;
-        }
-        now = ask(c);
-    }
     if (now == NCCL_OK)
         fsm_post(&c->fsm, UP);
     else if (now != NCCL_IN_PROGRESS)
@@ -281,7 +216,7 @@ enum communicator_state communicator_poll(struct communicator *c, struct err *e)
 
 static int find_scale(struct communicator *c, const struct reduction *r, nccl_op *op, struct err *e)
 {
-    nccl_result result = scales_find(&c->scales, c->who.n, *c->comm, r, op);
+    nccl_result result = scales_find(&c->scales, c->who.n, c->comm, r, op);
     return result == NCCL_OK ? 0 : failed(c, result, "making a scaled sum", e);
 }
 
@@ -324,7 +259,7 @@ static int prepare(struct communicator *c, const struct device_operation *o, str
 
 static nccl_result call(struct communicator *c, const struct device_operation *o, struct err *e)
 {
-    struct operation_target target = {c->who.n, *c->comm, c->stream, c->who.rank, c->who.size};
+    struct operation_target target = {c->who.n, c->comm, c->stream, c->who.rank, c->who.size};
     struct reduction r = {.op = NCCL_SUM, .factor = 1, .before = 1, .after = 1};
     if (operation_reduces(o))
         reduction_plan(o, c->who.size, &r, NULL);
@@ -395,11 +330,11 @@ int communicator_register(struct communicator *c, void *at, size_t bytes, struct
     if (!r)
         return err_set(e, ERR_MEMORY, "no memory for registering memory with NCCL");
     enter(c);
-    nccl_result result = c->who.n->ncclCommRegister(*c->comm, at, bytes, &handle);
+    nccl_result result = c->who.n->ncclCommRegister(c->comm, at, bytes, &handle);
     leave(c);
     if (result != NCCL_OK) {
         free(r);
-        return nccl_check(c->who.n, result, *c->comm, e, "%s: registering %zu bytes of GPU %d", c->label,
+        return nccl_check(c->who.n, result, c->comm, e, "%s: registering %zu bytes of GPU %d", c->label,
                           bytes, c->who.ordinal);
     }
     *r = (struct registered){at, handle, c->registered};
@@ -414,7 +349,7 @@ static void forget(struct communicator *c, struct registered **place, bool with_
     *place = r->next;
     if (with_nccl) {
         enter(c);
-        c->who.n->ncclCommDeregister(*c->comm, r->handle);
+        c->who.n->ncclCommDeregister(c->comm, r->handle);
         leave(c);
     }
     free(r);
@@ -437,8 +372,8 @@ static void leave_others(void *owner)
     while (c->registered)
         forget(c, &c->registered, true);
     enter(c);
-    scales_forget(&c->scales, c->who.n, *c->comm);
-    nccl_result result = c->who.n->ncclCommFinalize(*c->comm);
+    scales_forget(&c->scales, c->who.n, c->comm);
+    nccl_result result = c->who.n->ncclCommFinalize(c->comm);
     leave(c);
     if (result != NCCL_OK && result != NCCL_IN_PROGRESS)
         failed(c, result, "leaving the other ranks", NULL);
@@ -446,8 +381,8 @@ static void leave_others(void *owner)
 
 static void end_with(struct communicator *c, nccl_result (*last)(nccl_comm))
 {
-    if (*c->comm)
-        c->ending = ending_begin(c->who.d, c->who.context, last, *c->comm);
+    if (c->comm)
+        c->ending = ending_begin(c->who.d, c->who.context, last, c->comm);
 }
 
 static void begin_destroy(void *owner)
@@ -489,8 +424,6 @@ void communicator_free(struct communicator *c)
     ending_leave(c->ending);
     while (c->registered)
         forget(c, &c->registered, false);
-    if (!c->parent) /* else NCCL may write to it still: it is left to it */
-        free(c->comm);
     free(c->after);
     free(c);
 }

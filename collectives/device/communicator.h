@@ -121,15 +121,6 @@ struct communicator *communicator_new(const struct communicator_member *who, con
 int communicator_id(const struct nccl *n, struct nccl_id *id, struct err *e);
 /* Begins to connect: every rank calls it with the same id. */
 int communicator_connect(struct communicator *c, const struct nccl_id *id, struct err *e);
-/* Likewise as a part of another that is READY: all ranks of that one call it, in the same order among its
- * operations. Those of one colour get a communicator, by ascending key; colour NCCL_SPLIT_NONE: none, and `c`
- * becomes FINISHED. While `c` is CONNECTING `parent` may be polled and aborted, and nothing else. */
-int communicator_split(struct communicator *c, struct communicator *parent, int colour, int key,
-                       struct err *e);
-/* Likewise from another, without `n` of its ranks; those do not call it. `aborts`: what `parent` has in its
- * streams is ended first (a rank has died). ERR_UNSUPPORTED: NCCL is older than 2.27. */
-int communicator_shrink(struct communicator *c, struct communicator *parent, const int *without, int n,
-                        bool aborts, struct err *e);
 
 /* How far it is. Never waits. With COMMUNICATOR_FAILED *e (if empty) says why, each time. */
 enum communicator_state communicator_poll(struct communicator *c, struct err *e);

@@ -76,9 +76,7 @@ enum {
 enum { NCCL_SUM = 0, NCCL_PRODUCT = 1, NCCL_MAX = 2, NCCL_MIN = 3, NCCL_AVERAGE = 4 };
 
 enum {
-    NCCL_SCALAR_HOST = 1, /* a scale is read before ncclRedOpCreatePreMulSum returns */
-    NCCL_SPLIT_NONE = -1, /* a colour: this rank gets no communicator */
-    NCCL_SHRINK_ABORTS = 1
+    NCCL_SCALAR_HOST = 1 /* a scale is read before ncclRedOpCreatePreMulSum returns */
 };
 
 /* REQUIRED or OPTIONAL, type of result, name, parameters. */
@@ -119,10 +117,6 @@ enum {
     F(REQUIRED, nccl_result, ncclRedOpCreatePreMulSum,                                                       \
       (nccl_op * op, void *scale, nccl_dtype dtype, unsigned where, nccl_comm comm))                         \
     F(REQUIRED, nccl_result, ncclRedOpDestroy, (nccl_op op, nccl_comm comm))                                 \
-    F(REQUIRED, nccl_result, ncclCommSplit,                                                                  \
-      (nccl_comm comm, int colour, int key, nccl_comm *made, struct nccl_config *config))                    \
-    F(OPTIONAL, nccl_result, ncclCommShrink,                                                                 \
-      (nccl_comm comm, int *without, int n, nccl_comm *made, struct nccl_config *config, int flags))         \
     F(OPTIONAL, nccl_result, ncclCommRegister,                                                               \
       (const nccl_comm comm, void *at, size_t bytes, void **handle))                                         \
     F(OPTIONAL, nccl_result, ncclCommDeregister, (const nccl_comm comm, void *handle))                       \

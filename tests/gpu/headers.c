@@ -23,8 +23,6 @@
 #define OWN_cuMemSetAccess         ~, 1
 #define OWN_ncclGetUniqueId        ~, 1
 #define OWN_ncclCommInitRankConfig ~, 1
-#define OWN_ncclCommSplit          ~, 1
-#define OWN_ncclCommShrink         ~, 1
 
 /* cuda.h renames functions by macros, so the members of struct driver have the new names in this file. */
 #define AS_TEXT(x) #x
@@ -160,5 +158,3 @@ EQUAL(NCCL_MAX, ncclMax);
 EQUAL(NCCL_MIN, ncclMin);
 EQUAL(NCCL_AVERAGE, ncclAvg);
 EQUAL(NCCL_SCALAR_HOST, ncclScalarHostImmediate);
-EQUAL(NCCL_SPLIT_NONE, NCCL_SPLIT_NOCOLOR);
-EQUAL(NCCL_SHRINK_ABORTS, NCCL_SHRINK_ABORT);

@@ -513,46 +513,6 @@ static void sum_is(struct gpu_rank *me, struct communicator *c, double expected)
     gpu_free(me, at);
 }
 
-/* Four ranks: even and odd ones, rank 3 in none; then without rank 1. */
-static void parts(struct gpu_rank *me)
-{
-    struct err e = ERR_INIT;
-    gpu_open(me);
-    gpu_join(me);
-    struct communicator_member who = {
-        me->d, me->n, me->pack, me->context, me->ordinal, me->rank / 2, me->rank == 1 ? 1 : 2};
-    struct communicator *half = communicator_new(&who, "half", &e);
-    int colour = me->rank == 3 ? NCCL_SPLIT_NONE : me->rank % 2;
-    WANT(communicator_split(half, me->c, colour, me->rank, &e) == 0, "%s", e.text);
-    if (me->rank == 3) {
-        WANT(gpu_while(half, COMMUNICATOR_CONNECTING, &e) == COMMUNICATOR_FINISHED, "%s", e.text);
-        communicator_free(half);
-    } else {
-        reach_ready(me, half);
-        sum_is(me, half, me->rank == 1 ? 2 : 4);
-        finish(half);
-    }
-    sum_is(me, me->c, 10);
-    gpu_meet(me, 3);
-    if (me->rank != 1) {
-        who.size = 3;
-        who.rank = me->rank ? me->rank - 1 : 0;
-        struct communicator *rest = communicator_new(&who, "rest", &e);
-        WANT(communicator_shrink(rest, me->c, (const int[]){1}, 1, false, &e) == 0, "%s", e.text);
-        reach_ready(me, rest);
-        sum_is(me, rest, 8);
-        finish(rest);
-    }
-    gpu_meet(me, 4);
-    gpu_leave(me);
-}
-
-START_TEST(split_and_shrunk)
-{
-    ck_assert_int_eq(gpu_run(4, -1, parts), 0);
-}
-END_TEST
-
 static nccl_result (*true_deregister)(nccl_comm, void *);
 static int deregistered;
 
@@ -869,7 +829,6 @@ int main(int argc, char **argv)
     tcase_add_test(t, a_group_of_tensors);
     tcase_add_test(t, scaled_by_kernels);
     tcase_add_test(t, what_nccl_cannot);
-    tcase_add_test(t, split_and_shrunk);
     tcase_add_test(t, memory_is_registered);
     if (!gpu_real()) /* whose calls do not fail on demand */
         tcase_add_loop_test(t, every_call_fails_once, 0, COUNT(calls));

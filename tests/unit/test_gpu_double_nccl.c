@@ -376,49 +376,6 @@ START_TEST(two_ranks_need_two_devices_or_names)
 }
 END_TEST
 
-/* ---- divided ---- */
-static float sum_over(ncclComm_t c, float mine)
-{
-    void *at = of_floats(1, mine, 0);
-    float sum;
-
-    OK(settle(c, ncclAllReduce(at, at, 1, ncclFloat32, ncclSum, c, stream)));
-    get(&sum, at, 4);
-    return sum;
-}
-
-/* Even and odd ranks, the last one in neither; then rank 1 is left out of all. */
-static void divide(int rank, int size)
-{
-    ncclComm_t half, rest;
-    int leave[] = {1}, count, place;
-
-    OK(begin(rank, size, rank));
-    OK(settle(comm, ncclInProgress));
-    if (rank == 3) {
-        OK(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &half, NULL));
-        MUST(!half);
-    } else {
-        MUST(ncclCommSplit(comm, rank % 2, -rank, &half, NULL) == ncclInProgress);
-        OK(settle(half, ncclInProgress));
-        OK(ncclCommUserRank(half, &place));
-        MUST(place == (rank == 0));
-        MUST(sum_over(half, (float)rank) == (float)(rank % 2 ? 1 : 2));
-    }
-    if (rank == 1)
-        return;
-    MUST(ncclCommShrink(comm, leave, 1, &rest, NULL, 1) == ncclInProgress);
-    OK(settle(rest, ncclInProgress));
-    OK(ncclCommCount(rest, &count));
-    MUST(count == 3 && sum_over(rest, (float)rank) == 5);
-}
-
-START_TEST(communicators_divide_and_shrink)
-{
-    ck_assert(ranks_agree(4, divide));
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("gpu double nccl");
@@ -436,7 +393,6 @@ int main(void)
     tcase_add_test(tests, different_calls_are_noticed);
     tcase_add_test(tests, buffers_must_be_alive);
     tcase_add_test(tests, two_ranks_need_two_devices_or_names);
-    tcase_add_test(tests, communicators_divide_and_shrink);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,11 +1,10 @@
 /* Communicators: made, asked, ended.
  *
- * dividing -> joining -> ready -> finalized; failed and aborted from anywhere. A communicator is dividing
- * while it comes out of another one (nccl_divide.c). It is joining until all ranks are in its shared memory;
- * then each compares the devices of all, and two ranks on one device of one host are refused, which
- * NCCL_HOSTID avoids. Nobody waits here but in a blocking call: a non-blocking communicator goes on when it
- * is asked for its state, and its first answer is always "in progress". The shared memory is given back when
- * the handle is gone and no stream holds an operation any more. */
+ * joining -> ready -> finalized; failed and aborted from anywhere. A communicator is joining until all ranks
+ * are in its shared memory; then each compares the devices of all, and two ranks on one device of one host
+ * are refused, which NCCL_HOSTID avoids. Nobody waits here but in a blocking call: a non-blocking
+ * communicator goes on when it is asked for its state, and its first answer is always "in progress". The
+ * shared memory is given back when the handle is gone and no stream holds an operation any more. */
 #include "tests/gpu/double/nccl_double.h"
 
 #include <stdarg.h>
@@ -58,7 +57,7 @@ static uint64_t host_number(void)
     return number;
 }
 
-struct comm *nccl_new_comm(const ncclConfig_t *config, bool blocking, int device)
+static struct comm *new_comm(const ncclConfig_t *config, int device)
 {
     struct comm *comm = calloc(1, sizeof *comm);
 
@@ -67,14 +66,13 @@ struct comm *nccl_new_comm(const ncclConfig_t *config, bool blocking, int device
     pthread_mutex_init(&comm->lock, NULL);
     pthread_mutex_init(&comm->running, NULL);
     pthread_cond_init(&comm->idle, NULL);
-    comm->state = COMM_DIVIDING;
     comm->device = device;
-    comm->blocking = config && config->blocking != NCCL_CONFIG_UNDEF_INT ? config->blocking != 0 : blocking;
+    comm->blocking = !config || config->blocking == NCCL_CONFIG_UNDEF_INT || config->blocking != 0;
     comm->handle = double_handle_new(HANDLE_COMMUNICATOR, comm);
     return comm;
 }
 
-ncclResult_t nccl_join(struct comm *comm, const struct segment_name *name, int size, int rank)
+static ncclResult_t join(struct comm *comm, const struct segment_name *name, int size, int rank)
 {
     struct member *me;
     uint32_t none = 0;
@@ -155,13 +153,6 @@ ncclResult_t nccl_poll(struct comm *comm)
         return ncclInProgress;
     }
     switch (comm->state) {
-    case COMM_DIVIDING: {
-        ncclResult_t result = nccl_divide_poll(comm);
-
-        if (result && result != ncclInProgress)
-            comm->error = (int)result;
-        return result ? result : joined(comm);
-    }
     case COMM_JOINING:
         return joined(comm);
     case COMM_READY:
@@ -177,9 +168,7 @@ ncclResult_t nccl_poll(struct comm *comm)
 ncclResult_t nccl_wait_ready(struct comm *comm)
 {
     for (;;) {
-        bool divides = comm->state == COMM_DIVIDING;
-        _Atomic uint32_t *bell = divides ? &comm->parent->area->member[comm->parent->rank].bell
-                                         : &comm->area->member[comm->rank].bell;
+        _Atomic uint32_t *bell = &comm->area->member[comm->rank].bell;
         uint32_t seen = *bell;
         ncclResult_t result;
 
@@ -188,12 +177,11 @@ ncclResult_t nccl_wait_ready(struct comm *comm)
         pthread_mutex_unlock(&comm->lock);
         if (result != ncclInProgress)
             return result;
-        if ((comm->state == COMM_DIVIDING) == divides)
-            double_futex_wait(bell, seen);
+        double_futex_wait(bell, seen);
     }
 }
 
-ncclResult_t nccl_begun(struct comm *comm)
+static ncclResult_t begun(struct comm *comm)
 {
     if (nccl_in_group(comm))
         return ncclSuccess;
@@ -331,11 +319,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int size, ncclUniqueId i
         return nccl_say(ncclInvalidArgument, "rank %d of %d, or a configuration that was not initialised",
                         rank, size);
     memcpy(&name, id.internal, sizeof name);
-    comm = nccl_new_comm(config, true, context->device);
-    result = nccl_join(comm, &name, size, rank);
+    comm = new_comm(config, context->device);
+    result = join(comm, &name, size, rank);
     if (!result) {
         *handle = comm->handle;
-        return nccl_begun(comm);
+        return begun(comm);
     }
     double_handle_drop(HANDLE_COMMUNICATOR, comm->handle);
     return result;

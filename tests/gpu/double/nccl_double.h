@@ -7,15 +7,7 @@
 #include "tests/gpu/double/double.h"
 #include "tests/gpu/double/nccl_api.h"
 
-enum { RANKS_MAX = 64, CHUNK = 128 << 10, MAIL = 16 << 10, WORDS = 120, DIVISIONS = 8 };
-
-/* A rank's part in a split or shrink; the leader of the new communicator puts its name there. */
-struct division {
-    _Atomic uint32_t number; /* of the split: 0 is none yet */
-    int color, key;
-    _Atomic uint32_t named; /* the number once `name` is there */
-    struct segment_name name;
-};
+enum { RANKS_MAX = 64, CHUNK = 128 << 10, MAIL = 16 << 10, WORDS = 120 };
 
 struct member {
     _Atomic uint32_t bell;    /* rung whenever this rank may have to look again */
@@ -25,7 +17,6 @@ struct member {
     unsigned char uuid[16];
     uint64_t host;
     char words[2][WORDS]; /* what it does in the operations of even and odd numbers */
-    struct division division[DIVISIONS];
 };
 
 struct mail { /* from one rank to another, a piece at a time */
@@ -40,7 +31,7 @@ struct area {
     struct member member[RANKS_MAX];
 };
 
-enum comm_state { COMM_DIVIDING, COMM_JOINING, COMM_READY, COMM_FINALIZED, COMM_FAILED, COMM_ABORTED };
+enum comm_state { COMM_JOINING, COMM_READY, COMM_FINALIZED, COMM_FAILED, COMM_ABORTED };
 
 struct comm {
     ncclComm_t handle;
@@ -55,10 +46,6 @@ struct comm {
     pthread_mutex_t running;
     struct batch *late; /* calls that were "in progress"; late_polls: questions since */
     int late_polls;
-    struct comm *parent; /* while it is divided from that */
-    uint32_t divisions, division;
-    uint64_t among; /* ranks of the parent that take part */
-    int color;
     bool ended; /* no handle any more */
     uint32_t calls;
     struct stream *last; /* the stream of its last batch */
@@ -106,20 +93,13 @@ ncclResult_t nccl_say(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* for ncclGetLastError; returns result */
 ncclResult_t nccl_enter(const char *function);
 ncclResult_t nccl_poll(struct comm *comm); /* goes on with what is in progress; the lock is held */
-ncclResult_t nccl_join(struct comm *comm, const struct segment_name *name, int size, int rank);
 ncclResult_t nccl_wait_ready(struct comm *comm);
-struct comm *nccl_new_comm(const ncclConfig_t *config, bool blocking, int device);
-ncclResult_t
-nccl_begun(struct comm *comm); /* what the call that made it returns: waits for it if it is a blocking one */
 void nccl_done_with(struct comm *comm); /* a batch has ended */
 void nccl_ring(struct area *area, int rank);
 
 /* ---- nccl_calls.c ---- */
 bool nccl_in_group(struct comm *comm); /* of this thread: its end will wait for the new communicator */
 ncclResult_t nccl_launch(struct batch *batch);
-
-/* ---- nccl_divide.c ---- */
-ncclResult_t nccl_divide_poll(struct comm *comm);
 
 /* ---- nccl_run.c ---- */
 void nccl_run_batch(struct context *context, void *argument);
