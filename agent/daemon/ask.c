@@ -99,7 +99,7 @@ Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e)
     }
     buf_init(&answer, FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + DAEMON_ANSWER_MAX + 4096);
     ptrdiff_t len = daemon_pack(question, frame, sizeof frame, e);
-    if (len > 0 && send(fd, frame, (size_t)len, MSG_NOSIGNAL) != len)
+    if (len > 0 && send(fd, frame, (size_t)len, MSG_NOSIGNAL) != len && errno != EPIPE) /* it has answered */
         err_sys(e, errno, "cannot ask the managed agent");
     if (e->code == 0 && read_answer(fd, &answer, e) == 0)
         m = decode(&answer, answer_to(question), e);

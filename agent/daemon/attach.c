@@ -56,7 +56,7 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
     *h = (struct cmsghdr){
         .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof descriptors)};
     memcpy(CMSG_DATA(h), descriptors, sizeof descriptors);
-    if (sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)len)
+    if (sendmsg(fd, &message, MSG_NOSIGNAL) != (ssize_t)len && errno != EPIPE) /* it has answered */
         return err_sys(e, errno, "cannot ask the managed agent");
     return 0;
 }

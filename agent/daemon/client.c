@@ -351,7 +351,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 /* ---- the beginning ---------------------------------------------------------------------------------------
  */
 
-static bool is_one_too_many(struct daemon *d, const struct client *c)
+/* Says so in the refusal. */
+static bool is_one_too_many(const struct daemon *d, struct client *c)
 {
     size_t most = (size_t)d->config.max_connections, same = 0, all = 0;
     for (const struct client *o = d->clients; o; o = o->next) {
@@ -360,7 +361,12 @@ static bool is_one_too_many(struct daemon *d, const struct client *c)
         all += counts;
         same += counts && o->uid == c->uid;
     }
-    return all >= most || (same >= most / 4 && c->uid != 0);
+    if (all >= most)
+        err_set(&c->refusal, ERR_HOST, "it has %zu connections, and takes no more: try again", all);
+    else if (same >= most / 4 && c->uid != 0)
+        err_set(&c->refusal, ERR_HOST, "uid %u has %zu connections to it, and gets no more: try again",
+                (unsigned)c->uid, same);
+    return c->refusal.code != 0;
 }
 
 void client_open(struct daemon *d, int fd)
@@ -385,6 +391,8 @@ void client_open(struct daemon *d, int fd)
         uv_timer_start(&c->timer, on_late, (uint64_t)d->config.request_timeout_ms, 0);
         return;
     }
+    if (c->refusal.code)
+        answer_refusal(c);
     daemon_complain(d, c, "has too many connections");
     client_drop(c);
 }

@@ -329,6 +329,24 @@ hostile() {
     timeout 40 "$machine" as bob perl -MIO::Socket::UNIX -e 'sub knock { my $c = IO::Socket::UNIX->new("/run/hvd/agent.sock"); $c and $c->autoflush(1); $c } $SIG{PIPE} = "IGNORE"; '"$1"
 }
 
+slow_a_user_with_too_many_connections() {
+    boot 'max_connections: 8' 'request_timeout: 20'
+    # shellcheck disable=SC2016
+    hostile '$| = 1; push @c, knock() for 1 .. 2; print "open\n"; sleep 3' > "$T/open" &
+    local holder=$!
+    until_true 5 test -s "$T/open" || fail "no connections"
+    as bob -np 1 true
+    expect_status 125
+    one_clear_line 'the managed agent refuses: uid [0-9]* has 2 connections to it, and gets no more: try again' 'a connection too many'
+    # shellcheck disable=SC2016
+    there runuser -u bob -- hvdctl node > "$T/ctl" 2>&1 && fail 'hvdctl had a connection too many'
+    expect_count 1 'the managed agent refuses: uid [0-9]* has 2 connections' "$T/ctl"
+    as alice -np 1 true
+    expect_status 0
+    wait $holder
+    shut
+}
+
 slow_connections_of_somebody_hostile() {
     boot 'request_timeout: 1'
     start_job
