@@ -289,8 +289,8 @@
     X(int64_t, fusion_threshold_mb, OPTION_INTEGER, "--fusion-threshold-mb", "N", "HVDRUN_FUSION_THRESHOLD_MB", \
       "fusion_threshold_mb, params.fusion_threshold_mb", \
       0, 2048, "auto", "auto", "the fusion threshold", CONFIG_ENGINE, \
-      "Between hosts, allreduces that are ready together travel as one, up to N MiB. 0: each alone. auto: 1 MiB, where " \
-      "it was fastest, or what --autotune finds.") \
+      "Between hosts, allreduces that are ready together travel as one, up to N MiB; on GPUs the small tensors of a " \
+      "group do, up to 4 MiB of them. 0: each alone. auto: 1 MiB, where it was fastest, or what --autotune finds.") \
     X(int64_t, fusion_threshold, OPTION_INTEGER, "--fusion-threshold", "BYTES", \
       "HVDRUN_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD", \
       "fusion_threshold", 0, 2147483648, "auto", "auto", "the fusion threshold", CONFIG_ENGINE, \

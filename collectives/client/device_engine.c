@@ -39,7 +39,8 @@ bool device_engine_has(struct device_context *c)
 
 struct device_abilities device_engine_abilities(const struct device_context *c)
 {
-    return (struct device_abilities){c->engine.nccl, c->engine.capability, c->engine.kernels};
+    return (struct device_abilities){c->engine.nccl, c->engine.capability, c->engine.kernels,
+                                     (int32_t)c->engine.fuse};
 }
 
 static int give_event(const struct device_context *c, cu_event event, uint32_t *number)
@@ -307,8 +308,10 @@ bool device_engine_launched(const struct device_op *op)
 int device_engine_join(const struct device_team *team, struct err *e)
 {
     struct worker_message m = {.type = WORKER_DEVICE_JOIN, .set = team->team->id};
-    struct worker_device q = {
-        .gpu = team->context->engine.gpu, .rank = own_index(team->team), .size = team->team->size};
+    struct worker_device q = {.gpu = team->context->engine.gpu,
+                              .fuse = (uint32_t)team->all.fuse,
+                              .rank = own_index(team->team),
+                              .size = team->team->size};
 
     memcpy(q.nccl_id, &team->cards[0].id, sizeof q.nccl_id);
     memcpy(m.text, &q, sizeof q);

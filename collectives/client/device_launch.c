@@ -1,5 +1,6 @@
 /* An operation as NCCL has it: what a request becomes, the sizes that only the agreement knows, and its place
- * in the team's stream. A group is run as one; its tensors stay where they are. */
+ * in the team's stream. A group is run as one; what of it is packed before is decided further down
+ * (device/fuse.h). */
 #include "collectives/client/device.h"
 
 #include <stdlib.h>

@@ -67,8 +67,8 @@ static void exchange(void *owner)
     struct err e = ERR_INIT;
 
     memset(mine, 0, sizeof *mine);
-    mine->abilities = device_abilities(device.nccl, &team->context->what,
-                                       team->context->pack && pack_has_kernels(team->context->pack));
+    mine->abilities =
+        device_abilities(device.nccl, &team->context->what, team->context->pack, client.region.fuse);
     if (!device.nccl)
         cannot(mine, device.no_nccl.text);
     else if (own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
@@ -154,7 +154,8 @@ static int connect_here(struct device_team *team, struct err *e)
                                                                         .context = team->context->context,
                                                                         .ordinal = team->context->gpu,
                                                                         .rank = (int)own_index(team->team),
-                                                                        .size = (int)team->team->size},
+                                                                        .size = (int)team->team->size,
+                                                                        .fuse = (size_t)team->all.fuse},
                                           team->label, e);
     return team->communicator ? communicator_connect(team->communicator, &team->cards[0].id, e) : -1;
 }

@@ -2,7 +2,8 @@
  *
  * NCCL does what takes time in threads of its own, and ncclCommGetAsyncError tells how far they are; poll
  * asks it and posts what it hears. A group that run has given to NCCL is in its stream when NCCL says so, and
- * only then comes what follows it there (scaling of results). The first error is kept, moves the communicator
+ * only then comes what follows it there (scaling, and taking
+ * apart, of results). The first error is kept, moves the communicator
  * to FAILED, and is told at each poll. From everywhere an abort leads out: it and the freeing of a finished
  * one are calls that may block, so threads make them (ending.h). */
 #include "collectives/device/communicator.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "collectives/device/ending.h"
+#include "collectives/device/fuse.h"
 #include "collectives/device/operation.h"
 #include "common/fsm.h"
 #include "common/log.h"
@@ -43,12 +45,14 @@ struct communicator {
     struct registered *registered;
     struct after *after; /* of the last run */
     size_t afters, after_room;
-    cu_stream stream; /* of the last run */
+    struct fuse fuse;
+    double fuse_after; /* what the packed results of the last run are multiplied by */
+    cu_stream stream;  /* of the last run */
 };
 
 /* ---- the table ---- */
 
-static fsm_action scale_results, leave_others, begin_destroy, begin_abort;
+static fsm_action make_buffer, finish_results, leave_others, begin_destroy, begin_abort;
 
 #define S(name) COMMUNICATOR_##name
 static const struct fsm_row rows[] = {
@@ -56,14 +60,14 @@ static const struct fsm_row rows[] = {
     {S(NONE), FINISH, S(FINISHED), NULL},
     {S(NONE), BREAK, S(FAILED), NULL},
     {S(NONE), ABORT, S(ABORTED), NULL},
-    {S(CONNECTING), UP, S(READY), NULL},
+    {S(CONNECTING), UP, S(READY), make_buffer},
     {S(CONNECTING), BREAK, S(FAILED), NULL},
     {S(CONNECTING), ABORT, S(ABORTING), begin_abort},
     {S(READY), LAUNCH, S(LAUNCHING), NULL},
     {S(READY), BREAK, S(FAILED), NULL},
     {S(READY), FINISH, S(FINISHING), leave_others},
     {S(READY), ABORT, S(ABORTING), begin_abort},
-    {S(LAUNCHING), UP, S(READY), scale_results},
+    {S(LAUNCHING), UP, S(READY), finish_results},
     {S(LAUNCHING), BREAK, S(FAILED), NULL},
     {S(LAUNCHING), ABORT, S(ABORTING), begin_abort},
     {S(FAILED), ABORT, S(ABORTING), begin_abort},
@@ -136,6 +140,7 @@ struct communicator *communicator_new(const struct communicator_member *who, con
         return NULL;
     }
     c->who = *who;
+    c->fuse.pack = who->pack;
     snprintf(c->label, sizeof c->label, "%s", label);
     fsm_init(&c->fsm, &table, c, c->label, COMMUNICATOR_NONE);
     return c;
@@ -159,6 +164,22 @@ int communicator_connect(struct communicator *c, const struct nccl_id *id, struc
         return failed(c, result, "connecting", e);
     fsm_post(&c->fsm, CONNECT);
     return 0;
+}
+
+/* Before any operation: it may hold up what runs on the GPU. */
+static void make_buffer(void *owner)
+{
+    struct communicator *c = owner;
+    const struct driver *d = c->who.d;
+    if (c->who.fuse == 0)
+        return;
+    enter(c);
+    if (driver_check(d, d->cuMemAlloc(&c->fuse.buffer, c->who.fuse), &c->why, "allocating %zu bytes",
+                     c->who.fuse) < 0)
+        broken(c, NULL);
+    else
+        c->fuse.room = c->who.fuse;
+    leave(c);
 }
 
 /* ---- how far it is ---- */
@@ -251,6 +272,10 @@ static int prepare(struct communicator *c, const struct device_operation *o, str
         return err_set(e, ERR_UNSUPPORTED, "%s: there are no kernels for scaling", c->label);
     if (r.factor != 1 && find_scale(c, &r, &op, e) < 0)
         return -1;
+    if (fuse_is_whole(&c->fuse, o)) {
+        c->fuse_after = r.after;
+        return fuse_in(&c->fuse, r.before, c->stream, e);
+    }
     if (r.after != 1 && remember_after(c, o, r.after, e) < 0)
         return -1;
     struct pack_piece piece = {(cu_pointer)(uintptr_t)o->out, (cu_pointer)(uintptr_t)o->in, o->count};
@@ -290,22 +315,23 @@ static int launch(struct communicator *c, const struct device_operation *o, size
 int communicator_run(struct communicator *c, const struct device_operation *o, size_t n, cu_stream stream,
                      struct err *e)
 {
-    int status = 0;
+    const struct fuse *f = &c->fuse;
     if (wants(c, COMMUNICATOR_READY, "an operation", e) < 0)
         return -1;
     c->stream = stream;
     c->afters = 0;
     enter(c);
-    for (size_t i = 0; i < n && status == 0; i++)
-        status = prepare(c, &o[i], e);
+    int status = fuse_plan(&c->fuse, o, n, e);
+    for (size_t i = 0; i < f->operations && status == 0; i++)
+        status = prepare(c, &f->operation[i], e);
     if (status == 0)
-        status = launch(c, o, n, e);
+        status = launch(c, f->operation, f->operations, e);
     leave(c);
     return status;
 }
 
-/* The group is in its stream: now what is to be done to its results. */
-static void scale_results(void *owner)
+/* The group is in its stream: now what is to be done to its results, those that were packed last. */
+static void finish_results(void *owner)
 {
     struct communicator *c = owner;
     enter(c);
@@ -314,6 +340,8 @@ static void scale_results(void *owner)
         if (pack_scale(c->who.pack, &a->piece, 1, a->dtype, a->factor, c->stream, &c->why) < 0)
             broken(c, NULL);
     }
+    if (c->fuse.packed > 0 && !c->why.code && fuse_out(&c->fuse, c->fuse_after, c->stream, &c->why) < 0)
+        broken(c, NULL);
     leave(c);
 }
 
@@ -382,7 +410,7 @@ static void leave_others(void *owner)
 static void end_with(struct communicator *c, nccl_result (*last)(nccl_comm))
 {
     if (c->comm)
-        c->ending = ending_begin(c->who.d, c->who.context, last, c->comm);
+        c->ending = ending_begin(c->who.d, c->who.context, last, c->comm, c->fuse.buffer);
 }
 
 static void begin_destroy(void *owner)
@@ -424,6 +452,7 @@ void communicator_free(struct communicator *c)
     ending_leave(c->ending);
     while (c->registered)
         forget(c, &c->registered, false);
+    fuse_free(&c->fuse);
     free(c->after);
     free(c);
 }

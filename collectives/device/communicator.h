@@ -74,10 +74,11 @@ struct device_abilities {
     int32_t nccl;       /* version; 0: one rank has no NCCL that can be used */
     int32_t capability; /* of the GPU; 90 is 9.0 */
     int32_t kernels;    /* 1: communicators have a pack with kernels */
+    int32_t fuse;       /* what communicator_member has */
 };
-/* This rank's. `n` NULL: it has no NCCL. */
+/* This rank's. `n` NULL: it has no NCCL. `pack` NULL: there is none, and nothing is packed either. */
 struct device_abilities device_abilities(const struct nccl *n, const struct driver_device *device,
-                                         bool kernels);
+                                         const struct pack *pack, uint32_t fuse);
 struct device_abilities device_abilities_meet(struct device_abilities a, struct device_abilities b);
 
 struct device_why {
@@ -113,6 +114,9 @@ struct communicator_member {
     cu_context context;      /* the GPU's primary one */
     int ordinal;             /* of the GPU, for sentences */
     int rank, size;
+    size_t fuse; /* bytes of small tensors that are packed at once, see fuse.h; the same on all ranks. 0: none
+                    are. Else there is a pack, and the GPU's memory holds so much more: or it fails while it
+                    is CONNECTING. */
 };
 /* `label` names it in the log and in errors ("set 0"), and is copied. NULL: no memory. */
 struct communicator *communicator_new(const struct communicator_member *who, const char *label,
@@ -127,9 +131,9 @@ enum communicator_state communicator_poll(struct communicator *c, struct err *e)
 /* The same without looking. */
 enum communicator_state communicator_state(const struct communicator *c);
 
-/* Gives `n` operations as one group to the stream. READY is needed; afterwards it is READY or LAUNCHING, see
- * above. What communicator_can refuses may not be in it. -1: an argument was refused by NCCL or the
- * communicator has failed. */
+/* Gives `n` operations as one group to the stream, always the same one if any are packed. READY is needed;
+ * afterwards it is READY or LAUNCHING, see above. What communicator_can refuses may not be in it. -1: an
+ * argument was refused by NCCL or the communicator has failed. */
 int communicator_run(struct communicator *c, const struct device_operation *o, size_t n, cu_stream stream,
                      struct err *e);
 

@@ -12,6 +12,7 @@ struct ending {
     cu_context context;
     nccl_result (*call)(nccl_comm);
     nccl_comm comm;
+    cu_pointer memory;
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool done;
@@ -30,11 +31,18 @@ static void let_go(struct ending *x)
     free(x);
 }
 
+static void end(const struct ending *x)
+{
+    x->call(x->comm);
+    if (x->memory)
+        x->d->cuMemFree(x->memory);
+}
+
 static void *run(void *argument)
 {
     struct ending *x = argument;
     x->d->cuCtxSetCurrent(x->context);
-    x->call(x->comm);
+    end(x);
     pthread_mutex_lock(&x->lock);
     x->done = true;
     pthread_cond_signal(&x->ended);
@@ -60,12 +68,15 @@ static int start_thread(struct ending *x)
 }
 
 struct ending *ending_begin(const struct driver *d, cu_context context, nccl_result (*call)(nccl_comm),
-                            nccl_comm comm)
+                            nccl_comm comm, cu_pointer memory)
 {
+    cu_context before;
+    const struct ending what = {
+        .d = d, .context = context, .call = call, .comm = comm, .memory = memory, .holders = 2};
     struct ending *x = calloc(1, sizeof *x);
     if (x) {
         pthread_condattr_t monotonic;
-        *x = (struct ending){.d = d, .context = context, .call = call, .comm = comm, .holders = 2};
+        *x = what;
         pthread_mutex_init(&x->lock, NULL);
         pthread_condattr_init(&monotonic);
         pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -76,7 +87,9 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
         x->holders = 1;
         let_go(x);
     }
-    call(comm);
+    d->cuCtxPushCurrent(context);
+    end(&what);
+    d->cuCtxPopCurrent(&before);
     return NULL;
 }
 

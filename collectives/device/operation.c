@@ -221,9 +221,10 @@ bool communicator_can(const struct device_operation *o, int size, struct device_
 }
 
 struct device_abilities device_abilities(const struct nccl *n, const struct driver_device *device,
-                                         bool kernels)
+                                         const struct pack *pack, uint32_t fuse)
 {
-    return (struct device_abilities){n ? n->version : 0, device->capability, kernels};
+    return (struct device_abilities){n ? n->version : 0, device->capability, pack && pack_has_kernels(pack),
+                                     pack ? (int32_t)fuse : 0};
 }
 
 static int32_t least(int32_t a, int32_t b)
@@ -234,7 +235,7 @@ static int32_t least(int32_t a, int32_t b)
 struct device_abilities device_abilities_meet(struct device_abilities a, struct device_abilities b)
 {
     return (struct device_abilities){least(a.nccl, b.nccl), least(a.capability, b.capability),
-                                     least(a.kernels, b.kernels)};
+                                     least(a.kernels, b.kernels), least(a.fuse, b.fuse)};
 }
 
 /* ---- calls ---- */

@@ -64,8 +64,9 @@ static void forget(struct engine *engine)
 
 static int begin(struct engine *engine, struct err *e)
 {
-    struct region_shape shape = {engine->members, engine->hosts, engine->size, engine->epoch + 1,
-                                 engine->host[engine->self].rank};
+    struct region_shape shape = {
+        engine->members,    engine->hosts, engine->size, engine->epoch + 1, engine->host[engine->self].rank,
+        engine->device_fuse};
 
     forget(engine);
     engine->epoch++;

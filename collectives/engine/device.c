@@ -107,10 +107,11 @@ static int open_device(struct engine *engine, const struct worker_device *q, str
     if (driver_need(d->driver, DRIVER_IPC, e) != 0 || (!d->nccl && !(d->nccl = nccl_open(e))) ||
         open_gpu(d, q->uuid, &a->gpu, e) != 0)
         return -1;
-    able = device_abilities(d->nccl, &d->gpu[a->gpu].what, pack_has_kernels(d->gpu[a->gpu].pack));
+    able = device_abilities(d->nccl, &d->gpu[a->gpu].what, d->gpu[a->gpu].pack, engine->region.fuse);
     a->nccl = able.nccl;
     a->capability = able.capability;
     a->kernels = able.kernels;
+    a->fuse = (uint32_t)able.fuse;
     a->host = host ? hash_text(0, host) : engine->region.rank[0];
     return 0;
 }

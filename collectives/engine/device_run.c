@@ -94,7 +94,8 @@ static int open_seat(struct devices *d, struct device_set *s, struct device_seat
                                       .context = g->context,
                                       .ordinal = g->what.device,
                                       .rank = (int)q->rank,
-                                      .size = (int)q->size};
+                                      .size = (int)q->size,
+                                      .fuse = q->fuse};
     struct nccl_id id;
     char label[24];
     int rc;
@@ -136,6 +137,8 @@ int device_join(struct engine *engine, uint32_t member, struct set *set, const s
     uint32_t m = member_of(set, member);
     struct device_set *s;
 
+    if (q->fuse > engine->region.fuse)
+        return err_set(e, ERR_PROTOCOL, "it wants %u bytes for small tensors", q->fuse);
     if (m == UINT32_MAX || q->size != set->team->size || q->rank != set->team->member[m])
         return err_set(e, ERR_PROTOCOL, "it is in no such process set");
     if (d->aborted)

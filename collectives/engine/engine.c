@@ -6,6 +6,7 @@
  * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
  * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation, but
  * only while that pays (calm.h). */
+#include "collectives/device/fuse.h"
 #include "collectives/engine/tuning.h"
 
 #include <errno.h>
@@ -68,6 +69,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     buf_init(&engine->out, OUT_MAX);
     engine->stall.warn_ns = 60 * NSEC_PER_SEC;
     engine->fusion_bytes = ENGINE_FUSION_BYTES;
+    engine->device_fuse = FUSE_ROOM;
     engine->cache_capacity = UINT32_MAX;
     engine->epoll = epoll_create1(EPOLL_CLOEXEC);
     engine->kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};

@@ -169,6 +169,7 @@ struct engine {
     bool worked;  /* since the last beat */
     bool may_spin;
     uint64_t fusion_bytes; /* what hvdrun's options say, or the standard */
+    uint32_t device_fuse;  /* likewise: of small tensors on devices, at once */
     uint64_t cycle_ns;
     uint32_t cache_capacity; /* of each set; UINT32_MAX: nothing is said */
     uint32_t members;

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "collectives/device/fuse.h"
 #include "collectives/engine/tuning.h"
 #include "common/clock.h"
 #include "common/host_ranks.h"
@@ -180,7 +181,8 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
 static int make_members(struct engine *engine, struct err *e)
 {
     const struct host *here = &engine->host[engine->self];
-    struct region_shape shape = {here->ranks, engine->hosts, engine->size, engine->epoch, here->rank};
+    struct region_shape shape = {here->ranks,   engine->hosts, engine->size,
+                                 engine->epoch, here->rank,    engine->device_fuse};
 
     uint32_t workers = here->ranks + ENGINE_STRANGERS_MAX;
     engine->member = calloc(here->ranks, sizeof *engine->member);
@@ -204,8 +206,11 @@ static void take_knobs(struct engine *engine, const Hvd__EngineTuning *t)
 {
     engine->stall.warn_ns = t->stall_warning_ms * NSEC_PER_MSEC;
     engine->stall.give_up_ns = t->stall_shutdown_ms * NSEC_PER_MSEC;
-    if (t->fusion_given)
+    if (t->fusion_given) {
         engine->fusion_bytes = t->fusion_bytes;
+        if (t->fusion_bytes < FUSE_ROOM)
+            engine->device_fuse = (uint32_t)t->fusion_bytes;
+    }
     engine->flat = t->flat_allreduce;
     if (engine->flat)
         engine->fusion_bytes = 0; /* what travels as one was reduced on its host */

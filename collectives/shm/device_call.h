@@ -46,6 +46,7 @@ struct worker_device {
     int32_t nccl;                /* answer to it: the version; 0: none */
     int32_t capability, kernels; /* likewise */
     uint32_t host;               /* likewise: whom NCCL takes for the same host, as in the client's card */
+    uint32_t fuse;               /* likewise: bytes that are packed at once; DEVICE_JOIN: those agreed on */
     uint32_t rank, size;         /* DEVICE_JOIN: the member's in the team */
     uint64_t bytes;              /* DEVICE_MEMORY */
     uint8_t handle[64];          /* DEVICE_MEMORY by IPC, DEVICE_EVENT */

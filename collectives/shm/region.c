@@ -109,6 +109,7 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
     h->hosts = r->hosts = shape->hosts;
     h->size = r->size = shape->size;
     h->epoch = r->epoch = shape->epoch;
+    h->fuse = r->fuse = shape->fuse;
     if (give_ranks(r, shape->rank, e) == 0)
         return fd;
     region_unmap(r);
@@ -134,6 +135,7 @@ int region_map(struct region *r, int fd, struct err *e)
     r->hosts = h->hosts;
     r->size = h->size;
     r->epoch = h->epoch;
+    r->fuse = h->fuse;
     if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
         r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes) {
         if (take_ranks(r, e) == 0)

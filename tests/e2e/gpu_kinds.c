@@ -246,6 +246,34 @@ static void grouped(void)
     }
 }
 
+/* Some small, at any address, and a large one between them: averages of halves. */
+static void grouped_mixed(void)
+{
+    static const size_t count[MEMBERS] = {1, 7, 70000, 250, 3};
+    struct both b = make(70000 + 250 + 7 + 3 + 1 + MEMBERS);
+    float *host = (float *)(void *)b.host;
+    hvd_options o = options;
+    const void *from[MEMBERS];
+    void *to[MEMBERS];
+
+    o.prescale = 0.5;
+    for (size_t k = 0; k < b.bytes / 4; k++)
+        host[k] = (float)element(rank, 0, k);
+    for (size_t i = 0, at = 1; i < MEMBERS; at += count[i++] + 1)
+        from[i] = to[i] = (char *)b.gpu + at * 4;
+    put(b);
+    must(hvd_grouped_allreduce("grouped mixed", MEMBERS, from, to, count, HVD_FLOAT32, HVD_AVERAGE, &o),
+         "grouped mixed");
+    get(b);
+    for (size_t i = 0, at = 0; i < MEMBERS; at += count[i++] + 1)
+        for (size_t k = at; k <= at + count[i]; k++) {
+            double want = k == at ? element(rank, 0, k) : sum_at(k) * 0.5 / size;
+            if (host[k] < want - 0.001 || host[k] > want + 0.001)
+                wrong("grouped mixed: element %zu is %g, not %g", k, host[k], want);
+        }
+    drop(b);
+}
+
 static void grouped_scatter(void)
 {
     struct both in[MEMBERS], out[MEMBERS];
@@ -353,6 +381,7 @@ static const struct {
              {"pairs", pairs},
              {"scatter", scatter},
              {"grouped", grouped},
+             {"grouped-mixed", grouped_mixed},
              {"grouped-scatter", grouped_scatter},
              {"send", send},
              {"set", set},

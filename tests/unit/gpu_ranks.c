@@ -158,7 +158,8 @@ void gpu_open(struct gpu_rank *me)
     WANT(driver_stream(me->d, &me->stream, &e) == 0, "%s", e.text);
     me->pack = pack_open(me->d, &e);
     WANT(me->pack, "%s", e.text);
-    struct communicator_member who = {me->d, me->n, me->pack, me->context, me->ordinal, me->rank, me->size};
+    struct communicator_member who = {me->d,       me->n,    me->pack, me->context,
+                                      me->ordinal, me->rank, me->size, 0};
     me->c = communicator_new(&who, "set 0", &e);
     WANT(me->c, "%s", e.text);
 }

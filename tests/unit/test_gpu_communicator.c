@@ -132,7 +132,7 @@ static void one_reduction(struct gpu_rank *me, int dtype, int op, enum device_ki
                                  .out = n % 2 && kind == DEVICE_ALLREDUCE ? in : out,
                                  .count = n,
                                  .row_count = row_count};
-    struct device_abilities all = device_abilities(me->n, &me->gpu, false);
+    struct device_abilities all = device_abilities(me->n, &me->gpu, NULL, 0);
     struct device_why why;
     bool can = communicator_can(&o, me->size, all, &why);
     WANT(can || (gpu_real() && (dtype == HVD_FLOAT8_E4M3 || dtype == HVD_FLOAT8_E5M2)), "%s", why.text);
@@ -268,7 +268,7 @@ static void every_move(struct gpu_rank *me)
     gpu_join(me);
     for (int dtype = 0; dtype < DTYPES; dtype++) {
         struct device_operation o = {.kind = DEVICE_SEND, .dtype = dtype};
-        WANT(communicator_can(&o, me->size, (struct device_abilities){NCCL_OLDEST, 50, false}, NULL));
+        WANT(communicator_can(&o, me->size, (struct device_abilities){NCCL_OLDEST, 50, false, 0}, NULL));
         for (int equal = 0; equal < 2; equal++) {
             move_alltoall(me, dtype, equal);
             move_allgather(me, dtype, equal);
@@ -314,7 +314,7 @@ static void a_group(struct gpu_rank *me)
                                              .in = gpu_memory(me, host, n * dtype_size(dtype)),
                                              .count = n};
             o[k].out = (void *)(uintptr_t)o[k].in;
-            WANT(communicator_can(&o[k], me->size, (struct device_abilities){me->n->version, 80, false},
+            WANT(communicator_can(&o[k], me->size, (struct device_abilities){me->n->version, 80, false, 0},
                                   NULL));
         }
         gpu_do(me, o, GROUP);
@@ -358,8 +358,8 @@ static void by_kernels(struct gpu_rank *me)
                                      .out = out,
                                      .count = n,
                                      .row_count = 1};
-        WANT(communicator_can(&o, me->size, (struct device_abilities){me->n->version, 80, true}, NULL));
-        WANT(!communicator_can(&o, me->size, (struct device_abilities){me->n->version, 80, false}, NULL));
+        WANT(communicator_can(&o, me->size, (struct device_abilities){me->n->version, 80, true, 0}, NULL));
+        WANT(!communicator_can(&o, me->size, (struct device_abilities){me->n->version, 80, false, 0}, NULL));
         gpu_do(me, &o, 1);
         size_t mine = o.kind == DEVICE_ALLREDUCE ? n : n / (size_t)me->size,
                first = n == mine ? 0 : mine * (size_t)me->rank;
@@ -405,8 +405,8 @@ static bool can(int kind, int dtype, int op, double pre, double post, int size, 
 /* What NCCL is not asked for, and what is said then. */
 START_TEST(what_nccl_cannot)
 {
-    const struct device_abilities new = {22809, 90, 0}, kernels = {22809, 90, 1}, old = {22105, 90, 1},
-                                  small_gpu = {22809, 80, 1};
+    const struct device_abilities new = {22809, 90, 0, 0}, kernels = {22809, 90, 1, 0},
+                                  old = {22105, 90, 1, 0}, small_gpu = {22809, 80, 1, 0};
     const int sum = HVD_SUM, reduce = DEVICE_ALLREDUCE, scatter = DEVICE_REDUCESCATTER;
     struct device_why why;
     static const struct {
@@ -467,7 +467,7 @@ START_TEST(what_nccl_cannot)
     ck_assert(!can(scatter, HVD_FLOAT8_E5M2, sum, 1, 1, 4, small_gpu, &why));
     ck_assert_str_eq(why.text, "GPUs of capability 8.0 do not reduce float8_e5m2");
     ck_assert(!can(DEVICE_SEND, HVD_FLOAT32, sum, 1, 1, 4,
-                   device_abilities_meet(new, (struct device_abilities){0, 90, 1}), &why));
+                   device_abilities_meet(new, (struct device_abilities){0, 90, 1, 0}), &why));
     ck_assert_str_eq(why.text, "not all ranks have NCCL");
     ck_assert(!can(DEVICE_SEND, 99, sum, 1, 1, 4, new, &why));
 }
@@ -530,7 +530,7 @@ static void register_memory(struct gpu_rank *me)
     true_deregister = table.ncclCommDeregister;
     table.ncclCommDeregister = count_deregister;
     communicator_free(me->c);
-    struct communicator_member who = {me->d, &table, NULL, me->context, me->ordinal, me->rank, me->size};
+    struct communicator_member who = {me->d, &table, NULL, me->context, me->ordinal, me->rank, me->size, 0};
     me->c = communicator_new(&who, "set 0", &e);
     gpu_join(me);
     void *a = gpu_memory(me, NULL, 1 << 20), *b = gpu_memory(me, NULL, 1 << 20);
@@ -560,7 +560,7 @@ static void start_anew(struct gpu_rank *me)
 {
     struct err e = ERR_INIT;
     struct nccl_id id;
-    struct communicator_member who = {me->d, me->n, NULL, me->context, me->ordinal, 0, 1};
+    struct communicator_member who = {me->d, me->n, NULL, me->context, me->ordinal, 0, 1, 0};
     setenv("HVD_DOUBLE_FAIL", "", 1);
     WANT(communicator_id(me->n, &id, &e) == 0, "%s", e.text);
     me->c = communicator_new(&who, "anew", &e);
@@ -757,7 +757,7 @@ static void slow(struct gpu_rank *me)
     struct nccl table = *me->n;
     true_abort = table.ncclCommAbort;
     table.ncclCommAbort = slow_abort;
-    struct communicator_member who = {me->d, &table, NULL, me->context, me->ordinal, me->rank, 2};
+    struct communicator_member who = {me->d, &table, NULL, me->context, me->ordinal, me->rank, 2, 0};
     communicator_free(me->c);
     for (int leaves = 0; leaves < 2; leaves++) {
         me->c = communicator_new(&who, "slow", &e);
@@ -795,7 +795,7 @@ static void same_gpu(struct gpu_rank *me)
     me->rank = 0;
     gpu_open(me);
     me->rank = rank;
-    struct communicator_member who = {me->d, me->n, NULL, me->context, 0, rank, 2};
+    struct communicator_member who = {me->d, me->n, NULL, me->context, 0, rank, 2, 0};
     communicator_free(me->c);
     me->c = communicator_new(&who, "set 0", &e);
     if (rank == 0)

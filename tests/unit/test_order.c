@@ -22,7 +22,7 @@ static uint32_t taken[MEMBERS][ALL];
 
 static void setup(void)
 {
-    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL};
+    struct region_shape shape = {MEMBERS, 1, MEMBERS, 1, NULL, 0};
     struct err e = ERR_INIT;
 
     region_fd = region_create(&region, &shape, &e);

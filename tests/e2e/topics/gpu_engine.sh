@@ -35,6 +35,13 @@ case_kinds_and_sets_of_four() {
     nccl_runs_in 1
 }
 
+case_a_group_is_packed() {
+    by_engine 2 2 gpu_kinds 3 2000 grouped
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] || expect_same '18 2' "$(gpu_calls ncclAllReduce) $(gpu_calls left)" 'calls of ncclAllReduce, and things left'
+}
+
 case_one_gpu_for_three_ranks() {
     [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
     by_engine 3 1 gpu_kinds 2 500

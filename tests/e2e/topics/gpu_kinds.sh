@@ -1,12 +1,13 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Tensors on GPUs: every kind of operation, each result compared by the worker.
 limit=40
+placed=() # more of hvdrun's options
 
 gpu_kinds() { # RANKS GPUS ARGUMENTS...
     local ranks=$1 gpus=$2
     shift 2
     gpus "$gpus"
-    hvd -np "$ranks" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_kinds" "$@"
+    hvd -np "$ranks" "${placed[@]}" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_kinds" "$@"
     expect_status 0
     expect_count "$ranks" '^rank [0-9]+: all right$' "$T/out"
     no_gpu_misuse
@@ -28,6 +29,16 @@ case_four_gpus_and_sets() {
     gpu_kinds 4 4 4 500
     streams_left 4
     [ "$(gpu_calls ncclAllReduce)" -gt 0 ] || fail "NCCL did nothing"
+}
+
+# Each round: the small tensors of two groups, and a large one of the second. --fusion-threshold-mb 0: each alone.
+case_a_group_is_packed() {
+    gpu_kinds 2 2 3 2000 grouped
+    [ -n "${REAL_GPU:-}" ] || expect_same 18 "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce'
+    streams_left 2
+    placed=(--fusion-threshold-mb 0)
+    gpu_kinds 2 2 3 2000 grouped
+    [ -n "${REAL_GPU:-}" ] || expect_same $((18 + 50)) "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce, then'
 }
 
 # NCCL refuses two ranks on one GPU: what they do goes through host memory. (A rank alone in its set has one.)
