@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "collectives/client/counts.h"
-#include "collectives/device/pointer.h"
 
 struct device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 _Atomic bool device_seen;
@@ -78,29 +77,6 @@ static int see_request(struct claim *c, const struct request *r)
     return status;
 }
 
-/* Where an operation without a buffer is to be: where the team's are, or this rank's, or this thread is. */
-static bool find_place(const struct team *team, struct pointer *at)
-{
-    const struct device_context *c = device.contexts;
-    const struct driver *d = device.driver;
-    cu_device gpu;
-
-    for (const struct device_team *t = device.teams; t; t = t->next)
-        c = t->team == team ? t->context : c;
-    *at = (struct pointer){.device = true};
-    if (c) {
-        at->context = c->context;
-        at->ordinal = c->gpu;
-        return true;
-    }
-    if (!d && !(d = device.driver = driver_open(NULL)))
-        return false;
-    if (d->cuCtxGetCurrent(&at->context) != CU_OK || !at->context || d->cuCtxGetDevice(&gpu) != CU_OK)
-        return false;
-    at->ordinal = gpu;
-    return true;
-}
-
 /* No elements: they go with the others', wherever those are. Between hosts that cannot be left open. */
 static uint8_t claim_empty(const struct request *r, struct claim *c)
 {
@@ -109,7 +85,7 @@ static uint8_t claim_empty(const struct request *r, struct claim *c)
     if (client.solo || r->op.kind == SHM_ALLREDUCE_SHARED)
         return c->device;
     pthread_mutex_lock(&device.lock);
-    possible = possible || find_place(r->team, &c->at);
+    possible = possible || device_place(r->team, &c->at);
     pthread_mutex_unlock(&device.lock);
     if (!possible)
         return 0;
@@ -124,64 +100,6 @@ int device_claim(struct request *r)
     if (status == HVD_SUCCESS)
         r->op.device = c.empty ? claim_empty(r, &c) : c.device;
     return status;
-}
-
-/* ---- contexts ------------------------------------------------------------------------------------------ */
-
-int device_enter(const struct device_context *context, struct err *e)
-{
-    return driver_check(device.driver, device.driver->cuCtxPushCurrent(context->context), e, "using GPU %d",
-                        context->gpu);
-}
-
-void device_leave(void)
-{
-    cu_context before;
-
-    device.driver->cuCtxPopCurrent(&before);
-}
-
-/* Memory that belongs to no context: this thread's, if it is of that GPU, else the one that all share. */
-static int choose_context(int gpu, cu_context *context, struct err *e)
-{
-    const struct driver *d = device.driver;
-    cu_device current;
-
-    if (d->cuCtxGetCurrent(context) == CU_OK && *context && d->cuCtxGetDevice(&current) == CU_OK &&
-        current == gpu)
-        return 0;
-    return driver_check(d, d->cuDevicePrimaryCtxRetain(context, gpu), e, "using GPU %d", gpu);
-}
-
-static struct device_context *find_context(const struct pointer *at, struct err *e)
-{
-    cu_context context = at->context;
-    struct device_context *c;
-
-    if (!device.driver && !(device.driver = driver_open(e)))
-        return NULL;
-    for (c = device.contexts; !context && c; c = c->next)
-        if (c->gpu == at->ordinal)
-            return c;
-    if (!context && choose_context(at->ordinal, &context, e) != 0)
-        return NULL;
-    for (c = device.contexts; c; c = c->next)
-        if (c->context == context)
-            return c;
-    if (!(c = calloc(1, sizeof *c))) {
-        err_set(e, ERR_MEMORY, "no memory for GPU %d", at->ordinal);
-        return NULL;
-    }
-    *c = (struct device_context){.next = device.contexts, .context = context, .gpu = at->ordinal};
-    if (driver_describe(device.driver, at->ordinal, &c->what, e) != 0) {
-        free(c);
-        return NULL;
-    }
-    if (device_enter(c, NULL) == 0) {
-        c->pack = pack_open(device.driver, NULL);
-        device_leave();
-    }
-    return device.contexts = c;
 }
 
 /* ---- an operation -------------------------------------------------------------------------------------- */
@@ -227,9 +145,9 @@ static int prepare(struct tensor *t, const struct request *r)
 
     if (status != HVD_SUCCESS)
         return status;
-    if (!c.device && !find_place(r->team, &c.at))
+    if (!c.device && !device_place(r->team, &c.at))
         return fail(HVD_ERR_INVALID, "tensor \"%s\": it has no elements, and this thread no GPU", t->name);
-    context = find_context(&c.at, &e);
+    context = device_context_find(&c.at, &e);
     if (!context)
         return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
     if (!op && !(op = t->device = calloc(1, sizeof *op)))
@@ -245,6 +163,9 @@ static int prepare(struct tensor *t, const struct request *r)
         return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
     if (client.solo)
         return device_describe(op, r);
+    op->team = NULL;
+    if (r->team->id >= 0 && atomic_load(&client.removed[r->team->id]))
+        return fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", r->team->id);
     if (!(op->team = device_team_find(r->team, context)))
         return last_failure();
     if (op->team->context != context)
@@ -291,9 +212,12 @@ static int give(struct device_op *op)
 static int start(struct tensor *t, bool will_wait)
 {
     struct device_op *op = t->device;
-    int status = give(op);
+    int status;
 
-    if (status != HVD_SUCCESS)
+    if (!op->team) /* another thread has, since this was prepared */
+        return fail(HVD_ERR_SET_UNKNOWN, "tensor \"%s\": process set %d was removed", t->name,
+                    t->view.team->id);
+    if ((status = give(op)) != HVD_SUCCESS)
         return status;
     tensor_begin(&t->view, ++t->sequence);
     count_begins(t);
@@ -369,8 +293,9 @@ bool device_ended(struct tensor *t)
     return well;
 }
 
-static int let_stream_wait(struct device_op *op)
+int device_result(struct tensor *t)
 {
+    struct device_op *op = t->device;
     const struct driver *d = device.driver;
     struct err e = ERR_INIT;
     int rc = device_enter(op->context, &e);
@@ -389,8 +314,7 @@ void device_waits(struct tensor *t, bool begins)
 {
     if (client.solo)
         return;
-    if (!begins && t->op.device && t->status == HVD_SUCCESS &&
-        (t->status = let_stream_wait(t->device)) != HVD_SUCCESS)
+    if (!begins && t->op.device && t->status == HVD_SUCCESS && (t->status = device_result(t)) != HVD_SUCCESS)
         memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
     if (begins ? t->phase == PHASE_ENDED : !t->device->waited)
         return;
@@ -413,6 +337,21 @@ void device_free(struct device_op *op)
     free(op);
 }
 
+/* The set goes while another thread has this begun in it: what not all ranks have begun can still be left. */
+static void leave_set(struct device_op *op)
+{
+    int32_t set = op->team->team->id;
+
+    if (op->phase == DEVICE_ARRIVING)
+        device_look_at(op);
+    if (op->phase == DEVICE_ARRIVING)
+        device_fail(op, HVD_ERR_SET_UNKNOWN, "process set %d was removed meanwhile", set);
+    else if (op->phase >= DEVICE_AGREED && op->phase <= DEVICE_STAGED)
+        device_break("rank %d: tensor \"%s\": process set %d was removed meanwhile", client.rank,
+                     op->tensor->name, set);
+    op->team = NULL;
+}
+
 void device_set_removed(const struct team *team)
 {
     struct device_team **at, *gone;
@@ -422,6 +361,11 @@ void device_set_removed(const struct team *team)
         ;
     if ((gone = *at) != NULL) {
         device_team_settle(gone, true);
+        for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
+            const struct tensor *t = atomic_load(&client.by_slot[slot]);
+            if (t && t->device && t->device->team == gone)
+                leave_set(t->device);
+        }
         *at = gone->next;
         device_team_free(gone);
     }
@@ -438,8 +382,6 @@ void device_drain(void)
 
 void device_close(void)
 {
-    struct device_context *context;
-
     device_thread_stop();
     pthread_mutex_lock(&device.lock);
     if (!client.solo && client.region.header && region_poisoned(&client.region))
@@ -452,16 +394,7 @@ void device_close(void)
         device_team_free(team);
     }
     device_engine_close();
-    while ((context = device.contexts) != NULL) {
-        device.contexts = context->next;
-        if (context->pack && device_enter(context, NULL) == 0) {
-            pack_close(context->pack);
-            device_leave();
-        }
-        free(context->exported);
-        free(context);
-    }
     device.pending = device.waiters = 0;
-    device.failed = device.moved = false;
+    device.failed = device.stranded = device.moved = false;
     pthread_mutex_unlock(&device.lock);
 }

@@ -1,6 +1,7 @@
 /* Operations on memory of devices (GPUs), as the files of libhvd that do them share it.
  *
  *   device.c           what a buffer is; one operation from its call to its place in the user's stream
+ *   device_context.c   contexts
  *   device_progress.c  the runner: agreement, the order of a team, what is begun when; failures
  *   device_team.c      how a team comes to a communicator of NCCL, or to none
  *   device_launch.c    an operation as NCCL has it
@@ -25,6 +26,7 @@
 #include "collectives/device/driver.h"
 #include "collectives/device/nccl.h"
 #include "collectives/device/pack.h"
+#include "collectives/device/pointer.h"
 #include "collectives/shm/device_call.h"
 #include "collectives/shm/order.h"
 #include "common/err.h"
@@ -43,6 +45,7 @@ struct device_export {
 struct device_context {
     struct device_context *next;
     cu_context context;
+    bool retained; /* for it: the GPU's primary one */
     int gpu;
     struct driver_device what;
     struct pack *pack;             /* what NCCL does not scale */
@@ -114,6 +117,7 @@ struct device_lane {
     unsigned olders;
     char *out; /* in it */
     _Atomic bool copied;
+    struct device_copy *copy; /* of the team's stream */
 };
 
 /* What a rank tells the others of its team before they make a communicator. */
@@ -147,6 +151,7 @@ struct device_team {
     bool by_engine;    /* all engines can, and do */
     bool joined;       /* this host's has a communicator of this rank */
     uint64_t connects; /* since when */
+    uint64_t round;    /* when telling how far that is began, the last time */
     uint8_t verdict, verdict_of_all;
     struct device_why why; /* NCCL is not used */
     struct device_lane lane[DEVICE_LANES];
@@ -165,7 +170,8 @@ struct device {
     struct device_team *teams;
     uint32_t pending; /* operations that are not ENQUEUED */
     uint32_t waiters; /* threads that wait for one */
-    bool failed;      /* nothing goes on any more */
+    bool failed;      /* nothing begins or goes on any more */
+    bool stranded;    /* the engine's events were seen to */
     bool moved;       /* an operation has ended since the bell was rung for that */
 };
 extern struct device device __attribute__((visibility("hidden")));
@@ -193,19 +199,25 @@ int device_step(struct tensor *t) __attribute__((cold));
 bool device_ended(struct tensor *t) __attribute__((cold));
 /* A thread begins to wait for it; or ends: then the user's stream waits for the result, if it is one. */
 void device_waits(struct tensor *t, bool begins);
+/* The user's stream waits for the result of the last one. A status, after fail(). */
+int device_result(struct tensor *t);
 void device_free(struct device_op *op);
 /* hvd_shutdown, while the others are still there: what is in the streams of communication ends, however long
  * it takes, or the job fails. */
 void device_drain(void);
-/* hvd_shutdown: everything, but for what tensors have. */
+/* hvd_shutdown: everything, but for what tensors have; and when these are gone, that in which it was. */
 void device_close(void);
+void device_close_contexts(void);
 int device_solo(struct tensor *t);
 
 /* ---- among these files; device.lock is held ---- */
 
-/* The context is this thread's until device_leave. */
+/* device_context.c: it is this thread's until device_leave. */
 int device_enter(const struct device_context *context, struct err *e);
 void device_leave(void);
+struct device_context *device_context_find(const struct pointer *at, struct err *e);
+/* Where an operation without a buffer is to be: where the team's are, or this rank's, or this thread is. */
+bool device_place(const struct team *team, struct pointer *at);
 
 /* device.c: the set is gone, with what the team had. */
 void device_set_removed(const struct team *team);
@@ -217,7 +229,7 @@ void device_look_at(struct device_op *op);
 void device_end(struct device_op *op, enum device_phase phase);
 void device_fail(struct device_op *op, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* This rank cannot do its part: the job ends. */
+/* This rank cannot do its part: the job ends with this sentence, and nothing begins here any more. */
 void device_break(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The job has failed: then everything was aborted. */
 bool device_has_failed(void);
@@ -231,7 +243,7 @@ enum device_team_state {
     TEAM_NEW,
     TEAM_EXCHANGING, /* what the ranks are able to */
     TEAM_CONNECTING, /* NCCL does */
-    TEAM_JUDGING,    /* whether it has on all ranks */
+    TEAM_JUDGING,    /* how far all ranks are with that */
     TEAM_NCCL,
     TEAM_STAGES /* everything goes through host memory: `why` */
 };
@@ -246,13 +258,15 @@ void device_team_free(struct device_team *team);
 
 /* device_launch.c */
 int device_describe(struct device_op *op, const struct request *r);
-/* After the agreement: how much each rank gives. */
-void device_count(struct device_op *op);
+/* After the agreement: how much each rank gives. false: that is not what this rank gives, or has room for. */
+bool device_count(struct device_op *op);
 /* Does NCCL do it? */
 bool device_nccl_can(const struct device_op *op, struct device_why *why);
 /* -1: the job ends. */
 int device_launch(struct device_op *op);
 bool device_launched(struct device_op *op);
+/* Its result is what is in the team's stream by now. */
+int device_record(struct device_op *op, struct err *e);
 void device_undescribe(struct device_op *op);
 
 /* device_engine.c */
@@ -282,7 +296,8 @@ bool device_export(struct device_context *context, const void *at, uint64_t byte
 bool device_stage(struct device_op *op);
 void device_stages(struct device_team *team);
 enum device_need device_stage_need(const struct device_team *team);
-void device_lanes_free(struct device_team *team);
+/* settled: its stream is empty; else it may still use the lanes' memory, and that is left to it. */
+void device_lanes_free(struct device_team *team, bool settled);
 /* An operation of the library's own on host memory, by name "hvd.device...": begins, and whether it has
  * ended. */
 int device_host_begin(struct tensor *t, const struct request *r);

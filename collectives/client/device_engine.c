@@ -239,7 +239,7 @@ void device_engine_lost(void)
     for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
         const struct tensor *t = atomic_load(&client.by_slot[slot]);
         const struct device_op *op = t ? t->device : NULL;
-        if (!op || !op->by_engine || device_enter(op->context, NULL) != 0)
+        if (!op || !op->by_engine || !op->team || device_enter(op->context, NULL) != 0)
             continue;
         device.driver->cuEventRecord(op->done, op->team->stream);
         device_leave();

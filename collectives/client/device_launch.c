@@ -107,19 +107,25 @@ void device_undescribe(struct device_op *op)
 }
 
 /* What this rank gives each other one of an alltoall, as the call said or evenly. */
-void device_count(struct device_op *op)
+bool device_count(struct device_op *op)
 {
     const struct tensor *t = op->tensor;
     const struct tensor_view *v = &t->view;
+    bool gathers = t->op.kind == SHM_ALLGATHER;
     uint32_t n = v->team->size;
+    uint64_t left = t->where.room;
 
     for (uint32_t i = 0; op_is_ragged(t->op.kind) && i < n; i++) {
         if (t->receipt)
             op->counts[i] = t->receipt[i];
         else
-            op->counts[i] = t->op.kind == SHM_ALLGATHER ? v->count[i] : v->split[(size_t)i * n + t->index];
+            op->counts[i] = gathers ? v->count[i] : v->split[(size_t)i * n + t->index];
         op->sent[i] = op->table ? op->table[i] : t->op.count / n;
+        if (op->counts[i] > left || (i == t->index && op->counts[i] != (gathers ? t->op.count : op->sent[i])))
+            return false;
+        left -= op->counts[i];
     }
+    return true;
 }
 
 /* Between hosts a compressed operation is to be what the engines make of it. */
@@ -135,7 +141,7 @@ bool device_nccl_can(const struct device_op *op, struct device_why *why)
     return communicator_can(&op->operation[0], (int)team->team->size, team->all, why);
 }
 
-static int record(struct device_op *op, struct err *e)
+int device_record(struct device_op *op, struct err *e)
 {
     const struct driver *d = device.driver;
     int rc = device_enter(op->context, e);
@@ -180,7 +186,7 @@ bool device_launched(struct device_op *op)
 
     if (state == COMMUNICATOR_LAUNCHING)
         return false;
-    if (state != COMMUNICATOR_READY || record(op, &e) != 0) {
+    if (state != COMMUNICATOR_READY || device_record(op, &e) != 0) {
         break_by(op, &e);
         return false;
     }

@@ -45,7 +45,10 @@ void device_break(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(why, sizeof why, fmt, args);
     va_end(args);
-    rpc_failed(why);
+    if (device.failed)
+        return;
+    rpc_failed(why); /* handles get it from there, as all ranks' do */
+    device_abort();
 }
 
 void device_abort(void)
@@ -54,8 +57,6 @@ void device_abort(void)
     for (struct device_team *team = device.teams; team; team = team->next)
         if (team->communicator)
             communicator_abort(team->communicator, 0);
-    if (atomic_load(&client.state) == CLIENT_STRANDED)
-        device_engine_lost();
 }
 
 static bool job_has_failed(void)
@@ -68,6 +69,10 @@ bool device_has_failed(void)
 {
     if (!device.failed && job_has_failed())
         device_abort();
+    if (!device.stranded && atomic_load(&client.state) == CLIENT_STRANDED) {
+        device.stranded = true;
+        device_engine_lost();
+    }
     return device.failed;
 }
 
@@ -163,7 +168,9 @@ static void take(struct device_team *team)
         op->next = NULL;
         *(team->first ? &team->last->next : &team->first) = op;
         team->last = op;
-        device_count(op);
+        if (!device_count(op))
+            device_break("rank %d: tensor \"%s\": the sizes that the engine says cannot be", client.rank,
+                         op->tensor->name);
     }
 }
 
@@ -181,16 +188,16 @@ static bool is_empty(const struct device_op *op)
     return !op_is_ragged(op->tensor->op.kind) && op->tensor->op.count == 0;
 }
 
-static void end_empty(struct device_op *op)
+static bool end_empty(struct device_op *op)
 {
-    const struct driver *d = device.driver;
     struct err e = ERR_INIT;
 
-    if (device_enter(op->context, &e) == 0) {
-        d->cuEventRecord(op->done, op->team->stream);
-        device_leave();
+    if (device_record(op, &e) != 0) {
+        device_break("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
+        return false;
     }
     device_end(op, DEVICE_ENQUEUED);
+    return true;
 }
 
 /* false: it waits for what is before it. */
@@ -200,10 +207,8 @@ static bool begin_one(struct device_op *op)
     struct device_why why;
     bool can;
 
-    if (is_empty(op)) {
-        end_empty(op);
-        return true;
-    }
+    if (is_empty(op))
+        return end_empty(op);
     why = team->why;
     can = team->fsm.state == TEAM_NCCL && device_nccl_can(op, &why);
     if (!can && op_reduces(op->tensor->op.kind) && dtype_of_devices(op->tensor->op.dtype)) {
@@ -252,7 +257,7 @@ static enum device_need progress(struct device_team *team)
 
     take(team);
     device_stages(team);
-    if (team->first && device_team_ready(team))
+    if (team->first && !device.failed && device_team_ready(team))
         advance(team);
     if (team->first)
         need = more(device_team_need(team), DEVICE_ALARM);

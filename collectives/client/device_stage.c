@@ -7,6 +7,7 @@
  * behind which the next one of the lane comes. Nobody waits for any of it: a block that is too small is kept
  * until the team goes, since a stream that hangs on a lost rank is only freed by who waits for nothing. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/client/device.h"
@@ -114,13 +115,49 @@ static size_t lines(size_t bytes)
 /* ---- copies ---------------------------------------------------------------------------------------------
  */
 
+/* What the driver is given of a lane: it may call when the lane has gone, where a stream could not be waited
+ * for. */
+struct device_copy {
+    struct device_lane *lane; /* NULL: that was the last use of this */
+    bool under_way;
+};
+static pthread_mutex_t copies = PTHREAD_MUTEX_INITIALIZER;
+
 /* The device is done with it; called by the driver's thread. */
 static void copied(void *data)
 {
-    struct device_lane *lane = data;
+    struct device_copy *copy = data;
+    bool last;
 
-    atomic_store(&lane->copied, true);
-    doorbell_ring(client.mailbox);
+    pthread_mutex_lock(&copies);
+    copy->under_way = false;
+    last = !copy->lane;
+    if (!last) {
+        atomic_store(&copy->lane->copied, true);
+        doorbell_ring(client.mailbox);
+    }
+    pthread_mutex_unlock(&copies);
+    if (last)
+        free(copy);
+}
+
+static void set_under_way(struct device_copy *copy, bool is)
+{
+    pthread_mutex_lock(&copies);
+    copy->under_way = is;
+    pthread_mutex_unlock(&copies);
+}
+
+static void free_copy(struct device_copy *copy)
+{
+    bool unused;
+
+    pthread_mutex_lock(&copies);
+    copy->lane = NULL;
+    unused = !copy->under_way;
+    pthread_mutex_unlock(&copies);
+    if (unused)
+        free(copy);
 }
 
 static bool gives(const struct tensor *t)
@@ -185,8 +222,12 @@ static int enqueue_in(struct device_lane *lane, struct err *e)
         return -1;
     if (gives(op->tensor) && copy_pieces_in(lane, e) != 0)
         return -1;
-    return driver_check(d, d->cuLaunchHostFunc(lane->team->stream, copied, lane), e,
-                        "asking for the end of a copy");
+    set_under_way(lane->copy, true);
+    if (driver_check(d, d->cuLaunchHostFunc(lane->team->stream, copied, lane->copy), e,
+                     "asking for the end of a copy") == 0)
+        return 0;
+    set_under_way(lane->copy, false);
+    return -1;
 }
 
 static void copy_in(void *owner)
@@ -257,6 +298,12 @@ static bool make_lane(struct device_lane *lane, struct device_team *team, uint32
         device_break("rank %d: %s", client.rank, hvd_last_error());
         return false;
     }
+    if (!(lane->copy = malloc(sizeof *lane->copy))) {
+        lane->host = NULL;
+        device_break("rank %d: no memory", client.rank);
+        return false;
+    }
+    *lane->copy = (struct device_copy){.lane = lane};
     lane->team = team;
     fsm_init(&lane->fsm, &table, lane, team->label, LANE_FREE);
     return true;
@@ -307,9 +354,13 @@ enum device_need device_stage_need(const struct device_team *team)
     return DEVICE_NOTHING;
 }
 
-void device_lanes_free(struct device_team *team)
+void device_lanes_free(struct device_team *team, bool settled)
 {
     for (struct device_lane *lane = team->lane; lane < team->lane + DEVICE_LANES; lane++) {
+        if (lane->copy)
+            free_copy(lane->copy);
+        if (!settled)
+            continue;
         drop_block(lane->block);
         while (lane->olders > 0)
             drop_block(lane->older[--lane->olders]);

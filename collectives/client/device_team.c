@@ -2,9 +2,11 @@
  *
  * When its first operation's turn has come, which is the same one at all ranks, each rank tells all what it
  * is able to and which GPU it has: one allgather of host memory, under a name of the library's own. If all
- * can, NCCL connects; then all tell whether that has gone well, and only if it has everywhere NCCL is used.
- * Else the team's operations go through host memory for as long as it lives. Nobody waits for any of it:
- * operations lie in the queue meanwhile, and other teams go on. */
+ * can, NCCL connects; meanwhile all tell again and again how far they are, as soon as NCCL has an end with it
+ * and else after a moment. Only when it is there everywhere NCCL is used; when it has failed somewhere, which
+ * NCCL itself tells nobody else, all give it up. Then the team's operations go through host memory for as
+ * long as it lives. Nobody waits for any of it: operations lie in the queue meanwhile, and other teams go on.
+ */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,13 +15,15 @@
 #include "collectives/client/device.h"
 #include "common/hash.h"
 
-#define CONNECT_NS (60 * NSEC_PER_SEC) /* then NCCL will not connect any more */
-#define LEAVE_NS   (10 * NSEC_PER_SEC) /* for what is under way at the end */
+#define CONNECT_NS (60 * NSEC_PER_SEC)  /* then NCCL will not connect any more */
+#define TELL_NS    (50 * NSEC_PER_MSEC) /* between two rounds of telling, while nothing has changed */
+#define LEAVE_NS   (10 * NSEC_PER_SEC)  /* for what is under way at the end */
 
-enum { EV_WANTED, EV_ABLE, EV_UNABLE, EV_CONNECTED, EV_GOOD, EV_BAD };
+enum { EV_WANTED, EV_ABLE, EV_UNABLE, EV_TOLD, EV_GOOD, EV_BAD, EV_AGAIN };
+enum { VERDICT_BAD, VERDICT_OPEN, VERDICT_GOOD }; /* the least of all ranks' holds */
 
 static const char *const state_names[] = {"new", "exchanging", "connecting", "judging", "nccl", "stages"};
-static const char *const event_names[] = {"wanted", "able", "unable", "connected", "good", "bad"};
+static const char *const event_names[] = {"wanted", "able", "unable", "told", "good", "bad", "again"};
 
 /* ---- agreements ---------------------------------------------------------------------------------------- */
 
@@ -165,33 +169,41 @@ static void connect_all(void *owner)
     struct device_team *team = owner;
     struct err e = ERR_INIT;
 
-    team->connects = clock_now();
-    team->verdict = 0;
+    team->connects = team->round = clock_now();
+    team->verdict = VERDICT_BAD;
     team->joined = team->by_engine && device_engine_join(team, &e) == 0;
     if (team->joined || (!team->by_engine && connect_here(team, &e) == 0))
         return;
     snprintf(team->why.text, sizeof team->why.text, "%.150s", e.text);
-    fsm_post(&team->fsm, EV_CONNECTED);
+    fsm_post(&team->fsm, EV_TOLD);
 }
 
-/* Has NCCL come to an end with it, good or not? */
-static bool connected(struct device_team *team)
+/* Is it time to tell? Has NCCL come to an end with it, good or not? */
+static bool has_verdict(struct device_team *team)
 {
     struct err e = ERR_INIT;
+    uint64_t now = clock_now();
     enum communicator_state state =
         team->by_engine ? device_engine_state(team) : communicator_poll(team->communicator, &e);
+    bool open = state == COMMUNICATOR_CONNECTING || state == COMMUNICATOR_NONE;
 
     if (team->by_engine)
         err_set(&e, ERR_SYSTEM, "NCCL does not connect in the engine");
-    if ((state == COMMUNICATOR_CONNECTING || state == COMMUNICATOR_NONE) &&
-        clock_now() - team->connects < CONNECT_NS)
-        return false;
-    team->verdict = state == COMMUNICATOR_READY;
-    if (!team->verdict)
-        snprintf(team->why.text, sizeof team->why.text, "%.150s",
-                 state == COMMUNICATOR_CONNECTING || state == COMMUNICATOR_NONE ? "NCCL does not connect"
-                                                                                : e.text);
+    if (open && now - team->connects < CONNECT_NS) {
+        team->verdict = VERDICT_OPEN;
+        return now - team->round >= TELL_NS;
+    }
+    team->verdict = state == COMMUNICATOR_READY ? VERDICT_GOOD : VERDICT_BAD;
+    if (team->verdict == VERDICT_BAD)
+        snprintf(team->why.text, sizeof team->why.text, "%.150s", open ? "NCCL does not connect" : e.text);
     return true;
+}
+
+static void begin_round(void *owner)
+{
+    struct device_team *team = owner;
+
+    team->round = clock_now();
 }
 
 static void judge(void *owner)
@@ -235,7 +247,7 @@ static void drop_communicator(void *owner)
 {
     struct device_team *team = owner;
 
-    if (team->verdict)
+    if (team->verdict != VERDICT_BAD)
         snprintf(team->why.text, sizeof team->why.text, "NCCL does not connect on another rank");
     communicator_free(team->communicator); /* aborts it */
     team->communicator = NULL;
@@ -249,11 +261,17 @@ static const struct fsm_row rows[] = {
     {TEAM_NEW, EV_WANTED, TEAM_EXCHANGING, exchange},
     {TEAM_EXCHANGING, EV_ABLE, TEAM_CONNECTING, connect_all},
     {TEAM_EXCHANGING, EV_UNABLE, TEAM_STAGES, say_way},
-    {TEAM_CONNECTING, EV_CONNECTED, TEAM_JUDGING, judge},
+    {TEAM_CONNECTING, EV_TOLD, TEAM_JUDGING, judge},
+    {TEAM_JUDGING, EV_AGAIN, TEAM_CONNECTING, begin_round},
     {TEAM_JUDGING, EV_GOOD, TEAM_NCCL, say_way},
     {TEAM_JUDGING, EV_BAD, TEAM_STAGES, drop_communicator},
 };
 static const struct fsm_table table = {"team", state_names, event_names, rows, sizeof rows / sizeof *rows};
+
+static uint8_t verdict_event(uint8_t least)
+{
+    return least == VERDICT_BAD ? EV_BAD : least == VERDICT_OPEN ? EV_AGAIN : EV_GOOD;
+}
 
 bool device_team_ready(struct device_team *team)
 {
@@ -270,12 +288,12 @@ bool device_team_ready(struct device_team *team)
                 fsm_post(&team->fsm, consider(team));
             break;
         case TEAM_CONNECTING:
-            if (connected(team))
-                fsm_post(&team->fsm, EV_CONNECTED);
+            if (has_verdict(team))
+                fsm_post(&team->fsm, EV_TOLD);
             break;
         case TEAM_JUDGING:
             if (answered(team))
-                fsm_post(&team->fsm, team->verdict_of_all ? EV_GOOD : EV_BAD);
+                fsm_post(&team->fsm, verdict_event(team->verdict_of_all));
             break;
         case TEAM_NCCL:
         case TEAM_STAGES:
@@ -387,14 +405,14 @@ void device_team_settle(struct device_team *team, bool goes_on)
     device_leave();
 }
 
-/* All ranks come here together, but for those that never will. */
-static void leave(struct device_team *team)
+/* All ranks come here together, but for those that never will. Without the context it can only be aborted. */
+static void leave(struct device_team *team, bool entered)
 {
-    uint64_t until = clock_now() + 10 * NSEC_PER_SEC;
+    uint64_t until = clock_now() + LEAVE_NS;
     enum communicator_state state = communicator_state(team->communicator);
     struct err e = ERR_INIT;
 
-    if (!device.failed && communicator_finish(team->communicator, &e) == 0) {
+    if (entered && !device.failed && communicator_finish(team->communicator, &e) == 0) {
         do
             state = communicator_poll(team->communicator, &e);
         while ((state == COMMUNICATOR_FINISHING || state == COMMUNICATOR_DESTROYING) && clock_now() < until &&
@@ -407,15 +425,16 @@ static void leave(struct device_team *team)
 
 void device_team_free(struct device_team *team)
 {
-    struct err e = ERR_INIT;
+    bool entered = team->stream && device_enter(team->context, NULL) == 0, settled = false;
 
-    if (team->stream && device_enter(team->context, &e) == 0) {
-        if (team->communicator)
-            leave(team);
-        if (team->joined)
-            leave_engine(team);
-        device.driver->cuStreamSynchronize(team->stream);
-        device_lanes_free(team);
+    if (team->communicator)
+        leave(team, entered);
+    if (team->joined)
+        leave_engine(team);
+    if (entered)
+        settled = device.driver->cuStreamSynchronize(team->stream) == CU_OK;
+    device_lanes_free(team, settled);
+    if (entered) {
         device.driver->cuStreamDestroy(team->stream);
         device_leave();
     }

@@ -47,11 +47,12 @@ static void look_around(uint64_t *at)
 {
     uint64_t now = clock_now();
 
-    if (now - *at < SLICE_MS * NSEC_PER_MSEC || device.failed)
+    if (now - *at < SLICE_MS * NSEC_PER_MSEC)
         return;
     *at = now;
     device_watch();
-    if (!region_poisoned(&client.region) && engine_stopped(&own.watchdog))
+    if (!region_poisoned(&client.region) && !atomic_load(&client.mailbox->left) &&
+        engine_stopped(&own.watchdog))
         lose_engine();
 }
 

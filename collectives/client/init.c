@@ -207,6 +207,7 @@ static void leave(void)
     device_close(); /* its thread writes a timeline, too */
     timeline_close();
     tensors_free();
+    device_close_contexts();
     sets_free();
     arena_close();
     region_unmap(&client.region);

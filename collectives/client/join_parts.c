@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/client/internal.h"
+#include "collectives/client/device.h"
 #include "collectives/client/join.h"
 #include "collectives/shm/doorbell.h"
 
@@ -13,6 +13,7 @@ struct part {
     struct tensor *tensor;
     bool own; /* begun before the join; else what follows was put aside: */
     bool persistent;
+    bool device; /* the result is of one: */
     uint32_t generation;
     enum phase phase;
     unsigned char operation[TENSOR_OPERATION_END - TENSOR_OPERATION_AT];
@@ -59,6 +60,7 @@ void part_put_aside(struct part *p)
     struct tensor *t = p->tensor;
 
     p->persistent = t->persistent;
+    p->device = t->phase == PHASE_ENDED && t->op.device && t->status == HVD_SUCCESS;
     p->generation = t->generation;
     p->phase = t->phase;
     memcpy(p->operation, (char *)t + TENSOR_OPERATION_AT, sizeof p->operation);
@@ -97,7 +99,11 @@ int join_wait_aside(struct tensor *t)
     if (p->phase == PHASE_ENDED)
         memcpy(&status, p->operation + (offsetof(struct tensor, status) - TENSOR_OPERATION_AT),
                sizeof status);
+    if (p->phase == PHASE_ENDED && p->device) /* nobody else begins anything on it meanwhile */
+        status = device_result(t);
     p->phase = PHASE_IDLE;
+    if (p->device)
+        return status; /* with its sentence */
     return status == HVD_SUCCESS ? status : fail(status, "%s", p->text);
 }
 

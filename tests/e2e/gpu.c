@@ -1,5 +1,6 @@
 #include "tests/e2e/gpu.h"
 
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,17 @@ static void pause_stream(void *ms)
 void gpu_pause(unsigned ms)
 {
     cu_must(d->cuLaunchHostFunc(stream, pause_stream, (void *)(uintptr_t)ms), "cuLaunchHostFunc");
+}
+
+void gpu_fail(const char *list)
+{
+    void *driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY), *symbol = driver ? dlsym(driver, "double_fail") : NULL;
+    void (*fail)(const char *);
+
+    if (!symbol)
+        wrong("no double of the driver");
+    memcpy(&fail, &symbol, sizeof fail);
+    fail(list);
 }
 
 int gpu_waits(void)

@@ -19,6 +19,8 @@ void gpu_get(void *to, const void *from, size_t bytes);
 void gpu_wait(void);
 /* What comes after it in the stream waits so long; the host does not. */
 void gpu_pause(unsigned ms);
+/* From now on the double's calls fail as HVD_DOUBLE_FAIL says it. Not on a real GPU. */
+void gpu_fail(const char *list);
 /* How often these have waited. */
 int gpu_waits(void);
 

@@ -5,7 +5,9 @@
  *   gpu_memory again     allocated, used and freed, over and over, mostly at one address
  *   gpu_memory mapped    made by cuMemCreate, for export as descriptors
  *   gpu_memory pieces    the same, of two pieces that lie one behind the other
- *   gpu_memory private   likewise, for no export */
+ *   gpu_memory private   likewise, for no export
+ *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,16 +30,23 @@ static void cu_must(cu_result result, const char *what)
         wrong("%s: %s", what, driver_error_name(d, result));
 }
 
+static bool without_context;
+
 static void sum(int32_t *gpu)
 {
     static int calls;
     int32_t x[COUNT];
+    cu_context context;
 
     calls++;
     for (int i = 0; i < COUNT; i++)
         x[i] = i + calls * (rank + 1);
     gpu_put(gpu, x, sizeof x);
+    cu_must(d->cuCtxGetCurrent(&context), "cuCtxGetCurrent");
+    if (without_context)
+        cu_must(d->cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
     must(hvd_allreduce("x", gpu, gpu, COUNT, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
+    cu_must(d->cuCtxSetCurrent(context), "cuCtxSetCurrent");
     gpu_get(x, gpu, sizeof x);
     for (int i = 0; i < COUNT; i++)
         if (x[i] != size * i + calls * size * (size + 1) / 2)
@@ -119,8 +128,10 @@ int main(int argc, char **argv)
         mapped(2, CU_HANDLE_FD);
     else if (strcmp(word, "private") == 0)
         mapped(1, 0);
+    else if ((without_context = strcmp(word, "nowhere") == 0))
+        mapped(1, 0);
     else
-        wrong("usage: gpu_memory again | mapped | pieces | private");
+        wrong("usage: gpu_memory again | mapped | pieces | private | nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

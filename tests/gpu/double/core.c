@@ -82,6 +82,7 @@ enum { FAULTS_MAX = 16 };
 static struct fault {
     char function[48];
     long countdown, code;
+    bool stays;
 } faults[FAULTS_MAX];
 static int n_faults = -1;
 
@@ -94,7 +95,7 @@ static void add_fault(const char *text, size_t length)
     snprintf(item, sizeof item, "%.*s", (int)length, text);
     colon = strchr(item, ':');
     if (!colon || n_faults == FAULTS_MAX) {
-        double_misuse("HVD_DOUBLE_FAIL: %s is not function[@RANK]:N[:CODE]", item);
+        double_misuse("HVD_DOUBLE_FAIL: %s is not function[@RANK]:N[+][:CODE]", item);
         return;
     }
     *colon++ = 0;
@@ -106,14 +107,14 @@ static void add_fault(const char *text, size_t length)
     }
     snprintf(f->function, sizeof f->function, "%.47s", item);
     f->countdown = strtol(colon, &colon, 10);
+    f->stays = *colon == '+';
+    colon += f->stays;
     f->code = *colon == ':' ? strtol(colon + 1, NULL, 10) : -1;
     n_faults++;
 }
 
-static void read_faults(void)
+static void read_faults(const char *list)
 {
-    const char *list = getenv("HVD_DOUBLE_FAIL");
-
     n_faults = 0;
     while (list && *list) {
         size_t length = strcspn(list, ",");
@@ -121,6 +122,13 @@ static void read_faults(void)
         add_fault(list, length);
         list += length + (list[length] == ',');
     }
+}
+
+void double_fail(const char *list)
+{
+    pthread_mutex_lock(&lock);
+    read_faults(list);
+    pthread_mutex_unlock(&lock);
 }
 
 /* cuMemAlloc stands for cuMemAlloc_v2 too. */
@@ -137,9 +145,10 @@ int double_fault(const char *function)
     double_trace("%s", function);
     pthread_mutex_lock(&lock);
     if (n_faults < 0)
-        read_faults();
+        read_faults(getenv("HVD_DOUBLE_FAIL"));
     for (int i = 0; i < n_faults; i++)
-        if (names_it(faults[i].function, function) && --faults[i].countdown == 0)
+        if (names_it(faults[i].function, function) &&
+            (--faults[i].countdown == 0 || (faults[i].stays && faults[i].countdown < 0)))
             code = (int)faults[i].code;
     pthread_mutex_unlock(&lock);
     if (code)

@@ -1,0 +1,112 @@
+/* The contexts in which this rank has memory, and which one is taken where nothing says. */
+#include "collectives/client/device.h"
+
+#include <stdlib.h>
+
+int device_enter(const struct device_context *context, struct err *e)
+{
+    return driver_check(device.driver, device.driver->cuCtxPushCurrent(context->context), e, "using GPU %d",
+                        context->gpu);
+}
+
+void device_leave(void)
+{
+    cu_context before;
+
+    device.driver->cuCtxPopCurrent(&before);
+}
+
+/* Memory that belongs to no context: this thread's, if it is of that GPU, else the one that all share. */
+static int choose_context(int gpu, cu_context *context, bool *retained, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_device current;
+
+    if (d->cuCtxGetCurrent(context) == CU_OK && *context && d->cuCtxGetDevice(&current) == CU_OK &&
+        current == gpu)
+        return 0;
+    if (driver_check(d, d->cuDevicePrimaryCtxRetain(context, gpu), e, "using GPU %d", gpu) != 0)
+        return -1;
+    *retained = true;
+    return 0;
+}
+
+static struct device_context *make_context(const struct device_context *like, struct err *e)
+{
+    struct device_context *c = calloc(1, sizeof *c);
+
+    if (!c) {
+        err_set(e, ERR_MEMORY, "no memory for GPU %d", like->gpu);
+        return NULL;
+    }
+    *c = *like;
+    if (driver_describe(device.driver, c->gpu, &c->what, e) != 0) {
+        free(c);
+        return NULL;
+    }
+    if (device_enter(c, NULL) == 0) {
+        c->pack = pack_open(device.driver, NULL);
+        device_leave();
+    }
+    c->next = device.contexts;
+    return device.contexts = c;
+}
+
+struct device_context *device_context_find(const struct pointer *at, struct err *e)
+{
+    struct device_context new = {.context = at->context, .gpu = at->ordinal}, *c;
+
+    if (!device.driver && !(device.driver = driver_open(e)))
+        return NULL;
+    for (c = device.contexts; !new.context &&c; c = c->next)
+        if (c->gpu == at->ordinal)
+            return c;
+    if (!new.context && choose_context(at->ordinal, &new.context, &new.retained, e) != 0)
+        return NULL;
+    for (c = device.contexts; c && c->context != new.context; c = c->next)
+        ;
+    if (!c && (c = make_context(&new, e)) != NULL)
+        return c;
+    if (new.retained) /* that is not needed */
+        device.driver->cuDevicePrimaryCtxRelease(at->ordinal);
+    return c;
+}
+
+bool device_place(const struct team *team, struct pointer *at)
+{
+    const struct device_context *c = device.contexts;
+    const struct driver *d = device.driver;
+    cu_device gpu;
+
+    for (const struct device_team *t = device.teams; t; t = t->next)
+        c = t->team == team ? t->context : c;
+    *at = (struct pointer){.device = true};
+    if (c) {
+        at->context = c->context;
+        at->ordinal = c->gpu;
+        return true;
+    }
+    if (!d && !(d = device.driver = driver_open(NULL)))
+        return false;
+    if (d->cuCtxGetCurrent(&at->context) != CU_OK || !at->context || d->cuCtxGetDevice(&gpu) != CU_OK)
+        return false;
+    at->ordinal = gpu;
+    return true;
+}
+
+void device_close_contexts(void)
+{
+    struct device_context *context;
+
+    while ((context = device.contexts) != NULL) {
+        device.contexts = context->next;
+        if (context->pack && device_enter(context, NULL) == 0) {
+            pack_close(context->pack);
+            device_leave();
+        }
+        if (context->retained)
+            device.driver->cuDevicePrimaryCtxRelease(context->gpu);
+        free(context->exported);
+        free(context);
+    }
+}
