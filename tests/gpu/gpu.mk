@@ -23,6 +23,33 @@ $(BUILD)/tests/gpu/libnccl.so.2: $(call obj,$(GPU_DOUBLE_NCCL)) $(BUILD)/tests/g
 $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c)): | $(GPU_DOUBLE)
 $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_double*.c)): private CHECK_LIBS += -Wl,-rpath,'$$ORIGIN/gpu' $(GPU_DOUBLE)
 
+# The trainer on a GPU, with the kernels of compute_cuda.cu compiled for the host: over an emulation of CUDA's runtime and cuBLAS
+# (tests/gpu/emulate) on the double of the driver. Needs a C++ compiler, as nvcc does.
+GPU_TRAIN     := $(BUILD)/tests/train_cuda
+GPU_TRAIN_SRC := $(wildcard tests/gpu/emulate/*.c)
+HAVE_CXX      := $(shell command -v $(firstword $(CXX)))
+$(BUILD)/tests/gpu/emulated: $(GPU_TRAIN_SRC) $(wildcard tests/gpu/emulate/*.h tests/gpu/double/*.h) Makefile tests/gpu/gpu.mk
+	@mkdir -p $(@D)
+	$(call note,SAME)
+	$(Q)for file in $(GPU_TRAIN_SRC); do \
+	    $(CC) $(CFLAGS_ALL) -Wno-missing-prototypes -DDOUBLE_REAL_HEADERS -isystem $(CUDA_HOME)/include -fsyntax-only $$file || exit; done
+	@touch $@
+$(BUILD)/gen/examples/train/compute_cuda.cc: examples/train/compute_cuda.cu tests/gpu/emulate/launches.sed
+	@mkdir -p $(@D)
+	$(call note,GEN )
+	$(Q)sed -f tests/gpu/emulate/launches.sed $< > $@
+$(BUILD)/obj/gen/compute_cuda.o: $(BUILD)/gen/examples/train/compute_cuda.cc $(wildcard examples/train/*.h tests/gpu/emulate/*.h) Makefile tests/gpu/gpu.mk
+	@mkdir -p $(@D)
+	$(call note,C++ )
+	$(Q)$(CXX) -std=c++17 $(OPT) -O3 -Wall -Wextra $(WERROR) -fPIE -fno-exceptions -fno-rtti $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer) \
+	    -I. -Itests/gpu/emulate -Iexamples/train -Icollectives -include cuda_runtime.h -c -o $@ $<
+$(call obj,$(GPU_TRAIN_SRC)): OPT += -O3
+$(GPU_TRAIN): $(filter-out %/compute_host.o,$(call obj,$(TRAIN_SRC))) $(BUILD)/obj/gen/compute_cuda.o $(call obj,$(GPU_TRAIN_SRC)) \
+    $(BUILD)/libhvd.so $(BUILD)/tests/gpu/libcuda.so.1 | $(GPU_DOUBLE) $(if $(wildcard $(CUDA_HOME)/include/cublas_v2.h),$(BUILD)/tests/gpu/emulated)
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/tests/gpu/libcuda.so.1 -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..:$$ORIGIN/gpu' -lm
+
 # hvd_gpu_bench: beside direct NCCL; under hvdrun, on a machine with GPUs.
 GPU_BENCH     := $(BUILD)/bench/hvd_gpu_bench
 GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) tests/bench/bench_call.c $(addprefix collectives/device/,driver.c library.c nccl.c)

@@ -1,0 +1,15 @@
+/* Between the files here. */
+#ifndef HVD_TESTS_EMULATE_H
+#define HVD_TESTS_EMULATE_H
+
+#include "tests/gpu/double/double.h"
+#include "tests/gpu/emulate/cuda_runtime.h"
+
+/* What every function begins with: it is traced, and may be one that is to fail. */
+cudaError_t emulate_enter(const char *function);
+/* Puts work into a stream of this thread's device; after an error the work is not taken. */
+cudaError_t emulate_push(cudaStream_t stream, stream_work run, void *argument);
+/* Remembers it for cudaPeekAtLastError, and gives it back. */
+cudaError_t emulate_ended(cudaError_t error);
+
+#endif
