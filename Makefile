@@ -177,17 +177,21 @@ $(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/supervisor/cpus.c
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,hwloc)
 
-# The kernels for GPUs, as bytes in a C file: machine code for those generations that nvcc knows, and PTX of the oldest for all others.
-# Without nvcc there are none, and the driver copies.
-PACK_IMAGE := $(BUILD)/gen/collectives/device/pack_image
+# What nvcc is to make code for: machine code for those generations that it knows, and PTX of the oldest of them, which the driver
+# makes code of for all others. Sets $code.
 GPU_CODES  := sm_70 sm_75 sm_80 sm_90 sm_100
+gpu_code    = known=" $$($(NVCC) --list-gpu-code | tr '\n' ' ')" && code= && oldest= && \
+    for a in $(GPU_CODES); do case "$$known" in *" $$a "*) code="$$code -gencode arch=compute_$${a\#sm_},code=$$a"; \
+        : "$${oldest:=$${a\#sm_}}";; esac; done && \
+    { [ "$$oldest" ] || { echo "$(NVCC) knows none of $(GPU_CODES)" >&2; false; }; } && \
+    code="$$code -gencode arch=compute_$$oldest,code=compute_$$oldest"
+
+# The kernels of libhvd, as bytes in a C file. Without nvcc there are none, and the driver copies.
+PACK_IMAGE := $(BUILD)/gen/collectives/device/pack_image
 $(PACK_IMAGE).fatbin: collectives/device/pack.cu collectives/device/pack_batch.h collectives/hvd.h Makefile
 	@mkdir -p $(@D)
 	$(call note,NVCC)
-	$(Q)known=" $$($(NVCC) --list-gpu-code | tr '\n' ' ')" && code= && oldest= && \
-	    for a in $(GPU_CODES); do case "$$known" in *" $$a "*) code="$$code -gencode arch=compute_$${a#sm_},code=$$a"; \
-	        : "$${oldest:=$${a#sm_}}";; esac; done && \
-	    $(NVCC) -fatbin -std=c++14 -O3 -I. -Icollectives $$code -gencode arch=compute_$$oldest,code=compute_$$oldest -o $@ $<
+	$(Q)$(gpu_code) && $(NVCC) -fatbin -std=c++14 -O3 -I. -Icollectives $$code -o $@ $<
 $(PACK_IMAGE).c: $(if $(NVCC),$(PACK_IMAGE).fatbin) Makefile
 	@mkdir -p $(@D)
 	$(call note,GEN )
@@ -228,16 +232,19 @@ $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 # The same trainer on a GPU: wants the CUDA Toolkit, so nothing else depends on it.
+CUDA_LIBS := $(firstword $(wildcard $(CUDA_HOME)/lib64 $(if $(realpath $(NVCC)),$(dir $(realpath $(NVCC)))../lib64)))
 $(BUILD)/obj/examples/train/compute_cuda.o: examples/train/compute_cuda.cu $(wildcard examples/train/*.h) Makefile
 	@mkdir -p $(@D)
-	$(if $(NVCC),,$(error train_cuda: there is no nvcc in $(CUDA_HOME)/bin (CUDA_HOME) or PATH))
+	$(if $(NVCC),,$(error train_cuda: $(if $(filter no,$(WITH_NCCL)),WITH_NCCL=no,there is no nvcc in $(CUDA_HOME)/bin (CUDA_HOME) or PATH)))
+	@echo '#include <cublas_v2.h>' | $(NVCC) -E -x cu - > /dev/null 2>&1 || \
+	    { echo "train_cuda: $(NVCC) finds no cublas_v2.h: the headers of cuBLAS are not installed" >&2; false; }
 	$(call note,NVCC)
-	$(Q)$(NVCC) -std=c++17 -O2 -Xcompiler -Wall,-Wextra$(if $(WERROR),$(comma)-Werror) -Icollectives -c -o $@ $<
+	$(Q)$(gpu_code) && $(NVCC) -std=c++17 -O2 $$code -Xcompiler -Wall,-Wextra$(if $(WERROR),$(comma)-Werror) -Icollectives -c -o $@ $<
 $(TRAIN_CUDA): $(filter-out %/compute_host.o,$(call obj,$(TRAIN_SRC))) $(BUILD)/obj/examples/train/compute_cuda.o $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' \
-	    -L$(CUDA_HOME)/lib64 -Wl,-rpath,$(CUDA_HOME)/lib64 -lcublas -lcudart -lstdc++ -lm
+	    $(if $(CUDA_LIBS),-L$(CUDA_LIBS) -Wl$(comma)-rpath$(comma)$(CUDA_LIBS)) -lcublas -lcudart -lstdc++ -lm
 train_cuda: $(TRAIN_CUDA) ## the trainer on a GPU (needs the CUDA Toolkit: CUDA_HOME)
 $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)

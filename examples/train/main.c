@@ -85,6 +85,13 @@ static void compare_texts(const struct trainer *t, struct fault *f)
         fault_set(f, "%.200s is not the same text on all hosts", t->options.data);
 }
 
+static int no_memory(const char *of_what, struct fault *f)
+{
+    if (compute_failed() != NULL)
+        return fault_set(f, "%s: %s", compute_name(), compute_failed());
+    return fault_set(f, "no memory for %s on %s", of_what, compute_name());
+}
+
 static int allocate(struct trainer *t, struct fault *f)
 {
     const struct options *o = &t->options;
@@ -100,14 +107,14 @@ static int allocate(struct trainer *t, struct fault *f)
     }
     t->batch = batch_new(&t->model, t->last - t->first);
     if (t->batch == NULL)
-        return fault_set(f, "no memory for a batch");
+        return no_memory("a batch", f);
     for (int i = 0; i < 3; i++)
         t->part[i] = compute_alloc(t->model.total * sizeof(float));
     t->gradient = compute_alloc(t->model.total * sizeof(float));
     t->loss = compute_alloc(sizeof *t->loss);
     if (t->part[0] == NULL || t->part[1] == NULL || t->part[2] == NULL || t->gradient == NULL ||
         t->loss == NULL)
-        return fault_set(f, "no memory for the model on %s", compute_name());
+        return no_memory("the model", f);
     t->identity = (struct run_identity){.context = o->context,
                                         .hidden = o->hidden,
                                         .alphabet = t->corpus.alphabet,
@@ -188,6 +195,14 @@ static void train_step(struct trainer *t)
     t->state.step++;
 }
 
+/* hvd_wait does not wait for a GPU. What is read of its results afterwards is worth nothing when a rank died
+ * in between: the next call of hvd says so. */
+static void all_are_there(void)
+{
+    if (compute_stream() != NULL)
+        check(hvd_barrier(NULL), "hvd_barrier");
+}
+
 /* The mean loss of the last step; waits for it. */
 static double mean_loss(const struct trainer *t)
 {
@@ -198,6 +213,7 @@ static double mean_loss(const struct trainer *t)
         fprintf(stderr, "train: rank %d: %s: %s\n", rank, compute_name(), compute_failed());
         exit(1);
     }
+    all_are_there();
     return loss / (double)t->options.global_batch;
 }
 
@@ -209,7 +225,8 @@ static void save(const struct trainer *t)
         compute_get(t->state.part[i], t->part[i], t->state.count * sizeof(float));
     if (compute_failed() != NULL)
         fault_set(&f, "%s: %s", compute_name(), compute_failed());
-    if (rank == 0 && t->options.checkpoint != NULL)
+    all_are_there();
+    if (rank == 0 && f.text[0] == '\0')
         checkpoint_write(t->options.checkpoint, &t->identity, &t->state, &f);
     agree(&f);
 }
