@@ -2,18 +2,8 @@
 # The example trains: the same losses whatever the number of workers, and a death ends everybody's calls.
 limit=60
 
-losses() { # FILE: of the first 100 steps
-    sed -nE 's/.*step[ =]*([0-9]+).*loss[ =]+([0-9.eE+-]+).*/\1 \2/p' "$1" | awk '$1 <= 100'
-}
-
-same_losses() { # FILE FILE: relative 1e-4, and there are as many
-    local n
-    n=$(wc -l < "$1")
-    [ "$n" -ge 20 ] || fail "only $n losses in $1"
-    expect_same "$n" "$(wc -l < "$2")" 'the number of losses'
-    paste -d' ' "$1" "$2" | awk '{d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || !(d <= 1e-4 * $2)) {print "step", $1, $2, $4; bad = 1}}
-        END {exit bad}' || fail "the losses differ"
-}
+# shellcheck source=tests/e2e/losses.sh
+. "$top/tests/e2e/losses.sh"
 
 train() { # NP MORE...
     local np=$1
