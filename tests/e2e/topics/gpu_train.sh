@@ -12,8 +12,8 @@ else
     program=$BUILD/tests/train_cuda
     apart=1e-5
 fi
-# No two sides of a matrix are equal, and no rank has as many samples as another.
-shape=(--seed 5 --hidden 24 --global-batch 50)
+# No two sides of a matrix are equal, two ranks have more samples than a block has threads, and not the same number.
+shape=(--seed 5 --hidden 24 --global-batch 601)
 
 on_gpu() { # RANKS GPUS ARGUMENTS of hvdrun, `--`, those of the trainer
     local ranks=$1 gpus=$2 options=()
@@ -51,6 +51,17 @@ slow_the_losses_of_1_2_3_and_4_ranks_by_both_placements() {
             learned_as_the_processor 25
         done
     done
+}
+
+# After step 100 it waits for every 50th loss alone: batches are filled while those before are still on their way.
+slow_the_host_is_ahead() {
+    [ -n "${REAL_GPU:-}" ] || export HVD_DOUBLE_DELAY_US=1000
+    on_gpu 2 2 -- --steps 125
+    expect_status 0
+    tail -n 1 "$T/out" > "$T/device.out"
+    "$TRAIN" "${shape[@]}" --steps 125 | tail -n 1 > "$T/host.out"
+    paste -d= "$T/host.out" "$T/device.out" | tr ' ' = | awk -F= '{d = $4 / $9; print "# step", $2, $4, $9; exit !($2 == 125 && $7 == 125 && d < 1.003 && d > 0.997)}' ||
+        fail "the last losses differ: $(cat "$T/host.out" "$T/device.out")"
 }
 
 slow_ranks_that_share_a_gpu() {
