@@ -3,8 +3,8 @@
  * as nvcc does it with the real one.
  *
  * The kernels run for real, thread by thread, in the double's streams: as late as those let them, and with
- * memory that the host itself cannot touch. Every other launch takes its blocks and threads from the last to
- * the first, so that what depends on their order shows.
+ * memory that the host itself cannot touch. Half of the launches take their blocks and threads from the last
+ * to the first, so that what depends on their order shows.
  *
  * HVD_DOUBLE_FAIL and HVD_DOUBLE_TRACE know the functions here by their names, launches as cudaLaunchKernel.
  */
