@@ -129,7 +129,7 @@ case_a_dead_rank_ends_the_others_calls() {
 
 # What a dead rank's peers have in their memory is nobody's parameters: no checkpoint is made of it.
 slow_deaths_leave_a_checkpoint_that_is_right() {
-    local i done
+    local i saved
     for i in $(seq 8); do
         rm -f "$T/state"
         start_on_gpu 2 --checkpoint "$T/state" --checkpoint-every 1
@@ -139,11 +139,11 @@ slow_deaths_leave_a_checkpoint_that_is_right() {
         expect_status 137
         run "$TRAIN" "${shape[@]}" --steps 100 --checkpoint "$T/state"
         expect_status 0
-        done=$(sed -nE 's/.*going on after step ([0-9]+) .*/\1/p' "$T/out")
-        [ -n "$done" ] || fail 'it does not go on'
+        saved=$(sed -nE 's/.*going on after step ([0-9]+) .*/\1/p' "$T/out")
+        [ -n "$saved" ] || fail 'it does not go on'
         losses "$T/out" > "$T/resumed"
         [ -s "$T/straight.out" ] || "$TRAIN" "${shape[@]}" --steps 100 > "$T/straight.out"
-        losses "$T/straight.out" | awk -v done="$done" '$1 > done' > "$T/straight"
+        losses "$T/straight.out" | awk -v saved="$saved" '$1 > saved' > "$T/straight"
         same_losses "$T/straight" "$T/resumed" 1e-3
     done
 }

@@ -25,15 +25,19 @@ static size_t extent(size_t rows, size_t cols, size_t stride)
     return ((cols - 1) * stride + rows) * sizeof(float);
 }
 
+static void *part(struct context *context, const void *pointer, size_t bytes, const char *what)
+{
+    return double_reach_or_break(context, (uintptr_t)pointer, bytes, what);
+}
+
 static bool reach(struct context *context, struct product *p)
 {
     const size_t a = extent(p->a_turned ? p->k : p->m, p->a_turned ? p->m : p->k, p->lda);
     const size_t b = extent(p->b_turned ? p->n : p->k, p->b_turned ? p->k : p->n, p->ldb);
 
-    p->a = (const float *)double_reach_or_break(context, (uintptr_t)p->a, a, "cublasSgemm, a");
-    p->b = (const float *)double_reach_or_break(context, (uintptr_t)p->b, b, "cublasSgemm, b");
-    p->c = (float *)double_reach_or_break(context, (uintptr_t)p->c, extent(p->m, p->n, p->ldc),
-                                          "cublasSgemm, c");
+    p->a = part(context, p->a, a, "cublasSgemm, a");
+    p->b = part(context, p->b, b, "cublasSgemm, b");
+    p->c = part(context, p->c, extent(p->m, p->n, p->ldc), "cublasSgemm, c");
     return p->a != NULL && p->b != NULL && p->c != NULL;
 }
 
