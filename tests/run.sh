@@ -37,7 +37,7 @@ print_tap() { # NAME TAPFILE
 }
 
 unit_program() { # NAME
-    local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=120
+    local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=120 began=${EPOCHREALTIME/./}
     [ -z "${SANITIZE:-}" ] || limit=400
     if [ ! -x "$build/tests/$name" ]; then
         echo "not ok - $name: not built"
@@ -48,6 +48,7 @@ unit_program() { # NAME
     case $name in test_gpu_*) [ -n "${REAL_GPU:-}" ] || libraries=$build/tests/gpu${libraries:+:$libraries} ;; esac
     LD_LIBRARY_PATH=$libraries CK_TAP_LOG_FILE_NAME=$tap timeout -k 5 "$limit" "$build/tests/$name" > "$out" 2>&1 < /dev/null
     status=$?
+    echo "$(((${EPOCHREALTIME/./} - began) / 1000)) $name" >> "$TEST_TIMES"
     if [ "$status" = 77 ]; then
         echo "ok - $name # SKIP $(tail -n 1 "$out")"
         return

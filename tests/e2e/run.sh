@@ -94,7 +94,7 @@ start_hosts() { # FAMILY: sets hosts_kind; more than one topic shares them
 }
 
 run_case() { # TOPIC FILE FUNCTION LIMIT KIND
-    local dir=$work/$1.$3 name="$1: ${3#*_}" status started=$SECONDS
+    local dir=$work/$1.$3 name="$1: ${3#*_}" status started=${EPOCHREALTIME/./} took
     name=${name//_/ }
     mkdir -p "$dir"
     chmod 777 "$dir"
@@ -106,12 +106,14 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
         "${command[@]}" > "$dir/log" 2>&1 < /dev/null
     fi
     status=$?
+    took=$(((${EPOCHREALTIME/./} - started) / 1000))
+    [ -z "${TEST_TIMES:-}" ] || echo "$took $name" >> "$TEST_TIMES"
     case $status in
     0) echo "ok - $name"; grep '^# ' "$dir/log" | sed 's/^/    /' ;; # figures
     77) echo "ok - $name # SKIP $(tail -n 1 "$dir/log")" ;;
     *)
         if [ $status = 124 ] || [ $status = 137 ]; then
-            not_ok "$name: still running after $((SECONDS - started)) s"
+            not_ok "$name: still running after $((took / 1000)) s"
         else
             not_ok "$name"
         fi
