@@ -1,7 +1,12 @@
 #!/bin/bash
 # Runs suites of tests and ends in one line: N passed, N failed, N skipped. Exit status 1 when something failed.
 #
-#   BUILD=build tests/run.sh [unit] [sim] [structure] [e2e] [e2e-all] [faults-quick] [faults] [soak] [countdown] [countdown-all] [lint] [asan] [tsan] [fuzz] [fuzz-programs]
+#   BUILD=build tests/run.sh SUITE,SUITE...+SUITE... ...
+#
+# The suites: unit sim structure e2e e2e-all faults-quick faults soak countdown countdown-all lint asan tsan fuzz fuzz-programs;
+# e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are run one after the other. One with `+` in it is
+# lanes beside one another, as most of the tests' time is waiting; what is measured in milliseconds stands in a lane alone.
+# Their output comes lane by lane.
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
 # reader. TESTS="word word" keeps the unit tests and end-to-end topics whose names contain one of the words.
@@ -10,8 +15,10 @@ set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 build=$(realpath -m "${BUILD:-build}")
 work=$(mktemp -d "${TMPDIR:-/tmp}/hvd-check.XXXXXX") || exit 2
+lanes=()
 trap 'rm -rf "$work"' EXIT
-export BUILD=$build
+trap 'for lane in "${lanes[@]}"; do kill -TERM -- "-$lane"; done 2> /dev/null; wait; exit 130' INT TERM
+export BUILD=$build TEST_TIMES=$work/times # lines: milliseconds, name
 unset HVD_RANK HVD_SIZE CK_FORK CK_RUN_CASE CK_RUN_SUITE
 
 if [ -n "${SANITIZE:-}" ]; then
@@ -54,15 +61,15 @@ unit_program() { # NAME
         return
     fi
     [ -s "$tap" ] || tap=$out
-    print_tap "$name" "$tap" > "$work/results"
-    cat "$work/results"
-    if [ "$status" != 0 ] && ! grep -q '^not ok' "$work/results"; then
+    print_tap "$name" "$tap" > "$work/$name.results"
+    cat "$work/$name.results"
+    if [ "$status" != 0 ] && ! grep -q '^not ok' "$work/$name.results"; then
         if [ "$status" = 124 ]; then
             echo "not ok - $name: still running after $limit s"
         else
             echo "not ok - $name: exit status $status"
         fi
-    elif [ "$status" = 0 ] && ! [ -s "$work/results" ]; then
+    elif [ "$status" = 0 ] && ! [ -s "$work/$name.results" ]; then
         echo "not ok - $name: no test ran"
     fi
     if [ "$status" != 0 ]; then sed 's/^/    # /' "$out" | tail -n 60; fi
@@ -112,7 +119,9 @@ suite() { # NAME
     sim) suite_sim ;;
     structure) suite_structure ;;
     e2e) tests/e2e/run.sh quick ;;
+    e2e:*) LANE=${1#*:} tests/e2e/run.sh quick ;;
     e2e-all) tests/e2e/run.sh all ;;
+    e2e-all:*) LANE=${1#*:} tests/e2e/run.sh all ;;
     faults-quick) tests/faults/run.sh quick ;;
     faults) tests/faults/run.sh all ;;
     countdown) "$build/tests/countdown-run" "$build" 3 4 'io, malloc of hvdrun' 'io, malloc of session' ;;
@@ -125,19 +134,46 @@ suite() { # NAME
     esac
 }
 
+lane() { # SUITE,SUITE...
+    local name status
+    for name in ${1//,/ }; do
+        echo "== $name"
+        suite "$name" 2>&1 | tee "$work/$name.suite"
+        status=${PIPESTATUS[0]}
+        # 1 is also the status of a suite that has said so in its lines; others are a crash, a time-out or a misuse.
+        if [ "$status" -gt 1 ] || { [ "$status" = 1 ] && ! grep -q '^not ok - ' "$work/$name.suite"; }; then
+            echo "not ok - $name: the suite itself failed (exit status $status)"
+        fi
+    done
+}
+
+beside() { # LANE+LANE...
+    local words word k
+    IFS=+ read -ra words <<< "$1"
+    lanes=()
+    set -m # each lane is a process group, which can be ended
+    for word in "${words[@]}"; do
+        : > "$work/lane${#lanes[@]}"
+        lane "$word" > "$work/lane${#lanes[@]}" 2>&1 < /dev/null &
+        lanes+=($!)
+    done
+    set +m
+    for k in "${!lanes[@]}"; do
+        tail -n +1 -s 0.2 -f --pid "${lanes[k]}" "$work/lane$k" &
+        wait $!
+        cat "$work/lane$k" >> "$work/all"
+    done
+}
+
 started=$SECONDS
 : > "$work/all"
-for name in "${@:-unit}"; do
-    echo "== $name"
-    suite "$name" 2>&1 | tee "$work/suite"
-    status=${PIPESTATUS[0]}
-    cat "$work/suite" >> "$work/all"
-    # 1 is also the status of a suite that has said so in its lines; others are a crash, a time-out or a misuse.
-    if [ "$status" -gt 1 ] || { [ "$status" = 1 ] && ! grep -q '^not ok - ' "$work/suite"; }; then
-        echo "not ok - $name: the suite itself failed (exit status $status)" | tee -a "$work/all"
-    fi
+: > "$TEST_TIMES"
+for argument in "${@:-unit}"; do
+    beside "$argument"
 done
 
+echo '== the slowest, in ms'
+sort -rn "$TEST_TIMES" | head -n 15
 skipped=$(grep -cE '^ok - .* # SKIP' "$work/all")
 passed=$(($(grep -cE '^ok - ' "$work/all") - skipped))
 failed=$(grep -cE '^not ok - ' "$work/all")

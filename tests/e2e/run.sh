@@ -4,12 +4,15 @@
 #
 #   BUILD=build tests/e2e/run.sh quick|all
 #   TESTS="exit signals"  keeps topics that have one of the words in their names; CASE=word keeps such cases
+#   LANE=local|hosts|alone  only the topics that need nothing but this machine's processes and loopback, only those on hosts of their own
+#                         (namespaces), only those with alone=1: the three may run beside one another, as tests/run.sh does
 #   HOSTS=ns|loop|none    where topics with `hosts=N` find their hosts: namespaces (root), loopback sshd; by itself the first
 #                         that works. VERBOSE=1 shows what a failed case left in its directory.
 #
 # A topic file may set, before its functions:
 #   hosts=N       its cases run on a machine that reaches hosts node1 ... nodeN (see lib.sh: $H1, $H2, ...)
 #   limit=S       seconds for a case (20)
+#   alone=1       they measure times of milliseconds
 #   needs_root=1  skipped for ordinary users
 #   family=v6     its hosts have IPv6 addresses alone (they are namespaces, and two)
 set -u
@@ -76,6 +79,20 @@ choose_hosts() { # FAMILY: prints ns, loop or the reason why there are none
         echo loop
     else
         echo "no hosts: $why_ns; $why_loop"
+    fi
+}
+
+lane_of() { # FILE
+    local family
+    family=$(setting "$1" family v4)
+    if [ "$(setting "$1" alone 0)" = 1 ]; then
+        echo alone
+    elif [ "$(setting "$1" hosts 0)" = 0 ]; then
+        echo local
+    elif [ "$(choose_hosts "$family")" = ns ]; then
+        echo hosts
+    else
+        echo local # loopback hosts are this machine
     fi
 }
 
@@ -163,6 +180,6 @@ for file in "$here"/topics/*.sh; do
         case $(basename "$file" .sh) in *"$word"*) keep=1 ;; esac
         [ "$word" != . ] || keep=1
     done
-    [ -z "$keep" ] || run_topic "$file"
+    [ -z "$keep" ] || { [ -n "${LANE:-}" ] && [ "$(lane_of "$file")" != "$LANE" ]; } || run_topic "$file"
 done
 exit $failed
