@@ -135,8 +135,9 @@ suite() { # NAME
 }
 
 lane() { # SUITE,SUITE...
-    local name status
+    local name status began
     for name in ${1//,/ }; do
+        began=$SECONDS
         echo "== $name"
         suite "$name" 2>&1 | tee "$work/$name.suite"
         status=${PIPESTATUS[0]}
@@ -144,6 +145,7 @@ lane() { # SUITE,SUITE...
         if [ "$status" -gt 1 ] || { [ "$status" = 1 ] && ! grep -q '^not ok - ' "$work/$name.suite"; }; then
             echo "not ok - $name: the suite itself failed (exit status $status)"
         fi
+        echo "# $name: $((SECONDS - began)) s"
     done
 }
 

@@ -290,9 +290,18 @@ each_host() ( # COMMAND LINE: here, and on every host that has processes of its 
     unset HVD_TEST_CASE # its own programs are not the job's
     bash -c "$1" | sed 's/^/here: /'
     [ "${KIND:-local}" = ns ] || return 0
-    for k in $(seq "${E2E_HOSTS:-2}"); do on "$k" "$1" | sed "s/^/node$k: /" & done
+    for k in $(seq "${E2E_HOSTS:-2}"); do inside "$k" "$1" | sed "s/^/node$k: /" & done
     wait
 )
+
+# As `on`, but without the cost of an ssh: the runner does it (serve_hosts), who sees all hosts.
+inside() { # NUMBER COMMAND LINE
+    local answer=$T/answer.$1.$BASHPID
+    mkfifo "$answer"
+    printf '%s\t%s\t%s\n' "$answer" "node$1" "$2" > "$HOSTS_DIR/ask"
+    timeout 8 cat "$answer"
+    rm "$answer"
+}
 
 leftover_processes() {
     each_host "bash '$top/tests/e2e/leftovers.sh' processes '$BUILD' '$T' '${KIND:-local}'"

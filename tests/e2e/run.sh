@@ -31,6 +31,7 @@ chmod 755 "$E2E_RUNTIME"
 export E2E_RUNTIME
 export E2E_SANITIZE=${SANITIZE:-}
 declare -A hosts_kind hosts_up # of a family of addresses, v4 or v6: ns, loop or why there are none; those to take down
+servers=()
 failed=0
 
 not_ok() { # TEXT
@@ -41,6 +42,7 @@ not_ok() { # TEXT
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
     local family
+    [ ${#servers[@]} = 0 ] || kill "${servers[@]}"
     for family in "${!hosts_up[@]}"; do
         case ${hosts_up[$family]} in
         ns) HOSTS_DIR=$work/$family "$top/tests/hosts/hosts.sh" down ;;
@@ -107,7 +109,21 @@ start_hosts() { # FAMILY: sets hosts_kind; more than one topic shares them
     *) return 0 ;;
     esac
     hosts_up[$1]=${hosts_kind[$1]} # in part, perhaps
-    "${@:2}" 2> "$work/hosts.err" || hosts_kind[$1]="hosts did not start: $(tail -n 1 "$work/hosts.err")"
+    if ! "${@:2}" 2> "$work/hosts.err"; then
+        hosts_kind[$1]="hosts did not start: $(tail -n 1 "$work/hosts.err")"
+    elif [ "${hosts_kind[$1]}" = ns ]; then
+        mkfifo "$HOSTS_DIR/ask"
+        serve_hosts <> "$HOSTS_DIR/ask" &
+        servers+=($!)
+    fi
+}
+
+serve_hosts() { # for cases, which cannot enter another host than their own: lines of a fifo for the answer, the host, a command line
+    local answer host command
+    trap - EXIT INT TERM
+    while IFS=$'\t' read -r answer host command; do
+        "$top/tests/hosts/hosts.sh" exec "$host" bash -c "$command" > "$answer" 2> /dev/null < /dev/null &
+    done
 }
 
 run_case() { # TOPIC FILE FUNCTION LIMIT KIND
