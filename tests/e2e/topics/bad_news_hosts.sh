@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # From a worker's death to the error on every other rank, over two hosts.
+alone=1
 hosts=2
 limit=90
 

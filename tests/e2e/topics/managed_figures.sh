@@ -2,6 +2,7 @@
 # What the managed agent costs: a host that only waits, many jobs in a row, many who ask, and the start beside that of an agent for one job.
 #
 #   MANAGED_JOBS=10000 MANAGED_HOSTS=16   how many jobs (200); how many hosts (8)
+alone=1
 needs_root=1
 limit=3000
 # shellcheck source=tests/e2e/systemd_host.sh

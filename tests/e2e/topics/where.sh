@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2016,SC2034,SC2154
 # --timeout tells where each rank is before it ends the job.
+alone=1
 limit=30
 
 needs_tool() {
