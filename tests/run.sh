@@ -16,8 +16,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 build=$(realpath -m "${BUILD:-build}")
 work=$(mktemp -d "${TMPDIR:-/tmp}/hvd-check.XXXXXX") || exit 2
 lanes=()
+# shellcheck disable=SC2317,SC2329 # called by the trap
+stop_lanes() { # and wait until they have taken down their hosts
+    local lane
+    for lane in "${lanes[@]}"; do kill -TERM -- "-$lane"; done
+    for lane in "${lanes[@]}"; do while kill -0 -- "-$lane"; do sleep 0.1; done; done
+} 2> /dev/null
 trap 'rm -rf "$work"' EXIT
-trap 'for lane in "${lanes[@]}"; do kill -TERM -- "-$lane"; done 2> /dev/null; wait; exit 130' INT TERM
+trap 'stop_lanes; exit 130' INT TERM
 export BUILD=$build TEST_TIMES=$work/times # lines: milliseconds, name
 unset HVD_RANK HVD_SIZE CK_FORK CK_RUN_CASE CK_RUN_SUITE
 

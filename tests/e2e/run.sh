@@ -30,7 +30,7 @@ E2E_RUNTIME=$(mktemp -d /tmp/hvdrt.XXXXXX) || exit 2
 chmod 755 "$E2E_RUNTIME"
 export E2E_RUNTIME
 export E2E_SANITIZE=${SANITIZE:-}
-declare -A hosts_kind hosts_up # of a family of addresses, v4 or v6: ns, loop or why there are none; those to take down
+declare -A hosts_choice hosts_kind hosts_up # of a family of addresses, v4 or v6: ns, loop or why there are none; those to take down
 servers=()
 failed=0
 
@@ -85,13 +85,11 @@ choose_hosts() { # FAMILY: prints ns, loop or the reason why there are none
 }
 
 lane_of() { # FILE
-    local family
-    family=$(setting "$1" family v4)
     if [ "$(setting "$1" alone 0)" = 1 ]; then
         echo alone
     elif [ "$(setting "$1" hosts 0)" = 0 ]; then
         echo local
-    elif [ "$(choose_hosts "$family")" = ns ]; then
+    elif [ "${hosts_choice[$(setting "$1" family v4)]}" = ns ]; then
         echo hosts
     else
         echo local # loopback hosts are this machine
@@ -101,7 +99,7 @@ lane_of() { # FILE
 start_hosts() { # FAMILY: sets hosts_kind; more than one topic shares them
     export HOSTS_DIR=$work/$1 HOSTS_BIND="$top $BUILD"
     [ -z "${hosts_kind[$1]:-}" ] || return 0
-    hosts_kind[$1]=$(choose_hosts "$1")
+    hosts_kind[$1]=${hosts_choice[$1]:-$(choose_hosts "$1")}
     case ${hosts_kind[$1]}.$1 in
     ns.v4) set -- "$1" "$top/tests/hosts/hosts.sh" up 4 ;;
     ns.v6) set -- "$1" "$top/tests/hosts/hosts.sh" up 2 v6 ;;
@@ -190,6 +188,7 @@ run_topic() { # FILE
     done
 }
 
+[ -z "${LANE:-}" ] || for family in v4 v6; do hosts_choice[$family]=$(choose_hosts $family); done
 for file in "$here"/topics/*.sh; do
     keep=
     for word in ${TESTS:-.}; do
