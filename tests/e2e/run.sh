@@ -42,7 +42,8 @@ not_ok() { # TEXT
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
     local family
-    [ ${#servers[@]} = 0 ] || kill "${servers[@]}"
+    trap '' PIPE # who reads may have been ended with us
+    [ ${#servers[@]} = 0 ] || kill "${servers[@]}" 2> /dev/null
     for family in "${!hosts_up[@]}"; do
         case ${hosts_up[$family]} in
         ns) HOSTS_DIR=$work/$family "$top/tests/hosts/hosts.sh" down ;;
@@ -53,7 +54,7 @@ clean_up() {
     rmdir "$BUILD/e2e" 2>/dev/null
 }
 trap clean_up EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM PIPE
 
 case_functions() { # FILE
     bash -n "$1" || return
