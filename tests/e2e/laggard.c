@@ -11,8 +11,8 @@
 
 static bool done;
 
-/* Whoever is told of an error stays a moment: on a busy machine its end could otherwise reach ranks of another host before the error
- * does, and be what they are told. */
+/* Whoever is told of an error stays a moment: on a busy machine its end could otherwise reach ranks of
+ * another host before the error does, and be what they are told. */
 static void stay(void)
 {
     if (!done)

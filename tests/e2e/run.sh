@@ -131,12 +131,9 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
     mkdir -p "$dir"
     chmod 777 "$dir"
     [ -z "$E2E_SANITIZE" ] || set -- "$1" "$2" "$3" $(($4 * 4)) "$5"
-    local command=(timeout -k 5 "$4" bash "$here/case.sh" "$2" "$3" "$dir" "$5")
-    if [ "$5" = ns ]; then
-        "$top/tests/hosts/hosts.sh" exec head env HOME=/root "${command[@]}" > "$dir/log" 2>&1 < /dev/null
-    else
-        "${command[@]}" > "$dir/log" 2>&1 < /dev/null
-    fi
+    local there=()
+    [ "$5" != ns ] || there=("$top/tests/hosts/hosts.sh" exec head env HOME=/root)
+    "${there[@]}" timeout -k 5 "$4" bash "$here/case.sh" "$2" "$3" "$dir" "$5" > "$dir/log" 2>&1 < /dev/null
     status=$?
     took=$(((${EPOCHREALTIME/./} - started) / 1000))
     [ -z "${TEST_TIMES:-}" ] || echo "$took $name" >> "$TEST_TIMES"
@@ -152,7 +149,7 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
         sed 's/^/    # /' "$dir/log" | tail -n 40
         [ -z "${VERBOSE:-}" ] || tail -n 15 "$dir"/out "$dir"/err 2>/dev/null | sed 's/^/    # /'
         # What a stuck case left must not disturb the next one.
-        "${command[@]:0:3}" 30 bash "$here/sweep.sh" "$dir" "$5" 2>/dev/null | sed 's/^/    # /'
+        "${there[@]}" timeout -k 5 30 bash "$here/sweep.sh" "$dir" "$5" 2>/dev/null | sed 's/^/    # /'
         ;;
     esac
 }
