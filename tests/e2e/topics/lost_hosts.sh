@@ -97,7 +97,7 @@ case_a_host_that_stays_away_is_named() {
 
 case_a_second_interrupt_does_not_wait_for_it() {
     needs_kind ns
-    start --log-level debug --heartbeat-timeout 3 --grace 40 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    start --log-level debug --heartbeat-timeout 3 --grace 10 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
     until_out 10 ready 2
     ip link set v2 down
     until_true 15 grep -q 'sweeping, attempt 1' "$T/err" || { ip link set v2 up; fail "never tried"; }
@@ -111,5 +111,5 @@ case_a_second_interrupt_does_not_wait_for_it() {
     expect_within 4
     expect_status 125
     expect_err 'could not be reached again'
-    leave_within=55
+    leave_within=25
 }
