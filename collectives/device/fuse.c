@@ -19,11 +19,23 @@ static unsigned step_of(size_t bytes)
     return k;
 }
 
-static bool is_small(const struct device_operation *o)
+static bool is_small(const struct device_operation *o, size_t most)
 {
     size_t element = dtype_size(o->dtype);
-    return o->kind == DEVICE_ALLREDUCE && element > 0 && o->count > 0 &&
-           o->count <= FUSE_TENSOR_MAX / element;
+    return o->kind == DEVICE_ALLREDUCE && element > 0 && o->count > 0 && o->count <= most / element;
+}
+
+/* Where not all have room it is for the smallest, which gain most: half as large ones, and so on. */
+static size_t largest(const struct fuse *f, const struct device_operation *o, size_t n)
+{
+    size_t most = 2 * FUSE_TENSOR_MAX, all;
+    do {
+        most /= 2;
+        all = 0;
+        for (size_t i = 0; i < n && all <= f->room; i++)
+            all += is_small(&o[i], most) ? o[i].count * dtype_size(o[i].dtype) : 0;
+    } while (all > f->room && most > FUSE_TENSOR_MIN);
+    return most;
 }
 
 static bool alike(const struct device_operation *a, const struct device_operation *b)
@@ -61,9 +73,9 @@ static int make_places(struct fuse *f, size_t n, struct err *e)
  * Only what is like the first small one is packed. `size` becomes the bytes of each step. */
 static void choose(struct fuse *f, const struct device_operation *o, size_t n, size_t size[STEPS])
 {
-    size_t left = f->room;
+    size_t left = f->room, most = largest(f, o, n);
     for (size_t i = 0; i < n; i++) {
-        bool goes = is_small(&o[i]) && (f->packed == 0 || alike(&f->operation[f->whole], &o[i]));
+        bool goes = is_small(&o[i], most) && (f->packed == 0 || alike(&f->operation[f->whole], &o[i]));
         size_t bytes = goes ? o[i].count * dtype_size(o[i].dtype) : 0;
         goes = goes && bytes <= left;
         if (goes && f->packed == 0)

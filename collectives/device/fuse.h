@@ -20,6 +20,7 @@
 #include "collectives/device/pack.h"
 
 #define FUSE_TENSOR_MAX (256u << 10) /* bytes of one that is packed */
+#define FUSE_TENSOR_MIN (4u << 10)   /* up to here size does not count: first come, first packed */
 #define FUSE_ROOM       (4u << 20)   /* of all that are packed at once, unless less is wanted; the buffer */
 
 /* Of one communicator. Zeroed: nothing is packed. */

@@ -209,12 +209,15 @@ int main(int argc, char **argv)
     b.bytes = 32u << 20; /* what a training step reduces */
     for (int i = 0; i < o.sizes; i++)
         b.bytes = o.bytes[i] > b.bytes ? o.bytes[i] : b.bytes;
+    if (b.bytes < bytes_of_groups())
+        b.bytes = bytes_of_groups();
     bench_cuda(&b, b.driver->cuMemAlloc(&b.memory, b.bytes), "cuMemAlloc");
     if (b.rank == 0)
         printf("%-28s %10s %10s %-5s %8s %-18s %6s\n", "row", "direct", "hvd", "", "value", "", "goal");
     row_latency(&b);
     for (int i = 0; i < o.sizes; i++)
         row_allreduce(&b, o.bytes[i]);
+    rows_of_groups(&b);
     row_overlap(&b);
     release(&b);
     bench_check(hvd_shutdown(), "hvd_shutdown");

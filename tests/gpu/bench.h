@@ -2,7 +2,8 @@
  * by the same processes, over the same transport, interleaved; rank 0 prints a line for each.
  *
  *   bench.c        command line, set-up, the table
- *   bench_rows.c   allreduce by size, time added at 4 B, a training step with overlap */
+ *   bench_rows.c   allreduce by size, time added at 4 B, a training step with overlap
+ *   bench_groups.c groups of tensors */
 #ifndef TESTS_GPU_BENCH_H
 #define TESTS_GPU_BENCH_H
 
@@ -41,8 +42,21 @@ void bench_line(const struct bench *b, const char *what, double direct, double h
                 double value, const char *means, double goal);
 void bench_skipped(const struct bench *b, const char *what, const char *why);
 
+/* One run of something; microseconds. */
+typedef double bench_timed(struct bench *b, size_t bytes, int runs);
+/* Medians of both, each after a run that is not counted, and of their ratio by pairs. */
+double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, size_t bytes, int runs,
+                     double *of_direct, double *of_hvd);
+/* Nothing is under way, and all ranks are here. */
+void bench_start(struct bench *b);
+void *bench_at(const struct bench *b, size_t offset);
+/* What NCCL was asked for directly is in its stream: in its non-blocking mode it says so later. */
+void bench_in_stream(struct bench *b);
+
 void row_allreduce(struct bench *b, size_t bytes);
 void row_latency(struct bench *b);
 void row_overlap(struct bench *b);
+void rows_of_groups(struct bench *b);
+size_t bytes_of_groups(void); /* of `memory` */
 
 #endif

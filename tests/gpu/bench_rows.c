@@ -11,9 +11,6 @@
 #define SMALL_RUNS 200          /* 4 B operations of a pair */
 #define RUN_BYTES  (1ull << 30) /* of a pair, about */
 
-/* One run of something; microseconds. */
-typedef double timed(struct bench *b, size_t bytes, int runs);
-
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -27,9 +24,8 @@ static double median(double *of, int n)
     return n % 2 ? of[n / 2] : (of[n / 2 - 1] + of[n / 2]) / 2;
 }
 
-/* Medians of both, each after a run that is not counted, and of their ratio by pairs. */
-static double compare(struct bench *b, timed *direct, timed *hvd, size_t bytes, int runs, double *of_direct,
-                      double *of_hvd)
+double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, size_t bytes, int runs,
+                     double *of_direct, double *of_hvd)
 {
     double d[PAIRS_MAX] = {0}, h[PAIRS_MAX] = {0}, ratio[PAIRS_MAX] = {0};
 
@@ -45,36 +41,40 @@ static double compare(struct bench *b, timed *direct, timed *hvd, size_t bytes, 
     return median(ratio, b->pairs);
 }
 
-static void start_together(struct bench *b)
+void bench_start(struct bench *b)
 {
     bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
     bench_check(hvd_barrier(NULL), "hvd_barrier");
 }
 
-static void *at(const struct bench *b, size_t offset)
+void *bench_at(const struct bench *b, size_t offset)
 {
     return (void *)(uintptr_t)(b->memory + offset);
 }
 
-/* In NCCL's non-blocking mode it is in the stream when NCCL says so. */
-static void reduce_direct(struct bench *b, size_t offset, size_t bytes, cu_stream stream)
+void bench_in_stream(struct bench *b)
 {
     nccl_result state = NCCL_IN_PROGRESS;
 
-    bench_nccl(b,
-               b->nccl->ncclAllReduce(at(b, offset), at(b, offset), bytes / sizeof(float), NCCL_FLOAT32,
-                                      NCCL_SUM, b->comm, stream),
-               "ncclAllReduce");
     while (state == NCCL_IN_PROGRESS)
         bench_nccl(b, b->nccl->ncclCommGetAsyncError(b->comm, &state), "ncclAllReduce");
     bench_nccl(b, state, "ncclAllReduce");
+}
+
+static void reduce_direct(struct bench *b, size_t offset, size_t bytes, cu_stream stream)
+{
+    bench_nccl(b,
+               b->nccl->ncclAllReduce(bench_at(b, offset), bench_at(b, offset), bytes / sizeof(float),
+                                      NCCL_FLOAT32, NCCL_SUM, b->comm, stream),
+               "ncclAllReduce");
+    bench_in_stream(b);
 }
 
 /* ---- allreduce by size --------------------------------------------------------------------------------- */
 
 static double many_direct(struct bench *b, size_t bytes, int runs)
 {
-    start_together(b);
+    bench_start(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++)
         reduce_direct(b, 0, bytes, b->work);
@@ -86,11 +86,11 @@ static double many_hvd(struct bench *b, size_t bytes, int runs)
 {
     hvd_options options = {.stream = b->work};
 
-    start_together(b);
+    bench_start(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++)
-        bench_check(hvd_allreduce("bench.many", at(b, 0), at(b, 0), bytes / sizeof(float), HVD_FLOAT32,
-                                  HVD_SUM, &options),
+        bench_check(hvd_allreduce("bench.many", bench_at(b, 0), bench_at(b, 0), bytes / sizeof(float),
+                                  HVD_FLOAT32, HVD_SUM, &options),
                     "hvd_allreduce");
     bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
     return bench_now_us() - since;
@@ -100,11 +100,11 @@ void row_allreduce(struct bench *b, size_t bytes)
 {
     int runs = (int)(RUN_BYTES / bytes);
     double direct, hvd, bus = 2.0 * (b->size - 1) / b->size * (double)bytes / 1e3; /* us to GB/s */
-    double ratio = compare(b, many_direct, many_hvd, bytes,
-                           runs < 4     ? 4
-                           : runs > 400 ? 400
-                                        : runs,
-                           &direct, &hvd);
+    double ratio = bench_compare(b, many_direct, many_hvd, bytes,
+                                 runs < 4     ? 4
+                                 : runs > 400 ? 400
+                                              : runs,
+                                 &direct, &hvd);
     char what[64];
 
     snprintf(what, sizeof what, "allreduce %zu KiB", bytes >> 10);
@@ -117,7 +117,7 @@ void row_allreduce(struct bench *b, size_t bytes)
 
 static double each_direct(struct bench *b, size_t bytes, int runs)
 {
-    start_together(b);
+    bench_start(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++) {
         reduce_direct(b, 0, bytes, b->work);
@@ -130,11 +130,11 @@ static double each_hvd(struct bench *b, size_t bytes, int runs)
 {
     hvd_options options = {.stream = b->work};
 
-    start_together(b);
+    bench_start(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++) {
-        bench_check(hvd_allreduce("bench.each", at(b, 0), at(b, 0), bytes / sizeof(float), HVD_FLOAT32,
-                                  HVD_SUM, &options),
+        bench_check(hvd_allreduce("bench.each", bench_at(b, 0), bench_at(b, 0), bytes / sizeof(float),
+                                  HVD_FLOAT32, HVD_SUM, &options),
                     "hvd_allreduce");
         bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
     }
@@ -145,7 +145,7 @@ void row_latency(struct bench *b)
 {
     double direct, hvd;
 
-    compare(b, each_direct, each_hvd, sizeof(float), SMALL_RUNS, &direct, &hvd);
+    bench_compare(b, each_direct, each_hvd, sizeof(float), SMALL_RUNS, &direct, &hvd);
     bench_line(b, "4 B, each waited for", direct, hvd, "us", hvd - direct, "us added", 10);
 }
 
@@ -169,7 +169,7 @@ static double step_direct(struct bench *b, size_t bytes, int runs)
     cu_event event;
 
     bench_cuda(b, d->cuEventCreate(&event, CU_EVENT_NO_TIMING), "cuEventCreate");
-    start_together(b);
+    bench_start(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++) {
         for (size_t layer = 0; layer < LAYERS; layer++) {
@@ -193,14 +193,14 @@ static double step_hvd(struct bench *b, size_t bytes, int runs)
     hvd_options options = {.stream = b->work};
     hvd_handle handle[LAYERS];
 
-    start_together(b);
+    bench_start(b);
     double since = bench_now_us();
     for (int i = 0; i < runs; i++) {
         for (size_t layer = 0; layer < LAYERS; layer++) {
             compute_layer(b);
-            bench_check(hvd_allreduce_async(name[layer], at(b, layer * bytes), at(b, layer * bytes),
-                                            bytes / sizeof(float), HVD_FLOAT32, HVD_SUM, &options,
-                                            &handle[layer]),
+            bench_check(hvd_allreduce_async(name[layer], bench_at(b, layer * bytes),
+                                            bench_at(b, layer * bytes), bytes / sizeof(float), HVD_FLOAT32,
+                                            HVD_SUM, &options, &handle[layer]),
                         "hvd_allreduce_async");
         }
         for (size_t layer = 0; layer < LAYERS; layer++)
@@ -218,6 +218,6 @@ void row_overlap(struct bench *b)
         bench_skipped(b, "a step with overlap", b->why);
         return;
     }
-    ratio = compare(b, step_direct, step_hvd, LAYER_MB << 20, 10, &direct, &hvd);
+    ratio = bench_compare(b, step_direct, step_hvd, LAYER_MB << 20, 10, &direct, &hvd);
     bench_line(b, "a step, 16 x 2 MiB, overlap", direct, hvd, "us", ratio, "times as long", 1);
 }

@@ -87,6 +87,20 @@ START_TEST(what_stays_alone)
 }
 END_TEST
 
+/* Room is for the smallest, wherever they stand. */
+START_TEST(the_smallest_first)
+{
+    struct fuse f = {.buffer = BUFFER, .room = 100000};
+    struct device_operation o[] = {one(1, 20000), one(2, 9000), one(3, 2000), one(4, 9000), one(5, 1)};
+    plan(&f, o, 5, 4, 2);
+    ck_assert_mem_eq(&f.operation[0], &o[0], sizeof *o);
+    ck_assert_uint_eq(f.operation[1].count, 20001);
+    f.room = 80000;
+    plan(&f, o, 5, 2, 4);
+    fuse_free(&f);
+}
+END_TEST
+
 /* ---- results ---- */
 
 /* Elements: those of a large one, none, sizes of every step; rank 1 has all of them elsewhere in a line. */
@@ -393,6 +407,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, sizes_decide);
     tcase_add_test(t, what_stays_alone);
+    tcase_add_test(t, the_smallest_first);
     tcase_add_loop_test(t, packed_is_as_apart, 0, 2);
     tcase_add_test(t, groups_in_a_row);
     if (!gpu_real()) /* whose calls do not fail on demand */

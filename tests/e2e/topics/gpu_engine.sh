@@ -42,6 +42,15 @@ case_a_group_is_packed() {
     [ -n "${REAL_GPU:-}" ] || expect_same '18 2' "$(gpu_calls ncclAllReduce) $(gpu_calls left)" 'calls of ncclAllReduce, and things left'
 }
 
+# The engine has none for one of its ranks: nobody uses NCCL.
+case_no_memory_to_pack_in() {
+    [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
+    export HVD_DOUBLE_FAIL=cuMemAlloc@none:2
+    by_engine 2 2 gpu_kinds 2 2000 grouped
+    all_right 2
+    nccl_runs_in 0
+}
+
 case_one_gpu_for_three_ranks() {
     [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
     by_engine 3 1 gpu_kinds 2 500

@@ -41,6 +41,16 @@ case_a_group_is_packed() {
     [ -n "${REAL_GPU:-}" ] || expect_same $((18 + 50)) "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce, then'
 }
 
+# A rank that has no memory to pack in: nobody uses NCCL. (Its sixth allocation is that; five are its tensors.)
+case_no_memory_to_pack_in() {
+    [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
+    export HVD_DOUBLE_FAIL=cuMemAlloc@1:6
+    placed=(--log-level info)
+    gpu_kinds 2 2 2 2000 grouped
+    expect_same 0 "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce'
+    expect_err 'process set 0: GPU tensors go through host memory: NCCL does not connect on another rank$'
+}
+
 # NCCL refuses two ranks on one GPU: what they do goes through host memory. (A rank alone in its set has one.)
 case_one_gpu_for_three_ranks() {
     [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
