@@ -27,20 +27,24 @@ static void shorten_grace(void *owner);
 static void leave(void *owner);
 static void stop(void *owner);
 
-static const char *const state_names[] = {"hello", "ready",  "spawning", "refusing", "running",
-                                          "done",  "ending", "killing",  "leaving",  "over"};
-static const char *const event_names[] = {"hello",    "stranger", "spawn",    "refused",
-                                          "executed", "finished", "teardown", "lost",
-                                          "patience", "empty",    "bye"};
+static const char *const state_names[] = {"hello", "ready",  "waiting", "spawning", "refusing", "running",
+                                          "done",  "ending", "killing", "leaving",  "over"};
+static const char *const event_names[] = {"hello",    "stranger", "wait", "spawn",    "refused", "executed",
+                                          "finished", "teardown", "lost", "patience", "empty",   "bye"};
 
 static const struct fsm_row rows[] = {
     {SESSION_HELLO, EV_HELLO, SESSION_READY, NULL},
     {SESSION_HELLO, EV_STRANGER, SESSION_LEAVING, welcome_stranger},
     {SESSION_HELLO, EV_LOST, SESSION_OVER, stop},
     {SESSION_READY, EV_SPAWN, SESSION_SPAWNING, NULL},
+    {SESSION_READY, EV_WAIT, SESSION_WAITING, NULL},
     {SESSION_READY, EV_REFUSED, SESSION_REFUSING, kill_all},
     {SESSION_READY, EV_TEARDOWN, SESSION_ENDING, begin_end},
     {SESSION_READY, EV_LOST, SESSION_ENDING, begin_end},
+    {SESSION_WAITING, EV_SPAWN, SESSION_SPAWNING, NULL},
+    {SESSION_WAITING, EV_REFUSED, SESSION_REFUSING, kill_all},
+    {SESSION_WAITING, EV_TEARDOWN, SESSION_ENDING, begin_end},
+    {SESSION_WAITING, EV_LOST, SESSION_ENDING, begin_end},
     {SESSION_SPAWNING, EV_EXECUTED, SESSION_RUNNING, say_spawned},
     {SESSION_SPAWNING, EV_REFUSED, SESSION_REFUSING, kill_all},
     {SESSION_SPAWNING, EV_TEARDOWN, SESSION_ENDING, begin_end},
@@ -120,35 +124,13 @@ static void report_exits(struct session *s)
             report_exit(s, &w->item[i]);
 }
 
-/* Processes of ours that workers may need: the last to be ended. */
-struct servers {
-    pid_t pid[3]; /* 0 at its end */
-};
-
-static struct servers servers_of(const struct session *s)
-{
-    struct servers of = {{0}};
-    size_t n = 0;
-    if (s->engine.child.pid > 0)
-        of.pid[n++] = s->engine.child.pid;
-    if (s->pmix.child.pid > 0)
-        of.pid[n++] = s->pmix.child.pid;
-    return of;
-}
-
-static void end_servers(struct session *s)
-{
-    engine_host_end(&s->engine);
-    pmix_host_end(&s->pmix);
-}
-
 /* While the job is being ended: is anybody left? */
 static void check_rest(struct session *s)
 {
     bool killing = s->fsm.state != SESSION_ENDING;
-    struct servers servers = servers_of(s);
+    struct session_servers servers = session_servers(s);
     if (s->workers.alive == 0 && !descendants_any(servers.pid))
-        end_servers(s);
+        session_servers_end(s);
     if (descendants_any(NULL)) {
         if (!killing)
             return;
@@ -218,9 +200,8 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     struct session *s = ctx;
     struct worker *w = workers_by_pid(&s->workers, child->pid);
     if (!w) {
-        if (!where_reaped(&s->where, child->pid) &&
-            !engine_host_reaped(&s->engine, child->pid, child->status, child->signal))
-            (void)pmix_host_reaped(&s->pmix, child->pid, child->status, child->signal);
+        if (!where_reaped(&s->where, child->pid))
+            (void)session_servers_reaped(s, child);
         return;
     }
     pmix_host_drain(&s->pmix); /* it may have asked for the end of the job, and so it ended */
@@ -302,10 +283,13 @@ static void begin_end(void *owner)
     reap_now(&s->reap); /* who has died already was not ended by us */
     if (s->workers.alive > 0)
         workers_end(&s->workers, SIGTERM);
-    struct servers servers = servers_of(s);
-    if (descendants_any(servers.pid))
+    struct session_servers servers = session_servers(s);
+    bool any = descendants_any(servers.pid);
+    if (any)
         (void)descendants_signal_if(SIGTERM, servers.pid, is_outside, s);
-    set_patience(s, s->grace_ms);
+    /* When nobody is left there is no grace to give, but for what has to be told to quit. */
+    bool quits = s->workers.alive == 0 && !any && mps_host_pid(&s->mps.host) > 0;
+    set_patience(s, quits && s->grace_ms < MPS_END_MS ? MPS_END_MS : s->grace_ms);
     session_mark(s);
 }
 
@@ -325,14 +309,15 @@ static void kill_all(void *owner)
     if (s->fsm.state == SESSION_REFUSING)
         stdio_discard(&s->stdio); /* of a job that never was */
     set_patience(s, KILL_MS);
-    end_servers(s);
+    session_servers_end(s);
+    mps_host_kill(&s->mps.host);
     workers_end(&s->workers, SIGKILL);
     session_mark(s);
 }
 
 static void clean_up(struct session *s)
 {
-    end_servers(s);
+    session_servers_end(s);
     job_dir_remove(s->dir.path);
     guard_owns_directory(s->guard, "");
     if (containment_remove(s->containment.path, descendants_any(NULL) ? 0 : 1000) == 0)
@@ -454,6 +439,7 @@ static void tear_down(struct session *s)
     session_channel_close(s);
     engine_host_close(&s->engine);
     session_rendezvous_close(s);
+    session_mps_close(s);
     where_close(&s->where);
     inquiries_close(&s->inquiries);
     workers_close(&s->workers);

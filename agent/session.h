@@ -1,12 +1,13 @@
 /* A session: one process per job and host. It ends the control channel, supervises the workers and leaves
  * nothing behind.
  *
- *   HELLO -> READY -> SPAWNING -> RUNNING -> DONE -> ENDING -> KILLING -> LEAVING -> OVER
+ *   HELLO -> READY (-> WAITING) -> SPAWNING -> RUNNING -> DONE -> ENDING -> KILLING -> LEAVING -> OVER
  *
- * HELLO waits for the launcher's Hello, READY for its Spawn; SPAWNING until every worker has executed its
- * program (or one could not: REFUSING kills the others first); RUNNING until all have ended and their output
- * was handed over; DONE for the launcher's Teardown, which may come in any state. ENDING gives the workers
- * their grace after SIGTERM, KILLING ends what is left; LEAVING has told Ended and waits for Bye.
+ * HELLO waits for the launcher's Hello, READY for its Spawn, WAITING for MPS (--mps); SPAWNING until every
+ * worker has executed its program (or one could not: REFUSING kills the others first); RUNNING until all have
+ * ended and their output was handed over; DONE for the launcher's Teardown, which may come in any state.
+ * ENDING gives the workers their grace after SIGTERM, KILLING ends what is left; LEAVING has told Ended and
+ * waits for Bye.
  *
  * Whatever breaks (the channel's end, silence of the launcher, the guard's death, a signal to us) is the
  * event LOST: the job ends here at once, with the same grace. When the session itself dies, the guard does
@@ -23,6 +24,7 @@
 #include "agent/heartbeat.h"
 #include "agent/inquiry/inquiries.h"
 #include "agent/job_dir.h"
+#include "agent/mps_host.h"
 #include "agent/preload.h"
 #include "agent/rendezvous/pmix_host.h"
 #include "agent/rendezvous/rendezvous.h"
@@ -43,6 +45,7 @@
 enum session_state {
     SESSION_HELLO,
     SESSION_READY,
+    SESSION_WAITING,
     SESSION_SPAWNING,
     SESSION_REFUSING,
     SESSION_RUNNING,
@@ -56,6 +59,7 @@ enum session_state {
 enum session_event {
     EV_HELLO,    /* a Hello that we can serve */
     EV_STRANGER, /* a Hello of another version: answered, then over */
+    EV_WAIT,     /* workers wait for what they need */
     EV_SPAWN,    /* workers were started, their execs are not confirmed yet */
     EV_REFUSED,  /* a worker could not be started */
     EV_EXECUTED, /* all workers execute their programs */
@@ -71,6 +75,14 @@ enum session_event {
 struct session_program {
     char path[4096], wdir[4096];
     struct worker_env env;
+};
+
+/* CUDA's multi-process service. */
+struct session_mps {
+    struct mps_host host;
+    char *gpus; /* UUIDs of those that it is to serve; NULL: it is not to be started */
+    char *visible, **envp;
+    char program[4096], pipes[JOB_DIR_MAX + 16], logs[JOB_DIR_MAX + 16];
 };
 
 #define SESSION_TOKEN_SIZE 16
@@ -133,6 +145,7 @@ struct session {
     struct rlimits limits;           /* of the workers */
     struct engine_host engine;
     struct pmix_host pmix;
+    struct session_mps mps;
     struct where where;
     struct inquiries inquiries;
     struct session_answer *answer; /* session_inquiry.c */
@@ -179,6 +192,8 @@ void session_hello(struct session *s, const Hvd__Hello *hello);
 void session_spawn(struct session *s, const Hvd__Spawn *spawn);
 /* Makes the job's directory; `need` may be NULL. */
 int session_directory(struct session *s, const struct job_dir_need *need, struct err *e);
+/* When all is there that they need. */
+void session_spawn_workers(struct session *s);
 void session_spawned(struct session *s); /* tells all pids */
 void session_spawn_close_report(struct session *s);
 void session_spawn_close(struct session *s);
@@ -197,6 +212,24 @@ void session_programs_close(struct session *s);
 
 /* session_gpus.c: fills in which GPUs the workers are told of, and tells the user what is wrong with them. */
 void session_gpus(struct session *s, struct worker_env_job *job);
+/* session_mps.c: between those and the workers' environments, is MPS to be started? -1 with *e: the job
+ * cannot do without. Then it is: 1 when it was and the workers wait for it, else 0. */
+int session_mps_choose(struct session *s, struct worker_env_job *job, struct err *e);
+int session_mps_start(struct session *s, struct err *e);
+void session_mps_close(struct session *s);
+
+/* session_servers.c: processes of ours that workers may need. */
+struct session_servers {
+    pid_t pid[4]; /* 0 at its end */
+};
+struct session_servers session_servers(const struct session *s);
+/* Those first that nobody who is left may need; again when one has ended. */
+void session_servers_end(struct session *s);
+/* True when `child` was one of them. */
+bool session_servers_reaped(struct session *s, const struct reaped *child);
+/* The worker socket, and what its engine will be told if it is ever needed. */
+int session_engine_listen(struct session *s, struct err *e);
+
 /* session_binding.c: the workers' processors, before they start and when they run. */
 int session_bind(struct session *s, struct err *e);
 /* session.parts, when Hello asks. */

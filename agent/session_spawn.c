@@ -227,98 +227,6 @@ static int make_token(struct session *s, struct err *e)
     return 0;
 }
 
-static void on_link(void *ctx, Hvd__Link *link)
-{
-    struct session *s = ctx;
-    CONTROL(m, LINK, link, link);
-    session_send(s, &m);
-}
-
-static void on_initialized(void *ctx, uint32_t rank)
-{
-    struct session *s = ctx;
-    struct worker *w = workers_by_rank(&s->workers, rank);
-    if (w) {
-        w->initialized = true;
-        w->shut_down = false;
-    }
-}
-
-static void on_shut_down(void *ctx, uint32_t rank)
-{
-    struct session *s = ctx;
-    struct worker *w = workers_by_rank(&s->workers, rank);
-    if (w)
-        w->shut_down = true;
-}
-
-/* Nobody who has called hvd_shutdown, or has ended, misses it. */
-static bool engine_is_needed(const struct session *s)
-{
-    for (size_t i = 0; i < s->workers.count; i++)
-        if (s->workers.item[i].alive && !s->workers.item[i].shut_down)
-            return true;
-    return false;
-}
-
-static void on_engine_failed(void *ctx, const char *text)
-{
-    struct session *s = ctx;
-    if (s->fsm.state >= SESSION_ENDING || !engine_is_needed(s)) {
-        session_notice(s, LOG_WARNING, "%s", text);
-        return;
-    }
-    session_fault(s, "%s", text);
-}
-
-static void on_poisoned(void *ctx, uint32_t rank)
-{
-    struct session *s = ctx;
-    s->poisoned = true;
-    s->poisoned_by = rank;
-}
-
-static void on_engine_notice(void *ctx, uint32_t level, const char *text)
-{
-    session_notice(ctx, level, "%s", text);
-}
-
-static void on_engine_fault(void *ctx, const char *text)
-{
-    session_fault(ctx, "%s", text);
-}
-
-static const struct engine_host_events engine_events = {on_link,          on_initialized,   on_shut_down,
-                                                        on_poisoned,      on_engine_notice, on_engine_fault,
-                                                        on_engine_failed, session_counted};
-
-/* The worker socket, and what its engine will be told if it is ever needed. */
-static int prepare_engine(struct session *s, struct err *e)
-{
-    Hvd__EngineConfig c = HVD__ENGINE_CONFIG__INIT;
-    struct engine_place place = {s->dir.path, session_programs_base(s), s->containment.fd, s->heartbeat_ms};
-    c.job = s->job;
-    c.epoch = s->spawn->epoch;
-    c.key.data = s->secrets->key;
-    c.key.len = sizeof s->secrets->key;
-    c.size = s->spawn->size;
-    c.host_index = s->spawn->host_index;
-    c.host = s->spawn->host;
-    c.n_host = s->spawn->n_host;
-    c.address = s->address;
-    c.n_address = s->address_count;
-    c.port_low = s->ports.range.low;
-    c.port_high = s->ports.range.high;
-    c.port_promised = s->ports.range.promised;
-    c.heartbeat_ms = s->heartbeat_ms;
-    c.encrypt = s->encrypt;
-    c.log_level = (uint32_t)log_level();
-    c.token.data = s->secrets->token;
-    c.token.len = sizeof s->secrets->token;
-    c.tuning = s->spawn->tuning;
-    return engine_host_listen(&s->engine, &s->loop, &engine_events, s, &place, &c, e);
-}
-
 int session_directory(struct session *s, const struct job_dir_need *need, struct err *e)
 {
     char name[128];
@@ -349,9 +257,9 @@ static int prepare(struct session *s, struct err *e)
                                  .rendezvous = &s->rendezvous.values,
                                  .preload_dir = s->preload.path};
     session_gpus(s, &job);
-    if (session_programs_find(s, &job, e) < 0)
+    if (session_mps_choose(s, &job, e) < 0 || session_programs_find(s, &job, e) < 0)
         return -1;
-    int rc = session_bind(s, e) < 0 ? -1 : prepare_engine(s, e);
+    int rc = session_bind(s, e) < 0 ? -1 : session_engine_listen(s, e);
     secret_wipe_stack();
     return rc;
 }
@@ -425,28 +333,48 @@ static void on_report(uv_poll_t *poll, int status, int events)
         fsm_post(&s->fsm, EV_EXECUTED);
 }
 
+static int watch_report(struct session *s, struct err *e)
+{
+    int rc = uv_poll_init(&s->loop, &s->report_poll, s->report_fd);
+    if (rc < 0)
+        return err_set(e, ERR_SYSTEM, "cannot watch a pipe: %s", uv_strerror(rc));
+    s->report_poll.data = s;
+    s->report_watched = true;
+    uv_poll_start(&s->report_poll, UV_READABLE, on_report);
+    return 0;
+}
+
+static void refuse(struct session *s)
+{
+    if (s->workers.alive == 0)
+        s->refused_rank = s->spawn ? s->spawn->worker[0]->rank : 0;
+    fsm_post(&s->fsm, EV_REFUSED);
+}
+
+void session_spawn_workers(struct session *s)
+{
+    if (start_workers(s, &s->refusal) < 0)
+        refuse(s);
+    else
+        fsm_post(&s->fsm, watch_report(s, &s->refusal) < 0 ? EV_REFUSED : EV_SPAWN);
+}
+
 void session_spawn(struct session *s, const Hvd__Spawn *spawn)
 {
     struct err *e = &s->refusal;
     if (s->fsm.state != SESSION_READY)
         return;
-    if (check_spawn(spawn, e) < 0 || keep_spawn(s, spawn, e) < 0 || prepare(s, e) < 0 ||
-        start_workers(s, e) < 0) {
-        if (spawn->n_worker > 0 && s->workers.alive == 0)
-            s->refused_rank = spawn->worker[0]->rank;
-        fsm_post(&s->fsm, EV_REFUSED);
+    if (check_spawn(spawn, e) < 0 || keep_spawn(s, spawn, e) < 0 || prepare(s, e) < 0) {
+        refuse(s);
         return;
     }
-    int rc = uv_poll_init(&s->loop, &s->report_poll, s->report_fd);
-    if (rc < 0) {
-        err_set(e, ERR_SYSTEM, "cannot watch a pipe: %s", uv_strerror(rc));
-        fsm_post(&s->fsm, EV_REFUSED);
-        return;
-    }
-    s->report_poll.data = s;
-    s->report_watched = true;
-    uv_poll_start(&s->report_poll, UV_READABLE, on_report);
-    fsm_post(&s->fsm, EV_SPAWN);
+    int started = session_mps_start(s, e);
+    if (started < 0)
+        refuse(s);
+    else if (started > 0)
+        fsm_post(&s->fsm, EV_WAIT);
+    else
+        session_spawn_workers(s);
 }
 
 void session_spawned(struct session *s)

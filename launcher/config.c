@@ -133,6 +133,9 @@ static int check(struct config *config, char *const envp[], struct err *e)
         return -1;
     if (check_environment(config, envp, e))
         return -1;
+    if (config->mps == HVD__BINDING__MPS__MPS_YES && config->gpu_bind == HVD__BINDING__GPU__GPU_NONE)
+        return err_set(e, ERR_USAGE,
+                       "--mps yes is for the GPUs that the ranks are given, and --gpu-bind none gives none");
     if (config->rsh && check_rsh(config->rsh, envp, e))
         return -1;
     unsigned contracts;

@@ -75,6 +75,11 @@
       "set_device(local_rank) works, single is the one with its local rank, none leaves the variables alone. A list that " \
       "is set on the host, or by -x, is what is handed out; under a managed agent, the GPUs of the lease, always. Where a GPU " \
       "is in MIG mode, its instances are in the list by UUID, and each rank sees one.") \
+    X(int, mps, OPTION_CHOICE, "--mps", "WHEN", "HVDRUN_MPS", "mps", \
+      0, 0, "no|auto|yes", "no", NULL, CONFIG_PLACE, \
+      "Start CUDA's multi-process service on each host, for this job and its GPUs there alone: yes, or the job does not " \
+      "start; auto, where processes of the job share a GPU and nothing is in the way. A service that the user or the host has " \
+      "already is used instead. See GPUS.") \
     X(const char *, rankfile, OPTION_TEXT, "-rf, --rankfile", "FILE", "HVDRUN_RANKFILE", "rankfile", \
       0, 0, NULL, NULL, NULL, CONFIG_PLACE, \
       "Place and bind each rank as a file says, in OpenMPI's format: rank 0=host slot=1:0-2, that is, cores 0 to 2 of " \

@@ -48,6 +48,8 @@ void local_gpus_print(const char *hostname, FILE *out)
                 hostname, "index", "name", "memory", "bus id", "NUMA", "UUID");
         for (size_t i = 0; i < g->n_gpu; i++)
             print_gpu(out, i, g->gpu[i]);
+        fprintf(out, "multi-process service (--mps): %s\n",
+                g->mps[0] ? g->mps : "no nvidia-cuda-mps-control in PATH");
     }
     if (!g || g->problem[0])
         fprintf(out, "\n%s: %s\n", hostname, g ? g->problem : e.text);
@@ -83,6 +85,7 @@ void local_gpus_put(struct json *j)
     for (size_t i = 0; g && i < g->n_gpu; i++)
         put_gpu(j, i, g->gpu[i]);
     json_end(j);
+    put_text(j, "mps_control", g ? g->mps : "");
     put_text(j, "gpu_problem", g ? g->problem : e.text);
     message_free(g);
 }
@@ -108,6 +111,7 @@ void local_gpus_check(FILE *out)
     print_version(out, "CUDA driver", "for CUDA up to ", g->cuda, "no libcuda.so.1");
     print_version(out, "NVML", "", g->nvml, "no libnvidia-ml.so.1, or no driver");
     print_version(out, "NCCL", "", g->nccl, "no libnccl.so.2");
+    print_version(out, "MPS", "", g->mps, "no nvidia-cuda-mps-control in PATH");
     fprintf(out, "        %-13s %zu\n", "GPUs", g->n_gpu);
     if (g->problem[0])
         fprintf(out, "    %s\n", g->problem);

@@ -190,5 +190,6 @@ void placement_binding(const struct config *config, Hvd__Binding *binding)
     binding->per_part = p->per_part ? p->ppr : 0;
     binding->overload = p->oversubscribe;
     binding->gpu = (Hvd__Binding__Gpu)config->gpu_bind;
+    binding->mps = (Hvd__Binding__Mps)config->mps;
     binding->report = config->report_bindings;
 }

@@ -38,13 +38,10 @@ uint32_t gpu_slots(const Hvd__Gpus *g)
     return g->n_gpu || g->driver[0] ? (uint32_t)g->n_gpu : g->devices;
 }
 
-char *gpu_identities(const Hvd__Gpus *g, uint64_t set)
+static char *uuids_of(const Hvd__Gpus *g, uint64_t set)
 {
     size_t used = 0, size = g->n_gpu * (GPU_UUID_MAX + 1) + 1;
-    bool any = false;
-    for (size_t i = 0; i < g->n_gpu; i++)
-        any = any || g->gpu[i]->instance;
-    char *text = any ? calloc(1, size) : NULL;
+    char *text = calloc(1, size);
     for (size_t i = 0; text && i < g->n_gpu; i++)
         if (set >> i & 1)
             used += (size_t)snprintf(text + used, size - used, "%s%.*s", used ? "," : "", GPU_UUID_MAX,
@@ -52,12 +49,20 @@ char *gpu_identities(const Hvd__Gpus *g, uint64_t set)
     return text;
 }
 
+char *gpu_identities(const Hvd__Gpus *g, uint64_t set)
+{
+    bool any = false;
+    for (size_t i = 0; i < g->n_gpu; i++)
+        any = any || g->gpu[i]->instance;
+    return any ? uuids_of(g, set) : NULL;
+}
+
 /* ---- this host, asked once ----------------------------------------------------------------------------- */
 
 static struct {
     bool asked;
     uint32_t count;
-    char *list;
+    char *list, *uuids;
     char problem[PROBLEM_MAX];
     uint32_t limit_ms;
 } host = {.limit_ms = GPU_PROBE_MS};
@@ -87,6 +92,10 @@ static void ask_host(void)
     }
     host.count = gpu_slots(g);
     host.list = gpu_identities(g, UINT64_MAX);
+    bool known = g->n_gpu > 0 && g->n_gpu == host.count;
+    for (size_t i = 0; i < g->n_gpu && known; i++)
+        known = g->gpu[i]->uuid[0] && strlen(g->gpu[i]->uuid) <= GPU_UUID_MAX;
+    host.uuids = known ? uuids_of(g, UINT64_MAX) : NULL;
     snprintf(host.problem, sizeof host.problem, "%s", g->problem);
     message_free(g);
 }
@@ -101,6 +110,11 @@ uint32_t gpu_count(void)
 const char *gpu_list(void)
 {
     return gpu_count() ? host.list : NULL;
+}
+
+const char *gpu_uuids(void)
+{
+    return gpu_count() ? host.uuids : NULL;
 }
 
 const char *gpu_problem(void)
@@ -138,6 +152,28 @@ static const char *pick(const char *list, uint32_t gpus, uint32_t n, char *text,
     for (; n > 0; n--)
         list += entry_length(list, gpus) + 1;
     snprintf(text, size, "%.*s", (int)entry_length(list, gpus), list);
+    return text;
+}
+
+static uint32_t entries_of(const char *list)
+{
+    uint32_t n = *list ? 1 : 0;
+    for (; *list; list++)
+        n += *list == ',';
+    return n;
+}
+
+char *gpu_by_uuid(const char *list, const char *uuids)
+{
+    uint32_t gpus = entries_of(uuids), count = list ? gpu_count_visible(list, gpus) : 0;
+    size_t used = 0, size = (size_t)count * (GPU_UUID_MAX + 1) + (list ? strlen(list) : 0) + 1;
+    char entry[GPU_UUID_MAX + 1], *text = list ? calloc(1, size) : strdup(uuids);
+    for (uint32_t i = 0; text && i < count; i++) {
+        pick(list, gpus, i, entry, sizeof entry);
+        if (isdigit((unsigned char)entry[0]))
+            pick(uuids, gpus, (uint32_t)strtoul(entry, NULL, 10), entry, sizeof entry);
+        used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", entry);
+    }
     return text;
 }
 

@@ -17,6 +17,10 @@
 
 #define GPU_VISIBLE "CUDA_VISIBLE_DEVICES"
 #define GPU_ORDER   "CUDA_DEVICE_ORDER"
+/* Of the multi-process service. */
+#define GPU_MPS_PIPES "CUDA_MPS_PIPE_DIRECTORY"
+#define GPU_MPS_LOGS  "CUDA_MPS_LOG_DIRECTORY"
+#define MPS_PROGRAM   "nvidia-cuda-mps-control"
 
 #define GPU_UUID_MAX     64
 #define GPU_UUID_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-/"
@@ -27,6 +31,8 @@ uint32_t gpu_count(void);
 void gpu_wait_at_most(uint32_t limit_ms);
 /* All of them as CUDA_VISIBLE_DEVICES must name them; NULL: by their numbers. */
 const char *gpu_list(void);
+/* The UUIDs of all, by number; NULL: they are not known. */
+const char *gpu_uuids(void);
 /* What is wrong with them, one line; empty: nothing, or nobody has asked yet. */
 const char *gpu_problem(void);
 
@@ -43,6 +49,8 @@ char *gpu_identities(const Hvd__Gpus *g, uint64_t set);
 /* Entries of CUDA_VISIBLE_DEVICES up to the first one that names none of so many devices, which is CUDA's
  * rule. */
 uint32_t gpu_count_visible(const char *list, uint32_t gpus);
+/* The same list (NULL: all) with UUIDs for numbers, to be freed, up to the same entry; NULL: no memory. */
+char *gpu_by_uuid(const char *list, const char *uuids);
 #define GPU_SET_MAX  64 /* GPUs of a host that a managed agent gives to jobs: the bits of a set */
 #define GPU_SET_TEXT 256
 /* "0,3"; empty for none. */

@@ -14,8 +14,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/supervisor/gpu.h"
 #include "agent/supervisor/nvml.h"
 #include "common/log.h"
+#include "common/spawn.h"
 #include "common/write_all.h"
 
 #define CUDA_LIBRARY  "libcuda.so.1"
@@ -355,6 +357,14 @@ static void scan_cuda(Hvd__Gpus *g)
     set_text(&g->cuda, NVML_OK, text);
 }
 
+static void scan_mps(Hvd__Gpus *g)
+{
+    char path[PATH_MAX];
+    struct err none = ERR_INIT;
+    if (spawn_find(MPS_PROGRAM, getenv("PATH"), NULL, path, sizeof path, &none) == 0)
+        set_text(&g->mps, NVML_OK, path);
+}
+
 Hvd__Gpus *gpu_scan(const struct gpu_places *places, bool libraries)
 {
     char loaded[NVML_TEXT];
@@ -380,6 +390,7 @@ Hvd__Gpus *gpu_scan(const struct gpu_places *places, bool libraries)
         ask(&n, places, loaded, g);
     if (n.library)
         nvml_close(&n);
+    scan_mps(g);
     if (libraries) {
         scan_cuda(g);
         scan_nccl(g);

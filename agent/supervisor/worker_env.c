@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/supervisor/gpu.h"
 #include "common/secret.h"
 #include "common/spawn_programs.h"
 
@@ -43,6 +42,8 @@ enum value {
     SOCKET,
     PMI_PORT, /* from here on: left out when empty */
     PRELOAD_DIR,
+    MPS_PIPES,
+    MPS_LOGS,
     GLOO_ADDRESS,
     GLOO_PORT,
     GLOO_NAME,
@@ -79,6 +80,9 @@ static const struct variable {
     {"HVD_WORKER_SOCKET", SOCKET, ALWAYS, 0},
     {"HVD_JOB_TOKEN", TOKEN, ALWAYS, 0},
     {"HVD_PRELOAD_DIR", PRELOAD_DIR, ALWAYS, 0},
+    /* CUDA's, of the multi-process service that was started for the job */
+    {GPU_MPS_PIPES, MPS_PIPES, UNLESS_SET, 0},
+    {GPU_MPS_LOGS, MPS_LOGS, UNLESS_SET, 0},
     /* horovodrun's */
     {"HOROVOD_RANK", RANK, ALWAYS, CONTRACT_ENV},
     {"HOROVOD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
@@ -200,6 +204,10 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
         return job->socket;
     case PRELOAD_DIR:
         return job->preload_dir ? job->preload_dir : "";
+    case MPS_PIPES:
+        return job->mps ? job->mps : "";
+    case MPS_LOGS:
+        return job->mps_log ? job->mps_log : "";
     case PMI_PORT:
         return job->rendezvous->pmi_port;
     case GLOO_ADDRESS:
@@ -354,6 +362,12 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
         w->envp[count++] = GPU_ORDER "=PCI_BUS_ID";
     for (size_t i = 0; i < extra; i++)
         w->envp[count++] = pmix[i];
+    if (w->gpus && job->gpu_uuids)
+        w->gpu_list = w->gpu_named = gpu_by_uuid(w->gpu_list, job->gpu_uuids);
+    if (w->gpus && !w->gpu_list && job->gpu_uuids) {
+        worker_env_free(w);
+        return err_set(e, ERR_MEMORY, "no memory for a list of GPUs");
+    }
     if (endpoints_init(&w->endpoints, s, e) < 0 || add_shared(w, job, count, e) < 0) {
         worker_env_free(w);
         return -1;
@@ -368,6 +382,7 @@ void worker_env_free(struct worker_env *w)
     secret_free(w->own, VARIABLES * OWN_SIZE);
     free(w->first_ranks);
     free(w->program_ranks);
+    free(w->gpu_named);
     endpoints_free(&w->endpoints);
     *w = (struct worker_env){0};
 }
@@ -435,6 +450,12 @@ char **worker_env_base(struct worker_env *w)
 {
     w->envp[w->own_at] = NULL;
     return w->envp;
+}
+
+const char *worker_env_given(const Hvd__Spawn *s, size_t i, const char *name)
+{
+    struct spawn_program p = spawn_program_get(s, i);
+    return find(p.env, p.n_env, name);
 }
 
 const char *worker_env_get(const struct worker_env *w, const char *name)

@@ -7,6 +7,7 @@
 
 #include "agent/rendezvous/rendezvous.h"
 #include "agent/supervisor/endpoints.h"
+#include "agent/supervisor/gpu.h"
 #include "common/control.pb-c.h"
 #include "common/err.h"
 
@@ -17,11 +18,13 @@ struct worker_env_job {
     const char *socket;   /* path of the worker socket */
     const char *token;    /* hex */
     const struct rendezvous_values *rendezvous;
-    uint32_t gpus;            /* of this host, to be handed out; 0: nothing is said of them */
-    const char *visible_gpus; /* the session's own list; NULL: it has none */
-    size_t program;           /* of the job's: whose environment */
-    const char *preload_dir;  /* where files were copied to; NULL: none were */
-    bool gpus_are_leased;     /* none but those of the list, whatever the user says */
+    uint32_t gpus;             /* of this host, to be handed out; 0: nothing is said of them */
+    const char *visible_gpus;  /* the session's own list; NULL: it has none */
+    size_t program;            /* of the job's: whose environment */
+    const char *preload_dir;   /* where files were copied to; NULL: none were */
+    bool gpus_are_leased;      /* none but those of the list, whatever the user says */
+    const char *gpu_uuids;     /* by number; lists name GPUs by these alone. NULL: as they are */
+    const char *mps, *mps_log; /* directories of MPS; NULL: nothing is said of it */
 };
 
 struct worker_env {
@@ -35,8 +38,9 @@ struct worker_env {
     size_t own_at; /* where a rank's own strings begin in envp */
     uint32_t gpus;
     Hvd__Binding__Gpu gpu_bind;
-    const char *gpu_list; /* NULL: all */
-    char gpu[1024];       /* CUDA_VISIBLE_DEVICES=... */
+    const char *gpu_list;                            /* NULL: all */
+    char *gpu_named;                                 /* the same, when it was made here */
+    char gpu[32 + GPU_SET_MAX * (GPU_UUID_MAX + 1)]; /* CUDA_VISIBLE_DEVICES=... */
 };
 
 /* Names in the launcher's environment that are ours are left out; strings of `job` must outlive *w. */
@@ -46,6 +50,8 @@ void worker_env_free(struct worker_env *w);
 char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker);
 /* Without any rank's own, and without the token; valid until the next call. */
 char **worker_env_base(struct worker_env *w);
+/* In the user's environment of the job's i-th program; NULL: not there. */
+const char *worker_env_given(const Hvd__Spawn *s, size_t i, const char *name);
 /* In worker_env_base. */
 const char *worker_env_get(const struct worker_env *w, const char *name);
 

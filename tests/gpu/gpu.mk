@@ -19,6 +19,13 @@ $(BUILD)/tests/gpu/libnccl.so.2: $(call obj,$(GPU_DOUBLE_NCCL)) $(BUILD)/tests/g
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libnccl.so.2 -Wl,-Bsymbolic -Wl,-z,nodelete -Wl,-rpath,'$$ORIGIN' -o $@ $^ -lm -lpthread
 
+# And of nvidia-cuda-mps-control, found by PATH.
+MPS_DOUBLE := $(BUILD)/tests/mps/nvidia-cuda-mps-control
+$(MPS_DOUBLE): $(BUILD)/obj/tests/gpu/double/mps/control.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
+
 # Their own tests are linked to them; others (tests/unit/test_gpu_*.c) open what the loader finds.
 $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c)): | $(GPU_DOUBLE)
 $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_double*.c)): private CHECK_LIBS += -Wl,-rpath,'$$ORIGIN/gpu' $(GPU_DOUBLE)

@@ -1,0 +1,197 @@
+/* Stands in for nvidia-cuda-mps-control where there is no GPU: the daemon (-f, -d), and, without either, the
+ * program that tells it what stands on standard input. It serves no CUDA; it checks how it was started.
+ *
+ *   MPS_DOUBLE       how it misbehaves, words with blanks between:
+ *       refuse       ends with 1 and a line       hang         makes no socket
+ *       deaf MS      does not listen for so long  mute         listens and does not answer
+ *       deaf-to-quit does not quit                server       has a server, which nothing tells to end
+ *       crash MS     is killed so much later
+ *   MPS_DOUBLE_LOG   a file for lines of what happened */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+static void note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static void note(const char *fmt, ...)
+{
+    const char *path = getenv("MPS_DOUBLE_LOG");
+    char line[4096];
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(line, sizeof line - 1, fmt, args);
+    va_end(args);
+    int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
+    if (fd < 0 || n < 0)
+        return;
+    n = n < (int)sizeof line - 1 ? n : (int)sizeof line - 2;
+    line[n] = '\n';
+    (void)!write(fd, line, (size_t)n + 1);
+    close(fd);
+}
+
+/* The number behind a word of MPS_DOUBLE, or 0; -1: the word is not there. */
+static long word(const char *name)
+{
+    const char *words = getenv("MPS_DOUBLE"), *at = words ? strstr(words, name) : NULL;
+    size_t len = strlen(name);
+    while (at && ((at > words && at[-1] != ' ') || (at[len] && at[len] != ' ')))
+        at = strstr(at + 1, name);
+    return at ? strtol(at + len, NULL, 10) : -1;
+}
+
+static void wait_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&t, &t) < 0 && errno == EINTR)
+        ;
+}
+
+static const char *directory(const char *name, const char *otherwise)
+{
+    const char *path = getenv(name);
+    return path ? path : otherwise;
+}
+
+static struct sockaddr_un address_of(const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s",
+                     directory("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), name);
+    if (n < 0 || (size_t)n >= sizeof address.sun_path)
+        _exit(3);
+    return address;
+}
+
+/* ---- the program that asks ----------------------------------------------------------------------------- */
+
+static int ask(void)
+{
+    char command[256], answer[256];
+    struct sockaddr_un address = address_of("control");
+    if (!fgets(command, sizeof command, stdin))
+        return 2;
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        note("nobody to ask");
+        fprintf(stderr, "no daemon answers at %s\n", address.sun_path);
+        return 1;
+    }
+    if (send(fd, command, strlen(command), MSG_NOSIGNAL) < 0 || recv(fd, answer, sizeof answer, 0) < 0)
+        return 1;
+    return 0;
+}
+
+/* ---- the daemon ---------------------------------------------------------------------------------------- */
+
+static void check_private(const char *name)
+{
+    struct stat st;
+    const char *path = getenv(name);
+    bool good = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+                (st.st_mode & 07777) == 0700;
+    note("%s %s", name, good ? "private" : "not private");
+}
+
+static void start_server(void)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)setsid();
+        for (;;)
+            pause();
+    }
+    note("server %d", (int)pid);
+}
+
+static int make_socket(void)
+{
+    struct sockaddr_un address = address_of("control"), pid = address_of("nvidia-cuda-mps-control.pid"),
+                       log = address_of("log");
+    int file = open(pid.sun_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (file < 0 || fd < 0 || mkfifo(log.sun_path, 0666) < 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+        perror("cannot make the files");
+        return -1;
+    }
+    dprintf(file, "%d\n", (int)getpid());
+    close(file);
+    if (word("deaf") >= 0)
+        wait_ms(word("deaf"));
+    return listen(fd, 16) < 0 ? -1 : fd;
+}
+
+static int serve(int fd)
+{
+    char command[256];
+    for (;;) {
+        int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        ssize_t n = client >= 0 ? recv(client, command, sizeof command - 1, 0) : -1;
+        if (n <= 0 || word("mute") >= 0)
+            continue; /* it keeps its connection, and waits */
+        command[n] = '\0';
+        command[strcspn(command, "\n")] = '\0';
+        note("told %s", command);
+        bool quits = strcmp(command, "quit") == 0;
+        (void)!send(client, "\n", 1, MSG_NOSIGNAL);
+        close(client);
+        if (quits && word("deaf-to-quit") < 0)
+            return 0;
+    }
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    (void)kill(getpid(), SIGKILL);
+}
+
+static int run(bool background)
+{
+    note("daemon %d gpus %s order %s", (int)getpid(), directory("CUDA_VISIBLE_DEVICES", "unset"),
+         directory("CUDA_DEVICE_ORDER", "unset"));
+    check_private("CUDA_MPS_PIPE_DIRECTORY");
+    check_private("CUDA_MPS_LOG_DIRECTORY");
+    if (word("refuse") >= 0) {
+        printf("a first line\nthe double refuses\n\n");
+        return 1;
+    }
+    while (word("hang") >= 0)
+        pause();
+    int fd = make_socket();
+    if (fd < 0)
+        return 1;
+    if (background && fork() > 0)
+        _exit(0);
+    if (word("server") >= 0)
+        start_server();
+    if (word("crash") > 0) {
+        struct itimerspec at = {.it_value = {word("crash") / 1000, word("crash") % 1000 * 1000000}};
+        timer_t timer;
+        signal(SIGALRM, on_alarm);
+        if (timer_create(CLOCK_MONOTONIC, NULL, &timer) < 0 || timer_settime(timer, 0, &at, NULL) < 0)
+            return 1;
+    }
+    return serve(fd);
+}
+
+int main(int argc, char *argv[])
+{
+    if (argc == 1)
+        return ask();
+    if (argc == 2 && (strcmp(argv[1], "-f") == 0 || strcmp(argv[1], "-d") == 0))
+        return run(argv[1][1] == 'd');
+    fprintf(stderr, "usage: %s [-f|-d]\n", argv[0]);
+    return 2;
+}
