@@ -13,7 +13,7 @@
 Hvd__Gpus *local_gpus(bool libraries, struct err *e);
 /* A table, and what is wrong with them; nothing when there is neither. */
 void local_gpus_print(const char *hostname, FILE *out);
-/* An array "gpus", and "gpu_problem", a text or null. */
+/* An array "gpus", and "mps_control" and "gpu_problem", each a text or null. */
 void local_gpus_put(struct json *j);
 /* The libraries that GPUs need, with their versions. */
 void local_gpus_check(FILE *out);

@@ -267,6 +267,16 @@ START_TEST(lists)
     ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_NONE, mixed, 3, 4, text, sizeof text), "");
     ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_LIST, "GPU-0a,GPU-1b", 3, 4, text, sizeof text),
                      "GPU-0a,GPU-1b");
+    static const char *const by_uuid[][3] = {{NULL, "GPU-0a,GPU-1b", "GPU-0a,GPU-1b"},
+                                             {"1,0", "GPU-0a,GPU-1b", "GPU-1b,GPU-0a"},
+                                             {"1,2,0", "GPU-0a,GPU-1b", "GPU-1b"},
+                                             {"GPU-7,1", "GPU-0a,GPU-1b", "GPU-7,GPU-1b"},
+                                             {"-1", "GPU-0a,GPU-1b", ""}};
+    for (size_t i = 0; i < sizeof by_uuid / sizeof *by_uuid; i++) {
+        char *named = gpu_by_uuid(by_uuid[i][0], by_uuid[i][1]);
+        ck_assert_str_eq(named, by_uuid[i][2]);
+        free(named);
+    }
     ck_assert(gpu_lease_check("0,3") && gpu_lease_check("MIG-1b,GPU-0a") &&
               gpu_lease_check("MIG-GPU-0a/1/2"));
     ck_assert(!gpu_lease_check("") && !gpu_lease_check("0,0") && !gpu_lease_check("MIG-1b,") &&

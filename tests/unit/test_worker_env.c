@@ -29,8 +29,8 @@ static char **build(char **given, size_t count, size_t workers, const Hvd__Worke
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[8];
-    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL,
-                                 0,  NULL,    false};
+    struct worker_env_job job = {
+        &s, "job-1", "node7", "/run/x/workers", "00ff", &values, 0, NULL, 0, NULL, false, NULL, NULL, NULL};
     struct err e = ERR_INIT;
     for (size_t i = 0; i < workers; i++)
         list[i] = &w;
@@ -132,7 +132,7 @@ END_TEST
 
 static uint32_t gpus;
 static Hvd__Binding__Gpu gpu_bind;
-static const char *visible;
+static const char *visible, *uuids, *mps;
 
 /* Ranks 0 and 2 here, 1 on a host with IPv6. */
 static char **build_endpoints(char **given, size_t count, uint32_t rank, const char *address, struct err *e)
@@ -141,8 +141,13 @@ static char **build_endpoints(char **given, size_t count, uint32_t rank, const c
     Hvd__Spawn s = HVD__SPAWN__INIT;
     Hvd__Worker w = HVD__WORKER__INIT, *list[] = {&w, &w};
     Hvd__HostRanks here = HVD__HOST_RANKS__INIT, there = HVD__HOST_RANKS__INIT, *host[] = {&here, &there};
-    struct worker_env_job job = {&s, "job-1", "node7", "/run/x/workers", "00ff", &values, gpus, visible,
-                                 0,  NULL,    false};
+    struct worker_env_job job = {&s,      "job-1",
+                                 "node7", "/run/x/workers",
+                                 "00ff",  &values,
+                                 gpus,    visible,
+                                 0,       NULL,
+                                 false,   uuids,
+                                 mps,     mps ? "/run/x/mps-log" : NULL};
     Hvd__Binding binding = HVD__BINDING__INIT;
     here.name = (char *)"node7";
     here.ranks = here.n_rank = here.n_worker_port = 2;
@@ -222,6 +227,38 @@ START_TEST(devices)
     }
     gpus = 0;
     visible = NULL;
+}
+END_TEST
+
+/* Of a service that counts only those that it was given. */
+START_TEST(gpus_by_uuid)
+{
+    struct err err = ERR_INIT;
+    char *given[] = {(char *)"CUDA_VISIBLE_DEVICES=3,0,9,1", (char *)"CUDA_MPS_LOG_DIRECTORY=/mine"};
+    gpus = 4;
+    gpu_bind = HVD__BINDING__GPU__GPU_LIST;
+    uuids = "GPU-0a,GPU-1b,GPU-2c,GPU-3d";
+    mps = "/run/x/mps";
+    char **e = build_endpoints(NULL, 0, 2, "10.0.0.7", &err);
+    ck_assert_str_eq(get(e, "CUDA_VISIBLE_DEVICES"), uuids);
+    ck_assert_str_eq(get(e, "CUDA_MPS_PIPE_DIRECTORY"), mps);
+    ck_assert_str_eq(get(e, "CUDA_MPS_LOG_DIRECTORY"), "/run/x/mps-log");
+    ck_assert_str_eq(get(e, "JAX_LOCAL_DEVICE_IDS"), "1");
+    worker_env_free(&env);
+    e = build_endpoints(given, 2, 2, "10.0.0.7", &err);
+    ck_assert_str_eq(get(e, "CUDA_VISIBLE_DEVICES"), "GPU-3d,GPU-0a");
+    ck_assert_str_eq(get(e, "CUDA_MPS_LOG_DIRECTORY"), "/mine");
+    worker_env_free(&env);
+    gpu_bind = HVD__BINDING__GPU__GPU_SINGLE;
+    visible = "2,GPU-1";
+    e = build_endpoints(NULL, 0, 0, "10.0.0.7", &err);
+    ck_assert_str_eq(get(e, "CUDA_VISIBLE_DEVICES"), "GPU-2c");
+    worker_env_free(&env);
+    e = build_endpoints(NULL, 0, 2, "10.0.0.7", &err);
+    ck_assert_str_eq(get(e, "CUDA_VISIBLE_DEVICES"), "GPU-1");
+    worker_env_free(&env);
+    gpus = 0;
+    visible = uuids = mps = NULL;
 }
 END_TEST
 
@@ -337,6 +374,7 @@ int main(void)
     tcase_add_test(t, a_lone_worker_keeps_its_threads);
     tcase_add_test(t, endpoints);
     tcase_add_test(t, devices);
+    tcase_add_test(t, gpus_by_uuid);
     tcase_add_test(t, the_users_own_endpoints_win);
     tcase_add_test(t, endpoints_are_checked);
     tcase_add_test(t, endpoints_have_a_limit);

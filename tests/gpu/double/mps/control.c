@@ -1,4 +1,4 @@
-/* Stands in for nvidia-cuda-mps-control where there is no GPU: the daemon (-f, -d), and, without either, the
+/* Stands in for nvidia-cuda-mps-control where there is no GPU: the daemon (-f), and, without that, the
  * program that tells it what stands on standard input. It serves no CUDA; it checks how it was started.
  *
  *   MPS_DOUBLE       how it misbehaves, words with blanks between:
@@ -157,7 +157,7 @@ static void on_alarm(int number)
     (void)kill(getpid(), SIGKILL);
 }
 
-static int run(bool background)
+static int run(void)
 {
     note("daemon %d gpus %s order %s", (int)getpid(), directory("CUDA_VISIBLE_DEVICES", "unset"),
          directory("CUDA_DEVICE_ORDER", "unset"));
@@ -172,8 +172,6 @@ static int run(bool background)
     int fd = make_socket();
     if (fd < 0)
         return 1;
-    if (background && fork() > 0)
-        _exit(0);
     if (word("server") >= 0)
         start_server();
     if (word("crash") > 0) {
@@ -190,8 +188,8 @@ int main(int argc, char *argv[])
 {
     if (argc == 1)
         return ask();
-    if (argc == 2 && (strcmp(argv[1], "-f") == 0 || strcmp(argv[1], "-d") == 0))
-        return run(argv[1][1] == 'd');
-    fprintf(stderr, "usage: %s [-f|-d]\n", argv[0]);
+    if (argc == 2 && strcmp(argv[1], "-f") == 0)
+        return run();
+    fprintf(stderr, "usage: %s [-f]\n", argv[0]);
     return 2;
 }
