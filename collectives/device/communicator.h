@@ -142,7 +142,8 @@ int communicator_run(struct communicator *c, const struct device_operation *o, s
 int communicator_register(struct communicator *c, void *at, size_t bytes, struct err *e);
 void communicator_deregister(struct communicator *c, void *at);
 
-/* Leaves, with all other ranks; from NONE or READY. Poll until FINISHED; if a rank does not come, abort. */
+/* Leaves, with all other ranks; from NONE or READY. What is registered is told off first, so nothing that
+ * uses it may be in a stream any more. Poll until FINISHED; if a rank does not come, abort. */
 int communicator_finish(struct communicator *c, struct err *e);
 /* Ends it now, whatever it does: kernels that wait for other ranks end, streams go on. Waits at most
  * `patience_ms` for that and returns true when it has ended; else poll says ABORTED later. Idempotent. */

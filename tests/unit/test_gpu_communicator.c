@@ -603,6 +603,17 @@ static bool until_not(struct gpu_rank *me, enum communicator_state now, struct e
     return !gone(me, e);
 }
 
+/* Nothing is in the stream any more, as those must see to who have registered memory. */
+static bool until_idle(struct gpu_rank *me, struct err *e)
+{
+    uint64_t until = gpu_now_ms() + 10000;
+    while (me->d->cuStreamQuery(me->stream) == CU_NOT_READY && !me->shared->failed) {
+        WANT(gpu_now_ms() < until, "the stream goes on for ever");
+        usleep(100);
+    }
+    return !gone(me, e);
+}
+
 /* A whole life: it ends well, or with a sentence and an abort. */
 static void one_life(struct gpu_rank *me)
 {
@@ -617,8 +628,8 @@ static void one_life(struct gpu_rank *me)
     if (!until_not(me, COMMUNICATOR_CONNECTING, &e))
         return;
     fill(HVD_FLOAT32, me->rank, 100);
-    void *at = gpu_memory(me, host, 400);
-    communicator_register(me->c, at, 400, NULL); /* may fail, and does no harm */
+    void *at = gpu_memory(me, host, 400), *known = gpu_memory(me, host, 400);
+    communicator_register(me->c, known, 400, NULL); /* may fail, and does no harm */
     struct device_operation o[] = {
         {.kind = DEVICE_ALLREDUCE,
          .dtype = HVD_FLOAT32,
@@ -635,6 +646,8 @@ static void one_life(struct gpu_rank *me)
         if (!until_not(me, COMMUNICATOR_LAUNCHING, &e))
             return;
     }
+    if (!until_idle(me, &e))
+        return;
     communicator_finish(me->c, &e);
     if (!until_not(me, COMMUNICATOR_FINISHING, &e) || !until_not(me, COMMUNICATOR_DESTROYING, &e))
         return;

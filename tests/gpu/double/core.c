@@ -234,7 +234,7 @@ static bool count_range(struct range *range, void *argument)
 __attribute__((destructor)) static void tell_what_is_left(void)
 {
     static const enum handle_kind told[] = {HANDLE_STREAM, HANDLE_EVENT, HANDLE_ALLOCATION,
-                                            HANDLE_COMMUNICATOR};
+                                            HANDLE_COMMUNICATOR, HANDLE_REGISTRATION};
     int ranges = 0;
 
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)

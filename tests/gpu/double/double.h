@@ -135,7 +135,8 @@ struct range {
     size_t size;
     char *alias; /* where the double reaches it */
     int device, opened;
-    bool access; /* of a mapping: given */
+    bool access;    /* of a mapping: given */
+    int registered; /* with how many communicators */
     struct segment segment;
     struct segment_name from; /* of an opened handle */
     struct allocation *allocation;

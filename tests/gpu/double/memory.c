@@ -108,6 +108,8 @@ bool double_range_take(uint64_t base, enum range_kind kind, struct range *copy)
             found = true;
         }
     pthread_mutex_unlock(&lock);
+    if (found && copy->registered)
+        double_misuse("memory is freed that %d communicators have registered", copy->registered);
     return found;
 }
 

@@ -168,7 +168,10 @@ static ncclResult_t check(struct comm *comm, struct op *op, struct stream *strea
                       double_stream_context(stream)->device, comm->device);
         return nccl_say(ncclInvalidUsage, "a stream of another device");
     }
-    return buffers_ok(comm, op) ? ncclSuccess : nccl_say(ncclInvalidArgument, "a buffer or a root is wrong");
+    if (!buffers_ok(comm, op))
+        return nccl_say(ncclInvalidArgument, "a buffer or a root is wrong");
+    op->known = nccl_place_in_known(comm, op);
+    return ncclSuccess;
 }
 
 /* ---- groups ---- */
@@ -313,8 +316,8 @@ static ncclResult_t submit(ncclComm_t handle, cudaStream_t stream, struct op op)
             group_error = result;
         return result;
     }
-    double_trace("op %s count %zu type %d op %d root %d", nccl_kind(op.kind), op.count, op.type, op.reduce,
-                 op.root);
+    double_trace("op %s count %zu type %d op %d root %d%s", nccl_kind(op.kind), op.count, op.type, op.reduce,
+                 op.root, op.known ? " registered" : "");
     add(batch_of(comm, s), &op);
     return depth ? ncclSuccess : flush();
 }

@@ -208,6 +208,7 @@ void nccl_done_with(struct comm *comm)
 
 static void end(struct comm *comm)
 {
+    nccl_forget_memory(comm);
     double_handle_drop(HANDLE_COMMUNICATOR, comm->handle);
     comm->ended = true;
     while (comm->late) {
@@ -265,6 +266,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle)
     if (comm->state < COMM_READY)
         double_misuse("ncclCommDestroy of a communicator that is not ready (ncclCommAbort ends it)");
     wait_idle(comm, "ncclCommDestroy");
+    if (comm->memory)
+        double_misuse("ncclCommDestroy of a communicator that has memory registered");
     end(comm);
     pthread_mutex_unlock(&comm->lock);
     return ncclSuccess;
@@ -365,52 +368,6 @@ ncclResult_t ncclCommUserRank(const ncclComm_t handle, int *rank)
     ENTER_COMM("ncclCommUserRank", handle, comm);
     *rank = comm->rank;
     return ncclSuccess;
-}
-
-ncclResult_t ncclCommRegister(const ncclComm_t handle, void *buffer, size_t size, void **registration)
-{
-    struct comm *comm;
-
-    ENTER_COMM("ncclCommRegister", handle, comm);
-    if (!double_reach((uintptr_t)buffer, size)) {
-        double_misuse("ncclCommRegister: %zu bytes at %p are not in an allocation", size, buffer);
-        return ncclInvalidArgument;
-    }
-    *registration = double_handle_new(HANDLE_REGISTRATION, comm);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t handle, void *registration)
-{
-    struct comm *comm;
-
-    ENTER_COMM("ncclCommDeregister", handle, comm);
-    if (double_handle_get(HANDLE_REGISTRATION, registration) != comm)
-        return ncclInvalidArgument;
-    double_handle_drop(HANDLE_REGISTRATION, registration);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclMemAlloc(void **pointer, size_t size)
-{
-    CUdeviceptr at;
-    ncclResult_t result = nccl_enter("ncclMemAlloc");
-
-    if (result)
-        return result;
-    if (cuMemAlloc_v2(&at, size))
-        return nccl_say(ncclUnhandledCudaError, "no device memory");
-    *pointer = (void *)(uintptr_t)at;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclMemFree(void *pointer)
-{
-    ncclResult_t result = nccl_enter("ncclMemFree");
-
-    if (result)
-        return result;
-    return cuMemFree_v2((uintptr_t)pointer) ? ncclUnhandledCudaError : ncclSuccess;
 }
 
 ncclResult_t ncclGetVersion(int *version)

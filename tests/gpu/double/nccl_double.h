@@ -7,7 +7,7 @@
 #include "tests/gpu/double/double.h"
 #include "tests/gpu/double/nccl_api.h"
 
-enum { RANKS_MAX = 64, CHUNK = 128 << 10, MAIL = 16 << 10, WORDS = 120 };
+enum { RANKS_MAX = 64, CHUNK = 128 << 10, MAIL = 16 << 10, WORDS = 160 };
 
 struct member {
     _Atomic uint32_t bell;    /* rung whenever this rank may have to look again */
@@ -50,6 +50,7 @@ struct comm {
     uint32_t calls;
     struct stream *last; /* the stream of its last batch */
     pthread_cond_t idle;
+    struct known *memory; /* registered; under the lock */
 };
 
 enum kind {
@@ -77,6 +78,7 @@ struct op {
     int type, reduce, root; /* root: also the peer of send and recv */
     union number scale;
     uint64_t scale_at; /* in device memory, when not 0 */
+    size_t known;      /* 1 + its place in registered memory; 0: it is in none */
 };
 
 struct batch { /* what one call or group gives to one communicator */
@@ -100,6 +102,10 @@ void nccl_ring(struct area *area, int rank);
 /* ---- nccl_calls.c ---- */
 bool nccl_in_group(struct comm *comm); /* of this thread: its end will wait for the new communicator */
 ncclResult_t nccl_launch(struct batch *batch);
+
+/* ---- nccl_memory.c ---- */
+size_t nccl_place_in_known(struct comm *comm, const struct op *op);
+void nccl_forget_memory(struct comm *comm);
 
 /* ---- nccl_run.c ---- */
 void nccl_run_batch(struct context *context, void *argument);

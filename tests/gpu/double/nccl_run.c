@@ -44,8 +44,8 @@ static bool all_do_the_same(struct comm *comm, const struct op *op)
     struct member *member = comm->area->member;
     int turn = ++comm->operations & 1;
 
-    snprintf(member[comm->rank].words[turn], WORDS, "%s(count %zu, type %d, op %d, root %d)",
-             nccl_kind(op->kind), op->count, op->type, op->reduce, op->root);
+    snprintf(member[comm->rank].words[turn], WORDS, "%s(count %zu, type %d, op %d, root %d, registered %zu)",
+             nccl_kind(op->kind), op->count, op->type, op->reduce, op->root, op->known);
     if (!meet(comm))
         return false;
     for (int i = 1; i < comm->size; i++) {
