@@ -14,8 +14,8 @@
  * these mean there, or what else there is. After HVD_ERR_PEER and HVD_ERR_ENGINE the job has failed: what is
  * left to do is hvd_shutdown. After all others it goes on.
  *
- * Units: counts are of elements or of rows, never of bytes; only hvd_alloc takes bytes. Ranks and indices
- * count from 0.
+ * Units: counts are of elements or of rows, never of bytes; only hvd_alloc and hvd_alloc_device take bytes.
+ * Ranks and indices count from 0.
  *
  * Ownership: strings, options and arrays of pointers or numbers that are only read belong to the caller and
  * may go when the call returns. A buffer of elements and an array that a call fills belong to the operation
@@ -161,7 +161,7 @@ typedef int64_t hvd_handle;
 int hvd_init(void);
 /* Leaves the job: returns when every rank has called it, or at once when the job failed. No operation may be
  * pending; what operations have left to do in streams of a device is let end first, unless the job fails.
- * Frees handles, process sets and memory of hvd_alloc, whatever it returns, but for
+ * Frees handles, process sets and memory of hvd_alloc and hvd_alloc_device, whatever it returns, but for
  * HVD_ERR_MISMATCH: others are in hvd_join, and nothing has changed. A worker that exits with status 0 after
  * hvd_init and without hvd_shutdown counts as failed. */
 int hvd_shutdown(void);
@@ -186,8 +186,20 @@ int hvd_cross_size(void);
 /* `bytes` of zeroed memory in the job's shared memory, aligned to 64; NULL when there is none (hvd_last_error
  * says why). Works after hvd_init only. Freed by hvd_free or by hvd_shutdown. */
 void *hvd_alloc(size_t bytes);
-/* Frees what hvd_alloc returned, no other memory; NULL is ignored, and after hvd_shutdown everything is. No
- * operation may be using it. */
+/* `bytes` of zeroed memory of a GPU, aligned to 256: the GPU of the calling thread's current CUDA context, or
+ * where it has none the one of this rank's local rank (counted round). It is as any memory of a device, for
+ * kernels, copies and operations; and where all ranks of a set of one host give such memory to an operation,
+ * each at the same distance from what this function returned, NCCL is told of it and need not copy on the way
+ * (NCCL 2.19 and newer). Each call is an allocation of the driver's, of 2 MiB at least: for few and large
+ * ones. NULL: there is none, no CUDA or no GPU (hvd_last_error says why). Works after hvd_init only, also in
+ * a job of one rank; may wait for the GPU, not for other ranks. Any thread. Freed by hvd_free or by
+ * hvd_shutdown. */
+void *hvd_alloc_device(size_t bytes);
+/* Frees what hvd_alloc or hvd_alloc_device returned, no other memory; NULL is ignored, and after hvd_shutdown
+ * everything is. Of hvd_alloc: no operation may be using it. Of hvd_alloc_device: the caller's own streams
+ * have to be done with it; what this library has in its streams is waited for, and while an operation that
+ * uses it has not been waited for, or when the job has failed, the memory goes later, with hvd_shutdown at
+ * the latest. */
 void hvd_free(void *memory);
 
 /* ---- operations ----

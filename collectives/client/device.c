@@ -223,7 +223,8 @@ static int start(struct tensor *t, bool will_wait)
     count_begins(t);
     op->phase = DEVICE_ARRIVING;
     op->status = HVD_SUCCESS;
-    op->staged = op->by_engine = false;
+    op->staged = op->by_engine = op->known = false;
+    t->where.in = device_memory_mark(op);
     op->begun = op->agreed = 0;
     device.pending++;
     device_thread_wants();
@@ -289,6 +290,7 @@ bool device_ended(struct tensor *t)
     if (op->phase != DEVICE_ENQUEUED && op->phase != DEVICE_FAILED)
         device_abort();
     op->phase = DEVICE_IDLE;
+    device_memory_sweep();
     pthread_mutex_unlock(&device.lock);
     return well;
 }
@@ -393,6 +395,7 @@ void device_close(void)
         device.teams = team->next;
         device_team_free(team);
     }
+    device_memory_close();
     device_engine_close();
     device.pending = device.waiters = 0;
     device.failed = device.stranded = device.moved = false;

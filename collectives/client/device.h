@@ -10,6 +10,7 @@
  *   device_solo.c      in a job of one rank
  *   device_engine.c    an operation that the engine runs: --gpu-placement engine
  *   device_export.c    memory that the engine has as well
+ *   device_memory.c    hvd_alloc_device
  *
  *   call: event `given` in the user's stream, entry published  ->  all agree  ->  its turn in the team's
  *   order  ->  the team's stream waits for `given`, NCCL's calls, event `done`  ->  hvd_wait: the user's
@@ -39,6 +40,17 @@ struct device_export {
     uintptr_t base;
     uint64_t bytes, id;
     uint32_t number;
+};
+
+/* Of hvd_alloc_device. */
+struct device_memory {
+    uintptr_t at; /* the caller's address */
+    size_t bytes;
+    struct device_context *context;
+    cu_pointer second; /* where it lies for NCCL; 0: nowhere else */
+    size_t mapped;     /* bytes there */
+    bool by_nccl;      /* ncclMemAlloc made it */
+    bool freed;        /* by the caller, but something uses it still */
 };
 
 /* A CUDA context in which this rank has memory. */
@@ -91,7 +103,8 @@ struct device_op {
     uint32_t taken;         /* how often, from the team's order */
     uint64_t begun, agreed; /* for a timeline */
     size_t operations, room;
-    struct device_operation *operation; /* as NCCL has them; one, or those of a group */
+    struct device_operation *operation; /* as NCCL has them; one, or those of a group; twice the room */
+    bool known;                         /* all ranks' elements lie where NCCL knows it */
     uint64_t *table;                    /* elements for each rank, as the call said; NULL: it did not */
     size_t *counts, *sent;              /* of a ragged one */
     bool by_engine;                     /* it was given to the engine: */
@@ -168,6 +181,9 @@ struct device {
     struct err no_nccl;
     struct device_context *contexts;
     struct device_team *teams;
+    struct device_memory *memory; /* by ascending address */
+    size_t memories, memories_room;
+    size_t freed;     /* of them */
     uint32_t pending; /* operations that are not ENQUEUED */
     uint32_t waiters; /* threads that wait for one */
     bool failed;      /* nothing begins or goes on any more */
@@ -221,6 +237,18 @@ bool device_place(const struct team *team, struct pointer *at);
 
 /* device.c: the set is gone, with what the team had. */
 void device_set_removed(const struct team *team);
+
+/* device_memory.c: hvd_free's, without the lock. false: it is not of hvd_alloc_device. */
+bool device_memory_free(void *memory);
+/* What was freed while it was in use goes, as far as it can. Never waits. */
+void device_memory_sweep(void);
+/* After all teams. */
+void device_memory_close(void);
+/* What a rank says of its elements: they lie at these places of memory that the team's communicator knows, or
+ * 0. Where all say the same NCCL is given device_memory_known's addresses, valid until the operation begins
+ * anew. */
+uint64_t device_memory_mark(const struct device_op *op);
+const struct device_operation *device_memory_known(struct device_op *op);
 
 /* device_progress.c: does what can be done, for all teams. */
 enum device_need device_progress(void);

@@ -14,7 +14,7 @@ static int make_room(struct device_op *op, size_t n)
     op->operations = n;
     if (n <= op->room)
         return HVD_SUCCESS;
-    if (!(larger = realloc(op->operation, n * sizeof *larger)))
+    if (!(larger = realloc(op->operation, 2 * n * sizeof *larger)))
         return fail(HVD_ERR_MEMORY, "no memory for a group of %zu tensors", n);
     op->operation = larger;
     op->room = n;
@@ -206,7 +206,8 @@ int device_launch(struct device_op *op)
     if (team->by_engine)
         return 0;
     if (wait_for_input(op, &e) != 0 ||
-        communicator_run(team->communicator, op->operation, op->operations, team->stream, &e) != 0)
+        communicator_run(team->communicator, op->known ? device_memory_known(op) : op->operation,
+                         op->operations, team->stream, &e) != 0)
         return break_by(op, &e);
     op->phase = DEVICE_LAUNCHING;
     device_launched(op);

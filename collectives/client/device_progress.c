@@ -102,6 +102,7 @@ static void open_here(struct device_op *op)
         device_end(op, DEVICE_NOWHERE);
         return;
     }
+    op->known = t->view.device_memory != 0;
     agreed(op);
     if (!order_claim(&client.region, t->slot, t->sequence))
         return;

@@ -24,6 +24,7 @@ enum event { CONNECT, UP, LAUNCH, BREAK, FINISH, ABORT, DONE };
 struct registered {
     void *at;
     void *handle;
+    bool known; /* else NCCL has refused */
     struct registered *next;
 };
 
@@ -347,27 +348,27 @@ static void finish_results(void *owner)
 
 /* ---- memory ---- */
 
-int communicator_register(struct communicator *c, void *at, size_t bytes, struct err *e)
+bool communicator_register(struct communicator *c, void *at, size_t bytes)
 {
-    void *handle = NULL;
-    if (!c->who.n->ncclCommRegister || !c->who.n->ncclCommDeregister)
-        return 0;
-    if (wants(c, COMMUNICATOR_READY, "registering memory", e) < 0)
-        return -1;
-    struct registered *r = malloc(sizeof *r);
-    if (!r)
-        return err_set(e, ERR_MEMORY, "no memory for registering memory with NCCL");
-    enter(c);
-    nccl_result result = c->who.n->ncclCommRegister(c->comm, at, bytes, &handle);
-    leave(c);
-    if (result != NCCL_OK) {
-        free(r);
-        return nccl_check(c->who.n, result, c->comm, e, "%s: registering %zu bytes of GPU %d", c->label,
-                          bytes, c->who.ordinal);
-    }
-    *r = (struct registered){at, handle, c->registered};
+    struct err e = ERR_INIT;
+    struct registered *r = c->registered;
+    while (r && r->at != at)
+        r = r->next;
+    if (r)
+        return r->known;
+    if (!c->who.n->ncclCommRegister || !c->who.n->ncclCommDeregister ||
+        communicator_state(c) != COMMUNICATOR_READY || !(r = calloc(1, sizeof *r)))
+        return false;
+    *r = (struct registered){.at = at, .next = c->registered};
     c->registered = r;
-    return 0;
+    enter(c);
+    nccl_result result = c->who.n->ncclCommRegister(c->comm, at, bytes, &r->handle);
+    leave(c);
+    r->known = result == NCCL_OK;
+    if (nccl_check(c->who.n, result, c->comm, &e, "%s: registering %zu bytes of GPU %d", c->label, bytes,
+                   c->who.ordinal) != 0)
+        log_info("%s", e.text);
+    return r->known;
 }
 
 /* `with_nccl`: it is alive, and told. */
@@ -375,7 +376,7 @@ static void forget(struct communicator *c, struct registered **place, bool with_
 {
     struct registered *r = *place;
     *place = r->next;
-    if (with_nccl) {
+    if (with_nccl && r->known) {
         enter(c);
         c->who.n->ncclCommDeregister(c->comm, r->handle);
         leave(c);

@@ -137,9 +137,12 @@ enum communicator_state communicator_state(const struct communicator *c);
 int communicator_run(struct communicator *c, const struct device_operation *o, size_t n, cu_stream stream,
                      struct err *e);
 
-/* Makes memory known to NCCL for as long as the communicator lives, so that it need not be copied on its way.
- * 0 also where NCCL cannot (older than 2.19): it is not needed for anything but speed. */
-int communicator_register(struct communicator *c, void *at, size_t bytes, struct err *e);
+/* Makes memory known to NCCL, for as long as the communicator lives, so that it need not be copied on its
+ * way. true: it is, or was before. false: NCCL is older than 2.19, has refused that memory once, or the
+ * communicator is not READY. NCCL takes it for granted that of an operation's buffers, on all ranks, all are
+ * known or none, each at the same place of what is known: the caller sees to that. */
+bool communicator_register(struct communicator *c, void *at, size_t bytes);
+/* When nothing that uses it is in a stream any more, and while READY: NCCL is told then only. */
 void communicator_deregister(struct communicator *c, void *at);
 
 /* Leaves, with all other ranks; from NONE or READY. What is registered is told off first, so nothing that

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/device/mapping.h"
 #include "common/hash.h"
 #include "common/log.h"
 
@@ -145,27 +146,6 @@ static int open_handle(const struct devices *d, const struct worker_device *q, s
                         "opening memory of GPU %d", d->gpu[m->gpu].what.device);
 }
 
-static int map_allocation(const struct devices *d, struct device_memory *m, struct err *e)
-{
-    const struct driver *driver = d->driver;
-    const struct cu_access access = {.location = {CU_LOCATION_DEVICE, d->gpu[m->gpu].what.device},
-                                     .flags = CU_ACCESS_READ_WRITE};
-    int gpu = d->gpu[m->gpu].what.device;
-
-    if (driver_check(driver, driver->cuMemAddressReserve(&m->at, m->bytes, 0, 0, 0), e,
-                     "finding addresses for memory of GPU %d", gpu) != 0)
-        return -1;
-    if (driver_check(driver, driver->cuMemMap(m->at, m->bytes, 0, m->allocation, 0), e,
-                     "mapping memory of GPU %d", gpu) == 0) {
-        if (driver_check(driver, driver->cuMemSetAccess(m->at, m->bytes, &access, 1), e,
-                         "using memory of GPU %d", gpu) == 0)
-            return 0;
-        driver->cuMemUnmap(m->at, m->bytes);
-    }
-    driver->cuMemAddressFree(m->at, m->bytes);
-    return -1;
-}
-
 static int open_descriptor(const struct devices *d, int fd, struct device_memory *m, struct err *e)
 {
     const struct driver *driver = d->driver;
@@ -176,7 +156,7 @@ static int open_descriptor(const struct devices *d, int fd, struct device_memory
             driver->cuMemImportFromShareableHandle(&m->allocation, (void *)(intptr_t)fd, CU_HANDLE_FD), e,
             "taking memory of GPU %d", d->gpu[m->gpu].what.device) != 0)
         return -1;
-    if (map_allocation(d, m, e) == 0)
+    if (mapping_open(driver, d->gpu[m->gpu].what.device, m->allocation, m->bytes, &m->at, e) == 0)
         return 0;
     driver->cuMemRelease(m->allocation);
     return -1;
@@ -209,8 +189,7 @@ static void close_memory(const struct devices *d, struct device_memory *m)
     if (!m->at || device_enter(d, m->gpu, &e) != 0)
         return;
     if (m->allocation) {
-        driver->cuMemUnmap(m->at, m->bytes);
-        driver->cuMemAddressFree(m->at, m->bytes);
+        mapping_close(driver, m->at, m->bytes);
         driver->cuMemRelease(m->allocation);
     } else {
         driver->cuIpcCloseMemHandle(m->at);

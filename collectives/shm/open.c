@@ -276,6 +276,7 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
 static bool find_nothing(struct tensor_view *v, uint32_t member, const struct claim_of_member *c)
 {
     v->in[member] = v->out[member] = NULL;
+    v->device_memory = member == 0 || c->in == v->device_memory ? c->in : 0;
     if (op_is_ragged(v->op.kind) && c->room > BYTES_MAX / work_size(v))
         return false;
     v->room[member] = c->room;

@@ -61,7 +61,7 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
 static uint8_t details_place(const struct tensor_op *op, const struct tensor_where *where, uint8_t place)
 {
     if (op->prescale != 1 || op->postscale != 1 || (op->group | op->compression) != 0 ||
-        where->table_place != 0 || where->receipt_at != 0)
+        where->table_place != 0 || where->receipt_at != 0 || (op->device && where->in != 0))
         return SHM_DETAILED;
     if (op->row == 0 && where->room == 0)
         return 0;

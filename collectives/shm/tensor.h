@@ -24,7 +24,8 @@
 /* What a member publishes beside the operation: where its elements are, and what is its own business. */
 struct tensor_where {
     const void *payload;   /* the elements, when they go into the entry; NULL: this member gives none */
-    uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it */
+    uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it; `in` of
+                              a device: what is said of its memory */
     uint64_t room;         /* allgather, alltoall: elements that fit into the output */
     const uint64_t *table; /* [ranks of the team], when it goes into the entry; else at table_at */
     uint64_t table_at;
@@ -61,11 +62,12 @@ struct tensor_view {
     } pass;
     /* after tensor_open; before, a member's own: */
     struct tensor_op op;
-    uint8_t place;   /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
-    size_t bytes;    /* of what the chunks cover */
-    bool streamed;   /* by pieces, nothing else */
-    uint32_t worker; /* the one member that takes chunks; TENSOR_ANYBODY */
-    bool patient;    /* chunks of members that are at theirs are left to them; its owner says it */
+    uint64_t device_memory; /* of a device: what the members of one host say alike of theirs; 0: not all do */
+    uint8_t place;          /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
+    size_t bytes;           /* of what the chunks cover */
+    bool streamed;          /* by pieces, nothing else */
+    uint32_t worker;        /* the one member that takes chunks; TENSOR_ANYBODY */
+    bool patient;           /* chunks of members that are at theirs are left to them; its owner says it */
     struct chunks chunks;
     const void **in;        /* [members]; places of the elements, NULL where a kind has none */
     void **out;             /* [members]; NULL where each computes its own, or a kind has none */

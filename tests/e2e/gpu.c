@@ -1,6 +1,7 @@
 #include "tests/e2e/gpu.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 static const struct driver *d;
 static cu_stream stream;
 static int waits;
+static bool arena; /* GPU_ARENA=1: memory of hvd_alloc_device */
 
 static void cu_must(cu_result result, const char *what)
 {
@@ -33,6 +35,7 @@ void gpu_open(void)
     cu_must(d->cuDevicePrimaryCtxRetain(&context, gpu), "cuDevicePrimaryCtxRetain");
     cu_must(d->cuCtxSetCurrent(context), "cuCtxSetCurrent");
     cu_must(d->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate");
+    arena = getenv("GPU_ARENA") != NULL;
 }
 
 void *gpu_stream(void)
@@ -44,6 +47,10 @@ void *gpu_alloc(size_t bytes)
 {
     cu_pointer p;
 
+    if (arena) {
+        void *known = hvd_alloc_device(bytes);
+        return known ? known : (wrong("%s", hvd_last_error()), NULL);
+    }
     cu_must(d->cuMemAlloc(&p, bytes ? bytes : 1), "cuMemAlloc");
     return (void *)(uintptr_t)p;
 }
@@ -51,7 +58,10 @@ void *gpu_alloc(size_t bytes)
 void gpu_free(void *memory)
 {
     gpu_wait();
-    cu_must(d->cuMemFree((cu_pointer)(uintptr_t)memory), "cuMemFree");
+    if (arena)
+        hvd_free(memory);
+    else
+        cu_must(d->cuMemFree((cu_pointer)(uintptr_t)memory), "cuMemFree");
 }
 
 void gpu_put(void *to, const void *from, size_t bytes)

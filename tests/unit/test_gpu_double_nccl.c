@@ -316,18 +316,30 @@ static void differ(int rank, int size)
     must_be(at, 10, 1, 0);
 }
 
-START_TEST(different_calls_are_noticed)
+/* What the double says when `rank` runs in so many processes. */
+static const char *said(int size, void (*rank)(int rank, int size))
 {
-    char log[] = "/tmp/gpu-double-XXXXXX", line[400] = "";
+    static char lines[4000];
+    char log[] = "/tmp/gpu-double-XXXXXX";
     int fd = mkstemp(log);
+    ssize_t n;
 
     setenv("HVD_DOUBLE_LOG", log, 1);
-    ck_assert(ranks_agree(2, differ));
-    ck_assert(read(fd, line, sizeof line - 1) > 0);
+    ck_assert(ranks_agree(size, rank));
+    n = read(fd, lines, sizeof lines - 1);
+    lines[n > 0 ? n : 0] = '\0';
+    close(fd);
+    unlink(log);
+    return lines;
+}
+
+START_TEST(different_calls_are_noticed)
+{
+    const char *line = said(2, differ);
+
     ck_assert_msg(strstr(line, "rank 0 calls ncclAllReduce(count 9") &&
                       strstr(line, "rank 1 calls ncclAllReduce(count 10"),
                   "it says: %s", line);
-    unlink(log);
 }
 END_TEST
 
@@ -348,6 +360,61 @@ START_TEST(buffers_must_be_alive)
 {
     setenv("HVD_DOUBLE_LOG", "/dev/null", 1);
     ck_assert(ranks_agree(1, wrong_buffers));
+}
+END_TEST
+
+static void wrong_memory(int rank, int size)
+{
+    void *plain, *made, *known, *there;
+    CUcontext other;
+
+    OK(begin(rank, size, rank));
+    plain = buffer(4096);
+    OK(ncclMemAlloc(&made, 100));
+    MUST(ncclCommRegister(comm, &plain, 8, &known) == ncclInvalidArgument);
+    MUST(ncclCommRegister(comm, plain, 4097, &known) == ncclInvalidArgument);
+    OK(ncclCommRegister(comm, made, 2 << 20, &known));
+    MUST(ncclCommRegister(comm, made, 2 << 20, &known) == ncclInvalidArgument);
+    OK(cuDevicePrimaryCtxRetain(&other, 1));
+    OK(cuCtxPushCurrent_v2(other));
+    there = buffer(4096);
+    OK(cuCtxPopCurrent_v2(&other));
+    MUST(ncclCommRegister(comm, there, 4096, &known) == ncclInvalidArgument);
+    MUST(ncclMemFree(plain) == ncclInvalidArgument);
+    OK(ncclMemFree(made));
+    MUST(cuMemFree_v2((uintptr_t)made) == CUDA_ERROR_INVALID_VALUE);
+    OK(ncclCommDestroy(comm));
+}
+
+static void known_to_one_alone(int rank, int size)
+{
+    void *at, *known;
+    ncclResult_t result;
+
+    OK(begin(rank, size, rank));
+    at = of_floats(10, 1, 0);
+    if (rank == 1)
+        OK(ncclCommRegister(comm, at, 40, &known));
+    OK(settle(comm, ncclAllReduce(at, at, 10, ncclFloat32, ncclSum, comm, stream)));
+    OK(cuStreamSynchronize(stream));
+    OK(ncclCommGetAsyncError(comm, &result));
+    MUST(result == ncclInvalidUsage);
+}
+
+START_TEST(registered_memory_is_watched)
+{
+    static const char *const wrong[] = {
+        "it is no memory of a device",       "4097 bytes",
+        "it is registered already",          "it is of another device",
+        "is not from ncclMemAlloc",          "memory is freed that 1 communicators have registered",
+        "is not the start of an allocation", "ncclCommDestroy of a communicator that has memory registered"};
+    const char *lines = said(1, wrong_memory);
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        ck_assert_msg(strstr(lines, wrong[i]) != NULL, "not \"%s\": %s", wrong[i], lines);
+    lines = said(2, known_to_one_alone);
+    ck_assert_msg(strstr(lines, "registered 0), rank 1 calls") && strstr(lines, "registered 1)"), "%s",
+                  lines);
 }
 END_TEST
 
@@ -392,6 +459,7 @@ int main(void)
     tcase_add_test(tests, a_missing_rank_hangs_until_the_abort);
     tcase_add_test(tests, different_calls_are_noticed);
     tcase_add_test(tests, buffers_must_be_alive);
+    tcase_add_test(tests, registered_memory_is_watched);
     tcase_add_test(tests, two_ranks_need_two_devices_or_names);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);

@@ -66,6 +66,15 @@ case_a_rank_alone_without_hvdrun() {
     expect_same 0 "$(gpu_calls 'nccl.*')" 'calls of NCCL'
 }
 
+# The same in memory of hvd_alloc_device: each is known to NCCL from its first operation on, but that which makes the communicator.
+case_memory_that_nccl_knows() {
+    export GPU_ARENA=1
+    reach+=(-x GPU_ARENA)
+    gpu_kinds 2 2 3 500
+    streams_left 2
+    [ "$(grep -c ' op .* registered$' "$HVD_DOUBLE_TRACE")" -gt 20 ] || fail "NCCL knew little of the memory"
+}
+
 slow_many_ranks_and_rounds() {
     gpu_kinds 8 8 60 30000
     rm "$HVD_DOUBLE_TRACE"

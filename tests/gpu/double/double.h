@@ -30,7 +30,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-enum { GPUS_MAX = 16 };
+enum { GPUS_MAX = 16, DIRT = 0xa5, DIRTY = 64 << 10 }; /* what new memory begins with, and how far */
 
 /* ---- core.c: settings, what is written down, faults, handles ---- */
 int double_fault(

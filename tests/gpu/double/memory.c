@@ -162,6 +162,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     if (!base || !double_segment_new(&segment, size, false))
         return CUDA_ERROR_OUT_OF_MEMORY;
     c->used += size;
+    memset(segment.at, DIRT, size < DIRTY ? size : DIRTY);
     r = double_range_new(RANGE_DEVICE, c->device, base, size, segment.at);
     r->segment = segment;
     *pointer = base;

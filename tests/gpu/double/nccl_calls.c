@@ -260,6 +260,8 @@ static ncclResult_t flush(void)
 
         group = b->next;
         if (group_error) {
+            for (int i = 0; i < b->n; i++)
+                nccl_leave_known(b->comm, &b->op[i]);
             free(b->op);
             free(b);
             continue;

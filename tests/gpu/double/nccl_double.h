@@ -105,6 +105,7 @@ ncclResult_t nccl_launch(struct batch *batch);
 
 /* ---- nccl_memory.c ---- */
 size_t nccl_place_in_known(struct comm *comm, const struct op *op);
+void nccl_leave_known(struct comm *comm, const struct op *op);
 void nccl_forget_memory(struct comm *comm);
 
 /* ---- nccl_run.c ---- */

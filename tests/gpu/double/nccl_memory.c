@@ -16,6 +16,7 @@ struct known {
     uint64_t base;
     size_t size;
     void *handle;
+    int uses; /* by operations that have not ended */
 };
 
 struct change {
@@ -48,22 +49,50 @@ static struct known *known_around(struct comm *comm, const void *at)
     return k;
 }
 
-/* 1 + where in it; of two buffers the one that all ranks have. 0: not all that it uses here is known. */
+/* The buffers that it uses here; first the one that all ranks have. */
+static int buffers_of(const struct comm *comm, const struct op *op, const void *at[2])
+{
+    bool broadcast = op->kind == KIND_BROADCAST, rooted = broadcast || op->kind == KIND_REDUCE;
+
+    at[0] = op->kind == KIND_RECV || broadcast ? op->recv : op->send;
+    at[1] = broadcast ? op->send : op->recv;
+    return op->kind >= KIND_SEND || (rooted && comm->rank != op->root) ? 1 : 2;
+}
+
+/* 1 + where in it the first buffer lies; 0: not all of them are known. */
 size_t nccl_place_in_known(struct comm *comm, const struct op *op)
 {
-    bool broadcast = op->kind == KIND_BROADCAST;
-    const void *first = op->kind == KIND_RECV || broadcast ? op->recv : op->send;
-    bool has_other = op->kind < KIND_SEND && (!broadcast || comm->rank == op->root) &&
-                     (op->kind != KIND_REDUCE || comm->rank == op->root);
-    struct known *k;
+    const void *at[2];
+    struct known *k[2];
+    int n = buffers_of(comm, op, at);
     size_t place = 0;
 
     pthread_mutex_lock(&comm->lock);
-    k = known_around(comm, first);
-    if (k && (!has_other || known_around(comm, broadcast ? op->send : op->recv)))
-        place = 1 + (size_t)((uintptr_t)first - k->base);
+    k[0] = known_around(comm, at[0]);
+    k[1] = n == 2 ? known_around(comm, at[1]) : k[0];
+    if (k[0] && k[1]) {
+        place = 1 + (size_t)((uintptr_t)at[0] - k[0]->base);
+        k[0]->uses++;
+        k[1]->uses++;
+    }
     pthread_mutex_unlock(&comm->lock);
     return place;
+}
+
+/* The operation has ended, or will not begin. */
+void nccl_leave_known(struct comm *comm, const struct op *op)
+{
+    const void *at[2];
+    int n = buffers_of(comm, op, at);
+    struct known *k;
+
+    if (!op->known)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    for (int i = 0; i < 2; i++)
+        if ((k = known_around(comm, at[n == 2 ? i : 0])))
+            k->uses--;
+    pthread_mutex_unlock(&comm->lock);
 }
 
 /* The lock is held. */
@@ -108,7 +137,8 @@ ncclResult_t ncclCommRegister(const ncclComm_t handle, void *buffer, size_t size
     wrong = wrong_with(comm, buffer, size);
     k = wrong ? NULL : malloc(sizeof *k);
     if (k) {
-        *k = (struct known){comm->memory, (uintptr_t)buffer, size, double_handle_new(HANDLE_REGISTRATION, k)};
+        *k = (struct known){comm->memory, (uintptr_t)buffer, size, double_handle_new(HANDLE_REGISTRATION, k),
+                            0};
         comm->memory = k;
         count(k->base, 1);
         *registration = k->handle;
@@ -131,8 +161,8 @@ ncclResult_t ncclCommDeregister(const ncclComm_t handle, void *registration)
     if (!k)
         return nccl_say(ncclInvalidArgument, "ncclCommDeregister: no communicator, or no registration");
     pthread_mutex_lock(&comm->lock);
-    if (comm->pending || comm->late)
-        double_misuse("ncclCommDeregister while operations of the communicator are under way");
+    if (k->uses || comm->late)
+        double_misuse("ncclCommDeregister while operations are under way that use the memory");
     for (link = &comm->memory; *link && *link != k; link = &(*link)->next) {
     }
     if (*link) {

@@ -179,6 +179,8 @@ void nccl_run_batch(struct context *context, void *argument)
     if (!good && !comm->aborted && !comm->error)
         comm->error = ncclInvalidUsage;
     pthread_mutex_unlock(&comm->running);
+    for (int i = 0; i < b->n; i++)
+        nccl_leave_known(comm, &b->op[i]);
     nccl_done_with(comm);
     free(b->op);
     free(b);

@@ -78,6 +78,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     if (c->used + size > (size_t)double_setting("HVD_DOUBLE_MEMORY", 1L << 32) ||
         !double_segment_new(&segment, size + TRAILER, false))
         return CUDA_ERROR_OUT_OF_MEMORY;
+    memset(segment.at, DIRT, DIRTY);
     trailer.device = double_device_physical(c->device);
     memcpy((char *)segment.at + size, &trailer, sizeof trailer);
     *handle = give_out(&segment, c->device, prop->requestedHandleTypes);
