@@ -18,7 +18,7 @@ trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
 # shellcheck disable=SC1090
 . "$file"
 
-leave_within=1
+leave_within=2
 snapshot > "$T/before"
 "$function"
 status=$?

@@ -299,7 +299,7 @@ inside() { # NUMBER COMMAND LINE
     local answer=$T/answer.$1.$BASHPID
     mkfifo "$answer"
     printf '%s\t%s\t%s\n' "$answer" "node$1" "$2" > "$HOSTS_DIR/ask"
-    timeout 8 cat "$answer"
+    timeout 15 cat "$answer" || echo "no answer of the runner"
     rm "$answer"
 }
 

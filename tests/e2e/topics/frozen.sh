@@ -15,6 +15,7 @@ freeze() {
 }
 
 thaw() {
+    [ -d "$group" ] || return 0
     echo THAWED > "$group/freezer.state"
     until_true 5 rmdir "$group" 2> /dev/null
 }
