@@ -159,6 +159,30 @@ START_TEST(an_illegal_address_breaks_the_context)
 }
 END_TEST
 
+START_TEST(what_is_written_behind_an_allocation_is_told)
+{
+    char log[] = "/tmp/hvd-test-gpu-double-XXXXXX", line[200] = "";
+    int fd = mkstemp(log);
+    CUdeviceptr at;
+
+    ck_assert_int_ge(fd, 0);
+    setenv("HVD_DOUBLE_LOG", log, 1);
+    setup();
+    OK(cuMemAlloc_v2(&at, WORDS * 4));
+    launch_fill(at, 1, NULL);
+    OK(cuMemFree_v2(at));
+    ck_assert_int_eq(read(fd, line, sizeof line - 1), 0);
+    OK(cuMemAlloc_v2(&at, WORDS * 4 - 1));
+    launch_fill(at, 1, NULL);
+    OK(cuMemFree_v2(at));
+    ck_assert_int_gt(read(fd, line, sizeof line - 1), 0);
+    ck_assert_msg(strstr(line, "an allocation of 3999 bytes was written to behind its end, at 3999"), "%s",
+                  line);
+    close(fd);
+    unlink(log);
+}
+END_TEST
+
 START_TEST(a_pointer_says_what_it_is)
 {
     CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -359,6 +383,7 @@ int main(void)
     tcase_add_test_raise_signal(tests, the_host_cannot_touch_device_memory, SIGSEGV);
     tcase_add_test(tests, what_was_destroyed_is_refused);
     tcase_add_test(tests, an_illegal_address_breaks_the_context);
+    tcase_add_test(tests, what_is_written_behind_an_allocation_is_told);
     tcase_add_test(tests, a_pointer_says_what_it_is);
     tcase_add_test(tests, memory_and_events_cross_processes);
     tcase_add_test(tests, mapped_memory_needs_access_and_travels_as_a_descriptor);

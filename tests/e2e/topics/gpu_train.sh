@@ -109,7 +109,7 @@ start_on_gpu() {
     [ -x "$program" ] || skip "there is no $(basename "$program")"
     gpus "$ranks"
     # shellcheck disable=SC2016 # of the rank
-    start -np "$ranks" "${on_gpus[@]}" sh -c 'echo pid $HVD_RANK $$; exec "$@"' sh "$program" "${shape[@]}" --steps 1000000 "$@"
+    start -np "$ranks" --gpu-placement "${placement:-worker}" "${on_gpus[@]}" sh -c 'echo pid $HVD_RANK $$; exec "$@"' sh "$program" "${shape[@]}" --steps 1000000 "$@"
 }
 
 rank_pid() { # RANK
@@ -127,13 +127,20 @@ case_a_dead_rank_ends_the_others_calls() {
     expect_status 137
 }
 
+slow_a_dead_rank_when_the_engine_has_the_gpus() {
+    placement=engine
+    case_a_dead_rank_ends_the_others_calls
+}
+
 # What a dead rank's peers have in their memory is nobody's parameters: no checkpoint is made of it.
 slow_deaths_leave_a_checkpoint_that_is_right() {
-    local i saved
-    for i in $(seq 8); do
+    local i saved placement
+    for i in $(seq 10); do
+        placement=worker
+        [ $((i % 2)) = 0 ] || placement=engine
         rm -f "$T/state"
         start_on_gpu 2 --checkpoint "$T/state" --checkpoint-every 1
-        until_out 20 "^step $((i + 2)) loss="
+        until_out 20 "^step $((i / 2 + 2)) loss="
         kill -KILL "$(rank_pid 1)"
         stop_status
         expect_status 137

@@ -132,8 +132,8 @@ struct range {
     struct range *next;
     enum range_kind kind;
     uint64_t base, id;
-    size_t size;
-    char *alias; /* where the double reaches it */
+    size_t size, asked; /* asked: of cuMemAlloc, without the rest of the last page */
+    char *alias;        /* where the double reaches it */
     int device, opened;
     bool access;    /* of a mapping: given */
     int registered; /* with how many communicators */

@@ -13,6 +13,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static uint64_t last_id;
 
+enum { BEHIND = 0x5a }; /* what lies between the end of an allocation and that of its page */
+
 /* Addresses to be used again. */
 static struct hole {
     struct hole *next;
@@ -144,6 +146,16 @@ char *double_reach_or_break(struct context *context, uint64_t address, size_t by
     return at;
 }
 
+/* What a kernel or a copy of this process, of another or of NCCL writes there shows when the memory goes. */
+static void look_behind(const struct range *r)
+{
+    for (size_t i = r->asked; i < r->size; i++)
+        if (r->alias[i] != BEHIND) {
+            double_misuse("an allocation of %zu bytes was written to behind its end, at %zu", r->asked, i);
+            return;
+        }
+}
+
 /* ---- the interface: device memory ---- */
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
 {
@@ -165,6 +177,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     memset(segment.at, DIRT, size < DIRTY ? size : DIRTY);
     r = double_range_new(RANGE_DEVICE, c->device, base, size, segment.at);
     r->segment = segment;
+    r->asked = bytes;
+    memset(r->alias + bytes, BEHIND, size - bytes);
     *pointer = base;
     return CUDA_SUCCESS;
 }
@@ -184,6 +198,7 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     double_streams_drain(double_primary(r.device));
     if (!double_range_take(pointer, RANGE_DEVICE, &r))
         return CUDA_ERROR_INVALID_VALUE;
+    look_behind(&r);
     double_primary(r.device)->used -= r.size;
     double_segment_close(&r.segment);
     unreserve(r.base, r.size);
