@@ -9,6 +9,7 @@ extern "C" {
 
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
+#include <hvd.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -91,7 +92,24 @@ const char *compute_failed(void)
     return gpu.failure[0] != '\0' ? gpu.failure : NULL;
 }
 
+/* What hvd works on: NCCL is told of it, and need not copy on the way. */
 void *compute_alloc(size_t bytes)
+{
+    void *memory = hvd_alloc_device(bytes);
+
+    if (memory == NULL && gpu.failure[0] == '\0')
+        snprintf(gpu.failure, sizeof gpu.failure, "%s", hvd_last_error());
+    return memory;
+}
+
+void compute_free(void *memory)
+{
+    good(cudaStreamSynchronize(gpu.stream), "what is in the stream");
+    hvd_free(memory);
+}
+
+/* What this rank alone works on. */
+static void *room_for(size_t bytes)
 {
     void *memory = NULL;
 
@@ -99,11 +117,6 @@ void *compute_alloc(size_t bytes)
         return NULL;
     good(cudaMemsetAsync(memory, 0, bytes, gpu.stream), "cudaMemset");
     return memory;
-}
-
-void compute_free(void *memory)
-{
-    cudaFree(memory);
 }
 
 void compute_put(void *to, const void *from, size_t bytes)
@@ -259,13 +272,13 @@ struct batch *batch_new(const struct model *m, size_t capacity)
         return NULL;
     b->context = m->context;
     b->answers = room * m->context;
-    b->samples = (uint8_t *)compute_alloc(b->answers + room);
-    b->input = (float *)compute_alloc(room * m->input * sizeof(float));
-    b->hidden = (float *)compute_alloc(room * m->hidden * sizeof(float));
-    b->output = (float *)compute_alloc(room * m->alphabet * sizeof(float));
-    b->hidden_gradient = (float *)compute_alloc(room * m->hidden * sizeof(float));
-    b->input_gradient = (float *)compute_alloc(room * m->input * sizeof(float));
-    b->losses = (double *)compute_alloc(room * sizeof(double));
+    b->samples = (uint8_t *)room_for(b->answers + room);
+    b->input = (float *)room_for(room * m->input * sizeof(float));
+    b->hidden = (float *)room_for(room * m->hidden * sizeof(float));
+    b->output = (float *)room_for(room * m->alphabet * sizeof(float));
+    b->hidden_gradient = (float *)room_for(room * m->hidden * sizeof(float));
+    b->input_gradient = (float *)room_for(room * m->input * sizeof(float));
+    b->losses = (double *)room_for(room * sizeof(double));
     if (good(cudaMallocHost((void **)&b->samples_host, b->answers + room), "cudaMallocHost") &&
         good(cudaEventCreateWithFlags(&b->copied, cudaEventDisableTiming), "cudaEventCreate") &&
         gpu.failure[0] == '\0')
