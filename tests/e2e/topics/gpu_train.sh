@@ -160,7 +160,7 @@ slow_each_call_that_fails() {
     local call time
     [ -z "${REAL_GPU:-}" ] || skip "real GPUs do not fail to order"
     for call in cudaGetDeviceCount cudaSetDevice cudaGetDeviceProperties cudaStreamCreateWithFlags cublasCreate cublasSetStream \
-        cudaMalloc:{1,2,7} cuMemAlloc:8 cudaMallocHost cudaEventCreateWithFlags cudaMemsetAsync:{1,7} cudaMemcpyAsync:{1,4,5} \
+        cudaMalloc:{1,2,7} cuMemAlloc_v2:8 cudaMallocHost cudaEventCreateWithFlags cudaMemsetAsync:{1,7} cudaMemcpyAsync:{1,4,5} \
         cudaStreamSynchronize:{1,3,4} cudaEventSynchronize:{1,2} cudaEventRecord:{1,2} cudaLaunchKernel:{1,2,19} cublasSgemm:{1,7}; do
         time=${call#*:}
         [ "$time" != "$call" ] || time=1
