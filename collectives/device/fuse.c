@@ -8,7 +8,7 @@
 
 #include "collectives/algorithms/dtype.h"
 
-static const size_t steps[] = {16, 4, 1}; /* of the kernel, in bytes */
+static const size_t steps[] = {16, 4, 2, 1}; /* of the kernel, in bytes */
 #define STEPS (sizeof steps / sizeof *steps)
 
 static unsigned step_of(size_t bytes)

@@ -27,6 +27,8 @@ extern "C" __global__ void hvd_pack_copy(const struct pack_batch batch)
         copy<uint4>(to, from, bytes);
     else if (low % sizeof(uint32_t) == 0)
         copy<uint32_t>(to, from, bytes);
+    else if (low % sizeof(uint16_t) == 0)
+        copy<uint16_t>(to, from, bytes);
     else
         copy<char>(to, from, bytes);
 }

@@ -40,6 +40,7 @@ case_a_group_is_packed() {
     all_right 2
     nccl_runs_in 1
     [ -n "${REAL_GPU:-}" ] || expect_same '18 2' "$(gpu_calls ncclAllReduce) $(gpu_calls left)" 'calls of ncclAllReduce, and things left'
+    [ -n "${REAL_GPU:-}" ] || expect_same "$(gpu_calls cuMemAlloc_v2)" "$(gpu_calls cuMemFree_v2)" 'memory allocated and freed'
 }
 
 # The engine has none for one of its ranks: nobody uses NCCL.
