@@ -124,7 +124,8 @@ struct device_lane {
     struct device_team *team;
     struct tensor *host;  /* the operation there */
     struct device_op *op; /* NULL: it is free */
-    char *block;          /* of the arena, known to the driver */
+    char *memory;         /* of the arena; in it: */
+    char *block;          /* known to the driver */
     size_t block_bytes;
     char *older[64]; /* each at most half as large as the next: the stream may still copy from them */
     unsigned olders;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/client/device.h"
 #include "collectives/shm/doorbell.h"
@@ -58,12 +59,26 @@ bool device_host_ended(struct tensor *t, int *status)
 /* ---- memory ---------------------------------------------------------------------------------------------
  */
 
-static void drop_block(char *block)
+/* The driver knows whole pages, and each only once: a block has its pages for itself, so what is of the arena
+ * begins somewhere before it. */
+static size_t page_up(size_t n)
 {
-    if (!block)
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    return (n + page - 1) / page * page;
+}
+
+static char *block_in(char *memory)
+{
+    return (char *)page_up((uintptr_t)memory);
+}
+
+static void drop_block(char *memory)
+{
+    if (!memory)
         return;
-    device.driver->cuMemHostUnregister(block);
-    arena_free(block);
+    device.driver->cuMemHostUnregister(block_in(memory));
+    arena_free(memory);
 }
 
 static int make_block(struct device_lane *lane, size_t bytes, struct err *e)
@@ -72,13 +87,14 @@ static int make_block(struct device_lane *lane, size_t bytes, struct err *e)
 
     if (bytes <= lane->block_bytes)
         return 0;
-    bytes = bytes < 2 * lane->block_bytes ? 2 * lane->block_bytes : bytes;
-    char *larger = arena_alloc(bytes, false);
+    bytes = page_up(bytes < 2 * lane->block_bytes ? 2 * lane->block_bytes : bytes);
+    char *larger = arena_alloc(bytes + page_up(1), false);
     if (!larger)
         return err_set(e, ERR_MEMORY, "%s", hvd_last_error());
-    if (lane->block)
-        lane->older[lane->olders++] = lane->block;
-    lane->block = larger;
+    if (lane->memory)
+        lane->older[lane->olders++] = lane->memory;
+    lane->memory = larger;
+    lane->block = block_in(larger);
     lane->block_bytes = bytes;
     return driver_check(d, d->cuMemHostRegister(lane->block, bytes, CU_HOST_PORTABLE), e,
                         "making %zu bytes of memory known to the driver", bytes);
@@ -361,7 +377,7 @@ void device_lanes_free(struct device_team *team, bool settled)
             free_copy(lane->copy);
         if (!settled)
             continue;
-        drop_block(lane->block);
+        drop_block(lane->memory);
         while (lane->olders > 0)
             drop_block(lane->older[--lane->olders]);
     }

@@ -253,20 +253,26 @@ CUresult cuMemFreeHost(void *pointer)
 }
 
 struct overlap {
-    uint64_t base;
-    size_t size;
+    uint64_t base, end;
 };
+
+/* Whole pages are registered, and none twice. */
+static struct overlap pages_of(uint64_t base, size_t size)
+{
+    return (struct overlap){base / 4096 * 4096, round_up(base + size, 4096)};
+}
 
 static bool apart(struct range *range, void *argument)
 {
     const struct overlap *o = argument;
-    return o->base + o->size <= range->base || range->base + range->size <= o->base;
+    struct overlap has = pages_of(range->base, range->size);
+    return o->end <= has.base || has.end <= o->base;
 }
 
 CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags)
 {
     struct context *c;
-    struct overlap o = {(uintptr_t)pointer, bytes};
+    struct overlap o = pages_of((uintptr_t)pointer, bytes);
 
     ENTER_CONTEXT("cuMemHostRegister_v2", c);
     if (!pointer || !bytes)
