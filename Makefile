@@ -206,7 +206,7 @@ $(BUILD)/obj/gen/pack_image.o: $(PACK_IMAGE).c
 DEVICE_OBJ := $(call obj,$(DEVICE_SRC)) $(BUILD)/obj/gen/pack_image.o
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
-CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/err.c common/fsm.c common/log.c common/clock.c common/json.c common/ranks.c common/trace.c)
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/err.c common/fsm.c common/log.c common/clock.c common/json.c common/quiet_thread.c common/ranks.c common/trace.c)
 # What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
 $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map

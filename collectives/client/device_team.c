@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "collectives/client/device.h"
-#include "common/hash.h"
 
 #define CONNECT_NS (60 * NSEC_PER_SEC)  /* then NCCL will not connect any more */
 #define TELL_NS    (50 * NSEC_PER_MSEC) /* between two rounds of telling, while nothing has changed */
@@ -47,17 +46,6 @@ static bool answered(struct device_team *team)
     return status == HVD_SUCCESS;
 }
 
-/* As NCCL tells GPUs apart: two ranks on one look like two hosts when they say so, or may share it. */
-static void describe_gpu(struct device_card *card, const struct driver_device *what)
-{
-    const char *host = getenv("NCCL_HOSTID"), *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-
-    memcpy(card->gpu, what->uuid, sizeof card->gpu);
-    card->host = host ? hash_text(0, host) : client.region.rank[0]; /* the host's first rank is its alone */
-    if (shared && strcmp(shared, "1") == 0)
-        card->host = (uint32_t)client.rank;
-}
-
 static void cannot(struct device_card *card, const char *why)
 {
     card->abilities.nccl = 0;
@@ -80,7 +68,8 @@ static void exchange(void *owner)
     mine->by_engine = mine->abilities.nccl > 0 && device_engine_has(team->context);
     mine->engine = device_engine_abilities(team->context);
     mine->engine_host = team->context->engine.host;
-    describe_gpu(mine, &team->context->what);
+    memcpy(mine->gpu, team->context->what.uuid, sizeof mine->gpu);
+    mine->host = nccl_host_of(client.region.rank[0], (uint32_t)client.rank);
     ask(team, &(struct request){.team = team->team,
                                 .op = {.kind = SHM_ALLGATHER,
                                        .dtype = HVD_UINT8,
@@ -105,13 +94,15 @@ static int find_double(const struct device_team *team, uint32_t *other)
     return -1;
 }
 
-/* The engines do it if all can; then it is their abilities that count. */
+/* The engines do it if all can; then it is their abilities that count. The id that they meet by is made here,
+ * by the first rank, and means something to NCCL of the same version only. */
 static void choose_placement(struct device_team *team)
 {
     uint32_t n = team->team->size, engines = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        engines += team->cards[i].by_engine == 1;
+        engines +=
+            team->cards[i].by_engine == 1 && team->cards[i].engine.nccl == team->cards[0].abilities.nccl;
     team->by_engine = engines == n;
     for (uint32_t i = 0; team->by_engine && i < n; i++) {
         team->cards[i].abilities = team->cards[i].engine;

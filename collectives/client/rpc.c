@@ -9,13 +9,17 @@
  * as stopped (slices, not a deadline: a job that was stopped and continued as a whole loses one); since its
  * answer could still come and be taken for another question's, the socket is not used again. */
 #define ANSWER_SLICES 15
+#define OPEN_SLICES   240 /* a driver that has to begin with all GPUs of a host takes seconds for each */
 
-static int receive_answer(struct worker_reader *reader, struct err *e)
+static int receive_answer(struct worker_reader *reader, uint32_t type, struct err *e)
 {
-    int rc = 0;
+    int rc = 0, slices = type == WORKER_DEVICE_OPEN ? OPEN_SLICES : ANSWER_SLICES;
 
-    for (int i = 0; i < ANSWER_SLICES && rc == 0; i++)
+    for (int i = 0; i < slices && rc == 0; i++) {
+        if (i >= ANSWER_SLICES && region_poisoned(&client.region))
+            break;
         rc = worker_receive(client.socket, reader, e);
+    }
     return rc;
 }
 
@@ -29,7 +33,7 @@ static int exchange(struct worker_message *m, int fd_in, int *fd_out, unsigned *
     m->tag = WORKER_MESSAGE_TAG;
     if (worker_send(client.socket, m, &fd_in, fd_in >= 0, &e) != 0)
         return fail(HVD_ERR_ENGINE, "this host's engine has gone: %s", e.text);
-    rc = receive_answer(&reader, &e);
+    rc = receive_answer(&reader, type, &e);
     if (rc != 1 || reader.message.type != type) {
         worker_reader_reset(&reader);
         return fail(HVD_ERR_ENGINE, "this host's engine %s",

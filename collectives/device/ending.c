@@ -3,9 +3,10 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
+
+#include "common/quiet_thread.h"
 
 struct ending {
     const struct driver *d;
@@ -51,22 +52,6 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* The program's signals are for its own threads. */
-static int start_thread(struct ending *x)
-{
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, &detached, run, x);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return failed ? -1 : 0;
-}
-
 struct ending *ending_begin(const struct driver *d, cu_context context, nccl_result (*call)(nccl_comm),
                             nccl_comm comm, cu_pointer memory)
 {
@@ -82,7 +67,7 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
         pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
         pthread_cond_init(&x->ended, &monotonic);
         pthread_condattr_destroy(&monotonic);
-        if (start_thread(x) == 0)
+        if (quiet_thread_start(run, x) == 0)
             return x;
         x->holders = 1;
         let_go(x);

@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/device/library.h"
+#include "common/hash.h"
 
 enum need { OPTIONAL, REQUIRED };
 #define NCCL_ROW(need, result, name, parameters) {need, #name, offsetof(struct nccl, name)},
@@ -24,6 +26,15 @@ struct nccl_version_text nccl_version_text(int version)
     int step = version < 10000 ? 1000 : 10000; /* up to 2.8 the minor number had one digit */
     snprintf(v.text, sizeof v.text, "%d.%d.%d", version / step, version % step / 100, version % 100);
     return v;
+}
+
+uint32_t nccl_host_of(uint32_t first, uint32_t rank)
+{
+    const char *host = getenv("NCCL_HOSTID"), *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    if (shared && strcmp(shared, "1") == 0)
+        return rank;
+    return host ? hash_text(0, host) : first;
 }
 
 static int prepare(void *handle, struct err *e)

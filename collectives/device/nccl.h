@@ -140,6 +140,11 @@ const struct nccl *nccl_open(struct err *e);
 int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct err *e, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* Whom NCCL takes for one host, told by a number: NCCL_HOSTID says so, else it is that of `first`, a rank
+ * that no other host has. Two ranks on one GPU of one host are refused, unless NCCL was told to take them:
+ * then each, by `rank`, is alone. */
+uint32_t nccl_host_of(uint32_t first, uint32_t rank);
+
 /* "2.28.9", for sentences. */
 struct nccl_version_text {
     char text[24];

@@ -1,7 +1,5 @@
-/* The ranks' questions about devices: which GPU, which memory, which events.
- *
- * A GPU is named by its UUID, since each process counts its own; it is used in its primary context. Memory is
- * opened once for each allocation: the rank keeps account of that and says when an allocation has gone. */
+/* The ranks' questions about devices: which memory, which events. Memory is opened once for each allocation:
+ * the rank keeps account of that and says when an allocation has gone. */
 #include "collectives/engine/device.h"
 
 #include <stdio.h>
@@ -10,8 +8,6 @@
 #include <unistd.h>
 
 #include "collectives/device/mapping.h"
-#include "common/hash.h"
-#include "common/log.h"
 
 int devices_start(struct engine *engine, struct err *e)
 {
@@ -26,12 +22,6 @@ int devices_start(struct engine *engine, struct err *e)
     engine->devices = d;
     devices_again(engine);
     return 0;
-}
-
-void devices_forget(struct engine *engine)
-{
-    if (engine->devices)
-        device_sets_free(engine);
 }
 
 void devices_again(struct engine *engine)
@@ -53,68 +43,6 @@ void device_leave(const struct devices *d)
     cu_context before;
 
     d->driver->cuCtxPopCurrent(&before);
-}
-
-/* ---- GPUs ---------------------------------------------------------------------------------------------- */
-
-static int find_gpu(const struct driver *d, const uint8_t uuid[16], struct driver_device *into, struct err *e)
-{
-    int n = 0;
-
-    if (driver_check(d, d->cuDeviceGetCount(&n), e, "counting GPUs") != 0)
-        return -1;
-    for (int i = 0; i < n; i++)
-        if (driver_describe(d, i, into, e) != 0)
-            return -1;
-        else if (memcmp(into->uuid, uuid, sizeof into->uuid) == 0)
-            return 0;
-    return err_set(e, ERR_SYSTEM, "the engine does not see its GPU");
-}
-
-static int open_gpu(struct devices *d, const uint8_t uuid[16], uint32_t *number, struct err *e)
-{
-    struct driver_device what;
-    struct device_gpu *g = d->gpu;
-
-    if (find_gpu(d->driver, uuid, &what, e) != 0)
-        return -1;
-    while (g < d->gpu + DEVICE_GPUS_MAX && g->context && g->what.device != what.device)
-        g++;
-    if (g == d->gpu + DEVICE_GPUS_MAX)
-        return err_set(e, ERR_SYSTEM, "the engine uses %u GPUs already", DEVICE_GPUS_MAX);
-    *number = (uint32_t)(g - d->gpu);
-    if (g->context)
-        return 0;
-    if (driver_check(d->driver, d->driver->cuDevicePrimaryCtxRetain(&g->context, what.device), e,
-                     "using GPU %d", what.device) != 0)
-        return -1;
-    g->what = what;
-    if (device_enter(d, *number, e) != 0)
-        return -1;
-    g->pack = pack_open(d->driver, e);
-    device_leave(d);
-    return g->pack ? 0 : -1;
-}
-
-static int open_device(struct engine *engine, const struct worker_device *q, struct worker_device *a,
-                       struct err *e)
-{
-    struct devices *d = engine->devices;
-    const char *host = getenv("NCCL_HOSTID");
-    struct device_abilities able;
-
-    if (!d->driver && !(d->driver = driver_open(e)))
-        return -1;
-    if (driver_need(d->driver, DRIVER_IPC, e) != 0 || (!d->nccl && !(d->nccl = nccl_open(e))) ||
-        open_gpu(d, q->uuid, &a->gpu, e) != 0)
-        return -1;
-    able = device_abilities(d->nccl, &d->gpu[a->gpu].what, d->gpu[a->gpu].pack, engine->region.fuse);
-    a->nccl = able.nccl;
-    a->capability = able.capability;
-    a->kernels = able.kernels;
-    a->fuse = (uint32_t)able.fuse;
-    a->host = host ? hash_text(0, host) : engine->region.rank[0];
-    return 0;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
@@ -225,15 +153,33 @@ static int open_event(struct devices *d, struct device_owner *o, const struct wo
     return rc;
 }
 
+static void close_event(const struct devices *d, const struct device_event *v)
+{
+    if (device_enter(d, v->gpu, NULL) != 0)
+        return;
+    d->driver->cuEventDestroy(v->event);
+    device_leave(d);
+}
+
 static void close_owner(const struct devices *d, struct device_owner *o)
 {
     for (uint32_t i = 0; i < o->memories; i++)
         close_memory(d, &o->memory[i]);
     for (uint32_t i = 0; i < o->events; i++)
-        d->driver->cuEventDestroy(o->event[i].event);
+        close_event(d, &o->event[i]);
     free(o->memory);
     free(o->event);
     *o = (struct device_owner){.memories = 0};
+}
+
+/* What processes had that may be no more must not stay allocated. */
+void devices_forget(struct engine *engine)
+{
+    if (!engine->devices)
+        return;
+    device_sets_free(engine);
+    for (uint32_t i = 0; i < engine->members; i++)
+        close_owner(engine->devices, &engine->devices->owner[i]);
 }
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
@@ -243,18 +189,12 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
 {
     struct devices *d = engine->devices;
     struct device_owner *o = &d->owner[member];
-    struct worker_device said = {.gpu = 0};
 
     if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_EVENT ||
          q->type == WORKER_DEVICE_JOIN) &&
         (device->gpu >= DEVICE_GPUS_MAX || !d->gpu[device->gpu].context))
         return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
     switch (q->type) {
-    case WORKER_DEVICE_OPEN:
-        if (open_device(engine, device, &said, e) != 0)
-            return -1;
-        memcpy(a->text, &said, sizeof said);
-        return 0;
     case WORKER_DEVICE_MEMORY:
         return open_memory(d, o, device, fd, &a->id, e);
     case WORKER_DEVICE_FORGET:
@@ -275,7 +215,7 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
     }
 }
 
-void devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
+bool devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
                     struct worker_message *a)
 {
     struct worker_device device;
@@ -285,15 +225,18 @@ void devices_answer(struct engine *engine, uint32_t member, struct worker_reader
     if (!engine->devices) {
         a->status = HVD_ERR_INVALID;
         snprintf(a->text, sizeof a->text, "the workers of this job run NCCL themselves");
-        return;
+        return true;
     }
     memcpy(&device, reader->message.text, sizeof device);
-    if (answer(engine, member, &reader->message, &device, fd, a, &e) == 0)
-        return;
-    if (reader->message.type == WORKER_DEVICE_OPEN)
-        log_warning("rank %u is to run NCCL itself: %s", engine->region.rank[member], e.text);
-    a->status = HVD_ERR_SYSTEM;
-    snprintf(a->text, sizeof a->text, "%.500s", e.text);
+    if (reader->message.type == WORKER_DEVICE_OPEN) {
+        device_open(engine, member, device.uuid);
+        return false;
+    }
+    if (answer(engine, member, &reader->message, &device, fd, a, &e) != 0) {
+        a->status = HVD_ERR_SYSTEM;
+        snprintf(a->text, sizeof a->text, "%.500s", e.text);
+    }
+    return true;
 }
 
 /* The last thing this process does with devices, whatever the job has come to. */
@@ -303,10 +246,7 @@ void devices_free(struct engine *engine)
 
     if (!d)
         return;
-    device_sets_free(engine);
-    for (uint32_t i = 0; i < engine->members; i++)
-        if (d->driver)
-            close_owner(d, &d->owner[i]);
+    devices_forget(engine);
     for (struct device_gpu *g = d->gpu; g < d->gpu + DEVICE_GPUS_MAX && g->context; g++) {
         struct err e = ERR_INIT;
         if (device_enter(d, (uint32_t)(g - d->gpu), &e) == 0) {

@@ -1,6 +1,7 @@
 /* Operations on devices that the engine runs for the ranks of its host (--gpu-placement engine).
  *
- *   device.c         the ranks' questions: GPUs, memory, events
+ *   device.c         the ranks' questions: memory, events
+ *   device_open.c    GPUs
  *   device_call.c    a rank's description of an operation, copied and checked
  *   device_run.c     communicators, and operations from the rings to the streams
  *
@@ -41,6 +42,8 @@ struct device_event {
 
 /* What a rank of this host has named; numbers begin with 1. */
 struct device_owner {
+    bool asks; /* for this GPU, and has no answer yet */
+    uint8_t uuid[16];
     struct device_memory *memory;
     struct device_event *event;
     uint32_t memories, events;
@@ -73,7 +76,10 @@ struct device_set {
     struct device_seat seat[]; /* [members of the team] */
 };
 
+struct device_opening;
+
 struct devices {
+    struct device_opening *opening; /* of a GPU, in a thread; NULL: none */
     const struct driver *driver;
     const struct nccl *nccl;
     struct device_gpu gpu[DEVICE_GPUS_MAX];
@@ -86,6 +92,10 @@ struct devices {
 /* The context is current until device_leave. */
 int device_enter(const struct devices *d, uint32_t gpu, struct err *e);
 void device_leave(const struct devices *d);
+
+/* device_open.c: the member is answered at once or later; and what has been opened by now. */
+void device_open(struct engine *engine, uint32_t member, const uint8_t uuid[16]);
+void device_open_progress(struct engine *engine);
 
 /* device_call.c: what lies at `address` is what the member asks for next in the team, where it is `rank`; to
  * seat->call. -1: it cannot be. */

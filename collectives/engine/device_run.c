@@ -15,6 +15,7 @@
 
 #define LOOK_MS  1
 #define WATCH_NS (250 * NSEC_PER_MSEC)
+#define ABORT_NS (2 * NSEC_PER_SEC) /* for all communicators together; who waits longer is taken for dead */
 
 /* ---- what the ranks see -------------------------------------------------------------------------------- */
 
@@ -182,15 +183,27 @@ bool device_is_idle(const struct engine *engine, uint32_t member)
     return true;
 }
 
+static void abort_all(struct devices *d)
+{
+    for (struct device_set *s = d->sets; s; s = s->next)
+        for (uint32_t m = 0; m < s->set->team->members; m++)
+            if (s->seat[m].stream)
+                communicator_abort(s->seat[m].communicator, 0);
+}
+
 void device_sets_free(struct engine *engine)
 {
+    uint64_t until = clock_now() + ABORT_NS, now;
     struct device_set *s;
 
+    abort_all(engine->devices);
     while ((s = engine->devices->sets) != NULL) {
         engine->devices->sets = s->next;
         for (uint32_t m = 0; m < s->set->team->members; m++) {
+            now = clock_now();
             if (s->seat[m].stream)
-                communicator_abort(s->seat[m].communicator, 2000);
+                communicator_abort(s->seat[m].communicator,
+                                   now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0);
             close_seat(engine->devices, &s->seat[m]);
         }
         free(s);
@@ -202,10 +215,7 @@ void devices_abort(struct engine *engine)
     if (!engine->devices || engine->devices->aborted)
         return;
     engine->devices->aborted = true;
-    for (struct device_set *s = engine->devices->sets; s; s = s->next)
-        for (uint32_t m = 0; m < s->set->team->members; m++)
-            if (s->seat[m].stream)
-                communicator_abort(s->seat[m].communicator, 0);
+    abort_all(engine->devices);
 }
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
@@ -358,6 +368,8 @@ int devices_progress(struct engine *engine, uint64_t now)
     struct devices *d = engine->devices;
     bool busy = false, watching;
 
+    if (d)
+        device_open_progress(engine);
     if (!d || !d->driver)
         return -1;
     collect(engine);

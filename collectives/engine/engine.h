@@ -243,6 +243,8 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
 
 /* workers.c */
 void workers_accept(struct engine *engine, struct watch *watch, uint32_t events);
+/* To a member whose question could not be answered at once. */
+void workers_answer_later(struct engine *engine, uint32_t member, const struct worker_message *answer);
 /* The session says that a rank (of any host) has ended. */
 void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended);
 /* Poisons for members whose cause did not come in time; returns the next such time, 0 for none. */
@@ -370,12 +372,12 @@ static inline void timeline(struct engine *engine, const struct tensor_view *vie
         timeline_record(engine, view, point, since);
 }
 
-/* device.c, device_run.c: while operations on devices are run here */
+/* device*.c: while operations on devices are run here */
 int devices_start(struct engine *engine, struct err *e);
 void devices_forget(struct engine *engine); /* the epoch ends */
 void devices_again(struct engine *engine);  /* the next one begins; it has a region */
-/* A question WORKER_DEVICE_... of a member's. */
-void devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
+/* A question WORKER_DEVICE_... of a member's. false: it is answered later. */
+bool devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
                     struct worker_message *answer);
 /* Takes what lies in the rings `launch`, and does what can be done. Milliseconds until it wants to run again;
  * -1: no time limit. */

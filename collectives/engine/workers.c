@@ -340,7 +340,8 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_DEVICE_JOIN:
     case WORKER_DEVICE_LEAVE:
     case WORKER_DEVICE_CLOSE:
-        devices_answer(engine, w->member, &w->reader, &a);
+        if (!devices_answer(engine, w->member, &w->reader, &a))
+            return 0;
         break;
     case WORKER_FAILED:
         member_failed(engine, w->member, q->text);
@@ -369,6 +370,15 @@ static void drop(struct engine *engine, struct worker *w)
     worker_reader_reset(&w->reader);
     close(w->watch.fd);
     w->watch.fd = -1;
+}
+
+void workers_answer_later(struct engine *engine, uint32_t member, const struct worker_message *a)
+{
+    struct worker *w = engine->member[member].worker;
+    struct err e = ERR_INIT;
+
+    if (w && worker_send(w->watch.fd, a, NULL, 0, &e) != 0)
+        drop(engine, w);
 }
 
 static void worker_ready(struct engine *engine, struct watch *watch, uint32_t events)

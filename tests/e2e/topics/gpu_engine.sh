@@ -134,6 +134,27 @@ case_an_engine_that_cannot() {
     expect_err 'rank [01] is to run NCCL itself: using GPU [01]: '
 }
 
+# A driver that has to begin takes seconds; the engine is not silent meanwhile, so nobody takes it for dead.
+slow_a_driver_that_takes_its_time() {
+    [ -z "${REAL_GPU:-}" ] || skip "real drivers take what they take"
+    export HVD_DOUBLE_SLOW=cuInit@none:5000
+    gpus 2
+    hvd -np 2 --heartbeat-timeout 5 --gpu-placement engine "${gpu_variables[@]}" "$BUILD/tests/gpu_kinds" 1 100
+    no_gpu_misuse
+    all_right 2
+    nccl_runs_in 1
+}
+
+# The first rank's process makes the id that the engines' NCCL is to understand.
+case_another_nccl_in_the_engine() {
+    [ -z "${REAL_GPU:-}" ] || skip "there is one NCCL"
+    gpus 2
+    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" env HVD_DOUBLE_NCCL=22700 "$BUILD/tests/gpu_kinds" 1 100
+    all_right 2
+    no_gpu_misuse
+    nccl_runs_in 2
+}
+
 slow_many_ranks_and_rounds() {
     by_engine 8 8 gpu_kinds 40 30000
     all_right 8

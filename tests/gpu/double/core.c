@@ -138,11 +138,28 @@ static bool names_it(const char *fault, const char *function)
     return strncmp(fault, function, n) == 0 && (!function[n] || strcmp(function + n, "_v2") == 0);
 }
 
+/* function[@RANK]:MS of HVD_DOUBLE_SLOW */
+static void take_time(const char *function)
+{
+    const char *setting = getenv("HVD_DOUBLE_SLOW"), *rank = getenv("HVD_RANK");
+    char item[96], *colon, *at;
+
+    snprintf(item, sizeof item, "%s", setting ? setting : "");
+    if (!(colon = strchr(item, ':')))
+        return;
+    *colon++ = 0;
+    if ((at = strchr(item, '@')))
+        *at++ = 0;
+    if (names_it(item, function) && (!at || strcmp(rank ? rank : "none", at) == 0))
+        usleep((useconds_t)strtol(colon, NULL, 10) * 1000);
+}
+
 int double_fault(const char *function)
 {
     int code = 0;
 
     double_trace("%s", function);
+    take_time(function);
     pthread_mutex_lock(&lock);
     if (n_faults < 0)
         read_faults(getenv("HVD_DOUBLE_FAIL"));

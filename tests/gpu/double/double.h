@@ -11,12 +11,17 @@
  *   HVD_DOUBLE_MEMORY=N     bytes each device has (4 GiB)
  *   HVD_DOUBLE_DELAY_US=N   longest random delay before a piece of work (100)
  *   HVD_DOUBLE_SEED=N       another sequence of delays
- *   HVD_DOUBLE_FAIL=LIST    function[@RANK]:N[+][:CODE],...: the Nth call of it fails (+: and all that
- * follow) (RANK: that of HVD_RANK alone; none: who has no rank) HVD_DOUBLE_TRACE=FILE   one line a call,
- * appended: `PID FUNCTION` a wait of the host adds `PID host-sync FUNCTION` the end of a process `PID left
- * KIND N`: what was not given back HVD_DOUBLE_LOG=FILE     one line for each misuse of the interface
- * (standard error) HVD_DOUBLE_DIR=DIR      where communicators meet across hosts (without it they do through
- * /proc of their creator) HVD_DOUBLE_CAPTURING=1  cuStreamIsCapturing says that a capture is under way
+ *   HVD_DOUBLE_FAIL=LIST    function[@RANK]:N[+][:CODE],...: the Nth call of it fails
+ *                           (+: and all that follow)
+ *                           (RANK: that of HVD_RANK alone; none: who has no rank)
+ *   HVD_DOUBLE_SLOW=WHAT    function[@RANK]:MS: each call of it takes so long
+ *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
+ *                           a wait of the host adds `PID host-sync FUNCTION`
+ *                           the end of a process `PID left KIND N`: what was not given back
+ *   HVD_DOUBLE_LOG=FILE     one line for each misuse of the interface (standard error)
+ *   HVD_DOUBLE_DIR=DIR      where communicators meet across hosts
+ *                           (without it they do through /proc of their creator)
+ *   HVD_DOUBLE_CAPTURING=1  cuStreamIsCapturing says that a capture is under way
  *   HVD_DOUBLE_NCCL=N       the version that NCCL gives (22809)
  *   HVD_DOUBLE_LAZY=N       percent of calls on a non-blocking communicator that are
  *                           in progress at first (10) */
