@@ -42,11 +42,11 @@ struct device_event {
 
 /* What a rank of this host has named; numbers begin with 1. */
 struct device_owner {
-    bool asks; /* for this GPU, and has no answer yet */
-    uint8_t uuid[16];
     struct device_memory *memory;
     struct device_event *event;
     uint32_t memories, events;
+    bool asks; /* for this GPU, and has no answer yet */
+    uint8_t uuid[16];
 };
 
 /* A description, checked. */

@@ -89,7 +89,8 @@ static int take_piece(const struct device_owner *owner, const struct device_seat
         resolve(owner, seat->gpu, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
         return -1;
     o->in = in;
-    return 0;
+    /* A kernel that loads what is not aligned breaks the context, which other ranks have too. */
+    return operation_reduces(o) && ((uintptr_t)o->in | (uintptr_t)o->out) % element != 0 ? -1 : 0;
 }
 
 static int make_room(struct device_given *g, size_t pieces, int size)

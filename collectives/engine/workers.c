@@ -287,7 +287,16 @@ static void note(const char *said)
     log_info("%s", text);
 }
 
-/* Answers the question in the worker's reader. -1: close the connection. */
+static void member_leaves(struct engine *engine, uint32_t member)
+{
+    engine->member[member].shut_down = true;
+    tell_session(engine, member, HVD__ENGINE__BODY_SHUT_DOWN);
+    if (all_have_left(engine))
+        counters_tell(engine);
+    timeline_stop_after(engine); /* nobody waits for the engine's own end */
+}
+
+/* Answers the question in the worker's reader, if not later. -1: close the connection. */
 static int answer(struct engine *engine, struct worker *w)
 {
     const struct worker_message *q = &w->reader.message;
@@ -350,11 +359,7 @@ static int answer(struct engine *engine, struct worker *w)
         note(q->text);
         break;
     case WORKER_SHUT_DOWN:
-        engine->member[w->member].shut_down = true;
-        tell_session(engine, w->member, HVD__ENGINE__BODY_SHUT_DOWN);
-        if (all_have_left(engine))
-            counters_tell(engine);
-        timeline_stop_after(engine); /* nobody waits for the engine's own end */
+        member_leaves(engine, w->member);
         break;
     }
     if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)

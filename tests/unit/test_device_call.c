@@ -27,7 +27,7 @@ static void setup(void)
 
     engine = calloc(1, sizeof *engine);
     ck_assert_ptr_nonnull(engine);
-    owner = (struct device_owner){memory, event, 2, 2};
+    owner = (struct device_owner){.memory = memory, .event = event, .memories = 2, .events = 2};
     devices.owner = &owner;
     engine->devices = &devices;
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
@@ -166,6 +166,8 @@ START_TEST(test_refused)
     REFUSED(p->in_memory, 3);
     REFUSED(p->in_offset, 601);
     REFUSED(p->in_offset, UINT64_MAX);
+    REFUSED(p->in_offset, 598); /* not aligned */
+    REFUSED(p->out_offset, 2);
     REFUSED(p->out_memory, UINT32_MAX);
     REFUSED(call->given, 0);
     REFUSED(call->given, 2); /* of another GPU */
