@@ -320,6 +320,8 @@ void device_engine_close(void);
 /* device_export.c: where the engine has this memory; false: it has not. */
 bool device_export(struct device_context *context, const void *at, uint64_t bytes, uint32_t *memory,
                    uint64_t *offset);
+/* The allocation that begins there goes: the engine lets go of it now. What it did there has ended. */
+void device_export_forget(struct device_context *context, const void *at);
 
 /* device_stage.c. false: no lane is free. */
 bool device_stage(struct device_op *op);

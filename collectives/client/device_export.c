@@ -61,6 +61,14 @@ static struct device_export *known(struct device_context *c, uintptr_t at, uint6
     return NULL;
 }
 
+void device_export_forget(struct device_context *c, const void *at)
+{
+    size_t i = place_of(c, (uintptr_t)at);
+
+    if (i > 0 && c->exported[i - 1].base == (uintptr_t)at)
+        forget(c, i - 1);
+}
+
 static struct device_export *remember(struct device_context *c, const struct device_export *x)
 {
     size_t i = place_of(c, x->base);

@@ -10,6 +10,7 @@
  *
  *   hvd_alloc_device -> { an operation: registered there } -> hvd_free -> nothing uses it: told off, gone
  *
+ * With --gpu-placement engine the engine maps the allocation by its descriptor, and does not register it.
  * Where there is no NCCL, or one without ncclMemAlloc, or a driver without mappings, it is plain memory of
  * the driver, and no operation is different for it. */
 #include "collectives/client/device.h"
@@ -273,6 +274,23 @@ static bool is_used(const struct device_memory *m)
     return false;
 }
 
+/* The engine's streams are not ours to ask: but the events that it records there are. Until they have come,
+ * or with `behind` a stream of ours behind them. */
+static bool engine_has_ended(const struct device_team *team, bool behind)
+{
+    const struct driver *d = device.driver;
+    bool ended = true;
+
+    for (uint32_t slot = 0; slot < SHM_SLOTS && ended; slot++) {
+        const struct tensor *t = atomic_load(&client.by_slot[slot]);
+        const struct device_op *op = t ? t->device : NULL;
+        if (op && op->team == team && op->by_engine)
+            ended = (behind ? d->cuStreamWaitEvent(team->stream, op->done, 0) : d->cuEventQuery(op->done)) ==
+                    CU_OK;
+    }
+    return ended;
+}
+
 /* Nothing of ours that could use it is in a stream, and all communicators can be told. */
 static bool is_passed(const struct device_memory *m)
 {
@@ -282,7 +300,8 @@ static bool is_passed(const struct device_memory *m)
         if (t->context->gpu != m->context->gpu || device_enter(t->context, NULL) != 0)
             continue;
         passed = device.driver->cuStreamQuery(t->stream) == CU_OK &&
-                 (!t->communicator || communicator_state(t->communicator) != COMMUNICATOR_LAUNCHING);
+                 (!t->communicator || communicator_state(t->communicator) != COMMUNICATOR_LAUNCHING) &&
+                 (!t->by_engine || engine_has_ended(t, false));
         device_leave();
     }
     return passed;
@@ -298,6 +317,8 @@ static bool let_go(size_t i)
     for (const struct device_team *t = device.teams; t && m.second; t = t->next)
         if (t->communicator)
             communicator_deregister(t->communicator, (void *)(uintptr_t)m.second);
+    for (struct device_context *c = device.contexts; c; c = c->next)
+        device_export_forget(c, (const void *)m.at);
     give_back(&m);
     device_leave();
     remove_at(i);
@@ -319,10 +340,14 @@ static void free_at(size_t i)
 
     device.memory[i].freed = true;
     device.freed++;
-    if (!is_used(&m))
-        for (struct device_team *t = device.teams; t; t = t->next)
-            if (t->context->gpu == m.context->gpu)
-                device_team_settle(t, true);
+    for (struct device_team *t = device.teams; t; t = t->next) {
+        if (t->context->gpu != m.context->gpu || is_used(&m) || device_enter(t->context, NULL) != 0)
+            continue;
+        if (t->by_engine)
+            engine_has_ended(t, true);
+        device_leave();
+        device_team_settle(t, true);
+    }
     device_memory_sweep();
 }
 

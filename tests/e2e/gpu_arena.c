@@ -75,6 +75,8 @@ static void alike(void)
     sum(in + COUNT, out);
     hvd_free(in);
     hvd_free(out);
+    must(hvd_barrier(NULL), "hvd_barrier");
+    gpu_pause(0); /* the case looks what was before */
 }
 
 static void mixed(void)

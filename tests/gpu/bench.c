@@ -145,6 +145,7 @@ static void release(struct bench *b)
     bench_check(hvd_barrier(NULL), "hvd_barrier");
     b->nccl->ncclCommDestroy(b->comm);
     b->driver->cuMemFree(b->memory);
+    hvd_free(b->known);
     b->driver->cuStreamDestroy(b->aside);
     b->driver->cuStreamDestroy(b->work);
 }
@@ -212,11 +213,13 @@ int main(int argc, char **argv)
     if (b.bytes < bytes_of_groups())
         b.bytes = bytes_of_groups();
     bench_cuda(&b, b.driver->cuMemAlloc(&b.memory, b.bytes), "cuMemAlloc");
+    if (!(b.known = hvd_alloc_device(b.bytes)))
+        bench_fail("hvd_alloc_device: %s", hvd_last_error());
     if (b.rank == 0)
         printf("%-28s %10s %10s %-5s %8s %-18s %6s\n", "row", "direct", "hvd", "", "value", "", "goal");
     row_latency(&b);
-    for (int i = 0; i < o.sizes; i++)
-        row_allreduce(&b, o.bytes[i]);
+    for (int i = 0; i < 2 * o.sizes; i++)
+        row_allreduce(&b, o.bytes[i / 2], i % 2);
     rows_of_groups(&b);
     row_overlap(&b);
     release(&b);

@@ -25,7 +25,8 @@ struct bench {
     cu_stream work;      /* where the worker computes */
     cu_stream aside;     /* where direct NCCL communicates beside it */
     cu_pointer memory;   /* of all rows */
-    size_t bytes;        /* of `memory` */
+    void *known;         /* the same, of hvd_alloc_device */
+    size_t bytes;        /* of `memory` and `known` */
     cu_function compute; /* NULL: this driver has no such kernel */
     char why[800];       /* then */
     int processors;
@@ -53,7 +54,7 @@ void *bench_at(const struct bench *b, size_t offset);
 /* What NCCL was asked for directly is in its stream: in its non-blocking mode it says so later. */
 void bench_in_stream(struct bench *b);
 
-void row_allreduce(struct bench *b, size_t bytes);
+void row_allreduce(struct bench *b, size_t bytes, bool known);
 void row_latency(struct bench *b);
 void row_overlap(struct bench *b);
 void rows_of_groups(struct bench *b);

@@ -49,6 +49,29 @@ case_left_for_shutdown() {
     known_operations 2
 }
 
+# The engine has each allocation by its descriptor, and lets go of it with hvd_free.
+case_by_the_engine() {
+    gpus 2
+    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" alike
+    no_gpu_misuse
+    all_right 2
+    [ -n "${REAL_GPU:-}" ] && return
+    expect_same 6 "$(gpu_calls cuMemImportFromShareableHandle)" 'descriptors'
+    expect_same 6 "$(awk '$2 == "cuMemImportFromShareableHandle" { engine = $1 } $2 == "cuLaunchHostFunc" { exit }
+        $1 == engine && $2 == "cuMemUnmap" { n++ } END { print n + 0 }' "$HVD_DOUBLE_TRACE")" 'allocations that the engine has let go by then'
+}
+
+case_freed_early_by_the_engine() {
+    gpus 2
+    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" pending
+    no_gpu_misuse
+    all_right 2
+    gpus 2
+    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" late
+    no_gpu_misuse
+    expect_status 0
+}
+
 # One rank has no ncclMemAlloc, one more can map nothing twice: memory like any other.
 case_a_rank_without() {
     [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
