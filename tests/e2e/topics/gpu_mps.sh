@@ -26,7 +26,7 @@ not_started() {
 ours() { # NAME: processes of the job that run it
     local one found=1
     for one in $(own_programs "$pid"); do
-        [ "$(cat "/proc/$one/comm")" != "$1" ] || { echo "$one" && found=0; }
+        [ "$(cat "/proc/$one/comm" 2>/dev/null)" != "$1" ] || { echo "$one" && found=0; }
     done
     return $found
 }
@@ -35,6 +35,14 @@ running_job() { # ARGUMENTS: ranks that say ready and stay
     start "$@" sh -c 'trap "" TERM; echo ready; while :; do sleep 0.1; done'
     until_out 10 ready 3
     kill -0 "$(daemon_pid)" || fail 'there is no daemon'
+}
+
+# The daemon and its server, which has a session of its own and which nobody tells to end.
+gone() {
+    local one
+    for one in $(sed -n 's/^\(daemon\|server\) \([0-9]*\).*/\2/p' "$T/mps"); do
+        ! kill -0 "$one" 2>/dev/null || return 1
+    done
 }
 
 case_it_serves_the_gpus_of_the_job() {
@@ -146,11 +154,12 @@ case_one_that_is_there_is_used() {
 }
 
 case_kill_9_of_hvdrun_leaves_nothing() {
-    mps_here 1 'server deaf-to-quit'
-    running_job --mps yes -np 3 -H localhost:3
+    mps_here 1 server
+    running_job --grace 0.2 --mps yes -np 3 -H localhost:3
     kill -KILL $pid
     stop_status
-    leave_within=10
+    until_true 10 gone || fail "something of the service was left: $(cat "$T/mps")"
+    leave_within=5
 }
 
 kill_agent() { # NUMBER of the list above
@@ -160,6 +169,7 @@ kill_agent() { # NUMBER of the list above
     kill -KILL "$(ours hvdagent | sed -n "$1p")"
     stop_status
     expect_status 125
+    until_true 5 gone || fail "something of the service was left: $(cat "$T/mps")"
     leave_within=5
 }
 
@@ -189,11 +199,13 @@ slow_one_that_does_not_answer() {
 slow_one_that_is_slow_to_listen_and_to_quit() {
     mps_here 1 'deaf 300 deaf-to-quit server'
     mark_time
-    hvd --mps yes -np 2 -H localhost:2 sh -c "$shown"
-    expect_within 6
+    hvd --mps yes -np 2 -H localhost:2 --log-level debug sh -c "$shown"
+    expect_within 10
     expect_status 0
     expect_count 2 "^[01] $first /" "$T/out"
     expect_count 1 '^told quit$' "$T/mps"
+    gone || fail "something of the service was left: $(cat "$T/mps")"
+    expect_err 'MPS -: quitting -> killing on late'
     grep -q '^nobody to ask' "$T/mps" || fail 'it was asked when it listened only'
 }
 
