@@ -84,9 +84,9 @@ static uint8_t claim_empty(const struct request *r, struct claim *c)
 
     if (client.solo || r->op.kind == SHM_ALLREDUCE_SHARED)
         return c->device;
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     possible = possible || device_place(r->team, &c->at);
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     if (!possible)
         return 0;
     return team_is_here(r->team) ? OP_EITHER : c->device || r->stream;
@@ -180,9 +180,9 @@ int device_prepare(struct tensor *t, const struct request *r)
 {
     int status;
 
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     status = prepare(t, r);
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     return status;
 }
 
@@ -191,22 +191,21 @@ static int give(struct device_op *op)
 {
     const struct driver *d = device.driver;
     struct err e = ERR_INIT;
-    unsigned capturing = CU_CAPTURE_NONE;
-    int rc = device_enter(op->context, &e);
+    int rc = device_enter(op->context, &e), status = HVD_SUCCESS;
+    bool capturing = false;
 
-    if (rc != 0)
-        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
-    if (d->cuStreamIsCapturing && d->cuStreamIsCapturing(op->stream, &capturing) != CU_OK)
-        capturing = CU_CAPTURE_NONE + 1;
-    if (capturing == CU_CAPTURE_NONE)
-        rc = device_engine_give(op, &e);
-    if (capturing == CU_CAPTURE_NONE && rc == 0)
-        rc = driver_check(d, d->cuEventRecord(op->given, op->stream), &e, "recording an event in the stream");
-    device_leave();
-    if (capturing != CU_CAPTURE_NONE)
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": its stream is being captured into a graph",
-                    op->tensor->name);
-    return rc == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
+    if (rc == 0) {
+        status = device_capturing(op, &capturing);
+        if (status == HVD_SUCCESS && capturing)
+            status = device_is_captured(op);
+        if (status == HVD_SUCCESS)
+            rc = device_engine_give(op, &e);
+        if (status == HVD_SUCCESS && rc == 0)
+            rc = driver_check(d, d->cuEventRecord(op->given, op->stream), &e,
+                              "recording an event in the stream");
+        device_leave();
+    }
+    return rc == 0 ? status : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
 }
 
 static int start(struct tensor *t, bool will_wait)
@@ -241,9 +240,9 @@ int device_start(struct tensor *t, bool will_wait)
 {
     int status;
 
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     status = start(t, will_wait);
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     return status;
 }
 
@@ -256,8 +255,8 @@ int device_step(struct tensor *t)
     if (region_poisoned(&client.region))
         return 1;
     if (op->waited) /* who holds it may have rung already, so a waiter that only tried would sleep on */
-        pthread_mutex_lock(&device.lock);
-    else if (pthread_mutex_trylock(&device.lock) != 0)
+        device_lock();
+    else if (!device_trylock())
         return 1;
     if (op->phase == DEVICE_ARRIVING)
         device_look_at(op);
@@ -269,7 +268,7 @@ int device_step(struct tensor *t)
         t->op.device = 0;
         t->phase = PHASE_ARRIVE; /* such a set is of one host */
     }
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     if (ended) {
         timeline(t, TIMELINE_AGREED, op->agreed);
         if (op->begun)
@@ -285,31 +284,56 @@ bool device_ended(struct tensor *t)
     struct device_op *op = t->device;
     bool well;
 
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     well = op->phase == DEVICE_ENQUEUED;
     if (op->phase != DEVICE_ENQUEUED && op->phase != DEVICE_FAILED)
         device_abort();
     op->phase = DEVICE_IDLE;
     device_memory_sweep();
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     return well;
 }
 
+/* A stream that is being captured cannot wait for what came before: the host does, for this one result. */
+static int wait_for_result(struct device_op *op, bool capturing, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_stream stream = op->stream;
+    int rc = 0;
+
+    if (capturing)
+        rc = driver_stream(d, &stream, e);
+    if (rc == 0)
+        rc = driver_check(d, d->cuStreamWaitEvent(stream, op->done, 0), e,
+                          "letting the stream wait for the result");
+    if (rc == 0)
+        rc = device_engine_return(op, stream, e);
+    if (!capturing)
+        return rc;
+    if (rc == 0)
+        rc = driver_check(d, d->cuStreamSynchronize(stream), e, "waiting for the result");
+    if (stream)
+        d->cuStreamDestroy(stream);
+    return rc;
+}
+
+/* Without the lock: it may wait. */
 int device_result(struct tensor *t)
 {
     struct device_op *op = t->device;
-    const struct driver *d = device.driver;
     struct err e = ERR_INIT;
-    int rc = device_enter(op->context, &e);
+    unsigned mode = driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED);
+    int rc = device_enter(op->context, &e), status = HVD_SUCCESS;
+    bool capturing;
 
     if (rc == 0) {
-        rc = driver_check(d, d->cuStreamWaitEvent(op->stream, op->done, 0), &e,
-                          "letting the stream wait for the result");
-        if (rc == 0)
-            rc = device_engine_return(op, &e);
+        status = device_capturing(op, &capturing);
+        if (status == HVD_SUCCESS)
+            rc = wait_for_result(op, capturing, &e);
         device_leave();
     }
-    return rc == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
+    driver_capture_mode(device.driver, mode);
+    return rc == 0 ? status : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
 }
 
 void device_waits(struct tensor *t, bool begins)
@@ -320,21 +344,23 @@ void device_waits(struct tensor *t, bool begins)
         memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
     if (begins ? t->phase == PHASE_ENDED : !t->device->waited)
         return;
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     t->device->waited = begins;
     device.waiters += begins ? 1 : (uint32_t)-1;
     device_thread_wants();
     if (!begins && device.pending > 0 && device.waiters == 0)
         device_thread_kick(device_progress());
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
 }
 
 void device_free(struct device_op *op)
 {
     if (!op)
         return;
+    device_lock();
     drop_events(op);
     device_engine_forget(op);
+    device_unlock();
     device_undescribe(op);
     free(op);
 }
@@ -358,7 +384,7 @@ void device_set_removed(const struct team *team)
 {
     struct device_team **at, *gone;
 
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     for (at = &device.teams; *at && (*at)->team != team; at = &(*at)->next)
         ;
     if ((gone = *at) != NULL) {
@@ -371,21 +397,21 @@ void device_set_removed(const struct team *team)
         *at = gone->next;
         device_team_free(gone);
     }
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
 }
 
 void device_drain(void)
 {
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     for (struct device_team *team = device.teams; team; team = team->next)
         device_team_settle(team, true);
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
 }
 
 void device_close(void)
 {
     device_thread_stop();
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     if (!client.solo && client.region.header && region_poisoned(&client.region))
         device_abort();
     for (struct device_team *team = device.teams; team; team = team->next)
@@ -399,5 +425,5 @@ void device_close(void)
     device_engine_close();
     device.pending = device.waiters = 0;
     device.failed = device.stranded = device.moved = false;
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
 }

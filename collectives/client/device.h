@@ -177,6 +177,7 @@ enum device_need { DEVICE_NOTHING, DEVICE_ALARM, DEVICE_BELL, DEVICE_POLL };
 
 struct device {
     pthread_mutex_t lock;
+    unsigned capture_mode; /* of who has it, before */
     const struct driver *driver;
     const struct nccl *nccl; /* NULL: there is none, see no_nccl */
     struct err no_nccl;
@@ -229,9 +230,16 @@ int device_solo(struct tensor *t);
 
 /* ---- among these files; device.lock is held ---- */
 
-/* device_context.c: it is this thread's until device_leave. */
+/* device_context.c: device.lock; who has it spoils no capture of the program's, whatever it calls. */
+void device_lock(void);
+bool device_trylock(void);
+void device_unlock(void);
+/* It is this thread's until device_leave. */
 int device_enter(const struct device_context *context, struct err *e);
 void device_leave(void);
+/* Entered: whether the user's stream is being captured into a graph. A status, after fail(). */
+int device_capturing(const struct device_op *op, bool *is);
+int device_is_captured(const struct device_op *op); /* that it cannot be */
 struct device_context *device_context_find(const struct pointer *at, struct err *e);
 /* Where an operation without a buffer is to be: where the team's are, or this rank's, or this thread is. */
 bool device_place(const struct team *team, struct pointer *at);
@@ -305,8 +313,8 @@ struct device_abilities device_engine_abilities(const struct device_context *con
 /* Before the call's event is recorded: the engine can reach all that the operation needs. The context is
  * entered. */
 int device_engine_give(struct device_op *op, struct err *e);
-/* Behind the result, in the user's stream. */
-int device_engine_return(struct device_op *op, struct err *e);
+/* Behind the result, in the stream. */
+int device_engine_return(struct device_op *op, cu_stream stream, struct err *e);
 void device_engine_forget(struct device_op *op);
 void device_engine_lost(void);
 /* As device_launch and device_launched. */

@@ -3,6 +3,59 @@
 
 #include <stdlib.h>
 
+static void relax(void)
+{
+    if (!device.driver && atomic_load(&device_seen))
+        device.driver = driver_open(NULL);
+    device.capture_mode = device.driver ? driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED)
+                                        : CU_CAPTURE_MODE_GLOBAL;
+}
+
+void device_lock(void)
+{
+    pthread_mutex_lock(&device.lock);
+    relax();
+}
+
+bool device_trylock(void)
+{
+    if (pthread_mutex_trylock(&device.lock) != 0)
+        return false;
+    relax();
+    return true;
+}
+
+void device_unlock(void)
+{
+    if (device.driver)
+        driver_capture_mode(device.driver, device.capture_mode);
+    pthread_mutex_unlock(&device.lock);
+}
+
+int device_capturing(const struct device_op *op, bool *is)
+{
+    const struct driver *d = device.driver;
+    struct err e = ERR_INIT;
+    unsigned status = CU_CAPTURE_NONE;
+    cu_result rc = d->cuStreamIsCapturing ? d->cuStreamIsCapturing(op->stream, &status) : CU_OK;
+
+    *is = status != CU_CAPTURE_NONE;
+    if (rc == CU_CAPTURE_IMPLICIT)
+        return fail(HVD_ERR_INVALID,
+                    "tensor \"%s\": the default stream would be in the way of one that is being captured into "
+                    "a graph",
+                    op->tensor->name);
+    if (driver_check(d, rc, &e, "asking for a stream's state") != 0)
+        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
+    return HVD_SUCCESS;
+}
+
+int device_is_captured(const struct device_op *op)
+{
+    return fail(HVD_ERR_INVALID, "tensor \"%s\": its stream is being captured into a graph",
+                op->tensor->name);
+}
+
 int device_enter(const struct device_context *context, struct err *e)
 {
     return driver_check(device.driver, device.driver->cuCtxPushCurrent(context->context), e, "using GPU %d",
@@ -98,6 +151,9 @@ void device_close_contexts(void)
 {
     struct device_context *context;
 
+    if (!device.contexts)
+        return;
+    device_lock();
     while ((context = device.contexts) != NULL) {
         device.contexts = context->next;
         if (context->pack && device_enter(context, NULL) == 0) {
@@ -109,4 +165,5 @@ void device_close_contexts(void)
         free(context->exported);
         free(context);
     }
+    device_unlock();
 }

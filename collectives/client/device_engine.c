@@ -109,7 +109,7 @@ static uint64_t out_bytes(const struct device_op *op, const struct device_operat
 /* ---- stand-ins ----------------------------------------------------------------------------------------- */
 
 /* Copies between memory and its stand-in, for all pieces that have one. */
-static int copy(struct device_op *op, bool back, struct err *e)
+static int copy(struct device_op *op, bool back, cu_stream stream, struct err *e)
 {
     const struct driver *d = device.driver;
     int rc = 0;
@@ -119,7 +119,7 @@ static int copy(struct device_op *op, bool back, struct err *e)
         cu_pointer own = (cu_pointer)(uintptr_t)s->own, there = op->stand_in_memory + s->offset;
         if (s->bytes > 0 && (back ? s->is_out : s->is_in))
             rc = driver_check(
-                d, d->cuMemcpyDtoDAsync(back ? own : there, back ? there : own, s->bytes, op->stream), e,
+                d, d->cuMemcpyDtoDAsync(back ? own : there, back ? there : own, s->bytes, stream), e,
                 "copying on GPU %d", op->context->gpu);
     }
     return rc;
@@ -225,12 +225,12 @@ int device_engine_give(struct device_op *op, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     if (op->stand_ins == 0)
         return 0;
-    return stand_in_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1 : copy(op, false, e);
+    return stand_in_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1 : copy(op, false, op->stream, e);
 }
 
-int device_engine_return(struct device_op *op, struct err *e)
+int device_engine_return(struct device_op *op, cu_stream stream, struct err *e)
 {
-    return op->by_engine ? copy(op, true, e) : 0;
+    return op->by_engine ? copy(op, true, stream, e) : 0;
 }
 
 /* Nobody else records `done` any more: this does, so that the user's streams go on. */

@@ -55,22 +55,39 @@ static int compute(const struct tensor *t, const struct device_operation *o, siz
 static int run(struct tensor *t, struct err *e)
 {
     struct device_op *op = t->device;
-    int rc = device_enter(op->context, e);
+    int rc = 0;
 
-    if (rc != 0)
-        return rc;
     for (size_t i = 0; i < op->operations && rc == 0; i++) {
         const struct device_operation *o = &op->operation[i];
         size_t count = op->table && !t->group ? op->table[0] : o->count;
         rc = changes(&t->op) ? compute(t, o, count, e) : copy(t, o, count, e);
     }
-    device_leave();
     return rc;
+}
+
+/* What several ranks may not do one may not either: a program is to be the same for both. */
+static int run_in_context(struct tensor *t)
+{
+    struct device_op *op = t->device;
+    struct err e = ERR_INIT;
+    unsigned mode = driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED);
+    int rc = device_enter(op->context, &e), status = HVD_SUCCESS;
+    bool capturing;
+
+    if (rc == 0) {
+        status = device_capturing(op, &capturing);
+        if (status == HVD_SUCCESS && capturing)
+            status = device_is_captured(op);
+        if (status == HVD_SUCCESS)
+            rc = run(t, &e);
+        device_leave();
+    }
+    driver_capture_mode(device.driver, mode);
+    return rc == 0 ? status : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %.300s", t->name, e.text);
 }
 
 int device_solo(struct tensor *t)
 {
-    struct err e = ERR_INIT;
     int status = op_is_ragged(t->op.kind) ? solo_rows(t) : HVD_SUCCESS;
 
     if (status == HVD_SUCCESS && op_reduces(t->op.kind) && dtype_of_devices(t->op.dtype) && changes(&t->op)) {
@@ -78,9 +95,7 @@ int device_solo(struct tensor *t)
                  dtype_name(t->op.dtype));
         return HVD_ERR_INVALID;
     }
-    if (status == HVD_SUCCESS && run(t, &e) != 0) {
-        snprintf(t->text, sizeof t->text, "tensor \"%s\": %.300s", t->name, e.text);
-        status = HVD_ERR_SYSTEM;
-    }
+    if (status == HVD_SUCCESS && (status = run_in_context(t)) != HVD_SUCCESS)
+        snprintf(t->text, sizeof t->text, "%s", hvd_last_error());
     return status;
 }

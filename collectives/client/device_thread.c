@@ -34,12 +34,12 @@ static void sleep_until(enum device_need need, uint32_t seen)
         return;
     }
     own.need = need;
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     if (bell)
         doorbell_sleep(m, prepared, SLICE_MS);
     else
         alarm_sleep(m, seen, need == DEVICE_POLL ? POLL_MS : SLICE_MS);
-    pthread_mutex_lock(&device.lock);
+    device_lock();
 }
 
 /* Once a slice. */
@@ -61,7 +61,7 @@ static void *run(void *unused)
     uint64_t at = clock_now();
 
     (void)unused;
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     while (!atomic_load(&own.stop)) {
         uint32_t seen = atomic_load(&client.mailbox->alarm);
         enum device_need need = device_progress();
@@ -69,7 +69,7 @@ static void *run(void *unused)
         if (!atomic_load(&own.stop))
             sleep_until(need, seen);
     }
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     return NULL;
 }
 

@@ -141,3 +141,10 @@ int driver_stream(const struct driver *d, cu_stream *stream, struct err *e)
                             e, "making a stream");
     return driver_check(d, d->cuStreamCreate(stream, CU_STREAM_NON_BLOCKING_FLAG), e, "making a stream");
 }
+
+unsigned driver_capture_mode(const struct driver *d, unsigned mode)
+{
+    if (!d->cuThreadExchangeStreamCaptureMode || d->cuThreadExchangeStreamCaptureMode(&mode) != CU_OK)
+        return CU_CAPTURE_MODE_GLOBAL;
+    return mode;
+}

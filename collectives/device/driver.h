@@ -81,7 +81,8 @@ enum {
     CU_NOT_PERMITTED = 800,
     CU_NOT_SUPPORTED = 801,
     CU_SYSTEM_NOT_READY = 802,
-    CU_DRIVER_MISMATCH = 803
+    CU_DRIVER_MISMATCH = 803,
+    CU_CAPTURE_IMPLICIT = 906
 };
 
 /* What can be asked of a pointer; enum pointer and numbers of the driver. */
@@ -121,7 +122,9 @@ enum {
     CU_ALLOCATION_PINNED = 1,
     CU_LOCATION_DEVICE = 1,
     CU_ACCESS_READ_WRITE = 3,
-    CU_CAPTURE_NONE = 0
+    CU_CAPTURE_NONE = 0,
+    CU_CAPTURE_MODE_GLOBAL = 0,
+    CU_CAPTURE_MODE_RELAXED = 2
 };
 
 enum driver_feature {
@@ -235,6 +238,8 @@ enum driver_feature {
       (cu_stream * stream, unsigned flags, int priority))                                                    \
     F(CAPTURE, cuStreamIsCapturing, "cuStreamIsCapturing", "cuStreamIsCapturing",                            \
       (cu_stream stream, unsigned *status))                                                                  \
+    F(CAPTURE, cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode",                       \
+      "cuThreadExchangeStreamCaptureMode", (unsigned *mode))                                                 \
     F(TEXT, cuGetErrorName, "cuGetErrorName", "cuGetErrorName", (cu_result result, const char **text))       \
     F(TEXT, cuGetErrorString, "cuGetErrorString", "cuGetErrorString", (cu_result result, const char **text))
 
@@ -277,6 +282,11 @@ struct driver_device {
     int processors;   /* multiprocessors */
 };
 int driver_describe(const struct driver *d, cu_device device, struct driver_device *into, struct err *e);
+
+/* A stream that the program captures into a graph can take offence at calls of other threads, too: they are
+ * refused, and the capture is spoilt. With CU_CAPTURE_MODE_RELAXED those of this thread are not. Returns the
+ * mode before; needs no context. */
+unsigned driver_capture_mode(const struct driver *d, unsigned mode);
 
 /* A stream for communication, in the current context: it does not wait for the default stream, and its
  * kernels go before those of others where the driver knows priorities. */

@@ -43,6 +43,7 @@ static void *run(void *argument)
 {
     struct ending *x = argument;
     x->d->cuCtxSetCurrent(x->context);
+    driver_capture_mode(x->d, CU_CAPTURE_MODE_RELAXED);
     end(x);
     pthread_mutex_lock(&x->lock);
     x->done = true;

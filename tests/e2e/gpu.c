@@ -95,15 +95,44 @@ void gpu_pause(unsigned ms)
     cu_must(d->cuLaunchHostFunc(stream, pause_stream, (void *)(uintptr_t)ms), "cuLaunchHostFunc");
 }
 
-void gpu_fail(const char *list)
+static void *symbol_of(const char *name)
 {
-    void *driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY), *symbol = driver ? dlsym(driver, "double_fail") : NULL;
-    void (*fail)(const char *);
+    void *driver = dlopen(DRIVER_LIBRARY, RTLD_LAZY), *symbol = driver ? dlsym(driver, name) : NULL;
 
     if (!symbol)
-        wrong("no double of the driver");
+        wrong("the driver has no %s", name);
+    return symbol;
+}
+
+void gpu_fail(const char *list)
+{
+    void (*fail)(const char *);
+    void *symbol = symbol_of("double_fail");
+
     memcpy(&fail, &symbol, sizeof fail);
     fail(list);
+}
+
+static cu_stream other;
+
+void gpu_capture(bool own, bool global)
+{
+    cu_result (*begin)(cu_stream, unsigned);
+    void *symbol = symbol_of("cuStreamBeginCapture_v2");
+
+    memcpy(&begin, &symbol, sizeof begin);
+    if (!other)
+        cu_must(d->cuStreamCreate(&other, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate");
+    cu_must(begin(own ? stream : other, global ? CU_CAPTURE_MODE_GLOBAL : 1), "cuStreamBeginCapture");
+}
+
+void gpu_captured(bool own)
+{
+    cu_result (*end)(cu_stream, void **);
+    void *symbol = symbol_of("cuStreamEndCapture"), *graph;
+
+    memcpy(&end, &symbol, sizeof end);
+    cu_must(end(own ? stream : other, &graph), "cuStreamEndCapture");
 }
 
 int gpu_waits(void)

@@ -2,6 +2,7 @@
 #ifndef HVD_TESTS_E2E_GPU_H
 #define HVD_TESTS_E2E_GPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "hvd.h"
@@ -19,6 +20,10 @@ void gpu_get(void *to, const void *from, size_t bytes);
 void gpu_wait(void);
 /* What comes after it in the stream waits so long; the host does not. */
 void gpu_pause(unsigned ms);
+/* A stream of its own is captured into a graph, or the worker's; then that ends, and was not spoilt. Other
+ * threads' calls can spoil it, too, if it is `global`. */
+void gpu_capture(bool own, bool global);
+void gpu_captured(bool own);
 /* From now on the double's calls fail as HVD_DOUBLE_FAIL says it. Not on a real GPU. */
 void gpu_fail(const char *list);
 /* How often these have waited. */

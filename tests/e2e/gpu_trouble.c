@@ -1,10 +1,13 @@
 /* What goes wrong with operations on GPUs, a word a worker:
  *
- *   breaks RANK LIST  calls of the driver fail there (double.h says how LIST is written) when it begins
- *                     two operations that the others have begun: prints how each one ends, and exits with
- * status 1 closes LIST       the same from hvd_shutdown on, with the last rank's stream busy aside a result
- * that is there is waited for while a join has put it aside set               a set is removed while another
- * thread of rank 0 begins an operation in it */
+ *   breaks RANK LIST    calls of the driver fail there (double.h says how LIST is written) when it begins
+ *                       two operations that the others have begun: prints how each one ends, and exits
+ *                       with status 1
+ *   breaks16 RANK LIST  the same by way of host memory
+ *   closes LIST         calls fail from hvd_shutdown on, with the last rank's stream busy
+ *   aside               a result that is there is waited for while a join has put it aside
+ *   capture             operations while streams are being captured into graphs
+ *   set                 a set is removed while another thread of rank 0 begins an operation in it */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -92,6 +95,37 @@ static void aside(void)
     printf("rank %d: all right\n", rank);
 }
 
+/* What is captured in another stream is not spoilt, from the first operation to the end of all. */
+static void capture(void)
+{
+    int32_t *gpu = gpu_alloc(400), x = rank + 1;
+    int16_t *shorts = gpu_alloc(200);
+    hvd_handle handle;
+
+    gpu_put(gpu, &x, 4);
+    gpu_wait();
+    gpu_capture(false, true);
+    must(hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options), "x");
+    must(hvd_allreduce("shorts", shorts, shorts, 100, HVD_INT16, HVD_MAX, &options), "shorts");
+    gpu_captured(false);
+    gpu_capture(true, false);
+    say("captured", hvd_allreduce("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options));
+    gpu_captured(true);
+    gpu_pause(300);
+    must(hvd_allreduce_async("x", gpu, gpu, 100, HVD_INT32, HVD_SUM, &options, &handle), "x");
+    gpu_capture(true, false);
+    must(hvd_wait(handle), "hvd_wait");
+    gpu_captured(true);
+    gpu_get(&x, gpu, 4);
+    if (x != size * size * (size + 1) / 2)
+        wrong("the sum is %d", x);
+    gpu_capture(false, true);
+    must(hvd_shutdown(), "hvd_shutdown");
+    gpu_captured(false);
+    printf("rank %d: all right\n", rank);
+    exit(0);
+}
+
 static hvd_options apart;
 
 static void *begin_late(void *gpu)
@@ -143,10 +177,13 @@ int main(int argc, char **argv)
         closes(argv[2]);
     else if (strcmp(word, "aside") == 0)
         aside();
+    else if (strcmp(word, "capture") == 0)
+        capture();
     else if (strcmp(word, "set") == 0)
         set();
     else
-        wrong("usage: gpu_trouble breaks RANK LIST | breaks16 RANK LIST | closes LIST | aside | set");
+        wrong(
+            "usage: gpu_trouble breaks RANK LIST | breaks16 RANK LIST | closes LIST | aside | capture | set");
     must(hvd_shutdown(), "hvd_shutdown");
     return 0;
 }

@@ -110,7 +110,7 @@ gpus() {
         export LD_LIBRARY_PATH=$BUILD/tests/gpu HVD_DOUBLE_GPUS=$1 HVD_DOUBLE_LOG=$T/misuse HVD_DOUBLE_TRACE=$T/gpu_calls \
             HVD_DOUBLE_DIR=$T/meet
         # Ranks are not given what begins with HVD_ by itself, nor anything on other hosts.
-        for name in LD_LIBRARY_PATH HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,CAPTURING,LAZY,NCCL}; do
+        for name in LD_LIBRARY_PATH HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,LAZY,NCCL}; do
             [ -z "${!name:-}" ] || reach+=(-x "$name")
         done
     elif [ "$REAL_GPU" -lt "$1" ]; then

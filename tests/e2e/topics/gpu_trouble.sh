@@ -89,3 +89,28 @@ case_memory_of_no_context() {
     [ -n "${REAL_GPU:-}" ] || expect_same "$(gpu_calls cuDevicePrimaryCtxRetain)" \
         $((2 + $(gpu_calls cuDevicePrimaryCtxRelease_v2))) 'contexts retained, but for those of the ranks'
 }
+
+captures() { # of so many ranks
+    expect_status 0
+    expect_count "$1" '^rank [0-9]+: all right$' "$T/out"
+    expect_count "$1" '^captured/[0-9]+ HVD_ERR_INVALID tensor "x": its stream is being captured into a graph$' "$T/out"
+    no_gpu_misuse
+}
+
+case_streams_that_are_captured() {
+    trouble 2 2 capture
+    captures 2
+}
+
+case_a_stream_that_is_captured_by_a_rank_alone() {
+    gpus 1
+    "$BUILD/tests/gpu_trouble" capture > "$T/out" 2> "$T/err"
+    status=$?
+    captures 1
+}
+
+slow_streams_that_are_captured_and_engines() {
+    gpus 2
+    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_trouble" capture
+    captures 2
+}

@@ -70,6 +70,8 @@ CUresult double_enter(const char *function)
 
     if (code)
         return code < 0 ? CUDA_ERROR_UNKNOWN : (CUresult)code;
+    if (initialised && (code = (int)double_capture_minds(function)) != 0)
+        return (CUresult)code;
     return initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 

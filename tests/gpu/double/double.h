@@ -21,7 +21,6 @@
  *   HVD_DOUBLE_LOG=FILE     one line for each misuse of the interface (standard error)
  *   HVD_DOUBLE_DIR=DIR      where communicators meet across hosts
  *                           (without it they do through /proc of their creator)
- *   HVD_DOUBLE_CAPTURING=1  cuStreamIsCapturing says that a capture is under way
  *   HVD_DOUBLE_NCCL=N       the version that NCCL gives (22809)
  *   HVD_DOUBLE_LAZY=N       percent of calls on a non-blocking communicator that are
  *                           in progress at first (10) */
@@ -118,6 +117,10 @@ void double_context_current(struct context **context);
         if (early_)                                                                                          \
             return early_;                                                                                   \
     } while (0)
+
+/* ---- capture.c: streams that are captured into graphs, which stay empty ---- */
+CUresult double_capture_minds(const char *function); /* a call that spoils captures of others */
+bool double_capture_spoil(CUstream stream);          /* if it is captured */
 
 /* ---- stream.c ---- */
 struct stream;

@@ -142,6 +142,8 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
+    if (double_capture_spoil(stream)) /* the event is of before */
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     double_stream_push(s, run_wait, new_record(e, e->state->recorded));
     return (CUresult)double_stream_context(s)->error;
 }

@@ -332,16 +332,6 @@ CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
-{
-    struct stream *s;
-
-    ENTER_STREAM("cuStreamIsCapturing", stream, s);
-    *status = double_setting("HVD_DOUBLE_CAPTURING", 0) ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                        : CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
 struct host_call {
     CUhostFn function;
     void *data;
