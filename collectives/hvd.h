@@ -42,10 +42,12 @@
  * that the device fails in, or that a rank's death ends, never leaves the stream hanging. NCCL does the work
  * where it can, else it goes through host memory: all ranks the same way. With process sets that share ranks,
  * operations of one set on a device are enqueued in one order, those of two sets in none. Not for memory of a
- * device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank in hvd_join (HVD_ERR_MISMATCH). Whether CUDA
- * is in the process is found out when a name is new, a stream is given or a buffer is large (32 KiB): a
- * program that gives small host memory under a name, then loads CUDA and gives device memory under the same
- * name, gives a stream.
+ * device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank in hvd_join (HVD_ERR_MISMATCH), nor is a
+ * stream that is being captured into a graph (HVD_ERR_INVALID). A wait for an operation that was begun before
+ * its stream's capture waits for the device; captures of other streams are not disturbed. Whether CUDA is in
+ * the process is found out when a name is new, a stream is given or a buffer is large (32 KiB): a program that
+ * gives small host memory under a name, then loads CUDA and gives device memory under the same name, gives a
+ * stream.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.
@@ -338,8 +340,9 @@ int hvd_recv(const char *name, void *buffer, size_t count, hvd_dtype dtype, int 
  * HVD_ERR_SET_EXISTS: these ranks have a set. HVD_ERR_MISMATCH: the ranks disagree; every rank hears who with
  * whom, and there is no new set. At most 4095 sets can be made between hvd_init and hvd_shutdown. */
 int hvd_set_add(const int *ranks, int n, hvd_set *set);
-/* Removes it: all ranks of the job call it, and it returns when all have. HVD_ERR_IN_PROGRESS: an operation
- * in it was not waited for, or a persistent handle not freed; HVD_ERR_INVALID: HVD_WORLD stays. */
+/* Removes it: all ranks of the job call it, and it returns when all have, and when what its operations have
+ * left to do in streams of a device has been done. HVD_ERR_IN_PROGRESS: an operation in it was not waited
+ * for, or a persistent handle not freed; HVD_ERR_INVALID: HVD_WORLD stays. */
 int hvd_set_remove(hvd_set set);
 /* This rank's index in the set; HVD_ERR_SET_FOREIGN: it is not in it. */
 int hvd_set_rank(hvd_set set);
