@@ -45,9 +45,9 @@
  * device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank in hvd_join (HVD_ERR_MISMATCH), nor is a
  * stream that is being captured into a graph (HVD_ERR_INVALID). A wait for an operation that was begun before
  * its stream's capture waits for the device; captures of other streams are not disturbed. Whether CUDA is in
- * the process is found out when a name is new, a stream is given or a buffer is large (32 KiB): a program that
- * gives small host memory under a name, then loads CUDA and gives device memory under the same name, gives a
- * stream.
+ * the process is found out when a name is new, a stream is given or a buffer is large (32 KiB): a program
+ * that gives small host memory under a name, then loads CUDA and gives device memory under the same name,
+ * gives a stream.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.

@@ -7,8 +7,8 @@ static void relax(void)
 {
     if (!device.driver && atomic_load(&device_seen))
         device.driver = driver_open(NULL);
-    device.capture_mode = device.driver ? driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED)
-                                        : CU_CAPTURE_MODE_GLOBAL;
+    device.capture_mode =
+        device.driver ? driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED) : CU_CAPTURE_MODE_GLOBAL;
 }
 
 void device_lock(void)
@@ -41,10 +41,11 @@ int device_capturing(const struct device_op *op, bool *is)
 
     *is = status != CU_CAPTURE_NONE;
     if (rc == CU_CAPTURE_IMPLICIT)
-        return fail(HVD_ERR_INVALID,
-                    "tensor \"%s\": the default stream would be in the way of one that is being captured into "
-                    "a graph",
-                    op->tensor->name);
+        return fail(
+            HVD_ERR_INVALID,
+            "tensor \"%s\": the default stream would be in the way of one that is being captured into "
+            "a graph",
+            op->tensor->name);
     if (driver_check(d, rc, &e, "asking for a stream's state") != 0)
         return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
     return HVD_SUCCESS;

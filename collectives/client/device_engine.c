@@ -118,9 +118,9 @@ static int copy(struct device_op *op, bool back, cu_stream stream, struct err *e
         const struct device_stand_in *s = &op->stand_in[i];
         cu_pointer own = (cu_pointer)(uintptr_t)s->own, there = op->stand_in_memory + s->offset;
         if (s->bytes > 0 && (back ? s->is_out : s->is_in))
-            rc = driver_check(
-                d, d->cuMemcpyDtoDAsync(back ? own : there, back ? there : own, s->bytes, stream), e,
-                "copying on GPU %d", op->context->gpu);
+            rc = driver_check(d,
+                              d->cuMemcpyDtoDAsync(back ? own : there, back ? there : own, s->bytes, stream),
+                              e, "copying on GPU %d", op->context->gpu);
     }
     return rc;
 }
@@ -225,7 +225,8 @@ int device_engine_give(struct device_op *op, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     if (op->stand_ins == 0)
         return 0;
-    return stand_in_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1 : copy(op, false, op->stream, e);
+    return stand_in_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1
+                                                                            : copy(op, false, op->stream, e);
 }
 
 int device_engine_return(struct device_op *op, cu_stream stream, struct err *e)
