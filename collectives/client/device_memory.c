@@ -199,10 +199,10 @@ void *hvd_alloc_device(size_t bytes)
 
     if (client_check() != HVD_SUCCESS)
         return NULL;
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     device_memory_sweep();
     at = allocate(bytes);
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     return at;
 }
 
@@ -358,14 +358,14 @@ bool device_memory_free(void *memory)
 
     if (!atomic_load(&any))
         return false;
-    pthread_mutex_lock(&device.lock);
+    device_lock();
     i = place_of((uintptr_t)memory);
     if (i > 0 && device.memory[i - 1].at == (uintptr_t)memory) {
         found = true;
         if (!device.memory[i - 1].freed)
             free_at(i - 1);
     }
-    pthread_mutex_unlock(&device.lock);
+    device_unlock();
     return found;
 }
 
