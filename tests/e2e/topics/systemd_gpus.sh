@@ -237,3 +237,22 @@ slow_instances_are_leased_by_name() {
     all_over
     shut
 }
+
+# Of the GPUs of its lease alone, in the session's unit.
+slow_mps_of_a_lease() {
+    [ -e "$BUILD/tests/mps/nvidia-cuda-mps-control" ] || skip 'the double of MPS was not built'
+    boot_with 'gpus 4'
+    cp "$BUILD/tests/mps/nvidia-cuda-mps-control" "$T/"
+    there cp "$T/nvidia-cuda-mps-control" /usr/local/bin/
+    there systemctl set-environment LD_LIBRARY_PATH=/usr/local/lib/nvml HVD_TEST_NVML=/run/gpus/nvml
+    # shellcheck disable=SC2016
+    as bob --mps yes -np 2 -x MPS_DOUBLE=server sh -c 'echo $CUDA_VISIBLE_DEVICES; ls "$CUDA_MPS_PIPE_DIRECTORY"; pgrep -cx nvidia-cuda-mps
+        tr "\0" "\n" < "/proc/$(pgrep -ox nvidia-cuda-mps)/environ" | grep ^CUDA_VISIBLE_DEVICES'
+    expect_status 0
+    expect_count 4 '^(CUDA_VISIBLE_DEVICES=)?GPU-00000000-0000-4000-8000-000000000000,GPU-00000001-0000-4000-8000-000000000000$' "$T/out"
+    expect_count 2 '^control$' "$T/out"
+    expect_count 2 '^2$' "$T/out"
+    ! there pgrep nvidia-cuda-mps || fail 'something of the service was left'
+    all_over
+    shut
+}
