@@ -196,9 +196,13 @@ static CUresult make(struct made *m, int device)
 
     if (result)
         return result;
-    if (!(result = cuMemAddressReserve(&m->at, m->size, 0, 0, 0)) &&
-        !(result = cuMemMap(m->at, m->size, 0, allocation, 0)))
-        result = cuMemSetAccess(m->at, m->size, &access, 1);
+    if (!(result = cuMemAddressReserve(&m->at, m->size, 0, 0, 0))) {
+        if (!(result = cuMemMap(m->at, m->size, 0, allocation, 0)) &&
+            (result = cuMemSetAccess(m->at, m->size, &access, 1)))
+            cuMemUnmap(m->at, m->size);
+        if (result)
+            cuMemAddressFree(m->at, m->size);
+    }
     cuMemRelease(allocation);
     return result;
 }
