@@ -77,28 +77,13 @@ static int see_request(struct claim *c, const struct request *r)
     return status;
 }
 
-/* No elements: they go with the others', wherever those are. Between hosts that cannot be left open. */
-static uint8_t claim_empty(const struct request *r, struct claim *c)
-{
-    bool possible = c->device;
-
-    if (client.solo || r->op.kind == SHM_ALLREDUCE_SHARED)
-        return c->device;
-    device_lock();
-    possible = possible || device_place(r->team, &c->at);
-    device_unlock();
-    if (!possible)
-        return 0;
-    return team_is_here(r->team) ? OP_EITHER : c->device || r->stream;
-}
-
 int device_claim(struct request *r)
 {
     struct claim c;
     int status = see_request(&c, r);
 
     if (status == HVD_SUCCESS)
-        r->op.device = c.empty ? claim_empty(r, &c) : c.device;
+        r->op.device = c.empty ? device_claim_empty(r, c.device) : c.device;
     return status;
 }
 
@@ -115,8 +100,7 @@ static void drop_events(struct device_op *op)
     op->given = op->done = NULL;
 }
 
-/* Both, or none. */
-static int make_events(struct device_op *op, struct err *e)
+int device_events(struct device_op *op, struct err *e)
 {
     const struct driver *d = device.driver;
     unsigned flags = CU_EVENT_NO_TIMING | (device_engine_has(op->context) ? CU_EVENT_IPC : 0);
@@ -135,21 +119,30 @@ static int make_events(struct device_op *op, struct err *e)
     return rc;
 }
 
+/* Of what the call gives; *context NULL: that names none, and it has no elements. */
+static int find_gpu(struct tensor *t, const struct request *r, struct device_context **context)
+{
+    struct err e = ERR_INIT;
+    struct claim c;
+    int status = see_request(&c, r);
+
+    *context = NULL;
+    if (status != HVD_SUCCESS || (!c.device && !device_place_of(r, &c.at) && r->op.device == OP_EITHER))
+        return status;
+    if (!(*context = device_context_find(&c.at, &e)))
+        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
+    return HVD_SUCCESS;
+}
+
 static int prepare(struct tensor *t, const struct request *r)
 {
     struct err e = ERR_INIT;
     struct device_op *op = t->device;
     struct device_context *context;
-    struct claim c;
-    int status = see_request(&c, r);
+    int status = find_gpu(t, r, &context);
 
     if (status != HVD_SUCCESS)
         return status;
-    if (!c.device && !device_place(r->team, &c.at))
-        return fail(HVD_ERR_INVALID, "tensor \"%s\": it has no elements, and this thread no GPU", t->name);
-    context = device_context_find(&c.at, &e);
-    if (!context)
-        return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
     if (!op && !(op = t->device = calloc(1, sizeof *op)))
         return fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", t->name);
     op->tensor = t;
@@ -159,7 +152,7 @@ static int prepare(struct tensor *t, const struct request *r)
     }
     op->context = context;
     op->stream = r->stream;
-    if (make_events(op, &e) != 0)
+    if (context && device_events(op, &e) != 0)
         return fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", t->name, e.text);
     if (client.solo)
         return device_describe(op, r);
@@ -168,7 +161,7 @@ static int prepare(struct tensor *t, const struct request *r)
         return fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", r->team->id);
     if (!(op->team = device_team_find(r->team, context)))
         return last_failure();
-    if (op->team->context != context)
+    if (context && op->team->context != context)
         return fail(HVD_ERR_INVALID,
                     "tensor \"%s\": it is in memory of GPU %d, the first one of this rank in process set %d "
                     "was of GPU %d",
@@ -191,9 +184,12 @@ static int give(struct device_op *op)
 {
     const struct driver *d = device.driver;
     struct err e = ERR_INIT;
-    int rc = device_enter(op->context, &e), status = HVD_SUCCESS;
+    int rc, status = HVD_SUCCESS;
     bool capturing = false;
 
+    if (!op->context)
+        return HVD_SUCCESS;
+    rc = device_enter(op->context, &e);
     if (rc == 0) {
         status = device_capturing(op, &capturing);
         if (status == HVD_SUCCESS && capturing)
@@ -222,7 +218,7 @@ static int start(struct tensor *t, bool will_wait)
     count_begins(t);
     op->phase = DEVICE_ARRIVING;
     op->status = HVD_SUCCESS;
-    op->staged = op->by_engine = op->known = false;
+    op->staged = op->by_engine = op->known = op->elsewhere = false;
     t->where.in = device_memory_mark(op);
     op->begun = op->agreed = 0;
     device.pending++;
@@ -265,8 +261,8 @@ int device_step(struct tensor *t)
     status = op->phase == DEVICE_FAILED ? op->status : HVD_SUCCESS;
     if (op->phase == DEVICE_NOWHERE) {
         op->phase = DEVICE_IDLE;
-        t->op.device = 0;
-        t->phase = PHASE_ARRIVE; /* such a set is of one host */
+        op->elsewhere = true;
+        t->phase = team_is_here(t->view.team) ? PHASE_ARRIVE : PHASE_REMOTE;
     }
     device_unlock();
     if (ended) {
@@ -322,10 +318,14 @@ int device_result(struct tensor *t)
 {
     struct device_op *op = t->device;
     struct err e = ERR_INIT;
-    unsigned mode = driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED);
-    int rc = device_enter(op->context, &e), status = HVD_SUCCESS;
+    unsigned mode;
+    int rc, status = HVD_SUCCESS;
     bool capturing;
 
+    if (op->elsewhere || !op->context)
+        return HVD_SUCCESS;
+    mode = driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED);
+    rc = device_enter(op->context, &e);
     if (rc == 0) {
         status = device_capturing(op, &capturing);
         if (status == HVD_SUCCESS)
@@ -340,7 +340,7 @@ void device_waits(struct tensor *t, bool begins)
 {
     if (client.solo)
         return;
-    if (!begins && t->op.device && t->status == HVD_SUCCESS && (t->status = device_result(t)) != HVD_SUCCESS)
+    if (!begins && t->status == HVD_SUCCESS && (t->status = device_result(t)) != HVD_SUCCESS)
         memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
     if (begins ? t->phase == PHASE_ENDED : !t->device->waited)
         return;

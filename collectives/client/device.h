@@ -11,6 +11,7 @@
  *   device_engine.c    an operation that the engine runs: --gpu-placement engine
  *   device_export.c    memory that the engine has as well
  *   device_memory.c    hvd_alloc_device
+ *   device_empty.c     a rank without elements, which may not have a GPU yet
  *
  *   call: event `given` in the user's stream, entry published  ->  all agree  ->  its turn in the team's
  *   order  ->  the team's stream waits for `given`, NCCL's calls, event `done`  ->  hvd_wait: the user's
@@ -92,13 +93,14 @@ enum device_phase {
 struct device_op {
     struct tensor *tensor;
     struct device_team *team;
-    struct device_op *next; /* in the team's queue */
-    struct device_context *context;
+    struct device_op *next;         /* in the team's queue */
+    struct device_context *context; /* NULL: it has no elements, and no GPU before its turn */
     cu_event given, done;
     cu_stream stream; /* the user's */
     enum device_phase phase;
     int status;
     bool staged;
+    bool elsewhere;         /* it has become one of the host's */
     bool waited;            /* by a thread that is counted in `waiters` */
     uint32_t taken;         /* how often, from the team's order */
     uint64_t begun, agreed; /* for a timeline */
@@ -152,8 +154,8 @@ struct device_team {
     const struct team *team;
     struct fsm fsm;
     char label[24];
-    struct device_context *context; /* all operations of this rank in the team are there */
-    cu_stream stream;               /* of communication */
+    struct device_context *context; /* all operations of this rank in the team are there; NULL: not known */
+    cu_stream stream;               /* of communication; NULL while that is not */
     struct tensor *head;            /* of SHM_DEVICE_NAME: the order's, and the agreements' */
     bool asking;                    /* an agreement is on its way */
     struct order order;
@@ -241,8 +243,19 @@ void device_leave(void);
 int device_capturing(const struct device_op *op, bool *is);
 int device_is_captured(const struct device_op *op); /* that it cannot be */
 struct device_context *device_context_find(const struct pointer *at, struct err *e);
-/* Where an operation without a buffer is to be: where the team's are, or this rank's, or this thread is. */
-bool device_place(const struct team *team, struct pointer *at);
+
+/* device.c */
+/* Both, or none. */
+int device_events(struct device_op *op, struct err *e);
+
+/* device_empty.c: what such an operation says of where it is. */
+uint8_t device_claim_empty(const struct request *r, bool on_device);
+/* Where an operation without buffers on a device is to be. false: that cannot be told yet. */
+bool device_place_of(const struct request *r, struct pointer *at);
+/* The team has to have a GPU now. -1: it has none. */
+int device_team_settles_down(struct device_team *team, struct err *e);
+/* Its turn has come: with the team's GPU, if it has none itself. false: the job ends. */
+bool device_take_part(struct device_op *op);
 
 /* device.c: the set is gone, with what the team had. */
 void device_set_removed(const struct team *team);
@@ -284,7 +297,9 @@ enum device_team_state {
     TEAM_NCCL,
     TEAM_STAGES /* everything goes through host memory: `why` */
 };
+/* `context` NULL: it is not known yet. */
 struct device_team *device_team_find(const struct team *team, struct device_context *context);
+int device_team_equip(struct device_team *team, struct device_context *context, struct err *e);
 /* true: it is known how operations are done. Wanted: begins to find out. */
 bool device_team_ready(struct device_team *team);
 enum device_need device_team_need(const struct device_team *team);

@@ -1,4 +1,4 @@
-/* The contexts in which this rank has memory, and which one is taken where nothing says. */
+/* The contexts in which this rank has memory. */
 #include "collectives/client/device.h"
 
 #include <stdlib.h>
@@ -124,28 +124,6 @@ struct device_context *device_context_find(const struct pointer *at, struct err 
     if (new.retained) /* that is not needed */
         device.driver->cuDevicePrimaryCtxRelease(at->ordinal);
     return c;
-}
-
-bool device_place(const struct team *team, struct pointer *at)
-{
-    const struct device_context *c = device.contexts;
-    const struct driver *d = device.driver;
-    cu_device gpu;
-
-    for (const struct device_team *t = device.teams; t; t = t->next)
-        c = t->team == team ? t->context : c;
-    *at = (struct pointer){.device = true};
-    if (c) {
-        at->context = c->context;
-        at->ordinal = c->gpu;
-        return true;
-    }
-    if (!d && !(d = device.driver = driver_open(NULL)))
-        return false;
-    if (d->cuCtxGetCurrent(&at->context) != CU_OK || !at->context || d->cuCtxGetDevice(&gpu) != CU_OK)
-        return false;
-    at->ordinal = gpu;
-    return true;
 }
 
 void device_close_contexts(void)

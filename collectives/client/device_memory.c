@@ -297,7 +297,7 @@ static bool is_passed(const struct device_memory *m)
     bool passed = true;
 
     for (const struct device_team *t = device.teams; t && passed; t = t->next) {
-        if (t->context->gpu != m->context->gpu || device_enter(t->context, NULL) != 0)
+        if (!t->context || t->context->gpu != m->context->gpu || device_enter(t->context, NULL) != 0)
             continue;
         passed = device.driver->cuStreamQuery(t->stream) == CU_OK &&
                  (!t->communicator || communicator_state(t->communicator) != COMMUNICATOR_LAUNCHING) &&
@@ -341,7 +341,8 @@ static void free_at(size_t i)
     device.memory[i].freed = true;
     device.freed++;
     for (struct device_team *t = device.teams; t; t = t->next) {
-        if (t->context->gpu != m.context->gpu || is_used(&m) || device_enter(t->context, NULL) != 0)
+        if (!t->context || t->context->gpu != m.context->gpu || is_used(&m) ||
+            device_enter(t->context, NULL) != 0)
             continue;
         if (t->by_engine)
             engine_has_ended(t, true);

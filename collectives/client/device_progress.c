@@ -119,6 +119,10 @@ static void take_settled(struct device_op *op)
 
     if (atomic_load(&slot->settled) != t->sequence)
         return;
+    if (slot->status == HVD_SUCCESS && t->op.device == OP_EITHER && !slot->device) {
+        device_end(op, DEVICE_NOWHERE);
+        return;
+    }
     if (slot->status == HVD_SUCCESS) {
         agreed(op);
         return;
@@ -193,7 +197,7 @@ static bool end_empty(struct device_op *op)
 {
     struct err e = ERR_INIT;
 
-    if (device_record(op, &e) != 0) {
+    if (op->context && device_record(op, &e) != 0) {
         device_break("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
         return false;
     }
@@ -208,6 +212,8 @@ static bool begin_one(struct device_op *op)
     struct device_why why;
     bool can;
 
+    if (!device_take_part(op))
+        return false;
     if (is_empty(op))
         return end_empty(op);
     why = team->why;

@@ -52,13 +52,12 @@ static void cannot(struct device_card *card, const char *why)
     snprintf(card->why, sizeof card->why, "%.*s", (int)sizeof card->why - 1, why);
 }
 
-static void exchange(void *owner)
+static void describe(const struct device_team *team, struct device_card *mine)
 {
-    struct device_team *team = owner;
-    struct device_card *mine = &team->mine;
     struct err e = ERR_INIT;
 
-    memset(mine, 0, sizeof *mine);
+    if (!device.nccl)
+        device.nccl = nccl_open(&device.no_nccl);
     mine->abilities =
         device_abilities(device.nccl, &team->context->what, team->context->pack, client.region.fuse);
     if (!device.nccl)
@@ -70,6 +69,19 @@ static void exchange(void *owner)
     mine->engine_host = team->context->engine.host;
     memcpy(mine->gpu, team->context->what.uuid, sizeof mine->gpu);
     mine->host = nccl_host_of(client.region.rank[0], (uint32_t)client.rank);
+}
+
+static void exchange(void *owner)
+{
+    struct device_team *team = owner;
+    struct device_card *mine = &team->mine;
+    struct err e = ERR_INIT;
+
+    memset(mine, 0, sizeof *mine);
+    if (device_team_settles_down(team, &e) == 0)
+        describe(team, mine);
+    else
+        cannot(mine, e.text);
     ask(team, &(struct request){.team = team->team,
                                 .op = {.kind = SHM_ALLGATHER,
                                        .dtype = HVD_UINT8,
@@ -307,14 +319,16 @@ enum device_need device_team_need(const struct device_team *team)
 /* ---- made and freed -------------------------------------------------------------------------------------
  */
 
-static int make_stream(struct device_team *team, struct err *e)
+int device_team_equip(struct device_team *team, struct device_context *context, struct err *e)
 {
-    int rc = device_enter(team->context, e);
+    int rc = device_enter(context, e);
 
     if (rc == 0) {
         rc = driver_stream(device.driver, &team->stream, e);
         device_leave();
     }
+    if (rc == 0)
+        team->context = context;
     return rc;
 }
 
@@ -328,10 +342,9 @@ static struct device_team *make(const struct team *team, struct device_context *
         return NULL;
     }
     t->team = team;
-    t->context = context;
     snprintf(t->label, sizeof t->label, "set %d", team->id);
     fsm_init(&t->fsm, &table, t, t->label, TEAM_NEW);
-    if (make_stream(t, e) != 0) {
+    if (context && device_team_equip(t, context, e) != 0) {
         device_team_free(t);
         return NULL;
     }
@@ -344,13 +357,16 @@ struct device_team *device_team_find(const struct team *team, struct device_cont
     struct device_team *t;
     struct tensor *head;
 
-    for (t = device.teams; t; t = t->next)
-        if (t->team == team)
-            return t;
+    for (t = device.teams; t && t->team != team; t = t->next)
+        ;
+    if (t && context && !t->context && device_team_equip(t, context, &e) != 0) {
+        fail(HVD_ERR_SYSTEM, "%s", e.text);
+        return NULL;
+    }
+    if (t)
+        return t;
     if (tensor_find(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
         return NULL;
-    if (!device.nccl)
-        device.nccl = nccl_open(&device.no_nccl);
     if (device_thread_start() != HVD_SUCCESS)
         return NULL;
     if (!(t = make(team, context, &e))) {

@@ -187,11 +187,6 @@ static void take_settled(struct tensor *t)
     end(t, status <= 0 ? status : HVD_ERR_ENGINE);
 }
 
-static bool work(struct tensor_view *v)
-{
-    return v->streamed ? stream_step(v) : tensor_work(v);
-}
-
 static bool done(const struct tensor_view *v)
 {
     return v->streamed ? stream_ended(v) : tensor_done(v);
@@ -229,7 +224,7 @@ static bool step(struct tensor *t)
             stage_locked(t);
         break;
     case PHASE_WORK:
-        if (!work(&t->view) && done(&t->view))
+        if (!(t->view.streamed ? stream_step(&t->view) : tensor_work(&t->view)) && done(&t->view))
             end_worked(t);
         break;
     case PHASE_REMOTE:
@@ -239,6 +234,8 @@ static bool step(struct tensor *t)
     case PHASE_DEVICE:
         if ((status = device_step(t)) <= 0)
             end(t, status);
+        else if (t->phase != PHASE_DEVICE)
+            return step(t); /* it has become one of the host's */
         break;
     case PHASE_IDLE:
     case PHASE_ENDED:

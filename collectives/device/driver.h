@@ -154,6 +154,8 @@ enum driver_feature {
       (cu_context * context, cu_device device))                                                              \
     F(BASE, cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease",          \
       (cu_device device))                                                                                    \
+    F(BASE, cuDevicePrimaryCtxGetState, "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxGetState",          \
+      (cu_device device, unsigned *flags, int *active))                                                      \
     F(BASE, cuCtxGetCurrent, "cuCtxGetCurrent", "cuCtxGetCurrent", (cu_context * context))                   \
     F(BASE, cuCtxSetCurrent, "cuCtxSetCurrent", "cuCtxSetCurrent", (cu_context context))                     \
     F(BASE, cuCtxGetDevice, "cuCtxGetDevice", "cuCtxGetDevice", (cu_device * device))                        \

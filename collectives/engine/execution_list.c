@@ -290,7 +290,7 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
     bool in_full;
     if (tensor_wire_get(r, list->cache, &desc, error, &flags, &in_full, e) < 0)
         return NULL;
-    if (flags & TENSOR_DIRECT) {
+    if ((flags & TENSOR_DIRECT) || desc.what.device == OP_EITHER) {
         err_set(e, ERR_PROTOCOL, "a malformed execution list");
         return NULL;
     }

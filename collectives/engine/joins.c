@@ -144,6 +144,8 @@ static void ask(struct engine *engine, uint32_t slot, uint32_t only)
 
     if (slot == engine->join_slot || n->asked == n->view.sequence)
         return; /* asked: others have begun it, and tell of it */
+    if (desc.what.device == OP_EITHER)
+        desc.what.device = 0; /* as tensor_asked says it */
     snprintf(desc.name, sizeof desc.name, "%s", n->text);
     write_u32(&w, PEER_WANTED);
     write_u32(&w, engine->epoch);
@@ -232,7 +234,8 @@ static int on_wanted(struct engine *engine, struct reader r, struct err *e)
     if (tensor_wire_read(&r, &desc, error, e) != 0)
         return -1;
     struct set *set = sets_find(engine, desc.what.set);
-    if (r.left > 0 || *error || (set && (!set->readiness || set->team->members == 0)))
+    if (r.left > 0 || *error || desc.what.device == OP_EITHER ||
+        (set && (!set->readiness || set->team->members == 0)))
         return err_set(e, ERR_PROTOCOL, "a malformed message about what joined ranks lack");
     if (!set)
         return 0; /* removed, so nothing in it is pending */

@@ -116,25 +116,34 @@ static void ranks_text(const struct readiness *r, uint32_t host, char *text, siz
         snprintf(text, size, "rank %u (%.60s) has", first, h->name);
 }
 
-/* Do they differ? `text` gets the sentence for the first property in which they do. */
-static bool disagree(const struct readiness *r, const struct tensor_desc *a, uint32_t host_a,
-                     const struct tensor_desc *b, uint32_t host_b, char text[TENSOR_ERROR_MAX + 1])
+/* Does what is said differ from what was known? `text` gets the sentence for the first property in which it
+ * does. Who says first where an operation without elements is speaks for it from then on. */
+static bool disagree(const struct readiness *r, struct reported *t, const struct report *said,
+                     char text[TENSOR_ERROR_MAX + 1])
 {
+    struct tensor_op known = t->desc.what, other = said->desc.what, *a = &known, *b = &other;
+    uint32_t host_a = t->witness, host_b = said->witness;
     char ranks[2][128], value[2][64];
-    int p = op_difference(&a->what, &b->what);
+    bool learns = op_goes_along(a, b);
+    op_goes_along(b, a);
+    int p = op_difference(a, b);
+    if (p < 0 && learns) {
+        t->desc.what.device = a->device;
+        t->witness = host_b;
+    }
     if (p < 0)
         return false;
     bool swap = host_b < host_a;
     ranks_text(r, swap ? host_b : host_a, ranks[0], sizeof ranks[0]);
     ranks_text(r, swap ? host_a : host_b, ranks[1], sizeof ranks[1]);
-    op_property_text(swap ? &b->what : &a->what, p, value[0], sizeof value[0]);
-    op_property_text(swap ? &a->what : &b->what, p, value[1], sizeof value[1]);
+    op_property_text(swap ? b : a, p, value[0], sizeof value[0]);
+    op_property_text(swap ? a : b, p, value[1], sizeof value[1]);
     /* The ranks and the values first: a long name may be cut, they may not. */
     int room =
         (int)(TENSOR_ERROR_MAX - strlen(ranks[0]) - strlen(ranks[1]) - strlen(value[0]) - strlen(value[1])) -
         20;
-    snprintf(text, TENSOR_ERROR_MAX + 1, "tensor '%.*s': %s %s, %s %s", room, a->name, ranks[0], value[0],
-             ranks[1], value[1]);
+    snprintf(text, TENSOR_ERROR_MAX + 1, "tensor '%.*s': %s %s, %s %s", room, t->desc.name, ranks[0],
+             value[0], ranks[1], value[1]);
     return true;
 }
 
@@ -172,6 +181,8 @@ static int reduce_parts(struct readiness *r, struct reported *t, struct err *e)
 /* The result, where the elements came along. */
 static int append_to_list(struct readiness *r, struct reported *t, struct err *e)
 {
+    if (t->desc.what.device == OP_EITHER) /* nobody has elements, so no device is needed */
+        t->desc.what.device = 0;
     if (!t->parts || t->error)
         return execution_list_append(r->list, &t->desc, t->error, NULL, e);
     return reduce_parts(r, t, e) == 0 ? execution_list_append(r->list, &t->desc, NULL, t->parts, e) : -1;
@@ -248,7 +259,7 @@ static int count_report(struct readiness *r, uint32_t who, const struct report *
     t->seen[who / 64] |= bit;
     t->reports++;
     t->direct += said->direct;
-    bool wrong = said->error[0] || disagree(r, &t->desc, t->witness, desc, said->witness, text);
+    bool wrong = said->error[0] || disagree(r, t, said, text);
     if (wrong && !t->error)
         t->error = strdup(said->error[0] ? said->error : text);
     if ((wrong && !t->error) || (!t->error && keep_parts(r, t, said) < 0))

@@ -19,6 +19,7 @@ void run_settle(struct run *run, int status, const char *text)
     struct shm_slot *slot = run->view->slot;
 
     slot->status = status;
+    slot->device = run->view->op.device;
     if (text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
@@ -222,6 +223,7 @@ bool run_find(struct run *run)
     engine->name[slot].running = true;
     run->name = &engine->name[slot];
     run->view = &run->name->view;
+    op_goes_along(&run->view->op, &run->entry.desc.what);
     /* Buffers are as large as the list says, the work as large as the ranks say. */
     if (!run->entry.error[0] && op_difference(&run->view->op, &run->entry.desc.what) >= 0) {
         snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",

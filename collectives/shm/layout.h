@@ -44,7 +44,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     11u
+#define SHM_VERSION     12u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -76,7 +76,7 @@ enum shm_place {
                          any;   they are in `in` and `out` */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
     SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
-    SHM_EITHER = 128,  /* added to SHM_DEVICE: there are none at all; on one host only */
+    SHM_EITHER = 128,  /* added to SHM_DEVICE: there are none at all */
     SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
                        I do the whole work */
 };
@@ -140,8 +140,10 @@ struct shm_slot {
     int32_t status;        /* engine: of that operation, an hvd_status */
     uint64_t due;          /* engine: of that operation, clock_now() when all hosts were known to have it */
     _Atomic uint64_t last; /* order.h: of the team's SHM_DEVICE_NAME: shm_tagged(listed, slot) */
-    _Atomic uint64_t next[2];                   /* shm_tagged(listed, the slot that follows it) */
-    _Atomic uint32_t listed;                    /* how often it was put into its team's order, by who did */
+    _Atomic uint64_t next[2]; /* shm_tagged(listed, the slot that follows it) */
+    _Atomic uint32_t listed;  /* how often it was put into its team's order, by who did */
+    uint32_t
+        device; /* engine: of the settled operation: 1: it is on devices, for those without elements too */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_seat seat[];
 };

@@ -89,6 +89,8 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
                  op_refused_here(op));
     else if (op->device > OP_EITHER || (op->device && op->kind == SHM_ALLREDUCE_SHARED))
         snprintf(text, text_size, "a result in shared memory cannot be made of memory of a GPU");
+    else if (op->device == OP_EITHER && op->count > 0)
+        snprintf(text, text_size, "%llu elements have to be somewhere", (unsigned long long)op->count);
     else if (!isfinite(op->prescale) || !isfinite(op->postscale))
         snprintf(text, text_size, "prescale and postscale must be finite numbers");
     else if (op->compression > HVD_COMPRESSION_BFLOAT16)

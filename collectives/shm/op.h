@@ -31,7 +31,8 @@ struct tensor_op {
     uint8_t dtype, op;
     uint8_t compression : 4; /* hvd_compression */
     uint8_t device : 4;      /* 1: the elements are in memory of a device, and nothing of them goes by here;
-                                OP_EITHER: there are none, so they are wherever the others' are */
+                                OP_EITHER: there are none, so they are wherever the others' are, on
+                                whatever host those lie; where nobody has any, on the host */
     uint32_t root;           /* broadcast: index in the set */
     int32_t set;             /* hvd_set */
     uint32_t group;          /* tensors of a group; 0: it is none */
@@ -42,6 +43,16 @@ struct tensor_op {
 _Static_assert(sizeof(struct tensor_op) == 48, "struct tensor_op has padding");
 
 #define OP_EITHER 2
+
+/* Of two reports of one operation, one may say where it is for the other. true: *mine has learned it. */
+static inline bool op_goes_along(struct tensor_op *mine, const struct tensor_op *theirs)
+{
+    bool learns = mine->device == OP_EITHER && theirs->device != OP_EITHER;
+
+    if (learns)
+        mine->device = theirs->device;
+    return learns;
+}
 
 #define SHM_KIND_BIT(kind) (1u << (kind))
 #define SHM_REDUCING                                                                                         \

@@ -372,7 +372,8 @@ static int plan_alike(struct tensor_view *v, const char *name, char *text, size_
     return plan(v, name, text, size);
 }
 
-/* Who has no elements goes with the first one that has; where nobody has, as on the host. */
+/* Who has no elements goes with the first one that has. Where nobody has, other hosts say it, if there are
+ * any. */
 static uint8_t device_of_all(const struct tensor_view *v)
 {
     for (uint32_t i = 0; i < v->team->members; i++) {
@@ -380,7 +381,7 @@ static uint8_t device_of_all(const struct tensor_view *v)
         if (!(place & SHM_EITHER))
             return (place & SHM_DEVICE) != 0;
     }
-    return 0;
+    return team_is_here(v->team) ? 0 : OP_EITHER;
 }
 
 int tensor_open(struct tensor_view *v, const char *name, const struct tensor_resolver *resolver, char *text,

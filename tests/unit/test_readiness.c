@@ -382,6 +382,44 @@ START_TEST(a_mismatch_is_an_error_everywhere)
 }
 END_TEST
 
+/* Hosts that have no elements, of tensors that are nowhere, on the devices of one host, on the host of one,
+ * on both, and of another size. */
+static struct tensor_desc of_few(uint32_t host, uint32_t i)
+{
+    static const uint32_t has[] = {UINT32_MAX, 0, 3, 2, 1, 1};
+    struct tensor_desc d = tensor(i);
+    d.what.count = i == 5 && host == 2 ? 7 : 0;
+    d.what.device = host == has[i] ? i != 3 : i == 4 && host == 2 ? 0 : i == 5 && host == 2 ? 1 : OP_EITHER;
+    return d;
+}
+
+START_TEST(who_has_nothing_goes_with_the_others)
+{
+    static struct world w;
+    seed();
+    describe = of_few;
+    world_new(&w, _i ? 130 : 4, 6);
+    run(&w);
+    for (uint32_t i = 0; i < w.tensors; i++) {
+        const struct list_entry *entry = &w.entry[0][i];
+        uint32_t number = (uint32_t)strtoul(entry->desc.name + 5, NULL, 10);
+        for (uint32_t h = 1; h < w.hosts; h++)
+            ck_assert_mem_eq(entry, &w.entry[h][i], offsetof(struct list_entry, data));
+        if (number < 4) {
+            ck_assert_str_eq(entry->error, "");
+            ck_assert_uint_eq(entry->desc.what.device, number == 1 || number == 2);
+        } else if (number == 4) {
+            ck_assert_ptr_nonnull(strstr(entry->error, "ranks 4-7 (node1) have in memory of a GPU, "
+                                                       "ranks 8-11 (node2) have in memory of the host"));
+        } else {
+            ck_assert_ptr_nonnull(strstr(entry->error, "ranks 8-11 (node2) have 7 elements"));
+            ck_assert_ptr_nonnull(strstr(entry->error, "have 0 elements"));
+        }
+    }
+    world_free(&w);
+}
+END_TEST
+
 /* A mismatch deep in the tree, and a longest name: the sentence still has the ranks. */
 START_TEST(a_long_name_keeps_the_ranks)
 {
@@ -837,6 +875,7 @@ int main(void)
     tcase_add_test(c, messages_are_few);
     tcase_add_loop_test(c, a_mismatch_is_an_error_everywhere, 0,
                         sizeof mismatch_text / sizeof *mismatch_text);
+    tcase_add_loop_test(c, who_has_nothing_goes_with_the_others, 0, 2);
     tcase_add_test(c, a_long_name_keeps_the_ranks);
     tcase_add_test(c, a_local_error_travels);
     tcase_add_test(c, late_and_double_messages_are_ignored);

@@ -27,3 +27,23 @@ case_a_death_frees_the_streams() {
     on_two_hosts gpu_flow death 1
     expect_count 3 '^rank [023]: free after less than 1 s, HVD_ERR_PEER: rank 1 on ' "$T/out"
 }
+
+# The second host's ranks, or others, have no elements in any operation.
+nothing() { # FROM TO HOW
+    on_two_hosts gpu_empty "$@"
+    expect_status 0
+    expect_count 4 '^rank [0-9]+: all right$' "$T/out"
+}
+
+case_a_host_that_has_nothing() {
+    nothing 2 3 null
+    [ "$(gpu_calls ncclGroupStart)" -gt 0 ] || fail "NCCL did nothing"
+}
+
+slow_a_host_that_has_nothing_there() {
+    nothing 0 1 pointer
+    nothing 1 2 null
+    nothing 2 3 bare
+    nothing 1 2 bare
+    nothing 2 3 without
+}

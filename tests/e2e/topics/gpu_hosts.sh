@@ -40,3 +40,41 @@ case_a_death_frees_the_streams() {
     on_two_hosts 2 gpu_flow death 1
     expect_count 3 '^rank [023]: free after less than 1 s, HVD_ERR_PEER: rank 1 on ' "$T/out"
 }
+
+# The second host's ranks, or others, have no elements in any operation.
+nothing() { # GPUS FROM TO HOW
+    on_two_hosts "$1" gpu_empty "$2" "$3" "$4"
+    expect_status 0
+    expect_count 4 '^rank [0-9]+: all right$' "$T/out"
+}
+
+case_a_host_that_has_nothing() {
+    nothing 2 2 3 null
+    [ "$(gpu_calls ncclGroupStart)" -gt 0 ] || fail "NCCL did nothing"
+}
+
+case_a_host_that_uses_no_gpu_yet() {
+    nothing 2 2 3 bare
+    [ "$(gpu_calls ncclGroupStart)" -gt 0 ] || fail "NCCL did nothing"
+}
+
+slow_a_host_that_has_nothing_there() {
+    nothing 2 2 3 pointer
+    nothing 2 0 1 null # the first one
+    nothing 2 1 2 pointer # one rank of each
+    nothing 2 0 1 bare
+    nothing 2 1 2 bare
+}
+
+slow_a_host_that_has_nothing_through_host_memory() {
+    [ -z "${REAL_GPU:-}" ] || skip "ranks on a real GPU are given host ids"
+    nothing 1 2 3 null
+    nothing 1 0 1 pointer
+    nothing 1 2 3 bare
+}
+
+slow_a_host_without_gpus_that_has_nothing() {
+    nothing 2 2 3 without
+    nothing 2 0 1 without
+    nothing 2 1 2 without
+}

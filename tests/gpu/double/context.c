@@ -234,6 +234,18 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+{
+    ENTER("cuDevicePrimaryCtxGetState");
+    if (device < 0 || device >= n_visible)
+        return CUDA_ERROR_INVALID_DEVICE;
+    pthread_mutex_lock(&lock);
+    *flags = 0;
+    *active = primaries[device].retained > 0;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     struct context *c;
