@@ -146,6 +146,26 @@ uint32_t gpu_count_visible(const char *list, uint32_t gpus)
     return n;
 }
 
+/* What people and batch systems write for no GPU. */
+static bool is_meant_as_none(const char *entry, size_t len)
+{
+    static const char *const words[] = {"none", "void", "NoDevFiles"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == len && strncmp(entry, words[i], len) == 0)
+            return true;
+    return len == 0 || *entry == '-';
+}
+
+bool gpu_unknown(const char *list, uint32_t gpus, char *entry, size_t size)
+{
+    for (size_t len; (len = entry_length(list, gpus)) > 0; list += len + 1)
+        if (!list[len])
+            return false;
+    size_t len = strcspn(list, ",");
+    snprintf(entry, size, "%.*s", (int)len, list);
+    return !is_meant_as_none(list, len);
+}
+
 /* The n-th of them. */
 static const char *pick(const char *list, uint32_t gpus, uint32_t n, char *text, size_t size)
 {
@@ -188,10 +208,10 @@ const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, 
 {
     uint32_t count = list ? gpu_count_visible(list, gpus) : gpus;
     size_t used = 0;
-    bool alone = gpu_alone(how, list);
+    bool alone = gpu_alone(how, list) && count > 0;
     text[0] = '\0';
-    if (how == HVD__BINDING__GPU__GPU_NONE || count == 0)
-        return text;
+    if (how == HVD__BINDING__GPU__GPU_NONE || (count == 0 && !list))
+        return NULL;
     if (alone && list)
         return pick(list, gpus, local_rank % count, text, size);
     if (alone)

@@ -61,7 +61,10 @@ bool gpu_set_read(const char *text, uint64_t *set);
 bool gpu_lease_check(const char *text);
 /* Does each worker see one GPU only? Always so where one is an instance. */
 bool gpu_alone(Hvd__Binding__Gpu how, const char *list);
-/* The value of CUDA_VISIBLE_DEVICES for a worker, of `list` (NULL: all `gpus`); empty: none is to be set. */
+/* Is there an entry that should name one of so many devices and does not? The first one. */
+bool gpu_unknown(const char *list, uint32_t gpus, char *entry, size_t size);
+/* The value of CUDA_VISIBLE_DEVICES for a worker, of `list` (NULL: all `gpus`); NULL: none is to be set. A
+ * list that names no GPU stays as it is, since without one the worker would see them all. */
 const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, uint32_t local_rank,
                         char *text, size_t size);
 

@@ -439,8 +439,8 @@ char **worker_env_of(struct worker_env *w, const Hvd__Worker *worker)
             w->envp[at++] = text;
     }
     size_t name = (size_t)snprintf(w->gpu, sizeof w->gpu, GPU_VISIBLE "=");
-    if (w->gpus && *gpu_visible(w->gpu_bind, w->gpu_list, w->gpus, worker->local_rank, w->gpu + name,
-                                sizeof w->gpu - name))
+    if (w->gpus && gpu_visible(w->gpu_bind, w->gpu_list, w->gpus, worker->local_rank, w->gpu + name,
+                               sizeof w->gpu - name))
         w->envp[at++] = w->gpu;
     w->envp[at] = NULL;
     return w->envp;

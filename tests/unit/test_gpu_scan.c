@@ -264,7 +264,10 @@ START_TEST(lists)
     char text[256];
     const char *mixed = "GPU-0a,MIG-1b,MIG-1c";
     ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_LIST, mixed, 3, 4, text, sizeof text), "MIG-1b");
-    ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_NONE, mixed, 3, 4, text, sizeof text), "");
+    ck_assert_ptr_null(gpu_visible(HVD__BINDING__GPU__GPU_NONE, mixed, 3, 4, text, sizeof text));
+    ck_assert_ptr_null(gpu_visible(HVD__BINDING__GPU__GPU_LIST, NULL, 0, 4, text, sizeof text));
+    ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_SINGLE, "-1", 3, 4, text, sizeof text), "-1");
+    ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_LIST, "", 3, 4, text, sizeof text), "");
     ck_assert_str_eq(gpu_visible(HVD__BINDING__GPU__GPU_LIST, "GPU-0a,GPU-1b", 3, 4, text, sizeof text),
                      "GPU-0a,GPU-1b");
     static const char *const by_uuid[][3] = {{NULL, "GPU-0a,GPU-1b", "GPU-0a,GPU-1b"},
@@ -276,6 +279,14 @@ START_TEST(lists)
         char *named = gpu_by_uuid(by_uuid[i][0], by_uuid[i][1]);
         ck_assert_str_eq(named, by_uuid[i][2]);
         free(named);
+    }
+    static const char *const meant[] = {"", "-1", "1,-1,0", "1,", "none", "NoDevFiles", "1,0", "GPU-9,0,0,1"};
+    static const char *const wrong[][2] = {{"2", "2"}, {"0,7,1", "7"}, {"1,x", "x"}, {"0 1", "0 1"}};
+    for (size_t i = 0; i < sizeof meant / sizeof *meant; i++)
+        ck_assert_msg(!gpu_unknown(meant[i], 2, text, sizeof text), "%s", meant[i]);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ck_assert_msg(gpu_unknown(wrong[i][0], 2, text, sizeof text), "%s", wrong[i][0]);
+        ck_assert_str_eq(text, wrong[i][1]);
     }
     ck_assert(gpu_lease_check("0,3") && gpu_lease_check("MIG-1b,GPU-0a") &&
               gpu_lease_check("MIG-GPU-0a/1/2"));

@@ -31,6 +31,18 @@ case_the_hosts_own_list_is_honoured() {
     expect_sorted '0/2 2 PCI_BUS_ID' '1/2 GPU-0a PCI_BUS_ID'
 }
 
+# Without the variable a rank would see them all.
+case_a_list_that_names_none_hides_them() {
+    with_gpus 2 -np 1 -x CUDA_VISIBLE_DEVICES= sh -c "$devices"
+    expect_sorted '0/1 PCI_BUS_ID'
+    with_gpus 2 -np 1 -x CUDA_VISIBLE_DEVICES=-1 --gpu-bind single sh -c "$devices"
+    expect_sorted '0/1 -1 PCI_BUS_ID'
+    expect_no "$T/err" .
+    with_gpus 2 -np 1 -x CUDA_VISIBLE_DEVICES=1,7 sh -c "$devices"
+    expect_sorted '0/1 1,7 PCI_BUS_ID'
+    one_clear_line "^hvdrun: warning: localhost: CUDA_VISIBLE_DEVICES=1,7: '7' is none of the 2 GPUs here; CUDA ends the list there, so the ranks see 1$" 'a GPU that is not there'
+}
+
 case_nothing_is_touched() {
     with_gpus 2 -H localhost --gpu-bind none sh -c "$devices"
     expect_sorted '0/2 unset unset' '1/2 unset unset'
