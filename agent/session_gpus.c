@@ -22,7 +22,8 @@ static void tell_unknown(struct session *s, const struct worker_env_job *job)
     for (size_t i = 0; i < spawn_programs(s->spawn); i++) {
         const char *given = worker_env_given(s->spawn, i, GPU_VISIBLE);
         const char *list = given ? given : job->visible_gpus;
-        if (!spawn_program_is_here(s->spawn, i) || !list || !gpu_unknown(list, job->gpus, entry, sizeof entry))
+        if (!spawn_program_is_here(s->spawn, i) || !list ||
+            !gpu_unknown(list, job->gpus, entry, sizeof entry))
             continue;
         session_notice(s, LOG_WARNING,
                        GPU_VISIBLE "=%.200s: '%s' is none of the %u GPUs here; CUDA ends the list there, "
