@@ -224,7 +224,7 @@ uint64_t device_memory_mark(const struct device_op *op)
     const struct device_team *team = op->team;
     uint64_t mark = HASH_EMPTY;
 
-    if (device.memories == 0 || team->fsm.state != TEAM_NCCL || team->by_engine || !team_is_here(team->team))
+    if (device.memories == 0 || team->fsm.state != TEAM_NCCL || team->by_engine)
         return 0;
     for (size_t i = 0; i < op->operations && mark; i++) {
         const struct device_operation *o = &op->operation[i];

@@ -124,6 +124,7 @@ static void take_settled(struct device_op *op)
         return;
     }
     if (slot->status == HVD_SUCCESS) {
+        op->known = slot->known != 0;
         agreed(op);
         return;
     }

@@ -23,10 +23,12 @@
 
 #define TENSOR_DATA_MAX 8192 /* bytes of a tensor whose elements travel with it */
 
-/* What all ranks must agree about. */
+/* What all ranks must agree about; and `known`, about which they need not. */
 struct tensor_desc {
     char name[TENSOR_NAME_MAX + 1];
     struct tensor_op what;
+    uint64_t known; /* of a device: what all who speak here say alike of their memory
+                       (client/device_memory.c); 0: they do not, or that NCCL does not know all of it */
 };
 
 struct list_entry {

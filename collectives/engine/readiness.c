@@ -259,6 +259,8 @@ static int count_report(struct readiness *r, uint32_t who, const struct report *
     t->seen[who / 64] |= bit;
     t->reports++;
     t->direct += said->direct;
+    if (t->desc.known != said->desc.known)
+        t->desc.known = 0;
     bool wrong = said->error[0] || disagree(r, t, said, text);
     if (wrong && !t->error)
         t->error = strdup(said->error[0] ? said->error : text);

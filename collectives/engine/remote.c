@@ -75,6 +75,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     error[0] = '\0';
     int status = n->status = tensor_open(v, n->text, &resolver, error, sizeof error);
     desc.what = v->op;
+    desc.known = status == HVD_SUCCESS && v->op.device && v->op.device != OP_EITHER ? v->device_memory : 0;
     memcpy(desc.name, n->text, strlen(n->text) + 1); /* at most SHM_NAME_MAX bytes */
     remote_wake(engine, n->set);
     if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)

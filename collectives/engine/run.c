@@ -20,6 +20,7 @@ void run_settle(struct run *run, int status, const char *text)
 
     slot->status = status;
     slot->device = run->view->op.device;
+    slot->known = run->entry.desc.known != 0;
     if (text)
         snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
     run->phase = RUN_SETTLED;
@@ -225,7 +226,9 @@ bool run_find(struct run *run)
     run->view = &run->name->view;
     op_goes_along(&run->view->op, &run->entry.desc.what);
     /* Buffers are as large as the list says, the work as large as the ranks say. */
-    if (!run->entry.error[0] && op_difference(&run->view->op, &run->entry.desc.what) >= 0) {
+    if (!run->entry.error[0] &&
+        (op_difference(&run->view->op, &run->entry.desc.what) >= 0 ||
+         (run->entry.desc.known && run->entry.desc.known != run->view->device_memory))) {
         snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
                  run->entry.desc.name);
         run_fail(run, HVD_ERR_ENGINE, text);

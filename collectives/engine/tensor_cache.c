@@ -64,7 +64,7 @@ static uint32_t find_name(const struct tensor_cache *c, const struct tensor_desc
 uint32_t tensor_cache_find(const struct tensor_cache *c, const struct tensor_desc *desc)
 {
     uint32_t number = find_name(c, desc, hash_of(desc));
-    if (number == TENSOR_CACHE_NONE ||
+    if (number == TENSOR_CACHE_NONE || c->cached[number].desc.known != desc->known ||
         memcmp(&c->cached[number].desc.what, &desc->what, sizeof desc->what) != 0)
         return TENSOR_CACHE_NONE;
     return number;
@@ -96,6 +96,7 @@ int tensor_cache_put(struct tensor_cache *c, const struct tensor_desc *desc)
     uint32_t hash = hash_of(desc), number = find_name(c, desc, hash);
     if (number != TENSOR_CACHE_NONE) {
         c->cached[number].desc.what = desc->what;
+        c->cached[number].desc.known = desc->known;
         return 0;
     }
     if (c->count >= c->capacity)

@@ -3,7 +3,8 @@
  *
  * Every host of a list puts what it reads there into its cache, in the order of the list, so a number means
  * the same tensor everywhere. A number is never given to another name: when the cache is full, later names
- * travel in full. A tensor that comes back with another description travels in full too and replaces the old
+ * travel in full. A tensor that comes back with another description (or in memory that is known
+ * otherwise) travels in full too and replaces the old
  * one; between two entries of one name every host has seen the first, so nobody can mean the old one then. */
 #ifndef HVD_ENGINE_TENSOR_CACHE_H
 #define HVD_ENGINE_TENSOR_CACHE_H

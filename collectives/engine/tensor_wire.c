@@ -36,6 +36,12 @@ static double read_double(struct reader *r)
     return value;
 }
 
+/* Nothing is said of the memory of who has no elements. */
+static bool has_mark(const struct tensor_op *op)
+{
+    return op->device && op->device != OP_EITHER;
+}
+
 void tensor_wire_write(struct writer *w, const struct tensor_desc *d, const char *error)
 {
     size_t name = strnlen(d->name, TENSOR_NAME_MAX), text = error ? strnlen(error, TENSOR_ERROR_MAX) : 0;
@@ -51,6 +57,8 @@ void tensor_wire_write(struct writer *w, const struct tensor_desc *d, const char
     write_u8(w, op->dtype);
     write_u8(w, op->op);
     write_u8(w, (uint8_t)(op->compression | op->device << 4));
+    if (has_mark(op))
+        write_u64(w, d->known);
     write_u16(w, (uint16_t)name);
     write_u16(w, (uint16_t)text);
     write_bytes(w, d->name, name);
@@ -85,6 +93,8 @@ int tensor_wire_read(struct reader *r, struct tensor_desc *d, char *error, struc
     uint8_t last = read_u8(r);
     op->compression = last & 15;
     op->device = last >> 4;
+    if (has_mark(op))
+        d->known = read_u64(r);
     size_t name = read_u16(r), text = read_u16(r);
     if (r->bad || !read_text(r, d->name, name, TENSOR_NAME_MAX) ||
         !read_text(r, error, text, TENSOR_ERROR_MAX))

@@ -2,7 +2,8 @@
  * number of a tensor that both ends have in their cache, or TENSOR_IN_FULL; and flags. In full its
  * description and sentence follow at once:
  *   elements 8, row 8, prescale 8, postscale 8 (the bits of a double), root 4, set 4, group 4, kind 1,
- *   dtype 1, op 1, compression and (times 16) device 1, name length 2, error length 2, name, error */
+ *   dtype 1, op 1, compression and (times 16) device 1, of a device: what is said of its memory 8,
+ *   name length 2, error length 2, name, error */
 #ifndef HVD_ENGINE_TENSOR_WIRE_H
 #define HVD_ENGINE_TENSOR_WIRE_H
 
@@ -21,8 +22,8 @@
 #define TENSOR_IN_FULL  TENSOR_NUMBER
 #define TENSOR_FLAGS    (TENSOR_HAS_DATA | TENSOR_JOINED | TENSOR_DIRECT)
 
-#define TENSOR_MESSAGE_HEADER 8 /* type 1, pad 1, count 2, epoch 4 */
-#define TENSOR_WIRE_FIXED     52
+#define TENSOR_MESSAGE_HEADER 8  /* type 1, pad 1, count 2, epoch 4 */
+#define TENSOR_WIRE_FIXED     60 /* with what is said of memory */
 #define TENSOR_WIRE_MAX       (4 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX + TENSOR_ERROR_MAX)
 
 /* A name of 1 to TENSOR_NAME_MAX bytes, a kind that exists. */

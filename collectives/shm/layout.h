@@ -44,7 +44,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     12u
+#define SHM_VERSION     13u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
@@ -144,6 +144,7 @@ struct shm_slot {
     _Atomic uint32_t listed;  /* how often it was put into its team's order, by who did */
     uint32_t
         device; /* engine: of the settled operation: 1: it is on devices, for those without elements too */
+    uint32_t known; /* engine: of that one: 1: all ranks of all hosts say the same of their memory */
     SHM_ALIGNED uint8_t result[SHM_INLINE_MAX]; /* engine: elements, or the sentence when status is not 0 */
     struct shm_seat seat[];
 };

@@ -420,6 +420,38 @@ START_TEST(who_has_nothing_goes_with_the_others)
 }
 END_TEST
 
+/* Tensor 0: all say the same of their memory, 1: the last host says another thing, 2: one says nothing,
+ * 3: one has no elements, 4: none is on a device, 5: one is not. */
+static struct tensor_desc of_memory(uint32_t host, uint32_t i)
+{
+    struct tensor_desc d = tensor(i);
+    d.what.count = i == 3 ? 0 : 100;
+    d.what.device = i == 3 && host == 2 ? OP_EITHER : i != 4 && !(i == 5 && host == 2);
+    if (d.what.device == 1)
+        d.known = i == 1 && host == 3 ? 78 : i == 2 && host == 1 ? 0 : 77;
+    return d;
+}
+
+START_TEST(memory_is_known_when_all_say_the_same)
+{
+    static struct world w;
+    seed();
+    describe = of_memory;
+    world_new(&w, _i ? 130 : 4, 6);
+    run(&w);
+    for (uint32_t i = 0; i < w.tensors; i++) {
+        const struct list_entry *entry = &w.entry[0][i];
+        uint32_t number = (uint32_t)strtoul(entry->desc.name + 5, NULL, 10);
+        for (uint32_t h = 1; h < w.hosts; h++)
+            ck_assert_mem_eq(&entry->desc, &w.entry[h][i].desc, sizeof entry->desc);
+        ck_assert_int_eq(entry->error[0] == '\0', number != 5);
+        if (number != 5)
+            ck_assert_uint_eq(entry->desc.known, number == 0 ? 77 : 0);
+    }
+    world_free(&w);
+}
+END_TEST
+
 /* A mismatch deep in the tree, and a longest name: the sentence still has the ranks. */
 START_TEST(a_long_name_keeps_the_ranks)
 {
@@ -653,6 +685,14 @@ START_TEST(a_tensor_comes_back_as_a_number)
         ck_assert_int_eq(ready > 12, in_full);
         ck_assert_int_eq(list > 20, in_full);
     }
+    d.what.device = 1;
+    for (int round = 0; round < 6; round++) {
+        d.known = round < 3 ? 5 : 6; /* in other memory */
+        round_of_two(r, child, &d, &ready, &list);
+        bool in_full = round == 0 || round == 3;
+        ck_assert_int_eq(ready > 12, in_full);
+        ck_assert_int_eq(list > 20, in_full);
+    }
     copy[0] = READINESS_READY, copy[2] = 1, copy[4] = 1, copy[8] = 1; /* number 1, of which there is none */
     ck_assert_int_eq(readiness_receive(r, 1, copy, 12, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "number 1"));
@@ -876,6 +916,7 @@ int main(void)
     tcase_add_loop_test(c, a_mismatch_is_an_error_everywhere, 0,
                         sizeof mismatch_text / sizeof *mismatch_text);
     tcase_add_loop_test(c, who_has_nothing_goes_with_the_others, 0, 2);
+    tcase_add_loop_test(c, memory_is_known_when_all_say_the_same, 0, 2);
     tcase_add_test(c, a_long_name_keeps_the_ranks);
     tcase_add_test(c, a_local_error_travels);
     tcase_add_test(c, late_and_double_messages_are_ignored);

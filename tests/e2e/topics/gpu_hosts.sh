@@ -41,6 +41,35 @@ case_a_death_frees_the_streams() {
     expect_count 3 '^rank [023]: free after less than 1 s, HVD_ERR_PEER: rank 1 on ' "$T/out"
 }
 
+# Memory of hvd_alloc_device: what is said of it goes between the hosts. The double says when not all of a set give such memory
+# to one operation.
+arena() { # HOW KNOWN
+    gpus 2
+    hvd -np 2 -H $H1:1,$H2:1 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" "$1"
+    no_gpu_misuse
+    expect_status 0
+    expect_count 2 '^rank [0-9]+: all right' "$T/out"
+    [ -n "${REAL_GPU:-}" ] || expect_same "$2" "$(grep -c ' op ncclAllReduce .* registered$' "$HVD_DOUBLE_TRACE")" 'operations in memory that NCCL knows'
+}
+
+# All but the first of the set; under one name, each time at another place.
+case_memory_that_nccl_knows() {
+    arena alike 10
+}
+
+case_memory_that_not_all_know_alike() {
+    arena mixed 0
+}
+
+slow_everything_in_memory_that_nccl_knows() {
+    export GPU_ARENA=1
+    on_two_hosts 2 gpu_kinds 3 500
+    expect_status 0
+    expect_count 4 '^rank [0-9]+: all right$' "$T/out"
+    nothing 2 2 3 null
+    nothing 2 1 2 pointer
+}
+
 # The second host's ranks, or others, have no elements in any operation.
 nothing() { # GPUS FROM TO HOW
     on_two_hosts "$1" gpu_empty "$2" "$3" "$4"
