@@ -120,6 +120,20 @@ static const struct topic {
      "  -npersocket N    --ppr N:socket          -rf          -rf\n"
      "  --mca plm_rsh_agent COMMAND              --rsh COMMAND\n",
      NULL},
+    {"gpus", "slots, NCCL and MPS on hosts with GPUs", NULL,
+     "A host has a slot for each of its GPUs, and its ranks see them in the order of\n"
+     "the PCI bus. Tensors in their memory go by NCCL where each rank has a GPU of its\n"
+     "own, else by way of host memory; --log-level info says which, and why.\n"
+     "\n"
+     "  hvdrun --check-build          driver, NCCL and MPS of this host\n"
+     "  hvdrun --dry-run COMMAND      its GPUs\n"
+     "  --gpu-bind single             each rank sees one GPU only\n"
+     "  -x CUDA_VISIBLE_DEVICES=2,3   ranks are given these; the slots stay\n"
+     "  --gpu-placement engine        one process of each host calls NCCL\n"
+     "  --mps auto                    CUDA's multi-process service where it is shared\n"
+     "\n"
+     "GPUS in hvdrun(1), hvdrun help hvdrun, says more.\n",
+     NULL},
     {"agent", "hvdagent, which supervises the ranks of a host", "hvdagent.8",
      "hvdrun starts one hvdagent on each host, or asks the managed one. It is looked\n"
      "for beside hvdrun's own path on that host, then on PATH; --agent-path names\n"

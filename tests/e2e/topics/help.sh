@@ -52,7 +52,7 @@ case_unknown_topics() {
     run "$HVDRUN" help me
     expect_status 2
     expect_err "there is no topic 'me'"
-    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, flags, agent, hvdctl, library$'
+    expect_err 'topics: hvdrun, options, environment, exit-codes, hostfile, config, rendezvous, flags, gpus, agent, hvdctl, library$'
     run "$HVDRUN" help options zebra
     expect_status 2
     run "$HVDRUN" help hostfile me
