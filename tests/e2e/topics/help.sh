@@ -12,7 +12,7 @@ without_man() { # TOPIC...
 
 case_every_topic_has_a_short_text() {
     local topic
-    expect_same 'agent config environment exit-codes flags hostfile hvdctl hvdrun library options rendezvous' "$(names | sort | paste -sd' ')" topics
+    expect_same 'agent config environment exit-codes flags gpus hostfile hvdctl hvdrun library options rendezvous' "$(names | sort | paste -sd' ')" topics
     for topic in $(names); do
         without_man "$topic"
         expect_status 0
