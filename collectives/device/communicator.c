@@ -301,7 +301,7 @@ static int launch(struct communicator *c, const struct device_operation *o, size
     if (first != NCCL_OK)
         return failed(c, first, "starting operations", e);
     for (size_t i = 0; i < n && first == NCCL_OK; i++)
-        first = call(c, &o[i], e);
+        nccl_take(&first, call(c, &o[i], e));
     nccl_result end = c->who.n->ncclGroupEnd(); /* also after an error: it ends the group */
     if (first == NCCL_OK)
         first = end;

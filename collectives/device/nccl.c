@@ -87,6 +87,12 @@ static enum err_code code_of(nccl_result result)
     }
 }
 
+void nccl_take(nccl_result *first, nccl_result result)
+{
+    if (*first == NCCL_OK && result != NCCL_IN_PROGRESS)
+        *first = result;
+}
+
 int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct err *e, const char *what, ...)
 {
     if (result == NCCL_OK || result == NCCL_IN_PROGRESS)

@@ -250,13 +250,6 @@ static char *at_out(void *base, size_t bytes)
     return (char *)base + bytes;
 }
 
-/* Within a group a call that succeeds may be called "in progress". The first one that fails counts. */
-static void take(nccl_result *first, nccl_result result)
-{
-    if (*first == NCCL_OK && result != NCCL_IN_PROGRESS)
-        *first = result;
-}
-
 size_t operation_part(const struct device_operation *o, int size, int rank)
 {
     size_t rows = o->row_count ? o->count / o->row_count : 0, n = (size_t)size;
@@ -281,7 +274,7 @@ static nccl_result call_reducescatter(const struct operation_target *t, const st
     for (int r = 0; r < t->size; r++) {
         part = operation_part(o, t->size, r);
         if (part > 0)
-            take(&first, t->n->ncclReduce(at(o->in, begin * bytes), r == t->rank ? o->out : NULL, part, dtype,
+            nccl_take(&first, t->n->ncclReduce(at(o->in, begin * bytes), r == t->rank ? o->out : NULL, part, dtype,
                                           op, r, t->comm, t->stream));
         begin += part;
     }
@@ -307,7 +300,7 @@ static nccl_result call_allgather(const struct operation_target *t, const struct
         size_t part = o->counts[r] * bytes;
         void *to = at_out(o->out, begin);
         if (part > 0)
-            take(&first,
+            nccl_take(&first,
                  t->n->ncclBroadcast(r == t->rank ? o->in : to, to, part, NCCL_UINT8, r, t->comm, t->stream));
         begin += part;
     }
@@ -322,9 +315,9 @@ static nccl_result call_alltoall(const struct operation_target *t, const struct 
     for (int r = 0; r < t->size; r++) {
         size_t sent = o->sent[r] * bytes, received = o->counts[r] * bytes;
         if (sent > 0)
-            take(&first, t->n->ncclSend(at(o->in, from), sent, NCCL_UINT8, r, t->comm, t->stream));
+            nccl_take(&first, t->n->ncclSend(at(o->in, from), sent, NCCL_UINT8, r, t->comm, t->stream));
         if (received > 0)
-            take(&first, t->n->ncclRecv(at_out(o->out, to), received, NCCL_UINT8, r, t->comm, t->stream));
+            nccl_take(&first, t->n->ncclRecv(at_out(o->out, to), received, NCCL_UINT8, r, t->comm, t->stream));
         from += sent;
         to += received;
     }

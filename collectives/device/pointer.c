@@ -1,8 +1,13 @@
-/* The driver answers for any address: of one it does not know, every attribute is zero. */
+/* The driver answers for any address: of one it does not know, every attribute is zero. Where it does not
+ * answer (while the process ends, in a child of fork, after a fault on a GPU, with a context that has gone),
+ * what this process itself can read is the host's: no trouble of a GPU is to stop what needs none. */
 #include "collectives/device/pointer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static struct pointer of_host(void)
 {
@@ -14,6 +19,16 @@ static int current_device(const struct driver *d)
 {
     cu_device device;
     return d->cuCtxGetDevice(&device) == CU_OK ? device : 0;
+}
+
+/* The kernel reads the set of signals before it refuses what to do with it. */
+static bool is_readable(const void *p)
+{
+    const void *at = (const void *)((uintptr_t)p & ~(uintptr_t)7);
+    int before = errno;
+    bool readable = syscall(SYS_rt_sigprocmask, ~0L, at, NULL, 8L) == 0 || errno != EFAULT;
+    errno = before;
+    return readable;
 }
 
 int pointer_find(const void *p, struct pointer *into, struct err *e)
@@ -32,7 +47,7 @@ int pointer_find(const void *p, struct pointer *into, struct err *e)
     void *value[] = {&type, &managed, &ordinal, &context};
     cu_result result = d->cuPointerGetAttributes(4, attribute, value, (cu_pointer)(uintptr_t)p);
     if (result != CU_OK)
-        return driver_check(d, result, e, "asking which memory %p is", p);
+        return is_readable(p) ? 0 : driver_check(d, result, e, "asking which memory %p is", p);
     if (!managed && type != CU_MEMORY_DEVICE)
         return 0;
     into->device = true;

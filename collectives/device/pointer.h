@@ -18,8 +18,8 @@ struct pointer {
     cu_context context; /* that allocated it; NULL where it belongs to none (by cuMemCreate, managed) */
 };
 
-/* Which memory `p` points to. 0, or -1: the driver cannot tell. NULL and memory that the driver does not know
- * are the host's; so is pinned host memory. */
+/* Which memory `p` points to. 0, or -1: the driver cannot tell, and the host cannot read it. NULL and memory
+ * that the driver does not know are the host's; so is pinned host memory. */
 int pointer_find(const void *p, struct pointer *into, struct err *e);
 
 /* How other processes can get at an allocation. */

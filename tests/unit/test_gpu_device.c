@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,6 +223,63 @@ START_TEST(pointers_are_told_apart)
 }
 END_TEST
 
+/* What the driver says then is no reason to refuse memory of the host; memory of a GPU is not taken for it. */
+static void the_driver_does_not_answer(const char *device, cu_result result)
+{
+    static char constant[100];
+    struct err e = ERR_INIT;
+    struct pointer p;
+    char *host = malloc(100);
+    unsigned type = 0;
+    ck_assert_int_eq(me.d->cuPointerGetAttribute(&type, CU_POINTER_MEMORY_TYPE, (uintptr_t)device), result);
+    is(host, false, "host memory");
+    is(host + 99, false, "host memory");
+    is(constant, false, "host memory");
+    is("constant", false, "host memory");
+    ck_assert_int_eq(pointer_find(device, &p, &e), -1);
+    ck_assert_ptr_nonnull(strstr(e.text, driver_error_name(me.d, result)));
+    free(host);
+}
+
+/* While the process ends, without a context, after a fault. */
+START_TEST(pointers_in_trouble)
+{
+    static const cu_result results[] = {CU_DEINITIALIZED, CU_INVALID_CONTEXT, 700, 999};
+    if (gpu_real())
+        return;
+    open_gpu();
+    void *here = dlopen(DRIVER_LIBRARY, RTLD_NOW), *found = dlsym(here, "double_fail");
+    void (*let_fail)(const char *);
+    ck_assert_ptr_nonnull(found);
+    memcpy(&let_fail, &found, sizeof let_fail);
+    char *device = gpu_memory(&me, NULL, 4096), list[100];
+    for (size_t i = 0; i < sizeof results / sizeof results[0]; i++) {
+        snprintf(list, sizeof list, "cuPointerGetAttribute:1+:%u,cuPointerGetAttributes:1+:%u", results[i],
+                 results[i]);
+        let_fail(list);
+        the_driver_does_not_answer(device, results[i]);
+    }
+    let_fail("");
+    is(device, true, "memory of GPU 1");
+    dlclose(here);
+}
+END_TEST
+
+START_TEST(pointers_in_a_child)
+{
+    int status = 0;
+    open_gpu();
+    char *device = gpu_memory(&me, NULL, 4096);
+    pid_t child = fork();
+    if (child == 0) {
+        the_driver_does_not_answer(device, CU_NOT_INITIALIZED);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+}
+END_TEST
+
 START_TEST(a_gpu_is_described)
 {
     struct err e = ERR_INIT;
@@ -340,6 +398,8 @@ int main(int argc, char **argv)
     tcase_add_test(t, an_old_driver);
     tcase_add_test(t, nccl_is_opened);
     tcase_add_test(t, pointers_are_told_apart);
+    tcase_add_test(t, pointers_in_trouble);
+    tcase_add_test(t, pointers_in_a_child);
     tcase_add_test(t, a_gpu_is_described);
     tcase_add_test(t, pieces_are_packed);
     tcase_add_test(t, launches_of_packing);

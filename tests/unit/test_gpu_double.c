@@ -156,6 +156,8 @@ START_TEST(an_illegal_address_breaks_the_context)
     launch_fill(at, 1, NULL);
     ck_assert_int_eq(cuStreamSynchronize(NULL), CUDA_ERROR_ILLEGAL_ADDRESS);
     ck_assert_int_eq(cuMemAlloc_v2(&at, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+    ck_assert_int_eq(cuPointerGetAttribute(&at, CU_POINTER_ATTRIBUTE_BUFFER_ID, (uintptr_t)&at),
+                     CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 END_TEST
 

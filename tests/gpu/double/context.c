@@ -14,7 +14,7 @@ static _Thread_local int depth;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct context primaries[GPUS_MAX];
 static int visible[GPUS_MAX], n_visible;
-static atomic_bool initialised;
+static atomic_bool initialised, forked; /* forked: the parent had called cuInit */
 
 static void uuid_of(int physical, unsigned char uuid[16])
 {
@@ -111,6 +111,12 @@ struct context *double_primary(int device)
     return &primaries[device];
 }
 
+static void be_forked(void)
+{
+    forked = true;
+    initialised = false;
+}
+
 /* ---- the interface ---- */
 CUresult cuInit(unsigned flags)
 {
@@ -120,8 +126,11 @@ CUresult cuInit(unsigned flags)
         return code < 0 ? CUDA_ERROR_UNKNOWN : (CUresult)code;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
+    if (forked)
+        return CUDA_ERROR_NOT_INITIALIZED;
     pthread_mutex_lock(&lock);
     if (!initialised) {
+        pthread_atfork(NULL, NULL, be_forked);
         read_devices();
         for (int i = 0; i < n_visible; i++) {
             primaries[i].device = i;

@@ -190,12 +190,24 @@ static CUresult attribute_of(const struct range *r, CUdeviceptr pointer, CUpoint
     return CUDA_SUCCESS;
 }
 
+/* It needs no context, but tells the error of one. */
+static CUresult enter_pointer(const char *function)
+{
+    struct context *c;
+
+    ENTER(function);
+    double_context_current(&c);
+    return c ? (CUresult)c->error : CUDA_SUCCESS;
+}
+
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr pointer)
 {
     struct range r;
     bool known;
+    CUresult early = enter_pointer("cuPointerGetAttributes");
 
-    ENTER("cuPointerGetAttributes");
+    if (early)
+        return early;
     known = double_range_find(pointer, 1, &r);
     for (unsigned i = 0; i < n; i++) {
         CUresult result = attribute_of(known ? &r : NULL, pointer, attributes[i], data[i]);
@@ -208,8 +220,10 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer)
 {
     struct range r;
+    CUresult early = enter_pointer("cuPointerGetAttribute");
 
-    ENTER("cuPointerGetAttribute");
+    if (early)
+        return early;
     if (!double_range_find(pointer, 1, &r))
         return CUDA_ERROR_INVALID_VALUE;
     return attribute_of(&r, pointer, attribute, data);
