@@ -421,8 +421,8 @@ void device_close(void)
         device.teams = team->next;
         device_team_free(team);
     }
-    device_memory_close();
     device_engine_close();
+    device_memory_close();
     device.pending = device.waiters = 0;
     device.failed = device.stranded = device.moved = false;
     device_unlock();

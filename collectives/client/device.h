@@ -68,10 +68,18 @@ struct device_context {
     size_t exports, exports_room;
 };
 
+/* Memory of ours for stand-ins. */
+struct device_room {
+    struct device_op *op; /* whose */
+    cu_context context;
+    cu_pointer at; /* 0: none */
+    uint64_t bytes;
+};
+
 /* Memory that the engine is to use instead of `own`. */
 struct device_stand_in {
     void *own;
-    uint64_t bytes, offset; /* in the operation's stand_in_memory */
+    uint64_t bytes, offset; /* in the operation's room */
     bool is_in, is_out;
     uint32_t *memory_at; /* in the description */
     uint64_t *offset_at;
@@ -115,9 +123,7 @@ struct device_op {
     uint32_t given_number, done_number; /* the engine's, of the events; 0: none yet */
     struct device_stand_in *stand_in;
     size_t stand_ins, stand_ins_room;
-    cu_context stand_in_context;
-    cu_pointer stand_in_memory;
-    uint64_t stand_in_bytes;
+    struct device_room stand_in_room;
 };
 
 /* On its way through host memory. */
@@ -188,6 +194,8 @@ struct device {
     struct device_memory *memory; /* by ascending address */
     size_t memories, memories_room;
     size_t freed;     /* of them */
+    struct device_room *left; /* by operations that needed more, or have moved to another GPU */
+    size_t lefts;
     uint32_t pending; /* operations that are not ENQUEUED */
     uint32_t waiters; /* threads that wait for one */
     bool failed;      /* nothing begins or goes on any more */
@@ -331,6 +339,8 @@ int device_engine_give(struct device_op *op, struct err *e);
 /* Behind the result, in the stream. */
 int device_engine_return(struct device_op *op, cu_stream stream, struct err *e);
 void device_engine_forget(struct device_op *op);
+/* Once the engine has let everything go. */
+void device_engine_free(void);
 void device_engine_lost(void);
 /* As device_launch and device_launched. */
 int device_engine_launch(struct device_op *op);
@@ -344,7 +354,9 @@ void device_engine_close(void);
 bool device_export(struct device_context *context, const void *at, uint64_t bytes, uint32_t *memory,
                    uint64_t *offset);
 /* The allocation that begins there goes: the engine lets go of it now. What it did there has ended. */
-void device_export_forget(struct device_context *context, const void *at);
+void device_export_forget(const void *at);
+/* The engine has let all go. */
+void device_export_forget_all(void);
 
 /* device_stage.c. false: no lane is free. */
 bool device_stage(struct device_op *op);

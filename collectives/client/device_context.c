@@ -133,6 +133,7 @@ void device_close_contexts(void)
     if (!device.contexts)
         return;
     device_lock();
+    device_engine_free();
     while ((context = device.contexts) != NULL) {
         device.contexts = context->next;
         if (context->pack && device_enter(context, NULL) == 0) {

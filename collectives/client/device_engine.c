@@ -116,7 +116,7 @@ static int copy(struct device_op *op, bool back, cu_stream stream, struct err *e
 
     for (size_t i = 0; i < op->stand_ins && rc == 0; i++) {
         const struct device_stand_in *s = &op->stand_in[i];
-        cu_pointer own = (cu_pointer)(uintptr_t)s->own, there = op->stand_in_memory + s->offset;
+        cu_pointer own = (cu_pointer)(uintptr_t)s->own, there = op->stand_in_room.at + s->offset;
         if (s->bytes > 0 && (back ? s->is_out : s->is_in))
             rc = driver_check(d,
                               d->cuMemcpyDtoDAsync(back ? own : there, back ? there : own, s->bytes, stream),
@@ -125,22 +125,73 @@ static int copy(struct device_op *op, bool back, cu_stream stream, struct err *e
     return rc;
 }
 
-static int stand_in_room(struct device_op *op, uint64_t bytes, struct err *e)
+/* No free, in the middle of a job, of what the engine has opened: CUDA leaves open what happens then. To have
+ * the engine close it first would make that wait for its GPU. So what an operation leaves behind stays until
+ * hvd_shutdown, and since each room is at least twice as large as the one before, that is never more than
+ * what is used. */
+static int leave_room(struct device_op *op)
+{
+    struct device_room *more;
+
+    if (!op->stand_in_room.at)
+        return 0;
+    if (!(more = realloc(device.left, (device.lefts + 1) * sizeof *more)))
+        return -1;
+    device.left = more;
+    more[device.lefts++] = op->stand_in_room;
+    op->stand_in_room = (struct device_room){.at = 0};
+    return 0;
+}
+
+/* What it left when it went to another GPU. */
+static bool enter_room(struct device_op *op, uint64_t bytes)
+{
+    for (struct device_room *r = device.left; r < device.left + device.lefts; r++)
+        if (r->op == op && r->context == op->context->context && bytes <= r->bytes) {
+            op->stand_in_room = *r;
+            *r = device.left[--device.lefts];
+            return true;
+        }
+    return false;
+}
+
+static int make_room(struct device_op *op, uint64_t bytes, struct err *e)
 {
     const struct driver *d = device.driver;
+    const struct device_room before = op->stand_in_room;
+    struct device_room new = {.op = op, .context = op->context->context, .bytes = bytes};
 
-    if (bytes <= op->stand_in_bytes)
+    if (before.at && before.context == new.context) {
+        if (bytes <= before.bytes)
+            return 0;
+        new.bytes = bytes < 2 * before.bytes ? 2 * before.bytes : bytes;
+    }
+    if (leave_room(op) != 0)
+        return err_set(e, ERR_MEMORY, "no memory");
+    if (enter_room(op, bytes))
         return 0;
-    if (op->stand_in_memory)
-        d->cuMemFree(op->stand_in_memory);
-    op->stand_in_memory = 0;
-    op->stand_in_bytes = 0;
-    if (driver_check(d, d->cuMemAlloc(&op->stand_in_memory, bytes), e, "allocating %llu bytes on GPU %d",
-                     (unsigned long long)bytes, op->context->gpu) != 0)
-        return -1;
-    op->stand_in_bytes = bytes;
-    op->stand_in_context = op->context->context;
+    if (d->cuMemAlloc(&new.at, new.bytes) != CU_OK) {
+        new.bytes = bytes;
+        if (driver_check(d, d->cuMemAlloc(&new.at, bytes), e, "allocating %llu bytes on GPU %d",
+                         (unsigned long long)bytes, op->context->gpu) != 0)
+            return -1;
+    }
+    op->stand_in_room = new;
     return 0;
+}
+
+void device_engine_free(void)
+{
+    cu_context before;
+
+    for (const struct device_room *r = device.left; r < device.left + device.lefts; r++)
+        if (device.driver->cuCtxPushCurrent(r->context) == CU_OK) {
+            device.driver->cuMemFree(r->at);
+            device.driver->cuCtxPopCurrent(&before);
+        }
+    free(device.left);
+    device.left = NULL;
+    device.lefts = 0;
 }
 
 /* A piece's number and place, or a stand-in that is placed later. -1: no memory. */
@@ -203,7 +254,7 @@ static int export_stand_ins(struct device_op *op, struct err *e)
 {
     for (size_t i = 0; i < op->stand_ins; i++) {
         const struct device_stand_in *s = &op->stand_in[i];
-        if (!device_export(op->context, (const void *)(uintptr_t)(op->stand_in_memory + s->offset), s->bytes,
+        if (!device_export(op->context, (const void *)(uintptr_t)(op->stand_in_room.at + s->offset), s->bytes,
                            s->memory_at, s->offset_at))
             return err_set(e, ERR_SYSTEM, "the engine cannot use memory of GPU %d", op->context->gpu);
     }
@@ -225,7 +276,7 @@ int device_engine_give(struct device_op *op, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     if (op->stand_ins == 0)
         return 0;
-    return stand_in_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1
+    return make_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1
                                                                             : copy(op, false, op->stream, e);
 }
 
@@ -249,17 +300,10 @@ void device_engine_lost(void)
 
 void device_engine_forget(struct device_op *op)
 {
-    cu_context before;
-
-    if (op->stand_in_memory && device.driver->cuCtxPushCurrent(op->stand_in_context) == CU_OK) {
-        device.driver->cuMemFree(op->stand_in_memory);
-        device.driver->cuCtxPopCurrent(&before);
-    }
+    leave_room(op); /* without memory for that nobody frees it */
     if (op->call)
         arena_free(op->call);
     free(op->stand_in);
-    op->stand_in_memory = 0;
-    op->stand_in_bytes = 0;
     op->stand_in = NULL;
     op->stand_ins = op->stand_ins_room = 0;
     op->call = NULL;
@@ -338,6 +382,7 @@ void device_engine_close(void)
     for (const struct device_context *c = device.contexts; c; c = c->next)
         if (c->engine_has) {
             rpc_simple(WORKER_DEVICE_CLOSE);
+            device_export_forget_all();
             return;
         }
 }

@@ -9,15 +9,24 @@
 
 #include "collectives/client/device.h"
 #include "collectives/device/pointer.h"
+#include "common/hash.h"
 
-/* The allocation's number; 0: the driver has none. */
+/* The allocation's number; 0: the driver has none. That of what is mapped there counts too: the other one may
+ * be that of the addresses alone. */
 static uint64_t buffer_id(const void *at)
 {
-    unsigned long long id = 0;
+    unsigned attribute[] = {CU_POINTER_BUFFER_ID, CU_POINTER_MEMORY_BLOCK_ID};
+    unsigned long long id = 0, block = 0;
+    void *value[] = {&id, &block};
+    const struct driver *d = device.driver;
+    cu_pointer p = (cu_pointer)(uintptr_t)at;
 
-    return device.driver->cuPointerGetAttribute(&id, CU_POINTER_BUFFER_ID, (cu_pointer)(uintptr_t)at) == CU_OK
-               ? id
-               : 0;
+    if (d->cuPointerGetAttributes(2, attribute, value, p) != CU_OK) { /* a driver that lacks the second */
+        block = 0;
+        if (d->cuPointerGetAttribute(&id, CU_POINTER_BUFFER_ID, p) != CU_OK)
+            return 0;
+    }
+    return id ? hash_number(hash_number(HASH_EMPTY, id), block) | 1 : 0;
 }
 
 /* The last allocation that begins at or before `at`, one behind it; they are in ascending order. */
@@ -61,11 +70,27 @@ static struct device_export *known(struct device_context *c, uintptr_t at, uint6
     return NULL;
 }
 
-void device_export_forget(struct device_context *c, const void *at)
+void device_export_forget(const void *at)
 {
-    size_t i = place_of(c, (uintptr_t)at);
+    for (struct device_context *c = device.contexts; c; c = c->next) {
+        size_t i = place_of(c, (uintptr_t)at);
+        if (i > 0 && c->exported[i - 1].base == (uintptr_t)at)
+            forget(c, i - 1);
+    }
+}
 
-    if (i > 0 && c->exported[i - 1].base == (uintptr_t)at)
+void device_export_forget_all(void)
+{
+    for (struct device_context *c = device.contexts; c; c = c->next)
+        c->exports = 0;
+}
+
+/* One allocation may lie where several were before. The driver opens none over what it has open of the same
+ * process. */
+static void forget_within(struct device_context *c, uintptr_t base, uint64_t bytes)
+{
+    for (size_t i = place_of(c, base + bytes - 1);
+         i > 0 && c->exported[i - 1].base + c->exported[i - 1].bytes > base; i--)
         forget(c, i - 1);
 }
 
@@ -147,6 +172,7 @@ bool device_export(struct device_context *c, const void *at, uint64_t bytes, uin
     if (!x) {
         if (pointer_range(at, &range, &e) != 0)
             return false;
+        forget_within(c, range.base, range.bytes);
         struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
         if (range.exported != POINTER_NOT_EXPORTED)
             new.number = give(c, &range);

@@ -317,8 +317,7 @@ static bool let_go(size_t i)
     for (const struct device_team *t = device.teams; t && m.second; t = t->next)
         if (t->communicator)
             communicator_deregister(t->communicator, (void *)(uintptr_t)m.second);
-    for (struct device_context *c = device.contexts; c; c = c->next)
-        device_export_forget(c, (const void *)m.at);
+    device_export_forget((const void *)m.at);
     give_back(&m);
     device_leave();
     remove_at(i);

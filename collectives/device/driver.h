@@ -96,6 +96,7 @@ enum {
     CU_POINTER_RANGE_START = 11,
     CU_POINTER_RANGE_SIZE = 12,
     CU_POINTER_HANDLE_TYPES = 14,
+    CU_POINTER_MEMORY_BLOCK_ID = 20, /* later than the others */
     CU_MEMORY_HOST = 1,
     CU_MEMORY_DEVICE = 2
 };

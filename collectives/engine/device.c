@@ -64,14 +64,34 @@ static uint32_t new_memory(struct device_owner *o)
     return n;
 }
 
+/* A handle says nothing about that to us. Where the driver does not either, the rank is believed: it is its
+ * own memory that it speaks of. */
+static int check_size(const struct driver *driver, const struct device_memory *m, struct err *e)
+{
+    cu_pointer base;
+    size_t bytes;
+
+    if (driver->cuMemGetAddressRange(&base, &bytes, m->at) != CU_OK ||
+        (m->at >= base && m->at - base <= bytes && m->bytes <= bytes - (m->at - base)))
+        return 0;
+    return err_set(e, ERR_PROTOCOL, "the rank speaks of %llu bytes of an allocation of %zu",
+                   (unsigned long long)m->bytes, bytes);
+}
+
 static int open_handle(const struct devices *d, const struct worker_device *q, struct device_memory *m,
                        struct err *e)
 {
+    const struct driver *driver = d->driver;
     struct cu_ipc_memory handle;
 
     memcpy(&handle, q->handle, sizeof handle);
-    return driver_check(d->driver, d->driver->cuIpcOpenMemHandle(&m->at, handle, CU_IPC_LAZY_PEER_ACCESS), e,
-                        "opening memory of GPU %d", d->gpu[m->gpu].what.device);
+    if (driver_check(driver, driver->cuIpcOpenMemHandle(&m->at, handle, CU_IPC_LAZY_PEER_ACCESS), e,
+                     "opening memory of GPU %d", d->gpu[m->gpu].what.device) != 0)
+        return -1;
+    if (check_size(driver, m, e) == 0)
+        return 0;
+    driver->cuIpcCloseMemHandle(m->at);
+    return -1;
 }
 
 static int open_descriptor(const struct devices *d, int fd, struct device_memory *m, struct err *e)

@@ -3,9 +3,12 @@
  * again: K" at the end.
  *
  *   gpu_memory again     allocated, used and freed, over and over, mostly at one address
+ *   gpu_memory spanning  two of them, freed, then one that may lie where both were
  *   gpu_memory mapped    made by cuMemCreate, for export as descriptors
  *   gpu_memory pieces    the same, of two pieces that lie one behind the other
+ *   gpu_memory replaced  the same, and others are mapped at these addresses again and again
  *   gpu_memory private   likewise, for no export
+ *   gpu_memory growing   the same, for more elements each time
  *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,25 +35,30 @@ static void cu_must(cu_result result, const char *what)
 
 static bool without_context;
 
-static void sum(int32_t *gpu)
+static void sum_of(int32_t *gpu, size_t count)
 {
     static int calls;
     int32_t x[COUNT];
     cu_context context;
 
     calls++;
-    for (int i = 0; i < COUNT; i++)
+    for (int i = 0; i < (int)count; i++)
         x[i] = i + calls * (rank + 1);
-    gpu_put(gpu, x, sizeof x);
+    gpu_put(gpu, x, count * sizeof *x);
     cu_must(d->cuCtxGetCurrent(&context), "cuCtxGetCurrent");
     if (without_context)
         cu_must(d->cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
-    must(hvd_allreduce("x", gpu, gpu, COUNT, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
+    must(hvd_allreduce("x", gpu, gpu, count, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
     cu_must(d->cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    gpu_get(x, gpu, sizeof x);
-    for (int i = 0; i < COUNT; i++)
+    gpu_get(x, gpu, count * sizeof *x);
+    for (int i = 0; i < (int)count; i++)
         if (x[i] != size * i + calls * size * (size + 1) / 2)
             wrong("call %d: element %d is %d", calls, i, x[i]);
+}
+
+static void sum(int32_t *gpu)
+{
+    sum_of(gpu, COUNT);
 }
 
 static int again(void)
@@ -69,7 +77,26 @@ static int again(void)
     return same;
 }
 
-static cu_pointer map(int pieces, unsigned handle_types)
+static int spanning(void)
+{
+    int same = 0;
+
+    for (int i = 0; i < 3; i++) {
+        char *a = gpu_alloc(PIECE), *b = gpu_alloc(PIECE), *c;
+        sum((void *)a);
+        sum((void *)b);
+        gpu_free(a);
+        gpu_free(b);
+        c = gpu_alloc(2 * PIECE);
+        same += c == (a < b ? a : b);
+        sum((void *)(c + PIECE - sizeof(int32_t[COUNT / 2])));
+        gpu_free(c);
+    }
+    return same;
+}
+
+/* At `at`, or where there is room. */
+static cu_pointer map_at(cu_pointer at, int pieces, unsigned handle_types)
 {
     cu_device gpu;
     cu_must(d->cuCtxGetDevice(&gpu), "cuCtxGetDevice");
@@ -77,9 +104,9 @@ static cu_pointer map(int pieces, unsigned handle_types)
         .type = CU_ALLOCATION_PINNED, .handle_types = handle_types, .location = {CU_LOCATION_DEVICE, gpu}};
     struct cu_access access = {.location = {CU_LOCATION_DEVICE, gpu}, .flags = CU_ACCESS_READ_WRITE};
     size_t bytes = (size_t)pieces * PIECE;
-    cu_pointer at;
 
-    cu_must(d->cuMemAddressReserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve");
+    if (!at)
+        cu_must(d->cuMemAddressReserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve");
     for (int i = 0; i < pieces; i++) {
         cu_allocation piece;
         cu_must(d->cuMemCreate(&piece, PIECE, &how, 0), "cuMemCreate");
@@ -90,11 +117,21 @@ static cu_pointer map(int pieces, unsigned handle_types)
     return at;
 }
 
-static void unmap(cu_pointer at, int pieces)
+static cu_pointer map(int pieces, unsigned handle_types)
+{
+    return map_at(0, pieces, handle_types);
+}
+
+static void unmap_pieces(cu_pointer at, int pieces)
 {
     gpu_wait();
     for (int i = 0; i < pieces; i++)
         cu_must(d->cuMemUnmap(at + (size_t)i * PIECE, PIECE), "cuMemUnmap");
+}
+
+static void unmap(cu_pointer at, int pieces)
+{
+    unmap_pieces(at, pieces);
     cu_must(d->cuMemAddressFree(at, (size_t)pieces * PIECE), "cuMemAddressFree");
 }
 
@@ -107,6 +144,28 @@ static void mapped(int pieces, unsigned handle_types)
         sum((int32_t *)(uintptr_t)(at + offset));
         unmap(at, pieces);
     }
+}
+
+static void replaced(void)
+{
+    cu_pointer at = map(1, CU_HANDLE_FD);
+
+    for (int i = 0; i < 3; i++) {
+        sum((int32_t *)(uintptr_t)at);
+        unmap_pieces(at, 1);
+        map_at(at, 1, CU_HANDLE_FD);
+    }
+    unmap(at, 1);
+}
+
+static void growing(void)
+{
+    cu_pointer at = map(1, 0);
+
+    for (size_t count = COUNT / 50; count <= COUNT; count *= 5)
+        for (int i = 0; i < 2; i++)
+            sum_of((int32_t *)(uintptr_t)at, count);
+    unmap(at, 1);
 }
 
 int main(int argc, char **argv)
@@ -122,6 +181,12 @@ int main(int argc, char **argv)
     options.stream = gpu_stream();
     if (strcmp(word, "again") == 0)
         same = again();
+    else if (strcmp(word, "spanning") == 0)
+        same = spanning();
+    else if (strcmp(word, "replaced") == 0)
+        replaced();
+    else if (strcmp(word, "growing") == 0)
+        growing();
     else if (strcmp(word, "mapped") == 0)
         mapped(1, CU_HANDLE_FD);
     else if (strcmp(word, "pieces") == 0)
@@ -131,7 +196,7 @@ int main(int argc, char **argv)
     else if ((without_context = strcmp(word, "nowhere") == 0))
         mapped(1, 0);
     else
-        wrong("usage: gpu_memory again | mapped | pieces | private | nowhere");
+        wrong("usage: gpu_memory again | spanning | mapped | replaced | pieces | private | growing | nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

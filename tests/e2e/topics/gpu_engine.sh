@@ -101,6 +101,25 @@ case_memory_at_the_address_of_other_memory() {
         expect_same '24 24' "$(gpu_calls cuIpcOpenMemHandle_v2) $(gpu_calls cuIpcCloseMemHandle)" 'memory opened and closed'
 }
 
+# What was opened there is closed before: the driver opens nothing over it.
+case_memory_where_two_allocations_were() {
+    by_engine 2 2 gpu_memory spanning
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] && return
+    expect_count 2 'addresses used again: [1-9]' "$T/out"
+    expect_same '18 18 0' "$(gpu_calls cuIpcOpenMemHandle_v2) $(gpu_calls cuIpcCloseMemHandle) $(gpu_calls cuMemcpyDtoDAsync_v2)" \
+        'memory opened and closed, copies'
+}
+
+# The addresses stay, and so does their number.
+case_memory_that_is_replaced() {
+    by_engine 2 2 gpu_memory replaced
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] || expect_same 6 "$(gpu_calls cuMemImportFromShareableHandle)" 'descriptors'
+}
+
 case_memory_by_descriptors() {
     by_engine 2 2 gpu_memory mapped
     all_right 2
@@ -122,6 +141,16 @@ case_memory_that_nobody_else_can_have() {
     all_right 2
     nccl_runs_in 1
     [ -n "${REAL_GPU:-}" ] || expect_same 24 "$(gpu_calls cuMemcpyDtoDAsync_v2)" copies
+}
+
+# What operations use instead of it has gone from the engine before it is freed.
+case_private_memory_that_grows() {
+    by_engine 2 2 gpu_memory growing
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] && return
+    expect_same '4 4 0' "$(gpu_calls cuIpcOpenMemHandle_v2) $(gpu_calls cuIpcCloseMemHandle) $(gpu_calls freed-while-open)" \
+        'memory opened, closed, and freed while it was open'
 }
 
 # An engine that has no such GPU says so, and the workers run NCCL themselves.

@@ -159,7 +159,10 @@ static CUresult attribute_of(const struct range *r, CUdeviceptr pointer, CUpoint
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         *(void **)data = host ? (void *)(uintptr_t)pointer : NULL;
         break;
-    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: /* CUDA's text leaves open whether it minds what is mapped there */
+        *(unsigned long long *)data = !r ? 0 : r->kind == RANGE_MAPPED ? r->base : r->id;
+        break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
         *(unsigned long long *)data = r ? r->id : 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:

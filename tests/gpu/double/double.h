@@ -18,6 +18,7 @@
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
+ *                           `PID freed-while-open`: memory that another process has open
  *   HVD_DOUBLE_LOG=FILE     one line for each misuse of the interface (standard error)
  *   HVD_DOUBLE_DIR=DIR      where communicators meet across hosts
  *                           (without it they do through /proc of their creator)
@@ -78,6 +79,7 @@ struct segment_name { /* fits into any handle of CUDA and NCCL */
     uint32_t magic;
     int32_t pid, fd, device;
     uint64_t inode, size, id;
+    uint64_t base; /* of memory of a device: its address there */
 };
 bool double_segment_new(struct segment *segment, size_t size,
                         bool anywhere); /* anywhere: may be a file in HVD_DOUBLE_DIR */
@@ -85,6 +87,9 @@ void double_segment_tell(const struct segment *segment, struct segment_name *nam
 bool double_segment_open(struct segment *segment, const struct segment_name *name,
                          size_t size); /* maps it as well */
 bool double_segment_grow(struct segment *segment, size_t size);
+/* Of one that was opened: until it is closed its maker knows. */
+bool double_segment_hold(const struct segment *segment);
+bool double_segment_is_held(const struct segment *segment);
 void double_segment_close(struct segment *segment);
 
 /* ---- context.c ---- */

@@ -1,6 +1,6 @@
 /* Memory of devices: a memfd, an address range that nobody may touch (what the caller gets), and a second
  * mapping of the memfd through which the double works. As with the driver, the address of freed memory is
- * given to the next allocation of that size, memory is freed only when all streams of the device are idle,
+ * given to the next allocation of that size, or to a larger one that lies where several were, memory is freed only when all streams of the device are idle,
  * and other processes open it by a handle. */
 #include "tests/gpu/double/double.h"
 
@@ -14,6 +14,7 @@ static struct range *ranges;
 static uint64_t last_id;
 
 enum { BEHIND = 0x5a }; /* what lies between the end of an allocation and that of its page */
+#define CHUNK ((size_t)64 << 20) /* of addresses, taken at once: allocations lie side by side */
 
 /* Addresses to be used again. */
 static struct hole {
@@ -27,38 +28,70 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
-static uint64_t reserve(size_t size)
+/* The first hole of that size, or the first one in which there is room. */
+static struct hole **hole_for(size_t size)
 {
-    uint64_t base = 0;
-    void *at;
+    struct hole **larger = NULL, **link;
 
-    pthread_mutex_lock(&lock);
-    for (struct hole **link = &holes; *link; link = &(*link)->next)
-        if ((*link)->size == size) {
-            struct hole *hole = *link;
+    for (link = &holes; *link && (*link)->size != size; link = &(*link)->next)
+        if ((*link)->size > size && !larger)
+            larger = link;
+    return *link ? link : larger;
+}
 
-            base = hole->base;
-            *link = hole->next;
-            free(hole);
-            break;
+/* Neighbours become one. */
+static void unreserve_locked(uint64_t base, size_t size)
+{
+    struct hole *hole = malloc(sizeof *hole), **link = &holes, *h;
+
+    if (!hole)
+        return;
+    while ((h = *link)) {
+        if (h->base + h->size != base && base + size != h->base) {
+            link = &h->next;
+            continue;
         }
-    pthread_mutex_unlock(&lock);
-    if (base)
-        return base;
-    at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? 0 : (uint64_t)(uintptr_t)at;
+        base = h->base < base ? h->base : base;
+        size += h->size;
+        *link = h->next;
+        free(h);
+    }
+    *hole = (struct hole){holes, base, size};
+    holes = hole;
 }
 
 static void unreserve(uint64_t base, size_t size)
 {
-    struct hole *hole = malloc(sizeof *hole);
-
-    if (!hole)
-        return;
     pthread_mutex_lock(&lock);
-    *hole = (struct hole){holes, base, size};
-    holes = hole;
+    unreserve_locked(base, size);
     pthread_mutex_unlock(&lock);
+}
+
+static uint64_t reserve(size_t size)
+{
+    size_t chunk = size > CHUNK ? size : CHUNK;
+    struct hole **link, *hole;
+    uint64_t base = 0;
+    void *at;
+
+    pthread_mutex_lock(&lock);
+    if (!hole_for(size)) {
+        at = mmap(NULL, chunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at != MAP_FAILED)
+            unreserve_locked((uintptr_t)at, chunk);
+    }
+    if ((link = hole_for(size))) {
+        hole = *link;
+        base = hole->base;
+        hole->base += size;
+        hole->size -= size;
+        if (hole->size == 0) {
+            *link = hole->next;
+            free(hole);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return base;
 }
 
 struct range *double_range_new(enum range_kind kind, int device, uint64_t base, size_t size, char *alias)
@@ -199,6 +232,8 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
     if (!double_range_take(pointer, RANGE_DEVICE, &r))
         return CUDA_ERROR_INVALID_VALUE;
     look_behind(&r);
+    if (double_segment_is_held(&r.segment))
+        double_trace("freed-while-open");
     double_primary(r.device)->used -= r.size;
     double_segment_close(&r.segment);
     unreserve(r.base, r.size);
@@ -306,6 +341,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr pointer)
     double_segment_tell(&r.segment, &name);
     name.device = double_device_physical(r.device);
     name.id = 0;
+    name.base = r.base;
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &name, sizeof name);
     return CUDA_SUCCESS;
@@ -319,6 +355,15 @@ static bool not_opened(struct range *range, void *argument)
         return true;
     range->opened++;
     return false;
+}
+
+/* Memory of one process of which something that was at these addresses is open still. */
+static bool elsewhere(struct range *range, void *argument)
+{
+    const struct segment_name *name = argument, *from = &range->from;
+
+    return range->kind != RANGE_IPC || from->pid != name->pid || from->device != name->device ||
+           from->base + from->size <= name->base || name->base + name->size <= from->base;
 }
 
 /* The same handle opened again is the same address, to be closed as often. */
@@ -343,7 +388,9 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsi
         *pointer = r->base;
         return CUDA_SUCCESS;
     }
-    if (!double_segment_open(&segment, &name, name.size))
+    if (double_range_each(elsewhere, &name))
+        return CUDA_ERROR_ALREADY_MAPPED;
+    if (!double_segment_open(&segment, &name, name.size) || !double_segment_hold(&segment))
         return CUDA_ERROR_INVALID_VALUE;
     base = reserve(segment.size);
     if (!base)

@@ -64,7 +64,7 @@ void double_segment_tell(const struct segment *segment, struct segment_name *nam
 
     fstat(segment->fd, &is);
     *name = (struct segment_name){SEGMENT_MAGIC, getpid(),      segment->fd,   0,
-                                  is.st_ino,     segment->size, id_of(segment)};
+                                  is.st_ino,     segment->size, id_of(segment), 0};
 }
 
 bool double_segment_open(struct segment *segment, const struct segment_name *name, size_t size)
@@ -99,6 +99,21 @@ bool double_segment_grow(struct segment *segment, size_t size)
         return false;
     munmap(segment->at, segment->size);
     return map(segment, size);
+}
+
+/* By locks of open files, which end with who has them. */
+bool double_segment_hold(const struct segment *segment)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    return fcntl(segment->fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool double_segment_is_held(const struct segment *segment)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+    return fcntl(segment->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 void double_segment_close(struct segment *segment)
