@@ -193,7 +193,7 @@ struct device {
     struct device_team *teams;
     struct device_memory *memory; /* by ascending address */
     size_t memories, memories_room;
-    size_t freed;     /* of them */
+    size_t freed;             /* of them */
     struct device_room *left; /* by operations that needed more, or have moved to another GPU */
     size_t lefts;
     uint32_t pending; /* operations that are not ENQUEUED */

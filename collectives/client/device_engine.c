@@ -276,8 +276,7 @@ int device_engine_give(struct device_op *op, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     if (op->stand_ins == 0)
         return 0;
-    return make_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1
-                                                                            : copy(op, false, op->stream, e);
+    return make_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1 : copy(op, false, op->stream, e);
 }
 
 int device_engine_return(struct device_op *op, cu_stream stream, struct err *e)

@@ -140,8 +140,8 @@ const struct nccl *nccl_open(struct err *e);
 int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct err *e, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Within a group a call that succeeds may be called "in progress": only an error changes `first`, which is the
- * first one. */
+/* Within a group a call that succeeds may be called "in progress": only an error changes `first`, which is
+ * the first one. */
 void nccl_take(nccl_result *first, nccl_result result);
 
 /* Whom NCCL takes for one host, told by a number: NCCL_HOSTID says so, else it is that of `first`, a rank

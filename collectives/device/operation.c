@@ -274,8 +274,8 @@ static nccl_result call_reducescatter(const struct operation_target *t, const st
     for (int r = 0; r < t->size; r++) {
         part = operation_part(o, t->size, r);
         if (part > 0)
-            nccl_take(&first, t->n->ncclReduce(at(o->in, begin * bytes), r == t->rank ? o->out : NULL, part, dtype,
-                                          op, r, t->comm, t->stream));
+            nccl_take(&first, t->n->ncclReduce(at(o->in, begin * bytes), r == t->rank ? o->out : NULL, part,
+                                               dtype, op, r, t->comm, t->stream));
         begin += part;
     }
     return first;
@@ -300,8 +300,8 @@ static nccl_result call_allgather(const struct operation_target *t, const struct
         size_t part = o->counts[r] * bytes;
         void *to = at_out(o->out, begin);
         if (part > 0)
-            nccl_take(&first,
-                 t->n->ncclBroadcast(r == t->rank ? o->in : to, to, part, NCCL_UINT8, r, t->comm, t->stream));
+            nccl_take(&first, t->n->ncclBroadcast(r == t->rank ? o->in : to, to, part, NCCL_UINT8, r, t->comm,
+                                                  t->stream));
         begin += part;
     }
     return first;
@@ -317,7 +317,8 @@ static nccl_result call_alltoall(const struct operation_target *t, const struct 
         if (sent > 0)
             nccl_take(&first, t->n->ncclSend(at(o->in, from), sent, NCCL_UINT8, r, t->comm, t->stream));
         if (received > 0)
-            nccl_take(&first, t->n->ncclRecv(at_out(o->out, to), received, NCCL_UINT8, r, t->comm, t->stream));
+            nccl_take(&first,
+                      t->n->ncclRecv(at_out(o->out, to), received, NCCL_UINT8, r, t->comm, t->stream));
         from += sent;
         to += received;
     }

@@ -223,7 +223,8 @@ START_TEST(pointers_are_told_apart)
 }
 END_TEST
 
-/* What the driver says then is no reason to refuse memory of the host; memory of a GPU is not taken for it. */
+/* What the driver says then is no reason to refuse memory of the host; memory of a GPU is not taken for it.
+ */
 static void the_driver_does_not_answer(const char *device, cu_result result)
 {
     static char constant[100];

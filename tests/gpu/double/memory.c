@@ -1,7 +1,7 @@
 /* Memory of devices: a memfd, an address range that nobody may touch (what the caller gets), and a second
  * mapping of the memfd through which the double works. As with the driver, the address of freed memory is
- * given to the next allocation of that size, or to a larger one that lies where several were, memory is freed only when all streams of the device are idle,
- * and other processes open it by a handle. */
+ * given to the next allocation of that size, or to a larger one that lies where several were, memory is freed
+ * only when all streams of the device are idle, and other processes open it by a handle. */
 #include "tests/gpu/double/double.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static uint64_t last_id;
 
-enum { BEHIND = 0x5a }; /* what lies between the end of an allocation and that of its page */
+enum { BEHIND = 0x5a };          /* what lies between the end of an allocation and that of its page */
 #define CHUNK ((size_t)64 << 20) /* of addresses, taken at once: allocations lie side by side */
 
 /* Addresses to be used again. */

@@ -63,7 +63,7 @@ void double_segment_tell(const struct segment *segment, struct segment_name *nam
     struct stat is = {0};
 
     fstat(segment->fd, &is);
-    *name = (struct segment_name){SEGMENT_MAGIC, getpid(),      segment->fd,   0,
+    *name = (struct segment_name){SEGMENT_MAGIC, getpid(),      segment->fd,    0,
                                   is.st_ino,     segment->size, id_of(segment), 0};
 }
 
