@@ -184,9 +184,9 @@ static void last_line(int at, const char *name, char text[WORDS_MAX])
     char end[1024];
     struct stat st;
     text[0] = '\0';
-    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     off_t from = fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= (off_t)sizeof end
-                     ? st.st_size - (off_t)sizeof end
+                     ? st.st_size - (off_t)sizeof end + 1
                      : 0;
     ssize_t n = fd >= 0 ? pread(fd, end, sizeof end - 1, from) : -1;
     if (fd >= 0)
@@ -357,17 +357,30 @@ void mps_host_close(struct mps_host *h)
 
 /* ---- one that is there already ------------------------------------------------------------------------- */
 
+static bool is_trusted(const struct stat *st)
+{
+    return st->st_uid == 0 || st->st_uid == geteuid();
+}
+
+/* Whoever owns the directory can put another socket there at any time, and so can who owns a link to it: a
+ * link to somebody's socket tells nothing of who will answer the job's processes. */
+static bool is_safe(const char *directory, const char *socket_path)
+{
+    struct stat own, target, st;
+    return lstat(directory, &own) == 0 && is_trusted(&own) && stat(directory, &target) == 0 &&
+           S_ISDIR(target.st_mode) && is_trusted(&target) && lstat(socket_path, &st) == 0 &&
+           S_ISSOCK(st.st_mode) && is_trusted(&st);
+}
+
 /* Of which type its socket is, is NVIDIA's own affair: the wrong one is told from a socket without a process.
  */
 bool mps_is_served(const char *directory)
 {
     static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat st;
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/" MPS_SOCKET, directory);
     bool served = false;
-    if (n < 0 || (size_t)n >= sizeof address.sun_path || stat(address.sun_path, &st) < 0 ||
-        (st.st_uid != geteuid() && st.st_uid != 0))
+    if (n < 0 || (size_t)n >= sizeof address.sun_path || !is_safe(directory, address.sun_path))
         return false;
     for (size_t i = 0; i < sizeof types / sizeof *types && !served; i++) {
         int fd = socket(AF_UNIX, types[i] | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

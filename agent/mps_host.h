@@ -74,7 +74,7 @@ pid_t mps_host_pid(const struct mps_host *h);
 bool mps_host_reaped(struct mps_host *h, pid_t pid, uint32_t status, uint32_t signal);
 void mps_host_close(struct mps_host *h);
 
-/* Is there a control daemon behind the socket of `directory`, of this user or of root? */
+/* Is there a control daemon behind the socket of `directory`, both of this user or of root? */
 bool mps_is_served(const char *directory);
 
 #endif

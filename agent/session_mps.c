@@ -162,12 +162,21 @@ int session_mps_choose(struct session *s, struct worker_env_job *job, struct err
 
 /* ---- its life ------------------------------------------------------------------------------------------ */
 
+/* The job may have been told to end meanwhile: then nothing is started any more. */
+static bool is_waited_for(const struct session *s)
+{
+    return s->fsm.state == SESSION_WAITING;
+}
+
 static void on_serves(void *ctx)
 {
     struct session *s = ctx;
     session_notice(s, LOG_INFO, "--mps: " MPS_PROGRAM " (pid %d) serves %s", (int)mps_host_pid(&s->mps.host),
                    s->mps.gpus);
-    session_spawn_workers(s);
+    if (is_waited_for(s))
+        session_spawn_workers(s);
+    else
+        session_mark(s);
 }
 
 /* CUDA must not find what is left of it. */
@@ -183,7 +192,9 @@ static int go_on_without(struct session *s, const char *why, struct err *e)
 static void on_failed(void *ctx, bool served, const char *text)
 {
     struct session *s = ctx;
-    if (!served && go_on_without(s, text, &s->refusal) == 0)
+    if (!served && !is_waited_for(s))
+        session_mark(s);
+    else if (!served && go_on_without(s, text, &s->refusal) == 0)
         session_spawn_workers(s);
     else if (!served)
         fsm_post(&s->fsm, EV_REFUSED);

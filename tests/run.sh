@@ -169,6 +169,7 @@ beside() { # LANE+LANE...
     for k in "${!lanes[@]}"; do
         tail -n +1 -s 0.2 -f --pid "${lanes[k]}" "$work/lane$k" &
         wait $!
+        unset "lanes[k]" # its number may be another's soon
         cat "$work/lane$k" >> "$work/all"
     done
 }

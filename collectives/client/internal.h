@@ -297,8 +297,7 @@ void pending_forget(void);
 void pending_look(void);
 void pending_looked(void);
 /* Takes a tensor's lock, unless somebody submits or waits for its operation. Who only looks at it has it for
- * a moment too; that is waited for. The caller holds no tensor's lock;
- * names_lock it may: nobody who looks takes that. */
+ * a moment too; that is waited for. The caller holds no tensor's lock, nor names_lock. */
 bool lock_unless_waited(struct tensor *t);
 
 /* wait.c: the tensor's lock is held. Does what can be done now; true: the operation has ended. */

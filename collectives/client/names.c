@@ -191,12 +191,17 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
     return own_index(team) == UINT32_MAX ? HVD_SUCCESS : tensor_find(team, m.text, found);
 }
 
+/* The list grows at its begin alone, and who looks at a tensor may come to need the names' lock: so it is not
+ * held here. */
 bool tensors_pending(const struct team *team)
 {
     bool pending = false;
+    struct tensor *t;
 
     pthread_mutex_lock(&client.names_lock);
-    for (struct tensor *t = client.newest; t && !pending; t = t->older) {
+    t = client.newest;
+    pthread_mutex_unlock(&client.names_lock);
+    for (; t && !pending; t = t->older) {
         if (t->view.team != team)
             continue;
         pending = !lock_unless_waited(t);
@@ -205,7 +210,6 @@ bool tensors_pending(const struct team *team)
         pending = t->phase != PHASE_IDLE || t->persistent;
         pthread_mutex_unlock(&t->lock);
     }
-    pthread_mutex_unlock(&client.names_lock);
     return pending;
 }
 

@@ -153,6 +153,42 @@ case_one_that_is_there_is_used() {
     rm -r "$CUDA_MPS_PIPE_DIRECTORY"
 }
 
+# Who owns the directory, or a link in it, says who answers next time.
+case_links_and_directories_of_others_are_not_used() {
+    local own
+    mps_here 1
+    export CUDA_MPS_PIPE_DIRECTORY=$XDG_RUNTIME_DIR/own
+    mkdir -m 700 "$CUDA_MPS_PIPE_DIRECTORY"
+    nvidia-cuda-mps-control -f &
+    own=$!
+    until_true 5 test -e "$CUDA_MPS_PIPE_DIRECTORY/control" || fail 'the double does not start'
+    mkdir -m 700 "$XDG_RUNTIME_DIR/other"
+    ln -s "$CUDA_MPS_PIPE_DIRECTORY/control" "$XDG_RUNTIME_DIR/other/control"
+    CUDA_MPS_PIPE_DIRECTORY=$XDG_RUNTIME_DIR/other hvd --mps yes -np 1 touch "$T/started"
+    expect_status 125
+    expect_err "$XDG_RUNTIME_DIR/other, where no MPS control daemon answers"
+    if [ "$(id -u)" = 0 ]; then
+        chown 65534 "$CUDA_MPS_PIPE_DIRECTORY"
+        hvd --mps yes -np 1 touch "$T/started"
+        expect_status 125
+        expect_err "$XDG_RUNTIME_DIR/own, where no MPS control daemon answers"
+    fi
+    [ ! -e "$T/started" ] || fail 'the command was started'
+    kill $own
+    wait $own
+    rm -r "$CUDA_MPS_PIPE_DIRECTORY" "$XDG_RUNTIME_DIR/other"
+}
+
+case_its_answer_comes_when_the_job_ends() {
+    mps_here 1 'slow 600'
+    start --mps yes -np 2 -H localhost:2 sh -c "touch '$T/started'"
+    until_true 5 grep -q '^asks slowly' "$T/mps" || fail 'nobody asks the daemon'
+    kill -TERM $pid
+    stop_status
+    expect_count 1 '^told get_server_list$' "$T/mps"
+    [ ! -e "$T/started" ] || fail 'the command was started'
+}
+
 case_kill_9_of_hvdrun_leaves_nothing() {
     mps_here 1 server
     running_job --grace 0.2 --mps yes -np 3 -H localhost:3

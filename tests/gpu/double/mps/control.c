@@ -5,7 +5,7 @@
  *       refuse       ends with 1 and a line       hang         makes no socket
  *       deaf MS      does not listen for so long  mute         listens and does not answer
  *       deaf-to-quit does not quit                server       has a server, which nothing tells to end
- *       crash MS     is killed so much later
+ *       crash MS     is killed so much later    slow MS      who asks it ends so late, whatever the signal
  *   MPS_DOUBLE_LOG   a file for lines of what happened */
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +86,11 @@ static int ask(void)
         note("nobody to ask");
         fprintf(stderr, "no daemon answers at %s\n", address.sun_path);
         return 1;
+    }
+    if (word("slow") >= 0) {
+        signal(SIGTERM, SIG_IGN);
+        note("asks slowly");
+        wait_ms(word("slow"));
     }
     if (send(fd, command, strlen(command), MSG_NOSIGNAL) < 0 || recv(fd, answer, sizeof answer, 0) < 0)
         return 1;
