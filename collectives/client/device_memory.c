@@ -199,6 +199,7 @@ void *hvd_alloc_device(size_t bytes)
 
     if (client_check() != HVD_SUCCESS)
         return NULL;
+    device_look(); /* before device_lock, which then finds out whether this thread captures something */
     device_lock();
     device_memory_sweep();
     at = allocate(bytes);

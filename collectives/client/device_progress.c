@@ -102,7 +102,7 @@ static void open_here(struct device_op *op)
         device_end(op, DEVICE_NOWHERE);
         return;
     }
-    op->known = t->view.device_memory != 0;
+    op->known = t->view.device_memory != 0 && t->view.device_memory == t->where.in;
     agreed(op);
     if (!order_claim(&client.region, t->slot, t->sequence))
         return;
@@ -124,7 +124,7 @@ static void take_settled(struct device_op *op)
         return;
     }
     if (slot->status == HVD_SUCCESS) {
-        op->known = slot->known != 0;
+        op->known = slot->known != 0 && t->where.in != 0;
         agreed(op);
         return;
     }

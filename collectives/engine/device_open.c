@@ -167,6 +167,12 @@ void device_open(struct engine *engine, uint32_t member, const uint8_t uuid[16])
     go_on(engine);
 }
 
+void devices_begin(struct engine *engine, uint32_t member)
+{
+    if (engine->devices)
+        engine->devices->owner[member].asks = false;
+}
+
 /* Takes what the thread has found. NULL with *e: it is of no use. */
 static const struct device_gpu *take(struct devices *d, const struct device_opening *o, struct err *e)
 {

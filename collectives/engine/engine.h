@@ -376,6 +376,8 @@ static inline void timeline(struct engine *engine, const struct tensor_view *vie
 int devices_start(struct engine *engine, struct err *e);
 void devices_forget(struct engine *engine); /* the epoch ends */
 void devices_again(struct engine *engine);  /* the next one begins; it has a region */
+/* The member has a new connection, where nothing was asked yet. */
+void devices_begin(struct engine *engine, uint32_t member);
 /* A question WORKER_DEVICE_... of a member's. false: it is answered later. */
 bool devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
                     struct worker_message *answer);

@@ -200,6 +200,7 @@ static int hello(struct engine *engine, struct worker *w, const struct worker_me
     m->epoch = engine->epoch;
     m->worker = w;
     w->member = (uint32_t)(m - engine->member);
+    devices_begin(engine, w->member);
     return HVD_SUCCESS;
 }
 

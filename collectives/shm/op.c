@@ -68,6 +68,13 @@ static const char *op_refused_here(const struct tensor_op *op)
     return op_refused(op->dtype, op->op);
 }
 
+static const char *wrong_device(const struct tensor_op *op)
+{
+    if (op->device > OP_EITHER || op->kind == SHM_ALLREDUCE_SHARED)
+        return "a result in shared memory cannot be made of memory of a GPU";
+    return op->device == OP_EITHER && op->count > 0 ? "elements have to be somewhere" : NULL;
+}
+
 static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, char *text, size_t text_size)
 {
     size_t size = dtype_size(op->dtype);
@@ -87,10 +94,8 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
     else if (op_reduces(op->kind) && op_refused_here(op))
         snprintf(text, text_size, "%s of %s: %s", op_name(op->op), dtype_name(op->dtype),
                  op_refused_here(op));
-    else if (op->device > OP_EITHER || (op->device && op->kind == SHM_ALLREDUCE_SHARED))
-        snprintf(text, text_size, "a result in shared memory cannot be made of memory of a GPU");
-    else if (op->device == OP_EITHER && op->count > 0)
-        snprintf(text, text_size, "%llu elements have to be somewhere", (unsigned long long)op->count);
+    else if (op->device && wrong_device(op))
+        snprintf(text, text_size, "%s", wrong_device(op));
     else if (!isfinite(op->prescale) || !isfinite(op->postscale))
         snprintf(text, text_size, "prescale and postscale must be finite numbers");
     else if (op->compression > HVD_COMPRESSION_BFLOAT16)
