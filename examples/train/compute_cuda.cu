@@ -54,7 +54,7 @@ int compute_open(int local_rank, struct fault *f)
     struct cudaDeviceProp properties;
     int devices = 0;
 
-    if (!good(cudaGetDeviceCount(&devices), "looking for GPUs"))
+    if (!good(cudaGetDeviceCount(&devices), "looking for a GPU and its driver"))
         return fault_set(f, "%s", gpu.failure);
     int device = local_rank % devices;
     if (!good(cudaSetDevice(device), "cudaSetDevice") ||
