@@ -170,7 +170,7 @@ slow_each_call_that_fails() {
         on_gpu 2 2 -- --steps 3 --checkpoint "$T/state.$call"
         expect_same 1 "$(gpu_calls "failed ${call%%:*}")" "how often $call failed"
         [ "$status" != 0 ] || fail "exit status 0, though $call failed"
-        grep -qE '^train: .*(GPU 0|looking for GPUs).*(invalid argument|internal operation)' "$T/err" ||
+        grep -qE '^train: .*(GPU 0|looking for a GPU and its driver).*(invalid argument|internal operation)' "$T/err" ||
             fail "$call failed, and nobody says so: $(head -n 3 "$T/err")"
     done
 }
