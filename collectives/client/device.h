@@ -154,6 +154,12 @@ struct device_card {
     char why[112]; /* it cannot use NCCL */
 };
 
+/* An allocation that the engine was asked about. */
+struct device_known {
+    uintptr_t at;
+    bool known;
+};
+
 /* A team's part in all this, made with its first operation on a device. */
 struct device_team {
     struct device_team *next;
@@ -170,8 +176,10 @@ struct device_team {
     struct device_card mine;
     struct device_abilities all;
     struct communicator *communicator;
-    bool by_engine;    /* all engines can, and do */
-    bool joined;       /* this host's has a communicator of this rank */
+    bool by_engine;             /* all engines can, and do */
+    bool joined;                /* this host's has a communicator of this rank */
+    struct device_known *known; /* [knowns]; by that */
+    size_t knowns;
     uint64_t connects; /* since when */
     uint64_t round;    /* when telling how far that is began, the last time */
     uint8_t verdict, verdict_of_all;
@@ -349,6 +357,9 @@ int device_engine_join(const struct device_team *team, struct err *e);
 enum communicator_state device_engine_state(const struct device_team *team);
 void device_engine_leave(const struct device_team *team);
 void device_engine_close(void);
+/* device_known.c: the team's communicator there knows all of it; and it will be freed. */
+bool device_engine_knows(struct device_team *team, const struct device_memory *m);
+void device_engine_knows_no_more(struct device_team *team, const struct device_memory *m);
 
 /* device_export.c: where the engine has this memory; false: it has not. */
 bool device_export(struct device_context *context, const void *at, uint64_t bytes, uint32_t *memory,

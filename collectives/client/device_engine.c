@@ -326,6 +326,7 @@ int device_engine_launch(struct device_op *op)
     call->given = op->given_number;
     call->done = op->done_number;
     call->pieces = (uint32_t)op->operations;
+    call->known = op->known;
     call->ragged = is_ragged(op) ? n : 0;
     for (uint32_t i = 0; i < call->ragged; i++) {
         counts[i] = op->counts[i];

@@ -10,7 +10,7 @@
  *
  *   hvd_alloc_device -> { an operation: registered there } -> hvd_free -> nothing uses it: told off, gone
  *
- * With --gpu-placement engine the engine maps the allocation by its descriptor, and does not register it.
+ * With --gpu-placement engine the engine does all this with its own mappings (engine/device_known.c).
  * Where there is no NCCL, or one without ncclMemAlloc, or a driver without mappings, it is plain memory of
  * the driver, and no operation is different for it. */
 #include "collectives/client/device.h"
@@ -209,13 +209,19 @@ void *hvd_alloc_device(size_t bytes)
 
 /* ---- of an operation ----------------------------------------------------------------------------------- */
 
+static bool is_known(struct device_team *team, const struct device_memory *m)
+{
+    if (team->by_engine)
+        return device_engine_knows(team, m);
+    return m->second && communicator_register(team->communicator, (void *)(uintptr_t)m->second, m->mapped);
+}
+
 /* Continues the mark; 0: NCCL does not know that memory, or that is over. */
 static uint64_t mark_one(const struct device_op *op, uint64_t mark, const void *at)
 {
     const struct device_memory *m = mark ? around(at) : NULL;
 
-    if (!m || !m->second || m->freed || m->context->gpu != op->team->context->gpu ||
-        !communicator_register(op->team->communicator, (void *)(uintptr_t)m->second, m->mapped))
+    if (!m || m->freed || m->context->gpu != op->team->context->gpu || !is_known(op->team, m))
         return 0;
     return hash_number(mark, (uintptr_t)at - m->at) | 1;
 }
@@ -225,7 +231,7 @@ uint64_t device_memory_mark(const struct device_op *op)
     const struct device_team *team = op->team;
     uint64_t mark = HASH_EMPTY;
 
-    if (device.memories == 0 || team->fsm.state != TEAM_NCCL || team->by_engine)
+    if (device.memories == 0 || team->fsm.state != TEAM_NCCL)
         return 0;
     for (size_t i = 0; i < op->operations && mark; i++) {
         const struct device_operation *o = &op->operation[i];
@@ -285,7 +291,9 @@ static bool engine_has_ended(const struct device_team *team, bool behind)
     for (uint32_t slot = 0; slot < SHM_SLOTS && ended; slot++) {
         const struct tensor *t = atomic_load(&client.by_slot[slot]);
         const struct device_op *op = t ? t->device : NULL;
-        if (op && op->team == team && op->by_engine)
+        if (op && op->team == team && op->by_engine && !behind && op->phase == DEVICE_LAUNCHING)
+            ended = false; /* its communicator cannot be told anything now */
+        else if (op && op->team == team && op->by_engine)
             ended = (behind ? d->cuStreamWaitEvent(team->stream, op->done, 0) : d->cuEventQuery(op->done)) ==
                     CU_OK;
     }
@@ -315,9 +323,11 @@ static bool let_go(size_t i)
 
     if (device.failed || is_used(&m) || !is_passed(&m) || device_enter(m.context, NULL) != 0)
         return false;
-    for (const struct device_team *t = device.teams; t && m.second; t = t->next)
-        if (t->communicator)
+    for (struct device_team *t = device.teams; t; t = t->next) {
+        if (t->communicator && m.second)
             communicator_deregister(t->communicator, (void *)(uintptr_t)m.second);
+        device_engine_knows_no_more(t, &m);
+    }
     device_export_forget((const void *)m.at);
     give_back(&m);
     device_leave();

@@ -445,6 +445,7 @@ void device_team_free(struct device_team *team)
         device.driver->cuStreamDestroy(team->stream);
         device_leave();
     }
+    free(team->known);
     free(team->cards);
     free(team);
 }

@@ -136,6 +136,7 @@ static void close_memory(const struct devices *d, struct device_memory *m)
 
     if (!m->at || device_enter(d, m->gpu, &e) != 0)
         return;
+    device_make_unknown(d, m);
     if (m->allocation) {
         mapping_close(driver, m->at, m->bytes);
         driver->cuMemRelease(m->allocation);
@@ -228,6 +229,8 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
         return device_join(engine, member, sets_find(engine, q->set), device, e);
     case WORKER_DEVICE_LEAVE:
         return device_leave_set(engine, member, q->set, e);
+    case WORKER_DEVICE_KNOW:
+        return device_make_known(engine, member, q, &a->id, e);
     default: /* WORKER_DEVICE_CLOSE */
         if (d->driver && device_is_idle(engine, member))
             close_owner(d, o);

@@ -33,6 +33,7 @@ struct device_memory {
     cu_pointer at; /* 0: the number is free */
     uint64_t bytes;
     cu_allocation allocation; /* of a descriptor; 0: it was an IPC handle */
+    cu_pointer second;        /* where communicators know it; 0: nobody has asked for that */
 };
 
 struct device_event {
@@ -102,10 +103,21 @@ void device_open_progress(struct engine *engine);
 int device_take_call(struct engine *engine, uint32_t member, struct device_seat *seat, int rank, int size,
                      uint64_t address, struct err *e);
 
+/* device_known.c: the answer to WORKER_DEVICE_KNOW, an enum shm_device_known. -1: there is no such set or
+ * memory. */
+int device_make_known(struct engine *engine, uint32_t member, const struct worker_message *q, uint32_t *known,
+                      struct err *e);
+/* Where this communicator knows it; 0: it does not. */
+cu_pointer device_known_at(const struct device_seat *seat, const struct device_memory *m);
+/* The GPU's context is current, and nothing uses the memory. */
+void device_make_unknown(const struct devices *d, struct device_memory *m);
+
 /* device_run.c */
 int device_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
                 struct err *e);
 int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e);
+/* Its part in that set; NULL: it has none. */
+struct device_seat *device_seat_of(const struct engine *engine, uint32_t member, int32_t id);
 /* Nothing of this member's is used any more, or can be. */
 bool device_is_idle(const struct engine *engine, uint32_t member);
 void device_sets_free(struct engine *engine);

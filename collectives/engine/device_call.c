@@ -37,19 +37,22 @@ static struct extent extent_of(const struct device_operation *o, int rank, int s
     }
 }
 
-/* The place of `bytes` bytes in the member's memory. -1: there is none such. */
-static int resolve(const struct device_owner *owner, uint32_t gpu, uint32_t memory, uint64_t offset,
-                   uint64_t bytes, void **at)
+/* The place of `bytes` bytes in the member's memory; `known`: where NCCL knows it. -1: there is none such. */
+static int resolve(const struct device_owner *owner, const struct device_seat *seat, bool known,
+                   uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
 {
+    cu_pointer base;
     const struct device_memory *m =
         memory > 0 && memory <= owner->memories ? &owner->memory[memory - 1] : NULL;
 
     *at = NULL;
     if (memory == 0)
         return bytes == 0 ? 0 : -1;
-    if (!m || !m->at || m->gpu != gpu || offset > m->bytes || bytes > m->bytes - offset)
+    if (!m || !m->at || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
         return -1;
-    *at = (void *)(uintptr_t)(m->at + offset);
+    if (!(base = known ? device_known_at(seat, m) : m->at))
+        return -1;
+    *at = (void *)(uintptr_t)(base + offset);
     return 0;
 }
 
@@ -67,7 +70,7 @@ static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int s
 }
 
 static int take_piece(const struct device_owner *owner, const struct device_seat *seat, int rank, int size,
-                      const struct shm_device_piece *p, struct device_operation *o)
+                      bool known, const struct shm_device_piece *p, struct device_operation *o)
 {
     uint64_t element = dtype_size(p->dtype);
     struct extent extent;
@@ -85,8 +88,8 @@ static int take_piece(const struct device_owner *owner, const struct device_seat
                                    .sent = seat->call.counts ? seat->call.counts + size : NULL};
     extent = extent_of(o, rank, size);
     if (extent.in > TENSOR_BYTES_MAX || extent.out > TENSOR_BYTES_MAX ||
-        resolve(owner, seat->gpu, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
-        resolve(owner, seat->gpu, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
+        resolve(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
+        resolve(owner, seat, known, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
         return -1;
     o->in = in;
     /* A kernel that loads what is not aligned breaks the context, which other ranks have too. */
@@ -161,7 +164,7 @@ static int take(const struct device_owner *owner, struct device_seat *seat, int 
         return -1;
     for (uint32_t i = 0; i < call->pieces; i++)
         if (!makes_sense(&call->piece[i], call->ragged, size) ||
-            take_piece(owner, seat, rank, size, &call->piece[i], &g->operation[i]) != 0)
+            take_piece(owner, seat, rank, size, call->known, &call->piece[i], &g->operation[i]) != 0)
             return -1;
     return 0;
 }

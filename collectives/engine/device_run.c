@@ -155,17 +155,22 @@ int device_join(struct engine *engine, uint32_t member, struct set *set, const s
     return -1;
 }
 
-int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
+struct device_seat *device_seat_of(const struct engine *engine, uint32_t member, int32_t id)
 {
     struct device_set *s = engine->devices->sets;
-    struct device_seat *seat;
     uint32_t m;
 
     while (s && s->set->team->id != id) /* it may be removed by now */
         s = s->next;
     m = s ? member_of(s->set, member) : UINT32_MAX;
-    seat = m == UINT32_MAX ? NULL : &s->seat[m];
-    if (!seat || !seat->stream)
+    return m != UINT32_MAX && s->seat[m].stream ? &s->seat[m] : NULL;
+}
+
+int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
+{
+    struct device_seat *seat = device_seat_of(engine, member, id);
+
+    if (!seat)
         return err_set(e, ERR_PROTOCOL, "it is in no such process set");
     seat->leaves = true;
     if (seat->pending || communicator_finish(seat->communicator, e) != 0)

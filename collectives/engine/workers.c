@@ -349,6 +349,7 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_DEVICE_EVENT:
     case WORKER_DEVICE_JOIN:
     case WORKER_DEVICE_LEAVE:
+    case WORKER_DEVICE_KNOW:
     case WORKER_DEVICE_CLOSE:
         if (!devices_answer(engine, w->member, &w->reader, &a))
             return 0;

@@ -27,7 +27,7 @@ struct shm_device_call {
     uint32_t given, done; /* numbers of the member's events */
     uint32_t pieces;
     uint32_t ragged; /* ranks, or 0 */
-    uint32_t reserved;
+    uint32_t known; /* 1: NCCL is to be given its memory as it knows it (WORKER_DEVICE_KNOW) */
     struct shm_device_piece piece[];
 };
 
@@ -38,6 +38,9 @@ static inline uint64_t shm_device_call_bytes(uint32_t pieces, uint32_t ragged)
     return sizeof(struct shm_device_call) + pieces * sizeof(struct shm_device_piece) +
            2 * (uint64_t)ragged * sizeof(uint64_t);
 }
+
+/* The answer to WORKER_DEVICE_KNOW, its id: does the set's communicator of this member know that memory? */
+enum shm_device_known { SHM_DEVICE_UNKNOWN = 0, SHM_DEVICE_KNOWN = 1, SHM_DEVICE_ASK_LATER = 2 };
 
 /* In the text of a worker_message: what the question needs of it, and what its answer gives. */
 struct worker_device {

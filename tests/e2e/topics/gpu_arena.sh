@@ -49,16 +49,26 @@ case_left_for_shutdown() {
     known_operations 2
 }
 
-# The engine has each allocation by its descriptor, and lets go of it with hvd_free.
+# The engine has each allocation by its descriptor, registers it as a rank would, and lets go of it with hvd_free: two mappings
+# of each.
 case_by_the_engine() {
     gpus 2
     hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" alike
     no_gpu_misuse
     all_right 2
+    known_operations 10
     [ -n "${REAL_GPU:-}" ] && return
     expect_same 6 "$(gpu_calls cuMemImportFromShareableHandle)" 'descriptors'
-    expect_same 6 "$(awk '$2 == "cuMemImportFromShareableHandle" { engine = $1 } $2 == "cuLaunchHostFunc" { exit }
-        $1 == engine && $2 == "cuMemUnmap" { n++ } END { print n + 0 }' "$HVD_DOUBLE_TRACE")" 'allocations that the engine has let go by then'
+    expect_same 12 "$(awk '$2 == "cuMemImportFromShareableHandle" { engine = $1 } $2 == "cuLaunchHostFunc" { exit }
+        $1 == engine && $2 == "cuMemUnmap" { n++ } END { print n + 0 }' "$HVD_DOUBLE_TRACE")" 'mappings that the engine has let go by then'
+}
+
+case_not_all_alike_by_the_engine() {
+    gpus 3
+    hvd -np 3 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" mixed
+    no_gpu_misuse
+    all_right 3
+    known_operations 0
 }
 
 case_freed_early_by_the_engine() {

@@ -43,9 +43,9 @@ case_a_death_frees_the_streams() {
 
 # Memory of hvd_alloc_device: what is said of it goes between the hosts. The double says when not all of a set give such memory
 # to one operation.
-arena() { # HOW KNOWN
+arena() { # HOW KNOWN OPTIONS...
     gpus 2
-    hvd -np 2 -H $H1:1,$H2:1 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" "$1"
+    hvd -np 2 "${@:3}" -H $H1:1,$H2:1 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" "$1"
     no_gpu_misuse
     expect_status 0
     expect_count 2 '^rank [0-9]+: all right' "$T/out"
@@ -59,6 +59,14 @@ case_memory_that_nccl_knows() {
 
 case_memory_that_not_all_know_alike() {
     arena mixed 0
+}
+
+case_memory_that_nccl_knows_in_the_engine() {
+    arena alike 10 --gpu-placement engine
+}
+
+slow_memory_that_not_all_know_alike_in_the_engine() {
+    arena mixed 0 --gpu-placement engine
 }
 
 slow_everything_in_memory_that_nccl_knows() {
