@@ -27,7 +27,7 @@ struct shm_device_call {
     uint32_t given, done; /* numbers of the member's events */
     uint32_t pieces;
     uint32_t ragged; /* ranks, or 0 */
-    uint32_t known; /* 1: NCCL is to be given its memory as it knows it (WORKER_DEVICE_KNOW) */
+    uint32_t known;  /* 1: NCCL is to be given its memory as it knows it (WORKER_DEVICE_KNOW) */
     struct shm_device_piece piece[];
 };
 
