@@ -109,12 +109,14 @@ static void pending(void)
     int32_t x[COUNT], *other = arena(BYTES);
 
     for (int i = 0; i < 4; i++) {
-        int32_t *at = arena(BYTES);
-        sum(at, at);
+        int32_t *at = arena(BYTES), *idle = arena(BYTES);
+        sum(idle, at);
         usleep(rank == 1 ? 30000 : 0); /* so that it lacks */
         hvd_handle handle = begin(at, x);
         hvd_free(at);
         hvd_free(at); /* is ignored */
+        usleep(i % 2 ? 2000 : 0);
+        hvd_free(idle); /* while NCCL may be told of the other one */
         must(hvd_wait(handle), "hvd_wait");
         gpu_wait();
     }
