@@ -7,12 +7,12 @@
 #include "collectives/client/device.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
+
+#include "collectives/shm/numbers.h"
 #include "common/hash.h"
 
 #define HASH_FAILED 0 /* of a rank that could not do its part */
@@ -78,16 +78,12 @@ static int agree(uint64_t mine, const char *what, hvd_set set)
 static int tell_engine(hvd_set set, const uint32_t *rank, uint32_t n)
 {
     struct worker_message m = {.type = WORKER_ADD_SET, .set = set};
-    size_t bytes = n * sizeof *rank;
-    int fd = memfd_create("hvd-set", MFD_CLOEXEC | MFD_ALLOW_SEALING), status;
+    int fd = numbers_write(rank, n), status;
 
-    if (fd < 0 || write(fd, rank, bytes) != (ssize_t)bytes ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)
-        status = fail(HVD_ERR_SYSTEM, "cannot write down %u ranks: %s", n, strerror(errno));
-    else
-        status = rpc(&m, fd, NULL, NULL);
-    if (fd >= 0)
-        close(fd);
+    if (fd < 0)
+        return fail(HVD_ERR_SYSTEM, "cannot write down %u ranks: %s", n, strerror(errno));
+    status = rpc(&m, fd, NULL, NULL);
+    close(fd);
     return status;
 }
 

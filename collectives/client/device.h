@@ -43,6 +43,13 @@ struct device_export {
     uint32_t number;
 };
 
+/* Several of them, one behind the other, as one more memory of the engine's. */
+struct device_span {
+    uintptr_t base;
+    uint64_t bytes;
+    uint32_t number; /* 0: the engine cannot have it */
+};
+
 /* Of hvd_alloc_device. */
 struct device_memory {
     uintptr_t at; /* the caller's address */
@@ -66,6 +73,8 @@ struct device_context {
     struct worker_device engine;
     struct device_export *exported; /* by ascending base */
     size_t exports, exports_room;
+    struct device_span *span; /* by ascending base, then size */
+    size_t spans, spans_room;
 };
 
 /* Memory of ours for stand-ins. */
@@ -368,6 +377,11 @@ bool device_export(struct device_context *context, const void *at, uint64_t byte
 void device_export_forget(const void *at);
 /* The engine has let all go. */
 void device_export_forget_all(void);
+
+/* device_span.c: the engine's number of allocations that lie one behind the other, each of which it has; 0: it
+ * cannot have them so. And one of them goes. */
+uint32_t device_span(struct device_context *context, const struct device_export *piece, size_t n);
+void device_spans_forget(struct device_context *context, const struct device_export *piece);
 
 /* device_stage.c. false: no lane is free. */
 bool device_stage(struct device_op *op);

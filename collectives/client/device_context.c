@@ -143,6 +143,7 @@ void device_close_contexts(void)
         if (context->retained)
             device.driver->cuDevicePrimaryCtxRelease(context->gpu);
         free(context->exported);
+        free(context->span);
         free(context);
     }
     device_unlock();

@@ -2,7 +2,7 @@
  *
  * The driver numbers allocations, and never gives a number twice. What lies at an address is asked each time,
  * so that memory which was freed and allocated again is noticed: the engine lets the old one go, and opens
- * the new one. */
+ * the new one. A buffer may lie in several (device_span.c): all of them are asked about. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +48,7 @@ static void forget(struct device_context *c, size_t i)
 {
     struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = c->exported[i].number};
 
+    device_spans_forget(c, &c->exported[i]);
     if (m.id)
         rpc(&m, -1, NULL, NULL);
     memmove(&c->exported[i], &c->exported[i + 1], (c->exports - i - 1) * sizeof c->exported[0]);
@@ -82,7 +83,7 @@ void device_export_forget(const void *at)
 void device_export_forget_all(void)
 {
     for (struct device_context *c = device.contexts; c; c = c->next)
-        c->exports = 0;
+        c->exports = c->spans = 0;
 }
 
 /* One allocation may lie where several were before. The driver opens none over what it has open of the same
@@ -157,29 +158,44 @@ static uint32_t give(const struct device_context *c, const struct pointer_range 
     return status == HVD_SUCCESS ? m.id : 0;
 }
 
-bool device_export(struct device_context *c, const void *at, uint64_t bytes, uint32_t *memory,
-                   uint64_t *offset)
+/* The allocation there, new or known; NULL: the driver does not tell. */
+static const struct device_export *find(struct device_context *c, const void *at)
 {
     uint64_t id = buffer_id(at);
-    struct device_export *x = id ? known(c, (uintptr_t)at, id) : NULL;
+    const struct device_export *x = id ? known(c, (uintptr_t)at, id) : NULL;
     struct pointer_range range;
     struct err e = ERR_INIT;
 
+    if (x || !id || pointer_range(at, &range, &e) != 0)
+        return x;
+    forget_within(c, range.base, range.bytes);
+    struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
+    if (range.exported != POINTER_NOT_EXPORTED)
+        new.number = give(c, &range);
+    return remember(c, &new);
+}
+
+bool device_export(struct device_context *c, const void *at, uint64_t bytes, uint32_t *memory,
+                   uint64_t *offset)
+{
+    const struct device_export *x = find(c, at);
+    uintptr_t base, end;
+    size_t pieces = 1;
+
     *memory = 0;
     *offset = 0;
-    if (!id)
+    if (!x)
         return false;
-    if (!x) {
-        if (pointer_range(at, &range, &e) != 0)
+    base = x->base;
+    end = base + x->bytes;
+    for (; x->number && end - (uintptr_t)at < bytes; pieces++) {
+        if (!(x = find(c, (const void *)end)) || x->base != end)
             return false;
-        forget_within(c, range.base, range.bytes);
-        struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
-        if (range.exported != POINTER_NOT_EXPORTED)
-            new.number = give(c, &range);
-        if (!(x = remember(c, &new)))
-            return false;
+        end += x->bytes;
     }
-    *offset = (uintptr_t)at - x->base;
-    *memory = x->number;
-    return x->number != 0 && bytes <= x->bytes - *offset;
+    if (x->number) {
+        *offset = (uintptr_t)at - base;
+        *memory = pieces == 1 ? x->number : device_span(c, &c->exported[place_of(c, base) - 1], pieces);
+    }
+    return *memory != 0;
 }

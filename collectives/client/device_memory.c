@@ -111,16 +111,17 @@ static struct device_context *own_context(struct err *e)
 static void map_again(struct device_memory *m)
 {
     const struct driver *d = device.driver;
-    cu_allocation allocation;
+    struct mapping_part all;
     cu_pointer base;
 
     if (driver_lacks(d, DRIVER_VMM) || !device.nccl->ncclCommRegister || !device.nccl->ncclCommDeregister ||
         d->cuMemGetAddressRange(&base, &m->mapped, (cu_pointer)m->at) != CU_OK ||
-        d->cuMemRetainAllocationHandle(&allocation, (void *)m->at) != CU_OK)
+        d->cuMemRetainAllocationHandle(&all.allocation, (void *)m->at) != CU_OK)
         return;
-    if (mapping_open(d, m->context->gpu, allocation, m->mapped, &m->second, NULL) != 0)
+    all.bytes = m->mapped;
+    if (mapping_open(d, m->context->gpu, &all, 1, &m->second, NULL) != 0)
         m->second = 0;
-    d->cuMemRelease(allocation);
+    d->cuMemRelease(all.allocation);
 }
 
 static int zero(const struct device_memory *m, struct err *e)

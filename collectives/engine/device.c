@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collectives/device/mapping.h"
+#include "collectives/shm/numbers.h"
 
 int devices_start(struct engine *engine, struct err *e)
 {
@@ -97,14 +98,16 @@ static int open_handle(const struct devices *d, const struct worker_device *q, s
 static int open_descriptor(const struct devices *d, int fd, struct device_memory *m, struct err *e)
 {
     const struct driver *driver = d->driver;
+    struct mapping_part all = {.bytes = m->bytes};
 
     if (driver_need(driver, DRIVER_VMM, e) != 0 ||
         driver_check(
             driver,
-            driver->cuMemImportFromShareableHandle(&m->allocation, (void *)(intptr_t)fd, CU_HANDLE_FD), e,
+            driver->cuMemImportFromShareableHandle(&all.allocation, (void *)(intptr_t)fd, CU_HANDLE_FD), e,
             "taking memory of GPU %d", d->gpu[m->gpu].what.device) != 0)
         return -1;
-    if (mapping_open(driver, d->gpu[m->gpu].what.device, m->allocation, m->bytes, &m->at, e) == 0)
+    m->allocation = all.allocation;
+    if (mapping_open(driver, d->gpu[m->gpu].what.device, &all, 1, &m->at, e) == 0)
         return 0;
     driver->cuMemRelease(m->allocation);
     return -1;
@@ -129,6 +132,54 @@ static int open_memory(struct devices *d, struct device_owner *o, const struct w
     return rc;
 }
 
+/* The memories of these numbers, which all must be of that GPU, come as descriptors, and each once; NULL: they
+ * are not. */
+static struct mapping_part *parts_of(struct device_owner *o, uint32_t gpu, const uint32_t *number, size_t n,
+                                     uint64_t *bytes)
+{
+    struct mapping_part *part = n > 0 ? malloc(n * sizeof *part) : NULL;
+    uint32_t now = ++o->spans;
+
+    *bytes = 0;
+    for (size_t i = 0; part && i < n; i++) {
+        uint32_t at = number[i] - 1; /* 0 is none */
+        struct device_memory *m = at < o->memories ? &o->memory[at] : NULL;
+        if (!m || !m->at || !m->allocation || m->gpu != gpu || m->named == now) {
+            free(part);
+            return NULL;
+        }
+        m->named = now;
+        part[i] = (struct mapping_part){m->allocation, m->bytes};
+        *bytes += m->bytes;
+    }
+    return part;
+}
+
+static int open_span(struct devices *d, struct device_owner *o, const struct worker_device *q, int fd,
+                     uint32_t *id, struct err *e)
+{
+    struct device_memory m = {.gpu = q->gpu, .span = true};
+    size_t n = 0;
+    uint32_t *number = fd >= 0 ? numbers_read(fd, DEVICE_THINGS_MAX, &n) : NULL, i = new_memory(o);
+    struct mapping_part *part = number ? parts_of(o, q->gpu, number, n, &m.bytes) : NULL;
+    int rc = -1;
+
+    free(number);
+    if (!part)
+        return err_set(e, ERR_PROTOCOL, "what came as allocations one behind the other is none");
+    if (i == UINT32_MAX)
+        err_set(e, ERR_MEMORY, "no room for one more allocation");
+    else if ((rc = device_enter(d, q->gpu, e)) == 0) {
+        rc = mapping_open(d->driver, d->gpu[q->gpu].what.device, part, n, &m.at, e);
+        device_leave(d);
+    }
+    free(part);
+    if (rc == 0)
+        o->memory[i] = m;
+    *id = i + 1;
+    return rc;
+}
+
 static void close_memory(const struct devices *d, struct device_memory *m)
 {
     const struct driver *driver = d->driver;
@@ -137,12 +188,12 @@ static void close_memory(const struct devices *d, struct device_memory *m)
     if (!m->at || device_enter(d, m->gpu, &e) != 0)
         return;
     device_make_unknown(d, m);
-    if (m->allocation) {
+    if (m->allocation || m->span)
         mapping_close(driver, m->at, m->bytes);
-        driver->cuMemRelease(m->allocation);
-    } else {
+    else
         driver->cuIpcCloseMemHandle(m->at);
-    }
+    if (m->allocation)
+        driver->cuMemRelease(m->allocation);
     device_leave(d);
     *m = (struct device_memory){.at = 0};
 }
@@ -211,13 +262,15 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
     struct devices *d = engine->devices;
     struct device_owner *o = &d->owner[member];
 
-    if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_EVENT ||
+    if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_SPAN || q->type == WORKER_DEVICE_EVENT ||
          q->type == WORKER_DEVICE_JOIN) &&
         (device->gpu >= DEVICE_GPUS_MAX || !d->gpu[device->gpu].context))
         return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
     switch (q->type) {
     case WORKER_DEVICE_MEMORY:
         return open_memory(d, o, device, fd, &a->id, e);
+    case WORKER_DEVICE_SPAN:
+        return open_span(d, o, device, fd, &a->id, e);
     case WORKER_DEVICE_FORGET:
         if (q->id == 0 || q->id > o->memories)
             return err_set(e, ERR_PROTOCOL, "there is no such memory");

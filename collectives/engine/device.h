@@ -34,6 +34,8 @@ struct device_memory {
     uint64_t bytes;
     cu_allocation allocation; /* of a descriptor; 0: it was an IPC handle */
     cu_pointer second;        /* where communicators know it; 0: nobody has asked for that */
+    bool span;                /* several such, mapped once more, one behind the other */
+    uint32_t named;           /* by which span last, as owner->spans counts them */
 };
 
 struct device_event {
@@ -45,7 +47,7 @@ struct device_event {
 struct device_owner {
     struct device_memory *memory;
     struct device_event *event;
-    uint32_t memories, events;
+    uint32_t memories, events, spans;
     bool asks; /* for this GPU, and has no answer yet */
     uint8_t uuid[16];
 };

@@ -16,11 +16,12 @@ cu_pointer device_known_at(const struct device_seat *seat, const struct device_m
 /* Only what came as a descriptor can be mapped twice. */
 static void map_again(const struct devices *d, struct device_memory *m)
 {
+    const struct mapping_part all = {m->allocation, m->bytes};
     struct err e = ERR_INIT;
 
     if (m->second || !m->allocation || !d->nccl->ncclCommRegister || device_enter(d, m->gpu, &e) != 0)
         return;
-    if (mapping_open(d->driver, d->gpu[m->gpu].what.device, m->allocation, m->bytes, &m->second, &e) != 0)
+    if (mapping_open(d->driver, d->gpu[m->gpu].what.device, &all, 1, &m->second, &e) != 0)
         m->second = 0;
     device_leave(d);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/shm/numbers.h"
 #include "common/cursor.h"
 #include "common/hash.h"
 
@@ -228,19 +229,16 @@ struct set *sets_find(struct engine *engine, int32_t id)
     return set && !set->removed ? set : NULL;
 }
 
-/* The ranks of a file, which is as long as it says; NULL: it is none of ranks. */
+/* The ranks of a file; NULL: it is none of ranks. */
 static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
 {
-    off_t bytes = fcntl(fd, F_GET_SEALS) < 0 ? -1 : lseek(fd, 0, SEEK_END);
-    uint32_t *rank;
+    size_t n;
+    uint32_t *rank = numbers_read(fd, engine->size, &n);
+    bool ok = rank != NULL;
 
-    *size = bytes > 0 ? (uint32_t)(bytes / (off_t)sizeof *rank) : 0;
-    if (bytes <= 0 || bytes % (off_t)sizeof *rank != 0 || bytes / (off_t)sizeof *rank > engine->size ||
-        !(rank = malloc((size_t)bytes)))
-        return NULL;
-    bool ok = pread(fd, rank, (size_t)bytes, 0) == bytes;
-    for (uint32_t i = 0; i < *size; i++)
-        ok = ok && rank[i] < engine->size && (i == 0 || rank[i - 1] < rank[i]);
+    *size = (uint32_t)n;
+    for (size_t i = 0; i < n && ok; i++)
+        ok = rank[i] < engine->size && (i == 0 || rank[i - 1] < rank[i]);
     if (ok)
         return rank;
     free(rank);

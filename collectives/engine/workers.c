@@ -345,6 +345,7 @@ static int answer(struct engine *engine, struct worker *w)
         break;
     case WORKER_DEVICE_OPEN:
     case WORKER_DEVICE_MEMORY:
+    case WORKER_DEVICE_SPAN:
     case WORKER_DEVICE_FORGET:
     case WORKER_DEVICE_EVENT:
     case WORKER_DEVICE_JOIN:

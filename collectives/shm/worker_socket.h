@@ -21,6 +21,7 @@
  *   NOTE         text: a line of the log    -          -                      -
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
+ *   DEVICE_SPAN    gpu                      numbers    id                     -
  *   DEVICE_FORGET  id                       -          -                      -
  *   DEVICE_EVENT   gpu, handle              -          id                     -
  *   DEVICE_JOIN    set, gpu, rank, size, nccl_id  -    -                      -
@@ -35,8 +36,9 @@
  * know stands in the engine's log, at the level info.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
- * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor; FORGET: memory
- * has gone. JOIN: a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME.
+ * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several that
+ * came as descriptors are wanted one behind the other, as the rank has them, and that is one more memory; `numbers`
+ * is a file as `ranks` is. FORGET: memory has gone. JOIN: a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME.
  * LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any more. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
@@ -64,6 +66,7 @@ enum worker_message_type {
     WORKER_FAILED,
     WORKER_DEVICE_OPEN,
     WORKER_DEVICE_MEMORY,
+    WORKER_DEVICE_SPAN,
     WORKER_DEVICE_FORGET,
     WORKER_DEVICE_EVENT,
     WORKER_DEVICE_JOIN,

@@ -13,7 +13,8 @@
 static const struct driver *d;
 static cu_stream stream;
 static int waits;
-static bool arena; /* GPU_ARENA=1: memory of hvd_alloc_device */
+static bool arena;     /* GPU_ARENA=1: memory of hvd_alloc_device */
+static bool in_pieces; /* GPU_PIECES=1 */
 
 static void cu_must(cu_result result, const char *what)
 {
@@ -36,6 +37,7 @@ void gpu_open(void)
     cu_must(d->cuCtxSetCurrent(context), "cuCtxSetCurrent");
     cu_must(d->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate");
     arena = getenv("GPU_ARENA") != NULL;
+    in_pieces = getenv("GPU_PIECES") != NULL;
 }
 
 void *gpu_stream(void)
@@ -43,10 +45,85 @@ void *gpu_stream(void)
     return stream;
 }
 
+char *gpu_reserve(size_t pieces)
+{
+    cu_pointer at;
+
+    cu_must(d->cuMemAddressReserve(&at, pieces * GPU_PIECE, 0, 0, 0), "cuMemAddressReserve");
+    return (char *)(uintptr_t)at;
+}
+
+void gpu_unreserve(char *at, size_t pieces)
+{
+    cu_must(d->cuMemAddressFree((cu_pointer)(uintptr_t)at, pieces * GPU_PIECE), "cuMemAddressFree");
+}
+
+void gpu_map(char *at, bool shared)
+{
+    cu_pointer there = (cu_pointer)(uintptr_t)at;
+    cu_allocation piece;
+    cu_device gpu;
+
+    cu_must(d->cuCtxGetDevice(&gpu), "cuCtxGetDevice");
+    struct cu_allocation_properties how = {.type = CU_ALLOCATION_PINNED,
+                                           .handle_types = shared ? CU_HANDLE_FD : 0,
+                                           .location = {CU_LOCATION_DEVICE, gpu}};
+    struct cu_access access = {.location = {CU_LOCATION_DEVICE, gpu}, .flags = CU_ACCESS_READ_WRITE};
+    cu_must(d->cuMemCreate(&piece, GPU_PIECE, &how, 0), "cuMemCreate");
+    cu_must(d->cuMemMap(there, GPU_PIECE, 0, piece, 0), "cuMemMap");
+    cu_must(d->cuMemRelease(piece), "cuMemRelease");
+    cu_must(d->cuMemSetAccess(there, GPU_PIECE, &access, 1), "cuMemSetAccess");
+}
+
+void gpu_unmap(char *at)
+{
+    gpu_wait();
+    cu_must(d->cuMemUnmap((cu_pointer)(uintptr_t)at, GPU_PIECE), "cuMemUnmap");
+}
+
+static struct pieced {
+    struct pieced *next;
+    char *base, *at;
+    size_t pieces;
+} *all_pieced;
+
+static void *alloc_in_pieces(size_t bytes)
+{
+    struct pieced *p = malloc(sizeof *p);
+    size_t before = bytes / 2 / 16 * 16;
+
+    if (!p)
+        wrong("no memory");
+    *p = (struct pieced){.next = all_pieced, .pieces = 2 + bytes / GPU_PIECE};
+    p->base = gpu_reserve(p->pieces);
+    p->at = p->base + GPU_PIECE - before % GPU_PIECE;
+    for (size_t i = 0; i < p->pieces; i++)
+        gpu_map(p->base + i * GPU_PIECE, true);
+    all_pieced = p;
+    return p->at;
+}
+
+static void free_pieces(void *at)
+{
+    struct pieced **link = &all_pieced, *p;
+
+    while (*link && (*link)->at != at)
+        link = &(*link)->next;
+    if (!(p = *link))
+        wrong("%p is none of the pieces", at);
+    for (size_t i = 0; i < p->pieces; i++)
+        gpu_unmap(p->base + i * GPU_PIECE);
+    gpu_unreserve(p->base, p->pieces);
+    *link = p->next;
+    free(p);
+}
+
 void *gpu_alloc(size_t bytes)
 {
     cu_pointer p;
 
+    if (in_pieces)
+        return alloc_in_pieces(bytes);
     if (arena) {
         void *known = hvd_alloc_device(bytes);
         return known ? known : (wrong("%s", hvd_last_error()), NULL);
@@ -58,7 +135,9 @@ void *gpu_alloc(size_t bytes)
 void gpu_free(void *memory)
 {
     gpu_wait();
-    if (arena)
+    if (in_pieces)
+        free_pieces(memory);
+    else if (arena)
         hvd_free(memory);
     else
         cu_must(d->cuMemFree((cu_pointer)(uintptr_t)memory), "cuMemFree");

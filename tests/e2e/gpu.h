@@ -12,6 +12,13 @@ void gpu_open(void);
 void *gpu_stream(void);
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *memory);
+/* Memory in pieces: addresses for so many, and what lies at one of them, which other processes can have if it
+ * is `shared`. With GPU_PIECES=1 gpu_alloc gives memory that lies half in one piece, half in others. */
+#define GPU_PIECE ((size_t)2 << 20)
+char *gpu_reserve(size_t pieces);
+void gpu_unreserve(char *at, size_t pieces);
+void gpu_map(char *at, bool shared);
+void gpu_unmap(char *at);
 /* Put into the stream; gpu_get returns when all that was in the stream before has happened too. Until
  * then the host's memory of both has to stay. */
 void gpu_put(void *to, const void *from, size_t bytes);

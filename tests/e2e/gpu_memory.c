@@ -6,7 +6,8 @@
  *   gpu_memory spanning  two of them, freed, then one that may lie where both were
  *   gpu_memory mapped    made by cuMemCreate, for export as descriptors
  *   gpu_memory pieces    the same, of two pieces that lie one behind the other
- *   gpu_memory replaced  the same, and others are mapped at these addresses again and again
+ *   gpu_memory segment   of pieces that come, go and are replaced
+ *   gpu_memory replaced  one, and others are mapped at its addresses again and again
  *   gpu_memory private   likewise, for no export
  *   gpu_memory growing   the same, for more elements each time
  *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
@@ -20,8 +21,8 @@
 #include "tests/e2e/gpu.h"
 #include "tests/e2e/worker.h"
 
-#define PIECE ((size_t)2 << 20) /* what a GPU maps at once */
 #define COUNT 1000
+#define LARGE (GPU_PIECE / 4 + COUNT) /* elements in three pieces */
 
 static const struct driver *d;
 static hvd_options options;
@@ -35,28 +36,29 @@ static void cu_must(cu_result result, const char *what)
 
 static bool without_context;
 
-static void sum_of(int32_t *gpu, size_t count)
+static void sum_of(void *gpu, size_t count)
 {
     static int calls;
-    int32_t x[COUNT];
+    static int32_t x[LARGE];
+    size_t bytes = count * sizeof *x;
     cu_context context;
 
     calls++;
     for (int i = 0; i < (int)count; i++)
         x[i] = i + calls * (rank + 1);
-    gpu_put(gpu, x, count * sizeof *x);
+    gpu_put(gpu, x, bytes);
     cu_must(d->cuCtxGetCurrent(&context), "cuCtxGetCurrent");
     if (without_context)
         cu_must(d->cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
     must(hvd_allreduce("x", gpu, gpu, count, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
     cu_must(d->cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    gpu_get(x, gpu, count * sizeof *x);
+    gpu_get(x, gpu, bytes);
     for (int i = 0; i < (int)count; i++)
         if (x[i] != size * i + calls * size * (size + 1) / 2)
             wrong("call %d: element %d is %d", calls, i, x[i]);
 }
 
-static void sum(int32_t *gpu)
+static void sum(void *gpu)
 {
     sum_of(gpu, COUNT);
 }
@@ -67,7 +69,7 @@ static int again(void)
     int same = 0;
 
     for (int i = 0; i < 12; i++) {
-        void *p = gpu_alloc(sizeof(int32_t[COUNT]) + (size_t)(i / 4) * PIECE);
+        void *p = gpu_alloc(sizeof(int32_t[COUNT]) + (size_t)(i / 4) * GPU_PIECE);
         same += p == before;
         sum(p);
         sum(p);
@@ -82,90 +84,90 @@ static int spanning(void)
     int same = 0;
 
     for (int i = 0; i < 3; i++) {
-        char *a = gpu_alloc(PIECE), *b = gpu_alloc(PIECE), *c;
-        sum((void *)a);
-        sum((void *)b);
+        char *a = gpu_alloc(GPU_PIECE), *b = gpu_alloc(GPU_PIECE), *c;
+        sum(a);
+        sum(b);
         gpu_free(a);
         gpu_free(b);
-        c = gpu_alloc(2 * PIECE);
+        c = gpu_alloc(2 * GPU_PIECE);
         same += c == (a < b ? a : b);
-        sum((void *)(c + PIECE - sizeof(int32_t[COUNT / 2])));
+        sum(c + GPU_PIECE - sizeof(int32_t[COUNT / 2]));
         gpu_free(c);
     }
     return same;
 }
 
-/* At `at`, or where there is room. */
-static cu_pointer map_at(cu_pointer at, int pieces, unsigned handle_types)
-{
-    cu_device gpu;
-    cu_must(d->cuCtxGetDevice(&gpu), "cuCtxGetDevice");
-    struct cu_allocation_properties how = {
-        .type = CU_ALLOCATION_PINNED, .handle_types = handle_types, .location = {CU_LOCATION_DEVICE, gpu}};
-    struct cu_access access = {.location = {CU_LOCATION_DEVICE, gpu}, .flags = CU_ACCESS_READ_WRITE};
-    size_t bytes = (size_t)pieces * PIECE;
-
-    if (!at)
-        cu_must(d->cuMemAddressReserve(&at, bytes, 0, 0, 0), "cuMemAddressReserve");
-    for (int i = 0; i < pieces; i++) {
-        cu_allocation piece;
-        cu_must(d->cuMemCreate(&piece, PIECE, &how, 0), "cuMemCreate");
-        cu_must(d->cuMemMap(at + (size_t)i * PIECE, PIECE, 0, piece, 0), "cuMemMap");
-        cu_must(d->cuMemRelease(piece), "cuMemRelease");
-    }
-    cu_must(d->cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
-    return at;
-}
-
-static cu_pointer map(int pieces, unsigned handle_types)
-{
-    return map_at(0, pieces, handle_types);
-}
-
-static void unmap_pieces(cu_pointer at, int pieces)
-{
-    gpu_wait();
-    for (int i = 0; i < pieces; i++)
-        cu_must(d->cuMemUnmap(at + (size_t)i * PIECE, PIECE), "cuMemUnmap");
-}
-
-static void unmap(cu_pointer at, int pieces)
-{
-    unmap_pieces(at, pieces);
-    cu_must(d->cuMemAddressFree(at, (size_t)pieces * PIECE), "cuMemAddressFree");
-}
-
-static void mapped(int pieces, unsigned handle_types)
+static void mapped(size_t pieces, bool shared)
 {
     for (int i = 0; i < 3; i++) {
-        cu_pointer at = map(pieces, handle_types);
-        size_t offset = pieces > 1 ? PIECE - sizeof(int32_t[COUNT / 2]) : 4096;
-        sum((int32_t *)(uintptr_t)(at + offset));
-        sum((int32_t *)(uintptr_t)(at + offset));
-        unmap(at, pieces);
+        char *at = gpu_reserve(pieces), *own = at + (pieces > 1 ? GPU_PIECE - COUNT * 2 : 4096);
+        for (size_t n = 0; n < pieces; n++)
+            gpu_map(at + n * GPU_PIECE, shared);
+        sum(own);
+        sum(own);
+        for (size_t n = 0; n < pieces; n++)
+            gpu_unmap(at + n * GPU_PIECE);
+        gpu_unreserve(at, pieces);
     }
+}
+
+static void replace(char *at, bool shared)
+{
+    gpu_unmap(at);
+    gpu_map(at, shared);
+}
+
+/* `first` lies in the pieces 0 to 2, `second`, when there are that many, in 2 to 4, `third` in 0 and 1. */
+static void segment(void)
+{
+    char *at = gpu_reserve(5), *first = at + GPU_PIECE - 2000, *second = first + 2 * GPU_PIECE;
+
+    for (size_t i = 0; i < 3; i++)
+        gpu_map(at + i * GPU_PIECE, true);
+    sum_of(first, LARGE);
+    sum_of(first, LARGE);
+    gpu_map(at + 3 * GPU_PIECE, true);
+    gpu_map(at + 4 * GPU_PIECE, true);
+    sum_of(second, LARGE);
+    sum_of(first, LARGE);
+    sum(first); /* third */
+    replace(at + GPU_PIECE, true);
+    sum_of(first, LARGE);
+    sum_of(second, LARGE);
+    sum(first);
+    replace(at + 3 * GPU_PIECE, false);
+    sum_of(second, LARGE); /* stands in */
+    sum_of(first, LARGE);
+    replace(at + 3 * GPU_PIECE, true);
+    sum_of(second, LARGE);
+    for (size_t i = 0; i < 5; i++)
+        gpu_unmap(at + i * GPU_PIECE);
+    gpu_unreserve(at, 5);
 }
 
 static void replaced(void)
 {
-    cu_pointer at = map(1, CU_HANDLE_FD);
+    char *at = gpu_reserve(1);
 
+    gpu_map(at, true);
     for (int i = 0; i < 3; i++) {
-        sum((int32_t *)(uintptr_t)at);
-        unmap_pieces(at, 1);
-        map_at(at, 1, CU_HANDLE_FD);
+        sum(at);
+        replace(at, true);
     }
-    unmap(at, 1);
+    gpu_unmap(at);
+    gpu_unreserve(at, 1);
 }
 
 static void growing(void)
 {
-    cu_pointer at = map(1, 0);
+    char *at = gpu_reserve(1);
 
+    gpu_map(at, false);
     for (size_t count = COUNT / 50; count <= COUNT; count *= 5)
         for (int i = 0; i < 2; i++)
-            sum_of((int32_t *)(uintptr_t)at, count);
-    unmap(at, 1);
+            sum_of(at, count);
+    gpu_unmap(at);
+    gpu_unreserve(at, 1);
 }
 
 int main(int argc, char **argv)
@@ -188,16 +190,18 @@ int main(int argc, char **argv)
     else if (strcmp(word, "growing") == 0)
         growing();
     else if (strcmp(word, "mapped") == 0)
-        mapped(1, CU_HANDLE_FD);
+        mapped(1, true);
     else if (strcmp(word, "pieces") == 0)
-        mapped(2, CU_HANDLE_FD);
+        mapped(2, true);
+    else if (strcmp(word, "segment") == 0)
+        segment();
     else if (strcmp(word, "private") == 0)
-        mapped(1, 0);
+        mapped(1, false);
     else if ((without_context = strcmp(word, "nowhere") == 0))
-        mapped(1, 0);
+        mapped(1, false);
     else
-        wrong(
-            "usage: gpu_memory again | spanning | mapped | replaced | pieces | private | growing | nowhere");
+        wrong("usage: gpu_memory again | spanning | mapped | pieces | segment | replaced | private | growing | "
+              "nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

@@ -128,11 +128,32 @@ case_memory_by_descriptors() {
         expect_same '6 0' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuIpcOpenMemHandle_v2)" 'descriptors and handles'
 }
 
-# The double copies nothing that spans two allocations.
+# The pieces under a buffer are opened once each, and lie in the engine as they do in the rank.
 case_memory_of_pieces() {
-    [ -n "${REAL_GPU:-}" ] || skip "needs a GPU"
-    by_engine 1 1 gpu_memory pieces
-    all_right 1
+    by_engine 2 2 gpu_memory pieces
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same '12 0' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuMemcpyDtoDAsync_v2)" 'descriptors and copies'
+}
+
+# Five pieces and two in place of others; while one is there that has no descriptor, the buffer over it is copied, and no other.
+case_a_segment_that_grows() {
+    by_engine 2 2 gpu_memory segment
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] ||
+        expect_same '14 4 2 2' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuMemcpyDtoDAsync_v2) $(gpu_calls left) $(gpu_calls 'left stream 1')" \
+            'descriptors, copies, things left, streams left'
+}
+
+case_kinds_in_pieces() {
+    export GPU_PIECES=1
+    reach+=(-x GPU_PIECES)
+    by_engine 2 2 gpu_kinds 2 2000
+    all_right 2
+    nccl_runs_in 1
+    [ -n "${REAL_GPU:-}" ] || expect_same '0 2' "$(gpu_calls cuMemcpyDtoDAsync_v2) $(gpu_calls left)" 'copies, and things left'
 }
 
 # One copy within the GPU before, and one after.

@@ -75,6 +75,19 @@ case_memory_that_nccl_knows() {
     [ "$(grep -c ' op .* registered$' "$HVD_DOUBLE_TRACE")" -gt 20 ] || fail "NCCL knew little of the memory"
 }
 
+# Memory over several mappings, as in segments that grow.
+case_memory_of_pieces() {
+    gpus 2
+    hvd -np 2 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_memory" segment
+    expect_status 0
+    expect_count 2 '^rank [0-9]+: all right' "$T/out"
+    no_gpu_misuse
+    streams_left 2
+    export GPU_PIECES=1
+    reach+=(-x GPU_PIECES)
+    gpu_kinds 2 2 2 2000
+}
+
 slow_many_ranks_and_rounds() {
     gpu_kinds 8 8 60 30000
     rm "$HVD_DOUBLE_TRACE"

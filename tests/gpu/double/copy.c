@@ -75,7 +75,7 @@ static bool on_device(uint64_t address, size_t bytes, const char *what)
 {
     struct range r;
 
-    if (!bytes || (double_range_find(address, bytes, &r) && r.access))
+    if (!bytes || double_range_usable(address, bytes, &r))
         return true;
     double_misuse("%s: %zu bytes at %#llx are not in an allocation", what, bytes,
                   (unsigned long long)address);

@@ -160,11 +160,26 @@ struct range *double_range_each(bool (*keep)(struct range *range, void *argument
     return r;
 }
 
+bool double_range_usable(uint64_t address, size_t bytes, struct range *copy)
+{
+    struct range r;
+    uint64_t has;
+
+    if (!double_range_find(address, 1, copy) || !copy->access)
+        return false;
+    has = copy->size - (address - copy->base);
+    for (r = *copy; has < bytes; has += r.size)
+        if (r.kind != RANGE_MAPPED || !double_range_find(address + has, 1, &r) || r.kind != RANGE_MAPPED ||
+            !r.access || r.device != copy->device || r.alias != copy->alias + (r.base - copy->base))
+            return false;
+    return true;
+}
+
 char *double_reach(uint64_t address, size_t bytes)
 {
     struct range r;
 
-    return double_range_find(address, bytes, &r) && r.access ? r.alias + (address - r.base) : NULL;
+    return double_range_usable(address, bytes, &r) ? r.alias + (address - r.base) : NULL;
 }
 
 char *double_reach_or_break(struct context *context, uint64_t address, size_t bytes, const char *what)

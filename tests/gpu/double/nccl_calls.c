@@ -99,7 +99,7 @@ static bool buffer_ok(const struct comm *comm, const struct op *op, const void *
 
     if (!bytes)
         return true;
-    if (!double_range_find((uintptr_t)at, bytes, &r) || !r.access) {
+    if (!double_range_usable((uintptr_t)at, bytes, &r)) {
         double_misuse("%s: %zu bytes at %p (%s) are not in an allocation", nccl_kind(op->kind), bytes, at,
                       which);
         return false;

@@ -1,7 +1,8 @@
 /* Memory in two steps, as PyTorch's expandable segments have it: physical allocations (cuMemCreate), reserved
  * addresses, and mappings of the ones into the others. Allocations travel to other processes as file
  * descriptors; the bytes behind the memory's end say which device it is of. A mapping cannot be used before
- * cuMemSetAccess. */
+ * cuMemSetAccess. Mappings that lie one behind the other can be used as one: what the double itself reaches lies
+ * likewise, in addresses that are reserved beside the caller's. */
 #include "tests/gpu/double/double.h"
 
 #include <fcntl.h>
@@ -97,24 +98,59 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
+struct reservation {
+    struct reservation *next;
+    uint64_t base;
+    size_t size;
+    char *alias; /* as much, where the double reaches what is mapped */
+};
+
+static struct reservation *reservations;
+
+static char *no_access(void *at, size_t size)
+{
+    return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+}
+
+/* Where the double reaches addresses of one reservation; NULL: they are not. */
+static char *alias_of(uint64_t base, size_t size)
+{
+    char *alias = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (const struct reservation *r = reservations; r && !alias; r = r->next)
+        if (base >= r->base && base - r->base < r->size && size <= r->size - (base - r->base))
+            alias = r->alias + (base - r->base);
+    pthread_mutex_unlock(&lock);
+    return alias;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr address,
                              unsigned long long flags)
 {
     char *at;
     uint64_t aligned;
+    struct reservation *r;
 
     ENTER("cuMemAddressReserve");
     if (!size || size % GRANULARITY || flags || alignment & (alignment - 1))
         return CUDA_ERROR_INVALID_VALUE;
     alignment = alignment < GRANULARITY ? GRANULARITY : alignment;
-    at = mmap(NULL, size + alignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED)
+    if (size > SIZE_MAX - alignment || (at = no_access(NULL, size + alignment)) == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    r = calloc(1, sizeof *r);
+    if (!r || (r->alias = no_access(NULL, size)) == MAP_FAILED)
+        abort();
     aligned = ((uintptr_t)at + alignment - 1) & ~(uint64_t)(alignment - 1);
     if (aligned > (uintptr_t)at)
         munmap(at, aligned - (uintptr_t)at);
     munmap((void *)(uintptr_t)(aligned + size), (uintptr_t)at + alignment - aligned);
-    *pointer = aligned;
+    *pointer = r->base = aligned;
+    r->size = size;
+    pthread_mutex_lock(&lock);
+    r->next = reservations;
+    reservations = r;
+    pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
 }
 
@@ -127,11 +163,23 @@ static bool outside(struct range *range, void *argument)
 CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size)
 {
     uint64_t span[2] = {pointer, size};
+    struct reservation *r = NULL;
 
     ENTER("cuMemAddressFree");
     if (!pointer || !size || double_range_each(outside, span))
         return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    for (struct reservation **link = &reservations; *link && !r; link = r ? link : &(*link)->next)
+        if ((*link)->base == pointer && (*link)->size == size) {
+            r = *link;
+            *link = r->next;
+        }
+    pthread_mutex_unlock(&lock);
+    if (!r)
+        return CUDA_ERROR_INVALID_VALUE;
     munmap((void *)(uintptr_t)pointer, size);
+    munmap(r->alias, size);
+    free(r);
     return CUDA_SUCCESS;
 }
 
@@ -141,16 +189,20 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericA
     struct allocation *a;
     uint64_t span[2] = {pointer, size};
     struct range *r;
+    char *alias;
 
     ENTER("cuMemMap");
     a = get(handle);
-    if (!a || pointer % GRANULARITY || size % GRANULARITY || offset || size != a->size || flags ||
+    alias = alias_of(pointer, size);
+    if (!a || pointer % GRANULARITY || size % GRANULARITY || offset || size != a->size || flags || !alias ||
         double_range_each(outside, span))
         return CUDA_ERROR_INVALID_VALUE;
+    if (mmap(alias, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, a->segment.fd, 0) == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&lock);
     a->holds++;
     pthread_mutex_unlock(&lock);
-    r = double_range_new(RANGE_MAPPED, a->device, pointer, size, a->segment.at);
+    r = double_range_new(RANGE_MAPPED, a->device, pointer, size, alias);
     r->access = false;
     r->allocation = a;
     return CUDA_SUCCESS;
@@ -175,6 +227,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size)
         if (!double_range_take(at, RANGE_MAPPED, &r))
             return CUDA_ERROR_INVALID_VALUE;
         double_streams_drain(double_primary(r.device));
+        no_access(r.alias, r.size);
         let_go(r.allocation);
     }
     return CUDA_SUCCESS;
