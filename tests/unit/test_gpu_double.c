@@ -314,6 +314,53 @@ START_TEST(mapped_memory_needs_access_and_travels_as_a_descriptor)
 }
 END_TEST
 
+/* Mappings are used as one where no address between them is without memory, or access. */
+START_TEST(mappings_one_behind_the_other)
+{
+    CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemAccessDesc access = {.location = prop.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle[2];
+    CUdeviceptr at, again;
+    size_t size = 2 << 20;
+
+    setup();
+    OK(cuMemAddressReserve(&at, 3 * size, 0, 0, 0));
+    OK(cuMemAddressReserve(&again, 2 * size, 0, 0, 0));
+    for (int i = 0; i < 2; i++)
+        OK(cuMemCreate(&handle[i], size, &prop, 0));
+    OK(cuMemMap(at, size, 0, handle[0], 0));
+    ck_assert_int_eq(cuMemMap(at, size, 0, handle[1], 0), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemMap(at + 3 * size, size, 0, handle[1], 0), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemMap(at + size, size / 2, 0, handle[1], 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemMap(at + size, size, 0, handle[1], 0));
+    OK(cuMemMap(again, size, 0, handle[1], 0)); /* both at a second place, the other way round */
+    OK(cuMemMap(again + size, size, 0, handle[0], 0));
+    for (int i = 0; i < 2; i++)
+        OK(cuMemRelease(handle[i]));
+    OK(cuMemSetAccess(at, size, &access, 1));
+    ck_assert_int_eq(cuMemsetD8Async(at, 1, size + 1, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemSetAccess(at, 2 * size, &access, 1));
+    OK(cuMemSetAccess(again, 2 * size, &access, 1));
+    OK(cuMemsetD8Async(at, 1, 2 * size, NULL));
+    OK(cuMemsetD8Async(at + size - WORDS * 2, 2, WORDS * 4, NULL));
+    ck_assert_uint_eq(word_of(at + size - WORDS * 2, NULL), 0x02020202);
+    ck_assert_uint_eq(word_of(at + size + WORDS * 2, NULL), 0x01010101);
+    OK(cuMemsetD8Async(again + size - WORDS * 4, 3, WORDS * 8, NULL));
+    ck_assert_uint_eq(word_of(at, NULL), 0x03030303);
+    ck_assert_uint_eq(word_of(at + 2 * size - WORDS * 4, NULL), 0x03030303);
+    ck_assert_int_eq(cuMemsetD8Async(at, 1, 2 * size + 1, NULL), CUDA_ERROR_INVALID_VALUE);
+    ck_assert_int_eq(cuMemAddressFree(again, 2 * size), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemUnmap(again, 2 * size));
+    ck_assert_int_eq(cuMemAddressFree(again, size), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemAddressFree(again, 2 * size));
+    OK(cuMemUnmap(at, size));
+    ck_assert_int_eq(cuMemsetD8Async(at + size - 4, 1, 8, NULL), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemUnmap(at + size, size));
+    OK(cuMemAddressFree(at, 3 * size));
+}
+END_TEST
+
 START_TEST(devices_are_counted_and_hidden)
 {
     int n = 0;
@@ -389,6 +436,7 @@ int main(void)
     tcase_add_test(tests, a_pointer_says_what_it_is);
     tcase_add_test(tests, memory_and_events_cross_processes);
     tcase_add_test(tests, mapped_memory_needs_access_and_travels_as_a_descriptor);
+    tcase_add_test(tests, mappings_one_behind_the_other);
     tcase_add_test(tests, devices_are_counted_and_hidden);
     tcase_add_test(tests, faults_come_when_asked_for);
     suite_add_tcase(suite, tests);
