@@ -2,9 +2,9 @@
  *
  * Everything up to an operation's turn, and after its place in a stream, is as when this process runs NCCL.
  * Between, the engine does: it has the rank's memory and events, and is told by a description in shared
- * memory (shm/device_call.h). Memory that no other process can have (managed, of a pool, pieced together of
- * several allocations) is stood in for by memory that it can: one copy within the GPU before the operation,
- * one after it, in the user's stream. So no rank need know what memory another one has. */
+ * memory (shm/device_call.h). Memory that no other process can have (managed, of a pool, made for no export)
+ * is stood in for by memory that it can: one copy within the GPU before the operation, one after it, in the
+ * user's stream. So no rank need know what memory another one has. */
 #include <stdlib.h>
 #include <string.h>
 

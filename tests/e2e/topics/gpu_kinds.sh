@@ -83,6 +83,9 @@ case_memory_of_pieces() {
     expect_count 2 '^rank [0-9]+: all right' "$T/out"
     no_gpu_misuse
     streams_left 2
+}
+
+case_kinds_in_pieces() {
     export GPU_PIECES=1
     reach+=(-x GPU_PIECES)
     gpu_kinds 2 2 2 2000
