@@ -378,8 +378,8 @@ void device_export_forget(const void *at);
 /* The engine has let all go. */
 void device_export_forget_all(void);
 
-/* device_span.c: the engine's number of allocations that lie one behind the other, each of which it has; 0: it
- * cannot have them so. And one of them goes. */
+/* device_span.c: the engine's number of allocations that lie one behind the other, each of which it has; 0:
+ * it cannot have them so. And one of them goes. */
 uint32_t device_span(struct device_context *context, const struct device_export *piece, size_t n);
 void device_spans_forget(struct device_context *context, const struct device_export *piece);
 

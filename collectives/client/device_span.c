@@ -1,8 +1,9 @@
-/* Buffers that lie in several allocations mapped one behind the other, as in segments that grow: the engine has
- * each allocation once, by itself, and maps those under a buffer once more, likewise one behind the other.
+/* Buffers that lie in several allocations mapped one behind the other, as in segments that grow: the engine
+ * has each allocation once, by itself, and maps those under a buffer once more, likewise one behind the
+ * other.
  *
- * Such a span is of a buffer's allocations, no more and no fewer: then nothing uses a span any more when one of
- * its allocations goes, and it can go too. Buffers in the same allocations have one span. */
+ * Such a span is of a buffer's allocations, no more and no fewer: then nothing uses a span any more when one
+ * of its allocations goes, and it can go too. Buffers in the same allocations have one span. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -132,8 +132,8 @@ static int open_memory(struct devices *d, struct device_owner *o, const struct w
     return rc;
 }
 
-/* The memories of these numbers, which all must be of that GPU, come as descriptors, and each once; NULL: they
- * are not. */
+/* The memories of these numbers, which all must be of that GPU, come as descriptors, and each once; NULL:
+ * they are not. */
 static struct mapping_part *parts_of(struct device_owner *o, uint32_t gpu, const uint32_t *number, size_t n,
                                      uint64_t *bytes)
 {

@@ -36,10 +36,11 @@
  * know stands in the engine's log, at the level info.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
- * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several that
- * came as descriptors are wanted one behind the other, as the rank has them, and that is one more memory; `numbers`
- * is a file as `ranks` is. FORGET: memory has gone. JOIN: a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME.
- * LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any more. */
+ * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several
+ * that came as descriptors are wanted one behind the other, as the rank has them, and that is one more
+ * memory; `numbers` is a file as `ranks` is. FORGET: memory has gone. JOIN: a communicator of this rank in
+ * the team; how it is, is in the seat of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing
+ * of this rank is used any more. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 

@@ -85,7 +85,7 @@ static struct pieced {
     struct pieced *next;
     char *base, *at;
     size_t pieces;
-} *all_pieced;
+} * all_pieced;
 
 static void *alloc_in_pieces(size_t bytes)
 {

@@ -197,8 +197,9 @@ int main(int argc, char **argv)
     else if ((without_context = strcmp(word, "nowhere") == 0))
         mapped(1, false);
     else
-        wrong("usage: gpu_memory again | spanning | mapped | pieces | segment | replaced | private | growing | "
-              "nowhere");
+        wrong(
+            "usage: gpu_memory again | spanning | mapped | pieces | segment | replaced | private | growing | "
+            "nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

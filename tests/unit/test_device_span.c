@@ -1,5 +1,5 @@
-/* Allocations that a rank gives its engine, and wants one behind the other there: as it says, and nothing that
- * cannot be. */
+/* Allocations that a rank gives its engine, and wants one behind the other there: as it says, and nothing
+ * that cannot be. */
 /* needs: tests/unit/gpu_ranks.c */
 #include <check.h>
 #include <stdlib.h>
@@ -158,7 +158,8 @@ END_TEST
 START_TEST(a_driver_that_cannot)
 {
     setenv("HVD_DOUBLE_FAIL", "cuMemMap:5", 1); /* the second of it: three were for the pieces */
-    setenv("HVD_DOUBLE_MEMORY", "11534336", 1); /* five and a half: two are there twice when the third is made */
+    setenv("HVD_DOUBLE_MEMORY", "11534336",
+           1); /* five and a half: two are there twice when the third is made */
     setup();
     ck_assert_uint_eq(SPAN(0, known[0], known[1], known[2]), 0);
     ck_assert_ptr_nonnull(strstr(told.text, "mapping memory of GPU 0: "));

@@ -156,8 +156,8 @@ struct range {
 };
 struct range *double_range_new(enum range_kind kind, int device, uint64_t base, size_t size, char *alias);
 bool double_range_find(uint64_t address, size_t bytes, struct range *copy);
-/* The first one of those in which the bytes lie: more than one only if they are mappings one behind the other in
- * one reservation. All can be used, by one device. */
+/* The first one of those in which the bytes lie: more than one only if they are mappings one behind the other
+ * in one reservation. All can be used, by one device. */
 bool double_range_usable(uint64_t address, size_t bytes, struct range *copy);
 bool double_range_take(uint64_t base, enum range_kind kind, struct range *copy); /* out of the table */
 struct range *double_range_each(bool (*keep)(struct range *range, void *argument), void *argument);

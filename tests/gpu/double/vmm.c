@@ -1,8 +1,8 @@
 /* Memory in two steps, as PyTorch's expandable segments have it: physical allocations (cuMemCreate), reserved
  * addresses, and mappings of the ones into the others. Allocations travel to other processes as file
  * descriptors; the bytes behind the memory's end say which device it is of. A mapping cannot be used before
- * cuMemSetAccess. Mappings that lie one behind the other can be used as one: what the double itself reaches lies
- * likewise, in addresses that are reserved beside the caller's. */
+ * cuMemSetAccess. Mappings that lie one behind the other can be used as one: what the double itself reaches
+ * lies likewise, in addresses that are reserved beside the caller's. */
 #include "tests/gpu/double/double.h"
 
 #include <fcntl.h>
@@ -109,7 +109,8 @@ static struct reservation *reservations;
 
 static char *no_access(void *at, size_t size)
 {
-    return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+    return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1,
+                0);
 }
 
 /* Where the double reaches addresses of one reservation; NULL: they are not. */
