@@ -29,6 +29,19 @@ case_kinds() {
     [ -n "${REAL_GPU:-}" ] || expect_same '2 2' "$(gpu_calls left) $(gpu_calls 'left stream 1')" 'things and streams left'
 }
 
+# What NCCL is told where it runs in the ranks, it is told in the engine too: by hvdrun, by the user, and what he takes away.
+case_what_nccl_is_told() {
+    [ -z "${REAL_GPU:-}" ] || skip "the double says what it was told"
+    gpus 2
+    export NCCL_PROTO=LL NCCL_ALGO=Ring
+    hvd -np 2 --gpu-placement engine --network-interfaces lo -x NCCL_DEBUG=WARN --unset NCCL_ALGO "${gpu_variables[@]}" \
+        "$BUILD/tests/gpu_kinds" 1 100
+    unset NCCL_PROTO NCCL_ALGO
+    all_right 2
+    nccl_runs_in 1
+    expect_same 'NCCL_DEBUG=WARN NCCL_PROTO=LL NCCL_SOCKET_IFNAME=lo ' "$(awk '$2 == "set" { print $3 }' "$HVD_DOUBLE_TRACE" | sort -u | tr '\n' ' ')" told
+}
+
 case_kinds_and_sets_of_four() {
     by_engine 4 4 gpu_kinds 3 500
     all_right 4

@@ -18,6 +18,7 @@
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
+ *                           a communicator `PID set NCCL_NAME=VALUE` of its environment
  *                           `PID freed-while-open`: memory that another process has open
  *   HVD_DOUBLE_LOG=FILE     one line for each misuse of the interface (standard error)
  *   HVD_DOUBLE_DIR=DIR      where communicators meet across hosts

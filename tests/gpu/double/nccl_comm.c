@@ -305,6 +305,13 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+static void trace_settings(void)
+{
+    for (char **entry = environ; *entry; entry++)
+        if (strncmp(*entry, "NCCL_", 5) == 0)
+            double_trace("set %s", *entry);
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
@@ -323,6 +330,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int size, ncclUniqueId i
                         rank, size);
     memcpy(&name, id.internal, sizeof name);
     comm = new_comm(config, context->device);
+    trace_settings();
     result = join(comm, &name, size, rank);
     if (!result) {
         *handle = comm->handle;
