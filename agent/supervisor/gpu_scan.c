@@ -403,12 +403,15 @@ void gpu_scan_free(Hvd__Gpus *g)
     hvd__gpus__free_unpacked(g, NULL);
 }
 
-/* Root's files stay root's, such as the driver's devices where others may not open them. */
+/* Root's files stay root's, such as the driver's devices where others may not open them. A user's own rights
+ * stay as they are: the driver's library starts nvidia-modprobe, which is setuid, where nobody has made the
+ * devices since the machine was started, as it does in his own programs. */
 static void give_up_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};
-    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (geteuid() == 0)
+        (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     (void)syscall(SYS_capset, &header, none);
 }

@@ -5,6 +5,7 @@
  *   HVD_TEST_NVML     a file, which wins over the above: lines that are read at each initialisation
  *       gpus N                 driver TEXT            init CODE         it fails so
  *       mig GPU INSTANCES      temperature GPU C      ecc GPU COUNT     uncorrected errors
+ *       fresh                  no devices yet: a setuid program has to make them, if it is let
  *       error GPU CODE         what is asked about it ends so           hang FUNCTION    it never returns
  *
  * GPU k is on the bus 0000:0k:00.0, or where HVD_TEST_NVML says `bus GPU NAME`. */
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "agent/supervisor/nvml.h"
@@ -26,7 +28,7 @@ struct nvml_device {
 };
 
 static struct {
-    bool there;
+    bool there, fresh;
     unsigned gpus;
     int initialised, init;
     char driver[NVML_TEXT], hang[64];
@@ -45,7 +47,9 @@ static void take_line(const char *line)
 {
     unsigned gpu, value;
     char word[64];
-    if (sscanf(line, "gpus %u", &value) == 1)
+    if (strcmp(line, "fresh\n") == 0)
+        state.fresh = true;
+    else if (sscanf(line, "gpus %u", &value) == 1)
         state.gpus = value;
     else if (sscanf(line, "driver %63s", word) == 1)
         snprintf(state.driver, sizeof state.driver, "%s", word);
@@ -130,7 +134,7 @@ int nvmlDeviceGetMigDeviceHandleByIndex(nvml_device device, unsigned index, nvml
 int nvmlInit_v2(void)
 {
     read_state();
-    if (!state.there)
+    if (!state.there || (state.fresh && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 0))
         return NVML_NO_DRIVER;
     while (strcmp(state.hang, "init") == 0)
         pause();

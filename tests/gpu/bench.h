@@ -2,7 +2,7 @@
  * by the same processes, over the same transport, interleaved; rank 0 prints a line for each.
  *
  *   bench.c        command line, set-up, the table
- *   bench_rows.c   allreduce by size, time added at 4 B, a training step with overlap
+ *   bench_rows.c   allreduce by size, time added at 4 B to NCCL of both modes, a training step with overlap
  *   bench_groups.c groups of tensors */
 #ifndef TESTS_GPU_BENCH_H
 #define TESTS_GPU_BENCH_H
@@ -21,7 +21,8 @@
 struct bench {
     const struct driver *driver;
     const struct nccl *nccl;
-    nccl_comm comm;      /* the direct one */
+    nccl_comm comm;      /* the direct one, non-blocking as hvd's */
+    nccl_comm blocking;  /* one as programs mostly have it */
     cu_stream work;      /* where the worker computes */
     cu_stream aside;     /* where direct NCCL communicates beside it */
     cu_pointer memory;   /* of all rows */

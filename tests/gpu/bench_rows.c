@@ -137,6 +137,21 @@ static double each_direct(struct bench *b, size_t bytes, int runs)
     return bench_now_us() - since;
 }
 
+/* NCCL says when it is in the stream by returning. */
+static double each_blocking(struct bench *b, size_t bytes, int runs)
+{
+    bench_start(b);
+    double since = bench_now_us();
+    for (int i = 0; i < runs; i++) {
+        bench_nccl(b,
+                   b->nccl->ncclAllReduce(bench_at(b, 0), bench_at(b, 0), bytes / sizeof(float), NCCL_FLOAT32,
+                                          NCCL_SUM, b->blocking, b->work),
+                   "ncclAllReduce");
+        bench_cuda(b, b->driver->cuStreamSynchronize(b->work), "cuStreamSynchronize");
+    }
+    return bench_now_us() - since;
+}
+
 static double each_hvd(struct bench *b, size_t bytes, int runs)
 {
     hvd_options options = {.stream = b->work};
@@ -158,6 +173,8 @@ void row_latency(struct bench *b)
 
     bench_compare(b, each_direct, each_hvd, sizeof(float), SMALL_RUNS, &direct, &hvd);
     bench_line(b, "4 B, each waited for", direct, hvd, "us", hvd - direct, "us added", 10);
+    bench_compare(b, each_blocking, each_hvd, sizeof(float), SMALL_RUNS, &direct, &hvd);
+    bench_line(b, "4 B, beside blocking NCCL", direct, hvd, "us", hvd - direct, "us added", 10);
 }
 
 /* ---- a training step ----------------------------------------------------------------------------------- */

@@ -70,6 +70,20 @@ case_instances_are_slots_with_one_for_each_rank() {
         '2/3 MIG-00000001-0000-4000-8000-000000000002 PCI_BUS_ID'
 }
 
+# Since the machine was started nobody has used a GPU: the driver's library lets a setuid program make the devices.
+case_devices_that_are_not_made_yet() {
+    local as=()
+    if [ "$(id -u)" = 0 ]; then
+        runuser -u nobody -- test -x "$BUILD/hvdagent" || skip "another user cannot enter the build"
+        as=(setpriv --reuid nobody --clear-groups)
+    fi
+    printf 'gpus 1\nfresh\n' > "$T/nvml"
+    chmod a+rx "$T"
+    run "${as[@]}" env LD_LIBRARY_PATH="$BUILD/tests/nvml" HVD_TEST_NVML="$T/nvml" "$BUILD/hvdagent" gpus
+    expect_status 0
+    grep -aq 'Double H100' "$T/out" || fail 'no GPU is found'
+}
+
 case_one_line_says_what_is_wrong() {
     told 'gpus 2' 'driver 418.87.00' -- -H localhost sh -c "$devices"
     expect_status 0
