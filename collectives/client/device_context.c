@@ -139,6 +139,8 @@ void device_close_contexts(void)
         if (context->pack && device_enter(context, NULL) == 0) {
             pack_close(context->pack);
             device_leave();
+        } else {
+            pack_forget(context->pack);
         }
         if (context->retained)
             device.driver->cuDevicePrimaryCtxRelease(context->gpu);

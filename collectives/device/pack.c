@@ -140,9 +140,12 @@ int pack_scale(const struct pack *p, const struct pack_piece *piece, size_t n, i
 
 void pack_close(struct pack *p)
 {
-    if (!p)
-        return;
-    if (p->module)
+    if (p && p->module)
         p->d->cuModuleUnload(p->module);
+    pack_forget(p);
+}
+
+void pack_forget(struct pack *p)
+{
     free(p);
 }

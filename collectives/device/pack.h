@@ -38,5 +38,7 @@ int pack_scale(const struct pack *p, const struct pack_piece *piece, size_t n, i
 
 /* Frees it; no work of its own may be pending in a stream. NULL is ignored. */
 void pack_close(struct pack *p);
+/* The context has gone, and the kernels with it. */
+void pack_forget(struct pack *p);
 
 #endif

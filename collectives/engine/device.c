@@ -328,6 +328,8 @@ void devices_free(struct engine *engine)
         if (device_enter(d, (uint32_t)(g - d->gpu), &e) == 0) {
             pack_close(g->pack);
             device_leave(d);
+        } else {
+            pack_forget(g->pack);
         }
         d->driver->cuDevicePrimaryCtxRelease(g->what.device);
     }
