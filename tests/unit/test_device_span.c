@@ -66,18 +66,12 @@ static int mark_at(cu_pointer at)
     return content[MARK - 1];
 }
 
-static void setup(void)
+static void give_pieces(void)
 {
-    struct cu_allocation_properties how = {.type = CU_ALLOCATION_PINNED, .handle_types = CU_HANDLE_FD};
+    struct cu_allocation_properties how = {.type = CU_ALLOCATION_PINNED,
+                                           .handle_types = CU_HANDLE_FD,
+                                           .location = {CU_LOCATION_DEVICE, me.ordinal}};
 
-    setenv("HVD_DOUBLE_GPUS", "2", 1);
-    me = (struct gpu_rank){.size = 1};
-    gpu_open(&me);
-    how.location = (struct cu_location){CU_LOCATION_DEVICE, me.ordinal};
-    devices.driver = me.d;
-    devices.owner = &owner;
-    devices.gpu[0] = devices.gpu[1] = (struct device_gpu){.what = me.gpu, .context = me.context};
-    engine.devices = &devices;
     for (int i = 0; i < PIECES; i++) {
         int fd;
         ck_assert_int_eq(me.d->cuMemCreate(&made[i], PIECE, &how, 0), CU_OK);
@@ -86,6 +80,18 @@ static void setup(void)
         known[i] = told.id;
         mark(owner.memory[known[i] - 1].at, 'a' + i);
     }
+}
+
+static void setup(void)
+{
+    setenv("HVD_DOUBLE_GPUS", "2", 1);
+    me = (struct gpu_rank){.size = 1};
+    gpu_open(&me);
+    devices.driver = me.d;
+    devices.owner = &owner;
+    devices.gpu[0] = devices.gpu[1] = (struct device_gpu){.what = me.gpu, .context = me.context};
+    engine.devices = &devices;
+    give_pieces();
 }
 
 START_TEST(pieces_lie_as_they_are_named)
@@ -167,7 +173,7 @@ START_TEST(a_driver_that_cannot)
         ck_assert_int_eq(ask(WORKER_DEVICE_FORGET, 0, known[i], -1), HVD_SUCCESS);
         ck_assert_int_eq(me.d->cuMemRelease(made[i]), CU_OK);
     }
-    setup();
+    give_pieces();
     ck_assert_uint_ne(SPAN(0, known[0], known[1], known[2]), 0);
 }
 END_TEST

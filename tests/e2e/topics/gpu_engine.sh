@@ -151,6 +151,15 @@ case_memory_of_pieces() {
         expect_same '12 0' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuMemcpyDtoDAsync_v2)" 'descriptors and copies'
 }
 
+# Once, for one of the ranks: its buffer has a stand-in until its pieces have gone.
+case_an_engine_without_addresses_for_pieces() {
+    [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
+    export HVD_DOUBLE_FAIL=cuMemAddressReserve@none:3
+    by_engine 2 2 gpu_memory pieces
+    all_right 2
+    expect_same '4 2' "$(gpu_calls cuMemcpyDtoDAsync_v2) $(gpu_calls left)" 'copies, and things left'
+}
+
 # Five pieces and two in place of others; while one is there that has no descriptor, the buffer over it is copied, and no other.
 case_a_segment_that_grows() {
     by_engine 2 2 gpu_memory segment
