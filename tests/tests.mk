@@ -160,7 +160,7 @@ $(E2E_GPU_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(addprefix $(B
 
 include tests/sim/sim.mk
 include tests/gpu/gpu.mk
-E2E_TOOLS += $(GPU_DOUBLE) $(MPS_DOUBLE) $(if $(HAVE_CXX),$(GPU_TRAIN))
+E2E_TOOLS += $(GPU_TOOLS)
 
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers

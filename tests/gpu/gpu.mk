@@ -71,5 +71,6 @@ $(BUILD)/tests/gpu/probe: $(call obj,tests/gpu/probe.c $(addprefix collectives/d
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread
-gpu-tests: all $(GPU_TESTS) $(GPU_DOUBLE) $(BUILD)/tests/gpu/probe $(E2E_TOOLS) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA))
+GPU_TOOLS := $(GPU_DOUBLE) $(MPS_DOUBLE) $(if $(HAVE_CXX),$(GPU_TRAIN))
+gpu-tests: all $(GPU_TESTS) $(GPU_TOOLS) $(BUILD)/tests/gpu/probe $(E2E_TOOLS) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA))
 .PHONY: gpu-tests
