@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,6 +39,16 @@ void gpu_open(void)
     cu_must(d->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate");
     arena = getenv("GPU_ARENA") != NULL;
     in_pieces = getenv("GPU_PIECES") != NULL;
+}
+
+void gpu_begin(int *rank, int *size, hvd_options *options)
+{
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    must(hvd_init(), "hvd_init");
+    *rank = hvd_rank();
+    *size = hvd_size();
+    gpu_open();
+    options->stream = gpu_stream();
 }
 
 void *gpu_stream(void)

@@ -9,6 +9,8 @@
 
 /* The GPU of this rank's number on its host; a stream of this worker's. */
 void gpu_open(void);
+/* hvd_init, and this; the options' stream is the worker's. */
+void gpu_begin(int *rank, int *size, hvd_options *options);
 void *gpu_stream(void);
 void *gpu_alloc(size_t bytes);
 void gpu_free(void *memory);

@@ -424,12 +424,7 @@ int main(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "";
 
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    must(hvd_init(), "hvd_init");
-    rank = hvd_rank();
-    size = hvd_size();
-    gpu_open();
-    options.stream = gpu_stream();
+    gpu_begin(&rank, &size, &options);
     if (strcmp(word, "order") == 0 && argc == 3)
         order((int)strtol(argv[2], NULL, 10));
     else if (strcmp(word, "refused") == 0)

@@ -399,12 +399,8 @@ int main(int argc, char **argv)
 {
     if (argc < 3)
         wrong("usage: gpu_kinds ROUNDS ELEMENTS [WORD ...]");
-    must(hvd_init(), "hvd_init");
-    rank = hvd_rank();
-    size = hvd_size();
+    gpu_begin(&rank, &size, &options);
     largest = strtoul(argv[2], NULL, 10) / ROW;
-    gpu_open();
-    options.stream = gpu_stream();
     for (worker_round = 0; worker_round < (int)strtol(argv[1], NULL, 10); worker_round++)
         for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
             if (wanted(kinds[i].name, argc, argv))

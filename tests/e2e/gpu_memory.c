@@ -172,12 +172,8 @@ int main(int argc, char **argv)
     const char *word = argc == 2 ? argv[1] : "";
     int same = 0;
 
-    must(hvd_init(), "hvd_init");
-    rank = hvd_rank();
-    size = hvd_size();
-    gpu_open();
+    gpu_begin(&rank, &size, &options);
     d = driver_open(NULL);
-    options.stream = gpu_stream();
     if (strcmp(word, "again") == 0)
         same = again();
     else if (strcmp(word, "spanning") == 0)

@@ -127,6 +127,13 @@ no_gpu_misuse() { # the double has nothing to say against what was called
     [ ! -s "${HVD_DOUBLE_LOG:-/dev/null}" ] || fail "CUDA or NCCL was misused: $(head -n 3 "$HVD_DOUBLE_LOG")"
 }
 
+gpu_options=() # more of hvdrun's
+work_on_gpus() { # RANKS GPUS PROGRAM ARGUMENTS...: a worker of these tests, to its end
+    gpus "$2"
+    hvd -np "$1" "${gpu_options[@]}" "${on_gpus[@]}" "$BUILD/tests/$3" "${@:4}"
+    no_gpu_misuse
+}
+
 # ---- processes --------------------------------------------------------------------------------------------------------
 own_programs() { # PID: the agents below it, not their workers
     local child

@@ -382,6 +382,24 @@ START_TEST(a_mismatch_is_an_error_everywhere)
 }
 END_TEST
 
+/* Six tensors, as `how` describes them at each host. */
+static void run_six(struct world *w, struct tensor_desc (*how)(uint32_t, uint32_t), uint32_t hosts)
+{
+    seed();
+    describe = how;
+    world_new(w, hosts, 6);
+    run(w);
+}
+
+/* Which tensor is there on the lists; they are alike at all hosts. */
+static uint32_t number_on_lists(const struct world *w, uint32_t i)
+{
+    const struct list_entry *entry = &w->entry[0][i];
+    for (uint32_t h = 1; h < w->hosts; h++)
+        ck_assert_mem_eq(entry, &w->entry[h][i], offsetof(struct list_entry, data));
+    return (uint32_t)strtoul(entry->desc.name + 5, NULL, 10);
+}
+
 /* Hosts that have no elements, of tensors that are nowhere, on the devices of one host, on the host of one,
  * on both, and of another size. */
 static struct tensor_desc of_few(uint32_t host, uint32_t i)
@@ -396,15 +414,10 @@ static struct tensor_desc of_few(uint32_t host, uint32_t i)
 START_TEST(who_has_nothing_goes_with_the_others)
 {
     static struct world w;
-    seed();
-    describe = of_few;
-    world_new(&w, _i ? 130 : 4, 6);
-    run(&w);
+    run_six(&w, of_few, _i ? 130 : 4);
     for (uint32_t i = 0; i < w.tensors; i++) {
         const struct list_entry *entry = &w.entry[0][i];
-        uint32_t number = (uint32_t)strtoul(entry->desc.name + 5, NULL, 10);
-        for (uint32_t h = 1; h < w.hosts; h++)
-            ck_assert_mem_eq(entry, &w.entry[h][i], offsetof(struct list_entry, data));
+        uint32_t number = number_on_lists(&w, i);
         if (number < 4) {
             ck_assert_str_eq(entry->error, "");
             ck_assert_uint_eq(entry->desc.what.device, number == 1 || number == 2);
@@ -435,15 +448,10 @@ static struct tensor_desc of_memory(uint32_t host, uint32_t i)
 START_TEST(memory_is_known_when_all_say_the_same)
 {
     static struct world w;
-    seed();
-    describe = of_memory;
-    world_new(&w, _i ? 130 : 4, 6);
-    run(&w);
+    run_six(&w, of_memory, _i ? 130 : 4);
     for (uint32_t i = 0; i < w.tensors; i++) {
         const struct list_entry *entry = &w.entry[0][i];
-        uint32_t number = (uint32_t)strtoul(entry->desc.name + 5, NULL, 10);
-        for (uint32_t h = 1; h < w.hosts; h++)
-            ck_assert_mem_eq(&entry->desc, &w.entry[h][i].desc, sizeof entry->desc);
+        uint32_t number = number_on_lists(&w, i);
         ck_assert_int_eq(entry->error[0] == '\0', number != 5);
         if (number != 5)
             ck_assert_uint_eq(entry->desc.known, number == 0 ? 77 : 0);

@@ -4,9 +4,7 @@
 limit=40
 
 arena() { # RANKS GPUS WORD
-    gpus "$2"
-    hvd -np "$1" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" "$3"
-    no_gpu_misuse
+    work_on_gpus "$1" "$2" gpu_arena "$3"
 }
 
 all_right() { # RANKS
@@ -53,7 +51,7 @@ case_left_for_shutdown() {
 # of each.
 case_by_the_engine() {
     gpus 2
-    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" alike
+    hvd -np 2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_arena" alike
     no_gpu_misuse
     all_right 2
     known_operations 10
@@ -65,7 +63,7 @@ case_by_the_engine() {
 
 case_not_all_alike_by_the_engine() {
     gpus 3
-    hvd -np 3 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" mixed
+    hvd -np 3 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_arena" mixed
     no_gpu_misuse
     all_right 3
     known_operations 0
@@ -74,11 +72,11 @@ case_not_all_alike_by_the_engine() {
 case_freed_early_by_the_engine() {
     export HVD_DOUBLE_LAZY=100 # NCCL's calls go on after they have returned
     gpus 2
-    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" pending
+    hvd -np 2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_arena" pending
     no_gpu_misuse
     all_right 2
     gpus 2
-    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" late
+    hvd -np 2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_arena" late
     no_gpu_misuse
     expect_status 0
 }

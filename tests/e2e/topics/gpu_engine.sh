@@ -3,11 +3,8 @@
 limit=40
 
 by_engine() { # RANKS GPUS PROGRAM ARGUMENTS...
-    local ranks=$1 gpus=$2
-    shift 2
-    gpus "$gpus"
-    hvd -np "$ranks" --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/$1" "${@:2}"
-    no_gpu_misuse
+    gpu_options=(--gpu-placement engine)
+    work_on_gpus "$@"
 }
 
 # Processes that have begun operations of NCCL.
@@ -35,7 +32,7 @@ case_what_nccl_is_told() {
     [ -z "${REAL_GPU:-}" ] || skip "the double says what it was told"
     gpus 2
     export NCCL_PROTO=LL NCCL_ALGO=Ring
-    hvd -np 2 --gpu-placement engine --network-interfaces lo -x NCCL_DEBUG=WARN --unset NCCL_ALGO "${gpu_variables[@]}" \
+    hvd -np 2 --gpu-placement engine --network-interfaces lo -x NCCL_DEBUG=WARN --unset NCCL_ALGO \
         "$BUILD/tests/gpu_kinds" 1 100
     unset NCCL_PROTO NCCL_ALGO
     all_right 2
@@ -212,7 +209,7 @@ slow_a_driver_that_takes_its_time() {
     [ -z "${REAL_GPU:-}" ] || skip "real drivers take what they take"
     export HVD_DOUBLE_SLOW=cuInit@none:5000
     gpus 2
-    hvd -np 2 --heartbeat-timeout 5 --gpu-placement engine "${gpu_variables[@]}" "$BUILD/tests/gpu_kinds" 1 100
+    hvd -np 2 --heartbeat-timeout 5 --gpu-placement engine "$BUILD/tests/gpu_kinds" 1 100
     no_gpu_misuse
     all_right 2
     nccl_runs_in 1
@@ -222,7 +219,7 @@ slow_a_driver_that_takes_its_time() {
 case_another_nccl_in_the_engine() {
     [ -z "${REAL_GPU:-}" ] || skip "there is one NCCL"
     gpus 2
-    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" env HVD_DOUBLE_NCCL=22700 "$BUILD/tests/gpu_kinds" 1 100
+    hvd -np 2 --gpu-placement engine env HVD_DOUBLE_NCCL=22700 "$BUILD/tests/gpu_kinds" 1 100
     all_right 2
     no_gpu_misuse
     nccl_runs_in 2

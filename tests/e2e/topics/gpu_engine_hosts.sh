@@ -5,7 +5,7 @@ limit=60
 
 on_two_hosts() { # PROGRAM ARGUMENTS...
     gpus 2
-    hvd -np 4 -H $H1:2,$H2:2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/$1" "${@:2}"
+    hvd -np 4 -H $H1:2,$H2:2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/$1" "${@:2}"
     no_gpu_misuse
 }
 

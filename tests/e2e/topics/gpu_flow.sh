@@ -3,11 +3,7 @@
 limit=40
 
 gpu_flow() { # RANKS GPUS ARGUMENTS...
-    local ranks=$1 gpus=$2
-    shift 2
-    gpus "$gpus"
-    hvd -np "$ranks" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" "$@"
-    no_gpu_misuse
+    work_on_gpus "$1" "$2" gpu_flow "${@:3}"
 }
 
 # By NCCL nothing of the library waits for a device, but hvd_shutdown once a rank.
@@ -46,7 +42,7 @@ case_what_is_refused() {
 slow_shutdown_waits_for_what_is_in_the_streams() {
     for placement in worker engine; do
         gpus 2
-        hvd -np 2 --gpu-placement "$placement" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" leaves 12000
+        hvd -np 2 --gpu-placement "$placement" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" leaves 12000
         expect_status 0
         expect_count 2 '^rank [01]: all right$' "$T/out"
         no_gpu_misuse
@@ -87,7 +83,7 @@ case_an_event_that_is_not_made() {
 case_again_and_what_a_timeline_shows() {
     /usr/bin/python3 -c '' 2> /dev/null || skip "no python3 here"
     gpus 2
-    hvd -np 2 --timeline-filename "$T/t.json" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" again
+    hvd -np 2 --timeline-filename "$T/t.json" "${on_gpus[@]}" "$BUILD/tests/gpu_flow" again
     expect_status 0
     expect_count 2 '^rank [01]: all right$' "$T/out"
     no_gpu_misuse
@@ -136,7 +132,7 @@ case_a_death_on_the_way_through_host_memory() {
 case_which_way_they_go() {
     [ -z "${REAL_GPU:-}" ] || skip "a real NCCL has a version of its own"
     gpus 2
-    hvd -np 2 --log-level info "${gpu_variables[@]}" "$BUILD/tests/gpu_flow" again
+    hvd -np 2 --log-level info "$BUILD/tests/gpu_flow" again
     expect_status 0
     expect_count 2 'process set 0: GPU tensors go by NCCL 2\.[0-9.]+$' "$T/err"
     expect_count 2 'process set [12]: GPU tensors go by NCCL 2\.[0-9.]+$' "$T/err"

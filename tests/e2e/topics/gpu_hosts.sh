@@ -4,9 +4,8 @@ hosts=2
 limit=60
 
 on_two_hosts() { # GPUS PROGRAM ARGUMENTS...
-    gpus "$1"
-    hvd -np 4 -H $H1:2,$H2:2 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/$2" "${@:3}"
-    no_gpu_misuse
+    gpu_options=(-H "$H1:2,$H2:2")
+    work_on_gpus 4 "$@"
 }
 
 case_kinds() {
@@ -45,7 +44,7 @@ case_a_death_frees_the_streams() {
 # to one operation.
 arena() { # HOW KNOWN OPTIONS...
     gpus 2
-    hvd -np 2 "${@:3}" -H $H1:1,$H2:1 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_arena" "$1"
+    hvd -np 2 "${@:3}" -H $H1:1,$H2:1 "${on_gpus[@]}" "$BUILD/tests/gpu_arena" "$1"
     no_gpu_misuse
     expect_status 0
     expect_count 2 '^rank [0-9]+: all right' "$T/out"

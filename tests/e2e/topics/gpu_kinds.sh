@@ -1,16 +1,11 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Tensors on GPUs: every kind of operation, each result compared by the worker.
 limit=40
-placed=() # more of hvdrun's options
 
 gpu_kinds() { # RANKS GPUS ARGUMENTS...
-    local ranks=$1 gpus=$2
-    shift 2
-    gpus "$gpus"
-    hvd -np "$ranks" "${placed[@]}" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_kinds" "$@"
+    work_on_gpus "$1" "$2" gpu_kinds "${@:3}"
     expect_status 0
-    expect_count "$ranks" '^rank [0-9]+: all right$' "$T/out"
-    no_gpu_misuse
+    expect_count "$1" '^rank [0-9]+: all right$' "$T/out"
 }
 
 # The worker's own stream is all that is not given back.
@@ -36,7 +31,7 @@ case_a_group_is_packed() {
     gpu_kinds 2 2 3 2000 grouped
     [ -n "${REAL_GPU:-}" ] || expect_same 18 "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce'
     streams_left 2
-    placed=(--fusion-threshold-mb 0)
+    gpu_options=(--fusion-threshold-mb 0)
     gpu_kinds 2 2 3 2000 grouped
     [ -n "${REAL_GPU:-}" ] || expect_same $((18 + 50)) "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce, then'
 }
@@ -45,7 +40,7 @@ case_a_group_is_packed() {
 case_no_memory_to_pack_in() {
     [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"
     export HVD_DOUBLE_FAIL=cuMemAlloc@1:6
-    placed=(--log-level info)
+    gpu_options=(--log-level info)
     gpu_kinds 2 2 2 2000 grouped
     expect_same 0 "$(gpu_calls ncclAllReduce)" 'calls of ncclAllReduce'
     expect_err 'process set 0: GPU tensors go through host memory: NCCL does not connect on another rank$'
@@ -78,7 +73,7 @@ case_memory_that_nccl_knows() {
 # Memory over several mappings, as in segments that grow.
 case_memory_of_pieces() {
     gpus 2
-    hvd -np 2 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_memory" segment
+    hvd -np 2 "${on_gpus[@]}" "$BUILD/tests/gpu_memory" segment
     expect_status 0
     expect_count 2 '^rank [0-9]+: all right' "$T/out"
     no_gpu_misuse

@@ -3,11 +3,7 @@
 limit=40
 
 trouble() { # RANKS GPUS ARGUMENTS...
-    local ranks=$1 gpus=$2
-    shift 2
-    gpus "$gpus"
-    hvd -np "$ranks" "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_trouble" "$@"
-    no_gpu_misuse
+    work_on_gpus "$1" "$2" gpu_trouble "${@:3}"
 }
 
 # Nothing begins on the rank any more, and handles of all ranks end with its sentence.
@@ -74,7 +70,7 @@ case_nccl_does_not_begin_on_one_rank() {
     limit=10
     export HVD_DOUBLE_FAIL=ncclCommInitRankConfig@1:1
     gpus 3
-    hvd -np 3 --log-level info "${gpu_variables[@]}" "$BUILD/tests/gpu_flow" order 1
+    hvd -np 3 --log-level info "$BUILD/tests/gpu_flow" order 1
     expect_status 0
     expect_count 1 'process set 0: GPU tensors go through host memory: NCCL does not connect on another rank' "$T/err"
 }
@@ -82,7 +78,7 @@ case_nccl_does_not_begin_on_one_rank() {
 # The context that such memory is used in is given back.
 case_memory_of_no_context() {
     gpus 2
-    hvd -np 2 "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_memory" nowhere
+    hvd -np 2 "${on_gpus[@]}" "$BUILD/tests/gpu_memory" nowhere
     expect_status 0
     expect_count 2 '^rank [01]: all right' "$T/out"
     no_gpu_misuse
@@ -111,6 +107,6 @@ case_a_stream_that_is_captured_by_a_rank_alone() {
 
 slow_streams_that_are_captured_and_engines() {
     gpus 2
-    hvd -np 2 --gpu-placement engine "${gpu_variables[@]}" "${on_gpus[@]}" "$BUILD/tests/gpu_trouble" capture
+    hvd -np 2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_trouble" capture
     captures 2
 }

@@ -33,7 +33,11 @@ case_installed_it_serves_the_worker_of_the_readme() {
     export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$T/root
     read -r -a flags < <(pkg-config --cflags --libs hvd)
     # shellcheck disable=SC2016
-    sed -n '/^```c$/,/^```$/p' "$top/README.md" | grep -v '^```' > "$T/worker.c"
+    # The first piece of C there is a whole program, others are what stands in one.
+    awk '/^```/ { n += inside = $0 == "```c"; next } inside && n == 1' "$top/README.md" > "$T/worker.c"
+    awk 'BEGIN { print "#include <hvd.h>\nvoid part(void *stream, float *gradient, uint64_t count);\nvoid part(void *stream, float *gradient, uint64_t count)\n{" }
+        /^```/ { n += inside = $0 == "```c"; next } inside && n == 2 { print } END { print "}" }' "$top/README.md" > "$T/part.c"
+    cc -Wall -Wextra -Werror -c "$T/part.c" -o "$T/part.o" "${flags[@]}" 2> "$T/err" || fail 'what it says of GPUs was not compiled'
     cc -Wall -Wextra -Werror ${sanitize:+"$sanitize"} "$T/worker.c" -o "$T/worker" "${flags[@]}" 2> "$T/err" || fail 'it was not compiled'
     run env LD_LIBRARY_PATH="$lib" "$T/root/opt/hvd/bin/hvdrun" -np 2 "$T/worker"
     expect_status 0
