@@ -9,8 +9,11 @@
  *   gpu_memory segment   of pieces that come, go and are replaced
  *   gpu_memory replaced  one, and others are mapped at its addresses again and again
  *   gpu_memory private   likewise, for no export
+ *   gpu_memory held      freed, while the last rank's GPU comes to an operation only when all ranks are further
+ *   gpu_memory remapped  the same, with memory that is replaced
  *   gpu_memory growing   the same, for more elements each time
  *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -167,6 +170,57 @@ static void growing(void)
     gpu_unreserve(at, 1);
 }
 
+static sem_t gate;
+
+static void wait_at_gate(void *unused)
+{
+    (void)unused;
+    while (sem_wait(&gate) != 0) {
+    }
+}
+
+/* All GPUs but the last one are in an operation when their memory is let go and other memory is used; the last
+ * one comes to it when all ranks have done that. */
+static void held(bool maps)
+{
+    char *a = maps ? gpu_reserve(1) : gpu_alloc(GPU_PIECE), *b = gpu_alloc(GPU_PIECE);
+    static int32_t x[COUNT];
+
+    if (maps)
+        gpu_map(a, true);
+    sum(a);
+    sum(b);
+    if (maps) {
+        replace(a, true);
+    } else {
+        gpu_free(a);
+        a = gpu_alloc(GPU_PIECE);
+    }
+    for (int i = 0; i < COUNT; i++)
+        x[i] = i;
+    gpu_put(a, x, sizeof x);
+    gpu_put(b, x, sizeof x);
+    sem_init(&gate, 0, 0);
+    if (rank == size - 1)
+        cu_must(d->cuLaunchHostFunc(gpu_stream(), wait_at_gate, NULL), "cuLaunchHostFunc");
+    must(hvd_allreduce("b", b, b, COUNT, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
+    must(hvd_allreduce("a", a, a, COUNT, HVD_INT32, HVD_SUM, &options), "hvd_allreduce");
+    must(hvd_barrier(NULL), "hvd_barrier");
+    sem_post(&gate);
+    gpu_get(x, a, sizeof x);
+    for (int i = 0; i < COUNT; i++)
+        if (x[i] != size * i)
+            wrong("element %d is %d", i, x[i]);
+    sum(a);
+    if (maps) {
+        gpu_unmap(a);
+        gpu_unreserve(a, 1);
+    } else {
+        gpu_free(a);
+    }
+    gpu_free(b);
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc == 2 ? argv[1] : "";
@@ -188,6 +242,10 @@ int main(int argc, char **argv)
         mapped(2, true);
     else if (strcmp(word, "segment") == 0)
         segment();
+    else if (strcmp(word, "held") == 0)
+        held(false);
+    else if (strcmp(word, "remapped") == 0)
+        held(true);
     else if (strcmp(word, "private") == 0)
         mapped(1, false);
     else if ((without_context = strcmp(word, "nowhere") == 0))
@@ -195,7 +253,7 @@ int main(int argc, char **argv)
     else
         wrong(
             "usage: gpu_memory again | spanning | mapped | pieces | segment | replaced | private | growing | "
-            "nowhere");
+            "held | remapped | nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

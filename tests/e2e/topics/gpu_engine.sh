@@ -131,6 +131,20 @@ case_memory_that_is_replaced() {
     [ -n "${REAL_GPU:-}" ] || expect_same 6 "$(gpu_calls cuMemImportFromShareableHandle)" 'descriptors'
 }
 
+# The engine lets memory go while the ranks' GPUs wait for one another, and it is what lets them go on: the driver would make it
+# wait for the GPU. What replaces that memory is copied until then, where the driver does not open it yet.
+case_memory_that_goes_while_its_gpu_waits() {
+    by_engine 2 2 gpu_memory held
+    all_right 2
+    [ -n "${REAL_GPU:-}" ] || expect_same '8 8' "$(gpu_calls cuIpcOpenMemHandle_v2) $(gpu_calls cuIpcCloseMemHandle)" 'memory opened and closed'
+}
+
+case_mappings_that_go_while_their_gpu_waits() {
+    by_engine 2 2 gpu_memory remapped
+    all_right 2
+    [ -n "${REAL_GPU:-}" ] || expect_same '4 0' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuMemcpyDtoDAsync_v2)" 'descriptors and copies'
+}
+
 case_memory_by_descriptors() {
     by_engine 2 2 gpu_memory mapped
     all_right 2
