@@ -217,6 +217,7 @@ struct device {
     uint32_t waiters; /* threads that wait for one */
     bool failed;      /* nothing begins or goes on any more */
     bool stranded;    /* the engine's events were seen to */
+    bool closing;     /* the engine has not closed yet all that it was to */
     bool moved;       /* an operation has ended since the bell was rung for that */
 };
 extern struct device device __attribute__((visibility("hidden")));
@@ -375,6 +376,9 @@ bool device_export(struct device_context *context, const void *at, uint64_t byte
                    uint64_t *offset);
 /* The allocation that begins there goes: the engine lets go of it now. What it did there has ended. */
 void device_export_forget(const void *at);
+/* The engine lets go of what it has by this number (0: of nothing more). true: nothing of this rank's that
+ * it has let go is open there any more. */
+bool device_export_close(uint32_t number);
 /* The engine has let all go. */
 void device_export_forget_all(void);
 

@@ -14,6 +14,7 @@
 #include "collectives/shm/ring.h"
 
 #define STAND_IN_ALIGN 512u
+#define ROOMS_TRIED    16
 
 /* ---- the GPU ------------------------------------------------------------------------------------------- */
 
@@ -261,6 +262,20 @@ static int export_stand_ins(struct device_op *op, struct err *e)
     return 0;
 }
 
+/* New memory may lie where the engine has yet to close other memory, and then cannot be opened. It is kept,
+ * so that the next lies elsewhere. */
+static int stand_in(struct device_op *op, uint64_t total, struct err *e)
+{
+    for (int i = 0; make_room(op, total, e) == 0; i++) {
+        if (export_stand_ins(op, e) == 0)
+            return copy(op, false, op->stream, e);
+        if (!device.closing || i == ROOMS_TRIED || leave_room(op) != 0)
+            break;
+        device.left[device.lefts - 1].op = NULL;
+    }
+    return -1;
+}
+
 int device_engine_give(struct device_op *op, struct err *e)
 {
     uint64_t total;
@@ -274,9 +289,7 @@ int device_engine_give(struct device_op *op, struct err *e)
         return err_set(e, ERR_SYSTEM, "%s", hvd_last_error());
     if (place_all(op, &total) != 0)
         return err_set(e, ERR_MEMORY, "no memory");
-    if (op->stand_ins == 0)
-        return 0;
-    return make_room(op, total, e) != 0 || export_stand_ins(op, e) != 0 ? -1 : copy(op, false, op->stream, e);
+    return op->stand_ins == 0 ? 0 : stand_in(op, total, e);
 }
 
 int device_engine_return(struct device_op *op, cu_stream stream, struct err *e)

@@ -44,13 +44,20 @@ static size_t place_of(const struct device_context *c, uintptr_t at)
     return low;
 }
 
+bool device_export_close(uint32_t number)
+{
+    struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = number};
+
+    if (number || device.closing)
+        device.closing = rpc(&m, -1, NULL, NULL) == HVD_SUCCESS && m.id > 0;
+    return !device.closing;
+}
+
 static void forget(struct device_context *c, size_t i)
 {
-    struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = c->exported[i].number};
-
     device_spans_forget(c, &c->exported[i]);
-    if (m.id)
-        rpc(&m, -1, NULL, NULL);
+    if (c->exported[i].number)
+        device_export_close(c->exported[i].number);
     memmove(&c->exported[i], &c->exported[i + 1], (c->exports - i - 1) * sizeof c->exported[0]);
     c->exports--;
 }
@@ -84,6 +91,7 @@ void device_export_forget_all(void)
 {
     for (struct device_context *c = device.contexts; c; c = c->next)
         c->exports = c->spans = 0;
+    device.closing = false;
 }
 
 /* One allocation may lie where several were before. The driver opens none over what it has open of the same
@@ -140,25 +148,27 @@ static int descriptor_of(const struct pointer_range *range)
     return fd;
 }
 
-/* The engine's number; 0: it cannot have it. */
-static uint32_t give(const struct device_context *c, const struct pointer_range *range)
+/* The engine's number; 0: it cannot have it. false: not yet. */
+static bool give(const struct device_context *c, const struct pointer_range *range, uint32_t *number)
 {
     struct worker_message m = {.type = WORKER_DEVICE_MEMORY};
     struct worker_device q = {.gpu = c->engine.gpu, .bytes = range->bytes};
     int fd = -1, status;
 
+    *number = 0;
     if (range->exported == POINTER_BY_FD && (fd = descriptor_of(range)) < 0)
-        return 0;
+        return true;
     if (range->exported == POINTER_BY_IPC && !by_handle(range, &q))
-        return 0;
+        return true;
     memcpy(m.text, &q, sizeof q);
     status = rpc(&m, fd, NULL, NULL);
     if (fd >= 0)
         close(fd);
-    return status == HVD_SUCCESS ? m.id : 0;
+    *number = status == HVD_SUCCESS ? m.id : 0;
+    return status != HVD_SUCCESS || *number;
 }
 
-/* The allocation there, new or known; NULL: the driver does not tell. */
+/* The allocation there, new or known; NULL: the driver does not tell, or the engine cannot have it yet. */
 static const struct device_export *find(struct device_context *c, const void *at)
 {
     uint64_t id = buffer_id(at);
@@ -170,8 +180,8 @@ static const struct device_export *find(struct device_context *c, const void *at
         return x;
     forget_within(c, range.base, range.bytes);
     struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
-    if (range.exported != POINTER_NOT_EXPORTED)
-        new.number = give(c, &range);
+    if (range.exported != POINTER_NOT_EXPORTED && !give(c, &range, &new.number))
+        return NULL;
     return remember(c, &new);
 }
 

@@ -321,6 +321,7 @@ static bool is_passed(const struct device_memory *m)
 static bool let_go(size_t i)
 {
     const struct device_memory m = device.memory[i];
+    bool closed;
 
     if (device.failed || is_used(&m) || !is_passed(&m) || device_enter(m.context, NULL) != 0)
         return false;
@@ -330,10 +331,13 @@ static bool let_go(size_t i)
         device_engine_knows_no_more(t, &m);
     }
     device_export_forget((const void *)m.at);
-    give_back(&m);
+    closed = m.by_nccl || device_export_close(0); /* a mapping needs no other one */
+    if (closed)
+        give_back(&m);
     device_leave();
-    remove_at(i);
-    return true;
+    if (closed)
+        remove_at(i);
+    return closed;
 }
 
 void device_memory_sweep(void)

@@ -73,11 +73,10 @@ void device_spans_forget(struct device_context *c, const struct device_export *p
 
     for (size_t i = 0; i < c->spans; i++) {
         const struct device_span *s = &c->span[i];
-        struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = s->number};
         if (s->base + s->bytes <= piece->base || piece->base + piece->bytes <= s->base)
             c->span[kept++] = *s;
-        else if (m.id)
-            rpc(&m, -1, NULL, NULL);
+        else if (s->number)
+            device_export_close(s->number);
     }
     c->spans = kept;
 }

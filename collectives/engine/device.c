@@ -9,6 +9,7 @@
 
 #include "collectives/device/mapping.h"
 #include "collectives/shm/numbers.h"
+#include "common/log.h"
 
 int devices_start(struct engine *engine, struct err *e)
 {
@@ -79,20 +80,21 @@ static int check_size(const struct driver *driver, const struct device_memory *m
                    (unsigned long long)m->bytes, bytes);
 }
 
+/* -1 with m->at: it is open, and of no use. */
 static int open_handle(const struct devices *d, const struct worker_device *q, struct device_memory *m,
                        struct err *e)
 {
     const struct driver *driver = d->driver;
     struct cu_ipc_memory handle;
+    cu_result result;
 
     memcpy(&handle, q->handle, sizeof handle);
-    if (driver_check(driver, driver->cuIpcOpenMemHandle(&m->at, handle, CU_IPC_LAZY_PEER_ACCESS), e,
-                     "opening memory of GPU %d", d->gpu[m->gpu].what.device) != 0)
+    result = driver->cuIpcOpenMemHandle(&m->at, handle, CU_IPC_LAZY_PEER_ACCESS);
+    if (result != CU_OK)
+        m->at = 0;
+    if (driver_check(driver, result, e, "opening memory of GPU %d", d->gpu[m->gpu].what.device) != 0)
         return -1;
-    if (check_size(driver, m, e) == 0)
-        return 0;
-    driver->cuIpcCloseMemHandle(m->at);
-    return -1;
+    return check_size(driver, m, e);
 }
 
 static int open_descriptor(const struct devices *d, int fd, struct device_memory *m, struct err *e)
@@ -113,22 +115,30 @@ static int open_descriptor(const struct devices *d, int fd, struct device_memory
     return -1;
 }
 
-static int open_memory(struct devices *d, struct device_owner *o, const struct worker_device *q, int fd,
+/* The driver opens nothing where it has other memory of the rank open. If it may be that which is being
+ * closed, the rank is told 0: to ask again. */
+static int open_memory(struct engine *engine, struct device_owner *o, const struct worker_device *q, int fd,
                        uint32_t *id, struct err *e)
 {
+    struct devices *d = engine->devices;
     struct device_memory m = {.gpu = q->gpu, .bytes = q->bytes};
-    uint32_t i = new_memory(o);
+    uint32_t i;
     int rc;
 
-    if (i == UINT32_MAX)
+    device_close_idle(engine, q->gpu);
+    if ((i = new_memory(o)) == UINT32_MAX)
         return err_set(e, ERR_MEMORY, "no room for one more allocation");
     if (device_enter(d, q->gpu, e) != 0)
         return -1;
     rc = fd >= 0 ? open_descriptor(d, fd, &m, e) : open_handle(d, q, &m, e);
     device_leave(d);
-    if (rc == 0)
+    *id = rc == 0 ? i + 1 : 0;
+    if (rc != 0 && !m.at && fd < 0 && device_closing_of(o) > 0)
+        return 0;
+    if (rc == 0 || m.at)
         o->memory[i] = m;
-    *id = i + 1;
+    if (rc != 0 && m.at)
+        device_close(engine, &o->memory[i]);
     return rc;
 }
 
@@ -142,9 +152,8 @@ static struct mapping_part *parts_of(struct device_owner *o, uint32_t gpu, const
 
     *bytes = 0;
     for (size_t i = 0; part && i < n; i++) {
-        uint32_t at = number[i] - 1; /* 0 is none */
-        struct device_memory *m = at < o->memories ? &o->memory[at] : NULL;
-        if (!m || !m->at || !m->allocation || m->gpu != gpu || m->named == now) {
+        struct device_memory *m = device_memory_of(o, number[i]);
+        if (!m || !m->allocation || m->gpu != gpu || m->named == now) {
             free(part);
             return NULL;
         }
@@ -178,24 +187,6 @@ static int open_span(struct devices *d, struct device_owner *o, const struct wor
         o->memory[i] = m;
     *id = i + 1;
     return rc;
-}
-
-static void close_memory(const struct devices *d, struct device_memory *m)
-{
-    const struct driver *driver = d->driver;
-    struct err e = ERR_INIT;
-
-    if (!m->at || device_enter(d, m->gpu, &e) != 0)
-        return;
-    device_make_unknown(d, m);
-    if (m->allocation || m->span)
-        mapping_close(driver, m->at, m->bytes);
-    else
-        driver->cuIpcCloseMemHandle(m->at);
-    if (m->allocation)
-        driver->cuMemRelease(m->allocation);
-    device_leave(d);
-    *m = (struct device_memory){.at = 0};
 }
 
 /* ---- events -------------------------------------------------------------------------------------------- */
@@ -233,25 +224,39 @@ static void close_event(const struct devices *d, const struct device_event *v)
     device_leave(d);
 }
 
-static void close_owner(const struct devices *d, struct device_owner *o)
+static void close_owner(struct engine *engine, struct device_owner *o)
 {
-    for (uint32_t i = 0; i < o->memories; i++)
-        close_memory(d, &o->memory[i]);
+    for (uint32_t i = 1; i <= o->memories; i++)
+        if (device_memory_of(o, i))
+            device_close(engine, &o->memory[i - 1]);
     for (uint32_t i = 0; i < o->events; i++)
-        close_event(d, &o->event[i]);
-    free(o->memory);
+        close_event(engine->devices, &o->event[i]);
     free(o->event);
-    *o = (struct device_owner){.memories = 0};
+    o->event = NULL;
+    o->events = 0;
 }
 
 /* What processes had that may be no more must not stay allocated. */
 void devices_forget(struct engine *engine)
 {
-    if (!engine->devices)
+    struct devices *d = engine->devices;
+
+    if (!d)
         return;
     device_sets_free(engine);
     for (uint32_t i = 0; i < engine->members; i++)
-        close_owner(engine->devices, &engine->devices->owner[i]);
+        close_owner(engine, &d->owner[i]);
+    for (uint32_t i = 0; i < DEVICE_GPUS_MAX; i++) {
+        device_close_idle(engine, i);
+        d->gpu[i].closing = 0;
+    }
+    if (d->closing > 0)
+        log_warning("%u allocations of GPUs stay open: a GPU does not come to an end", d->closing);
+    d->closing = 0;
+    for (uint32_t i = 0; i < engine->members; i++) {
+        free(d->owner[i].memory);
+        d->owner[i] = (struct device_owner){.memories = 0};
+    }
 }
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
@@ -268,13 +273,15 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
         return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
     switch (q->type) {
     case WORKER_DEVICE_MEMORY:
-        return open_memory(d, o, device, fd, &a->id, e);
+        return open_memory(engine, o, device, fd, &a->id, e);
     case WORKER_DEVICE_SPAN:
         return open_span(d, o, device, fd, &a->id, e);
     case WORKER_DEVICE_FORGET:
-        if (q->id == 0 || q->id > o->memories)
+        if (q->id && !device_memory_of(o, q->id))
             return err_set(e, ERR_PROTOCOL, "there is no such memory");
-        close_memory(d, &o->memory[q->id - 1]);
+        if (q->id)
+            device_close(engine, device_memory_of(o, q->id));
+        a->id = device_closing_of(o);
         return 0;
     case WORKER_DEVICE_EVENT:
         return open_event(d, o, device, &a->id, e);
@@ -286,7 +293,7 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
         return device_make_known(engine, member, q, &a->id, e);
     default: /* WORKER_DEVICE_CLOSE */
         if (d->driver && device_is_idle(engine, member))
-            close_owner(d, o);
+            close_owner(engine, o);
         return 0;
     }
 }
@@ -325,13 +332,14 @@ void devices_free(struct engine *engine)
     devices_forget(engine);
     for (struct device_gpu *g = d->gpu; g < d->gpu + DEVICE_GPUS_MAX && g->context; g++) {
         struct err e = ERR_INIT;
-        if (device_enter(d, (uint32_t)(g - d->gpu), &e) == 0) {
+        if (!g->lost && device_enter(d, (uint32_t)(g - d->gpu), &e) == 0) {
             pack_close(g->pack);
             device_leave(d);
         } else {
             pack_forget(g->pack);
         }
-        d->driver->cuDevicePrimaryCtxRelease(g->what.device);
+        if (!g->lost)
+            d->driver->cuDevicePrimaryCtxRelease(g->what.device);
     }
     free(d->owner);
     free(d);

@@ -2,6 +2,7 @@
  *
  *   device.c         the ranks' questions: memory, events
  *   device_open.c    GPUs
+ *   device_close.c   memory that has gone
  *   device_call.c    a rank's description of an operation, copied and checked
  *   device_run.c     communicators, and operations from the rings to the streams
  *
@@ -25,12 +26,15 @@ struct device_gpu {
     struct driver_device what;
     cu_context context; /* NULL: nobody has asked for it */
     struct pack *pack;
+    uint32_t closing; /* how many memories of it */
+    bool lost;        /* something in it does not end: nothing of it is closed any more */
 };
 
 /* Memory of a rank, as it lies here. */
 struct device_memory {
     uint32_t gpu;
     cu_pointer at; /* 0: the number is free */
+    bool closing;  /* nobody's any more */
     uint64_t bytes;
     cu_allocation allocation; /* of a descriptor; 0: it was an IPC handle */
     cu_pointer second;        /* where communicators know it; 0: nobody has asked for that */
@@ -89,6 +93,8 @@ struct devices {
     struct device_owner *owner; /* [members of the engine] */
     struct device_set *sets;
     uint64_t since, watched; /* that something is on its way to a stream; that NCCL was asked last */
+    uint64_t looked;         /* whether GPUs are idle, of which memory is to be closed: */
+    uint32_t closing;
     bool aborted;
 };
 
@@ -99,6 +105,19 @@ void device_leave(const struct devices *d);
 /* device_open.c: the member is answered at once or later; and what has been opened by now. */
 void device_open(struct engine *engine, uint32_t member, const uint8_t uuid[16]);
 void device_open_progress(struct engine *engine);
+
+/* device_close.c: the member's memory of that number; NULL: it has none. */
+struct device_memory *device_memory_of(const struct device_owner *o, uint32_t number);
+/* The memory has gone: it is closed now or later. */
+void device_close(struct engine *engine, struct device_memory *m);
+/* How many of the member's are still to be closed. */
+uint32_t device_closing_of(const struct device_owner *o);
+/* What can be closed on this GPU is; on all of them: true: not everything, look again in so long. */
+#define DEVICE_CLOSE_MS 10
+void device_close_idle(struct engine *engine, uint32_t gpu);
+bool device_close_progress(struct engine *engine, uint64_t now);
+/* Nothing is put into the stream any more. Waits for its end, until then at most. */
+void device_settle(struct devices *d, uint32_t gpu, cu_stream stream, uint64_t until);
 
 /* device_call.c: what lies at `address` is what the member asks for next in the team, where it is `rank`; to
  * seat->call. -1: it cannot be. */

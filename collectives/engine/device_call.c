@@ -42,13 +42,12 @@ static int resolve(const struct device_owner *owner, const struct device_seat *s
                    uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
 {
     cu_pointer base;
-    const struct device_memory *m =
-        memory > 0 && memory <= owner->memories ? &owner->memory[memory - 1] : NULL;
+    const struct device_memory *m = device_memory_of(owner, memory);
 
     *at = NULL;
     if (memory == 0)
         return bytes == 0 ? 0 : -1;
-    if (!m || !m->at || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
+    if (!m || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
         return -1;
     if (!(base = known ? device_known_at(seat, m) : m->at))
         return -1;

@@ -30,11 +30,10 @@ int device_make_known(struct engine *engine, uint32_t member, const struct worke
                       struct err *e)
 {
     struct devices *d = engine->devices;
-    struct device_owner *o = &d->owner[member];
-    struct device_memory *m = q->id > 0 && q->id <= o->memories ? &o->memory[q->id - 1] : NULL;
+    struct device_memory *m = device_memory_of(&d->owner[member], q->id);
     const struct device_seat *seat = device_seat_of(engine, member, q->set);
 
-    if (!m || !m->at || !seat || m->gpu != seat->gpu)
+    if (!m || !seat || m->gpu != seat->gpu)
         return err_set(e, ERR_PROTOCOL, "there is no such memory, or process set");
     *known = SHM_DEVICE_ASK_LATER;
     if (seat->leaves || seat->pending || communicator_state(seat->communicator) != COMMUNICATOR_READY)

@@ -206,9 +206,11 @@ void device_sets_free(struct engine *engine)
         engine->devices->sets = s->next;
         for (uint32_t m = 0; m < s->set->team->members; m++) {
             now = clock_now();
-            if (s->seat[m].stream)
+            if (s->seat[m].stream) {
                 communicator_abort(s->seat[m].communicator,
                                    now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0);
+                device_settle(engine->devices, s->seat[m].gpu, s->seat[m].stream, until);
+            }
             close_seat(engine->devices, &s->seat[m]);
         }
         free(s);
@@ -297,6 +299,7 @@ static void begin(struct engine *engine, struct device_set *s, uint32_t m, uint6
         communicator_state(seat->communicator) != COMMUNICATOR_READY)
         return;
     engine->devices->since = now;
+    device_close_idle(engine, seat->gpu);
     if (launch(engine->devices, seat, &e) != 0)
         fail(engine, s->set, m, e.text);
 }
@@ -371,12 +374,13 @@ bool devices_waiting(const struct engine *engine)
 int devices_progress(struct engine *engine, uint64_t now)
 {
     struct devices *d = engine->devices;
-    bool busy = false, watching;
+    bool busy = false, watching, closing;
 
     if (d)
         device_open_progress(engine);
     if (!d || !d->driver)
         return -1;
+    closing = device_close_progress(engine, now);
     collect(engine);
     watching = now - d->watched > WATCH_NS;
     for (struct device_set *s = d->sets; s; s = s->next) {
@@ -389,5 +393,5 @@ int devices_progress(struct engine *engine, uint64_t now)
     }
     if (watching)
         d->watched = now;
-    return !busy ? -1 : now - d->since < DEVICE_LAUNCH_NS ? 0 : LOOK_MS;
+    return !busy ? (closing ? DEVICE_CLOSE_MS : -1) : now - d->since < DEVICE_LAUNCH_NS ? 0 : LOOK_MS;
 }

@@ -44,7 +44,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     15u
+#define SHM_VERSION     16u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
 #define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */

@@ -9,10 +9,9 @@
  *   gpu_memory segment   of pieces that come, go and are replaced
  *   gpu_memory replaced  one, and others are mapped at its addresses again and again
  *   gpu_memory private   likewise, for no export
- *   gpu_memory held      freed, while the last rank's GPU comes to an operation only when all ranks are further
- *   gpu_memory remapped  the same, with memory that is replaced
- *   gpu_memory growing   the same, for more elements each time
- *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
+ *   gpu_memory held      freed, while the last rank's GPU comes to an operation only when all ranks are
+ * further gpu_memory remapped  the same, with memory that is replaced gpu_memory growing   the same, for more
+ * elements each time gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -179,8 +178,8 @@ static void wait_at_gate(void *unused)
     }
 }
 
-/* All GPUs but the last one are in an operation when their memory is let go and other memory is used; the last
- * one comes to it when all ranks have done that. */
+/* All GPUs but the last one are in an operation when their memory is let go and other memory is used; the
+ * last one comes to it when all ranks have done that. */
 static void held(bool maps)
 {
     char *a = maps ? gpu_reserve(1) : gpu_alloc(GPU_PIECE), *b = gpu_alloc(GPU_PIECE);
