@@ -39,9 +39,9 @@
  * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several
  * that came as descriptors are wanted one behind the other, as the rank has them, and that is one more
  * memory; `numbers` is a file as `ranks` is. FORGET: memory has gone, 0: none; the answer's id is how many of
- * the rank's the engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN: a communicator of this rank in
- * the team; how it is, is in the seat of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing
- * of this rank is used any more. */
+ * the rank's the engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN:
+ * a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME. LEAVE: it ends when
+ * all have left. CLOSE: nothing of this rank is used any more. */
 #ifndef HVD_SHM_WORKER_SOCKET_H
 #define HVD_SHM_WORKER_SOCKET_H
 

@@ -9,9 +9,11 @@
  *   gpu_memory segment   of pieces that come, go and are replaced
  *   gpu_memory replaced  one, and others are mapped at its addresses again and again
  *   gpu_memory private   likewise, for no export
- *   gpu_memory held      freed, while the last rank's GPU comes to an operation only when all ranks are
- * further gpu_memory remapped  the same, with memory that is replaced gpu_memory growing   the same, for more
- * elements each time gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
+ *   gpu_memory held      freed, while a GPU comes to an operation only when all ranks are further
+ *   gpu_memory stands    the same, and memory for no export is used next
+ *   gpu_memory remapped  the same, with memory that is replaced
+ *   gpu_memory growing   the same, for more elements each time
+ *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -180,21 +182,10 @@ static void wait_at_gate(void *unused)
 
 /* All GPUs but the last one are in an operation when their memory is let go and other memory is used; the
  * last one comes to it when all ranks have done that. */
-static void held(bool maps)
+static void hold(void *a, void *b)
 {
-    char *a = maps ? gpu_reserve(1) : gpu_alloc(GPU_PIECE), *b = gpu_alloc(GPU_PIECE);
     static int32_t x[COUNT];
 
-    if (maps)
-        gpu_map(a, true);
-    sum(a);
-    sum(b);
-    if (maps) {
-        replace(a, true);
-    } else {
-        gpu_free(a);
-        a = gpu_alloc(GPU_PIECE);
-    }
     for (int i = 0; i < COUNT; i++)
         x[i] = i;
     gpu_put(a, x, sizeof x);
@@ -210,13 +201,43 @@ static void held(bool maps)
     for (int i = 0; i < COUNT; i++)
         if (x[i] != size * i)
             wrong("element %d is %d", i, x[i]);
+    for (int i = 0; i < 4; i++)
+        sum(a);
+}
+
+/* The memory is freed, and then other memory lies there, or other memory stands in for what no other process
+ * can have, and may lie there. */
+static void held(bool stands_in)
+{
+    char *own = gpu_reserve(1), *a = gpu_alloc(sizeof(int32_t[COUNT])), *b = gpu_alloc(GPU_PIECE);
+
+    gpu_map(own, false);
     sum(a);
-    if (maps) {
-        gpu_unmap(a);
-        gpu_unreserve(a, 1);
+    sum(b);
+    gpu_free(a);
+    if (stands_in) {
+        hold(own, b);
     } else {
+        a = gpu_alloc(sizeof(int32_t[COUNT]));
+        hold(a, b);
         gpu_free(a);
     }
+    gpu_free(b);
+    gpu_unmap(own);
+    gpu_unreserve(own, 1);
+}
+
+static void remapped(void)
+{
+    char *a = gpu_reserve(1), *b = gpu_alloc(GPU_PIECE);
+
+    gpu_map(a, true);
+    sum(a);
+    sum(b);
+    replace(a, true);
+    hold(a, b);
+    gpu_unmap(a);
+    gpu_unreserve(a, 1);
     gpu_free(b);
 }
 
@@ -244,6 +265,8 @@ int main(int argc, char **argv)
     else if (strcmp(word, "held") == 0)
         held(false);
     else if (strcmp(word, "remapped") == 0)
+        remapped();
+    else if (strcmp(word, "stands") == 0)
         held(true);
     else if (strcmp(word, "private") == 0)
         mapped(1, false);
@@ -252,7 +275,7 @@ int main(int argc, char **argv)
     else
         wrong(
             "usage: gpu_memory again | spanning | mapped | pieces | segment | replaced | private | growing | "
-            "held | remapped | nowhere");
+            "held | stands | remapped | nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

@@ -178,6 +178,10 @@ START_TEST(test_refused)
     memory[0].at = 0;                             /* it has gone */
     ck_assert_int_eq(take(), -1);
     memory[0].at = 0x10000;
+    memory[0].closing = true;
+    ck_assert_int_eq(take(), -1);
+    memory[0].closing = false;
+    ck_assert_int_eq(take(), 0);
     ck_assert_int_eq(take_at(shm_address(1, AT)), -1);
     ck_assert_int_eq(take_at(shm_address(0, (1 << 20) - 8)), -1);
     ck_assert_int_eq(take_at(UINT64_MAX), -1);

@@ -136,7 +136,14 @@ case_memory_that_is_replaced() {
 case_memory_that_goes_while_its_gpu_waits() {
     by_engine 2 2 gpu_memory held
     all_right 2
-    [ -n "${REAL_GPU:-}" ] || expect_same 8 "$(gpu_calls cuIpcCloseMemHandle)" 'memory closed'
+    [ -n "${REAL_GPU:-}" ] && return
+    expect_same 8 "$(gpu_calls cuIpcCloseMemHandle)" 'memory closed'
+    (($(gpu_calls cuMemcpyDtoDAsync_v2) <= 8)) || fail "memory is copied that the engine can have"
+}
+
+case_stand_ins_where_memory_goes_while_its_gpu_waits() {
+    by_engine 2 2 gpu_memory stands
+    all_right 2
 }
 
 case_mappings_that_go_while_their_gpu_waits() {
