@@ -83,6 +83,7 @@ struct device_room {
     cu_context context;
     cu_pointer at; /* 0: none */
     uint64_t bytes;
+    bool by_nccl;
 };
 
 /* Memory that the engine is to use instead of `own`. */

@@ -156,6 +156,22 @@ static bool enter_room(struct device_op *op, uint64_t bytes)
     return false;
 }
 
+/* Where the engine has memory to close, it opens no other by a handle; but what comes as a descriptor has
+ * addresses of its own there. */
+static int allocate(struct device_room *r)
+{
+    void *at = NULL;
+
+    if (device.closing && !device.nccl)
+        device.nccl = nccl_open(&device.no_nccl);
+    r->by_nccl = device.closing && device.nccl && device.nccl->ncclMemAlloc && device.nccl->ncclMemFree &&
+                 device.nccl->ncclMemAlloc(&at, r->bytes) == NCCL_OK;
+    if (!r->by_nccl)
+        return device.driver->cuMemAlloc(&r->at, r->bytes);
+    r->at = (cu_pointer)(uintptr_t)at;
+    return CU_OK;
+}
+
 static int make_room(struct device_op *op, uint64_t bytes, struct err *e)
 {
     const struct driver *d = device.driver;
@@ -171,10 +187,10 @@ static int make_room(struct device_op *op, uint64_t bytes, struct err *e)
         return err_set(e, ERR_MEMORY, "no memory");
     if (enter_room(op, bytes))
         return 0;
-    if (d->cuMemAlloc(&new.at, new.bytes) != CU_OK) {
+    if (allocate(&new) != CU_OK) {
         new.bytes = bytes;
-        if (driver_check(d, d->cuMemAlloc(&new.at, bytes), e, "allocating %llu bytes on GPU %d",
-                         (unsigned long long)bytes, op->context->gpu) != 0)
+        if (driver_check(d, allocate(&new), e, "allocating %llu bytes on GPU %d", (unsigned long long)bytes,
+                         op->context->gpu) != 0)
             return -1;
     }
     op->stand_in_room = new;
@@ -187,7 +203,10 @@ void device_engine_free(void)
 
     for (const struct device_room *r = device.left; r < device.left + device.lefts; r++)
         if (device.driver->cuCtxPushCurrent(r->context) == CU_OK) {
-            device.driver->cuMemFree(r->at);
+            if (r->by_nccl)
+                device.nccl->ncclMemFree((void *)(uintptr_t)r->at);
+            else
+                device.driver->cuMemFree(r->at);
             device.driver->cuCtxPopCurrent(&before);
         }
     free(device.left);

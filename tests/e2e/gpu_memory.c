@@ -209,7 +209,7 @@ static void hold(void *a, void *b)
  * can have, and may lie there. */
 static void held(bool stands_in)
 {
-    char *own = gpu_reserve(1), *a = gpu_alloc(sizeof(int32_t[COUNT])), *b = gpu_alloc(GPU_PIECE);
+    char *own = gpu_reserve(1), *a = gpu_alloc(GPU_PIECE), *b = gpu_alloc(GPU_PIECE);
 
     gpu_map(own, false);
     sum(a);
@@ -218,7 +218,7 @@ static void held(bool stands_in)
     if (stands_in) {
         hold(own, b);
     } else {
-        a = gpu_alloc(sizeof(int32_t[COUNT]));
+        a = gpu_alloc(GPU_PIECE);
         hold(a, b);
         gpu_free(a);
     }
