@@ -40,6 +40,7 @@ static void open_it(struct gpu_rank *me)
     struct worker_message a;
     WANT(engine && me->d->cuDevicePrimaryCtxRetain(&devices.gpu[0].context, 0) == CU_OK);
     engine->devices = &devices;
+    engine->members = 1;
     gpu_meet(me, 0);
     memcpy(q.handle, &me->shared->id, sizeof q.handle);
     a = ask(engine, WORKER_DEVICE_MEMORY, 0, &q);
