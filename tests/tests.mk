@@ -204,9 +204,9 @@ unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for
 	@BUILD=$(BUILD) tests/run.sh unit
 
 check-run: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS)
-	@BUILD=$(BUILD) tests/run.sh unit,e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
+	@BUILD=$(BUILD) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
 check-all-run: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
-	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit,e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz
+	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz
 countdown-run: all $(COUNTDOWN)
 	@BUILD=$(BUILD) tests/run.sh countdown-all
 soak-run: all
