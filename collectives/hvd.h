@@ -36,9 +36,8 @@
  * all have length 0, wherever they are, goes with the others if its process has loaded CUDA (else it is one
  * of the host). It takes part with a GPU all the same: that of its buffers or its stream, or which it has
  * used, or the thread's; else one whose context this process has; else that of its local rank, whose context
- * is then made. An operation on a device
- * reads its input after all work that was in options->stream when the call was made. The blocking call, and
- * hvd_wait, return when the result's place in the stream is settled, without waiting for the device: work put
+ * is then made. An operation on a device reads its input after all work that was in options->stream when the
+ * call was made. The blocking call, and hvd_wait, return when the result's place in the stream is settled, without waiting for the device: work put
  * into the stream afterwards finds the result, and what the caller may do with a buffer it may let the stream
  * do: cuMemFreeAsync in that stream, say, but no cuMemFree before the stream has come so far. An operation
  * that the device fails in, or that a rank's death ends, never leaves the stream hanging. NCCL does the work

@@ -2,10 +2,9 @@
  *
  * NCCL does what takes time in threads of its own, and ncclCommGetAsyncError tells how far they are; poll
  * asks it and posts what it hears. A group that run has given to NCCL is in its stream when NCCL says so, and
- * only then comes what follows it there (scaling, and taking
- * apart, of results). The first error is kept, moves the communicator
- * to FAILED, and is told at each poll. From everywhere an abort leads out: it and the freeing of a finished
- * one are calls that may block, so threads make them (ending.h). */
+ * only then comes what follows it there (scaling, and taking apart, of results). The first error is kept,
+ * moves the communicator to FAILED, and is told at each poll. From everywhere an abort leads out: it and the
+ * freeing of a finished one are calls that may block, so threads make them (ending.h). */
 #include "collectives/device/communicator.h"
 
 #include <stdarg.h>
