@@ -37,18 +37,18 @@
  * of the host). It takes part with a GPU all the same: that of its buffers or its stream, or which it has
  * used, or the thread's; else one whose context this process has; else that of its local rank, whose context
  * is then made. An operation on a device reads its input after all work that was in options->stream when the
- * call was made. The blocking call, and hvd_wait, return when the result's place in the stream is settled, without waiting for the device: work put
- * into the stream afterwards finds the result, and what the caller may do with a buffer it may let the stream
- * do: cuMemFreeAsync in that stream, say, but no cuMemFree before the stream has come so far. An operation
- * that the device fails in, or that a rank's death ends, never leaves the stream hanging. NCCL does the work
- * where it can, else it goes through host memory: all ranks the same way. With process sets that share ranks,
- * operations of one set on a device are enqueued in one order, those of two sets in none. Not for memory of a
- * device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank in hvd_join (HVD_ERR_MISMATCH), nor is a
- * stream that is being captured into a graph (HVD_ERR_INVALID). A wait for an operation that was begun before
- * its stream's capture waits for the device; captures of other streams are not disturbed. Whether CUDA is in
- * the process is found out when a name is new, a stream is given or a buffer is large (32 KiB): a program
- * that gives small host memory under a name, then loads CUDA and gives device memory under the same name,
- * gives a stream.
+ * call was made. The blocking call, and hvd_wait, return when the result's place in the stream is settled,
+ * without waiting for the device: work put into the stream afterwards finds the result, and what the caller
+ * may do with a buffer it may let the stream do: cuMemFreeAsync in that stream, say, but no cuMemFree before
+ * the stream has come so far. An operation that the device fails in, or that a rank's death ends, never
+ * leaves the stream hanging. NCCL does the work where it can, else it goes through host memory: all ranks the
+ * same way. With process sets that share ranks, operations of one set on a device are enqueued in one order,
+ * those of two sets in none. Not for memory of a device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank
+ * in hvd_join (HVD_ERR_MISMATCH), nor is a stream that is being captured into a graph (HVD_ERR_INVALID). A
+ * wait for an operation that was begun before its stream's capture waits for the device; captures of other
+ * streams are not disturbed. Whether CUDA is in the process is found out when a name is new, a stream is
+ * given or a buffer is large (32 KiB): a program that gives small host memory under a name, then loads CUDA
+ * and gives device memory under the same name, gives a stream.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.
