@@ -5,7 +5,7 @@ check-deps:
 	@PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh check build
 
 deps: ## installs what building and testing need (root or sudo)
-	@PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install build test mpi
+	@PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install build options test
 
 # Installs what the groups lack; then a fresh make sees it: @$(MAKE) $(quietly) TARGET.
 provide  = @PKG_CONFIG=$(PKG_CONFIG) sh tests/deps.sh install

@@ -4,9 +4,9 @@
 #   deps.sh check GROUP...     names what is missing with the apt command and fails; silent when all is there
 #   deps.sh install GROUP...   installs it: as root, or through sudo when that asks no password
 #
-# Groups: build (what `make` needs), test (`make check`), extra (fuzz, lint, sanitizers, bench),
-# mpi (OpenMPI and the library of PMIx; without the latter hvdrun offers no PMIx), neighbours (more of other people's
-# programs that hvdrun works with: mpi4py, MPICH, Slurm).
+# Groups: build (without these nothing is built), options (parts of a build that can be left out: PMIx, the store for Gloo,
+# configuration files, binding, the managed agent), test (everything that a test of `make check` calls, other people's launchers and
+# MPI libraries included), extra (fuzz, lint, sanitizers), frameworks (PyTorch, for the slow tests), fresh (new roots of Debian).
 # The common case, nothing missing, costs a few milliseconds: one pkg-config call and shell built-ins.
 set -u
 
@@ -33,24 +33,49 @@ need_libraries() { # MODULE PACKAGE ... : one pkg-config call when all are there
     done
 }
 
+need_module() { # MODULE PACKAGE: of Debian's python3, which need not be the first one in PATH
+    /usr/bin/python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" 2>/dev/null || missing="$missing $2"
+}
+
 for group in "${@:-build}"; do
     case $group in
     build)
         need_program "${PKG_CONFIG:-pkg-config}" pkg-config
         need_program gcc gcc
         need_program ld binutils
-        need_program protoc-c protobuf-c-compiler
+        need_program protoc protobuf-compiler
+        need_program protoc-gen-c protobuf-c-compiler
         [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-        need_libraries libuv libuv1-dev libssh2 libssh2-1-dev libprotobuf-c libprotobuf-c-dev libcrypto libssl-dev \
-            libmicrohttpd libmicrohttpd-dev yaml-0.1 libyaml-dev hwloc libhwloc-dev libsystemd libsystemd-dev
+        need_libraries libuv libuv1-dev libssh2 libssh2-1-dev libprotobuf-c libprotobuf-c-dev libcrypto libssl-dev
+        ;;
+    options)
+        need_libraries pmix libpmix-dev libmicrohttpd libmicrohttpd-dev yaml-0.1 libyaml-dev hwloc libhwloc-dev \
+            libsystemd libsystemd-dev
         ;;
     test)
         need_libraries check check
+        need_program g++ g++
         need_program sshd openssh-server
         need_program ssh openssh-client
         need_program ip iproute2
         need_program unshare util-linux
+        need_program setpriv util-linux
+        need_program script bsdutils
         need_program eu-stack elfutils
+        need_program gdb gdb
+        need_program curl curl
+        need_program man man-db
+        need_program pgrep procps
+        need_program perl perl
+        [ -x /lib/systemd/systemd ] || missing="$missing systemd"
+        need_program mpicc.openmpi libopenmpi-dev
+        need_program mpirun.openmpi openmpi-bin
+        need_program mpicc.mpich libmpich-dev
+        need_program mpiexec.mpich mpich
+        need_program slurmctld slurm-wlm
+        need_program munged munge
+        need_module mpi4py python3-mpi4py
+        need_module yaml python3-yaml
         ;;
     extra)
         need_program clang clang
@@ -58,21 +83,15 @@ for group in "${@:-build}"; do
         need_program cppcheck cppcheck
         need_program shellcheck shellcheck
         need_program mandoc mandoc
-        ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 ||
-            missing="$missing libclang-rt-14-dev"
+        ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a >/dev/null 2>&1 || missing="$missing libclang-rt-dev"
         ;;
-    mpi)
-        need_libraries pmix libpmix-dev
-        need_program mpicc.openmpi libopenmpi-dev
-        need_program mpirun.openmpi openmpi-bin
+    frameworks)
+        need_module torch python3-torch
         ;;
-    neighbours)
-        /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || missing="$missing python3-mpi4py"
-        need_program slurmctld slurm-wlm
-        need_program munged munge
-        need_program mpicc.mpich libmpich-dev
-        need_program mpiexec.mpich mpich
-        /usr/bin/python3 -c 'import yaml' 2>/dev/null || missing="$missing python3-yaml"
+    fresh)
+        need_program mmdebstrap mmdebstrap
+        need_program podman podman
+        need_program runc runc
         ;;
     *)
         echo "deps.sh: unknown group $group" >&2

@@ -164,34 +164,34 @@ E2E_TOOLS += $(GPU_TOOLS)
 
 # ---- what people type ------------------------------------------------------------------------------------------------
 demo: ## installs what is missing, builds, trains a language model on 4 local workers
-	$(provide) build
+	$(provide) build options
 	@$(MAKE) $(quietly) demo-run
 check: ## installs what is missing, builds, runs the tests that a fresh machine can run in minutes
-	$(provide) build test
+	$(provide) build options test
 	@$(MAKE) $(quietly) check-run
 check-all: ## every test: the slow ones, sanitizers, fuzzers, lint
-	$(provide) build test extra mpi neighbours
+	$(provide) build options test extra frameworks fresh
 	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan
-	$(provide) build test
+	$(provide) build options test
 	@$(MAKE) $(quietly) asan-run
 check-tsan: ## unit tests under ThreadSanitizer
-	$(provide) build test
+	$(provide) build options test
 	@$(MAKE) $(quietly) tsan-run
 check-faults: ## the fault matrix: every fault in every phase of a job, on namespaced hosts (root); CELL=word for some
-	$(provide) build test
+	$(provide) build options test
 	@$(MAKE) $(quietly) faults-run
 check-countdown: ## fault countdowns: every memory, read, write, fork and descriptor fails once; SERIES="word ..." for some
-	$(provide) build test
+	$(provide) build options test
 	@$(MAKE) $(quietly) countdown-run
 soak: ## 500 jobs in a row leave the machine as it was; SOAK_JOBS and SOAK_SECONDS for more or fewer
-	$(provide) build test
+	$(provide) build options test
 	@$(MAKE) $(quietly) soak-run
 fuzz: ## runs each fuzz target for FUZZ_SECONDS (10); needs clang
-	$(provide) build test extra
+	$(provide) build options test extra
 	@$(MAKE) $(quietly) fuzz-run
 lint: ## structure, formatting, static analysis, shell scripts, man pages
-	$(provide) build extra
+	$(provide) build options extra
 	@$(MAKE) $(quietly) lint-run
 bench: all ## the figures beside the peers' (hydra, OpenMPI) in one run
 	tests/bench/run.sh $(BUILD)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 enum { ASK_IDENTITIES = 11, ANSWER_IDENTITIES = 12, ASK_SIGNATURE = 13, ANSWER_SIGNATURE = 14 };
+enum { AGENT_RSA_SHA2_256 = 2, AGENT_RSA_SHA2_512 = 4 }; /* flags of ASK_SIGNATURE */
 
 static void put_be32(uint8_t *p, size_t v)
 {
@@ -134,10 +135,34 @@ void ssh_agent_ask_identities(struct ssh_agent *a)
     ask(a);
 }
 
+/* The agent signs with an RSA key by SHA-1 unless flags say otherwise (RFC 8332 and the agent's protocol). The algorithm
+ * stands in the request that is signed (RFC 4252, 7): session, byte, user, service, "publickey", byte, algorithm. */
+static uint32_t signature_flags(const uint8_t *data, size_t len)
+{
+    const uint8_t *part;
+    size_t part_len;
+    for (int k = 0; k < 5; k++) {
+        if (!take_string(&data, &len, &part, &part_len))
+            return 0;
+        if (k == 0 || k == 3) {
+            if (len == 0)
+                return 0;
+            data++;
+            len--;
+        }
+    }
+    if (part_len == strlen("rsa-sha2-512") && memcmp(part, "rsa-sha2-512", part_len) == 0)
+        return AGENT_RSA_SHA2_512;
+    if (part_len == strlen("rsa-sha2-256") && memcmp(part, "rsa-sha2-256", part_len) == 0)
+        return AGENT_RSA_SHA2_256;
+    return 0;
+}
+
 void ssh_agent_ask_signature(struct ssh_agent *a, const uint8_t *blob, size_t blob_len, const uint8_t *data,
                              size_t len)
 {
-    uint8_t head[5], flags[4] = {0};
+    uint8_t head[5], flags[4];
+    put_be32(flags, signature_flags(data, len));
     put_be32(head, 1 + 4 + blob_len + 4 + len + sizeof flags);
     head[4] = ASK_SIGNATURE;
     if (buf_put(&a->out, head, sizeof head) < 0)

@@ -2,8 +2,8 @@
  *
  * 1. Every key is looked at before the host hears of one: the -i file, the identities of ssh-agent, the
  * IdentityFile entries. A key that is in a file and in the agent is tried once, through the agent. Servers
- * close the connection after a few refusals (MaxAuthTries), so what the user named comes first and what this
- * libssh2 can hardly use (RSA: it only has SHA-1 signatures) comes last.
+ * close the connection after a few refusals (MaxAuthTries), so what the user named comes first. RSA keys come
+ * last where libssh2 can hardly use them: before 1.11 libssh2 had SHA-1 signatures only.
  * 2. They are tried in that order. Refused: the next one.
  * 3. None left: one error names every key and what became of it. When a key was among them that the ssh
  * program might have used (RSA, a certificate, a hardware key), the error is ERR_UNSUPPORTED and the launcher
@@ -110,6 +110,11 @@ static int compare_order(const void *x, const void *y)
     return (int)a->order - (int)b->order;
 }
 
+bool ssh_rsa_has_sha2(void)
+{
+    return libssh2_version(0x010b00) != NULL;
+}
+
 /* Keys that cannot be tried get their outcome now. */
 static void judge_key(struct ssh_auth *a, struct ssh_key *key)
 {
@@ -117,7 +122,7 @@ static void judge_key(struct ssh_auth *a, struct ssh_key *key)
     case SSH_KEY_USABLE:
         return;
     case SSH_KEY_RSA:
-        key->order += ORDER_RSA;
+        key->order += ssh_rsa_has_sha2() ? 0 : ORDER_RSA;
         return;
     case SSH_KEY_ENCRYPTED:
         key->outcome = "has a passphrase and is not in ssh-agent";
@@ -217,7 +222,7 @@ static void key_failed(struct ssh_auth *a, struct ssh_key *key, int rc)
 {
     bool agent_refused = key->in_agent && a->asked && rc == LIBSSH2_ERROR_PUBLICKEY_UNVERIFIED;
     key->outcome = agent_refused ? "ssh-agent would not sign with it" : "refused";
-    if (key->info.kind == SSH_KEY_RSA) {
+    if (key->info.kind == SSH_KEY_RSA && !ssh_rsa_has_sha2()) {
         key->outcome = "refused (RSA: libssh2 has no SHA-2 signatures)";
         a->ssh_could = true;
     } else if (!key->in_agent && rc == LIBSSH2_ERROR_FILE) {
@@ -278,7 +283,8 @@ static enum ssh_result explain(struct transport *t)
             return SSH_AGAIN;
     }
     for (size_t i = a->current; i < a->count; i++) /* the host closed before they had their turn */
-        a->ssh_could = a->ssh_could || (!a->key[i].outcome && a->key[i].info.kind == SSH_KEY_RSA);
+        a->ssh_could = a->ssh_could ||
+                       (!a->key[i].outcome && a->key[i].info.kind == SSH_KEY_RSA && !ssh_rsa_has_sha2());
     bool other = methods && (strstr(methods, "gssapi") || strstr(methods, "hostbased"));
     bool no_keys = methods && !strstr(methods, "publickey");
     list_keys(a, keys, sizeof keys);

@@ -75,8 +75,11 @@ int ssh_hostkey_prepare(struct transport *t, char *list, size_t size)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (!known_hosts_has_type(known, types[i]))
             continue;
+        /* A known RSA key may sign by SHA-2 (RFC 8332), which is all that servers of today offer. */
+        bool rsa = strcmp(types[i], "ssh-rsa") == 0 && ssh_rsa_has_sha2();
         size_t len = strlen(list);
-        snprintf(list + len, size - len, "%s%s", len ? "," : "", types[i]);
+        snprintf(list + len, size - len, "%s%s%s", len ? "," : "", rsa ? "rsa-sha2-512,rsa-sha2-256," : "",
+                 types[i]);
     }
     if (!list[0] && known_hosts_has_authority(known)) {
         err_set(&t->err, ERR_UNSUPPORTED,

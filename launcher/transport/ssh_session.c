@@ -372,6 +372,18 @@ enum ssh_result ssh_step_connect(struct transport *t)
     return SSH_DONE;
 }
 
+typedef void callback(void);
+
+/* libssh2 1.11.1 gave the call a type for functions, and deprecates the older one. */
+static void set_callback(LIBSSH2_SESSION *session, int kind, callback *function)
+{
+#if LIBSSH2_VERSION_NUM >= 0x010b01
+    libssh2_session_callback_set2(session, kind, function);
+#else
+    libssh2_session_callback_set(session, kind, (void *)function);
+#endif
+}
+
 static enum ssh_result begin_handshake(struct transport *t)
 {
     char types[256];
@@ -381,8 +393,8 @@ static enum ssh_result begin_handshake(struct transport *t)
         return SSH_FAILED;
     }
     libssh2_session_set_blocking(t->session, 0);
-    libssh2_session_callback_set(t->session, LIBSSH2_CALLBACK_RECV, (void *)recv_bytes);
-    libssh2_session_callback_set(t->session, LIBSSH2_CALLBACK_SEND, (void *)send_bytes);
+    set_callback(t->session, LIBSSH2_CALLBACK_RECV, (callback *)recv_bytes);
+    set_callback(t->session, LIBSSH2_CALLBACK_SEND, (callback *)send_bytes);
     if (ssh_hostkey_prepare(t, types, sizeof types) < 0)
         return SSH_FAILED;
     if (types[0] && libssh2_session_method_pref(t->session, LIBSSH2_METHOD_HOSTKEY, types) < 0)
