@@ -102,7 +102,7 @@ LEFT_OUT := $(strip $(call left_out,pmix,PMIx for MPI programs,libpmix-dev) \
     $(call left_out,libsystemd,the managed agent,libsystemd-dev))
 
 all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) ## everything
-	$(if $(LEFT_OUT),@echo 'left out of this build: $(LEFT_OUT:%$(comma)=%); `make deps` installs what is in brackets')
+	$(if $(LEFT_OUT),@echo 'left out of this build: $(subst $(comma)END,,$(LEFT_OUT)END); `make deps` installs the packages in brackets')
 
 $(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
 	@mkdir -p $(@D)

@@ -21,6 +21,33 @@ int module_program_dir(char *path, size_t size, struct err *e)
     return 0;
 }
 
+/* Parts that a build leaves out when their library is not installed. */
+static const struct {
+    const char *file, *gives, *package;
+} optional[] = {
+    {"hvd-pmix", "PMIx for MPI programs", "libpmix-dev"},
+    {"gloo.so", "the store for Gloo", "libmicrohttpd-dev"},
+    {"metrics.so", "metrics", "libmicrohttpd-dev"},
+    {"yaml.so", "configuration files", "libyaml-dev"},
+    {"topology.so", "binding to processors", "libhwloc-dev"},
+    {"systemd.so", "the managed agent", "libsystemd-dev"},
+};
+
+static int refuse_missing(const char *file, const char *dir, struct err *e)
+{
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        if (strcmp(file, optional[i].file) != 0)
+            continue;
+        err_set(e, ERR_SYSTEM, "this build has no %s: %s is neither in %s/modules nor in %s/../lib/hvd",
+                optional[i].gives, file, dir, dir);
+        return err_hint(e,
+                        "install %s (Debian's name; `make deps` does), then run make, or make install, again",
+                        optional[i].package);
+    }
+    err_set(e, ERR_SYSTEM, "cannot find %s in %s/modules or %s/../lib/hvd", file, dir, dir);
+    return err_hint(e, "the installation is not complete: run make, or make install, again");
+}
+
 int module_path(const char *file, char *path, size_t size, struct err *e)
 {
     static const char *const places[] = {"modules", ".", "../lib/hvd", "../modules"};
@@ -32,8 +59,7 @@ int module_path(const char *file, char *path, size_t size, struct err *e)
         if (n > 0 && (size_t)n < size && access(path, R_OK) == 0)
             return 0;
     }
-    err_set(e, ERR_SYSTEM, "cannot find %s in %s/modules or %s/../lib/hvd", file, dir, dir);
-    return err_hint(e, "the installation is not complete: run make, or make install, again");
+    return refuse_missing(file, dir, e);
 }
 
 void *module_symbol(const char *name, const char *symbol, struct err *e)

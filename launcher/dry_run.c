@@ -276,12 +276,20 @@ static void print_part(FILE *out, const char *name, bool present, const char *wh
     fprintf(out, "    [%c] %-13s %s\n", present ? 'X' : ' ', name, where);
 }
 
+/* A part that is missing says why, and how to get the part. */
+static void print_path(FILE *out, const char *name, const char *path, const struct err *e)
+{
+    print_part(out, name, path != NULL, path ? path : e->text);
+    if (!path && e->hint[0])
+        fprintf(out, "        %-13s %s\n", "", e->hint);
+}
+
 static void print_module(FILE *out, const char *name, const char *file, const char *symbol)
 {
     struct err e = ERR_INIT;
     char path[PATH_MAX];
     bool present = module_symbol(name, symbol, &e) && module_path(file, path, sizeof path, &e) == 0;
-    print_part(out, name, present, present ? path : e.text);
+    print_path(out, name, present ? path : NULL, &e);
 }
 
 static void print_agent(FILE *out)
@@ -302,7 +310,7 @@ static void print_program(FILE *out, const char *name)
     struct err e = ERR_INIT;
     char path[PATH_MAX];
     bool there = module_path(name, path, sizeof path, &e) == 0;
-    print_part(out, name, there, there ? path : e.text);
+    print_path(out, name, there ? path : NULL, &e);
 }
 
 void check_build_print(FILE *out)

@@ -136,3 +136,30 @@ case_check_build_opens_all_modules() {
     status=$?
     expect_build_usable "$T/installed/usr/bin/../lib/hvd"
 }
+
+# Without the optional libraries a build goes on without some parts: the build, --check-build and whoever wants the part say so.
+case_what_a_build_leaves_out_is_said() {
+    local file package left
+    left=$(make -n -C "$top" BUILD="$T/none" PKG_CONFIG=false all 2> /dev/null | sed -n "s/^echo '\(left out of this build: .*\)'$/\1/p")
+    expect_same 1 "$(wc -l <<< "$left")" 'the lines about what is left out'
+    mkdir -p "$T/bin/modules"
+    cp "$HVDRUN" "$BUILD/hvdagent" "$T/bin"
+    cp -s "$BUILD"/modules/* "$T/bin/modules"
+    HVDRUN=$T/bin/hvdrun
+    while read -r file package; do
+        rm -f "$T/bin/modules/$file"
+        hvd --check-build
+        expect_status 0
+        expect_out "^    \[ \] ${file%.so} +this build has no "
+        expect_out "^ +install $package "
+        [[ $left == *"($package)"* ]] || fail "make does not name $package: $left"
+    done <<< "hvd-pmix libpmix-dev
+gloo.so libmicrohttpd-dev
+metrics.so libmicrohttpd-dev
+yaml.so libyaml-dev
+topology.so libhwloc-dev
+systemd.so libsystemd-dev"
+    hvd --config-file "$top/contrib/train.conf" true
+    expect_status 125
+    one_clear_line '^hvdrun: this build has no configuration files' 'a file'
+}
