@@ -203,9 +203,11 @@ demo-run: all
 unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
 	@BUILD=$(BUILD) tests/run.sh unit
 
-check-run: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS)
+test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS) ## builds all that the tests run, and runs none
+
+check-run: test-programs
 	@BUILD=$(BUILD) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
-check-all-run: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(FAULTS) $(COUNTDOWN) $(E2E_TOOLS)
+check-all-run: test-programs
 	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz
 countdown-run: all $(COUNTDOWN)
 	@BUILD=$(BUILD) tests/run.sh countdown-all
@@ -279,5 +281,5 @@ uninstall: ## removes what install put there
 	rm -f $(addprefix $(TO)/lib/systemd/system/,$(SYSTEMD_UNITS)) $(TO)/lib/sysusers.d/hvd.conf $(TO)/lib/tmpfiles.d/hvd.conf
 	! cmp -s contrib/systemd/agent.conf $(AGENT_CONF) || rm -f $(AGENT_CONF)
 
-.PHONY: demo demo-run unit check check-run check-all check-all-run check-faults faults-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
+.PHONY: demo demo-run unit test-programs check check-run check-all check-all-run check-faults faults-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
         check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install install-systemd uninstall

@@ -47,8 +47,22 @@ on() { # NUMBER COMMAND
     return $code
 }
 
+needs_mounts() { # in mount namespaces of its own
+    [ "$(id -u)" = 0 ] || skip "needs root"
+    unshare -m true 2> /dev/null || skip "mount namespaces are not allowed here"
+}
+
+# Another user may be unable to enter the build, as in a clone below /root: $OPEN is a directory for everybody with programs of ours, and
+# HVDRUN and CTL are those. It goes with the case.
+open_to_others() {
+    OPEN=$XDG_RUNTIME_DIR.open
+    mkdir -m 777 "$OPEN" && cp -rL "$BUILD/hvdrun" "$BUILD/hvdagent" "$BUILD/hvdctl" "$BUILD/modules" "$OPEN" || fail "no copies of the programs"
+    chmod -R a+rX "$OPEN"
+    HVDRUN=$OPEN/hvdrun CTL=$OPEN/hvdctl
+}
+
 needs_kind() { # ns|loop
-    [ "$KIND" = "$1" ] || skip "only with ${1/ns/namespaced hosts (needs root)}"
+    [ "$KIND" = "$1" ] || skip "needs hosts in namespaces of their own: ${E2E_NO_NAMESPACES:-HOSTS=$KIND}"
 }
 
 # ---- running --------------------------------------------------------------------------------------------------------
@@ -117,6 +131,9 @@ gpus() {
         # shellcheck disable=SC2016 # of the rank
         on_gpus=(sh -c 'NCCL_HOSTID=rank$HVD_RANK exec "$@"' sh)
     fi
+    # Loopback hosts are one machine, so that ranks of two of them would share a GPU.
+    # shellcheck disable=SC2016 # of the rank
+    [ "$KIND" != loop ] || [ ${#on_gpus[@]} != 0 ] || on_gpus=(sh -c 'NCCL_HOSTID=host$HVD_CROSS_RANK exec "$@"' sh)
 }
 
 gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Nothing on real GPUs
@@ -256,16 +273,17 @@ through_a_slow_reader() {
 
 # The most memory in KiB that an agent of this case ever held, of those that live, here and on hosts of our own.
 largest_agent() {
-    local k
+    local k marks="HVD_TEST_CASE=$T"
+    [ "$KIND" != loop ] || marks="$marks|SSH_CONNECTION=.* $(cat "$HOSTS_DIR/port")"
     # shellcheck disable=SC2016
     local list='for comm in $(grep -l "^hvdagent" /proc/[0-9]*/comm); do
         dir=${comm%/comm}
-        [ -z "$1" ] || tr "\0" "\n" < "$dir/environ" | grep -qx "HVD_TEST_CASE=$1" || continue
+        [ -z "$1" ] || tr "\0" "\n" < "$dir/environ" | grep -qxE "$1" || continue
         sed -n "s/^VmHWM:[^0-9]*\([0-9]*\).*/\1/p" "$dir/status"
     done 2>/dev/null'
     {
         echo 0
-        bash -c "$list" bash "$T"
+        bash -c "$list" bash "$marks"
         [ "${KIND:-local}" != ns ] || for k in $(seq "${E2E_HOSTS:-2}"); do on "$k" "set -- ''; $list"; done
     } | sort -n | tail -n 1
 }

@@ -6,7 +6,7 @@ needs_root=1
 # freeze PID...: until thaw. A process in the frozen group ignores SIGKILL.
 freeze() {
     group=/sys/fs/cgroup/freezer/hvd-test-$$
-    mkdir "$group" 2> /dev/null || skip "no v1 freezer"
+    mkdir "$group" 2> /dev/null || skip "the kernel gives no v1 freezer of our own here"
     trap thaw EXIT
     local p
     for p; do echo "$p" > "$group/cgroup.procs" || fail "cannot freeze $p"; done

@@ -194,7 +194,10 @@ case_kinds_in_pieces() {
     by_engine 2 2 gpu_kinds 2 2000
     all_right 2
     nccl_runs_in 1
-    [ -n "${REAL_GPU:-}" ] || expect_same '0 2' "$(gpu_calls cuMemcpyDtoDAsync_v2) $(gpu_calls left)" 'copies, and things left'
+    [ -z "${REAL_GPU:-}" ] || return 0
+    expect_same 2 "$(gpu_calls left)" 'the things left'
+    [ -s "$BUILD/gen/collectives/device/pack_image.fatbin" ] || return 0 # built without nvcc, there are no kernels but copies
+    expect_same 0 "$(gpu_calls cuMemcpyDtoDAsync_v2)" 'the copies'
 }
 
 # One copy within the GPU before, and one after.

@@ -4,6 +4,7 @@ hosts=2
 limit=60
 
 on_two_hosts() { # PROGRAM ARGUMENTS...
+    needs_kind ns # engines of loopback hosts are processes of one host for NCCL
     gpus 2
     hvd -np 4 -H $H1:2,$H2:2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/$1" "${@:2}"
     no_gpu_misuse

@@ -73,13 +73,11 @@ case_instances_are_slots_with_one_for_each_rank() {
 # Since the machine was started nobody has used a GPU: the driver's library lets a setuid program make the devices.
 case_devices_that_are_not_made_yet() {
     local as=()
-    if [ "$(id -u)" = 0 ]; then
-        runuser -u nobody -- test -x "$BUILD/hvdagent" || skip "another user cannot enter the build"
-        as=(setpriv --reuid nobody --clear-groups)
-    fi
-    printf 'gpus 1\nfresh\n' > "$T/nvml"
-    chmod a+rx "$T"
-    run "${as[@]}" env LD_LIBRARY_PATH="$BUILD/tests/nvml" HVD_TEST_NVML="$T/nvml" "$BUILD/hvdagent" gpus
+    [ "$(id -u)" != 0 ] || as=(setpriv --reuid nobody --clear-groups)
+    open_to_others
+    cp -r "$BUILD/tests/nvml" "$OPEN"
+    printf 'gpus 1\nfresh\n' > "$OPEN/say"
+    run "${as[@]}" env -C "$OPEN" LD_LIBRARY_PATH="$OPEN/nvml" HVD_TEST_NVML="$OPEN/say" "$OPEN/hvdagent" gpus
     expect_status 0
     grep -aq 'Double H100' "$T/out" || fail 'no GPU is found'
 }

@@ -64,7 +64,7 @@ refused() { # REGEX COMMAND...: the last word makes a file, $T/started, if it ev
 }
 
 as_user() { # COMMAND LINE: as a user without privileges, who has no other processes
-    setpriv --reuid 10093 --regid 10093 --clear-groups -- env "HOME=$T/tmp" XDG_RUNTIME_DIR= bash -c "$1"
+    setpriv --reuid 10093 --regid 10093 --clear-groups -- env -C "$OPEN" "HOME=$OPEN" TMPDIR=/tmp XDG_RUNTIME_DIR= bash -c "$1"
 }
 
 case_too_few_descriptors_for_the_pipes() {
@@ -95,17 +95,18 @@ case_too_few_descriptors_to_begin_with() {
 
 case_too_few_processes_for_the_user() {
     [ "$(id -u)" = 0 ] || skip "needs root, to become a user without processes"
-    chmod 777 "$T" "$T/tmp"
+    open_to_others
     # shellcheck disable=SC2016
     refused '^hvdrun: localhost: 200 ranks need as many processes, but [0-9]+ are in use and the limit is 100 \(RLIMIT_NPROC, ulimit -u\)$' \
-        as_user "ulimit -u 100; exec '$HVDRUN' -np 200 touch '$T/started'"
+        as_user "ulimit -u 100; exec '$HVDRUN' -np 200 touch '$OPEN/started'"
+    [ ! -e "$OPEN/started" ] || fail "a worker was started"
     run as_user "ulimit -u 100; exec '$HVDRUN' -np 60 true"
     expect_status 0
 }
 
 case_too_few_processes_in_a_cgroup() {
     local group=/sys/fs/cgroup/pids/hvd-test.$$
-    mkdir -p "$group/inner" 2>/dev/null && [ -e "$group/pids.max" ] || skip "no pids cgroup (v1) of our own here"
+    mkdir -p "$group/inner" 2>/dev/null && [ -e "$group/pids.max" ] || skip "the kernel gives no pids cgroup (v1) of our own here"
     echo 80 > "$group/pids.max" # above our own
     # shellcheck disable=SC2016
     refused "^hvdrun: localhost: 100 ranks need as many processes, but [0-9]+ are in use and the limit is 80 \(pids.max of cgroup $group\)\$" \

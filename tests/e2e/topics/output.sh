@@ -193,9 +193,11 @@ case_color_of_the_tags() {
     hvd --tag rank -np 2 echo x
     expect_sorted '[0]<stdout>:x' '[1]<stdout>:x'
     # On a terminal.
-    script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
+    TERM=xterm script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
     expect_same 1 "$(grep -cxF -- "$tag" "$T/out")" 'the number of coloured lines on a terminal'
-    NO_COLOR=1 script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
+    TERM=dumb script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
+    expect_sorted '[0]<stdout>:x' '[1]<stdout>:x'
+    TERM=xterm NO_COLOR=1 script -qec "$HVDRUN --tag rank -np 2 echo x" /dev/null < /dev/null | tr -d '\r' > "$T/out"
     expect_sorted '[0]<stdout>:x' '[1]<stdout>:x'
 }
 

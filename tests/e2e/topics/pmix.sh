@@ -25,7 +25,7 @@ slow_fences_of_subsets() { goes_well subsets; }
 slow_fence_with_a_time_out() { goes_well timeout; }
 slow_a_time_out_of_one_host_ends_all() { goes_well timeout_of_one; }
 case_links_that_break_are_told_of() {
-    [ "$KIND" = ns ] || skip "needs hosts with networks of their own"
+    needs_kind ns
     pmix_program
     start -H $H1:2,$H2:2 "$program" lost_links
     until_out 20 '^# rank [0-3] waits' 4

@@ -11,7 +11,7 @@ make_files() {
 
 # Run inside of a mount namespace of its own, prepared by COMMANDS: where hosts get their files is small there.
 elsewhere() { # COMMANDS
-    [ "$(id -u)" = 0 ] || skip "needs root"
+    needs_mounts
     # The agent stays in sight, wherever it was built.
     printf '#!/bin/sh\nexec unshare -m sh -c '\''mount -t tmpfs t /run; mkdir /run/hvd-kept; mount --bind %s /run/hvd-kept; %s\nexec "$@"'\'' x "$@"\n' "$BUILD" "$1" > "$T/prepare"
     printf '#!/bin/sh\nshift\nexec %s sh -c "$*"\n' "$T/prepare" > "$T/rsh"

@@ -71,10 +71,10 @@ case_a_rank_without_memory() {
         top=/sys/fs/cgroup limit=memory.max
     fi
     group=$top/hvdtest-$$
-    mkdir "$group" 2> /dev/null || skip "no cgroup can be made here"
+    mkdir "$group" 2> /dev/null || skip "the kernel, or this container, lets no cgroup be made here"
     # shellcheck disable=SC2064
     trap "rmdir '$group'; rm -rf '$XDG_RUNTIME_DIR'" EXIT
-    { echo $((64 << 20)) > "$group/$limit"; } 2> /dev/null || skip "no limit of memory can be set here"
+    { echo $((64 << 20)) > "$group/$limit"; } 2> /dev/null || skip "the kernel has no limit of memory for this cgroup"
     [ ! -e "$group/memory.swap.max" ] || echo 0 > "$group/memory.swap.max"
     run bash -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$group" "$HVDRUN" --report "$T/report.json" -np 2 \
         sh -c '[ "$HOROVOD_RANK" = 1 ] || exec sleep 60; exec tail /dev/zero'
