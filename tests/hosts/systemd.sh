@@ -56,6 +56,12 @@ enter() { # CMD...
         /bin/sh -c 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"' sh "$PWD" "$@"
 }
 
+# Users of the host can reach what they share with this machine, also where its users cannot: below /root. Only the overlay changes.
+open_way() { # ROOT DIR
+    local dir=$2
+    while dir=$(dirname "$dir") && [ "$dir" != / ]; do chmod a+x "$1$dir"; done
+}
+
 # ---- in its namespaces, before systemd ------------------------------------------------------------------------------------
 mount_all() { # ROOT
     local root=$1 node dir
@@ -77,6 +83,7 @@ mount_all() { # ROOT
     mount -t tmpfs -o mode=1777 tmp "$root/tmp"
     for dir in ${SYSTEMD_BIND:-}; do
         mkdir -p "$root$dir"
+        open_way "$root" "$dir"
         mount --rbind "$dir" "$root$dir"
     done
 }
