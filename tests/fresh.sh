@@ -2,9 +2,9 @@
 # Tries README's first commands, `make demo` and `make check`, as a newcomer does: in new roots of Debian that hold git, make and sudo
 # and nothing else.
 #
-#   BUILD=build tests/fresh.sh [WORD...]   every root below, or those whose names have one of the words, as in "bookworm-user"
-#   FRESH_KEEP=1                           leaves the roots in $BUILD/fresh for a look: tests/fresh.sh enter NAME [COMMAND]
-#   FRESH_COMMANDS='make lint'             other commands than README's
+#   BUILD=build tests/fresh.sh       every root below; KIND="word ..." keeps those whose names have one of the words: KIND=bookworm-user
+#   FRESH_KEEP=1                     leaves the roots in $BUILD/fresh for a look: tests/fresh.sh enter NAME [COMMAND]
+#   FRESH_COMMANDS='make lint'       other commands than README's
 #
 #   RELEASE-machine     root on a machine of that release: namespaces, mounts and cgroups are allowed
 #   RELEASE-user        the same machine; an ordinary user with a sudo that asks nothing
@@ -22,9 +22,8 @@ kinds=(machine user container)
 commands=${FRESH_COMMANDS:-'make demo && make check'}
 limit=3600 # seconds for one root
 # The reasons that a skipped test may give, by the kind of the root.
-allowed_machine='GPU|the kernel'
-allowed_user="$allowed_machine|needs root"
-allowed_container="$allowed_machine|not allowed here|namespaces|systemd cannot"
+declare -A allowed=([machine]='GPU|CUDA|the kernel' [user]='GPU|CUDA|the kernel|needs root|not root'
+    [container]='GPU|CUDA|the kernel|not allowed here')
 
 # Runs in the new root's own namespaces, with the root's directory as $1: makes it the machine's root and goes on with the rest.
 # shellcheck disable=SC2016 # expanded by the inner shell
@@ -83,7 +82,7 @@ make_root() { # NAME
     [ -e "$state/${1%-*}.tar" ] ||
         mmdebstrap --quiet --variant=minbase --include=git,make,sudo,ca-certificates "${1%-*}" "$state/${1%-*}.tar" || return
     mkdir "$root" && tar -C "$root" -xf "$state/${1%-*}.tar" && chmod 755 "$root" || return
-    cp --remove-destination -L /etc/resolv.conf /etc/hosts "$root/etc/" || return
+    cp --remove-destination -L /etc/resolv.conf "$root/etc/" || return
     if [[ $1 == *-user ]]; then
         home=home/newcomer
         chroot "$root" useradd -m -s /bin/bash newcomer &&
@@ -100,10 +99,10 @@ remove_root() { # NAME
 }
 
 judge_root() { # NAME STATUS: prints the TAP line
-    local log=$state/$1.log allowed=allowed_${1#*-} line
+    local log=$state/$1.log line
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
     grep -E '^ok - .* # SKIP' "$log" "$state/$1.check.log" 2>/dev/null | sed 's/^[^:]*\.log://' | sort -u |
-        grep -vE "# SKIP .*(${!allowed})" > "$state/$1.skipped"
+        grep -vE "# SKIP .*(${allowed[${1#*-}]})" > "$state/$1.skipped"
     if [ "$2" != 0 ]; then
         echo "not ok - fresh: $1: exit status $2, ${line:-no test ran} ($log)"
         grep -E '^not ok - ' "$log" | sort -u | head -n 40 | sed 's/^/    # /'
@@ -139,12 +138,10 @@ lacks_something() { # prints the reason
     return 1
 }
 
-wanted() { # NAME WORD...
-    local name=$1 word
-    shift
-    [ $# != 0 ] || return 0
-    for word in "$@"; do [[ $name != *$word* ]] || return 0; done
-    return 1
+wanted() { # NAME
+    local word
+    for word in ${KIND:-}; do [[ $1 != *$word* ]] || return 0; done
+    [ -z "${KIND:-}" ]
 }
 
 if why=$(lacks_something); then
@@ -159,7 +156,7 @@ if [ "${1:-}" = enter ]; then
 fi
 for release in "${releases[@]}"; do
     for kind in "${kinds[@]}"; do
-        ! wanted "$release-$kind" "$@" || try_root "$release-$kind" | tee -a "$state/results"
+        ! wanted "$release-$kind" || try_root "$release-$kind" | tee -a "$state/results"
     done
 done
 grep -q '^not ok' "$state/results" && failed=1

@@ -181,6 +181,9 @@ check-tsan: ## unit tests under ThreadSanitizer
 check-faults: ## the fault matrix: every fault in every phase of a job, on namespaced hosts (root); CELL=word for some
 	$(provide) build options test
 	@$(MAKE) $(quietly) faults-run
+check-fresh: ## README's first commands in new roots of Debian 12 and 13, as machines and as containers (root); KIND=word for some
+	$(provide) build options fresh
+	@$(MAKE) $(quietly) fresh-run
 check-countdown: ## fault countdowns: every memory, read, write, fork and descriptor fails once; SERIES="word ..." for some
 	$(provide) build options test
 	@$(MAKE) $(quietly) countdown-run
@@ -208,11 +211,13 @@ test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS
 check-run: test-programs
 	@BUILD=$(BUILD) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
 check-all-run: test-programs
-	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz
+	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz fresh
 countdown-run: all $(COUNTDOWN)
 	@BUILD=$(BUILD) tests/run.sh countdown-all
 soak-run: all
 	@BUILD=$(BUILD) tests/run.sh soak
+fresh-run:
+	@BUILD=$(BUILD) tests/run.sh fresh
 faults-run: all $(FAULTS)
 	@BUILD=$(BUILD) tests/run.sh faults
 sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
@@ -281,5 +286,5 @@ uninstall: ## removes what install put there
 	rm -f $(addprefix $(TO)/lib/systemd/system/,$(SYSTEMD_UNITS)) $(TO)/lib/sysusers.d/hvd.conf $(TO)/lib/tmpfiles.d/hvd.conf
 	! cmp -s contrib/systemd/agent.conf $(AGENT_CONF) || rm -f $(AGENT_CONF)
 
-.PHONY: demo demo-run unit test-programs check check-run check-all check-all-run check-faults faults-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
+.PHONY: demo demo-run unit test-programs check check-run check-all check-all-run check-faults faults-run check-fresh fresh-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
         check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install install-systemd uninstall
