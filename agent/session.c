@@ -365,7 +365,8 @@ static void stop(void *owner)
 
 void session_teardown(struct session *s, const Hvd__Teardown *teardown)
 {
-    session_blame(s, teardown->cause);
+    bool known = protobuf_c_enum_descriptor_get_value(&hvd__cause__descriptor, (int)teardown->cause);
+    session_blame(s, known ? teardown->cause : HVD__CAUSE__CAUSE_FAULT);
     log_info("ending the job%s%s", teardown->reason[0] ? ": " : "", teardown->reason);
     s->grace_ms = teardown->grace_ms;
     s->impatient = teardown->grace_ms == 0;

@@ -40,6 +40,7 @@
 #include "common/auth.h"
 #include "common/channel.h"
 #include "common/fsm.h"
+#include "common/legal.h"
 #include "common/stream.h"
 
 enum session_state {
@@ -102,6 +103,7 @@ struct session {
     /* the launcher */
     struct stream stream;
     struct channel channel;
+    struct legal legal; /* of what the launcher sends */
     struct heartbeat launcher;
     uint64_t beat_at; /* when we showed that we live */
     uv_timer_t heart, patience;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "agent/session.h"
+#include "agent/session_legal.h"
 #include "agent/supervisor/pty.h"
 #include "common/clock.h"
 #include "common/log.h"
@@ -21,6 +22,7 @@
 #define WHERE_BUSY     (256u << 10)
 #define INSPECT_MAX_MS 60000
 #define SILENCE_MS     60000 /* until Hello says how long */
+#define LAUNCHER       "the launcher"
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
 
@@ -142,32 +144,61 @@ const struct stdio_events session_stdio_events = {send_output, may_send, grant, 
 
 /* ---- in ------------------------------------------------------------------------------------------------ */
 
-static void on_signal_message(struct session *s, const Hvd__Signal *signal)
+static const char NOT_HERE[] = "that rank is not here";
+
+static const char *on_signal_message(struct session *s, const Hvd__Signal *signal)
 {
     int number = signal->number;
     if (number <= 0 || number >= NSIG)
-        return;
+        return "there is no such signal";
     log_debug("signal %d (%s) for the workers", number, strsignal(number));
     if (number == SIGTSTP || number == SIGCONT)
         heartbeat_suspend(&s->launcher, number == SIGTSTP, clock_now());
     /* A worker leads a session of its own, in which the kernel lets SIGTSTP stop nobody. */
     workers_signal(&s->workers, number == SIGTSTP ? SIGSTOP : number, signal->ours);
+    return NULL;
 }
 
-static void on_credit(struct session *s, const Hvd__Credit *credit)
+static const char *on_credit(struct session *s, const Hvd__Credit *credit)
 {
     struct worker *w = workers_by_rank(&s->workers, credit->rank);
-    if (w && credit->stream == STREAM_STDOUT)
+    if (!w)
+        return NOT_HERE;
+    if (credit->stream == STREAM_STDOUT)
         outlet_credit(&w->out, credit->bytes);
-    else if (w && credit->stream == STREAM_STDERR)
+    else if (credit->stream == STREAM_STDERR)
         outlet_credit(&w->err, credit->bytes);
+    else
+        return "no bytes of that stream are sent";
+    return NULL;
 }
 
-static void on_window(struct session *s, const Hvd__Window *window)
+static const char *on_window(struct session *s, const Hvd__Window *window)
 {
     struct worker *w = workers_by_rank(&s->workers, window->rank);
-    if (w && w->terminal && w->out.fd >= 0)
+    if (!w || !w->terminal)
+        return "that rank has no terminal here";
+    if (w->out.fd >= 0)
         pty_resize(w->out.fd, window);
+    return NULL;
+}
+
+/* Of another host. */
+static const char *on_rank_ended(struct session *s, Hvd__RankEnded *ended)
+{
+    if (!s->spawn || ended->rank >= s->spawn->size || workers_by_rank(&s->workers, ended->rank))
+        return "that rank is here, or nowhere";
+    engine_host_rank_ended(&s->engine, ended);
+    rendezvous_rank_ended(&s->rendezvous, ended->rank, ended->cause);
+    return NULL;
+}
+
+static const char *on_links(struct session *s, Hvd__Links *links)
+{
+    if (links->n_link != s->spawn->n_host)
+        return "it has not a link for each host";
+    engine_host_links(&s->engine, links);
+    return NULL;
 }
 
 static void on_ping(struct session *s, const Hvd__Ping *ping)
@@ -213,60 +244,62 @@ static void on_inspect(struct session *s, const Hvd__Inspect *inspect)
         on_all_found(s, "");
 }
 
-static void on_control(void *ctx, const Hvd__Control *m)
+/* NULL, or why the message is not legal although its kind is. */
+static const char *handle(struct session *s, const Hvd__Control *m)
 {
-    struct session *s = ctx;
     switch (m->body_case) {
     case HVD__CONTROL__BODY_HELLO:
         session_hello(s, m->hello);
-        break;
-    case HVD__CONTROL__BODY_WINDOW:
-        on_window(s, m->window);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_PRELOAD:
         session_preload(s, m->preload);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_SPAWN:
         session_spawn(s, m->spawn);
-        break;
+        return NULL;
+    case HVD__CONTROL__BODY_WINDOW:
+        return on_window(s, m->window);
     case HVD__CONTROL__BODY_SIGNAL:
-        on_signal_message(s, m->signal);
-        break;
+        return on_signal_message(s, m->signal);
     case HVD__CONTROL__BODY_CREDIT:
-        on_credit(s, m->credit);
-        break;
+        return on_credit(s, m->credit);
     case HVD__CONTROL__BODY_PING:
         on_ping(s, m->ping);
-        break;
-    case HVD__CONTROL__BODY_PONG:
-        break; /* that it came is all we want to know */
+        return NULL;
     case HVD__CONTROL__BODY_LINKS:
-        engine_host_links(&s->engine, m->links);
-        break;
+        return on_links(s, m->links);
     case HVD__CONTROL__BODY_LINK_ORDER:
         session_links_listen(&s->links);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_SESSION_LINKS:
         session_links_connect(&s->links, m->session_links);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_RANK_ENDED:
-        engine_host_rank_ended(&s->engine, m->rank_ended);
-        rendezvous_rank_ended(&s->rendezvous, m->rank_ended->rank, m->rank_ended->cause);
-        break;
+        return on_rank_ended(s, m->rank_ended);
     case HVD__CONTROL__BODY_TEARDOWN:
         session_teardown(s, m->teardown);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_INSPECT:
         on_inspect(s, m->inspect);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_BYE:
         s->dismissed = true;
         session_mark(s);
-        break;
+        return NULL;
     default:
-        log_debug("ignored message %d of the launcher", (int)m->body_case);
-        break;
+        return NULL; /* Pong: that it came is all we want to know */
     }
+}
+
+static void on_control(void *ctx, const Hvd__Control *m)
+{
+    struct session *s = ctx;
+    if (!legal_hears(&s->legal, &session_legal, m->body_case, s->fsm.state, LAUNCHER,
+                     fsm_state_name(&s->fsm)))
+        return;
+    const char *why = handle(s, m);
+    if (why)
+        legal_refuse(&s->legal, LAUNCHER, legal_control_name(m->body_case), why);
 }
 
 static void on_data(void *ctx, const struct frame *f)

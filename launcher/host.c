@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/message.h"
 #include "common/module.h"
+#include "launcher/host_legal.h"
 #include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
@@ -139,19 +140,21 @@ static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
     if (h->round_trip && trip >= h->round_trip)
         return;
     h->round_trip = trip ? trip : 1;
-    h->clock_offset = (int64_t)(sent + trip / 2) - (int64_t)theirs;
+    h->clock_offset = (int64_t)(sent + trip / 2 - theirs); /* whatever its clock says */
 }
 
 static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
 {
     struct err e = ERR_INIT;
-    if (h->fsm.state != HOST_GREETING)
-        return;
     if (w->protocol != PROTOCOL_VERSION || strcmp(w->version, HVD_VERSION) != 0) {
         err_set(&e, ERR_VERSION,
                 "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)", w->version,
                 w->protocol, HVD_VERSION, PROTOCOL_VERSION);
         err_hint(&e, "install the same version on every host, or name one with --agent-path");
+        host_give_up(h, &e);
+        return;
+    }
+    if (host_check_welcome(w, &e) < 0) {
         host_give_up(h, &e);
         return;
     }
@@ -178,9 +181,28 @@ static void note_phase(struct host_run *h)
         h->failed_in = host_phase(h);
 }
 
+static void on_ended(struct host_run *h, const Hvd__Ended *ended)
+{
+    h->common->events->ended(h->common->ctx, h, ended);
+    if (h->fsm.state < HOST_ENDING) {
+        note_phase(h);
+        err_set(&h->err, ERR_HOST, "its agent ended the job by itself");
+    }
+    fsm_post(&h->fsm, EV_ENDED);
+}
+
+static void pass_on(struct host_run *h, const Hvd__Control *m)
+{
+    const char *why = h->common->events->message(h->common->ctx, h, m);
+    if (why)
+        legal_refuse(&h->legal, h->label, legal_control_name(m->body_case), why);
+}
+
 static void on_control(void *ctx, const Hvd__Control *m)
 {
     struct host_run *h = ctx;
+    if (!legal_hears(&h->legal, &host_legal, m->body_case, h->fsm.state, h->label, fsm_state_name(&h->fsm)))
+        return;
     switch (m->body_case) {
     case HVD__CONTROL__BODY_WELCOME:
         on_welcome(h, m->welcome);
@@ -198,25 +220,19 @@ static void on_control(void *ctx, const Hvd__Control *m)
             measure_clock(h, h->ping_sent, m->pong->now);
         break;
     case HVD__CONTROL__BODY_ENDED:
-        if (h->fsm.state < HOST_READY || h->fsm.state > HOST_ENDING)
-            break;
-        h->common->events->ended(h->common->ctx, h, m->ended);
-        if (h->fsm.state < HOST_ENDING) {
-            note_phase(h);
-            err_set(&h->err, ERR_HOST, "its agent ended the job by itself");
-        }
-        fsm_post(&h->fsm, EV_ENDED);
+        on_ended(h, m->ended);
         break;
     default:
-        if (h->fsm.state >= HOST_READY)
-            h->common->events->message(h->common->ctx, h, m);
+        pass_on(h, m);
     }
 }
 
 static void on_data(void *ctx, const struct frame *f)
 {
     struct host_run *h = ctx;
-    if (h->fsm.state >= HOST_RUNNING)
+    if (!h->spawned)
+        legal_refuse(&h->legal, h->label, "output", "it has no workers");
+    else
         h->common->events->data(h->common->ctx, h, f);
 }
 
@@ -313,6 +329,8 @@ static void on_closed(void *ctx, const struct transport_end *end)
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING)
         h->lost_at = clock_now();
     host_explain_end(h, end);
+    legal_end(&h->legal, h->label);
+    host_words_end(&h->words, h->label);
     fsm_post(&h->fsm, EV_CLOSED);
 }
 
@@ -463,6 +481,7 @@ void host_go(struct host_run *h)
 void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
 {
     CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
+    h->spawned = true;
     host_send(h, &m);
     fsm_post(&h->fsm, EV_SPAWN);
 }

@@ -15,8 +15,10 @@
 
 #include "common/channel.h"
 #include "common/fsm.h"
+#include "common/legal.h"
 #include "launcher/config.h"
 #include "launcher/host_sending.h"
+#include "launcher/host_words.h"
 #include "launcher/hosts.h"
 #include "launcher/preload.h"
 #include "launcher/transport/transport.h"
@@ -38,8 +40,9 @@ struct host_run;
 struct host_events {
     /* Welcome came and is right: the host can take Spawn. */
     void (*ready)(void *ctx, struct host_run *h, const Hvd__Welcome *welcome);
-    /* Messages of a host that is RUNNING or later. */
-    void (*message)(void *ctx, struct host_run *h, const Hvd__Control *message);
+    /* Messages that are legal in the host's state (host_legal.c). Returns NULL, or why this one is not: half
+     * a sentence. It is ignored then. */
+    const char *(*message)(void *ctx, struct host_run *h, const Hvd__Control *message);
     void (*data)(void *ctx, struct host_run *h, const struct frame *f);
     /* Its transport has taken bytes that waited. */
     void (*writable)(void *ctx, struct host_run *h);
@@ -92,10 +95,13 @@ struct host_run {
     struct transport_target target;
     enum transport_phase phase;
     struct channel channel;
-    struct err err;        /* why it failed; the first cause */
-    const char *failed_in; /* the phase in which it did */
-    bool managed;          /* by the managed agent of the host: what we started only leads there */
-    bool agent_died;       /* err says which process of it did */
+    struct legal legal;      /* of what it sends */
+    struct host_words words; /* what it may still say */
+    bool spawned;            /* it was given workers */
+    struct err err;          /* why it failed; the first cause */
+    const char *failed_in;   /* the phase in which it did */
+    bool managed;            /* by the managed agent of the host: what we started only leads there */
+    bool agent_died;         /* err says which process of it did */
     uint32_t guard_pid, session_pid;
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
@@ -104,6 +110,7 @@ struct host_run {
     const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
     bool unresolved_told;   /* to the user */
     char waiting[512];      /* for a lease, where in the queue; empty: it does not */
+    bool waited;            /* it did, and that is over */
     char node[40];          /* its name among managed nodes, when it was held; else empty */
     bool held;              /* since then, and neither ready nor closed */
     bool asked;             /* and may have its lease by now */
@@ -152,6 +159,8 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
 void host_heartbeat(struct host_run *h, uint64_t now);
 /* host_hello.c: fills it with what points into *h and what that points to. */
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
+/* host_welcome.c: -1 with *e when it says what cannot be. */
+int host_check_welcome(const Hvd__Welcome *w, struct err *e);
 /* host_end.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \

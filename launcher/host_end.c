@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/agent_exit.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "launcher/host.h"
 #include "launcher/transport/rsh_named.h"
@@ -13,10 +14,12 @@
 /* The agent waits for a lease, and says where in the queue, or that it is over. */
 static bool hear_waiting(struct host_run *h)
 {
-    if (h->fsm.state != HOST_GREETING || strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
+    if (h->fsm.state != HOST_GREETING || h->waited ||
+        strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
         return false;
     snprintf(h->waiting, sizeof h->waiting, "%s", h->stderr_tail + strlen(AGENT_WAITING));
     h->stderr_tail[0] = '\0'; /* it is no complaint */
+    h->waited = !*h->waiting;
     h->common->events->waiting(h->common->ctx, h);
     return true;
 }
@@ -34,6 +37,12 @@ static bool hear_held(struct host_run *h)
     return true;
 }
 
+/* The line that has come is for the user. */
+static bool says_aloud(const struct host_run *h)
+{
+    return h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
+}
+
 /* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
  * agent's log. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len)
@@ -49,9 +58,9 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
         log_printable(h->stderr_tail);
         if (hear_waiting(h) || hear_held(h))
             ;
-        else if (h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail))
+        else if (says_aloud(h) && host_words_take(&h->words, h->label, clock_now()))
             log_say("%s: %s\n", h->label, h->stderr_tail);
-        else if (h->stderr_len > 0)
+        else if (h->stderr_len > 0 && !says_aloud(h))
             log_debug("%s: said: %s", h->label, h->stderr_tail);
         h->stderr_len = 0;
     }

@@ -102,28 +102,43 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
         fsm_post(&j->fsm, JOB_EV_READY);
 }
 
-static void on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
+static const char NOT_THERE[] = "that rank is not there";
+
+static const char *on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
-    if (!r || r->started)
-        return;
+    if (!r)
+        return NOT_THERE;
+    if (r->started)
+        return "that rank has started before";
     r->started = our_time(h, m->time);
     r->pid = m->pid;
     if (has_terminal(j, m->rank))
         terminal_make_raw();
     log_debug("rank %u runs on %s as pid %u", m->rank, h->label, m->pid);
     log_printable(m->cpus); /* a host's own words */
-    if (*m->cpus)
+    if (*m->cpus && j->config->report_bindings)
         log_say("hvdrun: rank %u on %s %s processors %s\n", m->rank, h->label,
                 m->bound ? "is bound to" : "is not bound, and has", m->cpus);
     if (++j->started == j->plan.size)
         fsm_post(&j->fsm, JOB_EV_STARTED);
+    return NULL;
 }
 
-static void on_refused(struct job *j, struct host_run *h, const Hvd__Refused *m)
+/* For its workers, or for the files that they need. */
+static bool can_refuse(const struct job *j, const struct host_run *h)
+{
+    const struct plan_host *p = j->planned && h->planned ? &j->plan.host[h->plan_index] : NULL;
+    return p && (h->spawned || h->preload.started) && !j->rank[p->rank[0]].started;
+}
+
+static const char *on_refused(struct job *j, struct host_run *h, const Hvd__Refused *m)
 {
     int code = m->code == 126 || m->code == 127 ? (int)m->code : 125;
+    if (!can_refuse(j, h))
+        return "it was given no workers, or they run";
     job_fault(j, clock_now(), code, *m->hint ? m->hint : NULL, "%s: %.600s", h->label, m->text);
+    return NULL;
 }
 
 /* Tells the other hosts, their engines too, why a rank will not take part any more. */
@@ -149,7 +164,7 @@ static void spread_end(struct job *j, const struct host_run *origin, const struc
 /* From now on sessions hear of every end; of those that were no fault they have not heard before. */
 static void on_link_order(struct job *j)
 {
-    if (!j->planned || j->session_links.ordered)
+    if (j->session_links.ordered)
         return;
     job_links_order(j);
     for (uint32_t i = 0; i < j->plan.size; i++)
@@ -173,14 +188,16 @@ static const char *program_named(const struct job *j, uint32_t rank)
     return p->count > 1 ? p->item[programs_of(p, rank)].command[0] : NULL;
 }
 
-static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
+static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
     struct rank_end end = {m->rank,  m->pid,           m->status,    m->signal, m->core_dumped,
                            m->by_us, m->not_shut_down, m->told_peer, m->oom};
     char how[200];
-    if (!r || r->exited)
-        return;
+    if (!r)
+        return NOT_THERE;
+    if (r->exited)
+        return "that rank has ended before";
     rank_end_describe(&end, how, sizeof how);
     log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how,
               m->by_us ? ", by us" : "");
@@ -196,6 +213,27 @@ static void on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
         job_failed(j);
     if (rank_end_failed(&end) && !end.told_peer && j->config->on_failure == CONFIG_ON_FAILURE_NOTIFY)
         job_signal_workers(j, SIGUSR1, true);
+    return NULL;
+}
+
+static const char *on_credit(struct job *j, struct host_run *h, const Hvd__Credit *m)
+{
+    if (m->stream == STREAM_FILE)
+        return job_preload_credit(j, h, m->bytes);
+    if (m->stream != STREAM_STDIN)
+        return "it takes no bytes of that stream";
+    if (!rank_of(j, h, m->rank))
+        return NOT_THERE;
+    if (j->has_input)
+        input_credit(&j->input, m->rank, m->bytes);
+    return NULL;
+}
+
+static void on_notice(struct host_run *h, const Hvd__Notice *m)
+{
+    enum log_level level = m->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->level;
+    if (log_enabled(level) && host_words_take(&h->words, h->label, clock_now()))
+        log_write(level, "%s: %.800s", h->label, m->text);
 }
 
 static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *m)
@@ -203,57 +241,51 @@ static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *
     job_fault(j, our_time(h, m->time), 125, NULL, "host %s: %.800s", h->label, m->text);
 }
 
-static void on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
+/* What a host may only say when it has workers. */
+static const char *on_workers_message(struct job *j, struct host_run *h, const Hvd__Control *m)
+{
+    if (!h->spawned)
+        return "it has no workers";
+    switch (m->body_case) {
+    case HVD__CONTROL__BODY_SPAWNED:
+        return on_spawned(j, h, m->spawned);
+    case HVD__CONTROL__BODY_EXITED:
+        return on_exited(j, h, m->exited);
+    case HVD__CONTROL__BODY_LINK:
+        job_links_engine(j, h, m->link);
+        return NULL;
+    case HVD__CONTROL__BODY_LINK_ORDER:
+        on_link_order(j);
+        return NULL;
+    case HVD__CONTROL__BODY_SESSION_LINK:
+        return job_links_session(j, h, m->session_link);
+    case HVD__CONTROL__BODY_LINKS_LOST:
+        return job_links_lost(j, h, m->links_lost);
+    case HVD__CONTROL__BODY_WHERE:
+        return rank_of(j, h, m->where->rank) ? job_where_found(j, h, m->where) : NOT_THERE;
+    default:
+        return job_where_done(j, h, m->inspected);
+    }
+}
+
+static const char *on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
 {
     struct job *j = ctx;
     switch (m->body_case) {
-    case HVD__CONTROL__BODY_SPAWNED:
-        on_spawned(j, h, m->spawned);
-        break;
     case HVD__CONTROL__BODY_REFUSED:
-        on_refused(j, h, m->refused);
-        break;
+        return on_refused(j, h, m->refused);
     case HVD__CONTROL__BODY_PRELOADED:
-        job_preload_done(j, h);
-        break;
-    case HVD__CONTROL__BODY_EXITED:
-        on_exited(j, h, m->exited);
-        break;
+        return job_preload_done(j, h);
     case HVD__CONTROL__BODY_CREDIT:
-        if (m->credit->stream == STREAM_FILE)
-            job_preload_credit(j, h, m->credit->bytes);
-        else if (j->has_input && rank_of(j, h, m->credit->rank))
-            input_credit(&j->input, m->credit->rank, m->credit->bytes);
-        break;
-    case HVD__CONTROL__BODY_LINK:
-        job_links_engine(j, h, m->link);
-        break;
-    case HVD__CONTROL__BODY_LINK_ORDER:
-        on_link_order(j);
-        break;
-    case HVD__CONTROL__BODY_SESSION_LINK:
-        job_links_session(j, h, m->session_link);
-        break;
-    case HVD__CONTROL__BODY_LINKS_LOST:
-        job_links_lost(j, h, m->links_lost);
-        break;
+        return on_credit(j, h, m->credit);
     case HVD__CONTROL__BODY_FAULT:
         on_fault(j, h, m->fault);
-        break;
-    case HVD__CONTROL__BODY_WHERE:
-        if (rank_of(j, h, m->where->rank))
-            job_where_found(j, m->where);
-        break;
-    case HVD__CONTROL__BODY_INSPECTED:
-        if (j->planned && h->planned)
-            job_where_done(j, h, m->inspected);
-        break;
+        return NULL;
     case HVD__CONTROL__BODY_NOTICE:
-        log_at(m->notice->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->notice->level, "%s: %.800s",
-               h->label, m->notice->text);
-        break;
+        on_notice(h, m->notice);
+        return NULL;
     default:
-        log_warning("%s: sent a message that only a launcher may send", h->label);
+        return on_workers_message(j, h, m);
     }
 }
 
@@ -278,7 +310,7 @@ static void on_writable(void *ctx, struct host_run *h)
 static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 {
     struct job *j = ctx;
-    for (size_t i = 0; i < ended->n_leftover; i++) {
+    for (size_t i = 0; i < ended->n_leftover && i < LEFTOVERS_EACH; i++) {
         const Hvd__Leftover *p = ended->leftover[i];
         log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, p->pid, p->name,
                   p->state);
@@ -290,6 +322,8 @@ static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
         snprintf(kept->name, sizeof kept->name, "%s", p->name);
         snprintf(kept->state, sizeof kept->state, "%s", p->state);
     }
+    if (ended->n_leftover > LEFTOVERS_EACH)
+        log_error("%s: %zu processes more could not be ended", h->label, ended->n_leftover - LEFTOVERS_EACH);
 }
 
 /* ---- a host's end -------------------------------------------------------------------------------------- */

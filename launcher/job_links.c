@@ -32,7 +32,7 @@ static void tell_all(struct job *j, const Hvd__Control *m)
 /* True with the last one. */
 static bool add(struct job *j, struct job_links *links, struct host_run *h, const Hvd__Link *m)
 {
-    if (!j->planned || !h->planned || links->link[h->plan_index])
+    if (links->link[h->plan_index])
         return false;
     size_t room = LINK_MAX;
     Hvd__Link *copy = message_copy(&m->base, &room);
@@ -67,27 +67,31 @@ void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m)
 
 void job_links_order(struct job *j)
 {
-    if (!j->planned || j->session_links.ordered)
-        return;
     j->session_links.ordered = true;
     Hvd__LinkOrder order = HVD__LINK_ORDER__INIT;
     CONTROL(told, LINK_ORDER, link_order, &order);
     tell_all(j, &told);
 }
 
-void job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m)
+const char *job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m)
 {
+    if (!j->session_links.ordered)
+        return "nobody has asked for links";
     if (!add(j, &j->session_links, h, m))
-        return;
+        return NULL;
     Hvd__Links all = all_of(j, &j->session_links);
     CONTROL(told, SESSION_LINKS, session_links, &all);
     tell_all(j, &told);
+    return NULL;
 }
 
-void job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m)
+const char *job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m)
 {
+    if (!j->session_links.ordered)
+        return "it had no links";
     bool first = !j->session_links.lost;
     j->session_links.lost = true;
     log_at(first ? LOG_WARNING : LOG_DEBUG,
            "%s: its ranks cannot wait for those of other hosts any more: %.700s", h->label, m->text);
+    return NULL;
 }

@@ -27,10 +27,10 @@ void job_links_free(struct job *j, struct job_links *links);
 void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m);
 /* A session needs links to the others: all are told to listen, once. */
 void job_links_order(struct job *j);
-/* A session listens. */
-void job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m);
+/* A session listens. NULL, or why it cannot. */
+const char *job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m);
 /* A session's links broke while its ranks needed them. The first one's reason is told; the others follow from
- * it, for a host without links takes its neighbours' as well. */
-void job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m);
+ * it, for a host without links takes its neighbours' as well. Likewise. */
+const char *job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m);
 
 #endif

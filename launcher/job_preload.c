@@ -5,7 +5,8 @@
 #include "common/clock.h"
 #include "common/log.h"
 
-#define QUEUE_MAX (256u << 10) /* bytes of files that wait for a host's transport */
+#define QUEUE_MAX  (256u << 10) /* bytes of files that wait for a host's transport */
+#define WINDOW_MAX (16u << 20)  /* a session grants no more than it has written, and its window */
 
 static void announce(struct job *j, Hvd__Preload *asked)
 {
@@ -63,11 +64,17 @@ static void pump(struct job *j, struct host_run *h)
         job_fault_err(j, &e);
 }
 
-void job_preload_credit(struct job *j, struct host_run *h, uint32_t bytes)
+const char *job_preload_credit(struct job *j, struct host_run *h, uint32_t bytes)
 {
-    h->preload.credit += bytes;
-    job_preload_moved(j);
+    struct preload_place *place = &h->preload;
+    if (!place->started || place->done || place->granted + bytes > j->preload.bytes + WINDOW_MAX)
+        return "there is no file for it";
+    place->granted += bytes;
+    place->credit += bytes;
+    if (bytes > 0)
+        job_preload_moved(j);
     pump(j, h);
+    return NULL;
 }
 
 void job_preload_go_on(struct job *j, struct host_run *h)
@@ -76,16 +83,17 @@ void job_preload_go_on(struct job *j, struct host_run *h)
         pump(j, h);
 }
 
-void job_preload_done(struct job *j, struct host_run *h)
+const char *job_preload_done(struct job *j, struct host_run *h)
 {
-    if (!h->preload.started || h->preload.done)
-        return;
+    if (!h->preload.started || !preload_is_sent(&j->preload, &h->preload))
+        return "it was not sent all files";
     h->preload.done = true;
     for (uint32_t i = 0; i < j->plan.host_count; i++)
         if (!job_host_of_plan(j, i)->preload.done)
-            return;
+            return NULL;
     log_info("%llu KiB of files were copied to %u hosts in %.0f ms",
              (unsigned long long)(j->preload.bytes / 1024), j->plan.host_count,
              (double)(clock_now() - j->phases.preloading) / NSEC_PER_MSEC);
     fsm_post(&j->fsm, JOB_EV_PRELOADED);
+    return NULL;
 }

@@ -74,7 +74,8 @@ struct leftover {
     char name[64], state[16];
 };
 
-#define LEFTOVERS_MAX 256 /* that are kept for the report; all are logged */
+#define LEFTOVERS_EACH 64  /* of a host, as many as an agent names, are logged */
+#define LEFTOVERS_MAX  256 /* are kept for the report */
 
 struct job {
     const struct config *config;

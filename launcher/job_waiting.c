@@ -16,10 +16,16 @@
 /* ---- --start-timeout ------------------------------------------------------------------------------------
  */
 
+/* Without --wait an agent that has no room says so at once: its word that we are to wait is no reason to. */
+static bool may_wait(const struct job *j, const struct host_run *h)
+{
+    return *h->waiting && j->config->wait_ms != JOB_WAIT_NO;
+}
+
 static bool is_late(const struct job *j, const struct host_run *h)
 {
     if (!j->planned)
-        return host_state(h) < HOST_READY && !*h->waiting && (!*h->node || h->asked);
+        return host_state(h) < HOST_READY && !may_wait(j, h) && (!*h->node || h->asked);
     if (j->fsm.state == JOB_PRELOADING)
         return h->planned && !h->preload.done;
     return h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started;
@@ -86,7 +92,8 @@ void job_waiting(struct job *j, struct host_run *h)
         job_start_limit(j);
         return;
     }
-    log_say("hvdrun: %s: %s\n", h->label, h->waiting);
+    if (host_words_take(&h->words, h->label, clock_now()))
+        log_say("hvdrun: %s: %s\n", h->label, h->waiting);
     if (j->config->wait_ms > 0 && !uv_is_active((uv_handle_t *)&j->wait_limit))
         uv_timer_start(&j->wait_limit, on_wait_limit, (uint64_t)j->config->wait_ms, 0);
 }

@@ -12,10 +12,13 @@
 /* What a session gets: less than we wait, for the way there and back. */
 #define SESSION_MS (JOB_WHERE_MS - 700)
 #define LINES_MAX  38
+#define RANK_MAX   ((size_t)256 << 10) /* bytes of memory of one rank: no host takes the room of the others */
+
+enum host_part { NOT_ASKED, ASKED, ANSWERED };
 
 struct job_where {
-    Hvd__Where **rank; /* NULL: not told */
-    bool *answered;    /* by index in plan.host */
+    Hvd__Where **rank;    /* NULL: not told */
+    enum host_part *host; /* by index in plan.host */
     uint32_t asked, answers;
     size_t room;                    /* for what they tell, in bytes */
     const struct host_run *no_tool; /* the first of them */
@@ -33,12 +36,13 @@ void job_where_start(struct job *j)
     if (w) {
         w->room = WHERE_KEPT_MAX;
         w->rank = calloc(j->plan.size, sizeof(Hvd__Where *));
-        w->answered = calloc(j->plan.host_count, sizeof *w->answered);
+        w->host = calloc(j->plan.host_count, sizeof *w->host);
     }
-    for (uint32_t i = 0; w && w->rank && w->answered && i < j->plan.host_count; i++) {
+    for (uint32_t i = 0; w && w->rank && w->host && i < j->plan.host_count; i++) {
         struct host_run *h = job_host_of_plan(j, i);
         if (host_state(h) == HOST_RUNNING) {
             w->asked++;
+            w->host[i] = ASKED;
             host_send(h, &m);
         }
     }
@@ -46,12 +50,23 @@ void job_where_start(struct job *j)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
 }
 
-/* The last one counts: it is decoded anew, because what came is the channel's. */
-void job_where_found(struct job *j, const Hvd__Where *where)
+/* Was it asked, and has it not said that this is all? */
+static bool is_expected(const struct job_where *w, const struct host_run *h)
+{
+    return w && w->rank && w->host && w->host[h->plan_index] == ASKED;
+}
+
+/* It is decoded anew, because what came is the channel's. */
+const char *job_where_found(struct job *j, const struct host_run *h, const Hvd__Where *where)
 {
     struct job_where *w = j->where;
-    Hvd__Where *mine = message_copy(&where->base, &w->room);
-    w->rank[where->rank] = mine;
+    if (!is_expected(w, h))
+        return "nobody has asked for it";
+    if (w->rank[where->rank])
+        return "of that rank there was one before";
+    size_t before = w->room < RANK_MAX ? w->room : RANK_MAX, left = before;
+    Hvd__Where *mine = w->rank[where->rank] = message_copy(&where->base, &left);
+    w->room -= before - left;
     for (size_t i = 0; mine && i < mine->n_process; i++) {
         Hvd__WhereProcess *p = mine->process[i];
         log_printable(p->name);
@@ -67,18 +82,20 @@ void job_where_found(struct job *j, const Hvd__Where *where)
                 *end = '\n';
         }
     }
+    return NULL;
 }
 
-void job_where_done(struct job *j, const struct host_run *h, const Hvd__Inspected *inspected)
+const char *job_where_done(struct job *j, const struct host_run *h, const Hvd__Inspected *inspected)
 {
     struct job_where *w = j->where;
-    if (!w || !w->answered || w->answered[h->plan_index])
-        return;
-    w->answered[h->plan_index] = true;
+    if (!is_expected(w, h))
+        return "nobody has asked for it";
+    w->host[h->plan_index] = ANSWERED;
     if (!inspected->tool[0] && w->no_tools++ == 0)
         w->no_tool = h;
     if (++w->answers == w->asked)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
+    return NULL;
 }
 
 static void say_line(void *ctx, const char *text)
@@ -120,7 +137,7 @@ void job_where_free(struct job *j)
         message_free(w->rank[i]);
     if (w) {
         free(w->rank);
-        free(w->answered);
+        free(w->host);
     }
     free(w);
     j->where = NULL;

@@ -137,7 +137,7 @@ int preload_check_command(const struct preload *p, const char *command, struct e
  */
 
 /* Empty files have no bytes to be sent. */
-static void skip(const struct preload *p, struct preload_place *place)
+static void skip_sent(const struct preload *p, struct preload_place *place)
 {
     while (place->file < p->count && place->offset >= (uint64_t)p->file[place->file].st.st_size) {
         place->file++;
@@ -145,10 +145,17 @@ static void skip(const struct preload *p, struct preload_place *place)
     }
 }
 
+bool preload_is_sent(const struct preload *p, const struct preload_place *place)
+{
+    struct preload_place next = *place;
+    skip_sent(p, &next);
+    return next.file == p->count;
+}
+
 ptrdiff_t preload_read(const struct preload *p, struct preload_place *place, uint32_t *index, void *bytes,
                        size_t size, struct err *e)
 {
-    skip(p, place);
+    skip_sent(p, place);
     if (place->file == p->count || place->credit == 0)
         return 0;
     const struct preload_file *f = &p->file[place->file];

@@ -30,7 +30,8 @@ struct preload {
 struct preload_place {
     size_t file;
     uint64_t offset;
-    uint64_t credit; /* bytes that it takes now */
+    uint64_t credit;  /* bytes that it takes now */
+    uint64_t granted; /* bytes, so far */
     bool started, done;
 };
 
@@ -47,5 +48,7 @@ int preload_check_command(const struct preload *p, const char *command, struct e
  * read; -1 with *e: a file has changed since it was hashed. *index becomes the file's. */
 ptrdiff_t preload_read(const struct preload *p, struct preload_place *place, uint32_t *index, void *bytes,
                        size_t size, struct err *e);
+/* All was read for that host. */
+bool preload_is_sent(const struct preload *p, const struct preload_place *place);
 
 #endif

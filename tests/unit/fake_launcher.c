@@ -156,6 +156,15 @@ static void send_control(struct fake *f, Hvd__Control *m)
     pump_out(f);
 }
 
+void fake_say(struct fake *f, const void *message, size_t len)
+{
+    struct err e = ERR_INIT;
+    Hvd__Control *m = message_unpack_control(message, len, &e);
+    if (m && channel_send(&f->channel, m) == 0)
+        pump_out(f);
+    message_free(m);
+}
+
 void fake_hello(struct fake *f, const char *version, uint32_t heartbeat_ms, uint32_t grace_ms)
 {
     static uint8_t key[32];

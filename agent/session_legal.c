@@ -1,0 +1,35 @@
+/* What depends on more than the session's state (a rank that is not here) is decided by who takes the
+ * message: session_channel.c. Much may be on its way when the session begins to end by itself: it is late
+ * then. */
+#include "agent/session_legal.h"
+
+#include "agent/session.h"
+#include "common/message.h"
+
+#define BODY(name)     HVD__CONTROL__BODY_##name
+#define IN(state)      (1u << SESSION_##state)
+#define FROM(from, to) LEGAL_STATES(SESSION_##from, SESSION_##to)
+#define ENDS           FROM(ENDING, LEAVING)
+#define FAILS          (IN(REFUSING) | ENDS)
+#define WORKS          (FROM(WAITING, SPAWNING) | FROM(RUNNING, DONE))
+
+static const struct legal_row rows[] = {
+    {BODY(HELLO), IN(HELLO), 0, true},
+    {BODY(GO), 0, FROM(HELLO, READY), true}, /* hvdagent attach has heard it, if there was one */
+    {BODY(PRELOAD), IN(READY), FAILS, true},
+    {BODY(SPAWN), IN(READY), FAILS, true},
+    {BODY(SIGNAL), FROM(READY, KILLING), IN(LEAVING), false},
+    {BODY(WINDOW), WORKS, FAILS, false},
+    {BODY(CREDIT), FROM(WAITING, KILLING), IN(LEAVING), false},
+    {BODY(PING), FROM(READY, LEAVING), 0, false},
+    {BODY(PONG), FROM(READY, LEAVING), 0, false},
+    {BODY(LINKS), WORKS, FAILS, true},
+    {BODY(LINK_ORDER), WORKS, FAILS, true},
+    {BODY(SESSION_LINKS), WORKS, FAILS, true},
+    {BODY(RANK_ENDED), FROM(WAITING, KILLING), IN(LEAVING), false},
+    {BODY(TEARDOWN), FROM(READY, KILLING), IN(LEAVING), false},
+    {BODY(INSPECT), FROM(WAITING, KILLING), IN(LEAVING), true},
+    {BODY(BYE), IN(LEAVING), IN(OVER), true},
+};
+
+const struct legal_table session_legal = LEGAL_TABLE(rows, legal_control_name);

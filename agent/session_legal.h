@@ -1,0 +1,9 @@
+/* Which messages a launcher may send in which state of the session. */
+#ifndef HVD_AGENT_SESSION_LEGAL_H
+#define HVD_AGENT_SESSION_LEGAL_H
+
+#include "common/legal.h"
+
+extern const struct legal_table session_legal;
+
+#endif

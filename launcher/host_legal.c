@@ -1,0 +1,34 @@
+/* What depends on more than the state of the host (a rank that is not there, an answer to what nobody asked)
+ * is decided by who takes the message: job_hosts.c. A host that is LEAVING has said Ended, or was given up
+ * before it had welcomed us. */
+#include "launcher/host_legal.h"
+
+#include "common/message.h"
+#include "launcher/host.h"
+
+#define BODY(name) HVD__CONTROL__BODY_##name
+#define IN(state)  (1u << HOST_##state)
+#define BEGUN      (IN(RUNNING) | IN(ENDING))
+#define WELCOMED   (IN(READY) | BEGUN)
+
+static const struct legal_row rows[] = {
+    {BODY(WELCOME), IN(GREETING), IN(LEAVING), true},
+    {BODY(PING), WELCOMED, IN(LEAVING), false},
+    {BODY(PONG), WELCOMED, IN(LEAVING), false},
+    {BODY(NOTICE), WELCOMED | IN(LEAVING), 0, false},
+    {BODY(FAULT), WELCOMED, 0, false},
+    {BODY(CREDIT), WELCOMED, 0, false},
+    {BODY(PRELOADED), IN(READY), IN(ENDING), true},
+    {BODY(REFUSED), WELCOMED, 0, true},
+    {BODY(SPAWNED), BEGUN, 0, false},
+    {BODY(EXITED), BEGUN, 0, false},
+    {BODY(LINK), BEGUN, 0, true},
+    {BODY(LINK_ORDER), BEGUN, 0, true},
+    {BODY(SESSION_LINK), BEGUN, 0, true},
+    {BODY(LINKS_LOST), BEGUN, 0, true},
+    {BODY(WHERE), BEGUN, 0, false},
+    {BODY(INSPECTED), BEGUN, 0, true},
+    {BODY(ENDED), WELCOMED, 0, true},
+};
+
+const struct legal_table host_legal = LEGAL_TABLE(rows, legal_control_name);

@@ -1,0 +1,9 @@
+/* Which messages a session may send in which state of its host. */
+#ifndef HVD_LAUNCHER_HOST_LEGAL_H
+#define HVD_LAUNCHER_HOST_LEGAL_H
+
+#include "common/legal.h"
+
+extern const struct legal_table host_legal;
+
+#endif

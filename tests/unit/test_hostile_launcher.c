@@ -1,0 +1,185 @@
+/* A session and a launcher that sends what it likes: every message of control.proto, in every state. The
+ * session does not crash, ends when it is told to or hung up on, says of what it ignores one line, and leaves
+ * nothing. HOSTILE_SEED and HOSTILE_TURNS make other messages and more of them. */
+/* needs: hvdagent tests/unit/hostile.c tests/unit/fake_launcher.c */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/session_legal.h"
+#include "common/agent_exit.h"
+#include "tests/unit/fake_launcher.h"
+#include "tests/unit/hostile.h"
+
+#define CONTROL_TYPE (&hvd__control__descriptor)
+#define TURNS        5 /* messages of a kind to one session, each of them twice */
+#define FINDING      86
+
+enum stage { BEFORE_HELLO, READY, SPAWNING, RUNNING, DONE, ENDING, LEAVING, STAGES };
+static const char *const stage_names[] = {"hello", "ready",  "spawning", "running",
+                                          "done",  "ending", "leaving"};
+
+static struct fake f;
+static char mark[64];
+static int said; /* the session's stderr */
+
+static void spawn(enum stage stage)
+{
+    static const char *const patient[] = {"sh", "-c", "trap '' TERM; sleep 60", NULL};
+    static const char *const lasting[] = {"sleep", "60", NULL}, *const quick[] = {"true", NULL};
+    const char *env[] = {mark, NULL};
+    struct fake_job job = {.argv = stage == ENDING ? patient
+                                   : stage == DONE ? quick
+                                                   : lasting,
+                           .workers = 2,
+                           .has_stdin = true,
+                           .env = env};
+    fake_spawn(&f, &job);
+}
+
+/* Brings the session there. */
+static void lead_to(enum stage stage)
+{
+    memset(mark, 0, sizeof mark);
+    snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
+    fake_start(&f, NULL);
+    if (stage == BEFORE_HELLO)
+        return;
+    fake_hello(&f, HVD_VERSION, 10000, 1000);
+    ck_assert(fake_wait(&f, &f.welcomed, 5000));
+    if (stage >= SPAWNING)
+        spawn(stage);
+    for (int i = 0; i < 500 && stage >= RUNNING && f.spawned < 2; i++)
+        (void)fake_wait(&f, NULL, 1);
+    if (stage == DONE)
+        ck_assert(fake_wait_exits(&f, 2, 5000));
+    if (stage == ENDING)
+        fake_teardown(&f, 60000);
+    if (stage == LEAVING)
+        fake_teardown(&f, 0);
+    if (stage == LEAVING)
+        ck_assert(fake_wait(&f, &f.ended, 8000));
+}
+
+static void attack(enum stage stage, const ProtobufCFieldDescriptor *body, size_t salt)
+{
+    struct hostile h;
+    struct buf bytes;
+    unsigned turns = hostile_turns(TURNS);
+    hostile_seed(&h, hostile_given_seed(), stage * 1000 + salt);
+    buf_init(&bytes, FRAME_PAYLOAD_MAX);
+    for (unsigned turn = 0; turn < turns; turn++) {
+        buf_consume(&bytes, bytes.len);
+        hostile_body(&h, body, turn, &bytes);
+        fake_say(&f, buf_data(&bytes), bytes.len);
+        fake_say(&f, buf_data(&bytes), bytes.len);
+    }
+    buf_free(&bytes);
+}
+
+/* Ends it as a launcher does that has seen enough; returns its status as waitpid has it. */
+static int leave(void)
+{
+    int status;
+    fake_teardown(&f, 0);
+    (void)fake_wait(&f, &f.ended, 3000);
+    fake_bye(&f);
+    fake_hang_up(&f);
+    status = fake_agent_status(&f, 15000);
+    fake_free(&f);
+    return status;
+}
+
+static size_t occurrences(const char *text, const char *word)
+{
+    size_t n = 0;
+    while ((text = strstr(text, word)))
+        n++, text++;
+    return n;
+}
+
+/* NULL, or what is wrong. `legal`: there is a state in which it is heard. */
+static const char *wrong_with(int status, const char *text, bool legal)
+{
+    size_t ignored = occurrences(text, " was ignored: ");
+    if (status == -1)
+        return "it did not end";
+    if (!WIFEXITED(status) || WEXITSTATUS(status) >= AGENT_EXIT_SIGNAL ||
+        WEXITSTATUS(status) == AGENT_EXIT_STUCK)
+        return "the session or its guard was killed";
+    if (WEXITSTATUS(status) == FINDING || strstr(text, "AddressSanitizer") || strstr(text, "runtime error"))
+        return "a sanitizer has found something";
+    if (ignored > 1)
+        return "it complains more than once";
+    if (!legal && (ignored != 1 || WEXITSTATUS(status) != 0))
+        return "what no launcher sends was not ignored";
+    if (!fake_count_becomes(mark, 0, 2000))
+        return "workers are left";
+    return fake_traces_become(0, 2000) ? NULL : "a directory or cgroup is left";
+}
+
+static bool is_known(unsigned body)
+{
+    for (size_t i = 0; i < session_legal.count; i++)
+        if (session_legal.row[i].message == body)
+            return true;
+    return false;
+}
+
+static void check_session(enum stage stage, size_t which)
+{
+    static char text[1 << 20];
+    const ProtobufCFieldDescriptor *body = hostile_nth(CONTROL_TYPE, which);
+    ck_assert_int_eq(ftruncate(said, 0), 0);
+    lead_to(stage);
+    attack(stage, body, which);
+    int status = leave();
+    ssize_t n = pread(said, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    const char *wrong = wrong_with(status, text, is_known(body->id));
+    if (wrong)
+        printf("%s (status %x): %s in state %s, HOSTILE_SEED=%lu HOSTILE_TURNS=%u\n%.6000s\n", wrong,
+               (unsigned)status, body->name, stage_names[stage], hostile_given_seed(), hostile_turns(TURNS),
+               text);
+    fflush(stdout);
+    ck_assert(!wrong);
+}
+
+START_TEST(every_message)
+{
+    for (size_t i = 0; i < hostile_bodies(CONTROL_TYPE); i++)
+        check_session((enum stage)_i, i);
+}
+END_TEST
+
+static void set_up(void)
+{
+    char path[] = "/tmp/hvd-hostile-XXXXXX";
+    setenv("ASAN_OPTIONS", "exitcode=86:detect_leaks=1:handle_segv=1:handle_abort=1", 1);
+    setenv("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=86", 1);
+    said = mkostemp(path, O_APPEND);
+    ck_assert_int_ge(said, 0);
+    unlink(path);
+    dup2(said, STDERR_FILENO);
+}
+
+int main(void)
+{
+    Suite *s = suite_create("hostile_launcher");
+    TCase *t = tcase_create("hostile_launcher");
+    tcase_set_timeout(t, 600);
+    tcase_add_checked_fixture(t, set_up, NULL);
+    tcase_add_loop_test(t, every_message, 0, STAGES);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    printf("# HOSTILE_SEED=%lu\n", hostile_given_seed());
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
