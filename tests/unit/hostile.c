@@ -111,7 +111,7 @@ static void put_part(struct hostile *h, const ProtobufCMessageDescriptor *type, 
                      unsigned depth, struct buf *out)
 {
     struct buf part;
-    buf_init(&part, 4u << 20);
+    buf_init(&part, 12u << 20);
     put_fields(h, type, mood, depth + 1, &part);
     put_length(out, buf_data(&part), part.len);
     buf_free(&part);
@@ -164,7 +164,7 @@ static size_t times(struct hostile *h, const ProtobufCFieldDescriptor *f, enum m
     if (f->label != PROTOBUF_C_LABEL_REPEATED)
         return mood == HIGHEST ? 1 : below(h, 20) == 0 ? 2 : below(h, 3) > 0;
     if (mood == HIGHEST)
-        return whole ? 20 >> (2 * depth) : 2000;
+        return whole ? 20 >> (2 * depth) : f->type == PROTOBUF_C_TYPE_STRING ? 100 : 2000;
     return whole && depth > 1 ? below(h, 3) : many[below(h, sizeof many / sizeof *many)];
 }
 

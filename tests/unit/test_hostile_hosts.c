@@ -16,20 +16,26 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/session_legal.h"
 #include "common/module.h"
+#include "launcher/host_legal.h"
 #include "tests/unit/fake_agent.h"
 #include "tests/unit/hostile.h"
 
 #define CONTROL_TYPE (&hvd__control__descriptor)
 #define TURNS        5 /* messages of a kind in one job, each of them twice */
 #define TIME_MS      20000
-#define LINES_MAX    900 /* of a host, and what else a job says */
-#define FINDING      86  /* exit status of a program that a sanitizer has ended */
+#define LINES_MAX    320 /* that a host may say, and what else a job says */
+#define FLOOD        20000
+#define FINDING      86 /* exit status of a program that a sanitizer has ended */
 
 /* ---- the hosts -------------------------------------------------------------------------------------------
  */
 
-/* What evil does: at this stage, with this body (behind the last one: frames of data), by this seed. */
+/* Behind the bodies of Control: what else evil can send. */
+enum other { DATA, NOTICES, LINES };
+
+/* What evil does: at this stage, with this body, by this seed. */
 struct evil {
     unsigned stage;
     size_t body;
@@ -56,6 +62,19 @@ static void say_data(struct fake_agent *a, struct hostile *h, unsigned turn)
                             (uint8_t)(r >> 24), bytes, len);
 }
 
+static void flood(struct fake_agent *a, enum other with)
+{
+    Hvd__Notice notice = HVD__NOTICE__INIT;
+    notice.level = 4; /* an error */
+    notice.text = (char *)(uintptr_t) "evil is there";
+    CONTROL(m, NOTICE, notice, &notice);
+    for (int i = 0; i < FLOOD; i++)
+        if (with == NOTICES)
+            fake_agent_send(a, &m);
+        else
+            fprintf(stderr, "evil is there\n");
+}
+
 static void misbehave(struct fake_agent *a, enum agent_stage stage)
 {
     const struct evil *p = a->ctx;
@@ -66,6 +85,10 @@ static void misbehave(struct fake_agent *a, enum agent_stage stage)
         channel_set_session(&a->channel, 1);
     if (stage != p->stage)
         return;
+    if (p->body > hostile_bodies(CONTROL_TYPE)) {
+        flood(a, (enum other)(p->body - hostile_bodies(CONTROL_TYPE)));
+        return;
+    }
     hostile_seed(&h, p->seed, p->stage * 1000 + p->body);
     buf_init(&bytes, FRAME_PAYLOAD_MAX);
     for (unsigned turn = 0; turn < p->turns; turn++) {
@@ -190,6 +213,33 @@ static size_t lines_of(const char *text)
     return n;
 }
 
+static size_t occurrences(const char *text, const char *word)
+{
+    size_t n = 0;
+    while ((text = strstr(text, word)))
+        n++, text++;
+    return n;
+}
+
+static bool is_in(const struct legal_table *t, unsigned message)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (t->row[i].message == message)
+            return true;
+    return false;
+}
+
+/* What only a launcher may send is ignored at every stage, counted and told once: the job ends as it would
+ * have. */
+static bool was_ignored(const struct evil *p, const char *name, int status, const char *err)
+{
+    char first[120], all[120];
+    snprintf(first, sizeof first, "hvdrun: warning: evil: its message '%s' was ignored: ", name);
+    snprintf(all, sizeof all, "hvdrun: warning: evil: %u messages of it were ignored\n", 2 * p->turns);
+    return WEXITSTATUS(status) == (p->stage == AGENT_INSPECT ? 124 : 0) && occurrences(err, first) == 1 &&
+           occurrences(err, " was ignored: ") == 1 && occurrences(err, all) == 1;
+}
+
 /* NULL, or what is wrong. */
 static const char *wrong_with(int status, const char *out, const char *err, const char *report)
 {
@@ -226,6 +276,8 @@ static void check_job(const struct evil *p)
     int status = run_job(p);
     char *out = read_all("out"), *err = read_all("err"), *report = read_all("report");
     const char *wrong = wrong_with(status, out, err, report);
+    if (!wrong && body && !is_in(&host_legal, body->id) && !was_ignored(p, body->name, status, err))
+        wrong = "what no host may send was not ignored";
     ck_assert_msg(!wrong, "%s (status %x): %s at stage %u, HOSTILE_SEED=%lu HOSTILE_TURNS=%u\n%.6000s", wrong,
                   (unsigned)status, body ? body->name : "data", p->stage, p->seed, p->turns, err);
     free(out);
@@ -238,6 +290,34 @@ START_TEST(every_message)
     struct evil p = {.stage = (unsigned)_i, .seed = hostile_given_seed(), .turns = hostile_turns(TURNS)};
     for (p.body = 0; p.body <= hostile_bodies(CONTROL_TYPE); p.body++)
         check_job(&p);
+}
+END_TEST
+
+START_TEST(every_message_has_a_row)
+{
+    for (size_t i = 0; i < hostile_bodies(CONTROL_TYPE); i++) {
+        const ProtobufCFieldDescriptor *body = hostile_nth(CONTROL_TYPE, i);
+        ck_assert_msg(is_in(&host_legal, body->id) || is_in(&session_legal, body->id),
+                      "%s is in neither host_legal.c nor session_legal.c", body->name);
+    }
+}
+END_TEST
+
+START_TEST(what_a_host_may_say)
+{
+    struct evil p = {.stage = AGENT_SPAWNED, .body = hostile_bodies(CONTROL_TYPE) + (size_t)_i};
+    int status = run_job(&p);
+    char *out = read_all("out"), *err = read_all("err"), *report = read_all("report");
+    const char *wrong = wrong_with(status, out, err, report);
+    ck_assert_msg(!wrong, "%s (status %x)", wrong, (unsigned)status);
+    ck_assert_int_eq(status, 0);
+    ck_assert_uint_eq(occurrences(err, "evil is there\n"), 300);
+    ck_assert_uint_eq(occurrences(err, "hvdrun: warning: evil: 19700 lines of what it says were left out\n"),
+                      1);
+    ck_assert_uint_lt(strlen(report), 8192);
+    free(out);
+    free(err);
+    free(report);
 }
 END_TEST
 
@@ -267,7 +347,9 @@ int main(int argc, char **argv)
     TCase *t = tcase_create("hostile_hosts");
     tcase_set_timeout(t, 600);
     tcase_add_checked_fixture(t, set_up, tear_down);
+    tcase_add_test(t, every_message_has_a_row);
     tcase_add_loop_test(t, every_message, 0, AGENT_STAGES);
+    tcase_add_loop_test(t, what_a_host_may_say, NOTICES, LINES + 1);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     printf("# HOSTILE_SEED=%lu\n", hostile_given_seed());
