@@ -146,30 +146,11 @@ static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
 static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
 {
     struct err e = ERR_INIT;
-    if (w->protocol != PROTOCOL_VERSION || strcmp(w->version, HVD_VERSION) != 0) {
-        err_set(&e, ERR_VERSION,
-                "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)", w->version,
-                w->protocol, HVD_VERSION, PROTOCOL_VERSION);
-        err_hint(&e, "install the same version on every host, or name one with --agent-path");
-        host_give_up(h, &e);
-        return;
-    }
-    if (host_check_welcome(w, &e) < 0) {
+    if (host_take_welcome(h, w, &e) < 0) {
         host_give_up(h, &e);
         return;
     }
     measure_clock(h, h->hello_sent, w->now);
-    h->session_pid = w->pid;
-    h->guard_pid = w->guard_pid;
-    h->managed = w->managed;
-    /* Loopback, and an address with a scope, mean nothing elsewhere. */
-    const char *address = h->ops->peer_address(h->transport);
-    if (!address || h->common->interface_count > 0 || h->ops == &transport_local || strchr(address, '%'))
-        address = w->n_address ? w->address[0] : address;
-    free(h->address);
-    h->address = address ? strdup(address) : NULL;
-    log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid,
-             w->hostname, w->slots, w->containment, h->address ? h->address : "unknown");
     fsm_post(&h->fsm, EV_WELCOME);
     h->common->events->ready(h->common->ctx, h, w);
 }

@@ -159,8 +159,8 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
 void host_heartbeat(struct host_run *h, uint64_t now);
 /* host_hello.c: fills it with what points into *h and what that points to. */
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
-/* host_welcome.c: -1 with *e when it says what cannot be. */
-int host_check_welcome(const Hvd__Welcome *w, struct err *e);
+/* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or says what cannot be. */
+int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e);
 /* host_end.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \

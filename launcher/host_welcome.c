@@ -1,8 +1,11 @@
-/* Whether what a host says of itself in Welcome can be true. It is refused whole: what is wrong in one place
- * is not believed in another. */
+/* What a host says of itself in Welcome, if it can be true. Else it is refused whole: what is wrong in one
+ * place is not believed in another. */
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/log.h"
+#include "common/message.h"
 #include "launcher/host.h"
 
 #define SLOTS_MAX    65536 /* ranks that a session takes */
@@ -30,7 +33,7 @@ static bool are_ports(const uint32_t *port, size_t count)
     return count <= SLOTS_MAX;
 }
 
-int host_check_welcome(const Hvd__Welcome *w, struct err *e)
+static int check_welcome(const Hvd__Welcome *w, struct err *e)
 {
     const char *wrong = NULL;
     if (w->slots > SLOTS_MAX || w->parts > SLOTS_MAX)
@@ -44,4 +47,37 @@ int host_check_welcome(const Hvd__Welcome *w, struct err *e)
         if (!is_address(w->address[i]))
             wrong = "its addresses are none";
     return wrong ? err_set(e, ERR_PROTOCOL, "hvdagent there says what cannot be: %s", wrong) : 0;
+}
+
+static int check_version(const Hvd__Welcome *w, struct err *e)
+{
+    if (w->protocol == PROTOCOL_VERSION && strcmp(w->version, HVD_VERSION) == 0)
+        return 0;
+    err_set(e, ERR_VERSION, "hvdagent there is version %.40s (protocol %u), this hvdrun is %s (protocol %u)",
+            w->version, w->protocol, HVD_VERSION, PROTOCOL_VERSION);
+    return err_hint(e, "install the same version on every host, or name one with --agent-path");
+}
+
+/* Loopback, and an address with a scope, mean nothing elsewhere. */
+static const char *choose_address(const struct host_run *h, const Hvd__Welcome *w)
+{
+    const char *address = h->ops->peer_address(h->transport);
+    if (!address || h->common->interface_count > 0 || h->ops == &transport_local || strchr(address, '%'))
+        address = w->n_address ? w->address[0] : address;
+    return address;
+}
+
+int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e)
+{
+    if (check_version(w, e) < 0 || check_welcome(w, e) < 0)
+        return -1;
+    const char *address = choose_address(h, w);
+    h->session_pid = w->pid;
+    h->guard_pid = w->guard_pid;
+    h->managed = w->managed;
+    free(h->address);
+    h->address = address ? strdup(address) : NULL;
+    log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid,
+             w->hostname, w->slots, w->containment, h->address ? h->address : "unknown");
+    return 0;
 }
