@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "agent/rendezvous/pmix/pmix_server.h"
+#include "common/host_ranks.h"
+#include "common/legal.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/message.h"
@@ -23,8 +25,22 @@ struct process {
     uv_timer_t beat;
     struct pmix_relay session;
     struct rendezvous r;
-    Hvd__Pmix *config; /* the job: kept */
+    Hvd__Pmix *config;  /* the job: kept */
+    struct legal legal; /* of what the session sends */
 };
+
+enum state { UNTOLD, TOLD };
+
+#define KIND(name) HVD__PMIX__KIND__##name
+
+static const struct legal_row rows[] = {
+    {KIND(CONFIG), 1u << UNTOLD, 0, true},
+    {KIND(RANK_ENDED), 1u << TOLD, 1u << UNTOLD, false}, /* a configuration that is refused is no reason to */
+    {KIND(REQUEST), 1u << TOLD, 1u << UNTOLD, false},
+    {KIND(BROADCAST), 1u << TOLD, 1u << UNTOLD, false},
+    {KIND(RESULT), 1u << TOLD, 1u << UNTOLD, false},
+};
+static const struct legal_table table = LEGAL_TABLE(rows, legal_pmix_name);
 
 static struct process process;
 
@@ -93,14 +109,29 @@ static int note_ends(const Hvd__PmixConfig *c)
     return 0;
 }
 
+/* What the library is told of is looked up in it without another look. */
+static int check_config(const Hvd__PmixConfig *c, struct err *e)
+{
+    const Hvd__Spawn *s = c ? c->spawn : NULL;
+    if (!s || s->host_index >= s->n_host || !s->namespace_[0])
+        return err_set(e, ERR_PROTOCOL, "the session's configuration is not complete");
+    if (hosts_check_ranks(s->host, s->n_host, s->size, e) != 0)
+        return err_wrap(e, "the session's configuration");
+    if (s->n_worker != s->host[s->host_index]->ranks || c->log_level > LOG_FATAL)
+        return err_set(e, ERR_PROTOCOL, "the session's configuration: %zu workers, log level %u", s->n_worker,
+                       c->log_level);
+    return 0;
+}
+
 static void start(const Hvd__Pmix *m)
 {
     struct pmix_listening at = {0};
     struct err e = ERR_INIT;
     size_t room = SIZE_MAX;
-    Hvd__Pmix *kept = process.config ? NULL : message_copy(&m->base, &room);
-    if (!kept || !kept->config || !kept->config->spawn) {
-        message_free(kept);
+    Hvd__Pmix *kept = check_config(m->config, &e) < 0 ? NULL : message_copy(&m->base, &room);
+    if (!kept) {
+        err_set(&e, ERR_MEMORY, "no memory for the configuration");
+        say_started(&at, &e);
         return;
     }
     const Hvd__PmixConfig *c = kept->config;
@@ -126,7 +157,7 @@ static void start(const Hvd__Pmix *m)
 static void on_rank_ended(const Hvd__Pmix *m)
 {
     struct rendezvous *r = &process.r;
-    if (m->rank >= r->spawn->size || r->end[m->rank])
+    if (!r->end || m->rank >= r->spawn->size || r->end[m->rank])
         return;
     r->end[m->rank] = strdup(m->text);
     if (r->end[m->rank])
@@ -136,7 +167,9 @@ static void on_rank_ended(const Hvd__Pmix *m)
 static void on_message(void *ctx, const Hvd__Pmix *m)
 {
     (void)ctx;
-    if (!process.config && m->kind != HVD__PMIX__KIND__CONFIG)
+    bool told = process.config;
+    if (!legal_hears(&process.legal, &table, m->kind, told ? TOLD : UNTOLD, "the session",
+                     told ? "serving" : "starting"))
         return;
     switch (m->kind) {
     case HVD__PMIX__KIND__CONFIG:
