@@ -80,8 +80,22 @@ bool engine_host_count(struct engine_host *h)
     return h->state == ENGINE_RUNNING;
 }
 
+#define BODY(name) HVD__ENGINE__BODY_##name
+#define RUNS       (1u << ENGINE_RUNNING)
+#define ENDED      (1u << ENGINE_ENDED)
+
+static const struct legal_row rows[] = {
+    {BODY(LINK), RUNS, ENDED, true},       {BODY(INITIALIZED), RUNS, ENDED, false},
+    {BODY(SHUT_DOWN), RUNS, ENDED, false}, {BODY(POISONED), RUNS, ENDED, false},
+    {BODY(NOTICE), RUNS, ENDED, false},    {BODY(FAULT), RUNS, ENDED, false},
+    {BODY(COUNTERS), RUNS, ENDED, false},  {BODY(PING), RUNS, ENDED, false},
+};
+static const struct legal_table table = LEGAL_TABLE(rows, legal_engine_name);
+
 static void handle(struct engine_host *h, const Hvd__Engine *m)
 {
+    if (!legal_hears(&h->legal, &table, m->body_case, h->state, "the engine", "running"))
+        return;
     switch (m->body_case) {
     case HVD__ENGINE__BODY_LINK:
         h->events->link(h->ctx, m->link);
@@ -104,11 +118,8 @@ static void handle(struct engine_host *h, const Hvd__Engine *m)
     case HVD__ENGINE__BODY_COUNTERS:
         h->events->counters(h->ctx, m->counters);
         break;
-    case HVD__ENGINE__BODY_PING:
-        child_moves(&h->child);
-        break;
     default:
-        log_debug("the engine sent a message that is not for a session");
+        child_moves(&h->child); /* Ping */
         break;
     }
 }

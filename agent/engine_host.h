@@ -23,6 +23,7 @@
 #include "common/buf.h"
 #include "common/control.pb-c.h"
 #include "common/err.h"
+#include "common/legal.h"
 
 #define ENGINE_SOCKET_NAME "workers"
 
@@ -53,6 +54,7 @@ struct engine_host {
     struct child child;
     uint32_t silence_ms;
     struct buf in, out;
+    struct legal legal; /* of what it sends */
     uint32_t next_in, next_out;
     char **envp;
     int cgroup_fd;

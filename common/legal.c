@@ -45,11 +45,20 @@ void legal_end(const struct legal *l, const char *peer)
         log_warning("%s: %" PRIu64 " messages of it were ignored", peer, l->refused);
 }
 
+static const char *name_body(const ProtobufCMessageDescriptor *type, unsigned body)
+{
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field(type, body);
+    return f ? f->name : "nothing";
+}
+
 const char *legal_control_name(unsigned body)
 {
-    const ProtobufCFieldDescriptor *f =
-        protobuf_c_message_descriptor_get_field(&hvd__control__descriptor, body);
-    return f ? f->name : "nothing";
+    return name_body(&hvd__control__descriptor, body);
+}
+
+const char *legal_engine_name(unsigned body)
+{
+    return name_body(&hvd__engine__descriptor, body);
 }
 
 const char *legal_pmix_name(unsigned kind)

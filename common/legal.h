@@ -44,8 +44,9 @@ void legal_refuse(struct legal *l, const char *peer, const char *message, const 
 /* At the peer's end: how many there were, if more than the one that was told. */
 void legal_end(const struct legal *l, const char *peer);
 
-/* The name of a body of Control, and of a kind of Pmix. */
+/* The name of a body of Control or Engine, and of a kind of Pmix. */
 const char *legal_control_name(unsigned body);
+const char *legal_engine_name(unsigned body);
 const char *legal_pmix_name(unsigned kind);
 
 #endif

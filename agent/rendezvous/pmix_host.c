@@ -146,13 +146,26 @@ static bool exchanges(struct pmix_host *h, const Hvd__Pmix *m)
     }
 }
 
+#define KIND(name) HVD__PMIX__KIND__##name
+#define STARTS     (1u << PMIX_HOST_STARTING)
+#define SERVES     (1u << PMIX_HOST_READY)
+#define ENDED      (1u << PMIX_HOST_ENDED)
+
+static const struct legal_row rows[] = {
+    {KIND(STARTED), STARTS, ENDED, true},        {KIND(NOTICE), STARTS | SERVES, ENDED, false},
+    {KIND(PING), STARTS | SERVES, ENDED, false}, {KIND(ABORT), SERVES, ENDED, false},
+    {KIND(SIGNAL), SERVES, ENDED, false},        {KIND(GATHER), SERVES, ENDED, false},
+    {KIND(ASK), SERVES, ENDED, false},           {KIND(CANCEL), SERVES, ENDED, false},
+    {KIND(FORGET), SERVES, ENDED, false},        {KIND(ANSWER), SERVES, ENDED, false},
+    {KIND(TELL), SERVES, ENDED, false},
+};
+static const struct legal_table table = LEGAL_TABLE(rows, legal_pmix_name);
+
 /* ---- its words ----------------------------------------------------------------------------------------- */
 
 static void on_started(struct pmix_host *h, const Hvd__Pmix *m)
 {
     struct err why = ERR_INIT;
-    if (h->state != PMIX_HOST_STARTING)
-        return;
     h->state = PMIX_HOST_READY;
     if (m->code)
         err_set(&why, (enum err_code)m->code, "%s", m->text);
@@ -165,6 +178,9 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
 {
     struct pmix_host *h = ctx;
     const struct rendezvous_events *session = h->r->events;
+    if (!legal_hears(&h->legal, &table, m->kind, h->state, "the PMIx server",
+                     h->state == PMIX_HOST_STARTING ? "starting" : "serving"))
+        return;
     switch (m->kind) {
     case HVD__PMIX__KIND__STARTED:
         on_started(h, m);
@@ -183,7 +199,8 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         break;
     default:
         if (!exchanges(h, m))
-            log_debug("the PMIx server sent a message that is not for a session");
+            legal_refuse(&h->legal, "the PMIx server", legal_pmix_name(m->kind),
+                         "it names hosts that are not there");
         break;
     }
 }

@@ -21,6 +21,7 @@
 #include "agent/rendezvous/pmix.h"
 #include "agent/rendezvous/pmix_relay.h"
 #include "agent/rendezvous/rendezvous.h"
+#include "common/legal.h"
 
 struct pmix_host_events {
     /* `why` NULL: it listens on loopback at `port`, and `environment` (`count` of NAME=value) is what the
@@ -39,6 +40,7 @@ struct pmix_host {
     enum pmix_host_state state;
     struct pmix_relay relay;
     struct child child;
+    struct legal legal; /* of what it sends */
     struct pmix_operation *first; /* gathers and questions of the server that have not ended */
 };
 
