@@ -37,10 +37,16 @@ static bool hear_held(struct host_run *h)
     return true;
 }
 
-/* The line that has come is for the user. */
-static bool says_aloud(const struct host_run *h)
+/* A line that is neither: for the user when the session runs. */
+static void show_line(struct host_run *h)
 {
-    return h->stderr_len > 0 && h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
+    bool aloud = h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
+    if ((!aloud && !log_enabled(LOG_DEBUG)) || !host_words_take(&h->words, h->label, clock_now()))
+        return;
+    if (aloud)
+        log_say("%s: %s\n", h->label, h->stderr_tail);
+    else
+        log_debug("%s: said: %s", h->label, h->stderr_tail);
 }
 
 /* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
@@ -56,12 +62,8 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
         }
         h->stderr_tail[h->stderr_len] = '\0';
         log_printable(h->stderr_tail);
-        if (hear_waiting(h) || hear_held(h))
-            ;
-        else if (says_aloud(h) && host_words_take(&h->words, h->label, clock_now()))
-            log_say("%s: %s\n", h->label, h->stderr_tail);
-        else if (h->stderr_len > 0 && !says_aloud(h))
-            log_debug("%s: said: %s", h->label, h->stderr_tail);
+        if (!hear_waiting(h) && !hear_held(h) && h->stderr_len > 0)
+            show_line(h);
         h->stderr_len = 0;
     }
 }
