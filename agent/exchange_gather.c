@@ -15,7 +15,7 @@
 static bool same_id(uint32_t service, const uint8_t *id, size_t id_len, uint32_t service2, const uint8_t *id2,
                     size_t id_len2)
 {
-    return service == service2 && id_len == id_len2 && memcmp(id, id2, id_len) == 0;
+    return service == service2 && id_len == id_len2 && (id_len == 0 || memcmp(id, id2, id_len) == 0);
 }
 
 static void drop_parts(struct gather *g)
@@ -97,7 +97,8 @@ static int64_t next_round(struct exchange *x, uint32_t service, const uint8_t *i
             free(copy);
             return -1;
         }
-        memcpy(copy, id, id_len);
+        if (id_len > 0)
+            memcpy(copy, id, id_len);
         *r = (struct gather_round){x->round, service, copy, id_len, 0};
         x->round = r;
     }
@@ -123,7 +124,8 @@ static struct gather *add(struct exchange *x, uint32_t service, const uint8_t *i
         free_gather(g);
         return NULL;
     }
-    memcpy(g->id, id, id_len);
+    if (id_len > 0)
+        memcpy(g->id, id, id_len);
     memcpy(g->host, host, hosts * sizeof *host);
     g->next = x->gather;
     x->gather = g;

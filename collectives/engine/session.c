@@ -264,6 +264,12 @@ int session_configure(struct engine *engine, const Hvd__EngineConfig *config, in
 
 /* ---- what comes ---------------------------------------------------------------------------------------- */
 
+static void wipe(const ProtobufCBinaryData *secret)
+{
+    if (secret->len > 0)
+        explicit_bzero(secret->data, secret->len);
+}
+
 static int take_message(struct engine *engine, const Hvd__Engine *m, struct err *e)
 {
     if (!engine->configured && m->body_case != HVD__ENGINE__BODY_CONFIG)
@@ -273,8 +279,8 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
         int listener = engine->passed_fd;
         engine->passed_fd = -1;
         int rc = session_configure(engine, m->config, listener, e);
-        explicit_bzero(m->config->key.data, m->config->key.len);
-        explicit_bzero(m->config->token.data, m->config->token.len);
+        wipe(&m->config->key);
+        wipe(&m->config->token);
         return rc;
     }
     case HVD__ENGINE__BODY_LINKS:

@@ -20,9 +20,9 @@
 #define TURNS        5 /* messages of a kind to one session, each of them twice */
 #define FINDING      86
 
-enum stage { BEFORE_HELLO, READY, SPAWNING, RUNNING, DONE, ENDING, LEAVING, STAGES };
-static const char *const stage_names[] = {"hello", "ready",  "spawning", "running",
-                                          "done",  "ending", "leaving"};
+enum stage { BEFORE_HELLO, READY, UNUSED, SPAWNING, RUNNING, DONE, ENDING, LEAVING, STAGES };
+static const char *const stage_names[] = {"hello",   "ready", "unused", "spawning",
+                                          "running", "done",  "ending", "leaving"};
 
 static struct fake f;
 static char mark[64];
@@ -42,6 +42,14 @@ static void spawn(enum stage stage)
     fake_spawn(&f, &job);
 }
 
+/* Told to end before it was given workers; what follows comes with it. */
+static void queue_teardown(void)
+{
+    Hvd__Teardown t = HVD__TEARDOWN__INIT;
+    CONTROL(m, TEARDOWN, teardown, &t);
+    ck_assert_int_eq(channel_send(&f.channel, &m), 0);
+}
+
 /* Brings the session there. */
 static void lead_to(enum stage stage)
 {
@@ -52,6 +60,8 @@ static void lead_to(enum stage stage)
         return;
     fake_hello(&f, HVD_VERSION, 10000, 1000);
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
+    if (stage == UNUSED)
+        queue_teardown();
     if (stage >= SPAWNING)
         spawn(stage);
     for (int i = 0; i < 500 && stage >= RUNNING && f.spawned < 2; i++)

@@ -314,6 +314,34 @@ static struct exchange *new_exchange(uint32_t self)
     return x;
 }
 
+/* A message that hangs together but for one thing or the other, of a gather that there is. */
+static void put_likely(struct hostile *h, struct buf *out)
+{
+    Hvd__Exchange m = HVD__EXCHANGE__INIT;
+    Hvd__ExchangePart part[6], *parts[6];
+    uint32_t all[HOSTS + 2];
+    uint8_t bytes[1024];
+    for (uint32_t i = 0; i < HOSTS + 2; i++)
+        all[i] = hostile_random(h) % 40 ? i : (uint32_t)hostile_random(h);
+    m.kind = (Hvd__Exchange__Kind)(1 + hostile_random(h) % 6);
+    m.service = hostile_random(h) % 20 == 0;
+    m.origin = (uint32_t)(hostile_random(h) % (HOSTS + 1));
+    m.target = (uint32_t)(hostile_random(h) % (HOSTS + 1));
+    m.ticket = hostile_random(h) % 4;
+    m.id = (ProtobufCBinaryData){hostile_random(h) % 2, (uint8_t *)(uintptr_t) "a"};
+    m.round = hostile_random(h) % 8 == 0;
+    m.host = all;
+    m.n_host = hostile_random(h) % 10 ? HOSTS : hostile_random(h) % (HOSTS + 2);
+    m.code = m.kind == HVD__EXCHANGE__KIND__CANCEL ? 1 + hostile_random(h) % 99 : 0;
+    m.n_part = hostile_random(h) % 6;
+    m.part = parts;
+    for (size_t i = 0; i < m.n_part; i++) {
+        hvd__exchange_part__init(parts[i] = &part[i]);
+        part[i].host = (uint32_t)(hostile_random(h) % (HOSTS + 1));
+    }
+    (void)buf_put(out, bytes, hvd__exchange__pack(&m, bytes));
+}
+
 START_TEST(other_hosts)
 {
     uint32_t self = (uint32_t)_i;
@@ -327,7 +355,10 @@ START_TEST(other_hosts)
         if (!exchange_is_neighbour(self, neighbour))
             continue;
         buf_init(&b, FRAME_PAYLOAD_MAX);
-        hostile_message(&h, &hvd__exchange__descriptor, &b);
+        if (turn % 2)
+            put_likely(&h, &b);
+        else
+            hostile_message(&h, &hvd__exchange__descriptor, &b);
         int rc = exchange_received(x, neighbour, buf_data(&b), b.len, &e);
         buf_free(&b);
         if (rc == 0)
