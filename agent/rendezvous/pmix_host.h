@@ -40,7 +40,7 @@ struct pmix_host {
     enum pmix_host_state state;
     struct pmix_relay relay;
     struct child child;
-    struct legal legal; /* of what it sends */
+    struct legal legal;           /* of what it sends */
     struct pmix_operation *first; /* gathers and questions of the server that have not ended */
 };
 
