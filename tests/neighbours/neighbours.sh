@@ -36,10 +36,11 @@ compiled() { # NAME COMPILER...
     mv "$program.$$" "$program"
 }
 
-# Every rank of $1 printed its line, and nothing else came out.
+# Every rank of $1 printed its line, and nothing else came out but what Open MPI 5 says of this machine's networks, as under mpirun.
 expect_all_good() { # SIZE
     expect_status 0
     expect_count "$1" "^[0-9]+/$1 good$" "$T/out"
+    sed -i '/btl_tcp_proc.c:.*Unable to find reachable pairing between local and remote interfaces$/d' "$T/err"
     expect_no_err
 }
 

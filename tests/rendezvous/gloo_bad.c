@@ -105,7 +105,6 @@ static void bad_requests(void)
         const char *what, *text;
         int status;
     } cases[] = {
-        {"garbage", "\x01\x02\xff\xfe garbage\r\n\r\n", 400},
         {"one word", "hello\r\n\r\n", 0},
         {"no scope", "GET /key HTTP/1.1\r\nHost: x\r\n\r\n", 400},
         {"no key", "GET /scope/ HTTP/1.1\r\nHost: x\r\n\r\n", 400},
@@ -126,6 +125,9 @@ static void bad_requests(void)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect(cases[i].what, say(cases[i].text), cases[i].status);
+    int garbage = say(
+        "\x01\x02\xff\xfe garbage\r\n\r\n"); /* libmicrohttpd 1.0 closes the connection, older ones answer */
+    expect("garbage", garbage, garbage == 0 ? 0 : 400);
 }
 
 static const char cut[] = "PUT /cut/k HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc";

@@ -61,10 +61,12 @@ case_memory_that_not_all_know_alike() {
 }
 
 case_memory_that_nccl_knows_in_the_engine() {
+    needs_kind ns # engines of loopback hosts are processes of one host for NCCL
     arena alike 10 --gpu-placement engine
 }
 
 slow_memory_that_not_all_know_alike_in_the_engine() {
+    needs_kind ns
     arena mixed 0 --gpu-placement engine
 }
 
