@@ -34,9 +34,30 @@ static int parse_field(struct pmi1_message *m, char *word, struct err *e)
     return 0;
 }
 
+/* The sentence of cmd=abort as a last field, cut off the line; bytes that are not printable become '?'.
+ * Returns the line's new length. */
+static size_t cut_message(char *line, size_t len, struct pmi1_field *message)
+{
+    static const char begin[] = "cmd=abort ", name[] = " message=";
+    if (len < sizeof begin - 1 || memcmp(line, begin, sizeof begin - 1) != 0)
+        return len;
+    char *at = memmem(line, len, name, sizeof name - 1);
+    if (!at)
+        return len;
+    char *text = at + sizeof name - 1;
+    for (char *c = text; c < line + len; c++)
+        if (!is_printable(*c) && *c != ' ')
+            *c = '?';
+    line[len] = '\0';
+    *message = (struct pmi1_field){"message", text};
+    return (size_t)(at - line);
+}
+
 int pmi1_parse(char *line, size_t len, struct pmi1_message *m, struct err *e)
 {
     *m = (struct pmi1_message){0};
+    struct pmi1_field message = {0};
+    len = cut_message(line, len, &message);
     if (check_bytes(line, len, e) < 0)
         return -1;
     line[len] = '\0';
@@ -52,6 +73,8 @@ int pmi1_parse(char *line, size_t len, struct pmi1_message *m, struct err *e)
     if (m->fields == 0 || (!m->multi && strcmp(m->field[0].name, "cmd") != 0))
         return err_set(e, ERR_PROTOCOL, "a line does not begin with cmd=");
     m->command = m->field[0].value;
+    if (message.name && m->fields < PMI1_FIELDS_MAX)
+        m->field[m->fields++] = message;
     return 0;
 }
 

@@ -1,8 +1,8 @@
 /* PMI-1's lines, and what sessions tell each other about them. Pure.
  *
  * A line is words NAME=VALUE between single spaces; the first is cmd=COMMAND, the last ends with a newline.
- * No value holds a space. The only command of more than one line is mcmd=spawn, which ends with a line
- * "endcmd".
+ * No value holds a space, but for the message of cmd=abort (MPICH 4.2 and newer): a sentence up to the end of
+ * the line. The only command of more than one line is mcmd=spawn, which ends with a line "endcmd".
  *
  * Between sessions: records one after another, so that the blobs of many hosts may simply be joined.
  *

@@ -47,6 +47,22 @@ START_TEST(test_lines)
 }
 END_TEST
 
+/* MPICH 4.2 says why a rank aborts, in words. */
+START_TEST(test_an_abort_has_a_sentence)
+{
+    uint32_t n;
+    ck_assert_int_eq(parse("cmd=abort exitcode=7 message=application called MPI_Abort(x, 7) - a=b \x01\xc3"),
+                     0);
+    ck_assert_str_eq(m.command, "abort");
+    ck_assert(pmi1_get_number(&m, "exitcode", 255, &n) && n == 7);
+    ck_assert_str_eq(pmi1_get(&m, "message"), "application called MPI_Abort(x, 7) - a=b ??");
+    ck_assert_int_eq(parse("cmd=abort message="), 0);
+    ck_assert_str_eq(pmi1_get(&m, "message"), "");
+    ck_assert_int_eq(parse("cmd=abort exit message=a"), -1);
+    ck_assert_int_eq(parse("cmd=put message=a b"), -1);
+}
+END_TEST
+
 START_TEST(test_lines_that_are_none)
 {
     static const char *const bad[] = {"",
@@ -413,6 +429,7 @@ static Suite *suite(void)
 {
     Suite *s = suite_create("pmi1");
     TCase *pure = tcase_create("pure"), *barrier = tcase_create("barrier");
+    tcase_add_test(pure, test_an_abort_has_a_sentence);
     tcase_add_test(pure, test_lines);
     tcase_add_test(pure, test_lines_that_are_none);
     tcase_add_test(pure, test_words);
