@@ -13,10 +13,11 @@
 
 static const struct legal_row rows[] = {
     {BODY(WELCOME), IN(GREETING), IN(LEAVING), true},
-    {BODY(PING), WELCOMED, IN(LEAVING), false},
+    {BODY(PING), WELCOMED, IN(GREETING) | IN(LEAVING), false},
     {BODY(PONG), WELCOMED, IN(LEAVING), false},
-    {BODY(NOTICE), WELCOMED | IN(LEAVING), 0, false},
-    {BODY(FAULT), WELCOMED, 0, false},
+    {BODY(NOTICE), WELCOMED | IN(LEAVING), IN(GREETING), false},
+    /* A session that refuses the hello says so as a fault, and in its last words, which are what is told. */
+    {BODY(FAULT), WELCOMED, IN(GREETING) | IN(LEAVING), false},
     {BODY(CREDIT), WELCOMED, 0, false},
     {BODY(PRELOADED), IN(READY), IN(ENDING), true},
     {BODY(REFUSED), WELCOMED, 0, true},

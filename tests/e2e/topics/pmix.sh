@@ -41,6 +41,7 @@ case_links_that_break_are_told_of() {
 
 # A crash of the library: the session lives, and says what happened.
 server_gets() { # SIGNAL [MODE]
+    needs_kind ns # the servers of loopback hosts cannot be told apart
     pmix_program
     start --heartbeat-timeout 5 -H $H1:2,$H2:2 "$program" "${2:-lost_links}"
     until_out 20 '^# rank [0-3] waits' 4
