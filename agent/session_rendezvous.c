@@ -3,6 +3,7 @@
 
 #include "agent/host_facts.h"
 #include "agent/session.h"
+#include "agent/supervisor/processors.h"
 #include "common/log.h"
 
 #define ABORT_MS       500 /* then a rank that has asked for the end is killed */
@@ -125,6 +126,7 @@ int session_rendezvous_open(struct session *s, struct err *e)
                             .events = &rendezvous_events,
                             .ctx = s};
     struct rendezvous_values *v = &s->rendezvous.values;
+    v->crowded = processors_are_short(s->cpus, s->spawn->n_worker);
     if (!s->chosen && s->reached_at && s->address_count > 0) /* a way that leads there, at least */
         host_interfaces(&s->reached_at, 1, v->interface, sizeof v->interface);
     if (!*v->interface)

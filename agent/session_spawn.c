@@ -244,7 +244,8 @@ static int prepare(struct session *s, struct err *e)
 {
     char socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
     if (session_programs_open(s, e) < 0 || make_token(s, e) < 0 ||
-        (s->dir.fd < 0 && session_directory(s, NULL, e) < 0)) /* else there are files in it */
+        (s->dir.fd < 0 && session_directory(s, NULL, e) < 0) || /* else there are files in it */
+        session_bind(s, e) < 0)
         return -1;
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
@@ -259,7 +260,7 @@ static int prepare(struct session *s, struct err *e)
     session_gpus(s, &job);
     if (session_mps_choose(s, &job, e) < 0 || session_programs_find(s, &job, e) < 0)
         return -1;
-    int rc = session_bind(s, e) < 0 ? -1 : session_engine_listen(s, e);
+    int rc = session_engine_listen(s, e);
     secret_wipe_stack();
     return rc;
 }

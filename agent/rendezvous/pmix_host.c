@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "agent/rendezvous/pmix_variables.h"
 #include "common/clock.h"
 #include "common/log.h"
 
@@ -290,6 +291,8 @@ static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
     c.before_workers = before_workers;
     c.log_level = (uint32_t)log_level();
     c.ping_ms = h->r->silence_ms / 4;
+    /* For OpenMPI 5 it would stand above the user's word. */
+    c.crowded = r->values.crowded && !pmix_variables_given(r->spawn, "OMPI_MCA_mpi_yield_when_idle");
     for (uint32_t i = 0; item && list && i < spawn.size; i++) {
         if (!r->end[i])
             continue;

@@ -43,6 +43,7 @@ struct rendezvous_values {
     uint16_t gloo_port;
     char interface[64]; /* of the address that the launcher reaches, or of the first; on one host alone lo */
     char chosen_interfaces[256]; /* of all its addresses, if --network-interfaces says which */
+    bool crowded;                /* ranks of this host share processors (agent/supervisor/processors.h) */
 };
 
 /* What contracts may use of the job; all of it outlives them. */

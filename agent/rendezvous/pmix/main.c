@@ -143,7 +143,8 @@ static void start(const Hvd__Pmix *m)
                                     .host = c->host,
                                     .directory = c->directory,
                                     .exchange = pmix_session_exchange(&process.session),
-                                    .events = &events};
+                                    .events = &events,
+                                    .values = {.crowded = c->crowded}};
     if (note_ends(c) < 0)
         err_set(&e, ERR_MEMORY, "no memory for %u ranks", c->spawn->size);
     else

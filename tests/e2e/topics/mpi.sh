@@ -70,6 +70,68 @@ needs_mpi4py() {
         skip "no mpi4py with OpenMPI (apt-get install python3-mpi4py)"
 }
 
+# ---- more ranks than processors: those who wait must let the others run ----------------------------------------------
+
+one_processor() { # COMMAND...
+    taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$@"
+}
+
+case_ranks_that_share_a_processor_take_turns() {
+    mpi_program mpi_turns
+    run one_processor "$HVDRUN" -np 3 "$program" 1000
+    expect_all_good 3
+}
+
+told() { # WANTED NAME ARGUMENTS of hvdrun, on one processor
+    run one_processor "$HVDRUN" "${@:3}" sh -c 'eval "echo \"is ${'"$2"'-unset}\""'
+    expect_status 0
+    expect_count "$(grep -c . "$T/out")" "^is $1$" "$T/out"
+}
+
+case_libraries_are_told_of_too_few_processors() {
+    local name
+    for name in OMPI_MCA_mpi_oversubscribe MPIR_CVAR_CH4_PROGRESS_THROTTLE; do
+        told unset $name -np 1
+        told 1 $name -np 2
+        told 0 $name -np 2 -x $name=0
+    done
+    told unset OMPI_MCA_mpi_oversubscribe -np 2 --rendezvous env
+    hvd -np "$(nproc)" printenv OMPI_MCA_mpi_oversubscribe
+    expect_no "$T/out" . # each has one
+}
+
+case_pmix_is_told_of_too_few_processors() {
+    [ -e "$BUILD/modules/hvd-pmix" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+    compiled pmix_job_key pmix_compiler
+    run one_processor "$HVDRUN" -np 2 "$program" pmix.ndosub
+    expect_sorted true true
+    run one_processor "$HVDRUN" -np 2 -x OMPI_MCA_mpi_yield_when_idle=0 "$program" pmix.ndosub
+    expect_count 2 '^nothing: ' "$T/out" # OpenMPI 5 would not ask the user
+    hvd -np 1 "$program" pmix.ndosub
+    expect_count 1 '^nothing: ' "$T/out"
+}
+
+case_bound_ranks_count_on_their_processors() {
+    "$HVDRUN" --check-build | grep -q '\[X\] topology' || skip 'this build has no hwloc'
+    [ "$(nproc)" -ge 2 ] || skip 'needs two processors'
+    hvd -np 2 --bind-to core printenv OMPI_MCA_mpi_oversubscribe
+    expect_no "$T/out" .
+    printf 'rank 0=localhost slot=0\nrank 1=localhost slot=0\n' > "$T/rankfile"
+    hvd -np 2 --rankfile "$T/rankfile" printenv OMPI_MCA_mpi_oversubscribe
+    expect_sorted 1 1
+}
+
+case_quotas_count() {
+    local group=/sys/fs/cgroup/cpu/hvd-test-$$
+    mkdir "$group" 2> "$T/why" && echo 150000 > "$group/cpu.cfs_quota_us" || skip "no quotas here: $(cat "$T/why")"
+    run sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$HVDRUN" -np 2 printenv OMPI_MCA_mpi_oversubscribe
+    expect_sorted 1 1
+    echo 200000 > "$group/cpu.cfs_quota_us"
+    run sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$HVDRUN" -np 2 printenv OMPI_MCA_mpi_oversubscribe
+    expect_no "$T/out" .
+    until_true 5 rmdir "$group" 2> /dev/null
+}
+
 # Rank 1 sends what no client sends before it becomes one; nobody else notices.
 case_bad_clients() {
     pmix_program
