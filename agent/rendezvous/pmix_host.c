@@ -4,6 +4,7 @@
 
 #include "agent/rendezvous/pmix_variables.h"
 #include "common/clock.h"
+#include "common/frame.h"
 #include "common/log.h"
 
 #define START_MS 10000 /* from its start to its first word; the library looks at the machine meanwhile */
@@ -158,7 +159,7 @@ static const struct legal_row rows[] = {
     {KIND(SIGNAL), SERVES, ENDED, false},        {KIND(GATHER), SERVES, ENDED, false},
     {KIND(ASK), SERVES, ENDED, false},           {KIND(CANCEL), SERVES, ENDED, false},
     {KIND(FORGET), SERVES, ENDED, false},        {KIND(ANSWER), SERVES, ENDED, false},
-    {KIND(TELL), SERVES, ENDED, false},
+    {KIND(TELL), SERVES, ENDED, false},          {KIND(SAID), SERVES, ENDED, false},
 };
 static const struct legal_table table = LEGAL_TABLE(rows, legal_pmix_name);
 
@@ -194,6 +195,10 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         break;
     case HVD__PMIX__KIND__SIGNAL:
         session->signal(h->r->ctx, m->rank, (int)m->number);
+        break;
+    case HVD__PMIX__KIND__SAID:
+        session->said(h->r->ctx, m->rank, m->number == STREAM_STDOUT, (const char *)m->data.data,
+                      m->data.len < RENDEZVOUS_SAID_MAX ? m->data.len : RENDEZVOUS_SAID_MAX);
         break;
     case HVD__PMIX__KIND__PING:
         child_moves(&h->child);

@@ -1,4 +1,5 @@
-/* pmix_job_key KEY: prints what the server says of the whole job under that key, if it is a text or a bool. */
+/* pmix_job_key KEY: prints what the server says of the whole job under that key, if it is a text or a bool.
+ */
 #include <pmix.h>
 #include <stdio.h>
 

@@ -32,6 +32,35 @@ case_abort_ends_with_its_code() {
     no_segments
 }
 
+# OpenMPI says its errors by PMIx, and nothing on its stderr.
+case_errors_of_the_library_are_told() {
+    mpi_program mpi_abort
+    hvd --tag rank --report "$T/report.json" -np 2 "$program" 1 0
+    expect_status 6
+    expect_err '^\[1\]<stderr>:.*An error occurred in MPI_Send'
+    expect_err '^\[1\]<stderr>:.*MPI_ERR_RANK: invalid rank'
+    expect_err '^hvdrun: rank 1 on localhost .*failed first: MPI_Abort with 6, exit status 6'
+    expect_err '^hvdrun:   .*MPI_ERR_RANK: invalid rank'
+    grep -q '"how": *"MPI_Abort with 6, exit status 6"' "$T/report.json" && grep -q 'MPI_ERR_RANK: invalid rank' "$T/report.json" ||
+        fail "the report does not say it: $(head -c 600 "$T/report.json")"
+}
+
+case_an_abort_is_named_with_its_code() {
+    mpi_program mpi_abort
+    hvd -np 2 "$program" 1 300
+    expect_status 44
+    expect_err '^with errorcode 300'
+    expect_err '^hvdrun: rank 1 on localhost .*failed first: MPI_Abort with 300, exit status 44'
+}
+
+case_a_failed_init_is_told() {
+    mpi_program mpi_abort
+    hvd --output-filename "$T/words" -np 2 -x OMPI_MCA_pml=nosuch "$program"
+    expect_status 1
+    expect_err '^Component: nosuch'
+    grep -qx 'Component: nosuch' "$T/words/rank.0/stderr" || fail 'it is not in the file of the rank'
+}
+
 case_killed_ranks_leave_nothing() {
     mpi_program mpi_abort
     # shellcheck disable=SC2016
