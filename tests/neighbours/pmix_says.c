@@ -32,7 +32,7 @@ static pmix_status_t say_long(void)
 {
     static char text[20100];
     memset(text, 'x', 20000);
-    strcpy(text + 20000, "\nthe last line\n");
+    snprintf(text + 20000, 100, "\nthe last line\n");
     return say(PMIX_LOG_STDERR, text, PMIX_STRING);
 }
 

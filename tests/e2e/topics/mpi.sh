@@ -34,6 +34,7 @@ case_abort_ends_with_its_code() {
 
 # OpenMPI says its errors by PMIx, and nothing on its stderr.
 case_errors_of_the_library_are_told() {
+    local word
     mpi_program mpi_abort
     hvd --tag rank --report "$T/report.json" -np 2 "$program" 1 0
     expect_status 6
@@ -41,8 +42,9 @@ case_errors_of_the_library_are_told() {
     expect_err '^\[1\]<stderr>:.*MPI_ERR_RANK: invalid rank'
     expect_err '^hvdrun: rank 1 on localhost .*failed first: MPI_Abort with 6, exit status 6'
     expect_err '^hvdrun:   .*MPI_ERR_RANK: invalid rank'
-    grep -q '"how": *"MPI_Abort with 6, exit status 6"' "$T/report.json" && grep -q 'MPI_ERR_RANK: invalid rank' "$T/report.json" ||
-        fail "the report does not say it: $(head -c 600 "$T/report.json")"
+    for word in '"how": *"MPI_Abort with 6, exit status 6"' 'MPI_ERR_RANK: invalid rank'; do
+        grep -q "$word" "$T/report.json" || fail "the report lacks \"$word\": $(head -c 600 "$T/report.json")"
+    done
 }
 
 case_an_abort_is_named_with_its_code() {
