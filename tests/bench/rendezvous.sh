@@ -108,6 +108,7 @@ part_crowded() {
     title 'allreduce of OpenMPI, 4 ranks on 2 processors, under hvdrun and under mpirun'
     [ -x "$build/bench/mpi_ops.openmpi" ] || { echo "  left out: OpenMPI's compiler is not installed"; return; }
     on_one_host 4
+    # shellcheck disable=SC2034 # compare.sh's
     place=(taskset -c "$(first_processors 2)")
     begin_set crowded hvd_openmpi openmpi
     take_turns 6 allreduce 4
