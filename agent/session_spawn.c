@@ -294,6 +294,7 @@ static struct worker_start start_of(struct session *s, uint32_t rank, int report
                                  .env = &s->program[i].env,
                                  .cgroup_fd = s->containment.fd,
                                  .limits = &s->limits,
+                                 .share_session = s->rendezvous.values.crowded,
                                  .report_fd = report_fd};
 }
 

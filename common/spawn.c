@@ -73,6 +73,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
     child_signals();
     if (s->new_session)
         setsid();
+    else if (s->new_group)
+        setpgid(0, 0);
     if (s->die_with_us) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)

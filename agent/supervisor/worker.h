@@ -55,6 +55,9 @@ struct worker_start {
     int report_fd;
     const struct rlimits *limits;
     const struct cpus *cpus; /* of the one that is started next; NULL: it is not bound */
+    /* They do not lead sessions of their own. The kernel may give each session its share of a processor
+     * (autogroup), and who gives his away gives it to others of his session only. */
+    bool share_session;
 };
 
 /* The table's memory, nothing started. */

@@ -113,6 +113,19 @@ case_ranks_that_share_a_processor_take_turns() {
     expect_all_good 3
 }
 
+# Else the kernel's autogroups keep them apart, and giving a processor away helps nobody.
+case_ranks_that_share_a_processor_share_a_session() {
+    # shellcheck disable=SC2016
+    local say='echo "$(ps -o sid= -p $$) $(ps -o pgid= -p $$) $$"'
+    run one_processor "$HVDRUN" -np 2 sh -c "$say"
+    [ "$(awk '{ print $1 }' "$T/out" | sort -u | wc -l)" = 1 ] || fail "they have several sessions: $(cat "$T/out")"
+    [ "$(awk '$2 == $3 && $1 != $3' "$T/out" | wc -l)" = 2 ] || fail "they do not lead groups: $(cat "$T/out")"
+    run one_processor "$HVDRUN" -np 1 sh -c "$say"
+    [ "$(awk '$1 == $3' "$T/out" | wc -l)" = 1 ] || fail "it leads no session: $(cat "$T/out")"
+    run one_processor "$HVDRUN" -np 2 --pty sh -c "$say"
+    [ "$(tr -d '\r' < "$T/out" | awk '$1 == $3' | wc -l)" = 1 ] || fail "the one with the terminal leads no session: $(cat "$T/out")"
+}
+
 told() { # WANTED NAME ARGUMENTS of hvdrun, on one processor
     run one_processor "$HVDRUN" "${@:3}" sh -c 'eval "echo \"is ${'"$2"'-unset}\""'
     expect_status 0
