@@ -36,10 +36,24 @@ static const char *home_directory(void)
     return home && is_directory(home) ? home : "/";
 }
 
-int preflight_directory(const char *wdir, const char *launcher_dir, char *out, size_t size, struct err *e)
+/* The workers would start somewhere else than where hvdrun was started, and nobody has said that they may. */
+static int lacks_launchers(const char *directory, struct err *e)
 {
-    const char *base = launcher_dir[0] && is_directory(launcher_dir) ? launcher_dir : home_directory();
+    return err_set(e, ERR_HOST,
+                   "cannot change to %s, where hvdrun was started: %s (--wdir names another directory)",
+                   directory, errno ? strerror(errno) : "it is no directory");
+}
+
+int preflight_directory(const char *wdir, const char *launcher_dir, bool or_home, char *out, size_t size,
+                        struct err *e)
+{
+    const char *base = launcher_dir;
     int n;
+    if (wdir[0] != '/' && !(launcher_dir[0] && is_directory(launcher_dir))) {
+        if (launcher_dir[0] && !or_home)
+            return lacks_launchers(launcher_dir, e);
+        base = home_directory();
+    }
     if (wdir[0] == '/')
         n = snprintf(out, size, "%s", wdir);
     else
@@ -114,6 +128,7 @@ struct wanted {
     size_t commands;
     const char *search; /* its PATH; NULL: it has none */
     const char *wdir;
+    bool or_home;
 };
 
 static void check_command(struct preflight *p, const struct wanted *w, const char *command, const char *dir)
@@ -138,9 +153,13 @@ static void check_program(struct preflight *p, const struct wanted *w, const cha
 {
     char dir[PATH_MAX];
     struct err why = ERR_INIT;
-    bool there = preflight_directory(w->wdir, launcher_dir, dir, sizeof dir, &why) == 0;
+    bool there = preflight_directory(w->wdir, launcher_dir, w->or_home, dir, sizeof dir, &why) == 0;
     if (!there)
-        add(p, w->program, "working directory", "make it there, or name another with --wdir", &why);
+        add(p, w->program, "working directory",
+            w->wdir[0] == '/'
+                ? "make it there, or name another with --wdir"
+                : "make it there, name another with --wdir, or take the home directory with --wdir-or-home",
+            &why);
     for (size_t i = 0; i < w->commands; i++)
         check_command(p, w, w->command[i], there ? dir : NULL);
 }
@@ -148,13 +167,14 @@ static void check_program(struct preflight *p, const struct wanted *w, const cha
 void preflight_find(struct preflight *p, const Hvd__Preflight *asked)
 {
     p->count = 0;
-    struct wanted first = {0, asked->command, asked->n_command, asked->has_path ? asked->path : NULL,
-                           asked->wdir};
+    struct wanted first = {
+        0,           asked->command, asked->n_command, asked->has_path ? asked->path : NULL,
+        asked->wdir, asked->or_home};
     check_program(p, &first, asked->launcher_dir);
     for (size_t i = 0; i < asked->n_program; i++) {
         const Hvd__PreflightProgram *own = asked->program[i];
-        struct wanted w = {i + 1, &own->command, own->preloaded ? 0 : 1, own->has_path ? own->path : NULL,
-                           own->wdir};
+        struct wanted w = {i + 1,     &own->command, own->preloaded ? 0 : 1, own->has_path ? own->path : NULL,
+                           own->wdir, own->or_home};
         check_program(p, &w, asked->launcher_dir);
     }
 }

@@ -4,6 +4,7 @@
 #ifndef HVD_AGENT_PREFLIGHT_H
 #define HVD_AGENT_PREFLIGHT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "common/control.pb-c.h"
@@ -20,9 +21,10 @@ struct preflight {
     size_t count;
 };
 
-/* The directory in which the workers start: `wdir`, seen from the launcher's directory when that exists here,
- * else from the home directory. -1 with *e: there is no such. */
-int preflight_directory(const char *wdir, const char *launcher_dir, char *out, size_t size, struct err *e);
+/* The directory in which the workers start: `wdir`, seen from the launcher's directory. Where that does not
+ * exist here: from the home directory, if that may be. -1 with *e: there is no such. */
+int preflight_directory(const char *wdir, const char *launcher_dir, bool or_home, char *out, size_t size,
+                        struct err *e);
 void preflight_find(struct preflight *p, const Hvd__Preflight *asked);
 
 #endif

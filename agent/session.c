@@ -109,6 +109,8 @@ static void report_exit(struct session *s, struct worker *w)
     x.user_us = w->user_us;
     x.system_us = w->system_us;
     x.oom = w->oom;
+    x.aborted = w->called_abort;
+    x.abort_code = w->abort_code;
     session_rank_ended(s, w, &x);
     CONTROL(m, EXITED, exited, &x);
     session_send(s, &m);

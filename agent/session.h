@@ -164,6 +164,7 @@ struct session {
     uv_timer_t abort_timer; /* for ranks that have asked for the end of the job */
     bool poisoned;          /* the engine has told the workers HVD_ERR_PEER */
     uint32_t poisoned_by;
+    uint32_t said; /* lines of ranks' libraries that were shown as warnings */
     int report_fd; /* reading end: failures between clone and exec; its end means that all have executed */
     uv_poll_t report_poll;
     bool report_watched;

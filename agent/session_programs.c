@@ -23,7 +23,8 @@ int session_programs_open(struct session *s, struct err *e)
         struct session_program *p = &s->program[i];
         if (!spawn_program_is_here(s->spawn, i))
             continue;
-        if (preflight_directory(spawn_program_get(s->spawn, i).wdir, s->spawn->launcher_dir, p->wdir,
+        struct spawn_program program = spawn_program_get(s->spawn, i);
+        if (preflight_directory(program.wdir, s->spawn->launcher_dir, program.or_home, p->wdir,
                                 sizeof p->wdir, e) < 0)
             return -1;
         s->wdir[i] = p->wdir;

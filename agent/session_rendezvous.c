@@ -1,12 +1,15 @@
 /* The session between its workers' rendezvous, the links to other sessions and the launcher. */
 #include <signal.h>
+#include <string.h>
 
 #include "agent/host_facts.h"
 #include "agent/session.h"
+#include "agent/supervisor/processors.h"
 #include "common/log.h"
 
 #define ABORT_MS       500 /* then a rank that has asked for the end is killed */
 #define SILENCE_MIN_MS 5000
+#define SAID_LINES     100
 
 static void on_links_needed(void *ctx)
 {
@@ -63,7 +66,9 @@ static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text
         return;
     log_info("rank %u asks for the end of the job with status %u: %s", rank, status, text);
     w->aborted = true;
+    w->abort_code = status;
     w->abort_status = status & 0xff ? status & 0xff : 1;
+    w->called_abort = w->alive;
     if (!w->alive) {
         w->status = w->abort_status;
         session_notice(s, LOG_WARNING, "rank %u: %s", rank, text);
@@ -83,6 +88,33 @@ static void on_signal(void *ctx, uint32_t rank, int number)
         (void)kill(-w->pid, number);
 }
 
+/* One line of what there was no room for; what ranks say in this way is bounded for all of them together. */
+static void say_line(struct session *s, uint32_t rank, const char *line, size_t len)
+{
+    if (s->said >= SAID_LINES || len == 0)
+        return;
+    s->said++;
+    session_notice(s, LOG_WARNING, "rank %u: %.*s%s", rank, (int)len, line,
+                   s->said == SAID_LINES ? " [more of this is not shown]" : "");
+}
+
+/* It becomes output of the rank, between what the rank writes itself. Where that cannot be, because the rank
+ * has closed it or does not get rid of it, or has a terminal, it is a warning for each line. */
+static void on_said(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len)
+{
+    struct session *s = ctx;
+    struct worker *w = workers_by_rank(&s->workers, rank);
+    if (!w)
+        return;
+    size_t at = outlet_say(to_stdout ? &w->out : &w->err, text, len);
+    while (at < len) {
+        const char *end = memchr(text + at, '\n', len - at);
+        size_t line = end ? (size_t)(end - text) - at : len - at;
+        say_line(s, rank, text + at, line);
+        at += line + 1;
+    }
+}
+
 static void on_failed(void *ctx, const char *text)
 {
     struct session *s = ctx;
@@ -94,7 +126,8 @@ static void on_failed(void *ctx, const char *text)
 
 static const struct session_links_events links_events = {on_links_needed, on_links_listening, on_links_failed,
                                                          on_links_lost};
-static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal, on_failed};
+static const struct rendezvous_events rendezvous_events = {on_notice, on_abort, on_signal, on_said,
+                                                           on_failed};
 
 int session_rendezvous_open(struct session *s, struct err *e)
 {
@@ -125,6 +158,7 @@ int session_rendezvous_open(struct session *s, struct err *e)
                             .events = &rendezvous_events,
                             .ctx = s};
     struct rendezvous_values *v = &s->rendezvous.values;
+    v->crowded = processors_are_short(s->cpus, s->spawn->n_worker);
     if (!s->chosen && s->reached_at && s->address_count > 0) /* a way that leads there, at least */
         host_interfaces(&s->reached_at, 1, v->interface, sizeof v->interface);
     if (!*v->interface)

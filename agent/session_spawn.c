@@ -239,12 +239,31 @@ int session_directory(struct session *s, const struct job_dir_need *need, struct
     return session_inquiry_open(s, e);
 }
 
+/* What starts next would start nowhere if the cgroup has gone. It is made again; where that cannot be, the
+ * job goes on as where there never was one. */
+static void hold_together(struct session *s)
+{
+    char path[CONTAINMENT_PATH_MAX];
+    if (containment_holds(&s->containment))
+        return;
+    snprintf(path, sizeof path, "%s", s->containment.path);
+    containment_close(&s->containment);
+    containment_make(&s->containment);
+    oom_open(&s->oom, s->containment.path);
+    guard_owns_cgroup(s->guard, s->containment.path);
+    session_notice(s, LOG_WARNING, "somebody has removed the job's cgroup %s: %s", path,
+                   s->containment.fd >= 0 ? "it was made again"
+                                          : "the agent alone holds the job together (subreaper)");
+}
+
 /* Everything that can be found out before the first clone. */
 static int prepare(struct session *s, struct err *e)
 {
     char socket[JOB_DIR_MAX + sizeof "/" ENGINE_SOCKET_NAME];
+    hold_together(s);
     if (session_programs_open(s, e) < 0 || make_token(s, e) < 0 ||
-        (s->dir.fd < 0 && session_directory(s, NULL, e) < 0)) /* else there are files in it */
+        (s->dir.fd < 0 && session_directory(s, NULL, e) < 0) || /* else there are files in it */
+        session_bind(s, e) < 0)
         return -1;
     snprintf(socket, sizeof socket, "%s/%s", s->dir.path, ENGINE_SOCKET_NAME);
     if (session_rendezvous_open(s, e) < 0)
@@ -259,7 +278,7 @@ static int prepare(struct session *s, struct err *e)
     session_gpus(s, &job);
     if (session_mps_choose(s, &job, e) < 0 || session_programs_find(s, &job, e) < 0)
         return -1;
-    int rc = session_bind(s, e) < 0 ? -1 : session_engine_listen(s, e);
+    int rc = session_engine_listen(s, e);
     secret_wipe_stack();
     return rc;
 }
@@ -275,6 +294,7 @@ static struct worker_start start_of(struct session *s, uint32_t rank, int report
                                  .env = &s->program[i].env,
                                  .cgroup_fd = s->containment.fd,
                                  .limits = &s->limits,
+                                 .share_session = s->rendezvous.values.crowded,
                                  .report_fd = report_fd};
 }
 

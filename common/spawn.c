@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/sched.h>
 #include <paths.h>
 #include <signal.h>
@@ -72,6 +73,8 @@ static void __attribute__((noreturn)) child_main(const struct spawn *s, int repo
     child_signals();
     if (s->new_session)
         setsid();
+    else if (s->new_group)
+        setpgid(0, 0);
     if (s->die_with_us) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
@@ -260,6 +263,21 @@ int spawn_inherited_limit(int resource, struct rlimit *limit)
     return getrlimit((__rlimit_resource_t)resource, limit);
 }
 
+/* Of clone3, by its errno. */
+static int say_why_not(const struct spawn *s, int errnum, struct err *e)
+{
+    char link[32], cgroup[PATH_MAX];
+    if (errnum == EAGAIN)
+        return err_sys(e, errnum,
+                       "cannot start %s (RLIMIT_NPROC, a cgroup's pids.max, kernel.pid_max or threads-max)",
+                       s->path);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", s->cgroup_fd);
+    ssize_t n = s->cgroup_fd >= 0 ? readlink(link, cgroup, sizeof cgroup) : -1;
+    if (n > 0 && (errnum == ENOENT || errnum == ENODEV))
+        return err_sys(e, errnum, "cannot start %s in cgroup %.*s", s->path, (int)n, cgroup);
+    return err_sys(e, errnum, "cannot start %s: clone3", s->path);
+}
+
 int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)
 {
     int report[2] = {-1, -1};
@@ -281,9 +299,7 @@ int spawn_start(const struct spawn *s, struct spawned *out, struct err *e)
     if (s->stop_at_exec && out->pid > 0)
         stop_after_exec(out->pid);
     if (out->pid < 0)
-        rc = err_sys(e, saved, "cannot start %s%s", s->path,
-                     saved == EAGAIN ? " (RLIMIT_NPROC, a cgroup's pids.max, kernel.pid_max or threads-max)"
-                                     : ": clone3");
+        rc = say_why_not(s, saved, e);
     else if (report[0] >= 0)
         rc = wait_for_exec(s, report[0], out, e);
     if (report[0] >= 0)

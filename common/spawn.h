@@ -35,6 +35,7 @@ struct spawn {
     const struct spawn_limit *limits; /* limit_count of them, instead of ours */
     size_t limit_count;
     bool new_session;  /* setsid: out of the terminal's process group, its pid is its process group */
+    bool new_group;    /* setpgid: its pid is its process group, the session is ours */
     bool terminal;     /* descriptor 0 becomes the terminal of its new session */
     bool stop_at_exec; /* it stops, as by SIGSTOP, before the first instruction of its program */
     bool die_with_us;  /* SIGKILL when the calling thread ends */

@@ -6,10 +6,11 @@ struct spawn_program spawn_program_get(const Hvd__Spawn *s, size_t i)
 {
     uint32_t end = i < s->n_program ? s->program[i]->first_rank : s->size;
     if (i == 0)
-        return (struct spawn_program){s->argv, s->n_argv, s->env, s->n_env, s->wdir, 0, end, s->preloaded};
+        return (struct spawn_program){s->argv, s->n_argv, s->env,       s->n_env,  s->wdir,
+                                      0,       end,       s->preloaded, s->or_home};
     const Hvd__Program *p = s->program[i - 1];
-    return (struct spawn_program){p->argv,       p->n_argv,           p->env,      p->n_env, p->wdir,
-                                  p->first_rank, end - p->first_rank, p->preloaded};
+    return (struct spawn_program){p->argv,       p->n_argv,           p->env,       p->n_env,  p->wdir,
+                                  p->first_rank, end - p->first_rank, p->preloaded, p->or_home};
 }
 
 size_t spawn_program_of(const Hvd__Spawn *s, uint32_t rank)

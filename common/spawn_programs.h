@@ -18,6 +18,7 @@ struct spawn_program {
     const char *wdir;
     uint32_t first, ranks;
     uint32_t preloaded; /* Spawn.preloaded */
+    bool or_home;       /* Spawn.or_home */
 };
 
 static inline size_t spawn_programs(const Hvd__Spawn *s)

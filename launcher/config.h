@@ -188,7 +188,11 @@
       "Do not hand variable VAR, or PREFIX*, of hvdrun's environment to the workers. May be repeated. -x is stronger.") \
     X(const char *, wdir, OPTION_TEXT, "--wdir", "DIRECTORY", "HVDRUN_WDIR", "wdir", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
-      "Start the workers in this directory. Without it: hvdrun's own, or the home directory where a host has no such.") \
+      "Start the workers in this directory. Without it: hvdrun's own, which every host must have then.") \
+    X(bool, wdir_or_home, OPTION_FLAG, "--wdir-or-home", NULL, "HVDRUN_WDIR_OR_HOME", "wdir_or_home", \
+      0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
+      "Where a host has no such directory as hvdrun's own, start the workers in the home directory. So they are with " \
+      "--preload, too.") \
     X(struct option_list, preload, OPTION_LIST, "--preload", "FILE", "HVDRUN_PRELOAD", "preload", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Copy FILE to every host before the first worker starts, and remove it at the end. Workers find it in " \

@@ -24,7 +24,8 @@ static bool alike(const struct rank_state *a, const struct rank_state *b)
         return false;
     return !a->ended ||
            (x->status == y->status && x->signal == y->signal && x->core_dumped == y->core_dumped &&
-            x->by_us == y->by_us && x->not_shut_down == y->not_shut_down && x->oom == y->oom);
+            x->by_us == y->by_us && x->not_shut_down == y->not_shut_down && x->oom == y->oom &&
+            x->aborted == y->aborted && x->abort_code == y->abort_code);
 }
 
 static void describe(const struct rank_state *r, char *text, size_t size)

@@ -191,8 +191,8 @@ static const char *program_named(const struct job *j, uint32_t rank)
 static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
-    struct rank_end end = {m->rank,  m->pid,           m->status,    m->signal, m->core_dumped,
-                           m->by_us, m->not_shut_down, m->told_peer, m->oom};
+    struct rank_end end = {m->rank,          m->pid,       m->status, m->signal,  m->core_dumped, m->by_us,
+                           m->not_shut_down, m->told_peer, m->oom,    m->aborted, m->abort_code};
     char how[200];
     if (!r)
         return NOT_THERE;

@@ -15,6 +15,7 @@
 #include "launcher/job_state.h"
 #include "launcher/local_address.h"
 #include "launcher/limits.h"
+#include "launcher/preflight.h"
 #include "launcher/propagate.h"
 #include "launcher/rankfile.h"
 #include "launcher/terminal.h"
@@ -251,6 +252,7 @@ static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__P
             s->n_env = variables;
             s->wdir = (char *)(uintptr_t)wdir;
             s->preloaded = preload_of(&j->preload, p->command[0]);
+            s->or_home = preflight_or_home(j);
             continue;
         }
         Hvd__Program *to = list[i - 1] = &item[i - 1];
@@ -262,6 +264,7 @@ static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__P
         to->n_env = variables;
         to->wdir = (char *)(uintptr_t)wdir;
         to->preloaded = preload_of(&j->preload, p->command[0]);
+        to->or_home = preflight_or_home(j);
     }
     s->program = list;
     s->n_program = programs->count - 1;

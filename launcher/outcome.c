@@ -19,6 +19,8 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size)
                  end->core_dumped ? ", core dumped" : "");
     else if (end->not_shut_down)
         snprintf(out, size, "exit status 0 after hvd_init without hvd_shutdown");
+    else if (end->aborted)
+        snprintf(out, size, "MPI_Abort with %d, exit status %u", (int)end->abort_code, end->status);
     else
         snprintf(out, size, "exit status %u", end->status);
 }

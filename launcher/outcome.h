@@ -22,6 +22,8 @@ struct rank_end {
     bool not_shut_down;
     bool told_peer;
     bool oom;
+    bool aborted; /* asked for the job's end, with abort_code */
+    uint32_t abort_code;
 };
 
 struct outcome {

@@ -50,6 +50,11 @@ static int fill_program(Hvd__PreflightProgram *to, const struct program *p, stru
     return 0;
 }
 
+bool preflight_or_home(const struct job *j)
+{
+    return j->config->wdir_or_home || j->config->preload.count > 0;
+}
+
 int preflight_ask(struct job *j, struct err *e)
 {
     char dir[PATH_MAX];
@@ -68,6 +73,7 @@ int preflight_ask(struct job *j, struct err *e)
     asked->wdir = first.wdir;
     asked->command = programs->item[0].command;
     asked->n_command = preload_of(&j->preload, asked->command[0]) ? 0 : 1; /* else it will come */
+    asked->or_home = preflight_or_home(j);
     for (size_t i = 1; i < programs->count; i++) {
         Hvd__PreflightProgram *p = malloc(sizeof *p);
         if (!p)
@@ -77,6 +83,7 @@ int preflight_ask(struct job *j, struct err *e)
         if (fill_program(p, &programs->item[i], e) < 0)
             return -1;
         p->preloaded = preload_of(&j->preload, p->command) > 0;
+        p->or_home = preflight_or_home(j);
     }
     return 0;
 }
@@ -238,17 +245,28 @@ static int exit_status(const struct faults *f)
     return status;
 }
 
+/* One line says it all: what is wrong is the same everywhere. */
+static bool is_one_fault(const struct faults *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->item[i].host->err.code || strcmp(f->item[i].what, f->item[0].what) != 0 ||
+            strcmp(f->item[i].why, f->item[0].why) != 0 || strcmp(f->item[i].fix, f->item[0].fix) != 0)
+            return false;
+    return true;
+}
+
 /* It stands for all that was said before: whatever of it came first. */
 static void record(struct job *j, const struct faults *f)
 {
     const struct fault *only = &f->item[0];
-    char text[ERR_TEXT_MAX + 400];
+    char text[ERR_TEXT_MAX + 400], names[NAMES_MAX];
     uint32_t silent = j->host_count > j->ready + j->closed ? j->host_count - j->ready - j->closed : 0;
     if (f->count == 1 && only->host->err.code)
         return; /* said already, with the phase */
-    if (f->count == 1) {
-        snprintf(text, sizeof text, "%s: %s", only->host->label, only->why);
-        outcome_fault(&j->outcome, j->began, only->code, text, only->fix);
+    if (is_one_fault(f)) {
+        name_hosts(f, names, sizeof names);
+        snprintf(text, sizeof text, "%s: %s", names, only->why);
+        outcome_fault(&j->outcome, j->began, exit_status(f), text, only->fix);
         return;
     }
     say_table(f);

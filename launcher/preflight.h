@@ -7,10 +7,15 @@
 #ifndef HVD_LAUNCHER_PREFLIGHT_H
 #define HVD_LAUNCHER_PREFLIGHT_H
 
+#include <stdbool.h>
+
 #include "common/err.h"
 
 struct job;
 
+/* May workers start in the home directory where a host lacks hvdrun's own? Where --preload copies their files
+ * there they need no directory that the hosts share. */
+bool preflight_or_home(const struct job *j);
 /* What the sessions are to look for, into job.preflight. */
 int preflight_ask(struct job *j, struct err *e);
 /* A host has failed, or has answered after another had: ends the job once all have, or soon. */

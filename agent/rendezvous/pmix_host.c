@@ -2,7 +2,9 @@
 
 #include <stdlib.h>
 
+#include "agent/rendezvous/pmix_variables.h"
 #include "common/clock.h"
+#include "common/frame.h"
 #include "common/log.h"
 
 #define START_MS 10000 /* from its start to its first word; the library looks at the machine meanwhile */
@@ -157,7 +159,7 @@ static const struct legal_row rows[] = {
     {KIND(SIGNAL), SERVES, ENDED, false},        {KIND(GATHER), SERVES, ENDED, false},
     {KIND(ASK), SERVES, ENDED, false},           {KIND(CANCEL), SERVES, ENDED, false},
     {KIND(FORGET), SERVES, ENDED, false},        {KIND(ANSWER), SERVES, ENDED, false},
-    {KIND(TELL), SERVES, ENDED, false},
+    {KIND(TELL), SERVES, ENDED, false},          {KIND(SAID), SERVES, ENDED, false},
 };
 static const struct legal_table table = LEGAL_TABLE(rows, legal_pmix_name);
 
@@ -193,6 +195,10 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         break;
     case HVD__PMIX__KIND__SIGNAL:
         session->signal(h->r->ctx, m->rank, (int)m->number);
+        break;
+    case HVD__PMIX__KIND__SAID:
+        session->said(h->r->ctx, m->rank, m->number == STREAM_STDOUT, (const char *)m->data.data,
+                      m->data.len < RENDEZVOUS_SAID_MAX ? m->data.len : RENDEZVOUS_SAID_MAX);
         break;
     case HVD__PMIX__KIND__PING:
         child_moves(&h->child);
@@ -290,6 +296,8 @@ static int send_config(struct pmix_host *h, bool before_workers, struct err *e)
     c.before_workers = before_workers;
     c.log_level = (uint32_t)log_level();
     c.ping_ms = h->r->silence_ms / 4;
+    /* For OpenMPI 5 it would stand above the user's word. */
+    c.crowded = r->values.crowded && !pmix_variables_given(r->spawn, "OMPI_MCA_mpi_yield_when_idle");
     for (uint32_t i = 0; item && list && i < spawn.size; i++) {
         if (!r->end[i])
             continue;

@@ -12,10 +12,11 @@
 
 /* What happens to a variable of the contract that the library, or the user, has another value for. */
 enum rule {
-    MUST_AGREE,    /* the library's clients cannot do with another value than the library's */
-    OURS,          /* the library knows nothing of it, or any value will do */
-    UNLESS_SET,    /* the user's own wins */
-    UNLESS_BINDING /* the same, and OpenMPI's ranks may be told to bind themselves */
+    MUST_AGREE,     /* the library's clients cannot do with another value than the library's */
+    OURS,           /* the library knows nothing of it, or any value will do */
+    UNLESS_SET,     /* the user's own wins */
+    UNLESS_BINDING, /* the same, and OpenMPI's ranks may be told to bind themselves */
+    IF_CROWDED      /* the same, and only where ranks share processors */
 };
 
 /* The contract's variables. */
@@ -43,6 +44,9 @@ static const struct {
     {"OMPI_MCA_orte_bound_at_launch", "1", UNLESS_BINDING},
     /* A directory in shared memory; by itself it would leave files of killed ranks in /dev/shm. */
     {"OMPI_MCA_btl_vader_backing_directory", "%s", UNLESS_SET},
+    /* OpenMPI 4 then gives its processor away while it waits, unless the user's mpi_yield_when_idle says
+     * otherwise; later ones ask PMIx (PMIX_NODE_OVERSUBSCRIBED). */
+    {"OMPI_MCA_mpi_oversubscribe", "1", IF_CROWDED},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
@@ -105,7 +109,7 @@ const char *pmix_variables_find(char *const *environment, size_t count, const ch
 }
 
 /* For any of the programs here: the list is the same for all. */
-static bool is_set(const Hvd__Spawn *spawn, const char *name)
+bool pmix_variables_given(const Hvd__Spawn *spawn, const char *name)
 {
     for (size_t i = 0; i < spawn_programs(spawn); i++) {
         struct spawn_program p = spawn_program_get(spawn, i);
@@ -115,11 +119,12 @@ static bool is_set(const Hvd__Spawn *spawn, const char *name)
     return false;
 }
 
-static bool users_own_wins(const Hvd__Spawn *spawn, size_t i)
+static bool is_left_out(const struct rendezvous *r, size_t i)
 {
     enum rule rule = variables[i].rule;
-    return (rule >= UNLESS_SET && is_set(spawn, variables[i].name)) ||
-           (rule == UNLESS_BINDING && is_set(spawn, "OMPI_MCA_hwloc_base_binding_policy"));
+    return (rule >= UNLESS_SET && pmix_variables_given(r->spawn, variables[i].name)) ||
+           (rule == UNLESS_BINDING && pmix_variables_given(r->spawn, "OMPI_MCA_hwloc_base_binding_policy")) ||
+           (rule == IF_CROWDED && !r->values.crowded);
 }
 
 /* Those of PMIx only when the library was not asked. */
@@ -129,7 +134,7 @@ int pmix_variables_predict(struct pmix_variables *v, struct err *e)
     bool asked = v->list != NULL;
     for (size_t i = 0; i < VARIABLES; i++) {
         bool known = asked && strncmp(variables[i].name, "PMIX_", 5) == 0;
-        if (known || users_own_wins(v->r->spawn, i))
+        if (known || is_left_out(v->r, i))
             continue;
         format_variable(v, i, text, sizeof text);
         if (add_variable(v, text, e) < 0)

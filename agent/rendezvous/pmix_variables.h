@@ -2,6 +2,7 @@
 #ifndef HVD_AGENT_PMIX_VARIABLES_H
 #define HVD_AGENT_PMIX_VARIABLES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,6 +23,8 @@ int pmix_variables_predict(struct pmix_variables *v, struct err *e);
 void pmix_variables_compare(struct pmix_variables *v, char *const *said, size_t count);
 /* The value of NAME in a list, or NULL. */
 const char *pmix_variables_find(char *const *list, size_t count, const char *name);
+/* Has the user set it? */
+bool pmix_variables_given(const Hvd__Spawn *spawn, const char *name);
 void pmix_variables_free(struct pmix_variables *v);
 
 #endif

@@ -22,6 +22,7 @@
 #include "common/err.h"
 
 #define RENDEZVOUS_CONTRACTS 3
+#define RENDEZVOUS_SAID_MAX  (16u << 10)
 
 struct rendezvous_events {
     /* A sentence for the user; `level` as in common/log.h. */
@@ -31,6 +32,8 @@ struct rendezvous_events {
     void (*abort)(void *ctx, uint32_t rank, uint32_t status, const char *text);
     /* A signal for a rank of this host and its children, in the name of another rank. */
     void (*signal)(void *ctx, uint32_t rank, int number);
+    /* A rank of this host has something to say to the user, by its library; RENDEZVOUS_SAID_MAX at most. */
+    void (*said)(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len);
     /* A server of ours that ranks may need has failed: the sentence says which and how. */
     void (*failed)(void *ctx, const char *text);
 };
@@ -43,6 +46,7 @@ struct rendezvous_values {
     uint16_t gloo_port;
     char interface[64]; /* of the address that the launcher reaches, or of the first; on one host alone lo */
     char chosen_interfaces[256]; /* of all its addresses, if --network-interfaces says which */
+    bool crowded;                /* ranks of this host share processors (agent/supervisor/processors.h) */
 };
 
 /* What contracts may use of the job; all of it outlives them. */

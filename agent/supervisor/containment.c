@@ -170,6 +170,11 @@ void containment_make(struct containment *c)
     c->path[0] = '\0';
 }
 
+bool containment_holds(const struct containment *c)
+{
+    return c->fd < 0 || faccessat(c->fd, "cgroup.procs", F_OK, 0) == 0;
+}
+
 const char *containment_name(const struct containment *c)
 {
     return c->fd >= 0 ? "cgroup" : "subreaper";

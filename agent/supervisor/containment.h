@@ -41,6 +41,8 @@ void containment_find(struct containment *c, const char *name);
 /* Makes it. Never fails: where it cannot be made the path becomes empty, and containment_name says what is in
  * use. */
 void containment_make(struct containment *c);
+/* False: somebody else has removed the cgroup, as he can while no process is in it. */
+bool containment_holds(const struct containment *c);
 const char *containment_name(const struct containment *c); /* "cgroup" or "subreaper" */
 void containment_close(struct containment *c);
 

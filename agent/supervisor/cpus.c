@@ -27,6 +27,22 @@ bool cpus_meet(const struct cpus *a, const struct cpus *b)
     return false;
 }
 
+bool cpus_within(const struct cpus *a, const struct cpus *b)
+{
+    for (size_t i = 0; i < WORDS; i++)
+        if (a->word[i] & ~b->word[i])
+            return false;
+    return true;
+}
+
+size_t cpus_count(const struct cpus *set)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < WORDS; i++)
+        count += (size_t)__builtin_popcountll(set->word[i]);
+    return count;
+}
+
 const char *cpus_text(const struct cpus *set, char *text, size_t size)
 {
     size_t used = 0;

@@ -28,6 +28,9 @@ void cpus_join(struct cpus *to, const struct cpus *from);
 /* to &= from; false: nothing is left. */
 bool cpus_keep(struct cpus *to, const struct cpus *from);
 bool cpus_meet(const struct cpus *a, const struct cpus *b);
+/* Is all of `a` in `b`? */
+bool cpus_within(const struct cpus *a, const struct cpus *b);
+size_t cpus_count(const struct cpus *set);
 /* "0-3,8" */
 const char *cpus_text(const struct cpus *set, char *text, size_t size);
 

@@ -92,6 +92,8 @@ int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum f
 /* One that has nothing: it is settled at once. */
 void outlet_open_none(struct outlet *o, struct stdio *s, uint32_t rank, enum frame_stream stream);
 void outlet_credit(struct outlet *o, uint32_t bytes);
+/* Puts bytes into the pipe as if its worker had written them: as many as there is room for. */
+size_t outlet_say(const struct outlet *o, const char *bytes, size_t len);
 /* Its worker has died: reads what is left in the pipe. */
 void outlet_orphan(struct outlet *o);
 void outlet_close(struct outlet *o);

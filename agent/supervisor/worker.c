@@ -97,7 +97,8 @@ static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker
     s.argv = start->argv;
     s.dir = start->dir;
     s.cgroup_fd = start->cgroup_fd;
-    s.new_session = true;
+    s.new_session = !start->share_session;
+    s.new_group = start->share_session;
     s.stop_at_exec = start->spawn->stop_on_exec;
     s.die_with_us = true;
     s.report_fd = start->report_fd;
@@ -119,6 +120,7 @@ int workers_start(struct workers *w, size_t i, const struct worker_start *start,
     worker->rank = spec->rank;
     worker->has_stdin = spec->has_stdin;
     worker->terminal = s.terminal = spec->terminal != NULL;
+    s.new_session = s.new_session || s.terminal;
     if (spec->terminal && open_terminal(pipes, spec->terminal, e) < 0)
         return err_wrap(e, "rank %u", spec->rank);
     if (!spec->terminal && open_pipes(pipes, spec->has_stdin) < 0)

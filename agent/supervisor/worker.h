@@ -24,8 +24,9 @@ struct worker {
     uint64_t fatal_sent;         /* bit n: signal n was forwarded to it */
     bool initialized, shut_down; /* told by the engine */
     uint32_t status, signal;
-    bool aborted; /* it asked for the end of the job, with abort_status */
-    uint32_t abort_status;
+    bool aborted; /* it asked for the end of the job, or its library did when it had ended */
+    bool called_abort;
+    uint32_t abort_code, abort_status; /* as it said it; the exit status that is made of it */
     bool core_dumped;
     bool oom;             /* killed by the kernel for lack of memory */
     uint64_t began, time; /* of its start and end */
@@ -54,6 +55,9 @@ struct worker_start {
     int report_fd;
     const struct rlimits *limits;
     const struct cpus *cpus; /* of the one that is started next; NULL: it is not bound */
+    /* They do not lead sessions of their own. The kernel may give each session its share of a processor
+     * (autogroup), and who gives his away gives it to others of his session only. */
+    bool share_session;
 };
 
 /* The table's memory, nothing started. */

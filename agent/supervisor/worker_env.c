@@ -56,8 +56,9 @@ enum value {
 
 enum rule {
     ALWAYS,
-    UNLESS_SET,         /* the user's own value wins */
-    UNLESS_SET_OR_ALONE /* likewise, and not when this is the host's only worker */
+    UNLESS_SET,          /* the user's own value wins */
+    UNLESS_SET_OR_ALONE, /* likewise, and not when this is the host's only worker */
+    IF_CROWDED           /* likewise, and only when the host's workers share processors */
 };
 
 static const struct variable {
@@ -130,6 +131,10 @@ static const struct variable {
     {"PMI_SIZE", SIZE, ALWAYS, CONTRACT_PMI1},
     {"MPI_LOCALRANKID", LOCAL_RANK, ALWAYS, CONTRACT_PMI1},
     {"MPI_LOCALNRANKS", LOCAL_SIZE, ALWAYS, CONTRACT_PMI1},
+    /* MPICH 5 ends where it finds PMI-1 and PMIx; and sleeps while it waits, when it is told to */
+    {"MPIR_CVAR_PMI_VERSION", ONE, UNLESS_SET, CONTRACT_PMI1},
+    {"MPIR_CVAR_CH4_PROGRESS_THROTTLE", ONE, IF_CROWDED, CONTRACT_PMI1},
+    {"MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", ONE, IF_CROWDED, CONTRACT_PMI1},
     /* jax.distributed's, TensorFlow's, PaddlePaddle's */
     {"JAX_COORDINATOR_ADDRESS", COORDINATOR, UNLESS_SET, CONTRACT_JAX},
     {"JAX_NUM_PROCESSES", SIZE, ALWAYS, CONTRACT_JAX},
@@ -265,7 +270,8 @@ static bool is_wanted(const struct variable *v, const struct worker_env_job *job
         return false;
     if (!is_asked_for(v, job->spawn->contracts))
         return false;
-    if (v->rule == UNLESS_SET_OR_ALONE && job->spawn->n_worker < 2)
+    if ((v->rule == UNLESS_SET_OR_ALONE && job->spawn->n_worker < 2) ||
+        (v->rule == IF_CROWDED && !job->rendezvous->crowded))
         return false;
     return v->rule == ALWAYS || !find(envp, count, v->name);
 }

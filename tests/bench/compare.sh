@@ -3,7 +3,7 @@
 # table of medians, and says of each row with a goal whether it is met (figures.awk).
 #
 # A set is one table: its lines are in $lines. A name is one column: hvd_arena, hvd_malloc, hvd_persistent, hvd_shared (ours; the
-# last two with memory of the arena), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, exchange.
+# last two with memory of the arena), hvd_openmpi (OpenMPI under hvdrun), mpich, openmpi, gloo (peers), floor, floor_malloc, floor_readv, exchange.
 
 limit_ms=${BENCH_LIMIT_MS:-60}
 kept=${BENCH_KEEP:-$scratch/lines}
@@ -52,6 +52,7 @@ lacks() { # NAME: it is not installed
 run_one() { # NAME OP BYTES TURN
     local command=() launcher op=$2
     case $1 in
+    hvd_openmpi) command=("$build/hvdrun" "${where[@]}" "$build/bench/mpi_ops.openmpi" "$1" "$limit_ms" "$op" "$3") ;;
     hvd_*)
         command=("$build/hvdrun" "${where[@]}")
         [ "$1" != hvd_encrypt ] || command+=(--encrypt)

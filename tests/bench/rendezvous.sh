@@ -103,6 +103,23 @@ part_mpi() {
     mpi_of mpich
 }
 
+# Ranks that wait must let those run that they wait for.
+part_crowded() {
+    title 'allreduce of OpenMPI, 4 ranks on 2 processors, under hvdrun and under mpirun'
+    [ -x "$build/bench/mpi_ops.openmpi" ] || { echo "  left out: OpenMPI's compiler is not installed"; return; }
+    on_one_host 4
+    # shellcheck disable=SC2034 # compare.sh's
+    place=(taskset -c "$(first_processors 2)")
+    begin_set crowded hvd_openmpi openmpi
+    take_turns 6 allreduce 4
+    table
+    row '4 B, 4 ranks on 2 processors' allreduce 4 hvd_openmpi 2.0
+}
+
+first_processors() { # COUNT: of those that may be used here
+    /usr/bin/python3 -c 'import os, sys; print(*sorted(os.sched_getaffinity(0))[:int(sys.argv[1])], sep=",")' "$1"
+}
+
 # No time is measured here: does it end at all, always?
 part_mpi_long() {
     local out=$scratch/long hung good failures program=$build/bench/mpi_start.openmpi

@@ -20,6 +20,7 @@
 # fanout256  64, 128 and 256 hosts by --rsh, all of them this machine: hvdrun's processor time and memory for each host
 # mpi        a program of MPI_Init and MPI_Finalize: the whole command, and the time inside, beside OpenMPI's mpirun and MPICH's hydra; here
 #            and on two hosts
+# crowded    OpenMPI's allreduce with more ranks than processors, under hvdrun and under mpirun
 # mpi_long   50 OpenMPI jobs of 64 ranks: does one of them hang?
 # pmix       PMIx clients that exchange an address each, here beside mpirun, and on 16 hosts: time, messages and bytes a host
 # allreduce  hvd_bench from 4 B to 256 MiB, 2 and 4 ranks here, beside the same loop over MPICH, OpenMPI and torch's gloo, and the floors:
@@ -40,7 +41,7 @@ set -eu -o pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${1:?usage: run.sh BUILD}" && pwd)
-known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,ssh64,firstoutput,fanout256,mpi,pmix,gloo
+known=launch,memory,first,allreduce,ops,model,growth,hosts,shaped,ssh64,firstoutput,fanout256,mpi,crowded,pmix,gloo
 parts=${BENCH:-$known}
 rounds=${BENCH_ROUNDS:-15}
 with=${BENCH_WITH:-}

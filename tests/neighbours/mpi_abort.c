@@ -1,5 +1,5 @@
-/* mpi_abort RANK CODE: that rank calls MPI_Abort with that code while the others wait for it. Rank -1 is
- * nobody: all wait, for a signal, and say so. */
+/* mpi_abort RANK CODE: that rank calls MPI_Abort with that code while the others wait for it; with code 0 it
+ * makes a mistake that MPI takes for fatal. Rank -1 is nobody: all wait, for a signal, and say so. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +17,8 @@ int main(int argc, char **argv)
         fflush(stdout);
         pause();
     }
+    if (rank == who && code == 0)
+        MPI_Send(&rank, 1, MPI_INT, 9999, 0, MPI_COMM_WORLD);
     if (rank == who) {
         fprintf(stderr, "the last words of rank %d\n", rank);
         MPI_Abort(MPI_COMM_WORLD, code);

@@ -16,6 +16,7 @@
 #include "agent/supervisor/gpu.h"
 #include "agent/supervisor/gpu_scan.h"
 #include "agent/supervisor/descendants.h"
+#include "common/spawn.h"
 
 #define UNIFIED "33 24 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 #define HYBRID                                                                                               \
@@ -67,6 +68,37 @@ START_TEST(cgroup_comes_and_goes)
     setenv(CONTAINMENT_VARIABLE, "subreaper", 1);
     containment_find(&c, name);
     ck_assert_str_eq(c.path, "");
+}
+END_TEST
+
+/* By somebody else: what would start in it is told which one has gone, and it can be made again. */
+START_TEST(a_cgroup_that_somebody_removes)
+{
+    char name[64], *argv[] = {(char *)"true", NULL};
+    struct containment c;
+    struct spawn s = SPAWN_INIT;
+    struct spawned child;
+    struct err e = ERR_INIT;
+    snprintf(name, sizeof name, "hvd-gone-%d", (int)getpid());
+    containment_find(&c, name);
+    containment_make(&c);
+    ck_assert(containment_holds(&c));
+    if (c.fd < 0)
+        return; /* no cgroup can be made here */
+    ck_assert_int_eq(rmdir(c.path), 0);
+    ck_assert(!containment_holds(&c));
+    s.path = "/bin/true";
+    s.argv = argv;
+    s.cgroup_fd = c.fd;
+    ck_assert_int_eq(spawn_start(&s, &child, &e), -1);
+    ck_assert_msg(strstr(e.text, name) && strstr(e.text, "cannot start /bin/true in cgroup /"), "%s", e.text);
+    containment_close(&c);
+    containment_make(&c);
+    ck_assert_int_ge(c.fd, 0);
+    ck_assert(containment_holds(&c));
+    ck_assert_int_eq(containment_remove(c.path, 100), 0);
+    containment_close(&c);
+    ck_assert(containment_holds(&c)); /* there is none to lose */
 }
 END_TEST
 
@@ -272,6 +304,7 @@ int main(void)
     TCase *t = tcase_create("containment");
     tcase_add_test(t, cgroup_places);
     tcase_add_test(t, cgroup_comes_and_goes);
+    tcase_add_test(t, a_cgroup_that_somebody_removes);
     tcase_add_test(t, job_directory);
     tcase_add_test(t, agents_come_and_go_at_once);
     tcase_add_loop_test(t, a_base_of_others_is_passed_over, 0, 2);

@@ -137,6 +137,16 @@ static void take_notice(void *ctx, uint32_t level, const char *text)
     ck_assert_ptr_nonnull(text);
 }
 
+static void take_said(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len)
+{
+    unsigned sum = 0;
+    (void)ctx, (void)rank, (void)to_stdout;
+    ck_assert_uint_le(len, RENDEZVOUS_SAID_MAX);
+    for (size_t i = 0; i < len; i++) /* all of it is there */
+        sum += (unsigned char)text[i];
+    ck_assert_uint_le(sum, len * 255);
+}
+
 static void take_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
 {
     (void)ctx, (void)rank, (void)status;
@@ -201,7 +211,8 @@ static void plan(size_t which, int begun)
 
 static void check_pmix(size_t which, int begun)
 {
-    static const struct rendezvous_events events = {take_notice, take_abort, take_signal, take_text};
+    static const struct rendezvous_events events = {take_notice, take_abort, take_signal, take_said,
+                                                    take_text};
     static const struct pmix_host_events host_events = {take_start, take_text};
     static const struct exchange_events exchange_events = {drop_message, NULL, NULL};
     Hvd__Spawn spawn = HVD__SPAWN__INIT;

@@ -107,6 +107,16 @@ START_TEST(lack_of_memory_is_named)
 }
 END_TEST
 
+START_TEST(an_abort_is_named)
+{
+    struct outcome o = {0};
+    struct rank_end end = {.rank = 2, .status = 255, .aborted = true, .abort_code = (uint32_t)-1};
+    outcome_rank_ended(&o, &end, "a", NULL, SECOND, 2 * SECOND);
+    ck_assert_int_eq(o.exit_status, 255);
+    ck_assert_ptr_nonnull(strstr(o.text, "failed first: MPI_Abort with -1, exit status 255, 1.0 s"));
+}
+END_TEST
+
 START_TEST(a_rank_that_was_told_is_no_cause)
 {
     struct outcome o = {0};
@@ -184,6 +194,7 @@ int main(void)
     tcase_add_test(t, a_fault_is_printable);
     tcase_add_test(t, what_we_ended_is_never_the_cause);
     tcase_add_test(t, lack_of_memory_is_named);
+    tcase_add_test(t, an_abort_is_named);
     tcase_add_loop_test(t, a_rank_that_was_told_is_no_cause, 0, 2);
     tcase_add_loop_test(t, what_ended_a_job_that_went_on, 0, 2);
     tcase_add_test(t, a_signal_does_not_decide);

@@ -58,6 +58,8 @@ static void end(void)
 }
 
 static struct preflight found;
+static const char *launchers; /* its directory; NULL: top */
+static bool or_home;
 
 static void look(const char *command, const char *wdir)
 {
@@ -69,7 +71,8 @@ static void look(const char *command, const char *wdir)
     asked.has_path = true;
     asked.path = path;
     asked.wdir = (char *)(uintptr_t)wdir;
-    asked.launcher_dir = top;
+    asked.launcher_dir = (char *)(uintptr_t)(launchers ? launchers : top);
+    asked.or_home = or_home;
     preflight_find(&found, &asked);
 }
 
@@ -139,6 +142,37 @@ START_TEST(all_that_is_wrong_is_found)
 }
 END_TEST
 
+/* Nobody starts anywhere else than where he was told to, unless that was allowed. */
+START_TEST(a_host_without_the_launchers_directory)
+{
+    char bin[64];
+    snprintf(bin, sizeof bin, "%s/bin", top);
+    launchers = "/no/such/place";
+    look("tool", "");
+    ck_assert_uint_eq(found.count, 1);
+    ck_assert_str_eq(found.item[0].what, "working directory");
+    ck_assert_int_eq(err_exit_status(&found.item[0].why), 125);
+    ck_assert_ptr_nonnull(strstr(found.item[0].why.text, "cannot change to /no/such/place, "));
+    ck_assert_ptr_nonnull(strstr(found.item[0].why.text, "--wdir"));
+    ck_assert_ptr_nonnull(strstr(found.item[0].why.hint, "--wdir-or-home"));
+    look("./tool", "bin"); /* seen from there */
+    ck_assert_uint_eq(found.count, 1);
+    look("tool", bin); /* wherever that is */
+    ck_assert_uint_eq(found.count, 0);
+    or_home = true;
+    setenv("HOME", top, 1);
+    look("tool", "");
+    ck_assert_uint_eq(found.count, 0);
+    look("./tool", "bin");
+    ck_assert_uint_eq(found.count, 0);
+    or_home = false;
+    launchers = ""; /* it has none any more itself */
+    look("tool", "");
+    ck_assert_uint_eq(found.count, 0);
+    launchers = NULL;
+}
+END_TEST
+
 START_TEST(each_program_has_its_own_directory_and_path)
 {
     Hvd__Preflight asked = HVD__PREFLIGHT__INIT;
@@ -179,6 +213,7 @@ int main(void)
     tcase_add_loop_test(c, a_command_is_found_as_a_worker_would, 0, sizeof cases / sizeof *cases);
     tcase_add_test(c, where_it_was_looked_for_stands_in_the_hint);
     tcase_add_test(c, all_that_is_wrong_is_found);
+    tcase_add_test(c, a_host_without_the_launchers_directory);
     tcase_add_test(c, each_program_has_its_own_directory_and_path);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,6 +1,7 @@
 /* One outlet on a pipe that the test fills: credits, the end of a dead worker's output, a channel that is
  * full. */
 #include <check.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -158,6 +159,30 @@ START_TEST(discarded_output_blocks_nobody)
 }
 END_TEST
 
+/* In the worker's name: between its own bytes, within its credit, and no more than the pipe holds. */
+START_TEST(what_is_said_in_its_name)
+{
+    static char much[200000];
+    memset(much, '\n', sizeof much);
+    put(10);
+    ck_assert_uint_eq(outlet_say(&o, much, 100), 100);
+    turn();
+    ck_assert_uint_eq(sent, 100);
+    outlet_credit(&o, 10);
+    turn();
+    ck_assert_uint_eq(sent, 110);
+    size_t said = outlet_say(&o, much, sizeof much);
+    ck_assert_uint_gt(said, 0);
+    ck_assert_uint_lt(said, sizeof much);
+    ck_assert_int_eq(fcntl(in, F_GETFL) & O_NONBLOCK, 0); /* it would be the worker's */
+    outlet_credit(&o, 1u << 30);
+    outlet_orphan(&o);
+    ck_assert_uint_eq(sent, 110 + said);
+    ck_assert_uint_eq(settled, 1);
+    ck_assert_uint_eq(outlet_say(&o, much, 10), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("stdio");
@@ -170,6 +195,7 @@ int main(void)
     tcase_add_test(t, an_empty_pipe_needs_no_credit);
     tcase_add_test(t, a_flood_after_the_death);
     tcase_add_test(t, discarded_output_blocks_nobody);
+    tcase_add_test(t, what_is_said_in_its_name);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

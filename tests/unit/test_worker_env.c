@@ -121,6 +121,29 @@ START_TEST(the_users_own_win)
 }
 END_TEST
 
+/* Only where they have too few processors, and never against the user. */
+START_TEST(crowded_workers_give_their_processor_away)
+{
+    static const char throttle[] = "MPIR_CVAR_CH4_PROGRESS_THROTTLE";
+    Hvd__Worker w = HVD__WORKER__INIT;
+    char *given[] = {(char *)"MPIR_CVAR_CH4_PROGRESS_THROTTLE=0", (char *)"MPIR_CVAR_PMI_VERSION=2"};
+    char **e = build(NULL, 0, 2, &w);
+    ck_assert_ptr_null(get(e, throttle));
+    ck_assert_str_eq(get(e, "MPIR_CVAR_PMI_VERSION"), "1");
+    worker_env_free(&env);
+    values.crowded = true;
+    e = build(NULL, 0, 2, &w);
+    ck_assert_str_eq(get(e, throttle), "1");
+    ck_assert_str_eq(get(e, "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT"), "1");
+    worker_env_free(&env);
+    e = build(given, 2, 2, &w);
+    ck_assert_str_eq(get(e, throttle), "0");
+    ck_assert_str_eq(get(e, "MPIR_CVAR_PMI_VERSION"), "2");
+    values.crowded = false;
+    worker_env_free(&env);
+}
+END_TEST
+
 START_TEST(a_lone_worker_keeps_its_threads)
 {
     Hvd__Worker w = HVD__WORKER__INIT;
@@ -371,6 +394,7 @@ int main(void)
     TCase *t = tcase_create("worker_env");
     tcase_add_test(t, all_contracts);
     tcase_add_test(t, the_users_own_win);
+    tcase_add_test(t, crowded_workers_give_their_processor_away);
     tcase_add_test(t, a_lone_worker_keeps_its_threads);
     tcase_add_test(t, endpoints);
     tcase_add_test(t, devices);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/rendezvous/pmix/pmix_server.h"
+#include "common/frame.h"
 #include "common/host_ranks.h"
 #include "common/legal.h"
 #include "common/log.h"
@@ -74,7 +75,19 @@ static void on_signal(void *ctx, uint32_t rank, int number)
     say(HVD__PMIX__KIND__SIGNAL, rank, (uint32_t)number, "");
 }
 
-static const struct rendezvous_events events = {.notice = on_notice, .abort = on_abort, .signal = on_signal};
+static void on_said(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len)
+{
+    Hvd__Pmix m = HVD__PMIX__INIT;
+    (void)ctx;
+    m.kind = HVD__PMIX__KIND__SAID;
+    m.rank = rank;
+    m.number = to_stdout ? STREAM_STDOUT : STREAM_STDERR;
+    m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)text};
+    pmix_relay_send(&process.session, &m);
+}
+
+static const struct rendezvous_events events = {
+    .notice = on_notice, .abort = on_abort, .signal = on_signal, .said = on_said};
 
 static void on_beat(uv_timer_t *timer)
 {
@@ -143,7 +156,8 @@ static void start(const Hvd__Pmix *m)
                                     .host = c->host,
                                     .directory = c->directory,
                                     .exchange = pmix_session_exchange(&process.session),
-                                    .events = &events};
+                                    .events = &events,
+                                    .values = {.crowded = c->crowded}};
     if (note_ends(c) < 0)
         err_set(&e, ERR_MEMORY, "no memory for %u ranks", c->spawn->size);
     else

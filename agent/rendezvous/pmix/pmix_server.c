@@ -189,6 +189,8 @@ static pmix_status_t register_job(const struct rendezvous *r)
     put(&l, PMIX_JOBID, pmix_server.space, PMIX_STRING);
     put(&l, PMIX_TMPDIR, directory, PMIX_STRING);
     put(&l, PMIX_NSDIR, directory, PMIX_STRING);
+    if (r->values.crowded)
+        put(&l, PMIX_NODE_OVERSUBSCRIBED, &r->values.crowded, PMIX_BOOL);
     if (programs > 1)
         put_programs(&l, r);
     pmix_status_t rc =

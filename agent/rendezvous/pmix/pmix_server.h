@@ -10,6 +10,7 @@
  *   pmix_publish.c     publish, lookup, unpublish; what is published lives in pmix_store.c
  *   pmix_events.c      events, to the ranks of all hosts; the death of a rank is one
  *   pmix_answers.c     queries and job control
+ *   pmix_log.c         what ranks' libraries say to the user
  *
  * The library has one thread and calls us on it; nothing is done there but copying. Everything else happens
  * on the loop, which calls the library's call-backs and functions: none of them waits. */
@@ -156,5 +157,9 @@ pmix_status_t pmix_job_control(const pmix_proc_t *asker, const pmix_proc_t targe
 void pmix_signal_told(const uint8_t *data, size_t len);
 pmix_status_t pmix_spawn(const pmix_proc_t *asker, const pmix_info_t info[], size_t infos,
                          const pmix_app_t apps[], size_t count, pmix_spawn_cbfunc_t done, void *ctx);
+
+/* ---- pmix_log.c ---------------------------------------------------------------------------------------- */
+void pmix_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t count, const pmix_info_t directives[],
+              size_t directive_count, pmix_op_cbfunc_t done, void *ctx);
 
 #endif

@@ -131,6 +131,7 @@ pmix_server_module_t pmix_upcalls = {
     .deregister_events = pmix_deregister_events,
     .notify_event = pmix_notify,
     .query = pmix_query,
+    .log = pmix_log,
     .job_control = pmix_job_control,
     .group = pmix_group,
 };

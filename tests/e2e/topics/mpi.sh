@@ -32,6 +32,37 @@ case_abort_ends_with_its_code() {
     no_segments
 }
 
+# OpenMPI says its errors by PMIx, and nothing on its stderr.
+case_errors_of_the_library_are_told() {
+    local word
+    mpi_program mpi_abort
+    hvd --tag rank --report "$T/report.json" -np 2 "$program" 1 0
+    expect_status 6
+    expect_err '^\[1\]<stderr>:.*An error occurred in MPI_Send'
+    expect_err '^\[1\]<stderr>:.*MPI_ERR_RANK: invalid rank'
+    expect_err '^hvdrun: rank 1 on localhost .*failed first: MPI_Abort with 6, exit status 6'
+    expect_err '^hvdrun:   .*MPI_ERR_RANK: invalid rank'
+    for word in '"how": *"MPI_Abort with 6, exit status 6"' 'MPI_ERR_RANK: invalid rank'; do
+        grep -q "$word" "$T/report.json" || fail "the report lacks \"$word\": $(head -c 600 "$T/report.json")"
+    done
+}
+
+case_an_abort_is_named_with_its_code() {
+    mpi_program mpi_abort
+    hvd -np 2 "$program" 1 300
+    expect_status 44
+    expect_err '^with errorcode 300'
+    expect_err '^hvdrun: rank 1 on localhost .*failed first: MPI_Abort with 300, exit status 44'
+}
+
+case_a_failed_init_is_told() {
+    mpi_program mpi_abort
+    hvd --output-filename "$T/words" -np 2 -x OMPI_MCA_pml=nosuch "$program"
+    expect_status 1
+    expect_err '^Component: nosuch'
+    grep -qx 'Component: nosuch' "$T/words/rank.0/stderr" || fail 'it is not in the file of the rank'
+}
+
 case_killed_ranks_leave_nothing() {
     mpi_program mpi_abort
     # shellcheck disable=SC2016
@@ -68,6 +99,81 @@ needs_mpi4py() {
     needs_openmpi
     /usr/bin/python3 -c 'from mpi4py import MPI; assert "Open MPI" in MPI.Get_library_version()' 2> "$T/python" ||
         skip "no mpi4py with OpenMPI (apt-get install python3-mpi4py)"
+}
+
+# ---- more ranks than processors: those who wait must let the others run ----------------------------------------------
+
+one_processor() { # COMMAND...
+    taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$@"
+}
+
+case_ranks_that_share_a_processor_take_turns() {
+    mpi_program mpi_turns
+    run one_processor "$HVDRUN" -np 3 "$program" 1000
+    expect_all_good 3
+}
+
+# Else the kernel's autogroups keep them apart, and giving a processor away helps nobody.
+case_ranks_that_share_a_processor_share_a_session() {
+    # shellcheck disable=SC2016
+    local say='echo "$(ps -o sid= -p $$) $(ps -o pgid= -p $$) $$"'
+    run one_processor "$HVDRUN" -np 2 sh -c "$say"
+    [ "$(awk '{ print $1 }' "$T/out" | sort -u | wc -l)" = 1 ] || fail "they have several sessions: $(cat "$T/out")"
+    [ "$(awk '$2 == $3 && $1 != $3' "$T/out" | wc -l)" = 2 ] || fail "they do not lead groups: $(cat "$T/out")"
+    run one_processor "$HVDRUN" -np 1 sh -c "$say"
+    [ "$(awk '$1 == $3' "$T/out" | wc -l)" = 1 ] || fail "it leads no session: $(cat "$T/out")"
+    run one_processor "$HVDRUN" -np 2 --pty sh -c "$say"
+    [ "$(tr -d '\r' < "$T/out" | awk '$1 == $3' | wc -l)" = 1 ] || fail "the one with the terminal leads no session: $(cat "$T/out")"
+}
+
+told() { # WANTED NAME ARGUMENTS of hvdrun, on one processor
+    run one_processor "$HVDRUN" "${@:3}" sh -c 'eval "echo \"is ${'"$2"'-unset}\""'
+    expect_status 0
+    expect_count "$(grep -c . "$T/out")" "^is $1$" "$T/out"
+}
+
+case_libraries_are_told_of_too_few_processors() {
+    local name
+    for name in OMPI_MCA_mpi_oversubscribe MPIR_CVAR_CH4_PROGRESS_THROTTLE; do
+        told unset $name -np 1
+        told 1 $name -np 2
+        told 0 $name -np 2 -x $name=0
+    done
+    told unset OMPI_MCA_mpi_oversubscribe -np 2 --rendezvous env
+    hvd -np "$(nproc)" printenv OMPI_MCA_mpi_oversubscribe
+    expect_no "$T/out" . # each has one
+}
+
+case_pmix_is_told_of_too_few_processors() {
+    [ -e "$BUILD/modules/hvd-pmix" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+    compiled pmix_job_key pmix_compiler
+    run one_processor "$HVDRUN" -np 2 "$program" pmix.ndosub
+    expect_sorted true true
+    run one_processor "$HVDRUN" -np 2 -x OMPI_MCA_mpi_yield_when_idle=0 "$program" pmix.ndosub
+    expect_count 2 '^nothing: ' "$T/out" # OpenMPI 5 would not ask the user
+    hvd -np 1 "$program" pmix.ndosub
+    expect_count 1 '^nothing: ' "$T/out"
+}
+
+case_bound_ranks_count_on_their_processors() {
+    "$HVDRUN" --check-build | grep -q '\[X\] topology' || skip 'this build has no hwloc'
+    [ "$(nproc)" -ge 2 ] || skip 'needs two processors'
+    hvd -np 2 --bind-to core printenv OMPI_MCA_mpi_oversubscribe
+    expect_no "$T/out" .
+    printf 'rank 0=localhost slot=0\nrank 1=localhost slot=0\n' > "$T/rankfile"
+    hvd -np 2 --rankfile "$T/rankfile" printenv OMPI_MCA_mpi_oversubscribe
+    expect_sorted 1 1
+}
+
+case_quotas_count() {
+    local group=/sys/fs/cgroup/cpu/hvd-test-$$
+    mkdir "$group" 2> "$T/why" && echo 150000 > "$group/cpu.cfs_quota_us" || skip "no quotas here: $(cat "$T/why")"
+    run sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$HVDRUN" -np 2 printenv OMPI_MCA_mpi_oversubscribe
+    expect_sorted 1 1
+    echo 200000 > "$group/cpu.cfs_quota_us"
+    run sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$HVDRUN" -np 2 printenv OMPI_MCA_mpi_oversubscribe
+    expect_no "$T/out" .
+    until_true 5 rmdir "$group" 2> /dev/null
 }
 
 # Rank 1 sends what no client sends before it becomes one; nobody else notices.

@@ -21,6 +21,18 @@ case_abort_on_the_other_host() {
     mpi_program mpi_abort
     hvd -H $H1:2,$H2:2 "$program" 3 7
     expect_status 7
-    expect_err "^hvdrun: rank 3 on $H2 .*exit status 7"
+    expect_err "^hvdrun: rank 3 on $H2 .*MPI_Abort with 7, exit status 7"
     expect_err 'the last words of rank 3'
+    expect_err '^with errorcode 7'
+}
+
+case_errors_of_the_library_on_both_hosts() {
+    mpi_program mpi_abort
+    hvd --tag host -H $H1:2,$H2:2 -x OMPI_MCA_pml=nosuch "$program"
+    expect_status 1
+    expect_err "@($H1|$H2)\\]<stderr>:Component: nosuch"
+    hvd --tag host -H $H1:2,$H2:2 "$program" 3 0
+    expect_status 6
+    expect_err "^\\[3@$H2\\]<stderr>:.*MPI_ERR_RANK: invalid rank"
+    expect_err "^hvdrun: rank 3 on $H2 .*failed first: MPI_Abort with 6"
 }

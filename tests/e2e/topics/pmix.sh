@@ -85,6 +85,39 @@ slow_abort() {
     expect_err "^hvdrun: rank 1 on $H1 .*exit status 9"
 }
 
+says() { # WAY [OPTION of hvdrun...]
+    [ -e "$BUILD/modules/hvd-pmix" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
+    compiled pmix_says pmix_compiler
+    hvd --on-failure continue "${@:2}" -H $H1:1,$H2:1 "$program" "$1"
+    expect_status 3
+}
+
+case_what_ranks_say_by_their_library() {
+    says stderr --tag rank
+    expect_err '^\[0\]<stderr>:rank 0 says it by stderr$'
+    expect_err '^\[1\]<stderr>:and ends$'
+    expect_err '^hvdrun:   rank 1 says it by stderr$'
+    says stdout --tag rank
+    expect_out '^\[1\]<stdout>:rank 1 says it by stdout$'
+    says elsewhere
+    expect_count 2 '^[01]: .*NOT-SUPPORTED' "$T/out"
+    expect_no "$T/err" 'says it'
+    says garbage
+    expect_count 2 '^[01]: .*NOT-SUPPORTED' "$T/out"
+}
+
+case_what_they_say_is_bounded() {
+    says long
+    [ "$(grep '^xxxx' "$T/err" | awk "{ print (length > 10000 && length <= 16384) }" | sort -u)" = 1 ] || fail 'the letters are not cut'
+    expect_err '^\[what follows is left out: it is too long\]$'
+    expect_no "$T/err" '^the last line$'
+    says many --tag rank
+    expect_count 1000 '^\[0\]<stderr>:word [0-9]+ of many$' "$T/err"
+    says closed
+    expect_err "^hvdrun: warning: $H2: rank 1: rank 1 says it by closed$"
+    expect_err "^hvdrun: warning: $H2: rank 1: and ends$"
+}
+
 slow_death_is_an_event() {
     clients death --on-failure continue
     expect_status 137

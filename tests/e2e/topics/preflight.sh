@@ -58,3 +58,38 @@ case_what_does_not_count_and_what_does_not_wait() {
     expect_err '^hvdrun: 3 faults on 3 hosts; no worker was started \(1 host had not answered\)$'
     expect_within 12
 }
+
+# Each host would start its ranks in its own home directory, and somewhere else than the others.
+case_a_directory_that_other_hosts_lack() {
+    needs_kind ns
+    local dir=/srv/only-here
+    mkdir -p $dir
+    cd $dir || return
+    hvd -H $H1:1,$H2:1 sh -c "touch $T/started"
+    expect_status 125
+    one_clear_line "^hvdrun: $H1, $H2: cannot change to $dir, where hvdrun was started: No such file or directory \\(--wdir names another directory\\)$" 'two hosts'
+    expect_err '^hvdrun: hint: make it there, .*--wdir-or-home'
+    on 1 "mkdir $dir"
+    hvd -np 2 -H $H1:1,$H2:1 sh -c "touch $T/started"
+    expect_status 125
+    one_clear_line "^hvdrun: $H2: cannot change to $dir, " 'one host'
+    hvd -np 1 -H $H1:1,$H2:1 pwd # none is placed on the other one
+    expect_sorted $dir
+    hvd -H $H1:1,$H2:1 --wdir sub pwd
+    expect_status 125
+    expect_err "^hvdrun: $H2 +working directory +cannot change to $dir, where hvdrun was started"
+    [ ! -e "$T/started" ] || fail 'a worker was started'
+    hvd -H $H1:1,$H2:1 --wdir /srv pwd
+    expect_sorted /srv /srv
+    hvd -H $H1:1,$H2:1 --wdir-or-home sh -c 'pwd; cd; pwd'
+    expect_sorted $dir /root /root /root
+    HVDRUN_WDIR_OR_HOME=1 hvd -H $H2:1 pwd
+    expect_sorted /root
+    cp /bin/pwd where # what is copied there needs no directory that they share
+    hvd -H $H2:1 --preload where ./where
+    expect_sorted /root
+    on 1 "rmdir $dir"
+    hvd -np 1 pwd
+    expect_sorted $dir
+    cd / && rm -r $dir
+}
