@@ -108,7 +108,7 @@ static void on_started(void *ctx, const struct err *why, uint16_t port, char *co
         return;
     }
     const char *version = pmix_variables_find(environment, count, "PMIX_VERSION");
-    p->known_version = version && strncmp(version, "4.", 2) == 0;
+    p->known_version = version && (strncmp(version, "4.", 2) == 0 || strncmp(version, "5.", 2) == 0);
     if (p->variables.list)
         pmix_variables_compare(&p->variables, environment, count);
     else if (pmix_variables_adopt(&p->variables, environment, count, &p->failure) < 0)

@@ -44,6 +44,7 @@ static const struct {
     {"OMPI_MCA_orte_bound_at_launch", "1", UNLESS_BINDING},
     /* A directory in shared memory; by itself it would leave files of killed ranks in /dev/shm. */
     {"OMPI_MCA_btl_vader_backing_directory", "%s", UNLESS_SET},
+    {"OMPI_MCA_btl_sm_backing_directory", "%s", UNLESS_SET}, /* OpenMPI 5's name for it */
     /* OpenMPI 4 then gives its processor away while it waits, unless the user's mpi_yield_when_idle says
      * otherwise; later ones ask PMIx (PMIX_NODE_OVERSUBSCRIBED). */
     {"OMPI_MCA_mpi_oversubscribe", "1", IF_CROWDED},

@@ -68,7 +68,7 @@ case_killed_ranks_leave_nothing() {
     # shellcheck disable=SC2016
     start -np 3 sh -c 'echo "pid $$"; exec "$0" -1' "$program"
     until_out 20 '^[0-2] waits$' 3
-    [ -n "$(find /dev/shm/hvd-"$(id -u)" -name 'vader_segment*')" ] || fail "they have no shared memory"
+    [ -n "$(find /dev/shm/hvd-"$(id -u)" -name 'vader_segment*' -o -name 'sm_segment*')" ] || fail "they have no shared memory"
     # shellcheck disable=SC2046 # words
     kill -9 $(sed -n 's/^pid //p' "$T/out") || : # hvdrun may be faster with the others
     stop_status
@@ -77,8 +77,9 @@ case_killed_ranks_leave_nothing() {
 }
 
 no_segments() { # OpenMPI's own place for them is /dev/shm itself
-    [ -z "$(find /dev/shm -maxdepth 1 -name 'vader_segment*' -newer "$T/before" -user "$(id -u)")" ] ||
-        fail "shared memory of OpenMPI was left: $(find /dev/shm -maxdepth 1 -name 'vader_segment*' -newer "$T/before")"
+    local left
+    left=$(find /dev/shm -maxdepth 1 \( -name 'vader_segment*' -o -name 'sm_segment*' \) -newer "$T/before" -user "$(id -u)")
+    [ -z "$left" ] || fail "shared memory of OpenMPI was left: $left"
 }
 
 case_objects_of_mpi4py() {
