@@ -1,5 +1,6 @@
-/* For cases that only compute. Check's limit runs by the clock, also while the machine does other work;
- * theirs is the processor time they take (SIGXCPU ends them), and the clock's only for one that hangs. */
+/* For cases that only compute, and wait for nobody outside of their process. Check's limit runs by the clock,
+ * also while the machine does other work; theirs is the processor time they take (SIGXCPU ends them), and the
+ * clock's only for one that hangs. */
 #ifndef HVD_TESTS_PROCESSOR_TIME_H
 #define HVD_TESTS_PROCESSOR_TIME_H
 
