@@ -59,11 +59,11 @@ FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/%,$(FUZZ_SRC))
 
 .SECONDEXPANSION:
-$(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/libcommon.a \
+$(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/obj/tests/unit/run_test.o $(BUILD)/libcommon.a \
         $$(call test_needs,$$(call words_of,tests/unit/test_$$*.c)) | $$(call programs_of,$$(call words_of,tests/unit/test_$$*.c))
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(call test_links,$^) $(CHECK_LIBS) -lm -lpthread
+	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E,--wrap=_tcase_add_test -o $@ $(filter %.o,$^) $(call test_links,$^) $(CHECK_LIBS) -lm -lpthread
 $(BUILD)/tests/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(BUILD)/libcommon.a $$(call test_needs,$$(call words_of,tests/fuzz/fuzz_$$*.c))
 	@mkdir -p $(@D)
 	$(call note,LINK)

@@ -22,7 +22,7 @@
 
 #include "collectives/client/device.h"
 
-#define SLICE_SECONDS 1 /* rpc.c counts them */
+#define SLICE_SECONDS 1 /* overdue.h counts them */
 
 struct client client = {
     .socket = -1,

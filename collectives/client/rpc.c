@@ -5,21 +5,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The socket has a receive time-out of one slice. An engine that has not answered after ANSWER_SLICES counts
- * as stopped (slices, not a deadline: a job that was stopped and continued as a whole loses one); since its
- * answer could still come and be taken for another question's, the socket is not used again. */
-#define ANSWER_SLICES 15
-#define OPEN_SLICES   240 /* a driver that has to begin with all GPUs of a host takes seconds for each */
+#include "collectives/client/overdue.h"
 
+static uint32_t beat_seen(void)
+{
+    return client.region.header ? atomic_load(&client.region.header->beat) : 0;
+}
+
+/* The socket has a receive time-out of one slice. When the answer is given up (overdue.h) it could still come
+ * and be taken for another question's, so the socket is not used again. */
 static int receive_answer(struct worker_reader *reader, uint32_t type, struct err *e)
 {
-    int rc = 0, slices = type == WORKER_DEVICE_OPEN ? OPEN_SLICES : ANSWER_SLICES;
+    struct overdue o = {.beat = beat_seen()};
+    bool blind = type == WORKER_HELLO || type == WORKER_DEVICE_OPEN;
+    int rc;
 
-    for (int i = 0; i < slices && rc == 0; i++) {
-        if (i >= ANSWER_SLICES && region_poisoned(&client.region))
+    while ((rc = worker_receive(client.socket, reader, e)) == 0)
+        if (overdue_after(&o, beat_seen(), blind, client.region.header && region_poisoned(&client.region)))
             break;
-        rc = worker_receive(client.socket, reader, e);
-    }
     return rc;
 }
 

@@ -152,6 +152,20 @@ void link_setup_accept(struct links *l, struct listener *listener)
 
 /* ---- connecting ---------------------------------------------------------------------------------------- */
 
+/* Did the peer speak? Then it was there, and has said what is wrong. */
+static bool is_answer(const struct err *e)
+{
+    return e->code == ERR_PROTOCOL || e->code == ERR_VERSION;
+}
+
+/* What is told when there is no link in time: the last answer, or else what went wrong last. Another address
+ * of the peer that leads nowhere, or its end, must not hide an answer. */
+static void remember(struct peer *p, const struct err *e)
+{
+    if (is_answer(e) || !is_answer(&p->why))
+        p->why = *e;
+}
+
 void link_setup_connect(struct links *l, struct peer *p)
 {
     char text[NET_TEXT_MAX];
@@ -166,7 +180,7 @@ void link_setup_connect(struct links *l, struct peer *p)
                 continue;
             drop(l, c);
         }
-        p->why = e;
+        remember(p, &e);
         log_debug("host %u at %s: %s", p->host, net_format_port(&p->address[i], text), e.text);
     }
     if (!p->candidate) {
@@ -228,7 +242,7 @@ static void conn_failed(struct links *l, struct conn *c, struct err *e)
     struct peer *p = &l->peer[c->handshake.peer];
     err_wrap(e, "%s", net_format_port(&p->address[c->rank], text));
     log_debug("host %u at %s", p->host, e->text);
-    p->why = *e;
+    remember(p, e);
     drop(l, c);
     consider(l, p);
 }

@@ -392,18 +392,37 @@ static unsigned entries_with(const char *dir, const char *word)
     return n;
 }
 
+/* The cgroup of this process below the mount point, "" for its root. */
+static void own_cgroup(char *path, size_t size)
+{
+    char line[300];
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    path[0] = '\0';
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "0::/", 4) == 0)
+            snprintf(path, size, "%.*s", (int)strcspn(line + 4, "\n"), line + 4);
+    if (f)
+        fclose(f);
+}
+
 unsigned fake_traces(void)
 {
-    char name[64], dir[300];
+    char name[64], dir[300], own[200];
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     unsigned n = 0;
     job_name(name, sizeof name);
+    own_cgroup(own, sizeof own);
     const char *bases[] = {runtime ? runtime : "/nowhere", "/tmp"};
     for (int i = 0; i < 2; i++) {
         snprintf(dir, sizeof dir, "%.200s/hvd-%u", bases[i], (unsigned)geteuid());
         n += entries_with(dir, name);
     }
-    return n + entries_with("/sys/fs/cgroup", name) + entries_with("/sys/fs/cgroup/unified", name);
+    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(dir, sizeof dir, "%s/%s", mounts[i], own);
+        n += entries_with(dir, name);
+    }
+    return n;
 }
 
 bool fake_traces_become(unsigned wanted, unsigned ms)

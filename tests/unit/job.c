@@ -24,6 +24,10 @@
 
 #define STARVED_BYTES (2u << 20) /* for who has to say that there is no memory */
 
+struct job_signs {
+    _Atomic int ready, came;
+};
+
 static void need(bool ok, const char *what)
 {
     if (ok)
@@ -346,23 +350,28 @@ static void starve(pid_t pid)
     need(prlimit(pid, RLIMIT_AS, &limit, NULL) == 0, "prlimit");
 }
 
-static void interfere(struct job *j, uint64_t since)
+static void kill_engine(pid_t pid)
 {
-    uint64_t ms = (clock_now() - since) / NSEC_PER_MSEC;
+    siginfo_t info;
 
-    if (j->kill_engine_ms && ms >= (uint64_t)j->kill_engine_ms) {
-        kill(j->engine[0], SIGKILL);
-        j->kill_engine_ms = 0;
-    }
-    if (j->starve_ms && ms >= (uint64_t)j->starve_ms) {
-        starve(j->engine[j->hosts - 1]);
-        j->starve_ms = 0;
-    }
-    if (j->freeze_ms && ms >= (uint64_t)j->freeze_ms) {
-        kill(j->engine[j->hosts - 1], SIGSTOP);
-        j->frozen = true;
-        j->freeze_ms = 0;
-    }
+    kill(pid, SIGKILL);
+    need(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) == 0, "waitid");
+}
+
+static void interfere(struct job *j)
+{
+    pid_t last = j->engine[j->hosts - 1];
+
+    if (j->fault == JOB_NO_FAULT || j->fault_at || atomic_load(&j->signs->ready) < j->fault_after)
+        return;
+    if (j->fault == JOB_KILL_ENGINE)
+        kill_engine(j->engine[0]);
+    else if (j->fault == JOB_STARVE_ENGINE)
+        starve(last);
+    else
+        kill(last, SIGSTOP);
+    j->fault_at = clock_now();
+    atomic_store(&j->signs->came, 1);
 }
 
 static void end_engines(struct job *j)
@@ -375,7 +384,8 @@ static void end_engines(struct job *j)
         if (j->session[i] >= 0)
             close(j->session[i]);
         close(j->listener[i]);
-        if (j->frozen && i == j->hosts - 1) /* only then: SIGCONT disturbs a leak checker at its work */
+        if (j->fault == JOB_FREEZE_ENGINE &&
+            i == j->hosts - 1) /* only then: SIGCONT disturbs a leak checker at its work */
             kill(j->engine[i], SIGCONT);
         need(waitpid(j->engine[i], &j->engine_status[i], 0) == j->engine[i], "waitpid of an engine");
         snprintf(path, sizeof path, "%s/worker.%d", j->dir, i);
@@ -394,11 +404,13 @@ static uint64_t longer(int seconds)
 
 void job_run(struct job *j, int seconds)
 {
-    uint64_t start = clock_now(), limit = start + longer(seconds);
+    uint64_t limit = clock_now() + longer(seconds);
 
     memset(j->sent, 0, sizeof j->sent);
     j->initialized = j->shut_down = j->links = 0;
-    j->timed_out = j->frozen = false;
+    j->timed_out = false;
+    j->fault_at = 0;
+    j->signs = job_shared(sizeof *j->signs);
     snprintf(j->dir, sizeof j->dir, "/tmp/hvd-job-XXXXXX");
     need(mkdtemp(j->dir) != NULL, "mkdtemp");
     need(getrandom(j->key, sizeof j->key, 0) == sizeof j->key &&
@@ -407,8 +419,8 @@ void job_run(struct job *j, int seconds)
     for (int i = 0; i < j->hosts; i++)
         start_host(j, i);
     start_workers(j);
-    while (watch_once(j, j->kill_engine_ms || j->freeze_ms || j->starve_ms ? 10 : 200) > 0) {
-        interfere(j, start);
+    while (watch_once(j, j->fault != JOB_NO_FAULT && !j->fault_at ? 10 : 200) > 0) {
+        interfere(j);
         if (clock_now() < limit || j->timed_out)
             continue;
         j->timed_out = true;
@@ -420,6 +432,19 @@ void job_run(struct job *j, int seconds)
         }
     }
     end_engines(j);
+    munmap(j->signs, sizeof *j->signs);
+    j->signs = NULL;
+}
+
+void job_ready(const struct job *job)
+{
+    atomic_fetch_add(&job->signs->ready, 1);
+}
+
+void job_await_fault(const struct job *job)
+{
+    job_ready(job);
+    job_await(&job->signs->came, 1);
 }
 
 bool job_succeeded(const struct job *j)

@@ -11,6 +11,15 @@
 #define JOB_HOSTS_MAX 4
 #define JOB_RANKS_MAX 16
 
+/* What happens to an engine when `fault_after` ranks have called job_ready: as late as they want it, however
+ * slow the machine is. */
+enum job_fault {
+    JOB_NO_FAULT,
+    JOB_KILL_ENGINE,   /* of host 0: it is dead when job_await_fault returns */
+    JOB_STARVE_ENGINE, /* of the last host: it gets hardly any more memory */
+    JOB_FREEZE_ENGINE, /* of the last host: SIGSTOP */
+};
+
 struct job {
     /* set by the caller */
     int hosts, per_host;
@@ -18,18 +27,18 @@ struct job {
     int (*worker)(const struct job *job, int rank); /* its return value becomes the exit status */
     void *ctx;
     int silent_sessions; /* 1: nobody tells the engines how a worker ended */
-    int kill_engine_ms;  /* not 0: host 0's engine gets SIGKILL after so long */
-    int starve_ms;       /* not 0: the last host's engine gets hardly any more memory after so long */
-    int freeze_ms;       /* not 0: the last host's engine gets SIGSTOP after so long */
+    enum job_fault fault;
+    int fault_after; /* ranks */
 
     /* the result */
     int status[JOB_RANKS_MAX];  /* as of waitpid; -1: had to be killed when the time was up */
     int initialized, shut_down; /* how many ranks the engines said so of */
     int engine_status[JOB_HOSTS_MAX];
     bool timed_out;
+    uint64_t fault_at; /* by clock_now; 0: it has not come */
 
     /* the harness's own */
-    bool frozen;
+    struct job_signs *signs; /* shared with the workers */
     char dir[64];
     uint8_t key[32], token[16];
     int session[JOB_HOSTS_MAX], listener[JOB_HOSTS_MAX], links;
@@ -57,6 +66,10 @@ void job_must_succeed(struct job job);
 void *job_shared(size_t size);
 /* A worker's: waits until *counter has been raised to `value` by all others. */
 void job_await(const _Atomic int *counter, int value);
+
+/* A worker's: as far as it is concerned the fault may come now; and until it has come, saying so itself. */
+void job_ready(const struct job *job);
+void job_await_fault(const struct job *job);
 
 /* Runs it to its end, or for at most `seconds`: under a sanitizer, more. */
 void job_run(struct job *job, int seconds);

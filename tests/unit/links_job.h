@@ -25,6 +25,10 @@
 extern const struct auth_ops hvd_auth_ops;
 extern const struct tls_ops hvd_tls_ops;
 
+/* The time of all links here. It passes while the job waits, and never beyond what is due: what keeps this
+ * process from running, other work on the machine, takes none of it. */
+static uint64_t links_time = NSEC_PER_SEC;
+
 /* What the links of the next jobs have under them; NULL: nothing. */
 static const struct tls_ops *links_tls;
 
@@ -154,7 +158,7 @@ static struct links *new_links(struct job *job, uint32_t self, const uint8_t *ke
                              .start_ms = start_ms};
     struct err e = ERR_INIT;
     struct host *h = &job->host[self];
-    struct links *l = links_new(&c, self % 2 ? &events_of_owner : &events, h, clock_now(), &e);
+    struct links *l = links_new(&c, self % 2 ? &events_of_owner : &events, h, links_time, &e);
     ck_assert_msg(l != NULL, "%s", e.text);
     ck_assert_int_eq(watch_for(h, self, links_fd(l), EPOLLIN), 0);
     return l;
@@ -179,8 +183,8 @@ static void connect_to(struct job *job, uint32_t from, uint32_t to)
     /* 192.0.2.0/24 is kept for documentation: that candidate gets no answer, or none in time. */
     static const char *const address[] = {"192.0.2.1", "127.0.0.1"};
     struct err e = ERR_INIT;
-    int rc = links_connect(job->host[from].links, to, address, 2, links_port(job->host[to].links),
-                           clock_now(), &e);
+    int rc =
+        links_connect(job->host[from].links, to, address, 2, links_port(job->host[to].links), links_time, &e);
     ck_assert_msg(rc == 0, "%s", e.text);
 }
 
@@ -192,16 +196,25 @@ static void connect_all(struct job *job)
                 connect_to(job, i, j);
 }
 
+static int wait_for_events(struct job *job, struct epoll_event event[HOSTS_MAX], int timeout)
+{
+    uint64_t since = clock_now(), most = (uint64_t)timeout * NSEC_PER_MSEC, waited;
+    int n = epoll_wait(job->epoll, event, HOSTS_MAX, timeout);
+    waited = clock_now() - since;
+    links_time += waited < most ? waited : most;
+    return n;
+}
+
 /* One round of every engine; sleeps until something happens, as an engine does, and at most `timeout` ms. */
 static void turn_within(struct job *job, int timeout)
 {
     struct epoll_event event[HOSTS_MAX];
     for (uint32_t i = 0; i < job->hosts; i++) {
-        int t = job->host[i].links ? links_timeout(job->host[i].links, clock_now()) : -1;
+        int t = job->host[i].links ? links_timeout(job->host[i].links, links_time) : -1;
         if (t >= 0 && t < timeout)
             timeout = t;
     }
-    int n = epoll_wait(job->epoll, event, HOSTS_MAX, timeout);
+    int n = wait_for_events(job, event, timeout);
     for (int i = 0; i < n; i++) {
         struct host *h = &job->host[(uint32_t)event[i].data.u64];
         if (h->links)
@@ -209,7 +222,7 @@ static void turn_within(struct job *job, int timeout)
     }
     for (uint32_t i = 0; i < job->hosts; i++)
         if (job->host[i].links)
-            links_progress(job->host[i].links, clock_now());
+            links_progress(job->host[i].links, links_time);
 }
 
 static void turn(struct job *job)
@@ -219,9 +232,9 @@ static void turn(struct job *job)
 
 #define RUN_UNTIL(job, condition)                                                                            \
     do {                                                                                                     \
-        uint64_t end_ = clock_now() + 8 * NSEC_PER_SEC;                                                      \
+        uint64_t end_ = links_time + 8 * NSEC_PER_SEC;                                                       \
         while (!(condition)) {                                                                               \
-            ck_assert_msg(clock_now() < end_, "not within 8 s: %s", #condition);                             \
+            ck_assert_msg(links_time < end_, "not within 8 s: %s", #condition);                              \
             turn(job);                                                                                       \
         }                                                                                                    \
     } while (0)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "collectives/engine/autotune.h"
+#include "tests/unit/processor_time.h"
 
 #define TENSORS 8
 
@@ -234,6 +235,7 @@ int main(void)
 {
     Suite *suite = suite_create("autotune");
     TCase *t = tcase_create("autotune");
+    case_computes(t);
     tcase_add_loop_test(t, finds_the_best_within_the_budget, 0, (int)(sizeof corners / sizeof *corners));
     tcase_add_loop_test(t, a_flat_surface_keeps_the_defaults, 0, 4);
     tcase_add_test(t, outliers_do_not_mislead);

@@ -3,6 +3,7 @@
  *
  * needs: auth tls algo engine */
 #include "tests/unit/backend_job.h"
+#include "tests/unit/processor_time.h"
 
 #define FRAME 64 /* bytes around each buffer that nobody may touch */
 
@@ -457,7 +458,7 @@ int main(void)
 {
     Suite *s = suite_create("backend_kinds");
     TCase *c = tcase_create("backend_kinds");
-    tcase_set_timeout(c, 20);
+    case_computes(c);
     tcase_add_loop_test(c, kinds_are_right, 0, 3 * HOSTS_MAX);
     tcase_add_test(c, small_parts_without_eager_are_right);
     tcase_add_test(c, sets_progress_independently);

@@ -3,6 +3,7 @@
  *
  * needs: auth tls algo engine */
 #include "tests/unit/backend_job.h"
+#include "tests/unit/processor_time.h"
 
 static uint32_t eager_bytes, piece_bytes; /* of the requests that follow */
 
@@ -319,7 +320,7 @@ int main(void)
 {
     Suite *s = suite_create("backend_tcp");
     TCase *c = tcase_create("backend_tcp");
-    tcase_set_timeout(c, 20);
+    case_computes(c);
     tcase_add_loop_test(c, allreduce_is_right, 1, HOSTS_MAX);
     tcase_add_test(c, algorithms_give_the_same_bits);
     tcase_add_loop_test(c, how_a_request_travels_changes_no_bit, 2, 4);
@@ -331,7 +332,7 @@ int main(void)
     tcase_add_loop_test(c, an_empty_contribution_is_refused, 0, 2);
     suite_add_tcase(s, c);
     c = tcase_create("encrypted");
-    tcase_set_timeout(c, 20);
+    case_computes(c);
     tcase_add_checked_fixture(c, encrypt_links, NULL);
     tcase_add_loop_test(c, allreduce_is_right, 2, 5);
     tcase_add_loop_test(c, broadcast_is_right, 2, 5);

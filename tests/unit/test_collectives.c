@@ -420,16 +420,16 @@ static int lose_engine(const struct job *job, int rank)
     hvd_handle h;
     int polled = 0;
 
-    (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
     if (rank == 0) {
-        usleep(600000);
+        job_await_fault(job);
         job_check(hvd_allreduce_async("y", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &h) ==
                   HVD_ERR_ENGINE); /* a new name */
         job_check(hvd_barrier(NULL) == HVD_ERR_ENGINE);
         return 0;
     }
     job_check(hvd_allreduce_async("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &h) == HVD_SUCCESS);
+    job_ready(job);
     while (rank == 1 && (polled = hvd_poll(h)) == 0)
         ;
     job_check(rank == 2 || polled == 1);
@@ -441,7 +441,8 @@ static int lose_engine(const struct job *job, int rank)
 
 START_TEST(a_killed_engine_ends_every_wait)
 {
-    struct job job = {.hosts = 1, .per_host = 3, .worker = lose_engine, .kill_engine_ms = 300};
+    struct job job = {
+        .hosts = 1, .per_host = 3, .worker = lose_engine, .fault = JOB_KILL_ENGINE, .fault_after = 3};
 
     job_run(&job, JOB_SECONDS);
     ck_assert(!job.timed_out);
@@ -457,7 +458,6 @@ static int stopped_engine(const struct job *job, int rank)
     hvd_handle h;
     int polled = 0;
 
-    (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
     if (rank == 2) {
         while (atomic_load(&notes->done[0]) + atomic_load(&notes->done[1]) < 2)
@@ -465,6 +465,7 @@ static int stopped_engine(const struct job *job, int rank)
         return 0;
     }
     job_check(hvd_allreduce_async("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL, &h) == HVD_SUCCESS);
+    job_ready(job);
     while (rank == 0 && (polled = hvd_poll(h)) == 0)
         usleep(1000);
     job_check(rank == 1 || polled == 1);
@@ -475,7 +476,8 @@ static int stopped_engine(const struct job *job, int rank)
 
 START_TEST(a_stopped_engine_ends_every_wait)
 {
-    struct job job = {.hosts = 1, .per_host = 3, .worker = stopped_engine, .freeze_ms = 300};
+    struct job job = {
+        .hosts = 1, .per_host = 3, .worker = stopped_engine, .fault = JOB_FREEZE_ENGINE, .fault_after = 2};
 
     job_run(&job, JOB_SECONDS);
     ck_assert(!job.timed_out);
@@ -492,11 +494,11 @@ static int starved_engine(const struct job *job, int rank)
     size_t got[2];
     hvd_handle h;
 
-    (void)job, (void)rank;
+    (void)rank;
     job_check(in && out);
     job_check(hvd_allreduce("map", in, out, ROWS, HVD_INT32, HVD_SUM, NULL) == HVD_SUCCESS);
     job_check(hvd_alltoall("x", in, 2, NULL, 1, HVD_INT32, out, ROWS, got, NULL) == HVD_SUCCESS);
-    usleep(1500000);
+    job_await_fault(job);
     job_check(hvd_alltoall_async("x", in, ROWS, NULL, 1, HVD_INT32, out, ROWS, got, NULL, &h) == HVD_SUCCESS);
     job_check(hvd_wait(h) == HVD_ERR_ENGINE && strstr(hvd_last_error(), "engine of node2") &&
               strstr(hvd_last_error(), "no memory"));
@@ -505,7 +507,8 @@ static int starved_engine(const struct job *job, int rank)
 
 START_TEST(an_engine_without_memory_says_so_everywhere)
 {
-    struct job job = {.hosts = 2, .per_host = 1, .worker = starved_engine, .starve_ms = 700};
+    struct job job = {
+        .hosts = 2, .per_host = 1, .worker = starved_engine, .fault = JOB_STARVE_ENGINE, .fault_after = 2};
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return; /* these end a process that gets no memory */
@@ -523,8 +526,8 @@ static int lose_host(const struct job *job, int rank)
     int status;
 
     job_check(hvd_init() == HVD_SUCCESS);
-    if (rank == job->per_host)
-        usleep(200000);
+    job_check(hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
+    job_ready(job);
     while ((status = hvd_allreduce("x", &x, &x, 1, HVD_FLOAT32, HVD_SUM, NULL)) == HVD_SUCCESS)
         usleep(1000);
     if (rank < job->per_host)
@@ -534,13 +537,13 @@ static int lose_host(const struct job *job, int rank)
 
 START_TEST(a_frozen_host_is_lost)
 {
-    struct job job = {.hosts = 2, .per_host = 1, .worker = lose_host, .freeze_ms = 500};
-    uint64_t start = clock_now();
+    struct job job = {
+        .hosts = 2, .per_host = 1, .worker = lose_host, .fault = JOB_FREEZE_ENGINE, .fault_after = 2};
 
     job_run(&job, JOB_SECONDS);
     ck_assert_int_eq(job.status[0], 0);
     ck_assert_int_eq(job.status[1], 0);
-    ck_assert_uint_lt(clock_now() - start, 25 * NSEC_PER_SEC);
+    ck_assert(job.fault_at && clock_now() - job.fault_at < 25 * NSEC_PER_SEC);
 }
 END_TEST
 

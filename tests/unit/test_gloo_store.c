@@ -8,6 +8,7 @@
 
 #include "agent/rendezvous/gloo_message.h"
 #include "agent/rendezvous/gloo_store.h"
+#include "tests/unit/processor_time.h"
 
 #define HOSTS 4
 #define RANKS 12 /* rank r is on host r % HOSTS */
@@ -373,6 +374,7 @@ int main(void)
 {
     Suite *suite = suite_create("gloo_store");
     TCase *c = tcase_create("gloo_store");
+    case_computes(c);
     tcase_add_test(c, paths);
     tcase_add_test(c, ranks_of_paths);
     tcase_add_test(c, keys_are_kept_and_replaced);

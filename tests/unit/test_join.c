@@ -20,7 +20,7 @@
 #define EPOCHS  4
 
 static struct notes {
-    _Atomic int go, come;
+    _Atomic int go;
     _Atomic uint64_t died_at;
     char text[JOB_RANKS_MAX][512];
 } * notes;
@@ -39,7 +39,6 @@ static const struct {
 /* `epochs`: how often each rank calls hvd_shutdown. */
 static void must_succeed(int shape, int epochs, int (*worker)(const struct job *, int))
 {
-    atomic_store(&notes->come, 0);
     struct job job = {.hosts = shapes[shape].hosts, .per_host = shapes[shape].per_host, .worker = worker};
 
     job_run(&job, SECONDS);
@@ -52,19 +51,23 @@ static void pause_ms(unsigned ms)
     usleep(ms * 1000);
 }
 
-/* The last one gets there later than the others, by all clocks. */
-static void join_after(int rank, int last, int size)
+/* Returns when all others have joined: it would not end before. */
+static void await_others(void)
 {
-    static int joins;
+    float in = 1, out = 0;
+
+    job_check(hvd_allreduce("alone", &in, &out, 1, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS && out == 1);
+}
+
+/* The last one gets there later than the others, by the clock too, which is read in milliseconds. */
+static void join_after(int rank, int last)
+{
     int got = -1;
 
-    joins++;
-    if (rank != last)
-        atomic_fetch_add(&notes->come, 1);
-    while (rank == last && atomic_load(&notes->come) < joins * (size - 1))
-        pause_ms(1);
-    if (rank == last)
-        pause_ms(30);
+    if (rank == last) {
+        await_others();
+        pause_ms(2);
+    }
     job_check(hvd_join(&got) == HVD_SUCCESS);
     job_check(got == last);
 }
@@ -181,7 +184,7 @@ static void steps_then_join(struct buffers *b, const int *steps, int rank, int s
             works[r] = steps[r] > k;
         step(b, works, size, k);
     }
-    join_after(rank, last, size);
+    join_after(rank, last);
 }
 
 static int uneven(const struct job *job, int rank)
@@ -200,7 +203,7 @@ static int uneven(const struct job *job, int rank)
     for (int r = 0; r < size; r++) /* whole hosts at once: they hear of it from others only */
         steps[r] = r < job->per_host ? 6 : 0;
     steps_then_join(&b, steps, rank, size, 0);
-    join_after(rank, size / 2, size); /* nobody has any */
+    join_after(rank, size / 2); /* nobody has any */
     job_check(hvd_barrier(NULL) == HVD_SUCCESS);
     free_buffers(&b);
     job_check(hvd_shutdown() == HVD_SUCCESS);
@@ -352,7 +355,7 @@ static int sentences(const struct job *job, int rank)
 
     job_check(hvd_init() == HVD_SUCCESS);
     if (rank == 0) {
-        pause_ms(100); /* all others have joined */
+        await_others();
         job_check(hvd_allgather("grad", in, 1, 2, HVD_FLOAT32, out, (size_t)size, NULL, NULL) ==
                   HVD_ERR_MISMATCH);
         snprintf(notes->text[0], sizeof notes->text[0], "%s", hvd_last_error());
@@ -438,7 +441,7 @@ static int epochs(const struct job *job, int rank)
         job_check(hvd_init() == HVD_SUCCESS);
         for (int i = 0; i < (rank == k % size ? 5 * size : 5 * rank); i++)
             job_check(hvd_allreduce("x", in, out, 2, HVD_FLOAT32, HVD_SUM, NULL) == HVD_SUCCESS);
-        join_after(rank, k % size, size);
+        join_after(rank, k % size);
         job_check(hvd_shutdown() == HVD_SUCCESS);
     }
     return 0;
@@ -638,10 +641,11 @@ END_TEST
 
 static int engine_killed(const struct job *job, int rank)
 {
-    (void)job;
     job_check(hvd_init() == HVD_SUCCESS);
-    if (rank == 0)
-        pause_ms(2000);
+    if (rank == 0) {
+        await_others();
+        job_await_fault(job);
+    }
     int status = hvd_join(NULL);
     job_check(status == HVD_ERR_ENGINE || status == HVD_ERR_PEER);
     hvd_shutdown();
@@ -650,7 +654,8 @@ static int engine_killed(const struct job *job, int rank)
 
 START_TEST(an_engine_that_dies_ends_the_join)
 {
-    struct job job = {.hosts = 1, .per_host = 2, .worker = engine_killed, .kill_engine_ms = 500};
+    struct job job = {
+        .hosts = 1, .per_host = 2, .worker = engine_killed, .fault = JOB_KILL_ENGINE, .fault_after = 1};
 
     job_run(&job, SECONDS);
     ck_assert(!job.timed_out);

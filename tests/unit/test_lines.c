@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/supervisor/lines.h"
+#include "tests/unit/processor_time.h"
 
 struct sink {
     uint8_t bytes[1 << 20];
@@ -213,6 +214,7 @@ int main(void)
 {
     Suite *s = suite_create("lines");
     TCase *t = tcase_create("lines");
+    case_computes(t);
     tcase_add_checked_fixture(t, set_up, NULL);
     tcase_add_test(t, whole_lines_go_at_once);
     tcase_add_test(t, unfinished_is_marked);

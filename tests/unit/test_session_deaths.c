@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/job_note.h"
+#include "agent/supervisor/containment.h"
 #include "common/agent_exit.h"
 #include "common/clock.h"
 #include "common/module.h"
@@ -25,22 +26,67 @@ static const char *env[2];
 
 static const char *const containments[] = {NULL, "subreaper"};
 
-/* Two workers, each with a grandchild that no PDEATHSIG reaches. */
+/* ---- a place of its own ---------------------------------------------------------------------------------
+ */
+
+/* Each agent that starts sweeps away what dead ones have left beside it, in the directory of jobs and in its
+ * cgroup: those of other jobs on this machine would come to what these cases leave on purpose. */
+static char runtime[] = "/tmp/hvd-test-XXXXXX", home[CONTAINMENT_PATH_MAX], apart[CONTAINMENT_PATH_MAX];
+
+static bool enter_cgroup(const char *path)
+{
+    char file[CONTAINMENT_PATH_MAX + 16];
+    snprintf(file, sizeof file, "%s/cgroup.procs", path);
+    int fd = open(file, O_WRONLY | O_CLOEXEC);
+    bool entered = fd >= 0 && write(fd, "0", 1) == 1;
+    if (fd >= 0)
+        close(fd);
+    return entered;
+}
+
+static void keep_apart(void)
+{
+    char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
+    char name[64];
+    ck_assert_ptr_nonnull(mkdtemp(runtime));
+    ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", runtime, 1), 0);
+    snprintf(name, sizeof name, "test-apart-%d", (int)getpid());
+    if (!self || !mounts || containment_place(self, mounts, "", home, sizeof home) < 0 ||
+        containment_place(self, mounts, name, apart, sizeof apart) < 0 || mkdir(apart, 0755) < 0)
+        apart[0] = '\0'; /* then the agents make none either */
+    else
+        ck_assert(enter_cgroup(apart));
+    free(self);
+    free(mounts);
+}
+
+static void leave_apart(void)
+{
+    ck_assert_int_eq(rmdir(runtime), 0);
+    ck_assert(!apart[0] || (enter_cgroup(home) && containment_remove(apart, 3000) == 0));
+}
+
+/* ---- the cases ------------------------------------------------------------------------------------------
+ */
+
+/* Two workers, each with a grandchild that no PDEATHSIG reaches. In the end four that sleep, and only these
+ * have the whole of their time in their command line. */
 static void begin(const char *containment, uint32_t heartbeat_ms)
 {
-    static const char *const argv[] = {"sh", "-c", "setsid sh -c '(setsid sleep 300 &) &'; exec sleep 300",
-                                       NULL};
+    static const char *const argv[] = {
+        "sh", "-c", "setsid sh -c '(setsid sleep 300.$HVD_TEST_MARK &) &'; exec sleep 300.$HVD_TEST_MARK",
+        NULL};
     struct fake_job job = {.argv = argv, .workers = 2, .env = env};
+    char asleep[32];
+    snprintf(asleep, sizeof asleep, "300.%d", (int)getpid());
     snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
     env[0] = mark;
     fake_start(&f, containment);
     fake_hello(&f, HVD_VERSION, heartbeat_ms, 300);
     ck_assert(fake_wait(&f, &f.welcomed, 5000));
     fake_spawn(&f, &job);
-    while (f.spawned < 2)
+    while (f.spawned < 2 || fake_count(asleep) != 4 || fake_count(mark) != 4) /* the shells have gone */
         (void)fake_wait(&f, NULL, 10);
-    (void)fake_wait(&f, NULL, 200); /* the shells in between have gone */
-    ck_assert(fake_count_becomes(mark, 4, 3000));
 }
 
 /* All is gone, by itself. */
@@ -340,6 +386,7 @@ int main(void)
     Suite *s = suite_create("session_deaths");
     TCase *t = tcase_create("session_deaths");
     tcase_set_timeout(t, 60);
+    tcase_add_checked_fixture(t, keep_apart, leave_apart);
     tcase_add_loop_test(t, session_is_killed, 0, 2);
     tcase_add_loop_test(t, session_is_stopped, 0, 2);
     tcase_add_loop_test(t, session_is_asked_to_end, 0, 4);
