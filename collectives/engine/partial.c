@@ -1,0 +1,59 @@
+#include "collectives/engine/partial.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "collectives/algorithms/convert.h"
+
+#define EXPONENT_MAX 64 /* of what scales make of elements; beyond, nothing is scaled */
+#define LOSS_MAX                                                                                             \
+    1.001 /* times the smallest number: what the roundings may add up to; 1, and the sum's own               \
+           */
+
+static bool is_half(uint8_t dtype)
+{
+    return dtype == HVD_FLOAT16 || dtype == HVD_BFLOAT16;
+}
+
+/* Without a scale it is one of the type's numbers. */
+static bool is_exact(const struct tensor_op *op, const struct partial_shape *shape)
+{
+    return op->prescale == 1 && (shape->most == 1 || op->op == HVD_MIN || op->op == HVD_MAX);
+}
+
+/* The largest power of two with which a partial sum is no larger than an element; 0: none, since the result
+ * would show what that makes of small numbers. Who compresses has agreed to each host's own loss. */
+static double scale_of(const struct tensor_op *op, const struct partial_shape *shape)
+{
+    double after = fabs(op->op == HVD_AVERAGE ? op->postscale / shape->ranks : op->postscale);
+    double growth = fabs(op->prescale) * shape->most;
+    bool sums = op->op == HVD_SUM || op->op == HVD_AVERAGE;
+    int exponent;
+    uint32_t losses = op->compression == HVD_COMPRESSION_NONE ? shape->hosts : 1;
+    double half = frexp(growth, &exponent); /* growth = half * 2^exponent, half in [0.5, 1) */
+
+    if (!sums || abs(exponent) > EXPONENT_MAX || after * growth * losses > LOSS_MAX)
+        return 0;
+    return ldexp(1, half > 0.5 ? -exponent : 1 - exponent);
+}
+
+struct partial partial_of(const struct tensor_op *op, const struct partial_shape *shape)
+{
+    struct partial p = {.dtype = (hvd_dtype)op->dtype, .scale = 1};
+    bool compressed = op->compression != HVD_COMPRESSION_NONE;
+    double scale;
+
+    if (!op_reduces(op->kind) || op_is_adasum(op) || !(compressed || is_half(op->dtype)))
+        return p;
+    if (compressed)
+        p.dtype = compressed_dtype((hvd_compression)op->compression);
+    else if (is_exact(op, shape))
+        return p;
+    scale = scale_of(op, shape);
+    if (scale != 0)
+        p.scale = scale;
+    else if (!compressed)
+        p.dtype = HVD_FLOAT32;
+    return p;
+}
