@@ -2,14 +2,10 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <stdlib.h>
 
 #include "collectives/algorithms/convert.h"
 
-#define EXPONENT_MAX 64 /* of what scales make of elements; beyond, nothing is scaled */
-#define LOSS_MAX                                                                                             \
-    1.001 /* times the smallest number: what the roundings may add up to; 1, and the sum's own               \
-           */
+#define LOSS_MAX 1.001 /* times half of the smallest number: what all hosts' roundings may add up to; 1 */
 
 static bool is_half(uint8_t dtype)
 {
@@ -22,20 +18,16 @@ static bool is_exact(const struct tensor_op *op, const struct partial_shape *sha
     return op->prescale == 1 && (shape->most == 1 || op->op == HVD_MIN || op->op == HVD_MAX);
 }
 
-/* The largest power of two with which a partial sum is no larger than an element; 0: none, since the result
- * would show what that makes of small numbers. Who compresses has agreed to each host's own loss. */
+/* With it a partial sum is no larger than an element; 0: there is none, since the result would show what it
+ * makes of small numbers. Who compresses has agreed to each host's own loss. */
 static double scale_of(const struct tensor_op *op, const struct partial_shape *shape)
 {
     double after = fabs(op->op == HVD_AVERAGE ? op->postscale / shape->ranks : op->postscale);
     double growth = fabs(op->prescale) * shape->most;
-    bool sums = op->op == HVD_SUM || op->op == HVD_AVERAGE;
-    int exponent;
     uint32_t losses = op->compression == HVD_COMPRESSION_NONE ? shape->hosts : 1;
-    double half = frexp(growth, &exponent); /* growth = half * 2^exponent, half in [0.5, 1) */
+    bool sums = op->op == HVD_SUM || op->op == HVD_AVERAGE;
 
-    if (!sums || abs(exponent) > EXPONENT_MAX || after * growth * losses > LOSS_MAX)
-        return 0;
-    return ldexp(1, half > 0.5 ? -exponent : 1 - exponent);
+    return sums && isnormal(growth) && after * growth * losses <= LOSS_MAX ? 1 / growth : 0;
 }
 
 struct partial partial_of(const struct tensor_op *op, const struct partial_shape *shape)

@@ -3,12 +3,12 @@
  * Within a host 16-bit floats are reduced as float32. What travels keeps two bytes where that costs nothing:
  * a host's only rank gives what is one of its type's numbers anyhow, and so is the least or greatest of
  * several. On the way to an average (or a sum that is made smaller afterwards) of hosts with equally many
- * ranks it is rounded, and before that multiplied by a power of two, so that it is no larger than the ranks'
- * elements: an average is infinite only where that of one host is, and of the smallest numbers no more than
- * one is lost. Anything else travels as float32, and is rounded once, where the result is made.
+ * ranks it is the host's own average, rounded: no larger than the ranks' elements, so the result is infinite
+ * only where that of one host is, and what is lost at the other end is half of the smallest number. Anything
+ * else travels as float32, and is rounded once, where the result is made.
  *
- * With compression, float32 travels as the type asked for: multiplied where the result is an average or made
- * smaller, else as it is. */
+ * With compression, float32 travels as the type asked for: a host's average where the result is one or made
+ * smaller, else its sum. */
 #ifndef HVD_ENGINE_PARTIAL_H
 #define HVD_ENGINE_PARTIAL_H
 
@@ -25,7 +25,7 @@ struct partial_shape {
 
 struct partial {
     hvd_dtype dtype;
-    double scale; /* a power of two that it is multiplied by, and the result divided by */
+    double scale; /* it is multiplied by this, and the result divided; 1: neither */
 };
 
 struct partial partial_of(const struct tensor_op *op, const struct partial_shape *shape);
