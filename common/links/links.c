@@ -319,7 +319,7 @@ static void peer_event(struct links *l, struct peer *p, uint32_t events)
         uint64_t before = s->frames;
         long n = link_stream_read(s, &e);
         l->frames += s->frames - before;
-        if (n > 0)
+        if (n > 0 && link_stream_heard(s))
             p->received_at = l->now;
         if (l->down)
             return;
@@ -420,6 +420,21 @@ static void deliver_ended(struct links *l)
             link_stream_deliver(l->peer[i].stream, 0);
 }
 
+/* Its sentence, for whoever knows neither end. */
+static void name_ends(const struct links *l, struct peer *p)
+{
+    const char *there = l->name[p->host];
+    struct err why = ERR_INIT;
+    if (p->why.code != ERR_CORRUPTED) {
+        err_wrap(&p->why, "host %s", there);
+        return;
+    }
+    err_set(&why, ERR_CORRUPTED,
+            "the data link from %s to %s delivered bytes that %s did not send (checksum)", there,
+            l->name[l->self], there);
+    p->why = why;
+}
+
 static void tell_failed(struct links *l)
 {
     l->any_failed = false;
@@ -427,13 +442,13 @@ static void tell_failed(struct links *l)
         struct peer *p = &l->peer[i];
         if (!p->failed || p->state == PEER_LOST)
             continue;
-        bool was_ready = p->state == PEER_READY;
+        bool was_ready = p->state == PEER_READY, corrupted = p->why.code == ERR_CORRUPTED;
         p->state = PEER_LOST;
         link_setup_drop_candidates(l, p);
-        close_stream(p, NULL);
+        name_ends(l, p);
+        close_stream(p, corrupted ? p->why.text : NULL);
         if (!was_ready)
             settled(l);
-        err_wrap(&p->why, "host %s", l->name[i]);
         if (!l->down)
             l->events.lost(l->ctx, i, &p->why);
     }

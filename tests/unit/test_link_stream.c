@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/links/link_stream.h"
+#include "common/crc32c.h"
 #include "common/cursor.h"
 
 struct end {
@@ -54,10 +55,14 @@ static void on_sent(struct link_send *send, int status)
     end->undone += status != 0;
 }
 
+/* Of the frames that were made for this end: of bulk, and of others. */
+static uint64_t frames_made[2];
+
 static void end_new(struct end *end)
 {
     int fd[2];
     memset(end, 0, sizeof *end);
+    memset(frames_made, 0, sizeof frames_made);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
     ck_assert_int_eq(link_stream_init(&end->stream, fd[0], 1, &events, end, "", 0, NULL), 0);
     end->peer = fd[1];
@@ -74,14 +79,19 @@ static void end_free(struct end *end)
 static size_t frame(uint8_t *out, uint8_t type, uint8_t pad, uint64_t offset, uint32_t length, size_t payload)
 {
     struct writer w = writer_of(out, LINK_FRAME_HEADER + payload);
+    uint8_t *data = out + LINK_FRAME_HEADER, number[8];
+    struct writer n = writer_of(number, sizeof number);
+    for (size_t i = 0; i < payload; i++)
+        data[i] = (uint8_t)(i * 31 + offset);
     write_u32(&w, length);
     write_u8(&w, type);
     write_u8(&w, pad);
     write_u16(&w, 2);
     write_u64(&w, 77);
     write_u64(&w, offset);
-    for (size_t i = 0; i < payload; i++)
-        write_u8(&w, (uint8_t)(i * 31 + offset));
+    write_u32(&w, crc32c(0, data, length < payload ? length : payload));
+    write_u64(&n, frames_made[type != LINK_BULK]++);
+    write_u32(&w, crc32c(crc32c(0, out, LINK_FRAME_HEADER - 4), number, sizeof number));
     return LINK_FRAME_HEADER + payload;
 }
 
@@ -89,7 +99,7 @@ static size_t frame(uint8_t *out, uint8_t type, uint8_t pad, uint64_t offset, ui
  * many bytes. */
 START_TEST(frames_arrive_in_any_pieces)
 {
-    static const size_t pieces[] = {1, 7, 23, 24, 25, 100, 4095, 4096, 4097, 100000};
+    static const size_t pieces[] = {1, 7, 31, 32, 33, 100, 4095, 4096, 4097, 100000};
     static uint8_t wire[40000];
     static struct end end;
     size_t n = 0;
