@@ -71,6 +71,34 @@ static void pass_on(int fd, const uint8_t *data, size_t size)
     }
 }
 
+/* The change, where it is in the next `n` bytes; `data` has room for as many more. How many there are then.
+ */
+static size_t change(struct proxy *p, uint8_t *data, size_t n)
+{
+    uint64_t end = p->at + p->bytes;
+    if (p->change == LEAVE_OUT) {
+        size_t from = p->passed < p->at ? p->at - p->passed : 0, to = end > p->passed ? end - p->passed : 0;
+        to = to < n ? to : n;
+        if (from >= to)
+            return n;
+        p->changed = true;
+        memmove(data + from, data + to, n - to);
+        return n - (to - from);
+    }
+    if (p->changed || p->at < p->passed || p->at - p->passed >= n)
+        return n;
+    size_t k = p->at - p->passed, bytes = p->bytes < n - k ? p->bytes : n - k;
+    p->changed = true;
+    if (p->change == FLIP) {
+        data[k] ^= (uint8_t)(1u << p->at % 8);
+        return n;
+    }
+    memmove(data + k + bytes, data + k, n - k);
+    if (p->change == PUT_IN)
+        memset(data + k, 0, bytes);
+    return n + bytes;
+}
+
 /* What is there of one direction. */
 static bool proxy_pump(struct proxy *p, int *from, int to, bool counts)
 {
@@ -85,22 +113,9 @@ static bool proxy_pump(struct proxy *p, int *from, int to, bool counts)
     }
     if (got < 0)
         return false;
-    size_t n = (size_t)got, k = p->at - p->passed;
-    if (counts && !p->changed && p->at >= p->passed && k < n) {
-        size_t bytes = p->bytes < n - k ? p->bytes : n - k;
-        p->changed = true;
-        if (p->change == FLIP) {
-            data[k] ^= (uint8_t)(1u << p->at % 8);
-        } else if (p->change == LEAVE_OUT) {
-            memmove(data + k, data + k + bytes, n - k - bytes);
-            n -= bytes;
-        } else {
-            memmove(data + k + bytes, data + k, n - k);
-            if (p->change == PUT_IN)
-                memset(data + k, 0, bytes);
-            n += bytes;
-        }
-    }
+    size_t n = (size_t)got;
+    if (counts)
+        n = change(p, data, n);
     p->passed += counts ? (size_t)got : 0;
     pass_on(to, data, n);
     return true;
@@ -231,7 +246,7 @@ START_TEST(one_change_anywhere)
     bool back = _i % 2;
     uint64_t flows = run(&(struct proxy){.back = back, .at = UINT64_MAX});
     ck_assert_uint_gt(flows, 60000);
-    for (uint32_t k = 0; k < 32; k++) {
+    for (uint32_t k = 0; k < 16; k++) {
         uint64_t near = (uint64_t)k * 19, anywhere = (k * 2654435761u + (uint32_t)_i * 977) % (flows - 2000);
         struct proxy p = {.back = back,
                           .at = k % 2 ? near : anywhere,
@@ -247,7 +262,7 @@ END_TEST
 /* What is missing of a frame is never sent, and heartbeats do not make up for it. */
 START_TEST(a_frame_without_its_end)
 {
-    struct proxy p = {.back = _i, .at = 19000, .change = LEAVE_OUT, .bytes = 3000};
+    struct proxy p = {.back = _i, .at = 19000, .change = LEAVE_OUT, .bytes = 9000};
     run(&p);
     ck_assert(p.changed);
 }

@@ -160,6 +160,48 @@ START_TEST(broken_frames_end_the_link)
 }
 END_TEST
 
+/* One bit of two frames, header and payload, is another one; and a frame of those that is missing or comes
+ * twice. The link ends as soon as what is wrong is whole. */
+START_TEST(no_bit_may_change)
+{
+    static struct end end;
+    uint8_t wire[2 * (LINK_FRAME_HEADER + 40)];
+    uint8_t type = _i ? LINK_CONTROL : LINK_BULK;
+    for (size_t bit = 0; bit < 8 * sizeof wire; bit++) {
+        struct err e = ERR_INIT;
+        end_new(&end);
+        size_t n = frame(wire, type, 0, 0, 40, 40);
+        n += frame(wire + n, type, 0, 40, 40, 40);
+        ck_assert_uint_eq(n, sizeof wire);
+        wire[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        bool first = bit / 8 < n / 2;
+        ck_assert_int_eq(send(end.peer, wire, n, 0), (ssize_t)n);
+        if (link_stream_read(&end.stream, &e) != -1 || e.code != ERR_CORRUPTED ||
+            end.bulks + end.controls != !first)
+            ck_abort_msg("bit %zu: %u frames, '%s'", bit, end.bulks + end.controls, e.text);
+        end_free(&end);
+    }
+}
+END_TEST
+
+START_TEST(frames_come_once_and_in_order)
+{
+    static struct end end;
+    uint8_t wire[3][LINK_FRAME_HEADER + 8];
+    uint8_t type = _i / 3 ? LINK_CONTROL : LINK_BULK;
+    static const uint8_t order[3][2] = {{0, 0}, {0, 2}, {1, 0}};
+    struct err e = ERR_INIT;
+    end_new(&end);
+    for (int k = 0; k < 3; k++)
+        frame(wire[k], type, 0, 0, 8, 8);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_gt(send(end.peer, wire[order[_i % 3][k]], sizeof wire[0], 0), 0);
+    ck_assert_int_eq(link_stream_read(&end.stream, &e), -1);
+    ck_assert_int_eq(e.code, ERR_CORRUPTED);
+    end_free(&end);
+}
+END_TEST
+
 START_TEST(data_without_a_place_ends_the_link)
 {
     static struct end end;
@@ -278,6 +320,8 @@ int main(void)
     tcase_set_timeout(c, 20);
     tcase_add_loop_test(c, frames_arrive_in_any_pieces, 0, 10);
     tcase_add_loop_test(c, broken_frames_end_the_link, 0, sizeof broken / sizeof *broken);
+    tcase_add_loop_test(c, no_bit_may_change, 0, 2);
+    tcase_add_loop_test(c, frames_come_once_and_in_order, 0, 6);
     tcase_add_loop_test(c, data_without_a_place_ends_the_link, 0, 2);
     tcase_add_test(c, the_peers_end_is_seen);
     tcase_add_test(c, control_overtakes_bulk_that_has_not_begun);
