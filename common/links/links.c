@@ -66,9 +66,8 @@ static int open_stream(struct links *l, struct link_stream *s, int fd, const str
         return 0;
     int rc = link_handshake_secret(h, secret, e);
     if (rc == 0)
-        rc = link_stream_encrypt(s, l->tls, secret, h->peer < l->self,
-                                 e); /* the end that connected is TLS's client */
-    ;
+        /* The end that connected is TLS's client. */
+        rc = link_stream_encrypt(s, l->tls, secret, h->peer < l->self, e);
     explicit_bzero(secret, sizeof secret);
     return rc;
 }
@@ -420,21 +419,6 @@ static void deliver_ended(struct links *l)
             link_stream_deliver(l->peer[i].stream, 0);
 }
 
-/* Its sentence, for whoever knows neither end. */
-static void name_ends(const struct links *l, struct peer *p)
-{
-    const char *there = l->name[p->host];
-    struct err why = ERR_INIT;
-    if (p->why.code != ERR_CORRUPTED) {
-        err_wrap(&p->why, "host %s", there);
-        return;
-    }
-    err_set(&why, ERR_CORRUPTED,
-            "the data link from %s to %s delivered bytes that %s did not send (checksum)", there,
-            l->name[l->self], there);
-    p->why = why;
-}
-
 static void tell_failed(struct links *l)
 {
     l->any_failed = false;
@@ -445,7 +429,7 @@ static void tell_failed(struct links *l)
         bool was_ready = p->state == PEER_READY, corrupted = p->why.code == ERR_CORRUPTED;
         p->state = PEER_LOST;
         link_setup_drop_candidates(l, p);
-        name_ends(l, p);
+        link_report_lost(l, p);
         close_stream(p, corrupted ? p->why.text : NULL);
         if (!was_ready)
             settled(l);
