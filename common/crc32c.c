@@ -96,7 +96,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_by_lanes(uint32_t c
 
 /* ---- which --------------------------------------------------------------------------------------------- */
 
-unsigned crc32c_versions(crc32c_function *version[CRC32C_VERSIONS_MAX])
+unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX])
 {
     unsigned n = 0;
 
@@ -112,11 +112,11 @@ unsigned crc32c_versions(crc32c_function *version[CRC32C_VERSIONS_MAX])
 
 uint32_t crc32c(uint32_t crc, const void *data, size_t size)
 {
-    static crc32c_function *_Atomic chosen;
-    crc32c_function *f = atomic_load_explicit(&chosen, memory_order_relaxed);
+    static _Atomic(crc32c_function) chosen;
+    crc32c_function f = atomic_load_explicit(&chosen, memory_order_relaxed);
 
     if (!f) {
-        crc32c_function *version[CRC32C_VERSIONS_MAX];
+        crc32c_function version[CRC32C_VERSIONS_MAX];
         crc32c_versions(version);
         f = version[0];
         atomic_store_explicit(&chosen, f, memory_order_relaxed);

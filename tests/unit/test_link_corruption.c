@@ -271,7 +271,7 @@ END_TEST
 START_TEST(versions_agree)
 {
     static uint8_t data[20000];
-    crc32c_function *version[CRC32C_VERSIONS_MAX];
+    crc32c_function version[CRC32C_VERSIONS_MAX];
     unsigned versions = crc32c_versions(version);
     ck_assert_uint_eq(crc32c(0, "123456789", 9), 0xe3069283); /* the check value of CRC-32C */
     for (size_t i = 0; i < sizeof data; i++)
