@@ -53,6 +53,18 @@
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.
  *
+ * Numbers, in memory of the host: float16 and bfloat16 are combined as float32, and the result is rounded
+ * once, to the nearest, ties to even. So an average or sum of them is infinite where the result is too large,
+ * wherever the ranks are, and never because of what is on its way. Between hosts of several ranks each,
+ * equally many, an average's part of each host is its own average and rounded too, and so is that of a sum
+ * which prescale and postscale make as small. The bits of floating-point sums and products may depend on
+ * placement, since each host combines its ranks first. A NaN among the elements makes a sum, average,
+ * product, least or greatest a NaN, the quiet one without a sign; only a single rank's element that is not
+ * scaled keeps its bits. For HVD_MIN and HVD_MAX 0 and -0 are equal, and of equal ones the last counts, in
+ * the order of hosts and in that of ranks on each. Sums and products of integers wrap, an average is the
+ * wrapped sum divided, toward zero. A scaled integer is multiplied as a double and cut toward zero, and is at
+ * most the end of its range. On devices NCCL has its own order and rounding.
+ *
  * Stability: a program that was linked to libhvd.so.0 runs with every later libhvd.so.0. Numbers in here
  * never change, and only new functions, new numbers and new members of hvd_options (in place of its reserved
  * ones) are added. Enumerations have the size of an int: do not compile with -fshort-enums. */
@@ -126,7 +138,10 @@ typedef enum hvd_op {
 } hvd_op;
 
 /* What float32 elements of an allreduce or reducescatter become on their way between hosts. Within a host
- * nothing is compressed, and neither is any other operation, nor HVD_ADASUM. */
+ * nothing is compressed, and neither is any other operation, nor HVD_ADASUM. Between hosts each host's part
+ * and the result are rounded to that type, in which what is too large (for float16 65520 and more) is
+ * infinite. A host's part is what its ranks combine to; of an average, and of a sum that prescale and
+ * postscale make as small, it is their own average. */
 typedef enum hvd_compression {
     HVD_COMPRESSION_NONE = 0,
     HVD_COMPRESSION_FLOAT16 = 1,

@@ -30,7 +30,7 @@
 #include "common/auth.h"
 #include "common/err.h"
 
-#define LINK_VERSION        1
+#define LINK_VERSION        2
 #define LINK_JOB_MAX        64
 #define LINK_HELLO_SIZE     (8 + 2 + 1 + 1 + 4 + 4 + 4 + 32 + LINK_JOB_MAX)
 #define LINK_CHALLENGE_SIZE (8 + 2 + 1 + 1 + 32 + AUTH_MAC_SIZE)

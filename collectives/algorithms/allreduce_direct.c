@@ -1,7 +1,8 @@
 /* Direct reduce-scatter, then allgather, in one pipeline of pieces.
  *
  * A piece that is summed (scatter.h) lies in its final place and goes out from there; it lands in the others'
- * final place, which they have sent from already: the owner cannot have summed what they had not sent.
+ * final place, which they have sent from already: the owner cannot have summed what they had not sent. Where
+ * the result is rounded, that place is in `out`, and a piece has half of its bytes on the second way.
  *
  *   peer p:  REDUCE my part of p's segment, as far as p grants -> p's stage;   GATHER my summed pieces -> p's
  * data
@@ -20,7 +21,9 @@ static bool send_summed(struct scatter *r, uint32_t peer)
     uint32_t n = segment_piece_at(r->own.size, r->piece, at);
     p->gather_sent += n;
     p->under_way++;
-    x->send(x, peer, CHANNEL_GATHER, at, r->s.c.data + r->own.offset + at, n);
+    x->send(x, peer, CHANNEL_GATHER, state_result_bytes(&r->s, at),
+            state_result(&r->s) + state_result_bytes(&r->s, r->own.offset + at),
+            (uint32_t)state_result_bytes(&r->s, n));
     return true;
 }
 
@@ -43,9 +46,12 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
     uint64_t size = p->segment.size;
     if (channel != CHANNEL_GATHER)
         return scatter_place(state, peer, channel, offset, length);
-    bool fits = offset == p->gather_got && offset < size &&
-                length == segment_piece_at(size, segment_piece(size, r->s.c.x->piece_bytes), offset);
-    return fits ? r->s.c.data + p->segment.offset + offset : NULL;
+    if (p->gather_got >= size || offset != state_result_bytes(&r->s, p->gather_got))
+        return NULL;
+    uint32_t n = segment_piece_at(size, segment_piece(size, r->s.c.x->piece_bytes), p->gather_got);
+    if (length != state_result_bytes(&r->s, n))
+        return NULL;
+    return state_result(&r->s) + state_result_bytes(&r->s, p->segment.offset) + offset;
 }
 
 static void arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
@@ -57,8 +63,9 @@ static void arrived(void *state, uint32_t peer, enum exchange_channel channel, u
         scatter_arrived(state, peer, channel, offset, length);
         return;
     }
-    p->gather_got += length;
-    r->s.c.x->final(r->s.c.x, p->segment.offset + offset, length);
+    p->gather_got += segment_piece_at(p->segment.size, segment_piece(p->segment.size, r->s.c.x->piece_bytes),
+                                      p->gather_got);
+    r->s.c.x->final(r->s.c.x, state_result_bytes(&r->s, p->segment.offset) + offset, length);
 }
 
 static bool complete(const void *state)

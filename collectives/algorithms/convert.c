@@ -7,16 +7,6 @@ hvd_dtype compressed_dtype(hvd_compression compression)
     return compression == HVD_COMPRESSION_FLOAT16 ? HVD_FLOAT16 : HVD_BFLOAT16;
 }
 
-void compress(uint16_t *to, const float *from, size_t count, hvd_compression compression)
-{
-    if (compression == HVD_COMPRESSION_FLOAT16)
-        for (size_t i = 0; i < count; i++)
-            to[i] = float16_narrow(from[i]);
-    else
-        for (size_t i = 0; i < count; i++)
-            to[i] = bfloat16_narrow(from[i]);
-}
-
 void expand(float *to, const uint16_t *from, size_t count, hvd_compression compression)
 {
     if (compression == HVD_COMPRESSION_FLOAT16)

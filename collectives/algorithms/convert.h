@@ -9,8 +9,6 @@
 
 /* The type on the wire of a compression other than none. */
 hvd_dtype compressed_dtype(hvd_compression compression);
-/* Rounds to the nearest; what is too large becomes infinity. */
-void compress(uint16_t *to, const float *from, size_t count, hvd_compression compression);
 /* Exact. */
 void expand(float *to, const uint16_t *from, size_t count, hvd_compression compression);
 

@@ -44,7 +44,8 @@ struct exchange {
     void (*final)(struct exchange *x, uint64_t offset, uint64_t size);
 };
 
-/* One operation. Works in place on `data`, an alltoall from `data` to `out`. */
+/* One operation. Works in place on `data`, an alltoall from `data` to `out`; so does a reduction whose result
+ * is rounded. */
 struct collective {
     struct exchange *x;
     uint8_t *data, *out;
@@ -54,6 +55,7 @@ struct collective {
     const uint64_t *part_in; /* alltoall: of each to me */
     size_t element_size;     /* a power of two up to 64; 1 for a barrier and where it does not matter */
     hvd_dtype dtype;
+    hvd_dtype rounded; /* a reduction of float32: the 16-bit type of the result; 0: it is not rounded */
     hvd_op op;
     uint32_t divisor; /* 0 or 1: none */
     double postscale; /* 0 or 1: none */

@@ -64,9 +64,9 @@ struct plan {
     const struct reduce_kernels *k;
     const struct reduce_job *job;
     const struct reduce_combine *combine;
-    hvd_dtype lane; /* the type that it is reduced in */
-    size_t size, lane_size;
-    bool converts;
+    hvd_dtype lane, out; /* the types that it is reduced in and stored as */
+    size_t size, lane_size, out_size;
+    bool widens, narrows; /* on the way into the lane and out of it */
     double before, after; /* factors; 1: none */
     uint32_t divisor;     /* 1: none */
 };
@@ -80,7 +80,9 @@ static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_j
 {
     struct plan p = {.k = k, .job = job, .lane = job->dtype, .before = 1, .after = 1};
 
+    p.out = job->out_dtype ? job->out_dtype : job->dtype;
     p.size = dtype_size(job->dtype);
+    p.out_size = dtype_size(p.out);
     p.divisor = job->op == HVD_AVERAGE && job->divisor > 1 ? job->divisor : 1;
     if (job->dtype != HVD_BOOL) {
         p.before = factor_of(job->prescale);
@@ -91,9 +93,11 @@ static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_j
         p.divisor = 1;
     }
     /* A single input that nothing is done to keeps its bits. */
-    p.converts = k->widen[job->dtype] && (job->inputs > 1 || p.before != 1 || p.after != 1 || p.divisor > 1);
-    if (p.converts)
+    p.widens = k->widen[job->dtype] &&
+               (p.out != job->dtype || job->inputs > 1 || p.before != 1 || p.after != 1 || p.divisor > 1);
+    if (p.widens)
         p.lane = HVD_FLOAT32;
+    p.narrows = p.out != p.lane;
     p.lane_size = dtype_size(p.lane);
     p.combine = &k->combine[p.lane][job->op];
     return p;
@@ -104,7 +108,7 @@ static const void *operand(const struct plan *p, size_t i, size_t first, size_t 
 {
     const void *from = (const char *)p->job->in[i] + first * p->size;
 
-    if (p->converts) {
+    if (p->widens) {
         p->k->widen[p->job->dtype](room, from, count);
         from = room;
     }
@@ -145,19 +149,21 @@ static const void *reduce_block(const struct plan *p, size_t first, size_t count
         p->k->divide[p->lane](block, count, p->divisor);
         sum = block;
     }
+    if (p->narrows && sum != block && p->job->out[0] == p->job->in[0])
+        sum = memcpy(block, sum, count * p->lane_size); /* its place is about to be written */
     return sum;
 }
 
 static void store(const struct plan *p, const void *sum, size_t first, size_t count)
 {
     for (size_t i = 0; i < p->job->outputs; i++) {
-        void *to = (char *)p->job->out[i] + first * p->size;
-        if (p->converts && i == 0)
-            p->k->narrow[p->job->dtype](to, sum, count);
-        else if (p->converts)
-            memcpy(to, (const char *)p->job->out[0] + first * p->size, count * p->size);
+        void *to = (char *)p->job->out[i] + first * p->out_size;
+        if (p->narrows && i == 0)
+            p->k->narrow[p->out](to, sum, count);
+        else if (p->narrows)
+            memcpy(to, (const char *)p->job->out[0] + first * p->out_size, count * p->out_size);
         else if (to != sum)
-            memcpy(to, sum, count * p->size);
+            memcpy(to, sum, count * p->out_size);
     }
 }
 
@@ -168,8 +174,8 @@ static bool reduce_two(const struct plan *p, size_t first, size_t count)
     size_t at = first * p->size;
     const char *a = job->in[0], *b;
 
-    if (job->inputs != 2 || job->outputs > 2 || job->outputs == 0 || p->converts || p->before != 1 ||
-        p->after != 1 || p->divisor > 1)
+    if (job->inputs != 2 || job->outputs > 2 || job->outputs == 0 || p->widens || p->narrows ||
+        p->before != 1 || p->after != 1 || p->divisor > 1)
         return false;
     b = job->in[1];
     if (job->outputs == 2)

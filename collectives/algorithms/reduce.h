@@ -25,12 +25,17 @@
 struct reduce_job {
     const void *const *in; /* [inputs], at least one */
     size_t inputs;
-    void *const *out; /* [outputs]; each is one of the inputs' arrays or overlaps none of them */
+    /* [outputs]; each is one of the inputs' arrays or overlaps none of them. Narrower elements may only begin
+     * where the first input does. */
+    void *const *out;
     size_t outputs;
     hvd_dtype dtype;
     hvd_op op;                  /* goes with dtype (op_refused) and is elementwise */
     uint32_t divisor;           /* of an average, otherwise ignored; 0 or 1: none */
     double prescale, postscale; /* 0 or 1: none */
+    /* Of the outputs, where it is another one: of 16-bit inputs HVD_FLOAT32, which is what they are reduced
+     * in and not rounded; of HVD_FLOAT32 a 16-bit one, so the result is rounded. 0: dtype. */
+    hvd_dtype out_dtype;
 };
 
 /* out[*][i] = (in[0][i] * prescale op in[1][i] * prescale op ...) * postscale / divisor

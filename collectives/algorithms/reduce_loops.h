@@ -127,17 +127,18 @@ DIVIDE(i64, int64_t, SAME)
 DIVIDE(f32, float, QUIET32)
 DIVIDE(f64, double, QUIET64)
 
-#define SCALE(type, convert)                                                                                 \
-    static void scale_##type(void *to, const void *from, size_t count, double factor)                        \
+#define SCALE_IN(name, wide, type, convert)                                                                  \
+    static void name(void *to, const void *from, size_t count, wide factor)                                  \
     {                                                                                                        \
         type *t = to;                                                                                        \
         const type *x = from;                                                                                \
         INDEPENDENT                                                                                          \
         for (size_t i = 0; i < count; i++) {                                                                 \
-            const double r = (double)x[i] * factor;                                                          \
+            const wide r = (wide)x[i] * factor;                                                              \
             t[i] = convert;                                                                                  \
         }                                                                                                    \
     }
+#define SCALE(type, convert) SCALE_IN(scale_##type, double, type, convert)
 #define INTO(type, least, most)                                                                              \
     (r >= (double)(most) ? (type)(most) : r > (double)(least) ? (type)r : r == r ? (type)(least) : (type)0)
 SCALE(u8, INTO(u8, 0, UINT8_MAX))
@@ -148,8 +149,18 @@ SCALE(u32, INTO(u32, 0, UINT32_MAX))
 SCALE(i32, INTO(i32, INT32_MIN, INT32_MAX))
 SCALE(u64, INTO(u64, 0, UINT64_MAX))
 SCALE(i64, INTO(i64, INT64_MIN, INT64_MAX))
-SCALE(f32, (float)QUIET64(r))
+SCALE_IN(scale_f32_by_float, float, f32, QUIET32(r))
+SCALE_IN(scale_f32_by_double, double, f32, (float)QUIET64(r))
 SCALE(f64, QUIET64(r))
+
+/* By a factor that is a float, the product rounded to float is the same, and four times as fast. */
+static void scale_f32(void *to, const void *from, size_t count, double factor)
+{
+    if ((double)(float)factor == factor)
+        scale_f32_by_float(to, from, count, (float)factor);
+    else
+        scale_f32_by_double(to, from, count, factor);
+}
 
 /* ---- 16-bit floating point ----------------------------------------------------------------------------- */
 

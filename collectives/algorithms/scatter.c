@@ -55,10 +55,10 @@ static bool piece_is_here(const struct scatter *r, uint64_t end)
 
 static void sum_piece(struct scatter *r, uint32_t n)
 {
-    uint8_t *own = r->s.c.data + r->own.offset + r->summed;
+    const uint8_t *own = r->s.c.data + r->own.offset + r->summed;
     for (uint32_t i = 0; i < r->s.c.x->hosts; i++)
         r->s.input[i] = i == r->s.c.x->self ? own : stage_slot(r, i, r->summed);
-    state_sum(&r->s, own, n);
+    state_sum(&r->s, r->own.offset + r->summed, n);
 }
 
 /* Half a window at a time: a grant for each piece would double the frames. */
@@ -83,7 +83,6 @@ static void advance(struct scatter *r)
         if (!piece_is_here(r, r->summed + n))
             break;
         sum_piece(r, n);
-        r->s.c.x->final(r->s.c.x, r->own.offset + r->summed, n);
         r->summed += n;
     }
     if (r->summed == before)

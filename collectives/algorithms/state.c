@@ -28,8 +28,20 @@ int state_stage(void *state, size_t size, struct err *e)
     return s->stage ? 0 : err_set(e, ERR_MEMORY, "no memory for an operation between hosts");
 }
 
-void state_sum(struct state *s, void *out, uint64_t bytes)
+uint8_t *state_result(const struct state *s)
 {
+    return s->c.rounded ? s->c.out : s->c.data;
+}
+
+uint64_t state_result_bytes(const struct state *s, uint64_t bytes)
+{
+    return s->c.rounded ? bytes / sizeof(float) * sizeof(uint16_t) : bytes;
+}
+
+void state_sum(struct state *s, uint64_t at, uint64_t bytes)
+{
+    uint64_t offset = state_result_bytes(s, at);
+    void *out = state_result(s) + offset;
     struct reduce_job job = {.in = s->input,
                              .inputs = s->c.x->hosts,
                              .out = &out,
@@ -37,8 +49,10 @@ void state_sum(struct state *s, void *out, uint64_t bytes)
                              .dtype = s->c.dtype,
                              .op = s->c.op,
                              .divisor = s->c.divisor,
-                             .postscale = s->c.postscale};
+                             .postscale = s->c.postscale,
+                             .out_dtype = s->c.rounded};
     reduce_range(&job, 0, bytes / s->c.element_size);
+    s->c.x->final(s->c.x, offset, state_result_bytes(s, bytes));
 }
 
 void state_end(void *state)

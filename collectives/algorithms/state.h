@@ -17,8 +17,12 @@ struct state {
 void *state_new(const struct collective *c, size_t size, struct err *e);
 /* Borrows the stage (none for 0 bytes); it is given back at the end. -1 with *e. */
 int state_stage(void *state, size_t size, struct err *e);
-/* out = the reduction of the arrays in `input`, in host order, of `bytes`; the average's division too. */
-void state_sum(struct state *s, void *out, uint64_t bytes);
+/* The reduction of the arrays in `input`, in host order, of `bytes`, the average's division too, becomes the
+ * result from byte `at` of data on, where that is not rounded; the bytes are final. */
+void state_sum(struct state *s, uint64_t at, uint64_t bytes);
+/* Where the result lies: as a place, and of an offset or size in data. */
+uint8_t *state_result(const struct state *s);
+uint64_t state_result_bytes(const struct state *s, uint64_t bytes);
 void state_end(void *state);
 
 #endif

@@ -151,6 +151,11 @@ static bool has_parts(enum backend_kind kind)
     return kind == BACKEND_ALLGATHER || kind == BACKEND_REDUCESCATTER || kind == BACKEND_ALLTOALL;
 }
 
+static bool reduces(enum backend_kind kind)
+{
+    return kind == BACKEND_ALLREDUCE || kind == BACKEND_REDUCESCATTER;
+}
+
 static int check_participants(const struct tcp *tcp, const struct backend_request *r, struct err *e)
 {
     bool self = !r->host, root = !r->host && r->root < tcp->config.hosts;
@@ -189,6 +194,9 @@ static int check_elements(const struct tcp *tcp, const struct backend_request *r
         fits = fits && r->part && parts_fit(r->part, hosts);
     if (r->kind == BACKEND_ALLTOALL)
         fits = fits && r->part_in && parts_fit(r->part_in, hosts);
+    if (r->rounded)
+        fits = fits && reduces(r->kind) && r->dtype == HVD_FLOAT32 &&
+               (r->rounded == HVD_FLOAT16 || r->rounded == HVD_BFLOAT16);
     if (!fits)
         return err_set(e, ERR_PROTOCOL, "operation %llu has impossible elements",
                        (unsigned long long)r->sequence);
@@ -270,6 +278,7 @@ static int begin(struct op *op, struct err *e)
                            .part_in = r->part_in,
                            .element_size = barrier ? 1 : dtype_size(r->dtype),
                            .dtype = r->dtype,
+                           .rounded = r->rounded,
                            .op = r->op,
                            .divisor = r->op == HVD_AVERAGE ? r->divisor : 0,
                            .postscale = r->postscale,

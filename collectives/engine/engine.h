@@ -115,9 +115,10 @@ struct set {
     bool active; /* remote_progress has something to do for it, or looks whether it has */
     struct team *team;
     bool removed;
-    uint32_t hosts, self;        /* the hosts that have ranks of it, and the number of this one among them */
-    uint32_t *host;              /* [hosts], in the job, ascending */
-    uint32_t *first, *ranks;     /* [hosts]: the host's ranks in `order` */
+    uint32_t hosts, self;    /* the hosts that have ranks of it, and the number of this one among them */
+    uint32_t *host;          /* [hosts], in the job, ascending */
+    uint32_t *first, *ranks; /* [hosts]: the host's ranks in `order` */
+    struct partial_shape shape;
     uint32_t *order;             /* [ranks of the team], in the team, by host; NULL: 0, 1, ... */
     struct readiness *readiness; /* NULL: all are on this host, or none */
     uint64_t gathers_since;      /* when the first came that others could join; 0: there is none */

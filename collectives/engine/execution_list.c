@@ -295,8 +295,9 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
         return NULL;
     }
     if (flags & TENSOR_HAS_DATA) {
-        size_t bytes = contribution_bytes(&desc.what, 1, TENSOR_DATA_MAX); /* 0: no kind that may have some */
-        data = bytes > 0 && !error[0] ? read_bytes(r, bytes) : NULL;
+        const struct partial_shape any = {.hosts = 1, .ranks = 1, .most = 1};
+        bool may = contribution_bytes(&desc.what, &any, TENSOR_DATA_MAX) > 0; /* of this kind and size */
+        data = may && !error[0] ? read_bytes(r, tensor_data_bytes(&desc.what)) : NULL;
         if (!data) {
             err_set(e, ERR_PROTOCOL, "a malformed execution list");
             return NULL;

@@ -22,7 +22,6 @@ struct readiness {
     uint32_t epoch;
     struct report_context context;
     char *names;
-    uint32_t ranks; /* of all hosts */
 
     struct reported_table reported;
     uint64_t ignored;
@@ -55,7 +54,9 @@ static int copy_hosts(struct readiness *r, const struct readiness_host *host, st
         memcpy(at, host[i].name, n);
         r->context.host[i] = host[i];
         r->context.host[i].name = at;
-        r->ranks += host[i].ranks;
+        r->context.shape.ranks += host[i].ranks;
+        if (host[i].ranks > r->context.shape.most)
+            r->context.shape.most = host[i].ranks;
         at += n;
     }
     return 0;
@@ -74,6 +75,7 @@ struct readiness *readiness_new(const struct readiness_config *c, struct err *e)
     r->epoch = c->epoch;
     buf_init(&r->up, UP_MAX);
     buf_init(&r->down, UP_MAX);
+    r->context.shape.hosts = c->hosts;
     r->context.data_bytes = c->data_bytes < TENSOR_DATA_MAX ? c->data_bytes : TENSOR_DATA_MAX;
     r->context.cache = tensor_cache_new(c->cache_capacity);
     r->list = reported_init(&r->reported) == 0 && r->context.cache
@@ -151,7 +153,7 @@ static bool disagree(const struct readiness *r, struct reported *t, const struct
 
 size_t readiness_data(const struct readiness *r, const struct tensor_op *what)
 {
-    return contribution_bytes(what, r->context.tree.hosts, r->context.data_bytes);
+    return contribution_bytes(what, &r->context.shape, r->context.data_bytes);
 }
 
 /* Those that agree, with what is known of the tensor. -1: no memory. */
@@ -173,7 +175,7 @@ static int keep_parts(struct readiness *r, struct reported *t, const struct repo
 static int reduce_parts(struct readiness *r, struct reported *t, struct err *e)
 {
     size_t bytes = readiness_data(r, &t->desc.what);
-    return contributions_reduce(&t->desc.what, r->context.tree.hosts, r->ranks, t->parts, bytes) == 0
+    return contributions_reduce(&t->desc.what, &r->context.shape, t->parts, bytes) == 0
                ? 0
                : err_set(e, ERR_MEMORY, "no memory for the result of '%s'", t->desc.name);
 }

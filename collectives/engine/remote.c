@@ -32,10 +32,12 @@ void remote_free(struct engine *engine)
 /* ---- complete on this host ----------------------------------------------------------------------------- */
 
 /* All of this host agree: says so, and what they have to add when it is little. */
-static int announce(struct readiness *readiness, const struct tensor_desc *desc, const char *error,
+static int announce(const struct set *set, const struct tensor_desc *desc, const char *error,
                     struct tensor_view *v, struct err *e)
 {
     _Alignas(64) uint8_t data[TENSOR_DATA_MAX];
+    struct readiness *readiness = set->readiness;
+    struct partial partial = partial_of(&desc->what, &set->shape);
     size_t bytes = error ? 0 : readiness_data(readiness, &desc->what);
     uint32_t root = team_member(v->team, v->op.root);
     const void *mine = data;
@@ -43,7 +45,7 @@ static int announce(struct readiness *readiness, const struct tensor_desc *desc,
     if (bytes > 0 && v->op.kind == SHM_BROADCAST)
         mine = root < v->team->members ? v->in[root] : NULL;
     else if (bytes > 0)
-        tensor_reduce_local(v, data, 0, v->op.count);
+        tensor_reduce_local(v, data, partial.dtype, partial.scale, 0, v->op.count);
     return readiness_local(readiness, desc, error, mine, e);
 }
 
@@ -78,7 +80,7 @@ void remote_complete(struct engine *engine, uint32_t slot)
     desc.known = status == HVD_SUCCESS && v->op.device && v->op.device != OP_EITHER ? v->device_memory : 0;
     memcpy(desc.name, n->text, strlen(n->text) + 1); /* at most SHM_NAME_MAX bytes */
     remote_wake(engine, n->set);
-    if (announce(n->set->readiness, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
+    if (announce(n->set, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         not_announced(engine, &e);
     n->announced = true;
     joins_announced(engine, slot);

@@ -15,7 +15,7 @@ bool report_contributes(const struct report_context *c, const struct tensor_op *
 bool report_may_be_direct(const struct report_context *c, const struct tensor_op *op)
 {
     return c->tree.hosts == 2 &&
-           (op->kind == SHM_BARRIER || contribution_bytes(op, c->tree.hosts, c->data_bytes) > 0);
+           (op->kind == SHM_BARRIER || contribution_bytes(op, &c->shape, c->data_bytes) > 0);
 }
 
 /* How many hosts of a child's subtree add elements. */
@@ -32,7 +32,7 @@ static uint32_t contributors(const struct report_context *c, const struct tensor
 static void write_parts(const struct report_context *c, struct writer *w, const struct tensor_op *op,
                         const uint8_t *parts)
 {
-    size_t bytes = contribution_bytes(op, c->tree.hosts, c->data_bytes);
+    size_t bytes = contribution_bytes(op, &c->shape, c->data_bytes);
     uint8_t *count = w->at;
     uint32_t n = 0;
     write_u32(w, 0);
@@ -92,7 +92,7 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
     if (tensor_wire_get(in, c->cache, &said->desc, said->error, &flags, &in_full, e) < 0)
         return -1;
     said->witness = in_full ? read_u32(in) : from;
-    said->bytes = contribution_bytes(&said->desc.what, c->tree.hosts, c->data_bytes);
+    said->bytes = contribution_bytes(&said->desc.what, &c->shape, c->data_bytes);
     if (in->bad || said->witness >= c->tree.hosts || (flags & TENSOR_JOINED))
         return err_set(e, ERR_PROTOCOL, "a report of host %u of %u", said->witness, c->tree.hosts);
     said->direct = (flags & TENSOR_DIRECT) != 0;

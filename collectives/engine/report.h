@@ -26,6 +26,7 @@ struct report_context {
     struct readiness_host *host; /* [hosts] */
     struct tensor_cache *cache;
     uint32_t data_bytes; /* of a tensor that may carry its elements */
+    struct partial_shape shape;
 };
 
 struct report {

@@ -102,14 +102,14 @@ void *run_borrow(struct run *run, int i, uint64_t bytes)
     return run->borrowed[i].memory;
 }
 
-/* What travels of a compressed reduction. false: there is no memory. */
-static bool choose_wire(struct run *run)
+bool run_choose_wire(struct run *run, uint64_t count)
 {
     const struct tensor_op *op = &run->view->op;
 
-    if (op->compression == HVD_COMPRESSION_NONE || !op_reduces(op->kind) || apart_needed(run))
+    run->partial = partial_of(op, &run->set->shape);
+    if (run->partial.dtype == (hvd_dtype)op->dtype || apart_needed(run))
         return true;
-    return (run->wire = run_borrow(run, 1, op->count * sizeof *run->wire)) != NULL;
+    return (run->wire = run_borrow(run, 1, count * dtype_size(run->partial.dtype))) != NULL;
 }
 
 /* Where the buffers are. false: there is no memory. */
@@ -119,6 +119,8 @@ static bool choose_buffers(struct run *run)
     size_t size = dtype_size(v->op.dtype);
     uint32_t root = root_member(run);
 
+    if (!run_choose_wire(run, v->op.count))
+        return false;
     switch (v->op.kind) {
     case SHM_ALLGATHER:
         run->data = run->route->in_order ? v->out[0] : run_borrow(run, 0, run->route->data * size);
@@ -129,7 +131,7 @@ static bool choose_buffers(struct run *run)
         return run->got && run->data;
     case SHM_REDUCESCATTER:
         run->data = run_borrow(run, 0, run->route->data * size);
-        return run->data && choose_wire(run);
+        return run->data;
     default:
         break;
     }
@@ -139,7 +141,7 @@ static bool choose_buffers(struct run *run)
         run->data = root == UINT32_MAX ? v->out[0] : (char *)(uintptr_t)v->in[root];
     if (v->place == SHM_INLINE && root != UINT32_MAX)
         memcpy(run->data, v->in[root], v->bytes);
-    return choose_wire(run);
+    return true;
 }
 
 static bool make_route(struct run *run)
@@ -259,6 +261,26 @@ void run_begin(struct run *run)
         run_plan(run);
 }
 
+/* ---- what travels -------------------------------------------------------------------------------------- */
+
+void run_reduce(const struct run *run, const struct tensor_view *v, uint64_t at, uint64_t first,
+                uint64_t count)
+{
+    /* tensor_reduce_local counts from where the tensor would begin. */
+    uintptr_t to =
+        (uintptr_t)(run->wire ? run->wire : run->data) + (at - first) * dtype_size(run->partial.dtype);
+
+    tensor_reduce_local(v, (void *)to, run->partial.dtype, run->partial.scale, first, count);
+}
+
+void run_expand(const struct run *run, uint64_t at, uint64_t count)
+{
+    hvd_compression compression = (hvd_compression)run->view->op.compression;
+
+    if (compression != HVD_COMPRESSION_NONE && run->wire)
+        expand((float *)(void *)run->data + at, (const uint16_t *)(void *)run->wire + at, count, compression);
+}
+
 /* ---- copies -------------------------------------------------------------------------------------------- */
 
 static char *address(const struct run *run, enum route_buffer buffer, uint32_t member, uint64_t offset)
@@ -299,9 +321,8 @@ bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
     while (run->copy < n && budget > 0) {
         const struct route_copy *c = &list[run->copy];
         uint64_t left = c->count - run->progress, count = left < budget ? left : budget;
-        if (run->wire && c->from == ROUTE_DATA)
-            expand((float *)(void *)run->data + c->from_at + run->progress,
-                   run->wire + c->from_at + run->progress, count, (hvd_compression)run->view->op.compression);
+        if (c->from == ROUTE_DATA)
+            run_expand(run, c->from_at + run->progress, count);
         copy_part(run, c, count);
         run->progress += count;
         budget -= count;
@@ -360,17 +381,19 @@ static enum backend_kind kind_between_hosts(uint8_t kind)
 void run_start_network(struct run *run, uint64_t count)
 {
     const struct tensor_op *op = &run->view->op;
+    bool rounds = run->wire && run->partial.dtype == HVD_FLOAT32;
     struct backend_request request = {
         .kind = kind_between_hosts(op->kind),
-        .data = run->wire ? (void *)run->wire : run->data,
-        .out = run->got,
+        .data = run->wire ? run->wire : run->data,
+        .out = rounds ? run->data : run->got,
         .count = count,
         .part = run->route ? run->route->part : NULL,
         .part_in = run->route ? run->route->part_in : NULL,
-        .dtype = run->wire ? compressed_dtype((hvd_compression)op->compression) : (hvd_dtype)op->dtype,
+        .dtype = run->partial.dtype,
+        .rounded = rounds ? (hvd_dtype)op->dtype : 0,
         .op = (hvd_op)op->op,
         .divisor = run->set->team->size,
-        .postscale = op->postscale,
+        .postscale = op->postscale / run->partial.scale,
         .root = set_host_of(run->engine, run->set, op->root),
     };
 
@@ -387,17 +410,12 @@ static bool reduce_piece(struct run *run)
     const struct route_copy whole = {.count = v->op.count};
     const struct route_copy *c = run->route->packs ? &run->route->pack[run->copy] : &whole;
     uint64_t left = c->count - run->progress, most = piece_elements(run);
-    uint64_t count = left < most ? left : most, from = c->from_at + run->progress;
-    uint64_t to = c->to_at + run->progress;
-    bool is_there = v->team->members == 1 && v->in[0] == (void *)run->data && v->op.prescale == 1;
-    /* It counts from where the tensor would begin. */
-    uintptr_t data = (uintptr_t)run->data + (c->to_at - c->from_at) * dtype_size(v->op.dtype);
+    uint64_t count = left < most ? left : most;
+    bool is_there = !run->wire && v->team->members == 1 && v->in[0] == (void *)run->data &&
+                    v->op.prescale == 1 && run->partial.scale == 1;
 
     if (!is_there)
-        tensor_reduce_local(v, (void *)data, from, count);
-    if (run->wire)
-        compress(run->wire + to, (const float *)(const void *)run->data + to, count,
-                 (hvd_compression)v->op.compression);
+        run_reduce(run, v, c->to_at + run->progress, c->from_at + run->progress, count);
     run->progress += count;
     if (run->progress < c->count)
         return false;

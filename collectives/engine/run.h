@@ -11,9 +11,11 @@
  * What is on the ranks' devices goes from DUE or SIZES to SETTLED: run_device.c.
  *
  * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
- * that holds all of it; else it is borrowed for the time. Of a compressed reduction the buffer that travels
- * is borrowed too: each host's contribution is rounded once, summed in float32 at the owner and rounded once,
- * so every host expands the same bits. */
+ * that holds all of it; else it is borrowed for the time. Where what a host's members reduce to travels as
+ * another type (partial.h), its buffer is borrowed too. Where that is float32 for 16-bit floats, the owner's
+ * sum is rounded into the one buffer. Of a compressed reduction each host's contribution is rounded once,
+ * summed in float32 at the owner and rounded once, and every host expands the same bits into the one buffer.
+ */
 #ifndef HVD_ENGINE_RUN_H
 #define HVD_ENGINE_RUN_H
 
@@ -53,7 +55,8 @@ struct run {
     struct route *route;
     char *data, *got, *leaves; /* this host's buffers (route.h) */
     struct apart *apart;       /* NULL: its ranks are reduced first */
-    uint16_t *wire;            /* what travels instead of data; NULL: data itself */
+    char *wire;                /* what travels instead of data; NULL: data itself */
+    struct partial partial;    /* what travels is that, if this host's ranks are reduced first */
     struct run_memory borrowed[4];
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */
@@ -112,6 +115,14 @@ void run_fail(struct run *run, int status, const char *text);
 void run_fail_by(struct run *run, const struct err *error);
 /* As engine_out_of_memory. */
 void run_out_of_memory(struct run *run, const char *why);
+/* How what is packed travels, `count` elements of it. false: there is no memory. */
+bool run_choose_wire(struct run *run, uint64_t count);
+/* Packs elements [first, first + count) of the members' inputs, the reduction of them, to where the tensor
+ * has its elements from `at` on in what travels. */
+void run_reduce(const struct run *run, const struct tensor_view *v, uint64_t at, uint64_t first,
+                uint64_t count);
+/* Elements of a result that came compressed are what they were. */
+void run_expand(const struct run *run, uint64_t at, uint64_t count);
 /* The i-th borrowed buffer of the run; NULL: no memory. */
 void *run_borrow(struct run *run, int i, uint64_t bytes);
 void run_start_network(struct run *run, uint64_t count);

@@ -5,7 +5,6 @@
  * when it is spread. */
 #include <string.h>
 
-#include "collectives/algorithms/convert.h"
 #include "collectives/algorithms/dtype.h"
 #include "collectives/engine/fusion.h"
 #include "collectives/engine/run.h"
@@ -39,9 +38,7 @@ void batch_begin(struct run *leader)
     leader->total = total;
     leader->turn = leader;
     leader->data = run_borrow(leader, 0, total * dtype_size(op->dtype));
-    if (op->compression != HVD_COMPRESSION_NONE)
-        leader->wire = run_borrow(leader, 1, total * sizeof *leader->wire);
-    if (!leader->data || (op->compression != HVD_COMPRESSION_NONE && !leader->wire))
+    if (!leader->data || !run_choose_wire(leader, total))
         run_out_of_memory(leader, "no memory for an operation between hosts");
     else
         leader->phase = RUN_PACK;
@@ -71,17 +68,12 @@ static bool advance(struct run *leader, uint64_t n)
 
 void batch_pack(struct run *leader)
 {
-    size_t size = dtype_size(leader->view->op.dtype);
-    uint64_t budget = RUN_PIECE_BYTES / size;
+    uint64_t budget = RUN_PIECE_BYTES / dtype_size(leader->view->op.dtype);
 
     while (leader->turn && budget > 0) {
         struct run *m = leader->turn;
-        uint64_t n = take(m, &budget), at = m->at + m->progress;
-        /* It counts from the tensor's beginning. */
-        tensor_reduce_local(m->view, leader->data + m->at * size, m->progress, n);
-        if (leader->wire)
-            compress(leader->wire + at, (const float *)(const void *)leader->data + at, n,
-                     (hvd_compression)m->view->op.compression);
+        uint64_t n = take(m, &budget);
+        run_reduce(leader, m->view, m->at + m->progress, m->progress, n);
         advance(leader, n);
     }
     if (!leader->turn)
@@ -93,9 +85,7 @@ static void spread_part(const struct run *leader, const struct run *m, uint64_t 
     size_t size = dtype_size(m->view->op.dtype);
     const char *from = leader->data + (m->at + m->progress) * size;
 
-    if (leader->wire)
-        expand((float *)(void *)leader->data + m->at + m->progress, leader->wire + m->at + m->progress, n,
-               (hvd_compression)m->view->op.compression);
+    run_expand(leader, m->at + m->progress, n);
     if (m->view->place == SHM_INLINE)
         memcpy(m->view->slot->result + m->progress * size, from, n * size);
     for (uint32_t i = 0; m->view->place != SHM_INLINE && i < m->view->team->members; i++)

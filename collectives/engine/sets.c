@@ -121,8 +121,11 @@ static int find_hosts(const struct engine *engine, struct set *set)
         set->host[set->hosts] = h;
         set->first[set->hosts] = at;
         set->ranks[set->hosts++] = ranks;
+        set->shape.most = ranks > set->shape.most ? ranks : set->shape.most;
         at += ranks;
     }
+    set->shape.hosts = set->hosts;
+    set->shape.ranks = set->team->size;
     int rc = find_order(engine, set, next);
     free(next);
     return rc;

@@ -152,9 +152,11 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
 
 /* SHM_INLINE on one host: computes my result from all payloads into `out` (NULL: it is not wanted). */
 void tensor_compute(const struct tensor_view *v, void *out);
-/* The reduction over this host's members alone, elements [first, first + count), into one place; an average
- * is only summed, and the result not scaled. */
-void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count);
+/* The reduction over this host's members alone, elements [first, first + count), into one place, as elements
+ * of `dtype` (the op's own, or one that reduce_job.out_dtype may be), times `scale`; an average is only
+ * summed, and the postscale is not in it. */
+void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype, double scale, size_t first,
+                         size_t count);
 
 /* Where a chunk's taker has put the small result of a member that gave no address; to be copied by it. */
 void *tensor_scratch(const struct tensor_view *v, uint32_t member);

@@ -4,7 +4,7 @@
 #include "collectives/shm/work.h"
 
 static void reduce(const struct tensor_view *v, const void *const *in, void *const *out, size_t outputs,
-                   uint32_t divisor, double postscale, size_t first, size_t count)
+                   size_t first, size_t count)
 {
     struct reduce_job job = {
         .in = in,
@@ -13,27 +13,39 @@ static void reduce(const struct tensor_view *v, const void *const *in, void *con
         .outputs = outputs,
         .dtype = (hvd_dtype)v->op.dtype,
         .op = (hvd_op)v->op.op,
-        .divisor = divisor,
+        .divisor = v->team->size,
         .prescale = v->op.prescale,
-        .postscale = postscale,
+        .postscale = v->op.postscale,
     };
     reduce_range(&job, first, count);
 }
 
 void work_reduce(const struct tensor_view *v, void *const *out, size_t outputs, size_t first, size_t count)
 {
-    reduce(v, v->in, out, outputs, v->team->size, v->op.postscale, first, count);
+    reduce(v, v->in, out, outputs, first, count);
 }
 
 void work_reduce_from(const struct tensor_view *v, const void *const *in, void *const *out, size_t first,
                       size_t count)
 {
-    reduce(v, in, out, v->team->members, v->team->size, v->op.postscale, first, count);
+    reduce(v, in, out, v->team->members, first, count);
 }
 
-void tensor_reduce_local(const struct tensor_view *v, void *out, size_t first, size_t count)
+void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype, double scale, size_t first,
+                         size_t count)
 {
-    reduce(v, v->in, &out, 1, 0, 1, first, count);
+    struct reduce_job job = {
+        .in = v->in,
+        .inputs = v->team->members,
+        .out = &out,
+        .outputs = 1,
+        .dtype = (hvd_dtype)v->op.dtype,
+        .op = (hvd_op)v->op.op,
+        .prescale = v->op.prescale,
+        .postscale = scale,
+        .out_dtype = dtype,
+    };
+    reduce_range(&job, first, count);
 }
 
 static uint64_t room(const struct tensor_view *v, uint32_t member)

@@ -2,6 +2,7 @@
 #ifndef HVD_COMMON_LINK_BULK_H
 #define HVD_COMMON_LINK_BULK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define LINKS_CONTROL_MAX (64u << 10) /* bytes of one control frame */
@@ -23,7 +24,11 @@ struct link_send {
     /* status 0: the kernel has taken all of it; -1: the link is lost. */
     void (*done)(struct link_send *send, int status);
     void *ctx;
-    struct link_send *next; /* the links' own */
+    /* The links' own: */
+    struct link_send *next;
+    uint64_t number; /* among the link's bulk frames */
+    uint32_t check;  /* of the data, once `checked` */
+    bool checked;
 };
 
 #endif

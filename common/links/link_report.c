@@ -1,5 +1,6 @@
-/* Which way the links of this host went, in one line for --verbose: by interface, the hosts that it connected
- * to (each pair has one end that connects, so all hosts' lines together name every pair once). */
+/* What is told of links. Why one is lost; and which way those of this host went, in one line for --verbose:
+ * by interface, the hosts that it connected to (each pair has one end that connects, so all hosts' lines
+ * together name every pair once). */
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
@@ -81,4 +82,18 @@ void link_report(const struct links *l)
         snprintf(told[ways++], NET_TEXT_MAX, "%s", text);
         tell_way(l, i, &local);
     }
+}
+
+void link_report_lost(const struct links *l, struct peer *p)
+{
+    const char *there = l->name[p->host];
+    struct err why = ERR_INIT;
+    if (p->why.code != ERR_CORRUPTED) {
+        err_wrap(&p->why, "host %s", there);
+        return;
+    }
+    err_set(&why, ERR_CORRUPTED,
+            "the data link from %s to %s delivered bytes that %s did not send (checksum)", there,
+            l->name[l->self], there);
+    p->why = why;
 }

@@ -7,11 +7,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "common/crc32c.h"
 #include "common/cursor.h"
 
 #define SEND_PARTS 16
 #define SEND_BYTES (4u << 20) /* of one sendmsg */
 #define READ_SHARE (2u << 20) /* of one link in one round, before the others have their turn */
+#define HEARD      1024u      /* bytes of a frame; more than all heartbeats in the time of a silence */
+#define CHECKED    (LINK_FRAME_HEADER - 4) /* bytes of a header before its own check */
 
 int link_stream_init(struct link_stream *s, int fd, uint32_t host, const struct links_events *events,
                      void *ctx, const void *first, size_t first_size, struct err *e)
@@ -130,7 +133,23 @@ static ssize_t take(struct link_stream *s, struct iovec *part, int parts, size_t
     return n;
 }
 
-static void encode_header(uint8_t *out, enum link_frame_type type, const struct link_bulk *head)
+/* The check of a payload of `size` bytes after `n` more of them. */
+static uint32_t check_data(const struct link_stream *s, size_t size, uint32_t check, const void *data,
+                           size_t n)
+{
+    return s->tls || size > LINK_CHECKED_MAX ? 0 : crc32c(check, data, n);
+}
+
+static uint32_t check_head(const uint8_t *header, uint64_t number)
+{
+    uint8_t bytes[8];
+    struct writer w = writer_of(bytes, sizeof bytes);
+    write_u64(&w, number);
+    return crc32c(crc32c(0, header, CHECKED), bytes, sizeof bytes);
+}
+
+static void encode_header(uint8_t *out, enum link_frame_type type, const struct link_bulk *head,
+                          uint32_t check, uint64_t number)
 {
     struct writer w = writer_of(out, LINK_FRAME_HEADER);
     write_u32(&w, head->length);
@@ -139,6 +158,8 @@ static void encode_header(uint8_t *out, enum link_frame_type type, const struct 
     write_u16(&w, head->channel);
     write_u64(&w, head->sequence);
     write_u64(&w, head->offset);
+    write_u32(&w, check);
+    write_u32(&w, check_head(out, number));
 }
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
@@ -158,9 +179,13 @@ static void add_part(struct parts *p, const void *data, size_t size)
 }
 
 /* Header and data of a bulk frame, without the first `skip` bytes. `header` must live until the send. */
-static void add_bulk(struct parts *p, uint8_t *header, const struct link_send *send, size_t skip)
+static void add_bulk(const struct link_stream *s, struct parts *p, uint8_t *header, struct link_send *send,
+                     size_t skip)
 {
-    encode_header(header, LINK_BULK, &send->head);
+    if (!send->checked)
+        send->check = check_data(s, send->head.length, 0, send->data, send->head.length);
+    send->checked = true;
+    encode_header(header, LINK_BULK, &send->head, send->check, send->number);
     if (skip < LINK_FRAME_HEADER)
         add_part(p, header + skip, LINK_FRAME_HEADER - skip);
     size_t done = skip > LINK_FRAME_HEADER ? skip - LINK_FRAME_HEADER : 0;
@@ -213,13 +238,13 @@ static int flush_once(struct link_stream *s, struct err *e)
     size_t control = s->control.len;
     int headers = 0;
     if (bulk && s->bulk_sent > 0) {
-        add_bulk(&p, header[headers++], bulk, s->bulk_sent);
+        add_bulk(s, &p, header[headers++], bulk, s->bulk_sent);
         bulk = bulk->next;
     }
     if (control > 0)
         add_part(&p, buf_data(&s->control), control);
     for (; bulk && p.n + 2 <= SEND_PARTS && p.bytes < SEND_BYTES; bulk = bulk->next)
-        add_bulk(&p, header[headers++], bulk, 0);
+        add_bulk(s, &p, header[headers++], bulk, 0);
     if (p.n == 0 && !s->tls)
         return 0;
     ssize_t sent = put(s, p.iov, p.n, p.bytes, e);
@@ -245,7 +270,7 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
     struct link_bulk head = {.length = (uint32_t)size};
     struct iovec iov[] = {{header, sizeof header}, {(void *)data, size}};
     ssize_t sent = 0;
-    encode_header(header, type, &head);
+    encode_header(header, type, &head, check_data(s, size, 0, data, size), s->others_sent++);
     /* Nothing before it: straight from where it lies. */
     if (s->control.len == 0 && s->bulk_sent == 0 && !s->blocked)
         sent = put(s, iov, size ? 2 : 1, sizeof header + size, e);
@@ -266,6 +291,8 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
 void link_stream_queue(struct link_stream *s, struct link_send *send)
 {
     send->next = NULL;
+    send->checked = false;
+    send->number = s->bulks_queued++;
     *(s->bulk_last ? &s->bulk_last->next : &s->bulk_first) = send;
     s->bulk_last = send;
 }
@@ -290,10 +317,17 @@ static int farewell(const uint8_t *payload, size_t size, struct err *e)
     return err_set(e, ERR_CLOSED, "it gave up: %s", text);
 }
 
+static int is_corrupted(struct err *e)
+{
+    return err_set(e, ERR_CORRUPTED, "what it sent came as something else (checksum)");
+}
+
 /* The current frame is here, with its payload where it should be. */
 static int frame_ended(struct link_stream *s, const uint8_t *payload, struct err *e)
 {
     size_t size = s->head.length;
+    if (s->check != s->wanted)
+        return is_corrupted(e);
     s->frames++;
     switch (s->type) {
     case LINK_CONTROL:
@@ -318,6 +352,11 @@ static int decode_header(struct link_stream *s, const uint8_t *p, struct err *e)
     s->head.channel = read_u16(&r);
     s->head.sequence = read_u64(&r);
     s->head.offset = read_u64(&r);
+    s->wanted = read_u32(&r);
+    s->check = 0;
+    uint64_t *number = s->type == LINK_BULK ? &s->bulks_taken : &s->others_taken;
+    if (read_u32(&r) != check_head(p, (*number)++))
+        return is_corrupted(e);
     if (s->type < LINK_CONTROL || s->type > LINK_FAREWELL || pad != 0)
         return err_set(e, ERR_PROTOCOL, "it sent a frame of the unknown type %u", s->type);
     if (s->head.length > length_max(s->type))
@@ -349,6 +388,7 @@ static int find_place(struct link_stream *s, struct err *e)
 /* `n` more bytes of the current payload are in its place. */
 static int placed(struct link_stream *s, size_t n, struct err *e)
 {
+    s->check = check_data(s, s->head.length, s->check, s->place, n);
     s->place += n;
     s->place_left -= n;
     if (s->place_left > 0)
@@ -385,6 +425,7 @@ static int parse_stage(struct link_stream *s, struct err *e)
         return find_place(s, e) < 0 ? -1 : 1;
     s->stage_at += s->head.length;
     s->stage_len -= s->head.length;
+    s->check = check_data(s, s->head.length, 0, p + LINK_FRAME_HEADER, s->head.length);
     return frame_ended(s, p + LINK_FRAME_HEADER, e) < 0 ? -1 : 1;
 }
 
@@ -415,6 +456,16 @@ static ssize_t read_once(struct link_stream *s, bool *more, struct err *e)
 static bool unread(const struct link_stream *s)
 {
     return s->tls && s->tls_ops->unread(s->tls);
+}
+
+bool link_stream_heard(struct link_stream *s)
+{
+    bool between = !s->place && s->stage_len == 0;
+    if (!between && s->frames == s->heard_frames && s->bytes_received - s->heard_bytes < HEARD)
+        return false;
+    s->heard_frames = s->frames;
+    s->heard_bytes = s->bytes_received;
+    return true;
 }
 
 long link_stream_read(struct link_stream *s, struct err *e)

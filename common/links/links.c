@@ -66,9 +66,8 @@ static int open_stream(struct links *l, struct link_stream *s, int fd, const str
         return 0;
     int rc = link_handshake_secret(h, secret, e);
     if (rc == 0)
-        rc = link_stream_encrypt(s, l->tls, secret, h->peer < l->self,
-                                 e); /* the end that connected is TLS's client */
-    ;
+        /* The end that connected is TLS's client. */
+        rc = link_stream_encrypt(s, l->tls, secret, h->peer < l->self, e);
     explicit_bzero(secret, sizeof secret);
     return rc;
 }
@@ -319,7 +318,7 @@ static void peer_event(struct links *l, struct peer *p, uint32_t events)
         uint64_t before = s->frames;
         long n = link_stream_read(s, &e);
         l->frames += s->frames - before;
-        if (n > 0)
+        if (n > 0 && link_stream_heard(s))
             p->received_at = l->now;
         if (l->down)
             return;
@@ -427,13 +426,13 @@ static void tell_failed(struct links *l)
         struct peer *p = &l->peer[i];
         if (!p->failed || p->state == PEER_LOST)
             continue;
-        bool was_ready = p->state == PEER_READY;
+        bool was_ready = p->state == PEER_READY, corrupted = p->why.code == ERR_CORRUPTED;
         p->state = PEER_LOST;
         link_setup_drop_candidates(l, p);
-        close_stream(p, NULL);
+        link_report_lost(l, p);
+        close_stream(p, corrupted ? p->why.text : NULL);
         if (!was_ready)
             settled(l);
-        err_wrap(&p->why, "host %s", l->name[i]);
         if (!l->down)
             l->events.lost(l->ctx, i, &p->why);
     }

@@ -105,6 +105,8 @@ int links_watch_peer(struct links *l, struct peer *p, struct err *e);
  */
 /* All peers are settled: tells which ways the links of this host go, if the log wants to know. */
 void link_report(const struct links *l);
+/* Its `why` becomes the sentence for whoever knows neither end. */
+void link_report_lost(const struct links *l, struct peer *p);
 
 /* ---- link_setup.c -------------------------------------------------------------------------------------- */
 int link_setup_listen(struct links *l, const char *const *address, size_t addresses,

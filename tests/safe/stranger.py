@@ -272,7 +272,7 @@ def traps(directory, other):
 # ---- from another host -----------------------------------------------------------------------------------------------------------
 def flood(host, low, high, number):
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(number) + 100,) * 2)
-    hello = b"HVDLINK\n" + struct.pack("<HBBIII", 1, 2, 0, 0, 1, 0) + bytes(32) + b"job".ljust(64, b"\0")
+    hello = b"HVDLINK\n" + struct.pack("<HBBIII", 2, 2, 0, 0, 1, 0) + bytes(32) + b"job".ljust(64, b"\0")
     kept, said = [], 0
     while True:
         for port in range(int(low), int(high) + 1):

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/links/link_stream.h"
+#include "common/crc32c.h"
 #include "common/cursor.h"
 
 struct end {
@@ -54,10 +55,14 @@ static void on_sent(struct link_send *send, int status)
     end->undone += status != 0;
 }
 
+/* Of the frames that were made for this end: of bulk, and of others. */
+static uint64_t frames_made[2];
+
 static void end_new(struct end *end)
 {
     int fd[2];
     memset(end, 0, sizeof *end);
+    memset(frames_made, 0, sizeof frames_made);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
     ck_assert_int_eq(link_stream_init(&end->stream, fd[0], 1, &events, end, "", 0, NULL), 0);
     end->peer = fd[1];
@@ -74,14 +79,19 @@ static void end_free(struct end *end)
 static size_t frame(uint8_t *out, uint8_t type, uint8_t pad, uint64_t offset, uint32_t length, size_t payload)
 {
     struct writer w = writer_of(out, LINK_FRAME_HEADER + payload);
+    uint8_t *data = out + LINK_FRAME_HEADER, number[8];
+    struct writer n = writer_of(number, sizeof number);
+    for (size_t i = 0; i < payload; i++)
+        data[i] = (uint8_t)(i * 31 + offset);
     write_u32(&w, length);
     write_u8(&w, type);
     write_u8(&w, pad);
     write_u16(&w, 2);
     write_u64(&w, 77);
     write_u64(&w, offset);
-    for (size_t i = 0; i < payload; i++)
-        write_u8(&w, (uint8_t)(i * 31 + offset));
+    write_u32(&w, crc32c(0, data, length < payload ? length : payload));
+    write_u64(&n, frames_made[type != LINK_BULK]++);
+    write_u32(&w, crc32c(crc32c(0, out, LINK_FRAME_HEADER - 4), number, sizeof number));
     return LINK_FRAME_HEADER + payload;
 }
 
@@ -89,7 +99,7 @@ static size_t frame(uint8_t *out, uint8_t type, uint8_t pad, uint64_t offset, ui
  * many bytes. */
 START_TEST(frames_arrive_in_any_pieces)
 {
-    static const size_t pieces[] = {1, 7, 23, 24, 25, 100, 4095, 4096, 4097, 100000};
+    static const size_t pieces[] = {1, 7, 31, 32, 33, 100, 4095, 4096, 4097, 100000};
     static uint8_t wire[40000];
     static struct end end;
     size_t n = 0;
@@ -146,6 +156,48 @@ START_TEST(broken_frames_end_the_link)
     ck_assert_int_eq(link_stream_read(&end.stream, &e), -1);
     ck_assert_msg(strstr(e.text, broken[_i].text) != NULL, "%s", e.text);
     ck_assert_uint_eq(end.controls + end.bulks, 0);
+    end_free(&end);
+}
+END_TEST
+
+/* One bit of two frames, header and payload, is another one; and a frame of those that is missing or comes
+ * twice. The link ends as soon as what is wrong is whole. */
+START_TEST(no_bit_may_change)
+{
+    static struct end end;
+    uint8_t wire[2 * (LINK_FRAME_HEADER + 40)];
+    uint8_t type = _i ? LINK_CONTROL : LINK_BULK;
+    for (size_t bit = 0; bit < 8 * sizeof wire; bit++) {
+        struct err e = ERR_INIT;
+        end_new(&end);
+        size_t n = frame(wire, type, 0, 0, 40, 40);
+        n += frame(wire + n, type, 0, 40, 40, 40);
+        ck_assert_uint_eq(n, sizeof wire);
+        wire[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        bool first = bit / 8 < n / 2;
+        ck_assert_int_eq(send(end.peer, wire, n, 0), (ssize_t)n);
+        if (link_stream_read(&end.stream, &e) != -1 || e.code != ERR_CORRUPTED ||
+            end.bulks + end.controls != !first)
+            ck_abort_msg("bit %zu: %u frames, '%s'", bit, end.bulks + end.controls, e.text);
+        end_free(&end);
+    }
+}
+END_TEST
+
+START_TEST(frames_come_once_and_in_order)
+{
+    static struct end end;
+    uint8_t wire[3][LINK_FRAME_HEADER + 8];
+    uint8_t type = _i / 3 ? LINK_CONTROL : LINK_BULK;
+    static const uint8_t order[3][2] = {{0, 0}, {0, 2}, {1, 0}};
+    struct err e = ERR_INIT;
+    end_new(&end);
+    for (int k = 0; k < 3; k++)
+        frame(wire[k], type, 0, 0, 8, 8);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_gt(send(end.peer, wire[order[_i % 3][k]], sizeof wire[0], 0), 0);
+    ck_assert_int_eq(link_stream_read(&end.stream, &e), -1);
+    ck_assert_int_eq(e.code, ERR_CORRUPTED);
     end_free(&end);
 }
 END_TEST
@@ -268,6 +320,8 @@ int main(void)
     tcase_set_timeout(c, 20);
     tcase_add_loop_test(c, frames_arrive_in_any_pieces, 0, 10);
     tcase_add_loop_test(c, broken_frames_end_the_link, 0, sizeof broken / sizeof *broken);
+    tcase_add_loop_test(c, no_bit_may_change, 0, 2);
+    tcase_add_loop_test(c, frames_come_once_and_in_order, 0, 6);
     tcase_add_loop_test(c, data_without_a_place_ends_the_link, 0, 2);
     tcase_add_test(c, the_peers_end_is_seen);
     tcase_add_test(c, control_overtakes_bulk_that_has_not_begun);

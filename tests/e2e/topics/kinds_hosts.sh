@@ -54,3 +54,25 @@ slow_many_rounds_of_large_tensors() {
     hvd -H $H1:2,$H2:1,$H3:2 "$KINDS" 40 16000000
     all_right 5
 }
+
+# hvd.h's promises about the ends of the ranges, of 16-bit floats above all: the same bits wherever four ranks are.
+EXTREMES=$BUILD/tests/extremes
+
+case_numbers_at_the_ends_of_their_range_on_one_host() {
+    hvd -np 4 -H $H1:4 "$EXTREMES"
+    all_right 4
+}
+
+case_numbers_at_the_ends_of_their_range_on_two_hosts() {
+    hvd -np 4 -H $H1:2,$H2:2 "$EXTREMES"
+    all_right 4
+    hvd -np 4 -H $H1:1,$H2:3 "$EXTREMES" 4000
+    all_right 4
+}
+
+case_numbers_at_the_ends_of_their_range_on_three_hosts() {
+    hvd -np 4 -H $H1:1,$H2:2,$H3:1 "$EXTREMES"
+    all_right 4
+    hvd -np 4 -H $H1:1,$H2:2,$H3:1 --no-hierarchical-allreduce "$EXTREMES" 4000
+    all_right 4
+}
