@@ -6,6 +6,14 @@ needs_openmpi() {
     [ -e "$BUILD/modules/hvd-pmix" ] || skip "this build has no PMIx (apt-get install libpmix-dev)"
 }
 
+openmpi_version() { # its first number
+    mpirun.openmpi --version | sed -n 's/^mpirun (Open MPI) \([0-9]*\)\..*/\1/p'
+}
+
+status_of_failed_init() { # of a rank in whose MPI_Init Open MPI fails
+    [ "$(openmpi_version)" -ge 5 ] && echo 14 || echo 1
+}
+
 # mpi_program NAME: compiles tests/neighbours/NAME.c once; $program is the result.
 mpi_program() {
     needs_openmpi

@@ -391,7 +391,7 @@ START_TEST(halves_are_rounded_once)
     uint16_t x = float16_narrow(2048), y = float16_narrow(1), r;
     const void *in[] = {&x, &y, &y};
     void *out[] = {&r};
-    struct reduce_job job = {in, 3, out, 1, HVD_FLOAT16, HVD_SUM, 0, 0, 0};
+    struct reduce_job job = {in, 3, out, 1, HVD_FLOAT16, HVD_SUM, 0, 0, 0, 0};
 
     reduce_range(&job, 0, 1);
     ck_assert_uint_eq(r, float16_narrow(2050));
@@ -403,7 +403,7 @@ START_TEST(scaling_that_is_not_asked_for)
     int32_t a = 49, b = 0, r;
     const void *in[] = {&a, &b};
     void *out[] = {&r};
-    struct reduce_job job = {in, 2, out, 1, HVD_INT32, HVD_AVERAGE, 49, 0, 0};
+    struct reduce_job job = {in, 2, out, 1, HVD_INT32, HVD_AVERAGE, 49, 0, 0, 0};
 
     reduce_range(&job, 0, 1);
     ck_assert_int_eq(r, 1); /* 49 * (1 / 49.0) is less than 1 */
@@ -425,7 +425,7 @@ START_TEST(the_order_of_inputs_is_kept)
         y[i] = -1e8f;
         z[i] = 1;
     }
-    struct reduce_job job = {in, 3, first, 1, HVD_FLOAT32, HVD_SUM, 0, 0, 0};
+    struct reduce_job job = {in, 3, first, 1, HVD_FLOAT32, HVD_SUM, 0, 0, 0, 0};
     reduce_range(&job, 0, 20000);
     job.out = second;
     for (size_t i = 0; i < 20000; i += 1250) /* other chunks, same bits */
@@ -465,7 +465,7 @@ START_TEST(more_than_2_31_elements)
     uint8_t *a = repeated(3), *b = repeated(5), *c = repeated(0), *last = c + (1ull << 31);
     const void *in[] = {a, b};
     void *out[] = {c};
-    struct reduce_job job = {in, 2, out, 1, HVD_UINT8, HVD_SUM, 0, 0, 0};
+    struct reduce_job job = {in, 2, out, 1, HVD_UINT8, HVD_SUM, 0, 0, 0, 0};
 
     b[HUGE_COUNT - 1] = 7;
     reduce_range(&job, 0, HUGE_COUNT);

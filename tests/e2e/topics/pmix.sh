@@ -100,10 +100,10 @@ case_what_ranks_say_by_their_library() {
     says stdout --tag rank
     expect_out '^\[1\]<stdout>:rank 1 says it by stdout$'
     says elsewhere
-    expect_count 2 '^[01]: .*NOT-SUPPORTED' "$T/out"
+    expect_count 2 '^[01]: .*NOT.SUPPORTED' "$T/out"
     expect_no "$T/err" 'says it'
     says garbage
-    expect_count 2 '^[01]: .*NOT-SUPPORTED' "$T/out"
+    expect_count 2 '^[01]: .*NOT.SUPPORTED' "$T/out"
 }
 
 case_what_they_say_is_bounded() {

@@ -64,6 +64,7 @@ case_keys_of_pmix() {
 
 case_openmpi_knows_which_is_which() {
     mpi_program mpi_programs
+    [ "$(openmpi_version)" -lt 5 ] || needs_kind ns # its version 5 finds no way between two addresses of one machine
     hvd -H $H1:2,$H2:2 --map-by node -np 1 "$program" : -np 3 "$program"
     expect_status 0
     expect_sorted '0 of program 0, sum 3' '1 of program 1, sum 3' '2 of program 1, sum 3' '3 of program 1, sum 3'
