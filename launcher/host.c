@@ -75,7 +75,7 @@ static void starve(struct host_run *h)
     host_give_up(h, &e);
 }
 
-static void flush(struct host_run *h)
+void host_flush(struct host_run *h)
 {
     const uint8_t *bytes;
     size_t len, taken;
@@ -102,13 +102,24 @@ static void push(struct host_run *h, const Hvd__Control *message)
     if (channel_send(&h->channel, message) < 0)
         starve(h);
     else
-        flush(h);
+        host_flush(h);
+}
+
+static bool is_welcome(const struct host_run *h)
+{
+    return h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING;
 }
 
 void host_send(struct host_run *h, const Hvd__Control *message)
 {
-    if (h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING)
+    if (is_welcome(h))
         push(h, message);
+}
+
+void host_queue(struct host_run *h, const Hvd__Control *message)
+{
+    if (is_welcome(h) && channel_send(&h->channel, message) < 0)
+        starve(h);
 }
 
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
@@ -119,7 +130,7 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
     if (rc < 0)
         starve(h); /* a worker would wait for the rest */
     else
-        flush(h);
+        host_flush(h);
     return rc;
 }
 
@@ -128,7 +139,7 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
     if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
         starve(h);
     else
-        flush(h);
+        host_flush(h);
 }
 
 /* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host
@@ -249,7 +260,7 @@ static void ask(void *owner)
 {
     struct host_run *h = owner;
     host_sending_begin(&h->sending, h->common->sent);
-    flush(h);
+    host_flush(h);
 }
 
 /* Returns how many of the bytes were not the agent's. */
@@ -260,7 +271,7 @@ static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t le
         switch (host_sending_receive(&h->sending, h->common->sent, bytes + used, len - used, &n)) {
         case SENDING_WANT:
             h->sending_since = clock_now();
-            flush(h);
+            host_flush(h);
             break;
         case SENDING_HAVE:
             if (h->sending.files)
@@ -290,7 +301,7 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 static void on_writable(void *ctx)
 {
     struct host_run *h = ctx;
-    flush(h);
+    host_flush(h);
     h->common->events->writable(h->common->ctx, h);
 }
 

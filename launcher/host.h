@@ -116,6 +116,7 @@ struct host_run {
     bool asked;             /* and may have its lease by now */
     uint32_t ranks;         /* as many will be here; 0: that is not known before the network */
     bool late;              /* it was what --start-timeout waited for */
+    bool slow;              /* given up at the end of a good job: no fault of it */
     uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
     struct host_sending sending;
     uint64_t sending_since; /* the files */
@@ -150,6 +151,9 @@ void host_teardown(struct host_run *h, Hvd__Teardown *teardown);
 void host_give_up(struct host_run *h, const struct err *why);
 /* A message to a session that has welcomed us; dropped otherwise. */
 void host_send(struct host_run *h, const Hvd__Control *message);
+/* The same, but it waits for host_flush, or for the next message: several then leave in one write. */
+void host_queue(struct host_run *h, const Hvd__Control *message);
+void host_flush(struct host_run *h);
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
 /* Bytes of a file of Preload, to a host that is READY. */
 void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len);

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "launcher/job_ending.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
 #include "launcher/job_preload.h"
@@ -65,6 +66,7 @@ static void mark_exited(struct job *j, uint32_t rank)
     if (has_terminal(j, rank))
         terminal_restore();
     j->rank[rank].exited = true;
+    job_ending_progress(j);
     if (j->has_input)
         input_rank_gone(&j->input, rank);
     check_finished(j, rank);
@@ -141,37 +143,6 @@ static const char *on_refused(struct job *j, struct host_run *h, const Hvd__Refu
     return NULL;
 }
 
-/* Tells the other hosts, their engines too, why a rank will not take part any more. */
-static void spread_end(struct job *j, const struct host_run *origin, const struct rank_end *end)
-{
-    char cause[200];
-    bool failed = rank_end_failed(end) || end->by_us;
-    if (j->plan.host_count < 2 || (!failed && j->engine_links.count == 0 && !j->session_links.ordered))
-        return;
-    rank_end_describe(end, cause, sizeof cause);
-    Hvd__RankEnded told = HVD__RANK_ENDED__INIT;
-    told.rank = end->rank;
-    told.host = (char *)origin->label;
-    told.pid = end->pid;
-    told.failed = failed;
-    told.cause = cause;
-    CONTROL(m, RANK_ENDED, rank_ended, &told);
-    for (uint32_t i = 0; i < j->plan.host_count; i++)
-        if (job_host_of_plan(j, i) != origin)
-            host_send(job_host_of_plan(j, i), &m);
-}
-
-/* From now on sessions hear of every end; of those that were no fault they have not heard before. */
-static void on_link_order(struct job *j)
-{
-    if (j->session_links.ordered)
-        return;
-    job_links_order(j);
-    for (uint32_t i = 0; i < j->plan.size; i++)
-        if (j->rank[i].ended && !rank_end_failed(&j->rank[i].end) && !j->rank[i].end.by_us)
-            spread_end(j, job_host_of_plan(j, j->plan.rank[i].host), &j->rank[i].end);
-}
-
 static void note_end(struct rank_state *r, const struct rank_end *end, uint64_t time, const Hvd__Exited *m)
 {
     r->end = *end;
@@ -207,7 +178,7 @@ static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exite
     outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started,
                        our_time(h, m->time));
     note_end(r, &end, our_time(h, m->time), m);
-    spread_end(j, h, &end);
+    job_ends_tell(j, m->rank);
     mark_exited(j, m->rank);
     if (rank_end_failed(&end) && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
         job_failed(j);
@@ -255,7 +226,7 @@ static const char *on_workers_message(struct job *j, struct host_run *h, const H
         job_links_engine(j, h, m->link);
         return NULL;
     case HVD__CONTROL__BODY_LINK_ORDER:
-        on_link_order(j);
+        job_ends_order(j);
         return NULL;
     case HVD__CONTROL__BODY_SESSION_LINK:
         return job_links_session(j, h, m->session_link);
@@ -310,6 +281,7 @@ static void on_writable(void *ctx, struct host_run *h)
 static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 {
     struct job *j = ctx;
+    job_ending_progress(j);
     for (size_t i = 0; i < ended->n_leftover && i < LEFTOVERS_EACH; i++) {
         const Hvd__Leftover *p = ended->leftover[i];
         log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, p->pid, p->name,
@@ -356,16 +328,18 @@ static void record_loss(struct job *j, struct host_run *h)
 static void on_closed(void *ctx, struct host_run *h)
 {
     struct job *j = ctx;
-    if (h->err.code)
+    bool failed = h->err.code && !h->slow;
+    if (failed)
         record_loss(j, h);
     if (j->planned && h->planned)
         abandon_ranks(j, h);
     j->closed++;
+    job_ending_progress(j);
     job_held_no_more(j, h);
     unresolved_settle(j);
-    if (h->err.code && j->fsm.state == JOB_CONNECTING)
+    if (failed && j->fsm.state == JOB_CONNECTING)
         preflight_settle(j);
-    else if (h->err.code)
+    else if (failed)
         job_failed(j);
     if (j->closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);

@@ -9,10 +9,12 @@
 
 #include "common/fsm.h"
 #include "launcher/config.h"
+#include "launcher/end_limit.h"
 #include "launcher/environment.h"
 #include "launcher/host.h"
 #include "launcher/hosts.h"
 #include "launcher/input.h"
+#include "launcher/job_ends.h"
 #include "launcher/job_links.h"
 #include "launcher/job.h"
 #include "launcher/outcome.h"
@@ -23,7 +25,8 @@
 #include "launcher/sent_agent.h"
 #include "launcher/signals.h"
 
-#define FANOUT_MAX 128 /* connections being made at once */
+#define FANOUT_MAX   128 /* connections being made at once */
+#define STATUS_LIMIT 124 /* of --timeout */
 
 enum job_state {
     JOB_CONNECTING,
@@ -116,6 +119,7 @@ struct job {
     struct input input;
     bool has_input;
     struct job_links engine_links, session_links;
+    struct job_ends ends;
 
     struct job_where *where; /* NULL: nobody asked */
     struct job_sweep *sweep; /* NULL: no host was lost */
@@ -128,6 +132,7 @@ struct job {
     bool grace_is_over;
     bool insisted;      /* a signal came again */
     bool output_waited; /* for its reader, when the time to end was over */
+    struct end_limit end;
     struct signals signals;
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
