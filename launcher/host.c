@@ -142,18 +142,6 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
         host_flush(h);
 }
 
-/* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host
- * looked. */
-static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
-{
-    uint64_t now = clock_now();
-    uint64_t trip = now - sent;
-    if (h->round_trip && trip >= h->round_trip)
-        return;
-    h->round_trip = trip ? trip : 1;
-    h->clock_offset = (int64_t)(sent + trip / 2 - theirs); /* whatever its clock says */
-}
-
 static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
 {
     struct err e = ERR_INIT;
@@ -161,8 +149,10 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
         host_give_up(h, &e);
         return;
     }
-    measure_clock(h, h->hello_sent, w->now);
     fsm_post(&h->fsm, EV_WELCOME);
+    if (h->ops == &transport_local)
+        host_clock_same(&h->clock);
+    host_measure_clock(h, w->now, h->hello_sent);
     h->common->events->ready(h->common->ctx, h, w);
 }
 
@@ -208,8 +198,9 @@ static void on_control(void *ctx, const Hvd__Control *m)
         break;
     }
     case HVD__CONTROL__BODY_PONG:
-        if (m->pong->nonce == h->ping_sent)
-            measure_clock(h, h->ping_sent, m->pong->now);
+        /* Its nonce is when we asked; an answer may be slower than the next question. */
+        if (m->pong->nonce >= h->hello_sent && m->pong->nonce <= h->ping_sent)
+            host_measure_clock(h, m->pong->now, m->pong->nonce);
         break;
     case HVD__CONTROL__BODY_ENDED:
         on_ended(h, m->ended);
@@ -474,6 +465,7 @@ void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
 {
     CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
     h->spawned = true;
+    h->spawn_sent = clock_now();
     host_send(h, &m);
     fsm_post(&h->fsm, EV_SPAWN);
 }

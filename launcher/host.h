@@ -17,6 +17,7 @@
 #include "common/fsm.h"
 #include "common/legal.h"
 #include "launcher/config.h"
+#include "launcher/host_clock.h"
 #include "launcher/host_sending.h"
 #include "launcher/host_words.h"
 #include "launcher/hosts.h"
@@ -122,10 +123,11 @@ struct host_run {
     uint64_t sending_since; /* the files */
     struct preload_place preload;
     uint64_t hello_sent;
-    int64_t clock_offset; /* add to the host's times to get ours */
-    uint64_t round_trip;  /* of the exchange that gave the offset */
+    uint64_t spawn_sent; /* 0: it was not */
     uint64_t ping_sent;
-    uint32_t free_port; /* there, for MASTER_PORT */
+    struct host_clock clock;
+    unsigned clock_pings; /* that were sent to learn of its clock */
+    uint32_t free_port;   /* there, for MASTER_PORT */
     uint32_t coordinator_port;
     uint32_t *worker_port; /* there, one for each rank, if the job's contracts need them */
     size_t worker_ports;
@@ -161,6 +163,10 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
 void host_heartbeat(struct host_run *h, uint64_t now);
+/* The host answers with its time. */
+void host_ping(struct host_run *h);
+/* It has: what we asked at `asked`. */
+void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked);
 /* host_hello.c: fills it with what points into *h and what that points to. */
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
 /* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or says what cannot be. */

@@ -1,7 +1,29 @@
-/* When a host that says nothing is given up. */
+/* Pings: what the answers say of a host's clock, and when a host that says nothing is given up. */
 #include "common/clock.h"
 #include "common/message.h"
 #include "launcher/host.h"
+
+/* So many more round trips to a host that begins, unless its clock is known well enough. */
+#define CLOCK_PINGS 4
+#define CLOCK_GOOD  NSEC_PER_MSEC
+
+void host_ping(struct host_run *h)
+{
+    Hvd__Ping ping = HVD__PING__INIT;
+    ping.nonce = h->ping_sent = clock_now();
+    CONTROL(m, PING, ping, &ping);
+    host_send(h, &m);
+}
+
+/* A slow answer says little of the host's clock: then it is asked again, at once. */
+void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked)
+{
+    host_clock_saw(&h->clock, theirs, asked, clock_now());
+    if (host_clock_error(&h->clock) <= CLOCK_GOOD || h->clock_pings >= CLOCK_PINGS)
+        return;
+    h->clock_pings++;
+    host_ping(h);
+}
 
 void host_heartbeat(struct host_run *h, uint64_t now)
 {
@@ -20,8 +42,5 @@ void host_heartbeat(struct host_run *h, uint64_t now)
         }
         h->suspect = true;
     }
-    Hvd__Ping ping = HVD__PING__INIT;
-    ping.nonce = h->ping_sent = now;
-    CONTROL(m, PING, ping, &ping);
-    host_send(h, &m);
+    host_ping(h);
 }

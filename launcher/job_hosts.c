@@ -30,12 +30,14 @@ void job_start_hosts(struct job *j)
     }
 }
 
-/* A host's monotonic time on our clock: what its session tells has happened between our Hello and now,
- * whatever its clock does. */
-static uint64_t our_time(const struct host_run *h, uint64_t theirs)
+/* A host's monotonic time on our clock, of something that we have just heard of and that was not before
+ * `after`: whatever its clock does. */
+static uint64_t our_time(struct host_run *h, uint64_t theirs, uint64_t after)
 {
-    uint64_t now = clock_now(), time = theirs + (uint64_t)h->clock_offset;
-    return time > now ? now : time < h->hello_sent ? h->hello_sent : time;
+    uint64_t now = clock_now();
+    host_clock_saw(&h->clock, theirs, after, now);
+    uint64_t time = host_clock_ours(&h->clock, theirs);
+    return time > now ? now : time < after ? after : time;
 }
 
 /* The rank if it is one of this host's, else NULL: a session speaks for its own ranks only. */
@@ -113,7 +115,8 @@ static const char *on_spawned(struct job *j, struct host_run *h, const Hvd__Spaw
         return NOT_THERE;
     if (r->started)
         return "that rank has started before";
-    r->started = our_time(h, m->time);
+    r->started = our_time(h, m->time, h->spawn_sent);
+    r->started_there = m->time;
     r->pid = m->pid;
     if (has_terminal(j, m->rank))
         terminal_make_raw();
@@ -159,6 +162,15 @@ static const char *program_named(const struct job *j, uint32_t rank)
     return p->count > 1 ? p->item[programs_of(p, rank)].command[0] : NULL;
 }
 
+/* Of a rank's end; of its start we know more now, too. */
+static uint64_t time_of_end(struct host_run *h, struct rank_state *r, uint64_t theirs)
+{
+    uint64_t ended = our_time(h, theirs, h->spawn_sent);
+    if (r->started)
+        r->started = our_time(h, r->started_there, h->spawn_sent);
+    return ended > r->started ? ended : r->started;
+}
+
 static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
@@ -169,15 +181,16 @@ static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exite
         return NOT_THERE;
     if (r->exited)
         return "that rank has ended before";
+    uint64_t time = time_of_end(h, r, m->time);
+    if (rank_end_failed(&end))
+        host_clock_fix(&h->clock); /* which of this host's faults was first does not change by learning */
     rank_end_describe(&end, how, sizeof how);
     log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how,
               m->by_us ? ", by us" : "");
     if (end.by_us && !j->outcome.failed)
-        job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself",
-                  h->label);
-    outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started,
-                       our_time(h, m->time));
-    note_end(r, &end, our_time(h, m->time), m);
+        job_fault(j, time, 125, NULL, "host %s was lost: its agent ended the job by itself", h->label);
+    outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started, time);
+    note_end(r, &end, time, m);
     job_ends_tell(j, m->rank);
     mark_exited(j, m->rank);
     if (rank_end_failed(&end) && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
@@ -207,9 +220,11 @@ static void on_notice(struct host_run *h, const Hvd__Notice *m)
         log_write(level, "%s: %.800s", h->label, m->text);
 }
 
-static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *m)
+static void on_fault(struct job *j, struct host_run *h, const Hvd__Fault *m)
 {
-    job_fault(j, our_time(h, m->time), 125, NULL, "host %s: %.800s", h->label, m->text);
+    uint64_t time = our_time(h, m->time, h->hello_sent);
+    host_clock_fix(&h->clock);
+    job_fault(j, time, 125, NULL, "host %s: %.800s", h->label, m->text);
 }
 
 /* What a host may only say when it has workers. */

@@ -61,8 +61,9 @@ enum job_event {
 
 struct rank_state {
     uint32_t pid;
-    uint64_t started; /* launcher's clock; 0: not yet */
-    uint64_t ended;   /* the same; what follows is set with it */
+    uint64_t started;       /* launcher's clock; 0: not yet */
+    uint64_t started_there; /* its host's clock */
+    uint64_t ended;         /* the same; what follows is set with it */
     struct rank_end end;
     uint64_t peak_kib, user_us, system_us;
     bool exited;   /* Exited came, or its host is lost */

@@ -5,8 +5,8 @@
 #include "common/clock.h"
 #include "launcher/end_limit.h"
 
-#define START   (1000 * NSEC_PER_SEC)
-#define SECONDS * NSEC_PER_SEC
+#define START  (1000 * NSEC_PER_SEC)
+#define SECOND NSEC_PER_SEC
 
 /* Hosts end one after the other, one each `every` ms; the first `stuck` never do. Returns after how many
  * seconds the limit was over, 0 when all had ended before. */
@@ -72,9 +72,9 @@ START_TEST(progress_never_shortens)
 {
     struct end_limit l;
     end_limit_begin(&l, START, 60000, 2, false);
-    end_limit_progress(&l, START + 1 SECONDS);
-    ck_assert_uint_gt(end_limit_left(&l, START + 68 SECONDS), 0);
-    ck_assert_uint_eq(end_limit_left(&l, START + 69 SECONDS), 0);
+    end_limit_progress(&l, START + 1 * SECOND);
+    ck_assert_uint_gt(end_limit_left(&l, START + 68 * SECOND), 0);
+    ck_assert_uint_eq(end_limit_left(&l, START + 69 * SECOND), 0);
 }
 END_TEST
 
@@ -83,7 +83,7 @@ START_TEST(what_is_left_is_rounded_up)
 {
     struct end_limit l;
     end_limit_begin(&l, START, 0, 0, false);
-    ck_assert_uint_eq(end_limit_left(&l, START + 8 SECONDS - 1), 1);
+    ck_assert_uint_eq(end_limit_left(&l, START + 8 * SECOND - 1), 1);
 }
 END_TEST
 
