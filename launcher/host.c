@@ -90,6 +90,7 @@ void host_flush(struct host_run *h)
     while ((len = channel_output(&h->channel, &bytes)) > 0) {
         taken = h->ops->write(h->transport, bytes, len);
         channel_written(&h->channel, taken);
+        h->spoke_at = taken > 0 ? clock_now() : h->spoke_at;
         if (taken < len)
             return;
     }
@@ -309,7 +310,9 @@ static void on_closed(void *ctx, const struct transport_end *end)
         return;
     }
     note_phase(h);
-    if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING)
+    /* Only its exit status says that the guard has gone, with all that it was there for. */
+    h->unconfirmed = h->fsm.state == HOST_LEAVING && h->session_pid != 0 && !host_end_is_known(h, end);
+    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->unconfirmed)
         h->lost_at = clock_now();
     host_explain_end(h, end);
     legal_end(&h->legal, h->label);
@@ -474,7 +477,11 @@ void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
 {
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
         CONTROL(m, TEARDOWN, teardown, teardown);
+        uint64_t before = h->spoke_at;
         host_send(h, &m);
+        h->spoke_at = before; /* who hears this needs no lease */
+        h->torn_at = clock_now();
+        host_expect(h);
     }
     if (h->fsm.state < HOST_ENDING)
         fsm_post(&h->fsm, EV_TEARDOWN);

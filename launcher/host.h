@@ -107,6 +107,10 @@ struct host_run {
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
     uint64_t last_heard;    /* clock_now of the last byte */
+    uint64_t spoke_at;      /* when it was last sent what renews the lease of its session */
+    uint64_t torn_at;       /* when it was last asked to end; 0: never */
+    uint64_t answers_since; /* it was sent what it answers at once; 0: nothing */
+    bool unconfirmed;       /* its session had ended, but nothing was heard of the guard's end */
     bool suspect;           /* silent for too long; given up if still silent after the socket was drained */
     const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
     bool unresolved_told;   /* to the user */
@@ -163,6 +167,13 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
 void host_heartbeat(struct host_run *h, uint64_t now);
+/* It answers at once what it is sent now, and is not pinged until it does: pings might renew the lease of a
+ * host that cannot answer. */
+void host_expect(struct host_run *h);
+/* Nothing was heard of it for so long, or since host_expect, that it may be cut off. */
+bool host_is_silent(const struct host_run *h, uint64_t now);
+/* When a session that nobody reaches any more has ended its workers by itself. */
+uint64_t host_lease_end(const struct host_run *h);
 /* The host answers with its time. */
 void host_ping(struct host_run *h);
 /* It has: what we asked at `asked`. */
@@ -176,5 +187,8 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \
     "install hvdrun on that host, say where hvdagent is with --agent-path, or copy it with --send-agent"
 void host_explain_end(struct host_run *h, const struct transport_end *end);
+/* The remote command has ended by itself and said how: with it, the guard. 255 is what a carrying program
+ * says of itself. */
+bool host_end_is_known(const struct host_run *h, const struct transport_end *end);
 
 #endif

@@ -119,9 +119,10 @@ static void stop(struct job *j, int status, const char *text)
 static void on_time_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    char text[128];
-    snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over",
-             (double)j->config->timeout_ms / 1e3);
+    char text[640], late[500];
+    job_waiting_tell(j, late, sizeof late);
+    snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over%s",
+             (double)j->config->timeout_ms / 1e3, late);
     stop(j, STATUS_LIMIT, text);
     fsm_post(&j->fsm, JOB_EV_LIMIT);
 }

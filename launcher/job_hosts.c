@@ -336,6 +336,9 @@ static void record_loss(struct job *j, struct host_run *h)
         snprintf(text, sizeof text, "%s: %s: %s", h->label, h->failed_in, h->err.text);
     j->lost_workers |= late && !j->outcome.failed;
     outcome_fault(&j->outcome, clock_now(), 125, text, h->err.hint);
+    /* One that ran is always named: hvdrun waits for what it had. */
+    if (h->lost_at && strcmp(j->outcome.text, text) != 0)
+        log_error("%s", text);
 }
 
 /* The host counts as closed only when everything else about it is settled: with the last one, the job may end
@@ -344,6 +347,9 @@ static void on_closed(void *ctx, struct host_run *h)
 {
     struct job *j = ctx;
     bool failed = h->err.code && !h->slow;
+    if (h->unconfirmed)
+        log_error("host %s: its agent has ended the job, but its own end (pid %u) was not heard of", h->label,
+                  h->guard_pid);
     if (failed)
         record_loss(j, h);
     if (j->planned && h->planned)

@@ -158,6 +158,8 @@ void job_on_signal(void *ctx, int number);
 /* ---- job_waiting.c ------------------------------------------------------------------------------------- */
 /* --start-timeout counts from now. */
 void job_start_limit(struct job *j);
+/* The hosts that the start of the workers still waits for and their phases, behind a comma; empty: none. */
+void job_waiting_tell(const struct job *j, char *out, size_t size);
 /* Files are on their way: the same. */
 void job_preload_moved(struct job *j);
 /* A managed agent has said where the job stands in its queue. */
