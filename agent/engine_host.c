@@ -46,11 +46,14 @@ static void send_message(struct engine_host *h, const Hvd__Engine *message)
 {
     if (h->state != ENGINE_LISTENING && h->state != ENGINE_RUNNING)
         return;
-    if (enqueue(h, message) < 0) {
+    if (enqueue(h, message) < 0)
         child_fail(&h->child, "does not read what it is sent");
-        return;
-    }
-    write_waiting(h);
+}
+
+void engine_host_flush(struct engine_host *h)
+{
+    if (h->state == ENGINE_RUNNING && h->out.len > 0)
+        write_waiting(h);
 }
 
 void engine_host_links(struct engine_host *h, Hvd__Links *links)

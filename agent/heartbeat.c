@@ -1,5 +1,7 @@
 #include "agent/heartbeat.h"
 
+#include "common/clock.h"
+
 void heartbeat_start(struct heartbeat *h, uint64_t limit, uint64_t now)
 {
     *h = (struct heartbeat){.limit = limit, .last = now, .looked = now};
@@ -20,6 +22,13 @@ void heartbeat_suspend(struct heartbeat *h, bool suspended, uint64_t now)
 uint64_t heartbeat_interval(const struct heartbeat *h)
 {
     return h->limit / 4;
+}
+
+uint64_t heartbeat_next_ms(const struct heartbeat *h, uint64_t now)
+{
+    uint64_t interval = heartbeat_interval(h) / NSEC_PER_MSEC;
+    uint64_t due = h->last + h->limit, left = due > now ? (due - now) / NSEC_PER_MSEC + 1 : 1;
+    return h->suspended || interval < left ? interval : left;
 }
 
 enum heartbeat_verdict heartbeat_look(struct heartbeat *h, uint64_t now)

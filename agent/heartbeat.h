@@ -25,6 +25,8 @@ void heartbeat_seen(struct heartbeat *h, uint64_t now);
 void heartbeat_suspend(struct heartbeat *h, bool suspended, uint64_t now);
 /* How often to look (and to send something oneself): a quarter of the limit. */
 uint64_t heartbeat_interval(const struct heartbeat *h);
+/* In how many milliseconds to look: after that interval, or when the deadline has passed. */
+uint64_t heartbeat_next_ms(const struct heartbeat *h, uint64_t now);
 /* After DOUBT: read what waits, then look again at once. */
 enum heartbeat_verdict heartbeat_look(struct heartbeat *h, uint64_t now);
 

@@ -179,6 +179,7 @@ static void before_sleep(uv_prepare_t *prepare)
         check(s);
         session_flush(s);
     }
+    engine_host_flush(&s->engine);
 }
 
 /* ---- children ------------------------------------------------------------------------------------------ */
@@ -194,6 +195,7 @@ static void tell_waiters(struct session *s, struct worker *w)
     ended.pid = (uint32_t)w->pid;
     ended.cause = cause;
     engine_host_rank_ended(&s->engine, &ended);
+    engine_host_flush(&s->engine);
     rendezvous_rank_ended(&s->rendezvous, w->rank, cause);
 }
 

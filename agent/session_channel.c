@@ -404,6 +404,9 @@ static void on_heart(uv_timer_t *timer)
         return;
     switch (heartbeat_look(&s->launcher, clock_now())) {
     case HEARTBEAT_ALIVE:
+        /* The launcher counts on it that a lease ends in time. */
+        uv_timer_start(timer, on_heart, heartbeat_next_ms(&s->launcher, clock_now()),
+                       heartbeat_interval(&s->launcher) / NSEC_PER_MSEC);
         break;
     case HEARTBEAT_DOUBT:
         s->heartbeats_missed++;

@@ -75,7 +75,7 @@ static void starve(struct host_run *h)
     host_give_up(h, &e);
 }
 
-static void flush(struct host_run *h)
+void host_flush(struct host_run *h)
 {
     const uint8_t *bytes;
     size_t len, taken;
@@ -90,6 +90,7 @@ static void flush(struct host_run *h)
     while ((len = channel_output(&h->channel, &bytes)) > 0) {
         taken = h->ops->write(h->transport, bytes, len);
         channel_written(&h->channel, taken);
+        h->spoke_at = taken > 0 ? clock_now() : h->spoke_at;
         if (taken < len)
             return;
     }
@@ -102,13 +103,24 @@ static void push(struct host_run *h, const Hvd__Control *message)
     if (channel_send(&h->channel, message) < 0)
         starve(h);
     else
-        flush(h);
+        host_flush(h);
+}
+
+static bool is_welcome(const struct host_run *h)
+{
+    return h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING;
 }
 
 void host_send(struct host_run *h, const Hvd__Control *message)
 {
-    if (h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING)
+    if (is_welcome(h))
         push(h, message);
+}
+
+void host_queue(struct host_run *h, const Hvd__Control *message)
+{
+    if (is_welcome(h) && channel_send(&h->channel, message) < 0)
+        starve(h);
 }
 
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
@@ -119,7 +131,7 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
     if (rc < 0)
         starve(h); /* a worker would wait for the rest */
     else
-        flush(h);
+        host_flush(h);
     return rc;
 }
 
@@ -128,19 +140,7 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
     if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
         starve(h);
     else
-        flush(h);
-}
-
-/* The host's clock against ours, from an exchange that began at `sent`: the middle of it is when the host
- * looked. */
-static void measure_clock(struct host_run *h, uint64_t sent, uint64_t theirs)
-{
-    uint64_t now = clock_now();
-    uint64_t trip = now - sent;
-    if (h->round_trip && trip >= h->round_trip)
-        return;
-    h->round_trip = trip ? trip : 1;
-    h->clock_offset = (int64_t)(sent + trip / 2 - theirs); /* whatever its clock says */
+        host_flush(h);
 }
 
 static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
@@ -150,8 +150,10 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
         host_give_up(h, &e);
         return;
     }
-    measure_clock(h, h->hello_sent, w->now);
     fsm_post(&h->fsm, EV_WELCOME);
+    if (h->ops == &transport_local)
+        host_clock_same(&h->clock);
+    host_measure_clock(h, w->now, h->hello_sent);
     h->common->events->ready(h->common->ctx, h, w);
 }
 
@@ -197,8 +199,9 @@ static void on_control(void *ctx, const Hvd__Control *m)
         break;
     }
     case HVD__CONTROL__BODY_PONG:
-        if (m->pong->nonce == h->ping_sent)
-            measure_clock(h, h->ping_sent, m->pong->now);
+        /* Its nonce is when we asked; an answer may be slower than the next question. */
+        if (m->pong->nonce >= h->hello_sent && m->pong->nonce <= h->ping_sent)
+            host_measure_clock(h, m->pong->now, m->pong->nonce);
         break;
     case HVD__CONTROL__BODY_ENDED:
         on_ended(h, m->ended);
@@ -249,7 +252,7 @@ static void ask(void *owner)
 {
     struct host_run *h = owner;
     host_sending_begin(&h->sending, h->common->sent);
-    flush(h);
+    host_flush(h);
 }
 
 /* Returns how many of the bytes were not the agent's. */
@@ -260,7 +263,7 @@ static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t le
         switch (host_sending_receive(&h->sending, h->common->sent, bytes + used, len - used, &n)) {
         case SENDING_WANT:
             h->sending_since = clock_now();
-            flush(h);
+            host_flush(h);
             break;
         case SENDING_HAVE:
             if (h->sending.files)
@@ -290,7 +293,7 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 static void on_writable(void *ctx)
 {
     struct host_run *h = ctx;
-    flush(h);
+    host_flush(h);
     h->common->events->writable(h->common->ctx, h);
 }
 
@@ -307,7 +310,9 @@ static void on_closed(void *ctx, const struct transport_end *end)
         return;
     }
     note_phase(h);
-    if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING)
+    /* Only its exit status says that the guard has gone, with all that it was there for. */
+    h->unconfirmed = h->fsm.state == HOST_LEAVING && h->session_pid != 0 && !host_end_is_known(h, end);
+    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->unconfirmed)
         h->lost_at = clock_now();
     host_explain_end(h, end);
     legal_end(&h->legal, h->label);
@@ -463,6 +468,7 @@ void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
 {
     CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
     h->spawned = true;
+    h->spawn_sent = clock_now();
     host_send(h, &m);
     fsm_post(&h->fsm, EV_SPAWN);
 }
@@ -471,7 +477,11 @@ void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
 {
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
         CONTROL(m, TEARDOWN, teardown, teardown);
+        uint64_t before = h->spoke_at;
         host_send(h, &m);
+        h->spoke_at = before; /* who hears this needs no lease */
+        h->torn_at = clock_now();
+        host_expect(h);
     }
     if (h->fsm.state < HOST_ENDING)
         fsm_post(&h->fsm, EV_TEARDOWN);

@@ -17,6 +17,7 @@
 #include "common/fsm.h"
 #include "common/legal.h"
 #include "launcher/config.h"
+#include "launcher/host_clock.h"
 #include "launcher/host_sending.h"
 #include "launcher/host_words.h"
 #include "launcher/hosts.h"
@@ -106,6 +107,10 @@ struct host_run {
     char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
     size_t stderr_len;
     uint64_t last_heard;    /* clock_now of the last byte */
+    uint64_t spoke_at;      /* when it was last sent what renews the lease of its session */
+    uint64_t torn_at;       /* when it was last asked to end; 0: never */
+    uint64_t answers_since; /* it was sent what it answers at once; 0: nothing */
+    bool unconfirmed;       /* its session had ended, but nothing was heard of the guard's end */
     bool suspect;           /* silent for too long; given up if still silent after the socket was drained */
     const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
     bool unresolved_told;   /* to the user */
@@ -116,15 +121,17 @@ struct host_run {
     bool asked;             /* and may have its lease by now */
     uint32_t ranks;         /* as many will be here; 0: that is not known before the network */
     bool late;              /* it was what --start-timeout waited for */
+    bool slow;              /* given up at the end of a good job: no fault of it */
     uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
     struct host_sending sending;
     uint64_t sending_since; /* the files */
     struct preload_place preload;
     uint64_t hello_sent;
-    int64_t clock_offset; /* add to the host's times to get ours */
-    uint64_t round_trip;  /* of the exchange that gave the offset */
+    uint64_t spawn_sent; /* 0: it was not */
     uint64_t ping_sent;
-    uint32_t free_port; /* there, for MASTER_PORT */
+    struct host_clock clock;
+    unsigned clock_pings; /* that were sent to learn of its clock */
+    uint32_t free_port;   /* there, for MASTER_PORT */
     uint32_t coordinator_port;
     uint32_t *worker_port; /* there, one for each rank, if the job's contracts need them */
     size_t worker_ports;
@@ -150,6 +157,9 @@ void host_teardown(struct host_run *h, Hvd__Teardown *teardown);
 void host_give_up(struct host_run *h, const struct err *why);
 /* A message to a session that has welcomed us; dropped otherwise. */
 void host_send(struct host_run *h, const Hvd__Control *message);
+/* The same, but it waits for host_flush, or for the next message: several then leave in one write. */
+void host_queue(struct host_run *h, const Hvd__Control *message);
+void host_flush(struct host_run *h);
 int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
 /* Bytes of a file of Preload, to a host that is READY. */
 void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len);
@@ -157,6 +167,17 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
 void host_heartbeat(struct host_run *h, uint64_t now);
+/* It answers at once what it is sent now, and is not pinged until it does: pings might renew the lease of a
+ * host that cannot answer. */
+void host_expect(struct host_run *h);
+/* Nothing was heard of it for so long, or since host_expect, that it may be cut off. */
+bool host_is_silent(const struct host_run *h, uint64_t now);
+/* When a session that nobody reaches any more has ended its workers by itself. */
+uint64_t host_lease_end(const struct host_run *h);
+/* The host answers with its time. */
+void host_ping(struct host_run *h);
+/* It has: what we asked at `asked`. */
+void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked);
 /* host_hello.c: fills it with what points into *h and what that points to. */
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
 /* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or says what cannot be. */
@@ -166,5 +187,8 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \
     "install hvdrun on that host, say where hvdagent is with --agent-path, or copy it with --send-agent"
 void host_explain_end(struct host_run *h, const struct transport_end *end);
+/* The remote command has ended by itself and said how: with it, the guard. 255 is what a carrying program
+ * says of itself. */
+bool host_end_is_known(const struct host_run *h, const struct transport_end *end);
 
 #endif

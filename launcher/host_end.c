@@ -141,3 +141,9 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
                 said ? ": " : "", said ? said : "");
     }
 }
+
+bool host_end_is_known(const struct host_run *h, const struct transport_end *end)
+{
+    bool carried = h->ops == &transport_exec;
+    return !end->err && !end->term_signal && end->exit_status >= 0 && !(carried && end->exit_status == 255);
+}

@@ -14,6 +14,7 @@
 #include "launcher/exit_codes.h"
 #include "launcher/job_state.h"
 #include "launcher/job_debug.h"
+#include "launcher/job_ending.h"
 #include "launcher/job_preload.h"
 #include "launcher/mpir.h"
 #include "launcher/job_sweep.h"
@@ -23,11 +24,8 @@
 #include "launcher/report.h"
 #include "launcher/terminal.h"
 
-/* How much longer than the grace period a session may take to end its workers before its host is given up. */
-#define END_EXTRA_MS 8000
 /* What workers get to print and clean up after HVD_ERR_PEER, before SIGTERM. */
-#define PARTING_MS   300
-#define STATUS_LIMIT 124 /* of --timeout */
+#define PARTING_MS 300
 
 static void place(void *owner);
 static void spawn(void *owner);
@@ -121,9 +119,10 @@ static void stop(struct job *j, int status, const char *text)
 static void on_time_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    char text[128];
-    snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over",
-             (double)j->config->timeout_ms / 1e3);
+    char text[640], late[500];
+    job_waiting_tell(j, late, sizeof late);
+    snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over%s",
+             (double)j->config->timeout_ms / 1e3, late);
     stop(j, STATUS_LIMIT, text);
     fsm_post(&j->fsm, JOB_EV_LIMIT);
 }
@@ -134,30 +133,16 @@ static void insist(struct job *j)
     fsm_post(&j->fsm, JOB_EV_INSIST);
 }
 
-static void on_end_limit(uv_timer_t *timer)
+/* Of the states before ENDING, which has its own. */
+static void on_moment_over(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    struct err e = ERR_INIT;
-    if (j->fsm.state == JOB_INTERRUPTED) {
+    if (j->fsm.state == JOB_INTERRUPTED)
         insist(j);
-        return;
-    }
-    if (j->fsm.state == JOB_PARTING || j->fsm.state == JOB_INSPECTING) {
-        fsm_post(&j->fsm, j->fsm.state == JOB_PARTING ? JOB_EV_ENOUGH : JOB_EV_INSPECTED);
-        return;
-    }
-    /* The workers' last output waits in the sessions for its turn: the reader may take his time, unless the
-     * user does not. One round more when he has caught up, for what is still on its way. */
-    bool waits = j->output && !output_is_idle(j->output);
-    if (!j->insisted && (waits || j->output_waited)) {
-        j->output_waited = waits;
-        uv_timer_start(timer, on_end_limit, END_EXTRA_MS, 0);
-        return;
-    }
-    err_set(&e, ERR_TIMEOUT, "it did not end its workers in time");
-    for (uint32_t i = 0; i < j->host_count; i++)
-        if (host_state(&j->host[i]) != HOST_CLOSED)
-            host_give_up(&j->host[i], &e);
+    else if (j->fsm.state == JOB_PARTING)
+        fsm_post(&j->fsm, JOB_EV_ENOUGH);
+    else if (j->fsm.state == JOB_INSPECTING)
+        fsm_post(&j->fsm, JOB_EV_INSPECTED);
 }
 
 static void on_heartbeat(uv_timer_t *timer)
@@ -286,7 +271,7 @@ static void started(void *owner)
 static void inspect(void *owner)
 {
     struct job *j = owner;
-    uv_timer_start(&j->end_limit, on_end_limit, JOB_WHERE_MS, 0);
+    uv_timer_start(&j->end_limit, on_moment_over, JOB_WHERE_MS, 0);
     job_where_start(j);
 }
 
@@ -299,56 +284,19 @@ static void end_inspection(void *owner)
 static void part(void *owner)
 {
     struct job *j = owner;
-    uv_timer_start(&j->end_limit, on_end_limit, PARTING_MS, 0);
+    uv_timer_start(&j->end_limit, on_moment_over, PARTING_MS, 0);
 }
 
 static void pass_signal_on(void *owner)
 {
     struct job *j = owner;
     job_signal_workers(j, j->signal, false);
-    uv_timer_start(&j->end_limit, on_end_limit, (uint64_t)j->config->grace_ms, 0);
+    uv_timer_start(&j->end_limit, on_moment_over, (uint64_t)j->config->grace_ms, 0);
 }
 
-/* In a word, for who counts them. */
-static Hvd__Cause cause_of_end(const struct job *j)
-{
-    const struct outcome *o = &j->outcome;
-    if (!o->failed)
-        return HVD__CAUSE__CAUSE_NONE;
-    if (j->signal)
-        return HVD__CAUSE__CAUSE_CANCELLED;
-    if (o->first_is_rank)
-        return HVD__CAUSE__CAUSE_OTHER_RANK;
-    if (j->lost_workers)
-        return HVD__CAUSE__CAUSE_HOST_LOST;
-    return o->exit_status == STATUS_LIMIT ? HVD__CAUSE__CAUSE_TIMEOUT : HVD__CAUSE__CAUSE_FAULT;
-}
-
-/* Asks every host to end. A fault gives workers the grace period; a signal that came twice, or a job whose
- * workers have all ended, gives none. */
 static void begin_end(void *owner)
 {
-    struct job *j = owner;
-    bool patient = j->outcome.failed && !j->grace_is_over && j->finished < j->plan.size;
-    Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
-    teardown.grace_ms = patient ? (uint32_t)j->config->grace_ms : 0;
-    teardown.reason = j->outcome.failed ? j->outcome.text : teardown.reason;
-    teardown.cause = cause_of_end(j);
-    if (!j->phases.ending)
-        j->phases.ending = clock_now();
-    if (j->outcome.failed)
-        mpir_abort(j->outcome.text);
-    progress_stop(&j->progress);
-    uv_timer_stop(&j->start_limit);
-    uv_timer_stop(&j->wait_limit);
-    uv_timer_stop(&j->settling);
-    uv_timer_stop(&j->gathering);
-    uv_timer_stop(&j->time_limit);
-    uv_timer_start(&j->end_limit, on_end_limit, teardown.grace_ms + END_EXTRA_MS, 0);
-    for (uint32_t i = 0; i < j->host_count; i++)
-        host_teardown(&j->host[i], &teardown);
-    if (j->closed == j->host_count)
-        fsm_post(&j->fsm, JOB_EV_GONE);
+    job_ending_begin(owner);
 }
 
 static void sweep(void *owner)
@@ -374,7 +322,7 @@ static void finish(void *owner)
 {
     struct job *j = owner;
     uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit,
-                            &j->settling,  &j->gathering,   &j->wait_limit};
+                            &j->settling,  &j->gathering,   &j->wait_limit, &j->ends.timer};
     for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
         uv_close((uv_handle_t *)timers[i], NULL);
     terminal_restore();
@@ -447,9 +395,10 @@ void job_run(struct job *j, struct job_end *end)
     start_timer(j, &j->start_limit, NULL, 0, 0);
     job_start_limit(j);
     start_timer(j, &j->time_limit, on_time_limit, time_limit_ms(j), 0);
-    start_timer(j, &j->end_limit, on_end_limit, 0, 0);
+    start_timer(j, &j->end_limit, NULL, 0, 0);
     start_timer(j, &j->settling, NULL, 0, 0);
     start_timer(j, &j->gathering, NULL, 0, 0);
+    start_timer(j, &j->ends.timer, NULL, 0, 0);
     progress_start(&j->progress, &j->loop, j->host, j->host_count);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "launcher/job_ending.h"
 #include "launcher/job_state.h"
 #include "launcher/limits.h"
 #include "launcher/job_preload.h"
@@ -29,12 +30,14 @@ void job_start_hosts(struct job *j)
     }
 }
 
-/* A host's monotonic time on our clock: what its session tells has happened between our Hello and now,
- * whatever its clock does. */
-static uint64_t our_time(const struct host_run *h, uint64_t theirs)
+/* A host's monotonic time on our clock, of something that we have just heard of and that was not before
+ * `after`: whatever its clock does. */
+static uint64_t our_time(struct host_run *h, uint64_t theirs, uint64_t after)
 {
-    uint64_t now = clock_now(), time = theirs + (uint64_t)h->clock_offset;
-    return time > now ? now : time < h->hello_sent ? h->hello_sent : time;
+    uint64_t now = clock_now();
+    host_clock_saw(&h->clock, theirs, after, now);
+    uint64_t time = host_clock_ours(&h->clock, theirs);
+    return time > now ? now : time < after ? after : time;
 }
 
 /* The rank if it is one of this host's, else NULL: a session speaks for its own ranks only. */
@@ -65,6 +68,7 @@ static void mark_exited(struct job *j, uint32_t rank)
     if (has_terminal(j, rank))
         terminal_restore();
     j->rank[rank].exited = true;
+    job_ending_progress(j);
     if (j->has_input)
         input_rank_gone(&j->input, rank);
     check_finished(j, rank);
@@ -111,7 +115,8 @@ static const char *on_spawned(struct job *j, struct host_run *h, const Hvd__Spaw
         return NOT_THERE;
     if (r->started)
         return "that rank has started before";
-    r->started = our_time(h, m->time);
+    r->started = our_time(h, m->time, h->spawn_sent);
+    r->started_there = m->time;
     r->pid = m->pid;
     if (has_terminal(j, m->rank))
         terminal_make_raw();
@@ -141,37 +146,6 @@ static const char *on_refused(struct job *j, struct host_run *h, const Hvd__Refu
     return NULL;
 }
 
-/* Tells the other hosts, their engines too, why a rank will not take part any more. */
-static void spread_end(struct job *j, const struct host_run *origin, const struct rank_end *end)
-{
-    char cause[200];
-    bool failed = rank_end_failed(end) || end->by_us;
-    if (j->plan.host_count < 2 || (!failed && j->engine_links.count == 0 && !j->session_links.ordered))
-        return;
-    rank_end_describe(end, cause, sizeof cause);
-    Hvd__RankEnded told = HVD__RANK_ENDED__INIT;
-    told.rank = end->rank;
-    told.host = (char *)origin->label;
-    told.pid = end->pid;
-    told.failed = failed;
-    told.cause = cause;
-    CONTROL(m, RANK_ENDED, rank_ended, &told);
-    for (uint32_t i = 0; i < j->plan.host_count; i++)
-        if (job_host_of_plan(j, i) != origin)
-            host_send(job_host_of_plan(j, i), &m);
-}
-
-/* From now on sessions hear of every end; of those that were no fault they have not heard before. */
-static void on_link_order(struct job *j)
-{
-    if (j->session_links.ordered)
-        return;
-    job_links_order(j);
-    for (uint32_t i = 0; i < j->plan.size; i++)
-        if (j->rank[i].ended && !rank_end_failed(&j->rank[i].end) && !j->rank[i].end.by_us)
-            spread_end(j, job_host_of_plan(j, j->plan.rank[i].host), &j->rank[i].end);
-}
-
 static void note_end(struct rank_state *r, const struct rank_end *end, uint64_t time, const Hvd__Exited *m)
 {
     r->end = *end;
@@ -188,6 +162,15 @@ static const char *program_named(const struct job *j, uint32_t rank)
     return p->count > 1 ? p->item[programs_of(p, rank)].command[0] : NULL;
 }
 
+/* Of a rank's end; of its start we know more now, too. */
+static uint64_t time_of_end(struct host_run *h, struct rank_state *r, uint64_t theirs)
+{
+    uint64_t ended = our_time(h, theirs, h->spawn_sent);
+    if (r->started)
+        r->started = our_time(h, r->started_there, h->spawn_sent);
+    return ended > r->started ? ended : r->started;
+}
+
 static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
@@ -198,16 +181,17 @@ static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exite
         return NOT_THERE;
     if (r->exited)
         return "that rank has ended before";
+    uint64_t time = time_of_end(h, r, m->time);
+    if (rank_end_failed(&end))
+        host_clock_fix(&h->clock); /* which of this host's faults was first does not change by learning */
     rank_end_describe(&end, how, sizeof how);
     log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how,
               m->by_us ? ", by us" : "");
     if (end.by_us && !j->outcome.failed)
-        job_fault(j, our_time(h, m->time), 125, NULL, "host %s was lost: its agent ended the job by itself",
-                  h->label);
-    outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started,
-                       our_time(h, m->time));
-    note_end(r, &end, our_time(h, m->time), m);
-    spread_end(j, h, &end);
+        job_fault(j, time, 125, NULL, "host %s was lost: its agent ended the job by itself", h->label);
+    outcome_rank_ended(&j->outcome, &end, h->label, program_named(j, m->rank), r->started, time);
+    note_end(r, &end, time, m);
+    job_ends_tell(j, m->rank);
     mark_exited(j, m->rank);
     if (rank_end_failed(&end) && j->config->on_failure == CONFIG_ON_FAILURE_KILL)
         job_failed(j);
@@ -236,9 +220,11 @@ static void on_notice(struct host_run *h, const Hvd__Notice *m)
         log_write(level, "%s: %.800s", h->label, m->text);
 }
 
-static void on_fault(struct job *j, const struct host_run *h, const Hvd__Fault *m)
+static void on_fault(struct job *j, struct host_run *h, const Hvd__Fault *m)
 {
-    job_fault(j, our_time(h, m->time), 125, NULL, "host %s: %.800s", h->label, m->text);
+    uint64_t time = our_time(h, m->time, h->hello_sent);
+    host_clock_fix(&h->clock);
+    job_fault(j, time, 125, NULL, "host %s: %.800s", h->label, m->text);
 }
 
 /* What a host may only say when it has workers. */
@@ -255,7 +241,7 @@ static const char *on_workers_message(struct job *j, struct host_run *h, const H
         job_links_engine(j, h, m->link);
         return NULL;
     case HVD__CONTROL__BODY_LINK_ORDER:
-        on_link_order(j);
+        job_ends_order(j);
         return NULL;
     case HVD__CONTROL__BODY_SESSION_LINK:
         return job_links_session(j, h, m->session_link);
@@ -310,6 +296,7 @@ static void on_writable(void *ctx, struct host_run *h)
 static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 {
     struct job *j = ctx;
+    job_ending_progress(j);
     for (size_t i = 0; i < ended->n_leftover && i < LEFTOVERS_EACH; i++) {
         const Hvd__Leftover *p = ended->leftover[i];
         log_error("%s: process %u (%.64s, state %.16s) could not be ended", h->label, p->pid, p->name,
@@ -349,6 +336,9 @@ static void record_loss(struct job *j, struct host_run *h)
         snprintf(text, sizeof text, "%s: %s: %s", h->label, h->failed_in, h->err.text);
     j->lost_workers |= late && !j->outcome.failed;
     outcome_fault(&j->outcome, clock_now(), 125, text, h->err.hint);
+    /* One that ran is always named: hvdrun waits for what it had. */
+    if (h->lost_at && strcmp(j->outcome.text, text) != 0)
+        log_error("%s", text);
 }
 
 /* The host counts as closed only when everything else about it is settled: with the last one, the job may end
@@ -356,16 +346,21 @@ static void record_loss(struct job *j, struct host_run *h)
 static void on_closed(void *ctx, struct host_run *h)
 {
     struct job *j = ctx;
-    if (h->err.code)
+    bool failed = h->err.code && !h->slow;
+    if (h->unconfirmed)
+        log_error("host %s: its agent has ended the job, but its own end (pid %u) was not heard of", h->label,
+                  h->guard_pid);
+    if (failed)
         record_loss(j, h);
     if (j->planned && h->planned)
         abandon_ranks(j, h);
     j->closed++;
+    job_ending_progress(j);
     job_held_no_more(j, h);
     unresolved_settle(j);
-    if (h->err.code && j->fsm.state == JOB_CONNECTING)
+    if (failed && j->fsm.state == JOB_CONNECTING)
         preflight_settle(j);
-    else if (h->err.code)
+    else if (failed)
         job_failed(j);
     if (j->closed == j->host_count)
         fsm_post(&j->fsm, JOB_EV_GONE);

@@ -181,6 +181,7 @@ void job_free(struct job *j)
         host_free(&j->host[i]);
     job_links_free(j, &j->engine_links);
     job_links_free(j, &j->session_links);
+    job_ends_free(j);
     for (size_t i = 0; i < j->common.interface_count; i++)
         free(j->common.interfaces[i]);
     free(j->common.interfaces);

@@ -82,7 +82,8 @@ int job_place(struct job *j, struct err *e)
     j->host_names = calloc(j->plan.host_count, sizeof *j->host_names);
     if (!j->rank || !j->host_names)
         return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
-    if (job_links_init(j, &j->engine_links, e) < 0 || job_links_init(j, &j->session_links, e) < 0)
+    if (job_links_init(j, &j->engine_links, e) < 0 || job_links_init(j, &j->session_links, e) < 0 ||
+        job_ends_init(j, e) < 0)
         return -1;
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
         struct host_run *h = job_host_of_plan(j, i);

@@ -9,10 +9,12 @@
 
 #include "common/fsm.h"
 #include "launcher/config.h"
+#include "launcher/end_limit.h"
 #include "launcher/environment.h"
 #include "launcher/host.h"
 #include "launcher/hosts.h"
 #include "launcher/input.h"
+#include "launcher/job_ends.h"
 #include "launcher/job_links.h"
 #include "launcher/job.h"
 #include "launcher/outcome.h"
@@ -23,7 +25,8 @@
 #include "launcher/sent_agent.h"
 #include "launcher/signals.h"
 
-#define FANOUT_MAX 128 /* connections being made at once */
+#define FANOUT_MAX   128 /* connections being made at once */
+#define STATUS_LIMIT 124 /* of --timeout */
 
 enum job_state {
     JOB_CONNECTING,
@@ -58,8 +61,9 @@ enum job_event {
 
 struct rank_state {
     uint32_t pid;
-    uint64_t started; /* launcher's clock; 0: not yet */
-    uint64_t ended;   /* the same; what follows is set with it */
+    uint64_t started;       /* launcher's clock; 0: not yet */
+    uint64_t started_there; /* its host's clock */
+    uint64_t ended;         /* the same; what follows is set with it */
     struct rank_end end;
     uint64_t peak_kib, user_us, system_us;
     bool exited;   /* Exited came, or its host is lost */
@@ -116,6 +120,7 @@ struct job {
     struct input input;
     bool has_input;
     struct job_links engine_links, session_links;
+    struct job_ends ends;
 
     struct job_where *where; /* NULL: nobody asked */
     struct job_sweep *sweep; /* NULL: no host was lost */
@@ -128,6 +133,7 @@ struct job {
     bool grace_is_over;
     bool insisted;      /* a signal came again */
     bool output_waited; /* for its reader, when the time to end was over */
+    struct end_limit end;
     struct signals signals;
     struct progress progress;
     uv_timer_t heartbeat, start_limit, time_limit, end_limit;
@@ -152,6 +158,8 @@ void job_on_signal(void *ctx, int number);
 /* ---- job_waiting.c ------------------------------------------------------------------------------------- */
 /* --start-timeout counts from now. */
 void job_start_limit(struct job *j);
+/* The hosts that the start of the workers still waits for and their phases, behind a comma; empty: none. */
+void job_waiting_tell(const struct job *j, char *out, size_t size);
 /* Files are on their way: the same. */
 void job_preload_moved(struct job *j);
 /* A managed agent has said where the job stands in its queue. */

@@ -202,13 +202,11 @@ static int make_commands(struct job_sweep *s, struct err *e)
 
 static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host_run *h)
 {
-    const struct config *c = s->job->config;
-    uint64_t lease = (uint64_t)c->heartbeat_timeout_ms + (uint64_t)c->grace_ms + 1000;
     r->owner = s;
     r->host = h;
     r->target = h->target;
     choose_grace(r, s->job->insisted);
-    r->deadline = s->job->insisted ? 0 : h->lost_at + lease * NSEC_PER_MSEC;
+    r->deadline = s->job->insisted ? 0 : host_lease_end(h);
 }
 
 static int set_up(struct job_sweep *s, uint32_t count, struct err *e)

@@ -31,31 +31,55 @@ static bool is_late(const struct job *j, const struct host_run *h)
     return h->planned && !j->rank[j->plan.host[h->plan_index].rank[0]].started;
 }
 
-/* Names the hosts that are late, and where they are. */
+/* Names hosts that are late, four at most, and where they are. */
+struct late {
+    char text[400];
+    size_t used;
+    uint32_t count, nameless;
+};
+
+static void add_late(struct late *late, struct host_run *h)
+{
+    late->nameless += h->unresolved != NULL;
+    if (late->count++ >= 4)
+        return;
+    size_t room = sizeof late->text - late->used;
+    int n = snprintf(late->text + late->used, room, "%s%s (%s%s%s)", late->used ? ", " : "", h->label,
+                     host_phase(h), h->unresolved ? ": " : "", h->unresolved ? h->unresolved : "");
+    late->used += n > 0 && (size_t)n < room ? (size_t)n : 0;
+}
+
 static void on_start_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
-    char late[400] = "";
-    size_t used = 0;
-    uint32_t count = 0, nameless = 0;
+    struct late late = {.count = 0};
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host_run *h = &j->host[i];
         h->late = is_late(j, h);
-        nameless += h->late && h->unresolved;
-        if (!h->late || count++ >= 4)
-            continue;
-        int n = snprintf(late + used, sizeof late - used, "%s%s (%s%s%s)", used ? ", " : "", h->label,
-                         host_phase(h), h->unresolved ? ": " : "", h->unresolved ? h->unresolved : "");
-        used += n > 0 && (size_t)n < sizeof late - used ? (size_t)n : 0;
+        if (h->late)
+            add_late(&late, h);
     }
-    if (count == 0) { /* the others wait for leases, which has a limit of its own */
+    if (late.count == 0) { /* the others wait for leases, which has a limit of its own */
         job_start_limit(j);
         return;
     }
     job_fault(j, clock_now(), 125,
-              nameless == count ? UNRESOLVED_HINT : "a longer --start-timeout gives slow hosts more time",
-              "%s: the workers did not start within %.10g s (--start-timeout)%s", late,
-              (double)j->config->start_timeout_ms / 1e3, count > 4 ? "; and others" : "");
+              late.nameless == late.count ? UNRESOLVED_HINT
+                                          : "a longer --start-timeout gives slow hosts more time",
+              "%s: the workers did not start within %.10g s (--start-timeout)%s", late.text,
+              (double)j->config->start_timeout_ms / 1e3, late.count > 4 ? "; and others" : "");
+}
+
+void job_waiting_tell(const struct job *j, char *out, size_t size)
+{
+    struct late late = {.count = 0};
+    for (uint32_t i = 0; i < j->host_count && j->fsm.state <= JOB_STARTING; i++) {
+        struct host_run *h = &j->host[i];
+        if (is_late(j, h) || (!j->planned && host_state(h) < HOST_READY))
+            add_late(&late, h);
+    }
+    snprintf(out, size, "%s%s%s", late.count ? ", before the workers started: " : "", late.text,
+             late.count > 4 ? " and others" : "");
 }
 
 void job_start_limit(struct job *j)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/message.h"
 #include "launcher/job_state.h"
@@ -40,11 +41,12 @@ void job_where_start(struct job *j)
     }
     for (uint32_t i = 0; w && w->rank && w->host && i < j->plan.host_count; i++) {
         struct host_run *h = job_host_of_plan(j, i);
-        if (host_state(h) == HOST_RUNNING) {
-            w->asked++;
-            w->host[i] = ASKED;
-            host_send(h, &m);
-        }
+        if (host_state(h) != HOST_RUNNING || host_is_silent(h, clock_now()))
+            continue;
+        w->asked++;
+        w->host[i] = ASKED;
+        host_send(h, &m);
+        host_expect(h);
     }
     if (!w || w->asked == 0)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);

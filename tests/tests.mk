@@ -127,7 +127,7 @@ $(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/
 # What the end-to-end tests of output write, read and measure with.
 E2E_WORKERS := $(addprefix $(BUILD)/tests/,mourner laggard kinds placed sets uneven fused extremes steps large sentences) # linked to libhvd
 E2E_GPU_WORKERS := $(patsubst tests/e2e/%.c,$(BUILD)/tests/%,$(wildcard tests/e2e/gpu_*.c)) # and with tensors on a GPU
-E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(BUILD)/tests/clock-jumps.so $(E2E_WORKERS) $(E2E_GPU_WORKERS)
+E2E_TOOLS := $(BUILD)/tests/scribe $(BUILD)/tests/overhear $(BUILD)/tests/clock-jumps.so $(BUILD)/tests/fault-hold.so $(E2E_WORKERS) $(E2E_GPU_WORKERS)
 # Clients of the rendezvous, with the protocols of other people's libraries.
 E2E_TOOLS += $(BUILD)/tests/nvml/libnvidia-ml.so.1
 $(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o

@@ -5,6 +5,8 @@
 
 /* The program only carries the stream: the session at its far end sees EOF when it goes. */
 #define EXEC_TERM_AFTER_MS 200
+/* The session has closed the stream: its guard still clears away, and its exit status is what comes last. */
+#define EXEC_EXIT_AFTER_MS 8000
 
 static struct transport *exec_start(uv_loop_t *loop, const struct transport_target *target,
                                     const struct transport_events *events, void *ctx, struct err *e)
@@ -12,7 +14,10 @@ static struct transport *exec_start(uv_loop_t *loop, const struct transport_targ
     struct rsh_argv argv;
     struct transport *t = NULL;
     if (rsh_template_expand(target, &argv, e) == 0) {
-        struct process_spec spec = {.argv = argv.word, .term_after_ms = EXEC_TERM_AFTER_MS, .carrier = true};
+        struct process_spec spec = {.argv = argv.word,
+                                    .term_after_ms = EXEC_TERM_AFTER_MS,
+                                    .exit_after_ms = EXEC_EXIT_AFTER_MS,
+                                    .carrier = true};
         t = process_start(loop, &spec, events, ctx, e);
     }
     rsh_argv_free(&argv);

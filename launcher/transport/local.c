@@ -15,8 +15,11 @@ static struct transport *local_start(uv_loop_t *loop, const struct transport_tar
     char *argv[5] = {(char *)target->agent_path, "session"};
     for (int i = 0; target->arguments && target->arguments[i] && i < 3; i++)
         argv[1 + i] = target->arguments[i];
-    struct process_spec spec = {
-        .argv = argv, .peer_address = "127.0.0.1", .term_after_ms = LOCAL_TERM_AFTER_MS, .lingers = true};
+    struct process_spec spec = {.argv = argv,
+                                .peer_address = "127.0.0.1",
+                                .term_after_ms = LOCAL_TERM_AFTER_MS,
+                                .exit_after_ms = LOCAL_TERM_AFTER_MS,
+                                .lingers = true};
     return process_start(loop, &spec, events, ctx, e);
 }
 

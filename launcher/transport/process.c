@@ -35,7 +35,7 @@ struct transport {
     const struct transport_events *events;
     void *ctx;
     const char *peer_address;
-    unsigned term_after_ms;
+    unsigned term_after_ms, exit_after_ms;
     bool lingers, carrier;
     uv_poll_t poll[HANDLE_COUNT];
     uv_timer_t timer;
@@ -217,7 +217,7 @@ static void ended(struct transport *t)
     if (t->ending || t->exited)
         return;
     t->ending = true;
-    uv_timer_start(&t->timer, timer_fired, t->term_after_ms, 0);
+    uv_timer_start(&t->timer, timer_fired, t->silent || !t->reached ? t->term_after_ms : t->exit_after_ms, 0);
 }
 
 static int stream_interest(const struct transport *t)
@@ -274,6 +274,8 @@ void process_close(struct transport *t)
     if (t->silent)
         return;
     t->silent = true;
+    if (t->ending && !t->exited && t->kills == 0)
+        uv_timer_start(&t->timer, timer_fired, t->term_after_ms, 0);
     ended(t);
 }
 
@@ -354,6 +356,7 @@ struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec
     t->ctx = ctx;
     t->peer_address = spec->peer_address;
     t->term_after_ms = spec->term_after_ms;
+    t->exit_after_ms = spec->exit_after_ms;
     t->lingers = spec->lingers;
     t->carrier = spec->carrier;
     t->exit_status = -1;

@@ -10,8 +10,8 @@
 struct process_spec {
     char *const *argv;        /* argv[0] is searched on PATH; only read during process_start */
     const char *peer_address; /* a string that lives for ever, or NULL */
-    unsigned
-        term_after_ms; /* SIGTERM so long after the stream was closed; the child had time to end on EOF */
+    unsigned term_after_ms; /* SIGTERM so long after we closed the stream; the child had time to end on EOF */
+    unsigned exit_after_ms; /* the same after the session has closed it */
     bool lingers; /* the child's own child may outlive it and still speak: the stream's end counts, not the
                      child's */
     bool carrier; /* the child only carries the stream: 255 is its own failure, as ssh has it */

@@ -1,6 +1,6 @@
-/* Preloaded into an agent: the child that is about to become a worker stops there and says so in a file, so
- * that a fault meets the agent while it spawns. HOLD_FILE names that file; once it exists nothing is held any
- * more. */
+/* Preloaded into an agent. The child that is about to become a worker stops there and says so in a file, so
+ * that a fault meets the agent while it spawns: HOLD_FILE names that file; once it exists nothing is held any
+ * more. The guard, which is the process that was executed, takes so long to end: HOLD_GUARD_MS. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,6 +21,20 @@ static void hold(const char *path)
         return;
     close(fd);
     kill(getpid(), SIGSTOP); /* raise() may name the thread whose memory this child shares */
+}
+
+static pid_t executed;
+
+__attribute__((constructor)) static void remember_process(void)
+{
+    executed = getpid();
+}
+
+__attribute__((destructor)) static void hold_guard(void)
+{
+    const char *ms = getenv("HOLD_GUARD_MS");
+    if (ms && getpid() == executed)
+        usleep((useconds_t)strtoul(ms, NULL, 10) * 1000);
 }
 
 int execve(const char *path, char *const argv[], char *const envp[]);

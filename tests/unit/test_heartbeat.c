@@ -50,6 +50,26 @@ START_TEST(who_overslept_counts_anew)
 }
 END_TEST
 
+/* A lease ends when it should, not up to an interval later. */
+START_TEST(the_last_look_comes_at_the_deadline)
+{
+    uint64_t ms = 1000000, now = 7 * ms, begun = now;
+    heartbeat_start(&h, 1000 * ms, now);
+    while (heartbeat_look(&h, now) == HEARTBEAT_ALIVE) {
+        uint64_t next = heartbeat_next_ms(&h, now);
+        ck_assert(next > 0 && next <= 250);
+        now += next * ms;
+        heartbeat_seen(&h, now < begun + 100 * ms ? now : h.last);
+    }
+    ck_assert_uint_gt(now, begun + 1000 * ms);
+    ck_assert_uint_le(now, begun + 1002 * ms);
+    heartbeat_seen(&h, now - 130 * ms); /* between two looks */
+    ck_assert_uint_eq(heartbeat_next_ms(&h, now + 700 * ms), 171);
+    heartbeat_suspend(&h, true, now);
+    ck_assert_uint_eq(heartbeat_next_ms(&h, now + 100000 * ms), 250);
+}
+END_TEST
+
 START_TEST(a_stopped_peer_may_be_silent)
 {
     heartbeat_suspend(&h, true, 5100);
@@ -68,6 +88,7 @@ int main(void)
     tcase_add_test(t, silence_is_doubted_then_believed);
     tcase_add_test(t, what_was_read_in_doubt_counts);
     tcase_add_test(t, who_overslept_counts_anew);
+    tcase_add_test(t, the_last_look_comes_at_the_deadline);
     tcase_add_test(t, a_stopped_peer_may_be_silent);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

@@ -146,6 +146,15 @@ START_TEST(stubborn_child_is_killed)
 }
 END_TEST
 
+/* A guard still clears away when its session has closed the stream. */
+START_TEST(the_status_comes_after_the_stream)
+{
+    go("echo ready; exec <&- >&-; sleep 0.7; exit 7");
+    ck_assert_int_eq(run.exit_status, 7);
+    ck_assert_int_eq(run.term_signal, 0);
+}
+END_TEST
+
 START_TEST(missing_program_is_refused)
 {
     struct transport_target target = {.host = "h", .rsh = "no-such-program", .command = "true"};
@@ -218,6 +227,7 @@ int main(void)
                                   bytes_are_read_after_the_end,
                                   close_is_eof_there,
                                   stubborn_child_is_killed,
+                                  the_status_comes_after_the_stream,
                                   missing_program_is_refused,
                                   local_session,
                                   local_agent_missing,

@@ -113,3 +113,74 @@ case_a_second_interrupt_does_not_wait_for_it() {
     expect_err 'could not be reached again'
     leave_within=25
 }
+
+# Its session may have heard hvdrun last when the time was over, and has then the heartbeat time-out and the grace to end its workers:
+# that is waited for, and not more.
+case_a_time_limit_with_a_host_that_is_cut_off() {
+    needs_kind ns
+    start --timeout 2 --heartbeat-timeout 6 --grace 1 -np 2 -H $H1:1,$H2:1 sh -c "$second_is_stubborn"
+    until_out 10 ready 2
+    ip link set v2 down
+    mark_time
+    stop_status
+    ip link set v2 up
+    expect_within 12
+    expect_status 124
+    expect_err "host $H2 was lost: nothing was heard of it"
+    expect_err "host $H2 could not be reached again"
+    expect_err '^hvdrun: the time limit of 2 s \(--timeout\) is over$'
+    leave_within=1
+}
+
+# ---- the guard, whose end is the agent's ------------------------------------------------------------------------------------
+# It takes SECONDS to end on the second host.
+late_guard() { # SECONDS ARGUMENTS of hvdrun
+    [ -z "$E2E_SANITIZE" ] || skip "a sanitizer wants to be loaded first"
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\ncase $(hostname).$1 in node2.attach|node2.session) export HOLD_GUARD_MS=%d LD_PRELOAD=%s ;; esac\nexec %s "$@"\n' \
+        $(($1 * 1000)) "$BUILD/tests/fault-hold.so" "$BUILD/hvdagent" > "$T/agent"
+    chmod 755 "$T/agent"
+    chmod 777 "$T"
+    mark_time
+    hvd --agent-path "$T/agent" --agent job -np 2 -H "$H1:1,$H2:1" "${@:2}"
+}
+
+gone_with_hvdrun() {
+    expect_same '' "$(leftover_processes)" 'what runs when hvdrun has returned'
+    [ "${EPOCHREALTIME/./}" -ge $((since + 2500000)) ] || fail "nobody was held"
+}
+
+case_a_late_guard_is_waited_for() {
+    needs_kind ns
+    late_guard 3 true
+    gone_with_hvdrun
+    expect_status 0
+    expect_no_err
+}
+
+# Its host has nothing to say for longer than the heartbeat time-out, and that is no silence.
+case_a_late_guard_is_no_silent_host() {
+    needs_kind ns
+    late_guard 3 --heartbeat-timeout 1 --grace 1 --timeout 1 sleep 60
+    gone_with_hvdrun
+    expect_status 124
+    expect_no "$T/err" 'was lost|not heard of'
+}
+
+case_a_late_guard_behind_the_ssh_program() {
+    needs_kind ns
+    late_guard 3 --rsh "${ssh_command[*]}" true
+    gone_with_hvdrun
+    expect_status 0
+    expect_no_err
+}
+
+# Nobody waits for ever for a guard, but then it is named.
+slow_a_guard_that_stays_is_named() {
+    needs_kind ns
+    late_guard 25 --heartbeat-timeout 2 --grace 1 true
+    expect_status 0
+    expect_count 1 "host $H2: its agent has ended the job, but its own end \(pid [0-9]+\) was not heard of" "$T/err"
+    expect_within 20
+    leave_within=25
+}

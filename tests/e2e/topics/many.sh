@@ -52,6 +52,68 @@ slow_a_thousand_ranks_use_collectives() {
     expect_out '"ranks":1000'
 }
 
+# ---- many hosts, all of them here ---------------------------------------------------------------------------------------
+# A session, an engine and a rank for each; sets $fan to the options.
+fan_out() { # HOSTS
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\nexec sh -c "$2"\n' > "$T/rsh"
+    chmod 755 "$T/rsh"
+    fan=(--rsh "$T/rsh {host}" -np "$1" -H "$(seq -f 'fan%g:1' -s , "$1")")
+}
+
+case_ranks_that_end_together_are_told_together() {
+    local told
+    fan_out 16
+    hvd --log-level debug "${fan[@]}" "$BUILD/bench/hvd_bench" --bytes 4 --iterations 2 --warmup 1 --json
+    expect_status 0
+    expect_out '"ranks":16'
+    told=$(grep -c 'are told of [0-9]* ranks that ended' "$T/err")
+    [ "$told" -le 8 ] || fail "the hosts were told $told times of 16 ranks"
+}
+
+slow_256_hosts_with_engines() {
+    fan_out 256
+    mark_time
+    hvd "${fan[@]}" "$BUILD/bench/hvd_bench" --bytes 4 --iterations 2 --warmup 1 --json
+    expect_status 0
+    expect_no_err
+    expect_out '"ranks":256'
+    echo "# 256 hosts: $(((${EPOCHREALTIME/./} - since) / 1000)) ms"
+    leave_within=5
+}
+
+# The word that ends the job reaches the agent 10 s late, after all ranks have ended with 0.
+slow_a_good_job_is_not_failed_by_a_slow_agent() {
+    command -v python3 > /dev/null || skip "no python3 here"
+    cat > "$T/rsh" <<'EOT'
+#!/usr/bin/env python3
+import os, select, subprocess, sys, time
+agent = subprocess.Popen(["sh", "-c", sys.argv[2]], stdin=subprocess.PIPE)
+late = False
+while True:
+    select.select([0], [], [])  # the agent makes what it shares with us non-blocking
+    piece = os.read(0, 65536)
+    if not piece:
+        break
+    if not late and os.path.exists(os.path.dirname(sys.argv[0]) + "/ended"):
+        late = True
+        time.sleep(10)
+    try:
+        os.write(agent.stdin.fileno(), piece)
+    except BrokenPipeError:
+        break
+agent.stdin.close()
+sys.exit(agent.wait())
+EOT
+    chmod 755 "$T/rsh"
+    mark_time
+    hvd --rsh "$T/rsh {host}" -H slow:1 sh -c ': > "$0/ended"; echo done' "$T"
+    expect_status 0
+    expect_out '^done$'
+    expect_no_err
+    [ "${EPOCHREALTIME/./}" -ge $((since + 9000000)) ] || fail "nothing was late"
+}
+
 # ---- too few of something: one line beforehand, with the limit's name, 125, and nothing started -------------------------
 refused() { # REGEX COMMAND...: the last word makes a file, $T/started, if it ever runs
     local wanted=$1

@@ -121,3 +121,28 @@ case_a_signal_after_a_failure() {
     expect_err 'failed first: exit status 9'
     expect_err 'what ended it: ended by signal 15'
 }
+
+# Its agent begins late, and so its first answer says little of its clock, which is ours.
+late_and_quick() { # ARGUMENTS of hvdrun: with a host of each kind
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\n[ "$1" = quick ] || sleep 0.8\nexec sh -c "$2"\n' > "$T/rsh"
+    chmod 755 "$T/rsh"
+    hvd --report "$T/report.json" --rsh "$T/rsh {host}" -H quick:1,late:1 "$@"
+}
+
+case_starts_on_a_host_that_answered_late() {
+    needs_python
+    late_and_quick sh -c 'exit 0'
+    expect_status 0
+    report 'r["hosts"][1]["host"] == "late" and r["phases"][0]["end"] >= 0.8'
+    report 'all(r["phases"][1]["start"] <= k["start"] <= r["phases"][1]["end"] for k in r["ranks"])'
+    report 'all(k["start"] <= k["end"] <= r["phases"][2]["end"] for k in r["ranks"])'
+}
+
+case_the_first_cause_when_a_host_answered_late() {
+    needs_python
+    late_and_quick --on-failure continue sh -c 'echo "$HOROVOD_RANK"; [ "$HOROVOD_RANK" = 1 ] || { sleep 0.3; exit 3; }; sleep 0.5; exit 4'
+    expect_status 3
+    expect_err '^hvdrun: rank 0 on quick .* failed first: exit status 3'
+    report '0.1 <= r["ranks"][1]["end"] - r["ranks"][0]["end"]'
+}

@@ -35,6 +35,17 @@ assert "asleep_in_c < main" in r[0]["where"][0]["stack"] and r[0]["where"][0]["p
 assert r[1]["where"][0]["name"] == "sleep" and r[1]["where"][0]["pid"] == r[1]["pid"]' "$T/report.json" 2> "$T/python" || fail "$(cat "$T/python" "$T/report.json")"
 }
 
+case_hosts_that_have_not_answered_when_the_time_is_over() {
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\ncase $1 in quick) exec sh -c "$2" ;; silent) exec sleep 60 ;; noisy) echo hello; exec sleep 60 ;; esac\n' > "$T/rsh"
+    chmod 755 "$T/rsh"
+    mark_time
+    hvd --timeout 1 --rsh "$T/rsh {host}" -H quick:1,silent:1,noisy:1 true
+    expect_within 5
+    expect_status 124
+    expect_err '^hvdrun: the time limit of 1 s \(--timeout\) is over, before the workers started: silent \([a-z ]+\), noisy \(agent start\)$'
+}
+
 case_a_stopped_and_a_running_rank() {
     needs_tool
     hvd --timeout 0.7 -np 2 bash -c '[ $RANK = 0 ] || kill -STOP $$; while :; do :; done'
