@@ -440,7 +440,10 @@ static void mode_dead_fence(void)
     }
     double began = now();
     pmix_status_t rc = fence(NULL, 0, false, 0);
+#if PMIX_VERSION_MAJOR <                                                                                     \
+    5 /* version 5 tells one rank of each host only: that the fence ends is what counts */
     MUST(rc != PMIX_SUCCESS);
+#endif
     printf("# rank %u: %s, %.0f ms after the death\n", me.rank, PMIx_Error_string(rc),
            (now() - began - 0.3) * 1e3);
     MUST(now() - began < 1.2);
