@@ -206,7 +206,7 @@ end_connections() {
     local k
     ! hit_by network.cut network.mute network.deaf network.slow || "$hosts" heal node2
     for k in 1 2; do
-        on "$k" "kill -9 $(strangers "node$k" | awk '/ sshd: / {print $1}' | tr '\n' ' ')" 2>/dev/null
+        on "$k" "kill -9 $(strangers "node$k" | awk '/ sshd(-session)?: / {print $1}' | tr '\n' ' ')" 2>/dev/null
     done
 }
 

@@ -9,7 +9,7 @@ strangers() { # HOST: PID PPID STATE ARGUMENTS
 
 # An sshd that was cut off or stopped is the host's own affair, and no part of the job.
 of_the_job() { # HOST
-    strangers "$1" | grep -v ' sshd: '
+    strangers "$1" | grep -vE ' sshd(-session)?: ' # OpenSSH 9.8 has a program of its own for each connection
 }
 
 leftovers() {

@@ -38,7 +38,7 @@ case_a_job_and_its_ranks_are_shown() {
     ctl status "${job%?}"
     expect_status 0
     expect_count 1 "^job $job of [^ ]+: running" "$T/shown"
-    expect_count 3 '^ +[0-2] +[0-9]+ (sleeping|running) ' "$T/shown"
+    expect_count 3 '^ +[0-2] +[0-9]+ [a-z ]+ ' "$T/shown"
     end
 }
 
