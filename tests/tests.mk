@@ -81,6 +81,12 @@ $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
 
+# What every test runs below.
+$(CONTAIN): $(BUILD)/obj/tests/contain.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
+
 $(BUILD)/tests/test_session_deaths: | $(BUILD)/tests/slow-exec.so
 $(BUILD)/tests/slow-exec.so: $(BUILD)/obj/tests/unit/slow_exec.o
 	@mkdir -p $(@D)
@@ -203,37 +209,49 @@ DEMO_STEPS ?= 40
 demo-run: all
 	$(BUILD)/hvdrun -np 4 $(BUILD)/examples/train --steps $(DEMO_STEPS)
 
-unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
-	@BUILD=$(BUILD) tests/run.sh unit
+# X-parts is what X-run wants; a recipe that is all of one program is that program, so that a signal to make finds it.
+TESTED_BY = exec env BUILD=$(BUILD)
+unit: ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
+	@tests/build.sh $(MAKE) $(quietly) unit-parts
+	@$(TESTED_BY) tests/run.sh unit
+unit-parts: $(UNIT) $(CONTAIN)
 
+check-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
+check-all-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz fresh
+countdown-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh countdown-all
+soak-run:
+	@tests/build.sh $(MAKE) $(quietly) all
+	@$(TESTED_BY) tests/run.sh soak
+faults-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh faults
 test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS) ## builds all that the tests run, and runs none
-
-check-run: test-programs
-	@BUILD=$(BUILD) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
-check-all-run: test-programs
-	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz fresh
-countdown-run: all $(COUNTDOWN)
-	@BUILD=$(BUILD) tests/run.sh countdown-all
-soak-run: all
-	@BUILD=$(BUILD) tests/run.sh soak
-fresh-run:
-	@BUILD=$(BUILD) tests/run.sh fresh
-faults-run: all $(FAULTS)
-	@BUILD=$(BUILD) tests/run.sh faults
-sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
+fresh-run: $(CONTAIN)
+	@$(TESTED_BY) tests/run.sh fresh
+sanitized = $(quietly) BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
 asan-run:
+	@tests/build.sh $(MAKE) $(call sanitized,asan,address$(,)undefined) asan-parts
 	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-tests
 tsan-run:
+	@tests/build.sh $(MAKE) $(call sanitized,tsan,thread) tsan-parts
 	@$(MAKE) $(call sanitized,tsan,thread) tsan-tests
-asan-tests: all $(UNIT) $(E2E_TOOLS)
-	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
-tsan-tests: all $(UNIT)
-	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit
+asan-parts: all $(UNIT) $(E2E_TOOLS)
+asan-tests:
+	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
+tsan-parts: all $(UNIT)
+tsan-tests:
+	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit
 FUZZ_SECONDS ?= 10
 fuzz-run:
-	@$(MAKE) $(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
-	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
-fuzz-programs: $(FUZZ)
+	@tests/build.sh $(MAKE) $(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
+	@exec env BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
+fuzz-programs: $(FUZZ) $(CONTAIN)
 # Fuzzers are run by hand and by check-all: what they call may change in between.
 lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
@@ -286,5 +304,5 @@ uninstall: ## removes what install put there
 	rm -f $(addprefix $(TO)/lib/systemd/system/,$(SYSTEMD_UNITS)) $(TO)/lib/sysusers.d/hvd.conf $(TO)/lib/tmpfiles.d/hvd.conf
 	! cmp -s contrib/systemd/agent.conf $(AGENT_CONF) || rm -f $(AGENT_CONF)
 
-.PHONY: demo demo-run unit test-programs check check-run check-all check-all-run check-faults faults-run check-fresh fresh-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
-        check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install install-systemd uninstall
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-countdown countdown-run check-asan asan-run asan-parts asan-tests \
+        check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install install-systemd uninstall
