@@ -261,6 +261,7 @@ $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
+include contrib/install.mk
 include tests/tests.mk
 include tests/bench/bench.mk
 
