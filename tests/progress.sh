@@ -23,8 +23,8 @@ hide_progress() {
 show_progress() { # TEXT
     [ -z "${VERBOSE:-}" ] || return
     if [ -n "$live" ]; then
-        printf '\r\033[K%s' "${1:0:columns - 1}"
-        live_is_shown=1
+        [ "$live_is_shown" = "$1" ] || printf '\r\033[K%s' "${1:0:columns - 1}"
+        live_is_shown=$1
     elif [ $((SECONDS - plain_at)) -ge 10 ]; then
         plain_at=$SECONDS
         printf '%s\n' "$1"
@@ -149,6 +149,7 @@ take_line() { # LANE LINE
         ;;
     '# end '*)
         after_failure[$lane]=
+        unset "running[$lane]"
         step_is_over
         ;;
     '== '*)
