@@ -51,7 +51,7 @@ note: systemd does not look in $(SYSTEMD_UNITDIR). A managed agent needs, once, 
 or `make install PREFIX=$(PREFIX) SYSTEMD_UNITDIR=/etc/systemd/system`, then the last line alone.
 endef
 install: export PC_FILE := $(PC_FILE)
-install-systemd unit-note: export UNIT_NOTE := $(UNIT_NOTE)
+install unit-note: export UNIT_NOTE := $(UNIT_NOTE)
 
 install-dirs:
 	$(if $(filter /%,$(PREFIX)),,$(error PREFIX=$(PREFIX) is not a path from the root))
@@ -67,7 +67,6 @@ install-systemd: all install-dirs
 	install -m 644 contrib/systemd/hvd.sysusers $(DESTDIR)$(SYSTEMD_BASE)/sysusers.d/hvd.conf
 	install -m 644 contrib/systemd/hvd.tmpfiles $(DESTDIR)$(SYSTEMD_BASE)/tmpfiles.d/hvd.conf
 	[ -e $(DESTDIR)$(AGENT_CONF) ] || install -m 644 contrib/systemd/agent.conf $(DESTDIR)$(AGENT_CONF)
-	$(if $(DESTDIR)$(SYSTEMD_LOOKS),,@printf '%s\n' "$$UNIT_NOTE")
 
 unit-note:
 	@printf '%s\n' "$$UNIT_NOTE"
@@ -87,6 +86,7 @@ install: all install-dirs $(if $(filter %/systemd.so,$(MODULES)),install-systemd
 	for m in $(MAN_PAGES); do install -m 644 $$m $(TO)/share/man/man$${m##*.}/ || exit; done
 	for m in $(MAN_NAMES); do echo ".so man3/$${m#*:}" > $(TO)/share/man/man3/$${m%:*}.3 || exit; done
 	$(if $(DESTDIR),,$(if $(STANDARD),ldconfig 2>/dev/null || echo 'note: run ldconfig if $(PREFIX)/lib is a directory of your linker'))
+	$(if $(DESTDIR)$(SYSTEMD_LOOKS),,$(if $(filter %/systemd.so,$(MODULES)),@printf '%s\n' "$$UNIT_NOTE"))
 
 uninstall: ## removes what install put there, and the directories that it made if nothing else is in them
 	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(TO)/bin/hvdctl $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
