@@ -106,13 +106,13 @@ all_tests=(env "TESTS=$units $topics" "BUILD=$BUILD" "$top/tests/run.sh" unit+e2
 
 case_an_interrupt_at_the_terminal() {
     prepare
-    for _ in 1 2 3; do interrupted INT group 5 "${unit_tests[@]}"; done
-    for _ in 1 2; do interrupted INT group 15 "${all_tests[@]}"; done
+    for _ in 1 2; do interrupted INT group 5 "${unit_tests[@]}"; done
+    interrupted INT group 15 "${all_tests[@]}"
 }
 
 case_make_is_terminated() {
     prepare
-    for _ in 1 2 3; do interrupted TERM process 5 "${unit_tests[@]}"; done
+    for _ in 1 2; do interrupted TERM process 5 "${unit_tests[@]}"; done
 }
 
 case_the_terminal_goes_away() {
@@ -123,7 +123,7 @@ case_the_terminal_goes_away() {
 
 case_all_tests_are_terminated() {
     prepare
-    for _ in 1 2; do interrupted TERM process 15 "${all_tests[@]}"; done
+    interrupted TERM process 15 "${all_tests[@]}"
 }
 
 slow_many_times() { # in the whole of what they do
