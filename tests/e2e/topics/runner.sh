@@ -62,13 +62,13 @@ case_a_build_shows_how_far_it_is_and_its_errors() {
     # shellcheck disable=SC2016
     printf '%s\n' 'all: a b' 'a b c:' "	@echo '  CC   obj/\$@.o'" '	@echo "warning: \$@"; sleep 1' 'bad: c' '	@false' > "$T/Makefile"
     sed -i 's/\\\$/$/g' "$T/Makefile"
-    run env MAKEFLAGS='' VERBOSE='' script -qec "$top/tests/build.sh make -f $T/Makefile all" /dev/null
+    run env -u MAKELEVEL -u V MAKEFLAGS='' VERBOSE='' script -qec "$top/tests/build.sh make -f $T/Makefile all" /dev/null
     expect_status 0
     tr '\r' '\n' < "$T/out" > "$T/lines"
     expect_count 1 '\[2/2\] building obj/b.o' "$T/lines"
     expect_out 'warning: b'
     expect_out 'built: 2 files'
-    run env MAKEFLAGS='' VERBOSE='' "$top/tests/build.sh" make -f "$T/Makefile" bad
+    run env -u MAKELEVEL -u V MAKEFLAGS='' VERBOSE='' "$top/tests/build.sh" make -f "$T/Makefile" bad
     expect_status 2
     expect_out '^warning: c$'
     expect_out '^make: \*\*\* .*bad'
