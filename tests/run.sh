@@ -43,6 +43,8 @@ stop() {
     trap '' INT TERM HUP
     while [ -n "$(jobs -rp)" ]; do read -r -t 0.2 -u 7 _ || :; done
     remove_cgroups
+    # One test has programs of its own beside those of the build.
+    find "$build/tests" -mindepth 1 -maxdepth 1 -type d -name 'hostile-??????' -newer "$work/run" -exec rm -rf {} +
     cat "$work"/lane? >> "$log"
     say "interrupted: $passed passed, $failed failed, $skipped skipped; every line is in $log"
     exit 130
