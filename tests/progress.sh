@@ -76,7 +76,7 @@ time_left() {
 show_tests() {
     local names='' name
     for name in "${running[@]}"; do names+=${names:+; }$name; done
-    [ "$failed" = 0 ] || names="$failed failed; $names"
+    [ "$failed" = 0 ] || names="$failed failed${names:+; $names}"
     show_progress "[$steps_done/$steps] $(as_time $((($(run_ms) + 500) / 1000)))$(time_left): $names"
 }
 
