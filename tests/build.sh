@@ -7,7 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 # shellcheck source=tests/progress.sh
 . tests/progress.sh
 
-trap 'exit 130' INT TERM HUP # once that has ended
+# Make ends what it has started; started in the background, it does not hear of SIGINT itself.
+make='' ended=''
+trap 'ended=1; [ -z "$make" ] || kill -TERM "$make"' INT TERM HUP
 pattern='  (CC|LINK|GEN|NVCC|SAME|C\+\+) +(.*)'
 count=$("$1" -n "${@:2}" 2> /dev/null | grep -cE "^echo '$pattern")
 
@@ -26,9 +28,10 @@ show_build() {
     [ $made = 0 ] || echo "built: $made files, $(as_time $SECONDS)"
 }
 
+[ -z "$ended" ] || exit 130
 "$@" 2>&1 | show_build &
 make=$(jobs -p)
-trap 'kill -TERM "$make"' INT TERM HUP # it ends what it started; started like this, it does not hear of INT itself
+[ -z "$ended" ] || kill -TERM "$make"
 until wait %1; do
     status=$?
     ! kill -0 "$make" 2> /dev/null || continue

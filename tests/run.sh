@@ -20,6 +20,8 @@ build=$(realpath -m "${BUILD:-build}")
 contain=$build/tests/contain
 [ -x "$contain" ] || { echo "run.sh: there is no $contain: run make first" >&2; exit 2; }
 [ -n "${RUN_CONTAINED:-}" ] || RUN_CONTAINED=1 exec "$contain" 0 60 tests/run.sh "$@"
+trap 'exit 130' INT TERM HUP
+trap 'rm -rf "${work:-}"' EXIT
 # Paths of sockets are short: this is not below TMPDIR.
 work=$(mktemp -d /tmp/hvdc.XXXXXX) || exit 2
 log=${CHECK_LOG:-$build/check.log}
@@ -49,7 +51,6 @@ stop() {
     say "interrupted: $passed passed, $failed failed, $skipped skipped; every line is in $log"
     exit 130
 } 2> /dev/null
-trap 'rm -rf "$work"' EXIT
 trap stop INT TERM HUP
 export BUILD=$build TMPDIR=$work/t TEST_TIMES=$work/times # lines: milliseconds, name
 unset HVD_RANK HVD_SIZE CK_FORK CK_RUN_CASE CK_RUN_SUITE

@@ -23,6 +23,8 @@ top=$(cd "$here/../.." && pwd)
 BUILD=$(realpath -m "${BUILD:-$top/build}")
 contain=$BUILD/tests/contain
 [ -x "$contain" ] || { echo "e2e/run.sh: there is no $contain: run make first" >&2; exit 2; }
+trap 'exit 130' INT TERM HUP PIPE
+trap 'rm -rf "${work:-}" "${E2E_RUNTIME:-}"' EXIT # until there is more
 mkdir -p "$BUILD/e2e"
 work=$(mktemp -d "$BUILD/e2e/run.XXXXXX") || exit 2
 chmod 755 "$work"
@@ -56,7 +58,6 @@ clean_up() {
     rmdir "$BUILD/e2e" 2>/dev/null
 }
 trap clean_up EXIT
-trap 'exit 130' INT TERM HUP PIPE
 
 case_functions() { # FILE
     bash -n "$1" || return
