@@ -89,6 +89,8 @@ TRAIN_CUDA := $(BUILD)/examples/train_cuda
 HVD_BENCH  := $(BUILD)/bench/hvd_bench
 HVD_BENCH_SRC := $(addprefix tests/bench/,hvd_bench.c bench_call.c bench_run.c bench_data.c bench_ops.c bench_model.c)
 
+CONTAIN    := $(BUILD)/tests/contain
+
 .DEFAULT_GOAL := all
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -101,7 +103,7 @@ LEFT_OUT := $(strip $(call left_out,pmix,PMIx for MPI programs,libpmix-dev) \
     $(call left_out,yaml-0.1,configuration files,libyaml-dev) $(call left_out,hwloc,binding to processors,libhwloc-dev) \
     $(call left_out,libsystemd,the managed agent,libsystemd-dev))
 
-all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) ## everything
+all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) $(CONTAIN) ## everything
 	$(if $(LEFT_OUT),@echo 'left out of this build: $(subst $(comma)END,,$(LEFT_OUT)END); `make deps` installs the packages in brackets')
 
 $(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
@@ -259,6 +261,7 @@ $(BUILD)/bench/hvd_bench: $(call obj,$(HVD_BENCH_SRC)) $(BUILD)/libhvd.so
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm
 
+include contrib/install.mk
 include tests/tests.mk
 include tests/bench/bench.mk
 

@@ -6,25 +6,53 @@
 # The suites: unit sim structure e2e e2e-all faults-quick faults soak countdown countdown-all lint asan tsan fuzz fuzz-programs fresh;
 # e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are run one after the other. One with `+` in it is
 # lanes beside one another, as most of the tests' time is waiting; what is measured in milliseconds stands in a lane alone.
-# Their output comes lane by lane.
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
-# reader. TESTS="word word" keeps the unit tests and end-to-end topics whose names contain one of the words.
+# reader. Shown are failures with what follows them, how far the tests are, and sums (tests/progress.sh); all lines are in CHECK_LOG
+# (BUILD/check.log). VERBOSE=1 shows them all, lane by lane. TESTS="word word" keeps the unit tests and end-to-end topics whose names
+# contain one of the words.
+#
+# Who ends us ends everything below us (tests/contain.c): ^C, SIGTERM, SIGHUP, or the end of make.
 set -u
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 build=$(realpath -m "${BUILD:-build}")
-work=$(mktemp -d "${TMPDIR:-/tmp}/hvd-check.XXXXXX") || exit 2
-lanes=()
+contain=$build/tests/contain
+[ -x "$contain" ] || { echo "run.sh: there is no $contain: run make first" >&2; exit 2; }
+[ -n "${RUN_CONTAINED:-}" ] || RUN_CONTAINED=1 exec "$contain" 0 60 tests/run.sh "$@"
+trap 'exit 130' INT TERM HUP
+trap 'rm -rf "${work:-}"' EXIT
+# Paths of sockets are short: this is not below TMPDIR.
+work=$(mktemp -d /tmp/hvdc.XXXXXX) || exit 2
+log=${CHECK_LOG:-$build/check.log}
+mkdir "$work/t" && mkdir -m 700 "$work/run" || exit 2
+# shellcheck source=tests/progress.sh
+. tests/progress.sh
+
+# Cgroups of jobs whose guard and session a test had killed when it was ended itself. That of a job that lives is locked.
 # shellcheck disable=SC2317,SC2329 # called by the trap
-stop_lanes() { # and wait until they have taken down their hosts
-    local lane
-    for lane in "${lanes[@]}"; do kill -TERM -- "-$lane"; done
-    for lane in "${lanes[@]}"; do while kill -0 -- "-$lane"; do sleep 0.1; done; done
+remove_cgroups() {
+    local dir own
+    own=$(sed -n 's/^0:://p' /proc/self/cgroup)
+    for dir in "/sys/fs/cgroup$own"/hvdjob-* "/sys/fs/cgroup/unified$own"/hvdjob-*; do
+        [ ! "$dir" -nt "$work/run" ] || flock -n "$dir" find "$dir" -depth -type d -exec rmdir {} \;
+    done
+}
+
+# Lanes and what they run have got the signal as well.
+# shellcheck disable=SC2317,SC2329 # called by the trap
+stop() {
+    trap '' INT TERM HUP
+    while [ -n "$(jobs -rp)" ]; do read -r -t 0.2 -u 7 _ || :; done
+    remove_cgroups
+    # One test has programs of its own beside those of the build.
+    find "$build/tests" -mindepth 1 -maxdepth 1 -type d -name 'hostile-??????' -newer "$work/run" -exec rm -rf {} +
+    cat "$work"/lane? >> "$log"
+    say "interrupted: $passed passed, $failed failed, $skipped skipped; every line is in $log"
+    exit 130
 } 2> /dev/null
-trap 'rm -rf "$work"' EXIT
-trap 'stop_lanes; exit 130' INT TERM
-export BUILD=$build TEST_TIMES=$work/times # lines: milliseconds, name
+trap stop INT TERM HUP
+export BUILD=$build TMPDIR=$work/t TEST_TIMES=$work/times # lines: milliseconds, name
 unset HVD_RANK HVD_SIZE CK_FORK CK_RUN_CASE CK_RUN_SUITE
 
 if [ -n "${SANITIZE:-}" ]; then
@@ -44,9 +72,13 @@ wanted() { # NAME
     return 1
 }
 
-# A Check program's own list of results (its TAP file), or its standard output when it prints TAP itself.
+# A Check program's own list of results (its TAP file), or its standard output when it prints TAP itself. The rounds of a loop test
+# are one line.
 print_tap() { # NAME TAPFILE
-    sed -nE "s/^(not )?ok [0-9]+ -? ?(.*)/\1ok - $1: \2/p" "$2" | sed -E '/^ok/s/: Passed$//'
+    sed -nE "s/^(not )?ok [0-9]+ -? ?(.*)/\1ok - $1: \2/p" "$2" | sed -E '/^ok/s/: Passed$//' |
+        awk 'function put() { if (n) print last (n > 1 ? " (" n " times)" : "") }
+            { if ($0 != last) { put(); n = 0; last = $0 } n++ }
+            END { put() }'
 }
 
 unit_program() { # NAME
@@ -59,7 +91,8 @@ unit_program() { # NAME
     # Tests of GPUs get the doubles of CUDA and NCCL, but for tests/gpu/run, which has them run with the real ones.
     local libraries=${LD_LIBRARY_PATH:-}
     case $name in test_gpu_*) [ -n "${REAL_GPU:-}" ] || libraries=$build/tests/gpu${libraries:+:$libraries} ;; esac
-    LD_LIBRARY_PATH=$libraries CK_TAP_LOG_FILE_NAME=$tap timeout -k 5 "$limit" "$build/tests/$name" > "$out" 2>&1 < /dev/null
+    LD_LIBRARY_PATH=$libraries CK_TAP_LOG_FILE_NAME=$tap XDG_RUNTIME_DIR=$work/run \
+        "$contain" "$limit" 5 "$build/tests/$name" > "$out" 2>&1 < /dev/null
     status=$?
     echo "$(((${EPOCHREALTIME/./} - began) / 1000)) $name" >> "$TEST_TIMES"
     if [ "$status" = 77 ]; then
@@ -85,14 +118,17 @@ suite_unit() {
     local file name
     for file in tests/unit/test_*.c; do
         name=$(basename "$file" .c)
-        ! wanted "$name" || unit_program "$name"
+        wanted "$name" || continue
+        echo "# begin $name"
+        unit_program "$name"
+        echo "# end $name"
     done
 }
 
 # Thousands of runs of the collectives under a simulated clock and network (tests/sim).
 suite_sim() {
     echo "# what fails: $build/tests/sim --seed N --verbose"
-    timeout -k 5 600 "$build/tests/sim" --seeds "${SEEDS:-1..1000}" | sed -E 's/^((not )?ok - )/\1simulation: /'
+    "$contain" 600 5 "$build/tests/sim" --seeds "${SEEDS:-1..1000}" | sed -E 's/^((not )?ok - )/\1simulation: /'
     return "${PIPESTATUS[0]}"
 }
 
@@ -102,15 +138,15 @@ suite_structure() {
 
 # A suite that is a make target of its own (sanitizers, fuzzers, lint): its lines, and a failure when make itself fails.
 suite_make() { # TARGET
-    make --no-print-directory BUILD="$build" -j"$(nproc)" "$1" > "$work/make.out" 2>&1
-    local status=$?
-    grep -E '^(not )?ok - ' "$work/make.out" | sed -E "s/^((not )?ok - )/\1$1: /"
-    if [ $status != 0 ] && ! grep -q '^not ok - ' "$work/make.out"; then
+    VERBOSE=1 make --no-print-directory BUILD="$build" -j"$(nproc)" "$1" 2>&1 | tee "$work/make.out" |
+        grep --line-buffered -E '^(not )?ok - |^    # ' | sed -uE "s/^((not )?ok - )/\1$1: /"
+    local status=${PIPESTATUS[0]}
+    if [ "$status" != 0 ] && ! grep -q '^not ok - ' "$work/make.out"; then
         echo "not ok - $1: make failed"
+        tail -n 40 "$work/make.out" | sed 's/^/    # /'
     elif ! grep -qE '^(not )?ok - ' "$work/make.out"; then
         echo "not ok - $1: no test ran"
     fi
-    [ $status = 0 ] || tail -n 40 "$work/make.out" | grep -vE '^(not )?ok - ' | sed 's/^/    # /'
 }
 
 suite_countdown() {
@@ -146,51 +182,83 @@ lane() { # SUITE,SUITE...
     for name in ${1//,/ }; do
         began=$SECONDS
         echo "== $name"
-        suite "$name" 2>&1 | tee "$work/$name.suite"
+        suite "$name" 2>&1 | tee "$work/${name//:/.}.suite"
         status=${PIPESTATUS[0]}
         # 1 is also the status of a suite that has said so in its lines; others are a crash, a time-out or a misuse.
-        if [ "$status" -gt 1 ] || { [ "$status" = 1 ] && ! grep -q '^not ok - ' "$work/$name.suite"; }; then
+        if [ "$status" -gt 1 ] || { [ "$status" = 1 ] && ! grep -q '^not ok - ' "$work/${name//:/.}.suite"; }; then
             echo "not ok - $name: the suite itself failed (exit status $status)"
+            tail -n 20 "$work/${name//:/.}.suite" | sed 's/^/    # /'
         fi
+        case $name in unit | e2e*) ;; *) echo "# end $name" ;; esac
         echo "# $name: $((SECONDS - began)) s"
+    done
+    echo '# over'
+}
+
+# A lane's lines, to its file and to who shows them. It ends when the lane has ended.
+pass_on() { # LANE
+    local line
+    trap '' INT TERM HUP
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >> "$work/lane$1"
+        printf '%s\t%s\n' "$1" "${line:0:1000}" >&7 # in one write: other lanes do so too
     done
 }
 
 beside() { # LANE+LANE...
-    local words word k
+    local words word lane line lanes=0 over=0
     IFS=+ read -ra words <<< "$1"
-    lanes=()
-    set -m # each lane is a process group, which can be ended
+    new_lanes
     for word in "${words[@]}"; do
-        : > "$work/lane${#lanes[@]}"
-        lane "$word" > "$work/lane${#lanes[@]}" 2>&1 < /dev/null &
-        lanes+=($!)
+        : > "$work/lane$lanes"
+        lane "$word" 2>&1 < /dev/null | pass_on $lanes &
+        lanes=$((lanes + 1))
     done
-    set +m
-    for k in "${!lanes[@]}"; do
-        tail -n +1 -s 0.2 -f --pid "${lanes[k]}" "$work/lane$k" &
-        wait $!
-        unset "lanes[k]" # its number may be another's soon
-        cat "$work/lane$k" >> "$work/all"
+    while [ $over -lt $lanes ]; do
+        if IFS=$'\t' read -r -t 1 -u 7 lane line; then
+            [ "$line" != '# over' ] || over=$((over + 1))
+            take_line "$lane" "$line"
+        fi
+        show_tests
+    done
+    wait
+    cat "$work"/lane? >> "$log"
+    rm "$work"/lane?
+}
+
+count_topics() { # SUITE: cases of the end-to-end tests in a lane
+    awk -v suite="$1" -v words="${TESTS:-.sh}" -v part="${CASE:-}" '
+        function finish(k) {
+            if (suite ~ /:/ && suite !~ ":" (alone ? "alone" : hosts ? "hosts" : "local") "$") return
+            for (k in word) if (index(topic, word[k])) { count += cases; return }
+        }
+        BEGIN { split(words, word) }
+        FNR == 1 { finish(); cases = hosts = alone = 0; topic = FILENAME; sub(".*/", "", topic) }
+        /^([a-z_]+=[^ ]* )*hosts=[1-9]/ { hosts = 1 }
+        /^([a-z_]+=[^ ]* )*alone=1/ { alone = 1 }
+        /^(case|slow)_[a-z0-9_]*\(\)/ && index($1, part) && (suite ~ /^e2e-all/ || !/^slow/) { cases++ }
+        END { finish(); print count + 0 }' tests/e2e/topics/*.sh
+}
+
+count_steps() { # LANE+LANE...
+    local suite file
+    for suite in ${1//[,+]/ }; do
+        case $suite in
+        unit) for file in tests/unit/test_*.c; do ! wanted "$(basename "$file" .c)" || steps=$((steps + 1)); done ;;
+        e2e*) steps=$((steps + $(count_topics "$suite"))) ;;
+        *) steps=$((steps + 1)) ;;
+        esac
     done
 }
 
-started=$SECONDS
-: > "$work/all"
+[ $# != 0 ] || set -- unit
+for argument in "$@"; do count_steps "$argument"; done
+last_run=$build/check.past.$(cksum <<< "$* ${TESTS:-} ${CASE:-}" | cut -d' ' -f1)
+[ ! -e "$last_run" ] || mapfile -t past < "$last_run"
+: > "$log"
 : > "$TEST_TIMES"
-for argument in "${@:-unit}"; do
-    beside "$argument"
-done
-
-echo '== the slowest, in ms'
-sort -rn "$TEST_TIMES" | head -n 15
-skipped=$(grep -cE '^ok - .* # SKIP' "$work/all")
-passed=$(($(grep -cE '^ok - ' "$work/all") - skipped))
-failed=$(grep -cE '^not ok - ' "$work/all")
-if [ "$failed" != 0 ]; then
-    echo "== failed"
-    grep -E '^not ok - ' "$work/all"
-fi
-echo "== $((SECONDS - started)) s"
-echo "$passed passed, $failed failed, $skipped skipped"
+mkfifo "$work/lines" && exec 7<> "$work/lines" || exit 2
+for argument in "$@"; do beside "$argument"; done
+printf '%s\n' "${step_times[@]}" "$(run_ms)" > "$last_run"
+say_the_sum "$TEST_TIMES" "$log" | tee -a "$log"
 [ "$failed" = 0 ] && [ "$passed" != 0 ]

@@ -24,11 +24,12 @@ failed=0 up=''
 
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
+    trap '' INT TERM HUP
     [ -z "$up" ] || "$hosts" down
     rm -rf "$scratch"
 }
 trap clean_up EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 not_ok() {
     echo "not ok - soak: $*"
@@ -83,7 +84,7 @@ killed() { # SIGNAL: a job whose hvdrun gets it while all ranks run
 expect() { # STATUS COMMAND...
     local wanted=$1 status
     shift
-    timeout 60 "$@" > "$scratch/out" 2>&1 < /dev/null
+    timeout --foreground 60 "$@" > "$scratch/out" 2>&1 < /dev/null
     status=$?
     [ $status = "$wanted" ] || { echo "    # exit status $status, not $wanted: $*: $(tail -n 2 "$scratch/out" | tr '\n' ' ')"; return 1; }
 }

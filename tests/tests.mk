@@ -1,4 +1,4 @@
-# Targets around the code: demo, tests, fuzzers, lint, bench, install.
+# Targets around the code: demo, tests, fuzzers, lint, bench.
 #
 # A unit test is tests/unit/test_NAME.c, a Check program with its own main(). It is linked to libcommon (whole, so that
 # modules can be opened) and to the parts it uses. The parts are read from the file itself:
@@ -80,6 +80,12 @@ $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
+
+# What every test runs below.
+$(CONTAIN): $(BUILD)/obj/tests/contain.o
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
 
 $(BUILD)/tests/test_session_deaths: | $(BUILD)/tests/slow-exec.so
 $(BUILD)/tests/slow-exec.so: $(BUILD)/obj/tests/unit/slow_exec.o
@@ -203,88 +209,53 @@ DEMO_STEPS ?= 40
 demo-run: all
 	$(BUILD)/hvdrun -np 4 $(BUILD)/examples/train --steps $(DEMO_STEPS)
 
-unit: $(UNIT) ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
-	@BUILD=$(BUILD) tests/run.sh unit
+# X-parts is what X-run wants; a recipe that is all of one program is that program, so that a signal to make finds it.
+TESTED_BY = exec env BUILD=$(BUILD)
+unit: ## builds and runs the unit tests alone (TESTS="test_x test_y" for some)
+	@tests/build.sh $(MAKE) $(quietly) unit-parts
+	@$(TESTED_BY) tests/run.sh unit
+unit-parts: $(UNIT) $(CONTAIN)
 
+check-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
+check-all-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz fresh
+countdown-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh countdown-all
+soak-run:
+	@tests/build.sh $(MAKE) $(quietly) all
+	@$(TESTED_BY) tests/run.sh soak
+faults-run:
+	@tests/build.sh $(MAKE) $(quietly) test-programs
+	@$(TESTED_BY) tests/run.sh faults
 test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS) ## builds all that the tests run, and runs none
-
-check-run: test-programs
-	@BUILD=$(BUILD) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
-check-all-run: test-programs
-	@BUILD=$(BUILD) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz fresh
-countdown-run: all $(COUNTDOWN)
-	@BUILD=$(BUILD) tests/run.sh countdown-all
-soak-run: all
-	@BUILD=$(BUILD) tests/run.sh soak
-fresh-run:
-	@BUILD=$(BUILD) tests/run.sh fresh
-faults-run: all $(FAULTS)
-	@BUILD=$(BUILD) tests/run.sh faults
-sanitized = --no-print-directory BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
+fresh-run: $(CONTAIN)
+	@$(TESTED_BY) tests/run.sh fresh
+sanitized = $(quietly) BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
 asan-run:
+	@tests/build.sh $(MAKE) $(call sanitized,asan,address$(,)undefined) asan-parts
 	@$(MAKE) $(call sanitized,asan,address$(,)undefined) asan-tests
 tsan-run:
+	@tests/build.sh $(MAKE) $(call sanitized,tsan,thread) tsan-parts
 	@$(MAKE) $(call sanitized,tsan,thread) tsan-tests
-asan-tests: all $(UNIT) $(E2E_TOOLS)
-	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
-tsan-tests: all $(UNIT)
-	@BUILD=$(BUILD) SANITIZE=$(SANITIZE) tests/run.sh unit
+asan-parts: all $(UNIT) $(E2E_TOOLS)
+asan-tests:
+	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit e2e
+tsan-parts: all $(UNIT)
+tsan-tests:
+	@$(TESTED_BY) SANITIZE=$(SANITIZE) tests/run.sh unit
 FUZZ_SECONDS ?= 10
 fuzz-run:
-	@$(MAKE) $(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
-	@BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
-fuzz-programs: $(FUZZ)
+	@tests/build.sh $(MAKE) $(call sanitized,fuzz,fuzzer-no-link$(,)address$(,)undefined) CC=clang fuzz-programs
+	@exec env BUILD=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS) tests/run.sh fuzz-programs
+fuzz-programs: $(FUZZ) $(CONTAIN)
 # Fuzzers are run by hand and by check-all: what they call may change in between.
 lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-# ---- install: what runs, what is linked to, and what is read ----------------------------------------------------------
-MAN_PAGES = $(wildcard man/*.[1-8])
-TO        = $(DESTDIR)$(PREFIX)
-# Every other name that a page of section 3 has in its NAME is a page that reads that one: NAME:PAGE.
-MAN_NAMES = $(shell awk 'FNR == 1 {here = 1} /^\.Sh/ {here = $$2 == "NAME"} \
-    here && $$1 == ".Nm" && FILENAME != "man/" $$2 ".3" {sub("man/", "", FILENAME); print $$2 ":" FILENAME}' man/*.3)
-
-# The managed agent's units, where systemd looks for them below PREFIX. An agent.conf that is there stays.
-SYSTEMD_UNITS  = hvdagent.socket hvdagent.service hvd.slice
-SYSCONFDIR    ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
-AGENT_CONF     = $(DESTDIR)$(SYSCONFDIR)/hvd/agent.conf
-install-systemd: all
-	install -d $(TO)/lib/systemd/system $(TO)/lib/sysusers.d $(TO)/lib/tmpfiles.d $(dir $(AGENT_CONF))
-	install -m 644 contrib/systemd/hvdagent.socket contrib/systemd/hvd.slice $(TO)/lib/systemd/system
-	sed 's,@BINDIR@,$(PREFIX)/bin,' contrib/systemd/hvdagent.service.in > $(TO)/lib/systemd/system/hvdagent.service
-	chmod 644 $(TO)/lib/systemd/system/hvdagent.service
-	install -m 644 contrib/systemd/hvd.sysusers $(TO)/lib/sysusers.d/hvd.conf
-	install -m 644 contrib/systemd/hvd.tmpfiles $(TO)/lib/tmpfiles.d/hvd.conf
-	[ -e $(AGENT_CONF) ] || install -m 644 contrib/systemd/agent.conf $(AGENT_CONF)
-
-install: all $(if $(filter %/systemd.so,$(MODULES)),install-systemd) ## into PREFIX (/usr/local), below DESTDIR
-	install -d $(TO)/bin $(TO)/lib/hvd $(TO)/lib/pkgconfig $(TO)/include $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m))))
-	install -m 755 $(BUILD)/hvdrun $(BUILD)/hvdagent $(BUILD)/hvdctl $(TO)/bin
-	install -m 755 $(BUILD)/modules/hvd-engine $(PMIX_SERVER) $(TO)/lib/hvd
-	install -m 644 $(MODULES) $(TO)/lib/hvd
-	install -m 644 $(BUILD)/libhvd.so $(TO)/lib/libhvd.so.$(VERSION)
-	ln -sf libhvd.so.$(VERSION) $(TO)/lib/$(SONAME)
-	ln -sf $(SONAME) $(TO)/lib/libhvd.so
-	install -m 644 $(BUILD)/libhvd.a $(TO)/lib
-	install -d $(TO)/share/bash-completion/completions
-	$(BUILD)/hvdrun --bash-completion > $(TO)/share/bash-completion/completions/hvdrun
-	install -m 644 collectives/hvd.h $(TO)/include
-	printf 'prefix=%s\nlibdir=$${prefix}/lib\nincludedir=$${prefix}/include\n\nName: hvd\nDescription: collective operations for the workers of hvdrun\nVersion: %s\nCflags: -I$${includedir}\nLibs: -L$${libdir} -lhvd\nLibs.private: -lm -lpthread\n' \
-	    '$(PREFIX)' '$(VERSION)' > $(TO)/lib/pkgconfig/hvd.pc
-	for m in $(MAN_PAGES); do install -m 644 $$m $(TO)/share/man/man$${m##*.}/ || exit; done
-	for m in $(MAN_NAMES); do echo ".so man3/$${m#*:}" > $(TO)/share/man/man3/$${m%:*}.3 || exit; done
-	[ -n '$(DESTDIR)' ] || ldconfig 2>/dev/null || echo 'note: run ldconfig if $(PREFIX)/lib is a directory of your linker'
-
-uninstall: ## removes what install put there
-	rm -f $(TO)/bin/hvdrun $(TO)/bin/hvdagent $(TO)/bin/hvdctl $(addprefix $(TO)/lib/hvd/,hvd-engine hvd-pmix $(notdir $(MODULES))) \
-	    $(addprefix $(TO)/lib/,libhvd.so.$(VERSION) $(SONAME) libhvd.so libhvd.a pkgconfig/hvd.pc) $(TO)/include/hvd.h $(TO)/share/bash-completion/completions/hvdrun \
-	    $(foreach m,$(MAN_PAGES),$(TO)/share/man/man$(subst .,,$(suffix $(m)))/$(notdir $(m))) \
-	    $(foreach m,$(MAN_NAMES),$(TO)/share/man/man3/$(firstword $(subst :, ,$(m))).3)
-	[ ! -d $(TO)/lib/hvd ] || rmdir $(TO)/lib/hvd
-	rm -f $(addprefix $(TO)/lib/systemd/system/,$(SYSTEMD_UNITS)) $(TO)/lib/sysusers.d/hvd.conf $(TO)/lib/tmpfiles.d/hvd.conf
-	! cmp -s contrib/systemd/agent.conf $(AGENT_CONF) || rm -f $(AGENT_CONF)
-
-.PHONY: demo demo-run unit test-programs check check-run check-all check-all-run check-faults faults-run check-fresh fresh-run soak soak-run check-countdown countdown-run check-asan asan-run asan-tests \
-        check-tsan tsan-run tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench install install-systemd uninstall
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-countdown countdown-run check-asan asan-run asan-parts asan-tests \
+        check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

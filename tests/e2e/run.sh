@@ -21,6 +21,10 @@ mode=${1:-quick}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 BUILD=$(realpath -m "${BUILD:-$top/build}")
+contain=$BUILD/tests/contain
+[ -x "$contain" ] || { echo "e2e/run.sh: there is no $contain: run make first" >&2; exit 2; }
+trap 'exit 130' INT TERM HUP PIPE
+trap 'rm -rf "${work:-}" "${E2E_RUNTIME:-}"' EXIT # until there is more
 mkdir -p "$BUILD/e2e"
 work=$(mktemp -d "$BUILD/e2e/run.XXXXXX") || exit 2
 chmod 755 "$work"
@@ -42,7 +46,7 @@ not_ok() { # TEXT
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
     local family
-    trap '' PIPE # who reads may have been ended with us
+    trap '' INT TERM HUP PIPE # once; who reads may have been ended with us
     [ ${#servers[@]} = 0 ] || kill "${servers[@]}" 2> /dev/null
     for family in "${!hosts_up[@]}"; do
         case ${hosts_up[$family]} in
@@ -54,7 +58,6 @@ clean_up() {
     rmdir "$BUILD/e2e" 2>/dev/null
 }
 trap clean_up EXIT
-trap 'exit 130' INT TERM PIPE
 
 case_functions() { # FILE
     bash -n "$1" || return
@@ -119,7 +122,7 @@ start_hosts() { # FAMILY: sets hosts_kind; more than one topic shares them
 
 serve_hosts() { # for cases, which cannot enter another host than their own: lines of a fifo for the answer, the host, a command line
     local answer host command
-    trap - EXIT INT TERM
+    trap - EXIT INT TERM HUP
     while IFS=$'\t' read -r answer host command; do
         "$top/tests/hosts/hosts.sh" exec "$host" bash -c "$command" > "$answer" 2> /dev/null < /dev/null &
     done
@@ -133,7 +136,8 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
     [ -z "$E2E_SANITIZE" ] || set -- "$1" "$2" "$3" $(($4 * 4)) "$5"
     local there=()
     [ "$5" != ns ] || there=("$top/tests/hosts/hosts.sh" exec head env HOME=/root)
-    "${there[@]}" timeout -k 5 "$4" bash "$here/case.sh" "$2" "$3" "$dir" "$5" > "$dir/log" 2>&1 < /dev/null
+    [ -z "${TEST_TIMES:-}" ] || echo "# begin $name"
+    "$contain" "$4" 10 "${there[@]}" bash "$here/case.sh" "$2" "$3" "$dir" "$5" > "$dir/log" 2>&1 < /dev/null
     status=$?
     took=$(((${EPOCHREALTIME/./} - started) / 1000))
     [ -z "${TEST_TIMES:-}" ] || echo "$took $name" >> "$TEST_TIMES"
@@ -152,6 +156,7 @@ run_case() { # TOPIC FILE FUNCTION LIMIT KIND
         "${there[@]}" timeout -k 5 30 bash "$here/sweep.sh" "$dir" "$5" 2>/dev/null | sed 's/^/    # /'
         ;;
     esac
+    [ -z "${TEST_TIMES:-}" ] || echo "# end $name"
 }
 
 run_topic() { # FILE

@@ -36,11 +36,12 @@ chmod 755 "$work"
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
     local lane
+    trap '' INT TERM HUP
     for lane in $(seq "$lanes"); do HOSTS_DIR=$work/hosts$lane "$hosts" down; done
     rm -rf "$work"
 }
 trap clean_up EXIT
-trap 'exit 130' INT TERM
+trap 'exit 130' INT TERM HUP
 
 # Nothing of a cell that went wrong may meet the next one.
 fresh_hosts() {
@@ -50,7 +51,7 @@ fresh_hosts() {
 
 one_try() { # DIRECTORY and the columns of the cell
     mkdir -p "$1"
-    timeout -k 5 60 bash "$here/cell.sh" "$@" > "$1/log" 2>&1 < /dev/null
+    "$BUILD/tests/contain" 60 5 bash "$here/cell.sh" "$@" > "$1/log" 2>&1 < /dev/null
 }
 
 run_cell() { # NUMBER LINE

@@ -25,7 +25,7 @@ run_target() { # NAME
     mkdir -p "$found"
     make_seeds "$name" "$dir"
     # A leak, a hang of 10 s and an allocation of 256 MiB are findings too.
-    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 timeout -k 5 $((seconds + 60)) "$BUILD/tests/$name" \
+    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 timeout --foreground -k 5 $((seconds + 60)) "$BUILD/tests/$name" \
         -max_total_time="$seconds" -timeout=10 -malloc_limit_mb=256 -rss_limit_mb=2048 \
         -print_final_stats=1 -artifact_prefix="$found/" "$dir" > "$log" 2>&1 < /dev/null
     status=$?

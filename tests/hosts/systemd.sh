@@ -33,12 +33,23 @@ can() {
         { echo "namespaces, overlay mounts or cgroup2 are not allowed here"; return 1; }
 }
 
-cgroup_root() { # the cgroup2 hierarchy, in a pure or a hybrid set-up
+# A shell's command line in the cgroup2 hierarchy: in a pure or a hybrid set-up, or, where that is mounted nowhere, mounted for itself.
+in_cgroups() { # COMMAND LINE, ARGUMENT...
     local dir
     for dir in /sys/fs/cgroup/unified /sys/fs/cgroup; do
-        [ ! -e "$dir/cgroup.procs" ] || { echo "$dir"; return; }
+        [ -e "$dir/cgroup.procs" ] || continue
+        cd "$dir"
+        # shellcheck disable=SC2093 # the first that is there
+        exec sh -c "$1" sh "${@:2}"
     done
-    die "there is no cgroup2 hierarchy"
+    mkdir -p "$state/cgroup"
+    # shellcheck disable=SC2016 # expanded by the inner shells
+    exec unshare -m sh -c 'mount --make-rprivate / && mount -t cgroup2 cgroup2 "$1" && cd "$1" && shift && exec sh -c "$@"' \
+        sh "$state/cgroup" "$1" sh "${@:2}"
+}
+
+group_name() { # of its cgroup
+    echo "hvd-systemd.$(stat -c %i "$state")"
 }
 
 pid_of() { # its PID 1, as seen from here
@@ -128,6 +139,12 @@ init() {
             $systemd --system --unit=multi-user.target --log-target=console --log-level=info --show-status=no"
 }
 
+hold() { # what holds it, from a cgroup of its own
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    in_cgroups 'mkdir -p "$1" && echo $$ > "$1/cgroup.procs" && cd / && shift && exec "$@"' "$(group_name)" \
+        unshare -n -u -i -p -m -C --fork --kill-child=SIGKILL "$here/systemd.sh" init
+}
+
 # ---- from outside ---------------------------------------------------------------------------------------------------------
 has_booted() {
     case $("$0" exec systemctl is-system-running 2>/dev/null) in running | degraded) ;; *) return 1 ;; esac
@@ -138,34 +155,30 @@ up() {
     [ ! -e "$state" ] || die "already up, or left over: $state (systemd.sh down removes it)"
     mkdir -p "$state/fs"
     chmod 755 "$state"
-    mkdir -p "$(cgroup_root)/hvd-systemd.$(stat -c %i "$state")"
-    # shellcheck disable=SC2016
-    setsid sh -c 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"' sh "$(cgroup_root)/hvd-systemd.$(stat -c %i "$state")" \
-        env SYSTEMD_DIR="$state" unshare -n -u -i -p -m -C --fork --kill-child=SIGKILL "$here/systemd.sh" init \
-        < /dev/null > "$state/log" 2>&1 &
+    SYSTEMD_DIR=$state setsid "$here/systemd.sh" hold < /dev/null > "$state/log" 2>&1 &
     holder=$!
     echo $holder > "$state/holder"
     for _ in $(seq 1000); do
         [ -e "/proc/$holder" ] || die "it did not start: $(tail -n 3 "$state/log")"
-        read -r pid _ < "/proc/$holder/task/$holder/children" || :
-        [ -z "${pid:-}" ] || echo "$pid" > "$state/pid"
-        ! has_booted || return 0
+        # Until it is unshare, its children are others.
+        pid=
+        [ "$(cat "/proc/$holder/comm")" != unshare ] || read -r pid _ < "/proc/$holder/task/$holder/children" || :
+        [ -z "$pid" ] || { echo "$pid" > "$state/pid"; ! has_booted || return 0; }
         sleep 0.02
     done
     die "it did not boot: $(tail -n 3 "$state/log")"
 }
 
 down() {
-    local holder group _
+    local holder _
     [ -d "$state" ] || return 0
-    group=$(cgroup_root)/hvd-systemd.$(stat -c %i "$state")
     read -r holder < "$state/holder" || :
-    if [ -n "${holder:-}" ] && tr '\0' ' ' < "/proc/$holder/cmdline" 2>/dev/null | grep -q "systemd.sh init"; then
+    if [ -n "${holder:-}" ] && tr '\0' ' ' < "/proc/$holder/cmdline" 2>/dev/null | grep -qE "systemd.sh (init|hold)"; then
         kill -9 "$holder" 2>/dev/null || :
     fi
     for _ in $(seq 1000); do
-        find "$group" -depth -type d -exec rmdir {} \; 2>/dev/null || :
-        [ -d "$group" ] || break
+        # shellcheck disable=SC2016 # expanded by the inner shell
+        ! (in_cgroups 'find "$1" -depth -type d -exec rmdir {} \; 2> /dev/null; [ ! -d "$1" ]' "$(group_name)") || break
         sleep 0.01
     done
     rm -rf --one-file-system "$state"
@@ -175,6 +188,7 @@ command=${1:-help}
 [ $# = 0 ] || shift
 case $command in
 can) can ;;
+hold) hold ;;
 init) init ;;
 up) [ "$(id -u)" = 0 ] || die "needs root"; up ;;
 down) down ;;

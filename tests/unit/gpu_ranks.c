@@ -1,4 +1,5 @@
 #include "tests/unit/gpu_ranks.h"
+#include "tests/unit/scratch.h"
 
 #include <check.h>
 #include <libgen.h>
@@ -103,9 +104,9 @@ int gpu_run(int size, int killed, void (*body)(struct gpu_rank *me))
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t pid[16];
     int wrong = 0;
-    char log[] = "/tmp/hvd-gpu.XXXXXX", trace[] = "/tmp/hvd-gpu.XXXXXX";
-    close(mkstemp(log));
-    close(mkstemp(trace));
+    char log[SCRATCH_MAX], trace[SCRATCH_MAX];
+    close(scratch_file(log, "gpu"));
+    close(scratch_file(trace, "gpu"));
     setenv("HVD_DOUBLE_LOG", log, 1);
     setenv("HVD_DOUBLE_TRACE", trace, 1);
     ck_assert(shared != MAP_FAILED && size <= 16);

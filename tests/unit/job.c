@@ -21,6 +21,7 @@
 #include "common/frame.h"
 #include "common/message.h"
 #include "common/module.h"
+#include "tests/unit/scratch.h"
 
 #define STARVED_BYTES (2u << 20) /* for who has to say that there is no memory */
 
@@ -411,8 +412,7 @@ void job_run(struct job *j, int seconds)
     j->timed_out = false;
     j->fault_at = 0;
     j->signs = job_shared(sizeof *j->signs);
-    snprintf(j->dir, sizeof j->dir, "/tmp/hvd-job-XXXXXX");
-    need(mkdtemp(j->dir) != NULL, "mkdtemp");
+    need(scratch_dir(j->dir, "job") != NULL, "mkdtemp");
     need(getrandom(j->key, sizeof j->key, 0) == sizeof j->key &&
              getrandom(j->token, sizeof j->token, 0) == 16,
          "random");

@@ -1,4 +1,5 @@
 #include "tests/unit/ssh_server.h"
+#include "tests/unit/scratch.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -17,7 +18,7 @@
 
 #define SSHD "/usr/sbin/sshd"
 
-static char base[32]; /* the directory of all servers */
+static char base[SCRATCH_MAX]; /* the directory of all servers */
 
 static pid_t run_in(const char *dir, const char *line, int out)
 {
@@ -73,9 +74,8 @@ void shell_output(const struct ssh_server *s, char *out, size_t size, const char
 
 bool ssh_server_possible(void)
 {
-    snprintf(base, sizeof base, "/tmp/hvd-sshd-XXXXXX");
     if (access(SSHD, X_OK) == 0)
-        return mkdtemp(base) != NULL;
+        return scratch_dir(base, "sshd") != NULL;
     fprintf(stderr, "no %s: tests against a real sshd are left out\n", SSHD);
     return false;
 }

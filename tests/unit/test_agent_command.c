@@ -10,12 +10,13 @@
 #include <unistd.h>
 
 #include "launcher/transport/agent_command.h"
+#include "tests/unit/scratch.h"
 
 static const char *const shells[] = {"/bin/sh",   "/bin/bash",     "/bin/dash", "/bin/csh",
                                      "/bin/tcsh", "/usr/bin/fish", "/bin/zsh"};
 static char *const session[] = {"session", NULL};
 static char *const sweep[] = {"sweep", "12-a 'b' $c !d", NULL};
-static char root[] = "/tmp/hvd-agent-XXXXXX";
+static char root[SCRATCH_MAX];
 static char output[4096];
 
 /* A directory whose name has everything that shells care for. */
@@ -35,8 +36,7 @@ static void put_agent(const char *dir, const char *says)
 
 static void setup(void)
 {
-    snprintf(root, sizeof root, "/tmp/hvd-agent-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    ck_assert_ptr_nonnull(scratch_dir(root, "agent"));
 }
 
 static void teardown(void)

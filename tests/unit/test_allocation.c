@@ -7,14 +7,15 @@
 #include <unistd.h>
 
 #include "launcher/allocation/allocation.h"
+#include "tests/unit/scratch.h"
 
 #define HOSTNAME "node1"
 
-static char file_path[] = "/tmp/hvd-test-allocation.XXXXXX";
+static char file_path[SCRATCH_MAX];
 
 static void make_file(void)
 {
-    int fd = mkstemp(file_path);
+    int fd = scratch_file(file_path, "allocation");
     ck_assert_int_ge(fd, 0);
     close(fd);
 }
@@ -257,8 +258,8 @@ START_TEST(how_they_are_reached)
 {
     struct allocation a;
     struct err e = ERR_INIT;
-    char dir[] = "/tmp/hvd-test-allocation-d.XXXXXX", program[64], env[256];
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    char dir[SCRATCH_MAX], program[64], env[256];
+    ck_assert_ptr_nonnull(scratch_dir(dir, "allocation-d"));
     snprintf(program, sizeof program, "%s/srun", dir);
     snprintf(env, sizeof env, SLURM "a;PATH=%s", dir);
     ck_assert_int_eq(find(&a, env, NULL, 0, &e), 1);

@@ -11,8 +11,9 @@
 #include "common/log.h"
 #include "common/options_table.h"
 #include "launcher/config.h"
+#include "tests/unit/scratch.h"
 
-static char path[] = "/tmp/hvd-config-XXXXXX";
+static char path[SCRATCH_MAX];
 
 static void write_file(const char *text, size_t len)
 {
@@ -24,7 +25,7 @@ static void write_file(const char *text, size_t len)
 
 static void begin(void)
 {
-    int fd = mkstemp(path);
+    int fd = scratch_file(path, "config");
     ck_assert_int_ge(fd, 0);
     close(fd);
 }
@@ -153,7 +154,7 @@ END_TEST
 
 START_TEST(the_file_is_named_by_a_variable_as_well)
 {
-    char named[64], from[96], want[96];
+    char named[96], from[96], want[96];
     char *argv[] = {"hvdrun", "cmd", NULL}, *envp[] = {named, NULL};
     struct config c;
     struct err e = ERR_INIT;

@@ -17,6 +17,7 @@
 #include "agent/supervisor/gpu_scan.h"
 #include "agent/supervisor/descendants.h"
 #include "common/spawn.h"
+#include "tests/unit/scratch.h"
 
 #define UNIFIED "33 24 0:28 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
 #define HYBRID                                                                                               \
@@ -102,11 +103,11 @@ START_TEST(a_cgroup_that_somebody_removes)
 }
 END_TEST
 
-static char base[] = "/tmp/hvd-test-XXXXXX";
+static char base[SCRATCH_MAX];
 
 static void use_base(void)
 {
-    ck_assert_ptr_nonnull(mkdtemp(base));
+    ck_assert_ptr_nonnull(scratch_dir(base, "test"));
     setenv("XDG_RUNTIME_DIR", base, 1);
 }
 
@@ -237,11 +238,11 @@ END_TEST
 
 START_TEST(slots)
 {
-    char dev[] = "/tmp/hvd-test-XXXXXX", file[64];
+    char dev[SCRATCH_MAX], file[64];
     static const char *const nodes[] = {"nvidia0",   "nvidia1",    "nvidia11",
                                         "nvidiactl", "nvidia-uvm", "nvidia"};
     struct gpu_places places = {.proc = "/no/such", .dev = dev};
-    ck_assert_ptr_nonnull(mkdtemp(dev));
+    ck_assert_ptr_nonnull(scratch_dir(dev, "test"));
     ck_assert_uint_eq(gpu_scan_files(&places), 0);
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++) {
         snprintf(file, sizeof file, "%s/%s", dev, nodes[i]);

@@ -12,11 +12,12 @@
 #include "agent/daemon/exposed.h"
 #include "agent/remove_tree.h"
 #include "common/log.h"
+#include "tests/unit/scratch.h"
 
 #define ALICE 1001
 #define BOB   1002
 
-static char directory[] = "/tmp/hvd-test-counted.XXXXXX";
+static char directory[SCRATCH_MAX];
 static struct counted c;
 static uint64_t now = 5000;
 static struct err e;
@@ -34,7 +35,7 @@ static void begin(const char *job, uid_t uid)
 static void set_up(void)
 {
     memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "counted"));
     counted_open(&c, directory, now);
     err_clear(&e);
     hvd__session_report__init(&report);

@@ -19,6 +19,7 @@
 #include "agent/inquiry/recent.h"
 #include "agent/remove_tree.h"
 #include "common/message.h"
+#include "tests/unit/scratch.h"
 
 static int parse(struct ctl_config *c, struct err *e, const char *line)
 {
@@ -90,7 +91,7 @@ END_TEST
  * ----------------------------------------------------------------------
  */
 
-static char runtime[] = "/tmp/hvd-test-ctl.XXXXXX", own[64];
+static char runtime[SCRATCH_MAX], own[64];
 
 static void trap(const char *name, struct sockaddr_un *address, int *fd)
 {
@@ -106,7 +107,7 @@ static void trap(const char *name, struct sockaddr_un *address, int *fd)
 static void set_up(void)
 {
     memcpy(runtime + sizeof runtime - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(runtime));
+    ck_assert_ptr_nonnull(scratch_dir(runtime, "ctl"));
     setenv("XDG_RUNTIME_DIR", runtime, 1);
     snprintf(own, sizeof own, "%s/hvd-%u", runtime, (unsigned)geteuid());
     ck_assert_int_eq(mkdir(own, 0700), 0);

@@ -16,6 +16,7 @@
 #include "collectives/device/pack.h"
 #include "collectives/device/pointer.h"
 #include "tests/unit/gpu_ranks.h"
+#include "tests/unit/scratch.h"
 
 #define STRANGER "libanl.so.1" /* of libc, and nobody has opened it */
 
@@ -347,11 +348,11 @@ END_TEST
 
 START_TEST(launches_of_packing)
 {
-    char trace[] = "/tmp/hvd-pack.XXXXXX", line[300];
+    char trace[SCRATCH_MAX], line[300];
     int launches = 0;
     if (!pack_was_built())
         return;
-    close(mkstemp(trace));
+    close(scratch_file(trace, "pack"));
     open_gpu();
     setenv("HVD_DOUBLE_TRACE", trace, 1);
     pack_and_compare(me.pack);

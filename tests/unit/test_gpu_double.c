@@ -1,6 +1,7 @@
 /* The test double of CUDA's driver behaves as the driver does: order only where it was asked for, memory that
  * the host cannot touch, handles between processes. Processes are forked before the first call. */
 #include "tests/gpu/double/cuda_api.h"
+#include "tests/unit/scratch.h"
 
 #include <check.h>
 #include <signal.h>
@@ -163,8 +164,8 @@ END_TEST
 
 START_TEST(what_is_written_behind_an_allocation_is_told)
 {
-    char log[] = "/tmp/hvd-test-gpu-double-XXXXXX", line[200] = "";
-    int fd = mkstemp(log);
+    char log[SCRATCH_MAX], line[200] = "";
+    int fd = scratch_file(log, "gpu-double");
     CUdeviceptr at;
 
     ck_assert_int_ge(fd, 0);
@@ -400,9 +401,9 @@ static int lines_with(const char *file, const char *word)
 START_TEST(faults_come_when_asked_for)
 {
     CUdeviceptr at;
-    char trace[] = "/tmp/gpu-double-XXXXXX";
+    char trace[SCRATCH_MAX];
 
-    close(mkstemp(trace));
+    close(scratch_file(trace, "gpu-double"));
     setenv("HVD_RANK", "1", 1);
     setenv("HVD_DOUBLE_TRACE", trace, 1);
     setenv("HVD_DOUBLE_FAIL", "cuMemAlloc:2:2,cuMemAlloc@0:3,cuStreamQuery@1:1", 1);

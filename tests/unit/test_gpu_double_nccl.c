@@ -1,6 +1,7 @@
 /* The test double of NCCL: ranks are processes, each with a device of its own. What they compute is right,
  * what real ranks would hang in hangs until it is aborted, and a difference between ranks is noticed. */
 #include "tests/gpu/double/nccl_api.h"
+#include "tests/unit/scratch.h"
 
 #include <check.h>
 #include <math.h>
@@ -175,9 +176,9 @@ END_TEST
 /* Where processes have numbers of their own they meet in a directory, and leave nothing there. */
 START_TEST(ranks_meet_in_a_directory)
 {
-    char dir[] = "/tmp/gpu-double-XXXXXX";
+    char dir[SCRATCH_MAX];
 
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_ptr_nonnull(scratch_dir(dir, "gpu-double"));
     setenv("HVD_DOUBLE_DIR", dir, 1);
     ck_assert(ranks_agree(2, all_kinds));
     ck_assert_int_eq(rmdir(dir), 0);
@@ -320,8 +321,8 @@ static void differ(int rank, int size)
 static const char *said(int size, void (*rank)(int rank, int size))
 {
     static char lines[4000];
-    char log[] = "/tmp/gpu-double-XXXXXX";
-    int fd = mkstemp(log);
+    char log[SCRATCH_MAX];
+    int fd = scratch_file(log, "gpu-double");
     ssize_t n;
 
     setenv("HVD_DOUBLE_LOG", log, 1);

@@ -8,6 +8,7 @@
 
 #include "agent/daemon/gpu_health.h"
 #include "agent/remove_tree.h"
+#include "tests/unit/scratch.h"
 
 static struct gpu_health h;
 static struct gpu_rules rules;
@@ -146,9 +147,9 @@ END_TEST
 
 START_TEST(what_outlasts_the_daemon)
 {
-    char directory[] = "/tmp/hvd-test-health.XXXXXX";
+    char directory[SCRATCH_MAX];
     struct err e = ERR_INIT;
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "health"));
     gpu[0].ecc_uncorrected = 5;
     xid("0000:0b:00.0", 79, 300);
     gpu_health_accept(&h, &g);
@@ -216,12 +217,12 @@ static void count(void *ctx, const struct xid *x)
 /* In pieces, with a record that is too long in between. */
 START_TEST(reading)
 {
-    char path[] = "/tmp/hvd-test-kmsg.XXXXXX";
+    char path[SCRATCH_MAX];
     static char filler[2 * KERNEL_LOG_RECORD];
     static struct kernel_log l;
     struct err e = ERR_INIT;
     uint32_t sum = 0;
-    int fd = mkstemp(path);
+    int fd = scratch_file(path, "kmsg");
     memset(filler, 'x', sizeof filler - 1);
     ck_assert_int_gt(
         dprintf(fd, "6,1,1,-;hello\n CONT=1\n4,2,2,-;NVRM: Xid (PCI:0000:01:00): 1, a\n4,3,3,-;NVRM:"), 0);

@@ -16,6 +16,7 @@
 #include "agent/supervisor/nvml.h"
 #include "common/message.h"
 #include "common/module.h"
+#include "tests/unit/scratch.h"
 
 #if __has_include(<nvml.h>)
 #include <nvml.h>
@@ -51,7 +52,7 @@ _Static_assert(NVML_TEXT >= NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE, "");
 _Static_assert(NVML_TEXT >= NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE, "");
 #endif
 
-static char directory[] = "/tmp/hvd-test-gpus.XXXXXX";
+static char directory[SCRATCH_MAX];
 static char told[64]; /* what the double is told */
 static struct gpu_places places;
 static char proc[64], dev[64], pci[64];
@@ -60,7 +61,7 @@ static Hvd__Gpus *g;
 static void set_up(void)
 {
     memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "gpus"));
     snprintf(proc, sizeof proc, "%s/proc", directory);
     snprintf(dev, sizeof dev, "%s/dev", directory);
     snprintf(pci, sizeof pci, "%s/pci", directory);

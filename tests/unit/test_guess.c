@@ -1,5 +1,6 @@
 /* Which commands look as if they will use PMIx? */
 #include "agent/rendezvous/guess.h"
+#include "tests/unit/scratch.h"
 
 #include <check.h>
 #include <elf.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char directory[] = "/tmp/hvd-guess-XXXXXX";
+static char directory[SCRATCH_MAX];
 
 /* A program, as far as its needs go. */
 struct program {
@@ -128,7 +129,7 @@ int main(void)
     Suite *suite = suite_create("guess");
     TCase *tests = tcase_create("guess");
     char path[256];
-    if (!mkdtemp(directory))
+    if (!scratch_dir(directory, "guess"))
         return 1;
     tcase_add_test(tests, libraries);
     tcase_add_test(tests, damaged);

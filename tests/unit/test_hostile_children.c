@@ -25,6 +25,7 @@
 #include "common/module.h"
 #include "common/write_all.h"
 #include "tests/unit/hostile.h"
+#include "tests/unit/scratch.h"
 
 #define TURNS   6
 #define TIME_MS 10000
@@ -256,7 +257,7 @@ static void check_engine(size_t which)
 {
     static const struct engine_host_events events = {take_link,   take_number, take_number, take_number,
                                                      take_notice, take_text,   take_text,   take_counters};
-    char place_of_socket[] = "/tmp/hvd-hostile-XXXXXX"; /* short, for its name */
+    char place_of_socket[SCRATCH_MAX]; /* short, for its name */
     struct engine_place place = {place_of_socket, environ, -1, TIME_MS};
     Hvd__EngineConfig config = HVD__ENGINE_CONFIG__INIT;
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -264,7 +265,7 @@ static void check_engine(size_t which)
     struct err e = ERR_INIT;
     int worker = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     plan(which, 0);
-    ck_assert_ptr_nonnull(mkdtemp(place_of_socket));
+    ck_assert_ptr_nonnull(scratch_dir(place_of_socket, "hostile"));
     ck_assert_msg(engine_host_listen(&h, &loop, &events, NULL, &place, &config, &e) == 0, "%s", e.text);
     snprintf(name.sun_path, sizeof name.sun_path, "%s/%s", place_of_socket, ENGINE_SOCKET_NAME);
     ck_assert_int_eq(connect(worker, (struct sockaddr *)&name, sizeof name), 0);

@@ -16,11 +16,12 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "tests/unit/hostile.h"
+#include "tests/unit/scratch.h"
 
 #define TURNS 24
 #define SLOTS 4
 
-static char directory[] = "/tmp/hvd-hostile-XXXXXX";
+static char directory[SCRATCH_MAX];
 static struct daemon d;
 static int never[2]; /* what systemd's connection would be */
 static unsigned units;
@@ -52,7 +53,7 @@ static void set_up(void)
 {
     struct err e = ERR_INIT;
     char *argv[] = {(char *)(uintptr_t) "daemon", (char *)(uintptr_t) "--directory", directory, NULL};
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "hostile"));
     ck_assert_int_eq(pipe2(never, O_CLOEXEC), 0);
     log_init("hvdagent", LOG_FATAL);
     d.config.directory = directory;

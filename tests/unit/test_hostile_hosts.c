@@ -21,6 +21,7 @@
 #include "launcher/host_legal.h"
 #include "tests/unit/fake_agent.h"
 #include "tests/unit/hostile.h"
+#include "tests/unit/scratch.h"
 
 #define CONTROL_TYPE (&hvd__control__descriptor)
 #define TURNS        5 /* messages of a kind in one job, each of them twice */
@@ -116,7 +117,7 @@ static int be_agent(const char *host, const char *command)
 /* ---- a job -----------------------------------------------------------------------------------------------
  */
 
-static char directory[] = "/tmp/hvd-hostile-XXXXXX";
+static char directory[SCRATCH_MAX];
 
 static void in_directory(char *path, size_t size, const char *name)
 {
@@ -340,7 +341,7 @@ static void set_up(void)
 {
     setenv("ASAN_OPTIONS", "exitcode=86:detect_leaks=1:handle_segv=1:handle_abort=1", 1);
     setenv("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=86", 1);
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "hostile"));
 }
 
 static void tear_down(void)

@@ -15,6 +15,7 @@
 #include "common/agent_exit.h"
 #include "tests/unit/fake_launcher.h"
 #include "tests/unit/hostile.h"
+#include "tests/unit/scratch.h"
 
 #define CONTROL_TYPE (&hvd__control__descriptor)
 #define TURNS        5 /* messages of a kind to one session, each of them twice */
@@ -170,10 +171,10 @@ END_TEST
 
 static void set_up(void)
 {
-    char path[] = "/tmp/hvd-hostile-XXXXXX";
+    char path[SCRATCH_MAX];
     setenv("ASAN_OPTIONS", "exitcode=86:detect_leaks=1:handle_segv=1:handle_abort=1", 1);
     setenv("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=86", 1);
-    said = mkostemp(path, O_APPEND);
+    said = mkostemp(scratch_name(path, "hostile"), O_APPEND);
     ck_assert_int_ge(said, 0);
     unlink(path);
     dup2(said, STDERR_FILENO);

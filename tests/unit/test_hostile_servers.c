@@ -22,12 +22,13 @@
 #include "agent/remove_tree.h"
 #include "common/module.h"
 #include "tests/unit/hostile.h"
+#include "tests/unit/scratch.h"
 
 #define TURNS   5
 #define TIME_MS 15000
 #define FINDING 86
 
-static char directory[] = "/tmp/hvd-hostile-XXXXXX";
+static char directory[SCRATCH_MAX];
 
 /* ---- a server --------------------------------------------------------------------------------------------
  */
@@ -443,7 +444,7 @@ static void set_up(void)
 {
     setenv("ASAN_OPTIONS", "exitcode=86:detect_leaks=1:handle_segv=1:handle_abort=1", 1);
     setenv("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1:exitcode=86", 1);
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "hostile"));
 }
 
 static void tear_down(void)

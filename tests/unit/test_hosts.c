@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "launcher/hosts.h"
+#include "tests/unit/scratch.h"
 
 #define X16  "xxxxxxxxxxxxxxxx"
 #define X256 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16 X16
@@ -216,10 +217,10 @@ END_TEST
 
 START_TEST(a_file_is_read)
 {
-    char path[] = "/tmp/test_hosts.XXXXXX", shown[64];
+    char path[SCRATCH_MAX], shown[64];
     struct host_list list;
     struct err e = ERR_INIT;
-    int fd = mkstemp(path);
+    int fd = scratch_file(path, "hosts");
     ck_assert(fd >= 0 && write(fd, "a:2\n", 4) == 4);
     close(fd);
     ck_assert_int_eq(hosts_read_file(&list, path, &e), 0);

@@ -9,8 +9,9 @@
 
 #include "common/clock.h"
 #include "common/journal.h"
+#include "tests/unit/scratch.h"
 
-static char directory[] = "/tmp/hvd-test-journal.XXXXXX";
+static char directory[SCRATCH_MAX];
 static char path[64], got[32768];
 static const char *const always[] = {"JOB=7-abc", "HOST=node1", NULL};
 static struct journal j;
@@ -21,7 +22,7 @@ static void set_up(void)
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     int size = 4 << 20;
     memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "journal"));
     snprintf(path, sizeof path, "%s/socket", directory);
     snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
     fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "launcher/transport/ssh_known_hosts.h"
+#include "tests/unit/scratch.h"
 
 /* "ssh-ed25519" + 32 bytes of 'A', 'B'; "ssh-rsa" + 4 bytes */
 #define KEY_A "AAAAC3NzaC1lZDI1NTE5AAAAIEFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB"
@@ -147,9 +148,9 @@ END_TEST
 /* What ssh-keygen itself hashes. */
 START_TEST(hashed_by_ssh_keygen)
 {
-    char path[] = "/tmp/hvd-known-XXXXXX", command[256], line[512];
+    char path[SCRATCH_MAX], command[256], line[512];
     struct err e = ERR_INIT;
-    int fd = mkstemp(path);
+    int fd = scratch_file(path, "known");
     ck_assert_int_ge(fd, 0);
     snprintf(line, sizeof line, "node1 ssh-ed25519 %s\n[node2]:2222 ssh-ed25519 %s\n", KEY_A, KEY_B);
     ck_assert_int_eq(write(fd, line, strlen(line)), (ssize_t)strlen(line));

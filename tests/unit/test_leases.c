@@ -10,8 +10,9 @@
 
 #include "agent/daemon/leases.h"
 #include "agent/remove_tree.h"
+#include "tests/unit/scratch.h"
 
-static char directory[] = "/tmp/hvd-test-leases.XXXXXX";
+static char directory[SCRATCH_MAX];
 static struct leases l;
 static struct lease_rules rules;
 
@@ -19,7 +20,7 @@ static void set_up(void)
 {
     struct err e = ERR_INIT;
     memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "leases"));
     ck_assert_int_eq(leases_open(&l, directory, &e), 0);
     rules = (struct lease_rules){.slots = 4};
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "agent/supervisor/oom.h"
+#include "tests/unit/scratch.h"
 
 START_TEST(counts)
 {
@@ -60,9 +61,9 @@ static void write_count(const char *directory, unsigned count)
 
 START_TEST(each_kill_explains_one_death)
 {
-    char directory[] = "/tmp/test_oom.XXXXXX", file[64];
+    char directory[SCRATCH_MAX], file[64];
     struct oom o;
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_ptr_nonnull(scratch_dir(directory, "oom"));
     write_count(directory, 3);
     oom_open(&o, directory);
     ck_assert(!oom_explains(&o));

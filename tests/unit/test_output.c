@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/output.h"
+#include "tests/unit/scratch.h"
 
 static uv_loop_t loop;
 static struct config config;
@@ -240,8 +241,8 @@ END_TEST
 
 START_TEST(files_get_the_bytes_as_they_were)
 {
-    char dir[] = "/tmp/hvd-output-XXXXXX", path[64], text[64] = "";
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    char dir[SCRATCH_MAX], path[64], text[64] = "";
+    ck_assert_ptr_nonnull(scratch_dir(dir, "output"));
     config.output_filename = dir;
     config.tag = CONFIG_TAG_RANK;
     begin();

@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include "agent/preflight.h"
+#include "tests/unit/scratch.h"
 
-static char top[] = "/tmp/hvd-preflight-XXXXXX";
+static char top[SCRATCH_MAX];
 
 static void make(const char *name, const char *text, int mode)
 {
@@ -27,7 +28,7 @@ static void begin(void)
 {
     char bin[64];
     memcpy(top + sizeof top - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(top));
+    ck_assert_ptr_nonnull(scratch_dir(top, "preflight"));
     snprintf(bin, sizeof bin, "%s/bin", top);
     ck_assert_int_eq(mkdir(bin, 0700), 0);
     make("bin/tool", "#!/bin/sh\n", 0755);

@@ -12,6 +12,7 @@
 #include "agent/preload.h"
 #include "agent/remove_tree.h"
 #include "common/message.h"
+#include "tests/unit/scratch.h"
 
 static struct job_dir dir;
 static struct preload p;
@@ -19,8 +20,7 @@ static struct err e;
 
 static void set_up(void)
 {
-    snprintf(dir.path, sizeof dir.path, "/tmp/hvd-test-preload-%d", (int)getpid());
-    ck_assert_int_eq(mkdir(dir.path, 0700), 0);
+    ck_assert_ptr_nonnull(scratch_dir(dir.path, "preload"));
     dir.fd = open(dir.path, O_RDONLY | O_DIRECTORY);
     p = (struct preload){.fd = -1, .dir_fd = -1};
     e = (struct err)ERR_INIT;

@@ -11,9 +11,10 @@
 #include <unistd.h>
 
 #include "tests/unit/transport_run.h"
+#include "tests/unit/scratch.h"
 
 static struct transport_run run;
-static char script[] = "/tmp/hvd-script-XXXXXX";
+static char script[SCRATCH_MAX];
 
 static void setup(void)
 {
@@ -35,8 +36,7 @@ static void go(const char *command)
 
 static void write_script(const char *text)
 {
-    snprintf(script, sizeof script, "/tmp/hvd-script-XXXXXX");
-    int fd = mkstemp(script);
+    int fd = scratch_file(script, "script");
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     fchmod(fd, 0755);

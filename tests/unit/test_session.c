@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/fake_launcher.h"
+#include "tests/unit/scratch.h"
 
 static struct fake f;
 static char mark[64]; /* in the workers' environment, so that they are found wherever they hide */
@@ -114,8 +115,8 @@ END_TEST
 /* Found and executable, and yet execve fails: only the children can tell. */
 START_TEST(no_program)
 {
-    char path[] = "/tmp/hvd-test-XXXXXX";
-    int fd = mkstemp(path);
+    char path[SCRATCH_MAX];
+    int fd = scratch_file(path, "test");
     ck_assert_int_eq((int)write(fd, "\001\002\003", 3), 3);
     fchmod(fd, 0755);
     close(fd);

@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/module.h"
 #include "tests/unit/fake_launcher.h"
+#include "tests/unit/scratch.h"
 
 static struct fake f;
 static char mark[64]; /* in the workers' environment, so that they are found wherever they hide */
@@ -31,7 +32,7 @@ static const char *const containments[] = {NULL, "subreaper"};
 
 /* Each agent that starts sweeps away what dead ones have left beside it, in the directory of jobs and in its
  * cgroup: those of other jobs on this machine would come to what these cases leave on purpose. */
-static char runtime[] = "/tmp/hvd-test-XXXXXX", home[CONTAINMENT_PATH_MAX], apart[CONTAINMENT_PATH_MAX];
+static char runtime[SCRATCH_MAX], home[CONTAINMENT_PATH_MAX], apart[CONTAINMENT_PATH_MAX];
 
 static bool enter_cgroup(const char *path)
 {
@@ -48,7 +49,7 @@ static void keep_apart(void)
 {
     char *self = containment_read("/proc/self/cgroup"), *mounts = containment_read("/proc/self/mountinfo");
     char name[64];
-    ck_assert_ptr_nonnull(mkdtemp(runtime));
+    ck_assert_ptr_nonnull(scratch_dir(runtime, "test"));
     ck_assert_int_eq(setenv("XDG_RUNTIME_DIR", runtime, 1), 0);
     snprintf(name, sizeof name, "test-apart-%d", (int)getpid());
     if (!self || !mounts || containment_place(self, mounts, "", home, sizeof home) < 0 ||
@@ -264,9 +265,9 @@ static void sweep_with_grace(const char *containment, bool now, const char *vict
                                        "ready; while :; do sleep 0.02; done",
                                        NULL};
     static const char *both[3];
-    char job[64], file[80], variable[100], dir[] = "/tmp/hvd-test-XXXXXX";
+    char job[64], file[80], variable[100], dir[SCRATCH_MAX];
     struct fake_job wanted = {.argv = argv, .workers = 2, .env = both};
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_ptr_nonnull(scratch_dir(dir, "test"));
     snprintf(file, sizeof file, "%s/file", dir);
     snprintf(variable, sizeof variable, "HVD_TEST_FILE=%s", file);
     snprintf(mark, sizeof mark, "HVD_TEST_MARK=%d", (int)getpid());
@@ -315,8 +316,8 @@ START_TEST(a_note_is_checked)
 {
     struct job_note note;
     struct err e = ERR_INIT;
-    char dir[] = "/tmp/hvd-test-XXXXXX", file[80];
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    char dir[SCRATCH_MAX], file[80];
+    ck_assert_ptr_nonnull(scratch_dir(dir, "test"));
     snprintf(file, sizeof file, "%s/supervisors", dir);
     int fd = open(dir, O_RDONLY | O_DIRECTORY);
     ck_assert_int_eq(job_note_read(fd, &note), -1);

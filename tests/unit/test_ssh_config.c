@@ -9,6 +9,7 @@
 
 #include "launcher/transport/ssh_config.h"
 #include "launcher/transport/ssh_key_file.h"
+#include "tests/unit/scratch.h"
 
 static const struct ssh_user me = {.home = "/home/ann", .name = "ann", .agent = "/run/agent"};
 static struct ssh_config config;
@@ -134,9 +135,9 @@ END_TEST
 /* Keys by ssh-keygen in a directory of their own. */
 static enum ssh_key_kind kind_of(const char *options, const char *after)
 {
-    char dir[] = "/tmp/hvd-keys-XXXXXX", command[512], path[64];
+    char dir[SCRATCH_MAX], command[512], path[64];
     int status;
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_ptr_nonnull(scratch_dir(dir, "keys"));
     snprintf(command, sizeof command, "cd %s && ssh-keygen -q -f k %s && %s", dir, options, after);
     pid_t pid = fork();
     if (pid == 0) {

@@ -14,13 +14,13 @@
 
 #include "common/clock.h"
 #include "common/trace.h"
+#include "tests/unit/scratch.h"
 
 static char path[64];
 
 static void setup(void)
 {
-    snprintf(path, sizeof path, "/tmp/hvd-trace-XXXXXX");
-    int fd = mkstemp(path);
+    int fd = scratch_file(path, "trace");
     ck_assert_int_ge(fd, 0);
     close(fd);
 }

@@ -16,6 +16,7 @@
 #include "examples/train/corpus.h"
 #include "examples/train/model.h"
 #include "examples/train/options.h"
+#include "tests/unit/scratch.h"
 
 #define CONTEXT 3
 #define ROWS    12
@@ -39,8 +40,7 @@ static void set_up(void)
     static const char text[] = "the quick brown fox jumps over the lazy dog";
     struct fault f = {""};
 
-    snprintf(dir, sizeof dir, "/tmp/hvd-test-train-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_ptr_nonnull(scratch_dir(dir, "train"));
     snprintf(path, sizeof path, "%s/text", dir);
     write_bytes(path, text, sizeof text - 1);
     ck_assert_int_eq(corpus_read(&corpus, path, CONTEXT, &f), 0);

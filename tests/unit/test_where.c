@@ -13,6 +13,7 @@
 #include "agent/supervisor/where.h"
 #include "agent/supervisor/where_proc.h"
 #include "agent/supervisor/where_stack.h"
+#include "tests/unit/scratch.h"
 
 /* ---- /proc ----------------------------------------------------------------------------------------------
  */
@@ -157,7 +158,7 @@ END_TEST
 /* ---- a look ---------------------------------------------------------------------------------------------
  */
 
-static char dir[] = "/tmp/test-where.XXXXXX";
+static char dir[SCRATCH_MAX];
 static struct worker worker[2];
 static struct workers workers = {worker, 2, 2, 2};
 static struct where where;
@@ -221,7 +222,7 @@ static void look(uv_loop_t *loop, uint32_t limit_ms)
 static void make_tool(void)
 {
     char path[100];
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    ck_assert_ptr_nonnull(scratch_dir(dir, "where"));
     snprintf(path, sizeof path, "%s/eu-stack", dir);
     FILE *f = fopen(path, "we");
     fputs("#!/bin/sh\nexec gdb -p $3 -batch -nx -ex 'shell sleep 60'\n", f);

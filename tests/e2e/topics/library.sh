@@ -26,15 +26,19 @@ installer() { # TARGET
         fail "make $1: $(tail -n 3 "$T/make")"
 }
 
+worker_of_the_readme() { # the first piece of C there is a whole program, others are what stands in one
+    # shellcheck disable=SC2016
+    awk '/^```/ { n += inside = $0 == "```c"; next } inside && n == 1' "$top/README.md" > "$T/worker.c"
+}
+
 case_installed_it_serves_the_worker_of_the_readme() {
     local flags=() lib=$T/root/opt/hvd/lib man=$T/root/opt/hvd/share/man/man3 name
     command -v pkg-config > /dev/null || skip 'no pkg-config here'
     installer install
     export PKG_CONFIG_PATH=$lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$T/root
     read -r -a flags < <(pkg-config --cflags --libs hvd)
+    worker_of_the_readme
     # shellcheck disable=SC2016
-    # The first piece of C there is a whole program, others are what stands in one.
-    awk '/^```/ { n += inside = $0 == "```c"; next } inside && n == 1' "$top/README.md" > "$T/worker.c"
     awk 'BEGIN { print "#include <hvd.h>\nvoid part(void *stream, float *gradient, uint64_t count);\nvoid part(void *stream, float *gradient, uint64_t count)\n{" }
         /^```/ { n += inside = $0 == "```c"; next } inside && n == 2 { print } END { print "}" }' "$top/README.md" > "$T/part.c"
     cc -Wall -Wextra -Werror -c "$T/part.c" -o "$T/part.o" "${flags[@]}" 2> "$T/err" || fail 'what it says of GPUs was not compiled'
@@ -53,4 +57,41 @@ case_installed_it_serves_the_worker_of_the_readme() {
     done
     installer uninstall
     expect_same '' "$(find "$T/root" ! -type d)" 'what uninstall leaves'
+}
+
+elsewhere() { # TARGET [VARIABLE=VALUE]...: in a prefix where neither linker nor systemd look
+    MAKEFLAGS='' make -C "$top" BUILD="$BUILD" SANITIZE="${E2E_SANITIZE:-}" PREFIX="$T/elsewhere" "$@" > "$T/make" 2>&1 || fail "make $*: $(tail -n 3 "$T/make")"
+}
+
+with_symbols() { # installed programs and libraries that have more than what is needed to run them
+    local file
+    for file in "$T"/elsewhere/bin/* "$T"/elsewhere/lib/hvd/hvd-* "$T"/elsewhere/lib/hvd/*.so "$T"/elsewhere/lib/libhvd.so; do
+        ! readelf -SW "$file" | grep -qE '\.(symtab|debug_info) ' || echo "${file##*/}"
+    done
+}
+
+case_in_a_prefix_of_its_own_it_needs_no_variable_and_leaves_nothing() {
+    local flags=() before units
+    command -v pkg-config > /dev/null || skip 'no pkg-config here'
+    mkdir -p "$T/elsewhere/lib" "$T/elsewhere/share/man/man3"
+    echo other > "$T/elsewhere/lib/other"
+    before=$(find "$T/elsewhere" | sort)
+    elsewhere install
+    expect_same '' "$(with_symbols)" 'what has symbols'
+    units=$(grep -c 'systemd does not look in' "$T/make")
+    expect_same "$([ -e "$BUILD/modules/systemd.so" ] && echo 1 || echo 0)" "$units" 'how often it is said that systemd does not look there'
+
+    worker_of_the_readme
+    read -r -a flags < <(PKG_CONFIG_PATH=$T/elsewhere/lib/pkgconfig pkg-config --cflags --libs hvd)
+    cc -Wall -Wextra -Werror ${sanitize:+"$sanitize"} "$T/worker.c" -o "$T/worker" "${flags[@]}" 2> "$T/err" || fail 'it was not compiled'
+    run env -u LD_LIBRARY_PATH "$T/elsewhere/bin/hvdrun" -np 2 "$T/worker"
+    expect_status 0
+    expect_out 'the sum of the ranks is 1'
+
+    elsewhere install STRIP= # over it
+    [ "$(with_symbols | wc -l)" -gt 8 ] || fail "STRIP= leaves symbols in these alone: $(with_symbols)"
+    echo mine > "$T/elsewhere/share/man/man3/mine.3"
+    elsewhere uninstall
+    rm "$T/elsewhere/share/man/man3/mine.3"
+    expect_same "$before" "$(find "$T/elsewhere" | sort)" 'what uninstall leaves'
 }

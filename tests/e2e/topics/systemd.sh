@@ -383,3 +383,40 @@ slow_connections_of_somebody_hostile() {
     all_over
     shut
 }
+
+# A machine may have mounted cgroup2 nowhere; the host then has a cgroup of its own all the same, and nothing of it stays in /.
+case_a_machine_without_a_cgroup2_hierarchy() {
+    local why before group
+    why=$("$machine" can) || skip "no systemd host: $why"
+    export SYSTEMD_DIR=$T/host SYSTEMD_BIND=$T SYSTEMD_ROOT=
+    # shellcheck disable=SC2016 # of the inner shell
+    local bare=(unshare -m sh -c 'mount --make-rprivate / && mount -t tmpfs -o mode=755 none /sys/fs/cgroup && exec "$@"' sh timeout 30 "$machine")
+    trap '"${bare[@]}" down; rm -rf "$XDG_RUNTIME_DIR"' EXIT
+    before=$(ls -A /)
+    "${bare[@]}" up || fail "it does not boot"
+    group=hvd-systemd.$(stat -c %i "$SYSTEMD_DIR")
+    expect_same "0::/$group/init.scope" "$(grep '^0:' "/proc/$(cat "$SYSTEMD_DIR/pid")/cgroup" | sed "s|^0::.*/$group|0::/$group|")" 'the cgroup of its systemd'
+    mark_time
+    "${bare[@]}" down || fail "it is not removed"
+    expect_within 5
+    expect_same "$before" "$(ls -A /)" 'what is in /'
+    expect_same '' "$(find /sys/fs/cgroup -maxdepth 2 -name "$group")" 'what is left of its cgroups'
+}
+
+slow_what_install_says_of_units_in_another_prefix() {
+    local why
+    why=$("$machine" can) || skip "no systemd host: $why"
+    [ -e "$BUILD/modules/systemd.so" ] || skip "this build has no libsystemd (apt-get install libsystemd-dev)"
+    [ -z "$E2E_SANITIZE" ] || skip 'its sandbox is not for sanitizers'
+    export SYSTEMD_DIR=$T/host SYSTEMD_BIND=$T SYSTEMD_ROOT=$T/root
+    MAKEFLAGS='' make -C "$top" BUILD="$BUILD" DESTDIR="$T/root" PREFIX=/opt/hvd install > "$T/make" 2>&1 || fail "make install: $(tail -n 3 "$T/make")"
+    MAKEFLAGS='' make -s -C "$top" BUILD="$BUILD" PREFIX=/opt/hvd unit-note | sed -n 's/^    //p' > "$T/commands"
+    trap '"$machine" down; rm -rf "$XDG_RUNTIME_DIR"' EXIT
+    timeout 30 "$machine" up || fail 'it does not boot'
+    echo 'slots: 3' | there sh -c 'cat > /opt/hvd/etc/hvd/agent.conf'
+    there sh -e "$T/commands" > "$T/said" 2>&1 || fail "these commands fail: $(cat "$T/commands" "$T/said")"
+    run timeout 30 "$machine" as alice /opt/hvd/bin/hvdrun --agent managed --verbose sh -c 'echo ran'
+    expect_status 0
+    expect_count 3 '^ran$' "$T/out"
+    shut
+}

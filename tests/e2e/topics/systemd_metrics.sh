@@ -21,7 +21,7 @@ well_formed() { # FILE [FILE-BEFORE]
 
 shows() { # LINE: in what is told now, which is nowhere less than before; false when nobody tells anything
     local before=()
-    [ ! -e "$T/shown" ] || { cp "$T/shown" "$T/before"; before=("$T/before"); }
+    [ ! -e "$T/shown" ] || { cp "$T/shown" "$T/shown.before"; before=("$T/shown.before"); }
     metrics /metrics
     [ "$status" = 200 ] || return 1
     well_formed "$T/shown" "${before[@]}"
