@@ -99,7 +99,8 @@ remove_root() { # NAME
 }
 
 judge_root() { # NAME STATUS: prints the TAP line
-    local log=$state/$1.log line
+    local log=$state/$1.log line before=$failed
+    failed=1
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
     grep -E '^ok - .* # SKIP' "$log" "$state/$1.check.log" 2>/dev/null | sed 's/^[^:]*\.log://' | sort -u |
         grep -vE "# SKIP .*(${allowed[${1#*-}]})" > "$state/$1.skipped"
@@ -111,6 +112,7 @@ judge_root() { # NAME STATUS: prints the TAP line
         sed 's/^/    # /' "$state/$1.skipped"
     else
         echo "ok - fresh: $1: $line"
+        failed=$before
     fi
 }
 
@@ -119,6 +121,7 @@ try_root() { # NAME
     remove_root "$1"
     if ! make_root "$1" > "$state/$1.log" 2>&1; then
         echo "not ok - fresh: $1: the root cannot be made: $(tail -n 1 "$state/$1.log")"
+        failed=1
         return
     fi
     enter_root "$1" "timeout $limit bash -c '$commands'" > "$state/$1.log" 2>&1 < /dev/null
@@ -154,11 +157,11 @@ if [ "${1:-}" = enter ]; then
     enter_root "$2" "${3:-bash}"
     exit
 fi
+failed=0
 for release in "${releases[@]}"; do
     for kind in "${kinds[@]}"; do
-        ! wanted "$release-$kind" || try_root "$release-$kind" | tee -a "$state/results"
+        wanted "$release-$kind" || continue
+        try_root "$release-$kind"
     done
 done
-grep -q '^not ok' "$state/results" && failed=1
-rm -f "$state/results"
-exit "${failed:-0}"
+exit $failed
