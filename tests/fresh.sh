@@ -98,21 +98,24 @@ remove_root() { # NAME
     rm -rf --one-file-system "${state:?}/$1"
 }
 
-judge_root() { # NAME STATUS: prints the TAP line
-    local log=$state/$1.log line before=$failed
+fail_root() { # NAME TEXT
     failed=1
+    echo "not ok - fresh: $1: $2 ($state/$1.log)"
+}
+
+judge_root() { # NAME STATUS: prints the TAP line
+    local log=$state/$1.log line
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$' "$log" | tail -n 1)
-    grep -E '^ok - .* # SKIP' "$log" "$state/$1.check.log" 2>/dev/null | sed 's/^[^:]*\.log://' | sort -u |
+    grep -hE '^ok - .* # SKIP' "$log" "$state/$1.check.log" 2> /dev/null | sort -u |
         grep -vE "# SKIP .*(${allowed[${1#*-}]})" > "$state/$1.skipped"
     if [ "$2" != 0 ]; then
-        echo "not ok - fresh: $1: exit status $2, ${line:-no test ran} ($log)"
-        grep -E '^not ok - ' "$log" | sort -u | head -n 40 | sed 's/^/    # /'
+        fail_root "$1" "exit status $2, ${line:-no test ran}"
+        grep -hE '^not ok - ' "$log" | sort -u | head -n 40 | sed 's/^/    # /'
     elif [ -s "$state/$1.skipped" ]; then
-        echo "not ok - fresh: $1: tests are skipped for reasons of this project's own, $line ($log)"
+        fail_root "$1" "tests are skipped that could run, $line"
         sed 's/^/    # /' "$state/$1.skipped"
     else
         echo "ok - fresh: $1: $line"
-        failed=$before
     fi
 }
 
@@ -120,8 +123,7 @@ try_root() { # NAME
     local began=$SECONDS status
     remove_root "$1"
     if ! make_root "$1" > "$state/$1.log" 2>&1; then
-        echo "not ok - fresh: $1: the root cannot be made: $(tail -n 1 "$state/$1.log")"
-        failed=1
+        fail_root "$1" "the root cannot be made: $(tail -n 1 "$state/$1.log")"
         return
     fi
     enter_root "$1" "timeout $limit bash -c '$commands'" > "$state/$1.log" 2>&1 < /dev/null
