@@ -37,6 +37,10 @@ remove_cgroups() {
     for dir in "/sys/fs/cgroup$own"/hvdjob-* "/sys/fs/cgroup/unified$own"/hvdjob-*; do
         [ ! "$dir" -nt "$work/run" ] || flock -n "$dir" find "$dir" -depth -type d -exec rmdir {} \;
     done
+    # And that of a test that keeps its jobs apart.
+    for dir in "/sys/fs/cgroup$own"/test-apart-* "/sys/fs/cgroup/unified$own"/test-apart-*; do
+        [ ! "$dir" -nt "$work/run" ] || ! grep -qx 'populated 0' "$dir/cgroup.events" || find "$dir" -depth -type d -exec rmdir {} \;
+    done
 }
 
 # Lanes and what they run have got the signal as well.
