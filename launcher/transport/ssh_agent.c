@@ -135,8 +135,9 @@ void ssh_agent_ask_identities(struct ssh_agent *a)
     ask(a);
 }
 
-/* The agent signs with an RSA key by SHA-1 unless flags say otherwise (RFC 8332 and the agent's protocol). The algorithm
- * stands in the request that is signed (RFC 4252, 7): session, byte, user, service, "publickey", byte, algorithm. */
+/* The agent signs with an RSA key by SHA-1 unless flags say otherwise (RFC 8332 and the agent's protocol).
+ * The algorithm stands in the request that is signed (RFC 4252, 7): session, byte, user, service,
+ * "publickey", byte, algorithm. */
 static uint32_t signature_flags(const uint8_t *data, size_t len)
 {
     const uint8_t *part;

@@ -283,8 +283,8 @@ static enum ssh_result explain(struct transport *t)
             return SSH_AGAIN;
     }
     for (size_t i = a->current; i < a->count; i++) /* the host closed before they had their turn */
-        a->ssh_could = a->ssh_could ||
-                       (!a->key[i].outcome && a->key[i].info.kind == SSH_KEY_RSA && !ssh_rsa_has_sha2());
+        a->ssh_could =
+            a->ssh_could || (!a->key[i].outcome && a->key[i].info.kind == SSH_KEY_RSA && !ssh_rsa_has_sha2());
     bool other = methods && (strstr(methods, "gssapi") || strstr(methods, "hostbased"));
     bool no_keys = methods && !strstr(methods, "publickey");
     list_keys(a, keys, sizeof keys);

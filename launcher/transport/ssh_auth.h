@@ -31,7 +31,8 @@ struct ssh_auth {
 
 void ssh_auth_free(struct ssh_auth *a);
 
-/* True when this libssh2 (1.11 or newer) knows RSA with SHA-2, the only RSA signatures that servers of today take. */
+/* True when this libssh2 (1.11 or newer) knows RSA with SHA-2, the only RSA signatures that servers of today
+ * take. */
 bool ssh_rsa_has_sha2(void);
 
 #endif
