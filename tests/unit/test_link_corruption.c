@@ -203,8 +203,8 @@ static uint64_t run(struct proxy *p)
     uint64_t end = clock_now() + LIMIT;
     job_new(&job, 2, HEARTBEAT_MS, 1500);
     proxy_listen(p, links_port(job.host[0].links));
-    links_connect(job.host[0].links, 1, address, 1, p->port, clock_now(), NULL);
-    links_connect(job.host[1].links, 0, address, 1, p->port, clock_now(), NULL);
+    links_connect(job.host[0].links, 1, address, 1, p->port, links_time, NULL);
+    links_connect(job.host[1].links, 0, address, 1, p->port, links_time, NULL);
     for (uint32_t h = 0; h < 2; h++)
         make_backend(&job, h);
     while (!is_over(&job, 0) || !is_over(&job, 1)) {
