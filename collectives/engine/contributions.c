@@ -10,8 +10,8 @@ size_t contribution_bytes(const struct tensor_op *op, const struct partial_shape
 {
     uint64_t bytes = tensor_data_bytes(op), senders = op->kind == SHM_ALLREDUCE ? shape->hosts : 1;
     bool can = op->kind == SHM_BROADCAST || (op->kind == SHM_ALLREDUCE && op_elementwise((hvd_op)op->op));
-    if (!can || op->compression != HVD_COMPRESSION_NONE || bytes > limit)
-        return 0;
+    if (!can || op->compression != HVD_COMPRESSION_NONE || bytes == 0 || bytes > limit)
+        return 0; /* 0 bytes: no elements, or elements that the engine cannot reach (a GPU's) */
     bytes = op->count * dtype_size(partial_of(op, shape).dtype);
     return bytes <= limit && (bytes + sizeof(uint32_t)) * senders <= CONTRIBUTIONS_MAX ? (size_t)bytes : 0;
 }
