@@ -24,7 +24,8 @@ case_flat_sums_know_no_placement() {
     expect_count 24 '^(sum|average) of ' "$T/out"
 }
 
-# What the case before it is worth: these elements show the order in which they are taken.
+# What the case before it is worth: these elements show the order in which they are taken. (float16 is summed as float32 and rounded
+# once, which hides the order here.)
 case_by_default_sums_know_it() {
     hvd -H $H1:4 "$PLACED" sums
     expect_status 0
@@ -33,7 +34,7 @@ case_by_default_sums_know_it() {
     expect_status 0
     sort "$T/out" > "$T/two"
     local type what
-    for type in float16 float32 float64; do
+    for type in float32 float64; do
         for what in 'sum of 70001' 'reducescatter of 50003'; do
             ! grep -h "^$what $type" "$T/one" "$T/two" | sort | uniq -d | grep . || fail "$what $type is the same"
         done

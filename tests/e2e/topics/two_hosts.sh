@@ -48,9 +48,9 @@ case_auto_slots() {
 
 case_a_user_before_the_host() {
     needs_kind ns
-    # Who is not root cannot enter a build in root's home: the agent on PATH is taken.
+    # An ordinary user cannot enter a build in root's home: the agent on PATH is taken, and another directory.
     on 2 "install -m 755 $BUILD/hvdagent /usr/local/bin/hvdagent"
-    hvd -H root@$H1:1,hvduser@$H2:1 id -un
+    hvd --wdir / -H root@$H1:1,hvduser@$H2:1 id -un
     on 2 'rm /usr/local/bin/hvdagent'
     expect_status 0
     expect_sorted root hvduser
