@@ -195,7 +195,7 @@ static const char *on_rank_ended(struct session *s, Hvd__RankEnded *ended)
 
 static const char *on_links(struct session *s, Hvd__Links *links)
 {
-    if (links->n_link != s->spawn->n_host)
+    if (!s->spawn || links->n_link != s->spawn->n_host)
         return "it has not a link for each host";
     engine_host_links(&s->engine, links);
     return NULL;

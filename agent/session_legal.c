@@ -15,7 +15,8 @@
 
 static const struct legal_row rows[] = {
     {BODY(HELLO), IN(HELLO), 0, true},
-    {BODY(GO), 0, FROM(HELLO, READY), true}, /* hvdagent attach has heard it, if there was one */
+    /* hvdagent attach has heard it, if there was one; it may follow a Hello that was refused. */
+    {BODY(GO), 0, FROM(HELLO, OVER), true},
     {BODY(PRELOAD), IN(READY), FAILS, true},
     {BODY(SPAWN), IN(READY), FAILS, true},
     {BODY(SIGNAL), FROM(READY, KILLING), IN(LEAVING), false},

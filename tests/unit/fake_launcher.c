@@ -185,6 +185,13 @@ void fake_hello(struct fake *f, const char *version, uint32_t heartbeat_ms, uint
     send_control(f, &m);
 }
 
+void fake_go(struct fake *f)
+{
+    Hvd__Go go = HVD__GO__INIT;
+    CONTROL(m, GO, go, &go);
+    send_control(f, &m);
+}
+
 void fake_spawn(struct fake *f, const struct fake_job *job)
 {
     Hvd__Spawn s = HVD__SPAWN__INIT;

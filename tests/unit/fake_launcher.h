@@ -55,6 +55,7 @@ void fake_say(struct fake *f, const void *message, size_t len);
 /* Any message, of bytes as they are. */
 void fake_say(struct fake *f, const void *message, size_t len);
 void fake_hello(struct fake *f, const char *version, uint32_t heartbeat_ms, uint32_t grace_ms);
+void fake_go(struct fake *f);
 void fake_spawn(struct fake *f, const struct fake_job *job);
 void fake_signal(struct fake *f, int number);
 void fake_teardown(struct fake *f, uint32_t grace_ms);

@@ -143,16 +143,22 @@ static bool is_known(unsigned body)
     return false;
 }
 
-static void check_session(enum stage stage, size_t which)
+static const char *read_said(void)
 {
     static char text[1 << 20];
+    ssize_t n = pread(said, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return text;
+}
+
+static void check_session(enum stage stage, size_t which)
+{
     const ProtobufCFieldDescriptor *body = hostile_nth(CONTROL_TYPE, which);
     ck_assert_int_eq(ftruncate(said, 0), 0);
     lead_to(stage);
     attack(stage, body, which);
     int status = leave();
-    ssize_t n = pread(said, text, sizeof text - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
+    const char *text = read_said();
     const char *wrong = wrong_with(stage, status, text, is_known(body->id));
     if (wrong)
         printf("%s (status %x): %s in state %s, HOSTILE_SEED=%lu HOSTILE_TURNS=%u\n%.6000s\n", wrong,
@@ -166,6 +172,43 @@ START_TEST(every_message)
 {
     for (size_t i = 0; i < hostile_bodies(CONTROL_TYPE); i++)
         check_session((enum stage)_i, i);
+}
+END_TEST
+
+/* Hosts that wait for each other's leases have both sent at once; what the Hello was refused for has the last
+ * word. */
+START_TEST(go_behind_a_refused_hello)
+{
+    fake_start(&f, NULL);
+    fake_hello(&f, _i == 0 ? "0.0.0-other" : HVD_VERSION, _i == 0 ? 10000 : 1, 1000);
+    fake_go(&f);
+    (void)fake_wait(&f, &f.closed, 500);
+    fake_hang_up(&f);
+    int status = fake_agent_status(&f, 15000);
+    fake_free(&f);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 125);
+    ck_assert_msg(!strstr(read_said(), " was ignored: "), "%s", read_said());
+}
+END_TEST
+
+/* Its files were refused: there are no hosts to which links could lead. */
+START_TEST(links_without_a_spawn)
+{
+    Hvd__PreloadFile file = HVD__PRELOAD_FILE__INIT, *list = &file;
+    Hvd__Preload preload = HVD__PRELOAD__INIT;
+    Hvd__Links links = HVD__LINKS__INIT;
+    lead_to(READY);
+    file.name = (char *)(uintptr_t) "../file";
+    preload.file = &list;
+    preload.n_file = 1;
+    CONTROL(files, PRELOAD, preload, &preload);
+    ck_assert_int_eq(channel_send(&f.channel, &files), 0);
+    ck_assert(fake_wait(&f, &f.refused, 5000));
+    CONTROL(m, LINKS, links, &links);
+    ck_assert_int_eq(channel_send(&f.channel, &m), 0);
+    int status = leave();
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+    ck_assert_uint_eq(occurrences(read_said(), " was ignored: "), 1);
 }
 END_TEST
 
@@ -188,6 +231,12 @@ int main(void)
     tcase_add_checked_fixture(t, set_up, NULL);
     tcase_add_loop_test(t, every_message, 0, STAGES);
     suite_add_tcase(s, t);
+    TCase *orders = tcase_create("orders");
+    tcase_set_timeout(orders, 60);
+    tcase_add_checked_fixture(orders, set_up, NULL);
+    tcase_add_loop_test(orders, go_behind_a_refused_hello, 0, 2);
+    tcase_add_test(orders, links_without_a_spawn);
+    suite_add_tcase(s, orders);
     SRunner *r = srunner_create(s);
     printf("# HOSTILE_SEED=%lu\n", hostile_given_seed());
     srunner_run_all(r, CK_NORMAL);
