@@ -1,6 +1,6 @@
 /* What depends on more than the state of the host (a rank that is not there, an answer to what nobody asked)
  * is decided by who takes the message: job_hosts.c. A host that is LEAVING has said Ended, or was given up
- * before it had welcomed us. */
+ * before it had welcomed us. What its session could not end may die behind Ended, and be told of. */
 #include "launcher/host_legal.h"
 
 #include "common/message.h"
@@ -18,13 +18,13 @@ static const struct legal_row rows[] = {
     {BODY(NOTICE), WELCOMED | IN(LEAVING), IN(GREETING), false},
     /* A session that refuses the hello says so as a fault, and in its last words, which are what is told. */
     {BODY(FAULT), WELCOMED, IN(GREETING) | IN(LEAVING), false},
-    {BODY(CREDIT), WELCOMED, 0, false},
+    {BODY(CREDIT), WELCOMED, IN(LEAVING), false},
     {BODY(PRELOADED), IN(READY), IN(ENDING), true},
     {BODY(REFUSED), WELCOMED, 0, true},
     {BODY(SPAWNED), BEGUN, 0, false},
-    {BODY(EXITED), BEGUN, 0, false},
+    {BODY(EXITED), BEGUN, IN(LEAVING), false},
     {BODY(LINK), BEGUN, 0, true},
-    {BODY(LINK_ORDER), BEGUN, 0, true},
+    {BODY(LINK_ORDER), BEGUN, IN(LEAVING), true},
     {BODY(SESSION_LINK), BEGUN, 0, true},
     {BODY(LINKS_LOST), BEGUN, 0, true},
     {BODY(WHERE), BEGUN, 0, false},

@@ -34,7 +34,7 @@
  */
 
 /* Behind the bodies of Control: what else evil can send. */
-enum other { DATA, NOTICES, LINES };
+enum other { DATA, NOTICES, LINES, LATE };
 
 /* What evil does: at this stage, with this body, by this seed. */
 struct evil {
@@ -76,6 +76,21 @@ static void flood(struct fake_agent *a, enum other with)
             fprintf(stderr, "evil is there\n");
 }
 
+/* An honest session may say this behind Ended: something that it could not kill has died at last. */
+static void say_late(struct fake_agent *a)
+{
+    Hvd__Exited exited = HVD__EXITED__INIT;
+    Hvd__Credit credit = HVD__CREDIT__INIT;
+    Hvd__LinkOrder order = HVD__LINK_ORDER__INIT;
+    exited.rank = credit.rank = a->rank[0];
+    CONTROL(first, CREDIT, credit, &credit);
+    CONTROL(second, EXITED, exited, &exited);
+    CONTROL(third, LINK_ORDER, link_order, &order);
+    fake_agent_send(a, &first);
+    fake_agent_send(a, &second);
+    fake_agent_send(a, &third);
+}
+
 static void misbehave(struct fake_agent *a, enum agent_stage stage)
 {
     const struct evil *p = a->ctx;
@@ -87,7 +102,11 @@ static void misbehave(struct fake_agent *a, enum agent_stage stage)
     if (stage != p->stage)
         return;
     if (p->body > hostile_bodies(CONTROL_TYPE)) {
-        flood(a, (enum other)(p->body - hostile_bodies(CONTROL_TYPE)));
+        enum other what = (enum other)(p->body - hostile_bodies(CONTROL_TYPE));
+        if (what == LATE)
+            say_late(a);
+        else
+            flood(a, what);
         return;
     }
     hostile_seed(&h, p->seed, p->stage * 1000 + p->body);
@@ -337,6 +356,16 @@ START_TEST(what_a_host_may_say)
 }
 END_TEST
 
+START_TEST(what_an_honest_host_says_late)
+{
+    struct evil p = {.stage = AGENT_ENDED, .body = hostile_bodies(CONTROL_TYPE) + LATE};
+    int status = run_job(&p);
+    char *err = read_all("err");
+    ck_assert_msg(status == 0 && !*err, "status %x: %s", (unsigned)status, err);
+    free(err);
+}
+END_TEST
+
 static void set_up(void)
 {
     setenv("ASAN_OPTIONS", "exitcode=86:detect_leaks=1:handle_segv=1:handle_abort=1", 1);
@@ -367,6 +396,11 @@ int main(int argc, char **argv)
     tcase_add_loop_test(t, every_message, 0, AGENT_STAGES);
     tcase_add_loop_test(t, what_a_host_may_say, NOTICES, LINES + 1);
     suite_add_tcase(s, t);
+    TCase *late = tcase_create("late");
+    tcase_set_timeout(late, 60);
+    tcase_add_checked_fixture(late, set_up, tear_down);
+    tcase_add_test(late, what_an_honest_host_says_late);
+    suite_add_tcase(s, late);
     SRunner *r = srunner_create(s);
     printf("# HOSTILE_SEED=%lu\n", hostile_given_seed());
     srunner_run_all(r, CK_NORMAL);
