@@ -3,6 +3,7 @@
  * "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction"). */
 #include "common/crc32c.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #ifdef __x86_64__
@@ -98,6 +99,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_by_lanes(uint32_t c
 
 unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX])
 {
+    static pthread_once_t filled = PTHREAD_ONCE_INIT;
     unsigned n = 0;
 
 #ifdef __x86_64__
@@ -105,7 +107,7 @@ unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX])
     if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
         version[n++] = crc_by_lanes;
 #endif
-    fill_tables();
+    pthread_once(&filled, fill_tables);
     version[n++] = crc_by_tables;
     return n;
 }
@@ -113,13 +115,13 @@ unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX])
 uint32_t crc32c(uint32_t crc, const void *data, size_t size)
 {
     static _Atomic(crc32c_function) chosen;
-    crc32c_function f = atomic_load_explicit(&chosen, memory_order_relaxed);
+    crc32c_function f = atomic_load_explicit(&chosen, memory_order_acquire);
 
     if (!f) {
         crc32c_function version[CRC32C_VERSIONS_MAX];
         crc32c_versions(version);
         f = version[0];
-        atomic_store_explicit(&chosen, f, memory_order_relaxed);
+        atomic_store_explicit(&chosen, f, memory_order_release);
     }
     return f(crc, data, size);
 }
