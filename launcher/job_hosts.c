@@ -348,7 +348,7 @@ static void on_closed(void *ctx, struct host_run *h)
     struct job *j = ctx;
     bool failed = h->err.code && !h->slow;
     if (h->unconfirmed)
-        log_error("host %s: its agent has ended the job, but its own end (pid %u) was not heard of", h->label,
+        log_error("host %s: its agent has ended the job, but the end of the guard (pid %u) was not heard of", h->label,
                   h->guard_pid);
     if (failed)
         record_loss(j, h);
