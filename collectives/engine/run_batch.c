@@ -15,8 +15,10 @@ bool batch_add(struct run *leader, struct run *member)
 
     while (last->batch)
         last = last->batch;
-    if (!last->entry.joined || !fusion_can(&leader->entry.desc.what, UINT64_MAX) || member->entry.error[0] ||
-        member->entry.data || !fusion_goes_with(&leader->entry.desc.what, &member->entry.desc.what))
+    /* In flat mode nothing is reduced on its host, so nothing may travel as one. */
+    if (leader->engine->flat || !last->entry.joined || !fusion_can(&leader->entry.desc.what, UINT64_MAX) ||
+        member->entry.error[0] || member->entry.data ||
+        !fusion_goes_with(&leader->entry.desc.what, &member->entry.desc.what))
         return false;
     last->batch = member;
     return true;

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engine/engine.h"
 #include "collectives/engine/execution_list.h"
 #include "collectives/engine/fusion.h"
+#include "collectives/engine/run.h"
 #include "collectives/engine/tensor_cache.h"
 #include "collectives/hvd.h"
 
@@ -222,6 +224,21 @@ START_TEST(a_part_without_its_operation_is_refused)
 }
 END_TEST
 
+/* A list may come from a host that does not keep to the rules. */
+START_TEST(in_flat_mode_nothing_travels_as_one)
+{
+    static struct engine engine;
+    static struct run leader, member;
+    for (int flat = 0; flat < 2; flat++) {
+        engine.flat = flat;
+        leader =
+            (struct run){.engine = &engine, .entry = {.desc = tensor("a", HVD_FLOAT16, 8), .joined = true}};
+        member = (struct run){.engine = &engine, .entry = {.desc = tensor("b", HVD_FLOAT16, 8)}};
+        ck_assert_int_eq(batch_add(&leader, &member), !flat);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("fusion");
@@ -235,6 +252,7 @@ int main(void)
     tcase_add_test(c, the_limit_can_change_while_some_wait);
     tcase_add_test(c, messages_end_with_an_operation);
     tcase_add_test(c, a_part_without_its_operation_is_refused);
+    tcase_add_test(c, in_flat_mode_nothing_travels_as_one);
     suite_add_tcase(s, c);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_ENV);
