@@ -295,9 +295,11 @@ static struct node *read_entry(struct reader *r, struct execution_list *list, st
         return NULL;
     }
     if (flags & TENSOR_HAS_DATA) {
+        /* Of this kind and size it may be; a contribution has up to twice the bytes of a result. */
         const struct partial_shape any = {.hosts = 1, .ranks = 1, .most = 1};
-        bool may = contribution_bytes(&desc.what, &any, TENSOR_DATA_MAX) > 0; /* of this kind and size */
-        data = may && !error[0] ? read_bytes(r, tensor_data_bytes(&desc.what)) : NULL;
+        uint64_t bytes = tensor_data_bytes(&desc.what);
+        bool may = bytes <= TENSOR_DATA_MAX && contribution_bytes(&desc.what, &any, 2 * TENSOR_DATA_MAX) > 0;
+        data = may && !error[0] ? read_bytes(r, bytes) : NULL;
         if (!data) {
             err_set(e, ERR_PROTOCOL, "a malformed execution list");
             return NULL;

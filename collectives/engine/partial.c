@@ -27,7 +27,10 @@ static double scale_of(const struct tensor_op *op, const struct partial_shape *s
     uint32_t losses = op->compression == HVD_COMPRESSION_NONE ? shape->hosts : 1;
     bool sums = op->op == HVD_SUM || op->op == HVD_AVERAGE;
 
-    return sums && isnormal(growth) && after * growth * losses <= LOSS_MAX ? 1 / growth : 0;
+    /* What both make has to be a factor too: 0 would be taken for none. */
+    return sums && isnormal(growth) && isnormal(after * growth) && after * growth * losses <= LOSS_MAX
+               ? 1 / growth
+               : 0;
 }
 
 struct partial partial_of(const struct tensor_op *op, const struct partial_shape *shape)
