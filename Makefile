@@ -96,7 +96,7 @@ CONTAIN    := $(BUILD)/tests/contain
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-# What this machine has no library for: one line at the end of the build; `hvdrun --check-build` says the same later.
+# Parts for which this machine lacks the library: one line at the end of the build; `hvdrun --check-build` says the same later.
 left_out  = $(if $(call pkg_libs,$(1)),,$(2) ($(3))$(comma))
 LEFT_OUT := $(strip $(call left_out,pmix,PMIx for MPI programs,libpmix-dev) \
     $(call left_out,libmicrohttpd,the store for Gloo and metrics,libmicrohttpd-dev) \

@@ -76,7 +76,7 @@ void engine_host_links(struct engine_host *h, Hvd__Links *links);
 void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
 /* Asks what was counted. false: there is no engine to ask. */
 bool engine_host_count(struct engine_host *h);
-/* What it is told waits for this: much that came at once then wakes it once. */
+/* Messages to it wait for this call, so that many which came together wake it once. */
 void engine_host_flush(struct engine_host *h);
 /* Handles whatever the engine has sent up to now. */
 void engine_host_drain(struct engine_host *h);

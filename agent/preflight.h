@@ -21,8 +21,8 @@ struct preflight {
     size_t count;
 };
 
-/* The directory in which the workers start: `wdir`, seen from the launcher's directory. Where that does not
- * exist here: from the home directory, if that may be. -1 with *e: there is no such. */
+/* The directory in which the workers start: `wdir`, seen from the launcher's directory. If that does not
+ * exist here, and `or_home` allows it: from the home directory. -1 with *e: there is no such directory. */
 int preflight_directory(const char *wdir, const char *launcher_dir, bool or_home, char *out, size_t size,
                         struct err *e);
 void preflight_find(struct preflight *p, const Hvd__Preflight *asked);

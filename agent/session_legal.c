@@ -1,6 +1,6 @@
-/* What depends on more than the session's state (a rank that is not here) is decided by who takes the
- * message: session_channel.c. Much may be on its way when the session begins to end by itself: it is late
- * then. */
+/* The tables know the session's state alone. Checks that need more (is that rank here?) are in
+ * session_channel.c, which takes the messages. When the session begins to end by itself, messages may still
+ * be on their way: those are late. */
 #include "agent/session_legal.h"
 
 #include "agent/session.h"

@@ -1,4 +1,4 @@
-/* Which messages a launcher may send in which state of the session. */
+/* The messages that a launcher may send, by the state of the session. */
 #ifndef HVD_AGENT_SESSION_LEGAL_H
 #define HVD_AGENT_SESSION_LEGAL_H
 

@@ -98,8 +98,8 @@ static void say_line(struct session *s, uint32_t rank, const char *line, size_t 
                    s->said == SAID_LINES ? " [more of this is not shown]" : "");
 }
 
-/* It becomes output of the rank, between what the rank writes itself. Where that cannot be, because the rank
- * has closed it or does not get rid of it, or has a terminal, it is a warning for each line. */
+/* It becomes output of the rank, between what the rank writes itself. Each line is a warning instead where
+ * that cannot be: the rank has closed its output, does not get rid of it, or has a terminal. */
 static void on_said(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len)
 {
     struct session *s = ctx;

@@ -239,8 +239,8 @@ int session_directory(struct session *s, const struct job_dir_need *need, struct
     return session_inquiry_open(s, e);
 }
 
-/* What starts next would start nowhere if the cgroup has gone. It is made again; where that cannot be, the
- * job goes on as where there never was one. */
+/* Without the job's cgroup the next process could not start. So a cgroup that has gone is made again; if that
+ * fails, the job goes on as on hosts that allow none. */
 static void hold_together(struct session *s)
 {
     char path[CONTAINMENT_PATH_MAX];

@@ -54,16 +54,18 @@
  * on hosts.
  *
  * Numbers, in memory of the host: float16 and bfloat16 are combined as float32, and the result is rounded
- * once, to the nearest, ties to even. So an average or sum of them is infinite where the result is too large,
- * wherever the ranks are, and never because of what is on its way. Between hosts of several ranks each,
- * equally many, an average's part of each host is its own average and rounded too, and so is that of a sum
- * which prescale and postscale make as small. The bits of floating-point sums and products may depend on
- * placement, since each host combines its ranks first. A NaN among the elements makes a sum, average,
- * product, least or greatest a NaN, the quiet one without a sign; only a single rank's element that is not
- * scaled keeps its bits. For HVD_MIN and HVD_MAX 0 and -0 are equal, and of equal ones the last counts, in
- * the order of hosts and in that of ranks on each. Sums and products of integers wrap, an average is the
- * wrapped sum divided, toward zero. A scaled integer is multiplied as a double and cut toward zero, and is at
- * most the end of its range. On devices NCCL has its own order and rounding.
+ * once, to the nearest, ties to even. So an average or sum of them is infinite only where the result is too
+ * large or a sum exceeds float32, wherever the ranks are. There is one more rounding for an average between
+ * hosts that have several ranks each, equally many: each host's part is its own average, rounded. The same
+ * holds for a sum that prescale and postscale make as small. The bits of floating-point sums and products may
+ * depend on placement, since each host combines its ranks first.
+ *
+ * A NaN among the elements makes a sum, average, product, least or greatest a NaN: the quiet one without a
+ * sign. Only a single rank's element that is not scaled keeps its bits. For HVD_MIN and HVD_MAX 0 and -0 are
+ * equal; the last of equal elements counts, in the order of hosts and, on each, of ranks. Sums and products
+ * of integers wrap. An average of integers is the wrapped sum divided, toward zero. A scaled integer is
+ * multiplied as a double and cut toward zero; one beyond its range becomes the end of the range. On devices
+ * NCCL has its own order and rounding.
  *
  * Stability: a program that was linked to libhvd.so.0 runs with every later libhvd.so.0. Numbers in here
  * never change, and only new functions, new numbers and new members of hvd_options (in place of its reserved
@@ -139,9 +141,9 @@ typedef enum hvd_op {
 
 /* What float32 elements of an allreduce or reducescatter become on their way between hosts. Within a host
  * nothing is compressed, and neither is any other operation, nor HVD_ADASUM. Between hosts each host's part
- * and the result are rounded to that type, in which what is too large (for float16 65520 and more) is
- * infinite. A host's part is what its ranks combine to; of an average, and of a sum that prescale and
- * postscale make as small, it is their own average. */
+ * and the result are rounded to that type. A number that is too large for it (for float16 65520 and more)
+ * becomes infinite. A host's part is the combination of its ranks' elements; for an average, and for a sum
+ * that prescale and postscale make as small, it is their average. */
 typedef enum hvd_compression {
     HVD_COMPRESSION_NONE = 0,
     HVD_COMPRESSION_FLOAT16 = 1,

@@ -50,7 +50,7 @@ static uint32_t crc_by_tables(uint32_t crc, const void *data, size_t size)
 /* ---- the instruction ----------------------------------------------------------------------------------- */
 
 #define LANE 1344 /* bytes */
-/* What moves a lane's crc over that many bytes: x to the power of their bits - 33. */
+/* The factor that moves a lane's crc over that many bytes: x to the power of their bits - 33. */
 #define OVER_LANE  0xc9c8b782
 #define OVER_LANES 0x889774e1 /* and over twice as many */
 

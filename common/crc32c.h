@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of what `crc` is of (0: nothing) and then of `size` bytes. */
+/* The checksum of some bytes and then of `size` more; `crc` is that of the first ones (0: there are none). */
 uint32_t crc32c(uint32_t crc, const void *data, size_t size);
 
 typedef uint32_t (*crc32c_function)(uint32_t crc, const void *data, size_t size);

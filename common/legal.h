@@ -1,9 +1,10 @@
-/* Which message is legal in which state: a table for each receiver, asked in one place before anything that a
- * message says is believed.
+/* The messages that are legal in each state: a table for each receiver, asked in one place before anything
+ * that a message says is believed.
  *
  * A message is heard in some states of the receiver. In others an honest peer may have sent it before it
- * could know better: there it is dropped without a word. Everywhere else, and when it comes a second time
- * though there can be one only, it is refused: dropped and counted, and the first one of a peer is told. */
+ * could know better: there it is dropped without a word. In all other states it is refused, and so is a
+ * second one where there can be one only. Refused messages are dropped and counted; a warning names a peer's
+ * first. */
 #ifndef HVD_COMMON_LEGAL_H
 #define HVD_COMMON_LEGAL_H
 

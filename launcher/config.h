@@ -191,8 +191,7 @@
       "Start the workers in this directory. Without it: hvdrun's own, which every host must have then.") \
     X(bool, wdir_or_home, OPTION_FLAG, "--wdir-or-home", NULL, "HVDRUN_WDIR_OR_HOME", "wdir_or_home", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
-      "Where a host has no such directory as hvdrun's own, start the workers in the home directory. So they are with " \
-      "--preload, too.") \
+      "On hosts that lack hvdrun's own directory, start the workers in the home directory. --preload does the same.") \
     X(struct option_list, preload, OPTION_LIST, "--preload", "FILE", "HVDRUN_PRELOAD", "preload", \
       0, 0, NULL, NULL, NULL, CONFIG_WORKER, \
       "Copy FILE to every host before the first worker starts, and remove it at the end. Workers find it in " \

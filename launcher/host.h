@@ -180,7 +180,7 @@ void host_ping(struct host_run *h);
 void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked);
 /* host_hello.c: fills it with what points into *h and what that points to. */
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
-/* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or says what cannot be. */
+/* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or cannot be true. */
 int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e);
 /* host_end.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);

@@ -1,9 +1,9 @@
 /* The monotonic clock of a host against ours. Pure: no clock is read here.
  *
- * What a host dates was at an instant that we know to lie between two of our own: it answered what we had
- * sent before, and we have heard of it by now. Each such pair bounds what is to be added to the host's times;
- * all of them together bound it best, whichever way a message was slow. The middle of what is left is taken.
- * Clocks drift: the bounds move apart as they age, so that new ones count. */
+ * An instant that a host dates lies between two of ours: after we sent the question, and before we heard the
+ * answer. Each such pair bounds the offset that is added to the host's times. All pairs together bound it
+ * best, whichever way a message was slow; the middle of what is left is taken. Clocks drift: the bounds move
+ * apart as they age, so that new ones count. */
 #ifndef HVD_LAUNCHER_HOST_CLOCK_H
 #define HVD_LAUNCHER_HOST_CLOCK_H
 

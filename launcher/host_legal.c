@@ -1,6 +1,6 @@
-/* What depends on more than the state of the host (a rank that is not there, an answer to what nobody asked)
- * is decided by who takes the message: job_hosts.c. A host that is LEAVING has said Ended, or was given up
- * before it had welcomed us. What its session could not end may die behind Ended, and be told of. */
+/* The tables know the state of the host alone. Checks that need more (is that rank there? has anybody asked?)
+ * are in job_hosts.c, which takes the messages. A host that is LEAVING has said Ended, or was given up before
+ * it had welcomed us. Processes that its session could not end may die behind Ended; it tells of them. */
 #include "launcher/host_legal.h"
 
 #include "common/message.h"

@@ -1,4 +1,4 @@
-/* Which messages a session may send in which state of its host. */
+/* The messages that a session may send, by the state of its host. */
 #ifndef HVD_LAUNCHER_HOST_LEGAL_H
 #define HVD_LAUNCHER_HOST_LEGAL_H
 

@@ -1,5 +1,4 @@
-/* What a host says of itself in Welcome, if it can be true. Else it is refused whole: what is wrong in one
- * place is not believed in another. */
+/* Checks what a host says of itself in Welcome. If one part cannot be true, all of it is refused. */
 #include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,16 +36,16 @@ static int check_welcome(const Hvd__Welcome *w, struct err *e)
 {
     const char *wrong = NULL;
     if (w->slots > SLOTS_MAX || w->parts > SLOTS_MAX)
-        wrong = "its slots are too many";
+        wrong = "it has too many slots";
     else if (w->free_port > UINT16_MAX || w->coordinator_port > UINT16_MAX ||
              !are_ports(w->worker_port, w->n_worker_port))
-        wrong = "its ports are none";
+        wrong = "its ports are not valid";
     else if (w->n_problem > PROBLEMS_MAX || w->n_limit > PROBLEMS_MAX)
         wrong = "it names too many problems";
     for (size_t i = 0; i < w->n_address && !wrong; i++)
         if (!is_address(w->address[i]))
-            wrong = "its addresses are none";
-    return wrong ? err_set(e, ERR_PROTOCOL, "hvdagent there says what cannot be: %s", wrong) : 0;
+            wrong = "its addresses are not valid";
+    return wrong ? err_set(e, ERR_PROTOCOL, "hvdagent there sent a Welcome that cannot be true: %s", wrong) : 0;
 }
 
 static int check_version(const Hvd__Welcome *w, struct err *e)

@@ -1,5 +1,5 @@
-/* What the hosts of a job are told of ranks that have ended on others: their engines and rendezvous servers
- * then know why a rank will not take part any more. */
+/* Tells the hosts of a job which ranks have ended on others: then their engines and rendezvous servers know
+ * why a rank will not take part any more. */
 #ifndef HVD_LAUNCHER_JOB_ENDS_H
 #define HVD_LAUNCHER_JOB_ENDS_H
 

@@ -227,7 +227,7 @@ static void on_fault(struct job *j, struct host_run *h, const Hvd__Fault *m)
     job_fault(j, time, 125, NULL, "host %s: %.800s", h->label, m->text);
 }
 
-/* What a host may only say when it has workers. */
+/* Messages that a host may send only when it has workers. */
 static const char *on_workers_message(struct job *j, struct host_run *h, const Hvd__Control *m)
 {
     if (!h->spawned)

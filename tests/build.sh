@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds for the tests: build.sh MAKE [ARGUMENT]... TARGET. Of make's lines `  CC   file` only how many there are and will be is shown,
-# all others as they come (VERBOSE=1 and V=1: all of them).
+# Builds for the tests: build.sh MAKE [ARGUMENT]... TARGET. Make's lines `  CC   file` are counted and not shown; all others are shown
+# as they come (VERBOSE=1 and V=1: all of them).
 set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 [ -z "${VERBOSE:-}${V:-}" ] || exec "$@"

@@ -4,9 +4,9 @@
  *
  * The command is in a session of its own, and we are the subreaper: whatever it leaves becomes our child.
  * When it has ended, we wait until all else has ended too. We end it after SECONDS (0: never), at SIGINT,
- * SIGTERM, SIGHUP or SIGQUIT, and when our parent dies. SIGTERM then goes to its process group. What is still
- * there after GRACE seconds gets SIGKILL: from the leaves up, so that each process may clear away what its
- * child has left, and at last all at once.
+ * SIGTERM, SIGHUP or SIGQUIT, and when our parent dies. SIGTERM then goes to its process group. Processes
+ * that are there after GRACE seconds get SIGKILL: from the leaves up, so that each process may clear away
+ * what its child has left, and at last all at once.
  *
  * The exit status is that of the command, or 128 + N when signal N ended it or us, 124 when its time was up,
  * 125 for an error of ours. */
@@ -250,7 +250,7 @@ static void start_command(char **argv)
     _exit(errno == ENOENT ? 127 : 126);
 }
 
-/* What whoever started us has ignored (nohup) stays so. */
+/* Signals that were ignored when we started (nohup) stay ignored. */
 static void choose_signals(void)
 {
     static const int enders[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};

@@ -3,7 +3,7 @@
 #
 #   tests/often.sh N PROGRAM [CASE...]      tests/often.sh 200 test_links no_link_without_the_key
 #
-# Each CASE is a test function of the program; without any all are run. What failed is shown.
+# Each CASE is a test function of the program; without any all are run. Failures are shown.
 # BUILD=build; LOAD=4 processes that compute beside it (0: none), from stress-ng where there is one.
 set -u
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What a build and a run of the tests show while they last (tests/build.sh, tests/run.sh). On a terminal that is one line that
+# The progress of a build and of a run of the tests (tests/build.sh, tests/run.sh). On a terminal that is one line that
 # changes, below those that stay; elsewhere, in a log, a plain line every ten seconds.
 
 live='' columns=80 live_is_shown='' plain_at=$SECONDS

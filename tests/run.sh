@@ -12,7 +12,7 @@
 # (BUILD/check.log). VERBOSE=1 shows them all, lane by lane. TESTS="word word" keeps the unit tests and end-to-end topics whose names
 # contain one of the words.
 #
-# Who ends us ends everything below us (tests/contain.c): ^C, SIGTERM, SIGHUP, or the end of make.
+# ^C, SIGTERM, SIGHUP and the end of make end this program and everything below it (tests/contain.c).
 set -u
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2

@@ -81,7 +81,7 @@ $(BUILD)/tests/structure: $(call obj,$(wildcard tests/structure/*.c))
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $^
 
-# What every test runs below.
+# Every test runs below it.
 $(CONTAIN): $(BUILD)/obj/tests/contain.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
@@ -175,7 +175,7 @@ demo: ## installs what is missing, builds, trains a language model on 4 local wo
 check: ## installs what is missing, builds, runs the tests that a fresh machine can run in minutes
 	$(provide) build options test
 	@$(MAKE) $(quietly) check-run
-check-all: ## every test: the slow ones, sanitizers, fuzzers, lint
+check-all: ## every test: the slow ones, sanitizers, fuzzers, lint, check-fresh
 	$(provide) build options test extra frameworks fresh
 	@$(MAKE) $(quietly) check-all-run
 check-asan: ## unit and end-to-end tests under AddressSanitizer and UBSan

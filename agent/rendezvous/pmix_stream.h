@@ -1,5 +1,5 @@
-/* What a PMIx client of version 4 or 5 sends once it is connected: messages of 16 bytes (who, tag, length: 4
- * bytes each in network order, and 4 zeros) and as many bytes as the length says. The library makes room for
+/* Messages of a connected PMIx client of version 4 or 5: 16 bytes (sender, tag, length: 4 bytes each in
+ * network order, and 4 zeros), then as many bytes as the length says. The library makes room for
  * whatever a length says, and keeps what has a tag that nobody awaits. */
 #ifndef HVD_AGENT_PMIX_STREAM_H
 #define HVD_AGENT_PMIX_STREAM_H

@@ -1,8 +1,8 @@
-/* Do this host's ranks have a processor each? Where they have not, libraries that wait by looking again and
- * again keep away the rank that they wait for: they have to be told.
+/* Do this host's ranks have a processor each? Some libraries wait by looking again and again. Where
+ * processors are shared, they keep the rank that they wait for from running, so they have to be told.
  *
- * What may be used is what our affinity (a cpuset shows in it) and the quotas of our cgroups leave, and of
- * each rank what it is bound to. */
+ * Counted are the processors of our affinity (a cpuset limits it, too), the quotas of our cgroups, and those
+ * that each rank is bound to. */
 #ifndef HVD_SUPERVISOR_PROCESSORS_H
 #define HVD_SUPERVISOR_PROCESSORS_H
 
@@ -10,8 +10,8 @@
 
 #define PROCESSORS_UNLIMITED UINT64_MAX
 
-/* Of `ranks` ranks; bound: [ranks], what each is bound to, where an empty set says that it is not; NULL: none
- * is. What cannot be read limits nothing. */
+/* bound: [ranks], the processors that each is bound to; empty: it is not bound; NULL: none is. A file that
+ * cannot be read limits nothing. */
 bool processors_are_short(const struct cpus *bound, size_t ranks);
 
 /* ---- pure parts ---- */

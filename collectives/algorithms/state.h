@@ -20,7 +20,7 @@ int state_stage(void *state, size_t size, struct err *e);
 /* The reduction of the arrays in `input`, in host order, of `bytes`, the average's division too, becomes the
  * result from byte `at` of data on, where that is not rounded; the bytes are final. */
 void state_sum(struct state *s, uint64_t at, uint64_t bytes);
-/* Where the result lies: as a place, and of an offset or size in data. */
+/* The place of the result; and the offset or size in it that one in data becomes. */
 uint8_t *state_result(const struct state *s);
 uint64_t state_result_bytes(const struct state *s, uint64_t bytes);
 void state_end(void *state);

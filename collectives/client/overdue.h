@@ -19,8 +19,9 @@ struct overdue {
     unsigned slices, quiet;
 };
 
-/* After each slice without an answer. `blind`: the beat says nothing: it is not mapped yet, and the session
- * ends an engine that does not begin; or a thread beside the loop answers. `failed`: so has the job. */
+/* To be called after each slice without an answer. `blind`: the beat tells nothing, as it is not mapped yet
+ * (the session ends an engine that does not begin), or a thread beside the loop answers. `failed`: the job
+ * has failed. */
 bool overdue_after(struct overdue *o, uint32_t beat, bool blind, bool failed);
 
 #endif

@@ -18,8 +18,8 @@ static bool is_exact(const struct tensor_op *op, const struct partial_shape *sha
     return op->prescale == 1 && (shape->most == 1 || op->op == HVD_MIN || op->op == HVD_MAX);
 }
 
-/* With it a partial sum is no larger than an element; 0: there is none, since the result would show what it
- * makes of small numbers. Who compresses has agreed to each host's own loss. */
+/* With it a partial sum is no larger than an element. 0: there is none, since the result would show how small
+ * numbers are rounded. A program that compresses has agreed to one such loss for each host. */
 static double scale_of(const struct tensor_op *op, const struct partial_shape *shape)
 {
     double after = fabs(op->op == HVD_AVERAGE ? op->postscale / shape->ranks : op->postscale);
@@ -27,7 +27,7 @@ static double scale_of(const struct tensor_op *op, const struct partial_shape *s
     uint32_t losses = op->compression == HVD_COMPRESSION_NONE ? shape->hosts : 1;
     bool sums = op->op == HVD_SUM || op->op == HVD_AVERAGE;
 
-    /* What both make has to be a factor too: 0 would be taken for none. */
+    /* Both scales together become one factor; 0 would be taken for none. */
     return sums && isnormal(growth) && isnormal(after * growth) && after * growth * losses <= LOSS_MAX
                ? 1 / growth
                : 0;

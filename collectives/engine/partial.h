@@ -1,14 +1,16 @@
-/* What a host's ranks reduce to, on its way to the other hosts (pure).
+/* A host's part of a reduction, to which its ranks reduce, as it travels to the other hosts (pure).
  *
- * Within a host 16-bit floats are reduced as float32. What travels keeps two bytes where that costs nothing:
- * a host's only rank gives what is one of its type's numbers anyhow, and so is the least or greatest of
- * several. On the way to an average (or a sum that is made smaller afterwards) of hosts with equally many
- * ranks it is the host's own average, rounded: no larger than the ranks' elements, so the result is infinite
- * only where that of one host is, and what is lost at the other end is half of the smallest number. Anything
- * else travels as float32, and is rounded once, where the result is made.
+ * Within a host 16-bit floats are reduced as float32. The part travels in two bytes where that costs nothing.
+ * The element of a host's only rank is a number of its type already; so is the least or greatest of several.
  *
- * With compression, float32 travels as the type asked for: a host's average where the result is one or made
- * smaller, else its sum. */
+ * For an average, or a sum that the scales make as small, of hosts with equally many ranks, the part is the
+ * host's own average, rounded. That is no larger than the ranks' elements, so the result is infinite only
+ * where that of one host is. All hosts' roundings together lose at most half of the smallest number.
+ *
+ * Any other part travels as float32, and the result is rounded once, where it is made.
+ *
+ * With compression, float32 travels as the type asked for: a host's average if the result is an average or is
+ * scaled to be as small, else its sum. */
 #ifndef HVD_ENGINE_PARTIAL_H
 #define HVD_ENGINE_PARTIAL_H
 

@@ -11,10 +11,11 @@
  * What is on the ranks' devices goes from DUE or SIZES to SETTLED: run_device.c.
  *
  * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
- * that holds all of it; else it is borrowed for the time. Where what a host's members reduce to travels as
- * another type (partial.h), its buffer is borrowed too. Where that is float32 for 16-bit floats, the owner's
- * sum is rounded into the one buffer. Of a compressed reduction each host's contribution is rounded once,
- * summed in float32 at the owner and rounded once, and every host expands the same bits into the one buffer.
+ * that holds all of it; else it is borrowed for the time. If this host's part travels as another type
+ * (partial.h), a second buffer is borrowed for it. If that type is float32 and the tensor's has 16 bits, the
+ * owner's sum is rounded into the one buffer. Of a compressed reduction each host's contribution is rounded
+ * once, summed in float32 at the owner and rounded once, and every host expands the same bits into the one
+ * buffer.
  */
 #ifndef HVD_ENGINE_RUN_H
 #define HVD_ENGINE_RUN_H

@@ -1,6 +1,6 @@
-/* What is told of links. Why one is lost; and which way those of this host went, in one line for --verbose:
- * by interface, the hosts that it connected to (each pair has one end that connects, so all hosts' lines
- * together name every pair once). */
+/* Messages about links: why one is lost; and for --verbose, in one line, the ways that this host's links
+ * went: by interface, the hosts that it connected to (each pair has one end that connects, so all hosts'
+ * lines together name every pair once). */
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>

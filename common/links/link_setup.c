@@ -158,8 +158,8 @@ static bool is_answer(const struct err *e)
     return e->code == ERR_PROTOCOL || e->code == ERR_VERSION;
 }
 
-/* What is told when there is no link in time: the last answer, or else what went wrong last. Another address
- * of the peer that leads nowhere, or its end, must not hide an answer. */
+/* Keeps the reason that is told when there is no link in time: the peer's last answer, or else the last
+ * error. An answer stays, even when another address of the peer leads nowhere or the peer has gone. */
 static void remember(struct peer *p, const struct err *e)
 {
     if (is_answer(e) || !is_answer(&p->why))

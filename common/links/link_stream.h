@@ -5,12 +5,12 @@
  *      | length | type | 0   | channel | sequence | offset | data check | head check | payload ...
  *                                                                        (little endian)
  *
- * The checks are CRC-32C: of the payload; and of all before it in the header and the frame's number, which
- * does not travel: it counts the link's bulk frames, or all others, in this direction. So what was changed,
- * left out or put in on the way ends the link, at the next header at the latest. A payload of more than
- * LINK_CHECKED_MAX bytes has no check, which would cost large tensors a tenth of their pace; neither has any
- * under TLS, which would have ended the link before. A frame that has begun must go on (link_stream_heard):
- * somebody may have taken its rest.
+ * The checks are CRC-32C. The data check is that of the payload. The head check is that of the header before
+ * it and of the frame's number, which does not travel: it counts the link's bulk frames, or all others, in
+ * this direction. So a change in what is checked, and bytes that are left out or put in, end the link at the
+ * next header at the latest. A payload of more than LINK_CHECKED_MAX bytes has no check, which would cost
+ * large tensors a tenth of their pace; neither has any under TLS, which would have ended the link before. A
+ * frame that has begun must go on (link_stream_heard): its rest may have been lost on the way.
  *
  * Sending: a bulk frame that has begun is finished, then come the control bytes, then the next bulk frames,
  * all in one sendmsg from where they lie. Receiving: one readv takes the rest of a payload straight to its
@@ -86,8 +86,8 @@ bool link_stream_idle(const struct link_stream *s); /* nothing waits to be sent 
 bool link_stream_full(const struct link_stream *s); /* what waits goes on when the socket is writable */
 /* Sends what the socket takes. -1 with *e: the link is lost. */
 int link_stream_flush(struct link_stream *s, struct err *e);
-/* Has something come since this was last true that shows the other end alive? Of a frame that stays where it
- * is the few bytes of heartbeats do not. */
+/* Has enough come since this was last true to show that the other end is alive? Within a frame, the few bytes
+ * of heartbeats are not enough. */
 bool link_stream_heard(struct link_stream *s);
 /* Reads what is there, up to a fair share; returns the bytes, 0 when there was nothing, -1 with *e when the
  * link is lost. The callbacks may close the stream. */

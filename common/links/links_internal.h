@@ -105,7 +105,7 @@ int links_watch_peer(struct links *l, struct peer *p, struct err *e);
  */
 /* All peers are settled: tells which ways the links of this host go, if the log wants to know. */
 void link_report(const struct links *l);
-/* Its `why` becomes the sentence for whoever knows neither end. */
+/* Its `why` becomes a sentence that names both hosts. */
 void link_report_lost(const struct links *l, struct peer *p);
 
 /* ---- link_setup.c -------------------------------------------------------------------------------------- */

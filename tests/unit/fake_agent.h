@@ -1,5 +1,5 @@
 /* A session as a launcher sees it, without one: speaks the control channel on standard input and output and
- * plays workers that end at once with status 0. What it does besides, at each stage, says `at`. */
+ * plays workers that end at once with status 0. `at` says what else it does at each stage. */
 #ifndef HVD_TESTS_FAKE_AGENT_H
 #define HVD_TESTS_FAKE_AGENT_H
 

@@ -1,7 +1,6 @@
-/* Messages that are well-formed and hostile: made of what protobuf-c knows of a type, so that a new message
- * or field is among them without anybody's doing. Bytes on the wire, because what a decoder would never make
- * (a field twice, an unknown one, a number that an enum has not) is meant too. The same seed makes the same
- * messages. */
+/* Messages that are well-formed and hostile: made from protobuf-c's descriptors, so that a new message or
+ * field is among them by itself. They are made as bytes, because some are such as no encoder makes: a field
+ * twice, an unknown one, a number that an enum has not. The same seed makes the same messages. */
 #ifndef HVD_TESTS_HOSTILE_H
 #define HVD_TESTS_HOSTILE_H
 
@@ -17,7 +16,7 @@ struct hostile {
 void hostile_seed(struct hostile *h, uint64_t seed, uint64_t salt);
 uint64_t hostile_random(struct hostile *h);
 
-/* What follows is put at the end of `out`. A whole message: */
+/* These put bytes at the end of `out`. A whole message: */
 void hostile_message(struct hostile *h, const ProtobufCMessageDescriptor *type, struct buf *out);
 /* ... of which only this field, one of several (oneof), is there. The first ones are empty, have all that
  * there is with its highest values, and all with the number 1; later ones are made at random. */

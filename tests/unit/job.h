@@ -11,8 +11,8 @@
 #define JOB_HOSTS_MAX 4
 #define JOB_RANKS_MAX 16
 
-/* What happens to an engine when `fault_after` ranks have called job_ready: as late as they want it, however
- * slow the machine is. */
+/* A fault of an engine, once `fault_after` ranks have called job_ready. So it comes when the test wants it,
+ * however slow the machine is. */
 enum job_fault {
     JOB_NO_FAULT,
     JOB_KILL_ENGINE,   /* of host 0: it is dead when job_await_fault returns */

@@ -1,4 +1,4 @@
-/* What is known of a host's clock, from round trips that take any time in either direction. The clock is the
+/* Bounds of a host's clock, from round trips that take any time in either direction. The clock is the
  * test's own, random with a printed seed: HVD_SEED. */
 #include <check.h>
 #include <stdint.h>
@@ -154,7 +154,7 @@ START_TEST(it_never_errs_by_more_than_it_says)
 }
 END_TEST
 
-/* Which rank failed first: two hosts, two ends that are further apart than 50 ms. */
+/* The rank that failed first is found: two hosts, two ends that are further apart than 50 ms. */
 START_TEST(the_first_cause_stays_the_first)
 {
     for (int run = 0; run < 2000; run++) {

@@ -36,7 +36,7 @@
 /* Behind the bodies of Control: what else evil can send. */
 enum other { DATA, NOTICES, LINES, LATE };
 
-/* What evil does: at this stage, with this body, by this seed. */
+/* The attack of the host "evil": at this stage, with this body, by this seed. */
 struct evil {
     unsigned stage;
     size_t body;
@@ -264,8 +264,8 @@ static bool is_in(const struct legal_table *t, unsigned message)
     return false;
 }
 
-/* What only a launcher may send is ignored at every stage, counted and told once: the job ends as it would
- * have. */
+/* Messages that only a launcher may send are ignored at every stage, counted and told once. The job ends as
+ * it would have without them. */
 static bool was_ignored(const struct evil *p, const char *name, int status, const char *err)
 {
     char first[120], all[120];

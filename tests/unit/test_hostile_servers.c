@@ -1,7 +1,7 @@
-/* What a session starts or answers beside its launcher, and a peer that sends what it likes: the engine and
- * the PMIx server (the session would have to be hostile), the sessions of other hosts (exchange.h) and
- * whoever inquires (inquiries.h). Nobody crashes or leaks. HOSTILE_SEED and HOSTILE_TURNS make other messages
- * and more of them. */
+/* The servers beside a launcher's session, and a peer that sends what it likes: the engine and the PMIx
+ * server (there the session would have to be hostile), the sessions of other hosts (exchange.h) and clients
+ * that inquire (inquiries.h). Nobody crashes or leaks. HOSTILE_SEED and HOSTILE_TURNS make other messages and
+ * more of them. */
 /* needs: auth hvd-engine hvd-pmix tests/unit/hostile.c */
 #include <check.h>
 #include <fcntl.h>

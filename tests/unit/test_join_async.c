@@ -284,9 +284,9 @@ static int hear(int rank, int size)
     return slow;
 }
 
-/* What this thread waits for itself has ended: the one that has joined hears of it, and does not find it when
- * it looks again, a quarter of a second later. Other work on the machine delays one attempt or another; a
- * fault delays all. */
+/* This thread's own operation has ended. The thread that has joined must hear of it at once; it must not find
+ * it only when it looks again, a quarter of a second later. Other work on the machine delays one attempt or
+ * another; a fault delays all. */
 static int heard(const struct job *job, int rank)
 {
     int size = job->hosts * job->per_host;

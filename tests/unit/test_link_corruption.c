@@ -1,5 +1,5 @@
 /* Somebody between two hosts changes one thing in what flows there: a bit, or bytes that are left out, put in
- * or given twice. Whatever it is and wherever, both hosts come to an end in time: with the right results, or
+ * or given twice. In each case both hosts come to an end in time: with the right results, or
  * with a lost link and its sentence. In the clear and under TLS.
  *
  * needs: auth tls algo engine */
@@ -99,7 +99,7 @@ static size_t change(struct proxy *p, uint8_t *data, size_t n)
     return n + bytes;
 }
 
-/* What is there of one direction. */
+/* Passes on what has come in one direction. */
 static bool proxy_pump(struct proxy *p, int *from, int to, bool counts)
 {
     uint8_t data[4096 + 4096];
@@ -259,7 +259,7 @@ START_TEST(one_change_anywhere)
 }
 END_TEST
 
-/* What is missing of a frame is never sent, and heartbeats do not make up for it. */
+/* The rest of a frame never comes, and heartbeats do not make up for it. */
 START_TEST(a_frame_without_its_end)
 {
     struct proxy p = {.back = _i, .at = 19000, .change = LEAVE_OUT, .bytes = 9000};

@@ -1,4 +1,4 @@
-/* What OpenMPI 4 says of an error, and what it does not say. */
+/* The words of OpenMPI 4 about an error, and bytes that are none. */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>

@@ -122,7 +122,7 @@ static int note_ends(const Hvd__PmixConfig *c)
     return 0;
 }
 
-/* What the library is told of is looked up in it without another look. */
+/* Later code trusts the configuration and looks things up in it without a check: so all is checked here. */
 static int check_config(const Hvd__PmixConfig *c, struct err *e)
 {
     const Hvd__Spawn *s = c ? c->spawn : NULL;

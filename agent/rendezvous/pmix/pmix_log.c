@@ -1,8 +1,8 @@
-/* What libraries say to the user by PMIx_Log: OpenMPI's errors come this way, and by no other. It goes to the
- * session, as output of the rank that said it; there is no other channel (syslog, mail).
+/* PMIx_Log: texts of libraries for the user. OpenMPI's errors come this way alone. They go to the session, as
+ * output of the rank that said them; other channels (syslog, mail) are refused.
  *
- * A call's texts are kept until the loop has passed them on, no more than RENDEZVOUS_SAID_MAX of each;
- * whoever waits for the call waits for that, so he cannot fill our memory. */
+ * A call's texts are kept until the loop has passed them on, no more than RENDEZVOUS_SAID_MAX of each.
+ * A client that waits for its call waits for that, so it cannot fill our memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# Who ends the tests themselves, with ^C or otherwise, at any moment: no process, directory, shared memory or cgroup of theirs stays.
+# The tests themselves end at any moment, by ^C or otherwise: no process, directory, shared memory or cgroup of theirs stays.
 # They see /tmp and /dev/shm as directories of the case when it can mount (root), and are in a cgroup of its own when it may make one,
 # as others use these too.
 limit=900

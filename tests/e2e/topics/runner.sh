@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# What a run of the tests shows (tests/run.sh), with unit tests that are scripts.
+# The output of a run of the tests (tests/run.sh), with unit tests that are scripts.
 
 fake() { # NAME TEXT: the script's lines
     printf '#!/bin/sh\n%s\n' "$2" > "$T/build/tests/$1"
