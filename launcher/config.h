@@ -207,7 +207,7 @@
       "pmi1 (MPICH), gloo (Horovod), jax, auto (all of these), tf (TF_CONFIG) and paddle; see hvd-rendezvous(7).") \
     X(int64_t, timeout_ms, OPTION_SECONDS, "--timeout", "SECONDS", "HVDRUN_TIMEOUT", "timeout", \
       0, 31536000, NULL, "0", NULL, CONFIG_LIFE, \
-      "End the job after this time, with exit status 124, and say first where each rank is, or, before the ranks run, " \
+      "End the job after this time, with exit status 124. First tell where each rank is or, before the ranks run, " \
       "which hosts have not answered (see hvdrun(1)). 0: never.") \
     X(int, on_failure, OPTION_CHOICE, "--on-failure", "WHAT", "HVDRUN_ON_FAILURE", "on_failure", \
       0, 0, "kill|continue|notify", "kill", NULL, CONFIG_LIFE, \

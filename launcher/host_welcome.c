@@ -45,7 +45,7 @@ static int check_welcome(const Hvd__Welcome *w, struct err *e)
     for (size_t i = 0; i < w->n_address && !wrong; i++)
         if (!is_address(w->address[i]))
             wrong = "its addresses are not valid";
-    return wrong ? err_set(e, ERR_PROTOCOL, "hvdagent there sent a Welcome that cannot be true: %s", wrong) : 0;
+    return wrong ? err_set(e, ERR_PROTOCOL, "hvdagent there sent an impossible Welcome: %s", wrong) : 0;
 }
 
 static int check_version(const Hvd__Welcome *w, struct err *e)

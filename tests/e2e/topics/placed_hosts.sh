@@ -24,7 +24,7 @@ case_flat_sums_know_no_placement() {
     expect_count 24 '^(sum|average) of ' "$T/out"
 }
 
-# What the case before it is worth: these elements show the order in which they are taken. (float16 is summed as float32 and rounded
+# The case before it proves something: these elements show the order in which they are taken. (float16 is summed as float32 and rounded
 # once, which hides the order here.)
 case_by_default_sums_know_it() {
     hvd -H $H1:4 "$PLACED" sums
