@@ -348,8 +348,8 @@ static void on_closed(void *ctx, struct host_run *h)
     struct job *j = ctx;
     bool failed = h->err.code && !h->slow;
     if (h->unconfirmed)
-        log_error("host %s: its agent has ended the job, but the end of the guard (pid %u) was not heard of", h->label,
-                  h->guard_pid);
+        log_error("host %s: its agent has ended the job, but the end of the guard (pid %u) was not heard of",
+                  h->label, h->guard_pid);
     if (failed)
         record_loss(j, h);
     if (j->planned && h->planned)
