@@ -86,7 +86,7 @@ case_each_again_after_a_restart() {
 numbers() { # of the programs, as the library has them
     hvd -np 2 "$program" : -np 1 "$program" one : -np 1 "$program"
     expect_status 0
-    expect_no_err
+    expect_no_mpi_err
     expect_sorted '0 of program 0, sum 3' '1 of program 0, sum 3' '2 of program 1, sum 3' '3 of program 2, sum 3'
 }
 
