@@ -210,7 +210,7 @@ pass_on() { # LANE
 }
 
 beside() { # LANE+LANE...
-    local words word lane line lanes=0 over=0
+    local words word line part='' rest='' lanes=0 over=0
     IFS=+ read -ra words <<< "$1"
     new_lanes
     for word in "${words[@]}"; do
@@ -219,9 +219,14 @@ beside() { # LANE+LANE...
         lanes=$((lanes + 1))
     done
     while [ $over -lt $lanes ]; do
-        if IFS=$'\t' read -r -t 1 -u 7 lane line; then
-            [ "$line" != '# over' ] || over=$((over + 1))
-            take_line "$lane" "$line"
+        # A time-out in the middle of a line leaves its beginning, which must not be lost.
+        if IFS= read -r -t 1 -u 7 part; then
+            line=$rest$part
+            rest=
+            [ "${line#*$'\t'}" != '# over' ] || over=$((over + 1))
+            take_line "${line%%$'\t'*}" "${line#*$'\t'}"
+        else
+            rest=$rest$part
         fi
         show_tests
     done
