@@ -168,7 +168,7 @@ case_bound_ranks_count_on_their_processors() {
 
 case_quotas_count() {
     local group=/sys/fs/cgroup/cpu/hvd-test-$$
-    mkdir "$group" 2> "$T/why" && echo 150000 > "$group/cpu.cfs_quota_us" || skip "no quotas here: $(cat "$T/why")"
+    mkdir "$group" 2> "$T/why" && echo 150000 > "$group/cpu.cfs_quota_us" || skip "the kernel gives no quotas of our own here: $(cat "$T/why")"
     run sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$HVDRUN" -np 2 printenv OMPI_MCA_mpi_oversubscribe
     expect_sorted 1 1
     echo 200000 > "$group/cpu.cfs_quota_us"
