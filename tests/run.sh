@@ -47,7 +47,13 @@ remove_cgroups() {
 # shellcheck disable=SC2317,SC2329 # called by the trap
 stop() {
     trap '' INT TERM HUP
-    while [ -n "$(jobs -rp)" ]; do read -r -t 0.2 -u 7 _ || :; done
+    local until=$((SECONDS + 15)) lanes
+    while lanes=$(jobs -rp) && [ -n "$lanes" ]; do
+        read -r -t 0.2 -u 7 _ || :
+        # A lane that was between two programs may have missed the signal; one that still takes its hosts down needs seconds.
+        # shellcheck disable=SC2086 # words
+        [ $SECONDS -lt $until ] || kill $lanes
+    done
     remove_cgroups
     # One test has programs of its own beside those of the build.
     find "$build/tests" -mindepth 1 -maxdepth 1 -type d -name 'hostile-??????' -newer "$work/run" -exec rm -rf {} +
