@@ -53,7 +53,7 @@ static void on_end_limit(uv_timer_t *timer)
     if (has_time(j))
         return;
     /* The workers' last output waits in the sessions for its turn: the reader may take his time, unless the
-     * user does not. One round more when he has caught up, for what is still on its way. */
+     * user does not. One round more when the reader has caught up, for bytes that are still on their way. */
     bool waits = j->output && !output_is_idle(j->output);
     if (!j->insisted && (waits || j->output_waited)) {
         j->output_waited = waits;

@@ -55,8 +55,8 @@ struct worker_start {
     int report_fd;
     const struct rlimits *limits;
     const struct cpus *cpus; /* of the one that is started next; NULL: it is not bound */
-    /* They do not lead sessions of their own. The kernel may give each session its share of a processor
-     * (autogroup), and who gives his away gives it to others of his session only. */
+    /* The workers do not lead sessions of their own. The kernel may share processors out by session
+     * (autogroup); a worker that yields its processor then yields it to workers of its own session only. */
     bool share_session;
 };
 
