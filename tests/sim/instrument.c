@@ -91,6 +91,7 @@ void __tsan_atomic_thread_fence(int order)
     CHANGE(bits, type, fetch_and, old &value)                                                                \
     CHANGE(bits, type, fetch_or, old | value)                                                                \
     CHANGE(bits, type, fetch_xor, old ^ value)                                                               \
+    SWAP_VALUE(bits, type)                                                                                   \
     SWAP(bits, type, strong, false)                                                                          \
     SWAP(bits, type, weak, chance_one_in(&sim_timing, 16))
 
@@ -103,6 +104,23 @@ void __tsan_atomic_thread_fence(int order)
         type old = *at;                                                                                      \
         *at = (type)(result);                                                                                \
         touch(at);                                                                                           \
+        return old;                                                                                          \
+    }
+
+/* The form of clang: returns what was there. */
+#define SWAP_VALUE(bits, type)                                                                               \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type *at, type expected, type value, int order, \
+                                                    int order_failed);                                       \
+    type __tsan_atomic##bits##_compare_exchange_val(volatile type *at, type expected, type value, int order, \
+                                                    int order_failed)                                        \
+    {                                                                                                        \
+        (void)order, (void)order_failed;                                                                     \
+        touch(at);                                                                                           \
+        type old = *at;                                                                                      \
+        if (old == expected) {                                                                               \
+            *at = value;                                                                                     \
+            touch(at);                                                                                       \
+        }                                                                                                    \
         return old;                                                                                          \
     }
 

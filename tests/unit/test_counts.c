@@ -64,7 +64,8 @@ static int count_in_threads(const struct job *job, int rank)
         pthread_join(thread[i], NULL);
     struct shm_count c = both(SHM_ALLREDUCE);
     job_check(c.operations == (uint64_t)THREADS * ROUNDS && c.bytes == c.operations * 2 * sizeof(float));
-    job_check(both(SHM_BROADCAST).operations == 0 && both(SHM_BARRIER).operations == 1);
+    struct shm_count broadcasts = both(SHM_BROADCAST), barriers = both(SHM_BARRIER);
+    job_check(broadcasts.operations == 0 && barriers.operations == 1);
 
     /* One that takes a while. */
     if (rank == 1)
@@ -77,7 +78,8 @@ static int count_in_threads(const struct job *job, int rank)
     /* What fails is not counted. */
     job_check(hvd_allreduce("x", large, large, rank == 0 ? 1 : 2, HVD_FLOAT32, HVD_SUM, NULL) ==
               HVD_ERR_MISMATCH);
-    job_check(both(SHM_ALLREDUCE).operations == (uint64_t)THREADS * ROUNDS);
+    c = both(SHM_ALLREDUCE);
+    job_check(c.operations == (uint64_t)THREADS * ROUNDS);
     return hvd_shutdown() == HVD_SUCCESS ? 0 : 1;
 }
 

@@ -174,7 +174,7 @@ static void *send_in_pieces(void *arg)
     struct ends *e = arg;
     e->good = true;
     for (size_t i = 0; i < 5; i++) {
-        e->good = e->good && writes_all(e->client, "hello" + i, 1);
+        e->good = e->good && writes_all(e->client, &"hello"[i], 1);
         nanosleep(&(struct timespec){0, 5000000}, NULL);
     }
     int server = accept_hello(e);
