@@ -14,6 +14,10 @@ status_of_failed_init() { # of a rank in whose MPI_Init Open MPI fails
     [ "$(openmpi_version)" -ge 5 ] && echo 14 || echo 1
 }
 
+words_of_failed_init() { # with a component that there is not
+    [ "$(openmpi_version)" -ge 5 ] && echo ' *mca_base_framework_open on ompi_pml failed' || echo ' *Component: +nosuch'
+}
+
 # mpi_program NAME: compiles tests/neighbours/NAME.c once; $program is the result.
 mpi_program() {
     needs_openmpi

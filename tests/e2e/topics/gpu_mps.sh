@@ -55,7 +55,7 @@ case_it_serves_the_gpus_of_the_job() {
 CUDA_MPS_PIPE_DIRECTORY private
 CUDA_MPS_LOG_DIRECTORY private
 told get_server_list
-told quit" "$(sed 's/daemon [0-9]*/daemon N/' "$T/mps")" 'what the daemon saw'
+told quit" "$(sed 's/daemon [0-9]*/daemon N/; /^nobody to ask$/d' "$T/mps")" 'what the daemon saw' # it is asked until it has begun
 }
 
 # By number they would be counted among those of the daemon.

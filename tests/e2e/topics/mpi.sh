@@ -59,8 +59,8 @@ case_a_failed_init_is_told() {
     mpi_program mpi_abort
     hvd --output-filename "$T/words" -np 2 -x OMPI_MCA_pml=nosuch "$program"
     expect_status "$(status_of_failed_init)"
-    expect_err '^ *Component: +nosuch'
-    grep -qE '^ *Component: +nosuch' "$T/words/rank.0/stderr" || fail 'it is not in the file of the rank'
+    expect_err "^$(words_of_failed_init)"
+    grep -qE "^$(words_of_failed_init)" "$T/words/rank.0/stderr" || fail 'it is not in the file of the rank'
 }
 
 case_killed_ranks_leave_nothing() {

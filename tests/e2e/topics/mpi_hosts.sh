@@ -39,7 +39,7 @@ case_errors_of_the_library_on_both_hosts() {
     mpi_program mpi_abort
     hvd --tag host -H $H1:2,$H2:2 -x OMPI_MCA_pml=nosuch "$program"
     expect_status "$(status_of_failed_init)"
-    expect_err "@($H1|$H2)\\]<stderr>: *Component: +nosuch"
+    expect_err "@($H1|$H2)\\]<stderr>:$(words_of_failed_init)"
     hvd --tag host -H $H1:2,$H2:2 "$program" 3 0
     expect_status 6
     expect_err "^\\[3@$H2\\]<stderr>:.*MPI_ERR_RANK: invalid rank"
