@@ -8,8 +8,8 @@ removed_between() { # COMMAND LINE, OPTIONS and command for hvdrun
     local tree
     tree=$(awk '/ - cgroup2 / { print $5; exit }' /proc/self/mountinfo)
     group=$tree/hvd-test-$$
-    [ -d "$tree" ] || skip 'no cgroup (v2) here'
-    mkdir "$group" 2> /dev/null || skip 'no cgroup (v2) can be made here'
+    [ -d "$tree" ] || skip 'the kernel gives no cgroup (v2) of our own here'
+    mkdir "$group" 2> /dev/null || skip 'the kernel lets no cgroup (v2) be made here'
     printf '%s\n' '#!/bin/sh' 'host=$1; shift' "group=$group" \
         '[ $host = first ] || until rmdir "$group"/hvdjob-*-0 2> /dev/null; do [ $((n += 1)) -lt 1000 ] || exit 9; sleep 0.01; done' \
         "[ \$host = first ] || { $1; }" 'exec sh -c "$*"' > "$T/rsh"
