@@ -52,7 +52,7 @@ bool processors_overlap(const struct cpus *allowed, const struct cpus *bound, si
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-static uint64_t smaller(uint64_t a, uint64_t b)
+static uint64_t least_of(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -80,7 +80,7 @@ static uint64_t read_quotas(char *path, bool v1)
     uint64_t quota = PROCESSORS_UNLIMITED;
     for (char *slash = strrchr(path, '/'); slash && slash != path; slash = strrchr(path, '/')) {
         *slash = '\0';
-        quota = smaller(quota, read_quota(path, v1));
+        quota = least_of(quota, read_quota(path, v1));
     }
     return quota;
 }
@@ -94,7 +94,7 @@ static uint64_t find_quota(void)
         quota = read_quotas(path, false);
     if (self && mounts &&
         containment_place_v1(self, mounts, "cpu", "cpu.cfs_quota_us", path, sizeof path) == 0)
-        quota = smaller(quota, read_quotas(path, true));
+        quota = least_of(quota, read_quotas(path, true));
     free(self);
     free(mounts);
     return quota;

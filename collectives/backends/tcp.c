@@ -151,7 +151,7 @@ static bool has_parts(enum backend_kind kind)
     return kind == BACKEND_ALLGATHER || kind == BACKEND_REDUCESCATTER || kind == BACKEND_ALLTOALL;
 }
 
-static bool reduces(enum backend_kind kind)
+static bool is_reduction(enum backend_kind kind)
 {
     return kind == BACKEND_ALLREDUCE || kind == BACKEND_REDUCESCATTER;
 }
@@ -195,7 +195,7 @@ static int check_elements(const struct tcp *tcp, const struct backend_request *r
     if (r->kind == BACKEND_ALLTOALL)
         fits = fits && r->part_in && parts_fit(r->part_in, hosts);
     if (r->rounded)
-        fits = fits && reduces(r->kind) && r->dtype == HVD_FLOAT32 &&
+        fits = fits && is_reduction(r->kind) && r->dtype == HVD_FLOAT32 &&
                (r->rounded == HVD_FLOAT16 || r->rounded == HVD_BFLOAT16);
     if (!fits)
         return err_set(e, ERR_PROTOCOL, "operation %llu has impossible elements",

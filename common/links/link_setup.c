@@ -160,7 +160,7 @@ static bool is_answer(const struct err *e)
 
 /* Keeps the reason that is told when there is no link in time: the peer's last answer, or else the last
  * error. An answer stays, even when another address of the peer leads nowhere or the peer has gone. */
-static void remember(struct peer *p, const struct err *e)
+static void remember_cause(struct peer *p, const struct err *e)
 {
     if (is_answer(e) || !is_answer(&p->why))
         p->why = *e;
@@ -180,7 +180,7 @@ void link_setup_connect(struct links *l, struct peer *p)
                 continue;
             drop(l, c);
         }
-        remember(p, &e);
+        remember_cause(p, &e);
         log_debug("host %u at %s: %s", p->host, net_format_port(&p->address[i], text), e.text);
     }
     if (!p->candidate) {
@@ -242,7 +242,7 @@ static void conn_failed(struct links *l, struct conn *c, struct err *e)
     struct peer *p = &l->peer[c->handshake.peer];
     err_wrap(e, "%s", net_format_port(&p->address[c->rank], text));
     log_debug("host %u at %s", p->host, e->text);
-    remember(p, e);
+    remember_cause(p, e);
     drop(l, c);
     consider(l, p);
 }

@@ -1,8 +1,8 @@
 /* PMIx_Log: texts of libraries for the user. OpenMPI's errors come this way alone. They go to the session, as
  * output of the rank that said them; other channels (syslog, mail) are refused.
  *
- * A call's texts are kept until the loop has passed them on, no more than RENDEZVOUS_SAID_MAX of each.
- * A client that waits for its call waits for that, so it cannot fill our memory. */
+ * The texts of a call are kept until the loop has passed them on: TEXTS_MAX of them, each of at most
+ * RENDEZVOUS_SAID_MAX bytes. The number of calls is not bounded: PMIx_Log_nb does not wait for the loop. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
