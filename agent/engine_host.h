@@ -1,12 +1,12 @@
 /* The session's side of the collectives engine: a process and a socket.
  *
  *   listening  the worker socket exists in the job's directory; nobody has connected; no engine, no cost
- *   running    somebody connected: hvd-engine was started with our socket as its descriptor 3. The first
- * frame there is EngineConfig, and the listener travels beside it; the waiting worker is accepted by the
- * engine, not by us
+ *   running    a worker connected: hvd-engine was started with our socket as its descriptor 3. The first
+ *              frame there is EngineConfig, and the listener travels beside it; the waiting worker is
+ *              accepted by the engine, not by us
  *   ended      it was told to end (its socket closed), or it failed: it died, broke the protocol, or did not
- * send its Ping for too long and was killed. A failure is told to the owner, once; the workers notice by
- * themselves, because their sockets to the engine close
+ *              send its Ping for too long and was killed. A failure is told to the owner, once; the workers
+ *              notice by themselves, because their sockets to the engine close
  *
  * Frames are those of common/frame.h with kind FRAME_CONTROL, session 0, one Engine message each, sequences
  * from 0. What is sent before the engine runs (ranks that ended, links) waits in the queue behind the config.

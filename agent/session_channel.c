@@ -210,8 +210,7 @@ static void on_ping(struct session *s, const Hvd__Ping *ping)
     session_send(s, &m);
 }
 
-/* ---- where the workers are -------------------------------------------------------------------------------
- */
+/* ---- where the workers are ----------------------------------------------------------------------------- */
 
 static void on_found(void *ctx, Hvd__Where *where)
 {

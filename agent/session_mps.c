@@ -32,8 +32,7 @@ static int do_without(struct session *s, const char *why, struct err *e)
     return 0;
 }
 
-/* ---- one that is there ----------------------------------------------------------------------------------
- */
+/* ---- one that is there --------------------------------------------------------------------------------- */
 
 /* Of the user's programs here, or of the host. */
 static const char *named_directory(const struct session *s)

@@ -20,8 +20,7 @@
 #define REPORT_MS 5000
 #define LAST_US   200000 /* the last one may wait for a place in the agent's queue */
 
-/* ---- the journal -----------------------------------------------------------------------------------------
- */
+/* ---- the journal --------------------------------------------------------------------------------------- */
 
 /* One session a process. */
 static struct {
@@ -94,8 +93,7 @@ static void say_started(struct session *s)
     }
 }
 
-/* ---- reports ---------------------------------------------------------------------------------------------
- */
+/* ---- reports ------------------------------------------------------------------------------------------- */
 
 /* A socket that takes all of it at once, or is too busy. */
 static void send_frame(const char *path, const uint8_t *frame, size_t len, bool last)

@@ -29,8 +29,7 @@
 #define EXTRA_MS       1000 /* a session may take so long beyond its grace */
 #define SUPERVISED_MAX 64   /* sessions of one job on one host: more than one only in tests */
 
-/* ---- those who still supervise ---------------------------------------------------------------------------
- */
+/* ---- those who still supervise ------------------------------------------------------------------------- */
 
 struct supervised {
     size_t count;
@@ -122,8 +121,7 @@ static unsigned end_supervised(const char *job, bool now, uint64_t *deadline)
     return left;
 }
 
-/* ---- the rest --------------------------------------------------------------------------------------------
- */
+/* ---- the rest ------------------------------------------------------------------------------------------ */
 
 /* Has the process `NAME=value` in its environment? A zombie has none. */
 static bool has_variable(int proc, const char *variable)

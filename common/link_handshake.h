@@ -3,15 +3,19 @@
  *
  *   connector                                   acceptor
  *     HELLO  ------------------------------------->      who I am, whom I want, which job and epoch, my nonce
- *            <------------------------------------- CHALLENGE   its nonce, MAC(key, "acceptor", HELLO, its
- * nonce) (the link is authenticated: the connector may compare it with others and drop it) PROOF
- * ------------------------------------->      MAC(key, "connector", HELLO, CHALLENGE) (chosen; both ends are
- * ready)
+ *            <------------------------------------- CHALLENGE   its nonce,
+ *                                                               MAC(key, "acceptor", HELLO, its nonce)
+ *     (the link is authenticated: the connector may compare it with others and drop it)
+ *     PROOF  ------------------------------------->      MAC(key, "connector", HELLO, CHALLENGE)
+ *     (chosen; both ends are ready)
  *
- * Every message has one fixed size, so nothing that a stranger sends is ever measured or stored beyond it
- * (integers little endian): HELLO      magic "HVDLINK\n" 8, version 2, kind 1, flags 1 (bit 0: TLS
- * follows), epoch 4, from 4, to 4, nonce 32, job 64 (zero padded) CHALLENGE  magic 8, version 2, kind 1,
- * flags 1, nonce 32, MAC 32 PROOF      MAC 32
+ * Every message has one fixed size, so nothing that a stranger sends is ever measured or stored beyond it.
+ * The fields and their bytes, in their order, integers little endian:
+ *
+ *   HELLO      magic "HVDLINK\n" 8, version 2, kind 1, flags 1 (bit 0: TLS follows), epoch 4, from 4, to 4,
+ *              nonce 32, job 64 (zero padded)
+ *   CHALLENGE  magic 8, version 2, kind 1, flags 1, nonce 32, MAC 32
+ *   PROOF      MAC 32
  *
  * Why it holds: both MACs cover both nonces, so nothing recorded can be played again; they cover role, job,
  * epoch, kind, flags and both host indexes, so nothing can be reflected, used for another link or made to go

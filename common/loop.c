@@ -2,10 +2,10 @@
  * descriptors cannot grow, and when it cannot make the pipes that it needs once. A program that supervises
  * others must not end like this, so
  *
- * - libuv's memory comes from functions that fall back to a reserve. libuv asks for little: the table and a
- *   few requests. The reserve is not touched, and so takes no memory, until malloc has failed; what was taken
- *   of it is never given back. When it is used up as well, libuv aborts;
- * - before the loop is made we look whether there are as many descriptors as it takes. */
+ *   - libuv's memory comes from functions that fall back to a reserve. libuv asks for little: the table and a
+ *     few requests. The reserve is not touched, and so takes no memory, until malloc has failed; what was
+ *     taken of it is never given back. When it is used up as well, libuv aborts;
+ *   - before the loop is made we look whether there are as many descriptors as it takes. */
 #include "common/loop.h"
 
 #include <errno.h>

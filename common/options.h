@@ -31,11 +31,12 @@ enum option_type {
                      * in brackets the value may be left out, as of a mode */
     OPTION_MILLISECONDS, /* int64_t, microseconds; written in milliseconds, with at most three decimals */
     OPTION_CHOICE,       /* int: the index of the word in `words` */
-    OPTION_MODE, /* int: as a choice, but the value may be left out (then it is the second word) and on the
-                  * command    line follows a '=' only; a flag's words stand for the first and the second */
-    OPTION_TEXT, /* const char *: at least one byte */
-    OPTION_LIST  /* struct option_list: every time it is given, one more item; several by comma in a variable,
-                  * a list or a map of NAME: VALUE in a file */
+    OPTION_MODE,         /* int: as a choice, but the value may be left out (then it is the second word) and
+                          * on the command line follows a '=' only; a flag's words stand for the first and
+                          * the second */
+    OPTION_TEXT,         /* const char *: at least one byte */
+    OPTION_LIST          /* struct option_list: every time it is given, one more item; several by comma in a
+                          * variable, a list or a map of NAME: VALUE in a file */
 };
 
 struct option_list {

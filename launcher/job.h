@@ -5,12 +5,15 @@
  *   PRELOADING   the plan is made; hosts get the files of --preload
  *   STARTING     Spawn was sent; until every rank runs
  *   RUNNING      until every rank has ended and was read to its end, or the first fault
- *   INSPECTING   the time limit is over: every host is asked where its ranks are, until all have answered or
- * are late, or another fault or a signal comes PARTING      a fault while engines are in use: the other
- * workers' calls end with HVD_ERR_PEER, and they have a moment to say so INTERRUPTED  a signal was passed on;
- * the workers have the grace period to end by themselves ENDING       Teardown was sent; until every host is
- * CLOSED, or given up SWEEPING     hosts that were lost are reached again, or their leases run out DRAINING
- * until the last byte of output has left DONE
+ *   INSPECTING   the time limit is over: every host is asked where its ranks are; until all hosts have
+ *                answered or are late, or another fault or a signal comes
+ *   PARTING      a rank failed while engines are in use: the calls of the other ranks end with HVD_ERR_PEER,
+ *                and these ranks have a moment to report it
+ *   INTERRUPTED  a signal was passed on; the workers have the grace period to end by themselves
+ *   ENDING       Teardown was sent; until every host is CLOSED, or given up
+ *   SWEEPING     hosts that were lost are reached again, or their leases run out
+ *   DRAINING     until the last byte of output has left
+ *   DONE
  *
  * Nothing of a job outlives job_free, so that another can follow. */
 #ifndef HVD_LAUNCHER_JOB_H

@@ -13,8 +13,7 @@
 #include "launcher/job_state.h"
 #include "launcher/unresolved.h"
 
-/* ---- --start-timeout ------------------------------------------------------------------------------------
- */
+/* ---- --start-timeout ----------------------------------------------------------------------------------- */
 
 /* Without --wait an agent that has no room says so at once: its word that we are to wait is no reason to. */
 static bool may_wait(const struct job *j, const struct host_run *h)
@@ -94,8 +93,7 @@ void job_preload_moved(struct job *j)
         job_start_limit(j);
 }
 
-/* ---- --wait ---------------------------------------------------------------------------------------------
- */
+/* ---- --wait -------------------------------------------------------------------------------------------- */
 
 static void on_wait_limit(uv_timer_t *timer)
 {

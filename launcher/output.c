@@ -173,8 +173,7 @@ void output_free(struct output *o)
     free(o);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------------------
- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 static size_t tag_line(const struct output *o, enum frame_stream stream, const uint32_t *rank, uint32_t count,
                        char out[LINE_TAG_MAX])

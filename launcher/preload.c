@@ -9,8 +9,7 @@
 #define FILES_MAX 1024 /* agent/preload.h */
 #define READ_SIZE (256u << 10)
 
-/* ---- before ---------------------------------------------------------------------------------------------
- */
+/* ---- before -------------------------------------------------------------------------------------------- */
 
 static int changed(const struct preload_file *f, struct err *e)
 {
@@ -133,8 +132,7 @@ int preload_check_command(const struct preload *p, const char *command, struct e
     return 0;
 }
 
-/* ---- on the way to a host -------------------------------------------------------------------------------
- */
+/* ---- on the way to a host ------------------------------------------------------------------------------ */
 
 /* Empty files have no bytes to be sent. */
 static void skip_sent(const struct preload *p, struct preload_place *place)

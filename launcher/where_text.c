@@ -21,8 +21,7 @@ struct text {
     size_t left; /* lines */
 };
 
-/* ---- who is together ------------------------------------------------------------------------------------
- */
+/* ---- who is together ----------------------------------------------------------------------------------- */
 
 static int compare_process(const Hvd__WhereProcess *a, const Hvd__WhereProcess *b)
 {
@@ -55,8 +54,7 @@ static int by_first_rank(const void *a, const void *b)
     return (x->rank->rank > y->rank->rank) - (x->rank->rank < y->rank->rank);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------------------
- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 static void append(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 

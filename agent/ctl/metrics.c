@@ -3,8 +3,7 @@
 #include "agent/daemon/exposed.h"
 #include "common/exposition.h"
 
-/* ---- what a job has one of -------------------------------------------------------------------------------
- */
+/* ---- what a job has one of ----------------------------------------------------------------------------- */
 
 static double ranks(const Hvd__JobStatus *s)
 {
@@ -64,8 +63,7 @@ static const struct {
     {"hvd_link_received_bytes_total", "counter", "Bytes that came from other hosts.", received},
 };
 
-/* ---- what it has of each kind ----------------------------------------------------------------------------
- */
+/* ---- what it has of each kind -------------------------------------------------------------------------- */
 
 static double operations(const Hvd__Collective *c)
 {

@@ -24,8 +24,7 @@
 
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
 
-/* ---- the daemon ------------------------------------------------------------------------------------------
- */
+/* ---- the daemon ---------------------------------------------------------------------------------------- */
 
 /* The request and the descriptors beside it: one message, into an empty socket. */
 static int send_request(int fd, const Hvd__Hello *hello, int status, struct err *e)
@@ -61,8 +60,7 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
     return 0;
 }
 
-/* ---- the end ---------------------------------------------------------------------------------------------
- */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 static int say_refused(const struct buf *answer, bool waited)
 {

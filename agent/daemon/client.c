@@ -60,8 +60,7 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {"client", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- the end ---------------------------------------------------------------------------------------------
- */
+/* ---- the end ------------------------------------------------------------------------------------------- */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -187,8 +186,7 @@ static void say_late(void *owner)
     let_go(c);
 }
 
-/* ---- its session -----------------------------------------------------------------------------------------
- */
+/* ---- its session --------------------------------------------------------------------------------------- */
 
 void clients_checked(struct daemon *d)
 {
@@ -261,8 +259,7 @@ bool client_unit_started(struct daemon *d, const char *unit, const char *failure
     return true;
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------------------
- */
+/* ---- waiting ------------------------------------------------------------------------------------------- */
 
 static void on_gone(uv_poll_t *poll, int status, int events)
 {
@@ -332,8 +329,7 @@ void clients_serve_queue(struct daemon *d)
         uv_timer_start(&d->queue_timer, daemon_on_queue_timer, again, 0);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------
- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
@@ -348,8 +344,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     fsm_post(&c->fsm, rc > 0 ? EV_REQUEST : EV_BROKEN);
 }
 
-/* ---- the beginning ---------------------------------------------------------------------------------------
- */
+/* ---- the beginning ------------------------------------------------------------------------------------- */
 
 /* Says so in the refusal. */
 static bool is_one_too_many(const struct daemon *d, struct client *c)

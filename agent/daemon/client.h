@@ -5,8 +5,8 @@
  *   WAITING    for slots, in the queue (queue.h); when he goes, so does his place
  *   CHECKING   it asks for the GPUs, and they are being asked
  *   STARTING   systemd was asked for the session, which gets the connection and the two descriptors
- *   CLOSED     a thread closes the daemon's copies (closing.h); the connection lives on in the session, or
- * not
+ *   CLOSED     a thread closes the daemon's copies (closing.h); the connection lives on in the session, if at
+ *              all
  *
  * Who hangs up, is late or sends anything else is closed, with one line in the log for all who do so within a
  * second. When systemd cannot start the session, its lease ends and the client is told. The identity is that

@@ -11,8 +11,7 @@
 #define NS_A_SECOND         (RANKS_MOST * UINT64_C(1000000000))
 #define TOTAL_MOST          (UINT64_C(1) << 62)
 
-/* ---- sums ------------------------------------------------------------------------------------------------
- */
+/* ---- sums ---------------------------------------------------------------------------------------------- */
 
 void counted_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most)
 {
@@ -75,8 +74,7 @@ struct counted_peer *counted_peer_of(struct counted_session *s, const char *host
     return more;
 }
 
-/* ---- sessions --------------------------------------------------------------------------------------------
- */
+/* ---- sessions ------------------------------------------------------------------------------------------ */
 
 static struct counted_session *find(struct counted *c, const char *unit)
 {
@@ -215,8 +213,7 @@ uint64_t counted_settle(struct counted *c, uint64_t now_ms)
     return next;
 }
 
-/* ---- telling ---------------------------------------------------------------------------------------------
- */
+/* ---- telling ------------------------------------------------------------------------------------------- */
 
 static void tell_now(const struct counted *c, uint64_t now_ms, Hvd__NodeNow *now)
 {

@@ -19,8 +19,7 @@ static void path_of(const struct counted *c, const char *end, char path[PATH_MAX
     snprintf(path, PATH_MAX, "%s/" SUMS_FILE "%s", c->directory, end);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------
- */
+/* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* All of it is what we write, or it is nothing. */
 static bool is_ours(const Hvd__SumsFile *f)
@@ -120,8 +119,7 @@ void counted_close(struct counted *c)
     *c = (struct counted){.session = NULL};
 }
 
-/* ---- writing ---------------------------------------------------------------------------------------------
- */
+/* ---- writing ------------------------------------------------------------------------------------------- */
 
 static void fill_session(const struct counted_session *s, Hvd__SessionSums *out, Hvd__PeerTraffic *peer,
                          Hvd__PeerTraffic **list)

@@ -27,8 +27,7 @@ void exposed_node(FILE *out, const struct exposed_node *n)
     gauge(out, "hvd_node_drained", "1: no new jobs are taken.", n->drained);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------
- */
+/* ---- jobs ---------------------------------------------------------------------------------------------- */
 
 static void expose_now(FILE *out, const Hvd__NodeNow *now)
 {
@@ -113,8 +112,7 @@ void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
                  true);
     expose_peers(out, sums, "hvd_node_link_received_bytes_total", "Bytes that came from other hosts.", false);
 }
-/* ---- GPUs ------------------------------------------------------------------------------------------------
- */
+/* ---- GPUs ---------------------------------------------------------------------------------------------- */
 
 static double temperature(const Hvd__Gpu *g)
 {

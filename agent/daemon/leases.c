@@ -22,8 +22,7 @@
 #define PATH_ROOM    (sizeof((struct leases *)0)->directory + LEASE_UNIT_MAX + 8)
 #define LEASE_TEXT   "job: %64[a-z0-9-]\nuser: %63[^\n]\nuid: %u\nslots: %u\nsince: %" SCNu64 "\n%n"
 
-/* ---- policy ----------------------------------------------------------------------------------------------
- */
+/* ---- policy -------------------------------------------------------------------------------------------- */
 
 uint32_t leases_slots_taken(const struct leases *l)
 {
@@ -196,8 +195,7 @@ enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules
     return LEASE_GIVEN;
 }
 
-/* ---- files -----------------------------------------------------------------------------------------------
- */
+/* ---- files --------------------------------------------------------------------------------------------- */
 
 static void path_of(const struct leases *l, const char *unit, const char *end, char path[PATH_ROOM])
 {

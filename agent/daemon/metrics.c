@@ -15,8 +15,7 @@
 
 #define NOBODY ((uid_t)-1)
 
-/* ---- what is told ----------------------------------------------------------------------------------------
- */
+/* ---- what is told -------------------------------------------------------------------------------------- */
 
 static void per_user(const struct daemon *d, FILE *out, const char *name, const char *help, bool slots)
 {
@@ -65,8 +64,7 @@ static void write_metrics(void *ctx, FILE *out)
     counter(out, "hvd_agent_reloads_total", "Times that the configuration was read again.", m->reload);
 }
 
-/* ---- the socket ------------------------------------------------------------------------------------------
- */
+/* ---- the socket ---------------------------------------------------------------------------------------- */
 
 static void path_of(const struct daemon *d, struct sockaddr_un *name)
 {

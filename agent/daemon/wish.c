@@ -6,8 +6,7 @@
 #include "agent/job_dir.h"
 #include "agent/supervisor/gpu.h"
 
-/* ---- a lease ---------------------------------------------------------------------------------------------
- */
+/* ---- a lease ------------------------------------------------------------------------------------------- */
 
 static int check_request(const struct client *c, const Hvd__LeaseRequest *request, struct err *e)
 {
@@ -77,8 +76,7 @@ static enum client_event decide_lease(struct client *c, const Hvd__LeaseRequest 
     return decide_turn(c);
 }
 
-/* ---- other wishes ----------------------------------------------------------------------------------------
- */
+/* ---- other wishes -------------------------------------------------------------------------------------- */
 
 static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *drain)
 {

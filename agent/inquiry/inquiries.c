@@ -52,8 +52,7 @@ static void drop(struct inquirer *i)
     stream_close(&i->stream, on_closed);
 }
 
-/* ---- answers ---------------------------------------------------------------------------------------------
- */
+/* ---- answers ------------------------------------------------------------------------------------------- */
 
 static void write_out(struct inquirer *i)
 {
@@ -137,8 +136,7 @@ void inquiries_output(struct inquiries *q, uint32_t rank, enum frame_stream stre
     }
 }
 
-/* ---- questions -------------------------------------------------------------------------------------------
- */
+/* ---- questions ----------------------------------------------------------------------------------------- */
 
 static void say_status(struct inquirer *i)
 {
@@ -250,8 +248,7 @@ static void on_ended(void *ctx, int errnum)
 
 static const struct stream_events stream_events = {on_received, on_writable, on_ended};
 
-/* ---- the socket ------------------------------------------------------------------------------------------
- */
+/* ---- the socket ---------------------------------------------------------------------------------------- */
 
 static void make_room(struct inquiries *q)
 {

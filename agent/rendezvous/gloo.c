@@ -6,8 +6,9 @@
  *   GET     answered from here. The value `<r>` of a rank of a mesh scope is awaited for HOLD_MS before the
  *           answer is 404: who asks again every 10 ms gets it when it comes. No rank waits for another one
  *           before it has put its own, so holding cannot make two wait for each other. `rank_<r>` is asked
- * for once, before that, and may be missing: who waited for it would keep back its own value. DELETE  told as
- * PUT is; each host counts who has finished.
+ *           for once, before that, and may be missing: a rank that waited for it would keep back its own
+ *           value.
+ *   DELETE  told as PUT is; each host counts the ranks that have finished.
  *
  * The words of one host arrive in their order, so a rank's end never overtakes its values. What a host cannot
  * keep (its limit is reached) would be awaited for ever: that is said as an error. The module with the HTTP

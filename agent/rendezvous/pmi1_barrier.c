@@ -1,13 +1,14 @@
 /* The barrier: when every rank of this host waits in it, its host joins a gather of all hosts, with what was
  * put since the last one. When the gather ends, every host knows every key and lets its clients go.
  *
- * A rank that has ended cannot come, and then a barrier never ends by itself. Who knows? A host of its own
- * ranks: the word that a rank elsewhere has ended may overtake the end of the barrier that it still took part
- * in. So:
+ * A rank that has ended cannot come, and then a barrier never ends by itself. A host knows this of its own
+ * ranks only: the word that a rank elsewhere has ended may overtake the end of the barrier that it still took
+ * part in. So:
  *
- *   a rank of this host has ended, others of it wait     it breaks: the gather is joined with the reason,
- * which all others get as the end of theirs a rank of another host has ended, ranks here wait    that host is
- * asked, once a barrier. It has joined (the end is on its way), or it will never: the barrier breaks here
+ *   a rank of this host has ended,     the barrier breaks: the gather is joined with the reason, which all
+ *   other ranks of this host wait      other hosts get as the end of their barriers
+ *   a rank of another host has ended,  that host is asked, once a barrier. Either it has joined, and the end
+ *   ranks of this host wait            is on its way, or it will never join: the barrier breaks here
  *
  * A broken barrier stays so, as ranks do not come back. Its clients get an answer that is no barrier_out:
  * MPICH ignores the rc= of one and would run into the next wait, in shared memory. */

@@ -51,8 +51,7 @@ struct pmix {
     int shared_fd; /* holds the directory in shared memory; -1: nobody has knocked yet */
 };
 
-/* ---- ranks that end without a word ---------------------------------------------------------------------
- */
+/* ---- ranks that end without a word --------------------------------------------------------------------- */
 
 static const Hvd__HostRanks *ranks_here(const struct pmix *p)
 {

@@ -185,8 +185,7 @@ static void drop_first(struct device_team *team)
     team->first = team->first->next;
 }
 
-/* ---- what is begun --------------------------------------------------------------------------------------
- */
+/* ---- what is begun ------------------------------------------------------------------------------------- */
 
 /* Nothing of it moves on any rank. */
 static bool is_empty(const struct device_op *op)

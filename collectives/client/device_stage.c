@@ -29,8 +29,7 @@ static const struct fsm_row rows[] = {
 };
 static const struct fsm_table table = {"lane", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- operations of our own on the host ------------------------------------------------------------------
- */
+/* ---- operations of our own on the host ----------------------------------------------------------------- */
 
 int device_host_begin(struct tensor *t, const struct request *r)
 {
@@ -56,8 +55,7 @@ bool device_host_ended(struct tensor *t, int *status)
     return ended;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------
- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* The driver knows whole pages, and each only once: a block has its pages for itself, so what is of the arena
  * begins somewhere before it. */
@@ -128,8 +126,7 @@ static size_t lines(size_t bytes)
     return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
 }
 
-/* ---- copies ---------------------------------------------------------------------------------------------
- */
+/* ---- copies -------------------------------------------------------------------------------------------- */
 
 /* What the driver is given of a lane: it may call when the lane has gone, where a stream could not be waited
  * for. */
@@ -304,8 +301,7 @@ static void copy_out(void *owner)
         device_break("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
 }
 
-/* ---- lanes ----------------------------------------------------------------------------------------------
- */
+/* ---- lanes --------------------------------------------------------------------------------------------- */
 
 static bool make_lane(struct device_lane *lane, struct device_team *team, uint32_t number)
 {

@@ -150,8 +150,7 @@ static uint8_t consider(struct device_team *team)
     return EV_UNABLE;
 }
 
-/* ---- the communicator -----------------------------------------------------------------------------------
- */
+/* ---- the communicator ---------------------------------------------------------------------------------- */
 
 static int connect_here(struct device_team *team, struct err *e)
 {
@@ -316,8 +315,7 @@ enum device_need device_team_need(const struct device_team *team)
                                                                                      : DEVICE_ALARM;
 }
 
-/* ---- made and freed -------------------------------------------------------------------------------------
- */
+/* ---- made and freed ------------------------------------------------------------------------------------ */
 
 int device_team_equip(struct device_team *team, struct device_context *context, struct err *e)
 {

@@ -1,7 +1,7 @@
 /* One NCCL communicator of one rank: made, used, and ended without ever holding its caller.
  *
- *   communicator_new -> connect -> poll until READY -> { run -> poll until READY } ... -> finish -> poll
- * until FINISHED -> free
+ *   communicator_new -> connect -> poll until READY -> { run -> poll until READY } ...
+ *                    -> finish -> poll until FINISHED -> free
  *
  * NCCL's non-blocking mode is used: whatever takes time goes on inside the library, and poll looks how far it
  * is. run gives a group of operations to a stream; it may leave the communicator LAUNCHING (first use of a

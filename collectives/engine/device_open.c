@@ -25,8 +25,7 @@ struct device_opening {
     _Atomic bool ended;
 };
 
-/* ---- in the thread --------------------------------------------------------------------------------------
- */
+/* ---- in the thread ------------------------------------------------------------------------------------- */
 
 /* A GPU is named by its UUID, since each process counts its own. */
 static int find_gpu(const struct driver *d, const uint8_t uuid[16], struct driver_device *into, struct err *e)
@@ -84,8 +83,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* ---- in the loop ----------------------------------------------------------------------------------------
- */
+/* ---- in the loop --------------------------------------------------------------------------------------- */
 
 static const struct device_gpu *opened(const struct devices *d, const uint8_t uuid[16])
 {

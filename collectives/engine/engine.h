@@ -7,11 +7,10 @@
  *   workers.c  the worker socket, pidfds             route.c    which elements go where then (pure)
  *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
- *   sets.c     the world, process sets, pairs           again.c    the next epoch of the job
+ *   sets.c     the world, process sets, pairs        again.c    the next epoch of the job
  *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
- *   device*.c the ranks' operations on devices, where NCCL runs here: device.h
- *   joins.c    what ranks in hvd_join take part in       counters.c what it tells of all that, when it is
- * asked
+ *   joins.c    what ranks in hvd_join take part in   counters.c what the engine reports when it is asked
+ *   device*.c  the ranks' operations on devices, where NCCL runs here: device.h
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With

@@ -6,7 +6,8 @@
  *   EXCHANGE   an alltoall: now a host has its elements of every rank
  *   COMBINE    flat: one reduction in the order of ranks, a piece a turn
  *              Adasum: by steps (adasum.h); for each distance the hosts tell one another (EXCHANGE again)
- * what their blocks sum to, and so find the same factors NETWORK    an allreduce: an allgather of the results
+ *              what their blocks sum to, and so find the same factors
+ *   NETWORK    an allreduce: an allgather of the results
  *
  * Memory: what this host's ranks give, and once more what it owns of all ranks. */
 #include <stdlib.h>

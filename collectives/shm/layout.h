@@ -68,17 +68,17 @@
 
 /* Where the elements are. */
 enum shm_place {
-    SHM_INLINE = 1,   /* in the entry or its payload; results go to the slot's result, or are computed by each
-                         rank   for itself */
-    SHM_SEGMENT = 2,  /* at the addresses `in` and `out` */
-    SHM_DETAILED = 4, /* added to either: the entry's details are written */
-    SHM_BRIEF = 32,   /* added to SHM_INLINE: of the details only row and room are not what they are without
-                         any;   they are in `in` and `out` */
+    SHM_INLINE = 1,    /* in the entry or its payload; results go to the slot's result, or are computed by
+                          each rank for itself */
+    SHM_SEGMENT = 2,   /* at the addresses `in` and `out` */
+    SHM_DETAILED = 4,  /* added to either: the entry's details are written */
+    SHM_PRIVATE = 8,   /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees
+                          them, I do the whole work */
     SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
+    SHM_BRIEF = 32,    /* added to SHM_INLINE: of the details only row and room differ from those of an
+                          operation without any; both are in `in` and `out` */
     SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
-    SHM_EITHER = 128,  /* added to SHM_DEVICE: there are none at all */
-    SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
-                       I do the whole work */
+    SHM_EITHER = 128   /* added to SHM_DEVICE: there are none at all */
 };
 
 /* What few operations need. */

@@ -2,8 +2,8 @@
  * agree, take chunks, know when all are done.
  *
  *   member: tensor_begin -> tensor_publish -> tensor_arrived? -> tensor_open -> tensor_work* -> tensor_done?
- *   engine:                                   tensor_arrived? -> tensor_open -> tensor_work* (while nobody
- * waits)
+ *   engine:                                   tensor_arrived? -> tensor_open -> tensor_work*
+ *                                             (while nobody waits)
  *
  * tensor_open copies what the members have written once, checks the copy and never looks again. It is stable
  * while it is used: a member rewrites an entry two operations later, which needs every member's arrival in

@@ -95,14 +95,12 @@ void links_fail(struct links *l, struct peer *p, const struct err *why);
 /* Its link is chosen and authenticated, as `h` says; takes `fd`. */
 void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link_handshake *h);
 
-/* ---- link_watch.c ----------------------------------------------------------------------------------------
- */
+/* ---- link_watch.c -------------------------------------------------------------------------------------- */
 int links_watch(struct links *l, int fd, struct watch *watch, uint32_t events, struct err *e);
 /* The socket of a ready link. */
 int links_watch_peer(struct links *l, struct peer *p, struct err *e);
 
-/* ---- link_report.c --------------------------------------------------------------------------------------
- */
+/* ---- link_report.c ------------------------------------------------------------------------------------- */
 /* All peers are settled: tells which ways the links of this host go, if the log wants to know. */
 void link_report(const struct links *l);
 /* Its `why` becomes a sentence that names both hosts. */

@@ -42,8 +42,7 @@ const char *allocation_job(char *const envp[]);
 /* "node1:4,node2:4 and 7 more hosts" */
 void allocation_describe(const struct host_list *hosts, char *text, size_t size);
 
-/* ---- for the schedulers' files --------------------------------------------------------------------------
- */
+/* ---- for the schedulers' files ------------------------------------------------------------------------- */
 
 /* The value of a variable, NULL when it is not set or empty. */
 const char *allocation_variable(char *const envp[], const char *name);

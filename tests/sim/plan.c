@@ -15,8 +15,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return chance_next(&c);
 }
 
-/* ---- the plan --------------------------------------------------------------------------------------------
- */
+/* ---- the plan ------------------------------------------------------------------------------------------ */
 
 static const hvd_dtype dtypes[] = {HVD_FLOAT32, HVD_FLOAT64,  HVD_INT32,  HVD_UINT8,
                                    HVD_INT64,   HVD_BFLOAT16, HVD_FLOAT16};
@@ -203,8 +202,7 @@ void plan_pieces(const struct plan_op *op, size_t count[PLAN_PIECES])
     count[2] = op->rows - count[0] - count[1];
 }
 
-/* ---- elements --------------------------------------------------------------------------------------------
- */
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 /* Of floating point, numbers whose sum depends on the order; of the short ones, few digits. */
 static double real_value(const struct plan_op *op, uint32_t rank, size_t i)

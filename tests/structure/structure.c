@@ -1,15 +1,15 @@
 /* structure - checks what no compiler checks, and fails the build:
  *
- *   - who may include whom (DESIGN: common <- everything; launcher, agent and client never include one
- * another; engine -> backends -> algorithms), and which folder may use which library;
+ *   - who may include whom (DESIGN: common <- everything; launcher, agent and client never include one another;
+ *     engine -> backends -> algorithms), and which folder may use which library;
  *   - calls that are banned, and exit() outside main files;
  *   - functions and files that have grown too long to be read;
  *   - what the programs are linked to (hvdrun and hvdagent start in a millisecond only because that is so
- * little), and that libhvd shows the names of hvd.h and no others.
+ *     little), and that libhvd shows the names of hvd.h and no others.
  *
- * structure [--build DIR] TREE     the rules; those about programs only with --build
- * structure --self-test SAMPLES    every rule finds what is wrong in SAMPLES/<rule>, and nothing in
- * SAMPLES/good */
+ *   structure [--build DIR] TREE     the rules; those about programs only with --build
+ *   structure --self-test SAMPLES    every rule finds what is wrong in SAMPLES/<rule>, and nothing in
+ *                                    SAMPLES/good */
 #include "tests/structure/structure.h"
 
 #include <stdarg.h>

@@ -334,8 +334,7 @@ START_TEST(a_lost_host_ends_everything)
 }
 END_TEST
 
-/* ---- a peer that breaks the rules, without links --------------------------------------------------------
- */
+/* ---- a peer that breaks the rules, without links ------------------------------------------------------- */
 
 static int swallow_control(struct links *l, uint32_t host, const void *data, size_t size, struct err *e)
 {

@@ -32,8 +32,7 @@
 
 extern char **environ;
 
-/* ---- the servers -----------------------------------------------------------------------------------------
- */
+/* ---- the servers --------------------------------------------------------------------------------------- */
 
 static void put_frame(struct buf *out, const struct buf *message, uint32_t sequence)
 {
@@ -109,8 +108,7 @@ static int be_server(bool pmix)
     return 0;
 }
 
-/* ---- the session's side ----------------------------------------------------------------------------------
- */
+/* ---- the session's side -------------------------------------------------------------------------------- */
 
 static char directory[4200];
 static uv_loop_t loop;
@@ -286,8 +284,7 @@ START_TEST(an_engine)
 }
 END_TEST
 
-/* ---- the program -----------------------------------------------------------------------------------------
- */
+/* ---- the program --------------------------------------------------------------------------------------- */
 
 /* Makes the directory and goes on as the program that lies there. */
 static int move_there(char **argv)

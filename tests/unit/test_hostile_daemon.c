@@ -27,8 +27,7 @@ static int never[2]; /* what systemd's connection would be */
 static unsigned units;
 static char unit[128]; /* the last one that is starting */
 
-/* ---- systemd ---------------------------------------------------------------------------------------------
- */
+/* ---- systemd ------------------------------------------------------------------------------------------- */
 
 static int wait_for(struct systemd *s, int *poll_events, int64_t *us)
 {
@@ -106,8 +105,7 @@ static void tear_down(void)
     (void)remove_tree(AT_FDCWD, directory, 4);
 }
 
-/* ---- whoever connects ------------------------------------------------------------------------------------
- */
+/* ---- whoever connects ---------------------------------------------------------------------------------- */
 
 static void send_frame(int fd, const struct buf *message, bool with_descriptors)
 {

@@ -30,8 +30,7 @@
 #define FLOOD        20000
 #define FINDING      86 /* exit status of a program that a sanitizer has ended */
 
-/* ---- the hosts -------------------------------------------------------------------------------------------
- */
+/* ---- the hosts ----------------------------------------------------------------------------------------- */
 
 /* Behind the bodies of Control: what else evil can send. */
 enum other { DATA, NOTICES, LINES, LATE };
@@ -133,8 +132,7 @@ static int be_agent(const char *host, const char *command)
     return strstr(command, "sweep") ? 0 : fake_agent_run(&a);
 }
 
-/* ---- a job -----------------------------------------------------------------------------------------------
- */
+/* ---- a job --------------------------------------------------------------------------------------------- */
 
 static char directory[SCRATCH_MAX];
 
@@ -237,8 +235,7 @@ static int run_job(const struct evil *p)
     return status;
 }
 
-/* ---- what must be true of it ------------------------------------------------------------------------------
- */
+/* ---- what must be true of it --------------------------------------------------------------------------- */
 
 static size_t lines_of(const char *text)
 {

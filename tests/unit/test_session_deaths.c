@@ -27,8 +27,7 @@ static const char *env[2];
 
 static const char *const containments[] = {NULL, "subreaper"};
 
-/* ---- a place of its own ---------------------------------------------------------------------------------
- */
+/* ---- a place of its own -------------------------------------------------------------------------------- */
 
 /* Each agent that starts sweeps away what dead ones have left beside it, in the directory of jobs and in its
  * cgroup: those of other jobs on this machine would come to what these cases leave on purpose. */
@@ -67,8 +66,7 @@ static void leave_apart(void)
     ck_assert(!apart[0] || (enter_cgroup(home) && containment_remove(apart, 3000) == 0));
 }
 
-/* ---- the cases ------------------------------------------------------------------------------------------
- */
+/* ---- the cases ----------------------------------------------------------------------------------------- */
 
 /* Two workers, each with a grandchild that no PDEATHSIG reaches. In the end four that sleep, and only these
  * have the whole of their time in their command line. */

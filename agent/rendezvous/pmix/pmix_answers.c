@@ -115,8 +115,7 @@ pmix_status_t pmix_query(pmix_proc_t *asker, pmix_query_t *queries, size_t count
     return PMIX_SUCCESS;
 }
 
-/* ---- signals: to all hosts; each sends it to its own ----------------------------------------------------
- */
+/* ---- signals: to all hosts; each sends it to its own --------------------------------------------------- */
 
 struct order {
     struct bridge_item item;

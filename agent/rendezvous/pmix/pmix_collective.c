@@ -362,8 +362,7 @@ pmix_status_t pmix_fence(const pmix_proc_t procs[], size_t count, const pmix_inf
     return PMIX_SUCCESS;
 }
 
-/* ---- connect and disconnect: a fence without data -------------------------------------------------------
- */
+/* ---- connect and disconnect: a fence without data ------------------------------------------------------ */
 
 static void finish_op(struct collective *c, pmix_status_t status, uint8_t *data, size_t len)
 {

@@ -51,8 +51,7 @@ void pmix_clock_stop(struct pmix_clock *c)
         uv_close((uv_handle_t *)&c->timer, on_clock_closed);
 }
 
-/* ---- the job, as the library wants to hear of it --------------------------------------------------------
- */
+/* ---- the job, as the library wants to hear of it ------------------------------------------------------- */
 
 #define INFOS_MAX 16 /* of the job, but for those of programs and ranks */
 

@@ -20,8 +20,7 @@ uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count)
     return seconds > 0 ? (uint64_t)seconds * 1000 : 0;
 }
 
-/* ---- questions to servers, this one among them ----------------------------------------------------------
- */
+/* ---- questions to servers, this one among them --------------------------------------------------------- */
 
 struct own_question {
     struct own_question *next;
