@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define FUNCTION_LINES 70
-#define FILE_LINES     500
 
 /* Who may include whom, by the beginning of paths from the top. The first row whose `from` fits a file is its
  * row; words are separated by spaces. Tests may include anything. */
@@ -200,8 +199,6 @@ static void check_lengths(const struct source *s, struct report *r)
             from = 0;
         }
     }
-    if (line - 1 > FILE_LINES && !begins(s->path, "tests/"))
-        report_add(r, RULE_LENGTH, "%s: %d lines", s->path, line - 1);
 }
 
 void check_sources(const struct tree *t, struct report *r)
