@@ -26,8 +26,7 @@ void pmi1_notice(struct pmi1 *p, const char *fmt, ...)
         log_debug("%s", text);
 }
 
-/* ---- ranks that have left MPI
- * -------------------------------------------------------------------------------- */
+/* ---- ranks that have left MPI -------------------------------------------------------------------------- */
 
 static const char unfinished[] = "its MPI program has ended without MPI_Finalize";
 
@@ -66,8 +65,7 @@ void pmi1_left(struct pmi1 *p, uint32_t rank)
         uv_timer_start(&p->patience, on_patience, PMI1_LEFT_MS, 0);
 }
 
-/* ---- other sessions
- * ------------------------------------------------------------------------------------------ */
+/* ---- other sessions ------------------------------------------------------------------------------------ */
 
 static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
 {
@@ -97,8 +95,7 @@ static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t l
     (void)ctx, (void)from, (void)data, (void)len;
 }
 
-/* ---- the contract
- * -------------------------------------------------------------------------------------------- */
+/* ---- the contract -------------------------------------------------------------------------------------- */
 
 static void on_knock(void *ctx, int fd)
 {

@@ -77,8 +77,7 @@ struct pmi1 {
     uv_timer_t patience; /* with ranks that have left; its end is the end of *p */
 };
 
-/* ---- pmi1.c
- * -------------------------------------------------------------------------------------------------- */
+/* ---- pmi1.c -------------------------------------------------------------------------------------------- */
 /* A client has gone without cmd=finalize. */
 void pmi1_left(struct pmi1 *p, uint32_t rank);
 bool pmi1_is_here(const struct pmi1 *p, uint32_t rank);
@@ -89,8 +88,7 @@ static inline const Hvd__HostRanks *pmi1_here(const struct pmi1 *p)
 /* To the user, as often as PMI1_NOTICES_MAX. */
 void pmi1_notice(struct pmi1 *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- pmi1_client.c
- * ------------------------------------------------------------------------------------------- */
+/* ---- pmi1_client.c ------------------------------------------------------------------------------------- */
 /* Takes the descriptor. */
 void pmi1_client_new(struct pmi1 *p, int fd);
 /* The client that is this rank now: one that has said cmd=finalize is no more. */
@@ -101,13 +99,11 @@ void pmi1_answer(struct pmi1_client *c, const char *fmt, ...) __attribute__((for
 void pmi1_refuse(struct pmi1_client *c, const char *answer, const char *why);
 void pmi1_client_close(struct pmi1_client *c);
 
-/* ---- pmi1_command.c
- * ------------------------------------------------------------------------------------------ */
+/* ---- pmi1_command.c ------------------------------------------------------------------------------------ */
 /* A line of `len` bytes without its newline; line[len] is writable. */
 void pmi1_command(struct pmi1_client *c, char *line, size_t len);
 
-/* ---- pmi1_barrier.c
- * ------------------------------------------------------------------------------------------ */
+/* ---- pmi1_barrier.c ------------------------------------------------------------------------------------ */
 int pmi1_barrier_init(struct pmi1 *p, struct err *e);
 void pmi1_barrier_free(struct pmi1 *p);
 void pmi1_barrier_enter(struct pmi1_client *c);
@@ -119,8 +115,7 @@ int pmi1_barrier_put(struct pmi1 *p, const char *key, const char *value, struct 
 /* Another host asks whether this one will bring its part of barrier `round`. -1 with *e: never. */
 int pmi1_barrier_check(struct pmi1 *p, uint64_t round, struct err *e);
 
-/* ---- pmi1_names.c
- * -------------------------------------------------------------------------------------------- */
+/* ---- pmi1_names.c -------------------------------------------------------------------------------------- */
 void pmi1_publish(struct pmi1_client *c, const struct pmi1_message *m);
 void pmi1_unpublish(struct pmi1_client *c, const struct pmi1_message *m);
 void pmi1_lookup(struct pmi1_client *c, const struct pmi1_message *m);

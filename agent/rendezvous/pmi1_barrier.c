@@ -124,8 +124,7 @@ static void break_here(struct pmi1 *p, const char *why)
     release(p);
 }
 
-/* ---- ranks that have ended
- * ----------------------------------------------------------------------------------- */
+/* ---- ranks that have ended ----------------------------------------------------------------------------- */
 
 static void on_told(void *ctx, const struct err *why, const uint8_t *data, size_t len)
 {
@@ -202,8 +201,7 @@ int pmi1_barrier_check(struct pmi1 *p, uint64_t round, struct err *e)
     return err_set(e, ERR_CLOSED, "%s", text);
 }
 
-/* ---- clients
- * ------------------------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------------------- */
 
 int pmi1_barrier_put(struct pmi1 *p, const char *key, const char *value, struct err *e)
 {

@@ -191,8 +191,7 @@ static void spawn_line(struct pmi1_client *c, const char *line)
     pmi1_refuse(c, "spawn_result", "hvdrun does not start further processes");
 }
 
-/* ---- the table
- * ----------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 #define IN(phase) (1u << (phase))
 

@@ -167,8 +167,7 @@ int pmi1_mapping(Hvd__HostRanks *const *host, size_t hosts, char *out, size_t si
     return rc;
 }
 
-/* ---- records
- * ------------------------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------------------- */
 
 static void read_text(struct reader *r, char *out, size_t size)
 {

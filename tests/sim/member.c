@@ -313,8 +313,7 @@ static void finish(uint32_t round, uint32_t t, struct call *c)
         l->hvd_free(op->kind == PLAN_BROADCAST ? c->out : c->in);
 }
 
-/* ---- the rank
- * ----------------------------------------------------------------------------------------------- */
+/* ---- the rank ------------------------------------------------------------------------------------------ */
 
 static void shuffle(uint32_t *order, uint32_t n)
 {

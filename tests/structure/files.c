@@ -29,6 +29,13 @@ static bool is_first_of_folder(const struct tree *t, int file, int *count)
     return true;
 }
 
+static void add_folder(struct offenders *o, const char *path, int count)
+{
+    char *folder = strndup(path, folder_length(path));
+    offender_add(o, folder, 0, count, "%d .c files", count);
+    free(folder);
+}
+
 int count_largest_folder(const struct house *h, struct offenders *o)
 {
     int largest = 0, count;
@@ -38,7 +45,7 @@ int count_largest_folder(const struct house *h, struct offenders *o)
             continue;
         largest = count > largest ? count : largest;
         if (count > FOLDER_GOAL)
-            offender_add(o, path, 0, count, "the first of %d .c files in one folder", count);
+            add_folder(o, path, count);
     }
     return largest;
 }

@@ -11,6 +11,8 @@
 static const struct token *find_name(const struct tokens *t, size_t from, size_t to)
 {
     const struct token *name = NULL;
+    if (from == to || !token_is(&t->item[to - 1], ")"))
+        return NULL;
     for (size_t i = from; i < to; i++) {
         const struct token *token = &t->item[i];
         if (token_is(token, "="))

@@ -23,7 +23,7 @@ void house_free(struct house *h);
 
 /* A place that makes a figure as large as it is. */
 struct offender {
-    const char *path;
+    char *path;
     int line;   /* 0: the file or folder as a whole */
     int weight; /* its own figure where the measure is the largest of several; else 1 */
     char *text;
@@ -35,7 +35,6 @@ struct offenders {
     size_t count;
 };
 
-/* `path` must live as long as the house. */
 void offender_add(struct offenders *o, const char *path, int line, int weight, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void offender_print(FILE *out, const struct offender *o);

@@ -41,7 +41,7 @@ static int compare_functions(const void *a, const void *b)
 }
 
 /* Two external functions of one name can only be in two programs, or in a program and its module. A backtrace then
- * does not tell which. Every program has its main(). */
+ * does not tell which. Every program has its main(); branches of #if may define a function twice in one file. */
 int count_double_names(const struct house *h, struct offenders *o)
 {
     const struct function **external = grow(NULL, sizeof *external * (h->functions.count + 1));
@@ -52,7 +52,8 @@ int count_double_names(const struct house *h, struct offenders *o)
             external[count++] = &h->functions.item[i];
     qsort(external, count, sizeof *external, compare_functions);
     for (size_t i = 1; i < count; i++)
-        if (strcmp(external[i - 1]->name, external[i]->name) == 0) {
+        if (strcmp(external[i - 1]->name, external[i]->name) == 0 &&
+            external[i - 1]->file != external[i]->file) {
             found++;
             offender_add(o, external[i]->file->path, external[i]->line, 1, "%s() is in %s too",
                          external[i]->name, external[i - 1]->file->path);

@@ -7,7 +7,7 @@
 
 void offender_add(struct offenders *o, const char *path, int line, int weight, const char *fmt, ...)
 {
-    struct offender one = {.path = path, .line = line, .weight = weight, .number = o->count};
+    struct offender one = {.path = strdup(path), .line = line, .weight = weight, .number = o->count};
     va_list args;
     va_start(args, fmt);
     if (vasprintf(&one.text, fmt, args) < 0)
@@ -28,8 +28,10 @@ void offender_print(FILE *out, const struct offender *o)
 
 void offenders_free(struct offenders *o)
 {
-    for (size_t i = 0; i < o->count; i++)
+    for (size_t i = 0; i < o->count; i++) {
+        free(o->item[i].path);
         free(o->item[i].text);
+    }
     free(o->item);
     *o = (struct offenders){0};
 }

@@ -9,7 +9,7 @@
  *
  *   - whose table is followed by prose in the next line: the rest of a row has lost its indentation;
  *   - whose prose has two blanks between two words: a row has become a part of it;
- *   - that begins with a rule (----) and does not end on that line.
+ *   - that begins with a rule (----) and ends on the next line.
  *
  * A comment beside code has no prose of its own: its lines only may not have two blanks between two words, but in
  * the first. */
@@ -68,7 +68,11 @@ static const char *find_fault(const struct line *l, const struct line *before)
 
 static bool is_open_rule(const struct comment *c)
 {
-    return c->len > 7 && strncmp(c->text + 2, " ----", 5) == 0 && memchr(c->text, '\n', c->len);
+    const char *end = c->text + c->len, *p = memchr(c->text, '\n', c->len);
+    bool begins = c->len > 7 && strncmp(c->text + 2, " ----", 5) == 0;
+    while (p && p < end && strchr(" \n*-/", *p))
+        p++;
+    return begins && p == end;
 }
 
 static int count_comment(const struct source *s, const struct comment *c, struct offenders *o)

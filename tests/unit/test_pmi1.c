@@ -13,8 +13,7 @@
 #include "agent/rendezvous/rendezvous.h"
 #include "common/clock.h"
 
-/* ---- lines
- * --------------------------------------------------------------------------------------------------- */
+/* ---- lines --------------------------------------------------------------------------------------------- */
 
 static struct pmi1_message m;
 static char line[PMI1_LINE_MAX];
@@ -198,8 +197,7 @@ START_TEST(test_store)
 }
 END_TEST
 
-/* ---- two hosts of two ranks
- * -------------------------------------------------------------------------------- */
+/* ---- two hosts of two ranks ---------------------------------------------------------------------------- */
 
 struct letter {
     struct letter *next;
