@@ -46,9 +46,9 @@
 #define SHM_MAGIC       0x31646e6f69676572ull
 #define SHM_VERSION     16u
 #define SHM_LINE        64
-#define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
-#define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
-#define SHM_SMALL_MAX   24u   /* bytes of one that is in the entry itself */
+#define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
+#define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
+#define SHM_SMALL_MAX   24u    /* bytes of one that is in the entry itself */
 #define SHM_TEXT_MAX    512u
 #define SHM_MEMBERS_MAX 1024u
 

@@ -1,13 +1,14 @@
 /* The graph of calls.
  *
- * A call is the name of an external function with a bracket after it, in the body of a function of another file.
- * A name without a bracket is no call: a callback that is given to another file, or a row of a table, is the way to
- * let the lower file not know the upper one, and the lower file calls it through a pointer. For the same reason
- * `events->ready(...)` is no call. Static functions hide external functions of the same name in their file.
+ * A call is the name of an external function with a bracket after it, in the body of a function of another
+ * file. A name without a bracket is no call: a callback that is given to another file, or a row of a
+ * table, is the way to let the lower file not know the upper one, and the lower file calls it through a
+ * pointer. For the same reason `events->ready(...)` is no call. Static functions hide external functions
+ * of the same name in their file.
  *
- * Nothing here knows which files make a program. Two programs may define a function of the same name: the call
- * means the definition whose folder is nearest to that of the caller. Programs do not call one another, so every
- * circle lies within a program. */
+ * Nothing here knows which files make a program. Two programs may define a function of the same name: the
+ * call means the definition whose folder is nearest to that of the caller. Programs do not call one
+ * another, so every circle lies within a program. */
 #include "tests/structure/calls.h"
 
 #include <stdlib.h>

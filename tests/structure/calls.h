@@ -6,8 +6,8 @@
 
 #include "tests/structure/functions.h"
 
-/* One place where a file calls a function of another. Files are indexes of tree.source; a header and the .c file
- * of the same name are one file, that of the .c. */
+/* One place where a file calls a function of another. Files are indexes of tree.source; a header and the
+ * .c file of the same name are one file, that of the .c. */
 struct call {
     int from, to;
     const struct function *called;

@@ -1,5 +1,5 @@
-/* Fields of structs. A nested struct without a name of its own in the outer one gives its fields to the outer one;
- * with a name it is one field. Several names in one declaration are several fields. */
+/* Fields of structs. A nested struct without a name of its own in the outer one gives its fields to the
+ * outer one; with a name it is one field. Several names in one declaration are several fields. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
 
 #include "tests/structure/measures.h"
 
-#define FOLDER_GOAL 25
 #define SMALL_LINES 60
 #define LARGE_LINES 800
 
@@ -44,8 +43,7 @@ int count_largest_folder(const struct house *h, struct offenders *o)
         if (!is_product_code(&h->tree->source[i]) || !is_first_of_folder(h->tree, i, &count))
             continue;
         largest = count > largest ? count : largest;
-        if (count > FOLDER_GOAL)
-            add_folder(o, path, count);
+        add_folder(o, path, count);
     }
     return largest;
 }
@@ -110,7 +108,7 @@ int count_product_lines(const struct house *h, struct offenders *o)
     return all;
 }
 
-/* ---- README.md --------------------------------------------------------------------------------------------- */
+/* ---- README.md ----------------------------------------------------------------------------------------- */
 
 static char *read_readme(const struct house *h)
 {
@@ -127,15 +125,6 @@ int count_readme_lines(const struct house *h, struct offenders *o)
     offender_add(o, "README.md", 0, lines, "%d lines", lines);
     free(text);
     return lines;
-}
-
-/* Characters, not bytes. */
-static int count_columns(const char *line, size_t len)
-{
-    int columns = 0;
-    for (size_t i = 0; i < len; i++)
-        columns += ((unsigned char)line[i] & 0xc0) != 0x80;
-    return columns;
 }
 
 int count_readme_columns(const struct house *h, struct offenders *o)

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The token that names the function whose body follows the tokens [from, to); NULL when they are no function: a
- * struct, an enum, a table. The name stands before the last brackets; macros and attributes may stand before. */
+/* The token that names the function whose body follows the tokens [from, to); NULL when they are no
+ * function: a struct, an enum, a table. The name stands before the last brackets; macros and attributes
+ * may stand before. */
 static const struct token *find_name(const struct tokens *t, size_t from, size_t to)
 {
     const struct token *name = NULL;

@@ -1,5 +1,5 @@
-/* Headers with one user: what they declare could stand in that user's own files. The .c file of the same name is not a
- * user, nor are tests. */
+/* Headers with one user: what they declare could stand in that user's own files. The .c file of the same
+ * name is not a user, nor are tests. */
 #include <stdlib.h>
 #include <string.h>
 

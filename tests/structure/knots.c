@@ -1,11 +1,11 @@
-/* Knots: files that call each other in a circle, so that none of them can be read, tested or moved alone. A knot is a
- * strongly connected component of the graph of calls (R. Tarjan, Depth-first search and linear graph algorithms, SIAM
- * Journal on Computing 1, 1972).
+/* Knots: files that call each other in a circle, so that none of them can be read, tested or moved alone.
+ * A knot is a strongly connected component of the graph of calls (R. Tarjan, Depth-first search and linear
+ * graph algorithms, SIAM Journal on Computing 1, 1972).
  *
- * To open a knot some functions must move down, into a file that all others may call. The listing proposes the
- * fewest: it puts the files of the knot in an order in which as few functions as possible are called by a file
- * below theirs, and names those functions with a place of such a call. The order is found by moving single files
- * while this helps, so it is good, and the best in small knots. */
+ * To open a knot some functions must move down, into a file that all others may call. The listing proposes
+ * the fewest: it puts the files of the knot in an order in which as few functions as possible are called
+ * by a file below theirs, and names those functions with a place of such a call. The order is found by
+ * moving single files while this helps, so it is good, and the best in small knots. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ struct knots {
     int count;
 };
 
-/* ---- finding them ------------------------------------------------------------------------------------------ */
+/* ---- finding them -------------------------------------------------------------------------------------- */
 
 struct search {
     const struct house *house;
@@ -124,7 +124,7 @@ static void free_knots(struct knots *k)
     free(k->item);
 }
 
-/* ---- opening one ------------------------------------------------------------------------------------------- */
+/* ---- opening one --------------------------------------------------------------------------------------- */
 
 /* The calls inside a knot, by places in its order. */
 struct inner {
@@ -197,7 +197,8 @@ static int improve_order(struct knot *k, struct inner *in)
     return best;
 }
 
-/* The best of several improved orders. The orders that it begins with are shuffled, the same way every time. */
+/* The best of several improved orders. The orders that it begins with are shuffled, the same way every
+ * time. */
 static void order_files(struct knot *k, struct inner *in)
 {
     size_t size = sizeof *k->file * (size_t)k->count;
@@ -234,7 +235,7 @@ static void read_inner(const struct knot *k, struct inner *in)
     qsort(in->call, in->count, sizeof *in->call, compare_called);
 }
 
-/* ---- listing ----------------------------------------------------------------------------------------------- */
+/* ---- listing ------------------------------------------------------------------------------------------- */
 
 static void list_files(const struct knot *k, struct offenders *o)
 {

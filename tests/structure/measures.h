@@ -1,5 +1,5 @@
-/* The measures of the house: figures about the sources of which each has a limit that may not be passed, and a goal.
- * The table of all is in measures.c. */
+/* The measures of the house: figures about the sources of which each has a limit that may not be passed,
+ * and a goal. The table of all is in measures.c. */
 #ifndef TESTS_STRUCTURE_MEASURES_H
 #define TESTS_STRUCTURE_MEASURES_H
 
@@ -56,6 +56,7 @@ int count_one_user(const struct house *h, struct offenders *o);
 int count_questions(const struct house *h, struct offenders *o);
 int count_test_questions(const struct house *h, struct offenders *o);
 int count_broken_tables(const struct house *h, struct offenders *o);
+int count_wide_comments(const struct house *h, struct offenders *o);
 int count_small_files(const struct house *h, struct offenders *o);
 int count_large_files(const struct house *h, struct offenders *o);
 int count_double_files(const struct house *h, struct offenders *o);
@@ -65,9 +66,11 @@ int count_readme_columns(const struct house *h, struct offenders *o);
 
 /* Prints the table, then what has passed its limit and why. False when something has. */
 bool measures_check(const struct tree *t);
-/* Prints the offenders of the measure with this word; with `old`, those that `old` lacks. False: no such word. */
+/* Prints the offenders of the measure with this word; with `old`, those that `old` lacks. False: no such
+ * word. */
 bool measures_list(const struct tree *t, const struct tree *old, const char *word);
-/* Every counter finds in SAMPLES/measures/<word> what the file `expected` there has. Returns how many do not. */
+/* Every counter finds in SAMPLES/measures/<word> what the file `expected` there has. Returns how many do
+ * not. */
 int measures_test(const char *samples);
 
 #endif

@@ -6,7 +6,8 @@
 
 #define FUNCTION_LINES 70
 
-/* A static function is verb_object: `take` alone is not a name that perf, gdb and grep can tell from others. */
+/* A static function is verb_object: `take` alone is not a name that perf, gdb and grep can tell from
+ * others. */
 int count_one_word(const struct house *h, struct offenders *o)
 {
     int all = 0, found = 0;
@@ -40,8 +41,9 @@ static int compare_functions(const void *a, const void *b)
     return order ? order : (x > y) - (x < y);
 }
 
-/* Two external functions of one name can only be in two programs, or in a program and its module. A backtrace then
- * does not tell which. Every program has its main(); branches of #if may define a function twice in one file. */
+/* Two external functions of one name can only be in two programs, or in a program and its module. A
+ * backtrace then does not tell which. Every program has its main(); branches of #if may define a function
+ * twice in one file. */
 int count_double_names(const struct house *h, struct offenders *o)
 {
     const struct function **external = grow(NULL, sizeof *external * (h->functions.count + 1));

@@ -1,6 +1,7 @@
-/* Sentences of comments that begin with a question word: "Who only takes needs no place." makes its reader look for
- * the noun. Counted are the first word of every comment, also in small letters, and every word with a capital letter
- * behind the end of a sentence. A name in back quotes, or with an underscore or a bracket after it, is no word. */
+/* Sentences of comments that begin with a question word: "Who only takes needs no place." makes its reader
+ * look for the noun. Counted are the first word of every comment, also in small letters, and every word
+ * with a capital letter behind the end of a sentence. A name in back quotes, or with an underscore or a
+ * bracket after it, is no word. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -31,8 +32,8 @@ static bool is_question(const char *word, size_t len, const char *end)
     return false;
 }
 
-/* Whether blanks, a line's end and the sign at the next line's beginning are all that stands between `end`, the sign
- * that ends a sentence, and `word`; a closing bracket or quote may follow the sign. */
+/* Whether blanks, a line's end and the sign at the next line's beginning are all that stands between
+ * `end`, the sign that ends a sentence, and `word`; a closing bracket or quote may follow the sign. */
 static bool ends_sentence(const char *from, const char *word)
 {
     const char *p = word;

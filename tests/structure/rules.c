@@ -8,7 +8,7 @@
 
 #define FUNCTION_LINES 70
 
-/* Who may include whom, by the beginning of paths from the top. The first row whose `from` fits a file is its
+/* The directions of includes, by the beginning of paths from the top. The first row whose `from` fits a file is its
  * row; words are separated by spaces. Tests may include anything. */
 static const struct {
     const char *from;

@@ -1,7 +1,7 @@
 /* structure - checks what no compiler checks, and fails the build:
  *
- *   - who may include whom (DESIGN: common <- everything; launcher, agent and client never include one another;
- *     engine -> backends -> algorithms), and which folder may use which library;
+ *   - who may include whom (DESIGN: common <- everything; launcher, agent and client never include one
+ *     another; engine -> backends -> algorithms), and which folder may use which library;
  *   - calls that are banned, and exit() outside main files;
  *   - functions that have grown too long to be read;
  *   - the measures of the house (measures.c): each has a limit, to be lowered as the tree improves;
@@ -12,8 +12,8 @@
  *   structure --list MEASURE [TREE [OLDER_TREE]]
  *                                    what makes the figure of a measure; with OLDER_TREE what was not there
  *   structure --self-test SAMPLES    every rule finds what is wrong in SAMPLES/<rule>, and nothing in
- *                                    SAMPLES/good; every measure finds what SAMPLES/measures/<measure>/expected
- *                                    has */
+ *                                    SAMPLES/good; every measure finds what the file `expected` in
+ *                                    SAMPLES/measures/<measure> has */
 #include "tests/structure/structure.h"
 
 #include <stdarg.h>

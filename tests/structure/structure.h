@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 enum rule {
-    RULE_INCLUDE_DIRECTION, /* who may include whom */
-    RULE_LIBRARY_HEADER,    /* which folder may use which library's header, through any number of our own */
+    RULE_INCLUDE_DIRECTION, /* of wings and folders */
+    RULE_LIBRARY_HEADER,    /* a folder's use of a library's header, through any number of our own */
     RULE_BANNED_CALL,
     RULE_LENGTH, /* of functions */
     RULE_NEEDED, /* DT_NEEDED of what is built */
@@ -15,7 +15,7 @@ enum rule {
     RULE_COUNT
 };
 
-/* Where violations go: printed as they are found, unless quiet, and counted. */
+/* Violations are printed as they are found, unless quiet, and counted. */
 struct report {
     bool quiet;
     int count[RULE_COUNT];
@@ -66,6 +66,8 @@ bool is_header(const char *path);
 /* The length of the path of the folder that the file lies in. */
 size_t folder_length(const char *path);
 int count_lines(const char *text);
+/* Characters, not bytes. */
+int count_columns(const char *line, size_t len);
 
 /* Reads a whole file, with a zero byte after it; NULL when it cannot be read. */
 char *read_file(const char *path, size_t *size);

@@ -1,5 +1,5 @@
-/* Tables in comments that were joined into prose, as a formatter does. A table is a group of lines that are indented
- * further than the comment's prose; an empty line stands before it and after it:
+/* Tables in comments that were joined into prose, as a formatter does. A table is a group of lines that
+ * are indented further than the comment's prose; an empty line stands before it and after it:
  *
  *   READING    the frame comes
  *   DECIDING   a lease is written,
@@ -11,15 +11,18 @@
  *   - whose prose has two blanks between two words: a row has become a part of it;
  *   - that begins with a rule (----) and ends on the next line.
  *
- * A comment beside code has no prose of its own: its lines only may not have two blanks between two words, but in
- * the first. */
+ * A comment beside code has no prose of its own: its lines only may not have two blanks between two words,
+ * but in the first. */
 #include <ctype.h>
 #include <string.h>
 
 #include "tests/structure/comments.h"
 #include "tests/structure/measures.h"
 
-/* A line of a comment, without what every line has: the sign at its beginning, the closing sign, blanks at the end. */
+#define COLUMNS 110
+
+/* A line of a comment, without what every line has: the sign at its beginning, the closing sign, blanks at
+ * the end. */
 struct line {
     const char *text;
     int len;    /* 0: empty */
@@ -55,7 +58,7 @@ static bool has_gap(const struct line *l)
     return false;
 }
 
-/* What is wrong with a line that is not the first, after the line before it; NULL: nothing. */
+/* The fault of a line that is not the first, after the line before it; NULL: none. */
 static const char *find_fault(const struct line *l, const struct line *before)
 {
     bool prose = !l->sign || l->indent <= 1;
@@ -75,7 +78,7 @@ static bool is_open_rule(const struct comment *c)
     return begins && p == end;
 }
 
-static int count_comment(const struct source *s, const struct comment *c, struct offenders *o)
+static int check_tables(const struct source *s, const struct comment *c, struct offenders *o)
 {
     const char *end = c->text + c->len, *p = c->text + 2;
     int number = c->line;
@@ -98,7 +101,27 @@ static int count_comment(const struct source *s, const struct comment *c, struct
     return 0;
 }
 
-int count_broken_tables(const struct house *h, struct offenders *o)
+/* The formatter keeps code within COLUMNS and leaves comments alone: here are the lines with comments. */
+static int check_columns(const struct source *s, const struct comment *c, struct offenders *o)
+{
+    const char *end = c->text + c->len, *line = c->text;
+    int found = 0;
+    while (line > s->raw && line[-1] != '\n')
+        line--;
+    for (int number = c->line; line < end; number++) {
+        size_t len = strcspn(line, "\n");
+        int columns = count_columns(line, len);
+        if (columns > COLUMNS) {
+            found++;
+            offender_add(o, s->path, number, 1, "%d columns", columns);
+        }
+        line += len + 1;
+    }
+    return found;
+}
+
+static int count_tree(const struct house *h, struct offenders *o,
+                      int (*count)(const struct source *s, const struct comment *c, struct offenders *o))
 {
     int found = 0;
     for (int i = 0; i < h->tree->sources; i++) {
@@ -107,7 +130,17 @@ int count_broken_tables(const struct house *h, struct offenders *o)
         struct comment c;
         int line = 1;
         while (comment_next(&p, &line, &c))
-            found += count_comment(s, &c, o);
+            found += count(s, &c, o);
     }
     return found;
+}
+
+int count_broken_tables(const struct house *h, struct offenders *o)
+{
+    return count_tree(h, o, check_tables);
+}
+
+int count_wide_comments(const struct house *h, struct offenders *o)
+{
+    return count_tree(h, o, check_columns);
 }

@@ -1,5 +1,5 @@
-/* The words and signs of a source, without its comments, the contents of its strings and its preprocessor lines:
- * a macro's body is not code before it is used. */
+/* The words and signs of a source, without its comments, the contents of its strings and its preprocessor
+ * lines: a macro's body is not code before it is used. */
 #ifndef TESTS_STRUCTURE_TOKENS_H
 #define TESTS_STRUCTURE_TOKENS_H
 

@@ -228,6 +228,14 @@ size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) : 0;
 }
 
+int count_columns(const char *line, size_t len)
+{
+    int columns = 0;
+    for (size_t i = 0; i < len; i++)
+        columns += ((unsigned char)line[i] & 0xc0) != 0x80;
+    return columns;
+}
+
 int count_lines(const char *text)
 {
     int lines = 0;
