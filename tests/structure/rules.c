@@ -8,8 +8,8 @@
 
 #define FUNCTION_LINES 70
 
-/* The directions of includes, by the beginning of paths from the top. The first row whose `from` fits a file is its
- * row; words are separated by spaces. Tests may include anything. */
+/* The directions of includes, by the beginning of paths from the top. The first row whose `from` fits a file
+ * is its row; words are separated by spaces. Tests may include anything. */
 static const struct {
     const char *from;
     const char *may;
