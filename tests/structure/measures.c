@@ -77,7 +77,7 @@ static void print_row(const struct measure *m, int figure)
     printf("# %-16s %-42s %7s %7s %7s  %s\n", m->word, m->name, today, limit, goal, judge_figure(m, figure));
 }
 
-/* Where the figure is that of the largest offender, those over the limit; else all, when they are few. */
+/* Shows those over the limit where the figure is that of the largest offender; else all, when they are few. */
 static void print_failure(const struct measure *m, struct offenders *o)
 {
     offenders_sort(o);
@@ -87,8 +87,8 @@ static void print_failure(const struct measure *m, struct offenders *o)
             printf("    #   ");
             offender_print(stdout, &o->item[i]);
         }
-    printf("    #   all: structure --list %s; new since the last commit: tests/structure/new.sh %s\n", m->word,
-           m->word);
+    printf("    #   all: structure --list %s; new since the last commit: tests/structure/new.sh %s\n",
+           m->word, m->word);
 }
 
 bool measures_check(const struct tree *t)
