@@ -77,7 +77,7 @@ static void print_row(const struct measure *m, int figure)
     printf("# %-16s %-42s %7s %7s %7s  %s\n", m->word, m->name, today, limit, goal, judge_figure(m, figure));
 }
 
-/* Shows those over the limit where the figure is that of the largest offender; else all, when they are few. */
+/* Shows those over the limit where the figure is that of the largest offender; else all if they are few. */
 static void print_failure(const struct measure *m, struct offenders *o)
 {
     offenders_sort(o);
