@@ -250,10 +250,10 @@ static inline uint32_t own_index(const struct team *team)
 int begin(const struct team *team, const char *name, struct tensor **t);
 /* The tensor of the team's barrier; NULL after fail(). */
 struct tensor *barrier_tensor(const struct team *team);
-/* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
 /* It is published: the others, and the engine when it has a part in it, may look. */
 void tell_others(struct tensor *t, bool will_wait);
 void kick_engine(void);
+/* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
 int submit_locked(struct tensor *t, const struct request *r, bool will_wait);
 /* The two halves of that: where everything lies; and one operation. */
 int prepare_locked(struct tensor *t, const struct request *r, bool will_wait);

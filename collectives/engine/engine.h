@@ -399,10 +399,10 @@ void peers_connect(struct engine *engine, const Hvd__Links *links);
 void peers_tell_death(struct engine *engine, int status, const char *text);
 /* true: something came in. */
 bool peers_progress(struct engine *engine, uint64_t now);
-/* Milliseconds until peers_progress wants to run; -1: no time limit. */
 /* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at
  * about the same time, and to look costs less than to let the loop find out. */
 bool peers_look(struct engine *engine, uint64_t now);
+/* Milliseconds until peers_progress wants to run; -1: no time limit. */
 int peers_timeout(const struct engine *engine, uint64_t now);
 void peers_free(struct engine *engine);
 
