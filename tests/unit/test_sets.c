@@ -395,7 +395,7 @@ static int all_but_one_again(const struct job *job, int rank)
         return 0;
     job_check(hvd_init() == HVD_ERR_PEER);
     snprintf(notes->text[rank], sizeof notes->text[rank], "%s", hvd_last_error());
-    /* Each rank stays until all have read the error: the missing rank's end must be the first to be reported. */
+    /* Each rank stays until all have read the error: the missing rank's end must be reported first. */
     atomic_fetch_add(&notes->go, 1);
     while (atomic_load(&notes->go) < job->hosts * job->per_host - 1)
         usleep(1000);
