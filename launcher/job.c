@@ -191,7 +191,7 @@ static bool has_terminal(const struct job *j)
     return r && r->started && !r->exited && !j->signal;
 }
 
-static void tell_size(struct job *j)
+void job_tell_window(struct job *j)
 {
     if (!has_terminal(j))
         return;
@@ -227,7 +227,7 @@ void job_on_signal(void *ctx, int number)
             input_resume(&j->input);
         break;
     case SIGWINCH:
-        tell_size(j);
+        job_tell_window(j);
         /* fall through */
     default:
         if (j->config->forwarded & SIGNAL_BIT(number))

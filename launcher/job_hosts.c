@@ -118,8 +118,10 @@ static const char *on_spawned(struct job *j, struct host_run *h, const Hvd__Spaw
     r->started = our_time(h, m->time, h->spawn_sent);
     r->started_there = m->time;
     r->pid = m->pid;
-    if (has_terminal(j, m->rank))
+    if (has_terminal(j, m->rank)) {
         terminal_make_raw();
+        job_tell_window(j); /* the size may have changed after Spawn was written */
+    }
     log_debug("rank %u runs on %s as pid %u", m->rank, h->label, m->pid);
     log_printable(m->cpus); /* a host's own words */
     if (*m->cpus && j->config->report_bindings)

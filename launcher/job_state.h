@@ -150,6 +150,8 @@ void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, 
 void job_failed(struct job *j);
 /* To every worker; `ours`: the signal is our own word and not passed on. */
 void job_signal_workers(struct job *j, int number, bool ours);
+/* Sends the size of the user's terminal to the worker that has one, if that worker runs. */
+void job_tell_window(struct job *j);
 /* As job_fault, with an error's text, hint and exit status. */
 void job_fault_err(struct job *j, const struct err *e);
 /* A signal to hvdrun; ctx is the job. */
