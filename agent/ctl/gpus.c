@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/json.h"
-#include "common/message.h"
+#include "common/base/json.h"
+#include "common/protocol/message.h"
 
 /* ---- for people ---------------------------------------------------------------------------------------- */
 

@@ -16,11 +16,11 @@
 #include "agent/ctl/metrics.h"
 #include "agent/ctl/node.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/ask.h"
-#include "agent/daemon/exposed.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/message.h"
+#include "agent/daemon/protocol/query.h"
+#include "agent/daemon/metrics/render.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
 
 #define EXIT_REFUSED 1 /* no such job, or it has ended, or not yours */
 #define EXIT_USAGE   2

@@ -1,7 +1,7 @@
 #include "agent/ctl/metrics.h"
 
-#include "agent/daemon/exposed.h"
-#include "common/exposition.h"
+#include "agent/daemon/metrics/render.h"
+#include "common/base/exposition.h"
 
 /* ---- what a job has one of ----------------------------------------------------------------------------- */
 

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "agent/ctl/gpus.h"
-#include "agent/daemon/ask.h"
-#include "common/json.h"
-#include "common/message.h"
+#include "agent/daemon/protocol/query.h"
+#include "common/base/json.h"
+#include "common/protocol/message.h"
 
 #define WORDS     12
 #define NO_REASON "no reason was given"

@@ -4,7 +4,7 @@
 #include <pwd.h>
 #include <string.h>
 
-#include "common/message.h"
+#include "common/protocol/message.h"
 
 /* ---- words and numbers --------------------------------------------------------------------------------- */
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "agent/daemon/drain.h"
-#include "agent/daemon/gpu_health.h"
-#include "common/module.h"
+#include "agent/daemon/gpu/gpu_health.h"
+#include "common/process/module.h"
 #include "common/modules/yaml.h"
 
 static const struct option_spec specs[] = {

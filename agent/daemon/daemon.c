@@ -12,10 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/loop.h"
-#include "common/module.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/process/loop.h"
+#include "common/process/module.h"
 
 #define BACKLOG    1024
 #define PAUSE_MS   100 /* without descriptors, until the next attempt to accept */

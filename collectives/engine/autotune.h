@@ -13,13 +13,13 @@
  * parameters that saves the samples which smaller steps would take. It begins with the defaults. In the end
  * the best is measured once more, beside the defaults: the best of many samples is best by luck too. What is
  * not better by more than the noise is given up for the defaults. */
-#ifndef HVD_ENGINE_AUTOTUNE_H
-#define HVD_ENGINE_AUTOTUNE_H
+#ifndef HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
+#define HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define AUTOTUNE_MEASUREMENTS 5
 

@@ -32,8 +32,8 @@
  * Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at `claim` before it
  * is changed.
  */
-#ifndef HVD_SHM_LAYOUT_H
-#define HVD_SHM_LAYOUT_H
+#ifndef HVD_COLLECTIVES_SHM_LAYOUT_H
+#define HVD_COLLECTIVES_SHM_LAYOUT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -74,7 +74,7 @@ enum shm_place {
     SHM_DETAILED = 4,  /* added to either: the entry's details are written */
     SHM_PRIVATE = 8,   /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees
                           them, I do the whole work */
-    SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
+    SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (pipeline.h) */
     SHM_BRIEF = 32,    /* added to SHM_INLINE: of the details only row and room differ from those of an
                           operation without any; both are in `in` and `out` */
     SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
@@ -124,7 +124,7 @@ struct shm_entries {
 
 struct shm_seat {
     SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
-    SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: stream.h) */
+    SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: pipeline.h) */
     _Atomic uint64_t call;              /* member: shm_address of a description, device_call.h */
     _Atomic uint64_t launched; /* engine: shm_tagged(operation, 1); of SHM_DEVICE_NAME: how far NCCL is */
     struct shm_body body[2];   /* of its entries */

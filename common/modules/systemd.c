@@ -7,8 +7,8 @@
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 
-#include "common/clock.h"
-#include "common/module.h"
+#include "common/base/clock.h"
+#include "common/process/module.h"
 
 extern const char hvd_module_version[];
 extern const struct systemd_ops hvd_systemd_ops;

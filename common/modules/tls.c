@@ -1,9 +1,9 @@
-/* Module `tls`: the operations of common/tls.h on OpenSSL's libssl.
+/* Module `tls`: the operations of common/net/tls.h on OpenSSL's libssl.
  *
  * OpenSSL sees a BIO of ours in place of the socket: what it writes is gathered in `out`, so that many
  * records leave in one send, and what it reads comes from `in`, filled by one recv. So it never has to wait
  * for room, and a record is never half written. */
-#include "common/tls.h"
+#include "common/net/tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "common/module.h"
+#include "common/process/module.h"
 
 #define RECORD       (16u << 10) /* most plaintext in one record */
 #define RECORD_EXTRA 256u        /* what a record adds, with room to spare */

@@ -2,9 +2,9 @@
  * there. A GPU without NCCL is one all the same: jobs then go through the host's memory. */
 #include <stdio.h>
 
-#include "collectives/device/driver.h"
-#include "collectives/device/nccl.h"
-#include "common/err.h"
+#include "collectives/gpu/driver.h"
+#include "collectives/gpu/nccl.h"
+#include "common/base/err.h"
 
 int main(void)
 {

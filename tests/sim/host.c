@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "common/log.h"
+#include "common/base/log.h"
 #include "tests/sim/sim.h"
 
 struct job job;

@@ -1,11 +1,11 @@
-/* The network: common/links/links.h again, between fibers and in virtual time.
+/* The network: common/net/links.h again, between fibers and in virtual time.
  *
  * Each direction of a link delivers in order, like TCP; links are slower or faster than one another by
  * chance, so everything else is reordered. A control frame overtakes bulk that the "kernel" has not taken
  * yet. A bulk frame is read from its sender's memory when it is taken, which is later than the send, and
  * arrives in pieces: place, parts, arrived. When a link is cut, what is on its way is gone, and each end
  * notices at a time of its own. */
-#include "common/links/links.h"
+#include "common/net/links.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/half.h"
+#include "collectives/kernels/half.h"
 
 #define BUDGET (1u << 20) /* bytes of one plan, over all ranks */
 

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/algorithms/reduce.h"
-#include "common/auth.h"
-#include "common/clock.h"
+#include "collectives/kernels/reduce.h"
+#include "common/net/auth.h"
+#include "common/base/clock.h"
 #include "tests/sim/sim.h"
 
 #ifndef SO_PEERPIDFD

@@ -18,7 +18,7 @@ static const struct measure {
     bool largest;   /* the figure is that of the largest offender */
     bool per_mille; /* shown as percent */
 } measure[] = {
-    {"folder", "largest folder, .c files", count_largest_folder, 66, 25, true, false},
+    {"folder", "largest folder, .c files", count_largest_folder, 25, 25, true, false},
     {"knot", "largest knot of calls, files", count_largest_knot, 24, 8, true, false},
     /* Its limit is that of the largest knot: a folder that is split must not fail by that alone. */
     {"crossing", "largest knot across folders, files", count_crossing_knot, 24, 0, true, false},
@@ -26,7 +26,7 @@ static const struct measure {
     {"one-word", "one-word static functions, %", count_one_word, 243, 30, false, true},
     {"double-function", "external functions of one name", count_double_names, 20, 0, false, false},
     {"double-file", ".c files of one name in a wing", count_double_files, NO_LIMIT, NO_GOAL, false, false},
-    {"header", "headers with one user", count_one_user, 113, 30, false, false},
+    {"header", "headers with one user", count_one_user, 115, 30, false, false},
     {"function", "functions over 70 lines", count_long_functions, 2, 2, false, false},
     {"small-file", ".c files under 60 lines", count_small_files, NO_LIMIT, NO_GOAL, false, false},
     {"large-file", "files over 800 lines", count_large_files, 0, 0, false, false},

@@ -18,18 +18,18 @@ static const struct {
     {"launcher/", "common/ launcher/"},
     {"agent/", "common/ agent/"},
     {"collectives/hvd.h", ""},
-    {"collectives/shm/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/dtype. "
-                         "collectives/algorithms/reduce. collectives/algorithms/adasum. "
-                         "collectives/algorithms/chunk. collectives/algorithms/copy."},
-    {"collectives/algorithms/", "common/ collectives/hvd.h collectives/algorithms/"},
-    {"collectives/device/", "common/ collectives/hvd.h collectives/device/ collectives/algorithms/dtype."},
-    {"collectives/client/",
-     "common/ collectives/hvd.h collectives/shm/ collectives/device/ collectives/client/ "
-     "collectives/algorithms/dtype. "
-     "collectives/algorithms/reduce. collectives/algorithms/chunk. collectives/algorithms/copy."},
-    {"collectives/backends/", "common/ collectives/hvd.h collectives/algorithms/ collectives/backends/"},
-    {"collectives/engine/", "common/ collectives/hvd.h collectives/shm/ collectives/algorithms/ "
-                            "collectives/backends/ collectives/device/ collectives/engine/"},
+    {"collectives/kernels/", "common/ collectives/hvd.h collectives/kernels/"},
+    {"collectives/shm/", "common/ collectives/hvd.h collectives/shm/ collectives/kernels/"},
+    {"collectives/local/", "common/ collectives/hvd.h collectives/shm/ collectives/kernels/ collectives/local/"},
+    {"collectives/algorithms/", "common/ collectives/hvd.h collectives/kernels/ collectives/algorithms/"},
+    {"collectives/gpu/", "common/ collectives/hvd.h collectives/gpu/ collectives/kernels/dtype."},
+    {"collectives/client/", "common/ collectives/hvd.h collectives/shm/ collectives/local/ collectives/gpu/ "
+                            "collectives/kernels/ collectives/client/"},
+    {"collectives/backends/", "common/ collectives/hvd.h collectives/kernels/ collectives/algorithms/ "
+                              "collectives/backends/"},
+    {"collectives/engine/", "common/ collectives/hvd.h collectives/shm/ collectives/local/ collectives/kernels/ "
+                            "collectives/algorithms/ collectives/backends/ collectives/gpu/ "
+                            "collectives/engine/"},
     {"examples/", "collectives/hvd.h examples/"},
 };
 
@@ -39,15 +39,15 @@ static const struct {
     const char *may;
 } library[] = {
     {"<uv.h>", "common/ launcher/ agent/"},
-    {"<libssh2", "launcher/transport/ssh"},
-    {"<openssl/", "common/modules/ launcher/transport/ssh"},
+    {"<libssh2", "launcher/transport/ssh/"},
+    {"<openssl/", "common/modules/ launcher/transport/ssh/"},
     {"<yaml.h>", "common/modules/"},
     {"<systemd/", "common/modules/"},
-    {"<microhttpd", "agent/rendezvous/gloo/ agent/daemon/http/"},
-    {"<hwloc", "agent/topology/ agent/rendezvous/pmix/"},
+    {"<microhttpd", "agent/rendezvous/gloo/gloo_http. agent/daemon/metrics/metrics_http."},
+    {"<hwloc", "agent/worker/topology_hwloc. agent/rendezvous/pmix_server/"},
     {"<protobuf-c/", "common/"},
     {"<check.h>", ""},
-    {"<pmix", "agent/rendezvous/pmix/"},
+    {"<pmix", "agent/rendezvous/pmix_server/"},
 };
 
 static const struct {

@@ -30,7 +30,7 @@ struct source {
     char *path; /* from the top of the tree */
     char *raw;
     char *text;     /* every line and column is where `raw` has it */
-    char **include; /* "common/err.h" for ours, "<uv.h>" for others */
+    char **include; /* "common/base/err.h" for ours, "<uv.h>" for others */
     int *include_line;
     int includes;
 };
