@@ -4,7 +4,7 @@
  *   main.c     fd 3, configuration, exit status      local.c    rings, helping with chunks on one host
  *   engine.c   the loop, the beat, the poison        agree/     readiness, the execution list
  *   session.c  frames to and from the session        run/       one entry of that list, between hosts
- *   workers.c  the worker socket, pidfds             remote.c   what this host tells of a tensor, and what comes
+ *   workers.c  the worker socket, pidfds             remote.c   what hosts tell of tensors
  *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
  *   sets.c     the world, process sets, pairs        reinit.c   the next epoch of the job

@@ -1,5 +1,5 @@
 /* Compiled by tests/unit/collectives/gpu/test_gpu_headers.c where CUDA's and NCCL's own headers are: what
- * collectives/device declares is what they declare. Types of functions are compared but for those with
+ * collectives/gpu declares is what they declare. Types of functions are compared but for those with
  * structures of their own, whose sizes and members are. */
 #include <cuda.h>
 #include <nccl.h>

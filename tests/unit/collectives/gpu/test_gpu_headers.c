@@ -1,4 +1,4 @@
-/* What collectives/device declares of CUDA and NCCL, against their own headers (tests/gpu/headers.c), where
+/* What collectives/gpu declares of CUDA and NCCL, against their own headers (tests/gpu/headers.c), where
  * these are: CUDA_HOME, by default /usr/local/cuda. */
 #include <check.h>
 #include <stdio.h>
