@@ -154,6 +154,13 @@ typedef enum hvd_compression {
 typedef int32_t hvd_set;
 #define HVD_WORLD 0 /* all ranks */
 
+/* The stream that a kernel launch or a copy of the same source file means by 0, for hvd_options.stream. */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* nvcc --default-stream per-thread */
+#define HVD_DEFAULT_STREAM ((void *)2)   /* cudaStreamPerThread: of the thread that calls */
+#else
+#define HVD_DEFAULT_STREAM ((void *)0)
+#endif
+
 /* What an operation may be told besides its arguments. A NULL pointer to it means all zeros, and zeros mean
  * the defaults: start from `hvd_options options = {0}`, `= {}` in C++. All ranks must say the same. */
 typedef struct hvd_options {
@@ -162,8 +169,8 @@ typedef struct hvd_options {
     double postscale;            /* the result times this; 0 means 1 */
     hvd_compression compression; /* float32 only */
     uint32_t reserved_before;    /* zero, as all of reserved */
-    void *stream; /* a CUstream or cudaStream_t of this process, NULL: the default stream; for buffers of a
-                     device only */
+    void *stream; /* a CUstream or cudaStream_t of this process; NULL: the legacy default stream, whatever the
+                     caller was compiled for (HVD_DEFAULT_STREAM); for buffers of a device only */
     uint32_t reserved[6]; /* zeros; else HVD_ERR_INVALID: what a later version means by them is not known */
 } hvd_options;
 

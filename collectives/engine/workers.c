@@ -279,13 +279,17 @@ static void member_failed(struct engine *engine, uint32_t member, const char *wh
     engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
-static void note(const char *said)
+static void note(const struct engine *engine, uint32_t member, const struct worker_message *q)
 {
+    uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
 
-    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, said);
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, q->text);
     log_printable(text);
-    log_info("%s", text);
+    if (q->id == 1)
+        log_warning("rank %u on %.100s: %s", rank, engine_host_of(engine, rank), text);
+    else
+        log_info("%s", text);
 }
 
 static void member_leaves(struct engine *engine, uint32_t member)
@@ -359,7 +363,7 @@ static int answer(struct engine *engine, struct worker *w)
         member_failed(engine, w->member, q->text);
         break;
     case WORKER_NOTE:
-        note(q->text);
+        note(engine, w->member, q);
         break;
     case WORKER_SHUT_DOWN:
         member_leaves(engine, w->member);

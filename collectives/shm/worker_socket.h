@@ -18,7 +18,7 @@
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
- *   NOTE         text: a line of the log    -          -                      -
+ *   NOTE         text: a line of the log, id  -        -                      -
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
  *   DEVICE_SPAN    gpu                      numbers    id                     -
@@ -33,7 +33,7 @@
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
  * is in hvd_join from now on, or is not any more. NOTE: libhvd writes nothing itself; what a user may want to
- * know stands in the engine's log, at the level info.
+ * know stands in the engine's log, at the level info; with id 1 as a warning of that rank.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
  * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "collectives/client/counts.h"
+#include "collectives/gpu/async_destroy.h"
+
+#define ENDINGS_MS 2000 /* for communicators that were given up: NCCL still works on them */
 
 struct device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 _Atomic bool device_seen;
@@ -77,11 +80,37 @@ static int see_request(struct claim *c, const struct request *r)
     return status;
 }
 
+/* A kernel that loads an element from such an address ends the use of its GPU for the whole process. */
+static bool is_askew(const struct request *r, const void *buffer, uint64_t bytes)
+{
+    return bytes > 0 && (uintptr_t)buffer % dtype_size(r->op.dtype) != 0;
+}
+
+/* What moves elements moves bytes, which lie anywhere. */
+static int check_places(const struct request *r, int gpu)
+{
+    const void *askew = is_askew(r, r->in, tensor_all_bytes(&r->op)) ? r->in
+                        : is_askew(r, r->out, r->room)               ? r->out
+                                                                     : NULL;
+
+    for (size_t i = 0; !askew && r->group && i < r->group->ins + r->group->outs; i++)
+        if (is_askew(r, r->group->piece[i].at, r->group->piece[i].bytes))
+            askew = r->group->piece[i].at;
+    if (!askew)
+        return HVD_SUCCESS;
+    return fail(HVD_ERR_INVALID,
+                "%p in memory of GPU %d is not aligned: an address of %s that a GPU combines is a multiple of "
+                "%zu",
+                askew, gpu, dtype_name(r->op.dtype), dtype_size(r->op.dtype));
+}
+
 int device_claim(struct request *r)
 {
     struct claim c;
     int status = see_request(&c, r);
 
+    if (status == HVD_SUCCESS && c.device && op_reduces(r->op.kind) && dtype_size(r->op.dtype) > 0)
+        status = check_places(r, c.at.ordinal);
     if (status == HVD_SUCCESS)
         r->op.device = c.empty ? device_claim_empty(r, c.device) : c.device;
     return status;
@@ -161,6 +190,11 @@ static int prepare(struct tensor *t, const struct request *r)
         return fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", r->team->id);
     if (!(op->team = device_team_find(r->team, context)))
         return last_failure();
+    if (context && op->team->context != context && op->team->context->gpu == context->gpu)
+        return fail(HVD_ERR_INVALID,
+                    "tensor \"%s\": its memory is in another CUDA context of GPU %d than the first one of this "
+                    "rank in process set %d",
+                    t->name, context->gpu, r->team->id);
     if (context && op->team->context != context)
         return fail(HVD_ERR_INVALID,
                     "tensor \"%s\": it is in memory of GPU %d, the first one of this rank in process set %d "
@@ -179,10 +213,49 @@ int device_prepare(struct tensor *t, const struct request *r)
     return status;
 }
 
+/* An event is recorded in streams of its own context only, but any stream waits for it. */
+static int record_across(struct device_op *op, cu_context of, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_event between = NULL;
+    cu_stream ours = NULL;
+    cu_context before;
+    int rc = driver_check(d, d->cuCtxPushCurrent(of), e, "using the stream's context");
+
+    if (rc != 0)
+        return rc;
+    rc = driver_check(d, d->cuEventCreate(&between, CU_EVENT_NO_TIMING), e, "making an event");
+    if (rc == 0)
+        rc = driver_check(d, d->cuEventRecord(between, op->stream), e, "recording an event in the stream");
+    d->cuCtxPopCurrent(&before);
+    if (rc == 0)
+        rc = driver_stream(d, &ours, e);
+    if (rc == 0)
+        rc = driver_check(d, d->cuStreamWaitEvent(ours, between, 0), e, "waiting for an event");
+    if (rc == 0)
+        rc = driver_check(d, d->cuEventRecord(op->given, ours), e, "recording an event");
+    if (ours)
+        d->cuStreamDestroy(ours);
+    if (between)
+        d->cuEventDestroy(between);
+    return rc;
+}
+
+/* Entered. The default streams are those of the context that is current. */
+static int record_given(struct device_op *op, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_context of = op->context->context;
+
+    if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_PER_THREAD && d->cuStreamGetCtx(op->stream, &of) == CU_OK &&
+        of != op->context->context)
+        return record_across(op, of, e);
+    return driver_check(d, d->cuEventRecord(op->given, op->stream), e, "recording an event in the stream");
+}
+
 /* What is in the user's stream by now comes before the operation. */
 static int give(struct device_op *op)
 {
-    const struct driver *d = device.driver;
     struct err e = ERR_INIT;
     int rc, status = HVD_SUCCESS;
     bool capturing = false;
@@ -197,8 +270,7 @@ static int give(struct device_op *op)
         if (status == HVD_SUCCESS)
             rc = device_engine_give(op, &e);
         if (status == HVD_SUCCESS && rc == 0)
-            rc = driver_check(d, d->cuEventRecord(op->given, op->stream), &e,
-                              "recording an event in the stream");
+            rc = record_given(op, &e);
         device_leave();
     }
     return rc == 0 ? status : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
@@ -421,6 +493,8 @@ void device_close(void)
         device.teams = team->next;
         device_team_free(team);
     }
+    if (device.driver)
+        endings_wait(ENDINGS_MS);
     device_engine_close();
     device_memory_close();
     device.pending = device.waiters = 0;

@@ -4,6 +4,7 @@
  *   gpu_context.c   contexts
  *   gpu_progress.c  the runner: agreement, the order of a team, what is begun when; failures
  *   gpu_team.c      how a team comes to a communicator of NCCL, or to none
+ *   gpu_way.c       what is in the way of NCCL, and who hears of it
  *   gpu_launch.c    an operation as NCCL has it
  *   gpu_staging.c   an operation by way of host memory
  *   gpu_thread.c    who does all this while nobody is in a call of this library
@@ -66,6 +67,7 @@ struct device_context {
     struct device_context *next;
     cu_context context;
     bool retained; /* for it: the GPU's primary one */
+    bool primary;
     int gpu;
     struct driver_device what;
     struct pack *pack;             /* what NCCL does not scale */
@@ -161,7 +163,9 @@ struct device_card {
     uint32_t by_engine; /* 1: its engine can do it; then that one's: */
     struct device_abilities engine;
     uint32_t engine_host;
-    char why[112]; /* it cannot use NCCL */
+    uint32_t own_context; /* 1: its memory is not of the GPU's primary one */
+    char why[112];        /* it cannot use NCCL */
+    char remedy[96];
 };
 
 /* An allocation that the engine was asked about. */
@@ -192,8 +196,10 @@ struct device_team {
     size_t knowns;
     uint64_t connects; /* since when */
     uint64_t round;    /* when telling how far that is began, the last time */
-    uint8_t verdict, verdict_of_all;
+    int32_t verdict, verdict_of_all;
     struct device_why why; /* NCCL is not used */
+    uint32_t blamed;       /* the index of the rank that is in the way */
+    const char *remedy;
     struct device_lane lane[DEVICE_LANES];
     uint32_t staged; /* operations that went through lanes */
 };
@@ -310,10 +316,24 @@ void device_fail(struct device_op *op, int status, const char *fmt, ...)
 void device_break(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The job has failed: then everything was aborted. */
 bool device_has_failed(void);
-/* Whether NCCL has noticed a failure by itself. */
+/* Whether NCCL has noticed a failure by itself, or a GPU has failed. */
 void device_watch(void);
 /* What NCCL does ends now, and nothing else begins. */
 void device_abort(void);
+
+/* gpu_way.c: what helps where NCCL cannot be used */
+#define DEVICE_INSTALL     "install one version of NCCL, 2.18 or newer, on all hosts"
+#define DEVICE_DEBUG       "with NCCL_DEBUG=WARN it says more"
+#define DEVICE_WAIT        "--gpu-connect-timeout gives it more time"
+#define DEVICE_SHARE       "give each rank a GPU of its own, or NCCL 2.30 NCCL_MULTI_RANK_GPU_ENABLE=1"
+#define DEVICE_USE_PRIMARY "allocate it as cudaMalloc does, in the primary context"
+/* The ranks' cards are known. false: NCCL cannot be used, see `why`. */
+bool device_way_is_free(struct device_team *team);
+/* A rank of the team, by index, cannot use NCCL: "rank 3" and then this. `remedy` stays. */
+void device_way_blame(struct device_team *team, uint32_t index, const char *remedy, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* It is decided: said once in the job, or the end of it. */
+void device_way_say(const struct device_team *team);
 
 /* gpu_team.c */
 enum device_team_state {

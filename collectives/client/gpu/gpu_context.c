@@ -85,6 +85,23 @@ static int choose_context(int gpu, cu_context *context, bool *retained, struct e
     return 0;
 }
 
+/* NCCL works in that one. Where the driver does not say it is taken for it. */
+static bool is_primary(cu_context context, int gpu)
+{
+    const struct driver *d = device.driver;
+    cu_context primary = context;
+    unsigned flags;
+    int active = 1;
+
+    if (d->cuDevicePrimaryCtxGetState(gpu, &flags, &active) != CU_OK)
+        return true;
+    if (!active)
+        return false;
+    if (d->cuDevicePrimaryCtxRetain(&primary, gpu) == CU_OK)
+        d->cuDevicePrimaryCtxRelease(gpu);
+    return primary == context;
+}
+
 static struct device_context *make_context(const struct device_context *like, struct err *e)
 {
     struct device_context *c = calloc(1, sizeof *c);
@@ -94,6 +111,7 @@ static struct device_context *make_context(const struct device_context *like, st
         return NULL;
     }
     *c = *like;
+    c->primary = c->retained || is_primary(c->context, c->gpu);
     if (driver_describe(device.driver, c->gpu, &c->what, e) != 0) {
         free(c);
         return NULL;

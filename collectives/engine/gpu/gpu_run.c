@@ -352,15 +352,32 @@ static bool look_at(struct engine *engine, struct device_set *s, uint32_t m)
     return now != COMMUNICATOR_READY && now != COMMUNICATOR_FAILED && now != COMMUNICATOR_ABORTED;
 }
 
+/* A kernel that has failed ends the streams of its GPU's context, and nobody is told. */
+static int watch_stream(const struct devices *d, const struct device_seat *seat, struct err *e)
+{
+    int rc = device_enter(d, seat->gpu, e);
+
+    if (rc == 0) {
+        cu_result result = d->driver->cuStreamQuery(seat->stream);
+        rc = result == CU_NOT_READY ? 0 : driver_check(d->driver, result, e, "using a GPU in the engine");
+        device_leave(d);
+    }
+    return rc;
+}
+
 /* NCCL may notice by itself that a rank has gone. */
 static void watch(struct engine *engine, struct device_set *s)
 {
     struct err e = ERR_INIT;
 
-    for (uint32_t m = 0; m < s->set->team->members && !engine->devices->aborted; m++)
-        if (s->seat[m].stream && communicator_state(s->seat[m].communicator) == COMMUNICATOR_READY &&
-            communicator_poll(s->seat[m].communicator, &e) == COMMUNICATOR_FAILED)
+    for (uint32_t m = 0; m < s->set->team->members && !engine->devices->aborted; m++) {
+        struct device_seat *seat = &s->seat[m];
+        bool bad = seat->stream && watch_stream(engine->devices, seat, &e) != 0;
+        if (!bad && seat->stream && communicator_state(seat->communicator) == COMMUNICATOR_READY)
+            bad = communicator_poll(seat->communicator, &e) == COMMUNICATOR_FAILED;
+        if (bad)
             fail(engine, s->set, m, e.text);
+    }
 }
 
 bool devices_waiting(const struct engine *engine)

@@ -284,6 +284,26 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
     return cuDevicePrimaryCtxRelease_v2(device);
 }
 
+/* Another context of the device than the primary one. */
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+{
+    struct context *c;
+
+    ENTER("cuCtxCreate_v2");
+    if (device < 0 || device >= n_visible)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (depth == STACK_MAX || !(c = calloc(1, sizeof *c)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    c->device = device;
+    pthread_mutex_init(&c->order, NULL);
+    c->handle = double_handle_new(HANDLE_CONTEXT, c);
+    stack[depth++] = c;
+    *context = c->handle;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
     ENTER("cuCtxGetCurrent");

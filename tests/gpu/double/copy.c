@@ -26,10 +26,12 @@ static bool registered(const void *pointer, size_t bytes)
 static void run_copy(struct context *context, void *argument)
 {
     struct copy *c = argument;
-    char *to = c->plain ? (char *)(uintptr_t)c->to : double_reach_or_break(context, c->to, c->bytes, c->what);
-    char *from = c->staged;
+    char *from = c->staged, *to = NULL;
 
-    if (!from && c->value < 0)
+    if (!context->error)
+        to = c->plain ? (char *)(uintptr_t)c->to : double_reach_or_break(context, c->to, c->bytes, c->what);
+
+    if (to && !from && c->value < 0)
         from = double_reach_or_break(context, c->from, c->bytes, c->what);
     if (to && c->value >= 0)
         memset(to, c->value, c->bytes);
@@ -148,7 +150,7 @@ static CUresult attribute_of(const struct range *r, CUdeviceptr pointer, CUpoint
 
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = r && r->kind != RANGE_MAPPED ? double_primary(r->device)->handle : NULL;
+        *(CUcontext *)data = r && r->kind != RANGE_MAPPED ? double_range_context(r)->handle : NULL;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = !r ? 0 : host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;

@@ -14,6 +14,7 @@
  *   HVD_DOUBLE_FAIL=LIST    function[@RANK]:N[+][:CODE],...: the Nth call of it fails
  *                           (+: and all that follow)
  *                           (RANK: that of HVD_RANK alone; none: who has no rank)
+ *                           of ncclKernel, what NCCL has put into a stream, its context fails for good
  *   HVD_DOUBLE_SLOW=WHAT    function[@RANK]:MS: each call of it takes so long
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
@@ -43,6 +44,9 @@ int double_fault(
     const char *function); /* traces the call; the code it is to fail with, or 0, or -1: without a code */
 /* For a program that finds it by dlsym: from now on these faults, instead of those that are left. */
 void double_fail(const char *list);
+/* Likewise: a kernel in that stream that goes to an address that is not there. From then on calls in the
+ * context return this error, its streams run empty, and the host is not called back. */
+void double_illegal(CUstream stream);
 void double_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void double_host_sync(const char *function);
 void double_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -148,6 +152,7 @@ struct range {
     uint64_t base, id;
     size_t size, asked; /* asked: of cuMemAlloc, without the rest of the last page */
     char *alias;        /* where the double reaches it */
+    struct context *context; /* of cuMemAlloc; NULL: the primary one */
     int device, opened;
     bool access;    /* of a mapping: given */
     int registered; /* with how many communicators */
@@ -156,6 +161,7 @@ struct range {
     struct allocation *allocation;
 };
 struct range *double_range_new(enum range_kind kind, int device, uint64_t base, size_t size, char *alias);
+struct context *double_range_context(const struct range *r);
 bool double_range_find(uint64_t address, size_t bytes, struct range *copy);
 /* The first one of those in which the bytes lie: more than one only if they are mappings one behind the other
  * in one reservation. All can be used, by one device. */

@@ -122,12 +122,15 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     if (!s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (double_stream_context(s) != e->context) {
-        double_misuse("cuEventRecord: the event is one of device %d, the stream one of device %d",
+        double_misuse("cuEventRecord: the event is one of device %d, the stream one of device %d or of another "
+                      "context",
                       e->context->device, double_stream_context(s)->device);
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (e->context->error)
+        return (CUresult)e->context->error;
     double_stream_push(s, run_record, new_record(e, atomic_fetch_add(&e->state->recorded, 1) + 1));
-    return (CUresult)e->context->error;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
@@ -144,8 +147,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (double_capture_spoil(stream)) /* the event is of before */
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (double_stream_context(s)->error)
+        return (CUresult)double_stream_context(s)->error;
     double_stream_push(s, run_wait, new_record(e, e->state->recorded));
-    return (CUresult)double_stream_context(s)->error;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuEventQuery(CUevent event)

@@ -114,6 +114,11 @@ struct range *double_range_new(enum range_kind kind, int device, uint64_t base, 
     return r;
 }
 
+struct context *double_range_context(const struct range *r)
+{
+    return r->context ? r->context : double_primary(r->device);
+}
+
 bool double_range_find(uint64_t address, size_t bytes, struct range *copy)
 {
     bool found = false;
@@ -226,6 +231,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     r = double_range_new(RANGE_DEVICE, c->device, base, size, segment.at);
     r->segment = segment;
     r->asked = bytes;
+    r->context = c;
     memset(r->alias + bytes, BEHIND, size - bytes);
     *pointer = base;
     return CUDA_SUCCESS;
@@ -243,13 +249,13 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
         double_misuse("cuMemFree: %#llx is not the start of an allocation", pointer);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    double_streams_drain(double_primary(r.device));
+    double_streams_drain(double_range_context(&r));
     if (!double_range_take(pointer, RANGE_DEVICE, &r))
         return CUDA_ERROR_INVALID_VALUE;
     look_behind(&r);
     if (double_segment_is_held(&r.segment))
         double_trace("freed-while-open");
-    double_primary(r.device)->used -= r.size;
+    double_range_context(&r)->used -= r.size;
     double_segment_close(&r.segment);
     unreserve(r.base, r.size);
     return CUDA_SUCCESS;

@@ -168,15 +168,18 @@ void nccl_run_batch(struct context *context, void *argument)
 {
     struct batch *b = argument;
     struct comm *comm = b->comm;
-    bool good = true;
+    int fault = double_fault("ncclKernel");
+    bool good = !fault;
 
+    if (fault)
+        context->error = fault < 0 ? CUDA_ERROR_ILLEGAL_ADDRESS : fault;
     pthread_mutex_lock(&comm->running);
     for (int i = 0; i < b->n && good && !comm->error && !comm->aborted; i++)
         if (b->op[i].kind != KIND_SEND && b->op[i].kind != KIND_RECV)
             good = run(comm, &b->op[i]);
     if (good && !comm->error && !comm->aborted)
         good = nccl_exchange_mail(comm, b->op, b->n);
-    if (!good && !comm->aborted && !comm->error)
+    if (!good && !fault && !comm->aborted && !comm->error)
         comm->error = ncclInvalidUsage;
     pthread_mutex_unlock(&comm->running);
     for (int i = 0; i < b->n; i++)

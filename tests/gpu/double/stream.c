@@ -118,7 +118,7 @@ struct stream *double_stream_get(CUstream handle, struct context *current)
         return NULL;
     if (number < 2)
         return legacy_of(current);
-    if (!per_thread[current->device])
+    if (!per_thread[current->device] || per_thread[current->device]->context != current)
         per_thread[current->device] = new_stream(current, 0);
     return per_thread[current->device];
 }
@@ -337,12 +337,29 @@ struct host_call {
     void *data;
 };
 
+/* Not after an error in the context, as CUDA's text of cuLaunchHostFunc says. */
 static void call_host(struct context *context, void *argument)
 {
     struct host_call *call = argument;
 
-    call->function(call->data);
+    if (!context->error)
+        call->function(call->data);
     free(call);
+}
+
+static void fault(struct context *context, void *argument)
+{
+    context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+void double_illegal(CUstream handle)
+{
+    struct context *current;
+    struct stream *s;
+
+    double_context_current(&current);
+    if ((s = double_stream_get(handle, current)))
+        double_stream_push(s, fault, NULL);
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
