@@ -37,18 +37,19 @@
  * of the host). It takes part with a GPU all the same: that of its buffers or its stream, or which it has
  * used, or the thread's; else one whose context this process has; else that of its local rank, whose context
  * is then made. An operation on a device reads its input after all work that was in options->stream when the
- * call was made. The blocking call, and hvd_wait, return when the result's place in the stream is settled,
- * without waiting for the device: work put into the stream afterwards finds the result, and what the caller
- * may do with a buffer it may let the stream do: cuMemFreeAsync in that stream, say, but no cuMemFree before
- * the stream has come so far. An operation that the device fails in, or that a rank's death ends, never
- * leaves the stream hanging. NCCL does the work where it can, else it goes through host memory: all ranks the
- * same way. With process sets that share ranks, operations of one set on a device are enqueued in one order,
- * those of two sets in none. Not for memory of a device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank
- * in hvd_join (HVD_ERR_MISMATCH), nor is a stream that is being captured into a graph (HVD_ERR_INVALID). A
- * wait for an operation that was begun before its stream's capture waits for the device; captures of other
- * streams are not disturbed. Whether CUDA is in the process is found out when a name is new, a stream is
- * given or a buffer is large (32 KiB): a program that gives small host memory under a name, then loads CUDA
- * and gives device memory under the same name, gives a stream.
+ * call was made; NULL is the legacy default stream. The blocking call, and hvd_wait, return when the result's
+ * place in the stream is settled, without waiting for the device: work put into the stream afterwards finds
+ * the result, and what the caller may do with a buffer it may let the stream do: cuMemFreeAsync in that
+ * stream, say, but no cuMemFree before the stream has come so far. An operation that the device fails in, or
+ * that a rank's death ends, never leaves the stream hanging. Addresses of elements that are combined are
+ * multiples of their size (HVD_ERR_INVALID). NCCL does the work where it can, else it goes through host
+ * memory: all ranks the same way. With process sets that share ranks, operations of one set on a device are
+ * enqueued in one order, those of two sets in none. Not for memory of a device are hvd_allreduce_shared
+ * (HVD_ERR_INVALID) and a rank in hvd_join (HVD_ERR_MISMATCH), nor is a stream that is being captured into a
+ * graph (HVD_ERR_INVALID). A wait for an operation that was begun before its stream's capture waits for the
+ * device; captures of other streams are not disturbed. Whether CUDA is in the process is found out when a
+ * name is new, a stream is given or a buffer is large (32 KiB): a program that gives small host memory under
+ * a name, then loads CUDA and gives device memory under the same name, gives a stream.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.
@@ -156,7 +157,7 @@ typedef int32_t hvd_set;
 
 /* The stream that a kernel launch or a copy of the same source file means by 0, for hvd_options.stream. */
 #ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* nvcc --default-stream per-thread */
-#define HVD_DEFAULT_STREAM ((void *)2)   /* cudaStreamPerThread: of the thread that calls */
+#define HVD_DEFAULT_STREAM ((void *)2)    /* cudaStreamPerThread: of the thread that calls */
 #else
 #define HVD_DEFAULT_STREAM ((void *)0)
 #endif
@@ -234,7 +235,8 @@ void hvd_free(void *memory);
  * returns at once, with a handle for hvd_poll and hvd_wait. `name` (1 to 255 bytes) is the tensor's: the
  * ranks' calls of the same name belong together. The same name may be used again after its operation was
  * waited for; before, it is HVD_ERR_IN_PROGRESS. Counts are of elements, not bytes, and may be 0; pointers
- * need no alignment; a pointer to no bytes may be NULL. `options` may be NULL.
+ * need no alignment, but for elements that GPUs combine; a pointer to no bytes may be NULL. `options` may be
+ * NULL.
  *
  * HVD_ERR_INVALID: what this rank says cannot be, nothing was started. HVD_ERR_MISMATCH: the ranks disagree;
  * all of them get the same sentence, which names two of them and what each said. HVD_ERR_PEER,

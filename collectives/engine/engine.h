@@ -169,8 +169,8 @@ struct engine {
     bool flat;    /* reductions between hosts do not begin within them (run_unreduced.c) */
     bool worked;  /* since the last beat */
     bool may_spin;
-    uint64_t fusion_bytes; /* what hvdrun's options say, or the standard */
-    uint32_t device_fuse;  /* likewise: of small tensors on devices, at once */
+    uint64_t fusion_bytes;      /* what hvdrun's options say, or the standard */
+    uint32_t device_fuse;       /* likewise: of small tensors on devices, at once */
     uint32_t device_connect_ms; /* likewise: how long NCCL may take to connect */
     bool device_requires;       /* likewise: NCCL */
     uint64_t cycle_ns;

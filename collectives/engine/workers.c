@@ -286,8 +286,8 @@ static void note(const struct engine *engine, uint32_t member, const struct work
 
     snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, q->text);
     log_printable(text);
-    if (q->id == 1)
-        log_warning("rank %u on %.100s: %s", rank, engine_host_of(engine, rank), text);
+    if (q->id == LOG_WARNING || q->id == LOG_ERROR)
+        log_at((enum log_level)q->id, "rank %u on %.100s: %s", rank, engine_host_of(engine, rank), text);
     else
         log_info("%s", text);
 }

@@ -176,13 +176,13 @@ struct shm_header {
     uint64_t magic;
     uint32_t version, epoch;
     uint32_t slots, members;
-    uint32_t hosts;        /* of the job; with one, ranks finish operations among themselves */
-    uint32_t size;         /* ranks of the job */
-    uint32_t devices;      /* engine: 1 when operations on devices are to be run by it */
-    uint32_t fuse;         /* bytes of small tensors on devices that are to be packed at once; 0: none */
-    uint32_t connect_ms;   /* how long NCCL may take to connect ranks */
+    uint32_t hosts;         /* of the job; with one, ranks finish operations among themselves */
+    uint32_t size;          /* ranks of the job */
+    uint32_t devices;       /* engine: 1 when operations on devices are to be run by it */
+    uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
+    uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
     uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
-    _Atomic uint32_t calm; /* engine: spinning pays */
+    _Atomic uint32_t calm;  /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */
     int32_t poison_status;          /* engine: an hvd_status */

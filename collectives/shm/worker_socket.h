@@ -33,7 +33,7 @@
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
  * is in hvd_join from now on, or is not any more. NOTE: libhvd writes nothing itself; what a user may want to
- * know stands in the engine's log, at the level info; with id 1 as a warning of that rank.
+ * know stands in the engine's log, at the level `id`; a warning or an error names the rank and its host.
  *
  * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
  * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several

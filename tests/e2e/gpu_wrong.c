@@ -2,10 +2,10 @@
  * worker:
  *
  *   askew           elements that lie across their size: prints what is said of each kind of operation
- *   fault BITS      a kernel of the last rank goes to an address that is not there, before elements of that many bits
- *   foreign MEMORY STREAM  which of the two the last rank has in a context of its own: 1, or 0
- *   thread STREAM   the thread's default stream has work; the call is given NULL or that one
- *   staged ROUNDS   sums, and the end */
+ *   fault BITS      a kernel of the last rank goes to an address that is not there, before elements of that
+ * many bits; 0: another process's kernel does foreign MEMORY STREAM  which of the two the last rank has in a
+ * context of its own: 1, or 0 thread STREAM   the thread's default stream has work; the call is given NULL or
+ * that one staged ROUNDS   sums, and the end */
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM /* as nvcc --default-stream per-thread defines it */
 #include "hvd.h"
 
@@ -46,7 +46,7 @@ static void *driver_symbol(const char *name)
     return symbol;
 }
 
-/* ---- askew -------------------------------------------------------------------------------------------- */
+/* ---- askew --------------------------------------------------------------------------------------------- */
 
 static void askew(void)
 {
@@ -71,7 +71,7 @@ static void askew(void)
     say("after", hvd_allreduce("a", gpu, gpu, 4, HVD_INT32, HVD_SUM, &options));
 }
 
-/* ---- faults ------------------------------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------------------- */
 
 static void go_wrong(void)
 {
@@ -82,20 +82,22 @@ static void go_wrong(void)
 }
 
 /* Elements of 16 bits go through host memory, for NCCL has no such. */
-static void fault(int dtype)
+static void fault(int bits)
 {
+    hvd_dtype dtype = bits == 16 ? HVD_INT16 : HVD_INT32;
     int32_t *gpu = gpu_alloc(400);
 
     must(hvd_allreduce("first", gpu, gpu, 100, dtype, HVD_SUM, &options), "the first one");
     gpu_wait();
     must(hvd_barrier(NULL), "hvd_barrier");
-    if (rank == size - 1) {
+    if (bits && rank == size - 1) {
         gpu_pause(300);
         go_wrong();
     }
     double since = now();
     int status = hvd_allreduce("x", gpu, gpu, 100, dtype, HVD_SUM, &options);
-    while (status == HVD_SUCCESS && now() - since < 20000) { /* its place was settled: the next one hears of it */
+    while (status == HVD_SUCCESS &&
+           now() - since < 20000) { /* its place was settled: the next one hears of it */
         usleep(10000);
         status = hvd_barrier(NULL);
     }
@@ -104,7 +106,7 @@ static void fault(int dtype)
     exit(1);
 }
 
-/* ---- another context ---------------------------------------------------------------------------------- */
+/* ---- another context ----------------------------------------------------------------------------------- */
 
 static void enter_own(const struct driver *d, int *device)
 {
@@ -147,7 +149,7 @@ static void foreign(int memory, int stream)
     printf("rank %d: all right\n", rank);
 }
 
-/* ---- the thread's default stream ---------------------------------------------------------------------- */
+/* ---- the thread's default stream ----------------------------------------------------------------------- */
 
 static void pause_thread(void *unused)
 {
@@ -162,13 +164,16 @@ static void thread(void *stream)
     cu_pointer gpu = (cu_pointer)(uintptr_t)gpu_alloc(4);
     int32_t x;
 
+    if ((uintptr_t)own != 2)
+        wrong("HVD_DEFAULT_STREAM is %p", (void *)own);
     options.stream = stream;
     for (worker_round = 0; worker_round < 20; worker_round++) {
         x = rank + worker_round;
         if (d->cuLaunchHostFunc(own, pause_thread, NULL) != CU_OK ||
             d->cuMemcpyHtoDAsync(gpu, &x, 4, own) != CU_OK)
             wrong("cuMemcpyHtoDAsync");
-        must(hvd_allreduce("x", (void *)(uintptr_t)gpu, (void *)(uintptr_t)gpu, 1, HVD_INT32, HVD_SUM, &options),
+        must(hvd_allreduce("x", (void *)(uintptr_t)gpu, (void *)(uintptr_t)gpu, 1, HVD_INT32, HVD_SUM,
+                           &options),
              "hvd_allreduce");
         if (d->cuMemcpyDtoHAsync(&x, gpu, 4, own) != CU_OK || d->cuStreamSynchronize(own) != CU_OK)
             wrong("cuMemcpyDtoHAsync");
@@ -178,7 +183,7 @@ static void thread(void *stream)
     printf("rank %d: all right\n", rank);
 }
 
-/* ---- the rest ----------------------------------------------------------------------------------------- */
+/* ---- the rest ------------------------------------------------------------------------------------------ */
 
 static void staged(int rounds)
 {
@@ -210,7 +215,7 @@ int main(int argc, char **argv)
     if (strcmp(word, "askew") == 0)
         askew();
     else if (strcmp(word, "fault") == 0)
-        fault(number == 16 ? HVD_INT16 : HVD_INT32);
+        fault(number);
     else if (strcmp(word, "foreign") == 0)
         foreign(number, argc > 3 ? (int)strtol(argv[3], NULL, 10) : 0);
     else if (strcmp(word, "thread") == 0)

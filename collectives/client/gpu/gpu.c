@@ -98,10 +98,11 @@ static int check_places(const struct request *r, int gpu)
             askew = r->group->piece[i].at;
     if (!askew)
         return HVD_SUCCESS;
-    return fail(HVD_ERR_INVALID,
-                "%p in memory of GPU %d is not aligned: an address of %s that a GPU combines is a multiple of "
-                "%zu",
-                askew, gpu, dtype_name(r->op.dtype), dtype_size(r->op.dtype));
+    return fail(
+        HVD_ERR_INVALID,
+        "%p in memory of GPU %d is not aligned: an address of %s that a GPU combines is a multiple of "
+        "%zu",
+        askew, gpu, dtype_name(r->op.dtype), dtype_size(r->op.dtype));
 }
 
 int device_claim(struct request *r)
@@ -191,10 +192,11 @@ static int prepare(struct tensor *t, const struct request *r)
     if (!(op->team = device_team_find(r->team, context)))
         return last_failure();
     if (context && op->team->context != context && op->team->context->gpu == context->gpu)
-        return fail(HVD_ERR_INVALID,
-                    "tensor \"%s\": its memory is in another CUDA context of GPU %d than the first one of this "
-                    "rank in process set %d",
-                    t->name, context->gpu, r->team->id);
+        return fail(
+            HVD_ERR_INVALID,
+            "tensor \"%s\": its memory is in another CUDA context of GPU %d than the first one of this "
+            "rank in process set %d",
+            t->name, context->gpu, r->team->id);
     if (context && op->team->context != context)
         return fail(HVD_ERR_INVALID,
                     "tensor \"%s\": it is in memory of GPU %d, the first one of this rank in process set %d "
@@ -211,46 +213,6 @@ int device_prepare(struct tensor *t, const struct request *r)
     status = prepare(t, r);
     device_unlock();
     return status;
-}
-
-/* An event is recorded in streams of its own context only, but any stream waits for it. */
-static int record_across(struct device_op *op, cu_context of, struct err *e)
-{
-    const struct driver *d = device.driver;
-    cu_event between = NULL;
-    cu_stream ours = NULL;
-    cu_context before;
-    int rc = driver_check(d, d->cuCtxPushCurrent(of), e, "using the stream's context");
-
-    if (rc != 0)
-        return rc;
-    rc = driver_check(d, d->cuEventCreate(&between, CU_EVENT_NO_TIMING), e, "making an event");
-    if (rc == 0)
-        rc = driver_check(d, d->cuEventRecord(between, op->stream), e, "recording an event in the stream");
-    d->cuCtxPopCurrent(&before);
-    if (rc == 0)
-        rc = driver_stream(d, &ours, e);
-    if (rc == 0)
-        rc = driver_check(d, d->cuStreamWaitEvent(ours, between, 0), e, "waiting for an event");
-    if (rc == 0)
-        rc = driver_check(d, d->cuEventRecord(op->given, ours), e, "recording an event");
-    if (ours)
-        d->cuStreamDestroy(ours);
-    if (between)
-        d->cuEventDestroy(between);
-    return rc;
-}
-
-/* Entered. The default streams are those of the context that is current. */
-static int record_given(struct device_op *op, struct err *e)
-{
-    const struct driver *d = device.driver;
-    cu_context of = op->context->context;
-
-    if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_PER_THREAD && d->cuStreamGetCtx(op->stream, &of) == CU_OK &&
-        of != op->context->context)
-        return record_across(op, of, e);
-    return driver_check(d, d->cuEventRecord(op->given, op->stream), e, "recording an event in the stream");
 }
 
 /* What is in the user's stream by now comes before the operation. */
@@ -270,7 +232,7 @@ static int give(struct device_op *op)
         if (status == HVD_SUCCESS)
             rc = device_engine_give(op, &e);
         if (status == HVD_SUCCESS && rc == 0)
-            rc = record_given(op, &e);
+            rc = device_record_given(op, &e);
         device_leave();
     }
     return rc == 0 ? status : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);

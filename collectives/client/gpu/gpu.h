@@ -275,6 +275,8 @@ void device_leave(void);
 /* Entered: whether the user's stream is being captured into a graph. A status, after fail(). */
 int device_capturing(const struct device_op *op, bool *is);
 int device_is_captured(const struct device_op *op); /* that it cannot be */
+/* Entered: event `given`, in the user's stream, of whatever context that is. */
+int device_record_given(struct device_op *op, struct err *e);
 struct device_context *device_context_find(const struct pointer *at, struct err *e);
 
 /* gpu.c */

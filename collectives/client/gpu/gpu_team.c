@@ -14,8 +14,8 @@
 
 #include "collectives/client/gpu/gpu.h"
 
-#define TELL_NS    (50 * NSEC_PER_MSEC) /* between two rounds of telling, while nothing has changed */
-#define LEAVE_NS   (10 * NSEC_PER_SEC)  /* for what is under way at the end */
+#define TELL_NS  (50 * NSEC_PER_MSEC) /* between two rounds of telling, while nothing has changed */
+#define LEAVE_NS (10 * NSEC_PER_SEC)  /* for what is under way at the end */
 
 enum { EV_WANTED, EV_ABLE, EV_UNABLE, EV_TOLD, EV_GOOD, EV_BAD, EV_AGAIN };
 enum { VERDICT_OPEN = INT32_MAX - 1, VERDICT_GOOD }; /* or the index of a rank that cannot; the least holds */

@@ -1,7 +1,7 @@
 /* Which way a team's operations go, what is in the way of NCCL, and who hears of it.
  *
- * Each reason belongs to one rank, the same for all: that one says it, so that the line has its host. A
- * user who asked for nothing else expects NCCL, so host memory is a warning, or the end of the job:
+ * Each reason belongs to one rank, the same for all: that one says it, so that the line has its host. A user
+ * who asked for nothing else expects NCCL, so host memory is a warning, or the end of the job:
  * --gpu-require-nccl. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -62,8 +62,9 @@ static bool suits(struct device_team *team, uint32_t i)
                          nccl_version_text(card->abilities.nccl).text, team->team->rank[0],
                          nccl_version_text(first->abilities.nccl).text);
     else if (card->own_context && !team->by_engine)
-        device_way_blame(team, i, DEVICE_USE_PRIMARY,
-                         "has its memory in a CUDA context of its own, NCCL works in the primary one of a GPU");
+        device_way_blame(
+            team, i, DEVICE_USE_PRIMARY,
+            "has its memory in a CUDA context of its own, NCCL works in the primary one of a GPU");
     else
         return true;
     return false;
@@ -83,7 +84,8 @@ bool device_way_is_free(struct device_team *team)
             return false;
     if ((one = find_double(team, &other)) < 0)
         return true;
-    device_way_blame(team, (uint32_t)one, DEVICE_SHARE, "has the same GPU as rank %u", team->team->rank[other]);
+    device_way_blame(team, (uint32_t)one, DEVICE_SHARE, "has the same GPU as rank %u",
+                     team->team->rank[other]);
     return false;
 }
 
@@ -103,13 +105,17 @@ void device_way_say(const struct device_team *team)
 
     name_team(team->team, name, sizeof name);
     if (nccl && me == 0)
-        rpc_note(false, "%s: GPU tensors go by NCCL %s%s", name, nccl_version_text(team->all.nccl).text,
+        rpc_note(LOG_INFO, "%s: GPU tensors go by NCCL %s%s", name, nccl_version_text(team->all.nccl).text,
                  team->by_engine ? " in the engine" : "");
     if (nccl || me != team->blamed)
         return;
-    if (client.region.requires_nccl)
-        device_break("asks for NCCL (--gpu-require-nccl), and %s cannot have it: %s; %s", name, team->why.text,
-                     team->remedy);
-    else
-        rpc_note(true, "%s: GPU tensors go through host memory: %s; %s", name, team->why.text, team->remedy);
+    if (!client.region.requires_nccl) {
+        rpc_note(LOG_WARNING, "%s: GPU tensors go through host memory: %s; %s", name, team->why.text,
+                 team->remedy);
+        return;
+    }
+    rpc_note(LOG_ERROR, "%s cannot use NCCL (--gpu-require-nccl): %s; %s", name, team->why.text,
+             team->remedy);
+    device_break("in %s, which cannot use NCCL (--gpu-require-nccl): %s; %s", name, team->why.text,
+                 team->remedy);
 }

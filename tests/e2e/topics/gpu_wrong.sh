@@ -58,9 +58,9 @@ case_a_fault_in_the_engine() {
     [ -z "${REAL_GPU:-}" ] || skip "a real GPU stays usable"
     export HVD_DOUBLE_FAIL=ncclKernel@none:3:700
     gpu_options=(--gpu-placement engine)
-    wrong 2 2 staged 3
+    wrong 2 2 fault 0
     expect_status 1
-    expect_err 'rank [01] on localhost: using a GPU in the engine: CUDA_ERROR_ILLEGAL_ADDRESS \(an illegal memory access was encountered\)'
+    expect_count 2 '^fault/[01] after less than 2 s: HVD_ERR_[A-Z]+: rank [01] on localhost: using a GPU in the engine: CUDA_ERROR_ILLEGAL_ADDRESS \(an illegal memory access was encountered\)' "$T/out"
 }
 
 # NCCL's kernels are in the primary context.
@@ -157,8 +157,8 @@ case_nccl_that_takes_longer_than_it_may() {
 case_nccl_is_required() {
     never_connects --gpu-connect-timeout 1 --gpu-require-nccl
     expect_status 1
-    expect_count 2 '^refused/[01] HVD_ERR_PEER rank 1 on localhost .* asks for NCCL \(--gpu-require-nccl\), and process set 0 cannot have it: rank 1 is not connected by NCCL after 1 s; --gpu-connect-timeout gives it more time' "$T/out"
-    expect_count 1 'rank 1 on localhost .* asks for NCCL \(--gpu-require-nccl\)' "$T/err"
+    expect_count 2 '^refused/[01] HVD_ERR_PEER rank 1 on localhost .* in process set 0, which cannot use NCCL \(--gpu-require-nccl\): rank 1 is not connected by NCCL after 1 s; --gpu-connect-timeout gives it more time' "$T/out"
+    expect_count 1 'error.* rank 1 on localhost: process set 0 cannot use NCCL \(--gpu-require-nccl\): rank 1 is not connected by NCCL after 1 s; --gpu-connect-timeout gives it more time$' "$T/err"
 }
 
 case_nccl_is_required_of_one_gpu() {
@@ -166,7 +166,7 @@ case_nccl_is_required_of_one_gpu() {
     gpu_options=(--gpu-require-nccl)
     wrong 2 1 staged 2
     expect_status 1
-    expect_count 2 '^refused/[01] HVD_ERR_PEER rank 0 on localhost .* and process set 0 cannot have it: rank 0 has the same GPU as rank 1; give each rank a GPU of its own' "$T/out"
+    expect_count 2 '^refused/[01] HVD_ERR_PEER rank 0 on localhost .* in process set 0, which cannot use NCCL \(--gpu-require-nccl\): rank 0 has the same GPU as rank 1; give each rank a GPU of its own' "$T/out"
 }
 
 case_nccl_is_required_and_there() {

@@ -150,8 +150,8 @@ struct range {
     struct range *next;
     enum range_kind kind;
     uint64_t base, id;
-    size_t size, asked; /* asked: of cuMemAlloc, without the rest of the last page */
-    char *alias;        /* where the double reaches it */
+    size_t size, asked;      /* asked: of cuMemAlloc, without the rest of the last page */
+    char *alias;             /* where the double reaches it */
     struct context *context; /* of cuMemAlloc; NULL: the primary one */
     int device, opened;
     bool access;    /* of a mapping: given */

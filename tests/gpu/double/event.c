@@ -122,9 +122,10 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     if (!s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (double_stream_context(s) != e->context) {
-        double_misuse("cuEventRecord: the event is one of device %d, the stream one of device %d or of another "
-                      "context",
-                      e->context->device, double_stream_context(s)->device);
+        double_misuse(
+            "cuEventRecord: the event is one of device %d, the stream one of device %d or of another "
+            "context",
+            e->context->device, double_stream_context(s)->device);
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (e->context->error)
