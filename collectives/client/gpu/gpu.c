@@ -460,6 +460,6 @@ void device_close(void)
     device_engine_close();
     device_memory_close();
     device.pending = device.waiters = 0;
-    device.failed = device.stranded = device.moved = false;
+    device.failed = device.stranded = device.moved = device.warned = false;
     device_unlock();
 }

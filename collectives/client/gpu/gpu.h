@@ -226,6 +226,7 @@ struct device {
     bool stranded;    /* the engine's events were seen to */
     bool closing;     /* the engine has not closed yet all that it was to */
     bool moved;       /* an operation has ended since the bell was rung for that */
+    bool warned;      /* of host memory */
 };
 extern struct device device __attribute__((visibility("hidden")));
 

@@ -110,8 +110,10 @@ void device_way_say(const struct device_team *team)
     if (nccl || me != team->blamed)
         return;
     if (!client.region.requires_nccl) {
-        rpc_note(LOG_WARNING, "%s: GPU tensors go through host memory: %s; %s", name, team->why.text,
-                 team->remedy);
+        bool repeats = team->team->id < 0 && device.warned; /* of two ranks, of which there may be many */
+        device.warned = true;
+        rpc_note(repeats ? LOG_INFO : LOG_WARNING, "%s: GPU tensors go through host memory: %s; %s", name,
+                 team->why.text, team->remedy);
         return;
     }
     rpc_note(LOG_ERROR, "%s cannot use NCCL (--gpu-require-nccl): %s; %s", name, team->why.text,

@@ -163,12 +163,24 @@ static bool run(struct comm *comm, struct op *op)
     }
 }
 
+/* A kernel loads whole elements. */
+static int fault_of(const struct batch *b)
+{
+    int fault = double_fault("ncclKernel");
+
+    for (int i = 0; i < b->n && !fault; i++)
+        if (b->op[i].count &&
+            ((uintptr_t)b->op[i].send | (uintptr_t)b->op[i].recv) % nccl_width(b->op[i].type))
+            fault = CUDA_ERROR_MISALIGNED_ADDRESS;
+    return fault;
+}
+
 /* Broken or aborted, it lets its streams go on. */
 void nccl_run_batch(struct context *context, void *argument)
 {
     struct batch *b = argument;
     struct comm *comm = b->comm;
-    int fault = double_fault("ncclKernel");
+    int fault = fault_of(b);
     bool good = !fault;
 
     if (fault)
