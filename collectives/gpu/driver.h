@@ -114,7 +114,7 @@ enum {
 
 /* Flags. */
 enum {
-    CU_STREAM_PER_THREAD = 2,        /* a handle: the calling thread's default stream */
+    CU_STREAM_OF_THREAD = 2,         /* a handle: the calling thread's default stream */
     CU_STREAM_NON_BLOCKING_FLAG = 1, /* does not synchronize with the legacy default stream */
     CU_EVENT_BLOCKING = 1,
     CU_EVENT_NO_TIMING = 2,

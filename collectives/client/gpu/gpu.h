@@ -328,7 +328,7 @@ void device_abort(void);
 #define DEVICE_INSTALL     "install one version of NCCL, 2.18 or newer, on all hosts"
 #define DEVICE_DEBUG       "with NCCL_DEBUG=WARN it says more"
 #define DEVICE_WAIT        "--gpu-connect-timeout gives it more time"
-#define DEVICE_SHARE       "give each rank a GPU of its own, or NCCL 2.30 NCCL_MULTI_RANK_GPU_ENABLE=1"
+#define DEVICE_SHARE       "give each rank a GPU of its own, or all NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL 2.30"
 #define DEVICE_USE_PRIMARY "allocate it as cudaMalloc does, in the primary context"
 /* The ranks' cards are known. false: NCCL cannot be used, see `why`. */
 bool device_way_is_free(struct device_team *team);

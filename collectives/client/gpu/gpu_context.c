@@ -104,7 +104,7 @@ int device_record_given(struct device_op *op, struct err *e)
     const struct driver *d = device.driver;
     cu_context of = op->context->context;
 
-    if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_PER_THREAD &&
+    if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_OF_THREAD &&
         d->cuStreamGetCtx(op->stream, &of) == CU_OK && of != op->context->context)
         return record_across(op, of, e);
     return driver_check(d, d->cuEventRecord(op->given, op->stream), e, "recording an event in the stream");
