@@ -53,8 +53,10 @@ static void choose_placement(struct device_team *team)
 /* false: the rank is in the way. */
 static bool suits(struct device_team *team, uint32_t i)
 {
-    const struct device_card *card = &team->cards[i], *first = &team->cards[0];
+    const struct device_card *first = &team->cards[0];
+    struct device_card *card = &team->cards[i];
 
+    card->remedy[sizeof card->remedy - 1] = '\0'; /* it came from another process */
     if (card->abilities.nccl == 0)
         device_way_blame(team, i, card->remedy, "cannot use NCCL: %.*s", (int)sizeof card->why, card->why);
     else if (card->abilities.nccl != first->abilities.nccl)
