@@ -28,6 +28,8 @@ log=${CHECK_LOG:-$build/check.log}
 mkdir "$work/t" && mkdir -m 700 "$work/run" || exit 2
 # shellcheck source=tests/progress.sh
 . tests/progress.sh
+# shellcheck source=tests/gpu/limits.sh
+. tests/gpu/limits.sh
 
 # Cgroups of jobs whose guard and session a test had killed when it was ended itself. That of a job that lives is locked.
 # shellcheck disable=SC2317,SC2329 # called by the trap
@@ -93,6 +95,7 @@ print_tap() { # NAME TAPFILE
 
 unit_program() { # NAME
     local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=120 began=${EPOCHREALTIME/./}
+    case $name in test_gpu_*) limit=$(gpu_limit program_s) ;; esac
     [ -z "${SANITIZE:-}" ] || limit=400
     if [ ! -x "$build/tests/$name" ]; then
         echo "not ok - $name: not built"

@@ -49,8 +49,11 @@ void gpu_give_up(const char *file, int line, const char *condition, const char *
     _exit(1);
 }
 
-/* Of a rank; a test waits a little longer. */
-#define PATIENCE_S 25
+int gpu_ranks_most(void)
+{
+    bool own = !gpu_real() || gpu_real() >= gpu_limits()->shared_ranks;
+    return own ? 4 : gpu_limits()->shared_ranks;
+}
 
 uint64_t gpu_now_ms(void)
 {
@@ -76,7 +79,7 @@ static void child(int rank, int size, struct gpu_shared *shared, void (*body)(st
         snprintf(text, sizeof text, "rank%d", rank);
         setenv("NCCL_HOSTID", text, 1); /* they share a GPU: NCCL takes them for hosts */
     }
-    alarm(PATIENCE_S);
+    alarm((unsigned)gpu_limits()->rank_s);
     body(&me);
     exit(0);
 }
@@ -167,7 +170,7 @@ void gpu_open(struct gpu_rank *me)
 
 enum communicator_state gpu_while(struct communicator *c, enum communicator_state now, struct err *e)
 {
-    uint64_t until = gpu_now_ms() + 10000;
+    uint64_t until = gpu_now_ms() + (uint64_t)gpu_limits()->connect_ms;
     while (communicator_poll(c, e) == now && gpu_now_ms() < until)
         a_moment();
     return communicator_state(c);

@@ -88,7 +88,7 @@ case_what_is_refused() {
 case_a_death_frees_the_streams() {
     by_engine 3 3 gpu_flow death
     expect_status 137
-    expect_count 2 '^rank [01]: free after less than 1 s, HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
+    expect_count 2 '^rank [01]: free in time, HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
 }
 
 case_a_death_while_others_wait() {
@@ -100,15 +100,15 @@ case_a_death_while_others_wait() {
 case_the_end_of_the_engine_frees_the_streams() {
     by_engine 3 3 gpu_flow engine
     expect_status 125
-    expect_count 2 '^rank [01]: free after less than 1 s, HVD_ERR_ENGINE: this host.s engine has gone' "$T/out"
+    expect_count 2 '^rank [01]: free in time, HVD_ERR_ENGINE: this host.s engine has gone' "$T/out"
 }
 
 # Each allocation is opened, once, and let go when it has gone.
 case_memory_at_the_address_of_other_memory() {
     by_engine 2 2 gpu_memory again
     all_right 2
+    [ -n "${REAL_GPU:-}" ] && return # whose driver gives what addresses it likes
     expect_count 2 'addresses used again: [1-9]' "$T/out"
-    [ -n "${REAL_GPU:-}" ] ||
         expect_same '24 24' "$(gpu_calls cuIpcOpenMemHandle_v2) $(gpu_calls cuIpcCloseMemHandle)" 'memory opened and closed'
 }
 

@@ -131,6 +131,7 @@ CUresult cuInit(unsigned flags)
     pthread_mutex_lock(&lock);
     if (!initialised) {
         pthread_atfork(NULL, NULL, be_forked);
+        double_take(REAL_INIT);
         read_devices();
         for (int i = 0; i < n_visible; i++) {
             primaries[i].device = i;

@@ -16,6 +16,8 @@
  *                           (RANK: that of HVD_RANK alone; none: who has no rank)
  *                           of ncclKernel, what NCCL has put into a stream, its context fails for good
  *   HVD_DOUBLE_SLOW=WHAT    function[@RANK]:MS: each call of it takes so long
+ *   HVD_DOUBLE_REAL=1       as slow as a GPU that ranks share (enum real_ms): the driver's beginning, connecting
+ *                           and aborting of NCCL take seconds, ranks take turns; and NCCL hears of deaths
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
@@ -39,6 +41,9 @@
 
 enum { GPUS_MAX = 16, DIRT = 0xa5, DIRTY = 64 << 10 }; /* what new memory begins with, and how far */
 
+/* Of HVD_DOUBLE_REAL, milliseconds. */
+enum real_ms { REAL_INIT = 1000, REAL_CONNECT = 4000, REAL_ABORT = 3000, REAL_SLICE = 5 };
+
 /* ---- core.c: settings, what is written down, faults, handles ---- */
 int double_fault(
     const char *function); /* traces the call; the code it is to fail with, or 0, or -1: without a code */
@@ -51,6 +56,8 @@ void double_trace(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void double_host_sync(const char *function);
 void double_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 long double_setting(const char *name, long otherwise);
+bool double_is_slow(void); /* HVD_DOUBLE_REAL */
+void double_take(enum real_ms ms); /* then */
 uint64_t double_now_ns(void);
 
 enum handle_kind {

@@ -217,6 +217,7 @@ ncclResult_t nccl_launch(struct batch *b)
         double_stream_after(b->stream, b->others[i]);
     b->comm->last = b->stream;
     b->comm->pending++;
+    nccl_hear_of_deaths(b->comm);
     {
         struct stream *stream = b->stream, *others[8];
         int n = b->n_others;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 struct work {
     struct work *next;
@@ -48,6 +49,17 @@ static void pause_randomly(struct stream *s)
     nanosleep(&t, NULL);
 }
 
+/* Ranks of even and of odd numbers have the GPU in turn. */
+static void wait_for_turn(void)
+{
+    const char *rank = getenv("HVD_RANK");
+    uint64_t slice = REAL_SLICE * 1000000u, odd = rank ? (uint64_t)strtol(rank, NULL, 10) % 2 : 0;
+    uint64_t now = double_now_ns();
+
+    if (double_is_slow() && now / slice % 2 != odd)
+        usleep((useconds_t)((slice - now % slice) / 1000 + 1));
+}
+
 static void *serve(void *argument)
 {
     struct stream *s = argument;
@@ -63,6 +75,7 @@ static void *serve(void *argument)
         s->first = w->next;
         pthread_mutex_unlock(&s->lock);
         pause_randomly(s);
+        wait_for_turn();
         w->run(s->context, w->argument);
         free(w);
         pthread_mutex_lock(&s->lock);
