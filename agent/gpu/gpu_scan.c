@@ -411,9 +411,9 @@ bool gpu_scan_is_first(const struct gpu_places *places)
 }
 
 /* Root's files stay root's, such as the driver's devices where others may not open them. Where nobody has
- * made the devices since the machine was started, the driver's library does, or starts nvidia-modprobe:
- * root keeps the right to both. A user's own rights stay as they are: nvidia-modprobe is setuid, as in his
- * own programs. */
+ * made the devices since the machine was started, the driver's library does, or starts nvidia-modprobe: root
+ * keeps the right to both. A user's own rights stay as they are: nvidia-modprobe is setuid, as in his own
+ * programs. */
 static void give_up_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

@@ -252,7 +252,7 @@ int session_mps_start(struct session *s, struct err *e)
     return go_on_without(s, why.text, e);
 }
 
-/* ---- clients of one that is not ours ------------------------------------------------------------------ */
+/* ---- clients of one that is not ours ------------------------------------------------------------------- */
 
 static bool is_pid(void *ctx, pid_t pid)
 {
@@ -290,10 +290,11 @@ static void on_released(void *ctx, bool late)
     struct session *s = ctx;
     void (*then)(struct session *) = s->mps.then;
     if (late)
-        session_notice(s, LOG_WARNING,
-                       "the MPS control daemon of %s did not answer within %g s: other users of it may be harmed "
-                       "by the end of this job's processes",
-                       s->mps.there, MPS_CLIENTS_MS / 1e3);
+        session_notice(
+            s, LOG_WARNING,
+            "the MPS control daemon of %s did not answer within %g s: other users of it may be harmed "
+            "by the end of this job's processes",
+            s->mps.there, MPS_CLIENTS_MS / 1e3);
     s->mps.then = NULL;
     then(s);
 }

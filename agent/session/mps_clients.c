@@ -34,9 +34,10 @@ static const struct fsm_row rows[] = {
     {CLIENTS_ENDING, EV_LATE, CLIENTS_IDLE, say_late},
 };
 
-static const struct fsm_table table = {"MPS clients", state_names, event_names, rows, sizeof rows / sizeof *rows};
+static const struct fsm_table table = {"MPS clients", state_names, event_names, rows,
+                                       sizeof rows / sizeof *rows};
 
-/* ---- one question ------------------------------------------------------------------------------------- */
+/* ---- one question -------------------------------------------------------------------------------------- */
 
 static void drop_answer(struct mps_clients *m)
 {
@@ -78,7 +79,7 @@ static size_t read_pids(struct mps_clients *m, pid_t *pid, size_t max)
     return n;
 }
 
-/* ---- the table's actions ------------------------------------------------------------------------------ */
+/* ---- the table's actions ------------------------------------------------------------------------------- */
 
 static void ask_servers(void *owner)
 {
@@ -154,7 +155,7 @@ static void say_late(void *owner)
     m->events->over(m->ctx, true);
 }
 
-/* ---- from outside ------------------------------------------------------------------------------------- */
+/* ---- from outside -------------------------------------------------------------------------------------- */
 
 static void on_late(uv_timer_t *timer)
 {
@@ -162,8 +163,8 @@ static void on_late(uv_timer_t *timer)
     fsm_post(&m->fsm, EV_LATE);
 }
 
-int mps_clients_end(struct mps_clients *m, uv_loop_t *loop, const struct mps_clients_events *events, void *ctx,
-                    const struct mps_place *place)
+int mps_clients_end(struct mps_clients *m, uv_loop_t *loop, const struct mps_clients_events *events,
+                    void *ctx, const struct mps_place *place)
 {
     mps_clients_cancel(m);
     if (!m->opened && uv_timer_init(loop, &m->limit) < 0)

@@ -1,11 +1,11 @@
 /* Processes of the job that are clients of an MPS service of somebody else, before they are killed: CUDA
- * leaves it undefined what becomes of the service and its other clients when a client ends while kernels
- * of it are under way. So the service is told first to end that work (terminate_client).
+ * leaves it undefined what becomes of the service and its other clients when a client ends while kernels of
+ * it are under way. So the service is told first to end that work (terminate_client).
  *
  *   idle -> servers -> clients -> ending -> idle
  *
- * SERVERS asks for the servers, CLIENTS each of these for its clients, ENDING tells it which of them to
- * end. There is a limit for all of it: what is not done then stays undone. */
+ * SERVERS asks for the servers, CLIENTS each of these for its clients, ENDING tells it which of them to end.
+ * There is a limit for all of it: what is not done then stays undone. */
 #ifndef HVD_AGENT_SESSION_MPS_CLIENTS_H
 #define HVD_AGENT_SESSION_MPS_CLIENTS_H
 
@@ -17,7 +17,8 @@
 #include "agent/session/mps_tell.h"
 #include "common/base/fsm.h"
 
-#define MPS_CLIENTS_MS  1000 /* in all; twice in the end of a job, which its launcher awaits for so much longer */
+#define MPS_CLIENTS_MS                                                                                       \
+    1000 /* in all; twice in the end of a job, which its launcher awaits for so much longer */
 #define MPS_SERVERS_MAX 16
 #define MPS_CLIENTS_MAX 256
 
@@ -44,8 +45,8 @@ struct mps_clients {
 };
 
 /* `over` is called later, unless it returns -1: nobody can be asked. One that goes on already begins anew. */
-int mps_clients_end(struct mps_clients *m, uv_loop_t *loop, const struct mps_clients_events *events, void *ctx,
-                    const struct mps_place *place);
+int mps_clients_end(struct mps_clients *m, uv_loop_t *loop, const struct mps_clients_events *events,
+                    void *ctx, const struct mps_place *place);
 /* Whatever goes on; `over` does not come. */
 void mps_clients_cancel(struct mps_clients *m);
 /* True when `pid` was of it. */

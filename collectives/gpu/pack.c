@@ -36,9 +36,9 @@ bool pack_was_built(void)
 static void describe_remedy(const struct driver *d, char *text, size_t size)
 {
     if (d->version < pack_image_cuda)
-        snprintf(text, size, "a driver with CUDA %d.%d or newer takes them, or a build with nvcc %d.%d or older",
-                 pack_image_cuda / 1000, pack_image_cuda % 1000 / 10, d->version / 1000,
-                 d->version % 1000 / 10);
+        snprintf(
+            text, size, "a driver with CUDA %d.%d or newer takes them, or a build with nvcc %d.%d or older",
+            pack_image_cuda / 1000, pack_image_cuda % 1000 / 10, d->version / 1000, d->version % 1000 / 10);
     else
         snprintf(text, size, "a build whose GPU_CODES name this GPU has some that fit");
 }
@@ -52,10 +52,11 @@ static void say_refused(const struct driver *d, cu_result result, const char *wh
     if (atomic_flag_test_and_set(&said) || (rank && strcmp(rank, "0") != 0))
         return;
     describe_remedy(d, remedy, sizeof remedy);
-    log_warning("the driver (CUDA %d.%d) %s the kernels of libhvd, which nvcc %d.%d made (%s): %s; until then "
-                "scaled integers go through host memory, and the driver copies tensors of a group one by one",
-                d->version / 1000, d->version % 1000 / 10, what, pack_image_cuda / 1000,
-                pack_image_cuda % 1000 / 10, driver_error_name(d, result), remedy);
+    log_warning(
+        "the driver (CUDA %d.%d) %s the kernels of libhvd, which nvcc %d.%d made (%s): %s; until then "
+        "scaled integers go through host memory, and the driver copies tensors of a group one by one",
+        d->version / 1000, d->version % 1000 / 10, what, pack_image_cuda / 1000, pack_image_cuda % 1000 / 10,
+        driver_error_name(d, result), remedy);
 }
 
 /* NULL stays in p->module when the driver does not take them: it is older than the toolkit, or the GPU is. */

@@ -129,6 +129,7 @@ gpus() {
         # shellcheck disable=SC2016 # of the rank
         on_gpus=(sh -c 'NCCL_HOSTID=rank$HVD_RANK exec "$@"' sh)
     fi
+    export HVDRUN_GRACE=$(($(free_s) + 4)) # for ranks that say how long a death has held them
     # Ranks are not given what begins with HVD_ by itself, nor anything on other hosts.
     for name in LD_LIBRARY_PATH REAL_GPU HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,LAZY,NCCL,REAL}; do
         [ -z "${!name:-}" ] || reach+=(-x "$name")
@@ -146,9 +147,9 @@ free_s() { # how long a death may take to reach the other ranks
     echo $(($(gpu_limit free_ms) / 1000))
 }
 
-# More ranks on one GPU than take turns in the time of a case.
-not_for_shared_gpus() {
-    [ -z "${REAL_GPU:-}" ] || [ "$REAL_GPU" -ge "$1" ] || skip "$1 ranks would take turns on $REAL_GPU GPU"
+# Ranks that share a GPU take turns, too slowly for many; by the engine they go through host memory, where a rank that waits holds the host.
+needs_a_gpu_each() { # RANKS
+    [ -z "${REAL_GPU:-}" ] || [ "$REAL_GPU" -ge "$1" ] || skip "$1 ranks would share $REAL_GPU GPU"
 }
 
 gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Not on real GPUs

@@ -1,7 +1,7 @@
-/* How long tests of GPUs wait, in one table: on the doubles, whose limits are sharp, and on a GPU
- * (REAL_GPU, of tests/gpu/run). There each process opens driver and NCCL for seconds, ranks that share a
- * GPU take turns of milliseconds, and an abort of NCCL takes its time. tests/e2e/lib.sh and tests/run.sh
- * read the table too (gpu_limit).
+/* How long tests of GPUs wait, in one table: on the doubles, whose limits are sharp, and on a GPU (REAL_GPU,
+ * of tests/gpu/run). There each process opens driver and NCCL for seconds, ranks that share a GPU take turns
+ * of milliseconds, and an abort of NCCL takes its time. tests/e2e/lib.sh and tests/run.sh read the table too
+ * (gpu_limit).
  *
  * HVD_DOUBLE_REAL=1 makes the doubles as slow as that (tests/gpu/double/double.h). */
 #ifndef HVD_TESTS_GPU_LIMITS_H

@@ -86,6 +86,7 @@ case_what_is_refused() {
 }
 
 case_a_death_frees_the_streams() {
+    needs_a_gpu_each 3
     by_engine 3 3 gpu_flow death
     expect_status 137
     expect_count 2 '^rank [01]: free in time, HVD_ERR_PEER: rank 2 on localhost .* killed by signal 9' "$T/out"
@@ -134,6 +135,7 @@ case_memory_that_is_replaced() {
 # The engine lets memory go while the ranks' GPUs wait for one another, and it is what lets them go on: the driver would make it
 # wait for the GPU. What replaces that memory is copied until then, where the driver does not open it yet.
 case_memory_that_goes_while_its_gpu_waits() {
+    needs_a_gpu_each 2
     by_engine 2 2 gpu_memory held
     all_right 2
     [ -n "${REAL_GPU:-}" ] && return
@@ -147,6 +149,7 @@ case_stand_ins_where_memory_goes_while_its_gpu_waits() {
 }
 
 case_mappings_that_go_while_their_gpu_waits() {
+    needs_a_gpu_each 2
     by_engine 2 2 gpu_memory remapped
     all_right 2
     [ -n "${REAL_GPU:-}" ] || expect_same '4 0' "$(gpu_calls cuMemImportFromShareableHandle) $(gpu_calls cuMemcpyDtoDAsync_v2)" 'descriptors and copies'

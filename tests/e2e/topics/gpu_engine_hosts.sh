@@ -25,6 +25,7 @@ case_the_order() {
 }
 
 case_a_death_frees_the_streams() {
+    needs_a_gpu_each 4
     on_two_hosts gpu_flow death 1
     expect_count 3 '^rank [023]: free in time, HVD_ERR_PEER: rank 1 on ' "$T/out"
 }

@@ -149,3 +149,20 @@ case_who_has_nothing_goes_with_the_others() {
     gpu_flow 3 1 empty # through host memory
     expect_status 0
 }
+
+# What a GPU is given (tests/gpu/limits.h) is enough on doubles as slow as one, and what doubles are given is not.
+slow_the_limits_of_a_gpu() {
+    [ -z "${REAL_GPU:-}" ] || skip "the doubles are made slow"
+    gpus 3
+    export HVD_DOUBLE_REAL=1 REAL_GPU=3
+    gpu_flow 3 3 removed
+    expect_status 137
+    expect_count 2 '^rank [01]: free in time$' "$T/out"
+}
+
+slow_the_limits_of_doubles_are_too_short_for_a_gpu() {
+    [ -z "${REAL_GPU:-}" ] || skip "the doubles are made slow"
+    export HVD_DOUBLE_REAL=1
+    gpu_flow 3 3 removed
+    expect_count 2 '^rank [01]: free late$' "$T/out"
+}

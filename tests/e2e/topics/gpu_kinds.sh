@@ -88,7 +88,7 @@ case_kinds_in_pieces() {
 }
 
 slow_many_ranks_and_rounds() {
-    not_for_shared_gpus 8
+    needs_a_gpu_each 8
     gpu_kinds 8 8 60 30000
     [ -n "${REAL_GPU:-}" ] || rm "$HVD_DOUBLE_TRACE"
     gpu_kinds 6 3 30 30000

@@ -16,8 +16,8 @@
  *                           (RANK: that of HVD_RANK alone; none: who has no rank)
  *                           of ncclKernel, what NCCL has put into a stream, its context fails for good
  *   HVD_DOUBLE_SLOW=WHAT    function[@RANK]:MS: each call of it takes so long
- *   HVD_DOUBLE_REAL=1       as slow as a GPU that ranks share (enum real_ms): the driver's beginning, connecting
- *                           and aborting of NCCL take seconds, ranks take turns; and NCCL hears of deaths
+ *   HVD_DOUBLE_REAL=1       as slow as a GPU that ranks share (enum real_ms): the driver's beginning,
+ * connecting and aborting of NCCL take seconds, ranks take turns; and NCCL hears of deaths
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
@@ -56,7 +56,7 @@ void double_trace(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void double_host_sync(const char *function);
 void double_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 long double_setting(const char *name, long otherwise);
-bool double_is_slow(void); /* HVD_DOUBLE_REAL */
+bool double_is_slow(void);         /* HVD_DOUBLE_REAL */
 void double_take(enum real_ms ms); /* then */
 uint64_t double_now_ns(void);
 

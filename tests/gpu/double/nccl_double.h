@@ -48,7 +48,7 @@ struct comm {
     int late_polls;
     bool ended; /* no handle any more */
     uint32_t calls;
-    uint64_t ready_at; /* not before */
+    uint64_t ready_at;   /* not before */
     struct stream *last; /* the stream of its last batch */
     pthread_cond_t idle;
     struct known *memory; /* registered; under the lock */

@@ -1,9 +1,9 @@
 /* Stands in for nvidia-cuda-mps-control where there is no GPU: the daemon (-f), and, without that, the
  * program that tells it what stands on standard input. It serves no CUDA; it checks how it was started.
  *
- * `nvidia-cuda-mps-control client COMMAND...` (the double's own) makes COMMAND a client with work under
- * way, as CUDA would. Where such a one ends before it was told terminate_client, the real service's state
- * is undefined; here it is faulted, for all its other clients, and says so.
+ * `nvidia-cuda-mps-control client COMMAND...` (the double's own) makes COMMAND a client with work under way,
+ * as CUDA would. Where such a one ends before it was told terminate_client, the real service's state is
+ * undefined; here it is faulted, for all its other clients, and says so.
  *
  *   MPS_DOUBLE       how it misbehaves, words with blanks between:
  *       refuse       ends with 1 and a line       hang         makes no socket

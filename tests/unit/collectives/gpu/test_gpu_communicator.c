@@ -718,7 +718,8 @@ static void a_death(struct gpu_rank *me)
     uint64_t begin = gpu_now_ms();
     WANT(communicator_abort(me->c, gpu_limits()->abort_ms));
     me->d->cuStreamSynchronize(me->stream);
-    WANT(gpu_now_ms() - begin < (uint64_t)gpu_limits()->abort_ms, "it took %d ms", (int)(gpu_now_ms() - begin));
+    WANT(gpu_now_ms() - begin < (uint64_t)gpu_limits()->abort_ms, "it took %d ms",
+         (int)(gpu_now_ms() - begin));
     WANT(communicator_run(me->c, &o, 1, me->stream, &e) < 0);
     communicator_free(me->c);
 }

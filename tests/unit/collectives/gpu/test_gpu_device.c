@@ -375,12 +375,13 @@ START_TEST(kernels_that_the_driver_refuses)
     old.cuModuleLoadData = refuse_image;
     if (_i == 1) {
         old.version = 11040;
-        snprintf(expected, sizeof expected,
-                 "hvd: warning: the driver (CUDA 11.4) does not take the kernels of libhvd, which nvcc %d.%d made "
-                 "(CUDA_ERROR_INVALID_IMAGE): a driver with CUDA %d.%d or newer takes them, or a build "
-                 "with nvcc 11.4 or older; until then",
-                 pack_image_cuda / 1000, pack_image_cuda % 1000 / 10, pack_image_cuda / 1000,
-                 pack_image_cuda % 1000 / 10);
+        snprintf(
+            expected, sizeof expected,
+            "hvd: warning: the driver (CUDA 11.4) does not take the kernels of libhvd, which nvcc %d.%d made "
+            "(CUDA_ERROR_INVALID_IMAGE): a driver with CUDA %d.%d or newer takes them, or a build "
+            "with nvcc 11.4 or older; until then",
+            pack_image_cuda / 1000, pack_image_cuda % 1000 / 10, pack_image_cuda / 1000,
+            pack_image_cuda % 1000 / 10);
     } else {
         old.version = pack_image_cuda;
         snprintf(expected, sizeof expected, ": a build whose GPU_CODES name this GPU has some that fit; ");
