@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RANKS_MOST 4
+
 int gpu_real(void)
 {
     const char *text = getenv("HVD_TEST_WITH_DOUBLES") ? NULL : getenv("REAL_GPU");
@@ -51,8 +53,9 @@ void gpu_give_up(const char *file, int line, const char *condition, const char *
 
 int gpu_ranks_most(void)
 {
-    bool own = !gpu_real() || gpu_real() >= gpu_limits()->shared_ranks;
-    return own ? 4 : gpu_limits()->shared_ranks;
+    int gpus = gpu_real() ? gpu_real() : RANKS_MOST, shared = gpu_limits()->shared_ranks;
+    int most = gpus > shared ? gpus : shared;
+    return most < RANKS_MOST ? most : RANKS_MOST;
 }
 
 uint64_t gpu_now_ms(void)
