@@ -218,9 +218,11 @@ void *hvd_alloc(size_t bytes);
  * where it has none the one of this rank's local rank (counted round). It is as any memory of a device, for
  * kernels, copies and operations; and where all ranks of a set give such memory to an operation, each at the
  * same distance from what this function returned, NCCL is told of it and need not copy on the way (NCCL 2.19
- * and newer). Each call is an allocation of the driver's, of 2 MiB at least: for few and large ones. NULL:
- * there is none, no CUDA or no GPU (hvd_last_error says why). Works after hvd_init only, also in a job of one
- * rank; may wait for the GPU, not for other ranks. Any thread. Freed by hvd_free or by hvd_shutdown. */
+ * and newer). Memory of 64 KiB and more takes 2 MiB of the GPU, or a multiple of that, since NCCL maps no
+ * less; smaller memory is of cuMemAlloc, takes little more than its bytes, and NCCL is told nothing of it.
+ * NULL: there is none, no CUDA or no GPU (hvd_last_error says why). Works after hvd_init only, also in a job
+ * of one rank; may wait for the GPU, not for other ranks. Any thread. Freed by hvd_free or by hvd_shutdown.
+ */
 void *hvd_alloc_device(size_t bytes);
 /* Frees what hvd_alloc or hvd_alloc_device returned, no other memory; NULL is ignored, and after hvd_shutdown
  * everything is. Of hvd_alloc: no operation may be using it. Of hvd_alloc_device: the caller's own streams

@@ -351,7 +351,6 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_DEVICE_MEMORY:
     case WORKER_DEVICE_SPAN:
     case WORKER_DEVICE_FORGET:
-    case WORKER_DEVICE_EVENT:
     case WORKER_DEVICE_JOIN:
     case WORKER_DEVICE_LEAVE:
     case WORKER_DEVICE_KNOW:

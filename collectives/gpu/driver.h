@@ -214,6 +214,8 @@ enum driver_feature {
       (cu_allocation * made, size_t bytes, const struct cu_allocation_properties *how,                       \
        unsigned long long flags))                                                                            \
     F(VMM, cuMemRelease, "cuMemRelease", "cuMemRelease", (cu_allocation allocation))                         \
+    F(VMM, cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", "cuDeviceCanAccessPeer",                          \
+      (int *can, cu_device device, cu_device peer))                                                          \
     F(VMM, cuMemAddressReserve, "cuMemAddressReserve", "cuMemAddressReserve",                                \
       (cu_pointer * at, size_t bytes, size_t alignment, cu_pointer wish, unsigned long long flags))          \
     F(VMM, cuMemAddressFree, "cuMemAddressFree", "cuMemAddressFree", (cu_pointer at, size_t bytes))          \

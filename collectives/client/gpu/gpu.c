@@ -133,16 +133,15 @@ static void drop_events(struct device_op *op)
 int device_events(struct device_op *op, struct err *e)
 {
     const struct driver *d = device.driver;
-    unsigned flags = CU_EVENT_NO_TIMING | (device_engine_has(op->context) ? CU_EVENT_IPC : 0);
     int rc;
 
     if (op->given)
         return 0;
     if (device_enter(op->context, e) != 0)
         return -1;
-    rc = driver_check(d, d->cuEventCreate(&op->given, flags), e, "making an event");
+    rc = driver_check(d, d->cuEventCreate(&op->given, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc == 0)
-        rc = driver_check(d, d->cuEventCreate(&op->done, flags), e, "making an event");
+        rc = driver_check(d, d->cuEventCreate(&op->done, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc != 0)
         drop_events(op);
     device_leave();

@@ -18,6 +18,11 @@
  *   order  ->  the team's stream waits for `given`, NCCL's calls, event `done`  ->  hvd_wait: the user's
  *   stream waits for `done`
  *
+ * With the engine, which has these two events of a team only (the driver has few that processes share):
+ *
+ *   its turn  ->  in a stream of the team: `given`, then the team's  ->  the engine's stream, NCCL  ->  in
+ * the team's stream: the team's `done`, then the operation's
+ *
  * Nothing here waits for a device. All of it is done under one lock, by whoever waits, polls or begins
  * something, else by the thread; so an operation's view and what follows belong to that lock from its start
  * until it is DEVICE_ENQUEUED or DEVICE_FAILED, which its tensor's owner then sees. */
@@ -132,7 +137,6 @@ struct device_op {
     bool by_engine;                     /* it was given to the engine: */
     struct shm_device_call *call;
     uint64_t call_bytes;
-    uint32_t given_number, done_number; /* the engine's, of the events; 0: none yet */
     struct device_stand_in *stand_in;
     size_t stand_ins, stand_ins_room;
     struct device_room stand_in_room;
@@ -191,7 +195,9 @@ struct device_team {
     struct device_abilities all;
     struct communicator *communicator;
     bool by_engine;             /* all engines can, and do */
-    bool joined;                /* this host's has a communicator of this rank */
+    bool joined;                /* this host's has a communicator of this rank; then: */
+    cu_stream front;            /* what operations wait for, in their order */
+    cu_event given, done;       /* the engine's too, of the one operation that it has */
     struct device_known *known; /* [knowns]; by that */
     size_t knowns;
     uint64_t connects; /* since when */
@@ -383,13 +389,20 @@ int device_engine_return(struct device_op *op, cu_stream stream, struct err *e);
 void device_engine_forget(struct device_op *op);
 /* Once the engine has let everything go. */
 void device_engine_free(void);
-void device_engine_lost(void);
 /* As device_launch and device_launched. */
-int device_engine_launch(struct device_op *op);
+int device_engine_launch(struct device_op *op, struct err *e);
 bool device_engine_launched(const struct device_op *op);
-int device_engine_join(const struct device_team *team, struct err *e);
+/* Then: `done` of the operation is what the engine has put into its stream. */
+int device_engine_record(struct device_op *op, struct err *e);
+/* -1: nothing of it stays. */
+int device_engine_join(struct device_team *team, struct err *e);
 enum communicator_state device_engine_state(const struct device_team *team);
 void device_engine_leave(const struct device_team *team);
+/* The team's stream goes on, whatever the engine does; and, when it has left, what the two had in common
+ * goes.
+ */
+void device_engine_release(const struct device_team *team);
+void device_engine_part(struct device_team *team);
 void device_engine_close(void);
 /* device_known.c: the team's communicator there knows all of it; and it will be freed. */
 bool device_engine_knows(struct device_team *team, const struct device_memory *m);

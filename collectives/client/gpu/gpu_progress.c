@@ -71,7 +71,8 @@ bool device_has_failed(void)
         device_abort();
     if (!device.stranded && atomic_load(&client.state) == CLIENT_STRANDED) {
         device.stranded = true;
-        device_engine_lost();
+        for (const struct device_team *team = device.teams; team; team = team->next)
+            device_engine_release(team); /* nobody else does any more, and the user's streams are to go on */
     }
     return device.failed;
 }

@@ -69,7 +69,7 @@ static void describe(const struct device_team *team, struct device_card *mine)
     mine->engine = device_engine_abilities(team->context);
     mine->engine_host = team->context->engine.host;
     memcpy(mine->gpu, team->context->what.uuid, sizeof mine->gpu);
-    mine->host = nccl_host_of(client.region.rank[0], (uint32_t)client.rank);
+    mine->host = nccl_host_of(mine->abilities.nccl, client.region.rank[0], (uint32_t)client.rank);
 }
 
 static void exchange(void *owner)
@@ -313,7 +313,18 @@ struct device_team *device_team_find(const struct team *team, struct device_cont
     return device.teams = t;
 }
 
-/* Likewise; the engine's communicator ends. */
+static bool is_busy(const struct device_team *team)
+{
+    bool is = false;
+
+    if (device_enter(team->context, NULL) == 0) {
+        is = device.driver->cuStreamQuery(team->stream) == CU_NOT_READY;
+        device_leave();
+    }
+    return is;
+}
+
+/* Likewise; the engine's communicator ends, and what the team's stream waits for. */
 static void leave_engine(struct device_team *team)
 {
     uint64_t until = clock_now() + LEAVE_NS;
@@ -324,6 +335,10 @@ static void leave_engine(struct device_team *team)
         state = device_engine_state(team);
     while (!device.failed && !region_poisoned(&client.region) && state != COMMUNICATOR_FINISHED &&
            state != COMMUNICATOR_ABORTED && clock_now() < until && poll(NULL, 0, 1) == 0);
+    while (is_busy(team) && clock_now() < until && poll(NULL, 0, 1) == 0)
+        device_has_failed();
+    if (is_busy(team))
+        device_engine_release(team);
 }
 
 /* What is in the stream may wait for other streams, and those for a rank that is lost: so while it is waited
@@ -374,6 +389,7 @@ void device_team_free(struct device_team *team)
         leave_engine(team);
     if (entered)
         settled = device.driver->cuStreamSynchronize(team->stream) == CU_OK;
+    device_engine_part(team);
     device_lanes_free(team, settled);
     if (entered) {
         device.driver->cuStreamDestroy(team->stream);

@@ -86,8 +86,8 @@ bool device_way_is_free(struct device_team *team)
             return false;
     if ((one = find_double(team, &other)) < 0)
         return true;
-    device_way_blame(team, (uint32_t)one, DEVICE_SHARE, "has the same GPU as rank %u",
-                     team->team->rank[other]);
+    device_way_blame(team, (uint32_t)one, DEVICE_SHARE, "has the same GPU as rank %u%s",
+                     team->team->rank[other], nccl_why_not_shared(team->all.nccl).text);
     return false;
 }
 

@@ -54,6 +54,30 @@ case_one_gpu_for_three_ranks() {
     expect_same 1 "$(gpu_calls ncclCommInitRankConfig)" communicators
 }
 
+# From 2.30 on NCCL takes them when it is told to; an older one is not asked.
+case_one_gpu_and_nccl_told_to_share_it() {
+    local version
+    [ -z "${REAL_GPU:-}" ] || skip "there is one NCCL"
+    reach+=(-x NCCL_MULTI_RANK_GPU_ENABLE=1)
+    gpu_options=(--log-level info)
+    for version in 22809 23003; do
+        export HVD_DOUBLE_NCCL=$version
+        rm -f "$T/gpu_calls"
+        gpu_kinds 2 1 2 500
+        case $version in
+        22809)
+            expect_err 'process set 0: GPU tensors go through host memory: .*\(NCCL 2\.28\.9 does not know NCCL_MULTI_RANK_GPU_ENABLE\)'
+            expect_same 0 "$(gpu_calls ncclAllReduce)" 'calls of NCCL 2.28'
+            expect_same 0 "$(gpu_calls ncclCommAbort)" 'communicators of NCCL 2.28 that did not connect'
+            ;;
+        *)
+            expect_err 'process set 0: GPU tensors go by NCCL 2\.30\.3$'
+            [ "$(gpu_calls ncclAllReduce)" -gt 0 ] || fail "NCCL 2.30 was not used"
+            ;;
+        esac
+    done
+}
+
 case_a_rank_alone_without_hvdrun() {
     gpus 1
     "$BUILD/tests/gpu_kinds" 4 2000 > "$T/out" 2> "$T/err"

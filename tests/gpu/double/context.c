@@ -106,6 +106,11 @@ void double_device_uuid(int device, unsigned char uuid[16])
     uuid_of(visible[device], uuid);
 }
 
+bool double_are_peers(int device, int other)
+{
+    return device == other || double_setting("HVD_DOUBLE_PEERS", 1);
+}
+
 struct context *double_primary(int device)
 {
     return &primaries[device];
@@ -166,6 +171,15 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     if (ordinal < 0 || ordinal >= n_visible)
         return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    ENTER("cuDeviceCanAccessPeer");
+    if (device < 0 || device >= n_visible || peer < 0 || peer >= n_visible)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *can = device != peer && double_are_peers(device, peer);
     return CUDA_SUCCESS;
 }
 

@@ -9,6 +9,9 @@
  * Environment (hvdrun gives none of these to ranks without -x; `gpus` in tests/e2e/lib.sh adds those):
  *   HVD_DOUBLE_GPUS=N       devices (1); 0: cuInit finds none. CUDA_VISIBLE_DEVICES counts as usual
  *   HVD_DOUBLE_MEMORY=N     bytes each device has (4 GiB)
+ *   HVD_DOUBLE_PEERS=0      no device can use memory of another one
+ *   HVD_DOUBLE_BLOCKS=0     an old driver: it does not number what is mapped
+ *   HVD_DOUBLE_IPC_EVENTS=N events that a process has for others, or from others, at once (64)
  *   HVD_DOUBLE_DELAY_US=N   longest random delay before a piece of work (100)
  *   HVD_DOUBLE_SEED=N       another sequence of delays
  *   HVD_DOUBLE_FAIL=LIST    function[@RANK]:N[+][:CODE],...: the Nth call of it fails
@@ -118,6 +121,7 @@ CUresult double_enter(const char *function); /* what every function begins with 
 CUresult double_enter_context(const char *function, struct context **context);
 int double_device_count(void);
 int double_device_physical(int device);
+bool double_are_peers(int device, int other); /* they can use each other's memory */
 void double_device_uuid(int device, unsigned char uuid[16]);
 struct context *double_primary(int device);
 void double_context_current(struct context **context);
@@ -161,8 +165,8 @@ struct range {
     char *alias;             /* where the double reaches it */
     struct context *context; /* of cuMemAlloc; NULL: the primary one */
     int device, opened;
-    bool access;    /* of a mapping: given */
-    int registered; /* with how many communicators */
+    unsigned access; /* which devices can use it, a bit each: */
+    int registered;  /* with how many communicators */
     struct segment segment;
     struct segment_name from; /* of an opened handle */
     struct allocation *allocation;
@@ -170,9 +174,12 @@ struct range {
 struct range *double_range_new(enum range_kind kind, int device, uint64_t base, size_t size, char *alias);
 struct context *double_range_context(const struct range *r);
 bool double_range_find(uint64_t address, size_t bytes, struct range *copy);
+#define EVERY_DEVICE (~0u) /* as long as NCCL or the program lets them, which is not looked at */
 /* The first one of those in which the bytes lie: more than one only if they are mappings one behind the other
- * in one reservation. All can be used, by one device. */
+ * in one reservation. All are of one device, which can use them. */
 bool double_range_usable(uint64_t address, size_t bytes, struct range *copy);
+/* Likewise, and that device can use them, too. */
+bool double_range_usable_by(int device, uint64_t address, size_t bytes, struct range *copy);
 bool double_range_take(uint64_t base, enum range_kind kind, struct range *copy); /* out of the table */
 struct range *double_range_each(bool (*keep)(struct range *range, void *argument), void *argument);
 /* Where the double reaches it: device memory that is alive, or host memory that is registered. NULL

@@ -2,9 +2,10 @@
  *
  * joining -> ready -> finalized; failed and aborted from anywhere. A communicator is joining until all ranks
  * are in its shared memory; then each compares the devices of all, and two ranks on one device of one host
- * are refused, which NCCL_HOSTID avoids. Nobody waits here but in a blocking call: a non-blocking
- * communicator goes on when it is asked for its state, and its first answer is always "in progress". The
- * shared memory is given back when the handle is gone and no stream holds an operation any more. */
+ * are refused, which NCCL_HOSTID avoids, and from 2.30 on NCCL_MULTI_RANK_GPU_ENABLE. Nobody waits here but
+ * in a blocking call: a non-blocking communicator goes on when it is asked for its state, and its first
+ * answer is always "in progress". The shared memory is given back when the handle is gone and no stream holds
+ * an operation any more. */
 #include "tests/gpu/double/nccl_double.h"
 
 #include <stdarg.h>
@@ -106,6 +107,17 @@ static ncclResult_t join(struct comm *comm, const struct segment_name *name, int
     return ncclSuccess;
 }
 
+int nccl_version(void)
+{
+    return (int)double_setting("HVD_DOUBLE_NCCL", VERSION);
+}
+
+/* Only from 2.30 on. */
+static bool takes_ranks_on_one_device(void)
+{
+    return nccl_version() >= 23000 && double_setting("NCCL_MULTI_RANK_GPU_ENABLE", 0) != 0;
+}
+
 static bool has_gone(int pid)
 {
     char path[64], state = 'Z';
@@ -135,12 +147,14 @@ static ncclResult_t compare_devices(const struct comm *comm)
 {
     const struct member *member = comm->area->member;
 
+    if (takes_ranks_on_one_device())
+        return ncclSuccess;
     for (int i = 0; i < comm->size; i++)
         for (int k = 0; k < i; k++)
             if (member[i].host == member[k].host &&
                 memcmp(member[i].uuid, member[k].uuid, sizeof member[i].uuid) == 0)
                 return nccl_say(ncclInvalidUsage,
-                                double_setting("HVD_DOUBLE_NCCL", VERSION) < 23000
+                                nccl_version() < 23000
                                     ? "Duplicate GPU detected : rank %d and rank %d both on CUDA device %x"
                                     : "Multiple Ranks are using the same GPU/Partition: %d and %d on %x",
                                 i, k, (member[i].uuid[15] + 1) << 12);
@@ -418,7 +432,7 @@ ncclResult_t ncclCommUserRank(const ncclComm_t handle, int *rank)
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    *version = (int)double_setting("HVD_DOUBLE_NCCL", VERSION);
+    *version = nccl_version();
     return nccl_enter("ncclGetVersion");
 }
 

@@ -95,6 +95,7 @@ struct comm *nccl_comm(ncclComm_t handle); /* NULL: there is no such one (any mo
 ncclResult_t nccl_say(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* for ncclGetLastError; returns result */
 ncclResult_t nccl_enter(const char *function);
+int nccl_version(void);
 ncclResult_t nccl_poll(struct comm *comm); /* goes on with what is in progress; the lock is held */
 ncclResult_t nccl_wait_ready(struct comm *comm);
 void nccl_done_with(struct comm *comm); /* a batch has ended */
