@@ -35,8 +35,8 @@ __attribute__((format(printf, 2, 3))) static void say(const char *question, cons
     fflush(stdout);
 }
 
-/* An answer by itself: what the driver refused. */
-static bool refused(const char *question, cu_result result, const char *what)
+/* True when the driver has refused, which is an answer by itself. */
+static bool say_refusal(const char *question, cu_result result, const char *what)
 {
     if (result == CU_OK)
         return false;
@@ -102,13 +102,13 @@ static void say_range(const char *question, cu_pointer at)
     cu_pointer base = 0;
     size_t bytes = 0;
 
-    if (!refused(question, d->cuMemGetAddressRange(&base, &bytes, at), "cuMemGetAddressRange"))
+    if (!say_refusal(question, d->cuMemGetAddressRange(&base, &bytes, at), "cuMemGetAddressRange"))
         say(question, "%zu bytes, beginning %llu before it", bytes, at - base);
 }
 
 /* ---- mappings ------------------------------------------------------------------------------------------ */
 
-static bool map(cu_pointer at)
+static bool map_piece(cu_pointer at)
 {
     static const char question[] = "memory by cuMemCreate";
     struct cu_allocation_properties how = {
@@ -117,10 +117,10 @@ static bool map(cu_pointer at)
     cu_allocation piece;
     bool mapped;
 
-    if (refused(question, d->cuMemCreate(&piece, PIECE, &how, 0), "cuMemCreate"))
+    if (say_refusal(question, d->cuMemCreate(&piece, PIECE, &how, 0), "cuMemCreate"))
         return false;
-    mapped = !refused(question, d->cuMemMap(at, PIECE, 0, piece, 0), "cuMemMap") &&
-             !refused(question, d->cuMemSetAccess(at, PIECE, &access, 1), "cuMemSetAccess");
+    mapped = !say_refusal(question, d->cuMemMap(at, PIECE, 0, piece, 0), "cuMemMap") &&
+             !say_refusal(question, d->cuMemSetAccess(at, PIECE, &access, 1), "cuMemSetAccess");
     d->cuMemRelease(piece);
     return mapped;
 }
@@ -133,15 +133,15 @@ static void ask_of_mappings(void)
         say("memory by cuMemCreate", "this driver lacks %s", driver_lacks(d, DRIVER_VMM));
         return;
     }
-    if (refused("addresses", d->cuMemAddressReserve(&at, 2 * PIECE, 0, 0, 0), "cuMemAddressReserve"))
+    if (say_refusal("addresses", d->cuMemAddressReserve(&at, 2 * PIECE, 0, 0, 0), "cuMemAddressReserve"))
         return;
-    if (map(at) && map(at + PIECE)) {
+    if (map_piece(at) && map_piece(at + PIECE)) {
         say_numbers("a mapping", at);
         say_numbers("the mapping behind it", at + PIECE);
         say_range("the range of a mapping", at + 100);
         say_range("the range of the mapping behind it", at + PIECE + 100);
         d->cuMemUnmap(at, PIECE);
-        if (map(at))
+        if (map_piece(at))
             say_numbers("other memory at the place of the first", at);
         d->cuMemUnmap(at + PIECE, PIECE);
     }
@@ -153,7 +153,7 @@ static void ask_of_mappings(void)
  */
 
 /* Before CUDA is begun in this process: the child has it, and lives until its standard input ends. */
-static void lend(int handle_to, int until)
+static void lend_memory(int handle_to, int until)
 {
     struct cu_ipc_memory handle = {{0}};
     cu_pointer at;
@@ -181,7 +181,7 @@ static int start_lender(struct lender *l)
     if (l->pid == 0) {
         close(handle[0]);
         close(end[1]);
-        lend(handle[1], end[0]);
+        lend_memory(handle[1], end[0]);
     }
     close(handle[1]);
     close(end[0]);
@@ -198,8 +198,8 @@ static void ask_of_others_memory(struct lender *l)
 
     if (driver_lacks(d, DRIVER_IPC) || read(l->handle, &handle, sizeof handle) != sizeof handle)
         say(question, "there are no handles of memory here");
-    else if (!refused(question, d->cuIpcOpenMemHandle(&at, handle, CU_IPC_LAZY_PEER_ACCESS),
-                      "cuIpcOpenMemHandle")) {
+    else if (!say_refusal(question, d->cuIpcOpenMemHandle(&at, handle, CU_IPC_LAZY_PEER_ACCESS),
+                          "cuIpcOpenMemHandle")) {
         say_range(question, at + 100);
         say_numbers("another process's memory", at);
         d->cuIpcCloseMemHandle(at);

@@ -1,8 +1,8 @@
-/* hvd_gpu_bench [--sizes 64M,256M] [--pairs N]: run under hvdrun, a rank for each GPU (or, with NCCL_HOSTID
- * different for each rank, several on one). Exit status 1 when a call failed, never for a goal.
+/* hvd_gpu_bench [--sizes 64M,256M] [--pairs N] [--few]: run under hvdrun, a rank for each GPU (or, with
+ * NCCL_HOSTID different for each rank, several on one). Exit status 1 when a call failed, never for a goal.
  *
  * Ranks that share a GPU without MPS get it in turns of milliseconds, and each operation takes some of those.
- * So they make fewer runs, one pair, of smaller sizes, unless the options say otherwise.
+ * So they make few runs (--few): a tenth, one pair, of smaller sizes; the other options say otherwise.
  *
  * A row says which way hvd's operations went, if they are counted (tests/gpu/witness.c, as tests/gpu/run
  * has it): NCCL, STAGED (through host memory), both, or - (a rank alone has nothing to exchange). */
@@ -19,6 +19,7 @@
 struct options {
     size_t bytes[SIZES_MAX];
     int sizes, pairs;
+    bool few;
 };
 
 void bench_cuda(const struct bench *b, cu_result result, const char *what)
@@ -51,7 +52,7 @@ void bench_begin_row(const struct bench *b)
     before.host = b->ways->host;
 }
 
-static const char *way(const struct bench *b)
+static const char *name_way(const struct bench *b)
 {
     if (!b->ways)
         return "?";
@@ -64,7 +65,7 @@ void bench_line(const struct bench *b, const char *what, double direct, double h
 {
     if (b->rank == 0)
         printf("%-28s %10.1f %10.1f %-5s %8.3f %-18s %6.2f  %-6s %s\n", what, direct, hvd, unit, value, means,
-               goal, way(b), value <= goal ? "met" : "NOT MET");
+               goal, name_way(b), value <= goal ? "met" : "NOT MET");
     fflush(stdout);
 }
 
@@ -207,27 +208,37 @@ static bool read_sizes(struct options *o, const char *at)
 static bool read_options(struct options *o, int argc, char **argv)
 {
     *o = (struct options){0};
-    for (int i = 1; i < argc; i += 2) {
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
         char *end;
 
-        if (i + 1 < argc && strcmp(argv[i], "--sizes") == 0 && read_sizes(o, argv[i + 1]))
-            continue;
-        if (i + 1 == argc || strcmp(argv[i], "--pairs") != 0)
+        if (strcmp(argv[i], "--few") == 0) {
+            o->few = true;
+        } else if (strcmp(argv[i], "--sizes") == 0 && read_sizes(o, value)) {
+            i++;
+        } else if (strcmp(argv[i], "--pairs") == 0) {
+            o->pairs = (int)strtol(value, &end, 10);
+            if (*value == '\0' || *end != '\0' || o->pairs < 1 || o->pairs > PAIRS_MAX)
+                return false;
+            i++;
+        } else {
             return false;
-        o->pairs = (int)strtol(argv[i + 1], &end, 10);
-        if (*argv[i + 1] == '\0' || *end != '\0' || o->pairs < 1 || o->pairs > PAIRS_MAX)
-            return false;
+        }
     }
     return true;
 }
 
-/* Where the command line says nothing. */
+/* Where the command line says nothing; alike on all ranks, also where only some share a GPU. */
 static void choose_the_rest(struct options *o, bool sharing)
 {
+    uint8_t few = o->few || sharing;
+
+    bench_check(hvd_allreduce("bench.few", &few, &few, 1, HVD_UINT8, HVD_MAX, NULL), "hvd_allreduce");
+    o->few = few != 0;
     if (o->sizes == 0)
-        read_sizes(o, sharing ? "4K,1M,16M" : "4K,1M,64M,256M");
+        read_sizes(o, o->few ? "4K,1M,16M" : "4K,1M,64M,256M");
     if (o->pairs == 0)
-        o->pairs = sharing ? 1 : 7;
+        o->pairs = o->few ? 1 : 7;
 }
 
 int main(int argc, char **argv)
@@ -236,7 +247,8 @@ int main(int argc, char **argv)
     struct bench b = {0};
 
     if (!read_options(&o, argc, argv)) {
-        fprintf(stderr, "usage: hvdrun -np N hvd_gpu_bench [--sizes 64M,256M] [--pairs 1..%d]\n", PAIRS_MAX);
+        fprintf(stderr, "usage: hvdrun -np N hvd_gpu_bench [--sizes 64M,256M] [--pairs 1..%d] [--few]\n",
+                PAIRS_MAX);
         return 2;
     }
     bench_check(hvd_init(), "hvd_init");
@@ -246,6 +258,7 @@ int main(int argc, char **argv)
     open_device(&b);
     choose_the_rest(&o, b.sharing);
     b.pairs = o.pairs;
+    b.few = o.few;
     b.comm = connect_direct(&b, false);
     b.blocking = connect_direct(&b, true);
     b.bytes = 32u << 20; /* what a training step reduces */

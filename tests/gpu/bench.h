@@ -34,7 +34,8 @@ struct bench {
     int processors;
     int rank, size;
     int pairs;
-    bool sharing;               /* several ranks on a GPU: each operation waits for time slices */
+    bool few;                   /* a tenth of the runs */
+    bool sharing;               /* several ranks on a GPU */
     const struct witness *ways; /* what has gone by NCCL and through host memory; NULL: nobody counts */
 };
 
@@ -52,8 +53,8 @@ void bench_begin_row(const struct bench *b);
 
 /* One run of something; microseconds. */
 typedef double bench_timed(struct bench *b, size_t bytes, int runs);
-/* Medians of both, each after a run that is not counted, and of their ratio by pairs. `runs` of a rank that
- * has a GPU for itself: those that share one make a tenth of them. */
+/* Medians of both, each after a run that is not counted, and of their ratio by pairs. With few
+ * runs it makes a tenth of `runs`. */
 double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, size_t bytes, int runs,
                      double *of_direct, double *of_hvd);
 /* Nothing is under way, and all ranks are here. */

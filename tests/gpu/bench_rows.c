@@ -29,7 +29,7 @@ double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, siz
 {
     double d[PAIRS_MAX] = {0}, h[PAIRS_MAX] = {0}, ratio[PAIRS_MAX] = {0};
 
-    if (b->sharing)
+    if (b->few)
         runs = (runs + 9) / 10;
     bench_begin_row(b);
     direct(b, bytes, 1);
