@@ -136,7 +136,11 @@ gpus() {
     [ "$KIND" != loop ] || [ ${#on_gpus[@]} != 0 ] || on_gpus=(sh -c 'NCCL_HOSTID=host$HVD_CROSS_RANK exec "$@"' sh)
 }
 
-gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Nothing on real GPUs
+nccl_was_called() { # FUNCTION: on the double, which alone tells
+    [ -n "${REAL_GPU:-}" ] || [ "$(gpu_calls "$1")" -gt 0 ] || fail "NCCL did nothing"
+}
+
+gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Not on real GPUs
     grep -cE "^[0-9]+ $1( |\$)" "$HVD_DOUBLE_TRACE"
 }
 

@@ -10,6 +10,7 @@ gpu_kinds() { # RANKS GPUS ARGUMENTS...
 
 # The worker's own stream is all that is not given back.
 streams_left() { # RANKS
+    [ -z "${REAL_GPU:-}" ] || return 0
     expect_same "$1" "$(gpu_calls left)" 'things left'
     expect_same "$1" "$(gpu_calls 'left stream 1')" 'streams left'
 }
@@ -17,13 +18,13 @@ streams_left() { # RANKS
 case_two_gpus() {
     gpu_kinds 2 2 4 2000
     streams_left 2
-    [ "$(gpu_calls ncclAllReduce)" -gt 0 ] || fail "NCCL did nothing"
+    nccl_was_called ncclAllReduce
 }
 
 case_four_gpus_and_sets() {
     gpu_kinds 4 4 4 500
     streams_left 4
-    [ "$(gpu_calls ncclAllReduce)" -gt 0 ] || fail "NCCL did nothing"
+    nccl_was_called ncclAllReduce
 }
 
 # Each round: the small tensors of two groups, and a large one of the second. --fusion-threshold-mb 0: each alone.
@@ -58,7 +59,7 @@ case_a_rank_alone_without_hvdrun() {
     "$BUILD/tests/gpu_kinds" 4 2000 > "$T/out" 2> "$T/err"
     expect_same 'rank 0: all right' "$(cat "$T/out" "$T/err")" 'the output'
     no_gpu_misuse
-    expect_same 0 "$(gpu_calls 'nccl.*')" 'calls of NCCL'
+    [ -n "${REAL_GPU:-}" ] || expect_same 0 "$(gpu_calls 'nccl.*')" 'calls of NCCL'
 }
 
 # The same in memory of hvd_alloc_device: each is known to NCCL from its first operation on, but that which makes the communicator.
@@ -67,7 +68,7 @@ case_memory_that_nccl_knows() {
     reach+=(-x GPU_ARENA)
     gpu_kinds 2 2 3 500
     streams_left 2
-    [ "$(grep -c ' op .* registered$' "$HVD_DOUBLE_TRACE")" -gt 20 ] || fail "NCCL knew little of the memory"
+    [ -n "${REAL_GPU:-}" ] || [ "$(grep -c ' op .* registered$' "$HVD_DOUBLE_TRACE")" -gt 20 ] || fail "NCCL knew little of the memory"
 }
 
 # Memory over several mappings, as in segments that grow.
@@ -88,6 +89,6 @@ case_kinds_in_pieces() {
 
 slow_many_ranks_and_rounds() {
     gpu_kinds 8 8 60 30000
-    rm "$HVD_DOUBLE_TRACE"
+    rm -f "${HVD_DOUBLE_TRACE:-}"
     gpu_kinds 6 3 30 30000
 }
