@@ -26,7 +26,8 @@ static find_symbol *real_dlsym;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* NAME, what is counted, the real one's type, parameters, arguments */
-#define NCCL_TYPE(name) __typeof__(((struct nccl *)0)->name)
+#define NCCL_TYPE(name)   __typeof__(((struct nccl){0}).name)
+#define DRIVER_TYPE(name) __typeof__(((struct driver){0}).name)
 #define COUNTED(F)                                                                                           \
     F(ncclAllReduce, nccl, NCCL_TYPE(ncclAllReduce),                                                         \
       (const void *in, void *out, size_t count, nccl_dtype dtype, nccl_op op, nccl_comm comm,                \
@@ -53,7 +54,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
     F(ncclRecv, nccl, NCCL_TYPE(ncclRecv),                                                                   \
       (void *out, size_t count, nccl_dtype dtype, int from, nccl_comm comm, cu_stream stream),               \
       (out, count, dtype, from, comm, stream))                                                               \
-    F(cuMemcpyDtoHAsync_v2, host, __typeof__(((struct driver *)0)->cuMemcpyDtoHAsync),                       \
+    F(cuMemcpyDtoHAsync_v2, host, DRIVER_TYPE(cuMemcpyDtoHAsync),                                            \
       (void *to, cu_pointer from, size_t bytes, cu_stream stream), (to, from, bytes, stream))
 
 #define DEFINE(name, what, type, parameters, arguments)                                                      \
