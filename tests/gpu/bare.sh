@@ -128,9 +128,8 @@ first() {
 
 # Ended when the first rows are there. SIGTERM: the table is printed. SIGKILL: the rows are in the file.
 ended() {
-    in_root "$1" 'export BUILD=build-gpu HOSTS=none
-        for signal in TERM KILL; do
-            tests/gpu/run --double /root/$signal &
+    in_root "$1" 'for signal in TERM KILL; do
+            tests/gpu/first --double /root/$signal &
             until grep -q "^| test_gpu_fuse" /root/$signal/table.md 2> /dev/null; do sleep 0.2; done
             kill -$signal $! && wait $!
         done
