@@ -50,26 +50,30 @@ UV_LIBS    := $(if $(UV_ARCHIVE),-Wl$(comma)--whole-archive $(UV_ARCHIVE) -Wl$(c
 PROTO_LIBS := $(or $(call archive,libprotobuf-c,libprotobuf-c.a),$(call pkg_libs,libprotobuf-c))
 
 # ---- what is made of what (a folder is a part: see README) -----------------------------------------------------------
-GEN          := $(BUILD)/gen/common/control.pb-c
-COMMON_SRC   := $(wildcard common/*.c common/links/*.c)
+# The C files of some folders and all folders below them.
+in_folders    = $(sort $(shell find $(1) -name '*.c'))
+
+GEN          := $(BUILD)/gen/common/protocol/control.pb-c
+COMMON_SRC   := $(filter-out common/modules/%,$(call in_folders,common))
 AUTH_SRC     := common/modules/auth.c
 TLS_SRC      := common/modules/tls.c
 SYSTEMD_SRC  := common/modules/systemd.c
 YAML_SRC     := common/modules/yaml.c
-SSH_SRC      := $(wildcard launcher/transport/ssh*.c)
-LAUNCHER_SRC := $(wildcard launcher/*.c launcher/allocation/*.c) $(filter-out $(SSH_SRC),$(wildcard launcher/transport/*.c))
-AGENT_SRC    := $(wildcard agent/*.c agent/inquiry/*.c agent/supervisor/*.c agent/rendezvous/*.c agent/daemon/*.c)
-CTL_SRC      := $(wildcard agent/ctl/*.c) $(addprefix agent/daemon/,ask.c wire.c exposed.c sums.c)
-PMIX_SRC     := $(wildcard agent/rendezvous/pmix/*.c)
-PMIX_BOTH_SRC := $(addprefix agent/rendezvous/,pmix_names.c pmix_relay.c pmix_help.c plan.c)
-METRICS_SRC  := $(wildcard agent/daemon/http/*.c)
-GLOO_SRC     := $(wildcard agent/rendezvous/gloo/*.c)
-TOPOLOGY_SRC := $(wildcard agent/topology/*.c)
-SHM_SRC      := $(wildcard collectives/shm/*.c)
-ALGO_SRC     := $(wildcard collectives/algorithms/*.c)
-DEVICE_SRC   := $(wildcard collectives/device/*.c)
-CLIENT_SRC   := $(wildcard collectives/client/*.c)
-ENGINE_SRC   := $(wildcard collectives/engine/*.c collectives/backends/*.c)
+SSH_SRC      := $(call in_folders,launcher/transport/ssh)
+LAUNCHER_SRC := $(filter-out $(SSH_SRC),$(call in_folders,launcher))
+# Modules that hvdagent opens: a file each, which alone knows the library.
+METRICS_SRC  := agent/daemon/metrics/metrics_http.c
+GLOO_SRC     := agent/rendezvous/gloo/gloo_http.c
+TOPOLOGY_SRC := agent/worker/topology_hwloc.c
+PMIX_SRC     := $(wildcard agent/rendezvous/pmix_server/*.c)
+PMIX_BOTH_SRC := agent/rendezvous/plan.c $(addprefix agent/rendezvous/pmix_client/,pmix_names.c pmix_relay.c pmix_help.c)
+AGENT_SRC    := $(filter-out agent/ctl/% $(METRICS_SRC) $(GLOO_SRC) $(TOPOLOGY_SRC) $(PMIX_SRC),$(call in_folders,agent))
+CTL_SRC      := $(wildcard agent/ctl/*.c) $(addprefix agent/daemon/,protocol/query.c protocol/wire.c metrics/render.c metrics/metric_names.c)
+SHM_SRC      := $(call in_folders,collectives/shm collectives/local)
+ALGO_SRC     := $(call in_folders,collectives/kernels collectives/algorithms)
+DEVICE_SRC   := $(call in_folders,collectives/gpu)
+CLIENT_SRC   := $(call in_folders,collectives/client)
+ENGINE_SRC   := $(call in_folders,collectives/engine collectives/backends)
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 
@@ -106,11 +110,11 @@ LEFT_OUT := $(strip $(call left_out,pmix,PMIx for MPI programs,libpmix-dev) \
 all: $(PROGRAMS) $(MODULES) $(LIBS) $(EXAMPLES) $(HVD_BENCH) $(CONTAIN) ## everything
 	$(if $(LEFT_OUT),@echo 'left out of this build: $(subst $(comma)END,,$(LEFT_OUT)END); `make deps` installs the packages in brackets')
 
-$(BUILD)/gen/common/control.pb-c.c: common/control.proto | check-deps
+$(BUILD)/gen/common/protocol/control.pb-c.c: common/protocol/control.proto | check-deps
 	@mkdir -p $(@D)
 	$(call note,GEN )
 	$(Q)protoc --c_out=$(BUILD)/gen $<
-$(BUILD)/gen/common/control.pb-c.h: $(BUILD)/gen/common/control.pb-c.c
+$(BUILD)/gen/common/protocol/control.pb-c.h: $(BUILD)/gen/common/protocol/control.pb-c.c
 	@: # so that make looks again how old it is
 
 $(BUILD)/obj/gen/control.pb-c.o: $(GEN).c
@@ -170,7 +174,7 @@ $(BUILD)/modules/hvd-pmix: $(call obj,$(PMIX_SRC) $(PMIX_BOTH_SRC)) $(BUILD)/lib
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) $(BUILD)/libcommon.a $(UV_LIBS) $(PROTO_LIBS) $(call pkg_libs,pmix) $(call pkg_libs,hwloc)
 # Left out where libmicrohttpd is not installed: jobs then offer no Gloo rendezvous.
-$(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo_path.c)
+$(BUILD)/modules/gloo.so: $(call obj,$(GLOO_SRC) agent/rendezvous/gloo/gloo_path.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,libmicrohttpd)
@@ -182,7 +186,7 @@ $(BUILD)/modules/metrics.so: $(call obj,$(METRICS_SRC))
 
 # Left out where hwloc is not installed: then nothing can be bound.
 $(call obj,$(TOPOLOGY_SRC)): CFLAGS_ALL += $(call pkg_cflags,hwloc)
-$(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/supervisor/cpus.c)
+$(BUILD)/modules/topology.so: $(call obj,$(TOPOLOGY_SRC) agent/worker/cpus.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ $(call pkg_libs,hwloc)
@@ -197,8 +201,8 @@ gpu_code    = known=" $$($(NVCC) --list-gpu-code | tr '\n' ' ')" && code= && old
     code="$$code -gencode arch=compute_$$oldest,code=compute_$$oldest"
 
 # The kernels of libhvd, as bytes in a C file. Without nvcc there are none, and the driver copies.
-PACK_IMAGE := $(BUILD)/gen/collectives/device/pack_image
-$(PACK_IMAGE).fatbin: collectives/device/pack.cu collectives/device/pack_batch.h collectives/hvd.h Makefile
+PACK_IMAGE := $(BUILD)/gen/collectives/gpu/pack_image
+$(PACK_IMAGE).fatbin: collectives/gpu/pack.cu collectives/gpu/pack_batch.h collectives/hvd.h Makefile
 	@mkdir -p $(@D)
 	$(call note,NVCC)
 	$(Q)$(gpu_code) && $(NVCC) -fatbin -std=c++14 -O3 -I. -Icollectives $$code -o $@ $<
@@ -216,7 +220,7 @@ $(BUILD)/obj/gen/pack_image.o: $(PACK_IMAGE).c
 DEVICE_OBJ := $(call obj,$(DEVICE_SRC)) $(BUILD)/obj/gen/pack_image.o
 
 # libhvd shows the names of hvd.h and nothing else, as a shared and as a static library.
-CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/err.c common/fsm.c common/log.c common/clock.c common/json.c common/quiet_thread.c common/ranks.c common/trace.c)
+CLIENT_OBJ := $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC)) $(DEVICE_OBJ) $(call obj,common/base/err.c common/base/fsm.c common/base/log.c common/base/clock.c common/base/json.c common/process/quiet_thread.c common/base/ranks.c common/base/trace.c)
 # What hvd.h declares is visible by its own words; the map keeps in what comes from common/.
 $(call obj,$(CLIENT_SRC) $(SHM_SRC) $(ALGO_SRC) $(DEVICE_SRC)): CFLAGS_ALL += -fvisibility=hidden
 $(BUILD)/libhvd.so: $(CLIENT_OBJ) collectives/libhvd.map
@@ -231,10 +235,10 @@ $(BUILD)/libhvd.a: $(CLIENT_OBJ) collectives/libhvd.map
 
 # The inner loops, once for each kind of processor: vector code, and no multiplication joined with an addition, so that all give the
 # same bits.
-$(BUILD)/obj/collectives/algorithms/reduce_%.o $(BUILD)/obj/collectives/algorithms/adasum.o: OPT += -O3 -ffp-contract=off
+$(BUILD)/obj/collectives/kernels/reduce_%.o $(BUILD)/obj/collectives/kernels/adasum.o: OPT += -O3 -ffp-contract=off
 ifeq ($(shell uname -m),x86_64)
-$(BUILD)/obj/collectives/algorithms/reduce_avx2.o: override OPT += -mavx2 -mf16c
-$(BUILD)/obj/collectives/algorithms/reduce_avx512.o: override OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+$(BUILD)/obj/collectives/kernels/reduce_avx2.o: override OPT += -mavx2 -mf16c
+$(BUILD)/obj/collectives/kernels/reduce_avx512.o: override OPT += -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 endif
 $(BUILD)/obj/examples/%.o: OPT += -O3
 $(BUILD)/examples/train: $(call obj,$(TRAIN_SRC)) $(BUILD)/libhvd.so

@@ -7,18 +7,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/daemon/attach.h"
+#include "agent/daemon/protocol/attach.h"
 #include "agent/daemon/daemon.h"
-#include "agent/guard.h"
-#include "agent/sent_dir.h"
-#include "agent/session.h"
-#include "agent/supervisor/gpu.h"
-#include "agent/supervisor/gpu_scan.h"
-#include "agent/sweep.h"
-#include "common/agent_exit.h"
-#include "common/err.h"
-#include "common/log.h"
-#include "common/message.h"
+#include "agent/guard/guard.h"
+#include "agent/guard/sent_dir.h"
+#include "agent/session/session.h"
+#include "agent/gpu/gpu.h"
+#include "agent/gpu/gpu_scan.h"
+#include "agent/guard/sweep.h"
+#include "common/protocol/agent_exit.h"
+#include "common/base/err.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
 
 static const char usage[] =
     "Usage: hvdagent attach [--managed] | session\n"

@@ -8,16 +8,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/spawn.h"
+#include "common/base/log.h"
+#include "common/process/spawn.h"
 #include "launcher/allocation/allocation.h"
-#include "launcher/config.h"
-#include "launcher/dry_run.h"
-#include "launcher/help.h"
-#include "launcher/horovod_flags.h"
-#include "launcher/hosts.h"
-#include "launcher/program_hosts.h"
-#include "launcher/restart.h"
+#include "launcher/cli/config.h"
+#include "launcher/job/dry_run.h"
+#include "launcher/cli/help.h"
+#include "launcher/cli/horovod_flags.h"
+#include "launcher/plan/hosts.h"
+#include "launcher/cli/program_hosts.h"
+#include "launcher/job/restart.h"
 #include "launcher/transport/rsh_template.h"
 
 extern char **environ;

@@ -126,7 +126,7 @@ unit_program() { # NAME
 
 suite_unit() {
     local file name
-    for file in tests/unit/test_*.c; do
+    for file in $(find tests/unit -name 'test_*.c' | sort); do
         name=$(basename "$file" .c)
         wanted "$name" || continue
         echo "# begin $name"
@@ -260,7 +260,7 @@ count_steps() { # LANE+LANE...
     local suite file
     for suite in ${1//[,+]/ }; do
         case $suite in
-        unit) for file in tests/unit/test_*.c; do ! wanted "$(basename "$file" .c)" || steps=$((steps + 1)); done ;;
+        unit) for file in $(find tests/unit -name 'test_*.c' | sort); do ! wanted "$(basename "$file" .c)" || steps=$((steps + 1)); done ;;
         e2e*) steps=$((steps + $(count_topics "$suite"))) ;;
         *) steps=$((steps + 1)) ;;
         esac

@@ -1,6 +1,6 @@
 # Targets around the code: demo, tests, fuzzers, lint, bench.
 #
-# A unit test is tests/unit/test_NAME.c, a Check program with its own main(). It is linked to libcommon (whole, so that
+# A unit test is tests/unit/FOLDER/test_NAME.c (FOLDER: where the tested code lives), a Check program with its own main(). It is linked to libcommon (whole, so that
 # modules can be opened) and to the parts it uses. The parts are read from the file itself:
 #   - its includes: "launcher/..." takes the launcher's archive, "collectives/shm/..." that of shm, and so on;
 #   - a comment that holds `needs:` and part names, programs of ours that it executes, or further .c files:
@@ -29,16 +29,16 @@ part_engine   := $(filter-out collectives/engine/main.c,$(ENGINE_SRC))
 define part_rule
 $(BUILD)/parts/lib$(1).a: $(call obj,$(part_$(1))) $(more_$(1))
 	@mkdir -p $$(@D); rm -f $$@
-	@$(AR) rcs $$@ $$^
+	@$(AR) qcs $$@ $$^
 endef
 $(foreach p,$(PARTS),$(eval $(call part_rule,$(p))))
 
 # The words a test asks for, by its includes and its needs: comment.
 words_of = $(shell sed -n \
-  -e 's,^\#include "launcher/transport/ssh.*,ssh launcher,p' -e 's,^\#include "launcher/.*,launcher,p' \
+  -e 's,^\#include "launcher/transport/ssh/.*,ssh launcher,p' -e 's,^\#include "launcher/.*,launcher,p' \
   -e 's,^\#include "agent/ctl/.*,ctl,p' -e 's,^\#include "agent/.*,agent,p' -e 's,^\#include "common/modules/yaml.*,yaml,p' \
-  -e 's,^\#include "collectives/shm/.*,shm,p' -e 's,^\#include "collectives/algorithms/.*,algo,p' \
-  -e 's,^\#include "collectives/device/.*,device,p' -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
+  -e 's,^\#include "collectives/\(shm\|local\)/.*,shm,p' -e 's,^\#include "collectives/\(kernels\|algorithms\)/.*,algo,p' \
+  -e 's,^\#include "collectives/gpu/.*,device,p' -e 's,^\#include "collectives/client/.*,client,p' -e 's,^\#include "\(collectives/\)*hvd\.h".*,client,p' \
   -e 's,^\#include "collectives/engine/.*,engine,p' -e 's,^\#include "collectives/backends/.*,engine,p' \
   -e 's,^.*[ *]needs: *\([^*]*\).*,\1,p' $(1))
 parts_of    = $(call with_below,$(sort $(filter $(PARTS),$(1))))
@@ -53,14 +53,15 @@ test_links  = -Wl,--start-group $(filter $(BUILD)/parts/%,$(1)) -Wl,--end-group 
               $(if $(filter %/libssh.a,$(1)),$(SSH_LIBS)) $(if $(filter %/libauth.a,$(1)),$(call pkg_libs,libcrypto)) \
               $(if $(filter %/libtls.a,$(1)),$(call pkg_libs,libssl) $(call pkg_libs,libcrypto)) $(if $(filter %/libyaml.a,$(1)),$(call pkg_libs,yaml-0.1)) $(UV_LIBS) $(PROTO_LIBS)
 
-UNIT_SRC := $(wildcard tests/unit/test_*.c)
-UNIT     := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(UNIT_SRC))
+UNIT_SRC := $(sort $(shell find tests/unit -name 'test_*.c'))
+UNIT     := $(addprefix $(BUILD)/tests/,$(basename $(notdir $(UNIT_SRC))))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ     := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/%,$(FUZZ_SRC))
 
 .SECONDEXPANSION:
-$(BUILD)/tests/test_%: $(BUILD)/obj/tests/unit/test_%.o $(BUILD)/obj/tests/unit/run_test.o $(BUILD)/libcommon.a \
-        $$(call test_needs,$$(call words_of,tests/unit/test_$$*.c)) | $$(call programs_of,$$(call words_of,tests/unit/test_$$*.c))
+unit_of = $(filter %/$(1).c,$(UNIT_SRC))
+$(BUILD)/tests/test_%: $$(call obj,$$(call unit_of,test_$$*)) $(BUILD)/obj/tests/unit/run_test.o $(BUILD)/libcommon.a \
+        $$(call test_needs,$$(call words_of,$$(call unit_of,test_$$*))) | $$(call programs_of,$$(call words_of,$$(call unit_of,test_$$*)))
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E,--wrap=_tcase_add_test -o $@ $(filter %.o,$^) $(call test_links,$^) $(CHECK_LIBS) -lm -lpthread
@@ -119,13 +120,13 @@ $(BUILD)/tests/countdown-run: $(BUILD)/obj/tests/faults/countdown_run.o
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $<
-$(BUILD)/obj/tests/countdown/spawn.o: common/spawn.c Makefile
+$(BUILD)/obj/tests/countdown/spawn.o: common/process/spawn.c Makefile
 	@mkdir -p $(@D)
 	$(call note,CC  )
 	$(Q)$(CC) $(CFLAGS_ALL) -DSPAWN_COPIES_MEMORY -MMD -MP -c -o $@ $<
 $(BUILD)/tests/countdown/hvdrun: $(call obj,$(LAUNCHER_SRC))
 $(BUILD)/tests/countdown/hvdagent: $(call obj,$(AGENT_SRC))
-$(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/common/spawn.o,$(COMMON_OBJ)) | all
+$(BUILD)/tests/countdown/%: $(BUILD)/obj/tests/countdown/spawn.o $(filter-out %/common/process/spawn.o,$(COMMON_OBJ)) | all
 	@mkdir -p $(@D) && ln -sfn ../../modules $(@D)/modules
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -Wl,-E -o $@ $(filter %.o,$^) $(UV_LIBS) $(PROTO_LIBS)
@@ -142,7 +143,7 @@ $(BUILD)/tests/nvml/libnvidia-ml.so.1: $(BUILD)/obj/tests/e2e/nvml_double.o
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $^
 $(BUILD)/tests/test_gpu_scan: | $(BUILD)/tests/nvml/libnvidia-ml.so.1
 E2E_TOOLS += $(BUILD)/tests/gloo-client $(BUILD)/tests/gloo-bad
-$(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o $(addprefix $(BUILD)/obj/common/,net.o err.o)
+$(BUILD)/tests/gloo-%: $(BUILD)/obj/tests/rendezvous/gloo_%.o $(addprefix $(BUILD)/obj/common/,net/net.o base/err.o)
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
@@ -159,7 +160,7 @@ $(E2E_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(BUILD)/obj/tests/
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'
 $(E2E_GPU_WORKERS): $(BUILD)/tests/%: $(BUILD)/obj/tests/e2e/%.o $(addprefix $(BUILD)/obj/tests/e2e/,worker.o gpu.o) \
-    $(addprefix $(BUILD)/obj/,collectives/device/driver.o collectives/device/library.o common/err.o) $(BUILD)/libhvd.so
+    $(addprefix $(BUILD)/obj/,collectives/gpu/driver.o collectives/gpu/library.o common/base/err.o) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..'

@@ -9,10 +9,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/inquiry/inquiries.h"
-#include "common/clock.h"
-#include "common/frame.h"
-#include "common/message.h"
+#include "agent/session/status_server.h"
+#include "common/base/clock.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/message.h"
 
 #define READ_SIZE (64u << 10)
 #define NO_ANSWER "the session does not answer"

@@ -3,9 +3,9 @@
 #define HVD_AGENT_CTL_ASK_H
 
 #include "agent/ctl/jobs.h"
-#include "common/buf.h"
-#include "common/control.pb-c.h"
-#include "common/err.h"
+#include "common/base/buf.h"
+#include "common/protocol/control.pb-c.h"
+#include "common/base/err.h"
 
 #define CTL_ANSWER_MS 5000 /* a session answers within that, or it is stopped */
 

@@ -1,12 +1,12 @@
-/* The options of hvdctl, in one table (common/options.h). They may stand anywhere. */
+/* The options of hvdctl, in one table (common/options/options.h). They may stand anywhere. */
 #ifndef HVD_AGENT_CTL_CONFIG_H
 #define HVD_AGENT_CTL_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/err.h"
-#include "common/options.h"
+#include "common/base/err.h"
+#include "common/options/options.h"
 
 /* X(type, field, OPTION_TYPE, flags, metavar, min, max, default, help) */
 #define CTL_OPTIONS(X)                                                                                       \

@@ -3,11 +3,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/json.h"
-#include "common/message.h"
+#include "common/base/json.h"
+#include "common/protocol/message.h"
 
-/* ---- for people ------------------------------------------------------------------------------------------
- */
+/* ---- for people ---------------------------------------------------------------------------------------- */
 
 static const char *or_unknown(const char *text)
 {
@@ -71,8 +70,7 @@ void gpus_show(Hvd__Gpus *g)
         show_gpu(i, g->gpu[i]);
 }
 
-/* ---- for programs ----------------------------------------------------------------------------------------
- */
+/* ---- for programs -------------------------------------------------------------------------------------- */
 
 static void put_text(struct json *j, const char *name, const char *text)
 {

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/inquiry/inquiries.h"
-#include "common/log.h"
+#include "agent/session/status_server.h"
+#include "common/base/log.h"
 
 #define NAME "abcdefghijklmnopqrstuvwxyz0123456789-"
 

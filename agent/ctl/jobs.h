@@ -1,4 +1,4 @@
-/* The jobs of this host, as hvdctl finds them: by the sockets in their directories (agent/job_dir.h).
+/* The jobs of this host, as hvdctl finds them: by the sockets in their directories (agent/guard/job_dir.h).
  *
  * A user finds his own; root finds everybody's. What a user could have put in their place is told by the
  * kernel: directories must be owned by the user whose number they have, no link is followed, and nothing is
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define CTL_JOB_MAX      96
 #define CTL_JOBS_OF_USER 1024

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "agent/ctl/ask.h"
-#include "common/json.h"
-#include "common/message.h"
-#include "common/frame.h"
-#include "common/log.h"
-#include "common/ranks.h"
+#include "common/base/json.h"
+#include "common/protocol/message.h"
+#include "common/protocol/frame.h"
+#include "common/base/log.h"
+#include "common/base/ranks.h"
 
 struct logs {
     const struct ctl_config *config;

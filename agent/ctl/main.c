@@ -16,17 +16,16 @@
 #include "agent/ctl/metrics.h"
 #include "agent/ctl/node.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/ask.h"
-#include "agent/daemon/exposed.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/message.h"
+#include "agent/daemon/protocol/query.h"
+#include "agent/daemon/metrics/render.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
 
 #define EXIT_REFUSED 1 /* no such job, or it has ended, or not yours */
 #define EXIT_USAGE   2
 
-/* ---- looks -----------------------------------------------------------------------------------------------
- */
+/* ---- looks --------------------------------------------------------------------------------------------- */
 
 struct look {
     struct ctl_seen *seen;
@@ -110,8 +109,7 @@ static void compute_shares(struct look *l, const struct look *before)
     }
 }
 
-/* ---- one job ---------------------------------------------------------------------------------------------
- */
+/* ---- one job ------------------------------------------------------------------------------------------- */
 
 /* The only job whose name is that, or begins so; its directory is the caller's to close. -1 with *e; 1,
  * likewise: there is none. */
@@ -191,8 +189,7 @@ static int run_on_job(const struct ctl_config *c, struct err *e,
     return status;
 }
 
-/* ---- all jobs --------------------------------------------------------------------------------------------
- */
+/* ---- all jobs ------------------------------------------------------------------------------------------ */
 
 static int run_ps(const struct ctl_config *c, struct err *e)
 {
@@ -263,8 +260,7 @@ static int run_top(const struct ctl_config *c, struct err *e)
     return e->code ? EXIT_REFUSED : 0;
 }
 
-/* ---- the command -----------------------------------------------------------------------------------------
- */
+/* ---- the command --------------------------------------------------------------------------------------- */
 
 /* One for each job, of everybody. */
 static void raise_descriptors(void)

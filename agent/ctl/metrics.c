@@ -1,10 +1,9 @@
 #include "agent/ctl/metrics.h"
 
-#include "agent/daemon/exposed.h"
-#include "common/exposition.h"
+#include "agent/daemon/metrics/render.h"
+#include "common/base/exposition.h"
 
-/* ---- what a job has one of -------------------------------------------------------------------------------
- */
+/* ---- what a job has one of ----------------------------------------------------------------------------- */
 
 static double ranks(const Hvd__JobStatus *s)
 {
@@ -64,8 +63,7 @@ static const struct {
     {"hvd_link_received_bytes_total", "counter", "Bytes that came from other hosts.", received},
 };
 
-/* ---- what it has of each kind ----------------------------------------------------------------------------
- */
+/* ---- what it has of each kind -------------------------------------------------------------------------- */
 
 static double operations(const Hvd__Collective *c)
 {

@@ -7,15 +7,14 @@
 #include <unistd.h>
 
 #include "agent/ctl/gpus.h"
-#include "agent/daemon/ask.h"
-#include "common/json.h"
-#include "common/message.h"
+#include "agent/daemon/protocol/query.h"
+#include "common/base/json.h"
+#include "common/protocol/message.h"
 
 #define WORDS     12
 #define NO_REASON "no reason was given"
 
-/* ---- another host ----------------------------------------------------------------------------------------
- */
+/* ---- another host -------------------------------------------------------------------------------------- */
 
 /* For the shell at the other end: 'text'. -1: too long. */
 static int quote(const char *text, char *out, size_t size)
@@ -75,8 +74,7 @@ static int go_there(const struct ctl_config *c, struct err *e)
     return 1;
 }
 
-/* ---- what is shown ---------------------------------------------------------------------------------------
- */
+/* ---- what is shown ------------------------------------------------------------------------------------- */
 
 static void show_queue(const Hvd__AgentStatus *s)
 {
@@ -165,8 +163,7 @@ static void show_json(const Hvd__AgentStatus *s)
     json_end(&j);
 }
 
-/* ---- a job that waits ------------------------------------------------------------------------------------
- */
+/* ---- a job that waits ---------------------------------------------------------------------------------- */
 
 static void show_place_json(const Hvd__AgentStatus *s, size_t at)
 {
@@ -230,8 +227,7 @@ bool ctl_waiting(const struct ctl_config *c)
     return found;
 }
 
-/* ---- the question ----------------------------------------------------------------------------------------
- */
+/* ---- the question -------------------------------------------------------------------------------------- */
 
 /* `tell`: what it answers is shown; as JSON it always is. */
 static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tell, struct err *e)

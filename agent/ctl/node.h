@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 #include "agent/ctl/config.h"
-#include "common/err.h"
+#include "common/base/err.h"
 
 /* c->job is the host's name; NULL: this one. Each returns the exit status. */
 int ctl_node(const struct ctl_config *c, struct err *e);

@@ -4,10 +4,9 @@
 #include <pwd.h>
 #include <string.h>
 
-#include "common/message.h"
+#include "common/protocol/message.h"
 
-/* ---- words and numbers -----------------------------------------------------------------------------------
- */
+/* ---- words and numbers --------------------------------------------------------------------------------- */
 
 const char *show_user(uid_t uid, char *text, size_t size)
 {
@@ -92,8 +91,7 @@ static unsigned alive(const Hvd__JobStatus *s)
     return n;
 }
 
-/* ---- for people ------------------------------------------------------------------------------------------
- */
+/* ---- for people ---------------------------------------------------------------------------------------- */
 
 static void job_heading(FILE *out)
 {
@@ -209,8 +207,7 @@ void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines)
     }
 }
 
-/* ---- for programs ----------------------------------------------------------------------------------------
- */
+/* ---- for programs -------------------------------------------------------------------------------------- */
 
 static void rank_json(struct json *j, const Hvd__RankStatus *r)
 {

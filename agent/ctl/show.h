@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "common/control.pb-c.h"
-#include "common/json.h"
+#include "common/protocol/control.pb-c.h"
+#include "common/base/json.h"
 
 /* A job as it is now. */
 struct ctl_seen {

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "agent/daemon/drain.h"
-#include "agent/daemon/gpu_health.h"
-#include "common/module.h"
+#include "agent/daemon/gpu/gpu_health.h"
+#include "common/process/module.h"
 #include "common/modules/yaml.h"
 
 static const struct option_spec specs[] = {
@@ -24,8 +24,7 @@ static const struct option_spec specs[] = {
 #undef DAEMON_ROW
 };
 
-/* ---- the file --------------------------------------------------------------------------------------------
- */
+/* ---- the file ------------------------------------------------------------------------------------------ */
 
 static int check_owner(const char *path, const struct stat *st, struct err *e)
 {
@@ -85,8 +84,7 @@ const struct options_program daemon_program = {
     .read_file = read_file,
 };
 
-/* ---- names -----------------------------------------------------------------------------------------------
- */
+/* ---- names --------------------------------------------------------------------------------------------- */
 
 static bool is_number(const char *text, unsigned long *number)
 {
@@ -140,8 +138,7 @@ bool daemon_config_allows(const struct daemon_config *c, uid_t uid, const gid_t 
     return false;
 }
 
-/* ---- GPUs ------------------------------------------------------------------------------------------------
- */
+/* ---- GPUs ---------------------------------------------------------------------------------------------- */
 
 static int find_checks(struct daemon_config *c, struct err *e)
 {
@@ -169,8 +166,7 @@ static int find_checks(struct daemon_config *c, struct err *e)
     return 0;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------------------------------------- */
 
 int daemon_config_read(struct daemon_config *c, int argc, char *const argv[], struct err *e)
 {

@@ -11,10 +11,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "agent/daemon/wire.h"
-#include "common/err.h"
-#include "common/options.h"
-#include "common/settings.h"
+#include "agent/daemon/protocol/wire.h"
+#include "common/base/err.h"
+#include "common/options/options.h"
+#include "common/options/settings.h"
 
 #define DAEMON_CONFIG "/etc/hvd/agent.conf"
 

@@ -12,10 +12,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/loop.h"
-#include "common/module.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/process/loop.h"
+#include "common/process/module.h"
 
 #define BACKLOG    1024
 #define PAUSE_MS   100 /* without descriptors, until the next attempt to accept */
@@ -24,8 +24,7 @@
 #define UNITS      LEASE_PREFIX "*.service"
 #define COMPLAIN_S 1
 
-/* ---- the socket ------------------------------------------------------------------------------------------
- */
+/* ---- the socket ---------------------------------------------------------------------------------------- */
 
 static void on_connection(uv_poll_t *poll, int status, int events);
 
@@ -114,8 +113,7 @@ static int open_socket(struct daemon *d, struct err *e)
     return 0;
 }
 
-/* ---- leases ----------------------------------------------------------------------------------------------
- */
+/* ---- leases -------------------------------------------------------------------------------------------- */
 
 static uint64_t now_ms(void)
 {
@@ -226,8 +224,7 @@ static int drop_ended(struct daemon *d, struct err *e)
     return 0;
 }
 
-/* ---- configuration ---------------------------------------------------------------------------------------
- */
+/* ---- configuration ------------------------------------------------------------------------------------- */
 
 static uint32_t count_slots(uint32_t gpus)
 {
@@ -310,8 +307,7 @@ static void reload(struct daemon *d)
     tell_systemd(d, "READY=1");
 }
 
-/* ---- signals and time ------------------------------------------------------------------------------------
- */
+/* ---- signals and time ---------------------------------------------------------------------------------- */
 
 static void on_signal(uv_signal_t *handle, int number)
 {
@@ -365,8 +361,7 @@ void daemon_complain(struct daemon *d, const struct client *c, const char *what)
     d->unsaid = 0;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------
- */
+/* ---- life ---------------------------------------------------------------------------------------------- */
 
 /* Two daemons would give the slots away twice. */
 static int lock_directory(struct daemon *d, struct err *e)

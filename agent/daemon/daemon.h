@@ -17,17 +17,17 @@
 #include <limits.h>
 #include <uv.h>
 
-#include "agent/daemon/client.h"
+#include "agent/daemon/admission/client.h"
 #include "agent/daemon/config.h"
-#include "agent/daemon/counted.h"
+#include "agent/daemon/metrics/totals.h"
 #include "agent/daemon/drain.h"
-#include "agent/daemon/gpu_watch.h"
-#include "agent/daemon/identity.h"
+#include "agent/daemon/gpu/gpu_watch.h"
+#include "agent/daemon/node_id.h"
 #include "agent/daemon/journal.h"
-#include "agent/daemon/leases.h"
-#include "agent/daemon/metrics.h"
+#include "agent/daemon/admission/leases.h"
+#include "agent/daemon/metrics/metrics.h"
 #include "agent/daemon/units.h"
-#include "common/journal.h"
+#include "common/base/journal.h"
 
 struct refusals {   /* in the log */
     uint64_t since; /* of the second that is counted */

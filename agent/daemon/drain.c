@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-#include "agent/daemon/kept_file.h"
-#include "common/log.h"
+#include "agent/daemon/state_file.h"
+#include "common/base/log.h"
 
 #define FILE_NAME "drained"
 

@@ -3,7 +3,7 @@
 #ifndef HVD_AGENT_DAEMON_DRAIN_H
 #define HVD_AGENT_DAEMON_DRAIN_H
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define DRAIN_MAX 256 /* bytes of a reason; a longer one is cut */
 

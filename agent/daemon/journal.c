@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/daemon.h"
-#include "common/log.h"
+#include "common/base/log.h"
 
 void journal_job(struct daemon *d, const struct lease *lease, const char *what)
 {

@@ -1,10 +1,10 @@
 /* What the managed agent writes of jobs: one line of the journal each, with the fields JOB, JOB_USER, HOST,
- * HVD_UNIT and SLOTS beside it, so that `journalctl JOB=NAME` finds them (common/journal.h). Where there is
- * no journal, they are lines of the log. */
+ * HVD_UNIT and SLOTS beside it, so that `journalctl JOB=NAME` finds them (common/base/journal.h). Where
+ * there is no journal, they are lines of the log. */
 #ifndef HVD_AGENT_DAEMON_JOURNAL_H
 #define HVD_AGENT_DAEMON_JOURNAL_H
 
-#include "agent/daemon/leases.h"
+#include "agent/daemon/admission/leases.h"
 
 struct daemon;
 

@@ -2,7 +2,7 @@
 
 #include <poll.h>
 
-#include "common/module.h"
+#include "common/process/module.h"
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 

@@ -1,12 +1,12 @@
 /* Whose process is at the other end of a loopback connection? The kernel's socket tables tell. */
-#ifndef HVD_AGENT_PEER_OWNER_H
-#define HVD_AGENT_PEER_OWNER_H
+#ifndef HVD_AGENT_RENDEZVOUS_PEER_OWNER_H
+#define HVD_AGENT_RENDEZVOUS_PEER_OWNER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 /* What is kept between questions; all zeros to begin with. */
 struct peer_owner {

@@ -1,6 +1,6 @@
 /* Where the plan puts a rank. */
 #include "agent/rendezvous/rendezvous.h"
-#include "common/host_ranks.h"
+#include "common/protocol/host_ranks.h"
 
 /* Where it is if hosts have ranks that follow one another, in the order of hosts. */
 static uint32_t in_a_row(const struct rendezvous *r, uint32_t rank)

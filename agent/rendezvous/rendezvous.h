@@ -1,6 +1,6 @@
 /* How programs that know nothing of hvdrun find each other: one contract for each library that they may use.
  *
- *   worker --- its library's protocol ---> contract (pmix, pmi1, gloo) --- exchange.h ---> other sessions
+ *   worker --- its library's protocol ---> contract (pmix, pmi1, gloo) --- tree.h ---> other sessions
  *
  * Before the workers start, every contract that the job asks for opens its doorway (a loopback port, nothing
  * behind it yet) and says what the workers' environment must name; worker_env.c holds the table of the
@@ -9,23 +9,23 @@
  * else.
  *
  * All on the session's loop thread. */
-#ifndef HVD_AGENT_RENDEZVOUS_H
-#define HVD_AGENT_RENDEZVOUS_H
+#ifndef HVD_AGENT_RENDEZVOUS_RENDEZVOUS_H
+#define HVD_AGENT_RENDEZVOUS_RENDEZVOUS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/exchange.h"
-#include "common/contracts.h"
-#include "common/control.pb-c.h"
-#include "common/err.h"
+#include "agent/tree/tree.h"
+#include "common/protocol/contracts.h"
+#include "common/protocol/control.pb-c.h"
+#include "common/base/err.h"
 
 #define RENDEZVOUS_CONTRACTS 3
 #define RENDEZVOUS_SAID_MAX  (16u << 10)
 
 struct rendezvous_events {
-    /* A sentence for the user; `level` as in common/log.h. */
+    /* A sentence for the user; `level` as in common/base/log.h. */
     void (*notice)(void *ctx, uint32_t level, const char *text);
     /* A rank of this host asks for the end of the whole job with this exit status, as MPI_Abort does. Also
      * within rank_ended of that rank, when it left things undone: an exit status 0 becomes this one then. */
@@ -46,7 +46,7 @@ struct rendezvous_values {
     uint16_t gloo_port;
     char interface[64]; /* of the address that the launcher reaches, or of the first; on one host alone lo */
     char chosen_interfaces[256]; /* of all its addresses, if --network-interfaces says which */
-    bool crowded;                /* ranks of this host share processors (agent/supervisor/processors.h) */
+    bool crowded;                /* ranks of this host share processors (agent/worker/processors.h) */
 };
 
 /* What contracts may use of the job; all of it outlives them. */

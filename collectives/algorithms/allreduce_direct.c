@@ -4,8 +4,8 @@
  * final place, which they have sent from already: the owner cannot have summed what they had not sent. Where
  * the result is rounded, that place is in `out`, and a piece has half of its bytes on the second way.
  *
- *   peer p:  REDUCE my part of p's segment, as far as p grants -> p's stage;   GATHER my summed pieces -> p's
- * data
+ *   to peer p:  REDUCE  my part of p's segment, as far as p grants  -> p's stage
+ *               GATHER  my summed pieces                            -> p's data
  */
 #include "collectives/algorithms/allreduce_direct.h"
 

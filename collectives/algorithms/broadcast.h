@@ -1,9 +1,9 @@
 /* Broadcast between hosts: a binomial tree for small tensors (few rounds), a chain for large ones (every host
  * sends the data once, in pieces that flow through). */
-#ifndef HVD_ALGORITHMS_BROADCAST_H
-#define HVD_ALGORITHMS_BROADCAST_H
+#ifndef HVD_COLLECTIVES_ALGORITHMS_BROADCAST_H
+#define HVD_COLLECTIVES_ALGORITHMS_BROADCAST_H
 
-#include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/endpoint.h"
 
 #define BROADCAST_CHILDREN_MAX 32
 

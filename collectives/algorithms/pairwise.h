@@ -4,8 +4,8 @@
  * know its size, and by it how it travels: up to the exchange's eager_bytes at once and in one frame (also of
  * no bytes, which says that this host has begun), else in pieces when the receiver has granted it. So two
  * hosts choose alike without knowing what others do, and nobody ends an operation before all have begun. */
-#ifndef HVD_ALGORITHMS_PAIRWISE_H
-#define HVD_ALGORITHMS_PAIRWISE_H
+#ifndef HVD_COLLECTIVES_ALGORITHMS_PAIRWISE_H
+#define HVD_COLLECTIVES_ALGORITHMS_PAIRWISE_H
 
 #include "collectives/algorithms/state.h"
 

@@ -5,8 +5,8 @@
  * bits depend on nothing else. The owner grants each peer `window` pieces more than it has summed, so a fast
  * peer waits for a slow one at the sender, and has as many slots for each, or one where a piece is summed as
  * soon as it is here. */
-#ifndef HVD_ALGORITHMS_SCATTER_H
-#define HVD_ALGORITHMS_SCATTER_H
+#ifndef HVD_COLLECTIVES_ALGORITHMS_SCATTER_H
+#define HVD_COLLECTIVES_ALGORITHMS_SCATTER_H
 
 #include "collectives/algorithms/segments.h"
 #include "collectives/algorithms/state.h"

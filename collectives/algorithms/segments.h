@@ -2,8 +2,8 @@
  *
  * Depends only on the tensor and on the number of hosts, so every host cuts alike; an element's host is a
  * matter of its index alone. */
-#ifndef HVD_ALGORITHMS_SEGMENTS_H
-#define HVD_ALGORITHMS_SEGMENTS_H
+#ifndef HVD_COLLECTIVES_ALGORITHMS_SEGMENTS_H
+#define HVD_COLLECTIVES_ALGORITHMS_SEGMENTS_H
 
 #include <stddef.h>
 #include <stdint.h>

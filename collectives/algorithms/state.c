@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "collectives/algorithms/reduce.h"
+#include "collectives/kernels/reduce.h"
 
 void *state_new(const struct collective *c, size_t size, struct err *e)
 {

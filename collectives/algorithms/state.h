@@ -1,10 +1,10 @@
 /* What every algorithm between hosts begins and ends with: its memory, its stage, the sum in host order.
  *
  * An algorithm's state begins with a struct state; `state_end` frees all of it. */
-#ifndef HVD_ALGORITHMS_STATE_H
-#define HVD_ALGORITHMS_STATE_H
+#ifndef HVD_COLLECTIVES_ALGORITHMS_STATE_H
+#define HVD_COLLECTIVES_ALGORITHMS_STATE_H
 
-#include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/endpoint.h"
 
 struct state {
     struct collective c; /* its part arrays are the caller's and valid during start only */

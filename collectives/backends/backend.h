@@ -19,14 +19,14 @@
  * Several operations of a set may be in flight; start them in the same order on every host, and wait for one
  * before more than BACKEND_IN_FLIGHT_MAX are. Sets progress independently. A lost host ends every operation
  * in flight with that error, and every later one at start. */
-#ifndef HVD_BACKENDS_BACKEND_H
-#define HVD_BACKENDS_BACKEND_H
+#ifndef HVD_COLLECTIVES_BACKENDS_BACKEND_H
+#define HVD_COLLECTIVES_BACKENDS_BACKEND_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "collectives/hvd.h"
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define BACKEND_IN_FLIGHT_MAX 16
 

@@ -1,7 +1,7 @@
 /* Staging memory that operations borrow: a few buffers are kept, since fresh pages cost more than the sum of
  * what they stage. */
-#ifndef HVD_BACKENDS_SCRATCH_H
-#define HVD_BACKENDS_SCRATCH_H
+#ifndef HVD_COLLECTIVES_BACKENDS_SCRATCH_H
+#define HVD_COLLECTIVES_BACKENDS_SCRATCH_H
 
 #include <stddef.h>
 

@@ -23,7 +23,7 @@
 #include "collectives/algorithms/allreduce_eager.h"
 #include "collectives/algorithms/alltoall.h"
 #include "collectives/algorithms/broadcast.h"
-#include "collectives/algorithms/dtype.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/algorithms/pairwise.h"
 #include "collectives/algorithms/reducescatter.h"
 #include "collectives/algorithms/segments.h"

@@ -2,14 +2,14 @@
  *
  * The engine owns the links and hands on what is the backend's: every bulk frame, and control frames whose
  * first byte is at least BACKEND_CONTROL_TYPE. It calls backend->ops->fail when a link is lost. */
-#ifndef HVD_BACKENDS_TCP_H
-#define HVD_BACKENDS_TCP_H
+#ifndef HVD_COLLECTIVES_BACKENDS_TCP_H
+#define HVD_COLLECTIVES_BACKENDS_TCP_H
 
 #include <stdint.h>
 
 #include "collectives/backends/backend.h"
 #include "collectives/backends/wire.h"
-#include "common/err.h"
+#include "common/base/err.h"
 
 struct backend_tcp_config {
     struct links *links;

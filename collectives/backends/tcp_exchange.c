@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "collectives/backends/tcp_operation.h"
-#include "common/cursor.h"
+#include "common/base/cursor.h"
 
 static void on_sent(struct link_send *send, int status)
 {

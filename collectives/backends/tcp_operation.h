@@ -3,14 +3,14 @@
  *   tcp.c            start, end, failure     tcp_exchange.c   what an algorithm uses: sends, grants, memory
  *   tcp_receive.c    what comes from other hosts
  *
- * Hosts of the job are `host`; an operation's participants are `peer`, as in exchange.h. */
-#ifndef HVD_BACKENDS_TCP_OPERATION_H
-#define HVD_BACKENDS_TCP_OPERATION_H
+ * Hosts of the job are `host`; an operation's participants are `peer`, as in endpoint.h. */
+#ifndef HVD_COLLECTIVES_BACKENDS_TCP_OPERATION_H
+#define HVD_COLLECTIVES_BACKENDS_TCP_OPERATION_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/endpoint.h"
 #include "collectives/backends/scratch.h"
 #include "collectives/backends/tcp.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "collectives/backends/tcp_operation.h"
-#include "common/cursor.h"
+#include "common/base/cursor.h"
 
 #define AHEAD_MAX 1024u /* operations of all sets with which a host may be ahead */
 

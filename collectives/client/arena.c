@@ -3,7 +3,7 @@
  * A segment is made when no free block is large enough. Its blocks are a list in private memory, in address
  * order, the free ones joined with their neighbours. Nothing about the allocation lies in shared memory.
  * Segments of other workers are mapped when one of their tensors is first met. */
-#include "collectives/client/device.h"
+#include "collectives/client/gpu/gpu.h"
 #include "collectives/client/internal.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Counting operations, for hvdctl: some ten instructions each, in a line of memory of this rank's own
  * (shm/counts.h). */
-#ifndef HVD_CLIENT_COUNTS_H
-#define HVD_CLIENT_COUNTS_H
+#ifndef HVD_COLLECTIVES_CLIENT_COUNTS_H
+#define HVD_COLLECTIVES_CLIENT_COUNTS_H
 
 #include "collectives/client/internal.h"
 

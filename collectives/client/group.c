@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/copy.h"
+#include "collectives/kernels/copy.h"
 #include "collectives/client/internal.h"
 
 struct group *group_new(size_t pieces_in, size_t pieces_out)

@@ -1,6 +1,6 @@
 /* Tensors that travel as one: packed pieces, one behind the other. */
-#ifndef HVD_CLIENT_GROUP_H
-#define HVD_CLIENT_GROUP_H
+#ifndef HVD_COLLECTIVES_CLIENT_GROUP_H
+#define HVD_COLLECTIVES_CLIENT_GROUP_H
 
 #include <stddef.h>
 

@@ -1,7 +1,7 @@
 /* What the files of libhvd share: one client per process.
  *
  *   init.c    environment, joining, leaving            names.c    a tensor's name to its slot
- *   calls*.c  the calls: arguments to a request        arena.c    hvd_alloc, segments, addresses
+ *   api/calls*.c  the calls: arguments to a request        arena.c    hvd_alloc, segments, addresses
  *   request.c what is the same in all calls            rpc.c      questions to the engine
  *   submit.c  a request: staging, publishing           group.c    several tensors packed into one
  *   sets.c    process sets, pairs of ranks             calls_sets.c  the calls about them
@@ -11,27 +11,27 @@
  *   join.c    hvd_join                                join_parts.c  what a joined rank is in
  *   join_async.c  the same in a thread of its own
  *   timeline.c  a file of what happens
- *   device*.c   operations on memory of devices: device.h
- *   patience.c  whether it pays to look for other ranks, rather than sleep
+ *   gpu/        operations in memory of GPUs: gpu.h
+ *   spin_policy.c  whether it pays to look for other ranks, rather than sleep
  *
  * Locks, in the order they may be taken: sets_lock, then that of pending.c, then a tensor's own lock, then
  * that of devices, then the lock of a tensor of SHM_DEVICE_NAME..., then names_lock, then arena_lock, then
  * rpc_lock. A tensor's lock is held by whoever submits, polls or waits for
  * its operation, so the operation itself needs no other protection. */
-#ifndef HVD_CLIENT_INTERNAL_H
-#define HVD_CLIENT_INTERNAL_H
+#ifndef HVD_COLLECTIVES_CLIENT_INTERNAL_H
+#define HVD_COLLECTIVES_CLIENT_INTERNAL_H
 
 #include <pthread.h>
 #include <stdbool.h>
 
 #include "collectives/client/group.h"
-#include "collectives/client/patience.h"
+#include "collectives/client/spin_policy.h"
 #include "collectives/hvd.h"
 #include "collectives/shm/region.h"
 #include "collectives/shm/segment.h"
-#include "collectives/shm/tensor.h"
+#include "collectives/local/tensor.h"
 #include "collectives/shm/worker_socket.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 #define NAME_BUCKETS SHM_SLOTS
 
@@ -49,7 +49,7 @@ enum phase {
     PHASE_ARRIVE, /* published; other members of this host are missing */
     PHASE_WORK,   /* all agree; chunks are being done */
     PHASE_REMOTE, /* more than one host: the engine will settle it */
-    PHASE_DEVICE, /* published; the rest is up to device_progress.c */
+    PHASE_DEVICE, /* published; the rest is up to gpu_progress.c */
     PHASE_ENDED   /* `status` holds; waits to be waited for */
 };
 
@@ -122,7 +122,7 @@ struct tensor {
         *shared_before; /* results of shared allreduces: this one's, and one that became too small */
     size_t shared_bytes;
 
-    struct device_op *device; /* NULL: it was never one on a device; device.h */
+    struct device_op *device; /* NULL: it was never one on a device; gpu.h */
     struct part *aside;       /* of hvd_join */
     _Atomic bool is_over; /* while this rank has joined: it has ended, and who saw that holds the lock for a
                              moment only */
@@ -250,10 +250,10 @@ static inline uint32_t own_index(const struct team *team)
 int begin(const struct team *team, const char *name, struct tensor **t);
 /* The tensor of the team's barrier; NULL after fail(). */
 struct tensor *barrier_tensor(const struct team *team);
-/* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
 /* It is published: the others, and the engine when it has a part in it, may look. */
 void tell_others(struct tensor *t, bool will_wait);
 void kick_engine(void);
+/* A request on a tensor whose lock is held; the tensor takes r->group, whatever comes of it. */
 int submit_locked(struct tensor *t, const struct request *r, bool will_wait);
 /* The two halves of that: where everything lies; and one operation. */
 int prepare_locked(struct tensor *t, const struct request *r, bool will_wait);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/client/device.h"
-#include "collectives/client/join.h"
+#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/api/join.h"
 #include "collectives/shm/doorbell.h"
 
 /* One of this rank's operations that has not ended. */

@@ -1,9 +1,9 @@
 /* A tensor's name to its slot. The engine hands out slots; each process keeps what it was told. */
-#include "collectives/client/device.h"
+#include "collectives/client/gpu/gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include "common/hash.h"
+#include "common/base/hash.h"
 
 static uint32_t hash_name(const struct team *team, const char *name)
 {

@@ -4,8 +4,8 @@
  * the answer is on its way, however long that takes on a machine with other work; a beat that stands still is
  * an engine that was stopped. Time is counted in slices that this process has waited itself: if the job as a
  * whole was stopped and continued, that is one. */
-#ifndef HVD_CLIENT_OVERDUE_H
-#define HVD_CLIENT_OVERDUE_H
+#ifndef HVD_COLLECTIVES_CLIENT_OVERDUE_H
+#define HVD_COLLECTIVES_CLIENT_OVERDUE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/algorithms/dtype.h"
-#include "collectives/client/device.h"
+#include "collectives/kernels/dtype.h"
+#include "collectives/client/gpu/gpu.h"
 
 /* Numbers outside a byte become one that no table knows, not one that it does. */
 static uint8_t narrow(int value)

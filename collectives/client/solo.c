@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/dtype.h"
-#include "collectives/algorithms/reduce.h"
-#include "collectives/client/device.h"
+#include "collectives/kernels/dtype.h"
+#include "collectives/kernels/reduce.h"
+#include "collectives/client/gpu/gpu.h"
 
 void solo_reduce(const struct tensor_op *op, const void *in, void *out, size_t count)
 {

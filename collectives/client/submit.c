@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/algorithms/copy.h"
-#include "collectives/algorithms/dtype.h"
+#include "collectives/kernels/copy.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/client/counts.h"
-#include "collectives/client/device.h"
+#include "collectives/client/gpu/gpu.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
-#include "collectives/shm/stream.h"
+#include "collectives/local/pipeline.h"
 
 #define STREAM_LEAST (1u << 20) /* bytes: below, a copy of the whole is cheaper */
 

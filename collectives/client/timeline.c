@@ -19,7 +19,7 @@
 #include <strings.h>
 
 #include "collectives/client/internal.h"
-#include "common/trace.h"
+#include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
 #define LANE_FIRST  1u /* of slot 0 */

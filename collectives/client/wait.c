@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/algorithms/copy.h"
-#include "collectives/algorithms/dtype.h"
+#include "collectives/kernels/copy.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/client/counts.h"
-#include "collectives/client/device.h"
+#include "collectives/client/gpu/gpu.h"
 #include "collectives/shm/doorbell.h"
-#include "collectives/shm/stream.h"
-#include "common/clock.h"
+#include "collectives/local/pipeline.h"
+#include "common/base/clock.h"
 
 #define LOOKS_FIRST    50    /* about 2 us; for ranks that each have a processor */
 #define LOOKS          10    /* of theirs after each yield; where they share processors one is enough */

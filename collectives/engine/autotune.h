@@ -2,8 +2,8 @@
  * were settled and times go in, parameters come out).
  *
  *   measurement   `steps` steps: until a tensor comes for the (steps + 1)th time; its score is bytes / us
- *   sample        AUTOTUNE_MEASUREMENTS of them with the same parameters; its score is their median, its
- * noise their median distance from it. One line in the log.
+ *   sample        AUTOTUNE_MEASUREMENTS measurements with the same parameters; its score is their median, its
+ *                 noise their median distance from it. One line in the log.
  *
  * The first `warmup` measurements are thrown away. Then a coordinate search on the scale of powers of two,
  * with steps that are halved when none of them helps (the pattern search of R. Hooke and T. A. Jeeves,
@@ -13,13 +13,13 @@
  * parameters that saves the samples which smaller steps would take. It begins with the defaults. In the end
  * the best is measured once more, beside the defaults: the best of many samples is best by luck too. What is
  * not better by more than the noise is given up for the defaults. */
-#ifndef HVD_ENGINE_AUTOTUNE_H
-#define HVD_ENGINE_AUTOTUNE_H
+#ifndef HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
+#define HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define AUTOTUNE_MEASUREMENTS 5
 

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "collectives/engine/engine.h"
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 
 #define STALLS_TOLD 4
 #define PEERS_TOLD  32

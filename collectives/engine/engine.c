@@ -5,8 +5,8 @@
  * The loop sleeps only when nothing is pending; before it does, it says so in the region (engine_sleeping)
  * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
  * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation, but
- * only while that pays (calm.h). */
-#include "collectives/device/fuse.h"
+ * only while that pays (spin_policy.h). */
+#include "collectives/gpu/fuse.h"
 #include "collectives/engine/tuning.h"
 
 #include <errno.h>
@@ -19,9 +19,9 @@
 
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/secret.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
 
 #define EVENTS_MAX 64
 #define OUT_MAX    (1u << 20) /* to a session that does not read */

@@ -2,40 +2,39 @@
  * but this struct.
  *
  *   main.c     fd 3, configuration, exit status      local.c    rings, helping with chunks on one host
- *   engine.c   the loop, the beat, the poison        remote.c   readiness, the execution list
- *   session.c  frames to and from the session        run.c      one entry of that list, between hosts
- *   workers.c  the worker socket, pidfds             route.c    which elements go where then (pure)
+ *   engine.c   the loop, the beat, the poison        agree/     readiness, the execution list
+ *   session.c  frames to and from the session        run/       one entry of that list, between hosts
+ *   workers.c  the worker socket, pidfds             remote.c   what hosts tell of tensors
  *   names.c    tensor names to slots, segments       peers.c    links to the other engines, deaths told there
  *   stall.c    which tensors wait for whom (pure)    stalls.c   asks the other hosts and tells of it
- *   sets.c     the world, process sets, pairs           again.c    the next epoch of the job
+ *   sets.c     the world, process sets, pairs        reinit.c   the next epoch of the job
  *   autotune.c which values are best (pure)          tuning.c   measures, and tells all hosts
- *   device*.c the ranks' operations on devices, where NCCL runs here: device.h
- *   joins.c    what ranks in hvd_join take part in       counters.c what it tells of all that, when it is
- * asked
+ *   joins.c    what ranks in hvd_join take part in   counters.c what the engine reports when it is asked
+ *   gpu/       the ranks' operations on GPUs, where NCCL runs here
  *
  * On one host the ranks finish synchronous and small operations among themselves; the engine names slots,
  * passes segments on, watches over the processes, and takes chunks of large asynchronous operations. With
  * more hosts every operation comes here when it is complete on this host, and is settled here. */
-#ifndef HVD_ENGINE_ENGINE_H
-#define HVD_ENGINE_ENGINE_H
+#ifndef HVD_COLLECTIVES_ENGINE_ENGINE_H
+#define HVD_COLLECTIVES_ENGINE_ENGINE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "collectives/backends/backend.h"
 #include "collectives/backends/scratch.h"
-#include "common/links/links.h"
-#include "collectives/engine/calm.h"
-#include "collectives/engine/readiness.h"
+#include "common/net/links.h"
+#include "collectives/engine/spin_policy.h"
+#include "collectives/engine/agree/readiness.h"
 #include "collectives/engine/stall.h"
 #include "collectives/shm/region.h"
 #include "collectives/shm/segment.h"
-#include "collectives/shm/tensor.h"
+#include "collectives/local/tensor.h"
 #include "collectives/shm/worker_socket.h"
-#include "common/buf.h"
-#include "common/err.h"
-#include "common/frame.h"
-#include "common/message.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/message.h"
 
 #define ENGINE_SEGMENTS_MAX  4096u
 #define ENGINE_STRANGERS_MAX 64u /* connections beyond one for each rank of this host */
@@ -128,10 +127,10 @@ struct set {
 };
 
 struct stalls; /* stalls.c */
-struct early;  /* again.c */
+struct early;  /* reinit.c */
 struct timeline;
 struct tuning;  /* tuning.c */
-struct devices; /* device.h */
+struct devices; /* gpu.h */
 
 /* First byte of a control frame between engines, besides those of readiness and of the backends. */
 enum peer_message {
@@ -166,7 +165,7 @@ struct engine {
     uint64_t spin_until;
     struct calm calm;
     int delay_fd; /* the kernel's count of time without a processor; -1: there is none */
-    bool flat;    /* reductions between hosts do not begin within them (run_apart.c) */
+    bool flat;    /* reductions between hosts do not begin within them (run_unreduced.c) */
     bool worked;  /* since the last beat */
     bool may_spin;
     uint64_t fusion_bytes; /* what hvdrun's options say, or the standard */
@@ -285,7 +284,7 @@ void sets_send(struct engine *engine, struct set *set);
 int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
 void sets_free(struct engine *engine);
 
-/* again.c */
+/* reinit.c */
 /* The next epoch begins. -1 with *e: it cannot yet, or (the engine ends) at all. */
 int again_begin(struct engine *engine, struct err *e);
 /* A message of the next epoch: kept until that has begun, which again_progress sees to. */
@@ -400,10 +399,10 @@ void peers_connect(struct engine *engine, const Hvd__Links *links);
 void peers_tell_death(struct engine *engine, int status, const char *text);
 /* true: something came in. */
 bool peers_progress(struct engine *engine, uint64_t now);
-/* Milliseconds until peers_progress wants to run; -1: no time limit. */
 /* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at
  * about the same time, and to look costs less than to let the loop find out. */
 bool peers_look(struct engine *engine, uint64_t now);
+/* Milliseconds until peers_progress wants to run; -1: no time limit. */
 int peers_timeout(const struct engine *engine, uint64_t now);
 void peers_free(struct engine *engine);
 

@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "collectives/engine/engine.h"
-#include "collectives/engine/tensor_wire.h"
+#include "collectives/engine/agree/tensor_wire.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 

@@ -7,7 +7,7 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/shm/ring.h"
-#include "common/log.h"
+#include "common/base/log.h"
 
 struct tensor_view *local_view(struct engine *engine, uint32_t slot)
 {

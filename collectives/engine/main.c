@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "common/log.h"
-#include "common/spawn.h"
+#include "common/base/log.h"
+#include "common/process/spawn.h"
 
 #define SESSION_FD 3
 

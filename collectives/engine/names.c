@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "common/hash.h"
+#include "common/base/hash.h"
 
 static uint32_t hash_name(const struct set *set, const char *text)
 {

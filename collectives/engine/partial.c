@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "collectives/algorithms/convert.h"
+#include "collectives/kernels/convert.h"
 
 #define LOSS_MAX 1.001 /* times half of the smallest number: what all hosts' roundings may add up to; 1 */
 

@@ -11,8 +11,8 @@
  *
  * With compression, float32 travels as the type asked for: a host's average if the result is an average or is
  * scaled to be as small, else its sum. */
-#ifndef HVD_ENGINE_PARTIAL_H
-#define HVD_ENGINE_PARTIAL_H
+#ifndef HVD_COLLECTIVES_ENGINE_PARTIAL_H
+#define HVD_COLLECTIVES_ENGINE_PARTIAL_H
 
 #include <stdint.h>
 

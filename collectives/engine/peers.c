@@ -13,9 +13,9 @@
 
 #include "collectives/backends/tcp.h"
 #include "collectives/engine/tuning.h"
-#include "common/buf.h"
-#include "common/clock.h"
-#include "common/log.h"
+#include "common/base/buf.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
 
 #define FAILED_HEADER 8
 

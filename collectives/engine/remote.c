@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "collectives/engine/engine.h"
-#include "collectives/engine/run.h"
+#include "collectives/engine/run/run.h"
 #include "collectives/engine/tuning.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 void remote_free(struct engine *engine)
 {

@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "collectives/device/fuse.h"
+#include "collectives/gpu/fuse.h"
 #include "collectives/engine/tuning.h"
-#include "common/clock.h"
-#include "common/host_ranks.h"
-#include "common/log.h"
-#include "common/secret.h"
+#include "common/base/clock.h"
+#include "common/protocol/host_ranks.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
 
 #define READ_BYTES    65536
 #define SEND_PATIENCE 1000 /* ms that a full socket of the session may hold us up */

@@ -16,8 +16,8 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/shm/numbers.h"
-#include "common/cursor.h"
-#include "common/hash.h"
+#include "common/base/cursor.h"
+#include "common/base/hash.h"
 
 #define WRAP_HEADER 8
 #define SET_CACHE   1024      /* names of a set that are numbers between hosts */

@@ -3,8 +3,8 @@
  * The owner looks at every tensor now and then and says how far its members are (stall_seen). A tensor whose
  * members have been apart at the same place for warn_ns is told once, and once more after give_up_ns; when it
  * moves, it counts anew. */
-#ifndef HVD_ENGINE_STALL_H
-#define HVD_ENGINE_STALL_H
+#ifndef HVD_COLLECTIVES_ENGINE_STALL_H
+#define HVD_COLLECTIVES_ENGINE_STALL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -18,9 +18,9 @@
 #include <string.h>
 
 #include "collectives/engine/engine.h"
-#include "common/clock.h"
-#include "common/cursor.h"
-#include "common/log.h"
+#include "common/base/clock.h"
+#include "common/base/cursor.h"
+#include "common/base/log.h"
 
 #define STALL_CASES     16
 #define STALL_ANSWER_NS (2 * NSEC_PER_SEC)

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 
 #include "collectives/engine/engine.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/trace.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
 #define LANE_FIRST  1u        /* of slot 0 */

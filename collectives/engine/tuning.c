@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/dtype.h"
-#include "collectives/engine/host_tree.h"
-#include "collectives/engine/run.h"
-#include "common/cursor.h"
-#include "common/log.h"
+#include "collectives/kernels/dtype.h"
+#include "collectives/engine/agree/host_tree.h"
+#include "collectives/engine/run/run.h"
+#include "common/base/cursor.h"
+#include "common/base/log.h"
 
 #define MESSAGE_SIZE (16 + 4 * AUTOTUNE_SHARED)
 #define PENDING_MAX  4096 /* changes that a host has not come to yet */

@@ -16,8 +16,8 @@
  *
  * The log (host 0): a line for each sample, then the values that stay, at hvd_shutdown those that were best.
  * A file that cannot be written is told, and the job goes on without. */
-#ifndef HVD_ENGINE_TUNING_H
-#define HVD_ENGINE_TUNING_H
+#ifndef HVD_COLLECTIVES_ENGINE_TUNING_H
+#define HVD_COLLECTIVES_ENGINE_TUNING_H
 
 #include "collectives/engine/autotune.h"
 #include "collectives/engine/engine.h"

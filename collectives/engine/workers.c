@@ -16,10 +16,10 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "common/clock.h"
-#include "common/log.h"
-#include "common/secret.h"
-#include "common/secret.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
+#include "common/base/secret.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77

@@ -3,8 +3,8 @@
  * Each word has one writer: the thread of the member that counted first. What other threads of it end is
  * added, by adds that cannot be torn, to words that are theirs together. A time is taken of each large
  * operation and of some of the small ones, which then stand for those between. */
-#ifndef HVD_SHM_COUNTS_H
-#define HVD_SHM_COUNTS_H
+#ifndef HVD_COLLECTIVES_SHM_COUNTS_H
+#define HVD_COLLECTIVES_SHM_COUNTS_H
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -7,12 +7,12 @@
  * engine's stream, before its event `done`. A team's members each have one such operation at a time.
  *
  * The engine copies a description before it checks it. */
-#ifndef HVD_SHM_DEVICE_CALL_H
-#define HVD_SHM_DEVICE_CALL_H
+#ifndef HVD_COLLECTIVES_SHM_DEVICE_CALL_H
+#define HVD_COLLECTIVES_SHM_DEVICE_CALL_H
 
 #include <stdint.h>
 
-/* One operation, as device_operation of collectives/device/communicator.h. */
+/* One operation, as device_operation of collectives/gpu/communicator.h. */
 struct shm_device_piece {
     int32_t kind, dtype, op, root;
     double prescale, postscale;

@@ -3,8 +3,8 @@
  * A thread that is about to sleep says so (doorbell_prepare), looks once more whether there is still nothing
  * for it, and sleeps (doorbell_sleep). Whoever changes something stores it (sequentially consistent) and then
  * rings the sleepers. So either the sleeper sees the change or the ringer sees the sleeper. */
-#ifndef HVD_SHM_DOORBELL_H
-#define HVD_SHM_DOORBELL_H
+#ifndef HVD_COLLECTIVES_SHM_DOORBELL_H
+#define HVD_COLLECTIVES_SHM_DOORBELL_H
 
 #include "collectives/shm/layout.h"
 

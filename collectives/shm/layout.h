@@ -32,8 +32,8 @@
  * Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at `claim` before it
  * is changed.
  */
-#ifndef HVD_SHM_LAYOUT_H
-#define HVD_SHM_LAYOUT_H
+#ifndef HVD_COLLECTIVES_SHM_LAYOUT_H
+#define HVD_COLLECTIVES_SHM_LAYOUT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,9 +46,9 @@
 #define SHM_MAGIC       0x31646e6f69676572ull
 #define SHM_VERSION     16u
 #define SHM_LINE        64
-#define SHM_SLOTS       16384u /* a power of two: the rings' length too, so that a ring has room for every slot */
-#define SHM_INLINE_MAX  2048u /* bytes of a tensor that travels inside the region */
-#define SHM_SMALL_MAX   24u   /* bytes of one that is in the entry itself */
+#define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
+#define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
+#define SHM_SMALL_MAX   24u    /* bytes of one that is in the entry itself */
 #define SHM_TEXT_MAX    512u
 #define SHM_MEMBERS_MAX 1024u
 
@@ -68,17 +68,17 @@
 
 /* Where the elements are. */
 enum shm_place {
-    SHM_INLINE = 1,   /* in the entry or its payload; results go to the slot's result, or are computed by each
-                         rank   for itself */
-    SHM_SEGMENT = 2,  /* at the addresses `in` and `out` */
-    SHM_DETAILED = 4, /* added to either: the entry's details are written */
-    SHM_BRIEF = 32,   /* added to SHM_INLINE: of the details only row and room are not what they are without
-                         any;   they are in `in` and `out` */
-    SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (stream.h) */
+    SHM_INLINE = 1,    /* in the entry or its payload; results go to the slot's result, or are computed by
+                          each rank for itself */
+    SHM_SEGMENT = 2,   /* at the addresses `in` and `out` */
+    SHM_DETAILED = 4,  /* added to either: the entry's details are written */
+    SHM_PRIVATE = 8,   /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees
+                          them, I do the whole work */
+    SHM_STREAMED = 16, /* added to SHM_SEGMENT: `in` is a place through which pieces go (pipeline.h) */
+    SHM_BRIEF = 32,    /* added to SHM_INLINE: of the details only row and room differ from those of an
+                          operation without any; both are in `in` and `out` */
     SHM_DEVICE = 64,   /* added to SHM_INLINE: there are none here, but in memory of a device */
-    SHM_EITHER = 128,  /* added to SHM_DEVICE: there are none at all */
-    SHM_PRIVATE = 8 /* added to SHM_SEGMENT, by the last to come: my elements are where nobody else sees them,
-                       I do the whole work */
+    SHM_EITHER = 128   /* added to SHM_DEVICE: there are none at all */
 };
 
 /* What few operations need. */
@@ -124,7 +124,7 @@ struct shm_entries {
 
 struct shm_seat {
     SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
-    SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: stream.h) */
+    SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: pipeline.h) */
     _Atomic uint64_t call;              /* member: shm_address of a description, device_call.h */
     _Atomic uint64_t launched; /* engine: shm_tagged(operation, 1); of SHM_DEVICE_NAME: how far NCCL is */
     struct shm_body body[2];   /* of its entries */

@@ -1,6 +1,6 @@
 /* A list of numbers beside a question on the worker socket: a sealed file. */
-#ifndef HVD_SHM_NUMBERS_H
-#define HVD_SHM_NUMBERS_H
+#ifndef HVD_COLLECTIVES_SHM_NUMBERS_H
+#define HVD_COLLECTIVES_SHM_NUMBERS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/algorithms/adasum.h"
-#include "collectives/algorithms/dtype.h"
+#include "collectives/kernels/adasum.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/hvd.h"
 
 #define BYTES_MAX (1ull << 48)

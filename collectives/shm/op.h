@@ -3,8 +3,8 @@
  *
  * Fields that a kind has no use for are 0, but for the scales, which are 1. `count` is each rank's own where
  * ranks may give different numbers of rows (allgather, alltoall). */
-#ifndef HVD_SHM_OP_H
-#define HVD_SHM_OP_H
+#ifndef HVD_COLLECTIVES_SHM_OP_H
+#define HVD_COLLECTIVES_SHM_OP_H
 
 #include <stdbool.h>
 #include <stddef.h>

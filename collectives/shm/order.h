@@ -14,8 +14,8 @@
  * of zeros is an empty list.
  *
  * What disagrees is on no list: everybody finds that for himself. */
-#ifndef HVD_SHM_ORDER_H
-#define HVD_SHM_ORDER_H
+#ifndef HVD_COLLECTIVES_SHM_ORDER_H
+#define HVD_COLLECTIVES_SHM_ORDER_H
 
 #include "collectives/shm/region.h"
 

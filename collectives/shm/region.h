@@ -1,10 +1,10 @@
 /* The control region as a mapped file: made and sealed by the engine, mapped by every worker of the host. */
-#ifndef HVD_SHM_REGION_H
-#define HVD_SHM_REGION_H
+#ifndef HVD_COLLECTIVES_SHM_REGION_H
+#define HVD_COLLECTIVES_SHM_REGION_H
 
 #include "collectives/shm/layout.h"
-#include "common/err.h"
-#include "common/ranks.h"
+#include "common/base/err.h"
+#include "common/base/ranks.h"
 
 /* A mapping. The numbers are private copies: what the shared header says later changes nothing. */
 struct region {

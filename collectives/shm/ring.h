@@ -1,7 +1,7 @@
 /* Rings of slots between a member and the engine: one of them puts (a member under its own lock), the other
  * one takes. */
-#ifndef HVD_SHM_RING_H
-#define HVD_SHM_RING_H
+#ifndef HVD_COLLECTIVES_SHM_RING_H
+#define HVD_COLLECTIVES_SHM_RING_H
 
 #include "collectives/shm/layout.h"
 

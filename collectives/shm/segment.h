@@ -1,11 +1,11 @@
 /* Tensor segments: shared memory of one worker that holds tensors, mapped by the other workers of the host
  * and the engine. Sealed against shrinking, so that a mapping never faults. */
-#ifndef HVD_SHM_SEGMENT_H
-#define HVD_SHM_SEGMENT_H
+#ifndef HVD_COLLECTIVES_SHM_SEGMENT_H
+#define HVD_COLLECTIVES_SHM_SEGMENT_H
 
 #include <stddef.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 struct segment {
     void *base; /* NULL: not mapped */

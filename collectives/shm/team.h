@@ -2,13 +2,13 @@
  * of a send and its receive. What is counted "in the team" is an index among its ranks in ascending order.
  * Those of this host are its members; where all are here, a member is counted as in the team. Never changed
  * once made. */
-#ifndef HVD_SHM_TEAM_H
-#define HVD_SHM_TEAM_H
+#ifndef HVD_COLLECTIVES_SHM_TEAM_H
+#define HVD_COLLECTIVES_SHM_TEAM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/ranks.h"
+#include "common/base/ranks.h"
 
 struct team {
     int32_t id;       /* hvd_set; of two ranks that send and receive, negative */

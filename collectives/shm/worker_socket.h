@@ -42,13 +42,13 @@
  * the rank's the engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN:
  * a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME. LEAVE: it ends when
  * all have left. CLOSE: nothing of this rank is used any more. */
-#ifndef HVD_SHM_WORKER_SOCKET_H
-#define HVD_SHM_WORKER_SOCKET_H
+#ifndef HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
+#define HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 
 #include <stdint.h>
 
 #include "collectives/shm/layout.h"
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define WORKER_TOKEN_SIZE  16
 #define WORKER_FDS_MAX     2

@@ -1,12 +1,12 @@
-/* Module `auth`: the operations of common/auth.h on OpenSSL's libcrypto. */
-#include "common/auth.h"
+/* Module `auth`: the operations of common/net/auth.h on OpenSSL's libcrypto. */
+#include "common/net/auth.h"
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include "common/module.h"
-#include "common/secret.h"
+#include "common/process/module.h"
+#include "common/base/secret.h"
 
 extern const char hvd_module_version[];
 extern const struct auth_ops hvd_auth_ops;

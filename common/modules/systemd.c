@@ -7,8 +7,8 @@
 #include <systemd/sd-bus.h>
 #include <systemd/sd-daemon.h>
 
-#include "common/clock.h"
-#include "common/module.h"
+#include "common/base/clock.h"
+#include "common/process/module.h"
 
 extern const char hvd_module_version[];
 extern const struct systemd_ops hvd_systemd_ops;
@@ -65,8 +65,7 @@ static int send_call(struct systemd *s, sd_bus_message *m, sd_bus_message_handle
     return 0;
 }
 
-/* ---- signals ---------------------------------------------------------------------------------------------
- */
+/* ---- signals ------------------------------------------------------------------------------------------- */
 
 static int on_job_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -112,8 +111,7 @@ static int on_unit_removed(sd_bus_message *m, void *userdata, sd_bus_error *erro
     return 0;
 }
 
-/* ---- the connection --------------------------------------------------------------------------------------
- */
+/* ---- the connection ------------------------------------------------------------------------------------ */
 
 static void close_bus(struct systemd *s)
 {
@@ -179,8 +177,7 @@ static int process(struct systemd *s, struct err *e)
     return rc < 0 ? err_sys(e, -rc, "the connection to systemd has ended") : 0;
 }
 
-/* ---- calls -----------------------------------------------------------------------------------------------
- */
+/* ---- calls --------------------------------------------------------------------------------------------- */
 
 static int on_answer(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -281,8 +278,7 @@ static int list(struct systemd *s, const char *pattern, void (*see)(void *ctx, c
     return rc < 0 ? -1 : 0;
 }
 
-/* ---- services --------------------------------------------------------------------------------------------
- */
+/* ---- services ------------------------------------------------------------------------------------------ */
 
 static int listen_fds(void)
 {

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 #define SYSTEMD_MODULE "systemd"
 #define SYSTEMD_SYMBOL "hvd_systemd_ops"

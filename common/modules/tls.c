@@ -1,9 +1,9 @@
-/* Module `tls`: the operations of common/tls.h on OpenSSL's libssl.
+/* Module `tls`: the operations of common/net/tls.h on OpenSSL's libssl.
  *
  * OpenSSL sees a BIO of ours in place of the socket: what it writes is gathered in `out`, so that many
  * records leave in one send, and what it reads comes from `in`, filled by one recv. So it never has to wait
  * for room, and a record is never half written. */
-#include "common/tls.h"
+#include "common/net/tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "common/module.h"
+#include "common/process/module.h"
 
 #define RECORD       (16u << 10) /* most plaintext in one record */
 #define RECORD_EXTRA 256u        /* what a record adds, with room to spare */
@@ -40,8 +40,7 @@ struct tls {
     uint8_t gather[RECORD]; /* small parts, together in one record */
 };
 
-/* ---- the socket as OpenSSL sees it ------------------------------------------------------------------------
- */
+/* ---- the socket as OpenSSL sees it --------------------------------------------------------------------- */
 
 static int bio_write(BIO *bio, const char *data, size_t size, size_t *taken)
 {
@@ -80,8 +79,7 @@ static long bio_ctrl(BIO *bio, int command, long number, void *pointer)
     return command == BIO_CTRL_FLUSH;
 }
 
-/* ---- the pre-shared key -----------------------------------------------------------------------------------
- */
+/* ---- the pre-shared key -------------------------------------------------------------------------------- */
 
 static const unsigned char identity[] = "hvd link 1";
 static const unsigned char cipher_id[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
@@ -114,8 +112,7 @@ static int psk_find(SSL *ssl, const unsigned char *id, size_t id_size, SSL_SESSI
     return 1; /* without a session the handshake ends, as there is no certificate */
 }
 
-/* ---- making and ending ------------------------------------------------------------------------------------
- */
+/* ---- making and ending --------------------------------------------------------------------------------- */
 
 static int openssl_error(struct err *e, const char *what)
 {
@@ -210,8 +207,7 @@ static struct tls *tls_new(int fd, const uint8_t secret[TLS_SECRET_SIZE], bool c
     return t;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------
- */
+/* ---- bytes --------------------------------------------------------------------------------------------- */
 
 /* What waits, as far as the socket takes it. */
 static int push(struct tls *t, struct err *e)

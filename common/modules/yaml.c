@@ -9,7 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "common/module.h"
+#include "common/process/module.h"
 #include "common/modules/yaml.h"
 
 extern const char hvd_module_version[];

@@ -1,8 +1,8 @@
-/* Module `yaml`: reads a configuration file (common/settings.h). */
+/* Module `yaml`: reads a configuration file (common/options/settings.h). */
 #ifndef HVD_COMMON_MODULES_YAML_H
 #define HVD_COMMON_MODULES_YAML_H
 
-#include "common/settings.h"
+#include "common/options/settings.h"
 
 #define YAML_MODULE "yaml"
 #define YAML_SYMBOL "hvd_yaml_read"

@@ -4,8 +4,8 @@
  * share of them, goes forward and backward, and the sums of the gradients over all ranks make the same step
  * everywhere. So the losses do not depend on how many ranks there are.
  *
- *   options, text, checkpoint -> hvd_init -> start state from rank 0 -> step ... -> checkpoint ->
- * hvd_shutdown
+ *   options, text, checkpoint -> hvd_init -> start state from rank 0 -> step ...
+ *                             -> checkpoint -> hvd_shutdown
  *
  * A tensor's allreduce is started as soon as backward has made its gradient, the last layer first: it is
  * reduced while the next part of backward runs. Adam then takes the tensors in the same order, each when it

@@ -5,14 +5,14 @@
  * one file of its own; what it says (variables, and for some a file that a variable names) is read whole
  * before anything comes of it. What is wrong there is an error that names the variable or the file and the
  * place: a job that was given four nodes never quietly runs on one. */
-#ifndef HVD_LAUNCHER_ALLOCATION_H
-#define HVD_LAUNCHER_ALLOCATION_H
+#ifndef HVD_LAUNCHER_ALLOCATION_ALLOCATION_H
+#define HVD_LAUNCHER_ALLOCATION_ALLOCATION_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/err.h"
-#include "launcher/hosts.h"
+#include "common/base/err.h"
+#include "launcher/plan/hosts.h"
 
 struct allocation {
     struct host_list hosts;
@@ -42,8 +42,7 @@ const char *allocation_job(char *const envp[]);
 /* "node1:4,node2:4 and 7 more hosts" */
 void allocation_describe(const struct host_list *hosts, char *text, size_t size);
 
-/* ---- for the schedulers' files --------------------------------------------------------------------------
- */
+/* ---- for the schedulers' files ------------------------------------------------------------------------- */
 
 /* The value of a variable, NULL when it is not set or empty. */
 const char *allocation_variable(char *const envp[], const char *name);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/hosts.h"
+#include "launcher/plan/hosts.h"
 
 #define SHOWN 80
 

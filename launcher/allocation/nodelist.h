@@ -2,14 +2,14 @@
  *
  *   nodes   a,node[1-3,7],rack[0-1]n[08-10]-ib    several groups, several brackets, zeros kept
  *   counts  4(x2),3                               4, 4, 3 */
-#ifndef HVD_LAUNCHER_NODELIST_H
-#define HVD_LAUNCHER_NODELIST_H
+#ifndef HVD_LAUNCHER_ALLOCATION_NODELIST_H
+#define HVD_LAUNCHER_ALLOCATION_NODELIST_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/buf.h"
-#include "common/err.h"
+#include "common/base/buf.h"
+#include "common/base/err.h"
 
 #define NODELIST_BRACKETS_MAX 8 /* in one group */
 #define NODELIST_DIGITS_MAX   9 /* of a number in brackets */

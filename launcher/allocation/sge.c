@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/buf.h"
+#include "common/base/buf.h"
 #include "launcher/allocation/allocation.h"
 
 static bool inside(char *const envp[])

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/spawn.h"
+#include "common/process/spawn.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/allocation/nodelist.h"
 

@@ -1,10 +1,10 @@
 /* The shell command line that runs hvdagent on a remote host. Pure. */
-#ifndef HVD_LAUNCHER_AGENT_COMMAND_H
-#define HVD_LAUNCHER_AGENT_COMMAND_H
+#ifndef HVD_LAUNCHER_TRANSPORT_AGENT_COMMAND_H
+#define HVD_LAUNCHER_TRANSPORT_AGENT_COMMAND_H
 
 #include <stddef.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 /* Tries `<dir>/hvdagent`, then hvdagent on PATH; only `agent_path` when that is not NULL. The line is the
  * same for every login shell (sh, bash, csh, fish, ...): all of it is one quoted argument of /bin/sh. -1 with

@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/log.h"
-#include "common/spawn.h"
+#include "common/base/log.h"
+#include "common/process/spawn.h"
 
 #define SOCKET_BUFFER (64 * 1024)
 #define READ_BYTES    (64 * 1024)

@@ -1,7 +1,7 @@
 /* A transport over a child process of ours: its stdin and stdout are one end of a socketpair, its stderr a
  * pipe. What local.c and exec.c share; they differ in what is executed and in how it is ended. */
-#ifndef HVD_LAUNCHER_PROCESS_H
-#define HVD_LAUNCHER_PROCESS_H
+#ifndef HVD_LAUNCHER_TRANSPORT_PROCESS_H
+#define HVD_LAUNCHER_TRANSPORT_PROCESS_H
 
 #include <stdbool.h>
 

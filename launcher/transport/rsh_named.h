@@ -1,6 +1,6 @@
 /* Programs that --rsh knows by name: srun and kubectl. Pure. */
-#ifndef HVD_LAUNCHER_RSH_NAMED_H
-#define HVD_LAUNCHER_RSH_NAMED_H
+#ifndef HVD_LAUNCHER_TRANSPORT_RSH_NAMED_H
+#define HVD_LAUNCHER_TRANSPORT_RSH_NAMED_H
 
 #include <stdbool.h>
 

@@ -1,17 +1,16 @@
 /* How a template becomes an argument vector.
  *
- * 1. Words are split at blanks; '...' keeps everything, "..." keeps everything but \" and \\, \ keeps the
- * next character. No variable, no glob, no command substitution: what a user writes is what is executed.
- * 2. {host}, {user}, {port} are replaced inside a word, after splitting, so a value never makes a new word. A
- * word with a placeholder that has no value (no user, no port) is left out, and so is an option directly
- * before it: `-p {port}`.
- *    `{user}@{host}` without a user becomes the host alone.
- * 3. When no word had {host}, ssh's own options and then [user@]host are appended.
- * 4. A program called ssh also gets BatchMode (nobody answers a prompt here), the port and the identity that
- * were asked for. A host or user that begins with '-' would be taken for an option by the program: it is
- * refused.
- * 5. The word `srun` alone stands for a whole template, and a program called kubectl or oc gets what its
- * words lack of `exec -i {host} -- /bin/sh -c`: see rsh_named.c. */
+ *   1. Words are split at blanks; '...' keeps everything, "..." keeps everything but \" and \\, \ keeps the
+ *      next character. No variable, no glob, no command substitution: what a user writes is what is executed.
+ *   2. {host}, {user}, {port} are replaced inside a word, after splitting, so a value never makes a new word.
+ *      A word with a placeholder that has no value (no user, no port) is left out, and so is an option
+ *      directly before it: `-p {port}`. `{user}@{host}` without a user becomes the host alone.
+ *   3. When no word had {host}, ssh's own options and then [user@]host are appended.
+ *   4. A program called ssh also gets BatchMode (nobody answers a prompt here), the port and the identity
+ *      that were asked for. A host or user that begins with '-' would be taken for an option by the program:
+ *      it is refused.
+ *   5. The word `srun` alone stands for a whole template, and a program called kubectl or oc gets the words
+ *      that it lacks of `exec -i {host} -- /bin/sh -c`: see rsh_named.c. */
 #include "launcher/transport/rsh_template.h"
 
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* --rsh: a command line such as `ssh -J gateway` or `ssh -p {port} {user}@{host}`, turned into an argument
  * vector. Pure. */
-#ifndef HVD_LAUNCHER_RSH_TEMPLATE_H
-#define HVD_LAUNCHER_RSH_TEMPLATE_H
+#ifndef HVD_LAUNCHER_TRANSPORT_RSH_TEMPLATE_H
+#define HVD_LAUNCHER_TRANSPORT_RSH_TEMPLATE_H
 
-#include "launcher/hosts.h"
+#include "launcher/plan/hosts.h"
 #include "launcher/transport/transport.h"
 
 #define RSH_WORDS_MAX 256

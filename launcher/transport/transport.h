@@ -6,14 +6,14 @@
  * opened on use). Everything happens on one libuv loop in one thread; no call blocks; callbacks never come
  * from inside start(), write() or close(), only from the loop. After closed() the transport is freed by its
  * owner with ops->destroy(). */
-#ifndef HVD_LAUNCHER_TRANSPORT_H
-#define HVD_LAUNCHER_TRANSPORT_H
+#ifndef HVD_LAUNCHER_TRANSPORT_TRANSPORT_H
+#define HVD_LAUNCHER_TRANSPORT_TRANSPORT_H
 
 #include <stdint.h>
 #include <sys/types.h>
 #include <uv.h>
 
-#include "common/err.h"
+#include "common/base/err.h"
 
 /* Where a host is on its way; a failure is reported with the phase in which it happened. */
 enum transport_phase {
@@ -84,7 +84,7 @@ struct transport_ops {
 extern const struct transport_ops transport_local; /* local.c */
 extern const struct transport_ops transport_exec;  /* exec.c */
 
-/* The symbol that the ssh module exports; see common/module.h. */
+/* The symbol that the ssh module exports; see common/process/module.h. */
 #define TRANSPORT_SSH_MODULE "ssh"
 #define TRANSPORT_SSH_SYMBOL "hvd_transport_ssh"
 

@@ -19,7 +19,7 @@ $(BUILD)/bench/torch_gloo.py: tests/bench/torch_gloo.py
 	@mkdir -p $(@D)
 	$(Q)cp $< $@
 
-$(BUILD)/bench/gloo_central: $(call obj,tests/bench/gloo_central.c agent/rendezvous/gloo_store.c agent/rendezvous/gloo_path.c common/err.c)
+$(BUILD)/bench/gloo_central: $(call obj,tests/bench/gloo_central.c agent/rendezvous/gloo/gloo_store.c agent/rendezvous/gloo/gloo_path.c common/base/err.c)
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -lpthread

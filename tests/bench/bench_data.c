@@ -4,7 +4,7 @@
  * a multiple of; so a large buffer is filled and compared as fast as memory is. */
 #include "tests/bench/bench.h"
 
-#include "collectives/algorithms/half.h"
+#include "collectives/kernels/half.h"
 
 #include <stdint.h>
 #include <string.h>

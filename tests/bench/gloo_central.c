@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/rendezvous/gloo_store.h"
+#include "agent/rendezvous/gloo/gloo_store.h"
 
 #define THREADS 256
 

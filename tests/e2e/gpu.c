@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/device/driver.h"
+#include "collectives/gpu/driver.h"
 #include "tests/e2e/worker.h"
 
 static const struct driver *d;

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/device/driver.h"
+#include "collectives/gpu/driver.h"
 #include "tests/e2e/gpu.h"
 #include "tests/e2e/worker.h"
 

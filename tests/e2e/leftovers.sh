@@ -74,9 +74,13 @@ files)
     [ "$where" = local ] || find /tmp /run /run/user/* -maxdepth 1 \( -name "hvd-$(id -u)" -o -name 'hvd-sent-*' \) 2>/dev/null
     own=$(sed -n 's/^0:://p' /proc/self/cgroup)
     case $own in /..*) own= ;; esac # we came into the host from outside: its jobs are at the top of what it sees
-    find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvdjob-*' 2>/dev/null | while read -r dir; do
-        ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"
-    done
+    # A job beside this one may be about to remove its empty cgroup: one that is left stays.
+    empty_cgroups() {
+        find "/sys/fs/cgroup$own" "/sys/fs/cgroup/unified$own" -maxdepth 1 -name 'hvdjob-*' 2>/dev/null | while read -r dir; do
+            ! grep -qx 'populated 0' "$dir/cgroup.events" 2>/dev/null || echo "$dir"
+        done
+    }
+    [ -z "$(empty_cgroups)" ] || { sleep 1; empty_cgroups; }
     ipcs -m 2>/dev/null | awk '/^0x/ {print "sysv shared memory " $2}'
     ;;
 esac

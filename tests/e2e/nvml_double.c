@@ -16,7 +16,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "agent/supervisor/nvml.h"
+#include "agent/gpu/nvml.h"
 
 #define MOST      16
 #define INSTANCES 7

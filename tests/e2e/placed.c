@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/half.h"
+#include "collectives/kernels/half.h"
 #include "tests/e2e/worker.h"
 
 #define SIZE_MAX_HERE 16

@@ -1,12 +1,15 @@
 /* What the tests of output and input are written with:
  *
  *   scribe write DIR BYTES        as rank $HOROVOD_RANK: numbered lines to stdout as fast as they go, in
- * pieces that do not end where lines do; BYTES 0: until it is killed. How much is in the pipe stands in
- * DIR/written.RANK at any moment, also after a SIGKILL. scribe check DIR              reads what hvdrun
- * showed: every line whole, in its rank's order, and at least what each written.RANK says. Only the last line
- * of a rank may be cut. scribe read RATE SECONDS      copies stdin to stdout, RATE bytes a second with pauses
- * for that long, then without any scribe peak FILE COMMAND ...  runs it, and leaves its peak memory in KiB in
- * FILE; ends as it does
+ *                                 pieces that do not end where lines do; BYTES 0: until it is killed. The
+ *                                 bytes in the pipe are counted in DIR/written.RANK at any moment, also after
+ *                                 a SIGKILL.
+ *   scribe check DIR              reads what hvdrun showed: every line whole, in its rank's order, and at
+ *                                 least what each written.RANK says. Only the last line of a rank may be cut.
+ *   scribe read RATE SECONDS      copies stdin to stdout, RATE bytes a second with pauses for that long, then
+ *                                 without any
+ *   scribe peak FILE COMMAND ...  runs the command, and leaves its peak memory in KiB in FILE; ends as the
+ *                                 command does
  *
  * Exit 1 and a sentence when something is not as it must be. */
 #include <errno.h>

@@ -414,7 +414,7 @@ pid_t fork(void)
     return child;
 }
 
-/* For the clone3 of common/spawn.c where that copies memory; pidfd_open also makes a descriptor. */
+/* For the clone3 of common/process/spawn.c where that copies memory; pidfd_open also makes a descriptor. */
 long syscall(long number, ...)
 {
     typedef long system_call(long number, ...);

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/endpoint.h"
 #include "collectives/backends/tcp.h"
-#include "common/cursor.h"
+#include "common/base/cursor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

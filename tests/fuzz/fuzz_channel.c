@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/channel.h"
+#include "common/protocol/channel.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/modules/yaml.h"
-#include "launcher/config.h"
+#include "launcher/cli/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

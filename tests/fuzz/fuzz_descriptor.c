@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/dtype.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/shm/ring.h"
 #include "tests/fuzz/descriptor_job.h"
 

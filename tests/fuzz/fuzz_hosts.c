@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/hosts.h"
-#include "launcher/plan.h"
+#include "launcher/plan/hosts.h"
+#include "launcher/plan/plan.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

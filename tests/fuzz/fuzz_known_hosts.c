@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/transport/ssh_key_file.h"
-#include "launcher/transport/ssh_known_hosts.h"
+#include "launcher/transport/ssh/ssh_key_file.h"
+#include "launcher/transport/ssh/ssh_known_hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/link_handshake.h"
+#include "common/net/link_handshake.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "launcher/allocation/nodelist.h"
-#include "launcher/hosts.h"
+#include "launcher/plan/hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/config.h"
-#include "launcher/environment.h"
+#include "launcher/cli/config.h"
+#include "launcher/cli/environment.h"
 
 #define WORDS 64
 

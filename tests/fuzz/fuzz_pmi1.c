@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/rendezvous/pmi1_message.h"
+#include "agent/rendezvous/pmi1/pmi1_message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

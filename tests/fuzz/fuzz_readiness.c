@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "collectives/hvd.h"
-#include "collectives/engine/readiness.h"
+#include "collectives/engine/agree/readiness.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/transport/ssh_agent.h"
-#include "launcher/transport/ssh_config.h"
+#include "launcher/transport/ssh/ssh_agent.h"
+#include "launcher/transport/ssh/ssh_config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/device/driver.h"
-#include "collectives/device/nccl.h"
+#include "collectives/gpu/driver.h"
+#include "collectives/gpu/nccl.h"
 
 #define PIECE ((size_t)2 << 20)
 #define SMALL 64 /* allocations of a size */

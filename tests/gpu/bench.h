@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "collectives/device/driver.h"
-#include "collectives/device/nccl.h"
+#include "collectives/gpu/driver.h"
+#include "collectives/gpu/nccl.h"
 #include "tests/bench/bench_call.h"
 #include "tests/gpu/witness.h"
 

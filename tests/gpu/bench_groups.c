@@ -1,4 +1,4 @@
-/* A group of tensors: hvd, which packs the small ones (collectives/device/fuse.h), beside NCCL's own group,
+/* A group of tensors: hvd, which packs the small ones (collectives/gpu/fuse.h), beside NCCL's own group,
  * in which each is an operation. What hvd adds to a single call is in both rows of this; so is, where hvd was
  * built without nvcc, what the driver's copies take in place of kernels. Under hvdrun --fusion-threshold-mb 0
  * hvd makes the same group as NCCL alone. */

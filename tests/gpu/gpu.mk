@@ -27,8 +27,8 @@ $(MPS_DOUBLE): $(BUILD)/obj/tests/gpu/double/mps/control.o
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^
 
 # Their own tests are linked to them; others (tests/unit/test_gpu_*.c) open what the loader finds.
-$(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c)): | $(GPU_DOUBLE)
-$(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_double*.c)): private CHECK_LIBS += -Wl,-rpath,'$$ORIGIN/gpu' $(GPU_DOUBLE)
+$(filter $(BUILD)/tests/test_gpu_%,$(UNIT)): | $(GPU_DOUBLE)
+$(filter $(BUILD)/tests/test_gpu_double%,$(UNIT)): private CHECK_LIBS += -Wl,-rpath,'$$ORIGIN/gpu' $(GPU_DOUBLE)
 
 # The trainer on a GPU, with the kernels of compute_cuda.cu compiled for the host: over an emulation of CUDA's runtime and cuBLAS
 # (tests/gpu/emulate) on the double of the driver. Needs a C++ compiler, as nvcc does.
@@ -59,19 +59,19 @@ $(GPU_TRAIN): $(filter-out %/compute_host.o,$(call obj,$(TRAIN_SRC))) $(BUILD)/o
 
 # hvd_gpu_bench: beside direct NCCL; under hvdrun, on a machine with GPUs.
 GPU_BENCH     := $(BUILD)/bench/hvd_gpu_bench
-GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) tests/gpu/witness_map.c tests/bench/bench_call.c $(addprefix collectives/device/,driver.c library.c nccl.c)
+GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) tests/gpu/witness_map.c tests/bench/bench_call.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)
 $(GPU_BENCH): $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libcommon.a $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $(filter %.o %.a,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/..' -lm -lpthread
 
 # What tests/gpu/run needs, in one target: it says what is there (probe) and runs the rest.
-GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(wildcard tests/unit/test_gpu_*.c))
-$(BUILD)/tests/gpu/probe: $(call obj,tests/gpu/probe.c $(addprefix collectives/device/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
+GPU_TESTS := $(filter $(BUILD)/tests/test_gpu_%,$(UNIT))
+$(BUILD)/tests/gpu/probe: $(call obj,tests/gpu/probe.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread
-$(BUILD)/tests/gpu/ask: $(call obj,tests/gpu/ask.c $(addprefix collectives/device/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
+$(BUILD)/tests/gpu/ask: $(call obj,tests/gpu/ask.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread

@@ -1,11 +1,11 @@
-/* Compiled by tests/unit/test_gpu_headers.c where CUDA's and NCCL's own headers are: what collectives/device
- * declares is what they declare. Types of functions are compared but for those with structures of their own,
- * whose sizes and members are. */
+/* Compiled by tests/unit/collectives/gpu/test_gpu_headers.c where CUDA's and NCCL's own headers are: what
+ * collectives/gpu declares is what they declare. Types of functions are compared but for those with
+ * structures of their own, whose sizes and members are. */
 #include <cuda.h>
 #include <nccl.h>
 
-#include "collectives/device/driver.h"
-#include "collectives/device/nccl.h"
+#include "collectives/gpu/driver.h"
+#include "collectives/gpu/nccl.h"
 
 #define SECOND(a, b, ...) b
 #define TAKE_SECOND(...)  SECOND(__VA_ARGS__)

@@ -2,9 +2,9 @@
  * without NCCL, where jobs go through the host's memory. */
 #include <stdio.h>
 
-#include "collectives/device/driver.h"
-#include "collectives/device/nccl.h"
-#include "common/err.h"
+#include "collectives/gpu/driver.h"
+#include "collectives/gpu/nccl.h"
+#include "common/base/err.h"
 
 int main(void)
 {

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "collectives/device/nccl.h"
+#include "collectives/gpu/nccl.h"
 
 typedef void *find_symbol(void *handle, const char *name);
 typedef void any_function(void);

@@ -4,8 +4,9 @@
  *   join      up to cmd=init             bye      cmd=finalize
  *   fence     the barrier                eof      the server closes the connection
  *   new       another connection         half     nothing more will be sent
- *   raw:N     N bytes without an end     flood:N  asks up to N times without reading an answer; is closed for
- * it put:N     N keys of this rank        get:N    as many of every rank wait:MS
+ *   raw:N     N bytes without an end     flood:N  asks up to N times without reading an answer; is closed
+ *   put:N     N keys of this rank        get:N    as many of every rank
+ *   wait:MS   does nothing for so long
  *
  * Says "@ good" at its end, or what was not as it must be, with exit status 1. */
 #include <arpa/inet.h>

@@ -88,8 +88,7 @@ static void good(void)
     fflush(stdout);
 }
 
-/* ---- keys of the job, the node and the ranks ------------------------------------------------------------
- */
+/* ---- keys of the job, the node and the ranks ----------------------------------------------------------- */
 
 static void mode_keys(void)
 {
@@ -309,8 +308,7 @@ static void mode_large(void)
     good();
 }
 
-/* ---- publish, lookup, unpublish -------------------------------------------------------------------------
- */
+/* ---- publish, lookup, unpublish ------------------------------------------------------------------------ */
 
 static pmix_status_t publish(const char *key, const char *text, pmix_persistence_t persist)
 {
@@ -488,8 +486,7 @@ static void mode_dead_before(void)
     good();
 }
 
-/* ---- query, group, connect, job control, spawn -----------------------------------------------------------
- */
+/* ---- query, group, connect, job control, spawn --------------------------------------------------------- */
 
 static void mode_query(void)
 {

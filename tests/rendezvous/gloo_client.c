@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/net.h"
+#include "common/net/net.h"
 
 #define RECORD    136
 #define NAME_MAX_ 300

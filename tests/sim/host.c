@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
-#include "common/log.h"
+#include "common/base/log.h"
 #include "tests/sim/sim.h"
 
 struct job job;
 
-/* ---- the session -----------------------------------------------------------------------------------------
- */
+/* ---- the session --------------------------------------------------------------------------------------- */
 
 static void say(struct sim_host *h, Hvd__Engine *message, int passed)
 {
@@ -116,8 +115,7 @@ static void say_ended(struct sim_host *h, const struct sim_member *m)
     say(h, &message, -1);
 }
 
-/* ---- engines
- * ----------------------------------------------------------------------------------------------- */
+/* ---- engines ------------------------------------------------------------------------------------------- */
 
 static void run_engine(void *arg)
 {
@@ -197,8 +195,7 @@ void job_start_members(void (*run)(void *member))
         }
 }
 
-/* ---- deaths
- * ------------------------------------------------------------------------------------------------ */
+/* ---- deaths -------------------------------------------------------------------------------------------- */
 
 void job_engine_dies(struct sim_host *h)
 {

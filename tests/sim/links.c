@@ -1,11 +1,11 @@
-/* The network: common/links/links.h again, between fibers and in virtual time.
+/* The network: common/net/links.h again, between fibers and in virtual time.
  *
  * Each direction of a link delivers in order, like TCP; links are slower or faster than one another by
  * chance, so everything else is reordered. A control frame overtakes bulk that the "kernel" has not taken
  * yet. A bulk frame is read from its sender's memory when it is taken, which is later than the send, and
  * arrives in pieces: place, parts, arrived. When a link is cut, what is on its way is gone, and each end
  * notices at a time of its own. */
-#include "common/links/links.h"
+#include "common/net/links.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +66,7 @@ static uint64_t delay(void)
     return 1 + chance_below(&sim_timing, mean);
 }
 
-/* ---- events ---------------------------------------------------------------------------------------------
- */
+/* ---- events -------------------------------------------------------------------------------------------- */
 
 static struct event *put(struct links *l, uint64_t at, enum what what, uint32_t peer)
 {
@@ -170,8 +169,7 @@ uint64_t net_events(void)
     return next;
 }
 
-/* ---- links.h --------------------------------------------------------------------------------------------
- */
+/* ---- links.h ------------------------------------------------------------------------------------------- */
 
 struct links *links_new(const struct links_config *config, const struct links_events *events, void *ctx,
                         uint64_t now, struct err *e)
@@ -297,8 +295,7 @@ int links_send_bulk(struct links *l, uint32_t host, struct link_send *send, stru
     return 0;
 }
 
-/* ---- what happens ----------------------------------------------------------------------------------------
- */
+/* ---- what happens -------------------------------------------------------------------------------------- */
 
 static void travel(struct links *l, uint32_t peer, const struct link_send *send)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/half.h"
+#include "collectives/kernels/half.h"
 
 #define BUDGET (1u << 20) /* bytes of one plan, over all ranks */
 
@@ -15,8 +15,7 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return chance_next(&c);
 }
 
-/* ---- the plan --------------------------------------------------------------------------------------------
- */
+/* ---- the plan ------------------------------------------------------------------------------------------ */
 
 static const hvd_dtype dtypes[] = {HVD_FLOAT32, HVD_FLOAT64,  HVD_INT32,  HVD_UINT8,
                                    HVD_INT64,   HVD_BFLOAT16, HVD_FLOAT16};
@@ -203,8 +202,7 @@ void plan_pieces(const struct plan_op *op, size_t count[PLAN_PIECES])
     count[2] = op->rows - count[0] - count[1];
 }
 
-/* ---- elements --------------------------------------------------------------------------------------------
- */
+/* ---- elements ------------------------------------------------------------------------------------------ */
 
 /* Of floating point, numbers whose sum depends on the order; of the short ones, few digits. */
 static double real_value(const struct plan_op *op, uint32_t rank, size_t i)
@@ -256,8 +254,7 @@ void plan_fill(const struct plan_op *op, uint32_t rank, void *in, size_t element
     }
 }
 
-/* ---- what must come
- * ---------------------------------------------------------------------------------------- */
+/* ---- what must come ------------------------------------------------------------------------------------ */
 
 static int64_t narrow(hvd_dtype d, uint64_t value)
 {

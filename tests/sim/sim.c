@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 #include "tests/sim/member.h"
 
 #define TIMINGS 4
@@ -43,8 +43,7 @@ static void fail(const char *fmt, ...)
     }
 }
 
-/* ---- the run
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the run ------------------------------------------------------------------------------------------- */
 
 static uint64_t log_uniform(uint64_t most)
 {
@@ -117,8 +116,7 @@ static void set_up(void)
     choose_fault();
 }
 
-/* ---- what must hold
- * ----------------------------------------------------------------------------------------- */
+/* ---- what must hold ------------------------------------------------------------------------------------ */
 
 static bool is_gone(uint32_t rank)
 {
@@ -311,8 +309,7 @@ static void run(void)
     }
 }
 
-/* ---- the command
- * ------------------------------------------------------------------------------------------- */
+/* ---- the command --------------------------------------------------------------------------------------- */
 
 /* A crash is a finding like any other, so it says which seed it was. */
 static void crashed(int number)

@@ -28,8 +28,7 @@
 #define MSEC        1000000ull
 #define SEC         1000000000ull
 
-/* ---- chance ---------------------------------------------------------------------------------------------
- */
+/* ---- chance -------------------------------------------------------------------------------------------- */
 
 struct chance {
     uint64_t state;
@@ -50,8 +49,7 @@ static inline bool chance_one_in(struct chance *c, uint64_t n)
     return chance_below(c, n) == 0;
 }
 
-/* ---- fibers (fiber.c) -----------------------------------------------------------------------------------
- */
+/* ---- fibers (fiber.c) ---------------------------------------------------------------------------------- */
 
 enum fiber_state { FIBER_NONE, FIBER_READY, FIBER_WAITING, FIBER_ENDED, FIBER_DEAD };
 enum fiber_role { ROLE_ENGINE, ROLE_MEMBER };
@@ -99,8 +97,7 @@ static inline bool sim_is_shared(const volatile void *at)
     return (uintptr_t)at >> SIM_SHARED_BITS == 2;
 }
 
-/* ---- hosts (host.c) -------------------------------------------------------------------------------------
- */
+/* ---- hosts (host.c) ------------------------------------------------------------------------------------ */
 
 struct sim_member {
     struct fiber fiber;
@@ -145,8 +142,7 @@ void job_free(void);
 /* The process of this host's engine ends. */
 void job_engine_dies(struct sim_host *h);
 
-/* ---- the network (links.c) -------------------------------------------------------------------------------
- */
+/* ---- the network (links.c) ----------------------------------------------------------------------------- */
 
 void net_reset(void);
 /* Pokes the engines for which something has come; the time of the next thing, 0: none. */
@@ -155,8 +151,7 @@ uint64_t net_events(void);
 void net_cut(uint32_t a, uint32_t b);
 void net_host_died(uint32_t host);
 
-/* ---- system calls (system.c) -----------------------------------------------------------------------------
- */
+/* ---- system calls (system.c) --------------------------------------------------------------------------- */
 
 /* Returns how many mappings of shared memory were left. */
 unsigned system_reset(void);

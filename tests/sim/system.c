@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/algorithms/reduce.h"
-#include "common/auth.h"
-#include "common/clock.h"
+#include "collectives/kernels/reduce.h"
+#include "common/net/auth.h"
+#include "common/base/clock.h"
 #include "tests/sim/sim.h"
 
 #ifndef SO_PEERPIDFD
@@ -96,8 +96,7 @@ static int own(int fd)
     return fd;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------
- */
+/* ---- memory -------------------------------------------------------------------------------------------- */
 
 void *__real_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
 void *__wrap_mmap(void *at, size_t bytes, int prot, int flags, int fd, off_t offset);
@@ -151,8 +150,7 @@ void __wrap_reduce_range(const struct reduce_job *reduce, size_t first, size_t c
     sim_point();
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------
- */
+/* ---- waiting ------------------------------------------------------------------------------------------- */
 
 static long futex_wait(uint32_t *word, uint32_t value, const struct timespec *limit)
 {
@@ -234,8 +232,7 @@ int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
     return n;
 }
 
-/* ---- a member's sockets ----------------------------------------------------------------------------------
- */
+/* ---- a member's sockets -------------------------------------------------------------------------------- */
 
 static void poke_engine(void)
 {
@@ -334,8 +331,7 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
     return n;
 }
 
-/* ---- who somebody is --------------------------------------------------------------------------------------
- */
+/* ---- who somebody is ----------------------------------------------------------------------------------- */
 
 /* Of a member's socket: a descriptor that becomes readable when the member ends. */
 static int member_pidfd(int fd)

@@ -6,29 +6,31 @@
 #include <stddef.h>
 
 enum rule {
-    RULE_INCLUDE_DIRECTION, /* who may include whom */
-    RULE_LIBRARY_HEADER,    /* which folder may use which library's header, through any number of our own */
+    RULE_INCLUDE_DIRECTION, /* of wings and folders */
+    RULE_LIBRARY_HEADER,    /* a folder's use of a library's header, through any number of our own */
     RULE_BANNED_CALL,
-    RULE_LENGTH, /* of functions and files */
+    RULE_LENGTH, /* of functions */
     RULE_NEEDED, /* DT_NEEDED of what is built */
     RULE_EXPORTS,
     RULE_COUNT
 };
 
-/* Where violations go: printed as they are found, unless quiet, and counted. */
+/* Violations are printed as they are found, unless quiet, and counted. */
 struct report {
     bool quiet;
     int count[RULE_COUNT];
 };
 
+/* Prints a line of TAP; 0 when all is well. */
+int print_result(bool ok, const char *name);
 void report_add(struct report *r, enum rule rule, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* A source file without its comments; the contents of strings are blank but for the names in #include lines.
- */
+/* A source file: as it was written, and without its comments and the contents of its strings. */
 struct source {
     char *path; /* from the top of the tree */
-    char *text;
-    char **include; /* "common/err.h" for ours, "<uv.h>" for others */
+    char *raw;
+    char *text;     /* every line and column is where `raw` has it */
+    char **include; /* "common/base/err.h" for ours, "<uv.h>" for others */
     int *include_line;
     int includes;
 };
@@ -57,6 +59,15 @@ void check_needed(const char *file, const char *allowed, struct report *r);
 /* Every symbol that a shared library or the members of an archive define for others begins with hvd_; those
  * of a shared library are exactly the functions in `header`. */
 void check_exports(const char *file, const char *header, struct report *r);
+
+/* Whether `path` lies in one of the four wings that are built for users. */
+bool is_product(const char *path);
+bool is_header(const char *path);
+/* The length of the path of the folder that the file lies in. */
+size_t folder_length(const char *path);
+int count_lines(const char *text);
+/* Characters, not bytes. */
+int count_columns(const char *line, size_t len);
 
 /* Reads a whole file, with a zero byte after it; NULL when it cannot be read. */
 char *read_file(const char *path, size_t *size);

@@ -131,8 +131,8 @@ static void add_source(struct tree *t, const char *path)
     size_t size;
     t->source = grow(t->source, sizeof *t->source * (size_t)(t->sources + 1));
     struct source *s = &t->source[t->sources++];
-    *s = (struct source){.path = strdup(path), .text = read_file(full, &size)};
-    if (!s->text) {
+    *s = (struct source){.path = strdup(path), .raw = read_file(full, &size), .text = read_file(full, &size)};
+    if (!s->raw || !s->text) {
         fprintf(stderr, "structure: cannot read %s\n", full);
         exit(2);
     }
@@ -170,10 +170,17 @@ static void walk(struct tree *t, const char *dir)
         free(entry);
 }
 
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp(((const struct source *)a)->path, ((const struct source *)b)->path);
+}
+
 void tree_read(struct tree *t, const char *root)
 {
     *t = (struct tree){.root = strdup(root)};
     walk(t, "");
+    if (t->sources > 0)
+        qsort(t->source, (size_t)t->sources, sizeof *t->source, compare_paths);
     if (t->sources == 0) {
         fprintf(stderr, "structure: no sources in %s\n", root);
         exit(2);
@@ -187,6 +194,7 @@ void tree_free(struct tree *t)
             free(t->source[i].include[k]);
         free(t->source[i].include);
         free(t->source[i].include_line);
+        free(t->source[i].raw);
         free(t->source[i].text);
         free(t->source[i].path);
     }
@@ -196,10 +204,44 @@ void tree_free(struct tree *t)
 
 const struct source *tree_find(const struct tree *t, const char *path)
 {
-    for (int i = 0; i < t->sources; i++)
-        if (strcmp(t->source[i].path, path) == 0)
-            return &t->source[i];
-    return NULL;
+    struct source wanted = {.path = (char *)path};
+    return bsearch(&wanted, t->source, (size_t)t->sources, sizeof *t->source, compare_paths);
+}
+
+bool is_product(const char *path)
+{
+    static const char *const wing[] = {"launcher/", "agent/", "common/", "collectives/"};
+    for (size_t i = 0; i < sizeof wing / sizeof *wing; i++)
+        if (strncmp(path, wing[i], strlen(wing[i])) == 0)
+            return true;
+    return false;
+}
+
+bool is_header(const char *path)
+{
+    return path[strlen(path) - 1] == 'h';
+}
+
+size_t folder_length(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? (size_t)(slash - path) : 0;
+}
+
+int count_columns(const char *line, size_t len)
+{
+    int columns = 0;
+    for (size_t i = 0; i < len; i++)
+        columns += ((unsigned char)line[i] & 0xc0) != 0x80;
+    return columns;
+}
+
+int count_lines(const char *text)
+{
+    int lines = 0;
+    for (; (text = strchr(text, '\n')); text++)
+        lines++;
+    return lines;
 }
 
 const struct source *tree_resolve(const struct tree *t, const struct source *from, const char *name)

@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_BACKEND_JOB_H
 #define TESTS_UNIT_BACKEND_JOB_H
 
-#include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/endpoint.h"
 #include "tests/unit/links_job.h"
 
 #define USED_BY_SOME __attribute__((unused))

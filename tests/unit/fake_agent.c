@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/write_all.h"
+#include "common/base/clock.h"
+#include "common/base/write_all.h"
 
 static void flush(struct fake_agent *a)
 {

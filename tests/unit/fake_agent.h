@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "common/channel.h"
+#include "common/protocol/channel.h"
 
 enum agent_stage {
     AGENT_OPENED,   /* nothing was heard or said yet */

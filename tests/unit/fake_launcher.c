@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/clock.h"
-#include "common/contracts.h"
-#include "common/module.h"
+#include "common/base/clock.h"
+#include "common/protocol/contracts.h"
+#include "common/process/module.h"
 
 extern char **environ;
 

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "common/channel.h"
+#include "common/protocol/channel.h"
 
 #define FAKE_RANKS 256
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "collectives/device/communicator.h"
+#include "collectives/gpu/communicator.h"
 
 /* Starts the program again with the doubles first on the loader's path, unless they are. Ends it as skipped
  * in a build without GPUs. */

@@ -30,8 +30,7 @@ static uint64_t below(struct hostile *h, uint64_t limit)
     return hostile_random(h) % limit;
 }
 
-/* ---- values ----------------------------------------------------------------------------------------------
- */
+/* ---- values -------------------------------------------------------------------------------------------- */
 
 /* Small ones name ranks, hosts and states that there are. */
 static uint64_t number(struct hostile *h, enum mood mood)
@@ -101,8 +100,7 @@ static void put_bytes(struct hostile *h, enum mood mood, struct buf *out)
     put_length(out, bytes, mood == HIGHEST ? sizeof bytes : sizes[below(h, sizeof sizes / sizeof *sizes)]);
 }
 
-/* ---- fields ----------------------------------------------------------------------------------------------
- */
+/* ---- fields -------------------------------------------------------------------------------------------- */
 
 static void put_fields(struct hostile *h, const ProtobufCMessageDescriptor *type, enum mood mood,
                        unsigned depth, struct buf *out);
@@ -180,8 +178,7 @@ static void put_fields(struct hostile *h, const ProtobufCMessageDescriptor *type
     }
 }
 
-/* ---- messages --------------------------------------------------------------------------------------------
- */
+/* ---- messages ------------------------------------------------------------------------------------------ */
 
 void hostile_message(struct hostile *h, const ProtobufCMessageDescriptor *type, struct buf *out)
 {
@@ -215,8 +212,7 @@ const ProtobufCFieldDescriptor *hostile_nth(const ProtobufCMessageDescriptor *ty
     return NULL;
 }
 
-/* ---- how much ---------------------------------------------------------------------------------------------
- */
+/* ---- how much ------------------------------------------------------------------------------------------ */
 
 static uint64_t given(const char *name, uint64_t usual)
 {

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "common/message.h"
+#include "common/protocol/message.h"
 
 struct hostile {
     uint64_t state;

@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "collectives/hvd.h"
-#include "common/clock.h"
-#include "common/frame.h"
-#include "common/message.h"
-#include "common/module.h"
+#include "common/base/clock.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/message.h"
+#include "common/process/module.h"
 #include "tests/unit/scratch.h"
 
 #define STARVED_BYTES (2u << 20) /* for who has to say that there is no memory */

@@ -14,11 +14,11 @@
 
 #undef fail /* Check's old macro; a backend has a method of that name */
 
-#include "collectives/algorithms/dtype.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/backends/tcp.h"
-#include "common/links/links.h"
-#include "common/auth.h"
-#include "common/clock.h"
+#include "common/net/links.h"
+#include "common/net/auth.h"
+#include "common/base/clock.h"
 
 #define HOSTS_MAX 9
 

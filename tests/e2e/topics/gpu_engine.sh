@@ -197,7 +197,7 @@ case_kinds_in_pieces() {
     nccl_runs_in 1
     [ -z "${REAL_GPU:-}" ] || return 0
     expect_same 2 "$(gpu_calls left)" 'the things left'
-    [ -s "$BUILD/gen/collectives/device/pack_image.fatbin" ] || return 0 # built without nvcc, there are no kernels but copies
+    [ -s "$BUILD/gen/collectives/gpu/pack_image.fatbin" ] || return 0 # built without nvcc, there are no kernels but copies
     expect_same 0 "$(gpu_calls cuMemcpyDtoDAsync_v2)" 'the copies'
 }
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2154
-# The tests with hostile peers (tests/unit/test_hostile_*.c) with other messages than those of every day, and more of them.
+# The tests with hostile peers (tests/unit/**/test_hostile_*.c) with other messages than those of every day, and more of them.
 limit=1200
 
 slow_another_seed() {

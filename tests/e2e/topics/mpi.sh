@@ -60,7 +60,8 @@ case_a_failed_init_is_told() {
     hvd --output-filename "$T/words" -np 2 -x OMPI_MCA_pml=nosuch "$program"
     expect_status "$(status_of_failed_init)"
     expect_err "^$(words_of_failed_init)"
-    grep -qE "^$(words_of_failed_init)" "$T/words/rank.0/stderr" || fail 'it is not in the file of the rank'
+    # The other rank may be ended before its library says anything.
+    grep -qE "^$(words_of_failed_init)" "$T"/words/rank.[01]/stderr || fail 'no rank has the text in its file'
 }
 
 case_killed_ranks_leave_nothing() {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "collectives/device/pack_batch.h"
+#include "collectives/gpu/pack_batch.h"
 #include "tests/gpu/double/kernels_pack.h"
 
 /* (address, count, value): count 32 bit words become value. */

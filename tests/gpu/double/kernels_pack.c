@@ -1,10 +1,10 @@
-/* What collectives/device/pack.cu does, piece by piece. */
+/* What collectives/gpu/pack.cu does, piece by piece. */
 #include "tests/gpu/double/double.h"
 
 #include <string.h>
 
-#include "collectives/algorithms/half.h"
-#include "collectives/device/pack_batch.h"
+#include "collectives/kernels/half.h"
+#include "collectives/gpu/pack_batch.h"
 #include "collectives/hvd.h"
 #include "tests/gpu/double/kernels_pack.h"
 

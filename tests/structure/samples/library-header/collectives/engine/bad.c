@@ -1,2 +1,2 @@
 /* Reaches libuv through a header that is ours. */
-#include "common/loop.h"
+#include "common/process/loop.h"

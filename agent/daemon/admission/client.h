@@ -1,0 +1,70 @@
+/* One connection to the daemon's socket, from its acceptance to the moment when it is the session's.
+ *
+ *   READING    the frame of wire.h comes, in a bounded time; not a byte behind it is read
+ *   DECIDING   who the kernel says it is, may he, is there room: a lease is written, or he is refused
+ *   WAITING    for slots, in the queue (queue.h); when he goes, so does his place
+ *   CHECKING   it asks for the GPUs, and they are being asked
+ *   STARTING   systemd was asked for the session, which gets the connection and the two descriptors
+ *   CLOSED     a thread closes the daemon's copies (async_close.h); the connection may live on in the session
+ *
+ * Who hangs up, is late or sends anything else is closed, with one line in the log for all who do so within a
+ * second. When systemd cannot start the session, its lease ends and the client is told. The identity is that
+ * of the process that connected, as the kernel recorded it then (SO_PEERCRED, SO_PEERGROUPS): no number of a
+ * process is looked up later. Until its descriptors are closed a connection counts as one of its user's.
+ * Whoever gives descriptors that are not two pipes or unix sockets is refused: neither we nor systemd shall
+ * be the one that must close anything else. */
+#ifndef HVD_AGENT_DAEMON_ADMISSION_CLIENT_H
+#define HVD_AGENT_DAEMON_ADMISSION_CLIENT_H
+
+#include <sys/types.h>
+#include <uv.h>
+
+#include "agent/daemon/async_close.h"
+#include "agent/daemon/admission/queue.h"
+#include "agent/daemon/protocol/wire.h"
+#include "common/base/fsm.h"
+
+#define DESCRIPTORS_MAX 253 /* that the kernel takes beside one message (SCM_MAX_FD) */
+
+struct daemon;
+
+enum client_about { CLIENT_ASKS_NODE, CLIENT_ASKS_GPUS, CLIENT_ACCEPTS_GPUS }; /* who wants no lease */
+
+struct client {
+    struct daemon *daemon;
+    struct client *next;
+    struct fsm fsm;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    int handles; /* that are not closed yet */
+    /* The connection, and what came beside the request: DAEMON_STDERR and so on from 1 on. More than
+     * those are wanted by nobody. */
+    int fd[1 + DAEMON_DESCRIPTORS + DESCRIPTORS_MAX];
+    size_t fds;
+    struct closing closing;
+    uid_t uid;
+    pid_t pid;                 /* for the log */
+    char user[LEASE_USER_MAX]; /* its name */
+    gid_t *groups;
+    size_t group_count;
+    uint8_t frame[DAEMON_FRAME_MAX];
+    size_t have;
+    char job[LEASE_JOB_MAX + 1];
+    enum client_about about;
+    struct queue_entry entry;  /* what it wants; in the queue when it is WAITING */
+    char unit[LEASE_UNIT_MAX]; /* of its lease; empty before there is one */
+    struct err refusal;
+};
+
+/* Takes the connection over; closes it when there is no memory. */
+void client_open(struct daemon *d, int fd);
+/* What systemd says of the unit of one of the clients; false when it is nobody's. */
+bool client_unit_started(struct daemon *d, const char *unit, const char *failure);
+/* The GPUs were asked, or could not be: whoever waits for that is told. */
+void clients_checked(struct daemon *d);
+/* Lets those in who need wait no longer, and tells the others where they stand. */
+void clients_serve_queue(struct daemon *d);
+/* Closes it without a word. */
+void client_drop(struct client *c);
+
+#endif

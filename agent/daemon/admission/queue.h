@@ -1,0 +1,45 @@
+/* Who waits for a lease, in which order, and what he is told. Pure: no I/O, time is an argument.
+ *
+ * The order is by priority, then first come, first served; nobody overtakes, however small his wish is, with
+ * one exception: who waits for the end of a job of his own (LEASE_OWN_LIMIT) stands in nobody's way. */
+#ifndef HVD_AGENT_DAEMON_ADMISSION_QUEUE_H
+#define HVD_AGENT_DAEMON_ADMISSION_QUEUE_H
+
+#include "agent/daemon/admission/leases.h"
+
+#define QUEUE_MAX     1024
+#define QUEUE_TEXT    512
+#define QUEUE_TELL_MS 1000 /* nobody is told more often where he stands */
+
+struct queue_entry {
+    struct lease_want want;
+    uint32_t priority;
+    bool patient; /* is told where it stands; who is not waits a moment only */
+    char told[QUEUE_TEXT];
+    uint64_t told_at; /* milliseconds */
+};
+
+struct queue {
+    struct queue_entry *entry[QUEUE_MAX + 1]; /* one more, that is to be let in or turned away at once */
+    size_t count;
+};
+
+/* At its place in the order; there are no more than QUEUE_MAX so far. */
+void queue_add(struct queue *q, struct queue_entry *x);
+/* May it stay? -1 with *e (ERR_HOST): with it more than `most` wait, or more than half as many of this user,
+ * who is not root. */
+int queue_may_wait(const struct queue *q, const struct queue_entry *x, size_t most, struct err *e);
+/* Nothing when it is not in it. */
+void queue_remove(struct queue *q, const struct queue_entry *x);
+/* From 1; 0: it does not wait. */
+size_t queue_place(const struct queue *q, const struct queue_entry *x);
+/* The next that is to wait no longer, and why: LEASE_GIVEN and *lease, or LEASE_NEVER and *e. NULL: all
+ * wait. */
+struct queue_entry *queue_next(const struct queue *q, const struct leases *l, const struct lease_rules *rules,
+                               struct lease *lease, enum lease_verdict *verdict, struct err *e);
+/* Where it stands, if that is new to him and he was not told just now, else NULL. *again becomes the
+ * milliseconds after which to ask again, if that is sooner. */
+const char *queue_news(const struct queue *q, struct queue_entry *x, const struct leases *l,
+                       const struct lease_rules *rules, uint64_t now_ms, uint64_t *again);
+
+#endif

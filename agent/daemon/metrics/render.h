@@ -1,0 +1,22 @@
+/* What a managed agent's node is for Prometheus: the same from the agent itself and from hvdctl. */
+#ifndef HVD_AGENT_DAEMON_METRICS_RENDER_H
+#define HVD_AGENT_DAEMON_METRICS_RENDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/protocol/control.pb-c.h"
+
+struct exposed_node {
+    uint32_t slots, taken;
+    bool drained;
+};
+
+void exposed_node(FILE *out, const struct exposed_node *n);
+/* What its jobs do and did. Nothing when `sums` is not of metric_names.h. */
+void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
+/* Nothing when it has none. */
+void exposed_gpus(FILE *out, const Hvd__Gpus *g);
+
+#endif

@@ -1,0 +1,202 @@
+/* The sums of a node on disk: see totals.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/daemon/metrics/totals.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
+#include "common/base/write_all.h"
+
+#define FILE_MAX (64u << 20)
+
+static void path_of(const struct counted *c, const char *end, char path[PATH_MAX])
+{
+    snprintf(path, PATH_MAX, "%s/" SUMS_FILE "%s", c->directory, end);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+/* All of it is what we write, or it is nothing. */
+static bool is_ours(const Hvd__SumsFile *f)
+{
+    if (!f->whole || f->layout != SUMS_LAYOUT || !f->node || f->node->n_sum != SUMS ||
+        f->node->n_ended != SUM_CAUSES || f->node->n_peer == 0 || f->node->n_peer > 1 + SUM_PEERS ||
+        f->n_session > 2 * LEASES_MAX)
+        return false;
+    for (size_t i = 0; i < f->n_session; i++)
+        if (f->session[i]->n_sum != SUMS || f->session[i]->n_peer > 1 + SUM_PEERS ||
+            strlen(f->session[i]->unit) >= LEASE_UNIT_MAX)
+            return false;
+    return true;
+}
+
+static void take_session(struct counted *c, const Hvd__SessionSums *from, uint64_t now_ms)
+{
+    char name[SUM_PEER_NAME];
+    struct counted_session *s = counted_new(c, from->unit, (uid_t)from->uid, from->since, now_ms);
+    if (!s)
+        return;
+    s->over = from->over;
+    s->began_ms = from->began_ms;
+    memcpy(s->sum, from->sum, sizeof s->sum);
+    for (size_t i = 0; i < from->n_peer; i++) {
+        counted_name(name, from->peer[i]->host);
+        struct counted_peer *p = counted_peer_of(s, name);
+        if (!p)
+            return;
+        p->sent = from->peer[i]->sent;
+        p->received = from->peer[i]->received;
+    }
+}
+
+int counted_read(struct counted *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
+{
+    Hvd__SumsFile *f = message_unpack_sums(bytes, len, e);
+    if (!f)
+        return -1;
+    if (!is_ours(f)) {
+        message_free(f);
+        return err_set(e, ERR_PROTOCOL, "it is of another version, or none of ours");
+    }
+    memcpy(c->sum, f->node->sum, sizeof c->sum);
+    memcpy(c->ended, f->node->ended, sizeof c->ended);
+    c->peers = f->node->n_peer - 1;
+    for (size_t i = 0; i <= c->peers; i++) {
+        counted_name(c->peer[i].host, f->node->peer[i]->host);
+        c->peer[i].uid = (uid_t)f->node->peer[i]->uid;
+        c->peer[i].sent = f->node->peer[i]->sent;
+        c->peer[i].received = f->node->peer[i]->received;
+    }
+    for (size_t i = 0; i < f->n_session; i++)
+        take_session(c, f->session[i], now_ms);
+    message_free(f);
+    return 0;
+}
+
+static ssize_t read_whole(int fd, uint8_t *bytes, size_t size)
+{
+    size_t have = 0;
+    ssize_t n = 1;
+    while (have < size && (n = read(fd, bytes + have, size - have)) > 0)
+        have += (size_t)n;
+    return n < 0 ? -1 : (ssize_t)have;
+}
+
+void counted_open(struct counted *c, const char *directory, uint64_t now_ms)
+{
+    char path[PATH_MAX];
+    struct err e = ERR_INIT;
+    *c = (struct counted){.dirty = false};
+    snprintf(c->directory, sizeof c->directory, "%s", directory);
+    path_of(c, "", path);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return;
+    off_t size = lseek(fd, 0, SEEK_END);
+    uint8_t *bytes = size > 0 && size < FILE_MAX && lseek(fd, 0, SEEK_SET) == 0 ? malloc((size_t)size) : NULL;
+    ssize_t n = bytes ? read_whole(fd, bytes, (size_t)size) : -1;
+    if (n < 0)
+        err_set(&e, ERR_SYSTEM, "it cannot be read");
+    else
+        (void)counted_read(c, bytes, (size_t)n, now_ms, &e);
+    if (e.code)
+        log_warning("the sums of this node begin anew: %s: %s", path, e.text);
+    free(bytes);
+    close(fd);
+    c->dirty = false;
+}
+
+void counted_close(struct counted *c)
+{
+    for (size_t i = 0; i < c->sessions; i++)
+        free(c->session[i].peer);
+    free(c->session);
+    *c = (struct counted){.session = NULL};
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+static void fill_session(const struct counted_session *s, Hvd__SessionSums *out, Hvd__PeerTraffic *peer,
+                         Hvd__PeerTraffic **list)
+{
+    hvd__session_sums__init(out);
+    out->unit = (char *)(uintptr_t)s->unit;
+    out->uid = (uint32_t)s->uid;
+    out->since = s->since;
+    out->over = s->over;
+    out->began_ms = s->began_ms;
+    out->sum = (uint64_t *)(uintptr_t)s->sum;
+    out->n_sum = SUMS;
+    out->peer = list;
+    out->n_peer = s->peers;
+    for (size_t i = 0; i < s->peers; i++) {
+        hvd__peer_traffic__init(list[i] = &peer[i]);
+        peer[i].host = s->peer[i].host;
+        peer[i].sent = s->peer[i].sent;
+        peer[i].received = s->peer[i].received;
+    }
+}
+
+/* Everything as one message, packed; NULL without memory. */
+static uint8_t *pack(struct counted *c, size_t *len)
+{
+    Hvd__SumsFile f = HVD__SUMS_FILE__INIT;
+    struct counted_told told;
+    size_t peers = 0, used = 0, n = c->sessions;
+    uint8_t *bytes = NULL;
+    for (size_t i = 0; i < n; i++)
+        peers += c->session[i].peers;
+    Hvd__SessionSums *item = calloc(n + 1, sizeof *item), **list = calloc(n + 1, sizeof(Hvd__SessionSums *));
+    Hvd__PeerTraffic *peer = calloc(peers + 1, sizeof *peer),
+                     **peer_list = calloc(peers + 1, sizeof(Hvd__PeerTraffic *));
+    counted_tell(c, 0, 0, &told);
+    for (size_t i = 0; i <= c->peers; i++)
+        told.peer[i].uid = (uint32_t)c->peer[i].uid;
+    f.layout = SUMS_LAYOUT;
+    f.whole = true;
+    f.node = &told.sums;
+    f.session = list;
+    f.n_session = n;
+    if (item && list && peer && peer_list) {
+        for (size_t i = 0; i < n; i++) {
+            fill_session(&c->session[i], list[i] = &item[i], peer + used, peer_list + used);
+            used += c->session[i].peers;
+        }
+        *len = hvd__sums_file__get_packed_size(&f);
+        bytes = malloc(*len);
+    }
+    if (bytes)
+        hvd__sums_file__pack(&f, bytes);
+    free(item);
+    free(list);
+    free(peer);
+    free(peer_list);
+    return bytes;
+}
+
+void counted_save(struct counted *c)
+{
+    char path[PATH_MAX], whole[PATH_MAX];
+    size_t len = 0;
+    if (!c->dirty)
+        return;
+    path_of(c, ".new", path);
+    path_of(c, "", whole);
+    uint8_t *bytes = pack(c, &len);
+    int fd = bytes ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
+    bool done = fd >= 0 && write_all(fd, bytes, len) == 0 && rename(path, whole) == 0;
+    if (done)
+        c->dirty = false;
+    else
+        log_error("cannot write %s: %s", whole, strerror(bytes ? errno : ENOMEM));
+    if (!done && fd >= 0)
+        (void)unlink(path);
+    if (fd >= 0)
+        close(fd);
+    free(bytes);
+}

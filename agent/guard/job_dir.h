@@ -1,0 +1,53 @@
+/* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
+ * worker socket, job_record.h's file, and what was copied there for the job (preload_files.h).
+ *
+ * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp; one in which another user could rename what we
+ * made is passed over. In /tmp anybody may have made hvd-<uid> before
+ * us, so nothing is used that is not a directory of our own with mode 0700. Whoever uses a directory holds a
+ * lock on it: one without a lock is what a killed agent left, and the next agent that starts here sweeps it
+ * away.
+ *
+ * Libraries that put files for shared memory somewhere get a directory in /dev/shm beside it, made when it is
+ * needed, with the same rules and the same end: /dev/shm/hvd-<uid>/<job>-<host index>. */
+#ifndef HVD_AGENT_GUARD_JOB_DIR_H
+#define HVD_AGENT_GUARD_JOB_DIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+#define JOB_DIR_MAX 96 /* a socket's path has 108 bytes at most */
+
+struct job_dir {
+    char path[JOB_DIR_MAX];
+    int fd; /* holds the lock; -1: none */
+};
+
+/* 1 to 64 of a-z, 0-9 and -: a job's name becomes a part of paths. */
+int job_dir_check_name(const char *job, struct err *e);
+
+/* What will be put there: a base without room for so much, or where nothing can be executed that shall be, is
+ * passed over. */
+struct job_dir_need {
+    uint64_t bytes;
+    bool executes;
+};
+
+/* `need` may be NULL. -1 with *e filled; nothing is left then. */
+int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_need *need, struct err *e);
+/* Removes the directory at `path` with the sockets and files in it, and hvd-<uid> when it was the last one. A
+ * path that is empty or has gone is fine. */
+void job_dir_remove(const char *path);
+void job_dir_close(struct job_dir *d);
+/* The directory in shared memory that belongs to the one at `path`; job_dir_remove removes it, too. */
+void job_dir_shared_path(const char *path, char shared[JOB_DIR_MAX]);
+/* Makes it. Returns a descriptor that holds its lock; -1 with *e. */
+int job_dir_make_shared(const char *path, struct err *e);
+/* Removes the directories of job `job` that nobody uses; those in use as well when their users have been
+ * killed, although they cannot die yet. */
+void job_dir_sweep(const char *job, bool used_too);
+/* Calls `see` with each directory of job `job`, whether somebody uses it or not. */
+void job_dir_each(const char *job, void (*see)(void *ctx, int fd), void *ctx);
+
+#endif

@@ -1,0 +1,80 @@
+/* Where the workers are: on the launcher's question, what each does and a stack of its threads, before the
+ * job is ended.
+ *
+ *   start    /proc is read for every living worker at once; without a tool that is the answer already
+ *   stacks   eu-stack, or gdb, runs for one process after the other, WHERE_AT_ONCE at a time, as our
+ *            child in the job's cgroup; a worker is told when all its processes were looked at
+ *   done     all are told; or the limit came: the others are told without a stack
+ *
+ * A tool that is late is killed with all it started. Its process was being traced then: the kernel lets go of
+ * it, and who was stopped before is stopped again, who was not goes on. Nothing here waits for a tool: the
+ * reaper says when one has ended. */
+#ifndef HVD_AGENT_INSPECT_STACKS_H
+#define HVD_AGENT_INSPECT_STACKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "agent/inspect/stacks_proc.h"
+#include "agent/worker/worker.h"
+#include "common/protocol/control.pb-c.h"
+
+#define WHERE_AT_ONCE   4
+#define WHERE_PROCESSES 3 /* of a worker */
+#define WHERE_TOOL_MS   2000
+
+struct where_events {
+    /* A worker's answer; valid during the call. */
+    void (*found)(void *ctx, Hvd__Where *where);
+    /* No more will come. `tool` is the name of the one that was used, or empty. */
+    void (*done)(void *ctx, const char *tool);
+    /* True while the launcher does not read what it was told already: no tool is started then. */
+    bool (*busy)(void *ctx);
+};
+
+struct where_worker;
+
+struct where_run { /* a tool that runs */
+    struct where *owner;
+    pid_t pid; /* 0: none */
+    struct where_worker *worker;
+    size_t process;
+    uint64_t deadline;
+    bool late;
+    int fd;
+    uv_poll_t poll;
+    char *text;
+    size_t len;
+};
+
+struct where {
+    uv_loop_t *loop;
+    const struct where_events *events;
+    void *ctx;
+    bool opened, active;
+    uv_timer_t timer;
+    uint64_t limit;
+    struct where_worker *worker;
+    size_t count, next, told;
+    struct where_run run[WHERE_AT_ONCE];
+    char tool[4096]; /* path, or empty */
+    bool is_gdb;
+    int cgroup_fd; /* of the tools */
+};
+
+/* Begins to look at the living ones of `workers`; ignored while it does already. At the latest after
+ * `limit_ms` `done` comes, perhaps from within. */
+void where_start(struct where *w, uv_loop_t *loop, const struct where_events *events, void *ctx,
+                 const struct workers *workers, int cgroup_fd, uint32_t limit_ms);
+/* No longer busy: goes on. */
+void where_resume(struct where *w);
+/* True when `pid` was a tool. */
+bool where_reaped(struct where *w, pid_t pid);
+/* Kills the tools and says nothing more. */
+void where_stop(struct where *w);
+/* The handles' last callbacks come when the loop runs again. */
+void where_close(struct where *w);
+
+#endif

@@ -1,0 +1,174 @@
+#include "agent/inspect/stacks_proc.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent/worker/descendants.h"
+
+#define CHILDREN_MAX 16
+#define DEPTH_MAX    16
+
+bool where_parse_stat(const char *text, long ticks, struct where_process *out)
+{
+    uint64_t user, system;
+    /* The name stands in parentheses and may hold anything, parentheses too: the last one counts. */
+    const char *open = strchr(text, '('), *end = strrchr(text, ')');
+    if (!open || !end || end < open || ticks <= 0)
+        return false;
+    if (sscanf(end + 1,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
+               " %*d %*d %*d %*d %*d %*d %" SCNu64,
+               &out->state, &user, &system, &out->start) != 4)
+        return false;
+    snprintf(out->name, sizeof out->name, "%.*s", (int)(end - open - 1), open + 1);
+    out->cpu_ms = (user + system) * 1000 / (uint64_t)ticks;
+    return true;
+}
+
+const char *where_state_word(char state)
+{
+    switch (state) {
+    case 'R':
+        return "running";
+    case 'S':
+        return "sleeping";
+    case 'D':
+        return "uninterruptible";
+    case 'T':
+        return "stopped";
+    case 't':
+        return "traced";
+    case 'I':
+        return "idle";
+    case 'Z':
+    case 'X':
+    case 'x':
+        return "ended";
+    default:
+        return "in an unknown state";
+    }
+}
+
+/* The system calls in which programs are found when they hang. */
+static const struct {
+    long number;
+    const char *name;
+    bool for_children;
+} calls[] = {
+    {SYS_wait4, "wait4", true},
+    {SYS_waitid, "waitid", true},
+    {SYS_rt_sigsuspend, "rt_sigsuspend", true},
+    {SYS_rt_sigtimedwait, "rt_sigtimedwait", true},
+    {SYS_read, "read", false},
+    {SYS_write, "write", false},
+    {SYS_readv, "readv", false},
+    {SYS_writev, "writev", false},
+    {SYS_pread64, "pread64", false},
+    {SYS_pwrite64, "pwrite64", false},
+    {SYS_openat, "openat", false},
+    {SYS_fsync, "fsync", false},
+    {SYS_fdatasync, "fdatasync", false},
+    {SYS_ioctl, "ioctl", false},
+    {SYS_flock, "flock", false},
+    {SYS_fcntl, "fcntl", false},
+    {SYS_ppoll, "ppoll", false},
+    {SYS_pselect6, "pselect6", false},
+    {SYS_epoll_pwait, "epoll_pwait", false},
+    {SYS_futex, "futex", false},
+    {SYS_nanosleep, "nanosleep", false},
+    {SYS_clock_nanosleep, "clock_nanosleep", false},
+    {SYS_recvfrom, "recvfrom", false},
+    {SYS_recvmsg, "recvmsg", false},
+    {SYS_sendto, "sendto", false},
+    {SYS_sendmsg, "sendmsg", false},
+    {SYS_connect, "connect", false},
+    {SYS_accept, "accept", false},
+    {SYS_accept4, "accept4", false},
+#ifdef SYS_poll
+    {SYS_poll, "poll", false},
+    {SYS_select, "select", false},
+    {SYS_epoll_wait, "epoll_wait", false},
+    {SYS_pause, "pause", false},
+    {SYS_open, "open", false},
+#endif
+};
+
+bool where_parse_wait(const char *syscall_text, const char *wchan, char *out, size_t size)
+{
+    char name[32] = "", *end;
+    char function[48] = "";
+    bool for_children = false;
+    long number = strtol(syscall_text, &end, 10);
+    if (end != syscall_text && *end == ' ' && number >= 0)
+        snprintf(name, sizeof name, "system call %ld", number);
+    for (size_t i = 0; name[0] && i < sizeof calls / sizeof *calls; i++) {
+        if (calls[i].number != number)
+            continue;
+        snprintf(name, sizeof name, "%s", calls[i].name);
+        for_children = calls[i].for_children;
+    }
+    if (wchan[0] && strcmp(wchan, "0") != 0)
+        snprintf(function, sizeof function, "%.*s", (int)strcspn(wchan, "\n"), wchan);
+    if (!name[0])
+        for_children = strcmp(function, "do_wait") == 0;
+    if (name[0] && function[0])
+        snprintf(out, size, "%s (%s)", name, function);
+    else
+        snprintf(out, size, "%s%s", name, function);
+    return for_children;
+}
+
+/* Empty when it cannot be read. */
+static void read_file(pid_t pid, const char *file, char *text, size_t size)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
+    text[n > 0 ? n : 0] = '\0';
+    if (fd >= 0)
+        close(fd);
+}
+
+bool where_read(pid_t pid, struct where_process *out, bool *for_children)
+{
+    char text[1024], wchan[64];
+    *out = (struct where_process){.pid = pid};
+    *for_children = false;
+    read_file(pid, "stat", text, sizeof text);
+    if (!where_parse_stat(text, sysconf(_SC_CLK_TCK), out) || out->state == 'Z' || out->state == 'X')
+        return false;
+    if (out->state != 'S' && out->state != 'D')
+        return true; /* it waits for nothing that would be a system call's */
+    read_file(pid, "syscall", text, sizeof text);
+    read_file(pid, "wchan", wchan, sizeof wchan);
+    *for_children = where_parse_wait(text, wchan, out->waits, sizeof out->waits);
+    return true;
+}
+
+static size_t find(pid_t pid, struct where_process *out, size_t max, unsigned depth)
+{
+    pid_t child[CHILDREN_MAX];
+    bool for_children;
+    size_t found = 0;
+    if (max == 0 || !where_read(pid, out, &for_children))
+        return 0;
+    struct where_process self = *out;
+    size_t count = for_children && depth < DEPTH_MAX ? descendants_children(pid, child, CHILDREN_MAX) : 0;
+    for (size_t i = 0; i < count; i++)
+        found += find(child[i], out + found, max - found, depth + 1);
+    if (found > 0)
+        return found;
+    *out = self;
+    return 1;
+}
+
+size_t where_find(pid_t worker, struct where_process *out, size_t max)
+{
+    return find(worker, out, max, 0);
+}

@@ -1,0 +1,33 @@
+/* What /proc says of a process: what it does, what it waits for, and which processes of a worker are worth a
+ * look - a shell or launcher that only waits for its children is not, they are. */
+#ifndef HVD_AGENT_INSPECT_STACKS_PROC_H
+#define HVD_AGENT_INSPECT_STACKS_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct where_process {
+    pid_t pid;
+    char name[32];
+    char state;      /* as in /proc/PID/stat */
+    uint64_t cpu_ms; /* user and system */
+    uint64_t start;  /* tells it from a later process of the same number */
+    char waits[96];  /* "read (pipe_read)", "futex", or empty */
+};
+
+/* From the text of /proc/PID/stat; `ticks` a second. False when it is no such text. */
+bool where_parse_stat(const char *text, long ticks, struct where_process *out);
+/* "running", "sleeping", "uninterruptible", "stopped", ... */
+const char *where_state_word(char state);
+/* From the texts of /proc/PID/syscall and /proc/PID/wchan; either may be empty. Returns true when that is a
+ * wait for children, or for the signal of their end. */
+bool where_parse_wait(const char *syscall_text, const char *wchan, char *out, size_t size);
+
+/* Reads it from /proc; false when it is gone or a zombie. *for_children: it only waits for its children. */
+bool where_read(pid_t pid, struct where_process *out, bool *for_children);
+/* The processes to look at, from `worker` downwards. Returns how many, at most `max`. */
+size_t where_find(pid_t worker, struct where_process *out, size_t max);
+
+#endif

@@ -1,0 +1,176 @@
+#include "agent/rendezvous/pmi1/pmi1.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+
+bool pmi1_is_here(const struct pmi1 *p, uint32_t rank)
+{
+    return host_local_rank(pmi1_here(p), rank) != UINT32_MAX;
+}
+
+void pmi1_notice(struct pmi1 *p, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (p->notices++ < PMI1_NOTICES_MAX)
+        p->r->events->notice(p->r->ctx, LOG_WARNING, text);
+    else
+        log_debug("%s", text);
+}
+
+/* ---- ranks that have left MPI -------------------------------------------------------------------------- */
+
+static const char unfinished[] = "its MPI program has ended without MPI_Finalize";
+
+static bool *left(struct pmi1 *p, uint32_t rank)
+{
+    return &p->left[host_local_rank(pmi1_here(p), rank)];
+}
+
+/* The rank's process has ended: had it nothing left to do? */
+static void check_farewell(struct pmi1 *p, uint32_t rank)
+{
+    struct pmi1_client *c = pmi1_client_of(p, rank);
+    if (*left(p, rank) || (c && c->phase == PMI1_READY))
+        p->r->events->abort(p->r->ctx, rank, 1, unfinished);
+}
+
+/* Whoever runs on without cmd=finalize has lost its MPI program, under a shell for example. The others would
+ * wait for that program in MPI. */
+static void on_patience(uv_timer_t *timer)
+{
+    struct pmi1 *p = timer->data;
+    for (uint32_t i = 0; i < p->r->spawn->n_worker; i++) {
+        uint32_t rank = host_rank(pmi1_here(p), i);
+        if (!*left(p, rank) || p->r->end[rank])
+            continue;
+        *left(p, rank) = false;
+        pmi1_notice(p, "rank %u: %s", rank, unfinished);
+        p->r->events->abort(p->r->ctx, rank, 1, unfinished);
+    }
+}
+
+void pmi1_left(struct pmi1 *p, uint32_t rank)
+{
+    *left(p, rank) = true;
+    if (!uv_is_active((uv_handle_t *)&p->patience))
+        uv_timer_start(&p->patience, on_patience, PMI1_LEFT_MS, 0);
+}
+
+/* ---- other sessions ------------------------------------------------------------------------------------ */
+
+static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
+{
+    struct pmi1 *p = ctx;
+    struct reader r = reader_of(data, len);
+    struct pmi1_record name;
+    struct err e = ERR_INIT;
+    const char *found = NULL;
+    enum pmi1_request request = read_u8(&r);
+    if (request == PMI1_ASK_BARRIER) {
+        uint64_t round = read_u64(&r);
+        if (!r.bad)
+            (void)pmi1_barrier_check(p, round, &e);
+    } else if (pmi1_read_record(&r, &name)) {
+        (void)pmi1_names_serve(p, request, name.key, name.value, &found, &e);
+    } else {
+        r.bad = true;
+    }
+    if (r.bad || r.left > 0)
+        err_set(&e, ERR_PROTOCOL, "another session asked for what is no PMI-1 request");
+    exchange_answer(p->r->exchange, EXCHANGE_PMI1, from, ticket, e.code ? &e : NULL, found,
+                    found ? strlen(found) : 0);
+}
+
+static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
+{
+    (void)ctx, (void)from, (void)data, (void)len;
+}
+
+/* ---- the contract -------------------------------------------------------------------------------------- */
+
+static void on_knock(void *ctx, int fd)
+{
+    pmi1_client_new(ctx, fd);
+}
+
+static void pmi1_free(struct pmi1 *p)
+{
+    pmi1_barrier_free(p);
+    pmi1_store_free(&p->store);
+    pmi1_store_free(&p->names);
+    free(p->left);
+    free(p);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    pmi1_free(handle->data);
+}
+
+static int prepare(struct pmi1 *p, struct err *e)
+{
+    const Hvd__Spawn *spawn = p->r->spawn;
+    char mapping[PMI1_VALUE_MAX];
+    pmi1_store_init(&p->store, PMI1_STORE_MAX);
+    pmi1_store_init(&p->names, PMI1_STORE_MAX);
+    p->left = calloc(spawn->n_worker, sizeof *p->left);
+    if (!p->left)
+        return err_set(e, ERR_MEMORY, "no memory for %zu ranks", spawn->n_worker);
+    if (pmi1_mapping(spawn->host, spawn->n_host, mapping, sizeof mapping) == 0 &&
+        pmi1_store_put(&p->store, "PMI_process_mapping", mapping, e) < 0)
+        return -1;
+    return pmi1_barrier_init(p, e);
+}
+
+static void *pmi1_open(struct rendezvous *r, struct err *e)
+{
+    static const struct exchange_handler handler = {on_request, on_broadcast};
+    struct pmi1 *p = calloc(1, sizeof *p);
+    if (!p) {
+        err_set(e, ERR_MEMORY, "no memory for PMI-1");
+        return NULL;
+    }
+    p->r = r;
+    if (prepare(p, e) < 0 || doorway_open(&p->doorway, r->loop, on_knock, p, e) < 0) {
+        pmi1_free(p);
+        return NULL;
+    }
+    uv_timer_init(r->loop, &p->patience);
+    p->patience.data = p;
+    exchange_serve(r->exchange, EXCHANGE_PMI1, &handler, p);
+    snprintf(r->values.pmi_port, sizeof r->values.pmi_port, "127.0.0.1:%u", p->doorway.port);
+    return p;
+}
+
+static void pmi1_rank_ended(void *state, uint32_t rank)
+{
+    struct pmi1 *p = state;
+    p->any_ended = true;
+    if (pmi1_is_here(p, rank))
+        check_farewell(p, rank);
+    pmi1_barrier_rank_ended(p);
+}
+
+static void pmi1_close(void *state)
+{
+    struct pmi1 *p = state;
+    exchange_serve(p->r->exchange, EXCHANGE_PMI1, NULL, NULL);
+    /* libuv finishes what is closed first last. */
+    uv_close((uv_handle_t *)&p->patience, on_closed);
+    while (p->client) {
+        p->client->phase = PMI1_FINAL;
+        pmi1_client_close(p->client);
+    }
+    doorway_close(&p->doorway);
+}
+
+const struct contract_ops contract_pmi1 = {CONTRACT_PMI1, pmi1_open, pmi1_rank_ended, pmi1_close};

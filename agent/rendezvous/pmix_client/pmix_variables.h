@@ -1,0 +1,30 @@
+/* The PMIx contract's variables: what the workers are told, before the library was asked or after. */
+#ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_VARIABLES_H
+#define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_VARIABLES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/rendezvous/rendezvous.h"
+
+struct pmix_variables {
+    struct rendezvous *r;
+    uint16_t port; /* of the doorway */
+    char **list;   /* NAME=value, NULL at the end; NULL: nothing was said yet */
+    size_t count;
+};
+
+/* The library's own word, before the workers start; but its clients come through the doorway. -1 with *e. */
+int pmix_variables_adopt(struct pmix_variables *v, char *const *said, size_t count, struct err *e);
+/* The rest, or all of them where the library was not asked. -1 with *e. */
+int pmix_variables_predict(struct pmix_variables *v, struct err *e);
+/* Were the workers told what the library would have told them? Else there is a warning. */
+void pmix_variables_compare(struct pmix_variables *v, char *const *said, size_t count);
+/* The value of NAME in a list, or NULL. */
+const char *pmix_variables_find(char *const *list, size_t count, const char *name);
+/* Has the user set it? */
+bool pmix_variables_given(const Hvd__Spawn *spawn, const char *name);
+void pmix_variables_free(struct pmix_variables *v);
+
+#endif

@@ -1,0 +1,91 @@
+/* The session's side of the collectives engine: a process and a socket.
+ *
+ *   listening  the worker socket exists in the job's directory; nobody has connected; no engine, no cost
+ *   running    a worker connected: hvd-engine was started with our socket as its descriptor 3. The first
+ *              frame there is EngineConfig, and the listener travels beside it; the waiting worker is
+ *              accepted by the engine, not by us
+ *   ended      it was told to end (its socket closed), or it failed: it died, broke the protocol, or did not
+ *              send its Ping for too long and was killed. A failure is told to the owner, once; the workers
+ *              notice by themselves, because their sockets to the engine close
+ *
+ * Frames are those of common/protocol/frame.h with kind FRAME_CONTROL, session 0, one Engine message each,
+ * sequences from 0. What is sent before the engine runs (ranks that ended, links) waits in the queue
+ * behind the config. */
+#ifndef HVD_AGENT_SESSION_ENGINE_HOST_H
+#define HVD_AGENT_SESSION_ENGINE_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <uv.h>
+
+#include "agent/session/child.h"
+#include "common/base/buf.h"
+#include "common/protocol/control.pb-c.h"
+#include "common/base/err.h"
+#include "common/protocol/legal.h"
+
+#define ENGINE_SOCKET_NAME "workers"
+
+struct engine_host_events {
+    void (*link)(void *ctx, Hvd__Link *link);
+    void (*initialized)(void *ctx, uint32_t rank);
+    void (*shut_down)(void *ctx, uint32_t rank);
+    /* Calls end with HVD_ERR_PEER from now on, because of `rank` (UINT32_MAX: none of this host). */
+    void (*poisoned)(void *ctx, uint32_t rank);
+    void (*notice)(void *ctx, uint32_t level, const char *text);
+    /* It is about to end the job, for a reason that is no rank's end. */
+    void (*fault)(void *ctx, const char *text);
+    /* It failed, as the sentence says; whoever still needs it gets HVD_ERR_ENGINE. */
+    void (*failed)(void *ctx, const char *text);
+    /* What engine_host_count asked for. */
+    void (*counters)(void *ctx, const Hvd__Counters *counters);
+};
+
+enum engine_host_state { ENGINE_NONE, ENGINE_LISTENING, ENGINE_RUNNING, ENGINE_ENDED };
+
+struct engine_host {
+    uv_loop_t *loop;
+    const struct engine_host_events *events;
+    void *ctx;
+    enum engine_host_state state;
+    int listener, fd;
+    uv_poll_t listener_poll, poll;
+    struct child child;
+    uint32_t silence_ms;
+    struct buf in, out;
+    struct legal legal; /* of what it sends */
+    uint32_t next_in, next_out;
+    char **envp;
+    int cgroup_fd;
+};
+
+/* Where the engine will live; envp (borrowed) and cgroup_fd are those of the workers. */
+struct engine_place {
+    const char *directory;
+    char **envp;
+    int cgroup_fd;
+    uint32_t heartbeat_ms; /* of the job */
+};
+
+/* Binds the worker socket. `config` is packed, not kept. -1 with *e; engine_host_close is still allowed then.
+ */
+int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engine_host_events *events,
+                       void *ctx, const struct engine_place *place, Hvd__EngineConfig *config, struct err *e);
+void engine_host_links(struct engine_host *h, Hvd__Links *links);
+void engine_host_rank_ended(struct engine_host *h, Hvd__RankEnded *ended);
+/* Asks what was counted. false: there is no engine to ask. */
+bool engine_host_count(struct engine_host *h);
+/* Messages to it wait for this call, so that many which came together wake it once. */
+void engine_host_flush(struct engine_host *h);
+/* Handles whatever the engine has sent up to now. */
+void engine_host_drain(struct engine_host *h);
+/* Tells it to end; after a short time it is killed. */
+void engine_host_end(struct engine_host *h);
+/* It has failed, or closed its socket without being asked, so that it is about to be reaped. */
+bool engine_host_is_failing(const struct engine_host *h);
+/* True when `pid` was the engine. */
+bool engine_host_reaped(struct engine_host *h, pid_t pid, uint32_t status, uint32_t signal);
+void engine_host_close(struct engine_host *h);
+
+#endif

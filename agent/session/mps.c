@@ -1,0 +1,259 @@
+/* --mps: is CUDA's multi-process service to be started for the job's GPUs on this host, and what follows when
+ * it serves, does not start, or ends.
+ *
+ * It costs isolation (a process that does what no GPU forgives takes the other ones of its server along), so
+ * nothing happens unless it is asked for. One that is there already is used, because CUDA would do so, and
+ * because a GPU in exclusive mode lets no second one in. GPUs are named by their UUIDs then: the numbers that
+ * its clients see are counted among those that it was given. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/guard/remove_tree.h"
+#include "agent/session/session.h"
+#include "agent/worker/descendants.h"
+#include "agent/gpu/gpu.h"
+#include "common/base/log.h"
+#include "common/process/spawn.h"
+#include "common/protocol/spawn_programs.h"
+
+static bool is_demanded(const struct session *s)
+{
+    return s->spawn->binding->mps == HVD__BINDING__MPS__MPS_YES;
+}
+
+/* It is not started: the job does not start either, or goes on without. */
+static int do_without(struct session *s, const char *why, struct err *e)
+{
+    if (is_demanded(s))
+        return err_set(e, ERR_UNSUPPORTED, "--mps yes: %s", why);
+    session_notice(s, LOG_INFO, "--mps auto: not started, %s", why);
+    return 0;
+}
+
+/* ---- one that is there --------------------------------------------------------------------------------- */
+
+/* Of the user's programs here, or of the host. */
+static const char *named_directory(const struct session *s)
+{
+    const char *named = NULL;
+    for (size_t i = 0; i < spawn_programs(s->spawn) && !named; i++)
+        if (spawn_program_is_here(s->spawn, i))
+            named = worker_env_given(s->spawn, i, GPU_MPS_PIPES);
+    return named ? named : getenv(GPU_MPS_PIPES);
+}
+
+static void use(struct session *s, struct worker_env_job *job, const char *directory)
+{
+    job->mps = directory;
+    job->gpu_uuids = gpu_uuids();
+    session_notice(s, LOG_INFO, "--mps: uses the MPS control daemon of %s, and leaves it running", directory);
+}
+
+/* ---- one of our own ------------------------------------------------------------------------------------ */
+
+/* Adds the entries of `more` that `list` does not have. */
+static char *join(char *list, const char *more)
+{
+    size_t used = list ? strlen(list) : 0, size = used + strlen(more) + 2;
+    char *all = realloc(list, size);
+    if (!all)
+        free(list);
+    else
+        all[used] = '\0';
+    while (all && *more) {
+        size_t len = strcspn(more, ",");
+        bool known = false;
+        for (const char *at = all; *at && !known; at += strcspn(at, ","), at += *at == ',')
+            known = strcspn(at, ",") == len && strncmp(at, more, len) == 0;
+        if (!known)
+            used += (size_t)snprintf(all + used, size - used, "%s%.*s", used ? "," : "", (int)len, more);
+        more += len + (more[len] == ',');
+    }
+    return all;
+}
+
+/* The GPUs of all programs here, by UUID; to be freed. */
+static char *gpus_of(const struct session *s, const struct worker_env_job *job, const char *uuids)
+{
+    char *all = NULL;
+    for (size_t i = 0; i < spawn_programs(s->spawn); i++) {
+        if (!spawn_program_is_here(s->spawn, i))
+            continue;
+        const char *given = job->gpus_are_leased ? NULL : worker_env_given(s->spawn, i, GPU_VISIBLE);
+        char *own = gpu_by_uuid(given ? given : job->visible_gpus, uuids);
+        all = own ? join(all, own) : all;
+        free(own);
+    }
+    return all;
+}
+
+static bool is_shared(const struct session *s)
+{
+    size_t gpus = 1;
+    for (const char *c = s->mps.gpus; *c; c++)
+        gpus += *c == ',';
+    return s->spawn->n_worker > gpus || (s->spawn->tuning && s->spawn->tuning->gpu_placement);
+}
+
+static int find_program(struct session *s, struct err *e)
+{
+    size_t i = 0;
+    while (!spawn_program_is_here(s->spawn, i))
+        i++;
+    return spawn_find(MPS_PROGRAM, worker_env_given(s->spawn, i, "PATH"), NULL, s->mps.program,
+                      sizeof s->mps.program, e);
+}
+
+/* NULL: it can be started, and the GPUs are known. */
+static const char *obstacle(struct session *s, const struct worker_env_job *job)
+{
+    const char *uuids = gpu_uuids();
+    struct err e = ERR_INIT;
+    if (!uuids)
+        return "the UUIDs of the GPUs here are not known";
+    s->mps.gpus = gpus_of(s, job, uuids);
+    if (!s->mps.gpus || !s->mps.gpus[0])
+        return "the job has no GPU here";
+    if (strstr(s->mps.gpus, "MIG-"))
+        return "an instance of a GPU in MIG mode would need a service of its own";
+    if (!is_demanded(s) && !is_shared(s))
+        return "no two processes of the job share a GPU here";
+    if (find_program(s, &e) < 0)
+        return "there is no " MPS_PROGRAM " here (in PATH), which comes with NVIDIA's driver";
+    return NULL;
+}
+
+int session_mps_choose(struct session *s, struct worker_env_job *job, struct err *e)
+{
+    char why[512];
+    if (!s->spawn->binding || s->spawn->binding->mps == HVD__BINDING__MPS__MPS_NO)
+        return 0;
+    if (!job->gpus) {
+        session_notice(s, is_demanded(s) ? LOG_WARNING : LOG_INFO,
+                       "--mps: not started, the job has no GPUs here");
+        return 0;
+    }
+    const char *named = named_directory(s);
+    const char *there = named ? named : MPS_PIPE_DIRECTORY;
+    if (mps_is_served(there)) {
+        use(s, job, there);
+        return 0;
+    }
+    if (named) {
+        snprintf(why, sizeof why, "%s is %.300s, where no MPS control daemon answers", GPU_MPS_PIPES, named);
+        return do_without(s, why, e);
+    }
+    const char *in_the_way = obstacle(s, job);
+    if (in_the_way) {
+        free(s->mps.gpus);
+        s->mps.gpus = NULL;
+        return do_without(s, in_the_way, e);
+    }
+    snprintf(s->mps.pipes, sizeof s->mps.pipes, "%s/" MPS_DIRECTORY, s->dir.path);
+    snprintf(s->mps.logs, sizeof s->mps.logs, "%s/" MPS_LOG, s->dir.path);
+    job->mps = s->mps.pipes;
+    job->mps_log = s->mps.logs;
+    job->gpu_uuids = gpu_uuids();
+    return 0;
+}
+
+/* ---- its life ------------------------------------------------------------------------------------------ */
+
+/* The job may have been told to end meanwhile: then nothing is started any more. */
+static bool is_waited_for(const struct session *s)
+{
+    return s->fsm.state == SESSION_WAITING;
+}
+
+static void on_serves(void *ctx)
+{
+    struct session *s = ctx;
+    session_notice(s, LOG_INFO, "--mps: " MPS_PROGRAM " (pid %d) serves %s", (int)mps_host_pid(&s->mps.host),
+                   s->mps.gpus);
+    if (is_waited_for(s))
+        session_spawn_workers(s);
+    else
+        session_mark(s);
+}
+
+/* CUDA must not find what is left of it. */
+static int go_on_without(struct session *s, const char *why, struct err *e)
+{
+    (void)remove_tree(s->dir.fd, MPS_DIRECTORY, 1);
+    if (is_demanded(s))
+        return err_set(e, ERR_HOST, "--mps yes: %s", why);
+    session_notice(s, LOG_WARNING, "--mps auto: the job goes on without MPS here: %s", why);
+    return 0;
+}
+
+static void on_failed(void *ctx, bool served, const char *text)
+{
+    struct session *s = ctx;
+    if (!served && !is_waited_for(s))
+        session_mark(s);
+    else if (!served && go_on_without(s, text, &s->refusal) == 0)
+        session_spawn_workers(s);
+    else if (!served)
+        fsm_post(&s->fsm, EV_REFUSED);
+    else if (s->fsm.state >= SESSION_ENDING || s->workers.alive == 0)
+        session_notice(s, LOG_WARNING, "%s", text);
+    else
+        session_fault(s, "%s: the job's processes on this host cannot use their GPUs without it", text);
+}
+
+/* Its servers, when it could not end them. */
+static void on_over(void *ctx)
+{
+    struct session *s = ctx;
+    struct session_servers servers = session_servers(s);
+    if (s->fsm.state >= SESSION_ENDING && s->workers.alive == 0)
+        (void)descendants_signal(SIGKILL, servers.pid);
+    session_mark(s);
+}
+
+static const struct mps_events events = {on_serves, on_failed, on_over};
+
+/* Its environment is the engine's, and the GPUs that it is to serve. */
+static char **environment_of(struct session *s)
+{
+    char **base = session_programs_base(s), *gpus = NULL;
+    size_t count = 0;
+    while (base[count])
+        count++;
+    char **envp = calloc(count + 2, sizeof *envp);
+    if (envp && asprintf(&gpus, GPU_VISIBLE "=%s", s->mps.gpus) >= 0) {
+        memcpy(envp, base, count * sizeof *envp);
+        envp[count] = s->mps.visible = gpus;
+        return envp;
+    }
+    free(envp);
+    return NULL;
+}
+
+int session_mps_start(struct session *s, struct err *e)
+{
+    struct err why = ERR_INIT;
+    if (!s->mps.gpus)
+        return 0;
+    s->mps.envp = environment_of(s);
+    if (!s->mps.envp)
+        return err_set(e, ERR_MEMORY, "no memory for the environment of " MPS_PROGRAM);
+    struct mps_place place = {.program = s->mps.program,
+                              .directory = s->dir.path,
+                              .directory_fd = s->dir.fd,
+                              .envp = s->mps.envp,
+                              .cgroup_fd = s->containment.fd};
+    if (mps_host_start(&s->mps.host, &s->loop, &events, s, &place, &why) == 0)
+        return 1;
+    return go_on_without(s, why.text, e);
+}
+
+void session_mps_close(struct session *s)
+{
+    mps_host_close(&s->mps.host);
+    free(s->mps.gpus);
+    free(s->mps.visible);
+    free(s->mps.envp);
+}

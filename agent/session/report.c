@@ -1,0 +1,192 @@
+/* What a session tells the managed agent that had it started: sums of what happened in it, every few seconds
+ * and at its end, each in a connection of its own that nobody answers, so that neither ever waits for the
+ * other. And its lines in the journal, with JOB=, HOST= and, of what a rank did, RANK=. A session that hvdrun
+ * started has neither. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "agent/daemon/protocol/wire.h"
+#include "agent/session/session.h"
+#include "common/base/clock.h"
+#include "common/base/journal.h"
+#include "common/base/log.h"
+
+#define REPORT_MS 5000
+#define LAST_US   200000 /* the last one may wait for a place in the agent's queue */
+
+/* ---- the journal --------------------------------------------------------------------------------------- */
+
+/* One session a process. */
+static struct {
+    struct journal journal;
+    char job[72], host[HOST_NAME_MAX + 8], unit[128];
+    const char *fields[4];
+} our = {.journal = JOURNAL_INIT};
+
+static void log_line(enum log_level level, const char *text)
+{
+    static const int priorities[] = {7, 7, JOURNAL_INFO, JOURNAL_WARN, JOURNAL_ERROR, 2};
+    (void)journal_line(&our.journal, priorities[level], text, NULL);
+}
+
+static void rank_line(uint32_t rank, int priority, const char *text)
+{
+    char number[24];
+    const char *fields[] = {number, NULL};
+    snprintf(number, sizeof number, "RANK=%u", rank);
+    (void)journal_line(&our.journal, priority, text, fields);
+}
+
+void session_journal_open(struct session *s)
+{
+    char name[HOST_NAME_MAX + 1] = "";
+    if (!s->guard->lease.slots)
+        return;
+    (void)gethostname(name, sizeof name - 1);
+    snprintf(our.job, sizeof our.job, "JOB=%s", s->job);
+    snprintf(our.host, sizeof our.host, "HOST=%s", name);
+    snprintf(our.unit, sizeof our.unit, "HVD_UNIT=%.100s", s->guard->lease.unit);
+    our.fields[0] = our.job;
+    our.fields[1] = our.host;
+    our.fields[2] = our.unit;
+    our.journal.fields = our.fields;
+    log_also(log_line);
+}
+
+static void blame_rank(struct session *s, const Hvd__Exited *x)
+{
+    if (x->by_us || x->told_peer)
+        return;
+    if (x->signal)
+        session_blame(s, x->oom ? HVD__CAUSE__CAUSE_OUT_OF_MEMORY : HVD__CAUSE__CAUSE_SIGNAL);
+    else if (x->status)
+        session_blame(s, HVD__CAUSE__CAUSE_EXIT_STATUS);
+    else if (x->not_shut_down)
+        session_blame(s, HVD__CAUSE__CAUSE_NO_SHUTDOWN);
+}
+
+void session_rank_ended(struct session *s, const struct worker *w, const Hvd__Exited *told)
+{
+    char how[128], text[256];
+    bool failed = worker_describe_end(w, how, sizeof how), ours = told->by_us || told->told_peer;
+    blame_rank(s, told);
+    if (!our.journal.fields)
+        return;
+    snprintf(text, sizeof text, "rank %u (pid %d) of job %s ended: %s%s%s", w->rank, (int)w->pid, s->job,
+             failed ? how : "exit status 0", w->oom ? ", out of memory" : "", ours ? ", with its job" : "");
+    rank_line(w->rank, failed && !ours ? JOURNAL_WARN : JOURNAL_INFO, text);
+}
+
+static void say_started(struct session *s)
+{
+    char text[160];
+    for (size_t i = 0; i < s->workers.count; i++) {
+        const struct worker *w = &s->workers.item[i];
+        snprintf(text, sizeof text, "rank %u (pid %d) of job %s has started", w->rank, (int)w->pid, s->job);
+        rank_line(w->rank, JOURNAL_INFO, text);
+    }
+}
+
+/* ---- reports ------------------------------------------------------------------------------------------- */
+
+/* A socket that takes all of it at once, or is too busy. */
+static void send_frame(const char *path, const uint8_t *frame, size_t len, bool last)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    const struct timeval limit = {.tv_usec = LAST_US};
+    int fd = strlen(path) < sizeof name.sun_path
+                 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (last ? 0 : SOCK_NONBLOCK), 0)
+                 : -1;
+    if (fd < 0)
+        return;
+    memcpy(name.sun_path, path, strlen(path) + 1);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); /* of connect, too */
+    if (connect(fd, (struct sockaddr *)&name, sizeof name) < 0 ||
+        send(fd, frame, len, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)len)
+        log_debug("the managed agent does not hear of this job: %s", strerror(errno));
+    close(fd);
+}
+
+static void fill(const struct session *s, Hvd__SessionReport *r, bool last)
+{
+    const Hvd__Counters *c = s->counters;
+    uint64_t silence = clock_now() - s->launcher.last;
+    r->unit = (char *)(uintptr_t)s->guard->lease.unit;
+    r->over = last;
+    r->cause = s->cause;
+    r->ranks = (uint32_t)s->workers.alive;
+    r->started = s->started;
+    r->epoch = s->spawn ? s->spawn->epoch : 0;
+    r->silence_ms = s->lost || s->launcher.suspended ? 0 : (uint32_t)(silence / NSEC_PER_MSEC);
+    r->heartbeats_missed = s->heartbeats_missed;
+    if (!c)
+        return;
+    r->stalls = c->stalls;
+    r->collective = c->collective;
+    r->n_collective = c->n_collective;
+    r->peer = c->peer;
+    r->n_peer = c->n_peer;
+}
+
+static void report(struct session *s, bool last)
+{
+    Hvd__SessionReport r = HVD__SESSION_REPORT__INIT;
+    Hvd__Daemon m = HVD__DAEMON__INIT;
+    uint8_t frame[DAEMON_FRAME_MAX];
+    struct err e = ERR_INIT;
+    fill(s, &r, last);
+    m.body_case = HVD__DAEMON__BODY_REPORT;
+    m.report = &r;
+    ptrdiff_t len = daemon_pack(&m, frame, sizeof frame, &e);
+    if (len < 0) { /* the names of its hosts are long: without them */
+        r.n_peer = 0;
+        len = daemon_pack(&m, frame, sizeof frame, &e);
+    }
+    if (len > 0)
+        send_frame(s->guard->lease.socket, frame, (size_t)len, last);
+}
+
+void session_report_counted(struct session *s)
+{
+    if (s->report_waits)
+        report(s, false);
+    s->report_waits = false;
+}
+
+/* With what the engine says now, if there is one; its silence is not waited for. */
+static void on_time(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+    session_report_counted(s);
+    s->report_waits = engine_host_count(&s->engine);
+    if (!s->report_waits)
+        report(s, false);
+}
+
+void session_report_start(struct session *s)
+{
+    s->started = (uint32_t)s->workers.count;
+    if (!s->guard->lease.slots)
+        return;
+    say_started(s);
+    report(s, false);
+    uv_timer_start(&s->report_timer, on_time, REPORT_MS, REPORT_MS);
+}
+
+void session_report_end(struct session *s)
+{
+    if (s->guard->lease.slots)
+        report(s, true);
+}
+
+void session_blame(struct session *s, Hvd__Cause cause)
+{
+    if (s->cause == HVD__CAUSE__CAUSE_NONE && s->fsm.state < SESSION_LEAVING)
+        s->cause = cause;
+}

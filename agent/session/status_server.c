@@ -1,0 +1,344 @@
+#include "agent/session/status_server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/protocol/frame.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
+
+#define AT_ONCE   128
+#define QUEUE_MAX (ANSWER_MAX + (64u << 10)) /* bytes that one has not read yet */
+
+struct inquirer {
+    struct inquiries *all;
+    struct inquirer *next;
+    struct stream stream;
+    struct buf in, out;
+    uid_t uid;
+    bool asked, waits, follows, leaving; /* leaving: closed as soon as all is written */
+    uint32_t *rank;                      /* whose output he wants */
+    size_t ranks;                        /* 0: everybody's */
+    uint64_t skipped;
+};
+
+void inquiries_init(struct inquiries *q)
+{
+    *q = (struct inquiries){.listener = -1};
+}
+
+static void on_closed(void *ctx)
+{
+    struct inquirer *i = ctx;
+    buf_free(&i->in);
+    buf_free(&i->out);
+    free(i->rank);
+    free(i);
+}
+
+static void drop(struct inquirer *i)
+{
+    struct inquirer **link = &i->all->first;
+    while (*link && *link != i)
+        link = &(*link)->next;
+    if (!*link)
+        return; /* on its way out already */
+    *link = i->next;
+    stream_close(&i->stream, on_closed);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+static void write_out(struct inquirer *i)
+{
+    if (i->out.len > 0)
+        buf_consume(&i->out, stream_write(&i->stream, buf_data(&i->out), i->out.len));
+    if (i->leaving && i->out.len == 0)
+        drop(i);
+}
+
+/* -1: it does not fit. */
+static int queue(struct inquirer *i, Hvd__Answer *answer)
+{
+    answer->skipped = i->skipped;
+    size_t size = hvd__answer__get_packed_size(answer);
+    uint8_t *at = size <= ANSWER_MAX ? buf_reserve(&i->out, FRAME_HEADER_SIZE + size) : NULL;
+    struct frame f = {.length = (uint32_t)size, .kind = FRAME_CONTROL};
+    if (!at)
+        return -1;
+    frame_encode_header(&f, at);
+    hvd__answer__pack(answer, at + FRAME_HEADER_SIZE);
+    buf_commit(&i->out, FRAME_HEADER_SIZE + size);
+    i->skipped = 0;
+    return 0;
+}
+
+static void answer_last(struct inquirer *i, Hvd__Answer *answer)
+{
+    if (queue(i, answer) < 0)
+        log_debug("an answer is lost: it is too long, or not read");
+    i->leaving = true;
+}
+
+static void answer_done(struct inquirer *i)
+{
+    Hvd__Answer a = HVD__ANSWER__INIT;
+    a.body_case = HVD__ANSWER__BODY_DONE;
+    a.done = true;
+    answer_last(i, &a);
+}
+
+static bool wants(const struct inquirer *i, uint32_t rank)
+{
+    for (size_t k = 0; k < i->ranks; k++)
+        if (i->rank[k] == rank)
+            return true;
+    return i->ranks == 0;
+}
+
+static void pass_on(struct inquirer *i, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
+                    size_t size)
+{
+    Hvd__OutputPart part = HVD__OUTPUT_PART__INIT;
+    Hvd__Answer a = HVD__ANSWER__INIT;
+    if (!wants(i, rank))
+        return;
+    part.rank = rank;
+    part.stream = stream;
+    part.bytes.data = (uint8_t *)(uintptr_t)bytes;
+    part.bytes.len = size;
+    a.body_case = HVD__ANSWER__BODY_OUTPUT;
+    a.output = &part;
+    if (queue(i, &a) < 0)
+        i->skipped += size;
+}
+
+static void pass_piece(void *ctx, const struct recent_piece *p)
+{
+    pass_on(ctx, p->rank, p->stream, p->bytes, p->size);
+}
+
+void inquiries_output(struct inquiries *q, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
+                      size_t size)
+{
+    recent_add(&q->recent, rank, stream, bytes, size);
+    for (struct inquirer *i = q->first, *next; i; i = next) {
+        next = i->next;
+        if (!i->follows)
+            continue;
+        pass_on(i, rank, stream, bytes, size);
+        write_out(i);
+    }
+}
+
+/* ---- questions ----------------------------------------------------------------------------------------- */
+
+static void say_status(struct inquirer *i)
+{
+    Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
+    Hvd__Answer a = HVD__ANSWER__INIT;
+    i->all->events->status(i->all->ctx, &status);
+    a.body_case = HVD__ANSWER__BODY_STATUS;
+    a.status = &status;
+    answer_last(i, &a);
+}
+
+void inquiries_refreshed(struct inquiries *q)
+{
+    uv_timer_stop(&q->late);
+    for (struct inquirer *i = q->first, *next; i; i = next) {
+        next = i->next;
+        if (!i->waits)
+            continue;
+        i->waits = false;
+        say_status(i);
+        write_out(i);
+    }
+}
+
+static void on_refresh_late(uv_timer_t *timer)
+{
+    inquiries_refreshed(timer->data);
+}
+
+static void prepare_status(struct inquirer *i)
+{
+    i->waits = i->all->events->refresh(i->all->ctx);
+    if (!i->waits)
+        say_status(i);
+    else if (!uv_is_active((uv_handle_t *)&i->all->late))
+        uv_timer_start(&i->all->late, on_refresh_late, REFRESH_MS, 0);
+}
+
+static void give_output(struct inquirer *i, const Hvd__Inquiry *inquiry)
+{
+    i->rank = calloc(inquiry->n_rank ? inquiry->n_rank : 1, sizeof *i->rank);
+    if (!i->rank) {
+        i->leaving = true;
+        return;
+    }
+    i->ranks = inquiry->n_rank;
+    if (i->ranks > 0)
+        memcpy(i->rank, inquiry->rank, i->ranks * sizeof *i->rank);
+    recent_each(&i->all->recent, pass_piece, i);
+    i->follows = inquiry->follow;
+    if (!i->follows)
+        answer_done(i);
+}
+
+static void answer(struct inquirer *i, const Hvd__Inquiry *inquiry)
+{
+    switch (inquiry->kind) {
+    case HVD__INQUIRY__KIND__STATUS:
+        prepare_status(i);
+        break;
+    case HVD__INQUIRY__KIND__OUTPUT:
+        give_output(i, inquiry);
+        break;
+    case HVD__INQUIRY__KIND__END:
+        answer_done(i);
+        i->all->events->end(i->all->ctx, i->uid);
+        break;
+    default:
+        i->leaving = true;
+    }
+}
+
+static void on_received(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct inquirer *i = ctx;
+    struct frame f;
+    struct err e = ERR_INIT;
+    if (i->asked || buf_put(&i->in, bytes, len) < 0) {
+        drop(i); /* one inquiry is all there is */
+        return;
+    }
+    int rc = frame_decode(&i->in, &f, &e);
+    if (rc == 0)
+        return;
+    Hvd__Inquiry *inquiry =
+        rc > 0 && f.kind == FRAME_CONTROL ? message_unpack_inquiry(f.payload, f.length, &e) : NULL;
+    i->asked = true;
+    if (!inquiry) {
+        log_debug("an inquiry: %s", e.text);
+        drop(i);
+        return;
+    }
+    answer(i, inquiry);
+    message_free(inquiry);
+    write_out(i);
+}
+
+static void on_writable(void *ctx)
+{
+    write_out(ctx);
+}
+
+static void on_ended(void *ctx, int errnum)
+{
+    struct inquirer *i = ctx;
+    if (!i->leaving || errnum)
+        drop(i);
+}
+
+static const struct stream_events stream_events = {on_received, on_writable, on_ended};
+
+/* ---- the socket ---------------------------------------------------------------------------------------- */
+
+static void make_room(struct inquiries *q)
+{
+    size_t count = 0;
+    struct inquirer *oldest = NULL;
+    for (struct inquirer *i = q->first; i; i = i->next, count++)
+        oldest = i;
+    if (count >= AT_ONCE)
+        drop(oldest);
+}
+
+static void welcome(struct inquiries *q, int fd)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    struct err e = ERR_INIT;
+    bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+                (peer.uid == geteuid() || peer.uid == 0);
+    struct inquirer *i = ours ? calloc(1, sizeof *i) : NULL;
+    if (!i) {
+        close(fd);
+        return;
+    }
+    make_room(q);
+    i->all = q;
+    i->uid = peer.uid;
+    buf_init(&i->in, INQUIRY_MAX);
+    buf_init(&i->out, QUEUE_MAX);
+    if (stream_open(&i->stream, q->loop, fd, fd, &stream_events, i, &e) < 0) {
+        close(fd);
+        free(i);
+        return;
+    }
+    i->next = q->first;
+    q->first = i;
+}
+
+static void on_connection(uv_poll_t *poll, int status, int events)
+{
+    struct inquiries *q = poll->data;
+    int fd = accept4(q->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        welcome(q, fd);
+}
+
+int inquiries_open(struct inquiries *q, uv_loop_t *loop, const char *directory,
+                   const struct inquiries_events *events, void *ctx, struct err *e)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, INQUIRY_SOCKET_NAME);
+    q->loop = loop;
+    q->events = events;
+    q->ctx = ctx;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (n < 0 || (size_t)n >= sizeof address.sun_path)
+        errno = ENAMETOOLONG;
+    else if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+             listen(fd, AT_ONCE) == 0 && uv_poll_init(loop, &q->poll, fd) == 0) {
+        q->listener = fd;
+        uv_timer_init(loop, &q->late);
+        q->poll.data = q->late.data = q;
+        uv_poll_start(&q->poll, UV_READABLE, on_connection);
+        return 0;
+    }
+    err_sys(e, errno, "cannot make the socket %s", address.sun_path);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    struct inquiries *q = handle->data;
+    close(q->listener);
+    q->listener = -1;
+}
+
+void inquiries_close(struct inquiries *q)
+{
+    while (q->first) {
+        struct inquirer *i = q->first;
+        if (i->follows)
+            answer_done(i);
+        if (i->out.len > 0)
+            (void)stream_write(&i->stream, buf_data(&i->out), i->out.len);
+        drop(i);
+    }
+    recent_free(&q->recent);
+    if (q->listener < 0)
+        return;
+    uv_close((uv_handle_t *)&q->late, NULL);
+    uv_close((uv_handle_t *)&q->poll, on_poll_closed);
+}

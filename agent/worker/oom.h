@@ -1,0 +1,25 @@
+/* Was a worker killed for lack of memory? The kernel counts such kills for each cgroup; a SIGKILL that came
+ * while the count of the workers' cgroup grew was one of them. Where nothing counts nothing is claimed. */
+#ifndef HVD_AGENT_WORKER_OOM_H
+#define HVD_AGENT_WORKER_OOM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "agent/worker/containment.h"
+
+struct oom {
+    char file[CONTAINMENT_PATH_MAX + 32]; /* that has the count; empty: none */
+    uint64_t seen;                        /* kills that were there before or have been explained */
+};
+
+/* The count of the cgroup at `containment` (may be empty), or else of our own, v2 or v1. */
+void oom_open(struct oom *o, const char *containment);
+/* A process of the cgroup was ended by SIGKILL, not by us. */
+bool oom_explains(struct oom *o);
+
+/* The number after "oom_kill" in the text of memory.events or memory.oom_control; 0 when there is none. */
+uint64_t oom_count(const char *text);
+
+#endif

@@ -1,0 +1,224 @@
+#include "agent/worker/worker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/worker/pty.h"
+#include "common/base/clock.h"
+
+int workers_init(struct workers *w, size_t count, struct err *e)
+{
+    *w = (struct workers){.item = calloc(count, sizeof *w->item)};
+    if (!w->item)
+        return err_set(e, ERR_MEMORY, "no memory for %zu workers", count);
+    for (size_t i = 0; i < count; i++)
+        w->item[i].out.fd = w->item[i].err.fd = w->item[i].in.fd = -1;
+    w->count = count;
+    return 0;
+}
+
+void workers_close(struct workers *w)
+{
+    for (size_t i = 0; i < w->count; i++)
+        inlet_close(&w->item[i].in);
+}
+
+void workers_free(struct workers *w)
+{
+    free(w->item);
+    *w = (struct workers){0};
+}
+
+static void close_pipes(int pipes[3][2])
+{
+    for (int i = 0; i < 3; i++)
+        for (int end = 0; end < 2; end++)
+            if (pipes[i][end] >= 0)
+                close(pipes[i][end]);
+}
+
+static int open_pipes(int pipes[3][2], bool has_stdin)
+{
+    for (int i = 0; i < 3; i++)
+        pipes[i][0] = pipes[i][1] = -1;
+    for (int i = has_stdin ? 0 : 1; i < 3; i++) {
+        if (pipe2(pipes[i], O_CLOEXEC) < 0) {
+            close_pipes(pipes);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* In place of pipes: its end, which stands for all three, ours to be read, and the same to be written. */
+static int open_terminal(int pipes[3][2], const Hvd__Window *size, struct err *e)
+{
+    for (int i = 0; i < 3; i++)
+        pipes[i][0] = pipes[i][1] = -1;
+    if (pty_open(&pipes[1][0], &pipes[0][0], size, e) < 0)
+        return -1;
+    pipes[0][1] = fcntl(pipes[1][0], F_DUPFD_CLOEXEC, 3);
+    if (pipes[0][1] >= 0)
+        return 0;
+    err_sys(e, errno, "cannot make a pseudo terminal");
+    close_pipes(pipes);
+    return -1;
+}
+
+/* Our ends of the pipes become parts of the loop; a taken one is set to -1. */
+static int take_pipes(struct worker *w, struct stdio *stdio, int pipes[3][2], uint32_t window, struct err *e)
+{
+    if (pipes[0][1] >= 0 && inlet_open(&w->in, stdio, pipes[0][1], w->rank, e) < 0)
+        return -1;
+    pipes[0][1] = -1;
+    if (outlet_open(&w->out, stdio, pipes[1][0], w->rank, STREAM_STDOUT, window, e) < 0)
+        return -1;
+    pipes[1][0] = -1;
+    w->in.terminal = w->out.terminal = w->terminal;
+    if (w->terminal) {
+        outlet_open_none(&w->err, stdio, w->rank, STREAM_STDERR);
+        return 0;
+    }
+    if (outlet_open(&w->err, stdio, pipes[2][0], w->rank, STREAM_STDERR, window, e) < 0)
+        return -1;
+    pipes[2][0] = -1;
+    return 0;
+}
+
+static struct spawn spawn_of(const struct worker_start *start, const Hvd__Worker *spec)
+{
+    struct spawn s = SPAWN_INIT;
+    s.path = start->path;
+    s.argv = start->argv;
+    s.dir = start->dir;
+    s.cgroup_fd = start->cgroup_fd;
+    s.new_session = !start->share_session;
+    s.new_group = start->share_session;
+    s.stop_at_exec = start->spawn->stop_on_exec;
+    s.die_with_us = true;
+    s.report_fd = start->report_fd;
+    s.cpus = start->cpus;
+    s.cpus_size = sizeof *start->cpus;
+    s.limits = start->limits->limit;
+    s.limit_count = start->limits->count;
+    s.id = spec->rank;
+    return s;
+}
+
+int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e)
+{
+    const Hvd__Worker *spec = start->spawn->worker[i];
+    struct worker *worker = &w->item[i];
+    struct spawn s = spawn_of(start, spec);
+    struct spawned child;
+    int pipes[3][2];
+    worker->rank = spec->rank;
+    worker->has_stdin = spec->has_stdin;
+    worker->terminal = s.terminal = spec->terminal != NULL;
+    s.new_session = s.new_session || s.terminal;
+    if (spec->terminal && open_terminal(pipes, spec->terminal, e) < 0)
+        return err_wrap(e, "rank %u", spec->rank);
+    if (!spec->terminal && open_pipes(pipes, spec->has_stdin) < 0)
+        return err_sys(e, errno, "cannot make pipes for rank %u", spec->rank);
+    s.fds[0] = pipes[0][0];
+    s.fds[1] = spec->terminal ? pipes[0][0] : pipes[1][1];
+    s.fds[2] = spec->terminal ? pipes[0][0] : pipes[2][1];
+    s.envp = worker_env_of(start->env, spec);
+    int rc = take_pipes(worker, start->stdio, pipes, start->spawn->output_window, e);
+    if (rc == 0)
+        rc = spawn_start(&s, &child, e);
+    close_pipes(pipes);
+    if (rc < 0)
+        return err_wrap(e, "rank %u", spec->rank);
+    close(child.pidfd); /* an unreaped pid is ours for certain */
+    worker->pid = child.pid;
+    worker->alive = true;
+    worker->began = clock_now();
+    w->alive++;
+    w->unreported++;
+    return 0;
+}
+
+int workers_start_failed(const struct spawn_failure *f, const struct worker_start *start, struct err *e)
+{
+    Hvd__Worker spec = HVD__WORKER__INIT;
+    struct spawn s = spawn_of(start, &spec);
+    return spawn_failure_err(f, &s, e);
+}
+
+struct worker *workers_by_pid(struct workers *w, pid_t pid)
+{
+    for (size_t i = 0; i < w->count; i++)
+        if (w->item[i].pid == pid && w->item[i].alive)
+            return &w->item[i];
+    return NULL;
+}
+
+struct worker *workers_by_rank(struct workers *w, uint32_t rank)
+{
+    /* Ranks are placed in blocks: nearly always this is it. */
+    size_t guess = w->count > 0 && rank >= w->item[0].rank ? rank - w->item[0].rank : 0;
+    if (guess < w->count && w->item[guess].pid > 0 && w->item[guess].rank == rank)
+        return &w->item[guess];
+    for (size_t i = 0; i < w->count; i++)
+        if (w->item[i].pid > 0 && w->item[i].rank == rank)
+            return &w->item[i];
+    return NULL;
+}
+
+/* Whoever dies of SIGUSR1, which means what the program says, has failed. */
+static bool asks_to_end(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
+           number == SIGKILL;
+}
+
+void workers_signal(struct workers *w, int number, bool ours)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        struct worker *worker = &w->item[i];
+        /* Between clone and setsid it has no group of its own yet. */
+        if (worker->alive && kill(-worker->pid, number) < 0 && errno == ESRCH)
+            kill(worker->pid, number);
+        if (worker->alive && number < 64 && (ours || asks_to_end(number)))
+            worker->fatal_sent |= 1ULL << number;
+    }
+}
+
+void workers_end(struct workers *w, int number)
+{
+    for (size_t i = 0; i < w->count; i++)
+        w->item[i].ended_by_us = w->item[i].ended_by_us || w->item[i].alive;
+    workers_signal(w, number, true);
+    workers_signal(w, SIGCONT, true); /* a stopped one must wake up to end */
+}
+
+bool worker_is_complete(const struct worker *w)
+{
+    return w->pid > 0 && !w->alive && w->out.settled && w->err.settled;
+}
+
+bool worker_was_ended_by_us(const struct worker *w)
+{
+    return w->ended_by_us || (w->signal && w->signal < 64 && (w->fatal_sent >> w->signal & 1));
+}
+
+bool worker_describe_end(const struct worker *w, char *text, size_t size)
+{
+    if (w->oom)
+        snprintf(text, size, "killed by the kernel for lack of memory (OOM)");
+    else if (w->signal)
+        snprintf(text, size, "killed by signal %u (%s)", w->signal, strsignal((int)w->signal));
+    else if (w->status)
+        snprintf(text, size, "exit status %u", w->status);
+    else if (w->initialized && !w->shut_down)
+        snprintf(text, size, "exit status 0 without hvd_shutdown");
+    else
+        snprintf(text, size, "exit status 0");
+    return w->signal || w->status || (w->initialized && !w->shut_down);
+}

@@ -1,0 +1,89 @@
+/* The workers of this host: one table, how they start, how they end. */
+#ifndef HVD_AGENT_WORKER_WORKER_H
+#define HVD_AGENT_WORKER_WORKER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "agent/worker/cpus.h"
+#include "agent/worker/rlimits.h"
+#include "agent/worker/stdio.h"
+#include "agent/worker/worker_env.h"
+#include "common/protocol/control.pb-c.h"
+#include "common/base/err.h"
+#include "common/process/spawn.h"
+
+struct worker {
+    uint32_t rank;
+    pid_t pid;
+    bool alive;                  /* not reaped yet; its pid is also its process group */
+    bool reported;               /* Exited was sent */
+    bool ended_by_us;            /* Teardown's signals were sent while it was alive */
+    uint64_t fatal_sent;         /* bit n: signal n was forwarded to it */
+    bool initialized, shut_down; /* told by the engine */
+    uint32_t status, signal;
+    bool aborted; /* it asked for the end of the job, or its library did when it had ended */
+    bool called_abort;
+    uint32_t abort_code, abort_status; /* as it said it; the exit status that is made of it */
+    bool core_dumped;
+    bool oom;             /* killed by the kernel for lack of memory */
+    uint64_t began, time; /* of its start and end */
+    uint64_t peak_kib, user_us, system_us;
+    struct outlet out, err;
+    struct inlet in;
+    bool has_stdin;
+    bool terminal; /* all three are one; `out` has what it shows */
+};
+
+struct workers {
+    struct worker *item;
+    size_t count;
+    size_t alive;
+    size_t unreported;
+};
+
+/* What all workers of a host start with that run the same program. */
+struct worker_start {
+    const Hvd__Spawn *spawn;
+    struct stdio *stdio;
+    char **argv;
+    const char *path, *dir;
+    struct worker_env *env;
+    int cgroup_fd;
+    int report_fd;
+    const struct rlimits *limits;
+    const struct cpus *cpus; /* of the one that is started next; NULL: it is not bound */
+    /* The workers do not lead sessions of their own. The kernel may share processors out by session
+     * (autogroup); a worker that yields its processor then yields it to workers of its own session only. */
+    bool share_session;
+};
+
+/* The table's memory, nothing started. */
+int workers_init(struct workers *w, size_t count, struct err *e);
+/* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again.
+ */
+void workers_close(struct workers *w);
+void workers_free(struct workers *w);
+/* Starts the i-th. -1 with *e: this one was not started; those before it run. */
+int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e);
+/* What went wrong between clone and exec, as a sentence. */
+int workers_start_failed(const struct spawn_failure *f, const struct worker_start *start, struct err *e);
+
+struct worker *workers_by_pid(struct workers *w, pid_t pid);
+struct worker *workers_by_rank(struct workers *w, uint32_t rank);
+
+/* To the process groups of all that are alive. `ours`: whoever dies of it was ended by us, also when it is no
+ * signal that asks to end. */
+void workers_signal(struct workers *w, int number, bool ours);
+/* SIGTERM (or `number`) as a part of Teardown: from here on their deaths are ours. */
+void workers_end(struct workers *w, int number);
+
+/* All its output was handed over and it is dead: Exited may be sent. */
+bool worker_is_complete(const struct worker *w);
+bool worker_was_ended_by_us(const struct worker *w);
+/* "exit status 3", "killed by signal 9 (Killed)"; false when it ended as it should. */
+bool worker_describe_end(const struct worker *w, char *text, size_t size);
+
+#endif

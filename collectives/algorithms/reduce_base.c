@@ -1,4 +1,0 @@
-/* The inner loops for any processor. */
-#define KERNELS      reduce_base
-#define KERNELS_NAME "base"
-#include "collectives/algorithms/reduce_loops.h"

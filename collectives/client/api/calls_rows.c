@@ -1,0 +1,150 @@
+/* The calls whose tensors are rows, of which ranks may have different numbers. */
+#include <stdlib.h>
+
+#include "collectives/kernels/dtype.h"
+#include "collectives/client/internal.h"
+
+#define BYTES_MAX (1ull << SHM_OFFSET_BITS)
+
+/* Rows of `row` elements; more than there can be become a number that the checks refuse. */
+static uint64_t elements(size_t rows, size_t row)
+{
+    uint64_t all;
+
+    return __builtin_mul_overflow(rows, row, &all) || all > BYTES_MAX ? UINT64_MAX : all;
+}
+
+static int rows_request(struct request *r, uint8_t kind, const void *in, size_t rows, size_t row,
+                        hvd_dtype dtype, hvd_op op, void *out, const hvd_options *options)
+{
+    int status = make_request(r, kind, elements(rows, row), dtype, op, options);
+
+    r->in = in;
+    r->out = out;
+    r->op.row = row;
+    if (!status && row == 0)
+        return fail(HVD_ERR_INVALID, "a row must have elements");
+    if (!status && dtype_size(r->op.dtype) == 0)
+        return fail(HVD_ERR_INVALID, "there is no element type %d", (int)dtype);
+    return status;
+}
+
+static int room_for(struct request *r, size_t rows)
+{
+    size_t size = dtype_size(r->op.dtype);
+    uint64_t room = elements(rows, r->op.row);
+
+    if (__builtin_mul_overflow(room, size, &r->room) || r->room > BYTES_MAX)
+        return fail(HVD_ERR_INVALID, "room for %zu rows of %llu elements is more than there can be", rows,
+                    (unsigned long long)r->op.row);
+    return HVD_SUCCESS;
+}
+
+static int allgather(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype, void *out,
+                     size_t out_rows, size_t *rows_of, const hvd_options *options)
+{
+    int status = rows_request(r, SHM_ALLGATHER, in, rows, row, dtype, (hvd_op)0, out, options);
+
+    r->rows = rows_of;
+    return status ? status : room_for(r, out_rows);
+}
+
+/* The caller frees r->table. */
+static int alltoall(struct request *r, const void *in, size_t in_rows, const size_t *splits, size_t row,
+                    hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options)
+{
+    int status = rows_request(r, SHM_ALLTOALL, in, in_rows, row, dtype, (hvd_op)0, out, options);
+    size_t size = status ? 1 : r->team->size, sum = 0;
+    uint64_t *table;
+
+    r->rows = received;
+    if (status || (status = room_for(r, out_rows)))
+        return status;
+    if (!splits)
+        return in_rows % size == 0
+                   ? HVD_SUCCESS
+                   : fail(HVD_ERR_INVALID, "%zu rows cannot be sent evenly to %zu ranks", in_rows, size);
+    if (!(table = malloc(size * sizeof *table)))
+        return fail(HVD_ERR_MEMORY, "no memory for the splits");
+    r->table = table;
+    for (size_t i = 0; i < size; i++) {
+        if (splits[i] > in_rows - sum)
+            return fail(HVD_ERR_INVALID, "the splits are more than the %zu rows there are", in_rows);
+        sum += splits[i];
+        table[i] = (uint64_t)splits[i] * row;
+    }
+    return HVD_SUCCESS;
+}
+
+static int reducescatter(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
+                         hvd_op op, void *out, const hvd_options *options)
+{
+    int status = rows_request(r, SHM_REDUCESCATTER, in, rows, row, dtype, op, out, options);
+
+    return status ? status : room_for(r, rows_of_rank(rows, r->team, own_index(r->team)));
+}
+
+size_t rows_of_rank(size_t rows, const struct team *team, uint32_t index)
+{
+    return rows / team->size + (index < rows % team->size);
+}
+
+int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                        void *out, size_t out_rows, size_t *rows_of, const hvd_options *options,
+                        hvd_handle *handle)
+{
+    struct request r;
+    int status = allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_allgather(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype, void *out,
+                  size_t out_rows, size_t *rows_of, const hvd_options *options)
+{
+    struct request r;
+    int status = allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
+
+    return request_and_wait(name, &r, status);
+}
+
+int hvd_alltoall_async(const char *name, const void *in, size_t in_rows, const size_t *splits,
+                       size_t row_count, hvd_dtype dtype, void *out, size_t out_rows, size_t *received,
+                       const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
+
+    status = request_async(name, &r, status, handle);
+    free((void *)(uintptr_t)r.table);
+    return status;
+}
+
+int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t *splits, size_t row_count,
+                 hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options)
+{
+    struct request r;
+    int status = alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
+
+    status = request_and_wait(name, &r, status);
+    free((void *)(uintptr_t)r.table);
+    return status;
+}
+
+int hvd_reducescatter_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                            hvd_op op, void *out, const hvd_options *options, hvd_handle *handle)
+{
+    struct request r;
+    int status = reducescatter(&r, in, rows, row_count, dtype, op, out, options);
+
+    return request_async(name, &r, status, handle);
+}
+
+int hvd_reducescatter(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
+                      hvd_op op, void *out, const hvd_options *options)
+{
+    struct request r;
+    int status = reducescatter(&r, in, rows, row_count, dtype, op, out, options);
+
+    return request_and_wait(name, &r, status);
+}

@@ -1,0 +1,285 @@
+/* Process sets: made and removed by all ranks together.
+ *
+ * A new set is told to this host's engine first. Then all ranks gather what each of them asks for, as a hash:
+ * when that is the same everywhere, every engine knows the set, and it may be used. When it is not, or a rank
+ * could not tell its engine, every rank takes its word back and says who disagrees with whom. An id that was
+ * tried is not used again, so nothing late can be taken for something of another set. */
+#include "collectives/client/gpu/gpu.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/shm/numbers.h"
+#include "common/base/hash.h"
+
+#define HASH_FAILED 0 /* of a rank that could not do its part */
+
+static uint64_t hash_of(bool add, hvd_set set, const uint32_t *rank, uint32_t n)
+{
+    uint64_t hash = hash_number(hash_number(HASH_EMPTY, add), (uint32_t)set);
+
+    for (uint32_t i = 0; i < n; i++)
+        hash = hash_number(hash, rank[i]);
+    return hash == HASH_FAILED ? 1 : hash;
+}
+
+/* ---- agreement ----------------------------------------------------------------------------------------- */
+
+/* all[size] gets every rank's hash. */
+static int gather(uint64_t mine, uint64_t *all)
+{
+    struct request r;
+    struct tensor *t;
+    int status = make_request(&r, SHM_ALLGATHER, 1, HVD_UINT64, 0, NULL);
+
+    if (status)
+        return status;
+    r.op.row = 1;
+    r.in = &mine;
+    r.out = all;
+    r.room = (uint64_t)client.size * sizeof *all;
+    if ((status = begin(r.team, SHM_SETS_NAME, &t)))
+        return status;
+    if ((status = submit_locked(t, &r, true)) == HVD_SUCCESS)
+        status = wait_locked(t);
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+static int compare(const uint64_t *all, const char *what, hvd_set set)
+{
+    for (int i = 0; i < client.size; i++)
+        if (all[i] == HASH_FAILED)
+            return fail(HVD_ERR_MISMATCH, "process set %d: rank %d could not %s it", set, i, what);
+    for (int i = 1; i < client.size; i++)
+        if (all[i] != all[0])
+            return fail(HVD_ERR_MISMATCH,
+                        "process set %d: rank %d does not %s the same set with the same ranks as rank 0", set,
+                        i, what);
+    return HVD_SUCCESS;
+}
+
+static int agree(uint64_t mine, const char *what, hvd_set set)
+{
+    uint64_t *all = malloc((size_t)client.size * sizeof *all);
+    int status = all ? gather(mine, all) : fail(HVD_ERR_MEMORY, "no memory for %d ranks", client.size);
+
+    if (status == HVD_SUCCESS)
+        status = compare(all, what, set);
+    free(all);
+    return status;
+}
+
+/* ---- the engine ---------------------------------------------------------------------------------------- */
+
+static int tell_engine(hvd_set set, const uint32_t *rank, uint32_t n)
+{
+    struct worker_message m = {.type = WORKER_ADD_SET, .set = set};
+    int fd = numbers_write(rank, n), status;
+
+    if (fd < 0)
+        return fail(HVD_ERR_SYSTEM, "cannot write down %u ranks: %s", n, strerror(errno));
+    status = rpc(&m, fd, NULL, NULL);
+    close(fd);
+    return status;
+}
+
+static int untell_engine(hvd_set set)
+{
+    struct worker_message m = {.type = WORKER_REMOVE_SET, .set = set};
+
+    return rpc(&m, -1, NULL, NULL);
+}
+
+/* ---- arguments ----------------------------------------------------------------------------------------- */
+
+static int by_number(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The ranks in ascending order; the caller's to free. */
+static int sort_ranks(const int *ranks, int n, uint32_t **sorted)
+{
+    uint32_t *rank;
+
+    *sorted = NULL;
+    if (n < 1 || n > client.size || !ranks)
+        return fail(HVD_ERR_INVALID, "a process set has 1 to %d ranks, not %d", client.size,
+                    ranks || n < 1 ? n : 0);
+    if (!(rank = malloc((size_t)n * sizeof *rank)))
+        return fail(HVD_ERR_MEMORY, "no memory for %d ranks", n);
+    *sorted = rank;
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= client.size)
+            return fail(HVD_ERR_INVALID, "%d is not a rank below %d", ranks[i], client.size);
+        rank[i] = (uint32_t)ranks[i];
+    }
+    qsort(rank, (size_t)n, sizeof *rank, by_number);
+    for (int i = 1; i < n; i++)
+        if (rank[i] == rank[i - 1])
+            return fail(HVD_ERR_INVALID, "rank %u is twice among the ranks of a process set", rank[i]);
+    return HVD_SUCCESS;
+}
+
+static bool exists(hvd_set set)
+{
+    return client.set[set] && !atomic_load(&client.removed[set]);
+}
+
+/* sets_lock is held. */
+static int check_new(const uint32_t *rank, uint32_t n)
+{
+    for (uint32_t i = 0; i < client.sets; i++)
+        if (exists((hvd_set)i) && team_same_ranks(client.set[i], rank, n))
+            return fail(HVD_ERR_SET_EXISTS, "process set %u has these ranks already", i);
+    return client.sets < SHM_SETS_MAX ? HVD_SUCCESS
+                                      : fail(HVD_ERR_MEMORY, "more than %u process sets", SHM_SETS_MAX - 1);
+}
+
+/* ---- the calls ----------------------------------------------------------------------------------------- */
+
+static int add(const uint32_t *rank, uint32_t n, hvd_set *set)
+{
+    int status = check_new(rank, n), told;
+    char why[SHM_TEXT_MAX];
+
+    if (status)
+        return status;
+    *set = (hvd_set)client.sets++;
+    told = tell_engine(*set, rank, n);
+    snprintf(why, sizeof why, "%s", hvd_last_error());
+    bool failed = told && told != HVD_ERR_MISMATCH; /* that one all ranks will hear of */
+    status = agree(failed ? HASH_FAILED : hash_of(true, *set, rank, n), "add", *set);
+    if (failed || (told && status == HVD_SUCCESS))
+        status = fail(told, "%s", why);
+    if (status == HVD_SUCCESS)
+        return set_make(*set, rank, n);
+    snprintf(why, sizeof why, "%s", hvd_last_error());
+    untell_engine(*set);
+    *set = HVD_WORLD;
+    return fail(status, "%s", why);
+}
+
+int hvd_set_add(const int *ranks, int n, hvd_set *set)
+{
+    uint32_t *rank;
+    int status = client_may_begin();
+
+    if (status)
+        return status;
+    if (!set)
+        return fail(HVD_ERR_INVALID, "the place for the process set is NULL");
+    if ((status = sort_ranks(ranks, n, &rank)) == HVD_SUCCESS) {
+        pthread_mutex_lock(&client.sets_lock);
+        status = add(rank, (uint32_t)n, set);
+        pthread_mutex_unlock(&client.sets_lock);
+    }
+    free(rank);
+    return status;
+}
+
+static int remove_set(hvd_set set)
+{
+    const struct team *team = set_find(set);
+    int status;
+
+    if (!team)
+        return HVD_ERR_SET_UNKNOWN;
+    if (set == HVD_WORLD)
+        return fail(HVD_ERR_INVALID, "process set 0 has all ranks and stays");
+    if (tensors_pending(team))
+        return fail(HVD_ERR_IN_PROGRESS, "process set %d: an operation in it was not waited for", set);
+    if ((status = agree(hash_of(false, set, NULL, 0), "remove", set)))
+        return status;
+    atomic_store(&client.removed[set], true);
+    if (device_look())
+        device_set_removed(team);
+    return untell_engine(set);
+}
+
+int hvd_set_remove(hvd_set set)
+{
+    int status = client_may_begin();
+
+    if (status)
+        return status;
+    pthread_mutex_lock(&client.sets_lock);
+    status = remove_set(set);
+    pthread_mutex_unlock(&client.sets_lock);
+    return status;
+}
+
+int hvd_set_rank(hvd_set set)
+{
+    int status = client_check();
+    const struct team *team = status ? NULL : set_find(set);
+
+    if (!team)
+        return status ? status : HVD_ERR_SET_UNKNOWN;
+    uint32_t index = own_index(team);
+    return index != UINT32_MAX
+               ? (int)index
+               : fail(HVD_ERR_SET_FOREIGN, "rank %d is not in process set %d", client.rank, set);
+}
+
+int hvd_set_size(hvd_set set)
+{
+    int status = client_check();
+    const struct team *team = status ? NULL : set_find(set);
+
+    return team ? (int)team->size : status ? status : HVD_ERR_SET_UNKNOWN;
+}
+
+int hvd_set_ranks(hvd_set set, int *ranks)
+{
+    int status = client_check();
+    const struct team *team = status ? NULL : set_find(set);
+
+    if (!team)
+        return status ? status : HVD_ERR_SET_UNKNOWN;
+    if (!ranks)
+        return fail(HVD_ERR_INVALID, "the place for the ranks is NULL");
+    for (uint32_t i = 0; i < team->size; i++)
+        ranks[i] = (int)team->rank[i];
+    return HVD_SUCCESS;
+}
+
+/* ids NULL: only counts them. */
+static int list(hvd_set *ids)
+{
+    int n = 0;
+
+    for (uint32_t i = 0; i < client.sets; i++) {
+        if (!exists((hvd_set)i))
+            continue;
+        if (ids)
+            ids[n] = (hvd_set)i;
+        n++;
+    }
+    return n;
+}
+
+int hvd_set_count(void)
+{
+    int status = client_check();
+
+    return status ? status : list(NULL);
+}
+
+int hvd_set_ids(hvd_set *ids)
+{
+    int status = client_check();
+
+    if (status)
+        return status;
+    if (!ids)
+        return fail(HVD_ERR_INVALID, "the place for the process sets is NULL");
+    list(ids);
+    return HVD_SUCCESS;
+}

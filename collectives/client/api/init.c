@@ -1,0 +1,273 @@
+/* Joining and leaving the job.
+ *
+ * hvdrun's agent gives a worker its place in HVD_* variables. hvd_init connects to HVD_WORKER_SOCKET, shows
+ * the job's token, maps the control region it is given, checks that region and variables agree, and returns
+ * when every rank of the job is here. When anything fails, everything made so far is undone and hvd_init may
+ * be called again. Without HVD_WORKER_SOCKET the process is a job of its own, unless another launcher's
+ * variables say that it is one of many: then running on silently would train N times alone.
+ *
+ * hvd_shutdown is a collective operation too; the engine hears of it before the call returns, so an exit
+ * after it is no death. */
+#include <ctype.h>
+#include <errno.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "collectives/client/gpu/gpu.h"
+
+#define SLICE_SECONDS 1 /* overdue.h counts them */
+
+struct client client = {
+    .socket = -1,
+    .kick = -1,
+    .rpc_lock = PTHREAD_MUTEX_INITIALIZER,
+    .names_lock = PTHREAD_MUTEX_INITIALIZER,
+    .arena_lock = PTHREAD_MUTEX_INITIALIZER,
+    .ring_lock = PTHREAD_MUTEX_INITIALIZER,
+    .sets_lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+static void forked(void)
+{
+    if (atomic_load(&client.state) != CLIENT_NONE)
+        atomic_store(&client.state, CLIENT_FORKED);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
+/* ---- environment --------------------------------------------------------------------------------------- */
+
+static int parse_number(const char *text, long low, long high, long *value)
+{
+    char *rest;
+
+    errno = 0;
+    *value = strtol(text, &rest, 10);
+    return errno == 0 && isdigit((unsigned char)*text) && *rest == '\0' && *value >= low && *value <= high
+               ? 0
+               : -1;
+}
+
+static int variable(const char *name, long low, long high, int *value)
+{
+    const char *text = getenv(name);
+    long number;
+
+    if (!text)
+        return fail(HVD_ERR_SYSTEM,
+                    "%s is not set although HVD_WORKER_SOCKET is: start the program with hvdrun", name);
+    if (parse_number(text, low, high, &number) != 0)
+        return fail(HVD_ERR_SYSTEM, "%s is \"%s\", which is no number from %ld to %ld", name, text, low,
+                    high);
+    *value = (int)number;
+    return HVD_SUCCESS;
+}
+
+static int read_place(int *epoch)
+{
+    int status;
+
+    if ((status = variable("HVD_SIZE", 1, INT32_MAX, &client.size)) ||
+        (status = variable("HVD_RANK", 0, client.size - 1, &client.rank)) ||
+        (status = variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size)) ||
+        (status = variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank)) ||
+        (status = variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size)) ||
+        (status = variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank)))
+        return status;
+    return variable("HVD_EPOCH", 0, INT32_MAX, epoch);
+}
+
+static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
+{
+    const char *hex = getenv("HVD_JOB_TOKEN");
+    size_t len = hex ? strlen(hex) : 0;
+
+    if (len != 2 * WORKER_TOKEN_SIZE || strspn(hex, "0123456789abcdefABCDEF") != len)
+        return fail(HVD_ERR_SYSTEM,
+                    "HVD_JOB_TOKEN is not set as hvdrun sets it: start the program with hvdrun");
+    for (size_t i = 0; i < WORKER_TOKEN_SIZE; i++) {
+        char pair[3] = {hex[2 * i], hex[2 * i + 1], '\0'};
+        token[i] = (uint8_t)strtoul(pair, NULL, 16);
+    }
+    return HVD_SUCCESS;
+}
+
+/* Another launcher's word that there are more of us than one. */
+static int check_alone(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MPI_LOCALNRANKS",
+                                        "WORLD_SIZE",           "HOROVOD_SIZE", "SLURM_NTASKS"};
+    long value;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const char *text = getenv(sizes[i]);
+        if (text && parse_number(text, 2, INT32_MAX, &value) == 0)
+            return fail(HVD_ERR_SYSTEM,
+                        "%s is %ld, but this worker was not started by hvdrun, so it would run alone: start "
+                        "the job with "
+                        "hvdrun -np %ld PROGRAM",
+                        sizes[i], value, value);
+    }
+    return HVD_SUCCESS;
+}
+
+/* ---- the engine ---------------------------------------------------------------------------------------- */
+
+static int connect_engine(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct timeval limit = {.tv_sec = SLICE_SECONDS};
+    size_t len = strlen(path);
+
+    if (len == 0 || len >= sizeof address.sun_path)
+        return fail(HVD_ERR_SYSTEM, "HVD_WORKER_SOCKET is \"%s\", which is no path of a socket", path);
+    memcpy(address.sun_path, path, len);
+    client.socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (client.socket < 0)
+        return fail(HVD_ERR_SYSTEM, "cannot make a socket: %s", strerror(errno));
+    setsockopt(client.socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (connect(client.socket, (struct sockaddr *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len + 1)) != 0)
+        return fail(HVD_ERR_SYSTEM, "cannot connect to the job's engine at %s: %s", path, strerror(errno));
+    return HVD_SUCCESS;
+}
+
+static int map_region(int fd)
+{
+    const struct region *r = &client.region;
+    struct err e = ERR_INIT;
+    char ranks[96];
+
+    if (region_map(&client.region, fd, &e) != 0)
+        return fail(HVD_ERR_SYSTEM, "%s", e.text);
+    if (r->members != (uint32_t)client.local_size || r->size != (uint32_t)client.size ||
+        r->rank[client.local_rank] != (uint32_t)client.rank)
+        return fail(HVD_ERR_SYSTEM,
+                    "HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK or HVD_LOCAL_SIZE is not what hvdrun set: the engine "
+                    "has ranks %s of %u here",
+                    ranks_text(r->rank, r->members, ranks, sizeof ranks), r->size);
+    client.mailbox = region_mailbox(r, (uint32_t)client.local_rank);
+    return HVD_SUCCESS;
+}
+
+static int say_hello(int epoch)
+{
+    struct worker_message m = {
+        .type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch + client.epochs};
+    int fds[WORKER_FDS_MAX] = {-1, -1}, status;
+    unsigned number = WORKER_FDS_MAX;
+
+    if ((status = read_token(m.token)) || (status = rpc(&m, -1, fds, &number)))
+        return status;
+    client.kick = fds[1];
+    status = number == WORKER_FDS_MAX ? map_region(fds[0])
+                                      : fail(HVD_ERR_ENGINE, "the engine's greeting is incomplete");
+    if (fds[0] >= 0)
+        close(fds[0]);
+    return status;
+}
+
+static void measure_crowd(void)
+{
+    cpu_set_t set;
+    int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+    /* A bound rank has processors of its own, as far as it knows; unbound ones share all of them. */
+    client.crowd = 1;
+    if (processors == online && client.local_size > processors)
+        client.crowd = (uint32_t)((client.local_size + processors - 1) / processors);
+}
+
+static int join(const char *path)
+{
+    int status, epoch;
+
+    if ((status = read_place(&epoch)) || (status = connect_engine(path)) || (status = say_hello(epoch)))
+        return status;
+    measure_crowd();
+    if ((status = sets_start()) || (status = run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER)))
+        return status;
+    return rpc_simple(WORKER_INITIALIZED);
+}
+
+/* Gives everything back. Slots first: they point into the region. */
+static void leave(void)
+{
+    device_close(); /* its thread writes a timeline, too */
+    timeline_close();
+    tensors_free();
+    device_close_contexts();
+    sets_free();
+    arena_close();
+    region_unmap(&client.region);
+    if (client.socket >= 0)
+        close(client.socket);
+    if (client.kick >= 0)
+        close(client.kick);
+    client.socket = client.kick = -1;
+    client.mailbox = NULL;
+    atomic_store(&client.counts, NULL);
+    client.rpc_broken = client.solo = false;
+}
+
+static int join_alone(void)
+{
+    int status = check_alone();
+
+    client.rank = client.local_rank = client.cross_rank = 0;
+    client.size = client.local_size = client.cross_size = 1;
+    client.solo = true;
+    return status ? status : sets_start();
+}
+
+int hvd_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *path = getenv("HVD_WORKER_SOCKET");
+    int status;
+
+    /* Not client_check: what is no failure must not leave a sentence behind. */
+    if (atomic_load_explicit(&client.state, memory_order_acquire) != CLIENT_NONE)
+        return client_check(); /* initialised already, or forked */
+    pthread_once(&once, watch_forks);
+    if ((status = path ? join(path) : join_alone()) != HVD_SUCCESS ||
+        (status = timeline_open()) != HVD_SUCCESS) {
+        leave();
+        return status;
+    }
+    atomic_store_explicit(&client.state, CLIENT_READY, memory_order_release);
+    return HVD_SUCCESS;
+}
+
+int hvd_shutdown(void)
+{
+    int status, told;
+
+    join_reap();
+    status = client_may_begin();
+    if (status && status != HVD_ERR_ENGINE)
+        return status;
+    if (!status) {
+        device_drain();
+        status = run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
+    }
+    if (status == HVD_ERR_MISMATCH)
+        return status; /* others have joined: they are not ready to leave, and still need this rank */
+    client.epochs += status == HVD_SUCCESS;
+    if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
+        status = told;
+    atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);
+    leave();
+    return status;
+}

@@ -1,0 +1,375 @@
+/* hvd_join: a rank that has no more work takes part in what the others do, with zeros.
+ *
+ * To everybody else it is a rank like any other: it arrives, it shares the work, it has results (which nobody
+ * wants). Nothing but this file and the part of the engine that tells it what others have begun
+ * (engine/joins.c) knows of joined ranks. Its part in an operation is an ordinary one of the tensor's: with
+ * shared memory full of zeros as the input and no output. Where zeros would not leave the others' result
+ * alone, it arrives with "joined" instead of an operation, and all get a sentence that says so.
+ *
+ * A name may be in use when others begin its next operation: an operation of this rank has ended there and
+ * was not waited for, or a persistent handle has it. What belongs to that is put aside until the part in the
+ * next one has ended; who polls or waits for it meanwhile finds it there.
+ *
+ * The thread that is in the join does all this. Others of this rank may wait for what was begun before. They
+ * hold that tensor's lock, so it is they who see its end, and say so.
+ *
+ * The end is an allreduce that every rank enters when all operations that it has begun itself have ended; it
+ * takes part in the others' until that is complete. A pending operation has somebody who has begun it, so
+ * when all are there, none is pending anywhere. What the engine tells later than that belongs to what comes
+ * after the join and is not for this one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "collectives/client/internal.h"
+#include "collectives/client/api/join.h"
+#include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
+
+#define RANK_BITS    22 /* below the milliseconds of the time at which a rank has joined */
+#define ZEROS_LEAST  (64u << 10)
+#define ZEROS_BLOCKS 48 /* each at least twice as large as the one before */
+
+struct join {
+    struct tensor *end; /* the allreduce; locked */
+    bool entered;
+    uint64_t mine[2], result[2]; /* when and who; process sets so far */
+    struct parts parts;
+    uint32_t *wanted; /* slots that were told and not yet seen to */
+    size_t wants, want_room;
+    void *zeros[ZEROS_BLOCKS]; /* the last one is the largest; the others may still be read */
+    size_t blocks, zeros_bytes;
+    const void *nowhere;
+};
+
+/* ---- others' operations -------------------------------------------------------------------------------- */
+
+/* Memory of zeros that other ranks can read. */
+static const void *zeros(struct join *j, size_t bytes)
+{
+    static const uint8_t few[SHM_INLINE_MAX];
+    size_t larger = 2 * j->zeros_bytes > bytes ? 2 * j->zeros_bytes : bytes;
+    void *memory;
+
+    if (bytes <= sizeof few)
+        return few;
+    if (bytes <= j->zeros_bytes)
+        return j->zeros[j->blocks - 1];
+    larger = larger > ZEROS_LEAST ? larger : ZEROS_LEAST;
+    memory = j->blocks < ZEROS_BLOCKS ? arena_alloc(larger, true) : NULL;
+    if (!memory)
+        return NULL; /* so many blocks would be more than there can be of memory */
+    j->zeros[j->blocks++] = memory;
+    j->zeros_bytes = larger;
+    return memory;
+}
+
+/* Of which nobody has a handle. */
+static int start_part(struct tensor *t, const struct request *r)
+{
+    int status = prepare_locked(t, r, true);
+
+    if (status == HVD_SUCCESS && (status = start_locked(t, true)) != HVD_SUCCESS)
+        release_locked(t);
+    return status;
+}
+
+static int take_part(struct join *j, struct tensor *t, const struct tensor_op *op)
+{
+    struct request r = {.team = t->view.team, .op = *op};
+    struct part *p = parts_add(&j->parts, t, false);
+    char wrong[SHM_TEXT_MAX];
+    int status;
+
+    if (!p)
+        return HVD_ERR_MEMORY;
+    part_put_aside(p);
+    if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
+        r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
+    r.room = tensor_bytes(&r.op);
+    r.in = zeros(j, r.room);
+    if (r.op.kind == SHM_ALLREDUCE_SHARED)
+        r.result = &j->nowhere;
+    status = r.in ? start_part(t, &r) : last_failure();
+    if (status == HVD_SUCCESS)
+        return status;
+    part_put_back(p);
+    parts_drop(&j->parts, j->parts.number - 1);
+    return status;
+}
+
+static bool is_over(struct join *j)
+{
+    return j->entered && (j->end->phase == PHASE_ENDED || progress_locked(j->end));
+}
+
+/* What all ranks of a team do for an operation on devices that they have agreed about, this one too, when its
+ * own turn comes. */
+static bool is_of_devices(const struct tensor *t)
+{
+    return strncmp(t->name, SHM_DEVICE_NAME, sizeof SHM_DEVICE_NAME - 1) == 0;
+}
+
+/* Whatever was told is pending, or it was told because somebody has left this join already: then that this is
+ * over can be seen here. 1: it was seen to; 0: not yet, what this rank has there itself has not ended. */
+static int see_to(struct join *j, uint32_t slot)
+{
+    struct shm_slot *s = region_slot(&client.region, slot);
+    uint32_t operation = atomic_load(&s->wanted);
+    struct tensor_op op = s->wanted_op;
+    struct tensor *t;
+    int status = tensor_of_slot(slot, &t);
+
+    if (status != HVD_SUCCESS)
+        return status;
+    if (!t || is_over(j) || is_of_devices(t))
+        return 1;
+    if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
+        return 1; /* this rank had begun it itself, or took part already */
+    if (!part_lock(t))
+        return 0;
+    if (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED)
+        status = 0;
+    else
+        status = t->sequence + 1 == operation && (status = take_part(j, t, &op)) != HVD_SUCCESS ? status : 1;
+    part_unlock(t);
+    return status;
+}
+
+/* What the engine has told. 1: something moved; 0: nothing new; else a status. */
+static int collect(struct join *j)
+{
+    bool moved = false;
+    uint32_t slot;
+    int rc;
+
+    while ((rc = ring_take(&client.mailbox->wanted, &slot)) == 1) {
+        if (!parts_make_room((void **)&j->wanted, &j->want_room, j->wants, sizeof *j->wanted))
+            return parts_no_memory();
+        j->wanted[j->wants++] = slot;
+    }
+    if (rc < 0)
+        return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine names a tensor that does not exist");
+    for (size_t i = j->wants; i-- > 0;) {
+        if ((rc = see_to(j, j->wanted[i])) < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        j->wanted[i] = j->wanted[--j->wants];
+        moved = true;
+    }
+    return moved;
+}
+
+/* ---- the join ------------------------------------------------------------------------------------------ */
+
+/* Operations of this rank that have not ended. */
+static int find_own(struct join *j)
+{
+    int status = HVD_SUCCESS;
+
+    pthread_mutex_lock(&client.names_lock);
+    for (struct tensor *t = client.newest; t && status == HVD_SUCCESS; t = t->older) {
+        atomic_store(&t->is_over, false);
+        bool held = pthread_mutex_trylock(&t->lock) != 0;
+        bool pending = t != j->end && (held || (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED));
+        if (!held)
+            pthread_mutex_unlock(&t->lock);
+        if (pending && !parts_add(&j->parts, t, true))
+            status = HVD_ERR_MEMORY;
+    }
+    pthread_mutex_unlock(&client.names_lock);
+    return status;
+}
+
+/* All that this rank has begun itself has ended. */
+static int enter(struct join *j)
+{
+    struct request r = {.team = j->end->view.team,
+                        .op = {.kind = SHM_ALLREDUCE,
+                               .dtype = HVD_UINT64,
+                               .op = HVD_MAX,
+                               .count = sizeof j->mine / sizeof *j->mine,
+                               .set = HVD_WORLD,
+                               .prescale = 1,
+                               .postscale = 1},
+                        .in = j->mine,
+                        .out = j->result,
+                        .room = sizeof j->result};
+
+    j->entered = true;
+    return start_part(j->end, &r);
+}
+
+/* One turn. 1: something moved; 0: nothing; else a status. */
+static int turn(struct join *j)
+{
+    bool ended = parts_progress(&j->parts), enters = !j->entered && j->parts.own == 0;
+    int status = collect(j);
+
+    if (status >= 0 && enters)
+        status = enter(j) == HVD_SUCCESS ? 1 : last_failure();
+    return status < 0 ? status : status > 0 || ended;
+}
+
+static bool has_ended(struct join *j)
+{
+    return j->parts.number == 0 && (is_over(j) || region_poisoned(&client.region));
+}
+
+static int run(struct join *j)
+{
+    struct watchdog w = {0};
+    int status;
+
+    for (;;) {
+        while ((status = turn(j)) > 0)
+            ;
+        if (status < 0 || has_ended(j))
+            return status == HVD_SUCCESS && !is_over(j) ? fail_poisoned() : status;
+        uint32_t prepared = doorbell_prepare(client.mailbox);
+        if ((status = turn(j)) != 0 || has_ended(j)) {
+            doorbell_cancel(client.mailbox);
+            if (status < 0)
+                return status;
+        } else if (!wait_for_bell(prepared, &w)) {
+            lose_engine();
+            return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine has gone or does not move");
+        }
+    }
+}
+
+/* This rank cannot go on, whatever the others wait for it with. Returns `status`, with its sentence. */
+static int give_up(struct join *j, int status)
+{
+    char why[SHM_TEXT_MAX];
+
+    snprintf(why, sizeof why, "%s", hvd_last_error());
+    if (status != HVD_ERR_ENGINE && !region_poisoned(&client.region))
+        rpc_failed(why);
+    parts_abandon(&j->parts);
+    if (j->entered && j->end->phase != PHASE_ENDED)
+        end_without_engine(j->end);
+    j->end->phase = PHASE_IDLE;
+    return fail(status, "%s", why);
+}
+
+static int tell_engine(bool joining)
+{
+    struct worker_message m = {.type = WORKER_JOIN, .id = joining};
+
+    return rpc(&m, -1, NULL, NULL);
+}
+
+/* From now on the others need this rank. */
+static int set_out(struct join *j)
+{
+    struct timespec now;
+    uint32_t slot;
+    int status;
+
+    if (region_poisoned(&client.region))
+        return fail_poisoned();
+    while (ring_take(&client.mailbox->wanted, &slot) == 1)
+        ; /* told when the join before was over: of what this rank still lacks it is told again */
+    clock_gettime(CLOCK_REALTIME, &now);
+    j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
+                 (uint64_t)client.rank;
+    j->mine[1] = client.sets;
+    atomic_fetch_or(&watched, WATCHED_BY_JOIN);
+    if ((status = find_own(j)) == HVD_SUCCESS)
+        status = tell_engine(true);
+    return status;
+}
+
+static void free_join(struct join *j)
+{
+    atomic_fetch_and(&watched, (uint8_t)~WATCHED_BY_JOIN);
+    for (size_t i = 0; i < j->blocks; i++)
+        arena_free(j->zeros[i]);
+    parts_free(&j->parts);
+    free(j->wanted);
+    free(j);
+}
+
+int join_tensor(struct tensor **end)
+{
+    int status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, end);
+
+    if (status != HVD_SUCCESS || (*end)->phase == PHASE_IDLE)
+        return status;
+    pthread_mutex_unlock(&(*end)->lock);
+    return fail(HVD_ERR_IN_PROGRESS, "the handle of hvd_join_async was not waited for");
+}
+
+struct join *join_begin(struct tensor **end)
+{
+    struct join *j;
+
+    if (join_tensor(end) != HVD_SUCCESS)
+        return NULL;
+    if ((j = calloc(1, sizeof *j)) == NULL) {
+        parts_no_memory();
+    } else {
+        j->end = *end;
+        if (set_out(j) == HVD_SUCCESS)
+            return j;
+        free_join(j);
+    }
+    pthread_mutex_unlock(&(*end)->lock);
+    return NULL;
+}
+
+int join_through(struct join *j, int *last)
+{
+    int status = run(j);
+
+    if (status != HVD_SUCCESS) {
+        status = give_up(j, status);
+    } else if ((status = wait_locked(j->end)) == HVD_SUCCESS) {
+        client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
+        status = tell_engine(false);
+    }
+    *last = (int)(j->result[0] & ((1u << RANK_BITS) - 1));
+    free_join(j);
+    return status;
+}
+
+int join_claim(void)
+{
+    int status, ready;
+
+    do {
+        ready = CLIENT_READY;
+        status = client_may_begin();
+    } while (status == HVD_SUCCESS && !atomic_compare_exchange_weak(&client.state, &ready, CLIENT_JOINING));
+    return status;
+}
+
+void join_release(int status)
+{
+    /* Another thread may have lost the engine meanwhile. */
+    bool stranded = status == HVD_ERR_ENGINE || (client.mailbox && atomic_load(&client.mailbox->left));
+
+    atomic_store_explicit(&client.state, stranded ? CLIENT_STRANDED : CLIENT_READY, memory_order_release);
+}
+
+int hvd_join(int *last_rank)
+{
+    struct tensor *end;
+    int status = join_claim(), last = 0;
+
+    if (status != HVD_SUCCESS)
+        return status;
+    if (!client.solo) {
+        struct join *j = join_begin(&end);
+        status = j ? join_through(j, &last) : last_failure();
+        if (j)
+            pthread_mutex_unlock(&end->lock);
+    }
+    join_release(status);
+    if (status == HVD_SUCCESS && last_rank)
+        *last_rank = last;
+    return status;
+}

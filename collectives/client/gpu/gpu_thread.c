@@ -1,0 +1,120 @@
+/* A thread of this library that sees to devices while nobody is in a call: it begins what comes to an order,
+ * and ends what NCCL does when the job has failed, which a program that waits for its own stream would never
+ * hear of. It exists from the first operation on a device until hvd_shutdown, and gets no signals.
+ *
+ * It sleeps on the alarm of this rank. Where an agreement of the library's own or a lane is pending, whose
+ * ends ring the bell as those of any operation do, it sleeps on that; while NCCL connects, which rings
+ * nothing, it looks each millisecond. */
+#include <signal.h>
+#include <string.h>
+
+#include "collectives/client/gpu/gpu.h"
+#include "collectives/shm/doorbell.h"
+
+#define SLICE_MS 250 /* as of every wait */
+#define POLL_MS  1
+
+static struct {
+    bool exists;
+    _Atomic bool stop;
+    enum device_need need; /* that it has seen, and sleeps by; under the lock */
+    pthread_t thread;
+    struct watchdog watchdog;
+} own;
+
+/* The lock is held. So is it when this returns; between, it is not. */
+static void sleep_until(enum device_need need, uint32_t seen)
+{
+    struct shm_mailbox *m = client.mailbox;
+    bool bell = need == DEVICE_BELL;
+    uint32_t prepared = bell ? doorbell_prepare(m) : 0;
+
+    if (bell && (device_progress() != DEVICE_BELL || atomic_load(&own.stop))) {
+        doorbell_cancel(m); /* it has changed before the bell was watched */
+        return;
+    }
+    own.need = need;
+    device_unlock();
+    if (bell)
+        doorbell_sleep(m, prepared, SLICE_MS);
+    else
+        alarm_sleep(m, seen, need == DEVICE_POLL ? POLL_MS : SLICE_MS);
+    device_lock();
+}
+
+/* Once a slice. */
+static void look_around(uint64_t *at)
+{
+    uint64_t now = clock_now();
+
+    if (now - *at < SLICE_MS * NSEC_PER_MSEC)
+        return;
+    *at = now;
+    device_watch();
+    if (!region_poisoned(&client.region) && !atomic_load(&client.mailbox->left) &&
+        engine_stopped(&own.watchdog))
+        lose_engine();
+}
+
+static void *run(void *unused)
+{
+    uint64_t at = clock_now();
+
+    (void)unused;
+    device_lock();
+    while (!atomic_load(&own.stop)) {
+        uint32_t seen = atomic_load(&client.mailbox->alarm);
+        enum device_need need = device_progress();
+        look_around(&at);
+        if (!atomic_load(&own.stop))
+            sleep_until(need, seen);
+    }
+    device_unlock();
+    return NULL;
+}
+
+int device_thread_start(void)
+{
+    sigset_t all, before;
+    int error;
+
+    if (own.exists)
+        return HVD_SUCCESS;
+    atomic_store(&own.stop, false);
+    own.watchdog = (struct watchdog){0};
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(&own.thread, NULL, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        return fail(HVD_ERR_SYSTEM, "cannot make a thread for devices: %s", strerror(error));
+    own.exists = true;
+    return HVD_SUCCESS;
+}
+
+void device_thread_stop(void)
+{
+    if (!own.exists)
+        return;
+    atomic_store(&own.stop, true);
+    alarm_ring(client.mailbox);
+    doorbell_ring(client.mailbox);
+    pthread_join(own.thread, NULL);
+    own.exists = false;
+}
+
+void device_thread_kick(enum device_need need)
+{
+    if (!own.exists || need < DEVICE_BELL || need <= own.need)
+        return;
+    if (own.need == DEVICE_BELL)
+        doorbell_ring(client.mailbox);
+    own.need = need; /* once */
+    alarm_ring(client.mailbox);
+}
+
+void device_thread_wants(void)
+{
+    if (client.mailbox)
+        atomic_store(&client.mailbox->alarm_wanted, device.pending > 0 && device.waiters == 0);
+}

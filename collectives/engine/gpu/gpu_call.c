@@ -1,0 +1,179 @@
+/* A rank's description of its next operation: copied once, checked whole, then turned into addresses of this
+ * process. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/kernels/dtype.h"
+#include "collectives/gpu/operation.h"
+#include "collectives/engine/gpu/gpu.h"
+
+/* Elements that an operation reads and writes at this rank. */
+struct extent {
+    uint64_t in, out;
+};
+
+static uint64_t sum(const size_t *counts, int n)
+{
+    uint64_t all = 0;
+
+    for (int i = 0; i < n; i++)
+        all += counts[i]; /* each is below 2^48, see take_counts */
+    return all;
+}
+
+static struct extent extent_of(const struct device_operation *o, int rank, int size)
+{
+    switch (o->kind) {
+    case DEVICE_BROADCAST:
+        return (struct extent){0, o->count};
+    case DEVICE_ALLGATHER:
+        return (struct extent){o->counts[rank], sum(o->counts, size)};
+    case DEVICE_ALLTOALL:
+        return (struct extent){sum(o->sent, size), sum(o->counts, size)};
+    case DEVICE_REDUCESCATTER:
+        return (struct extent){o->count, operation_part(o, size, rank)};
+    default:
+        return (struct extent){o->count, o->count};
+    }
+}
+
+/* The place of `bytes` bytes in the member's memory; `known`: where NCCL knows it. -1: there is none such. */
+static int resolve(const struct device_owner *owner, const struct device_seat *seat, bool known,
+                   uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
+{
+    cu_pointer base;
+    const struct device_memory *m = device_memory_of(owner, memory);
+
+    *at = NULL;
+    if (memory == 0)
+        return bytes == 0 ? 0 : -1;
+    if (!m || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
+        return -1;
+    if (!(base = known ? device_known_at(seat, m) : m->at))
+        return -1;
+    *at = (void *)(uintptr_t)(base + offset);
+    return 0;
+}
+
+/* What the operation is among `size` ranks; its addresses are still to come. */
+static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int size)
+{
+    bool takes_tables = p->kind == DEVICE_ALLGATHER || p->kind == DEVICE_ALLTOALL;
+    uint64_t most = TENSOR_BYTES_MAX;
+
+    return p->kind >= 0 && p->kind < DEVICE_SEND && p->dtype >= 0 && dtype_size(p->dtype) > 0 &&
+           op_valid(p->op) && p->root >= 0 && p->root < size && p->count <= most / dtype_size(p->dtype) &&
+           p->row_count <= most && takes_tables == (ragged != 0) &&
+           (p->kind != DEVICE_REDUCESCATTER || p->count == 0 ||
+            (p->row_count > 0 && p->count % p->row_count == 0));
+}
+
+static int take_piece(const struct device_owner *owner, const struct device_seat *seat, int rank, int size,
+                      bool known, const struct shm_device_piece *p, struct device_operation *o)
+{
+    uint64_t element = dtype_size(p->dtype);
+    struct extent extent;
+    void *in;
+
+    *o = (struct device_operation){.kind = (enum device_kind)p->kind,
+                                   .dtype = p->dtype,
+                                   .op = p->op,
+                                   .prescale = p->prescale,
+                                   .postscale = p->postscale,
+                                   .root = p->root,
+                                   .count = p->count,
+                                   .row_count = p->row_count,
+                                   .counts = seat->call.counts,
+                                   .sent = seat->call.counts ? seat->call.counts + size : NULL};
+    extent = extent_of(o, rank, size);
+    if (extent.in > TENSOR_BYTES_MAX || extent.out > TENSOR_BYTES_MAX ||
+        resolve(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
+        resolve(owner, seat, known, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
+        return -1;
+    o->in = in;
+    /* A kernel that loads what is not aligned breaks the context, which other ranks have too. */
+    return operation_reduces(o) && ((uintptr_t)o->in | (uintptr_t)o->out) % element != 0 ? -1 : 0;
+}
+
+static int make_room(struct device_given *g, size_t pieces, int size)
+{
+    struct device_operation *more;
+
+    if (!g->counts && !(g->counts = calloc(2 * (size_t)size, sizeof *g->counts)))
+        return -1;
+    if (pieces > g->room) {
+        if (!(more = realloc(g->operation, pieces * sizeof *more)))
+            return -1;
+        g->operation = more;
+        g->room = pieces;
+    }
+    g->operations = pieces;
+    return 0;
+}
+
+static int take_counts(struct device_given *g, const uint64_t *counts, uint32_t ragged)
+{
+    for (uint32_t i = 0; i < 2 * ragged; i++) {
+        if (counts[i] > TENSOR_BYTES_MAX)
+            return -1;
+        g->counts[i] = counts[i];
+    }
+    return 0;
+}
+
+static int take_event(const struct device_owner *owner, uint32_t gpu, uint32_t number, cu_event *event)
+{
+    if (number == 0 || number > owner->events || owner->event[number - 1].gpu != gpu)
+        return -1;
+    *event = owner->event[number - 1].event;
+    return 0;
+}
+
+/* All of it as the member wrote it, in memory of ours; NULL: it lies nowhere. */
+static struct shm_device_call *copy(struct engine *engine, uint64_t address, int size)
+{
+    struct shm_device_call head, *whole, *there = segments_resolve(engine, address, sizeof head);
+    uint64_t bytes;
+
+    if (!there)
+        return NULL;
+    memcpy(&head, there, sizeof head);
+    if (head.pieces == 0 || head.pieces > SHM_DEVICE_PIECES_MAX ||
+        (head.ragged && head.ragged != (uint32_t)size))
+        return NULL;
+    bytes = shm_device_call_bytes(head.pieces, head.ragged);
+    there = segments_resolve(engine, address, bytes);
+    whole = there ? malloc(bytes) : NULL;
+    if (whole) {
+        memcpy(whole, there, bytes);
+        memcpy(whole, &head, sizeof head);
+    }
+    return whole;
+}
+
+static int take(const struct device_owner *owner, struct device_seat *seat, int rank, int size,
+                const struct shm_device_call *call)
+{
+    struct device_given *g = &seat->call;
+
+    seat->operation = call->operation;
+    if (make_room(g, call->pieces, size) != 0 || take_event(owner, seat->gpu, call->given, &g->given) != 0 ||
+        take_event(owner, seat->gpu, call->done, &g->done) != 0 ||
+        take_counts(g, (const uint64_t *)(const void *)&call->piece[call->pieces], call->ragged) != 0)
+        return -1;
+    for (uint32_t i = 0; i < call->pieces; i++)
+        if (!makes_sense(&call->piece[i], call->ragged, size) ||
+            take_piece(owner, seat, rank, size, call->known, &call->piece[i], &g->operation[i]) != 0)
+            return -1;
+    return 0;
+}
+
+int device_take_call(struct engine *engine, uint32_t member, struct device_seat *seat, int rank, int size,
+                     uint64_t address, struct err *e)
+{
+    struct shm_device_call *call = copy(engine, address, size);
+    int rc = call ? take(&engine->devices->owner[member], seat, rank, size, call) : -1;
+
+    free(call);
+    return rc == 0 ? 0 : err_set(e, ERR_PROTOCOL, "has described an operation on a GPU that cannot be");
+}

@@ -1,0 +1,397 @@
+/* Communicators of the ranks of this host, and their operations from the rings to the streams.
+ *
+ * A rank gives one operation of a team at a time, in the team's order. It is begun at once, whether the
+ * team's other ranks here have come to it or not: NCCL's calls never wait. While something is on its way the
+ * loop looks after it, without sleep for a moment, then each millisecond. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/engine/gpu/gpu.h"
+#include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define LOOK_MS  1
+#define WATCH_NS (250 * NSEC_PER_MSEC)
+#define ABORT_NS (2 * NSEC_PER_SEC) /* for all communicators together; who waits longer is taken for dead */
+
+/* ---- what the ranks see -------------------------------------------------------------------------------- */
+
+static struct shm_seat *shared_seat(const struct engine *engine, uint32_t slot, const struct set *set,
+                                    uint32_t m)
+{
+    return &region_slot(&engine->region, slot)->seat[set->team->local[m]];
+}
+
+static void ring(const struct engine *engine, const struct set *set, uint32_t m)
+{
+    struct shm_mailbox *box = region_mailbox(&engine->region, set->team->local[m]);
+
+    if (doorbell_has_sleeper(box))
+        doorbell_ring(box);
+    if (atomic_load(&box->alarm_wanted))
+        alarm_ring(box);
+}
+
+static void tell_state(const struct engine *engine, struct device_set *s, uint32_t m)
+{
+    struct device_seat *seat = &s->seat[m];
+    enum communicator_state now = communicator_state(seat->communicator);
+
+    if (now == seat->told)
+        return;
+    seat->told = now;
+    atomic_store(&shared_seat(engine, s->head, s->set, m)->launched, (uint64_t)now);
+    ring(engine, s->set, m);
+}
+
+/* ---- joining and leaving ------------------------------------------------------------------------------- */
+
+static struct device_set *find(const struct devices *d, const struct set *set)
+{
+    struct device_set *s = d->sets;
+
+    while (s && s->set != set)
+        s = s->next;
+    return s;
+}
+
+static struct device_set *make(struct engine *engine, struct set *set, struct err *e)
+{
+    struct device_set *s = find(engine->devices, set);
+    uint32_t head = names_find(engine, set, SHM_DEVICE_NAME);
+
+    if (s)
+        return s;
+    if (head == UINT32_MAX) {
+        err_set(e, ERR_PROTOCOL, "process set %d has no order of devices", set->team->id);
+        return NULL;
+    }
+    s = calloc(1, sizeof *s + set->team->members * sizeof s->seat[0]);
+    if (!s) {
+        err_set(e, ERR_MEMORY, "no memory for devices of process set %d", set->team->id);
+        return NULL;
+    }
+    s->set = set;
+    s->head = head;
+    s->next = engine->devices->sets;
+    return engine->devices->sets = s;
+}
+
+static uint32_t member_of(const struct set *set, uint32_t local)
+{
+    return set ? ranks_find(set->team->local, set->team->members, local) : UINT32_MAX;
+}
+
+static int open_seat(struct devices *d, struct device_set *s, struct device_seat *seat,
+                     const struct worker_device *q, struct err *e)
+{
+    const struct device_gpu *g = &d->gpu[q->gpu];
+    struct communicator_member who = {.d = d->driver,
+                                      .n = d->nccl,
+                                      .pack = g->pack,
+                                      .context = g->context,
+                                      .ordinal = g->what.device,
+                                      .rank = (int)q->rank,
+                                      .size = (int)q->size,
+                                      .fuse = q->fuse};
+    struct nccl_id id;
+    char label[24];
+    int rc;
+
+    snprintf(label, sizeof label, "set %d", s->set->team->id);
+    memcpy(&id, q->nccl_id, sizeof id);
+    seat->gpu = q->gpu;
+    if (device_enter(d, q->gpu, e) != 0)
+        return -1;
+    rc = driver_stream(d->driver, &seat->stream, e);
+    device_leave(d);
+    if (rc != 0)
+        return -1;
+    seat->communicator = communicator_new(&who, label, e);
+    return seat->communicator ? communicator_connect(seat->communicator, &id, e) : -1;
+}
+
+/* What it has done is at an end, or is left to a thread that ends it. */
+static void close_seat(const struct devices *d, struct device_seat *seat)
+{
+    struct err e = ERR_INIT;
+
+    if (!seat->stream)
+        return;
+    communicator_free(seat->communicator);
+    if (device_enter(d, seat->gpu, &e) == 0) {
+        d->driver->cuStreamDestroy(seat->stream);
+        device_leave(d);
+    }
+    free(seat->call.operation);
+    free(seat->call.counts);
+    *seat = (struct device_seat){.gpu = 0};
+}
+
+int device_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
+                struct err *e)
+{
+    struct devices *d = engine->devices;
+    uint32_t m = member_of(set, member);
+    struct device_set *s;
+
+    if (q->fuse > engine->region.fuse)
+        return err_set(e, ERR_PROTOCOL, "it wants %u bytes for small tensors", q->fuse);
+    if (m == UINT32_MAX || q->size != set->team->size || q->rank != set->team->member[m])
+        return err_set(e, ERR_PROTOCOL, "it is in no such process set");
+    if (d->aborted)
+        return err_set(e, ERR_CLOSED, "the job has failed");
+    if (!(s = make(engine, set, e)))
+        return -1;
+    if (s->seat[m].stream)
+        return err_set(e, ERR_PROTOCOL, "it has joined process set %d already", set->team->id);
+    atomic_store(&shared_seat(engine, s->head, set, m)->launched, (uint64_t)COMMUNICATOR_NONE);
+    if (open_seat(d, s, &s->seat[m], q, e) == 0)
+        return 0;
+    close_seat(d, &s->seat[m]);
+    return -1;
+}
+
+struct device_seat *device_seat_of(const struct engine *engine, uint32_t member, int32_t id)
+{
+    struct device_set *s = engine->devices->sets;
+    uint32_t m;
+
+    while (s && s->set->team->id != id) /* it may be removed by now */
+        s = s->next;
+    m = s ? member_of(s->set, member) : UINT32_MAX;
+    return m != UINT32_MAX && s->seat[m].stream ? &s->seat[m] : NULL;
+}
+
+int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
+{
+    struct device_seat *seat = device_seat_of(engine, member, id);
+
+    if (!seat)
+        return err_set(e, ERR_PROTOCOL, "it is in no such process set");
+    seat->leaves = true;
+    if (seat->pending || communicator_finish(seat->communicator, e) != 0)
+        communicator_abort(seat->communicator, 0);
+    return 0;
+}
+
+bool device_is_idle(const struct engine *engine, uint32_t member)
+{
+    for (const struct device_set *s = engine->devices->sets; s; s = s->next) {
+        uint32_t m = member_of(s->set, member);
+        if (m != UINT32_MAX && s->seat[m].stream)
+            return false;
+    }
+    return true;
+}
+
+static void abort_all(struct devices *d)
+{
+    for (struct device_set *s = d->sets; s; s = s->next)
+        for (uint32_t m = 0; m < s->set->team->members; m++)
+            if (s->seat[m].stream)
+                communicator_abort(s->seat[m].communicator, 0);
+}
+
+void device_sets_free(struct engine *engine)
+{
+    uint64_t until = clock_now() + ABORT_NS, now;
+    struct device_set *s;
+
+    abort_all(engine->devices);
+    while ((s = engine->devices->sets) != NULL) {
+        engine->devices->sets = s->next;
+        for (uint32_t m = 0; m < s->set->team->members; m++) {
+            now = clock_now();
+            if (s->seat[m].stream) {
+                communicator_abort(s->seat[m].communicator,
+                                   now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0);
+                device_settle(engine->devices, s->seat[m].gpu, s->seat[m].stream, until);
+            }
+            close_seat(engine->devices, &s->seat[m]);
+        }
+        free(s);
+    }
+}
+
+void devices_abort(struct engine *engine)
+{
+    if (!engine->devices || engine->devices->aborted)
+        return;
+    engine->devices->aborted = true;
+    abort_all(engine->devices);
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------- */
+
+static void fail(struct engine *engine, const struct set *set, uint32_t m, const char *why)
+{
+    uint32_t rank = team_rank(set->team, m);
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "rank %u on %.100s: %.300s", rank, engine->host[engine->self].name, why);
+    engine_poison(engine, HVD_ERR_PEER, text);
+}
+
+/* A member's next operation. */
+static void take(struct engine *engine, uint32_t member, uint32_t slot)
+{
+    struct set *set = engine->name[slot].text ? engine->name[slot].set : NULL;
+    struct device_set *s = set ? find(engine->devices, set) : NULL;
+    uint32_t m = member_of(set, member);
+    struct device_seat *seat = s && m != UINT32_MAX ? &s->seat[m] : NULL;
+    struct err e = ERR_INIT;
+
+    if (!seat || !seat->stream || seat->pending || seat->leaves) {
+        err_set(&e, ERR_PROTOCOL, "rank %u on %.100s asks for an operation on a GPU out of turn",
+                engine->region.rank[member], engine->host[engine->self].name);
+        engine_poison(engine, HVD_ERR_PEER, e.text);
+        return;
+    }
+    seat->slot = slot;
+    seat->pending = true;
+    if (device_take_call(engine, member, seat, (int)set->team->member[m], (int)set->team->size,
+                         atomic_load(&shared_seat(engine, slot, set, m)->call), &e) != 0)
+        fail(engine, set, m, e.text);
+}
+
+static void collect(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->members; i++) {
+        uint32_t slot;
+        int rc;
+        while (!engine->devices->aborted &&
+               (rc = ring_take(&region_mailbox(&engine->region, i)->launch, &slot)) != 0)
+            if (rc == 1)
+                take(engine, i, slot);
+            else
+                fail(engine, engine->world, i, "has overwritten its shared memory");
+    }
+}
+
+static int launch(const struct devices *d, struct device_seat *seat, struct err *e)
+{
+    int rc = device_enter(d, seat->gpu, e);
+
+    if (rc == 0) {
+        rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(seat->stream, seat->call.given, 0), e,
+                          "letting a stream wait for an event");
+        device_leave(d);
+    }
+    if (rc == 0)
+        rc = communicator_run(seat->communicator, seat->call.operation, seat->call.operations, seat->stream,
+                              e);
+    seat->launching = rc == 0;
+    return rc;
+}
+
+/* What a member has given, if it can be begun. Others of its team may come later: NCCL's calls wait for none.
+ */
+static void begin(struct engine *engine, struct device_set *s, uint32_t m, uint64_t now)
+{
+    struct device_seat *seat = &s->seat[m];
+    struct err e = ERR_INIT;
+
+    if (!seat->pending || seat->launching || engine->devices->aborted ||
+        communicator_state(seat->communicator) != COMMUNICATOR_READY)
+        return;
+    engine->devices->since = now;
+    device_close_idle(engine, seat->gpu);
+    if (launch(engine->devices, seat, &e) != 0)
+        fail(engine, s->set, m, e.text);
+}
+
+/* It is in the stream. */
+static void end(struct engine *engine, struct device_set *s, uint32_t m)
+{
+    struct devices *d = engine->devices;
+    struct device_seat *seat = &s->seat[m];
+    struct err e = ERR_INIT;
+    int rc = device_enter(d, seat->gpu, &e);
+
+    if (rc == 0) {
+        rc = driver_check(d->driver, d->driver->cuEventRecord(seat->call.done, seat->stream), &e,
+                          "recording an event");
+        device_leave(d);
+    }
+    if (rc != 0) {
+        fail(engine, s->set, m, e.text);
+        return;
+    }
+    seat->pending = seat->launching = false;
+    atomic_store(&shared_seat(engine, seat->slot, s->set, m)->launched, shm_tagged(seat->operation, 1));
+    ring(engine, s->set, m);
+}
+
+/* true: something is on its way that nobody rings for. */
+static bool look_at(struct engine *engine, struct device_set *s, uint32_t m)
+{
+    struct device_seat *seat = &s->seat[m];
+    struct err e = ERR_INIT;
+    enum communicator_state before = communicator_state(seat->communicator), now;
+
+    if (before == COMMUNICATOR_READY && !seat->launching)
+        return false;
+    now = communicator_poll(seat->communicator, &e);
+    if (now == COMMUNICATOR_FAILED && before == COMMUNICATOR_CONNECTING)
+        log_warning("rank %u: %s", team_rank(s->set->team, m), e.text);
+    else if (now == COMMUNICATOR_FAILED && !seat->leaves && before == COMMUNICATOR_LAUNCHING)
+        fail(engine, s->set, m, e.text);
+    else if (now == COMMUNICATOR_READY && seat->launching)
+        end(engine, s, m);
+    tell_state(engine, s, m);
+    if (seat->leaves && now == COMMUNICATOR_FAILED)
+        communicator_abort(seat->communicator, 0);
+    if (seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED)) {
+        close_seat(engine->devices, seat);
+        return false;
+    }
+    return now != COMMUNICATOR_READY && now != COMMUNICATOR_FAILED && now != COMMUNICATOR_ABORTED;
+}
+
+/* NCCL may notice by itself that a rank has gone. */
+static void watch(struct engine *engine, struct device_set *s)
+{
+    struct err e = ERR_INIT;
+
+    for (uint32_t m = 0; m < s->set->team->members && !engine->devices->aborted; m++)
+        if (s->seat[m].stream && communicator_state(s->seat[m].communicator) == COMMUNICATOR_READY &&
+            communicator_poll(s->seat[m].communicator, &e) == COMMUNICATOR_FAILED)
+            fail(engine, s->set, m, e.text);
+}
+
+bool devices_waiting(const struct engine *engine)
+{
+    for (uint32_t i = 0; engine->devices && i < engine->members; i++)
+        if (!ring_empty(&region_mailbox(&engine->region, i)->launch))
+            return true;
+    return false;
+}
+
+int devices_progress(struct engine *engine, uint64_t now)
+{
+    struct devices *d = engine->devices;
+    bool busy = false, watching, closing;
+
+    if (d)
+        device_open_progress(engine);
+    if (!d || !d->driver)
+        return -1;
+    closing = device_close_progress(engine, now);
+    collect(engine);
+    watching = now - d->watched > WATCH_NS;
+    for (struct device_set *s = d->sets; s; s = s->next) {
+        for (uint32_t m = 0; m < s->set->team->members; m++)
+            begin(engine, s, m, now);
+        for (uint32_t m = 0; m < s->set->team->members; m++)
+            busy = (s->seat[m].stream && look_at(engine, s, m)) || busy;
+        if (watching)
+            watch(engine, s);
+    }
+    if (watching)
+        d->watched = now;
+    return !busy ? (closing ? DEVICE_CLOSE_MS : -1) : now - d->since < DEVICE_LAUNCH_NS ? 0 : LOOK_MS;
+}

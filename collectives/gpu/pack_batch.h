@@ -1,0 +1,21 @@
+/* What one launch of a kernel of pack.cu is given: as many pieces as fit into its parameters, so that nothing
+ * need be copied to the GPU first. Read by C, by CUDA and by the test double. */
+#ifndef HVD_COLLECTIVES_GPU_PACK_BATCH_H
+#define HVD_COLLECTIVES_GPU_PACK_BATCH_H
+
+#define PACK_BATCH   128
+#define PACK_THREADS 256
+
+struct pack_batch {
+    unsigned long long n;
+    struct {
+        unsigned long long to;
+        unsigned long long from;
+        unsigned long long count; /* bytes to copy; elements to scale */
+    } piece[PACK_BATCH];
+};
+
+#define PACK_COPY  "hvd_pack_copy"  /* (struct pack_batch) */
+#define PACK_SCALE "hvd_pack_scale" /* (struct pack_batch, int dtype, double factor) */
+
+#endif

@@ -1,0 +1,259 @@
+#include "collectives/local/tensor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/shm/doorbell.h"
+#include "collectives/local/pipeline.h"
+#include "collectives/local/work.h"
+
+/* The arrays are one piece of memory, which `in` names. */
+int tensor_view_init(struct tensor_view *v, const struct region *region, const struct team *team,
+                     uint32_t slot, uint32_t me)
+{
+    uint32_t members = team->members;
+
+    *v = (struct tensor_view){
+        .region = region, .team = team, .slot = region_slot(region, slot), .number = slot, .me = me};
+    v->in = calloc(members, 2 * sizeof *v->in + 2 * sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
+                                3 * sizeof(uint64_t));
+    if (!v->in)
+        return -1;
+    v->out = (void **)(v->in + members);
+    v->stream_in = (const void **)(v->out + members);
+    v->stream_out = (void **)(v->stream_in + members);
+    v->receipt = (uint64_t **)(v->stream_out + members);
+    v->seat = (struct shm_seat **)(v->receipt + members);
+    v->count = (uint64_t *)(v->seat + members);
+    v->room = v->count + members;
+    v->get = v->room + members;
+    for (uint32_t i = 0; i < members; i++)
+        v->seat[i] = &v->slot->seat[team->local[i]];
+    return 0;
+}
+
+void tensor_view_free(struct tensor_view *v)
+{
+    free(v->in);
+    free(v->split);
+    free(v->scratch);
+    v->in = NULL;
+    v->split = NULL;
+    v->scratch = NULL;
+}
+
+void tensor_begin(struct tensor_view *v, uint32_t sequence)
+{
+    v->sequence = sequence;
+    v->seen = 0;
+    v->mine = v->gave = v->taken = 0;
+    v->streamed = v->patient = false;
+    if (v->scratch) {
+        free(v->scratch);
+        v->scratch = NULL;
+    }
+    v->place = 0;
+    v->chunks =
+        (struct chunks){0}; /* none can be taken before tensor_open has found this operation's elements */
+}
+
+/* 0: it has none. */
+static uint8_t details_place(const struct tensor_op *op, const struct tensor_where *where, uint8_t place)
+{
+    if (op->prescale != 1 || op->postscale != 1 || (op->group | op->compression) != 0 ||
+        where->table_place != 0 || where->receipt_at != 0 || (op->device && where->in != 0))
+        return SHM_DETAILED;
+    if (op->row == 0 && where->room == 0)
+        return 0;
+    return place == SHM_INLINE && where->room * dtype_size(op->dtype) <= SHM_INLINE_MAX ? SHM_BRIEF
+                                                                                        : SHM_DETAILED;
+}
+
+void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const struct tensor_where *where)
+{
+    struct shm_entry *entry = tensor_entry(v, v->me);
+    uint64_t bytes = tensor_bytes(op), table = 0;
+    uint8_t details;
+
+    if (where->table_place == SHM_INLINE) {
+        table = (uint64_t)v->team->size * sizeof *where->table;
+        memcpy(tensor_body(v, v->me)->payload, where->table, table);
+    }
+    entry->kind = op->kind;
+    entry->dtype = op->dtype;
+    entry->op = op->op;
+    entry->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
+    if (where->payload && entry->place == SHM_INLINE)
+        memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
+    details = details_place(op, where, entry->place);
+    v->own_room = where->room;
+    v->is_brief = details == SHM_BRIEF;
+    if (details == SHM_DETAILED)
+        tensor_body(v, v->me)->details = (struct shm_details){
+            op->row,     op->prescale,    op->postscale,      op->group,        op->compression,
+            where->room, where->table_at, where->table_place, where->receipt_at};
+    v->op = *op;
+    v->place = entry->place;
+    entry->place |= details;
+    v->own_in = where->own_in;
+    v->own_out = where->own_out;
+    if (where->is_private)
+        entry->place |= SHM_PRIVATE;
+    if (where->is_streamed)
+        entry->place |= SHM_STREAMED;
+    if (op->device)
+        entry->place |= op->device == OP_EITHER ? SHM_DEVICE | SHM_EITHER : SHM_DEVICE;
+    v->bytes = bytes;
+    entry->root = op->root;
+    entry->set = op->set;
+    entry->count = op->count;
+    entry->in = v->is_brief ? op->row : where->in;
+    entry->out = v->is_brief ? where->room : where->out;
+    atomic_store(&entry->sequence, v->sequence);
+}
+
+uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
+{
+    return tensor_entry(v, member)->out;
+}
+
+bool tensor_arrived(struct tensor_view *v)
+{
+    uint32_t members = v->team->members;
+
+    while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
+        v->seen++;
+    return v->seen == members && ((v->place == SHM_INLINE && !op_is_ragged(v->op.kind)) || stream_settled(v));
+}
+
+bool tensor_still_here(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if (atomic_load(&tensor_entry(v, i)->sequence) != v->sequence)
+            return false;
+    return true;
+}
+
+bool tensor_others_arrived(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if (i != v->me && (atomic_load(&tensor_entry(v, i)->sequence) != v->sequence ||
+                           (tensor_entry(v, i)->place & SHM_STREAMED) != 0))
+            return false;
+    return true;
+}
+
+bool tensor_is_over(const struct tensor_view *v)
+{
+    reads_are_done();
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if ((int32_t)(atomic_load(&tensor_entry_at(v, i, v->sequence + 1)->sequence) - v->sequence) <= 0)
+            return false;
+    return true;
+}
+
+uint32_t tensor_missing(const struct tensor_view *v)
+{
+    return v->seen;
+}
+
+/* ---- the work ------------------------------------------------------------------------------------------ */
+
+const struct kind_work *tensor_work_of(const struct tensor_op *op)
+{
+    static const struct kind_work *const work[SHM_KINDS] = {
+        [SHM_ALLREDUCE] = &work_allreduce, [SHM_ALLREDUCE_SHARED] = &work_allreduce_shared,
+        [SHM_BROADCAST] = &work_broadcast, [SHM_ALLGATHER] = &work_allgather,
+        [SHM_ALLTOALL] = &work_alltoall,   [SHM_REDUCESCATTER] = &work_reducescatter,
+    };
+    return op_is_adasum(op) ? &work_adasum : work[op->kind];
+}
+
+void tensor_compute(const struct tensor_view *v, void *out)
+{
+    if (out && v->bytes > 0)
+        tensor_work_of(&v->op)->mine(v, out);
+}
+
+static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t participant)
+{
+    return participant < v->team->members ? &v->seat[participant]->done : &v->slot->done;
+}
+
+static bool may_work(const struct tensor_view *v)
+{
+    return v->worker == TENSOR_ANYBODY || v->worker == v->me;
+}
+
+/* Chunk number, or CHUNK_NONE. Only members move the word on to a new operation: they cannot be late. */
+static uint32_t take_chunk(struct tensor_view *v)
+{
+    uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+
+    for (;;) {
+        bool fresh = (uint32_t)(seen >> 32) != v->sequence;
+        uint32_t members = v->team->members, then = 0;
+        uint32_t chunk =
+            chunks_pick(&v->chunks, fresh ? 0 : (uint32_t)seen, v->me, members, v->patient, &then);
+        if (chunk == CHUNK_NONE || (fresh && v->me == members) || !may_work(v))
+            return CHUNK_NONE;
+        if (atomic_compare_exchange_weak(&v->slot->claim, &seen, shm_tagged(v->sequence, then)))
+            return chunk;
+    }
+}
+
+bool tensor_work(struct tensor_view *v)
+{
+    size_t first, count;
+    uint32_t chunk = take_chunk(v);
+
+    if (chunk == CHUNK_NONE)
+        return false;
+    chunks_range(&v->chunks, chunk, &first, &count);
+    tensor_work_of(&v->op)->part(v, first, count);
+    finished_for_others(v);
+    atomic_store(done_word(v, v->me), shm_tagged(v->sequence, ++v->mine));
+    if (tensor_done(v))
+        doorbell_ring_sleepers(v->region, UINT32_MAX);
+    return true;
+}
+
+bool tensor_has_chunk(const struct tensor_view *v)
+{
+    uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+    uint32_t then;
+
+    if (!may_work(v))
+        return false;
+    if ((uint32_t)(seen >> 32) != v->sequence)
+        return v->me < v->team->members;
+    return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, v->patient, &then) != CHUNK_NONE;
+}
+
+void tensor_offer(struct tensor_view *v)
+{
+    uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
+
+    if ((uint32_t)(seen >> 32) != v->sequence)
+        atomic_compare_exchange_strong(&v->slot->claim, &seen, shm_tagged(v->sequence, 0));
+}
+
+bool tensor_done(const struct tensor_view *v)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i <= v->team->members; i++) {
+        uint64_t done = atomic_load(done_word(v, i));
+        if ((uint32_t)(done >> 32) == v->sequence)
+            total += (uint32_t)done;
+    }
+    return total >= v->chunks.number;
+}
+
+bool tensor_was_left(const struct tensor_view *v)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        if (atomic_load(&region_mailbox(v->region, v->team->local[i])->left))
+            return true;
+    return false;
+}

@@ -1,0 +1,59 @@
+/* Every member's output is all inputs, one behind the other in the order of ranks. The chunks cover that
+ * output: a chunk is copied from the one or more inputs that it lies in to every member, so the inputs' sizes
+ * may differ as they like and the work is shared out evenly all the same. */
+#include <stdio.h>
+#include <string.h>
+
+#include "collectives/kernels/copy.h"
+#include "collectives/local/work.h"
+
+static uint64_t room(const struct tensor_view *v, uint32_t member)
+{
+    return v->room[member] * work_size(v);
+}
+
+static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+{
+    uint64_t total = 0, row = v->op.row;
+
+    for (uint32_t i = 0; i < v->team->members; i++)
+        total += v->count[i];
+    for (uint32_t i = 0; i < v->team->members; i++) {
+        v->get[i] = total;
+        if (v->room[i] < total) {
+            snprintf(wrong, size, "rank %u has room for %llu rows, the result has %llu",
+                     team_rank(v->team, i), (unsigned long long)(v->room[i] / row),
+                     (unsigned long long)(total / row));
+            return UINT64_MAX;
+        }
+    }
+    return total;
+}
+
+/* The part of the result that lies in [first, first + count), to `out`, which begins where the result does.
+ */
+static void gather(const struct tensor_view *v, char *out, size_t first, size_t count)
+{
+    size_t size = work_size(v), begin = 0;
+
+    for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
+        size_t end = begin + v->count[i];
+        size_t from = first > begin ? first : begin, to = first + count < end ? first + count : end;
+        if (from < to)
+            copy_bytes(out + from * size, (const char *)v->in[i] + (from - begin) * size, (to - from) * size);
+        begin = end;
+    }
+}
+
+static void part(const struct tensor_view *v, size_t first, size_t count)
+{
+    for (uint32_t i = 0; i < v->team->members; i++)
+        gather(v, v->out[i], first, count);
+}
+
+static void mine(const struct tensor_view *v, void *out)
+{
+    gather(v, out, 0, v->get[v->me]);
+}
+
+const struct kind_work work_allgather = {room, plan, part, mine};

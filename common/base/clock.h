@@ -1,0 +1,13 @@
+/* Time: monotonic, in nanoseconds. Pure parts take it as an argument. */
+#ifndef HVD_COMMON_BASE_CLOCK_H
+#define HVD_COMMON_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#define NSEC_PER_USEC 1000ULL
+#define NSEC_PER_MSEC 1000000ULL
+#define NSEC_PER_SEC  1000000000ULL
+
+uint64_t clock_now(void); /* CLOCK_MONOTONIC; does not run while the machine is suspended */
+
+#endif

@@ -1,0 +1,159 @@
+#include "launcher/cli/engine_tuning.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WARNING_MS_DEFAULT 60000
+#define WARMUP_DEFAULT     3
+#define STEPS_DEFAULT      10
+#define SAMPLES_DEFAULT    20
+
+/* Workers of Horovod read whole seconds. */
+static int set_seconds(struct environment *env, const char *name, int64_t ms, struct err *e)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%lld", ((long long)ms + 999) / 1000);
+    return environment_set(env, name, text, e);
+}
+
+/* Every host writes where hvdrun stands, wherever its workers do: the variable gets the absolute name. */
+static int set_path(struct environment *env, const char *name, const char *option, const char *file,
+                    struct err *e)
+{
+    char dir[PATH_MAX], path[2 * PATH_MAX];
+
+    if (*file != '/' && !getcwd(dir, sizeof dir))
+        return err_sys(e, errno, "the directory of %s %s", option, file);
+    int n = snprintf(path, sizeof path, "%s%s%s", *file == '/' ? "" : dir, *file == '/' ? "" : "/", file);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(e, ERR_USAGE, "%s: the name is too long", option);
+    return environment_set(env, name, path, e);
+}
+
+static int export_timeline(const struct config *config, struct environment *env, struct err *e)
+{
+    const char *file = config->timeline_filename;
+    const char *marks = config->timeline_mark_cycles ? "1" : config->no_timeline_mark_cycles ? "0" : NULL;
+
+    if (marks && environment_set(env, "HOROVOD_TIMELINE_MARK_CYCLES", marks, e) < 0)
+        return -1;
+    if (!file || strcmp(file, "DYNAMIC") == 0)
+        return 0;
+    return set_path(env, "HOROVOD_TIMELINE", "--timeline-filename", file, e);
+}
+
+static int set_number(struct environment *env, const char *name, int64_t value, int64_t standard,
+                      struct err *e)
+{
+    char text[24];
+
+    if (value == standard)
+        return 0;
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return environment_set(env, name, text, e);
+}
+
+static int export_autotune(const struct config *c, struct environment *env, struct err *e)
+{
+    const char *on = c->autotune ? "1" : c->no_autotune ? "0" : NULL;
+
+    if (on && environment_set(env, "HOROVOD_AUTOTUNE", on, e) < 0)
+        return -1;
+    if (c->autotune_log_file &&
+        set_path(env, "HOROVOD_AUTOTUNE_LOG", "--autotune-log-file", c->autotune_log_file, e) < 0)
+        return -1;
+    if (c->autotune_noise &&
+        environment_set(env, "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", c->autotune_noise, e) < 0)
+        return -1;
+    if (set_number(env, "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", c->autotune_warmup_samples, WARMUP_DEFAULT, e) <
+            0 ||
+        set_number(env, "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", c->autotune_steps_per_sample, STEPS_DEFAULT, e) <
+            0)
+        return -1;
+    return set_number(env, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", c->autotune_samples, SAMPLES_DEFAULT, e);
+}
+
+/* What fuses at most; -1: the engine's own. */
+static int64_t fusion_bytes(const struct config *c)
+{
+    return c->fusion_threshold_mb >= 0 ? c->fusion_threshold_mb * 1048576 : c->fusion_threshold;
+}
+
+static int export_fusion(const struct config *c, struct environment *env, struct err *e)
+{
+    char text[32];
+
+    if (set_number(env, "HOROVOD_FUSION_THRESHOLD", fusion_bytes(c), -1, e) < 0 ||
+        set_number(env, "HOROVOD_CACHE_CAPACITY", c->cache_capacity, -1, e) < 0)
+        return -1;
+    if (c->cycle_time_us == 0)
+        return 0;
+    snprintf(text, sizeof text, "%lld.%03lld", (long long)c->cycle_time_us / 1000,
+             (long long)c->cycle_time_us % 1000);
+    return environment_set(env, "HOROVOD_CYCLE_TIME", text, e);
+}
+
+static int export_hierarchy(const struct config *c, struct environment *env, struct err *e)
+{
+    const char *on = c->hierarchical_allreduce ? "1" : c->no_hierarchical_allreduce ? "0" : NULL;
+
+    return on ? environment_set(env, "HOROVOD_HIERARCHICAL_ALLREDUCE", on, e) : 0;
+}
+
+int engine_tuning_export(const struct config *config, struct environment *env, struct err *e)
+{
+    if (config->stall_check && environment_set(env, "HOROVOD_STALL_CHECK_DISABLE", "0", e) < 0)
+        return -1;
+    if (config->no_stall_check && environment_set(env, "HOROVOD_STALL_CHECK_DISABLE", "1", e) < 0)
+        return -1;
+    if (config->stall_warning_ms != WARNING_MS_DEFAULT &&
+        set_seconds(env, "HOROVOD_STALL_CHECK_TIME_SECONDS", config->stall_warning_ms, e) < 0)
+        return -1;
+    if (config->stall_shutdown_ms &&
+        set_seconds(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", config->stall_shutdown_ms, e) < 0)
+        return -1;
+    if (export_fusion(config, env, e) < 0 || export_hierarchy(config, env, e) < 0 ||
+        export_timeline(config, env, e) < 0)
+        return -1;
+    return export_autotune(config, env, e);
+}
+
+static void fill_autotune(const struct config *config, const struct environment *env, Hvd__EngineTuning *t)
+{
+    const char *log = environment_get(env, "HOROVOD_AUTOTUNE_LOG");
+
+    t->autotune = config->autotune;
+    if (log && *log == '/')
+        t->autotune_log = (char *)log;
+    t->autotune_warmup_samples = (uint32_t)config->autotune_warmup_samples;
+    t->autotune_steps_per_sample = (uint32_t)config->autotune_steps_per_sample;
+    t->autotune_samples = (uint32_t)config->autotune_samples;
+}
+
+void engine_tuning_fill(const struct config *config, const struct environment *env, Hvd__EngineTuning *t)
+{
+    const char *timeline = environment_get(env, "HOROVOD_TIMELINE");
+
+    hvd__engine_tuning__init(t);
+    if (timeline && *timeline == '/') {
+        t->timeline = (char *)timeline;
+        t->timeline_mark_cycles = config->timeline_mark_cycles;
+    }
+    fill_autotune(config, env, t);
+    t->fusion_given = fusion_bytes(config) >= 0;
+    if (t->fusion_given)
+        t->fusion_bytes = (uint64_t)fusion_bytes(config);
+    t->cache_given = config->cache_capacity >= 0;
+    if (t->cache_given)
+        t->cache_capacity = (uint32_t)config->cache_capacity;
+    t->cycle_us = (uint32_t)config->cycle_time_us;
+    t->flat_allreduce = config->no_hierarchical_allreduce;
+    t->gpu_placement = config->gpu_placement == 1;
+    if (config->no_stall_check)
+        return;
+    t->stall_warning_ms = (uint64_t)config->stall_warning_ms;
+    t->stall_shutdown_ms = (uint64_t)config->stall_shutdown_ms;
+}

@@ -1,0 +1,16 @@
+/* What the options about collectives become: variables of the workers, under the names that Horovod's workers
+ * read too, and a part of the Spawn message for the engines. */
+#ifndef HVD_LAUNCHER_CLI_ENGINE_TUNING_H
+#define HVD_LAUNCHER_CLI_ENGINE_TUNING_H
+
+#include "common/protocol/control.pb-c.h"
+#include "common/base/err.h"
+#include "launcher/cli/config.h"
+#include "launcher/cli/environment.h"
+
+/* Only what was asked for is set, so that a worker's own defaults apply otherwise. */
+int engine_tuning_export(const struct config *config, struct environment *env, struct err *e);
+/* Texts point into config and env. */
+void engine_tuning_fill(const struct config *config, const struct environment *env, Hvd__EngineTuning *t);
+
+#endif

@@ -1,0 +1,266 @@
+/* How environment.h's five steps are done, and the two lists that make the difference.
+ *
+ * A pattern is a name, or a prefix that ends in '*'. Every string of the result is a copy, because hvdrun's
+ * own environment may change. Cost: variables times patterns, some thousands of comparisons, once per job. -x
+ * is looked up by name in what there is already, so the last -x of a name wins and no name is in the result
+ * twice.
+ *
+ * On failure nothing is left allocated; the message names the option and the word. */
+#include "launcher/cli/environment.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOWN 80 /* bytes of a user's word in a message */
+
+/* Ranks, sizes and connections that another launcher (or an outer hvdrun) gave to the process that hvdrun is
+ * in. A worker that read them would take itself for a rank of the outer job. What only tunes or describes
+ * (OMPI_MCA_btl, SLURM_JOB_ID, HOROVOD_CYCLE_TIME) stays. */
+static const char *const of_another_launcher[] = {
+    /* torch.distributed, torchrun */
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
+    "ROLE_WORLD_SIZE", "ROLE_NAME", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*",
+    /* Horovod */
+    "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_GLOO_RENDEZVOUS_*", "HOROVOD_CONTROLLER",
+    "HOROVOD_ELASTIC",
+    /* PMI and PMIx, MPICH's hydra, MVAPICH, Intel MPI */
+    "PMI_*", "PMI2_*", "PMIX_*", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPI_LOCALSIZE", "HYDI_*",
+    "HYDRA_CONTROL_FD", "MV2_COMM_WORLD_*", "MPIR_CVAR_CH3_INTERFACE_HOSTNAME",
+    /* TensorFlow, PaddlePaddle, JAX */
+    "TF_CONFIG", "PADDLE_TRAINER*", "PADDLE_CURRENT_ENDPOINT", "PADDLE_RANK_IN_NODE", "FLAGS_selected_gpus",
+    "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS",
+    /* OpenMPI: the ranks, and the addresses of its daemons */
+    "OMPI_COMM_WORLD_*", "OMPI_UNIVERSE_SIZE", "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION",
+    "OMPI_APP_CTX_NUM_PROCS", "OMPI_NUM_APP_CTX", "OMPI_MCA_ess*", "OMPI_MCA_orte_*", "OMPI_MCA_pmix*",
+    "PRTE_MCA_*",
+    /* Slurm's tasks and steps (the job's own variables stay, but not the number of its tasks: programs that
+       find it take themselves for one of them) */
+    "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS",
+    "SLURM_TASK_PID", "SLURM_STEP_*", "SLURM_STEPID", "SLURM_SRUN_COMM_*", "SLURM_LAUNCH_NODE_IPADDR",
+    "SLURM_CPU_BIND*", "SLURM_MEM_BIND*", "SLURMD_NODENAME", "SLURM_PMI*",
+    /* LSF's jsrun, Flux, Cray PALS and ALPS */
+    "JSM_*", "LSF_PM_*", "FLUX_TASK_*", "PALS_*", "ALPS_APP_PE",
+    /* a service's connection to its manager: the worker is not that service */
+    "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_PID", "WATCHDOG_USEC",
+    "JOURNAL_STREAM", "INVOCATION_ID",
+    /* the shell's note of the program it started last */
+    "_"};
+
+/* True on the host that hvdrun runs on, and wrong or meaningless on another. */
+static const char *const of_this_host[] = {
+    /* which devices this process may use: the session hands out its own host's */
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
+    /* the login session and its sockets */
+    "XDG_RUNTIME_DIR", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR", "DBUS_SESSION_BUS_ADDRESS", "DBUS_STARTER_*",
+    "SSH_*", "GPG_AGENT_INFO", "KRB5CCNAME", "TMUX", "TMUX_PANE", "STY", "WINDOW",
+    /* a display: `:0` would be another screen there, localhost:10 another user's tunnel */
+    "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
+    /* directories that batch systems make on each node of their own; /tmp exists everywhere */
+    "TMPDIR", "TMP", "TEMP", "TEMPDIR",
+    /* its name, and where its shell was */
+    "HOSTNAME", "HOST", "OLDPWD", "PWD"};
+
+/* A job's own variables: an inner hvdrun must not pass on those of the outer. All HVD_ names but these
+ * settings. */
+static const char *const our_settings[] = {"HVD_CONTAINMENT"};
+
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
+
+/* ---- names and patterns -------------------------------------------------------------------------------- */
+
+static size_t name_length(const char *variable)
+{
+    return strcspn(variable, "=");
+}
+
+static bool is_named(const char *variable, const char *name, size_t len)
+{
+    return strncmp(variable, name, len) == 0 && variable[len] == '=';
+}
+
+static bool matches(const char *variable, const char *pattern)
+{
+    size_t len = strlen(pattern);
+    if (len && pattern[len - 1] == '*')
+        return name_length(variable) >= len - 1 && strncmp(variable, pattern, len - 1) == 0;
+    return is_named(variable, pattern, len);
+}
+
+static bool matches_any(const char *variable, const char *const *pattern, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (matches(variable, pattern[i]))
+            return true;
+    return false;
+}
+
+/* NAME or PREFIX* at the beginning of a word of -x or --unset, up to '=': 0 when it is not one. */
+static size_t pattern_length(const char *word, bool *prefix)
+{
+    size_t len = 0;
+    while (isalnum((unsigned char)word[len]) || (word[len] && strchr("_.-%()", word[len])))
+        len++;
+    *prefix = word[len] == '*';
+    if (isdigit((unsigned char)word[0]))
+        return 0;
+    return len + (*prefix ? 1 : 0);
+}
+
+static int bad_word(const char *option, const char *word, const char *wanted, struct err *e)
+{
+    return err_set(e, ERR_USAGE, "%s: '%.*s' is not %s", option, SHOWN, word, wanted);
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
+
+static ptrdiff_t find(const struct environment *env, const char *name, size_t len)
+{
+    for (size_t i = 0; i < env->count; i++)
+        if (is_named(env->variable[i], name, len))
+            return (ptrdiff_t)i;
+    return -1;
+}
+
+/* Room for `more` variables and the NULL. */
+static int reserve(struct environment *env, size_t more, struct err *e)
+{
+    char **variable = reallocarray(env->variable, env->count + more + 1, sizeof *variable);
+    if (!variable)
+        return err_set(e, ERR_MEMORY, "no memory for the environment");
+    env->variable = variable;
+    env->variable[env->count] = NULL;
+    return 0;
+}
+
+/* Copies a variable in, over one of the same name when there is one. */
+static int put(struct environment *env, const char *variable, struct err *e)
+{
+    ptrdiff_t at = find(env, variable, name_length(variable));
+    if (at < 0 && reserve(env, 1, e))
+        return -1;
+    char *copy = strdup(variable);
+    if (!copy)
+        return err_set(e, ERR_MEMORY, "no memory for the environment");
+    if (at < 0) {
+        env->variable[env->count++] = copy;
+        env->variable[env->count] = NULL;
+    } else {
+        free(env->variable[at]);
+        env->variable[at] = copy;
+    }
+    return 0;
+}
+
+/* ---- the steps ----------------------------------------------------------------------------------------- */
+
+static bool is_ours(const char *variable)
+{
+    return strncmp(variable, "HVD_", 4) == 0 && !matches_any(variable, our_settings, LENGTH(our_settings));
+}
+
+static bool is_inherited(const char *variable, const struct option_list *unset, bool local_only)
+{
+    if (!strchr(variable, '=') || variable[0] == '=' || is_ours(variable))
+        return false;
+    if (matches_any(variable, of_another_launcher, LENGTH(of_another_launcher)))
+        return false;
+    if (!local_only && matches_any(variable, of_this_host, LENGTH(of_this_host)))
+        return false;
+    return !matches_any(variable, unset->item, unset->count);
+}
+
+static int check_unset(const struct option_list *unset, struct err *e)
+{
+    for (size_t i = 0; i < unset->count; i++) {
+        bool prefix;
+        size_t len = pattern_length(unset->item[i], &prefix);
+        if (!len || unset->item[i][len])
+            return bad_word("--unset", unset->item[i], "VAR or PREFIX*", e);
+    }
+    return 0;
+}
+
+static int inherit(struct environment *env, char *const envp[], const struct option_list *unset,
+                   bool local_only, struct err *e)
+{
+    size_t count = 0;
+    for (char *const *v = envp; *v; v++)
+        count++;
+    if (reserve(env, count, e))
+        return -1;
+    for (; *envp; envp++) {
+        if (!is_inherited(*envp, unset, local_only))
+            continue;
+        env->variable[env->count] = strdup(*envp);
+        if (!env->variable[env->count])
+            return err_set(e, ERR_MEMORY, "no memory for the environment");
+        env->variable[++env->count] = NULL;
+    }
+    return 0;
+}
+
+/* One word of -x. A prefix that no variable has is no error, as everywhere else where a pattern may stand. */
+static int apply_set(struct environment *env, char *const envp[], const char *word, struct err *e)
+{
+    bool prefix, found = false;
+    size_t len = pattern_length(word, &prefix);
+    if (!len || (word[len] && (prefix || word[len] != '=')))
+        return bad_word("-x", word, "VAR, VAR=VALUE or PREFIX*", e);
+    if (word[len] == '=')
+        return put(env, word, e);
+    for (; *envp; envp++) {
+        if (!matches(*envp, word))
+            continue;
+        found = true;
+        if (put(env, *envp, e))
+            return -1;
+    }
+    if (!found && !prefix) {
+        err_set(e, ERR_USAGE, "-x: variable %.*s is not set", SHOWN, word);
+        return err_hint(e, "give it a value with -x %.*s=VALUE", SHOWN, word);
+    }
+    return 0;
+}
+
+int environment_build(struct environment *env, char *const envp[], const struct option_list *set,
+                      const struct option_list *unset, bool local_only, struct err *e)
+{
+    *env = (struct environment){0};
+    int rc = check_unset(unset, e);
+    if (!rc)
+        rc = inherit(env, envp, unset, local_only, e);
+    for (size_t i = 0; !rc && i < set->count; i++)
+        rc = apply_set(env, envp, set->item[i], e);
+    if (rc)
+        environment_free(env);
+    return rc;
+}
+
+void environment_free(struct environment *env)
+{
+    for (size_t i = 0; i < env->count; i++)
+        free(env->variable[i]);
+    free(env->variable);
+    *env = (struct environment){0};
+}
+
+int environment_set(struct environment *env, const char *name, const char *value, struct err *e)
+{
+    char *variable;
+    if (asprintf(&variable, "%s=%s", name, value) < 0)
+        return err_set(e, ERR_MEMORY, "no memory for the environment");
+    int rc = put(env, variable, e);
+    free(variable);
+    return rc;
+}
+
+const char *environment_get(const struct environment *env, const char *name)
+{
+    size_t len = strlen(name);
+    ptrdiff_t at = find(env, name, len);
+    return at < 0 ? NULL : env->variable[at] + len + 1;
+}

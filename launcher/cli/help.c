@@ -1,0 +1,258 @@
+/* A topic is a row of the table below. Its page lies where `make install` puts it, or in the source tree that
+ * this program was built in, so that an installation always shows its own; a man(1) that only finds other
+ * pages is not asked. The short texts are for machines without manual pages, such as images of containers. */
+#include "launcher/cli/help.h"
+
+#include <limits.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "common/process/module.h"
+#include "common/options/options_table.h"
+#include "launcher/cli/config.h"
+
+static void print_options(FILE *out)
+{
+    const char *group = "";
+    fputs("hvdrun help options GROUP shows one of these groups, by some letters of its\n"
+          "name; hvdrun --help shows them all:\n\n",
+          out);
+    for (size_t i = 0; i < config_program.count; i++) {
+        if (strcmp(group, config_program.spec[i].group) != 0)
+            fprintf(out, "  %s\n", config_program.spec[i].group);
+        group = config_program.spec[i].group;
+    }
+}
+
+/* Each option's first variable is HVDRUN_ and its name; the others stand in --help. */
+static void print_variables(FILE *out)
+{
+    fputs("\nVariables that stand for options:\n\n", out);
+    for (size_t i = 0; i < config_program.count; i++) {
+        struct option_name name = {0};
+        const struct option_spec *spec = &config_program.spec[i];
+        while (option_next_name(spec->variable, &name))
+            fprintf(out, "  %.*s  (%s)\n", (int)name.len, name.text, spec->flags);
+    }
+}
+
+static const struct topic {
+    const char *name;
+    const char *about;
+    const char *page; /* "hvdrun.1", or NULL */
+    const char *text; /* short; NULL: `print` has it all */
+    void (*print)(FILE *out);
+} topics[] = {
+    {"hvdrun", "everything that hvdrun does", "hvdrun.1",
+     "hvdrun [options] command [argument ...] starts the command once for every rank\n"
+     "of a job, here or on many hosts, passes on what the ranks write, and returns\n"
+     "when the last process of the job is gone.\n"
+     "\n"
+     "  hvdrun -np 4 ./train                          four ranks here\n"
+     "  hvdrun -np 8 -H node1:4,node2:4 ./train       two hosts, over SSH\n"
+     "  hvdrun --hostfile hosts.txt ./train           a rank for every slot\n"
+     "  hvdrun ./train                                in a batch script: its hosts\n"
+     "\n"
+     "hvdrun --help lists the options.\n",
+     NULL},
+    {"options", "the options, by group: hvdrun help options [GROUP]", NULL, NULL, print_options},
+    {"environment", "variables that hvdrun reads, and those that workers get", "hvd-environment.7",
+     "Workers get hvdrun's environment, but for ranks of another launcher and what is\n"
+     "true on one host only; -x brings a variable back, --unset leaves one out. Their\n"
+     "place in the job stands in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE,\n"
+     "HVD_CROSS_RANK and HVD_CROSS_SIZE, and under the names of horovodrun, torchrun,\n"
+     "mpirun and others (hvdrun help rendezvous). HVD_PRELOAD_DIR has the files of\n"
+     "--preload.\n",
+     print_variables},
+    {"exit-codes", "what hvdrun's exit status says", NULL,
+     "    0  every rank ended with status 0\n"
+     "    2  the command line, a variable or a file of options or hosts is wrong;\n"
+     "       nothing was started\n"
+     "  124  the job was ended by --timeout\n"
+     "  125  a host could not be used or was lost, or hvdrun itself failed\n"
+     "  126  the command cannot be executed on a host\n"
+     "  127  the command was not found on a host\n"
+     "other  the status of the rank that failed first; 128 plus the number of the\n"
+     "       signal that killed it, or of the signal to hvdrun that ended the job\n",
+     NULL},
+    {"hostfile", "how hosts and slots are written", NULL,
+     "A hostfile names one host on a line:\n"
+     "\n"
+     "  # the fast ones\n"
+     "  node1 slots=4\n"
+     "  node2 slots=4 max_slots=8\n"
+     "  me@node3:2\n"
+     "  [fd00::4]:2\n"
+     "  node5\n"
+     "\n"
+     "Without slots a host has one for each of its GPUs, or one. max_slots is for\n"
+     "--oversubscribe. -H takes the same by comma: -H node1:4,me@node3:2.\n",
+     NULL},
+    {"config", "options in a file (--config-file)", "hvdrun.conf.5",
+     "--config-file FILE takes options from a YAML file. A key is an option's long\n"
+     "name with _ for -, or one of horovodrun's keys; the command line and variables\n"
+     "win:\n"
+     "\n"
+     "  num_proc: 8\n"
+     "  hosts: node1:4,node2:4\n"
+     "  tag: rank\n"
+     "  env:\n"
+     "    OMP_NUM_THREADS: 4\n",
+     NULL},
+    {"rendezvous", "how programs that do not know hvdrun find each other", "hvd-rendezvous.7",
+     "--rendezvous LIST says what the ranks are offered, by comma:\n"
+     "\n"
+     "  env      RANK, WORLD_SIZE, MASTER_ADDR, ... for torch and many scripts\n"
+     "  pmix     Open MPI, mpi4py          pmi1     MPICH\n"
+     "  gloo     Horovod with Gloo         jax      jax.distributed\n"
+     "  auto     all of these: the default\n"
+     "  tf       TF_CONFIG of TensorFlow   paddle   PaddlePaddle\n"
+     "  none     nothing; programs that use libhvd need nothing\n",
+     NULL},
+    {"flags", "horovodrun's and mpirun's flags, hvdrun's beside them", "hvdrun-flags.7",
+     "horovodrun's flags mean the same here. Some of mpirun's that people use:\n"
+     "\n"
+     "  -n, -c           -np                     -wdir        --wdir\n"
+     "  -machinefile     --hostfile              -tag-output  --tag rank\n"
+     "  -npernode N      --ppr N                 -x           -x\n"
+     "  --preload-files  --preload               --preload-binary  --preload\n"
+     "  -npersocket N    --ppr N:socket          -rf          -rf\n"
+     "  --mca plm_rsh_agent COMMAND              --rsh COMMAND\n",
+     NULL},
+    {"gpus", "slots, NCCL and MPS on hosts with GPUs", NULL,
+     "A host has a slot for each of its GPUs, and its ranks see them in the order of\n"
+     "the PCI bus. Tensors in their memory go by NCCL where each rank has a GPU of its\n"
+     "own, else by way of host memory; --log-level info says which, and why.\n"
+     "\n"
+     "  hvdrun --check-build          driver, NCCL and MPS of this host\n"
+     "  hvdrun --dry-run COMMAND      its GPUs\n"
+     "  --gpu-bind single             each rank sees one GPU only\n"
+     "  -x CUDA_VISIBLE_DEVICES=2,3   ranks are given these; the slots stay\n"
+     "  --gpu-placement engine        one process of each host calls NCCL\n"
+     "  --mps auto                    CUDA's multi-process service where it is shared\n"
+     "\n"
+     "GPUS in hvdrun(1), hvdrun help hvdrun, says more.\n",
+     NULL},
+    {"agent", "hvdagent, which supervises the ranks of a host", "hvdagent.8",
+     "hvdrun starts one hvdagent on each host, or asks the managed one. It is looked\n"
+     "for beside hvdrun's own path on that host, then on PATH; --agent-path names\n"
+     "another.\n",
+     NULL},
+    {"hvdctl", "the jobs of a host, seen and ended", "hvdctl.1",
+     "hvdctl asks about the jobs of the host it runs on:\n"
+     "\n"
+     "  hvdctl ps              which there are\n"
+     "  hvdctl status JOB      its ranks: process, state, time, memory\n"
+     "  hvdctl logs -f JOB     what they write\n"
+     "  hvdctl kill JOB        ends it, everywhere\n"
+     "  hvdctl top, metrics    all of them, again and again; for Prometheus\n"
+     "  hvdctl node            what a managed agent gives to whom; drain, undrain\n",
+     NULL},
+    {"library", "libhvd, for programs of your own", "hvd.3",
+     "hvd.h and libhvd are collective operations in C:\n"
+     "\n"
+     "  hvd_init();\n"
+     "  hvd_allreduce(\"gradient\", data, data, count, HVD_FLOAT32, HVD_SUM, NULL);\n"
+     "  hvd_shutdown();\n",
+     NULL},
+};
+#define TOPICS (sizeof topics / sizeof *topics)
+
+static void print_topics(FILE *out)
+{
+    fputs("hvdrun help TOPIC:\n\n", out);
+    for (size_t i = 0; i < TOPICS; i++)
+        fprintf(out, "  %-12s %s\n", topics[i].name, topics[i].about);
+}
+
+static int unknown_topic(const char *word, struct err *e)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < TOPICS && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", topics[i].name);
+    err_set(e, ERR_USAGE, "help: there is no topic '%.80s'", word);
+    return err_hint(e, "topics: %s", names);
+}
+
+/* NULL with *e, or with an empty *e when no topic is named. */
+static const struct topic *find_topic(char *const words[], struct err *e)
+{
+    if (!words[0])
+        return NULL;
+    for (size_t i = 0; i < TOPICS; i++) {
+        if (strcmp(topics[i].name, words[0]) != 0)
+            continue;
+        const char *surplus = strcmp(words[0], "options") == 0 ? (words[1] ? words[2] : NULL) : words[1];
+        if (!surplus)
+            return &topics[i];
+        err_set(e, ERR_USAGE, "help %s: '%.80s' is too much", words[0], surplus);
+        return NULL;
+    }
+    unknown_topic(words[0], e);
+    return NULL;
+}
+
+/* All groups in whose name `part` is. */
+static int print_groups(const char *part, FILE *out, struct err *e)
+{
+    const char *group = "";
+    bool found = false;
+    for (size_t i = 0; i < config_program.count; i++) {
+        const char *next = config_program.spec[i].group;
+        if (strcmp(group, next) != 0 && strcasestr(next, part)) {
+            options_print_group(&config_program, next, out);
+            found = true;
+        }
+        group = next;
+    }
+    if (found)
+        return 0;
+    err_set(e, ERR_USAGE, "help options: there is no group '%.80s'", part);
+    return err_hint(e, "hvdrun help options lists them");
+}
+
+int help_print(char *const words[], FILE *out, struct err *e)
+{
+    const struct topic *topic = find_topic(words, e);
+    if (e->code)
+        return -1;
+    if (!topic) {
+        print_topics(out);
+        return 0;
+    }
+    if (words[1])
+        return print_groups(words[1], out, e);
+    if (topic->text)
+        fputs(topic->text, out);
+    if (topic->print)
+        topic->print(out);
+    return 0;
+}
+
+static bool find_page(const char *page, char *path, size_t size)
+{
+    char dir[PATH_MAX];
+    struct err e = ERR_INIT;
+    if (module_program_dir(dir, sizeof dir, &e) < 0)
+        return false;
+    int n = snprintf(path, size, "%s/../share/man/man%c/%s", dir, page[strlen(page) - 1], page);
+    if (n > 0 && (size_t)n < size && access(path, R_OK) == 0)
+        return true;
+    n = snprintf(path, size, "%s/../man/%s", dir, page);
+    return n > 0 && (size_t)n < size && access(path, R_OK) == 0;
+}
+
+int help_show(char *const words[], FILE *out, struct err *e)
+{
+    char path[2 * PATH_MAX];
+    const struct topic *topic = find_topic(words, e);
+    if (e->code)
+        return -1;
+    if (topic && topic->page && find_page(topic->page, path, sizeof path)) {
+        fflush(out);
+        execlp("man", "man", "-l", path, (char *)NULL);
+    }
+    return help_print(words, out, e);
+}

@@ -1,0 +1,50 @@
+#include "launcher/cli/rlimit_option.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/resource.h>
+
+#include "common/process/spawn.h"
+
+static void add(struct propagate *p, const struct rlimit_name *name)
+{
+    struct rlimit limit;
+    for (size_t i = 0; i < p->count; i++)
+        if (strcmp(p->limit[i].name, name->name) == 0)
+            return;
+    if (spawn_inherited_limit(name->resource, &limit) < 0)
+        return;
+    Hvd__ResourceLimit *to = p->list[p->count] = &p->limit[p->count];
+    hvd__resource_limit__init(to);
+    to->name = (char *)(uintptr_t)name->name;
+    to->soft = limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+    p->count++;
+}
+
+int propagate_read(struct propagate *p, const char *text, struct err *e)
+{
+    struct propagate ignored;
+    p = p ? p : &ignored;
+    p->count = 0;
+    if (strcasecmp(text, "none") == 0)
+        return 0;
+    if (strcasecmp(text, "all") == 0) {
+        for (size_t i = 0; i < RLIMITS_COUNT; i++)
+            add(p, &rlimit_names[i]);
+        return 0;
+    }
+    for (const char *at = text; at;) {
+        size_t len = strcspn(at, ",");
+        const struct rlimit_name *name = rlimit_find(at, len);
+        if (!name) {
+            err_set(e, ERR_USAGE, "--propagate-limits: there is no limit '%.*s'", (int)len, at);
+            return err_hint(e,
+                            "all, none, or some of AS, CORE, CPU, DATA, FSIZE, MEMLOCK, NOFILE, NPROC, RSS "
+                            "and STACK by comma");
+        }
+        add(p, name);
+        at = at[len] ? at + len + 1 : NULL;
+    }
+    return 0;
+}

@@ -1,0 +1,52 @@
+/* --send-agent: hvdagent and its modules for hosts that have none, and the script that takes them there.
+ *
+ *      hvdrun                                       a shell on the host
+ *      the script, `script_len` bytes           ->
+ *                                               <-  "hvd-send JOB have": an agent of this version runs now
+ *                                               or  "hvd-send JOB want"
+ *      all files, one after the other           ->
+ *                                               <-  "hvd-send JOB have", or an error and the end
+ *      Hello, and so on: the control channel
+ *
+ * The script is read and executed by `command`, so nothing there need be installed but a POSIX shell, head,
+ * tail, mktemp, df and sha256sum. hvdrun says nothing after what was asked for until it is answered: programs
+ * there may read ahead. */
+#ifndef HVD_LAUNCHER_HOST_AGENT_UPLOAD_H
+#define HVD_LAUNCHER_HOST_AGENT_UPLOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+enum sent_agent_way { SEND_AGENT_NO, SEND_AGENT_JOB, SEND_AGENT_CACHE }; /* the words of --send-agent */
+
+#define SENT_AGENT_MAX (64u << 20) /* bytes of all files */
+
+struct sent_agent_want {
+    enum sent_agent_way way;
+    const char *job;         /* its name */
+    const char *program_dir; /* hvdrun's: where the files are, and where hosts look for hvdagent first */
+    const char *agent_path;  /* --agent-path, or NULL */
+    char *const *arguments;  /* of hvdagent: words without a special character, ended by NULL */
+};
+
+struct sent_agent {
+    char *script;
+    size_t script_len;
+    uint8_t *bytes; /* the files */
+    size_t len;
+    char command[160];       /* the shell command line */
+    char have[96], want[96]; /* the script's answers, each a line */
+};
+
+/* Reads the files and writes the script. -1 with *e; nothing is left then. */
+int sent_agent_load(struct sent_agent *a, const struct sent_agent_want *want, struct err *e);
+void sent_agent_free(struct sent_agent *a);
+/* The command line that sweeps a job where its agent may have been sent; no agent at all: its directory has
+ * been removed, which is the last thing that it does. */
+int sent_agent_sweep_command(const struct sent_agent_want *want, bool now, char *out, size_t size,
+                             struct err *e);
+
+#endif

@@ -1,0 +1,497 @@
+#include "launcher/host/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/protocol/message.h"
+#include "common/process/module.h"
+#include "launcher/host/host_legal.h"
+#include "launcher/transport/rsh_named.h"
+
+/* stdin of the workers waits here at most; its credits keep it lower. */
+#define BULK_MAX (4u << 20)
+
+enum host_event {
+    EV_START,
+    EV_FALLBACK,
+    EV_ASK,
+    EV_OPENED,
+    EV_WELCOME,
+    EV_SPAWN,
+    EV_TEARDOWN,
+    EV_ENDED,
+    EV_CLOSED
+};
+
+static void start_transport(void *owner);
+static void ask(void *owner);
+static void send_hello(void *owner);
+static void drop(void *owner);
+static void send_bye(void *owner);
+static void report_closed(void *owner);
+
+static const char *const state_names[] = {"queued",  "connecting", "sending", "greeting", "ready",
+                                          "running", "ending",     "leaving", "closed"};
+static const char *const event_names[] = {"start", "fallback", "ask",   "opened", "welcome",
+                                          "spawn", "teardown", "ended", "closed"};
+
+static const struct fsm_row rows[] = {
+    {HOST_QUEUED, EV_START, HOST_CONNECTING, start_transport},
+    {HOST_QUEUED, EV_TEARDOWN, HOST_CLOSED, report_closed},
+    {HOST_CONNECTING, EV_FALLBACK, HOST_CONNECTING, start_transport},
+    {HOST_CONNECTING, EV_OPENED, HOST_GREETING, send_hello},
+    {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_CONNECTING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_CONNECTING, EV_ASK, HOST_SENDING, ask},
+    {HOST_SENDING, EV_OPENED, HOST_GREETING, send_hello},
+    {HOST_SENDING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_SENDING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_GREETING, EV_WELCOME, HOST_READY, NULL},
+    {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_GREETING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_READY, EV_SPAWN, HOST_RUNNING, NULL},
+    {HOST_READY, EV_TEARDOWN, HOST_ENDING, NULL},
+    {HOST_READY, EV_ENDED, HOST_LEAVING, send_bye},
+    {HOST_READY, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_RUNNING, EV_TEARDOWN, HOST_ENDING, NULL},
+    {HOST_RUNNING, EV_ENDED, HOST_LEAVING, send_bye},
+    {HOST_RUNNING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_ENDING, EV_ENDED, HOST_LEAVING, send_bye},
+    {HOST_ENDING, EV_CLOSED, HOST_CLOSED, report_closed},
+    {HOST_LEAVING, EV_CLOSED, HOST_CLOSED, report_closed},
+};
+
+static const struct fsm_table table = {"host", state_names, event_names, rows, sizeof rows / sizeof *rows};
+
+/* ---- what the session says ----------------------------------------------------------------------------- */
+
+static void starve(struct host_run *h)
+{
+    struct err e = ERR_INIT;
+    err_set(&e, ERR_MEMORY, "no memory for a message to it");
+    host_give_up(h, &e);
+}
+
+void host_flush(struct host_run *h)
+{
+    const uint8_t *bytes;
+    size_t len, taken;
+    if (!h->transport || h->fsm.state == HOST_CLOSED)
+        return;
+    while (h->fsm.state == HOST_SENDING && h->sending.left > 0) {
+        taken = h->ops->write(h->transport, h->sending.bytes, h->sending.left);
+        host_sending_written(&h->sending, taken);
+        if (taken == 0)
+            return;
+    }
+    while ((len = channel_output(&h->channel, &bytes)) > 0) {
+        taken = h->ops->write(h->transport, bytes, len);
+        channel_written(&h->channel, taken);
+        h->spoke_at = taken > 0 ? clock_now() : h->spoke_at;
+        if (taken < len)
+            return;
+    }
+    if (channel_is_starved(&h->channel))
+        starve(h);
+}
+
+static void push(struct host_run *h, const Hvd__Control *message)
+{
+    if (channel_send(&h->channel, message) < 0)
+        starve(h);
+    else
+        host_flush(h);
+}
+
+static bool is_welcome(const struct host_run *h)
+{
+    return h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING;
+}
+
+void host_send(struct host_run *h, const Hvd__Control *message)
+{
+    if (is_welcome(h))
+        push(h, message);
+}
+
+void host_queue(struct host_run *h, const Hvd__Control *message)
+{
+    if (is_welcome(h) && channel_send(&h->channel, message) < 0)
+        starve(h);
+}
+
+int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
+{
+    if (h->fsm.state != HOST_RUNNING)
+        return 0;
+    int rc = channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len);
+    if (rc < 0)
+        starve(h); /* a worker would wait for the rest */
+    else
+        host_flush(h);
+    return rc;
+}
+
+void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len)
+{
+    if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
+        starve(h);
+    else
+        host_flush(h);
+}
+
+static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
+{
+    struct err e = ERR_INIT;
+    if (host_take_welcome(h, w, &e) < 0) {
+        host_give_up(h, &e);
+        return;
+    }
+    fsm_post(&h->fsm, EV_WELCOME);
+    if (h->ops == &transport_local)
+        host_clock_same(&h->clock);
+    host_measure_clock(h, w->now, h->hello_sent);
+    h->common->events->ready(h->common->ctx, h, w);
+}
+
+/* Where it was when the first thing went wrong. */
+static void note_phase(struct host_run *h)
+{
+    if (!h->failed_in)
+        h->failed_in = host_phase(h);
+}
+
+static void on_ended(struct host_run *h, const Hvd__Ended *ended)
+{
+    h->common->events->ended(h->common->ctx, h, ended);
+    if (h->fsm.state < HOST_ENDING) {
+        note_phase(h);
+        err_set(&h->err, ERR_HOST, "its agent ended the job by itself");
+    }
+    fsm_post(&h->fsm, EV_ENDED);
+}
+
+static void pass_on(struct host_run *h, const Hvd__Control *m)
+{
+    const char *why = h->common->events->message(h->common->ctx, h, m);
+    if (why)
+        legal_refuse(&h->legal, h->label, legal_control_name(m->body_case), why);
+}
+
+static void on_control(void *ctx, const Hvd__Control *m)
+{
+    struct host_run *h = ctx;
+    if (!legal_hears(&h->legal, &host_legal, m->body_case, h->fsm.state, h->label, fsm_state_name(&h->fsm)))
+        return;
+    switch (m->body_case) {
+    case HVD__CONTROL__BODY_WELCOME:
+        on_welcome(h, m->welcome);
+        break;
+    case HVD__CONTROL__BODY_PING: {
+        Hvd__Pong pong = HVD__PONG__INIT;
+        pong.nonce = m->ping->nonce;
+        pong.now = clock_now();
+        CONTROL(reply, PONG, pong, &pong);
+        host_send(h, &reply);
+        break;
+    }
+    case HVD__CONTROL__BODY_PONG:
+        /* Its nonce is when we asked; an answer may be slower than the next question. */
+        if (m->pong->nonce >= h->hello_sent && m->pong->nonce <= h->ping_sent)
+            host_measure_clock(h, m->pong->now, m->pong->nonce);
+        break;
+    case HVD__CONTROL__BODY_ENDED:
+        on_ended(h, m->ended);
+        break;
+    default:
+        pass_on(h, m);
+    }
+}
+
+static void on_data(void *ctx, const struct frame *f)
+{
+    struct host_run *h = ctx;
+    if (!h->spawned)
+        legal_refuse(&h->legal, h->label, "output", "it has no workers");
+    else
+        h->common->events->data(h->common->ctx, h, f);
+}
+
+static const struct channel_events channel_events = {on_control, on_data};
+
+/* ---- the transport ------------------------------------------------------------------------------------- */
+
+static void on_phase(void *ctx, enum transport_phase phase)
+{
+    struct host_run *h = ctx;
+    h->phase = phase;
+    if (h->unresolved && phase > TRANSPORT_RESOLVE) {
+        log_info("%s: its name has an address now", h->label);
+        h->unresolved = NULL;
+    }
+    log_debug("%s: %s", h->label, transport_phase_name(phase));
+}
+
+static void on_unresolved(void *ctx, const char *why)
+{
+    struct host_run *h = ctx;
+    h->unresolved = why;
+    h->common->events->unresolved(h->common->ctx, h);
+}
+
+static void on_opened(void *ctx)
+{
+    struct host_run *h = ctx;
+    fsm_post(&h->fsm, h->common->sent && h->ops != &transport_local ? EV_ASK : EV_OPENED);
+}
+
+static void ask(void *owner)
+{
+    struct host_run *h = owner;
+    host_sending_begin(&h->sending, h->common->sent);
+    host_flush(h);
+}
+
+/* Returns how many of the bytes were not the agent's. */
+static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t len)
+{
+    size_t used = 0, n;
+    while (used < len && h->fsm.state == HOST_SENDING) {
+        switch (host_sending_receive(&h->sending, h->common->sent, bytes + used, len - used, &n)) {
+        case SENDING_WANT:
+            h->sending_since = clock_now();
+            host_flush(h);
+            break;
+        case SENDING_HAVE:
+            if (h->sending.files)
+                log_info("%s: hvdagent was sent: %zu KiB in %.0f ms", h->label, h->common->sent->len / 1024,
+                         (double)(clock_now() - h->sending_since) / NSEC_PER_MSEC);
+            fsm_post(&h->fsm, EV_OPENED);
+            break;
+        default:
+            break;
+        }
+        used += n;
+    }
+    return used;
+}
+
+static void on_received(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct host_run *h = ctx;
+    struct err e = ERR_INIT;
+    h->last_heard = clock_now();
+    h->suspect = false;
+    size_t used = receive_answer(h, bytes, len);
+    if (used < len && channel_receive(&h->channel, bytes + used, len - used, &e) < 0)
+        host_give_up(h, &e);
+}
+
+static void on_writable(void *ctx)
+{
+    struct host_run *h = ctx;
+    host_flush(h);
+    h->common->events->writable(h->common->ctx, h);
+}
+
+static void on_closed(void *ctx, const struct transport_end *end)
+{
+    struct host_run *h = ctx;
+    bool unsupported = end->err && end->err->code == ERR_UNSUPPORTED && h->ops != &transport_exec &&
+                       h->ops != &transport_local;
+    if (unsupported && h->fsm.state == HOST_CONNECTING && !h->err.code) {
+        log_info("%s: %s; using the ssh program", h->label, end->err->text);
+        h->replaced = h->transport;
+        h->transport = NULL;
+        fsm_post(&h->fsm, EV_FALLBACK);
+        return;
+    }
+    note_phase(h);
+    /* Only its exit status says that the guard has gone, with all that it was there for. */
+    h->unconfirmed = h->fsm.state == HOST_LEAVING && h->session_pid != 0 && !host_end_is_known(h, end);
+    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->unconfirmed)
+        h->lost_at = clock_now();
+    host_explain_end(h, end);
+    legal_end(&h->legal, h->label);
+    host_words_end(&h->words, h->label);
+    fsm_post(&h->fsm, EV_CLOSED);
+}
+
+static const struct transport_events transport_events = {on_phase,    on_opened, on_received,  host_hear,
+                                                         on_writable, on_closed, on_unresolved};
+
+static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
+{
+    const struct host_common *c = h->common;
+    if (h->replaced) {
+        h->target.rsh = "ssh";
+        return &transport_exec;
+    }
+    if (hosts_is_local(h->spec, c->hostname))
+        return &transport_local;
+    if (c->config->rsh) {
+        h->target.rsh = c->config->rsh;
+        return &transport_exec;
+    }
+    return module_symbol(TRANSPORT_SSH_MODULE, TRANSPORT_SSH_SYMBOL, e);
+}
+
+static void start_transport(void *owner)
+{
+    struct host_run *h = owner;
+    const struct host_common *c = h->common;
+    h->target.host = h->spec->name;
+    h->target.user = h->spec->user;
+    h->target.port = (uint16_t)c->config->ssh_port;
+    h->target.identity_file = c->config->ssh_identity_file;
+    h->target.agent_path = c->agent_local;
+    h->target.arguments = c->agent_arguments;
+    h->target.command = c->sent ? c->sent->command : c->agent_command;
+    h->ops = choose_transport(h, &h->err);
+    if (h->ops)
+        h->transport = h->ops->start(c->loop, &h->target, &transport_events, h, &h->err);
+    if (!h->transport) {
+        if (h->ops == &transport_local) {
+            h->phase = TRANSPORT_AGENT_START;
+            if (h->err.code == ERR_NOT_FOUND)
+                err_hint(&h->err, HOST_INSTALL_HINT);
+        } else if (h->ops == &transport_exec) {
+            h->phase = TRANSPORT_CONNECT;
+        }
+        note_phase(h);
+        fsm_post(&h->fsm, EV_CLOSED);
+    }
+}
+
+/* ---- actions ------------------------------------------------------------------------------------------- */
+
+static void send_hello(void *owner)
+{
+    struct host_run *h = owner;
+    Hvd__Hello hello = HVD__HELLO__INIT;
+    host_hello(h, &hello);
+    CONTROL(m, HELLO, hello, &hello);
+    h->hello_sent = h->last_heard = clock_now();
+    push(h, &m);
+}
+
+static void drop(void *owner)
+{
+    struct host_run *h = owner;
+    if (h->transport)
+        h->ops->close(h->transport);
+}
+
+static void send_bye(void *owner)
+{
+    struct host_run *h = owner;
+    Hvd__Bye bye = HVD__BYE__INIT;
+    CONTROL(m, BYE, bye, &bye);
+    push(h, &m);
+}
+
+static void report_closed(void *owner)
+{
+    struct host_run *h = owner;
+    h->common->events->closed(h->common->ctx, h);
+}
+
+/* ---- from the job -------------------------------------------------------------------------------------- */
+
+void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index)
+{
+    memset(h, 0, sizeof *h);
+    h->common = common;
+    h->spec = spec;
+    h->index = index;
+    snprintf(h->label, sizeof h->label, "%s", spec->name);
+    channel_init(&h->channel, &channel_events, h, true, BULK_MAX);
+    channel_set_session(&h->channel, index);
+    fsm_init(&h->fsm, &table, h, h->label, HOST_QUEUED);
+}
+
+void host_free(struct host_run *h)
+{
+    if (h->transport)
+        h->ops->destroy(h->transport);
+    if (h->replaced) {
+        const struct transport_ops *ssh = module_symbol(TRANSPORT_SSH_MODULE, TRANSPORT_SSH_SYMBOL, NULL);
+        if (ssh)
+            ssh->destroy(h->replaced);
+    }
+    channel_free(&h->channel);
+    message_free(h->told);
+    free(h->address);
+    free(h->worker_port);
+}
+
+enum host_state host_state(const struct host_run *h)
+{
+    return h->fsm.state;
+}
+
+const char *host_phase(const struct host_run *h)
+{
+    switch (h->fsm.state) {
+    case HOST_CONNECTING:
+        return transport_phase_name(h->phase);
+    case HOST_SENDING:
+        return h->sending.files ? "sending the agent" : "agent start";
+    case HOST_GREETING:
+        return *h->waiting                    ? "waiting"
+               : *h->node && !h->asked        ? "held"
+               : channel_is_open(&h->channel) ? "hello"
+                                              : "agent start";
+    default:
+        return fsm_state_name(&h->fsm);
+    }
+}
+
+void host_start(struct host_run *h)
+{
+    fsm_post(&h->fsm, EV_START);
+}
+
+void host_go(struct host_run *h)
+{
+    Hvd__Go go = HVD__GO__INIT;
+    CONTROL(m, GO, go, &go);
+    h->asked = true;
+    if (h->fsm.state == HOST_GREETING)
+        push(h, &m);
+}
+
+void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
+{
+    CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
+    h->spawned = true;
+    h->spawn_sent = clock_now();
+    host_send(h, &m);
+    fsm_post(&h->fsm, EV_SPAWN);
+}
+
+void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
+{
+    if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
+        CONTROL(m, TEARDOWN, teardown, teardown);
+        uint64_t before = h->spoke_at;
+        host_send(h, &m);
+        h->spoke_at = before; /* who hears this needs no lease */
+        h->torn_at = clock_now();
+        host_expect(h);
+    }
+    if (h->fsm.state < HOST_ENDING)
+        fsm_post(&h->fsm, EV_TEARDOWN);
+}
+
+void host_give_up(struct host_run *h, const struct err *why)
+{
+    note_phase(h);
+    if (h->fsm.state < HOST_LEAVING && !h->err.code) /* else it only lingers, with all done that was asked */
+        h->err = *why;
+    if (h->fsm.state != HOST_CLOSED && h->transport)
+        h->ops->close(h->transport);
+}

@@ -1,0 +1,149 @@
+/* What a host says on the side, and why its transport has closed, in words. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/protocol/agent_exit.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "launcher/host/host.h"
+#include "launcher/transport/rsh_named.h"
+
+#define AGENT_SAID "hvdagent: error: "
+
+/* The agent waits for a lease, and says where in the queue, or that it is over. */
+static bool hear_waiting(struct host_run *h)
+{
+    if (h->fsm.state != HOST_GREETING || h->waited ||
+        strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
+        return false;
+    snprintf(h->waiting, sizeof h->waiting, "%s", h->stderr_tail + strlen(AGENT_WAITING));
+    h->stderr_tail[0] = '\0'; /* it is no complaint */
+    h->waited = !*h->waiting;
+    h->common->events->waiting(h->common->ctx, h);
+    return true;
+}
+
+/* It says which node it is, and waits for host_go. */
+static bool hear_held(struct host_run *h)
+{
+    const char *node = h->stderr_tail + strlen(AGENT_HELD);
+    if (h->fsm.state != HOST_GREETING || !h->common->hold || *h->node ||
+        strncmp(h->stderr_tail, AGENT_HELD, strlen(AGENT_HELD)) != 0 || !*node)
+        return false;
+    snprintf(h->node, sizeof h->node, "%.39s", node);
+    h->stderr_tail[0] = '\0';
+    h->common->events->held(h->common->ctx, h);
+    return true;
+}
+
+/* A line that is neither: for the user when the session runs. */
+static void show_line(struct host_run *h)
+{
+    bool aloud = h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
+    if ((!aloud && !log_enabled(LOG_DEBUG)) || !host_words_take(&h->words, h->label, clock_now()))
+        return;
+    if (aloud)
+        log_say("%s: %s\n", h->label, h->stderr_tail);
+    else
+        log_debug("%s: said: %s", h->label, h->stderr_tail);
+}
+
+/* Before the session runs this is the remote shell's or ssh's complaint, kept for the error; afterwards the
+ * agent's log. */
+void host_hear(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct host_run *h = ctx;
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] != '\n' && bytes[i] != '\r') {
+            if (h->stderr_len < sizeof h->stderr_tail - 1)
+                h->stderr_tail[h->stderr_len++] = (char)bytes[i];
+            continue;
+        }
+        h->stderr_tail[h->stderr_len] = '\0';
+        log_printable(h->stderr_tail);
+        if (!hear_waiting(h) && !hear_held(h) && h->stderr_len > 0)
+            show_line(h);
+        h->stderr_len = 0;
+    }
+}
+
+/* The last thing that was printed there, or NULL. host_hear leaves the last whole line in place. */
+static const char *last_words(struct host_run *h)
+{
+    if (h->stderr_len > 0)
+        h->stderr_tail[h->stderr_len] = '\0';
+    if (h->stderr_tail[0])
+        return h->stderr_tail;
+    const struct buf *noise = &h->channel.noise;
+    if (noise->len == 0)
+        return NULL;
+    size_t len = noise->len < sizeof h->stderr_tail - 1 ? noise->len : sizeof h->stderr_tail - 1;
+    memcpy(h->stderr_tail, buf_data(noise) + noise->len - len, len);
+    h->stderr_tail[len] = '\0';
+    return h->stderr_tail;
+}
+
+/* The end of an agent that had welcomed us. */
+static void explain_loss(struct host_run *h, const struct transport_end *end)
+{
+    int number = end->exit_status - AGENT_EXIT_SIGNAL;
+    bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->managed);
+    bool died =
+        end->term_signal || guard || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);
+    h->agent_died = died && !h->err.code;
+    if (end->term_signal && h->managed) /* the session ends the job when it hears of that */
+        err_set(&h->err, ERR_HOST,
+                "hvdagent attach, which led to the session of the job, was killed by signal %d (%s)",
+                end->term_signal, strsignal(end->term_signal));
+    else if (guard)
+        err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->guard_pid);
+    else if (end->exit_status == AGENT_EXIT_STUCK)
+        err_set(&h->err, ERR_HOST, "the session of the job (pid %u) did not move and was killed by its guard",
+                h->session_pid);
+    else if (died)
+        err_set(&h->err, ERR_HOST, "the session of the job (pid %u) was killed by signal %d (%s)",
+                h->session_pid, number, strsignal(number));
+    else
+        err_set(&h->err, ERR_HOST, "the connection to %s was lost", h->label);
+}
+
+void host_explain_end(struct host_run *h, const struct transport_end *end)
+{
+    static const char own[] = "hvdagent: error: "; /* as its log begins lines */
+    const char *said = last_words(h);
+    struct err *e = &h->err;
+    if (said && rsh_tells_status(said))
+        said = NULL;
+    if (h->fsm.state == HOST_LEAVING)
+        return;
+    if (end->err) {
+        err_set(e, ERR_HOST, "%s", end->err->text);
+        err_hint(e, "%s", end->err->hint);
+    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
+        err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
+        err_hint(e, HOST_INSTALL_HINT);
+    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == AGENT_EXIT_REFUSED && said) {
+        err_set(e, ERR_HOST, "%s", said + (strncmp(said, own, strlen(own)) == 0 ? strlen(own) : 0));
+        if (strstr(said, " refuses: it is busy: ") && h->common->config->wait_ms == JOB_WAIT_NO)
+            err_hint(e, "hvdrun --wait waits until they are free");
+    } else if (h->fsm.state == HOST_SENDING && said) {
+        err_set(e, ERR_HOST, "%s", said);
+    } else if (h->fsm.state > HOST_GREETING) {
+        explain_loss(h, end);
+    } else if (end->term_signal) {
+        err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal,
+                strsignal(end->term_signal));
+    } else if (said && strncmp(said, AGENT_SAID, strlen(AGENT_SAID)) == 0) { /* and that names the thing */
+        err_set(e, ERR_HOST, "%s", said + strlen(AGENT_SAID));
+    } else {
+        err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status,
+                said ? ": " : "", said ? said : "");
+    }
+}
+
+bool host_end_is_known(const struct host_run *h, const struct transport_end *end)
+{
+    bool carried = h->ops == &transport_exec;
+    return !end->err && !end->term_signal && end->exit_status >= 0 && !(carried && end->exit_status == 255);
+}

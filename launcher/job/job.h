@@ -1,0 +1,73 @@
+/* A job from its hosts to its exit status. This is where everything in launcher/ meets; the lifecycle is one
+ * table in job.c.
+ *
+ *   CONNECTING   every host on its way to READY, at most FANOUT_MAX at once
+ *   PRELOADING   the plan is made; hosts get the files of --preload
+ *   STARTING     Spawn was sent; until every rank runs
+ *   RUNNING      until every rank has ended and was read to its end, or the first fault
+ *   INSPECTING   the time limit is over: every host is asked where its ranks are; until all hosts have
+ *                answered or are late, or another fault or a signal comes
+ *   PARTING      a rank failed while engines are in use: the calls of the other ranks end with HVD_ERR_PEER,
+ *                and these ranks have a moment to report it
+ *   INTERRUPTED  a signal was passed on; the workers have the grace period to end by themselves
+ *   ENDING       Teardown was sent; until every host is CLOSED, or given up
+ *   SWEEPING     hosts that were lost are reached again, or their leases run out
+ *   DRAINING     until the last byte of output has left
+ *   DONE
+ *
+ * Nothing of a job outlives job_free, so that another can follow. */
+#ifndef HVD_LAUNCHER_JOB_JOB_H
+#define HVD_LAUNCHER_JOB_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "launcher/cli/config.h"
+#include "launcher/plan/hosts.h"
+
+struct job;
+
+/* An epoch that failed and was followed by another. */
+struct job_past {
+    uint64_t began, ended; /* launcher's clock */
+    int exit_status;
+    char *cause;           /* one line */
+    const char **left_out; /* hosts that were lost by then and that the next epoch did without */
+    size_t left_out_count;
+};
+
+/* One generation of the job's world. */
+struct job_epoch {
+    uint32_t number;             /* from 0 */
+    uint64_t began;              /* when hvdrun began */
+    uint64_t deadline;           /* of --timeout, for all epochs together; 0: none */
+    const struct job_past *past; /* `number` of them */
+};
+
+/* How it went. */
+struct job_end {
+    bool failed;
+    bool ran;   /* every rank did, or one failed, or one's host was lost */
+    bool final; /* something asked hvdrun itself to end: a signal, the time limit, nobody takes its output */
+    int exit_status;
+    uint32_t size;         /* ranks; 0: it did not come to a plan */
+    uint64_t began, ended; /* launcher's clock */
+    uint64_t ran_for;      /* from when every rank ran, ns; 0: they did not */
+    const char *cause;     /* one line, the job's */
+};
+
+/* NULL with *e filled when it is refused; nothing was started then. `hosts` must be complete but for `auto`
+ * slots, which are resolved in place. Everything given must outlive the job. */
+struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname,
+                    const struct job_epoch *epoch, struct err *e);
+/* Runs the whole job, once. */
+void job_run(struct job *j, struct job_end *end);
+/* Says what went wrong, for as long as somebody reads it, and writes --report. */
+void job_report(struct job *j, int exit_status);
+/* After job_run: whether the host at this index of `hosts` was lost, or could not be reached. */
+bool job_lost_host(const struct job *j, size_t index);
+void job_free(struct job *j);
+
+#endif

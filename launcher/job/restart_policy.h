@@ -1,0 +1,27 @@
+/* What --max-restarts decides: whether an epoch's end is worth another, after how long, and on which hosts.
+ * Pure: no I/O. restart.c acts on it. */
+#ifndef HVD_LAUNCHER_JOB_RESTART_POLICY_H
+#define HVD_LAUNCHER_JOB_RESTART_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "launcher/plan/hosts.h"
+#include "launcher/job/job.h"
+
+/* Whether another epoch follows this one, the `epoch`-th from 0. A job that has never run is not started
+ * again: what is wrong with its command, hosts or options will not change by itself. Once it has run,
+ * everything is worth a restart but what ends hvdrun itself. */
+bool restart_is_worth(const struct job_end *end, uint32_t epoch, uint32_t max_restarts);
+
+/* Seconds to wait when the wait before was of `before` seconds (0: there was none). Begins anew after an
+ * epoch whose ranks ran for a minute. */
+uint32_t restart_delay(uint32_t before, uint64_t ran_for);
+
+/* Which hosts the next epoch does without: lost[i] is 0 for a host that may be used, else a number that is
+ * the higher the later it was lost. While the usable ones have too little room for the ranks, those that were
+ * lost longest ago become usable again: a host may have been booted. Returns how many stay lost. */
+size_t restart_choose(const struct host_list *hosts, uint32_t *lost, const struct plan_want *want);
+
+#endif

@@ -1,0 +1,318 @@
+#include "launcher/parts/preflight.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "launcher/job/job_internal.h"
+#include "launcher/parts/limits_check.h"
+
+extern char **environ;
+
+#define PATIENCE_MS 3000 /* for hosts that have not answered yet, and as long again as the first one took */
+#define NAMES_MAX   160
+#define WIDTH_MAX   48 /* of a column; what is longer pushes the rest of its line */
+
+/* One row; its texts are of the host. */
+struct fault {
+    const struct host_run *host;
+    int code;
+    const char *what, *why, *fix;
+};
+
+struct faults {
+    struct fault *item;
+    size_t count;
+    uint32_t hosts;
+    struct err *limit; /* by host: the texts of what a limit lacks */
+};
+
+/* ---- the question -------------------------------------------------------------------------------------- */
+
+/* The PATH of its workers, to be freed. */
+static int fill_program(Hvd__PreflightProgram *to, const struct program *p, struct err *e)
+{
+    struct environment env;
+    if (environment_build(&env, environ, &p->set_env, &p->unset_env, true, e) < 0)
+        return -1;
+    const char *path = environment_get(&env, "PATH");
+    to->has_path = path != NULL;
+    to->path = strdup(path ? path : "");
+    environment_free(&env);
+    if (!to->path)
+        return err_set(e, ERR_MEMORY, "no memory for a job");
+    to->command = p->command[0];
+    to->wdir = (char *)(uintptr_t)(p->wdir ? p->wdir : "");
+    return 0;
+}
+
+bool preflight_or_home(const struct job *j)
+{
+    return j->config->wdir_or_home || j->config->preload.count > 0;
+}
+
+int preflight_ask(struct job *j, struct err *e)
+{
+    char dir[PATH_MAX];
+    Hvd__Preflight *asked = &j->preflight;
+    const struct programs *programs = &j->config->programs;
+    Hvd__PreflightProgram first = HVD__PREFLIGHT_PROGRAM__INIT;
+    hvd__preflight__init(asked);
+    asked->launcher_dir = strdup(getcwd(dir, sizeof dir) ? dir : "");
+    asked->program = calloc(programs->count, sizeof *asked->program);
+    if (!asked->launcher_dir || !asked->program)
+        return err_set(e, ERR_MEMORY, "no memory for a job");
+    if (fill_program(&first, &programs->item[0], e) < 0)
+        return -1;
+    asked->has_path = first.has_path;
+    asked->path = first.path;
+    asked->wdir = first.wdir;
+    asked->command = programs->item[0].command;
+    asked->n_command = preload_of(&j->preload, asked->command[0]) ? 0 : 1; /* else it will come */
+    asked->or_home = preflight_or_home(j);
+    for (size_t i = 1; i < programs->count; i++) {
+        Hvd__PreflightProgram *p = malloc(sizeof *p);
+        if (!p)
+            return err_set(e, ERR_MEMORY, "no memory for a job");
+        hvd__preflight_program__init(p);
+        asked->program[asked->n_program++] = p;
+        if (fill_program(p, &programs->item[i], e) < 0)
+            return -1;
+        p->preloaded = preload_of(&j->preload, p->command) > 0;
+        p->or_home = preflight_or_home(j);
+    }
+    return 0;
+}
+
+static void free_path(const char *path)
+{
+    if (path != protobuf_c_empty_string)
+        free((char *)(uintptr_t)path);
+}
+
+void preflight_free(struct job *j)
+{
+    Hvd__Preflight *asked = &j->preflight;
+    if (!asked->base.descriptor)
+        return;
+    for (size_t i = 0; i < asked->n_program; i++) {
+        free_path(asked->program[i]->path);
+        free(asked->program[i]);
+    }
+    free(asked->program);
+    free_path(asked->path);
+    free_path(asked->launcher_dir);
+}
+
+/* ---- the answers --------------------------------------------------------------------------------------- */
+
+static void add(struct faults *f, const struct host_run *h, int code, const char *what, const char *why,
+                const char *fix)
+{
+    f->hosts += f->count == 0 || f->item[f->count - 1].host != h;
+    f->item[f->count++] = (struct fault){h, code, what, why, fix};
+}
+
+/* Too few descriptors or processes for the ranks that are placed on it. */
+static void add_limit(struct faults *f, const struct job *j, const struct host_run *h, struct err *e)
+{
+    const struct plan_host *p = &j->plan.host[h->plan_index];
+    struct limits_need need = {.ranks = p->ranks};
+    for (uint32_t k = 0; k < p->ranks; k++)
+        need.inputs +=
+            j->has_input && p->rank[k] >= j->input.first && p->rank[k] - j->input.first < j->input.count;
+    if (limits_check(h->told->limit, h->told->n_limit, &need, e) < 0)
+        add(f, h, err_exit_status(e), "limit", e->text, e->hint);
+}
+
+/* Of several programs, those whose ranks are placed there. */
+static bool concerns(const struct job *j, const struct host_run *h, size_t program)
+{
+    const struct programs *programs = &j->config->programs;
+    if (programs->count < 2)
+        return true;
+    for (uint32_t i = 0; j->planned && i < j->plan.host[h->plan_index].ranks; i++)
+        if (programs_of(programs, j->plan.host[h->plan_index].rank[i]) == program)
+            return true;
+    return false;
+}
+
+/* Of another program. */
+static bool was_said(const Hvd__Welcome *told, size_t problem)
+{
+    for (size_t i = 0; i < problem; i++)
+        if (strcmp(told->problem[i]->what, told->problem[problem]->what) == 0 &&
+            strcmp(told->problem[i]->why, told->problem[problem]->why) == 0)
+            return true;
+    return false;
+}
+
+static void add_host(struct faults *f, const struct job *j, struct host_run *h)
+{
+    if (h->err.code)
+        add(f, h, 125, h->err.code == ERR_VERSION ? "agent version" : h->failed_in, h->err.text, h->err.hint);
+    if (h->err.code || !h->told || (j->planned && !h->planned))
+        return;
+    for (size_t i = 0; i < h->told->n_problem; i++) {
+        const Hvd__Problem *p = h->told->problem[i];
+        if (!concerns(j, h, p->program) || was_said(h->told, i))
+            continue;
+        log_printable(p->what);
+        log_printable(p->why);
+        log_printable(p->fix);
+        add(f, h, p->code == 126 || p->code == 127 ? (int)p->code : 125, p->what, p->why, p->fix);
+    }
+    if (j->planned)
+        add_limit(f, j, h, &f->limit[h->index]);
+}
+
+static int collect(struct faults *f, const struct job *j)
+{
+    size_t room = 0;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        room += 2 + (j->host[i].told ? j->host[i].told->n_problem : 0);
+    *f = (struct faults){.item = calloc(room, sizeof *f->item),
+                         .limit = calloc(j->host_count, sizeof *f->limit)};
+    if (!f->item || !f->limit)
+        return -1;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        add_host(f, j, &j->host[i]);
+    return 0;
+}
+
+/* ---- what is said -------------------------------------------------------------------------------------- */
+
+static void widen(int *width, const char *text)
+{
+    int len = (int)strlen(text);
+    if (len > *width && len <= WIDTH_MAX)
+        *width = len;
+}
+
+static void say_row(const int *width, const char *host, const char *what, const char *why, const char *fix)
+{
+    log_say("hvdrun: %-*s  %-*s  %-*s%s%s\n", width[0], host, width[1], what, *fix ? width[2] : 0, why,
+            *fix ? "  " : "", fix);
+}
+
+/* "a, b and 3 more" */
+static void name_hosts(const struct faults *f, char *text, size_t size)
+{
+    size_t used = 0;
+    uint32_t named = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < f->count; i++) {
+        const char *label = f->item[i].host->label;
+        if (i > 0 && f->item[i - 1].host == f->item[i].host)
+            continue;
+        if (used + strlen(label) + sizeof ", and 4294967295 more" > size)
+            break;
+        used += (size_t)snprintf(text + used, size - used, "%s%s", named++ ? ", " : "", label);
+    }
+    if (named < f->hosts)
+        snprintf(text + used, size - used, " and %u more", f->hosts - named);
+}
+
+static void say_table(const struct faults *f)
+{
+    int width[3] = {4, 4, 3};
+    char names[NAMES_MAX];
+    name_hosts(f, names, sizeof names);
+    log_say("hvdrun: what is wrong on %s:\n", names);
+    for (size_t i = 0; i < f->count; i++) {
+        widen(&width[0], f->item[i].host->label);
+        widen(&width[1], f->item[i].what);
+        widen(&width[2], f->item[i].why);
+    }
+    say_row(width, "host", "what", "why", "fix");
+    for (size_t i = 0; i < f->count; i++)
+        say_row(width, f->item[i].host->label, f->item[i].what, f->item[i].why, f->item[i].fix);
+}
+
+/* As a shell, when no more is wrong than that the command cannot be executed. */
+static int exit_status(const struct faults *f)
+{
+    int status = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        if (f->item[i].code == 125)
+            return 125;
+        status = f->item[i].code > status ? f->item[i].code : status;
+    }
+    return status;
+}
+
+/* One line says it all: what is wrong is the same everywhere. */
+static bool is_one_fault(const struct faults *f)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (f->item[i].host->err.code || strcmp(f->item[i].what, f->item[0].what) != 0 ||
+            strcmp(f->item[i].why, f->item[0].why) != 0 || strcmp(f->item[i].fix, f->item[0].fix) != 0)
+            return false;
+    return true;
+}
+
+/* It stands for all that was said before: whatever of it came first. */
+static void record(struct job *j, const struct faults *f)
+{
+    const struct fault *only = &f->item[0];
+    char text[ERR_TEXT_MAX + 400], names[NAMES_MAX];
+    uint32_t silent = j->host_count > j->ready + j->closed ? j->host_count - j->ready - j->closed : 0;
+    if (f->count == 1 && only->host->err.code)
+        return; /* said already, with the phase */
+    if (is_one_fault(f)) {
+        name_hosts(f, names, sizeof names);
+        snprintf(text, sizeof text, "%s: %s", names, only->why);
+        outcome_fault(&j->outcome, j->began, exit_status(f), text, only->fix);
+        return;
+    }
+    say_table(f);
+    int n = snprintf(text, sizeof text, "%zu faults on %u host%s; no worker was started", f->count, f->hosts,
+                     f->hosts == 1 ? "" : "s");
+    if (silent)
+        snprintf(text + n, sizeof text - (size_t)n, " (%u host%s had not answered)", silent,
+                 silent == 1 ? "" : "s");
+    outcome_fault(&j->outcome, j->began, exit_status(f), text, NULL);
+}
+
+int preflight_conclude(struct job *j)
+{
+    struct faults f;
+    int rc = collect(&f, j);
+    if (rc < 0)
+        outcome_fault(&j->outcome, clock_now(), 125, "no memory for what the hosts said", NULL);
+    else if (f.count > 0)
+        record(j, &f);
+    rc = rc < 0 || f.count > 0 ? -1 : 0;
+    free(f.item);
+    free(f.limit);
+    return rc;
+}
+
+/* ---- a moment for the others --------------------------------------------------------------------------- */
+
+static void end(struct job *j)
+{
+    (void)preflight_conclude(j);
+    job_failed(j);
+}
+
+static void on_patience(uv_timer_t *timer)
+{
+    end(timer->data);
+}
+
+void preflight_settle(struct job *j)
+{
+    uint64_t elapsed = (clock_now() - j->began) / NSEC_PER_MSEC,
+             limit = (uint64_t)j->config->start_timeout_ms;
+    uint64_t left = limit > elapsed ? (limit - elapsed) / 2 : 0, wait = PATIENCE_MS + elapsed;
+    if (j->ready + j->closed >= j->host_count || left == 0)
+        end(j);
+    else if (!uv_is_active((uv_handle_t *)&j->settling))
+        uv_timer_start(&j->settling, on_patience, wait < left ? wait : left, 0);
+    job_start_hosts(j);
+}

@@ -1,0 +1,22 @@
+/* Where the ranks of a job are, for people: ranks that are in the same place share their lines. Pure. */
+#ifndef HVD_LAUNCHER_PARTS_STACK_DUMP_TEXT_H
+#define HVD_LAUNCHER_PARTS_STACK_DUMP_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/protocol/control.pb-c.h"
+
+struct where_rank {
+    uint32_t rank;
+    const char *host;
+    const Hvd__Where *where; /* NULL: its host has not answered */
+};
+
+/* "0-6,9" of ascending numbers; what does not fit is counted: "0,2,4 and 97 others". */
+void where_ranges(const uint32_t *ranks, size_t count, char *out, size_t size);
+/* At most `max_lines` lines, and one more when ranks are left out. `ranks` is reordered. */
+void where_text(struct where_rank *ranks, size_t count, size_t max_lines,
+                void (*line)(void *ctx, const char *text), void *ctx);
+
+#endif

@@ -1,0 +1,291 @@
+#include "launcher/parts/sweep.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "launcher/job/job_internal.h"
+#include "launcher/transport/agent_command.h"
+
+#define LOOK_MS  100
+#define AGAIN_MS 500 /* between two attempts at a host */
+/* What an attempt gets for each step: a SYN that is lost is better sent anew than waited for. A carrying
+ * program does not tell how far it has come. */
+#define CONNECT_MS 2000
+#define LOGIN_MS   5000
+/* hvdagent itself gives up 6 s after the grace of the workers, which its session may still use. */
+#define AGENT_MS   9000
+#define CARRIER_MS 11000
+
+enum sweep_result { SWEEP_OPEN, SWEEP_DONE, SWEEP_LEFT, SWEEP_UNREACHED };
+
+struct sweep_run { /* one lost host */
+    struct job_sweep *owner;
+    const struct host_run *host;
+    struct transport_target target;
+    struct transport *transport; /* of the attempt under way */
+    enum transport_phase phase;
+    uint64_t limit;    /* of its present step */
+    uint64_t next;     /* not before this the next one begins */
+    uint64_t deadline; /* none begins after this */
+    unsigned attempts;
+    bool now;    /* the workers get no grace any more */
+    bool closed; /* the transport has closed and waits to be freed */
+    int exit_status;
+    enum sweep_result result;
+    char said[400]; /* by hvdagent, on stderr */
+    size_t said_len;
+};
+
+struct job_sweep {
+    struct job *job;
+    uv_timer_t timer;
+    struct sweep_run *run;
+    uint32_t count;
+    char *arguments[2][4]; /* of hvdagent; the second with no grace */
+    char command[2][16384];
+};
+
+/* ---- one attempt --------------------------------------------------------------------------------------- */
+
+static bool has_carrier(const struct sweep_run *r)
+{
+    return r->host->ops == &transport_exec;
+}
+
+static uint64_t grace_of(const struct sweep_run *r)
+{
+    return r->now ? 0 : r->owner->job->config->grace_ms;
+}
+
+static void on_phase(void *ctx, enum transport_phase phase)
+{
+    struct sweep_run *r = ctx;
+    uint64_t ms = phase <= TRANSPORT_CONNECT      ? CONNECT_MS
+                  : phase < TRANSPORT_AGENT_START ? LOGIN_MS
+                                                  : AGENT_MS + grace_of(r);
+    r->phase = phase;
+    if (!has_carrier(r))
+        r->limit = clock_now() + ms * NSEC_PER_MSEC;
+}
+
+static void on_opened(void *ctx)
+{
+    (void)ctx;
+}
+
+static void on_received(void *ctx, const uint8_t *bytes, size_t len)
+{
+    (void)ctx, (void)bytes, (void)len;
+}
+
+static void on_noise(void *ctx, const uint8_t *bytes, size_t len)
+{
+    struct sweep_run *r = ctx;
+    for (size_t i = 0; i < len && r->said_len < sizeof r->said - 1; i++)
+        r->said[r->said_len++] = bytes[i] == '\n' ? ' ' : (char)bytes[i];
+}
+
+static void on_writable(void *ctx)
+{
+    (void)ctx;
+}
+
+static void on_closed(void *ctx, const struct transport_end *end)
+{
+    struct sweep_run *r = ctx;
+    r->closed = true;
+    r->exit_status = end->err || end->term_signal ? -1 : end->exit_status;
+}
+
+static const struct transport_events events = {on_phase,    on_opened, on_received, on_noise,
+                                               on_writable, on_closed, NULL};
+
+static void attempt(struct sweep_run *r)
+{
+    struct err e = ERR_INIT;
+    r->attempts++;
+    r->said_len = 0;
+    memset(r->said, 0, sizeof r->said);
+    r->closed = false;
+    r->phase = TRANSPORT_RESOLVE;
+    r->limit = clock_now() + (has_carrier(r) ? CARRIER_MS + grace_of(r) : CONNECT_MS) * NSEC_PER_MSEC;
+    log_debug("%s: sweeping, attempt %u", r->host->label, r->attempts);
+    r->transport = r->host->ops->start(r->owner->job->common.loop, &r->target, &events, r, &e);
+    if (!r->transport)
+        r->next = clock_now() + AGAIN_MS * NSEC_PER_MSEC;
+}
+
+static void settle(struct sweep_run *r, uint64_t now)
+{
+    r->host->ops->destroy(r->transport);
+    r->transport = NULL;
+    r->next = r->attempts > 0 ? now + AGAIN_MS * NSEC_PER_MSEC : now;
+    if (r->exit_status == 0)
+        r->result = SWEEP_DONE;
+    else if (r->exit_status == 1)
+        r->result = SWEEP_LEFT;
+    log_debug("%s: sweep ended in phase %s with status %d", r->host->label, transport_phase_name(r->phase),
+              r->exit_status);
+}
+
+/* ---- all of them --------------------------------------------------------------------------------------- */
+
+static void look_at(struct sweep_run *r, uint64_t now, uint32_t *active)
+{
+    bool over = now >= r->deadline && r->attempts > 0;
+    if (r->transport && r->closed)
+        settle(r, now);
+    if (r->result != SWEEP_OPEN)
+        return;
+    if (r->transport) {
+        /* At the deadline of the lease an attempt that has got through may end what it does. */
+        bool outside = r->phase <= TRANSPORT_CONNECT && !has_carrier(r) && r->attempts > 1;
+        ++*active;
+        if (now >= r->limit || (over && outside))
+            r->host->ops->close(r->transport);
+    } else if (over) {
+        r->result = SWEEP_UNREACHED;
+    } else if (now >= r->next && *active < FANOUT_MAX) {
+        ++*active;
+        attempt(r);
+    }
+}
+
+static void look(uv_timer_t *timer)
+{
+    struct job_sweep *s = timer->data;
+    uint64_t now = clock_now();
+    uint32_t active = 0, open = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        look_at(&s->run[i], now, &active);
+        open += s->run[i].result == SWEEP_OPEN;
+    }
+    if (open > 0)
+        return;
+    uv_close((uv_handle_t *)timer, NULL);
+    fsm_post(&s->job->fsm, JOB_EV_SWEPT);
+}
+
+static void choose_grace(struct sweep_run *r, bool now)
+{
+    r->now = now;
+    r->target.command = r->owner->command[now];
+    r->target.arguments = r->owner->arguments[now];
+}
+
+static int make_commands(struct job_sweep *s, struct err *e)
+{
+    const struct job *j = s->job;
+    for (int now = 0; now < 2; now++) {
+        char **argument = s->arguments[now];
+        *argument++ = (char *)"sweep";
+        if (now)
+            *argument++ = (char *)"--now";
+        *argument++ = s->job->name;
+        struct sent_agent_want want = {.way = j->config->send_agent,
+                                       .job = j->name,
+                                       .program_dir = j->program_dir,
+                                       .agent_path = j->config->agent_path};
+        if (want.way != SEND_AGENT_NO &&
+            sent_agent_sweep_command(&want, now, s->command[now], sizeof s->command[now], e) < 0)
+            return -1;
+        if (want.way == SEND_AGENT_NO &&
+            agent_command(j->common.program_dir, j->config->agent_path, s->arguments[now], s->command[now],
+                          sizeof s->command[now], e) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host_run *h)
+{
+    r->owner = s;
+    r->host = h;
+    r->target = h->target;
+    choose_grace(r, s->job->insisted);
+    r->deadline = s->job->insisted ? 0 : host_lease_end(h);
+}
+
+static int set_up(struct job_sweep *s, uint32_t count, struct err *e)
+{
+    struct job *j = s->job;
+    s->run = calloc(count, sizeof *s->run);
+    if (!s->run)
+        return err_set(e, ERR_MEMORY, "no memory for %u lost hosts", count);
+    if (make_commands(s, e) < 0)
+        return -1;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        if (j->host[i].lost_at)
+            prepare(s, &s->run[s->count++], &j->host[i]);
+    uv_timer_init(&j->loop, &s->timer);
+    s->timer.data = s;
+    uv_timer_start(&s->timer, look, 0, LOOK_MS);
+    return 0;
+}
+
+void job_sweep_start(struct job *j)
+{
+    struct err e = ERR_INIT;
+    uint32_t lost = 0;
+    for (uint32_t i = 0; i < j->host_count; i++)
+        lost += j->host[i].lost_at != 0;
+    if (lost > 0 && (j->sweep = calloc(1, sizeof *j->sweep))) {
+        j->sweep->job = j;
+        if (set_up(j->sweep, lost, &e) == 0)
+            return;
+        log_error("%s", e.text);
+    }
+    fsm_post(&j->fsm, JOB_EV_SWEPT);
+}
+
+void job_sweep_skip(struct job *j)
+{
+    for (uint32_t i = 0; j->sweep && i < j->sweep->count; i++) {
+        struct sweep_run *r = &j->sweep->run[i];
+        bool inside = r->transport && !r->now && (has_carrier(r) || r->phase > TRANSPORT_CONNECT);
+        r->deadline = r->limit = 0;
+        if (inside) { /* perhaps it gives the workers their grace: go there again */
+            r->attempts = 0;
+            choose_grace(r, true);
+        } else {
+            r->attempts += r->attempts == 0;
+        }
+    }
+}
+
+void job_sweep_say(const struct job *j)
+{
+    for (uint32_t i = 0; j->sweep && i < j->sweep->count; i++) {
+        struct sweep_run *r = &j->sweep->run[i];
+        log_printable(r->said);
+        if (r->result == SWEEP_LEFT)
+            log_error("host %s: processes of the job are left: %s", r->host->label, r->said);
+        else if (r->result != SWEEP_DONE)
+            log_error("host %s could not be reached again; its session ends its workers by itself when it "
+                      "hears nothing for %.10g s",
+                      r->host->label, (double)j->config->heartbeat_timeout_ms / 1e3);
+    }
+}
+
+const char *job_sweep_missed(const struct job *j, uint32_t i, const char **left)
+{
+    for (uint32_t k = 0; j->sweep && k < j->sweep->count; k++) {
+        const struct sweep_run *r = &j->sweep->run[k];
+        if (r->result == SWEEP_DONE || i-- > 0)
+            continue;
+        *left = r->result == SWEEP_LEFT ? r->said : NULL;
+        return r->host->label;
+    }
+    return NULL;
+}
+
+void job_sweep_free(struct job *j)
+{
+    if (j->sweep)
+        free(j->sweep->run);
+    free(j->sweep);
+    j->sweep = NULL;
+}

@@ -1,0 +1,351 @@
+/* The lists of hosts.h.
+ *
+ * An entry is cut into user, name and slots by host_spec.c, whether it stands in -H or in a hostfile; a
+ * hostfile's line may follow it with slots=, max_slots= and a comment. Entries are added through a hash of
+ * their names, so that a repeated host is found without looking at all others. Whatever is wrong, the message
+ * names the entry, and for a file its path and line; the list is then emptied.
+ *
+ * The bytes need not end in NUL (a fuzzer feeds them as they are), and a NUL within them is an error. */
+#include "launcher/plan/hosts.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "launcher/plan/host_spec.h"
+
+#define SHOWN     80 /* bytes of an entry in a message */
+#define LINE_SIZE 4096
+
+/* A list being made. */
+struct builder {
+    struct host_list *list;
+    size_t room;
+    uint32_t *slot; /* hash table: index + 1 of a host, 0 empty; its size is a power of two */
+    size_t slots;
+    const char *path; /* of the hostfile; NULL for a list */
+    const char *from; /* where a list comes from */
+    uint32_t line;    /* of the entry; in a list its position */
+};
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+static int bad_entry(const struct builder *b, struct text entry, struct err *e, const char *why)
+{
+    int shown = (int)(entry.len < SHOWN ? entry.len : SHOWN);
+    if (b->path)
+        return err_set(e, ERR_USAGE, "%s:%u: '%.*s': %s", b->path, b->line, shown, entry.at, why);
+    return err_set(e, ERR_USAGE, "%s: '%.*s': %s", b->from, shown, entry.at, why);
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------ */
+
+/* FNV-1a over the name in lower case: names of hosts know no case. */
+static size_t hash_name(struct text name)
+{
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < name.len; i++)
+        h = (h ^ (uint64_t)tolower((unsigned char)name.at[i])) * 1099511628211u;
+    return (size_t)(h ^ (h >> 32));
+}
+
+static bool same(const char *have, struct text t)
+{
+    return have && strncasecmp(have, t.at, t.len) == 0 && !have[t.len];
+}
+
+/* Where `name` is in the table, or where it belongs. */
+static uint32_t *find_slot(struct builder *b, struct text name)
+{
+    size_t i = hash_name(name) & (b->slots - 1);
+    while (b->slot[i] && !same(b->list->host[b->slot[i] - 1].name, name))
+        i = (i + 1) & (b->slots - 1);
+    return &b->slot[i];
+}
+
+/* Room for one more host; the table is kept at most half full. */
+static int grow(struct builder *b, struct err *e)
+{
+    if (b->list->count < b->room)
+        return 0;
+    if (b->room >= HOSTS_MAX)
+        return err_set(e, ERR_USAGE, "%s:%u: more than %d hosts", b->path ? b->path : b->from, b->line,
+                       HOSTS_MAX);
+    size_t room = b->room ? b->room * 2 : 16;
+    struct host *host = reallocarray(b->list->host, room, sizeof *host);
+    if (host)
+        b->list->host = host;
+    uint32_t *slot = calloc(room * 2, sizeof *slot);
+    if (!host || !slot) {
+        free(slot);
+        return err_set(e, ERR_MEMORY, "no memory for the list of hosts");
+    }
+    free(b->slot);
+    b->slot = slot;
+    b->slots = room * 2;
+    b->room = room;
+    for (size_t i = 0; i < b->list->count; i++)
+        *find_slot(b, (struct text){host[i].name, strlen(host[i].name)}) = (uint32_t)i + 1;
+    return 0;
+}
+
+static int append(struct builder *b, const struct host_entry *entry, struct err *e)
+{
+    struct host host = {.line = b->line};
+    if (grow(b, e))
+        return -1;
+    host.name = strndup(entry->name.at, entry->name.len);
+    host.user = entry->user.len ? strndup(entry->user.at, entry->user.len) : NULL;
+    if (!host.name || (entry->user.len && !host.user)) {
+        free(host.name);
+        free(host.user);
+        return err_set(e, ERR_MEMORY, "no memory for the list of hosts");
+    }
+    *find_slot(b, entry->name) = (uint32_t)b->list->count + 1;
+    b->list->host[b->list->count++] = host;
+    return 0;
+}
+
+/* The same user, or neither has one. Users, other than hosts, know case. */
+static bool same_user(const struct host *host, const struct host_entry *entry)
+{
+    if (!host->user || !entry->user.len)
+        return !host->user && !entry->user.len;
+    return strlen(host->user) == entry->user.len && memcmp(host->user, entry->user.at, entry->user.len) == 0;
+}
+
+/* Puts an entry into the list, or its slots onto those of the host that is there already. */
+static int add_entry(struct builder *b, const struct host_entry *entry, struct text shown, struct err *e)
+{
+    bool known = b->slots && *find_slot(b, entry->name);
+    if (!known && append(b, entry, e))
+        return -1;
+    struct host *host = &b->list->host[*find_slot(b, entry->name) - 1];
+    if (!same_user(host, entry))
+        return bad_entry(b, shown, e, "the same host was named before with another user");
+    if (known && (host->bare > 0) != (entry->slots == 0))
+        return bad_entry(b, shown, e, "the same host was named before; give slots every time or never");
+    if (entry->slots == 0)
+        host->bare++;
+    host->slots = host->bare > 1 ? host->bare : host->slots + entry->slots;
+    if (host->slots > HOSTS_SLOTS_MAX)
+        return bad_entry(b, shown, e, "the slots of this host add up to more than 1000000");
+    if (entry->max_slots && (!host->max_slots || entry->max_slots < host->max_slots))
+        host->max_slots = entry->max_slots;
+    if (host->max_slots && host->slots > host->max_slots)
+        return bad_entry(b, shown, e, "more slots than max_slots");
+    return 0;
+}
+
+/* Ends a list: on failure it is emptied. */
+static int finish(struct builder *b, int rc)
+{
+    free(b->slot);
+    if (rc)
+        hosts_free(b->list);
+    return rc;
+}
+
+int hosts_parse(struct host_list *list, const char *text, const char *from, struct err *e)
+{
+    struct builder b = {.list = list, .from = from};
+    *list = (struct host_list){0};
+    if (!*text)
+        return err_set(e, ERR_USAGE, "%s: the list of hosts is empty", from);
+    for (const char *at = text; at; b.line++) {
+        struct host_entry entry;
+        struct text item = {at, strcspn(at, ",")};
+        b.line = b.line ? b.line : 1;
+        const char *wrong = host_entry_read(item, &entry);
+        if (!item.len) {
+            err_set(e, ERR_USAGE, "%s: '%.*s': entry %u is empty", from, SHOWN, text, b.line);
+            return finish(&b, -1);
+        }
+        if (wrong ? bad_entry(&b, item, e, wrong) : add_entry(&b, &entry, item, e))
+            return finish(&b, -1);
+        at = at[item.len] ? at + item.len + 1 : NULL;
+    }
+    return finish(&b, 0);
+}
+
+/* ---- hostfiles ----------------------------------------------------------------------------------------- */
+
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f';
+}
+
+/* The next word of a line; *line is moved behind it. */
+static struct text next_word(struct text *line)
+{
+    size_t from = 0, to;
+    while (from < line->len && is_blank(line->at[from]))
+        from++;
+    for (to = from; to < line->len && !is_blank(line->at[to]);)
+        to++;
+    struct text word = text_part(*line, from, to);
+    *line = text_part(*line, to, line->len);
+    return word;
+}
+
+static int read_line(struct builder *b, struct text line, struct err *e)
+{
+    struct host_entry entry;
+    const char *comment = line.len ? memchr(line.at, '#', line.len) : NULL;
+    if (line.len && memchr(line.at, '\0', line.len))
+        return err_set(e, ERR_USAGE, "%s:%u: a NUL byte: this is no hostfile", b->path, b->line);
+    if (line.len > LINE_SIZE)
+        return err_set(e, ERR_USAGE, "%s:%u: the line is longer than %d bytes", b->path, b->line, LINE_SIZE);
+    line.len = comment ? (size_t)(comment - line.at) : line.len;
+    struct text name = next_word(&line);
+    if (!name.len)
+        return 0;
+    const char *wrong = host_entry_read(name, &entry);
+    if (wrong)
+        return bad_entry(b, name, e, wrong);
+    for (struct text word = next_word(&line); word.len; word = next_word(&line)) {
+        wrong = host_entry_setting(word, &entry);
+        if (wrong)
+            return bad_entry(b, word, e, wrong);
+    }
+    return add_entry(b, &entry, name, e);
+}
+
+int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, const char *path, struct err *e)
+{
+    struct builder b = {.list = list, .path = path};
+    *list = (struct host_list){0};
+    for (size_t at = 0; at < len;) {
+        const char *end = memchr(bytes + at, '\n', len - at);
+        size_t n = end ? (size_t)(end - bytes) - at : len - at;
+        b.line++;
+        if (read_line(&b, (struct text){bytes + at, n}, e))
+            return finish(&b, -1);
+        at += n + 1;
+    }
+    if (!list->count)
+        err_set(e, ERR_USAGE, "%s: no host is named in this hostfile", path);
+    return finish(&b, list->count ? 0 : -1);
+}
+
+static int unreadable(const char *what, const char *path, int errnum, struct err *e)
+{
+    return err_set(e, ERR_USAGE, "cannot read %s %s: %s", what, path, strerror(errnum));
+}
+
+/* Everything that can be read from fd, at most HOSTS_FILE_MAX bytes; the caller frees it. */
+static char *read_all(int fd, size_t *len, const char *what, const char *path, struct err *e)
+{
+    size_t room = 0;
+    char *bytes = NULL;
+    for (*len = 0;;) {
+        if (*len == room) {
+            room = room ? room * 2 : 65536;
+            char *more = room <= HOSTS_FILE_MAX ? realloc(bytes, room) : NULL;
+            if (!more) {
+                err_set(e, ERR_USAGE, "cannot read %s %s: no memory for more than %zu KiB", what, path,
+                        *len >> 10);
+                break;
+            }
+            bytes = more;
+        }
+        ssize_t n = read(fd, bytes + *len, room - *len);
+        if (n == 0)
+            return bytes;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            unreadable(what, path, errno, e);
+            break;
+        }
+        *len += (size_t)n;
+    }
+    free(bytes);
+    return NULL;
+}
+
+char *hosts_load(const char *what, const char *path, size_t *len, struct err *e)
+{
+    *len = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        unreadable(what, path, errno, e);
+        return NULL;
+    }
+    char *bytes = read_all(fd, len, what, path, e);
+    close(fd);
+    return bytes;
+}
+
+int hosts_read_file(struct host_list *list, const char *path, struct err *e)
+{
+    size_t len;
+    *list = (struct host_list){0};
+    char *bytes = hosts_load("hostfile", path, &len, e);
+    int rc = bytes ? hosts_parse_file(list, bytes, len, path, e) : -1;
+    free(bytes);
+    return rc;
+}
+
+/* ---- what a list is asked ------------------------------------------------------------------------------ */
+
+int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e)
+{
+    list->count = 1;
+    list->host = calloc(1, sizeof *list->host);
+    char *name = strdup("localhost");
+    if (!list->host || !name) {
+        free(list->host);
+        free(name);
+        *list = (struct host_list){0};
+        return err_set(e, ERR_MEMORY, "no memory for the list of hosts");
+    }
+    list->host[0] = (struct host){.name = name, .slots = slots, .line = 1, .bare = slots == 0};
+    return 0;
+}
+
+void hosts_free(struct host_list *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->host[i].name);
+        free(list->host[i].user);
+    }
+    free(list->host);
+    *list = (struct host_list){0};
+}
+
+void hosts_resolve(struct host *host, uint32_t slots)
+{
+    if (host->slots)
+        return;
+    host->slots = slots ? slots : 1;
+    if (host->slots > HOSTS_SLOTS_MAX)
+        host->slots = HOSTS_SLOTS_MAX;
+    if (host->max_slots && host->slots > host->max_slots)
+        host->slots = host->max_slots;
+}
+
+bool hosts_is_local(const struct host *host, const char *hostname)
+{
+    struct in_addr four;
+    struct in6_addr six;
+    const char *name = host->name;
+    if (host->user)
+        return false;
+    if (host->here || strcasecmp(name, "localhost") == 0)
+        return true;
+    if (inet_pton(AF_INET, name, &four) == 1)
+        return four.s_addr == htonl(INADDR_LOOPBACK); /* 127.0.0.2 may be a server of its own */
+    if (inet_pton(AF_INET6, name, &six) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&six);
+    if (!hostname || !*hostname)
+        return false;
+    size_t short_len = strcspn(hostname, ".");
+    return strcasecmp(name, hostname) == 0 ||
+           (strncasecmp(name, hostname, short_len) == 0 && !name[short_len]);
+}

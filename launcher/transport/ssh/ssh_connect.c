@@ -1,0 +1,286 @@
+/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup.c). A name that nobody
+ * knows may be one that nobody knows yet, as that of a pod that is being made: where the owner wants to wait,
+ * it is looked up again, less and less often. Families are interleaved (RFC 8305), so a dead IPv6 route costs
+ * one delay and not a time-out. Connect: the next address starts 250 ms after the last, or at once when the
+ * last failed. The first socket that is connected wins and the others are closed. When all have failed the
+ * error is the first one's, of the address that the resolver liked best. A connect that neither succeeds nor
+ * fails is ended by the launcher's deadline through ssh_connect_close. uv_poll reports a refused connect as
+ * EBADF or as an event: only SO_ERROR tells the cause. */
+#include "launcher/transport/ssh/ssh_connect.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NEXT_ADDRESS_MS 250
+#define AGAIN_MS        100 /* to the second look-up; each further one waits twice as long */
+#define AGAIN_MAX_MS    2000
+
+static void handle_closed(uv_handle_t *handle)
+{
+    struct ssh_connect *c = handle->data;
+    if (--c->open_handles == 0)
+        c->closed(c->ctx);
+}
+
+static void numeric_text(const struct sockaddr *address, char out[SSH_NUMERIC_MAX])
+{
+    socklen_t len = address->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+    if (getnameinfo(address, len, out, SSH_NUMERIC_MAX, NULL, 0, NI_NUMERICHOST) != 0)
+        out[0] = '\0';
+}
+
+static void keep_address(struct ssh_connect *c, const struct sockaddr *address)
+{
+    if (c->count == SSH_ADDRESSES_MAX)
+        return;
+    struct ssh_attempt *a = &c->attempt[c->count++];
+    if (address->sa_family == AF_INET) {
+        memcpy(&a->address.v4, address, sizeof a->address.v4);
+        a->address.v4.sin_port = htons(c->port);
+    } else {
+        memcpy(&a->address.v6, address, sizeof a->address.v6);
+        a->address.v6.sin6_port = htons(c->port);
+    }
+}
+
+static const struct addrinfo *next_of_family(const struct addrinfo *a, int family, bool same)
+{
+    while (a && ((a->ai_family != AF_INET && a->ai_family != AF_INET6) || (a->ai_family == family) != same))
+        a = a->ai_next;
+    return a;
+}
+
+/* The resolver's order, but the families alternate. */
+static void keep_addresses(struct ssh_connect *c, const struct addrinfo *list)
+{
+    int family = list ? list->ai_family : AF_UNSPEC;
+    const struct addrinfo *a = next_of_family(list, family, true), *b = next_of_family(list, family, false);
+    while (a || b) {
+        if (a) {
+            keep_address(c, a->ai_addr);
+            a = next_of_family(a->ai_next, family, true);
+        }
+        if (b) {
+            keep_address(c, b->ai_addr);
+            b = next_of_family(b->ai_next, family, false);
+        }
+    }
+}
+
+static void end_lookup(struct ssh_connect *c)
+{
+    uv_poll_stop(&c->lookup_poll);
+    uv_close((uv_handle_t *)&c->lookup_poll, handle_closed);
+    ssh_lookup_release(c->lookup);
+    c->lookup = NULL;
+}
+
+/* The name may be known later: it is not there yet, has no address yet, or no server has answered. */
+static bool may_come(int rc)
+{
+    return rc == EAI_NONAME || rc == EAI_NODATA || rc == EAI_AGAIN;
+}
+
+static void look_up(struct ssh_connect *c);
+
+static void again_fired(uv_timer_t *timer)
+{
+    struct ssh_connect *c = timer->data;
+    look_up(c);
+    if (c->err.code)
+        c->resolved(c->ctx);
+}
+
+/* The handle of the last look-up is closed before a timer fires. */
+static void look_up_again(struct ssh_connect *c, int rc)
+{
+    unsigned doubled = c->lookups < 8 ? c->lookups : 8;
+    uint64_t ms = (uint64_t)AGAIN_MS << doubled;
+    uv_timer_start(&c->next, again_fired, ms < AGAIN_MAX_MS ? ms : AGAIN_MAX_MS, 0);
+    if (c->lookups++ == 0)
+        c->unresolved(c->ctx, gai_strerror(rc));
+}
+
+static void lookup_done(uv_poll_t *poll, int status, int events)
+{
+    struct ssh_connect *c = poll->data;
+    if (!atomic_load(&c->lookup->answered))
+        return;
+    int rc = c->lookup->status;
+    if (rc == 0)
+        keep_addresses(c, c->lookup->list);
+    if (c->unresolved && may_come(rc)) {
+        end_lookup(c);
+        look_up_again(c, rc);
+        return;
+    }
+    if (rc != 0) {
+        err_set(&c->err, ERR_HOST, "%s host %s: %s", rc == EAI_NONAME ? "unknown" : "cannot resolve", c->host,
+                gai_strerror(rc));
+        err_hint(&c->err, "check its spelling, DNS and /etc/hosts");
+    } else if (c->count == 0) {
+        err_set(&c->err, ERR_HOST, "host %s has no address", c->host);
+    }
+    end_lookup(c);
+    c->resolved(c->ctx);
+}
+
+/* A literal address; true when it is one. */
+static bool numeric_host(struct ssh_connect *c, int family)
+{
+    struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST},
+                    *list = NULL;
+    if (getaddrinfo(c->host, NULL, &hints, &list) != 0)
+        return false;
+    keep_addresses(c, list);
+    freeaddrinfo(list);
+    return true;
+}
+
+void ssh_connect_init(struct ssh_connect *c, uv_loop_t *loop, const char *host, uint16_t port)
+{
+    c->loop = loop;
+    c->host = host;
+    c->port = port;
+    c->fd = -1;
+    uv_timer_init(loop, &c->next);
+    c->next.data = c;
+    c->open_handles = 1;
+}
+
+static void look_up(struct ssh_connect *c)
+{
+    c->lookup = ssh_lookup_start(c->host, c->family, &c->err);
+    if (!c->lookup)
+        return;
+    uv_poll_init(c->loop, &c->lookup_poll, c->lookup->event_fd);
+    c->lookup_poll.data = c;
+    c->open_handles++;
+    uv_poll_start(&c->lookup_poll, UV_READABLE, lookup_done);
+}
+
+void ssh_connect_resolve(struct ssh_connect *c, int family)
+{
+    c->family = family;
+    if (!numeric_host(c, family))
+        look_up(c);
+}
+
+static void try_next(struct ssh_connect *c);
+
+static void next_fired(uv_timer_t *timer)
+{
+    try_next(timer->data);
+}
+
+static void end_attempt(struct ssh_attempt *a, bool keep_socket)
+{
+    uv_poll_stop(&a->poll);
+    if (!keep_socket)
+        close(a->fd);
+    a->fd = -1;
+    uv_close((uv_handle_t *)&a->poll, handle_closed);
+}
+
+static void attempt_failed(struct ssh_connect *c, const struct ssh_attempt *a, int errnum)
+{
+    char numeric[SSH_NUMERIC_MAX];
+    numeric_text(&a->address.any, numeric);
+    c->failed++;
+    if (!c->err.code) {
+        err_set(&c->err, ERR_HOST, "cannot connect to %s port %u: %s%s%s%s", c->host, (unsigned)c->port,
+                strerror(errnum), strcmp(numeric, c->host) ? " (" : "",
+                strcmp(numeric, c->host) ? numeric : "", strcmp(numeric, c->host) ? ")" : "");
+        if (errnum == ECONNREFUSED)
+            err_hint(&c->err, "nothing listens there: is sshd running, and is it this port (-p)?");
+        else
+            err_hint(&c->err, "is the host up, and is there a route to it?");
+    }
+    if (c->failed == c->count)
+        c->connected(c->ctx);
+    else if (c->tried < c->count)
+        uv_timer_start(&c->next, next_fired, 0, 0);
+}
+
+static void attempt_won(struct ssh_connect *c, struct ssh_attempt *a)
+{
+    int on = 1;
+    c->fd = a->fd;
+    numeric_text(&a->address.any, c->numeric);
+    end_attempt(a, true);
+    uv_timer_stop(&c->next);
+    for (size_t i = 0; i < c->tried; i++)
+        if (c->attempt[i].fd >= 0)
+            end_attempt(&c->attempt[i], false);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    err_clear(&c->err);
+    c->connected(c->ctx);
+}
+
+static void attempt_ready(uv_poll_t *poll, int status, int events)
+{
+    struct ssh_attempt *a = (struct ssh_attempt *)poll;
+    struct ssh_connect *c = a->owner;
+    int errnum = 0;
+    socklen_t len = sizeof errnum;
+    if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &errnum, &len) < 0)
+        errnum = errno;
+    if (errnum == 0 && status < 0)
+        errnum = -status;
+    if (errnum == 0) {
+        attempt_won(c, a);
+        return;
+    }
+    end_attempt(a, false);
+    attempt_failed(c, a, errnum);
+}
+
+/* Starts the next address. Success is always reported from the loop, also when connect() is done at once. */
+static void try_next(struct ssh_connect *c)
+{
+    struct ssh_attempt *a = &c->attempt[c->tried++];
+    socklen_t len = a->address.any.sa_family == AF_INET ? sizeof a->address.v4 : sizeof a->address.v6;
+    if (c->tried < c->count)
+        uv_timer_start(&c->next, next_fired, NEXT_ADDRESS_MS, 0);
+    a->fd = socket(a->address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (a->fd < 0) {
+        attempt_failed(c, a, errno);
+        return;
+    }
+    int rc = connect(a->fd, &a->address.any, len) < 0 && errno != EINPROGRESS ? errno : 0;
+    if (rc == 0)
+        rc = -uv_poll_init(c->loop, &a->poll, a->fd);
+    if (rc != 0) {
+        close(a->fd);
+        a->fd = -1;
+        attempt_failed(c, a, rc);
+        return;
+    }
+    a->owner = c;
+    a->poll.data = c;
+    c->open_handles++;
+    uv_poll_start(&a->poll, UV_WRITABLE, attempt_ready);
+}
+
+void ssh_connect_begin(struct ssh_connect *c)
+{
+    for (size_t i = 0; i < c->count; i++)
+        c->attempt[i].fd = -1;
+    uv_timer_start(&c->next, next_fired, 0, 0);
+}
+
+void ssh_connect_close(struct ssh_connect *c)
+{
+    if (c->lookup)
+        end_lookup(c);
+    for (size_t i = 0; i < c->tried; i++)
+        if (c->attempt[i].fd >= 0)
+            end_attempt(&c->attempt[i], false);
+    uv_close((uv_handle_t *)&c->next, handle_closed);
+}

@@ -1,0 +1,4 @@
+void engine_stop(void)
+{
+    engine_end();
+}

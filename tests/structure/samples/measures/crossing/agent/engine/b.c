@@ -1,0 +1,4 @@
+void engine_end(void)
+{
+    engine_stop();
+}

@@ -1,0 +1,4 @@
+void session_send(int frame)
+{
+    part_stop(frame);
+}

@@ -1,0 +1,9 @@
+#ifdef HVD_HWLOC
+void report_open(void)
+{
+}
+#else
+void report_open(void)
+{
+}
+#endif

@@ -1,0 +1,11 @@
+void report_write(void)
+{
+}
+
+static void report_open(void)
+{
+}
+
+int main(void)
+{
+}

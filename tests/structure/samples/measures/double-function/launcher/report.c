@@ -1,0 +1,7 @@
+void report_write(void)
+{
+}
+
+int main(void)
+{
+}

@@ -1,0 +1,3 @@
+#include "common/own.h"
+#include "common/shared.h"
+#include "common/single.h"

@@ -1,0 +1,2 @@
+#include "common/own.h"
+#include "common/single.h"

@@ -1,0 +1,4 @@
+void agent_exit(int status)
+{
+    job_failed(status);
+}
