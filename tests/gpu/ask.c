@@ -1,10 +1,12 @@
-/* What the driver and NCCL of this machine do where their documents leave it open: a line for each question,
+/* Asks the driver and NCCL of this machine what their documents leave open: a line for each question,
  * `# QUESTION: ANSWER`, for people. Needs one GPU. Exit status 1 when a question could not be asked; no
  * answer is wrong.
  *
- *   is a mapping known by its number?   memory by cuMemCreate, unmapped, other memory mapped at the same
- * place what is a range?                    cuMemGetAddressRange in mappings, and in memory of another
- * process what does ncclMemAlloc cost?        time and memory of many small ones, beside cuMemAlloc */
+ * Numbers: memory by cuMemCreate is unmapped, and other memory is mapped at its place. Does a number change?
+ *
+ * Ranges: does cuMemGetAddressRange give one mapping, and all memory of another process?
+ *
+ * Costs: the time and the memory that many small allocations of ncclMemAlloc take, beside cuMemAlloc's. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +69,7 @@ static int open_gpu(void)
     return 0;
 }
 
-/* ---- numbers of memory --------------------------------------------------------------------------------- */
+/* ---- numbers of memory ------------------------------------------------------------------------------ */
 
 static void say_number(const char *question, cu_pointer at, unsigned attribute)
 {
@@ -106,7 +108,7 @@ static void say_range(const char *question, cu_pointer at)
         say(question, "%zu bytes, beginning %llu before it", bytes, at - base);
 }
 
-/* ---- mappings ------------------------------------------------------------------------------------------ */
+/* ---- mappings --------------------------------------------------------------------------------------- */
 
 static bool map_piece(cu_pointer at)
 {
@@ -149,8 +151,7 @@ static void ask_of_mappings(void)
     d->cuMemAddressFree(at, 2 * PIECE);
 }
 
-/* ---- memory of another process --------------------------------------------------------------------------
- */
+/* ---- memory of another process ---------------------------------------------------------------------- */
 
 /* Before CUDA is begun in this process: the child has it, and lives until its standard input ends. */
 static void lend_memory(int handle_to, int until)
@@ -208,7 +209,7 @@ static void ask_of_others_memory(struct lender *l)
     waitpid(l->pid, NULL, 0);
 }
 
-/* ---- small allocations --------------------------------------------------------------------------------- */
+/* ---- small allocations ------------------------------------------------------------------------------ */
 
 typedef bool allocate(const struct nccl *n, void **at, size_t bytes);
 

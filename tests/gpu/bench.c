@@ -228,7 +228,7 @@ static bool read_options(struct options *o, int argc, char **argv)
     return true;
 }
 
-/* Where the command line says nothing; alike on all ranks, also where only some share a GPU. */
+/* Fills in for options that are not given: alike on all ranks, also if only some of them share a GPU. */
 static void choose_the_rest(struct options *o, bool sharing)
 {
     uint8_t few = o->few || sharing;

@@ -36,15 +36,15 @@ struct bench {
     int pairs;
     bool few;                   /* a tenth of the runs */
     bool sharing;               /* several ranks on a GPU */
-    const struct witness *ways; /* what has gone by NCCL and through host memory; NULL: nobody counts */
+    const struct witness *ways; /* counts of hvd's operations; NULL: nobody counts */
 };
 
 /* Both end the program when they fail, as bench_fail does. */
 void bench_cuda(const struct bench *b, cu_result result, const char *what);
 void bench_nccl(const struct bench *b, nccl_result result, const char *what);
 
-/* A line of the table: a ratio with its goal; not above it: met. `unit` is of the two times. Which way hvd's
- * operations went has been seen by bench_compare. */
+/* A line of the table: a ratio with its goal; not above it: met. `unit` is of the two times. bench_compare
+ * has seen which way hvd's operations went. */
 void bench_line(const struct bench *b, const char *what, double direct, double hvd, const char *unit,
                 double value, const char *means, double goal);
 void bench_skipped(const struct bench *b, const char *what, const char *why);

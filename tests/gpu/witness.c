@@ -1,4 +1,4 @@
-/* Which way tensors on GPUs have gone, by NCCL or by the host's memory: a library for LD_PRELOAD, which
+/* Counts which way tensors on GPUs have gone, by NCCL or by host memory: a library for LD_PRELOAD, which
  * tests/gpu/run gives to each of its steps.
  *
  * Nobody tells it: it stands where hvd calls NCCL and the driver. libhvd and its engine find each function of

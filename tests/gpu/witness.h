@@ -1,4 +1,4 @@
-/* What the witness counts (witness.c), in a file that all processes of a test map. */
+/* The counts of the witness (witness.c), in a file that all processes of a test map. */
 #ifndef TESTS_GPU_WITNESS_H
 #define TESTS_GPU_WITNESS_H
 
