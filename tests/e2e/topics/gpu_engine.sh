@@ -3,6 +3,7 @@
 limit=40
 
 by_engine() { # RANKS GPUS PROGRAM ARGUMENTS...
+    [ "${REAL_GPU:-$2}" -ge "$2" ] || skip "needs $2 GPUs: NCCL refuses two ranks of one process the same"
     gpu_options=(--gpu-placement engine)
     work_on_gpus "$@"
 }
