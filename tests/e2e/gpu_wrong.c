@@ -3,9 +3,10 @@
  *
  *   askew           elements that lie across their size: prints what is said of each kind of operation
  *   fault BITS      a kernel of the last rank goes to an address that is not there, before elements of that
- * many bits; 0: another process's kernel does foreign MEMORY STREAM  which of the two the last rank has in a
- * context of its own: 1, or 0 thread STREAM   the thread's default stream has work; the call is given NULL or
- * that one staged ROUNDS   sums, and the end */
+ *                   many bits; 0: another process's kernel does
+ *   foreign MEMORY STREAM  which of the two the last rank has in a context of its own: 1, or 0
+ *   thread STREAM   the thread's default stream has work; the call is given NULL or that one
+ *   staged ROUNDS   sums, and the end */
 #define CUDA_API_PER_THREAD_DEFAULT_STREAM /* as nvcc --default-stream per-thread defines it */
 #include "hvd.h"
 

@@ -6,8 +6,9 @@
  *       gpus N                 driver TEXT            init CODE         it fails so
  *       mig GPU INSTANCES      temperature GPU C      ecc GPU COUNT     uncorrected errors
  *       fresh                  no devices yet: root's process makes them if it may; for others a setuid
- * program has to, if it is let error GPU CODE         what is asked about it ends so           hang FUNCTION
- * it never returns
+ *                              program has to, if it is let
+ *       error GPU CODE         what is asked about it ends so
+ *       hang FUNCTION          it never returns
  *
  * GPU k is on the bus 0000:0k:00.0, or where HVD_TEST_NVML says `bus GPU NAME`. */
 #include <linux/capability.h>

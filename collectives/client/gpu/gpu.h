@@ -20,8 +20,8 @@
  *
  * With the engine, which has these two events of a team only (the driver has few that processes share):
  *
- *   its turn  ->  in a stream of the team: `given`, then the team's  ->  the engine's stream, NCCL  ->  in
- * the team's stream: the team's `done`, then the operation's
+ *   its turn  ->  in a stream of the team: `given`, then the team's  ->  the engine's stream, NCCL  ->
+ *   in the team's stream: the team's `done`, then the operation's
  *
  * Nothing here waits for a device. All of it is done under one lock, by whoever waits, polls or begins
  * something, else by the thread; so an operation's view and what follows belong to that lock from its start

@@ -20,7 +20,8 @@
  *                           of ncclKernel, what NCCL has put into a stream, its context fails for good
  *   HVD_DOUBLE_SLOW=WHAT    function[@RANK]:MS: each call of it takes so long
  *   HVD_DOUBLE_REAL=1       as slow as a GPU that ranks share (enum real_ms): the driver's beginning,
- * connecting and aborting of NCCL take seconds, ranks take turns; and NCCL hears of deaths
+ *                           connecting and aborting of NCCL take seconds, ranks take turns; and NCCL
+ *                           hears of deaths
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
