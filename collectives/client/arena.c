@@ -3,13 +3,16 @@
  * A segment is made when no free block is large enough. Its blocks are a list in private memory, in address
  * order, the free ones joined with their neighbours. Nothing about the allocation lies in shared memory.
  * Segments of other workers are mapped when one of their tensors is first met. */
-#include "collectives/client/gpu/gpu.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/arena.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "collectives/client/operation.h"
+#include "collectives/client/rpc.h"
+#include "collectives/shm/segment.h"
 
 #define SEGMENT_MIN  (64ull << 20)
 #define SEGMENT_STEP (2ull << 20)
@@ -135,7 +138,7 @@ static void join_with_next(struct block *b)
     free(next);
 }
 
-static bool inside(const struct segment *s, const void *memory)
+static bool lies_in(const struct segment *s, const void *memory)
 {
     return (const char *)memory >= (const char *)s->base &&
            (const char *)memory < (const char *)s->base + s->bytes;
@@ -151,7 +154,7 @@ void arena_free(void *memory)
     pthread_mutex_lock(&client.arena_lock);
     for (struct own_segment *s = own; s && !failed; s = s->next) {
         struct block *before = NULL;
-        if (!inside(&s->map, memory))
+        if (!lies_in(&s->map, memory))
             continue;
         for (struct block *b = s->blocks; b; before = b, b = b->next) {
             if ((char *)s->map.base + b->offset != memory || !b->used)
@@ -173,7 +176,7 @@ bool arena_address(const void *memory, size_t bytes, uint64_t *address)
     pthread_mutex_lock(&client.arena_lock);
     for (struct own_segment *s = own; s && !found; s = s->next) {
         size_t offset = (size_t)((const char *)memory - (const char *)s->map.base);
-        if (!inside(&s->map, memory) || bytes > s->map.bytes - offset)
+        if (!lies_in(&s->map, memory) || bytes > s->map.bytes - offset)
             continue;
         *address = shm_address(s->id, offset);
         found = true;
@@ -250,6 +253,6 @@ void *hvd_alloc(size_t bytes)
 
 void hvd_free(void *memory)
 {
-    if (memory && client_check() == HVD_SUCCESS && !device_memory_free(memory))
+    if (memory && client_check() == HVD_SUCCESS && !client.gpu->free_memory(memory))
         arena_free(memory);
 }

@@ -3,7 +3,7 @@
 #ifndef HVD_COLLECTIVES_CLIENT_COUNTS_H
 #define HVD_COLLECTIVES_CLIENT_COUNTS_H
 
-#include "collectives/client/internal.h"
+#include "collectives/client/operation.h"
 
 /* Tells threads apart without a call, and without a thread's variable of this library's own: one that is
  * found as fast needs room that a library which is loaded late may not get. */
@@ -12,8 +12,18 @@ static inline const void *this_thread(void)
     return __builtin_thread_pointer();
 }
 
-/* By a thread that is not, or not yet, the one whose counts are its own. */
-void count_apart(struct shm_counts *counts, const struct tensor *t, uint64_t ns) __attribute__((cold));
+/* Counts for a thread that does not, or not yet, own the rank's counts. */
+static inline __attribute__((cold)) void count_apart(struct shm_counts *counts, const struct tensor *t,
+                                                     uint64_t ns)
+{
+    const void *no_thread = NULL;
+    bool first = atomic_compare_exchange_strong(&client.counts, &no_thread, this_thread());
+    struct shm_count *c = first ? &counts->own[t->op.what.kind] : &counts->others[t->op.what.kind];
+
+    atomic_fetch_add_explicit(&c->operations, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->bytes, t->op.bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->ns, ns, memory_order_relaxed);
+}
 
 static inline void count_add(_Atomic uint64_t *word, uint64_t n)
 {
@@ -23,24 +33,24 @@ static inline void count_add(_Atomic uint64_t *word, uint64_t n)
 /* An operation begins; its tensor's `sequence` and `bytes` are set. */
 static inline void count_begins(struct tensor *t)
 {
-    t->timed = t->bytes >= SHM_TIMED_BYTES ? 1 : shm_stands_for(t->sequence);
-    if (__builtin_expect(t->timed, 0))
-        t->since = clock_now();
+    t->op.timed = t->op.bytes >= SHM_TIMED_BYTES ? 1 : shm_stands_for(t->sequence);
+    if (__builtin_expect(t->op.timed, 0))
+        t->op.since = clock_now();
 }
 
 /* It has ended well. */
 static inline void count_ended(const struct tensor *t)
 {
     struct shm_counts *counts = &client.mailbox->counts;
-    struct shm_count *c = &counts->own[t->op.kind];
-    uint64_t ns = __builtin_expect(t->timed, 0) ? (clock_now() - t->since) * t->timed : 0;
+    struct shm_count *c = &counts->own[t->op.what.kind];
+    uint64_t ns = __builtin_expect(t->op.timed, 0) ? (clock_now() - t->op.since) * t->op.timed : 0;
 
     if (__builtin_expect(atomic_load_explicit(&client.counts, memory_order_relaxed) != this_thread(), 0)) {
         count_apart(counts, t, ns);
         return;
     }
     count_add(&c->operations, 1);
-    count_add(&c->bytes, t->bytes);
+    count_add(&c->bytes, t->op.bytes);
     if (__builtin_expect(ns, 0))
         count_add(&c->ns, ns);
 }

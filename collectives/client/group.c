@@ -1,10 +1,12 @@
 /* Several tensors packed into one operation: they complete together and fail together because they are one.
  */
+#include "collectives/client/group.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/client/core.h"
 #include "collectives/kernels/copy.h"
-#include "collectives/client/internal.h"
 
 struct group *group_new(size_t pieces_in, size_t pieces_out)
 {

@@ -1,5 +1,8 @@
 /* A tensor's name to its slot. The engine hands out slots; each process keeps what it was told. */
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/names.h"
+#include "collectives/client/sets.h"
+#include "collectives/client/rpc.h"
+#include "collectives/client/group.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +16,7 @@ static uint32_t hash_name(const struct team *team, const char *name)
 static struct tensor *tensor_make(const struct team *team, const char *name, uint32_t hash, uint32_t slot)
 {
     struct tensor *t = calloc(1, sizeof *t);
-    uint32_t index = own_index(team);
+    uint32_t index = team_own_index(team);
 
     if (!t || !(t->name = strdup(name)) ||
         (!client.solo &&
@@ -28,13 +31,13 @@ static struct tensor *tensor_make(const struct team *team, const char *name, uin
     t->index = index;
     t->hash = hash;
     t->slot = slot;
-    t->generation = client.generations;
+    t->generation = client.tensors.generations;
     pthread_mutex_init(&t->lock, NULL);
-    t->next = atomic_load_explicit(&client.bucket[hash % NAME_BUCKETS], memory_order_relaxed);
-    atomic_store_explicit(&client.bucket[hash % NAME_BUCKETS], t, memory_order_release);
-    t->older = client.newest;
-    client.newest = t;
-    atomic_store_explicit(&client.by_slot[slot], t, memory_order_release);
+    t->next = atomic_load_explicit(&client.tensors.bucket[hash % SHM_SLOTS], memory_order_relaxed);
+    atomic_store_explicit(&client.tensors.bucket[hash % SHM_SLOTS], t, memory_order_release);
+    t->older = client.tensors.newest;
+    client.tensors.newest = t;
+    atomic_store_explicit(&client.tensors.by_slot[slot], t, memory_order_release);
     return t;
 }
 
@@ -45,7 +48,7 @@ static bool is_named(const struct tensor *t, const struct team *team, const char
 
 static struct tensor *look_up(const struct team *team, const char *name, uint32_t hash)
 {
-    struct tensor *t = atomic_load_explicit(&client.bucket[hash % NAME_BUCKETS], memory_order_acquire);
+    struct tensor *t = atomic_load_explicit(&client.tensors.bucket[hash % SHM_SLOTS], memory_order_acquire);
 
     while (t && (t->hash != hash || !is_named(t, team, name)))
         t = t->next;
@@ -58,11 +61,11 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
     int status;
 
     if (client.solo) {
-        *slot = SHM_SLOT_FIRST + client.solo_slots;
+        *slot = SHM_SLOT_FIRST + client.tensors.solo_slots;
         if (*slot >= SHM_SLOTS)
             return fail(HVD_ERR_MEMORY, "more than %u tensor names: use the same names again",
                         SHM_SLOTS - SHM_SLOT_FIRST);
-        client.solo_slots++;
+        client.tensors.solo_slots++;
         return HVD_SUCCESS;
     }
     memcpy(m.text, name, len + 1);
@@ -75,7 +78,7 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
 
 /* ---- the order of calls -------------------------------------------------------------------------------- */
 
-#define FORESEEN_MEMBERS 8u
+#define PREFETCHED_MEMBERS 8u
 
 /* A program says the same names in the same order in every step: the one after the one before, without its
  * hash. NULL: not this time. */
@@ -87,25 +90,25 @@ static struct tensor *look_after(const struct tensor *latest, const struct team 
 }
 
 /* Another thread may be at it: the wrong parity brings the wrong lines, nothing else. */
-__attribute__((no_sanitize("thread"))) static void foresee_entries(const struct tensor *t)
+__attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct tensor *t)
 {
     uint32_t members = t->view.team->members, me = t->view.me;
     uint32_t operation = t->sequence + (t->phase == PHASE_IDLE);
 
-    for (uint32_t i = 0; i < members && i < FORESEEN_MEMBERS; i++)
+    for (uint32_t i = 0; i < members && i < PREFETCHED_MEMBERS; i++)
         if (i != me)
             __builtin_prefetch(tensor_entry_at(&t->view, i, operation));
     __builtin_prefetch(tensor_entry_at(&t->view, me, operation), 1);
 }
 
-void tensor_foresee(const struct tensor *t)
+void tensor_prefetch_next(const struct tensor *t)
 {
     const struct tensor *next = atomic_load_explicit(&t->follows, memory_order_acquire);
     const struct tensor *after;
 
     if (!next || client.solo)
         return;
-    foresee_entries(next);
+    prefetch_entries(next);
     __builtin_prefetch(next->name);
     if ((after = atomic_load_explicit(&next->follows, memory_order_acquire)) == NULL)
         return;
@@ -113,19 +116,19 @@ void tensor_foresee(const struct tensor *t)
         __builtin_prefetch(line, 1);
 }
 
-static void remember(struct tensor *latest, struct tensor *t)
+static void remember_latest(struct tensor *latest, struct tensor *t)
 {
     if (latest == t) /* the same name again and again: whatever follows one day is no matter now */
         return;
     if (latest && atomic_load_explicit(&latest->follows, memory_order_relaxed) != t)
         atomic_store_explicit(&latest->follows, t, memory_order_release);
-    atomic_store_explicit(&client.latest, t, memory_order_release);
-    tensor_foresee(t);
+    atomic_store_explicit(&client.tensors.latest, t, memory_order_release);
+    tensor_prefetch_next(t);
 }
 
 int tensor_find(const struct team *team, const char *name, struct tensor **found)
 {
-    struct tensor *latest = atomic_load_explicit(&client.latest, memory_order_acquire);
+    struct tensor *latest = atomic_load_explicit(&client.tensors.latest, memory_order_acquire);
     struct tensor *t = look_after(latest, team, name);
     uint32_t hash, slot;
     int status = HVD_SUCCESS;
@@ -143,7 +146,7 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
         pthread_mutex_unlock(&client.names_lock);
     }
     if (t)
-        remember(latest, t);
+        remember_latest(latest, t);
     *found = t;
     return status;
 }
@@ -151,13 +154,13 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
 struct tensor *tensor_fixed(uint32_t slot)
 {
     static const char *const names[] = {SHM_BARRIER_NAME, SHM_SHUTDOWN_NAME};
-    struct tensor *t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
+    struct tensor *t = atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire);
     const struct team *world = client.set[HVD_WORLD];
 
     if (t)
         return t;
     pthread_mutex_lock(&client.names_lock);
-    t = atomic_load_explicit(&client.by_slot[slot], memory_order_acquire);
+    t = atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire);
     if (!t)
         t = tensor_make(world, names[slot], hash_name(world, names[slot]), slot);
     pthread_mutex_unlock(&client.names_lock);
@@ -181,14 +184,15 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
 
     if (slot < SHM_SLOT_FIRST)
         return (*found = tensor_fixed(slot)) ? HVD_SUCCESS : HVD_ERR_MEMORY;
-    if ((*found = atomic_load_explicit(&client.by_slot[slot % SHM_SLOTS], memory_order_acquire)) != NULL)
+    if ((*found = atomic_load_explicit(&client.tensors.by_slot[slot % SHM_SLOTS], memory_order_acquire)) !=
+        NULL)
         return HVD_SUCCESS;
     if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
         return status;
     if (!(team = team_of(m.set)))
         return last_failure();
     m.text[SHM_NAME_MAX] = '\0';
-    return own_index(team) == UINT32_MAX ? HVD_SUCCESS : tensor_find(team, m.text, found);
+    return team_own_index(team) == UINT32_MAX ? HVD_SUCCESS : tensor_find(team, m.text, found);
 }
 
 /* The list grows at its begin alone, and who looks at a tensor may come to need the names' lock: so it is not
@@ -199,12 +203,12 @@ bool tensors_pending(const struct team *team)
     struct tensor *t;
 
     pthread_mutex_lock(&client.names_lock);
-    t = client.newest;
+    t = client.tensors.newest;
     pthread_mutex_unlock(&client.names_lock);
     for (; t && !pending; t = t->older) {
         if (t->view.team != team)
             continue;
-        pending = !lock_unless_waited(t);
+        pending = !lock_unless_waited(&t->lock);
         if (pending)
             break;
         pending = t->phase != PHASE_IDLE || t->persistent;
@@ -213,30 +217,50 @@ bool tensors_pending(const struct team *team)
     return pending;
 }
 
+int tensor_acquire(const struct team *team, const char *name, struct tensor **t)
+{
+    int status = tensor_find(team, name, t);
+
+    if (status)
+        return status;
+    if (!lock_unless_waited(&(*t)->lock))
+        return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": an operation of this name is pending already", name);
+    return HVD_SUCCESS;
+}
+
+struct tensor *tensor_barrier(const struct team *team)
+{
+    struct tensor *t;
+
+    if (team->id == HVD_WORLD)
+        return tensor_fixed(SHM_SLOT_BARRIER);
+    return tensor_find(team, SHM_BARRIER_NAME, &t) == HVD_SUCCESS ? t : NULL;
+}
+
 struct tensor *tensor_by_handle(hvd_handle handle)
 {
     uint32_t slot = (uint32_t)(handle % (hvd_handle)SHM_SLOTS);
 
-    return handle > 0 ? atomic_load_explicit(&client.by_slot[slot], memory_order_acquire) : NULL;
+    return handle > 0 ? atomic_load_explicit(&client.tensors.by_slot[slot], memory_order_acquire) : NULL;
 }
 
 void tensors_free(void)
 {
-    pending_forget();
-    atomic_store(&client.latest, NULL);
-    while (client.newest) {
-        struct tensor *t = client.newest;
-        if (client.generations < t->generation) /* no handle of before names anything later */
-            client.generations = t->generation;
-        client.newest = t->older;
-        atomic_store(&client.bucket[t->hash % NAME_BUCKETS], NULL);
-        atomic_store(&client.by_slot[t->slot], NULL);
+    atomic_store(&client.tensors.latest, NULL);
+    while (client.tensors.newest) {
+        struct tensor *t = client.tensors.newest;
+        if (client.tensors.generations < t->generation) /* no handle of before names anything later */
+            client.tensors.generations = t->generation;
+        client.tensors.newest = t->older;
+        atomic_store(&client.tensors.bucket[t->hash % SHM_SLOTS], NULL);
+        atomic_store(&client.tensors.by_slot[t->slot], NULL);
         tensor_view_free(&t->view);
-        group_free(t->group);
-        device_free(t->device);
+        group_free(t->op.group);
+        if (t->gpu)
+            client.gpu->free_tensor(t);
         pthread_mutex_destroy(&t->lock);
         free(t->name);
         free(t);
     }
-    client.solo_slots = 0;
+    client.tensors.solo_slots = 0;
 }

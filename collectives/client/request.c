@@ -2,14 +2,20 @@
  *
  * Everything that this rank can see is wrong is refused here, with one sentence, before anything is started;
  * what only the ranks together can see is found when all have arrived (shm/open.c). */
+#include "collectives/client/request.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "collectives/kernels/dtype.h"
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/group.h"
+#include "collectives/client/names.h"
+#include "collectives/client/sets.h"
+
+_Atomic bool path_gpu_seen;
 
 /* Numbers outside a byte become one that no table knows, not one that it does. */
-static uint8_t narrow(int value)
+static uint8_t narrow_number(int value)
 {
     return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
 }
@@ -23,14 +29,14 @@ static bool options_known(const hvd_options *options)
     return options->reserved_before == 0;
 }
 
-int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
+int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int op,
                  const hvd_options *options)
 {
     int status = client_may_begin();
 
     *r = (struct request){.op = {.kind = kind,
-                                 .dtype = narrow(dtype),
-                                 .op = narrow(op),
+                                 .dtype = narrow_number(dtype),
+                                 .op = narrow_number(op),
                                  .count = count,
                                  .prescale = 1,
                                  .postscale = 1}};
@@ -44,7 +50,7 @@ int make_request(struct request *r, uint8_t kind, uint64_t count, int dtype, int
     if (!(r->team = options ? set_find(options->set) : client.set[HVD_WORLD]))
         return HVD_ERR_SET_UNKNOWN;
     r->op.set = r->team->id;
-    if (own_index(r->team) == UINT32_MAX)
+    if (team_own_index(r->team) == UINT32_MAX)
         return fail(HVD_ERR_SET_FOREIGN, "rank %d is not in process set %d", client.rank, r->team->id);
     if (options) {
         r->op.prescale = options->prescale != 0 ? options->prescale : 1;
@@ -75,7 +81,8 @@ static int check_name(const char *name)
     return HVD_SUCCESS;
 }
 
-int check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes, bool may_be_same)
+int request_check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t out_bytes,
+                          bool may_be_same)
 {
     const char *a = in, *b = out;
 
@@ -87,23 +94,33 @@ int check_buffers(const void *in, uint64_t in_bytes, const void *out, uint64_t o
     return fail(HVD_ERR_INVALID, "input and output overlap%s", may_be_same ? " without being the same" : "");
 }
 
-int check_request(const char *name, struct request *r)
+/* A GPU is worth a look at the buffers. */
+static inline bool is_gpu_likely(const struct request *r)
+{
+    if (__builtin_expect(atomic_load_explicit(&path_gpu_seen, memory_order_relaxed), 0))
+        return true;
+    return __builtin_expect(r->stream != NULL || r->op.dtype >= HVD_FLOAT8_E4M3, 0) && client.gpu->look();
+}
+
+static int check_request(const char *name, struct request *r)
 {
     char wrong[128];
     int status = check_name(name);
 
-    if (!status && device_is_likely(r))
-        status = device_claim(r);
+    if (!status && is_gpu_likely(r))
+        status = client.gpu->claim(r);
     if (status)
         return status;
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
         return fail(HVD_ERR_INVALID, "%s", wrong);
     if (r->group || r->result)
-        return r->group ? HVD_SUCCESS : check_buffers(r->in, tensor_all_bytes(&r->op), NULL, 0, false);
-    return check_buffers(r->in, tensor_all_bytes(&r->op), r->out, r->room, !op_scatters(r->op.kind));
+        return r->group ? HVD_SUCCESS
+                        : request_check_buffers(r->in, tensor_all_bytes(&r->op), NULL, 0, false);
+    return request_check_buffers(r->in, tensor_all_bytes(&r->op), r->out, r->capacity,
+                                 !op_scatters(r->op.kind));
 }
 
-int name_request(const char *name, int status)
+int request_name_tensor(const char *name, int status)
 {
     char wrong[SHM_TEXT_MAX];
 
@@ -116,50 +133,45 @@ int name_request(const char *name, int status)
 #define LOOK_LEAST 32768u /* bytes, or elements: what looking costs does not show there */
 
 /* Is this the call that meets a device first? Of few bytes it is asked of names that are new, or nearly. */
-static bool meets_device(const struct request *r, const struct tensor *t)
+static bool meets_gpu(const struct request *r, const struct tensor *t)
 {
-    if (__builtin_expect((t->sequence & (t->sequence - 1)) != 0 && (r->room | r->op.count) < LOOK_LEAST, 1))
+    if (__builtin_expect((t->sequence & (t->sequence - 1)) != 0 && (r->capacity | r->op.count) < LOOK_LEAST,
+                         1))
         return false;
-    return !atomic_load_explicit(&device_seen, memory_order_relaxed) && device_look();
+    return !atomic_load_explicit(&path_gpu_seen, memory_order_relaxed) && client.gpu->look();
 }
 
 __attribute__((cold, noinline)) static int check_again(const char *name, struct request *r, struct tensor **t)
 {
     int status;
 
-    if ((status = name_request(name, check_request(name, r))) != HVD_SUCCESS)
+    if ((status = request_name_tensor(name, check_request(name, r))) != HVD_SUCCESS)
         pthread_mutex_unlock(&(*t)->lock);
     return status;
 }
 
-static inline int check_and_begin(const char *name, struct request *r, struct tensor **t)
+int request_begin(const char *name, struct request *r, struct tensor **t)
 {
-    int status = name_request(name, check_request(name, r));
+    int status = request_name_tensor(name, check_request(name, r));
 
     if (status == HVD_SUCCESS)
-        status = begin(r->team, name, t);
-    return status == HVD_SUCCESS && __builtin_expect(meets_device(r, *t), 0) ? check_again(name, r, t)
-                                                                             : status;
-}
-
-int begin_request(const char *name, struct request *r, struct tensor **t)
-{
-    return check_and_begin(name, r, t);
+        status = tensor_acquire(r->team, name, t);
+    return status == HVD_SUCCESS && __builtin_expect(meets_gpu(r, *t), 0) ? check_again(name, r, t) : status;
 }
 
 /* `status` is of making the request. */
-static int submit(const char *name, struct request *r, int status, hvd_handle *handle, bool will_wait)
+static int submit_request(const char *name, struct request *r, int status, hvd_handle *handle, bool will_wait)
 {
     struct tensor *t;
 
-    status = status ? name_request(name, status) : check_and_begin(name, r, &t);
+    status = status ? request_name_tensor(name, status) : request_begin(name, r, &t);
     if (status) {
         group_free(r->group);
         return status;
     }
-    status = submit_locked(t, r, will_wait);
+    status = operation_submit(t, r, will_wait);
     if (status == HVD_SUCCESS && will_wait)
-        status = wait_locked(t);
+        status = operation_wait(t);
     else if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);
     pthread_mutex_unlock(&t->lock);
@@ -174,10 +186,10 @@ int request_async(const char *name, struct request *r, int status, hvd_handle *h
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)
         *handle = 0;
-    return submit(name, r, status, handle, false);
+    return submit_request(name, r, status, handle, false);
 }
 
 int request_and_wait(const char *name, struct request *r, int status)
 {
-    return submit(name, r, status, NULL, true);
+    return submit_request(name, r, status, NULL, true);
 }

@@ -1,11 +1,12 @@
-#include "collectives/client/internal.h"
+#include "collectives/client/rpc.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/client/overdue.h"
+#include "collectives/client/core.h"
+#include "collectives/client/wait_policy.h"
 
 static uint32_t beat_seen(void)
 {
@@ -26,7 +27,7 @@ static int receive_answer(struct worker_reader *reader, uint32_t type, struct er
     return rc;
 }
 
-static int exchange(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
+static int ask_engine(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
 {
     struct worker_reader reader = {.have = 0};
     struct err e = ERR_INIT;
@@ -63,7 +64,7 @@ int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
     pthread_mutex_lock(&client.rpc_lock);
     if (client.rpc_broken)
         status = fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer");
-    else if ((status = exchange(m, fd_in, fd_out, fds_out)) != HVD_SUCCESS)
+    else if ((status = ask_engine(m, fd_in, fd_out, fds_out)) != HVD_SUCCESS)
         client.rpc_broken = true;
     pthread_mutex_unlock(&client.rpc_lock);
     if (status == HVD_ERR_ENGINE && client.region.header && region_poisoned(&client.region))

@@ -1,6 +1,6 @@
 /* Which ranks a set or a pair has: made once, kept until hvd_shutdown, because an operation of another thread
  * may still look at them. */
-#include "collectives/client/internal.h"
+#include "collectives/client/sets.h"
 
 #include <stdlib.h>
 
@@ -50,13 +50,13 @@ int set_make(hvd_set set, const uint32_t *rank, uint32_t size)
     return HVD_SUCCESS;
 }
 
-int sets_start(void)
+int set_table_open(void)
 {
     client.sets = HVD_WORLD + 1;
     return set_make(HVD_WORLD, NULL, (uint32_t)client.size);
 }
 
-void sets_free(void)
+void set_table_close(void)
 {
     for (uint32_t i = 0; i < SHM_SETS_MAX; i++) {
         free(client.set[i]);

@@ -18,7 +18,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "collectives/client/internal.h"
+#include "collectives/client/operation.h"
+#include "collectives/client/timeline.h"
 #include "common/base/trace.h"
 
 #define LANE_CYCLES 0u
@@ -26,38 +27,37 @@
 
 enum { OPEN_NOTHING, OPEN_NEGOTIATION, OPEN_OPERATION };
 
-_Atomic uint8_t watched;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct trace *trace;
 static bool mark_cycles;
 static uint32_t number; /* of timelines so far */
 
-static void put(const struct tensor *t, enum trace_phase phase, const char *prefix, const char *name,
-                uint64_t at)
+static void put_event(const struct tensor *t, enum trace_phase phase, const char *prefix, const char *name,
+                      uint64_t at)
 {
     trace_put(trace, &(struct trace_event){phase, LANE_FIRST + t->slot, prefix, name, at, 0});
 }
 
 /* Ends what is open; with `next`, begins that. */
-static void advance(struct tensor *t, uint8_t next, uint64_t at)
+static void advance_phase(struct tensor *t, uint8_t next, uint64_t at)
 {
     static const char *const prefix[] = {NULL, "NEGOTIATE_", NULL};
-    const char *name = op_event_name(t->op.kind);
+    const char *name = op_event_name(t->op.what.kind);
 
     if (t->open != OPEN_NOTHING)
-        put(t, TRACE_END, prefix[t->open], name, at);
+        put_event(t, TRACE_END, prefix[t->open], name, at);
     t->open = next;
     if (t->open != OPEN_NOTHING)
-        put(t, TRACE_BEGIN, prefix[t->open], name, at);
+        put_event(t, TRACE_BEGIN, prefix[t->open], name, at);
 }
 
-static void record(struct tensor *t, enum timeline_point point, uint64_t since)
+static void record_point(struct tensor *t, enum point point, uint64_t since)
 {
     uint64_t now = clock_now();
-    static const char *const names[] = {[TIMELINE_IN] = "MEMCPY_IN",
-                                        [TIMELINE_OUT] = "MEMCPY_OUT",
-                                        [TIMELINE_NCCL] = "NCCL",
-                                        [TIMELINE_STAGED] = "STAGED"};
+    static const char *const names[] = {[POINT_COPIED_IN] = "MEMCPY_IN",
+                                        [POINT_COPIED_OUT] = "MEMCPY_OUT",
+                                        [POINT_NCCL] = "NCCL",
+                                        [POINT_STAGED] = "STAGED"};
     struct trace_event copy = {TRACE_COMPLETE, LANE_FIRST + t->slot, NULL, NULL, since, now - since};
 
     if (t->traced != number) {
@@ -66,25 +66,25 @@ static void record(struct tensor *t, enum timeline_point point, uint64_t since)
         t->open = OPEN_NOTHING; /* begun in another file, if at all */
     }
     switch (point) {
-    case TIMELINE_SUBMIT:
-        advance(t, OPEN_NEGOTIATION, now);
+    case POINT_SUBMIT:
+        advance_phase(t, OPEN_NEGOTIATION, now);
         break;
-    case TIMELINE_AGREED:
+    case POINT_AGREED:
         if (t->open == OPEN_NEGOTIATION)
-            advance(t, OPEN_OPERATION, since ? since : now);
+            advance_phase(t, OPEN_OPERATION, since ? since : now);
         if (mark_cycles)
             trace_put(trace, &(struct trace_event){TRACE_INSTANT, LANE_CYCLES, NULL, "CYCLE_START", now, 0});
         break;
-    case TIMELINE_WAIT:
-        put(t, TRACE_INSTANT, NULL, "WAIT", now);
+    case POINT_WAIT:
+        put_event(t, TRACE_INSTANT, NULL, "WAIT", now);
         break;
-    case TIMELINE_ENDED:
-        advance(t, OPEN_NOTHING, now);
+    case POINT_ENDED:
+        advance_phase(t, OPEN_NOTHING, now);
         break;
-    case TIMELINE_IN:
-    case TIMELINE_OUT:
-    case TIMELINE_NCCL:
-    case TIMELINE_STAGED:
+    case POINT_COPIED_IN:
+    case POINT_COPIED_OUT:
+    case POINT_NCCL:
+    case POINT_STAGED:
         copy.name = names[point];
         if (since) /* else the timeline began meanwhile */
             trace_put(trace, &copy);
@@ -92,19 +92,17 @@ static void record(struct tensor *t, enum timeline_point point, uint64_t since)
     }
 }
 
-void timeline_record(struct tensor *t, enum timeline_point point, uint64_t since)
+static void hear_point(struct tensor *t, enum point point, uint64_t since)
 {
     pthread_rwlock_rdlock(&lock);
     if (trace)
-        record(t, point, since);
+        record_point(t, point, since);
     pthread_rwlock_unlock(&lock);
-    if (point == TIMELINE_ENDED && (atomic_load(&watched) & WATCHED_BY_JOIN))
-        join_hears(t);
 }
 
 /* ---- start and stop ------------------------------------------------------------------------------------ */
 
-static int start(const char *pattern, bool mark)
+static int start_trace(const char *pattern, bool mark)
 {
     char path[4096], who[16], process[32];
     struct err e = ERR_INIT;
@@ -123,7 +121,7 @@ static int start(const char *pattern, bool mark)
         number++;
         if (mark)
             trace_lane(trace, LANE_CYCLES, "cycles");
-        atomic_fetch_or(&watched, WATCHED_BY_TIMELINE);
+        watch_start(WATCHER_TIMELINE, hear_point);
     }
     pthread_rwlock_unlock(&lock);
     if (runs)
@@ -131,7 +129,7 @@ static int start(const char *pattern, bool mark)
     return made ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "%s", e.text);
 }
 
-static int stop(void)
+static int stop_trace(void)
 {
     struct err e = ERR_INIT;
     struct trace *ended;
@@ -139,7 +137,7 @@ static int stop(void)
     pthread_rwlock_wrlock(&lock);
     ended = trace;
     trace = NULL;
-    atomic_fetch_and(&watched, (uint8_t)~WATCHED_BY_TIMELINE);
+    watch_stop(WATCHER_TIMELINE);
     pthread_rwlock_unlock(&lock);
     return !ended || trace_stop(ended, &e) == 0 ? HVD_SUCCESS : fail(HVD_ERR_SYSTEM, "%s", e.text);
 }
@@ -158,12 +156,12 @@ int timeline_open(void)
     /* DYNAMIC: Horovod's word for one that is started later. */
     if (!pattern || !*pattern || strcmp(pattern, "DYNAMIC") == 0)
         return HVD_SUCCESS;
-    return start(pattern, is_true(getenv("HOROVOD_TIMELINE_MARK_CYCLES")));
+    return start_trace(pattern, is_true(getenv("HOROVOD_TIMELINE_MARK_CYCLES")));
 }
 
 void timeline_close(void)
 {
-    stop();
+    stop_trace();
 }
 
 int hvd_timeline_start(const char *path, int mark)
@@ -174,12 +172,12 @@ int hvd_timeline_start(const char *path, int mark)
         return status;
     if (!path || !*path)
         return fail(HVD_ERR_INVALID, "a timeline needs the name of a file");
-    return start(path, mark != 0);
+    return start_trace(path, mark != 0);
 }
 
 int hvd_timeline_stop(void)
 {
     int status = client_check();
 
-    return status ? status : stop();
+    return status ? status : stop_trace();
 }

@@ -1,14 +1,16 @@
 /* The calls whose result is as large as what each rank gives. */
-#include "collectives/client/internal.h"
+#include "collectives/client/names.h"
+#include "collectives/client/request.h"
+#include "collectives/client/sets.h"
 
 static int same_size(struct request *r, uint8_t kind, const void *in, void *out, size_t count,
                      hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
-    int status = make_request(r, kind, count, dtype, op, options);
+    int status = request_make(r, kind, count, dtype, op, options);
 
     r->in = in;
     r->out = out;
-    r->room = tensor_all_bytes(&r->op);
+    r->capacity = tensor_all_bytes(&r->op);
     return status;
 }
 
@@ -90,7 +92,7 @@ int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
     struct tensor *t;
-    int status = make_request(&r, SHM_BARRIER, 0, 0, 0, options);
+    int status = request_make(&r, SHM_BARRIER, 0, 0, 0, options);
 
     if (!status && !handle)
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
@@ -98,10 +100,10 @@ int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
         *handle = 0;
     if (status)
         return status;
-    if (!(t = barrier_tensor(r.team)))
+    if (!(t = tensor_barrier(r.team)))
         return HVD_ERR_MEMORY;
     pthread_mutex_lock(&t->lock);
-    if ((status = submit_locked(t, &r, false)) == HVD_SUCCESS)
+    if ((status = operation_submit(t, &r, false)) == HVD_SUCCESS)
         *handle = tensor_handle(t);
     pthread_mutex_unlock(&t->lock);
     return status;
@@ -110,9 +112,9 @@ int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
 int hvd_barrier(const hvd_options *options)
 {
     struct request r;
-    int status = make_request(&r, SHM_BARRIER, 0, 0, 0, options);
+    int status = request_make(&r, SHM_BARRIER, 0, 0, 0, options);
 
-    return status ? status : run_fixed(barrier_tensor(r.team), SHM_BARRIER);
+    return status ? status : operation_run_fixed(tensor_barrier(r.team), SHM_BARRIER);
 }
 
 /* ---- two ranks ----------------------------------------------------------------------------------------- */

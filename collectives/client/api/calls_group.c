@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "collectives/kernels/dtype.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/group.h"
+#include "collectives/client/request.h"
+#include "collectives/client/sets.h"
 #include "common/base/hash.h"
 
 /* Counts the tensors' elements and hashes their sizes; rows NULL: they have none, row is then their counts.
@@ -28,7 +30,7 @@ static int measure(struct request *r, size_t n, const size_t *rows, const size_t
 static int start(struct request *r, uint8_t kind, size_t n, bool complete, hvd_dtype dtype, hvd_op op,
                  const hvd_options *options)
 {
-    int status = make_request(r, kind, 0, dtype, op, options);
+    int status = request_make(r, kind, 0, dtype, op, options);
 
     if (status)
         return status;
@@ -48,12 +50,12 @@ static int grouped_allreduce(struct request *r, const char *name, size_t n, cons
 
     if (status || (status = measure(r, n, NULL, count)))
         return status;
-    r->room = tensor_all_bytes(&r->op);
+    r->capacity = tensor_all_bytes(&r->op);
     if (!(r->group = group_new(n, n)))
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = count[i] * dtype_size(r->op.dtype);
-        if ((status = check_buffers(in[i], bytes, out[i], bytes, true)))
+        if ((status = request_check_buffers(in[i], bytes, out[i], bytes, true)))
             return status;
         group_add_in(r->group, in[i], bytes);
         group_add_out(r->group, out[i], bytes);
@@ -75,7 +77,7 @@ static int pack_by_rank(struct request *r, size_t n, const void *const *in, cons
     }
     for (uint32_t rank = 0; rank < r->team->size; rank++)
         for (size_t i = 0; i < n; i++) {
-            size_t part = rows_of_rank(rows[i], r->team, rank) * row[i];
+            size_t part = team_rows_of(rows[i], r->team, rank) * row[i];
             group_add_in(r->group, (const char *)in[i] + begin[i] * size, part * size);
             begin[i] += part;
             table[rank] += part;
@@ -96,11 +98,11 @@ static int grouped_reducescatter(struct request *r, const char *name, size_t n, 
     if (!(r->group = group_new(n * r->team->size, n)))
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
-        size_t mine = rows_of_rank(rows[i], r->team, own_index(r->team)) * row[i] * size;
-        if ((status = check_buffers(in[i], rows[i] * row[i] * size, out[i], mine, false)))
+        size_t mine = team_rows_of(rows[i], r->team, team_own_index(r->team)) * row[i] * size;
+        if ((status = request_check_buffers(in[i], rows[i] * row[i] * size, out[i], mine, false)))
             return status;
         group_add_out(r->group, out[i], mine);
-        r->room += mine;
+        r->capacity += mine;
     }
     status = pack_by_rank(r, n, in, rows, row);
     return status ? status : group_set_rows(r->group, row);

@@ -2,7 +2,8 @@
 #include <stdlib.h>
 
 #include "collectives/kernels/dtype.h"
-#include "collectives/client/internal.h"
+#include "collectives/client/request.h"
+#include "collectives/client/sets.h"
 
 #define BYTES_MAX (1ull << SHM_OFFSET_BITS)
 
@@ -17,7 +18,7 @@ static uint64_t elements(size_t rows, size_t row)
 static int rows_request(struct request *r, uint8_t kind, const void *in, size_t rows, size_t row,
                         hvd_dtype dtype, hvd_op op, void *out, const hvd_options *options)
 {
-    int status = make_request(r, kind, elements(rows, row), dtype, op, options);
+    int status = request_make(r, kind, elements(rows, row), dtype, op, options);
 
     r->in = in;
     r->out = out;
@@ -32,9 +33,9 @@ static int rows_request(struct request *r, uint8_t kind, const void *in, size_t 
 static int room_for(struct request *r, size_t rows)
 {
     size_t size = dtype_size(r->op.dtype);
-    uint64_t room = elements(rows, r->op.row);
+    uint64_t capacity = elements(rows, r->op.row);
 
-    if (__builtin_mul_overflow(room, size, &r->room) || r->room > BYTES_MAX)
+    if (__builtin_mul_overflow(capacity, size, &r->capacity) || r->capacity > BYTES_MAX)
         return fail(HVD_ERR_INVALID, "room for %zu rows of %llu elements is more than there can be", rows,
                     (unsigned long long)r->op.row);
     return HVD_SUCCESS;
@@ -81,12 +82,7 @@ static int reducescatter(struct request *r, const void *in, size_t rows, size_t 
 {
     int status = rows_request(r, SHM_REDUCESCATTER, in, rows, row, dtype, op, out, options);
 
-    return status ? status : room_for(r, rows_of_rank(rows, r->team, own_index(r->team)));
-}
-
-size_t rows_of_rank(size_t rows, const struct team *team, uint32_t index)
-{
-    return rows / team->size + (index < rows % team->size);
+    return status ? status : room_for(r, team_rows_of(rows, r->team, team_own_index(r->team)));
 }
 
 int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,

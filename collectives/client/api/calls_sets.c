@@ -4,7 +4,10 @@
  * when that is the same everywhere, every engine knows the set, and it may be used. When it is not, or a rank
  * could not tell its engine, every rank takes its word back and says who disagrees with whom. An id that was
  * tried is not used again, so nothing late can be taken for something of another set. */
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/names.h"
+#include "collectives/client/request.h"
+#include "collectives/client/rpc.h"
+#include "collectives/client/sets.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -33,18 +36,18 @@ static int gather(uint64_t mine, uint64_t *all)
 {
     struct request r;
     struct tensor *t;
-    int status = make_request(&r, SHM_ALLGATHER, 1, HVD_UINT64, 0, NULL);
+    int status = request_make(&r, SHM_ALLGATHER, 1, HVD_UINT64, 0, NULL);
 
     if (status)
         return status;
     r.op.row = 1;
     r.in = &mine;
     r.out = all;
-    r.room = (uint64_t)client.size * sizeof *all;
-    if ((status = begin(r.team, SHM_SETS_NAME, &t)))
+    r.capacity = (uint64_t)client.size * sizeof *all;
+    if ((status = tensor_acquire(r.team, SHM_SETS_NAME, &t)))
         return status;
-    if ((status = submit_locked(t, &r, true)) == HVD_SUCCESS)
-        status = wait_locked(t);
+    if ((status = operation_submit(t, &r, true)) == HVD_SUCCESS)
+        status = operation_wait(t);
     pthread_mutex_unlock(&t->lock);
     return status;
 }
@@ -198,8 +201,8 @@ static int remove_set(hvd_set set)
     if ((status = agree(hash_of(false, set, NULL, 0), "remove", set)))
         return status;
     atomic_store(&client.removed[set], true);
-    if (device_look())
-        device_set_removed(team);
+    if (client.gpu->look())
+        client.gpu->remove_set(team);
     return untell_engine(set);
 }
 
@@ -222,7 +225,7 @@ int hvd_set_rank(hvd_set set)
 
     if (!team)
         return status ? status : HVD_ERR_SET_UNKNOWN;
-    uint32_t index = own_index(team);
+    uint32_t index = team_own_index(team);
     return index != UINT32_MAX
                ? (int)index
                : fail(HVD_ERR_SET_FOREIGN, "rank %d is not in process set %d", client.rank, set);

@@ -2,23 +2,25 @@
  *
  * A persistent handle is its tensor's between hvd_allreduce_init and hvd_handle_free: inactive (PHASE_IDLE)
  * or started. Other ranks need not know: they may call the same operation by its name. */
-#include "collectives/client/internal.h"
+#include "collectives/client/api/join.h"
+#include "collectives/client/names.h"
+#include "collectives/client/request.h"
 
 int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count, hvd_dtype dtype, hvd_op op,
                        const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
     struct tensor *t;
-    int status = make_request(&r, SHM_ALLREDUCE, count, dtype, op, options);
+    int status = request_make(&r, SHM_ALLREDUCE, count, dtype, op, options);
 
     r.in = in;
     r.out = out;
-    r.room = tensor_all_bytes(&r.op);
+    r.capacity = tensor_all_bytes(&r.op);
     if (!status && !handle)
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)
         *handle = 0;
-    if ((status = status ? name_request(name, status) : begin_request(name, &r, &t)))
+    if ((status = status ? request_name_tensor(name, status) : request_begin(name, &r, &t)))
         return status;
     if (t->phase != PHASE_IDLE || t->persistent) {
         status = fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": %s", name,
@@ -26,11 +28,82 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
                                     : "an operation of this name is pending");
     } else {
         t->generation++;
-        if ((status = prepare_locked(t, &r, false)) == HVD_SUCCESS) {
+        if ((status = operation_prepare(t, &r, false)) == HVD_SUCCESS) {
             t->persistent = true;
             *handle = tensor_handle(t);
         }
     }
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
+/* lock_handle: another thread holds the tensor (wait false); the tensor is locked, but the handle's operation
+ * has ended and hvd_join has set it aside. */
+enum { HANDLE_HELD = 1, HANDLE_DEFERRED = 2 };
+
+/* The tensor, locked, of a handle that is pending or persistent. */
+static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
+{
+    struct tensor *t;
+    int status = client_check();
+
+    if (status)
+        return status;
+    t = tensor_by_handle(handle);
+    if (t)
+        tensor_prefetch_next(t);
+    if (t && wait)
+        pthread_mutex_lock(&t->lock);
+    else if (t && !lock_unless_waited(&t->lock))
+        t = NULL, status = HANDLE_HELD; /* somebody waits for it */
+    if (t && (t->phase != PHASE_IDLE || t->persistent) &&
+        t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
+        *found = t;
+        return HVD_SUCCESS;
+    }
+    if (t && join_has_deferred(t, handle)) {
+        *found = t;
+        return HANDLE_DEFERRED;
+    }
+    if (t)
+        pthread_mutex_unlock(&t->lock);
+    return status ? status
+                  : fail(HVD_ERR_INVALID, "handle %lld names no pending operation", (long long)handle);
+}
+
+int hvd_poll(hvd_handle handle)
+{
+    struct tensor *t;
+    int status = lock_handle(handle, false, &t);
+    bool ended;
+
+    if (status) {
+        if (status == HANDLE_DEFERRED)
+            pthread_mutex_unlock(&t->lock);
+        return status > 0 ? status == HANDLE_DEFERRED : status;
+    }
+    ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE || operation_step(t);
+    if (!ended && engine_has_stopped_polling(&t->polls) && !operation_step(t))
+        operation_lose_engine(t);
+    ended = t->phase == PHASE_ENDED || t->phase == PHASE_IDLE;
+    pthread_mutex_unlock(&t->lock);
+    return ended;
+}
+
+int hvd_wait(hvd_handle handle)
+{
+    struct tensor *t;
+    int status = lock_handle(handle, true, &t);
+
+    if (status) {
+        if (status == HANDLE_DEFERRED) {
+            status = join_wait_deferred(t);
+            pthread_mutex_unlock(&t->lock);
+        }
+        return status;
+    }
+    if (t->phase != PHASE_IDLE) /* a persistent one that was not started */
+        status = operation_wait(t);
     pthread_mutex_unlock(&t->lock);
     return status;
 }
@@ -62,7 +135,7 @@ int hvd_start(hvd_handle handle)
 
     if (status)
         return status;
-    status = start_locked(t, false);
+    status = operation_start(t, false);
     pthread_mutex_unlock(&t->lock);
     return status;
 }
@@ -75,7 +148,7 @@ int hvd_handle_free(hvd_handle handle)
     if (status)
         return status;
     t->persistent = false;
-    release_locked(t);
+    operation_release(t);
     pthread_mutex_unlock(&t->lock);
     return HVD_SUCCESS;
 }

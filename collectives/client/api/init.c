@@ -20,19 +20,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/api/join.h"
+#include "collectives/client/arena.h"
+#include "collectives/client/gpu/gpu_path.h"
+#include "collectives/client/names.h"
+#include "collectives/client/rpc.h"
+#include "collectives/client/sets.h"
+#include "collectives/client/timeline.h"
 
 #define SLICE_SECONDS 1 /* overdue.h counts them */
-
-struct client client = {
-    .socket = -1,
-    .kick = -1,
-    .rpc_lock = PTHREAD_MUTEX_INITIALIZER,
-    .names_lock = PTHREAD_MUTEX_INITIALIZER,
-    .arena_lock = PTHREAD_MUTEX_INITIALIZER,
-    .ring_lock = PTHREAD_MUTEX_INITIALIZER,
-    .sets_lock = PTHREAD_MUTEX_INITIALIZER,
-};
 
 static void forked(void)
 {
@@ -196,7 +192,8 @@ static int join(const char *path)
     if ((status = read_place(&epoch)) || (status = connect_engine(path)) || (status = say_hello(epoch)))
         return status;
     measure_crowd();
-    if ((status = sets_start()) || (status = run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER)))
+    if ((status = set_table_open()) ||
+        (status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER)))
         return status;
     return rpc_simple(WORKER_INITIALIZED);
 }
@@ -204,11 +201,12 @@ static int join(const char *path)
 /* Gives everything back. Slots first: they point into the region. */
 static void leave(void)
 {
-    device_close(); /* its thread writes a timeline, too */
+    client.gpu->close(); /* its thread writes a timeline, too */
     timeline_close();
+    pending_forget();
     tensors_free();
-    device_close_contexts();
-    sets_free();
+    client.gpu->close_contexts();
+    set_table_close();
     arena_close();
     region_unmap(&client.region);
     if (client.socket >= 0)
@@ -219,6 +217,7 @@ static void leave(void)
     client.mailbox = NULL;
     atomic_store(&client.counts, NULL);
     client.rpc_broken = client.solo = false;
+    client.path = NULL;
 }
 
 static int join_alone(void)
@@ -228,7 +227,8 @@ static int join_alone(void)
     client.rank = client.local_rank = client.cross_rank = 0;
     client.size = client.local_size = client.cross_size = 1;
     client.solo = true;
-    return status ? status : sets_start();
+    client.path = &solo_path;
+    return status ? status : set_table_open();
 }
 
 int hvd_init(void)
@@ -241,6 +241,7 @@ int hvd_init(void)
     if (atomic_load_explicit(&client.state, memory_order_acquire) != CLIENT_NONE)
         return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
+    client.gpu = &gpu_path;
     if ((status = path ? join(path) : join_alone()) != HVD_SUCCESS ||
         (status = timeline_open()) != HVD_SUCCESS) {
         leave();
@@ -259,8 +260,8 @@ int hvd_shutdown(void)
     if (status && status != HVD_ERR_ENGINE)
         return status;
     if (!status) {
-        device_drain();
-        status = run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
+        client.gpu->drain();
+        status = operation_run_fixed(tensor_fixed(SHM_SLOT_SHUTDOWN), SHM_SHUTDOWN);
     }
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */

@@ -22,7 +22,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "collectives/client/internal.h"
+#include "collectives/client/arena.h"
+#include "collectives/client/names.h"
+#include "collectives/client/rpc.h"
 #include "collectives/client/api/join.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
@@ -37,7 +39,7 @@ struct join {
     uint64_t mine[2], result[2]; /* when and who; process sets so far */
     struct parts parts;
     uint32_t *wanted; /* slots that were told and not yet seen to */
-    size_t wants, want_room;
+    size_t wants, want_capacity;
     void *zeros[ZEROS_BLOCKS]; /* the last one is the largest; the others may still be read */
     size_t blocks, zeros_bytes;
     const void *nowhere;
@@ -68,10 +70,10 @@ static const void *zeros(struct join *j, size_t bytes)
 /* Of which nobody has a handle. */
 static int start_part(struct tensor *t, const struct request *r)
 {
-    int status = prepare_locked(t, r, true);
+    int status = operation_prepare(t, r, true);
 
-    if (status == HVD_SUCCESS && (status = start_locked(t, true)) != HVD_SUCCESS)
-        release_locked(t);
+    if (status == HVD_SUCCESS && (status = operation_start(t, true)) != HVD_SUCCESS)
+        operation_release(t);
     return status;
 }
 
@@ -84,24 +86,24 @@ static int take_part(struct join *j, struct tensor *t, const struct tensor_op *o
 
     if (!p)
         return HVD_ERR_MEMORY;
-    part_put_aside(p);
+    part_defer(p);
     if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
         r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
-    r.room = tensor_bytes(&r.op);
-    r.in = zeros(j, r.room);
+    r.capacity = tensor_bytes(&r.op);
+    r.in = zeros(j, r.capacity);
     if (r.op.kind == SHM_ALLREDUCE_SHARED)
         r.result = &j->nowhere;
     status = r.in ? start_part(t, &r) : last_failure();
     if (status == HVD_SUCCESS)
         return status;
-    part_put_back(p);
+    part_restore(p);
     parts_drop(&j->parts, j->parts.number - 1);
     return status;
 }
 
 static bool is_over(struct join *j)
 {
-    return j->entered && (j->end->phase == PHASE_ENDED || progress_locked(j->end));
+    return j->entered && (j->end->phase == PHASE_ENDED || operation_progress(j->end));
 }
 
 /* What all ranks of a team do for an operation on devices that they have agreed about, this one too, when its
@@ -145,7 +147,7 @@ static int collect(struct join *j)
     int rc;
 
     while ((rc = ring_take(&client.mailbox->wanted, &slot)) == 1) {
-        if (!parts_make_room((void **)&j->wanted, &j->want_room, j->wants, sizeof *j->wanted))
+        if (!parts_grow((void **)&j->wanted, &j->want_capacity, j->wants, sizeof *j->wanted))
             return parts_no_memory();
         j->wanted[j->wants++] = slot;
     }
@@ -170,7 +172,7 @@ static int find_own(struct join *j)
     int status = HVD_SUCCESS;
 
     pthread_mutex_lock(&client.names_lock);
-    for (struct tensor *t = client.newest; t && status == HVD_SUCCESS; t = t->older) {
+    for (struct tensor *t = client.tensors.newest; t && status == HVD_SUCCESS; t = t->older) {
         atomic_store(&t->is_over, false);
         bool held = pthread_mutex_trylock(&t->lock) != 0;
         bool pending = t != j->end && (held || (t->phase != PHASE_IDLE && t->phase != PHASE_ENDED));
@@ -196,7 +198,7 @@ static int enter(struct join *j)
                                .postscale = 1},
                         .in = j->mine,
                         .out = j->result,
-                        .room = sizeof j->result};
+                        .capacity = sizeof j->result};
 
     j->entered = true;
     return start_part(j->end, &r);
@@ -233,8 +235,8 @@ static int run(struct join *j)
             doorbell_cancel(client.mailbox);
             if (status < 0)
                 return status;
-        } else if (!wait_for_bell(prepared, &w)) {
-            lose_engine();
+        } else if (!engine_sleep(prepared, &w)) {
+            engine_lose();
             return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine has gone or does not move");
         }
     }
@@ -250,7 +252,7 @@ static int give_up(struct join *j, int status)
         rpc_failed(why);
     parts_abandon(&j->parts);
     if (j->entered && j->end->phase != PHASE_ENDED)
-        end_without_engine(j->end);
+        operation_lose_engine(j->end);
     j->end->phase = PHASE_IDLE;
     return fail(status, "%s", why);
 }
@@ -277,7 +279,7 @@ static int set_out(struct join *j)
     j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
                  (uint64_t)client.rank;
     j->mine[1] = client.sets;
-    atomic_fetch_or(&watched, WATCHED_BY_JOIN);
+    watch_start(WATCHER_JOIN, join_hear);
     if ((status = find_own(j)) == HVD_SUCCESS)
         status = tell_engine(true);
     return status;
@@ -285,7 +287,7 @@ static int set_out(struct join *j)
 
 static void free_join(struct join *j)
 {
-    atomic_fetch_and(&watched, (uint8_t)~WATCHED_BY_JOIN);
+    watch_stop(WATCHER_JOIN);
     for (size_t i = 0; i < j->blocks; i++)
         arena_free(j->zeros[i]);
     parts_free(&j->parts);
@@ -295,7 +297,7 @@ static void free_join(struct join *j)
 
 int join_tensor(struct tensor **end)
 {
-    int status = begin(client.set[HVD_WORLD], SHM_JOIN_NAME, end);
+    int status = tensor_acquire(client.set[HVD_WORLD], SHM_JOIN_NAME, end);
 
     if (status != HVD_SUCCESS || (*end)->phase == PHASE_IDLE)
         return status;
@@ -327,7 +329,7 @@ int join_through(struct join *j, int *last)
 
     if (status != HVD_SUCCESS) {
         status = give_up(j, status);
-    } else if ((status = wait_locked(j->end)) == HVD_SUCCESS) {
+    } else if ((status = operation_wait(j->end)) == HVD_SUCCESS) {
         client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
         status = tell_engine(false);
     }

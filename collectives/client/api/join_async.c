@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "collectives/client/internal.h"
+#include "collectives/client/api/join.h"
+#include "collectives/client/names.h"
 
 /* Of who has claimed the join, and hvd_shutdown; but for what the thread says when it has begun. */
 static struct {
@@ -47,7 +48,7 @@ static void settle(struct tensor *end, int status, int last, int *last_rank)
         *last_rank = last;
     if (status != HVD_SUCCESS)
         snprintf(end->text, sizeof end->text, "%s", hvd_last_error());
-    end->status = status;
+    end->op.status = status;
     end->phase = PHASE_ENDED;
     join_release(status); /* first: who sees that it has ended may begin */
     pthread_mutex_unlock(&end->lock);

@@ -1,40 +1,14 @@
-/* The contexts in which this rank has memory. */
-#include "collectives/client/gpu/gpu.h"
+/* The contexts in which this rank has memory, their events, and captures of streams. */
+#include "collectives/client/gpu/gpu_core.h"
 
 #include <stdlib.h>
 
-static void relax(void)
-{
-    if (!device.driver && atomic_load(&device_seen))
-        device.driver = driver_open(NULL);
-    device.capture_mode =
-        device.driver ? driver_capture_mode(device.driver, CU_CAPTURE_MODE_RELAXED) : CU_CAPTURE_MODE_GLOBAL;
-}
+#include "collectives/client/gpu/gpu_team.h"
+#include "collectives/gpu/pack.h"
 
-void device_lock(void)
+int gpu_is_capturing(const struct gpu_op *op, bool *is)
 {
-    pthread_mutex_lock(&device.lock);
-    relax();
-}
-
-bool device_trylock(void)
-{
-    if (pthread_mutex_trylock(&device.lock) != 0)
-        return false;
-    relax();
-    return true;
-}
-
-void device_unlock(void)
-{
-    if (device.driver)
-        driver_capture_mode(device.driver, device.capture_mode);
-    pthread_mutex_unlock(&device.lock);
-}
-
-int device_capturing(const struct device_op *op, bool *is)
-{
-    const struct driver *d = device.driver;
+    const struct driver *d = gpu_state.driver;
     struct err e = ERR_INIT;
     unsigned status = CU_CAPTURE_NONE;
     cu_result rc = d->cuStreamIsCapturing ? d->cuStreamIsCapturing(op->stream, &status) : CU_OK;
@@ -51,29 +25,45 @@ int device_capturing(const struct device_op *op, bool *is)
     return HVD_SUCCESS;
 }
 
-int device_is_captured(const struct device_op *op)
+int gpu_refuse_capture(const struct gpu_op *op)
 {
     return fail(HVD_ERR_INVALID, "tensor \"%s\": its stream is being captured into a graph",
                 op->tensor->name);
 }
 
-int device_enter(const struct device_context *context, struct err *e)
+void gpu_drop_events(struct gpu_op *op)
 {
-    return driver_check(device.driver, device.driver->cuCtxPushCurrent(context->context), e, "using GPU %d",
-                        context->gpu);
+    const struct driver *d = gpu_state.driver;
+
+    if (op->input_ready)
+        d->cuEventDestroy(op->input_ready);
+    if (op->result_ready)
+        d->cuEventDestroy(op->result_ready);
+    op->input_ready = op->result_ready = NULL;
 }
 
-void device_leave(void)
+int gpu_make_events(struct gpu_op *op, struct err *e)
 {
-    cu_context before;
+    const struct driver *d = gpu_state.driver;
+    int rc;
 
-    device.driver->cuCtxPopCurrent(&before);
+    if (op->input_ready)
+        return 0;
+    if (gpu_enter(op->context, e) != 0)
+        return -1;
+    rc = driver_check(d, d->cuEventCreate(&op->input_ready, CU_EVENT_NO_TIMING), e, "making an event");
+    if (rc == 0)
+        rc = driver_check(d, d->cuEventCreate(&op->result_ready, CU_EVENT_NO_TIMING), e, "making an event");
+    if (rc != 0)
+        gpu_drop_events(op);
+    gpu_leave();
+    return rc;
 }
 
 /* An event is recorded in streams of its own context only, but any stream waits for it. */
-static int record_across(struct device_op *op, cu_context of, struct err *e)
+static int record_across(struct gpu_op *op, cu_context of, struct err *e)
 {
-    const struct driver *d = device.driver;
+    const struct driver *d = gpu_state.driver;
     cu_event between = NULL;
     cu_stream ours = NULL;
     cu_context before;
@@ -90,7 +80,7 @@ static int record_across(struct device_op *op, cu_context of, struct err *e)
     if (rc == 0)
         rc = driver_check(d, d->cuStreamWaitEvent(ours, between, 0), e, "waiting for an event");
     if (rc == 0)
-        rc = driver_check(d, d->cuEventRecord(op->given, ours), e, "recording an event");
+        rc = driver_check(d, d->cuEventRecord(op->input_ready, ours), e, "recording an event");
     if (ours)
         d->cuStreamDestroy(ours);
     if (between)
@@ -99,21 +89,22 @@ static int record_across(struct device_op *op, cu_context of, struct err *e)
 }
 
 /* The default streams are those of the context that is current. */
-int device_record_given(struct device_op *op, struct err *e)
+int gpu_record_input(struct gpu_op *op, struct err *e)
 {
-    const struct driver *d = device.driver;
+    const struct driver *d = gpu_state.driver;
     cu_context of = op->context->context;
 
     if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_OF_THREAD &&
         d->cuStreamGetCtx(op->stream, &of) == CU_OK && of != op->context->context)
         return record_across(op, of, e);
-    return driver_check(d, d->cuEventRecord(op->given, op->stream), e, "recording an event in the stream");
+    return driver_check(d, d->cuEventRecord(op->input_ready, op->stream), e,
+                        "recording an event in the stream");
 }
 
 /* Memory that belongs to no context: this thread's, if it is of that GPU, else the one that all share. */
 static int choose_context(int gpu, cu_context *context, bool *retained, struct err *e)
 {
-    const struct driver *d = device.driver;
+    const struct driver *d = gpu_state.driver;
     cu_device current;
 
     if (d->cuCtxGetCurrent(context) == CU_OK && *context && d->cuCtxGetDevice(&current) == CU_OK &&
@@ -128,7 +119,7 @@ static int choose_context(int gpu, cu_context *context, bool *retained, struct e
 /* NCCL works in that one. Where the driver does not say it is taken for it. */
 static bool is_primary(cu_context context, int gpu)
 {
-    const struct driver *d = device.driver;
+    const struct driver *d = gpu_state.driver;
     cu_context primary = context;
     unsigned flags;
     int active = 1;
@@ -142,9 +133,9 @@ static bool is_primary(cu_context context, int gpu)
     return primary == context;
 }
 
-static struct device_context *make_context(const struct device_context *like, struct err *e)
+static struct gpu_context *make_context(const struct gpu_context *like, struct err *e)
 {
-    struct device_context *c = calloc(1, sizeof *c);
+    struct gpu_context *c = calloc(1, sizeof *c);
 
     if (!c) {
         err_set(e, ERR_MEMORY, "no memory for GPU %d", like->gpu);
@@ -152,59 +143,47 @@ static struct device_context *make_context(const struct device_context *like, st
     }
     *c = *like;
     c->primary = c->retained || is_primary(c->context, c->gpu);
-    if (driver_describe(device.driver, c->gpu, &c->what, e) != 0) {
+    if (driver_describe(gpu_state.driver, c->gpu, &c->what, e) != 0) {
         free(c);
         return NULL;
     }
-    if (device_enter(c, NULL) == 0) {
-        c->pack = pack_open(device.driver, NULL);
-        device_leave();
+    if (gpu_enter(c, NULL) == 0) {
+        c->pack = pack_open(gpu_state.driver, NULL);
+        gpu_leave();
     }
-    c->next = device.contexts;
-    return device.contexts = c;
+    c->next = gpu_state.contexts;
+    return gpu_state.contexts = c;
 }
 
-struct device_context *device_context_find(const struct pointer *at, struct err *e)
+struct gpu_context *gpu_context_find(const struct pointer *at, struct err *e)
 {
-    struct device_context new = {.context = at->context, .gpu = at->ordinal}, *c;
+    struct gpu_context new = {.context = at->context, .gpu = at->ordinal}, *c;
 
-    if (!device.driver && !(device.driver = driver_open(e)))
+    if (!gpu_state.driver && !(gpu_state.driver = driver_open(e)))
         return NULL;
-    for (c = device.contexts; !new.context &&c; c = c->next)
+    for (c = gpu_state.contexts; !new.context &&c; c = c->next)
         if (c->gpu == at->ordinal)
             return c;
     if (!new.context && choose_context(at->ordinal, &new.context, &new.retained, e) != 0)
         return NULL;
-    for (c = device.contexts; c && c->context != new.context; c = c->next)
+    for (c = gpu_state.contexts; c && c->context != new.context; c = c->next)
         ;
     if (!c && (c = make_context(&new, e)) != NULL)
         return c;
     if (new.retained) /* that is not needed */
-        device.driver->cuDevicePrimaryCtxRelease(at->ordinal);
+        gpu_state.driver->cuDevicePrimaryCtxRelease(at->ordinal);
     return c;
 }
 
-void device_close_contexts(void)
+int gpu_team_set_context(struct gpu_team *team, struct gpu_context *context, struct err *e)
 {
-    struct device_context *context;
+    int rc = gpu_enter(context, e);
 
-    if (!device.contexts)
-        return;
-    device_lock();
-    device_engine_free();
-    while ((context = device.contexts) != NULL) {
-        device.contexts = context->next;
-        if (context->pack && device_enter(context, NULL) == 0) {
-            pack_close(context->pack);
-            device_leave();
-        } else {
-            pack_forget(context->pack);
-        }
-        if (context->retained)
-            device.driver->cuDevicePrimaryCtxRelease(context->gpu);
-        free(context->exported);
-        free(context->span);
-        free(context);
+    if (rc == 0) {
+        rc = driver_stream(gpu_state.driver, &team->stream, e);
+        gpu_leave();
     }
-    device_unlock();
+    if (rc == 0)
+        team->context = context;
+    return rc;
 }

@@ -3,19 +3,38 @@
  * The driver numbers allocations, and never gives a number twice. What lies at an address is asked each time,
  * so that memory which was freed and allocated again is noticed: the engine lets the old one go, and opens
  * the new one. A buffer may lie in several (gpu_span.c): all of them are asked about. */
+#include "collectives/client/gpu/gpu_engine.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/client/gpu/gpu.h"
-#include "collectives/gpu/pointer.h"
+#include "collectives/client/gpu/gpu_memory.h"
+#include "collectives/client/rpc.h"
+#include "collectives/shm/numbers.h"
 #include "common/base/hash.h"
 
+/* An allocation by the driver's number (`id`) and the engine's (`number`; 0: the engine cannot have it). */
+struct gpu_export {
+    uintptr_t base;
+    uint64_t bytes, id;
+    uint32_t number;
+};
+
+/* Several allocations, one behind the other, as one more memory of the engine. */
+struct gpu_span {
+    uintptr_t base;
+    uint64_t bytes;
+    uint32_t number; /* 0: the engine cannot have it */
+};
+
+/* ---- allocations --------------------------------------------------------------------------------------- */
+
 /* 0: the driver does not say. */
-static uint64_t ask(unsigned attribute, const void *at)
+static uint64_t ask_driver(unsigned attribute, const void *at)
 {
     unsigned long long answer = 0;
-    cu_result result = device.driver->cuPointerGetAttribute(&answer, attribute, (cu_pointer)(uintptr_t)at);
+    cu_result result = gpu_state.driver->cuPointerGetAttribute(&answer, attribute, (cu_pointer)(uintptr_t)at);
 
     return result == CU_OK ? answer : 0;
 }
@@ -25,19 +44,19 @@ static uint64_t ask(unsigned attribute, const void *at)
  * the call that asks for several has the block's not in its list. */
 static uint64_t buffer_id(const void *at)
 {
-    uint64_t id = ask(CU_POINTER_BUFFER_ID, at), block = ask(CU_POINTER_MEMORY_BLOCK_ID, at);
+    uint64_t id = ask_driver(CU_POINTER_BUFFER_ID, at), block = ask_driver(CU_POINTER_MEMORY_BLOCK_ID, at);
 
     return id || block ? hash_number(hash_number(HASH_EMPTY, id), block) | 1 : 0;
 }
 
 /* The last allocation that begins at or before `at`, one behind it; they are in ascending order. */
-static size_t place_of(const struct device_context *c, uintptr_t at)
+static size_t export_position(const struct gpu_context *c, uintptr_t at)
 {
-    size_t low = 0, high = c->exports;
+    size_t low = 0, high = c->exports.exports;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (c->exported[middle].base <= at)
+        if (c->exports.export[middle].base <= at)
             low = middle + 1;
         else
             high = middle;
@@ -45,90 +64,171 @@ static size_t place_of(const struct device_context *c, uintptr_t at)
     return low;
 }
 
-bool device_export_close(uint32_t number)
+bool gpu_export_close(uint32_t number)
 {
     struct worker_message m = {.type = WORKER_DEVICE_FORGET, .id = number};
 
-    if (number || device.closing)
-        device.closing = rpc(&m, -1, NULL, NULL) == HVD_SUCCESS && m.id > 0;
-    return !device.closing;
+    if (number || gpu_state.closing)
+        gpu_state.closing = rpc(&m, -1, NULL, NULL) == HVD_SUCCESS && m.id > 0;
+    return !gpu_state.closing;
 }
 
-static void forget(struct device_context *c, size_t i)
+/* ---- several allocations under one buffer -------------------------------------------------------------- */
+
+/* A buffer may lie in several allocations that are mapped one behind the other, as in segments that grow. The
+ * engine has each allocation by itself, and maps the allocations under a buffer once more, one behind the
+ * other. Such a span has exactly the allocations of a buffer: when one of them goes, nothing uses the span any
+ * more, and the span goes too. Buffers in the same allocations share one span. */
+
+/* How many are before (base, bytes) in their order. */
+static size_t span_position(const struct gpu_context *c, uintptr_t base, uint64_t bytes)
 {
-    device_spans_forget(c, &c->exported[i]);
-    if (c->exported[i].number)
-        device_export_close(c->exported[i].number);
-    memmove(&c->exported[i], &c->exported[i + 1], (c->exports - i - 1) * sizeof c->exported[0]);
-    c->exports--;
+    size_t low = 0, high = c->exports.spans;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const struct gpu_span *s = &c->exports.span[middle];
+        if (s->base < base || (s->base == base && s->bytes < bytes))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The engine's number; 0: it cannot have it. */
+static uint32_t give_span(const struct gpu_context *c, const struct gpu_export *piece, size_t n)
+{
+    struct worker_message m = {.type = WORKER_DEVICE_SPAN};
+    struct worker_device q = {.gpu = c->exports.engine.gpu};
+    uint32_t *number = malloc(n * sizeof *number);
+    int fd = -1, status = HVD_ERR_MEMORY;
+
+    for (size_t i = 0; number && i < n; i++)
+        number[i] = piece[i].number;
+    if (number && (fd = numbers_write(number, n)) >= 0) {
+        memcpy(m.text, &q, sizeof q);
+        status = rpc(&m, fd, NULL, NULL);
+        close(fd);
+    }
+    free(number);
+    return status == HVD_SUCCESS ? m.id : 0;
+}
+
+static uint32_t find_span(struct gpu_context *c, const struct gpu_export *piece, size_t n)
+{
+    uintptr_t base = piece[0].base;
+    uint64_t bytes = piece[n - 1].base + piece[n - 1].bytes - base;
+    size_t i = span_position(c, base, bytes),
+           capacity = c->exports.spans_capacity ? 2 * c->exports.spans_capacity : 16;
+    struct gpu_span *more;
+
+    if (i < c->exports.spans && c->exports.span[i].base == base && c->exports.span[i].bytes == bytes)
+        return c->exports.span[i].number;
+    if (c->exports.spans == c->exports.spans_capacity) {
+        if (!(more = realloc(c->exports.span, capacity * sizeof *more)))
+            return 0;
+        c->exports.span = more;
+        c->exports.spans_capacity = capacity;
+    }
+    memmove(&c->exports.span[i + 1], &c->exports.span[i], (c->exports.spans - i) * sizeof *c->exports.span);
+    c->exports.span[i] = (struct gpu_span){.base = base, .bytes = bytes, .number = give_span(c, piece, n)};
+    c->exports.spans++;
+    return c->exports.span[i].number;
+}
+
+static void forget_spans(struct gpu_context *c, const struct gpu_export *piece)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->exports.spans; i++) {
+        const struct gpu_span *s = &c->exports.span[i];
+        if (s->base + s->bytes <= piece->base || piece->base + piece->bytes <= s->base)
+            c->exports.span[kept++] = *s;
+        else if (s->number)
+            gpu_export_close(s->number);
+    }
+    c->exports.spans = kept;
+}
+
+/* ---- known allocations --------------------------------------------------------------------------------- */
+
+static void forget_export(struct gpu_context *c, size_t i)
+{
+    forget_spans(c, &c->exports.export[i]);
+    if (c->exports.export[i].number)
+        gpu_export_close(c->exports.export[i].number);
+    memmove(&c->exports.export[i], &c -> exports.export[i + 1],
+            (c->exports.exports - i - 1) * sizeof c->exports.export[0]);
+    c->exports.exports--;
 }
 
 /* What is known of it, if that still lies there. */
-static struct device_export *known(struct device_context *c, uintptr_t at, uint64_t id)
+static struct gpu_export *find_known(struct gpu_context *c, uintptr_t at, uint64_t id)
 {
     size_t i;
 
-    while ((i = place_of(c, at)) > 0) {
-        struct device_export *x = &c->exported[i - 1];
+    while ((i = export_position(c, at)) > 0) {
+        struct gpu_export *x = &c->exports.export[i - 1];
         if (at - x->base >= x->bytes)
             return NULL;
         if (x->id == id)
             return x;
-        forget(c, i - 1);
+        forget_export(c, i - 1);
     }
     return NULL;
 }
 
-void device_export_forget(const void *at)
+void gpu_export_forget(const void *at)
 {
-    for (struct device_context *c = device.contexts; c; c = c->next) {
-        size_t i = place_of(c, (uintptr_t)at);
-        if (i > 0 && c->exported[i - 1].base == (uintptr_t)at)
-            forget(c, i - 1);
+    for (struct gpu_context *c = gpu_state.contexts; c; c = c->next) {
+        size_t i = export_position(c, (uintptr_t)at);
+        if (i > 0 && c->exports.export[i - 1].base == (uintptr_t)at)
+            forget_export(c, i - 1);
     }
 }
 
-void device_export_forget_all(void)
+void gpu_export_forget_all(void)
 {
-    for (struct device_context *c = device.contexts; c; c = c->next)
-        c->exports = c->spans = 0;
-    device.closing = false;
+    for (struct gpu_context *c = gpu_state.contexts; c; c = c->next)
+        c->exports.exports = c->exports.spans = 0;
+    gpu_state.closing = false;
 }
 
 /* One allocation may lie where several were before. The driver opens none over what it has open of the same
  * process. */
-static void forget_within(struct device_context *c, uintptr_t base, uint64_t bytes)
+static void forget_within(struct gpu_context *c, uintptr_t base, uint64_t bytes)
 {
-    for (size_t i = place_of(c, base + bytes - 1);
-         i > 0 && c->exported[i - 1].base + c->exported[i - 1].bytes > base; i--)
-        forget(c, i - 1);
+    for (size_t i = export_position(c, base + bytes - 1);
+         i > 0 && c->exports.export[i - 1].base + c->exports.export[i - 1].bytes > base; i--)
+        forget_export(c, i - 1);
 }
 
-static struct device_export *remember(struct device_context *c, const struct device_export *x)
+static struct gpu_export *remember_export(struct gpu_context *c, const struct gpu_export *x)
 {
-    size_t i = place_of(c, x->base);
+    size_t i = export_position(c, x->base);
 
-    if (c->exports == c->exports_room) {
-        size_t room = c->exports_room ? 2 * c->exports_room : 64;
-        struct device_export *more = realloc(c->exported, room * sizeof *more);
+    if (c->exports.exports == c->exports.exports_capacity) {
+        size_t capacity = c->exports.exports_capacity ? 2 * c->exports.exports_capacity : 64;
+        struct gpu_export *more = realloc(c->exports.export, capacity * sizeof *more);
         if (!more)
             return NULL;
-        c->exported = more;
-        c->exports_room = room;
+        c->exports.export = more;
+        c->exports.exports_capacity = capacity;
     }
-    memmove(&c->exported[i + 1], &c->exported[i], (c->exports - i) * sizeof *x);
-    c->exported[i] = *x;
-    c->exports++;
-    return &c->exported[i];
+    memmove(&c->exports.export[i + 1], &c -> exports.export[i], (c->exports.exports - i) * sizeof *x);
+    c->exports.export[i] = *x;
+    c->exports.exports++;
+    return &c->exports.export[i];
 }
 
 /* ---- to the engine ------------------------------------------------------------------------------------- */
 
-static bool by_handle(const struct pointer_range *range, struct worker_device *q)
+static bool get_handle(const struct pointer_range *range, struct worker_device *q)
 {
     struct cu_ipc_memory handle;
 
-    if (device.driver->cuIpcGetMemHandle(&handle, (cu_pointer)range->base) != CU_OK)
+    if (gpu_state.driver->cuIpcGetMemHandle(&handle, (cu_pointer)range->base) != CU_OK)
         return false;
     memcpy(q->handle, &handle, sizeof q->handle);
     return true;
@@ -137,7 +237,7 @@ static bool by_handle(const struct pointer_range *range, struct worker_device *q
 /* A descriptor of the allocation that is mapped there; -1: there is none. */
 static int descriptor_of(const struct pointer_range *range)
 {
-    const struct driver *d = device.driver;
+    const struct driver *d = gpu_state.driver;
     cu_allocation allocation;
     int fd = -1;
 
@@ -150,16 +250,16 @@ static int descriptor_of(const struct pointer_range *range)
 }
 
 /* The engine's number; 0: it cannot have it. false: not yet. */
-static bool give(const struct device_context *c, const struct pointer_range *range, uint32_t *number)
+static bool give_allocation(const struct gpu_context *c, const struct pointer_range *range, uint32_t *number)
 {
     struct worker_message m = {.type = WORKER_DEVICE_MEMORY};
-    struct worker_device q = {.gpu = c->engine.gpu, .bytes = range->bytes};
+    struct worker_device q = {.gpu = c->exports.engine.gpu, .bytes = range->bytes};
     int fd = -1, status;
 
     *number = 0;
     if (range->exported == POINTER_BY_FD && (fd = descriptor_of(range)) < 0)
         return true;
-    if (range->exported == POINTER_BY_IPC && !by_handle(range, &q))
+    if (range->exported == POINTER_BY_IPC && !get_handle(range, &q))
         return true;
     memcpy(m.text, &q, sizeof q);
     status = rpc(&m, fd, NULL, NULL);
@@ -174,30 +274,29 @@ static bool give(const struct device_context *c, const struct pointer_range *ran
 static bool is_safe(const struct pointer_range *range, const void *at)
 {
     return range->exported == POINTER_BY_IPC ||
-           (range->exported == POINTER_BY_FD && ask(CU_POINTER_MEMORY_BLOCK_ID, at) != 0);
+           (range->exported == POINTER_BY_FD && ask_driver(CU_POINTER_MEMORY_BLOCK_ID, at) != 0);
 }
 
 /* The allocation there, new or known; NULL: the driver does not tell, or the engine cannot have it yet. */
-static const struct device_export *find(struct device_context *c, const void *at)
+static const struct gpu_export *find_allocation(struct gpu_context *c, const void *at)
 {
     uint64_t id = buffer_id(at);
-    const struct device_export *x = id ? known(c, (uintptr_t)at, id) : NULL;
+    const struct gpu_export *x = id ? find_known(c, (uintptr_t)at, id) : NULL;
     struct pointer_range range;
     struct err e = ERR_INIT;
 
     if (x || !id || pointer_range(at, &range, &e) != 0)
         return x;
     forget_within(c, range.base, range.bytes);
-    struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
-    if (is_safe(&range, at) && !give(c, &range, &new.number))
+    struct gpu_export new = {.base = range.base, .bytes = range.bytes, .id = id};
+    if (is_safe(&range, at) && !give_allocation(c, &range, &new.number))
         return NULL;
-    return remember(c, &new);
+    return remember_export(c, &new);
 }
 
-bool device_export(struct device_context *c, const void *at, uint64_t bytes, uint32_t *memory,
-                   uint64_t *offset)
+bool gpu_export(struct gpu_context *c, const void *at, uint64_t bytes, uint32_t *memory, uint64_t *offset)
 {
-    const struct device_export *x = find(c, at);
+    const struct gpu_export *x = find_allocation(c, at);
     uintptr_t base, end;
     size_t pieces = 1;
 
@@ -208,13 +307,49 @@ bool device_export(struct device_context *c, const void *at, uint64_t bytes, uin
     base = x->base;
     end = base + x->bytes;
     for (; x->number && end - (uintptr_t)at < bytes; pieces++) {
-        if (!(x = find(c, (const void *)end)) || x->base != end)
+        if (!(x = find_allocation(c, (const void *)end)) || x->base != end)
             return false;
         end += x->bytes;
     }
     if (x->number) {
         *offset = (uintptr_t)at - base;
-        *memory = pieces == 1 ? x->number : device_span(c, &c->exported[place_of(c, base) - 1], pieces);
+        *memory =
+            pieces == 1 ? x->number : find_span(c, &c->exports.export[export_position(c, base) - 1], pieces);
     }
     return *memory != 0;
+}
+
+/* ---- registered with the engine's communicators -------------------------------------------------------- */
+
+static bool remember_registration(struct gpu_team *team, uintptr_t at, bool registered)
+{
+    struct gpu_registration *more =
+        realloc(team->registrations.item, (team->registrations.number + 1) * sizeof *more);
+
+    if (!more)
+        return false; /* the next operation asks again */
+    team->registrations.item = more;
+    more[team->registrations.number++] = (struct gpu_registration){at, registered};
+    return registered;
+}
+
+bool gpu_engine_registered(struct gpu_team *team, const struct gpu_memory *m)
+{
+    struct worker_message q = {.type = WORKER_DEVICE_KNOW, .set = team->team->id};
+    uint64_t offset;
+
+    for (size_t i = 0; i < team->registrations.number; i++)
+        if (team->registrations.item[i].at == m->at)
+            return team->registrations.item[i].registered;
+    if (!m->by_nccl || !gpu_export(team->context, (const void *)m->at, m->bytes, &q.id, &offset) ||
+        offset != 0 || rpc(&q, -1, NULL, NULL) != HVD_SUCCESS)
+        return remember_registration(team, m->at, false);
+    return q.id != SHM_DEVICE_ASK_LATER && remember_registration(team, m->at, q.id == SHM_DEVICE_KNOWN);
+}
+
+void gpu_engine_deregister(struct gpu_team *team, const struct gpu_memory *m)
+{
+    for (size_t i = team->registrations.number; i-- > 0;)
+        if (team->registrations.item[i].at == m->at)
+            team->registrations.item[i] = team->registrations.item[--team->registrations.number];
 }

@@ -1,60 +1,64 @@
 /* An operation as NCCL has it: what a request becomes, the sizes that only the agreement knows, and its place
  * in the team's stream. A group is run as one; what of it is packed before is decided further down
  * (device/fuse.h). */
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/gpu/gpu_engine.h"
+#include "collectives/client/gpu/gpu_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/client/group.h"
+#include "collectives/kernels/dtype.h"
+
 /* Makes room for n of them. */
-static int make_room(struct device_op *op, size_t n)
+static int reserve_pieces(struct gpu_op *op, size_t n)
 {
     struct device_operation *larger;
 
-    op->operations = n;
-    if (n <= op->room)
+    op->pieces.number = n;
+    if (n <= op->pieces.capacity)
         return HVD_SUCCESS;
-    if (!(larger = realloc(op->operation, 2 * n * sizeof *larger)))
+    if (!(larger = realloc(op->pieces.piece, 2 * n * sizeof *larger)))
         return fail(HVD_ERR_MEMORY, "no memory for a group of %zu tensors", n);
-    op->operation = larger;
-    op->room = n;
+    op->pieces.piece = larger;
+    op->pieces.capacity = n;
     return HVD_SUCCESS;
 }
 
-static int keep_table(struct device_op *op, const struct request *r)
+static int keep_table(struct gpu_op *op, const struct request *r)
 {
-    size_t bytes = r->team->size * sizeof *op->table;
+    size_t bytes = r->team->size * sizeof *op->pieces.table;
 
-    free(op->table);
-    op->table = NULL;
+    free(op->pieces.table);
+    op->pieces.table = NULL;
     if (!r->table)
         return HVD_SUCCESS;
-    if (!(op->table = malloc(bytes)))
+    if (!(op->pieces.table = malloc(bytes)))
         return fail(HVD_ERR_MEMORY, "no memory for the splits");
-    memcpy(op->table, r->table, bytes);
+    memcpy(op->pieces.table, r->table, bytes);
     return HVD_SUCCESS;
 }
 
 /* Room for both lists of a ragged one. The team's size never changes. */
-static int make_counts(struct device_op *op, const struct request *r)
+static int make_counts(struct gpu_op *op, const struct request *r)
 {
-    if (!op_is_ragged(r->op.kind) || op->counts)
+    if (!op_is_ragged(r->op.kind) || op->pieces.counts)
         return HVD_SUCCESS;
-    if (!(op->counts = calloc(2 * (size_t)r->team->size, sizeof *op->counts)))
+    if (!(op->pieces.counts = calloc(2 * (size_t)r->team->size, sizeof *op->pieces.counts)))
         return fail(HVD_ERR_MEMORY, "no memory for the sizes of %u ranks", r->team->size);
-    op->sent = op->counts + r->team->size;
+    op->pieces.sent = op->pieces.counts + r->team->size;
     return HVD_SUCCESS;
 }
 
 /* The tensors of a group. Those of a reducescatter are packed by rank: the first rank's pieces say where
  * each begins. */
-static void describe_group(struct device_op *op, const struct request *r, const struct device_operation *one)
+static void describe_group(struct gpu_op *op, const struct request *r, const struct device_operation *one)
 {
     const struct group *g = r->group;
     size_t size = dtype_size(r->op.dtype);
 
     for (size_t i = 0; i < g->outs; i++) {
-        struct device_operation *o = &op->operation[i];
+        struct device_operation *o = &op->pieces.piece[i];
         *o = *one;
         o->in = g->in[i].at;
         o->out = g->out[i].at;
@@ -65,7 +69,7 @@ static void describe_group(struct device_op *op, const struct request *r, const 
     }
 }
 
-int device_describe(struct device_op *op, const struct request *r)
+int gpu_describe(struct gpu_op *op, const struct request *r)
 {
     static const enum device_kind kinds[SHM_KINDS] = {
         [SHM_ALLREDUCE] = DEVICE_ALLREDUCE,         [SHM_BROADCAST] = DEVICE_BROADCAST,
@@ -82,7 +86,7 @@ int device_describe(struct device_op *op, const struct request *r)
                                    .out = r->out,
                                    .count = r->op.count,
                                    .row_count = r->op.row};
-    int status = make_room(op, r->group ? r->group->outs : 1);
+    int status = reserve_pieces(op, r->group ? r->group->outs : 1);
 
     if (status == HVD_SUCCESS)
         status = keep_table(op, r);
@@ -90,128 +94,129 @@ int device_describe(struct device_op *op, const struct request *r)
         status = make_counts(op, r);
     if (status != HVD_SUCCESS)
         return status;
-    one.counts = op->counts;
-    one.sent = op->sent;
+    one.counts = op->pieces.counts;
+    one.sent = op->pieces.sent;
     if (r->group)
         describe_group(op, r, &one);
     else
-        op->operation[0] = one;
+        op->pieces.piece[0] = one;
     return HVD_SUCCESS;
 }
 
-void device_undescribe(struct device_op *op)
+void gpu_describe_free(struct gpu_op *op)
 {
-    free(op->operation);
-    free(op->table);
-    free(op->counts);
+    free(op->pieces.piece);
+    free(op->pieces.table);
+    free(op->pieces.counts);
 }
 
 /* What this rank gives each other one of an alltoall, as the call said or evenly. */
-bool device_count(struct device_op *op)
+bool gpu_count_elements(struct gpu_op *op)
 {
     const struct tensor *t = op->tensor;
     const struct tensor_view *v = &t->view;
-    bool gathers = t->op.kind == SHM_ALLGATHER;
+    bool gathers = t->op.what.kind == SHM_ALLGATHER;
     uint32_t n = v->team->size;
-    uint64_t left = t->where.room;
+    uint64_t left = t->op.where.room;
 
-    for (uint32_t i = 0; op_is_ragged(t->op.kind) && i < n; i++) {
-        if (t->receipt)
-            op->counts[i] = t->receipt[i];
+    for (uint32_t i = 0; op_is_ragged(t->op.what.kind) && i < n; i++) {
+        if (t->op.recv_counts)
+            op->pieces.counts[i] = t->op.recv_counts[i];
         else
-            op->counts[i] = gathers ? v->count[i] : v->split[(size_t)i * n + t->index];
-        op->sent[i] = op->table ? op->table[i] : t->op.count / n;
-        if (op->counts[i] > left || (i == t->index && op->counts[i] != (gathers ? t->op.count : op->sent[i])))
+            op->pieces.counts[i] = gathers ? v->count[i] : v->split[(size_t)i * n + t->index];
+        op->pieces.sent[i] = op->pieces.table ? op->pieces.table[i] : t->op.what.count / n;
+        if (op->pieces.counts[i] > left ||
+            (i == t->index && op->pieces.counts[i] != (gathers ? t->op.what.count : op->pieces.sent[i])))
             return false;
-        left -= op->counts[i];
+        left -= op->pieces.counts[i];
     }
     return true;
 }
 
 /* Between hosts a compressed operation is to be what the engines make of it. */
-bool device_nccl_can(const struct device_op *op, struct device_why *why)
+bool gpu_nccl_can(const struct gpu_op *op, struct device_why *why)
 {
-    const struct device_team *team = op->team;
-    const struct tensor_op *what = &op->tensor->op;
+    const struct gpu_team *team = op->team;
+    const struct tensor_op *what = &op->tensor->op.what;
 
     if (what->compression != HVD_COMPRESSION_NONE && !team_is_here(team->team) && !op_is_adasum(what)) {
         *why = (struct device_why){"NCCL compresses nothing"};
         return false;
     }
-    return communicator_can(&op->operation[0], (int)team->team->size, team->all, why);
+    return communicator_can(&op->pieces.piece[0], (int)team->team->size, team->all, why);
 }
 
-int device_record(struct device_op *op, struct err *e)
+int gpu_record_result(struct gpu_op *op, struct err *e)
 {
-    const struct driver *d = device.driver;
-    int rc = device_enter(op->context, e);
+    const struct driver *d = gpu_state.driver;
+    int rc = gpu_enter(op->context, e);
 
     if (rc == 0) {
-        rc = driver_check(d, d->cuEventRecord(op->done, op->team->stream), e, "recording an event");
-        device_leave();
+        rc = driver_check(d, d->cuEventRecord(op->result_ready, op->team->stream), e, "recording an event");
+        gpu_leave();
     }
     return rc;
 }
 
-static int wait_for_input(struct device_op *op, struct err *e)
+static int wait_for_input(struct gpu_op *op, struct err *e)
 {
-    const struct driver *d = device.driver;
-    int rc = device_enter(op->context, e);
+    const struct driver *d = gpu_state.driver;
+    int rc = gpu_enter(op->context, e);
 
     if (rc == 0) {
-        rc = driver_check(d, d->cuStreamWaitEvent(op->team->stream, op->given, 0), e,
+        rc = driver_check(d, d->cuStreamWaitEvent(op->team->stream, op->input_ready, 0), e,
                           "letting a stream wait for an event");
-        device_leave();
+        gpu_leave();
     }
     return rc;
 }
 
-static int break_by(struct device_op *op, const struct err *e)
+static int break_by(struct gpu_op *op, const struct err *e)
 {
-    device_break("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e->text);
+    gpu_fail_job("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e->text);
     return -1;
 }
 
 /* false: not yet; else it is in the stream, or the job ends with *e. */
-static bool has_ended(const struct device_op *op, bool *well, struct err *e)
+static bool has_ended(const struct gpu_op *op, bool *well, struct err *e)
 {
     enum communicator_state state;
 
     *well = true;
     if (op->by_engine)
-        return device_engine_launched(op);
+        return gpu_engine_launched(op);
     state = communicator_poll(op->team->communicator, e);
     *well = state == COMMUNICATOR_READY;
     return state != COMMUNICATOR_LAUNCHING;
 }
 
-bool device_launched(struct device_op *op)
+bool gpu_launched(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
     bool well;
 
     if (!has_ended(op, &well, &e))
         return false;
-    if (!well || (op->by_engine ? device_engine_record(op, &e) : device_record(op, &e)) != 0) {
+    if (!well || (op->by_engine ? gpu_engine_record(op, &e) : gpu_record_result(op, &e)) != 0) {
         break_by(op, &e);
         return false;
     }
-    device_end(op, DEVICE_ENQUEUED);
+    gpu_op_end(op, GPU_ENQUEUED);
     return true;
 }
 
-int device_launch(struct device_op *op)
+int gpu_launch(struct gpu_op *op)
 {
-    struct device_team *team = op->team;
+    struct gpu_team *team = op->team;
     struct err e = ERR_INIT;
 
     if (team->by_engine)
-        return device_engine_launch(op, &e) == 0 ? 0 : break_by(op, &e);
+        return gpu_engine_launch(op, &e) == 0 ? 0 : break_by(op, &e);
     if (wait_for_input(op, &e) != 0 ||
-        communicator_run(team->communicator, op->known ? device_memory_known(op) : op->operation,
-                         op->operations, team->stream, &e) != 0)
+        communicator_run(team->communicator, op->registered ? gpu_memory_registered(op) : op->pieces.piece,
+                         op->pieces.number, team->stream, &e) != 0)
         return break_by(op, &e);
-    op->phase = DEVICE_LAUNCHING;
-    device_launched(op);
+    op->phase = GPU_LAUNCHING;
+    gpu_launched(op);
     return 0;
 }

@@ -6,42 +6,42 @@
  * this rank used before, or by the thread's context. Where nothing of this says it, the GPU is chosen when
  * the set makes its communicator: one that this process uses already, else that of the rank's number on its
  * host. A rank that has none at all says so, and all of the set goes through host memory. */
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/gpu/gpu_engine.h"
 
 static bool context_of_stream(cu_stream stream, cu_context *context)
 {
-    return stream && device.driver->cuStreamGetCtx(stream, context) == CU_OK && *context;
+    return stream && gpu_state.driver->cuStreamGetCtx(stream, context) == CU_OK && *context;
 }
 
-bool device_place_of(const struct request *r, struct pointer *at)
+bool gpu_locate_empty(const struct request *r, struct pointer *at)
 {
-    const struct device_context *c = device.contexts;
+    const struct gpu_context *c = gpu_state.contexts;
     bool entered = false;
     cu_context before;
     cu_device gpu;
 
     *at = (struct pointer){.device = true};
-    for (const struct device_team *t = device.teams; t; t = t->next)
+    for (const struct gpu_team *t = gpu_state.teams; t; t = t->next)
         c = t->team == r->team && t->context ? t->context : c;
     if (c) {
         at->context = c->context;
         at->ordinal = c->gpu;
         return true;
     }
-    if (!device.driver && !(device.driver = driver_open(NULL)))
+    if (!gpu_state.driver && !(gpu_state.driver = driver_open(NULL)))
         return false;
     if (context_of_stream(r->stream, &at->context))
-        entered = device.driver->cuCtxPushCurrent(at->context) == CU_OK;
-    else if (device.driver->cuCtxGetCurrent(&at->context) != CU_OK || !at->context)
+        entered = gpu_state.driver->cuCtxPushCurrent(at->context) == CU_OK;
+    else if (gpu_state.driver->cuCtxGetCurrent(&at->context) != CU_OK || !at->context)
         return false;
-    bool found = device.driver->cuCtxGetDevice(&gpu) == CU_OK;
+    bool found = gpu_state.driver->cuCtxGetDevice(&gpu) == CU_OK;
     if (entered)
-        device.driver->cuCtxPopCurrent(&before);
+        gpu_state.driver->cuCtxPopCurrent(&before);
     at->ordinal = found ? gpu : -1;
     return found;
 }
 
-uint8_t device_claim_empty(const struct request *r, bool on_device)
+uint8_t gpu_claim_empty(const struct request *r, bool on_device)
 {
     return client.solo || r->op.kind == SHM_ALLREDUCE_SHARED ? on_device : OP_EITHER;
 }
@@ -62,46 +62,46 @@ static int choose_gpu(const struct driver *d)
 }
 
 /* The set's operations begin now. -1: this rank has no GPU. */
-int device_team_settles_down(struct device_team *team, struct err *e)
+int gpu_team_choose_gpu(struct gpu_team *team, struct err *e)
 {
-    struct device_context *c = device.contexts;
+    struct gpu_context *c = gpu_state.contexts;
     int gpu;
 
     if (team->context)
         return 0;
-    if (!device.driver && !(device.driver = driver_open(e)))
+    if (!gpu_state.driver && !(gpu_state.driver = driver_open(e)))
         return -1;
-    if (!c && (gpu = choose_gpu(device.driver)) < 0)
+    if (!c && (gpu = choose_gpu(gpu_state.driver)) < 0)
         return err_set(e, ERR_SYSTEM, "it has no GPU");
-    if (!c && !(c = device_context_find(&(struct pointer){.device = true, .ordinal = gpu}, e)))
+    if (!c && !(c = gpu_context_find(&(struct pointer){.device = true, .ordinal = gpu}, e)))
         return -1;
-    return device_team_equip(team, c, e);
+    return gpu_team_set_context(team, c, e);
 }
 
 /* What a call with elements does before the agreement. */
-static int equip(struct device_op *op, struct err *e)
+static int equip_empty(struct gpu_op *op, struct err *e)
 {
     int rc;
 
     op->context = op->team->context;
     op->stream = op->team->stream; /* the call's own need not wait for it: nothing is written for it */
-    if (device_events(op, e) != 0 || device_enter(op->context, e) != 0)
+    if (gpu_make_events(op, e) != 0 || gpu_enter(op->context, e) != 0)
         return -1;
-    rc = device_engine_give(op, e);
+    rc = gpu_engine_prepare(op, e);
     if (rc == 0)
-        rc = driver_check(device.driver, device.driver->cuEventRecord(op->given, op->stream), e,
+        rc = driver_check(gpu_state.driver, gpu_state.driver->cuEventRecord(op->input_ready, op->stream), e,
                           "recording an event");
-    device_leave();
+    gpu_leave();
     return rc;
 }
 
-bool device_take_part(struct device_op *op)
+bool gpu_op_take_part(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
 
-    if (op->context || !op->team->context || equip(op, &e) == 0)
+    if (op->context || !op->team->context || equip_empty(op, &e) == 0)
         return true;
     op->context = NULL;
-    device_break("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
+    gpu_fail_job("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
     return false;
 }

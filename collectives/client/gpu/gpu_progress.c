@@ -6,87 +6,28 @@
  *
  * When the job has failed, what NCCL does is aborted at once: kernels that wait for a rank that has gone end,
  * and with them the streams that wait for those. */
-#include "collectives/client/gpu/gpu.h"
+#include "collectives/client/gpu/gpu_progress.h"
 
-#include <stdarg.h>
+#include <poll.h>
 #include <stdio.h>
 
+#include "collectives/client/arena.h"
+#include "collectives/client/gpu/gpu_engine.h"
+#include "collectives/kernels/dtype.h"
 #include "collectives/shm/doorbell.h"
 
-/* ---- ends ---------------------------------------------------------------------------------------------- */
-
-void device_end(struct device_op *op, enum device_phase phase)
-{
-    op->phase = phase;
-    device.pending--;
-    device.moved = true;
-    device_thread_wants();
-}
-
-void device_fail(struct device_op *op, int status, const char *fmt, ...)
-{
-    struct tensor *t = op->tensor;
-    int used = snprintf(t->text, sizeof t->text, "tensor \"%s\": ", t->name);
-    va_list args;
-
-    va_start(args, fmt);
-    if (used > 0 && (size_t)used < sizeof t->text)
-        vsnprintf(t->text + used, sizeof t->text - (size_t)used, fmt, args);
-    va_end(args);
-    op->status = status;
-    device_end(op, DEVICE_FAILED);
-}
-
-void device_break(const char *fmt, ...)
-{
-    char why[SHM_TEXT_MAX];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(why, sizeof why, fmt, args);
-    va_end(args);
-    if (device.failed)
-        return;
-    rpc_failed(why); /* handles get it from there, as all ranks' do */
-    device_abort();
-}
-
-void device_abort(void)
-{
-    device.failed = device.moved = true;
-    for (struct device_team *team = device.teams; team; team = team->next)
-        if (team->communicator)
-            communicator_abort(team->communicator, 0);
-}
-
-static bool job_has_failed(void)
-{
-    return region_poisoned(&client.region) || atomic_load(&client.state) == CLIENT_STRANDED ||
-           atomic_load(&client.mailbox->left);
-}
-
-bool device_has_failed(void)
-{
-    if (!device.failed && job_has_failed())
-        device_abort();
-    if (!device.stranded && atomic_load(&client.state) == CLIENT_STRANDED) {
-        device.stranded = true;
-        for (const struct device_team *team = device.teams; team; team = team->next)
-            device_engine_release(team); /* nobody else does any more, and the user's streams are to go on */
-    }
-    return device.failed;
-}
+#define DRAIN_NS (10 * NSEC_PER_SEC) /* for operations that are under way at the end */
 
 /* ---- agreement ----------------------------------------------------------------------------------------- */
 
-static void agreed(struct device_op *op)
+static void mark_agreed(struct gpu_op *op)
 {
-    op->agreed = timeline_clock();
-    op->phase = DEVICE_AGREED;
+    op->agreed = read_watch_clock();
+    op->phase = GPU_AGREED;
 }
 
 /* All of this host's members are here, and nobody else takes part. */
-static void open_here(struct device_op *op)
+static void open_on_host(struct gpu_op *op)
 {
     struct tensor *t = op->tensor;
     struct tensor_resolver resolver = {arena_resolve, NULL};
@@ -96,92 +37,92 @@ static void open_here(struct device_op *op)
         return;
     if (status != HVD_SUCCESS) {
         op->status = status;
-        device_end(op, DEVICE_FAILED);
+        gpu_op_end(op, GPU_FAILED);
         return;
     }
     if (!t->view.op.device) {
-        device_end(op, DEVICE_NOWHERE);
+        gpu_op_end(op, GPU_NOWHERE);
         return;
     }
-    op->known = t->view.device_memory != 0 && t->view.device_memory == t->where.in;
-    agreed(op);
+    op->registered = t->view.device_memory != 0 && t->view.device_memory == t->op.where.in;
+    mark_agreed(op);
     if (!order_claim(&client.region, t->slot, t->sequence))
         return;
     if (!order_append(&client.region, op->team->head->slot, t->slot))
-        device_break("the order of process set %d is broken", op->team->team->id);
+        gpu_fail_job("the order of process set %d is broken", op->team->team->id);
     doorbell_ring_sleepers(&client.region, UINT32_MAX);
     alarm_ring_all(&client.region);
 }
 
-static void take_settled(struct device_op *op)
+static void take_settled(struct gpu_op *op)
 {
     struct tensor *t = op->tensor;
     const struct shm_slot *slot = t->view.slot;
 
     if (atomic_load(&slot->settled) != t->sequence)
         return;
-    if (slot->status == HVD_SUCCESS && t->op.device == OP_EITHER && !slot->device) {
-        device_end(op, DEVICE_NOWHERE);
+    if (slot->status == HVD_SUCCESS && t->op.what.device == OP_EITHER && !slot->device) {
+        gpu_op_end(op, GPU_NOWHERE);
         return;
     }
     if (slot->status == HVD_SUCCESS) {
-        op->known = slot->known != 0 && t->where.in != 0;
-        agreed(op);
+        op->registered = slot->known != 0 && t->op.where.in != 0;
+        mark_agreed(op);
         return;
     }
     op->status = slot->status < 0 ? slot->status : HVD_ERR_ENGINE;
     snprintf(t->text, sizeof t->text, "%.*s", (int)sizeof t->text - 1, (const char *)slot->result);
-    device_end(op, DEVICE_FAILED);
+    gpu_op_end(op, GPU_FAILED);
 }
 
-void device_look_at(struct device_op *op)
+void gpu_op_check(struct gpu_op *op)
 {
     if (!team_is_here(op->team->team))
         take_settled(op);
     else if (tensor_arrived(&op->tensor->view))
-        open_here(op);
+        open_on_host(op);
 }
 
 /* ---- the order ----------------------------------------------------------------------------------------- */
 
 /* What comes next in the team's order; NULL: nothing yet. */
-static struct device_op *next_in_order(struct device_team *team)
+static struct gpu_op *next_in_order(struct gpu_team *team)
 {
     uint32_t slot;
     int rc = order_next(&team->order, &client.region, &slot);
-    struct tensor *t = rc == 1 ? atomic_load(&client.by_slot[slot]) : NULL;
-    struct device_op *op = t ? t->device : NULL;
+    struct tensor *t = rc == 1 ? atomic_load(&client.tensors.by_slot[slot]) : NULL;
+    struct gpu_op *op = t ? t->gpu : NULL;
 
     if (rc == 0)
         return NULL;
-    if (op && op->team == team && op->phase == DEVICE_ARRIVING)
-        device_look_at(op); /* between hosts it is settled a moment later */
-    if (op && op->team == team && (op->phase == DEVICE_AGREED || op->phase == DEVICE_ARRIVING))
-        return op->phase == DEVICE_AGREED ? op : NULL;
-    if (!job_has_failed())
-        device_break("rank %d: the order of process set %d names what cannot be", client.rank,
+    if (op && op->team == team && op->phase == GPU_ARRIVING)
+        gpu_op_check(op); /* between hosts it is settled a moment later */
+    if (op && op->team == team && (op->phase == GPU_AGREED || op->phase == GPU_ARRIVING))
+        return op->phase == GPU_AGREED ? op : NULL;
+    if (!gpu_job_has_failed())
+        gpu_fail_job("rank %d: the order of process set %d names what cannot be", client.rank,
                      team->team->id);
     return NULL;
 }
 
-static void take(struct device_team *team)
+static void take_operations(struct gpu_team *team)
 {
-    struct device_op *op;
+    struct gpu_op *op;
 
-    while (!device.failed && (op = next_in_order(team)) != NULL) {
+    while (!gpu_state.failed && (op = next_in_order(team)) != NULL) {
         order_take(&team->order, op->tensor->slot, ++op->taken);
-        op->phase = DEVICE_TAKEN;
-        op->begun = timeline_clock();
+        op->phase = GPU_TAKEN;
+        op->begun = read_watch_clock();
         op->next = NULL;
         *(team->first ? &team->last->next : &team->first) = op;
         team->last = op;
-        if (!device_count(op))
-            device_break("rank %d: tensor \"%s\": the sizes that the engine says cannot be", client.rank,
+        if (!gpu_count_elements(op))
+            gpu_fail_job("rank %d: tensor \"%s\": the sizes that the engine says cannot be", client.rank,
                          op->tensor->name);
     }
 }
 
-static void drop_first(struct device_team *team)
+static void drop_first(struct gpu_team *team)
 {
     team->first = team->first->next;
 }
@@ -189,55 +130,55 @@ static void drop_first(struct device_team *team)
 /* ---- what is begun ------------------------------------------------------------------------------------- */
 
 /* Nothing of it moves on any rank. */
-static bool is_empty(const struct device_op *op)
+static bool is_empty(const struct gpu_op *op)
 {
-    return !op_is_ragged(op->tensor->op.kind) && op->tensor->op.count == 0;
+    return !op_is_ragged(op->tensor->op.what.kind) && op->tensor->op.what.count == 0;
 }
 
-static bool end_empty(struct device_op *op)
+static bool end_empty(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
 
-    if (op->context && device_record(op, &e) != 0) {
-        device_break("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
+    if (op->context && gpu_record_result(op, &e) != 0) {
+        gpu_fail_job("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
         return false;
     }
-    device_end(op, DEVICE_ENQUEUED);
+    gpu_op_end(op, GPU_ENQUEUED);
     return true;
 }
 
 /* false: it waits for what is before it. */
-static bool begin_one(struct device_op *op)
+static bool begin_one(struct gpu_op *op)
 {
-    struct device_team *team = op->team;
+    struct gpu_team *team = op->team;
     struct device_why why;
     bool can;
 
-    if (!device_take_part(op))
+    if (!gpu_op_take_part(op))
         return false;
     if (is_empty(op))
         return end_empty(op);
-    why = team->why;
-    can = team->fsm.state == TEAM_NCCL && device_nccl_can(op, &why);
-    if (!can && op_reduces(op->tensor->op.kind) && dtype_of_devices(op->tensor->op.dtype)) {
-        device_fail(op, HVD_ERR_INVALID, "%s are combined by NCCL only, and %s",
-                    dtype_name(op->tensor->op.dtype), why.text);
+    why = team->refusal.why;
+    can = team->fsm.state == TEAM_NCCL && gpu_nccl_can(op, &why);
+    if (!can && op_reduces(op->tensor->op.what.kind) && dtype_of_devices(op->tensor->op.what.dtype)) {
+        gpu_op_fail(op, HVD_ERR_INVALID, "%s are combined by NCCL only, and %s",
+                    dtype_name(op->tensor->op.what.dtype), why.text);
         return true;
     }
     op->staged = !can;
     if (!can)
-        return device_stage(op);
+        return gpu_stage(op);
     if (!team->by_engine && communicator_state(team->communicator) != COMMUNICATOR_READY)
         return false;
-    return device_launch(op) == 0 && op->phase == DEVICE_ENQUEUED;
+    return gpu_launch(op) == 0 && op->phase == GPU_ENQUEUED;
 }
 
 /* The first one of the queue is the only one that can be on its way into the stream. */
-static void advance(struct device_team *team)
+static void begin_operations(struct gpu_team *team)
 {
-    while (team->first && !device.failed) {
-        struct device_op *op = team->first;
-        bool goes_on = op->phase == DEVICE_LAUNCHING ? device_launched(op) : begin_one(op);
+    while (team->first && !gpu_state.failed) {
+        struct gpu_op *op = team->first;
+        bool goes_on = op->phase == GPU_LAUNCHING ? gpu_launched(op) : begin_one(op);
         if (!goes_on)
             return;
         drop_first(team);
@@ -251,22 +192,21 @@ static bool has_gone(cu_result result)
 }
 
 /* After a fault of any kernel the driver calls nobody back, and ends the streams of the context. */
-static int watch_stream(const struct device_team *team, struct err *e)
+static int watch_stream(const struct gpu_team *team, struct err *e)
 {
-    const struct driver *d = device.driver;
-    bool entered = device_enter(team->context, NULL) == 0;
+    const struct driver *d = gpu_state.driver;
+    bool entered = gpu_enter(team->context, NULL) == 0;
     cu_result result = d->cuStreamQuery(team->stream);
 
     if (entered)
-        device_leave();
-    if (result == CU_NOT_READY ||
-        (has_gone(result) && !team->first && device_stage_need(team) == DEVICE_NOTHING))
+        gpu_leave();
+    if (result == CU_NOT_READY || (has_gone(result) && !team->first && gpu_staging_need(team) == GPU_NOTHING))
         return 0;
     return driver_check(d, result, e, "using GPU %d", team->context->gpu);
 }
 
 /* NCCL may notice by itself that another rank has gone, or cannot go on. */
-static void watch(struct device_team *team)
+static void watch_team(struct gpu_team *team)
 {
     struct err e = ERR_INIT;
     bool bad = team->stream && watch_stream(team, &e) != 0;
@@ -274,42 +214,64 @@ static void watch(struct device_team *team)
     if (!bad && team->fsm.state == TEAM_NCCL && !team->by_engine)
         bad = communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED;
     if (bad)
-        device_break("rank %d: %s", client.rank, e.text);
+        gpu_fail_job("rank %d: %s", client.rank, e.text);
 }
 
-static enum device_need more(enum device_need a, enum device_need b)
+static enum gpu_need larger_need(enum gpu_need a, enum gpu_need b)
 {
     return a > b ? a : b;
 }
 
-static enum device_need progress(struct device_team *team)
+static enum gpu_need progress_team(struct gpu_team *team)
 {
-    enum device_need need = DEVICE_NOTHING;
+    enum gpu_need need = GPU_NOTHING;
 
-    take(team);
-    device_stages(team);
-    if (team->first && !device.failed && device_team_ready(team))
-        advance(team);
+    take_operations(team);
+    gpu_staging_progress(team);
+    if (team->first && !gpu_state.failed && gpu_team_ready(team))
+        begin_operations(team);
     if (team->first)
-        need = more(device_team_need(team), DEVICE_ALARM);
-    return more(need, device_stage_need(team));
+        need = larger_need(gpu_team_need(team), GPU_ALARM);
+    return larger_need(need, gpu_staging_need(team));
 }
 
-enum device_need device_progress(void)
+enum gpu_need gpu_progress(void)
 {
-    enum device_need need = device.pending > 0 ? DEVICE_ALARM : DEVICE_NOTHING;
+    enum gpu_need need = gpu_state.pending > 0 ? GPU_ALARM : GPU_NOTHING;
 
-    device_has_failed();
-    for (struct device_team *team = device.teams; team && !device.failed; team = team->next)
-        need = more(need, progress(team));
-    if (device.moved && doorbell_has_sleeper(client.mailbox))
+    gpu_has_failed();
+    for (struct gpu_team *team = gpu_state.teams; team && !gpu_state.failed; team = team->next)
+        need = larger_need(need, progress_team(team));
+    if (gpu_state.moved && doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox);
-    device.moved = false;
-    return device.failed ? DEVICE_NOTHING : need;
+    gpu_state.moved = false;
+    return gpu_state.failed ? GPU_NOTHING : need;
 }
 
-void device_watch(void)
+void gpu_watch(void)
 {
-    for (struct device_team *team = device.teams; team && !device.failed; team = team->next)
-        watch(team);
+    for (struct gpu_team *team = gpu_state.teams; team && !gpu_state.failed; team = team->next)
+        watch_team(team);
+}
+
+/* ---- drain --------------------------------------------------------------------------------------------- */
+
+/* What is in the stream may wait for other streams, and those for a rank that is lost: so while it is waited
+ * for, failures are seen, and end all that hangs. */
+void gpu_drain_team(struct gpu_team *team, bool goes_on)
+{
+    const struct driver *d = gpu_state.driver;
+    uint64_t until = clock_now() + DRAIN_NS;
+    struct err e = ERR_INIT;
+
+    if (!team->stream || gpu_enter(team->context, &e) != 0)
+        return;
+    while (!gpu_has_failed() && d->cuStreamQuery(team->stream) == CU_NOT_READY) {
+        if (goes_on)
+            gpu_progress();
+        else if (clock_now() > until)
+            gpu_abort(); /* a rank that has left already was lost: nobody says so any more */
+        poll(NULL, 0, 1);
+    }
+    gpu_leave();
 }

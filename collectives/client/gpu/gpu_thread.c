@@ -5,41 +5,41 @@
  * It sleeps on the alarm of this rank. Where an agreement of the library's own or a lane is pending, whose
  * ends ring the bell as those of any operation do, it sleeps on that; while NCCL connects, which rings
  * nothing, it looks each millisecond. */
+#include "collectives/client/gpu/gpu_progress.h"
+
 #include <signal.h>
 #include <string.h>
 
-#include "collectives/client/gpu/gpu.h"
 #include "collectives/shm/doorbell.h"
 
-#define SLICE_MS 250 /* as of every wait */
-#define POLL_MS  1
+#define POLL_MS 1
 
 static struct {
     bool exists;
     _Atomic bool stop;
-    enum device_need need; /* that it has seen, and sleeps by; under the lock */
+    enum gpu_need need; /* that it has seen, and sleeps by; under the lock */
     pthread_t thread;
     struct watchdog watchdog;
 } own;
 
 /* The lock is held. So is it when this returns; between, it is not. */
-static void sleep_until(enum device_need need, uint32_t seen)
+static void sleep_until(enum gpu_need need, uint32_t seen)
 {
     struct shm_mailbox *m = client.mailbox;
-    bool bell = need == DEVICE_BELL;
+    bool bell = need == GPU_BELL;
     uint32_t prepared = bell ? doorbell_prepare(m) : 0;
 
-    if (bell && (device_progress() != DEVICE_BELL || atomic_load(&own.stop))) {
+    if (bell && (gpu_progress() != GPU_BELL || atomic_load(&own.stop))) {
         doorbell_cancel(m); /* it has changed before the bell was watched */
         return;
     }
     own.need = need;
-    device_unlock();
+    gpu_unlock();
     if (bell)
-        doorbell_sleep(m, prepared, SLICE_MS);
+        doorbell_sleep(m, prepared, ENGINE_SLICE_MS);
     else
-        alarm_sleep(m, seen, need == DEVICE_POLL ? POLL_MS : SLICE_MS);
-    device_lock();
+        alarm_sleep(m, seen, need == GPU_POLL ? POLL_MS : ENGINE_SLICE_MS);
+    gpu_lock();
 }
 
 /* Once a slice. */
@@ -47,33 +47,33 @@ static void look_around(uint64_t *at)
 {
     uint64_t now = clock_now();
 
-    if (now - *at < SLICE_MS * NSEC_PER_MSEC)
+    if (now - *at < ENGINE_SLICE_MS * NSEC_PER_MSEC)
         return;
     *at = now;
-    device_watch();
+    gpu_watch();
     if (!region_poisoned(&client.region) && !atomic_load(&client.mailbox->left) &&
-        engine_stopped(&own.watchdog))
-        lose_engine();
+        engine_has_stopped(&own.watchdog))
+        engine_lose();
 }
 
-static void *run(void *unused)
+static void *run_thread(void *unused)
 {
     uint64_t at = clock_now();
 
     (void)unused;
-    device_lock();
+    gpu_lock();
     while (!atomic_load(&own.stop)) {
         uint32_t seen = atomic_load(&client.mailbox->alarm);
-        enum device_need need = device_progress();
+        enum gpu_need need = gpu_progress();
         look_around(&at);
         if (!atomic_load(&own.stop))
             sleep_until(need, seen);
     }
-    device_unlock();
+    gpu_unlock();
     return NULL;
 }
 
-int device_thread_start(void)
+int gpu_thread_start(void)
 {
     sigset_t all, before;
     int error;
@@ -84,7 +84,7 @@ int device_thread_start(void)
     own.watchdog = (struct watchdog){0};
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(&own.thread, NULL, run, NULL);
+    error = pthread_create(&own.thread, NULL, run_thread, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error)
         return fail(HVD_ERR_SYSTEM, "cannot make a thread for devices: %s", strerror(error));
@@ -92,7 +92,7 @@ int device_thread_start(void)
     return HVD_SUCCESS;
 }
 
-void device_thread_stop(void)
+void gpu_thread_stop(void)
 {
     if (!own.exists)
         return;
@@ -103,18 +103,12 @@ void device_thread_stop(void)
     own.exists = false;
 }
 
-void device_thread_kick(enum device_need need)
+void gpu_thread_wake(enum gpu_need need)
 {
-    if (!own.exists || need < DEVICE_BELL || need <= own.need)
+    if (!own.exists || need < GPU_BELL || need <= own.need)
         return;
-    if (own.need == DEVICE_BELL)
+    if (own.need == GPU_BELL)
         doorbell_ring(client.mailbox);
     own.need = need; /* once */
     alarm_ring(client.mailbox);
-}
-
-void device_thread_wants(void)
-{
-    if (client.mailbox)
-        atomic_store(&client.mailbox->alarm_wanted, device.pending > 0 && device.waiters == 0);
 }

@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdint.h>
 
-#include "collectives/client/spin_policy.h"
+#include "collectives/client/wait_policy.h"
 
 /* Operations first to last; each look is quick or slow. Returns how many looked. */
 static uint32_t run(struct patience *p, uint32_t first, uint32_t last, bool quick)

@@ -1,11 +1,11 @@
 /* What a rank that has joined has begun and has not ended: its own operations of before, and its part in
  * those of others. A name of theirs may have something that this rank's handle still names; that lies aside
  * meanwhile, in the part. */
+#include "collectives/client/api/join.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/client/gpu/gpu.h"
-#include "collectives/client/api/join.h"
 #include "collectives/shm/doorbell.h"
 
 /* One of this rank's operations that has not ended. */
@@ -13,10 +13,10 @@ struct part {
     struct tensor *tensor;
     bool own; /* begun before the join; else what follows was put aside: */
     bool persistent;
-    bool device; /* the result is of one: */
+    bool on_path; /* the operation's path has its result */
     uint32_t generation;
     enum phase phase;
-    unsigned char operation[TENSOR_OPERATION_END - TENSOR_OPERATION_AT];
+    struct operation operation;
     char text[SHM_TEXT_MAX];
 };
 
@@ -26,15 +26,15 @@ int parts_no_memory(void)
 }
 
 /* Makes room for one more. */
-bool parts_make_room(void **array, size_t *room, size_t have, size_t each)
+bool parts_grow(void **array, size_t *capacity, size_t have, size_t each)
 {
-    size_t more = *room ? 2 * *room : 64;
-    void *larger = have < *room ? *array : realloc(*array, more * each);
+    size_t more = *capacity ? 2 * *capacity : 64;
+    void *larger = have < *capacity ? *array : realloc(*array, more * each);
 
     if (!larger)
         return false;
-    if (have == *room)
-        *room = more;
+    if (have == *capacity)
+        *capacity = more;
     *array = larger;
     return true;
 }
@@ -43,7 +43,7 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 {
     struct part *p = calloc(1, sizeof *p);
 
-    if (!p || !parts_make_room((void **)&all->part, &all->room, all->number, sizeof *all->part)) {
+    if (!p || !parts_grow((void **)&all->part, &all->capacity, all->number, sizeof *all->part)) {
         free(p);
         parts_no_memory();
         return NULL;
@@ -55,54 +55,53 @@ struct part *parts_add(struct parts *all, struct tensor *t, bool own)
     return p;
 }
 
-void part_put_aside(struct part *p)
+void part_defer(struct part *p)
 {
     struct tensor *t = p->tensor;
 
     p->persistent = t->persistent;
-    p->device = t->phase == PHASE_ENDED && t->op.device && t->status == HVD_SUCCESS;
+    p->on_path = t->phase == PHASE_ENDED && t->op.path && t->op.path->result && t->op.status == HVD_SUCCESS;
     p->generation = t->generation;
     p->phase = t->phase;
-    memcpy(p->operation, (char *)t + TENSOR_OPERATION_AT, sizeof p->operation);
+    p->operation = t->op;
     memcpy(p->text, t->text, sizeof p->text);
     t->persistent = false;
     t->generation = 0; /* of no handle */
     t->phase = PHASE_IDLE;
-    t->aside = p;
+    t->deferred = p;
 }
 
-void part_put_back(const struct part *p)
+void part_restore(const struct part *p)
 {
     struct tensor *t = p->tensor;
 
-    memcpy((char *)t + TENSOR_OPERATION_AT, p->operation, sizeof p->operation);
+    t->op = p->operation;
     memcpy(t->text, p->text, sizeof p->text);
     t->persistent = p->persistent;
     t->generation = p->generation;
     t->phase = p->phase;
-    t->aside = NULL;
+    t->deferred = NULL;
 }
 
-bool join_has_aside(const struct tensor *t, hvd_handle handle)
+bool join_has_deferred(const struct tensor *t, hvd_handle handle)
 {
-    const struct part *p = t->aside;
+    const struct part *p = t->deferred;
 
     return p && (p->phase != PHASE_IDLE || p->persistent) &&
            p->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS);
 }
 
-int join_wait_aside(struct tensor *t)
+int join_wait_deferred(struct tensor *t)
 {
-    struct part *p = t->aside;
+    struct part *p = t->deferred;
     int status = HVD_SUCCESS;
 
     if (p->phase == PHASE_ENDED)
-        memcpy(&status, p->operation + (offsetof(struct tensor, status) - TENSOR_OPERATION_AT),
-               sizeof status);
-    if (p->phase == PHASE_ENDED && p->device) /* nobody else begins anything on it meanwhile */
-        status = device_result(t);
+        status = p->operation.status;
+    if (p->phase == PHASE_ENDED && p->on_path) /* nobody else begins anything on it meanwhile */
+        status = p->operation.path->result(t);
     p->phase = PHASE_IDLE;
-    if (p->device)
+    if (p->on_path)
         return status; /* with its sentence */
     return status == HVD_SUCCESS ? status : fail(status, "%s", p->text);
 }
@@ -114,8 +113,11 @@ void parts_drop(struct parts *all, size_t i)
     all->part[i] = all->part[--all->number];
 }
 
-void join_hears(struct tensor *t)
+void join_hear(struct tensor *t, enum point point, uint64_t since)
 {
+    (void)since;
+    if (point != POINT_ENDED)
+        return;
     atomic_store(&t->is_over, true);
     if (doorbell_has_sleeper(client.mailbox))
         doorbell_ring(client.mailbox);
@@ -125,19 +127,19 @@ bool part_lock(struct tensor *t)
 {
     bool locked;
 
-    pending_look();
+    lookers_lock();
     locked = pthread_mutex_trylock(&t->lock) == 0;
     if (!locked && atomic_load(&t->is_over))
         locked = pthread_mutex_lock(&t->lock) == 0;
     if (!locked)
-        pending_looked();
+        lookers_unlock();
     return locked;
 }
 
 void part_unlock(struct tensor *t)
 {
     pthread_mutex_unlock(&t->lock);
-    pending_looked();
+    lookers_unlock();
 }
 
 /* What can be done now. true: something has ended. */
@@ -150,9 +152,9 @@ bool parts_progress(struct parts *all)
         struct tensor *t = p->tensor;
         if (!part_lock(t))
             continue;
-        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || progress_locked(t);
+        bool ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);
         if (ended && !p->own)
-            part_put_back(p);
+            part_restore(p);
         part_unlock(t);
         if (ended)
             parts_drop(all, i);
@@ -169,8 +171,8 @@ void parts_abandon(struct parts *all)
         if (!p->own) {
             pthread_mutex_lock(&p->tensor->lock);
             if (p->tensor->phase != PHASE_ENDED)
-                end_without_engine(p->tensor);
-            part_put_back(p);
+                operation_lose_engine(p->tensor);
+            part_restore(p);
             pthread_mutex_unlock(&p->tensor->lock);
         }
         parts_drop(all, all->number - 1);

@@ -1,4 +1,4 @@
-#include "collectives/client/spin_policy.h"
+#include "collectives/client/wait_policy.h"
 
 #define LAPSES_MOST 10 /* then each 1024th operation looks */
 #define QUICK_MOST  64 /* so many quick looks in a row take back a lapse */
@@ -18,4 +18,14 @@ void patience_learn(struct patience *p, bool quick)
         p->lapses--;
         p->quick = 0;
     }
+}
+
+bool overdue_after(struct overdue *o, uint32_t beat, bool blind, bool failed)
+{
+    o->slices++;
+    o->quiet = beat == o->beat ? o->quiet + 1 : 0;
+    o->beat = beat;
+    if (o->slices >= OVERDUE_MOST || (failed && o->slices >= OVERDUE_QUIET))
+        return true;
+    return !blind && o->quiet >= OVERDUE_QUIET;
 }

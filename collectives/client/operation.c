@@ -1,0 +1,136 @@
+/* From a request to a published operation.
+ *
+ * The member that arrives last wakes the members that sleep and, if the engine has something to do, the
+ * engine. */
+#include "collectives/client/operation.h"
+
+#include "collectives/client/counts.h"
+#include "collectives/client/group.h"
+#include "collectives/client/names.h"
+#include "collectives/shm/doorbell.h"
+#include "collectives/shm/ring.h"
+
+/* However slow the engine is, there is room: each slot is in the ring once. */
+static void notify_engine(struct tensor *t)
+{
+    pthread_mutex_lock(&client.ring_lock);
+    bool put = ring_put_once(&client.mailbox->ready, t->slot, &t->notified);
+    pthread_mutex_unlock(&client.ring_lock);
+    if (put)
+        engine_wake();
+}
+
+/* I am the last: let the sleepers see it, and the engine, when it has a part in it. */
+static inline __attribute__((always_inline)) void notify_arrival(struct tensor *t, bool will_wait)
+{
+    bool for_engine = !team_is_here(t->view.team) || (!t->op.small && !will_wait);
+
+    if (for_engine) {
+        tensor_offer(&t->view);
+        notify_engine(t);
+    }
+    if (team_is_here(t->view.team))
+        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+}
+
+/* Others are to come, or, when all are here, to copy first what they wanted to pass by pieces: they may
+ * sleep. */
+static inline __attribute__((always_inline)) void wait_for_members(struct tensor *t)
+{
+    if (tensor_missing(&t->view) == t->view.team->members)
+        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+    if (__builtin_expect(atomic_load(&client.region.header->joined), 0))
+        notify_engine(t); /* so that it tells those that have joined, and others may lack */
+}
+
+static inline __attribute__((always_inline)) void notify_others(struct tensor *t, bool will_wait)
+{
+    if (tensor_arrived(&t->view))
+        notify_arrival(t, will_wait);
+    else
+        wait_for_members(t);
+}
+
+void operation_announce(struct tensor *t, bool will_wait)
+{
+    notify_others(t, will_wait);
+}
+
+/* Everybody else is here, and my memory is private: I read the others' elements and mine where they are and
+ * write all results, which spares me both copies. Who waits anyway shares the work with the others instead.
+ */
+static bool works_alone(struct tensor *t, bool will_wait)
+{
+    struct tensor_where *where = &t->op.where;
+
+    where->is_private = t->op.staging && t->op.what.kind == SHM_ALLREDUCE && team_is_here(t->view.team) &&
+                        !t->op.group && !will_wait && tensor_others_arrived(&t->view);
+    return where->is_private;
+}
+
+int operation_start(struct tensor *t, bool will_wait)
+{
+    bool alone;
+    uint8_t small[SHM_INLINE_MAX];
+
+    report_point(t, POINT_SUBMIT, 0);
+    if (__builtin_expect(t->op.path != NULL, 0))
+        return t->op.path->start(t, will_wait);
+    if (region_poisoned(&client.region)) {
+        report_point(t, POINT_ENDED, 0);
+        return fail_poisoned();
+    }
+    tensor_begin(&t->view, ++t->sequence);
+    count_begins(t);
+    alone = works_alone(t, will_wait);
+    if (!alone && (t->op.group || t->op.bounce_in))
+        operation_give(t, small);
+    tensor_publish(&t->view, &t->op.what, &t->op.where);
+    t->phase = team_is_here(t->view.team) ? PHASE_ARRIVE : PHASE_REMOTE;
+    if (alone) {
+        operation_finish(t);
+        if (t->op.status != HVD_SUCCESS) /* else they were rung when the work was done */
+            doorbell_ring_sleepers(&client.region, UINT32_MAX);
+    } else {
+        notify_others(t, will_wait);
+    }
+    if (t->op.staging && !will_wait && t->phase == PHASE_ARRIVE)
+        pending_add(t);
+    return HVD_SUCCESS;
+}
+
+int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
+{
+    int status;
+
+    if (t->phase != PHASE_IDLE || t->persistent) {
+        if (r->group)
+            group_free(r->group);
+        if (r->op.kind == SHM_BARRIER)
+            return fail(HVD_ERR_IN_PROGRESS, "a barrier of this rank is pending already");
+        return fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": %s", t->name,
+                    t->persistent ? "a persistent handle has this name"
+                                  : "an operation of this name is pending already");
+    }
+    t->generation++;
+    if ((status = operation_prepare(t, r, will_wait)) == HVD_SUCCESS &&
+        (status = operation_start(t, will_wait)) != HVD_SUCCESS)
+        operation_release(t);
+    return status;
+}
+
+/* Barriers of several threads follow one another: ranks cannot tell them apart, nor need they. */
+int operation_run_fixed(struct tensor *t, uint8_t kind)
+{
+    struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};
+    int status;
+
+    if (!t)
+        return HVD_ERR_MEMORY;
+    r.op.set = t->view.team->id;
+    pthread_mutex_lock(&t->lock);
+    if ((status = operation_submit(t, &r, true)) == HVD_SUCCESS)
+        status = operation_wait(t);
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}

@@ -1,0 +1,195 @@
+/* One tensor name of this process and the operation that it has.
+ *
+ *   request.c    a call's arguments become a request, or are refused
+ *   placement.c  the request becomes an operation: the places of its elements
+ *   operation.c  the operation is published
+ *   progress.c   a rank that waits or polls does the steps of the operation until it has ended
+ *
+ * A tensor's lock is held by the thread that submits, polls or waits for its operation, so an operation needs
+ * no other protection. All functions here want that lock, but where they say otherwise. */
+#ifndef HVD_COLLECTIVES_CLIENT_OPERATION_H
+#define HVD_COLLECTIVES_CLIENT_OPERATION_H
+
+#include "collectives/client/core.h"
+#include "collectives/client/wait_policy.h"
+#include "collectives/local/tensor.h"
+
+struct group;
+struct gpu_op;
+struct part;
+
+enum phase {
+    PHASE_IDLE,   /* no operation */
+    PHASE_ARRIVE, /* published; other members of this host are missing */
+    PHASE_WORK,   /* all members agree; the ranks do the chunks */
+    PHASE_REMOTE, /* several hosts: the engine will complete it */
+    PHASE_PATH,   /* published; the steps are those of the operation's path */
+    PHASE_ENDED   /* `status` holds; waits to be waited for */
+};
+
+/* The arguments of a call. */
+struct request {
+    const struct team *team; /* the ranks that take part; this rank is one of them */
+    struct tensor_op op;
+    const void *in;
+    void *out;
+    uint64_t capacity;     /* bytes that `out` holds, and no more than can be needed */
+    const uint64_t *table; /* [ranks of the team] elements, NULL: none; read until the request is submitted */
+    size_t *rows;          /* NULL, or [ranks]: receives the number of rows that each rank gave */
+    const void **result;   /* of a shared allreduce */
+    void *stream;          /* of the options; for a GPU */
+    struct group *group;   /* NULL: none; the tensor takes it over; in and out are then NULL */
+};
+
+/* A way in which operations are done. NULL members: the path does nothing there.
+ *
+ *   claim -> prepare -> start -> { step } -> ended -> (the thread that waits) result */
+struct path_ops {
+    /* Whether the path may be needed in this process. Cheap; called until it says true. */
+    bool (*look)(void);
+    /* Finds out whether the request is for this path and marks it. A status. */
+    int (*claim)(struct request *r);
+    /* The request becomes the tensor's operation. A status. */
+    int (*prepare)(struct tensor *t, const struct request *r);
+    /* Begins the operation. A status. */
+    int (*start)(struct tensor *t, bool will_wait);
+    /* Does what can be done now. The operation's status when it has ended; 1: it has not, or its phase is
+     * another one than PHASE_PATH from now on. */
+    int (*step)(struct tensor *t);
+    /* The operation has ended, in whatever way. true: well. */
+    bool (*ended)(struct tensor *t);
+    /* A thread begins to wait for the operation, or has ended to wait. */
+    void (*wait)(struct tensor *t, bool begins);
+    /* Makes the result of an operation that has ended visible to its user. A status, after fail(). */
+    int (*result)(struct tensor *t);
+    void (*free_tensor)(struct tensor *t);
+    /* hvd_free. false: the memory is not of this path. */
+    bool (*free_memory)(void *memory);
+    void (*remove_set)(const struct team *team);
+    /* hvd_shutdown: while other ranks still take part; then, without them; then, when no tensor is left. */
+    void (*drain)(void);
+    void (*close)(void);
+    void (*close_contexts)(void);
+};
+
+/* client.gpu->look() has said true. */
+extern _Atomic bool path_gpu_seen __attribute__((visibility("hidden")));
+
+/* A request once it is submitted, until its result is taken. */
+struct operation {
+    struct tensor_op what;
+    const struct path_ops *path; /* NULL: through shared memory */
+    struct tensor_where where;
+    uint64_t bytes; /* that this rank gives */
+    bool small;     /* they are in its entry */
+    uint8_t timed;  /* operations that its time stands for; 0: its time is not taken */
+    uint64_t since; /* when it began */
+    const void *in;
+    void *out;             /* the user's; NULL: this rank wants no result */
+    void *bounce_in;       /* shared memory that `in` is copied to at the start, or NULL */
+    void *bounce_out;      /* shared memory that the result is copied from in the end, or NULL */
+    void *staging;         /* the arena's block that bounce buffers and tables lie in, or NULL */
+    uint64_t *recv_counts; /* in that block: elements that came of each rank, as the engine says */
+    uint64_t capacity;     /* bytes of the result at most */
+    size_t *rows;
+    const void **result;
+    struct group *group;
+    int status;
+};
+
+/* Results of shared allreduces. */
+struct shared_result {
+    void *memory;
+    void *before; /* a block that became too small; other ranks may still read it */
+    size_t bytes;
+};
+
+/* One tensor name. Made on first use, lives until hvd_shutdown. */
+struct tensor {
+    struct tensor *next;            /* in its bucket */
+    struct tensor *older;           /* of all tensors */
+    struct tensor *_Atomic follows; /* the tensor that was looked up after this one the last time */
+    char *name;
+    uint32_t hash, slot;
+    pthread_mutex_t lock;
+    uint32_t sequence;   /* operations so far, all ranks count alike */
+    uint32_t generation; /* handles so far */
+    enum phase phase;
+    bool persistent; /* a handle of hvd_allreduce_init has this name */
+    struct watchdog polls;
+    struct patience patience;
+    uint32_t index;    /* of this rank, in the view's team */
+    uint32_t notified; /* the position in the engine's ring where its slot was put last */
+    struct tensor_view view;
+    uint32_t traced; /* the timeline that knows its track; timeline.c */
+    uint8_t open;    /* events begun there: none, NEGOTIATE_..., the operation */
+    struct operation op;
+    struct shared_result shared;
+    struct gpu_op *gpu;      /* NULL: no operation of this name was on a GPU; gpu/ */
+    struct part *deferred;   /* an operation that hvd_join has set aside; api/join.h */
+    _Atomic bool is_over;    /* while this rank has joined: the operation has ended, and the thread that saw
+                                 the end holds the lock for a moment only */
+    char text[SHM_TEXT_MAX]; /* the reason of a status that is not 0; last, because it is hardly ever read */
+};
+
+static inline hvd_handle tensor_handle(const struct tensor *t)
+{
+    return (hvd_handle)t->generation * SHM_SLOTS + t->slot;
+}
+
+/* ---- placement.c --------------------------------------------------------------------------------------- */
+
+/* Finds or makes the places of all elements. The tensor takes over r->group. */
+int operation_prepare(struct tensor *t, const struct request *r, bool will_wait);
+/* Finds or makes places in shared memory for elements, tables and counts. */
+int operation_place(struct tensor *t);
+/* Copies the elements to their place in shared memory. `small` has space for an entry's elements. */
+void operation_give(struct tensor *t, uint8_t *small);
+/* The others want all elements at once, not piece by piece: makes a place for all of them. */
+void operation_stage(struct tensor *t);
+/* Frees what operation_prepare has made. */
+void operation_release(struct tensor *t);
+
+/* ---- operation.c --------------------------------------------------------------------------------------- */
+
+/* A request from the checks to the published operation. The tensor takes r->group in every case. */
+int operation_submit(struct tensor *t, const struct request *r, bool will_wait);
+/* Begins an operation that is prepared. */
+int operation_start(struct tensor *t, bool will_wait);
+/* The operation is published: the other ranks, and the engine if it has a part in it, may look. */
+void operation_announce(struct tensor *t, bool will_wait);
+/* A barrier or a shutdown, from beginning to end; takes the lock. `t` NULL: there was no memory. */
+int operation_run_fixed(struct tensor *t, uint8_t kind);
+
+/* ---- progress.c ---------------------------------------------------------------------------------------- */
+
+/* Does what can be done now, once. true: the operation has ended. */
+bool operation_step(struct tensor *t);
+/* Does what can be done now. true: the operation has ended. */
+bool operation_progress(struct tensor *t);
+/* To the end, where no other rank is needed. */
+void operation_finish(struct tensor *t);
+/* Waits for the end. Returns the operation's status, after fail(), and the tensor is idle. */
+int operation_wait(struct tensor *t);
+/* The engine has stopped: the operation ends with HVD_ERR_ENGINE. */
+void operation_lose_engine(struct tensor *t);
+
+/* ---- pending.c ----------------------------------------------------------------------------------------- */
+
+/* Asynchronous operations with copies in shared memory, oldest first. An operation that can end does so
+ * while its elements are still in a cache, and the next operation reuses its memory. */
+void pending_add(struct tensor *t);
+void pending_progress(void); /* the caller holds no lock */
+void pending_forget(void);
+
+/* ---- solo.c -------------------------------------------------------------------------------------------- */
+
+extern const struct path_ops solo_path;
+/* Does a whole operation by `run`, which returns its status. */
+int solo_run(struct tensor *t, int (*run)(struct tensor *t));
+/* Reduces `count` elements that lie at `in`. */
+void solo_reduce(const struct tensor_op *op, const void *in, void *out, size_t count);
+/* Checks the number of ragged rows and tells it to the caller. */
+int solo_rows(struct tensor *t);
+
+#endif
