@@ -161,7 +161,7 @@ void engine_lose(void)
     int ready = CLIENT_READY; /* hvd_join says at its end what becomes of it */
 
     atomic_store(&client.mailbox->left, 1);
-    alarm_ring(client.mailbox); /* what devices do must not go on */
+    alarm_ring(client.mailbox); /* operations on GPUs must not go on */
     atomic_compare_exchange_strong(&client.state, &ready, CLIENT_STRANDED);
 }
 

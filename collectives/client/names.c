@@ -1,4 +1,5 @@
-/* A tensor's name to its slot. The engine hands out slots; each process keeps what it was told. */
+/* A tensor's name to its slot. The engine hands out slots, and each process remembers the slots it was
+ * given. */
 #include "collectives/client/names.h"
 #include "collectives/client/sets.h"
 #include "collectives/client/rpc.h"
@@ -80,8 +81,8 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
 
 #define PREFETCHED_MEMBERS 8u
 
-/* A program says the same names in the same order in every step: the one after the one before, without its
- * hash. NULL: not this time. */
+/* A program uses the same names in the same order in every step. So the tensor that followed the latest one
+ * is tried first, without a hash. NULL: the name is another one. */
 static struct tensor *look_after(const struct tensor *latest, const struct team *team, const char *name)
 {
     struct tensor *t = latest ? atomic_load_explicit(&latest->follows, memory_order_acquire) : NULL;
@@ -89,7 +90,7 @@ static struct tensor *look_after(const struct tensor *latest, const struct team 
     return t && is_named(t, team, name) ? t : NULL;
 }
 
-/* Another thread may be at it: the wrong parity brings the wrong lines, nothing else. */
+/* Another thread may change the tensor meanwhile. A wrong parity only prefetches the wrong lines. */
 __attribute__((no_sanitize("thread"))) static void prefetch_entries(const struct tensor *t)
 {
     uint32_t members = t->view.team->members, me = t->view.me;
@@ -195,8 +196,8 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
     return team_own_index(team) == UINT32_MAX ? HVD_SUCCESS : tensor_find(team, m.text, found);
 }
 
-/* The list grows at its begin alone, and who looks at a tensor may come to need the names' lock: so it is not
- * held here. */
+/* The list grows at its begin only, and a thread with a tensor's lock may need names_lock: so names_lock is
+ * not held here. */
 bool tensors_pending(const struct team *team)
 {
     bool pending = false;

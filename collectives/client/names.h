@@ -10,7 +10,8 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
 int tensor_acquire(const struct team *team, const char *name, struct tensor **t);
 /* Prefetches what this processor will touch next if the calls come in the order of the last step. */
 void tensor_prefetch_next(const struct tensor *t);
-/* The tensor of a slot that another rank may have named first. NULL in *found: this rank has no part in it. */
+/* The tensor of a slot that another rank may have named first. NULL in *found: this rank is no member of its
+ * team. */
 int tensor_of_slot(uint32_t slot, struct tensor **found);
 /* One of the set's tensors is not idle. */
 bool tensors_pending(const struct team *team);

@@ -10,7 +10,7 @@
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 
-/* However slow the engine is, there is room: each slot is in the ring once. */
+/* The ring has space for all slots, and each slot is in it at most once. */
 static void notify_engine(struct tensor *t)
 {
     pthread_mutex_lock(&client.ring_lock);
@@ -20,7 +20,8 @@ static void notify_engine(struct tensor *t)
         engine_wake();
 }
 
-/* I am the last: let the sleepers see it, and the engine, when it has a part in it. */
+/* This rank arrives last: wakes the members that sleep and, if the engine has a part in the operation, the
+ * engine. */
 static inline __attribute__((always_inline)) void notify_arrival(struct tensor *t, bool will_wait)
 {
     bool for_engine = !team_is_here(t->view.team) || (!t->op.small && !will_wait);
@@ -33,8 +34,8 @@ static inline __attribute__((always_inline)) void notify_arrival(struct tensor *
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
 }
 
-/* Others are to come, or, when all are here, to copy first what they wanted to pass by pieces: they may
- * sleep. */
+/* Other members have yet to arrive; or all are here, and some must first copy what they wanted to pass piece
+ * by piece. They may sleep. */
 static inline __attribute__((always_inline)) void wait_for_members(struct tensor *t)
 {
     if (tensor_missing(&t->view) == t->view.team->members)
@@ -56,9 +57,9 @@ void operation_announce(struct tensor *t, bool will_wait)
     notify_others(t, will_wait);
 }
 
-/* Everybody else is here, and my memory is private: I read the others' elements and mine where they are and
- * write all results, which spares me both copies. Who waits anyway shares the work with the others instead.
- */
+/* All other members have arrived, and this rank's memory is private. Then this rank reads all elements where
+ * they are and writes all results, which saves both copies of its own elements. A rank that waits shares the
+ * work instead. */
 static bool works_alone(struct tensor *t, bool will_wait)
 {
     struct tensor_where *where = &t->op.where;
@@ -119,7 +120,7 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
     return status;
 }
 
-/* Barriers of several threads follow one another: ranks cannot tell them apart, nor need they. */
+/* Barriers of several threads follow one another. Ranks need not tell them apart. */
 int operation_run_fixed(struct tensor *t, uint8_t kind)
 {
     struct request r = {.op = {.kind = kind, .prescale = 1, .postscale = 1}};

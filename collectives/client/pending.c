@@ -1,7 +1,7 @@
-/* Asynchronous operations that were copied to shared memory: whoever starts the next one looks whether the
- * oldest of them have come to an end. Their results then leave shared memory while they are still in a cache,
- * and the next ones are copied to the same memory. Nothing depends on it: what does not end here ends in the
- * wait, and when there are too many, the rest is not looked at. */
+/* Asynchronous operations that were copied to shared memory. A thread that starts the next operation looks
+ * whether the oldest of them have ended. Their results then leave shared memory while they are still in a
+ * cache, and the next operations reuse that memory. Nothing depends on this: an operation that does not end
+ * here ends in its wait, and with too many operations the rest is not looked at. */
 #include "collectives/client/operation.h"
 
 #define PENDING   256u /* a power of two */

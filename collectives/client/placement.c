@@ -36,8 +36,8 @@ static size_t round_to_lines(size_t bytes)
     return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
 }
 
-/* Memory for the results of shared allreduces; where the one before is too small, that one is kept until the
- * next operation has ended: others may still read it. */
+/* Memory for the results of shared allreduces. A block that is too small is kept until the next operation
+ * has ended, because other ranks may still read it. */
 static int make_shared(struct tensor *t, size_t bytes)
 {
     bytes = bytes < SHM_INLINE_MAX ? SHM_INLINE_MAX : bytes;
@@ -52,7 +52,7 @@ static int make_shared(struct tensor *t, size_t bytes)
     return HVD_SUCCESS;
 }
 
-/* One block for what has to be staged: output, input and table, 0 bytes for what has not. */
+/* One block for everything that is staged: output, input, table and counts. */
 static int make_block(struct tensor *t, size_t bytes, uint64_t *address)
 {
     t->op.staging = bytes ? arena_alloc(bytes, false) : NULL;
@@ -63,8 +63,7 @@ static int make_block(struct tensor *t, size_t bytes, uint64_t *address)
     return HVD_SUCCESS;
 }
 
-/* Finds or makes shared places for the elements. An input that has none stands in its output's place where
- * that is as large. */
+/* An input that needs a bounce buffer uses the place of its output, if that is as large. */
 int operation_place(struct tensor *t)
 {
     const struct tensor_op *op = &t->op.what;
@@ -104,8 +103,8 @@ int operation_place(struct tensor *t)
     return HVD_SUCCESS;
 }
 
-/* Too small to go by pieces. Of ragged ones no rank knows how much the others give; all know much the same
- * of their room. */
+/* Too small to go piece by piece. No rank knows how much the others give to a ragged operation, but the
+ * capacities of all ranks are much alike. */
 static bool is_short(const struct tensor *t)
 {
     if (t->op.what.kind == SHM_ALLREDUCE)
@@ -113,8 +112,7 @@ static bool is_short(const struct tensor *t)
     return t->op.small && (!op_is_ragged(t->op.what.kind) || t->op.capacity <= SHM_INLINE_MAX);
 }
 
-/* All of its elements are private, they are many, and this thread will wait until the others have got them.
- */
+/* All elements are private, they are many, and this thread will wait until the others have read them. */
 static bool can_stream(const struct tensor *t, bool will_wait)
 {
     uint64_t address;
@@ -126,7 +124,7 @@ static bool can_stream(const struct tensor *t, bool will_wait)
            !is_in_segment(t->op.out, &t->op.what, t->op.capacity, &address);
 }
 
-/* Who only takes needs no place. */
+/* Ranks that only receive a broadcast need no place. */
 static int make_pieces_place(struct tensor *t)
 {
     if (t->op.what.kind == SHM_BROADCAST && !is_root(t, &t->op.what))

@@ -1,14 +1,14 @@
 /* Progress of a pending operation, and waiting for it.
  *
- * Nobody makes progress for a rank on one node but the ranks themselves: a waiting one looks who has arrived,
- * checks that all agree, takes chunks while there are any, and copies its result out. It spins for a moment
- * (a hand-over between two processors takes a fraction of a microsecond, a wake-up of a sleeper ten), then
- * sleeps on its bell.
+ * On one host only the ranks themselves make progress. A waiting rank looks for the arrival of the others,
+ * checks that all agree, does chunks while there are any, and copies its result out. It spins for a moment,
+ * because a hand-over between two processors takes a fraction of a microsecond and waking a sleeper takes
+ * ten. Then it sleeps on its bell.
  *
  * Every wait ends: by the result; by the poison that the engine puts into the region when a rank or host is
- * gone; or, when the engine itself is gone or has not moved its beat for WATCHDOG_MS, with HVD_ERR_ENGINE.
- * The watchdog counts its own slices of time, so a job that was stopped and continued as a whole is not taken
- * for a dead one. Polling ends in the same way; who polls rarely needs WATCHDOG_MS / SLICE_MS polls. */
+ * lost; or with HVD_ERR_ENGINE, when the engine has ended or its beat has stood still for 10 s. The
+ * watchdog counts its own slices of time, so a job that was stopped and continued as a whole is not taken
+ * for a dead job. Polling ends in the same way; a program that polls rarely needs 40 polls for that. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void copy_result(struct tensor *t, const void *from, size_t bytes)
     report_point(t, POINT_COPIED_OUT, since);
 }
 
-/* How many rows came from each rank, for who wants to know. */
+/* Tells the caller the number of rows that came from each rank. */
 static void report_rows(const struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
@@ -57,7 +57,7 @@ static void report_rows(const struct tensor *t)
                         t->op.what.row;
 }
 
-/* What chunks have made of this rank's result. */
+/* The chunks have made this rank's result. */
 static void take_result(struct tensor *t)
 {
     const struct tensor_view *v = &t->view;
@@ -91,7 +91,7 @@ static void end_poisoned(struct tensor *t)
     end_operation(t, region_poison_read(&client.region, t->text, sizeof t->text));
 }
 
-/* All elements are in the entries: my result, straight to where it is wanted. */
+/* All elements are in the entries: computes the result in its final place. */
 static void compute_inline(struct tensor *t)
 {
     uint8_t packed[SHM_INLINE_MAX];
@@ -105,14 +105,14 @@ static void compute_inline(struct tensor *t)
         *t->op.result = t->op.out;
 }
 
-/* All members are here: one host, so nobody else needs to be asked. */
+/* All members are here, and all are on this host: no other host needs to be asked. */
 static void open_local(struct tensor *t)
 {
     struct tensor_resolver resolver = {arena_resolve, NULL};
     int status = tensor_open(&t->view, t->name, &resolver, t->text, sizeof t->text);
 
     if (status != HVD_SUCCESS && !tensor_still_here(&t->view))
-        return; /* what they disagree about is another operation; this one will not be complete any more */
+        return; /* the ranks disagree about another operation; this operation will not complete any more */
     if (status == HVD_ERR_INVALID && client.rpc_broken) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": this host's engine has gone", t->name);
         status = HVD_ERR_ENGINE;
@@ -121,7 +121,7 @@ static void open_local(struct tensor *t)
     if (status == HVD_SUCCESS)
         report_point(t, POINT_AGREED, 0);
     if (status == HVD_ERR_INVALID && region_poisoned(&client.region)) {
-        end_poisoned(t); /* what I could not reach, and have told the engine */
+        end_poisoned(t); /* memory that this rank could not reach, and has told the engine */
     } else if (status != HVD_SUCCESS) {
         end_operation(t, status);
     } else if (t->view.place == SHM_INLINE) {
@@ -198,7 +198,8 @@ static bool has_work(const struct tensor_view *v)
     return v->streamed ? stream_has_step(v) : tensor_has_chunk(v);
 }
 
-/* All of the work is done. Who has heard of a failure before has left, and may have changed what it gave. */
+/* All of the work is done. A rank that heard of a failure before has left, and may have changed its
+ * elements. */
 static void end_worked(struct tensor *t)
 {
     if (region_poisoned(&client.region)) {
@@ -289,13 +290,13 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
         operation_lose_engine(t);
 }
 
-/* The other ranks of this host: something has changed. */
+/* The other ranks of this host have changed something. */
 static bool has_moved(struct tensor *t, enum phase phase)
 {
     return operation_step(t) || t->phase != phase || worth_another_step(t);
 }
 
-/* Between looks it gives its processor to whoever wants it. true: it has moved. */
+/* Yields its processor between looks. true: the operation has moved. */
 static bool look_and_yield(struct tensor *t, enum phase phase)
 {
     bool apart = phase != PHASE_ARRIVE && client.crowd == 1;
@@ -316,7 +317,7 @@ static bool look_and_yield(struct tensor *t, enum phase phase)
     return false;
 }
 
-/* The same for the others' arrival, while that pays. */
+/* Looks for the arrival of the others, while looking pays. */
 static bool look_patiently(struct tensor *t)
 {
     uint64_t since;
@@ -341,7 +342,7 @@ static bool spin_for_ranks(struct tensor *t)
     return phase == PHASE_ARRIVE ? look_patiently(t) : look_and_yield(t, phase);
 }
 
-/* The engine, and other hosts: longer, but only while the engine finds that it pays. */
+/* Spins for the engine and other hosts: longer, but only while the engine finds that spinning pays. */
 static bool spin_for_engine(struct tensor *t)
 {
     uint64_t until;

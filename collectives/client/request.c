@@ -1,7 +1,7 @@
-/* A call's arguments: what is the same in all of them, and what is done with the request they make.
+/* The checks that all calls share, and the way of a checked request.
  *
- * Everything that this rank can see is wrong is refused here, with one sentence, before anything is started;
- * what only the ranks together can see is found when all have arrived (shm/open.c). */
+ * A request that this rank alone can see to be wrong is refused here, with one sentence, before anything
+ * begins. Faults that only all ranks together can see are found when all have arrived (local/agree.c). */
 #include "collectives/client/request.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 _Atomic bool path_gpu_seen;
 
-/* Numbers outside a byte become one that no table knows, not one that it does. */
+/* Numbers outside a byte become a number that no table has. */
 static uint8_t narrow_number(int value)
 {
     return value >= 0 && value < UINT8_MAX ? (uint8_t)value : UINT8_MAX;
@@ -94,12 +94,22 @@ int request_check_buffers(const void *in, uint64_t in_bytes, const void *out, ui
     return fail(HVD_ERR_INVALID, "input and output overlap%s", may_be_same ? " without being the same" : "");
 }
 
+__attribute__((cold, noinline)) static bool look_for_gpu(void)
+{
+    return client.gpu->look();
+}
+
 /* A GPU is worth a look at the buffers. */
 static inline bool is_gpu_likely(const struct request *r)
 {
     if (__builtin_expect(atomic_load_explicit(&path_gpu_seen, memory_order_relaxed), 0))
         return true;
-    return __builtin_expect(r->stream != NULL || r->op.dtype >= HVD_FLOAT8_E4M3, 0) && client.gpu->look();
+    return __builtin_expect(r->stream != NULL || r->op.dtype >= HVD_FLOAT8_E4M3, 0) && look_for_gpu();
+}
+
+__attribute__((cold, noinline)) static int claim_for_gpu(struct request *r)
+{
+    return client.gpu->claim(r);
 }
 
 static int check_request(const char *name, struct request *r)
@@ -108,7 +118,7 @@ static int check_request(const char *name, struct request *r)
     int status = check_name(name);
 
     if (!status && is_gpu_likely(r))
-        status = client.gpu->claim(r);
+        status = claim_for_gpu(r);
     if (status)
         return status;
     if (op_wrong(&r->op, r->team->size, wrong, sizeof wrong))
@@ -132,13 +142,14 @@ int request_name_tensor(const char *name, int status)
 
 #define LOOK_LEAST 32768u /* bytes, or elements: what looking costs does not show there */
 
-/* Is this the call that meets a device first? Of few bytes it is asked of names that are new, or nearly. */
+/* Whether this call is the first that may be on a GPU. With few bytes only new and nearly new names are
+ * asked. */
 static bool meets_gpu(const struct request *r, const struct tensor *t)
 {
     if (__builtin_expect((t->sequence & (t->sequence - 1)) != 0 && (r->capacity | r->op.count) < LOOK_LEAST,
                          1))
         return false;
-    return !atomic_load_explicit(&path_gpu_seen, memory_order_relaxed) && client.gpu->look();
+    return !atomic_load_explicit(&path_gpu_seen, memory_order_relaxed) && look_for_gpu();
 }
 
 __attribute__((cold, noinline)) static int check_again(const char *name, struct request *r, struct tensor **t)
@@ -150,7 +161,7 @@ __attribute__((cold, noinline)) static int check_again(const char *name, struct 
     return status;
 }
 
-int request_begin(const char *name, struct request *r, struct tensor **t)
+static inline int check_and_begin(const char *name, struct request *r, struct tensor **t)
 {
     int status = request_name_tensor(name, check_request(name, r));
 
@@ -159,12 +170,17 @@ int request_begin(const char *name, struct request *r, struct tensor **t)
     return status == HVD_SUCCESS && __builtin_expect(meets_gpu(r, *t), 0) ? check_again(name, r, t) : status;
 }
 
-/* `status` is of making the request. */
+int request_begin(const char *name, struct request *r, struct tensor **t)
+{
+    return check_and_begin(name, r, t);
+}
+
+/* `status` is that of making the request. */
 static int submit_request(const char *name, struct request *r, int status, hvd_handle *handle, bool will_wait)
 {
     struct tensor *t;
 
-    status = status ? request_name_tensor(name, status) : request_begin(name, r, &t);
+    status = status ? request_name_tensor(name, status) : check_and_begin(name, r, &t);
     if (status) {
         group_free(r->group);
         return status;

@@ -1,5 +1,5 @@
-/* Which ranks a set or a pair has: made once, kept until hvd_shutdown, because an operation of another thread
- * may still look at them. */
+/* The ranks of process sets and of pairs of ranks. Made once and kept until hvd_shutdown, because an
+ * operation of another thread may still read them. */
 #include "collectives/client/sets.h"
 
 #include <stdlib.h>

@@ -3,16 +3,16 @@
  *   NEGOTIATE_ALLREDUCE   from the call until this rank has seen that all ranks have arrived
  *   ALLREDUCE             from then until it is done
  *
- * In the first lie MEMCPY_IN (a private input to shared memory) and WAIT, the moment in which hvd_wait began;
- * in the second MEMCPY_OUT. On one host a rank looks only when it polls or waits: without a WAIT it was not
- * asked.
+ * In the first lie MEMCPY_IN (a private input to shared memory) and WAIT, the moment in which hvd_wait
+ * began; in the second MEMCPY_OUT. On one host a rank looks only when it polls or waits: without a WAIT it
+ * was not asked.
  *
  * An operation on a device has NCCL or STAGED instead: from when its turn came until all of it was in the
  * device's stream.
  *
  * With more hosts the engine says when the operation was due, and writes what it does with it into its own
- * file. Marked cycles are the moments in which an operation begins, in lane 0. Who records holds a read lock,
- * which waits only while a timeline is started or stopped. */
+ * file. Marked cycles are the moments in which an operation begins, in lane 0. A thread that records holds a
+ * read lock, and waits only while a timeline is started or stopped. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

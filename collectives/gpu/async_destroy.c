@@ -42,7 +42,7 @@ static void init_all(void)
     init_condition(&all.ended);
 }
 
-static void count(int by)
+static void count_running(int by)
 {
     pthread_once(&all.once, init_all);
     pthread_mutex_lock(&all.lock);
@@ -52,7 +52,7 @@ static void count(int by)
     pthread_mutex_unlock(&all.lock);
 }
 
-static struct timespec after(int ms)
+static struct timespec time_after(int ms)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -77,25 +77,25 @@ static void let_go(struct ending *x)
     free(x);
 }
 
-static void end(const struct ending *x)
+static void end_communicator(const struct ending *x)
 {
     x->call(x->comm);
     if (x->memory)
         x->d->cuMemFree(x->memory);
 }
 
-static void *run(void *argument)
+static void *run_ending(void *argument)
 {
     struct ending *x = argument;
     x->d->cuCtxSetCurrent(x->context);
     driver_capture_mode(x->d, CU_CAPTURE_MODE_RELAXED);
-    end(x);
+    end_communicator(x);
     pthread_mutex_lock(&x->lock);
     x->done = true;
     pthread_cond_signal(&x->ended);
     pthread_mutex_unlock(&x->lock);
     let_go(x);
-    count(-1);
+    count_running(-1);
     return NULL;
 }
 
@@ -110,22 +110,22 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
         *x = what;
         pthread_mutex_init(&x->lock, NULL);
         init_condition(&x->ended);
-        count(1);
-        if (quiet_thread_start(run, x) == 0)
+        count_running(1);
+        if (quiet_thread_start(run_ending, x) == 0)
             return x;
-        count(-1);
+        count_running(-1);
         x->holders = 1;
         let_go(x);
     }
     d->cuCtxPushCurrent(context);
-    end(&what);
+    end_communicator(&what);
     d->cuCtxPopCurrent(&before);
     return NULL;
 }
 
 bool ending_wait(struct ending *x, int patience_ms)
 {
-    struct timespec until = after(patience_ms);
+    struct timespec until = time_after(patience_ms);
     if (!x)
         return true;
     pthread_mutex_lock(&x->lock);
@@ -139,7 +139,7 @@ bool ending_wait(struct ending *x, int patience_ms)
 
 bool endings_wait(int patience_ms)
 {
-    struct timespec until = after(patience_ms);
+    struct timespec until = time_after(patience_ms);
     pthread_once(&all.once, init_all);
     pthread_mutex_lock(&all.lock);
     while (all.running > 0)

@@ -46,7 +46,7 @@ struct communicator {
     struct after *after; /* of the last run */
     size_t afters, after_room;
     struct fuse fuse;
-    double fuse_after; /* what the packed results of the last run are multiplied by */
+    double fuse_after; /* the factor of the packed results of the last run */
     cu_stream stream;  /* of the last run */
 };
 
@@ -90,29 +90,29 @@ static const struct fsm_table table = {
 
 /* ---- small things ---- */
 
-static void enter(struct communicator *c)
+static void enter_context(struct communicator *c)
 {
     c->who.d->cuCtxPushCurrent(c->who.context);
 }
 
-static void leave(struct communicator *c)
+static void leave_context(struct communicator *c)
 {
     cu_context mine;
     c->who.d->cuCtxPopCurrent(&mine);
 }
 
 /* It has failed; `why` is in c->why. */
-static int broken(struct communicator *c, struct err *e)
+static int report_broken(struct communicator *c, struct err *e)
 {
     err_wrap(&c->why, "%s: rank %d of %d on GPU %d", c->label, c->who.rank, c->who.size, c->who.ordinal);
     fsm_post(&c->fsm, BREAK);
     return err_set(e, c->why.code, "%s", c->why.text);
 }
 
-static int failed(struct communicator *c, nccl_result result, const char *what, struct err *e)
+static int check_result(struct communicator *c, nccl_result result, const char *what, struct err *e)
 {
     nccl_check(c->who.n, result, c->comm, &c->why, "%s", what);
-    return broken(c, e);
+    return report_broken(c, e);
 }
 
 enum communicator_state communicator_state(const struct communicator *c)
@@ -120,7 +120,8 @@ enum communicator_state communicator_state(const struct communicator *c)
     return (enum communicator_state)c->fsm.state;
 }
 
-static int wants(const struct communicator *c, enum communicator_state state, const char *what, struct err *e)
+static int require_state(const struct communicator *c, enum communicator_state state, const char *what,
+                         struct err *e)
 {
     if (communicator_state(c) == state)
         return 0;
@@ -155,13 +156,13 @@ int communicator_connect(struct communicator *c, const struct nccl_id *id, struc
 {
     struct nccl_config config = NCCL_CONFIG_INIT;
     config.blocking = 0;
-    if (wants(c, COMMUNICATOR_NONE, "connecting", e) < 0)
+    if (require_state(c, COMMUNICATOR_NONE, "connecting", e) < 0)
         return -1;
-    enter(c);
+    enter_context(c);
     nccl_result result = c->who.n->ncclCommInitRankConfig(&c->comm, c->who.size, *id, c->who.rank, &config);
-    leave(c);
+    leave_context(c);
     if (result != NCCL_OK && result != NCCL_IN_PROGRESS)
-        return failed(c, result, "connecting", e);
+        return check_result(c, result, "connecting", e);
     fsm_post(&c->fsm, CONNECT);
     return 0;
 }
@@ -173,51 +174,51 @@ static void make_buffer(void *owner)
     const struct driver *d = c->who.d;
     if (c->who.fuse == 0)
         return;
-    enter(c);
+    enter_context(c);
     if (driver_check(d, d->cuMemAlloc(&c->fuse.buffer, c->who.fuse), &c->why, "allocating %zu bytes",
                      c->who.fuse) < 0)
-        broken(c, NULL);
+        report_broken(c, NULL);
     else
         c->fuse.room = c->who.fuse;
-    leave(c);
+    leave_context(c);
 }
 
 /* ---- how far it is ---- */
 
-static nccl_result ask(struct communicator *c)
+static nccl_result ask_nccl(struct communicator *c)
 {
     nccl_result now = NCCL_IN_PROGRESS, result;
-    enter(c);
+    enter_context(c);
     result = c->who.n->ncclCommGetAsyncError(c->comm, &now);
-    leave(c);
+    leave_context(c);
     return result == NCCL_OK ? now : result;
 }
 
-static void look(struct communicator *c, const char *what)
+static void update_state(struct communicator *c, const char *what)
 {
-    nccl_result now = ask(c);
+    nccl_result now = ask_nccl(c);
     if (now == NCCL_OK)
         fsm_post(&c->fsm, UP);
     else if (now != NCCL_IN_PROGRESS)
-        failed(c, now, what, NULL);
+        check_result(c, now, what, NULL);
 }
 
 enum communicator_state communicator_poll(struct communicator *c, struct err *e)
 {
     switch (communicator_state(c)) {
     case COMMUNICATOR_CONNECTING:
-        look(c, "connecting");
+        update_state(c, "connecting");
         break;
     case COMMUNICATOR_LAUNCHING:
-        look(c, "starting operations");
+        update_state(c, "starting operations");
         break;
     case COMMUNICATOR_FINISHING:
-        look(c, "leaving the other ranks");
+        update_state(c, "leaving the other ranks");
         break;
     case COMMUNICATOR_READY: {
-        nccl_result now = ask(c);
+        nccl_result now = ask_nccl(c);
         if (now != NCCL_OK && now != NCCL_IN_PROGRESS)
-            failed(c, now, "an operation that was started", NULL);
+            check_result(c, now, "an operation that was started", NULL);
         break;
     }
     case COMMUNICATOR_DESTROYING:
@@ -238,7 +239,7 @@ enum communicator_state communicator_poll(struct communicator *c, struct err *e)
 static int find_scale(struct communicator *c, const struct reduction *r, nccl_op *op, struct err *e)
 {
     nccl_result result = scales_find(&c->scales, c->who.n, c->comm, r, op);
-    return result == NCCL_OK ? 0 : failed(c, result, "making a scaled sum", e);
+    return result == NCCL_OK ? 0 : check_result(c, result, "making a scaled sum", e);
 }
 
 static int remember_after(struct communicator *c, const struct device_operation *o, double factor,
@@ -258,8 +259,8 @@ static int remember_after(struct communicator *c, const struct device_operation 
     return 0;
 }
 
-/* What comes before the group: NCCL's scaling operations, and our own kernels on inputs. */
-static int prepare(struct communicator *c, const struct device_operation *o, struct err *e)
+/* The steps before the group: NCCL's scaling operations, and libhvd's kernels on inputs. */
+static int prepare_scaling(struct communicator *c, const struct device_operation *o, struct err *e)
 {
     struct reduction r;
     struct device_why why;
@@ -282,7 +283,7 @@ static int prepare(struct communicator *c, const struct device_operation *o, str
     return r.before == 1 ? 0 : pack_scale(c->who.pack, &piece, 1, o->dtype, r.before, c->stream, e);
 }
 
-static nccl_result call(struct communicator *c, const struct device_operation *o, struct err *e)
+static nccl_result call_nccl(struct communicator *c, const struct device_operation *o, struct err *e)
 {
     struct operation_target target = {c->who.n, c->comm, c->stream, c->who.rank, c->who.size};
     struct reduction r = {.op = NCCL_SUM, .factor = 1, .before = 1, .after = 1};
@@ -294,18 +295,18 @@ static nccl_result call(struct communicator *c, const struct device_operation *o
     return operation_call(&target, o, &r, op);
 }
 
-static int launch(struct communicator *c, const struct device_operation *o, size_t n, struct err *e)
+static int launch_group(struct communicator *c, const struct device_operation *o, size_t n, struct err *e)
 {
     nccl_result first = c->who.n->ncclGroupStart();
     if (first != NCCL_OK)
-        return failed(c, first, "starting operations", e);
+        return check_result(c, first, "starting operations", e);
     for (size_t i = 0; i < n && first == NCCL_OK; i++)
-        nccl_take(&first, call(c, &o[i], e));
+        nccl_take(&first, call_nccl(c, &o[i], e));
     nccl_result end = c->who.n->ncclGroupEnd(); /* also after an error: it ends the group */
     if (first == NCCL_OK)
         first = end;
     if (first != NCCL_OK && first != NCCL_IN_PROGRESS)
-        return failed(c, first, "starting operations", e);
+        return check_result(c, first, "starting operations", e);
     fsm_post(&c->fsm, LAUNCH);
     if (first == NCCL_OK)
         fsm_post(&c->fsm, UP);
@@ -316,17 +317,17 @@ int communicator_run(struct communicator *c, const struct device_operation *o, s
                      struct err *e)
 {
     const struct fuse *f = &c->fuse;
-    if (wants(c, COMMUNICATOR_READY, "an operation", e) < 0)
+    if (require_state(c, COMMUNICATOR_READY, "an operation", e) < 0)
         return -1;
     c->stream = stream;
     c->afters = 0;
-    enter(c);
+    enter_context(c);
     int status = fuse_plan(&c->fuse, o, n, e);
     for (size_t i = 0; i < f->operations && status == 0; i++)
-        status = prepare(c, &f->operation[i], e);
+        status = prepare_scaling(c, &f->operation[i], e);
     if (status == 0)
-        status = launch(c, f->operation, f->operations, e);
-    leave(c);
+        status = launch_group(c, f->operation, f->operations, e);
+    leave_context(c);
     return status;
 }
 
@@ -334,15 +335,15 @@ int communicator_run(struct communicator *c, const struct device_operation *o, s
 static void finish_results(void *owner)
 {
     struct communicator *c = owner;
-    enter(c);
+    enter_context(c);
     for (size_t i = 0; i < c->afters && !c->why.code; i++) {
         const struct after *a = &c->after[i];
         if (pack_scale(c->who.pack, &a->piece, 1, a->dtype, a->factor, c->stream, &c->why) < 0)
-            broken(c, NULL);
+            report_broken(c, NULL);
     }
     if (c->fuse.packed > 0 && !c->why.code && fuse_out(&c->fuse, c->fuse_after, c->stream, &c->why) < 0)
-        broken(c, NULL);
-    leave(c);
+        report_broken(c, NULL);
+    leave_context(c);
 }
 
 /* ---- memory ---- */
@@ -360,9 +361,9 @@ bool communicator_register(struct communicator *c, void *at, size_t bytes)
         return false;
     *r = (struct registered){.at = at, .next = c->registered};
     c->registered = r;
-    enter(c);
+    enter_context(c);
     nccl_result result = c->who.n->ncclCommRegister(c->comm, at, bytes, &r->handle);
-    leave(c);
+    leave_context(c);
     r->known = result == NCCL_OK;
     if (nccl_check(c->who.n, result, c->comm, &e, "%s: registering %zu bytes of GPU %d", c->label, bytes,
                    c->who.ordinal) != 0)
@@ -371,14 +372,14 @@ bool communicator_register(struct communicator *c, void *at, size_t bytes)
 }
 
 /* `with_nccl`: it is alive, and told. */
-static void forget(struct communicator *c, struct registered **place, bool with_nccl)
+static void forget_buffers(struct communicator *c, struct registered **place, bool with_nccl)
 {
     struct registered *r = *place;
     *place = r->next;
     if (with_nccl && r->known) {
-        enter(c);
+        enter_context(c);
         c->who.n->ncclCommDeregister(c->comm, r->handle);
-        leave(c);
+        leave_context(c);
     }
     free(r);
 }
@@ -389,7 +390,7 @@ void communicator_deregister(struct communicator *c, void *at)
     while (*place && (*place)->at != at)
         place = &(*place)->next;
     if (*place)
-        forget(c, place, communicator_state(c) == COMMUNICATOR_READY);
+        forget_buffers(c, place, communicator_state(c) == COMMUNICATOR_READY);
 }
 
 /* ---- the end ---- */
@@ -398,13 +399,13 @@ static void leave_others(void *owner)
 {
     struct communicator *c = owner;
     while (c->registered)
-        forget(c, &c->registered, true);
-    enter(c);
+        forget_buffers(c, &c->registered, true);
+    enter_context(c);
     scales_forget(&c->scales, c->who.n, c->comm);
     nccl_result result = c->who.n->ncclCommFinalize(c->comm);
-    leave(c);
+    leave_context(c);
     if (result != NCCL_OK && result != NCCL_IN_PROGRESS)
-        failed(c, result, "leaving the other ranks", NULL);
+        check_result(c, result, "leaving the other ranks", NULL);
 }
 
 static void end_with(struct communicator *c, nccl_result (*last)(nccl_comm))
@@ -427,7 +428,7 @@ static void begin_abort(void *owner)
 
 int communicator_finish(struct communicator *c, struct err *e)
 {
-    if (communicator_state(c) != COMMUNICATOR_NONE && wants(c, COMMUNICATOR_READY, "leaving", e) < 0)
+    if (communicator_state(c) != COMMUNICATOR_NONE && require_state(c, COMMUNICATOR_READY, "leaving", e) < 0)
         return -1;
     fsm_post(&c->fsm, FINISH);
     return communicator_poll(c, e) == COMMUNICATOR_FAILED ? -1 : 0;
@@ -451,7 +452,7 @@ void communicator_free(struct communicator *c)
     communicator_abort(c, 0);
     ending_leave(c->ending);
     while (c->registered)
-        forget(c, &c->registered, false);
+        forget_buffers(c, &c->registered, false);
     fuse_free(&c->fuse);
     free(c->after);
     free(c);

@@ -3,15 +3,15 @@
  *   communicator_new -> connect -> poll until READY -> { run -> poll until READY } ...
  *                    -> finish -> poll until FINISHED -> free
  *
- * NCCL's non-blocking mode is used: whatever takes time goes on inside the library, and poll looks how far it
- * is. run gives a group of operations to a stream; it may leave the communicator LAUNCHING (first use of a
- * connection), and then nothing is certainly in the stream before poll says READY again: only then may an
+ * NCCL's non-blocking mode is used: whatever takes time goes on inside the library, and poll looks how far
+ * it is. run gives a group of operations to a stream; it may leave the communicator LAUNCHING (first use of
+ * a connection), and then nothing is certainly in the stream before poll says READY again: only then may an
  * event be recorded behind it. Work that is in the stream and cannot end (another rank died) shows as FAILED
  * at a poll or not at all; communicator_abort ends it in either case.
  *
- * What may block inside NCCL all the same, ncclCommAbort and ncclCommDestroy, runs in a thread of its own
- * that the communicator starts then; communicator_abort waits for it no longer than it is told to, and a
- * thread that never comes back keeps its communicator's memory and nobody else.
+ * Two calls of NCCL may block all the same: ncclCommAbort and ncclCommDestroy. The communicator starts a
+ * thread for them. communicator_abort waits for that thread no longer than it is told to. A thread that
+ * never ends keeps the memory of its communicator, and holds up nothing else.
  *
  * All functions of one communicator: one thread at a time; different communicators do not know each other.
  * The context that was given is made current within each call, and what was current before comes back. */
@@ -68,13 +68,13 @@ struct device_operation {
     const size_t *sent;
 };
 
-/* What all ranks of a communicator can do: the least of each. Exchanged before it is made, so that all decide
- * alike whether NCCL does an operation. */
+/* Abilities of a rank, or of all ranks of a communicator: the least of each. Exchanged before the
+ * communicator is made, so that all ranks decide alike whether NCCL does an operation. */
 struct device_abilities {
     int32_t nccl;       /* version; 0: one rank has no NCCL that can be used */
     int32_t capability; /* of the GPU; 90 is 9.0 */
     int32_t kernels;    /* 1: communicators have a pack with kernels */
-    int32_t fuse;       /* what communicator_member has */
+    int32_t fuse;       /* as in communicator_member */
 };
 /* This rank's. `n` NULL: it has no NCCL. `pack` NULL: there is none, and nothing is packed either. */
 struct device_abilities device_abilities(const struct nccl *n, const struct driver_device *device,
@@ -106,7 +106,8 @@ enum communicator_state {
 
 struct communicator;
 
-/* Who it is for. What is pointed to stays valid as long as the communicator. */
+/* The rank that the communicator is for. Everything that this struct points to stays valid as long as the
+ * communicator. */
 struct communicator_member {
     const struct driver *d;
     const struct nccl *n;
@@ -132,8 +133,8 @@ enum communicator_state communicator_poll(struct communicator *c, struct err *e)
 enum communicator_state communicator_state(const struct communicator *c);
 
 /* Gives `n` operations as one group to the stream, always the same one if any are packed. READY is needed;
- * afterwards it is READY or LAUNCHING, see above. What communicator_can refuses may not be in it. -1: an
- * argument was refused by NCCL or the communicator has failed. */
+ * afterwards it is READY or LAUNCHING, see above. No operation may be one that communicator_can refuses. -1:
+ * an argument was refused by NCCL or the communicator has failed. */
 int communicator_run(struct communicator *c, const struct device_operation *o, size_t n, cu_stream stream,
                      struct err *e);
 
@@ -145,7 +146,7 @@ bool communicator_register(struct communicator *c, void *at, size_t bytes);
 /* When nothing that uses it is in a stream any more, and while READY: NCCL is told then only. */
 void communicator_deregister(struct communicator *c, void *at);
 
-/* Leaves, with all other ranks; from NONE or READY. What is registered is told off first, so nothing that
+/* Leaves, with all other ranks; from NONE or READY. All memory is deregistered first, so no operation that
  * uses it may be in a stream any more. Poll until FINISHED; if a rank does not come, abort. */
 int communicator_finish(struct communicator *c, struct err *e);
 /* Ends it now, whatever it does: kernels that wait for other ranks end, streams go on. Waits at most

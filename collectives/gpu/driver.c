@@ -21,7 +21,7 @@ static const struct row {
 
 static struct driver driver;
 
-static int prepare(void *handle, struct err *e)
+static int prepare_driver(void *handle, struct err *e)
 {
     for (size_t i = 0; i < ROWS; i++) {
         void *function = dlsym(handle, rows[i].symbol);
@@ -42,7 +42,7 @@ static int prepare(void *handle, struct err *e)
     return status;
 }
 
-static struct library library = LIBRARY_INIT("CUDA driver", DRIVER_LIBRARY, prepare);
+static struct library library = LIBRARY_INIT("CUDA driver", DRIVER_LIBRARY, prepare_driver);
 
 bool driver_in_process(void)
 {

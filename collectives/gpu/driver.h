@@ -1,11 +1,11 @@
 /* The CUDA driver, libcuda.so.1, opened while the program runs: one binary serves machines with and without
  * GPUs, and no header of CUDA is needed to build it.
  *
- * What is declared here are facts of the driver's interface: types, numbers, layouts.
- * tests/unit/collectives/gpu/test_gpu_headers.c compares them with cuda.h where there is one. Functions
- * keep their own names, without the version at the end: `d->cuMemAlloc` is cuMemAlloc_v2. Each belongs to
- * a feature; a driver that lacks any of the base is refused with a sentence that names the first one, one
- * that lacks others has NULL in their place, and driver_need says so in the same way. */
+ * The declarations here are facts of the driver's interface: types, numbers, layouts.
+ * tests/unit/collectives/gpu/test_gpu_headers.c compares them with cuda.h where there is one. Functions keep
+ * their own names, without the version at the end: `d->cuMemAlloc` is cuMemAlloc_v2. Each belongs to a
+ * feature; a driver that lacks any of the base is refused with a sentence that names the first one, one that
+ * lacks others has NULL in their place, and driver_need says so in the same way. */
 #ifndef HVD_COLLECTIVES_GPU_DRIVER_H
 #define HVD_COLLECTIVES_GPU_DRIVER_H
 
@@ -15,7 +15,7 @@
 
 #include "common/base/err.h"
 
-/* Where libcuda is looked for: only the loader (LD_LIBRARY_PATH) chooses another. */
+/* The name of libcuda. Only the loader (LD_LIBRARY_PATH) chooses another file. */
 #define DRIVER_LIBRARY "libcuda.so.1"
 
 typedef unsigned cu_result; /* 0 is success */
@@ -86,7 +86,7 @@ enum {
     CU_CAPTURE_IMPLICIT = 906
 };
 
-/* What can be asked of a pointer; enum pointer and numbers of the driver. */
+/* The attributes of a pointer, with the driver's numbers. */
 enum {
     CU_POINTER_CONTEXT = 1,
     CU_POINTER_MEMORY_TYPE = 2,
@@ -280,7 +280,7 @@ int driver_check(const struct driver *d, cu_result result, struct err *e, const 
 /* The name of an error alone, for logs; never NULL. */
 const char *driver_error_name(const struct driver *d, cu_result result);
 
-/* Which GPU, as all processes of a host and NCCL know it. */
+/* A GPU, as all processes of a host and NCCL know it. */
 struct driver_device {
     cu_device device;
     char bus[32];     /* "00000000:17:00.0" */

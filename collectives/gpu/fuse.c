@@ -25,8 +25,9 @@ static bool is_small(const struct device_operation *o, size_t most)
     return o->kind == DEVICE_ALLREDUCE && element > 0 && o->count > 0 && o->count <= most / element;
 }
 
-/* Where not all have room it is for the smallest, which gain most: half as large ones, and so on. */
-static size_t largest(const struct fuse *f, const struct device_operation *o, size_t n)
+/* The size up to which tensors are packed. If the buffer is too small for all, the limit is halved until the
+ * rest fits: the smallest tensors gain most. */
+static size_t find_largest(const struct fuse *f, const struct device_operation *o, size_t n)
 {
     size_t most = 2 * FUSE_TENSOR_MAX, all;
     do {
@@ -38,7 +39,7 @@ static size_t largest(const struct fuse *f, const struct device_operation *o, si
     return most;
 }
 
-static bool alike(const struct device_operation *a, const struct device_operation *b)
+static bool are_alike(const struct device_operation *a, const struct device_operation *b)
 {
     return a->dtype == b->dtype && a->op == b->op && a->prescale == b->prescale &&
            a->postscale == b->postscale;
@@ -71,11 +72,11 @@ static int make_places(struct fuse *f, size_t n, struct err *e)
 
 /* Sorts the operations into those that are packed, which the first of them stands for, and those that remain.
  * Only what is like the first small one is packed. `size` becomes the bytes of each step. */
-static void choose(struct fuse *f, const struct device_operation *o, size_t n, size_t size[STEPS])
+static void choose_tensors(struct fuse *f, const struct device_operation *o, size_t n, size_t size[STEPS])
 {
-    size_t left = f->room, most = largest(f, o, n);
+    size_t left = f->room, most = find_largest(f, o, n);
     for (size_t i = 0; i < n; i++) {
-        bool goes = is_small(&o[i], most) && (f->packed == 0 || alike(&f->operation[f->whole], &o[i]));
+        bool goes = is_small(&o[i], most) && (f->packed == 0 || are_alike(&f->operation[f->whole], &o[i]));
         size_t bytes = goes ? o[i].count * dtype_size(o[i].dtype) : 0;
         goes = goes && bytes <= left;
         if (goes && f->packed == 0)
@@ -92,7 +93,7 @@ static void choose(struct fuse *f, const struct device_operation *o, size_t n, s
 }
 
 /* Gives each its place; returns the bytes of all. */
-static size_t place(struct fuse *f, const size_t size[STEPS])
+static size_t place_tensors(struct fuse *f, const size_t size[STEPS])
 {
     size_t begin[STEPS] = {0}, all = size[0];
     for (unsigned k = 1; k < STEPS; k++) {
@@ -113,13 +114,13 @@ int fuse_plan(struct fuse *f, const struct device_operation *o, size_t n, struct
     f->packed = f->operations = 0;
     if (make_places(f, n, e) < 0)
         return -1;
-    choose(f, o, n, size);
+    choose_tensors(f, o, n, size);
     if (f->packed < 2) {
         f->packed = 0; /* it stands for itself */
         return 0;
     }
     struct device_operation *whole = &f->operation[f->whole];
-    whole->count = place(f, size) / dtype_size(whole->dtype);
+    whole->count = place_tensors(f, size) / dtype_size(whole->dtype);
     whole->in = whole->out = (void *)(uintptr_t)f->buffer;
     return 0;
 }
@@ -129,8 +130,8 @@ bool fuse_is_whole(const struct fuse *f, const struct device_operation *o)
     return f->packed > 0 && o == &f->operation[f->whole];
 }
 
-static int move(const struct fuse *f, struct pack_piece *piece, double factor, cu_stream stream,
-                struct err *e)
+static int move_packed(const struct fuse *f, struct pack_piece *piece, double factor, cu_stream stream,
+                       struct err *e)
 {
     int dtype = f->operation[f->whole].dtype;
     if (factor == 1)
@@ -142,10 +143,10 @@ static int move(const struct fuse *f, struct pack_piece *piece, double factor, c
 
 int fuse_in(struct fuse *f, double factor, cu_stream stream, struct err *e)
 {
-    return move(f, f->in, factor, stream, e);
+    return move_packed(f, f->in, factor, stream, e);
 }
 
 int fuse_out(struct fuse *f, double factor, cu_stream stream, struct err *e)
 {
-    return move(f, f->out, factor, stream, e);
+    return move_packed(f, f->out, factor, stream, e);
 }

@@ -1,15 +1,15 @@
 /* The small tensors of a group as one: a kernel (or copies) into a buffer, one operation of NCCL there, a
  * kernel back.
  *
- * Which tensors those are follows from their sizes, types and scales and from the buffer's size alone, which
- * all ranks agree about: so all make the same calls of NCCL. Their own addresses do not count.
+ * The choice of tensors follows from their sizes, types and scales and from the size of the buffer alone.
+ * All ranks agree about these, so all make the same calls of NCCL. The addresses of tensors do not count.
  *
  * One operation more in NCCL's group costs some microseconds, on the host and for its steps between the
  * ranks; packing costs two launches, about as much as two operations, and reads and writes each byte twice,
  * at 1 TB/s and above: 1 us for each 256 KiB at the worst. So a tensor above that is left where it is: what
- * it takes between the ranks is then more than what an operation costs. Without kernels each tensor costs two
- * calls of the driver in place of one of NCCL: that is no gain for sure, and no great loss. None of this was
- * measured; hvd_gpu_bench has rows for it. */
+ * it takes between the ranks is then more than what an operation costs. Without kernels each tensor costs
+ * two calls of the driver in place of one of NCCL: that is no gain for sure, and no great loss. None of this
+ * was measured; hvd_gpu_bench has rows for it. */
 #ifndef HVD_COLLECTIVES_GPU_FUSE_H
 #define HVD_COLLECTIVES_GPU_FUSE_H
 
@@ -37,7 +37,7 @@ struct fuse {
     size_t places;                      /* of each of the three lists */
 };
 
-/* What is to be done for n operations. -1: no memory. */
+/* Plans the packing of n operations. -1: no memory. */
 int fuse_plan(struct fuse *f, const struct device_operation *o, size_t n, struct err *e);
 /* Is it the one that stands for all that are packed? */
 bool fuse_is_whole(const struct fuse *f, const struct device_operation *o);

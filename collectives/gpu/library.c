@@ -40,7 +40,7 @@ bool library_in_process(struct library *l)
         atomic_store_explicit(&l->absent_at, now, memory_order_relaxed);
         return false;
     }
-    dlclose(handle); /* whoever opened it still has it */
+    dlclose(handle); /* the library stays: another part of the process has opened it */
     return true;
 }
 

@@ -22,7 +22,8 @@ static size_t list_rights(const struct driver *d, int gpu, struct cu_access acce
     return n;
 }
 
-/* Where the driver does not give the others theirs, NCCL finds another way: what it uses there, it maps. */
+/* If the driver does not give the other GPUs their rights, NCCL finds another way: it maps the memory it
+ * uses there. */
 static cu_result give_rights(const struct driver *d, int gpu, cu_pointer at, size_t bytes)
 {
     struct cu_access access[GPUS_MAX];
@@ -34,8 +35,8 @@ static cu_result give_rights(const struct driver *d, int gpu, cu_pointer at, siz
 }
 
 /* `mapped` is as far as it came. */
-static int map(const struct driver *d, int gpu, const struct mapping_part *part, size_t parts, cu_pointer at,
-               size_t *mapped, struct err *e)
+static int map_part(const struct driver *d, int gpu, const struct mapping_part *part, size_t parts,
+                    cu_pointer at, size_t *mapped, struct err *e)
 {
     *mapped = 0;
     for (size_t i = 0; i < parts; i++) {
@@ -58,7 +59,7 @@ int mapping_open(const struct driver *d, int gpu, const struct mapping_part *par
     if (driver_check(d, d->cuMemAddressReserve(at, bytes, 0, 0, 0), e,
                      "finding addresses for memory of GPU %d", gpu) != 0)
         return -1;
-    if (map(d, gpu, part, parts, *at, &mapped, e) == 0)
+    if (map_part(d, gpu, part, parts, *at, &mapped, e) == 0)
         return 0;
     if (mapped > 0)
         d->cuMemUnmap(*at, mapped);

@@ -55,7 +55,7 @@ struct nccl_share_text nccl_why_not_shared(int version)
     return t;
 }
 
-static int prepare(void *handle, struct err *e)
+static int prepare_nccl(void *handle, struct err *e)
 {
     const char *lacks = NULL;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -74,7 +74,7 @@ static int prepare(void *handle, struct err *e)
     return 0;
 }
 
-static struct library library = LIBRARY_INIT("NCCL", NCCL_LIBRARY, prepare);
+static struct library library = LIBRARY_INIT("NCCL", NCCL_LIBRARY, prepare_nccl);
 
 const struct nccl *nccl_open(struct err *e)
 {

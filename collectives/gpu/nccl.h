@@ -1,6 +1,6 @@
 /* NCCL, libnccl.so.2, opened while the program runs: as driver.h for the driver.
  *
- * From 2.18 on. What came later stands in the table as optional, NULL where the library has it not. Functions
+ * From 2.18 on. Later functions are optional in the table: NULL if the library does not have them. Functions
  * keep their names. tests/unit/collectives/gpu/test_gpu_headers.c compares these declarations with nccl.h
  * where there is one. */
 #ifndef HVD_COLLECTIVES_GPU_NCCL_H
@@ -28,8 +28,8 @@ struct nccl_id {
     char bytes[128];
 };
 
-/* What a communicator is made with, as 2.18 knew it: a later library takes what it finds and its defaults for
- * the rest. `traffic_class` is where 2.18 has padding, and must be undefined too. */
+/* The configuration of a communicator, as 2.18 defines it: a later library uses its defaults for later
+ * members. `traffic_class` is where 2.18 has padding, and must be undefined too. */
 struct nccl_config {
     size_t size;
     unsigned magic;
@@ -146,9 +146,9 @@ int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct 
  * the first one. */
 void nccl_take(nccl_result *first, nccl_result result);
 
-/* Whom NCCL of that version takes for one host, told by a number: NCCL_HOSTID says so, else it is that of
- * `first`, a rank that no other host has. Two ranks on one GPU of one host are refused, unless NCCL knows and
- * was told to take them: then each, by `rank`, is alone. */
+/* A number for the host as NCCL of that version sees it: from NCCL_HOSTID, else from `first`, a rank that no
+ * other host has. Two ranks on one GPU of one host are refused, unless NCCL knows and was told to take them:
+ * then each, by `rank`, is alone. */
 uint32_t nccl_host_of(int version, uint32_t first, uint32_t rank);
 /* Behind the sentence that two ranks have one GPU: that NCCL was told to take them, and is too old for that;
  * else it is empty. */

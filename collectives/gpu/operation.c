@@ -1,7 +1,7 @@
 /* NCCL reduces numbers with sum, product, minimum, maximum and average, and multiplies inputs of a sum by a
- * factor in the elements' own format. Where that format holds the factor exactly, or is one in which libhvd
- * multiplies on the host too (float32, float64), NCCL scales; everything else is done by kernels of ours
- * before and after. What only moves goes as bytes, so any type will do.
+ * factor in the elements' own format. NCCL scales if that format holds the factor exactly, or if libhvd
+ * multiplies in that format on the host too (float32, float64). Kernels of libhvd scale everything else,
+ * before and after. Operations that only move elements move bytes, so any type will do.
  *
  * Unequal parts have no call of their own in NCCL: they are one broadcast, reduction or exchange for each
  * rank, in one group. */
@@ -117,15 +117,16 @@ void scales_forget(struct scales *s, const struct nccl *n, nccl_comm comm)
     s->n = 0;
 }
 
-/* ---- what NCCL does ---- */
+/* ---- abilities of NCCL --------------------------------------------------------------------------------- */
 
 bool operation_reduces(const struct device_operation *o)
 {
     return o->kind == DEVICE_ALLREDUCE || o->kind == DEVICE_REDUCESCATTER;
 }
 
-static int refuse(struct device_why *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static int refuse(struct device_why *why, const char *format, ...)
+static int refuse_operation(struct device_why *why, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static int refuse_operation(struct device_why *why, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -177,14 +178,14 @@ static void plan_linear(const struct device_operation *o, int size, const struct
 int reduction_plan(const struct device_operation *o, int size, struct reduction *into, struct device_why *why)
 {
     if (o->dtype < 0 || o->dtype >= DTYPES || numbers[o->dtype].family == NO_NUMBER)
-        return refuse(why, "NCCL does not reduce %s", dtype_name(o->dtype));
+        return refuse_operation(why, "NCCL does not reduce %s", dtype_name(o->dtype));
     int op = builtin_op(o->op);
     if (op < 0)
-        return refuse(why, "NCCL has no %s", op_name(o->op));
+        return refuse_operation(why, "NCCL has no %s", op_name(o->op));
     const struct number *f = &numbers[o->dtype];
     *into = (struct reduction){.dtype = f->nccl, .op = (nccl_op)op, .factor = 1, .before = 1, .after = 1};
     if (is_float8(o->dtype) && o->op == HVD_AVERAGE && !factor_fits(f, 1.0 / size))
-        return refuse(why, "1/%d is no number of %s", size, dtype_name(o->dtype));
+        return refuse_operation(why, "1/%d is no number of %s", size, dtype_name(o->dtype));
     if (op == NCCL_SUM || op == NCCL_AVERAGE) {
         plan_linear(o, size, f, into);
     } else {
@@ -192,9 +193,10 @@ int reduction_plan(const struct device_operation *o, int size, struct reduction 
         into->after = o->postscale;
     }
     if ((into->before != 1 || into->after != 1) && is_float8(o->dtype))
-        return refuse(why, "%g is no number of %s", o->prescale * o->postscale, dtype_name(o->dtype));
+        return refuse_operation(why, "%g is no number of %s", o->prescale * o->postscale,
+                                dtype_name(o->dtype));
     if (into->before != 1 && o->kind == DEVICE_REDUCESCATTER)
-        return refuse(why, "the input of a reducescatter cannot be scaled in place");
+        return refuse_operation(why, "the input of a reducescatter cannot be scaled in place");
     return 0;
 }
 
@@ -203,20 +205,20 @@ bool communicator_can(const struct device_operation *o, int size, struct device_
 {
     struct reduction r;
     if (all.nccl == 0)
-        return refuse(why, "not all ranks have NCCL") == 0;
+        return refuse_operation(why, "not all ranks have NCCL") == 0;
     if (!operation_reduces(o))
-        return dtype_size(o->dtype) > 0 || refuse(why, "there is no such element type") == 0;
+        return dtype_size(o->dtype) > 0 || refuse_operation(why, "there is no such element type") == 0;
     if (reduction_plan(o, size, &r, why) < 0)
         return false;
     if (is_float8(o->dtype) && all.nccl < NCCL_FLOAT8_SINCE)
-        return refuse(why, "NCCL %s does not reduce %s", nccl_version_text(all.nccl).text,
-                      dtype_name(o->dtype)) == 0;
+        return refuse_operation(why, "NCCL %s does not reduce %s", nccl_version_text(all.nccl).text,
+                                dtype_name(o->dtype)) == 0;
     if (is_float8(o->dtype) && all.capability < 90)
-        return refuse(why, "GPUs of capability %d.%d do not reduce %s", all.capability / 10,
-                      all.capability % 10, dtype_name(o->dtype)) == 0;
+        return refuse_operation(why, "GPUs of capability %d.%d do not reduce %s", all.capability / 10,
+                                all.capability % 10, dtype_name(o->dtype)) == 0;
     if ((r.before != 1 || r.after != 1) && !all.kernels)
-        return refuse(why, "NCCL cannot scale %s of %s by %g exactly", op_name(o->op), dtype_name(o->dtype),
-                      o->prescale * o->postscale) == 0;
+        return refuse_operation(why, "NCCL cannot scale %s of %s by %g exactly", op_name(o->op),
+                                dtype_name(o->dtype), o->prescale * o->postscale) == 0;
     return true;
 }
 
@@ -227,20 +229,20 @@ struct device_abilities device_abilities(const struct nccl *n, const struct driv
                                      pack ? (int32_t)fuse : 0};
 }
 
-static int32_t least(int32_t a, int32_t b)
+static int32_t least_of(int32_t a, int32_t b)
 {
     return a < b ? a : b;
 }
 
 struct device_abilities device_abilities_meet(struct device_abilities a, struct device_abilities b)
 {
-    return (struct device_abilities){least(a.nccl, b.nccl), least(a.capability, b.capability),
-                                     least(a.kernels, b.kernels), least(a.fuse, b.fuse)};
+    return (struct device_abilities){least_of(a.nccl, b.nccl), least_of(a.capability, b.capability),
+                                     least_of(a.kernels, b.kernels), least_of(a.fuse, b.fuse)};
 }
 
 /* ---- calls ---- */
 
-static const char *at(const void *base, size_t bytes)
+static const char *offset_pointer(const void *base, size_t bytes)
 {
     return (const char *)base + bytes;
 }
@@ -274,8 +276,9 @@ static nccl_result call_reducescatter(const struct operation_target *t, const st
     for (int r = 0; r < t->size; r++) {
         part = operation_part(o, t->size, r);
         if (part > 0)
-            nccl_take(&first, t->n->ncclReduce(at(o->in, begin * bytes), r == t->rank ? o->out : NULL, part,
-                                               dtype, op, r, t->comm, t->stream));
+            nccl_take(&first,
+                      t->n->ncclReduce(offset_pointer(o->in, begin * bytes), r == t->rank ? o->out : NULL,
+                                       part, dtype, op, r, t->comm, t->stream));
         begin += part;
     }
     return first;
@@ -315,7 +318,8 @@ static nccl_result call_alltoall(const struct operation_target *t, const struct 
     for (int r = 0; r < t->size; r++) {
         size_t sent = o->sent[r] * bytes, received = o->counts[r] * bytes;
         if (sent > 0)
-            nccl_take(&first, t->n->ncclSend(at(o->in, from), sent, NCCL_UINT8, r, t->comm, t->stream));
+            nccl_take(&first,
+                      t->n->ncclSend(offset_pointer(o->in, from), sent, NCCL_UINT8, r, t->comm, t->stream));
         if (received > 0)
             nccl_take(&first,
                       t->n->ncclRecv(at_out(o->out, to), received, NCCL_UINT8, r, t->comm, t->stream));

@@ -4,7 +4,7 @@
 
 #include "collectives/gpu/communicator.h"
 
-/* What NCCL reduces with, and what is multiplied where. */
+/* NCCL's operator, and the factors before, in and after it. */
 struct reduction {
     nccl_dtype dtype;
     nccl_op op;    /* a built-in one; NCCL_SUM when `factor` is not 1 */
@@ -41,11 +41,11 @@ nccl_result scales_find(struct scales *s, const struct nccl *n, nccl_comm comm, 
                         nccl_op *op);
 void scales_forget(struct scales *s, const struct nccl *n, nccl_comm comm);
 
-/* Who gets a row in a reducescatter: elements of rank `rank`, and where they begin. */
+/* The elements that rank `rank` gets in a reducescatter. */
 size_t operation_part(const struct device_operation *o, int size, int rank);
 size_t operation_part_begin(const struct device_operation *o, int size, int rank);
 
-/* Where an operation goes. */
+/* The target of an operation's calls. */
 struct operation_target {
     const struct nccl *n;
     nccl_comm comm;

@@ -60,7 +60,7 @@ static void say_refused(const struct driver *d, cu_result result, const char *wh
 }
 
 /* NULL stays in p->module when the driver does not take them: it is older than the toolkit, or the GPU is. */
-static void load(struct pack *p)
+static void load_kernels(struct pack *p)
 {
     const struct driver *d = p->d;
     if (!pack_was_built() || driver_lacks(d, DRIVER_KERNELS))
@@ -94,7 +94,7 @@ struct pack *pack_open(const struct driver *d, struct err *e)
         d->cuDeviceGetAttribute(&processors, CU_DEVICE_MULTIPROCESSORS, device);
     p->d = d;
     p->blocks = GRIDS_BLOCKS * (processors > 0 ? (unsigned)processors : 1);
-    load(p);
+    load_kernels(p);
     return p;
 }
 
@@ -105,7 +105,7 @@ bool pack_has_kernels(const struct pack *p)
 
 /* Blocks for one piece: enough for the largest of the batch, and not more in all than the GPU has room for.
  */
-static unsigned columns(const struct pack *p, const struct pack_batch *batch, size_t element)
+static unsigned count_columns(const struct pack *p, const struct pack_batch *batch, size_t element)
 {
     unsigned long long most = 0, room = p->blocks / batch->n;
     for (unsigned i = 0; i < batch->n; i++)
@@ -116,7 +116,7 @@ static unsigned columns(const struct pack *p, const struct pack_batch *batch, si
 }
 
 /* The next pieces that are not empty; how many were looked at. */
-static size_t gather(struct pack_batch *batch, const struct pack_piece *piece, size_t n)
+static size_t gather_pieces(struct pack_batch *batch, const struct pack_piece *piece, size_t n)
 {
     size_t i = 0;
     batch->n = 0;
@@ -130,15 +130,15 @@ static size_t gather(struct pack_batch *batch, const struct pack_piece *piece, s
     return i;
 }
 
-static int launch(const struct pack *p, cu_function kernel, const struct pack_piece *piece, size_t n,
-                  size_t element, void **parameter, cu_stream stream, struct err *e)
+static int launch_kernel(const struct pack *p, cu_function kernel, const struct pack_piece *piece, size_t n,
+                         size_t element, void **parameter, cu_stream stream, struct err *e)
 {
     struct pack_batch *batch = parameter[0];
     cu_result result = CU_OK;
     for (size_t i = 0; i < n && result == CU_OK;) {
-        i += gather(batch, piece + i, n - i);
+        i += gather_pieces(batch, piece + i, n - i);
         if (batch->n > 0)
-            result = p->d->cuLaunchKernel(kernel, columns(p, batch, element), (unsigned)batch->n, 1,
+            result = p->d->cuLaunchKernel(kernel, count_columns(p, batch, element), (unsigned)batch->n, 1,
                                           PACK_THREADS, 1, 1, 0, stream, parameter, NULL);
     }
     return driver_check(p->d, result, e, "starting a kernel for %zu tensors", n);
@@ -149,7 +149,7 @@ int pack_copy(const struct pack *p, const struct pack_piece *piece, size_t n, cu
     struct pack_batch batch;
     void *parameter[] = {&batch};
     if (p->module && n > 1)
-        return launch(p, p->copy, piece, n, 1, parameter, stream, e);
+        return launch_kernel(p, p->copy, piece, n, 1, parameter, stream, e);
     cu_result result = CU_OK;
     for (size_t i = 0; i < n && result == CU_OK; i++)
         if (piece[i].count > 0)
@@ -166,7 +166,7 @@ int pack_scale(const struct pack *p, const struct pack_piece *piece, size_t n, i
         return err_set(e, ERR_UNSUPPORTED, "there are no kernels for scaling");
     if (dtype == HVD_BOOL || dtype == HVD_FLOAT8_E4M3 || dtype == HVD_FLOAT8_E5M2 || dtype_size(dtype) == 0)
         return err_set(e, ERR_UNSUPPORTED, "%s is not scaled", dtype_name(dtype));
-    return launch(p, p->scale, piece, n, dtype_size(dtype), parameter, stream, e);
+    return launch_kernel(p, p->scale, piece, n, dtype_size(dtype), parameter, stream, e);
 }
 
 void pack_close(struct pack *p)

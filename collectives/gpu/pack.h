@@ -1,9 +1,9 @@
-/* Many small copies on a GPU with few launches, and scaling: what goes before and after an operation on a
+/* Many small copies on a GPU with few launches, and scaling: the steps before and after an operation on a
  * packed buffer.
  *
- * The kernels are in pack.cu. Where nvcc was there at build time, their code for several generations of GPUs
- * is part of the program; where it was not, or the driver takes none of it, copies are made by the driver,
- * one by one, and there is no scaling. */
+ * The kernels are in pack.cu. With nvcc at build time their code for several generations of GPUs is part of
+ * the program. Without nvcc, or if the driver takes none of that code, the driver makes copies one by one,
+ * and there is no scaling. */
 #ifndef HVD_COLLECTIVES_GPU_PACK_H
 #define HVD_COLLECTIVES_GPU_PACK_H
 

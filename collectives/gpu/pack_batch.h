@@ -1,5 +1,5 @@
-/* What one launch of a kernel of pack.cu is given: as many pieces as fit into its parameters, so that nothing
- * need be copied to the GPU first. Read by C, by CUDA and by the test double. */
+/* The parameters of one launch of a kernel of pack.cu: as many pieces as fit, so that nothing need be copied
+ * to the GPU first. Read by C, by CUDA and by the test double. */
 #ifndef HVD_COLLECTIVES_GPU_PACK_BATCH_H
 #define HVD_COLLECTIVES_GPU_PACK_BATCH_H
 

@@ -1,6 +1,7 @@
-/* The driver answers for any address: of one it does not know, every attribute is zero. Where it does not
- * answer (while the process ends, in a child of fork, after a fault on a GPU, with a context that has gone),
- * what this process itself can read is the host's: no trouble of a GPU is to stop what needs none. */
+/* The driver answers for any address: for an address it does not know, every attribute is zero. Sometimes
+ * the driver does not answer: while the process ends, in a child of fork, after a fault on a GPU, with a
+ * context that was destroyed. Then memory that this process can read counts as the host's: trouble of a GPU
+ * must not stop work that needs no GPU. */
 #include "collectives/gpu/pointer.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* What a pointer is: memory of the host or of a GPU, of which one, and in what ways other processes can get
- * at it. The driver is asked in one call; while the process has no driver open, all memory is the host's and
- * nothing is asked. */
+/* The kind of memory at a pointer: the host's or a GPU's, its GPU, and the ways in which other processes can
+ * open it. The driver is asked in one call. While the process has no driver open, all memory is the host's,
+ * and nothing is asked. */
 #ifndef HVD_COLLECTIVES_GPU_POINTER_H
 #define HVD_COLLECTIVES_GPU_POINTER_H
 
@@ -18,8 +18,8 @@ struct pointer {
     cu_context context; /* that allocated it; NULL where it belongs to none (by cuMemCreate, managed) */
 };
 
-/* Which memory `p` points to. 0, or -1: the driver cannot tell, and the host cannot read it. NULL and memory
- * that the driver does not know are the host's; so is pinned host memory. */
+/* Finds the memory that `p` points to. -1: the driver cannot tell, and the host cannot read it. NULL and
+ * memory that the driver does not know are the host's; so is pinned host memory. */
 int pointer_find(const void *p, struct pointer *into, struct err *e);
 
 /* How other processes can get at an allocation. */

@@ -3,8 +3,8 @@
 #include "collectives/client/request.h"
 #include "collectives/client/sets.h"
 
-static int same_size(struct request *r, uint8_t kind, const void *in, void *out, size_t count,
-                     hvd_dtype dtype, hvd_op op, const hvd_options *options)
+static int make_same_size(struct request *r, uint8_t kind, const void *in, void *out, size_t count,
+                          hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     int status = request_make(r, kind, count, dtype, op, options);
 
@@ -14,10 +14,10 @@ static int same_size(struct request *r, uint8_t kind, const void *in, void *out,
     return status;
 }
 
-static int shared(struct request *r, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
-                  const hvd_options *options, const void **result)
+static int make_shared_request(struct request *r, const void *in, size_t count, hvd_dtype dtype, hvd_op op,
+                               const hvd_options *options, const void **result)
 {
-    int status = same_size(r, SHM_ALLREDUCE_SHARED, in, NULL, count, dtype, op, options);
+    int status = make_same_size(r, SHM_ALLREDUCE_SHARED, in, NULL, count, dtype, op, options);
 
     r->result = result;
     if (!status && !result)
@@ -25,10 +25,10 @@ static int shared(struct request *r, const void *in, size_t count, hvd_dtype dty
     return status;
 }
 
-static int broadcast(struct request *r, void *buffer, size_t count, hvd_dtype dtype, int root,
-                     const hvd_options *options)
+static int make_broadcast(struct request *r, void *buffer, size_t count, hvd_dtype dtype, int root,
+                          const hvd_options *options)
 {
-    int status = same_size(r, SHM_BROADCAST, buffer, buffer, count, dtype, (hvd_op)0, options);
+    int status = make_same_size(r, SHM_BROADCAST, buffer, buffer, count, dtype, (hvd_op)0, options);
 
     r->op.root = (uint32_t)root;
     return status;
@@ -38,7 +38,7 @@ int hvd_allreduce_async(const char *name, const void *in, void *out, size_t coun
                         const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
+    int status = make_same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -47,7 +47,7 @@ int hvd_allreduce(const char *name, const void *in, void *out, size_t count, hvd
                   const hvd_options *options)
 {
     struct request r;
-    int status = same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
+    int status = make_same_size(&r, SHM_ALLREDUCE, in, out, count, dtype, op, options);
 
     return request_and_wait(name, &r, status);
 }
@@ -56,7 +56,7 @@ int hvd_allreduce_shared_async(const char *name, const void *in, size_t count, h
                                const hvd_options *options, const void **result, hvd_handle *handle)
 {
     struct request r;
-    int status = shared(&r, in, count, dtype, op, options, result);
+    int status = make_shared_request(&r, in, count, dtype, op, options, result);
 
     return request_async(name, &r, status, handle);
 }
@@ -65,7 +65,7 @@ int hvd_allreduce_shared(const char *name, const void *in, size_t count, hvd_dty
                          const hvd_options *options, const void **result)
 {
     struct request r;
-    int status = shared(&r, in, count, dtype, op, options, result);
+    int status = make_shared_request(&r, in, count, dtype, op, options, result);
 
     return request_and_wait(name, &r, status);
 }
@@ -74,7 +74,7 @@ int hvd_broadcast_async(const char *name, void *buffer, size_t count, hvd_dtype 
                         const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = broadcast(&r, buffer, count, dtype, root, options);
+    int status = make_broadcast(&r, buffer, count, dtype, root, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -83,7 +83,7 @@ int hvd_broadcast(const char *name, void *buffer, size_t count, hvd_dtype dtype,
                   const hvd_options *options)
 {
     struct request r;
-    int status = broadcast(&r, buffer, count, dtype, root, options);
+    int status = make_broadcast(&r, buffer, count, dtype, root, options);
 
     return request_and_wait(name, &r, status);
 }
@@ -120,10 +120,10 @@ int hvd_barrier(const hvd_options *options)
 /* ---- two ranks ----------------------------------------------------------------------------------------- */
 
 /* A broadcast in the team of the two, from the one that sends. */
-static int transfer(struct request *r, void *buffer, size_t count, hvd_dtype dtype, int peer, bool sends,
-                    const hvd_options *options)
+static int make_transfer(struct request *r, void *buffer, size_t count, hvd_dtype dtype, int peer, bool sends,
+                         const hvd_options *options)
 {
-    int status = broadcast(r, buffer, count, dtype, 0, options);
+    int status = make_broadcast(r, buffer, count, dtype, 0, options);
     const char *who = sends ? "to" : "from";
 
     if (status)
@@ -147,7 +147,7 @@ int hvd_send_async(const char *name, const void *buffer, size_t count, hvd_dtype
                    const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
+    int status = make_transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -156,7 +156,7 @@ int hvd_send(const char *name, const void *buffer, size_t count, hvd_dtype dtype
              const hvd_options *options)
 {
     struct request r;
-    int status = transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
+    int status = make_transfer(&r, (void *)(uintptr_t)buffer, count, dtype, to, true, options);
 
     return request_and_wait(name, &r, status);
 }
@@ -165,7 +165,7 @@ int hvd_recv_async(const char *name, void *buffer, size_t count, hvd_dtype dtype
                    const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = transfer(&r, buffer, count, dtype, from, false, options);
+    int status = make_transfer(&r, buffer, count, dtype, from, false, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -174,7 +174,7 @@ int hvd_recv(const char *name, void *buffer, size_t count, hvd_dtype dtype, int 
              const hvd_options *options)
 {
     struct request r;
-    int status = transfer(&r, buffer, count, dtype, from, false, options);
+    int status = make_transfer(&r, buffer, count, dtype, from, false, options);
 
     return request_and_wait(name, &r, status);
 }

@@ -10,7 +10,7 @@
 
 /* Counts the tensors' elements and hashes their sizes; rows NULL: they have none, row is then their counts.
  */
-static int measure(struct request *r, size_t n, const size_t *rows, const size_t *row)
+static int measure_group(struct request *r, size_t n, const size_t *rows, const size_t *row)
 {
     uint64_t most = (1ull << SHM_OFFSET_BITS) / dtype_size(r->op.dtype);
 
@@ -27,8 +27,8 @@ static int measure(struct request *r, size_t n, const size_t *rows, const size_t
     return HVD_SUCCESS;
 }
 
-static int start(struct request *r, uint8_t kind, size_t n, bool complete, hvd_dtype dtype, hvd_op op,
-                 const hvd_options *options)
+static int make_group_request(struct request *r, uint8_t kind, size_t n, bool complete, hvd_dtype dtype,
+                              hvd_op op, const hvd_options *options)
 {
     int status = request_make(r, kind, 0, dtype, op, options);
 
@@ -42,13 +42,13 @@ static int start(struct request *r, uint8_t kind, size_t n, bool complete, hvd_d
     return HVD_SUCCESS;
 }
 
-static int grouped_allreduce(struct request *r, const char *name, size_t n, const void *const *in,
-                             void *const *out, const size_t *count, hvd_dtype dtype, hvd_op op,
-                             const hvd_options *options)
+static int make_grouped_allreduce(struct request *r, const char *name, size_t n, const void *const *in,
+                                  void *const *out, const size_t *count, hvd_dtype dtype, hvd_op op,
+                                  const hvd_options *options)
 {
-    int status = start(r, SHM_ALLREDUCE, n, in && out && count, dtype, op, options);
+    int status = make_group_request(r, SHM_ALLREDUCE, n, in && out && count, dtype, op, options);
 
-    if (status || (status = measure(r, n, NULL, count)))
+    if (status || (status = measure_group(r, n, NULL, count)))
         return status;
     r->capacity = tensor_all_bytes(&r->op);
     if (!(r->group = group_new(n, n)))
@@ -86,14 +86,14 @@ static int pack_by_rank(struct request *r, size_t n, const void *const *in, cons
     return HVD_SUCCESS;
 }
 
-static int grouped_reducescatter(struct request *r, const char *name, size_t n, const void *const *in,
-                                 const size_t *rows, const size_t *row, hvd_dtype dtype, hvd_op op,
-                                 void *const *out, const hvd_options *options)
+static int make_grouped_reducescatter(struct request *r, const char *name, size_t n, const void *const *in,
+                                      const size_t *rows, const size_t *row, hvd_dtype dtype, hvd_op op,
+                                      void *const *out, const hvd_options *options)
 {
-    int status = start(r, SHM_REDUCESCATTER, n, in && rows && row && out, dtype, op, options);
+    int status = make_group_request(r, SHM_REDUCESCATTER, n, in && rows && row && out, dtype, op, options);
     size_t size = dtype_size(r->op.dtype);
 
-    if (status || (status = measure(r, n, rows, row)))
+    if (status || (status = measure_group(r, n, rows, row)))
         return status;
     if (!(r->group = group_new(n * r->team->size, n)))
         return HVD_ERR_MEMORY;
@@ -113,7 +113,7 @@ int hvd_grouped_allreduce_async(const char *name, size_t n, const void *const *i
                                 hvd_handle *handle)
 {
     struct request r;
-    int status = grouped_allreduce(&r, name, n, in, out, count, dtype, op, options);
+    int status = make_grouped_allreduce(&r, name, n, in, out, count, dtype, op, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -122,7 +122,7 @@ int hvd_grouped_allreduce(const char *name, size_t n, const void *const *in, voi
                           const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     struct request r;
-    int status = grouped_allreduce(&r, name, n, in, out, count, dtype, op, options);
+    int status = make_grouped_allreduce(&r, name, n, in, out, count, dtype, op, options);
 
     return request_and_wait(name, &r, status);
 }
@@ -132,7 +132,7 @@ int hvd_grouped_reducescatter_async(const char *name, size_t n, const void *cons
                                     const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = grouped_reducescatter(&r, name, n, in, rows, row_count, dtype, op, out, options);
+    int status = make_grouped_reducescatter(&r, name, n, in, rows, row_count, dtype, op, out, options);
 
     status = request_async(name, &r, status, handle);
     free((void *)(uintptr_t)r.table);
@@ -144,7 +144,7 @@ int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in,
                               const hvd_options *options)
 {
     struct request r;
-    int status = grouped_reducescatter(&r, name, n, in, rows, row_count, dtype, op, out, options);
+    int status = make_grouped_reducescatter(&r, name, n, in, rows, row_count, dtype, op, out, options);
 
     status = request_and_wait(name, &r, status);
     free((void *)(uintptr_t)r.table);

@@ -8,17 +8,17 @@
 #define BYTES_MAX (1ull << SHM_OFFSET_BITS)
 
 /* Rows of `row` elements; more than there can be become a number that the checks refuse. */
-static uint64_t elements(size_t rows, size_t row)
+static uint64_t count_elements(size_t rows, size_t row)
 {
     uint64_t all;
 
     return __builtin_mul_overflow(rows, row, &all) || all > BYTES_MAX ? UINT64_MAX : all;
 }
 
-static int rows_request(struct request *r, uint8_t kind, const void *in, size_t rows, size_t row,
-                        hvd_dtype dtype, hvd_op op, void *out, const hvd_options *options)
+static int make_rows_request(struct request *r, uint8_t kind, const void *in, size_t rows, size_t row,
+                             hvd_dtype dtype, hvd_op op, void *out, const hvd_options *options)
 {
-    int status = request_make(r, kind, elements(rows, row), dtype, op, options);
+    int status = request_make(r, kind, count_elements(rows, row), dtype, op, options);
 
     r->in = in;
     r->out = out;
@@ -30,10 +30,10 @@ static int rows_request(struct request *r, uint8_t kind, const void *in, size_t 
     return status;
 }
 
-static int room_for(struct request *r, size_t rows)
+static int set_capacity(struct request *r, size_t rows)
 {
     size_t size = dtype_size(r->op.dtype);
-    uint64_t capacity = elements(rows, r->op.row);
+    uint64_t capacity = count_elements(rows, r->op.row);
 
     if (__builtin_mul_overflow(capacity, size, &r->capacity) || r->capacity > BYTES_MAX)
         return fail(HVD_ERR_INVALID, "room for %zu rows of %llu elements is more than there can be", rows,
@@ -41,25 +41,26 @@ static int room_for(struct request *r, size_t rows)
     return HVD_SUCCESS;
 }
 
-static int allgather(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype, void *out,
-                     size_t out_rows, size_t *rows_of, const hvd_options *options)
+static int make_allgather(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
+                          void *out, size_t out_rows, size_t *rows_of, const hvd_options *options)
 {
-    int status = rows_request(r, SHM_ALLGATHER, in, rows, row, dtype, (hvd_op)0, out, options);
+    int status = make_rows_request(r, SHM_ALLGATHER, in, rows, row, dtype, (hvd_op)0, out, options);
 
     r->rows = rows_of;
-    return status ? status : room_for(r, out_rows);
+    return status ? status : set_capacity(r, out_rows);
 }
 
 /* The caller frees r->table. */
-static int alltoall(struct request *r, const void *in, size_t in_rows, const size_t *splits, size_t row,
-                    hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options)
+static int make_alltoall(struct request *r, const void *in, size_t in_rows, const size_t *splits, size_t row,
+                         hvd_dtype dtype, void *out, size_t out_rows, size_t *received,
+                         const hvd_options *options)
 {
-    int status = rows_request(r, SHM_ALLTOALL, in, in_rows, row, dtype, (hvd_op)0, out, options);
+    int status = make_rows_request(r, SHM_ALLTOALL, in, in_rows, row, dtype, (hvd_op)0, out, options);
     size_t size = status ? 1 : r->team->size, sum = 0;
     uint64_t *table;
 
     r->rows = received;
-    if (status || (status = room_for(r, out_rows)))
+    if (status || (status = set_capacity(r, out_rows)))
         return status;
     if (!splits)
         return in_rows % size == 0
@@ -77,12 +78,12 @@ static int alltoall(struct request *r, const void *in, size_t in_rows, const siz
     return HVD_SUCCESS;
 }
 
-static int reducescatter(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
-                         hvd_op op, void *out, const hvd_options *options)
+static int make_reducescatter(struct request *r, const void *in, size_t rows, size_t row, hvd_dtype dtype,
+                              hvd_op op, void *out, const hvd_options *options)
 {
-    int status = rows_request(r, SHM_REDUCESCATTER, in, rows, row, dtype, op, out, options);
+    int status = make_rows_request(r, SHM_REDUCESCATTER, in, rows, row, dtype, op, out, options);
 
-    return status ? status : room_for(r, team_rows_of(rows, r->team, team_own_index(r->team)));
+    return status ? status : set_capacity(r, team_rows_of(rows, r->team, team_own_index(r->team)));
 }
 
 int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t row_count, hvd_dtype dtype,
@@ -90,7 +91,7 @@ int hvd_allgather_async(const char *name, const void *in, size_t rows, size_t ro
                         hvd_handle *handle)
 {
     struct request r;
-    int status = allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
+    int status = make_allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -99,7 +100,7 @@ int hvd_allgather(const char *name, const void *in, size_t rows, size_t row_coun
                   size_t out_rows, size_t *rows_of, const hvd_options *options)
 {
     struct request r;
-    int status = allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
+    int status = make_allgather(&r, in, rows, row_count, dtype, out, out_rows, rows_of, options);
 
     return request_and_wait(name, &r, status);
 }
@@ -109,7 +110,7 @@ int hvd_alltoall_async(const char *name, const void *in, size_t in_rows, const s
                        const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
+    int status = make_alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
 
     status = request_async(name, &r, status, handle);
     free((void *)(uintptr_t)r.table);
@@ -120,7 +121,7 @@ int hvd_alltoall(const char *name, const void *in, size_t in_rows, const size_t 
                  hvd_dtype dtype, void *out, size_t out_rows, size_t *received, const hvd_options *options)
 {
     struct request r;
-    int status = alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
+    int status = make_alltoall(&r, in, in_rows, splits, row_count, dtype, out, out_rows, received, options);
 
     status = request_and_wait(name, &r, status);
     free((void *)(uintptr_t)r.table);
@@ -131,7 +132,7 @@ int hvd_reducescatter_async(const char *name, const void *in, size_t rows, size_
                             hvd_op op, void *out, const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = reducescatter(&r, in, rows, row_count, dtype, op, out, options);
+    int status = make_reducescatter(&r, in, rows, row_count, dtype, op, out, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -140,7 +141,7 @@ int hvd_reducescatter(const char *name, const void *in, size_t rows, size_t row_
                       hvd_op op, void *out, const hvd_options *options)
 {
     struct request r;
-    int status = reducescatter(&r, in, rows, row_count, dtype, op, out, options);
+    int status = make_reducescatter(&r, in, rows, row_count, dtype, op, out, options);
 
     return request_and_wait(name, &r, status);
 }

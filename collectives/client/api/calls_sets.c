@@ -32,7 +32,7 @@ static uint64_t hash_of(bool add, hvd_set set, const uint32_t *rank, uint32_t n)
 /* ---- agreement ----------------------------------------------------------------------------------------- */
 
 /* all[size] gets every rank's hash. */
-static int gather(uint64_t mine, uint64_t *all)
+static int gather_hashes(uint64_t mine, uint64_t *all)
 {
     struct request r;
     struct tensor *t;
@@ -52,7 +52,7 @@ static int gather(uint64_t mine, uint64_t *all)
     return status;
 }
 
-static int compare(const uint64_t *all, const char *what, hvd_set set)
+static int compare_hashes(const uint64_t *all, const char *what, hvd_set set)
 {
     for (int i = 0; i < client.size; i++)
         if (all[i] == HASH_FAILED)
@@ -65,13 +65,13 @@ static int compare(const uint64_t *all, const char *what, hvd_set set)
     return HVD_SUCCESS;
 }
 
-static int agree(uint64_t mine, const char *what, hvd_set set)
+static int agree_on_set(uint64_t mine, const char *what, hvd_set set)
 {
     uint64_t *all = malloc((size_t)client.size * sizeof *all);
-    int status = all ? gather(mine, all) : fail(HVD_ERR_MEMORY, "no memory for %d ranks", client.size);
+    int status = all ? gather_hashes(mine, all) : fail(HVD_ERR_MEMORY, "no memory for %d ranks", client.size);
 
     if (status == HVD_SUCCESS)
-        status = compare(all, what, set);
+        status = compare_hashes(all, what, set);
     free(all);
     return status;
 }
@@ -90,7 +90,7 @@ static int tell_engine(hvd_set set, const uint32_t *rank, uint32_t n)
     return status;
 }
 
-static int untell_engine(hvd_set set)
+static int tell_engine_removed(hvd_set set)
 {
     struct worker_message m = {.type = WORKER_REMOVE_SET, .set = set};
 
@@ -130,7 +130,7 @@ static int sort_ranks(const int *ranks, int n, uint32_t **sorted)
     return HVD_SUCCESS;
 }
 
-static bool exists(hvd_set set)
+static bool set_exists(hvd_set set)
 {
     return client.set[set] && !atomic_load(&client.removed[set]);
 }
@@ -139,7 +139,7 @@ static bool exists(hvd_set set)
 static int check_new(const uint32_t *rank, uint32_t n)
 {
     for (uint32_t i = 0; i < client.sets; i++)
-        if (exists((hvd_set)i) && team_same_ranks(client.set[i], rank, n))
+        if (set_exists((hvd_set)i) && team_same_ranks(client.set[i], rank, n))
             return fail(HVD_ERR_SET_EXISTS, "process set %u has these ranks already", i);
     return client.sets < SHM_SETS_MAX ? HVD_SUCCESS
                                       : fail(HVD_ERR_MEMORY, "more than %u process sets", SHM_SETS_MAX - 1);
@@ -147,7 +147,7 @@ static int check_new(const uint32_t *rank, uint32_t n)
 
 /* ---- the calls ----------------------------------------------------------------------------------------- */
 
-static int add(const uint32_t *rank, uint32_t n, hvd_set *set)
+static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
 {
     int status = check_new(rank, n), told;
     char why[SHM_TEXT_MAX];
@@ -158,13 +158,13 @@ static int add(const uint32_t *rank, uint32_t n, hvd_set *set)
     told = tell_engine(*set, rank, n);
     snprintf(why, sizeof why, "%s", hvd_last_error());
     bool failed = told && told != HVD_ERR_MISMATCH; /* that one all ranks will hear of */
-    status = agree(failed ? HASH_FAILED : hash_of(true, *set, rank, n), "add", *set);
+    status = agree_on_set(failed ? HASH_FAILED : hash_of(true, *set, rank, n), "add", *set);
     if (failed || (told && status == HVD_SUCCESS))
         status = fail(told, "%s", why);
     if (status == HVD_SUCCESS)
         return set_make(*set, rank, n);
     snprintf(why, sizeof why, "%s", hvd_last_error());
-    untell_engine(*set);
+    tell_engine_removed(*set);
     *set = HVD_WORLD;
     return fail(status, "%s", why);
 }
@@ -180,7 +180,7 @@ int hvd_set_add(const int *ranks, int n, hvd_set *set)
         return fail(HVD_ERR_INVALID, "the place for the process set is NULL");
     if ((status = sort_ranks(ranks, n, &rank)) == HVD_SUCCESS) {
         pthread_mutex_lock(&client.sets_lock);
-        status = add(rank, (uint32_t)n, set);
+        status = add_set(rank, (uint32_t)n, set);
         pthread_mutex_unlock(&client.sets_lock);
     }
     free(rank);
@@ -198,12 +198,12 @@ static int remove_set(hvd_set set)
         return fail(HVD_ERR_INVALID, "process set 0 has all ranks and stays");
     if (tensors_pending(team))
         return fail(HVD_ERR_IN_PROGRESS, "process set %d: an operation in it was not waited for", set);
-    if ((status = agree(hash_of(false, set, NULL, 0), "remove", set)))
+    if ((status = agree_on_set(hash_of(false, set, NULL, 0), "remove", set)))
         return status;
     atomic_store(&client.removed[set], true);
     if (client.gpu->look())
         client.gpu->remove_set(team);
-    return untell_engine(set);
+    return tell_engine_removed(set);
 }
 
 int hvd_set_remove(hvd_set set)
@@ -254,12 +254,12 @@ int hvd_set_ranks(hvd_set set, int *ranks)
 }
 
 /* ids NULL: only counts them. */
-static int list(hvd_set *ids)
+static int list_sets(hvd_set *ids)
 {
     int n = 0;
 
     for (uint32_t i = 0; i < client.sets; i++) {
-        if (!exists((hvd_set)i))
+        if (!set_exists((hvd_set)i))
             continue;
         if (ids)
             ids[n] = (hvd_set)i;
@@ -272,7 +272,7 @@ int hvd_set_count(void)
 {
     int status = client_check();
 
-    return status ? status : list(NULL);
+    return status ? status : list_sets(NULL);
 }
 
 int hvd_set_ids(hvd_set *ids)
@@ -283,6 +283,6 @@ int hvd_set_ids(hvd_set *ids)
         return status;
     if (!ids)
         return fail(HVD_ERR_INVALID, "the place for the process sets is NULL");
-    list(ids);
+    list_sets(ids);
     return HVD_SUCCESS;
 }

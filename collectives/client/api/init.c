@@ -30,7 +30,7 @@
 
 #define SLICE_SECONDS 1 /* overdue.h counts them */
 
-static void forked(void)
+static void mark_forked(void)
 {
     if (atomic_load(&client.state) != CLIENT_NONE)
         atomic_store(&client.state, CLIENT_FORKED);
@@ -38,7 +38,7 @@ static void forked(void)
 
 static void watch_forks(void)
 {
-    pthread_atfork(NULL, NULL, forked);
+    pthread_atfork(NULL, NULL, mark_forked);
 }
 
 /* ---- environment --------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ static int parse_number(const char *text, long low, long high, long *value)
                : -1;
 }
 
-static int variable(const char *name, long low, long high, int *value)
+static int read_variable(const char *name, long low, long high, int *value)
 {
     const char *text = getenv(name);
     long number;
@@ -73,14 +73,14 @@ static int read_place(int *epoch)
 {
     int status;
 
-    if ((status = variable("HVD_SIZE", 1, INT32_MAX, &client.size)) ||
-        (status = variable("HVD_RANK", 0, client.size - 1, &client.rank)) ||
-        (status = variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size)) ||
-        (status = variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank)) ||
-        (status = variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size)) ||
-        (status = variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank)))
+    if ((status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size)) ||
+        (status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank)) ||
+        (status = read_variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size)) ||
+        (status = read_variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank)) ||
+        (status = read_variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size)) ||
+        (status = read_variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank)))
         return status;
-    return variable("HVD_EPOCH", 0, INT32_MAX, epoch);
+    return read_variable("HVD_EPOCH", 0, INT32_MAX, epoch);
 }
 
 static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
@@ -185,7 +185,7 @@ static void measure_crowd(void)
         client.crowd = (uint32_t)((client.local_size + processors - 1) / processors);
 }
 
-static int join(const char *path)
+static int join_job(const char *path)
 {
     int status, epoch;
 
@@ -199,7 +199,7 @@ static int join(const char *path)
 }
 
 /* Gives everything back. Slots first: they point into the region. */
-static void leave(void)
+static void leave_job(void)
 {
     client.gpu->close(); /* its thread writes a timeline, too */
     timeline_close();
@@ -242,9 +242,9 @@ int hvd_init(void)
         return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
     client.gpu = &gpu_path;
-    if ((status = path ? join(path) : join_alone()) != HVD_SUCCESS ||
+    if ((status = path ? join_job(path) : join_alone()) != HVD_SUCCESS ||
         (status = timeline_open()) != HVD_SUCCESS) {
-        leave();
+        leave_job();
         return status;
     }
     atomic_store_explicit(&client.state, CLIENT_READY, memory_order_release);
@@ -269,6 +269,6 @@ int hvd_shutdown(void)
     if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);
-    leave();
+    leave_job();
     return status;
 }

@@ -1,22 +1,22 @@
-/* hvd_join: a rank that has no more work takes part in what the others do, with zeros.
+/* hvd_join: a rank without more work takes part in the operations of the others, with zeros.
  *
- * To everybody else it is a rank like any other: it arrives, it shares the work, it has results (which nobody
- * wants). Nothing but this file and the part of the engine that tells it what others have begun
- * (engine/joins.c) knows of joined ranks. Its part in an operation is an ordinary one of the tensor's: with
- * shared memory full of zeros as the input and no output. Where zeros would not leave the others' result
- * alone, it arrives with "joined" instead of an operation, and all get a sentence that says so.
+ * To the others a joined rank is a rank like any other: it arrives, it shares the work, and it has results,
+ * which are dropped. Only this file and the part of the engine that tells the rank what others have begun
+ * (engine/joins.c) know of joined ranks. Its part in an operation is an ordinary operation of the tensor,
+ * with shared memory full of zeros as the input and no output. If zeros would change the others' result,
+ * the rank arrives with "joined" instead of an operation, and all ranks get a sentence that says so.
  *
  * A name may be in use when others begin its next operation: an operation of this rank has ended there and
- * was not waited for, or a persistent handle has it. What belongs to that is put aside until the part in the
- * next one has ended; who polls or waits for it meanwhile finds it there.
+ * was not waited for, or a persistent handle has the name. Then this older operation is set aside until the
+ * part in the next operation has ended. A thread that polls or waits for it meanwhile finds it there.
  *
- * The thread that is in the join does all this. Others of this rank may wait for what was begun before. They
- * hold that tensor's lock, so it is they who see its end, and say so.
+ * The thread in the join does all this. Other threads of this rank may wait for operations that were begun
+ * before. They hold the tensor's lock, so they see the end of such an operation, and tell the join.
  *
- * The end is an allreduce that every rank enters when all operations that it has begun itself have ended; it
- * takes part in the others' until that is complete. A pending operation has somebody who has begun it, so
- * when all are there, none is pending anywhere. What the engine tells later than that belongs to what comes
- * after the join and is not for this one. */
+ * The end is an allreduce that every rank enters when all operations that it has begun itself have ended. A
+ * rank takes part in the operations of the others until that allreduce is complete. A pending operation has
+ * a rank that has begun it, so when all ranks have entered, no operation is pending anywhere. Later words
+ * of the engine belong to operations after the join, and are not for this join. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ struct join {
 /* ---- others' operations -------------------------------------------------------------------------------- */
 
 /* Memory of zeros that other ranks can read. */
-static const void *zeros(struct join *j, size_t bytes)
+static const void *get_zeros(struct join *j, size_t bytes)
 {
     static const uint8_t few[SHM_INLINE_MAX];
     size_t larger = 2 * j->zeros_bytes > bytes ? 2 * j->zeros_bytes : bytes;
@@ -67,7 +67,7 @@ static const void *zeros(struct join *j, size_t bytes)
     return memory;
 }
 
-/* Of which nobody has a handle. */
+/* Starts an operation that has no handle. */
 static int start_part(struct tensor *t, const struct request *r)
 {
     int status = operation_prepare(t, r, true);
@@ -90,7 +90,7 @@ static int take_part(struct join *j, struct tensor *t, const struct tensor_op *o
     if (!op_takes_zeros(op) || op_wrong(op, r.team->size, wrong, sizeof wrong))
         r.op = (struct tensor_op){.kind = SHM_JOIN, .set = r.team->id, .prescale = 1, .postscale = 1};
     r.capacity = tensor_bytes(&r.op);
-    r.in = zeros(j, r.capacity);
+    r.in = get_zeros(j, r.capacity);
     if (r.op.kind == SHM_ALLREDUCE_SHARED)
         r.result = &j->nowhere;
     status = r.in ? start_part(t, &r) : last_failure();
@@ -106,16 +106,17 @@ static bool is_over(struct join *j)
     return j->entered && (j->end->phase == PHASE_ENDED || operation_progress(j->end));
 }
 
-/* What all ranks of a team do for an operation on devices that they have agreed about, this one too, when its
- * own turn comes. */
-static bool is_of_devices(const struct tensor *t)
+/* An operation of libhvd itself for GPUs. This rank takes part in it like all ranks of the team, when the
+ * turn of its own operation comes. */
+static bool is_of_gpus(const struct tensor *t)
 {
     return strncmp(t->name, SHM_DEVICE_NAME, sizeof SHM_DEVICE_NAME - 1) == 0;
 }
 
-/* Whatever was told is pending, or it was told because somebody has left this join already: then that this is
- * over can be seen here. 1: it was seen to; 0: not yet, what this rank has there itself has not ended. */
-static int see_to(struct join *j, uint32_t slot)
+/* Takes part in an operation that the engine has named. The operation is pending, or another rank has left
+ * the join already, which shows here. 1: done; 0: not yet, because this rank's own operation of the name has
+ * not ended. */
+static int take_wanted(struct join *j, uint32_t slot)
 {
     struct shm_slot *s = region_slot(&client.region, slot);
     uint32_t operation = atomic_load(&s->wanted);
@@ -125,7 +126,7 @@ static int see_to(struct join *j, uint32_t slot)
 
     if (status != HVD_SUCCESS)
         return status;
-    if (!t || is_over(j) || is_of_devices(t))
+    if (!t || is_over(j) || is_of_gpus(t))
         return 1;
     if ((int32_t)(operation - tensor_latest(&t->view, t->view.me)) <= 0)
         return 1; /* this rank had begun it itself, or took part already */
@@ -139,8 +140,9 @@ static int see_to(struct join *j, uint32_t slot)
     return status;
 }
 
-/* What the engine has told. 1: something moved; 0: nothing new; else a status. */
-static int collect(struct join *j)
+/* Takes part in all operations that the engine has named. 1: something has moved; 0: nothing new; else a
+ * status. */
+static int collect_wanted(struct join *j)
 {
     bool moved = false;
     uint32_t slot;
@@ -154,7 +156,7 @@ static int collect(struct join *j)
     if (rc < 0)
         return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine names a tensor that does not exist");
     for (size_t i = j->wants; i-- > 0;) {
-        if ((rc = see_to(j, j->wanted[i])) < 0)
+        if ((rc = take_wanted(j, j->wanted[i])) < 0)
             return rc;
         if (rc == 0)
             continue;
@@ -186,7 +188,7 @@ static int find_own(struct join *j)
 }
 
 /* All that this rank has begun itself has ended. */
-static int enter(struct join *j)
+static int enter_end(struct join *j)
 {
     struct request r = {.team = j->end->view.team,
                         .op = {.kind = SHM_ALLREDUCE,
@@ -205,13 +207,13 @@ static int enter(struct join *j)
 }
 
 /* One turn. 1: something moved; 0: nothing; else a status. */
-static int turn(struct join *j)
+static int do_turn(struct join *j)
 {
     bool ended = parts_progress(&j->parts), enters = !j->entered && j->parts.own == 0;
-    int status = collect(j);
+    int status = collect_wanted(j);
 
     if (status >= 0 && enters)
-        status = enter(j) == HVD_SUCCESS ? 1 : last_failure();
+        status = enter_end(j) == HVD_SUCCESS ? 1 : last_failure();
     return status < 0 ? status : status > 0 || ended;
 }
 
@@ -220,18 +222,18 @@ static bool has_ended(struct join *j)
     return j->parts.number == 0 && (is_over(j) || region_poisoned(&client.region));
 }
 
-static int run(struct join *j)
+static int run_join(struct join *j)
 {
     struct watchdog w = {0};
     int status;
 
     for (;;) {
-        while ((status = turn(j)) > 0)
+        while ((status = do_turn(j)) > 0)
             ;
         if (status < 0 || has_ended(j))
             return status == HVD_SUCCESS && !is_over(j) ? fail_poisoned() : status;
         uint32_t prepared = doorbell_prepare(client.mailbox);
-        if ((status = turn(j)) != 0 || has_ended(j)) {
+        if ((status = do_turn(j)) != 0 || has_ended(j)) {
             doorbell_cancel(client.mailbox);
             if (status < 0)
                 return status;
@@ -265,7 +267,7 @@ static int tell_engine(bool joining)
 }
 
 /* From now on the others need this rank. */
-static int set_out(struct join *j)
+static int begin_join(struct join *j)
 {
     struct timespec now;
     uint32_t slot;
@@ -315,7 +317,7 @@ struct join *join_begin(struct tensor **end)
         parts_no_memory();
     } else {
         j->end = *end;
-        if (set_out(j) == HVD_SUCCESS)
+        if (begin_join(j) == HVD_SUCCESS)
             return j;
         free_join(j);
     }
@@ -325,7 +327,7 @@ struct join *join_begin(struct tensor **end)
 
 int join_through(struct join *j, int *last)
 {
-    int status = run(j);
+    int status = run_join(j);
 
     if (status != HVD_SUCCESS) {
         status = give_up(j, status);

@@ -1,10 +1,10 @@
 /* hvd_join_async: hvd_join in a thread of its own, which lives until every rank has joined or the job has
- * failed. Whoever computes meanwhile need not poll: this rank takes part in time all the same.
+ * failed. A rank that computes meanwhile need not poll: it takes part in time all the same.
  *
- * The handle is that of the join's tensor. The thread holds its lock all the time, so a poll sees that
- * somebody waits and a wait waits for the thread. What has come of it stands there when the lock is free, as
- * for any operation that has ended. The thread itself is waited for by the next join or by hvd_shutdown. No
- * signal is delivered to it. */
+ * The handle is that of the join's tensor. The thread holds the tensor's lock all the time, so a poll sees
+ * that a thread waits, and a wait waits for the thread. The outcome stands in the tensor when the lock is
+ * free, as for any operation that has ended. The next join or hvd_shutdown joins the thread itself. The
+ * thread gets no signals. */
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ void join_reap(void)
 }
 
 /* The tensor is locked. */
-static void settle(struct tensor *end, int status, int last, int *last_rank)
+static void end_join(struct tensor *end, int status, int last, int *last_rank)
 {
     if (status == HVD_SUCCESS && last_rank)
         *last_rank = last;
@@ -71,7 +71,7 @@ static void *take_part(void *unused)
     sem_post(&joiner.begun);
     if (j) {
         status = join_through(j, &last);
-        settle(end, status, last, last_rank);
+        end_join(end, status, last, last_rank);
     }
     return NULL;
 }
@@ -91,7 +91,7 @@ static int make_thread(void)
 }
 
 /* Returns when this rank has joined. */
-static int start(int *last_rank, hvd_handle *handle)
+static int start_thread(int *last_rank, hvd_handle *handle)
 {
     int status;
 
@@ -122,7 +122,7 @@ static int start_solo(int *last_rank, hvd_handle *handle)
         return status;
     end->generation++;
     *handle = tensor_handle(end);
-    settle(end, HVD_SUCCESS, 0, last_rank);
+    end_join(end, HVD_SUCCESS, 0, last_rank);
     return HVD_SUCCESS;
 }
 
@@ -138,7 +138,7 @@ int hvd_join_async(int *last_rank, hvd_handle *handle)
         return fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if ((status = join_claim()) != HVD_SUCCESS)
         return status;
-    status = client.solo ? start_solo(last_rank, handle) : start(last_rank, handle);
+    status = client.solo ? start_solo(last_rank, handle) : start_thread(last_rank, handle);
     if (status != HVD_SUCCESS)
         join_release(status);
     return status;

@@ -1,6 +1,6 @@
-/* What a rank that has joined has begun and has not ended: its own operations of before, and its part in
- * those of others. A name of theirs may have something that this rank's handle still names; that lies aside
- * meanwhile, in the part. */
+/* The operations of a joined rank that have not ended: its own from before the join, and its parts in the
+ * operations of others. A name may have an older operation that a handle of this rank still names; that
+ * operation is set aside in the part meanwhile. */
 #include "collectives/client/api/join.h"
 
 #include <stdlib.h>
@@ -142,7 +142,7 @@ void part_unlock(struct tensor *t)
     lookers_unlock();
 }
 
-/* What can be done now. true: something has ended. */
+/* Restores operations that were set aside as soon as the part on their name has ended. */
 bool parts_progress(struct parts *all)
 {
     bool moved = false;

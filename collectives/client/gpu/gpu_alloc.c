@@ -5,8 +5,8 @@
 #include "collectives/client/gpu/gpu_progress.h"
 #include "collectives/gpu/mapping.h"
 
-/* ncclMemAlloc takes 2 MiB of the GPU at least, and addresses for as much twice: too much for a bias. What is
- * as small as this NCCL sends about as fast from anywhere, and groups of such are packed. */
+/* ncclMemAlloc takes at least 2 MiB of the GPU, and addresses for twice as much: too much for a bias. NCCL
+ * sends tensors of less than this size about as fast from any memory, and groups of them are packed. */
 #define LEAST_BY_NCCL (64u << 10)
 
 /* ---- allocate ------------------------------------------------------------------------------------------ */
@@ -131,7 +131,8 @@ void *hvd_alloc_device(size_t bytes)
 
 /* ---- free ---------------------------------------------------------------------------------------------- */
 
-/* Waits for the streams only when no operation uses the memory: such an operation may need this thread first. */
+/* Waits for the streams only when no operation uses the memory: an operation that does may need this thread
+ * first. */
 static void free_memory(struct gpu_memory *m)
 {
     const struct gpu_memory copy = *m;

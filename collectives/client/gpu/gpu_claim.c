@@ -32,7 +32,7 @@ static int look_at_buffer(struct claim *c, const void *buffer)
                : HVD_SUCCESS;
 }
 
-/* Those that have elements say what the call is; where none has, all that are not NULL. */
+/* Looks at the buffers that have elements (`full`), or at those that have none and are not NULL. */
 static int look_at_buffers(struct claim *c, const struct request *r, bool full)
 {
     uint64_t in = tensor_all_bytes(&r->op);
@@ -69,7 +69,7 @@ static bool is_misaligned(const struct request *r, const void *buffer, uint64_t 
     return bytes > 0 && (uintptr_t)buffer % dtype_size(r->op.dtype) != 0;
 }
 
-/* What moves elements moves bytes, which lie anywhere. */
+/* Only operations that combine elements need this check: moving needs no alignment. */
 static int check_alignment(const struct request *r, int gpu)
 {
     const void *misaligned = is_misaligned(r, r->in, tensor_all_bytes(&r->op)) ? r->in

@@ -101,7 +101,8 @@ int gpu_record_input(struct gpu_op *op, struct err *e)
                         "recording an event in the stream");
 }
 
-/* Memory that belongs to no context: this thread's, if it is of that GPU, else the one that all share. */
+/* The context for memory that belongs to none: this thread's if it is of that GPU, else the GPU's primary
+ * context. */
 static int choose_context(int gpu, cu_context *context, bool *retained, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
@@ -116,7 +117,7 @@ static int choose_context(int gpu, cu_context *context, bool *retained, struct e
     return 0;
 }
 
-/* NCCL works in that one. Where the driver does not say it is taken for it. */
+/* Whether the context is the GPU's primary one, in which NCCL works. true also if the driver does not say. */
 static bool is_primary(cu_context context, int gpu)
 {
     const struct driver *d = gpu_state.driver;

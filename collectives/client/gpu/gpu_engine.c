@@ -1,10 +1,11 @@
 /* Operations that the engine runs for this rank: --gpu-placement engine.
  *
- * Everything up to an operation's turn, and after its place in a stream, is as when this process runs NCCL.
- * Between, the engine does: it has the rank's memory, two events of the team, and is told by a description in
- * shared memory (shm/gpu_call.h). Memory that no other process can have (managed, of a pool, made for no
- * export) is stood in for by memory that it can: one copy within the GPU before the operation, one after it,
- * in the user's stream. So no rank need know what memory another one has. */
+ * Everything up to an operation's turn, and everything after its place in a stream, is as when this process
+ * runs NCCL. Between the two, the engine runs NCCL: it has opened the rank's memory and two events of the
+ * team, and gets a description in shared memory (shm/device_call.h). Some memory cannot be opened by
+ * another process: managed memory, memory of a pool, memory that was not made for export. A bounce buffer
+ * that the engine can open stands for such memory: one copy within the GPU before the operation and one
+ * after it, in the user's stream. So no rank needs to know the memory of another rank. */
 #include "collectives/client/gpu/gpu_engine.h"
 
 #include <stdlib.h>
@@ -104,9 +105,9 @@ static uint64_t out_bytes(const struct gpu_op *op, const struct device_operation
     return o->count * element;
 }
 
-/* ---- stand-ins ----------------------------------------------------------------------------------------- */
+/* ---- bounce buffers ------------------------------------------------------------------------------------ */
 
-/* Copies between memory and its stand-in, for all pieces that have one. */
+/* Copies between all buffers that have bounce buffers and these. */
 static int copy_bounces(struct gpu_op *op, bool back, cu_stream stream, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
@@ -123,10 +124,10 @@ static int copy_bounces(struct gpu_op *op, bool back, cu_stream stream, struct e
     return rc;
 }
 
-/* No free, in the middle of a job, of what the engine has opened: CUDA leaves open what happens then. To have
- * the engine close it first would make that wait for its GPU. So what an operation leaves behind stays until
- * hvd_shutdown, and since each room is at least twice as large as the one before, that is never more than
- * what is used. */
+/* Memory that the engine has opened is not freed in the middle of a job: CUDA does not define the outcome,
+ * and if the engine closed it first, the engine would wait for its GPU. So an operation leaves its memory
+ * until hvd_shutdown. Each block is at least twice as large as the block before, so the blocks that are left
+ * are never larger than the block in use. */
 static int leave_memory(struct gpu_op *op)
 {
     struct gpu_bounce_memory *more;
@@ -141,7 +142,7 @@ static int leave_memory(struct gpu_op *op)
     return 0;
 }
 
-/* What it left when it went to another GPU. */
+/* Takes back memory that the operation left when it moved to another GPU. */
 static bool reuse_memory(struct gpu_op *op, uint64_t bytes)
 {
     for (struct gpu_bounce_memory *r = left; r < left + lefts; r++)
@@ -153,8 +154,8 @@ static bool reuse_memory(struct gpu_op *op, uint64_t bytes)
     return false;
 }
 
-/* Where the engine has memory to close, it opens no other by a handle; but what comes as a descriptor has
- * addresses of its own there. */
+/* While the engine has memory to close it cannot open other memory by a handle. Memory that comes as a
+ * descriptor gets addresses of its own there, so it can be opened. */
 static int allocate_bounce(struct gpu_bounce_memory *r)
 {
     void *at = NULL;
@@ -211,7 +212,7 @@ void gpu_engine_free(void)
     lefts = 0;
 }
 
-/* A piece's number and place, or a stand-in that is placed later. -1: no memory. */
+/* The engine's number and offset of a buffer, or a bounce buffer that gets them later. -1: no memory. */
 static int place_buffer(struct gpu_op *op, const struct gpu_bounce *what, uint32_t *memory, uint64_t *offset,
                         uint64_t *total)
 {
@@ -265,7 +266,7 @@ static int place_all(struct gpu_op *op, uint64_t *total)
     return rc;
 }
 
-/* The stand-ins' own memory is the engine's too. */
+/* The engine opens the memory of the bounce buffers, too. */
 static int export_stand_ins(struct gpu_op *op, struct err *e)
 {
     for (size_t i = 0; i < op->call.bounces; i++) {
@@ -277,8 +278,8 @@ static int export_stand_ins(struct gpu_op *op, struct err *e)
     return 0;
 }
 
-/* New memory may lie where the engine has yet to close other memory, and then cannot be opened. It is kept,
- * so that the next lies elsewhere. */
+/* New memory may lie where the engine has yet to close other memory: then the engine cannot open it. Such
+ * memory is kept, so that the next block lies elsewhere. */
 static int make_bounces(struct gpu_op *op, uint64_t total, struct err *e)
 {
     for (int i = 0; make_memory(op, total, e) == 0; i++) {

@@ -1,8 +1,8 @@
-/* Memory of this rank's GPUs that the engine opens as well: each allocation once, kept until it has gone.
+/* Memory of this rank's GPUs that the engine opens as well: each allocation once, until it is freed.
  *
- * The driver numbers allocations, and never gives a number twice. What lies at an address is asked each time,
- * so that memory which was freed and allocated again is noticed: the engine lets the old one go, and opens
- * the new one. A buffer may lie in several (gpu_span.c): all of them are asked about. */
+ * The driver numbers allocations, and never gives a number twice. The driver is asked each time for the
+ * number at an address: so libhvd notices memory that was freed and allocated again. The engine then closes
+ * the old allocation and opens the new one. All allocations under a buffer are asked about. */
 #include "collectives/client/gpu/gpu_engine.h"
 
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static uint64_t buffer_id(const void *at)
     return id || block ? hash_number(hash_number(HASH_EMPTY, id), block) | 1 : 0;
 }
 
-/* The last allocation that begins at or before `at`, one behind it; they are in ascending order. */
+/* The number of allocations that begin at or before `at`. */
 static size_t export_position(const struct gpu_context *c, uintptr_t at)
 {
     size_t low = 0, high = c->exports.exports;
@@ -75,10 +75,10 @@ bool gpu_export_close(uint32_t number)
 
 /* ---- several allocations under one buffer -------------------------------------------------------------- */
 
-/* A buffer may lie in several allocations that are mapped one behind the other, as in segments that grow. The
- * engine has each allocation by itself, and maps the allocations under a buffer once more, one behind the
- * other. Such a span has exactly the allocations of a buffer: when one of them goes, nothing uses the span any
- * more, and the span goes too. Buffers in the same allocations share one span. */
+/* A buffer may lie in several allocations that are mapped one behind the other, as in segments that grow.
+ * The engine has each allocation by itself, and maps the allocations under a buffer once more, one behind
+ * the other. Such a span has exactly the allocations of a buffer: when one of them goes, nothing uses the
+ * span any more and the span goes too. Buffers in the same allocations share one span. */
 
 /* How many are before (base, bytes) in their order. */
 static size_t span_position(const struct gpu_context *c, uintptr_t base, uint64_t bytes)
@@ -163,7 +163,7 @@ static void forget_export(struct gpu_context *c, size_t i)
     c->exports.exports--;
 }
 
-/* What is known of it, if that still lies there. */
+/* The known allocation, if it still lies there. Forgets older allocations at the address. */
 static struct gpu_export *find_known(struct gpu_context *c, uintptr_t at, uint64_t id)
 {
     size_t i;

@@ -110,7 +110,7 @@ void gpu_describe_free(struct gpu_op *op)
     free(op->pieces.counts);
 }
 
-/* What this rank gives each other one of an alltoall, as the call said or evenly. */
+/* An alltoall without a table in the call gives each rank the same number. */
 bool gpu_count_elements(struct gpu_op *op)
 {
     const struct tensor *t = op->tensor;

@@ -1,18 +1,19 @@
-/* hvd_alloc_device: memory of a GPU that NCCL uses where it lies, without copies on its way.
+/* Memory of hvd_alloc_device: memory of a GPU that NCCL uses where it lies, without copies on its way.
  *
- * NCCL does so with memory that a communicator has registered, and takes it for granted that either all ranks
- * give such memory to an operation, at the same place of what they have registered, or none. Programs need
- * not do that: so each allocation has two addresses. The caller's is never registered. The second one, the
- * same memory mapped once more, is registered with a team's communicator when an operation of the team first
- * finds it in the allocation; and it is what NCCL is given when all ranks have said with the operation that
- * theirs can be, and at the same place (gpu_memory_mark), else the caller's. One thing of the two at a
- * time: an operation is in order with all else that uses the memory, by events.
+ * NCCL does so with memory that a communicator has registered. NCCL takes for granted that either all ranks
+ * give registered memory to an operation, at the same place of the registered memory, or none does.
+ * Programs need not do so. So each allocation has two addresses. The caller's address is never registered.
+ * The second address, the same memory mapped once more, is registered with a team's communicator when an
+ * operation of the team first finds its elements in the allocation. NCCL gets the second address if all
+ * ranks have said with the operation that theirs is registered, at the same place (gpu_memory_mark); else
+ * the caller's. The two addresses are never in use at once: events put an operation in order with all other
+ * users of the memory.
  *
- *   hvd_alloc_device -> { an operation: registered there } -> hvd_free -> nothing uses it: told off, gone
+ *   hvd_alloc_device -> { an operation: registered } -> hvd_free -> no user left: deregistered, freed
  *
- * With --gpu-placement engine the engine does all this with its own mappings (engine/gpu_registration.c).
- * Small memory, and all where there is no NCCL, or one without ncclMemAlloc, or a driver without mappings, is
- * plain memory of the driver, and no operation is different for it. */
+ * With --gpu-placement engine the engine does all this with its own mappings. Small allocations are plain
+ * memory of the driver. So are all allocations without NCCL, with an NCCL without ncclMemAlloc, or with a
+ * driver without mappings. Operations do not differ for plain memory. */
 #include "collectives/client/gpu/gpu_memory.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static _Atomic bool any; /* hvd_free has to look here */
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
-/* How many begin at or before `at`; they are in ascending order. */
+/* The number of allocations that begin at or before `at`. */
 static size_t find_position(uintptr_t at)
 {
     size_t low = 0, high = allocations;
@@ -121,7 +122,7 @@ static bool is_registered(struct gpu_team *team, const struct gpu_memory *m)
     return m->second && communicator_register(team->communicator, (void *)(uintptr_t)m->second, m->mapped);
 }
 
-/* Continues the mark; 0: NCCL does not know that memory, or that is over. */
+/* Continues the mark; 0: NCCL has not registered the memory, or the mark was 0. */
 static uint64_t mark_one(const struct gpu_op *op, uint64_t mark, const void *at)
 {
     const struct gpu_memory *m = mark ? find_around(at) : NULL;
@@ -173,7 +174,7 @@ static bool lies_in(const struct gpu_memory *m, const void *at)
     return (uintptr_t)at - m->at < m->bytes;
 }
 
-/* An operation that was not waited for, or that the next poll may go on with. */
+/* The operations that were not waited for, or that the next poll may go on with. */
 bool gpu_memory_is_used(const struct gpu_memory *m)
 {
     for (uint32_t slot = 0; slot < SHM_SLOTS && !client.solo; slot++) {
@@ -186,8 +187,8 @@ bool gpu_memory_is_used(const struct gpu_memory *m)
     return false;
 }
 
-/* It has an operation of the team that is not in a stream yet: its communicator cannot be told anything now.
- */
+/* The engine has an operation of the team that is not in a stream yet: its communicator cannot deregister
+ * now. */
 static bool engine_launches(const struct gpu_team *team)
 {
     bool launches = false;
@@ -200,7 +201,7 @@ static bool engine_launches(const struct gpu_team *team)
     return launches;
 }
 
-/* Nothing of ours that could use it is in a stream, and all communicators can be told. */
+/* The streams are empty of operations that could use the memory, and all communicators can deregister. */
 static bool is_passed(const struct gpu_memory *m)
 {
     bool passed = true;
@@ -216,7 +217,8 @@ static bool is_passed(const struct gpu_memory *m)
     return passed;
 }
 
-/* After a failure another rank may be in the middle of it: hvd_shutdown, which sees the streams end, does. */
+/* After a failure another rank may still use the memory: hvd_shutdown frees it, after the streams have
+ * ended. */
 static bool let_go(size_t i)
 {
     const struct gpu_memory m = allocation[i];

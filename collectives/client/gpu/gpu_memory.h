@@ -32,8 +32,8 @@ void gpu_memory_give_back(const struct gpu_memory *m);
 void gpu_memory_sweep(void);
 /* After all teams. */
 void gpu_memory_close(void);
-/* This rank's word about its elements: a hash of their places in registered memory, or 0. Where all ranks say
- * the same, NCCL gets gpu_memory_registered's addresses, valid until the operation begins anew. */
+/* This rank's word about its elements: a hash of their places in registered memory, or 0. If the words of
+ * all ranks are equal, NCCL gets gpu_memory_registered's addresses, valid until the operation begins anew. */
 uint64_t gpu_memory_mark(const struct gpu_op *op);
 const struct device_operation *gpu_memory_registered(struct gpu_op *op);
 

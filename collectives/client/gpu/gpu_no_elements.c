@@ -1,11 +1,12 @@
-/* A rank that has no elements in an operation: it goes with the others, wherever those have theirs.
+/* A rank without elements in an operation: it goes with the other ranks, wherever their elements are.
  *
- * It says neither (OP_EITHER), and hears with the agreement where the operation is. On the host it is one of
- * the host's from then on. On devices it takes part like everybody: NCCL needs all ranks of a communicator.
- * So it needs a GPU then, but not before: which one is known by its buffers or its stream, by what the set or
- * this rank used before, or by the thread's context. Where nothing of this says it, the GPU is chosen when
- * the set makes its communicator: one that this process uses already, else that of the rank's number on its
- * host. A rank that has none at all says so, and all of the set goes through host memory. */
+ * The rank marks its operation with OP_EITHER, and learns with the agreement where the operation is. On the
+ * host it becomes an operation of the host. On GPUs the rank takes part like all others, because NCCL needs
+ * all ranks of a communicator. So the rank needs a GPU at that moment, and not before. Its buffers or its
+ * stream name the GPU, or an earlier operation of the set or the rank, or the thread's context. Otherwise
+ * the GPU is chosen when the set makes its communicator: a GPU that this process uses already, else the one
+ * of the rank's number on its host. A rank without any GPU tells the others, and the whole set goes through
+ * host memory. */
 #include "collectives/client/gpu/gpu_engine.h"
 
 static bool context_of_stream(cu_stream stream, cu_context *context)
@@ -78,7 +79,7 @@ int gpu_team_choose_gpu(struct gpu_team *team, struct err *e)
     return gpu_team_set_context(team, c, e);
 }
 
-/* What a call with elements does before the agreement. */
+/* Makes up for the steps that a call with elements does before the agreement. */
 static int equip_empty(struct gpu_op *op, struct err *e)
 {
     int rc;

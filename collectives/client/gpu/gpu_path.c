@@ -89,7 +89,7 @@ static int prepare_tensor(struct tensor *t, const struct request *r)
     return status;
 }
 
-/* What is in the user's stream by now comes before the operation. */
+/* The operation comes after all that is in the user's stream by now. */
 static int record_input(struct gpu_op *op)
 {
     struct err e = ERR_INIT;
@@ -117,7 +117,7 @@ static int start_op(struct tensor *t, bool will_wait)
     struct gpu_op *op = t->gpu;
     int status;
 
-    if (!op->team) /* another thread has, since this was prepared */
+    if (!op->team) /* another thread has removed the set since this was prepared */
         return fail(HVD_ERR_SET_UNKNOWN, "tensor \"%s\": process set %d was removed", t->name,
                     t->view.team->id);
     status = record_input(op);
@@ -165,7 +165,7 @@ static int step_tensor(struct tensor *t)
 
     if (region_poisoned(&client.region))
         return 1;
-    if (op->waited) /* who holds it may have rung already, so a waiter that only tried would sleep on */
+    if (op->waited) /* the lock's holder may have rung already: a waiter that only tried would sleep on */
         gpu_lock();
     else if (!gpu_trylock())
         return 1;

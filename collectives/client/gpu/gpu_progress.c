@@ -85,7 +85,7 @@ void gpu_op_check(struct gpu_op *op)
 
 /* ---- the order ----------------------------------------------------------------------------------------- */
 
-/* What comes next in the team's order; NULL: nothing yet. */
+/* The next operation in the team's order; NULL: none yet. */
 static struct gpu_op *next_in_order(struct gpu_team *team)
 {
     uint32_t slot;
@@ -127,7 +127,7 @@ static void drop_first(struct gpu_team *team)
     team->first = team->first->next;
 }
 
-/* ---- what is begun ------------------------------------------------------------------------------------- */
+/* ---- begin --------------------------------------------------------------------------------------------- */
 
 /* Nothing of it moves on any rank. */
 static bool is_empty(const struct gpu_op *op)
@@ -256,8 +256,8 @@ void gpu_watch(void)
 
 /* ---- drain --------------------------------------------------------------------------------------------- */
 
-/* What is in the stream may wait for other streams, and those for a rank that is lost: so while it is waited
- * for, failures are seen, and end all that hangs. */
+/* The team's stream may wait for other streams, and these for a rank that is lost. So this wait looks for
+ * failures, and a failure ends everything that hangs. */
 void gpu_drain_team(struct gpu_team *team, bool goes_on)
 {
     const struct driver *d = gpu_state.driver;

@@ -1,5 +1,6 @@
-/* Memory of a device in a job of one rank: the result is what it gives. Where that changes nothing it is
- * copied in the user's stream; scaled ones and those of truth go through host memory, and are waited for. */
+/* Memory of a GPU in a job of one rank: the result is the rank's own elements. An operation that changes no
+ * element is a copy in the user's stream. Scaled and logical operations go through host memory, and the
+ * call waits for them. */
 #include "collectives/client/gpu/gpu_path.h"
 
 #include <stdio.h>
@@ -68,7 +69,7 @@ static int run_pieces(struct tensor *t, struct err *e)
     return rc;
 }
 
-/* What several ranks may not do one may not either: a program is to be the same for both. */
+/* One rank may not do what several ranks may not do: a program must work with any number of ranks. */
 static int run_in_context(struct tensor *t)
 {
     struct gpu_op *op = t->gpu;

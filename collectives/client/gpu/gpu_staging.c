@@ -1,11 +1,12 @@
-/* An operation by way of host memory: where NCCL is not there, or has it not.
+/* An operation by way of host memory: NCCL is missing or does not implement the operation.
  *
- * A team has some lanes, and its operations take them in turn, by the team's order, so all ranks take the
- * same one: a lane is a name of its own ("hvd.device.2") for the operation on the host, and a block of shared
- * memory that the driver knows. The elements are hear_copied to the block in the team's stream; when that has
- * happened the host operation begins, in place; when it has ended the result's copy is put into the stream,
- * behind which the next one of the lane comes. Nobody waits for any of it: a block that is too small is kept
- * until the team goes, since a stream that hangs on a lost rank is only freed by who waits for nothing. */
+ * A team has some staging slots, and its operations take them in turn, by the team's order. So all ranks
+ * take the same slot. A slot is a name ("hvd.device.2") for the operation on the host, and a block of
+ * shared memory that is registered with the driver. The elements are copied to the block in the team's
+ * stream. Then the host operation begins, in place. When it has ended, the copy of the result is put into
+ * the stream, and the next operation of the slot follows behind it. No thread waits for any of these steps.
+ * A block that is too small is kept until the team goes: freeing it would wait for the stream, which a lost
+ * rank may have blocked. */
 #include "collectives/client/gpu/gpu_staging.h"
 
 #include <stdio.h>
@@ -134,8 +135,8 @@ static size_t round_to_lines(size_t bytes)
 
 /* ---- copies -------------------------------------------------------------------------------------------- */
 
-/* What the driver is given of a lane: it may call when the lane has gone, where a stream could not be waited
- * for. */
+/* The argument of the driver's call. The driver may call after the slot is gone, if the team's stream could
+ * not be drained. */
 struct gpu_copy {
     struct gpu_staging_slot *slot; /* NULL: that was the last use of this */
     bool under_way;
@@ -308,7 +309,7 @@ static void copy_out(void *owner)
         gpu_fail_job("rank %d: tensor \"%s\": %s", client.rank, op->tensor->name, e.text);
 }
 
-/* ---- lanes --------------------------------------------------------------------------------------------- */
+/* ---- slots --------------------------------------------------------------------------------------------- */
 
 static bool make_slot(struct gpu_staging_slot *slot, struct gpu_team *team, uint32_t number)
 {

@@ -26,9 +26,10 @@ struct gpu_staging_slot {
 bool gpu_stage(struct gpu_op *op);
 void gpu_staging_progress(struct gpu_team *team);
 enum gpu_need gpu_staging_need(const struct gpu_team *team);
-/* `drained`: the team's stream is empty; else the stream may still use the slots' memory, which then stays. */
+/* `drained`: the team's stream is empty; else it may still use the slots' memory, and that stays. */
 void gpu_staging_free(struct gpu_team *team, bool drained);
-/* An operation of libhvd's own on host memory, by a name "hvd.device...": begins; and whether it has ended. */
+/* An operation of libhvd's own on host memory, by a name "hvd.device...": begins it; and whether it has
+ * ended. */
 int gpu_host_begin(struct tensor *t, const struct request *r);
 bool gpu_host_ended(struct tensor *t, int *status);
 

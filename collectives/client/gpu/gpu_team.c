@@ -1,12 +1,13 @@
-/* How a team comes to a communicator of NCCL, or to none.
+/* How a team gets a communicator of NCCL, or none.
  *
- * When its first operation's turn has come, which is the same one at all ranks, each rank tells all what it
- * is able to and which GPU it has: one allgather of host memory, under a name of the library's own. If all
- * can, NCCL connects; meanwhile all tell again and again how far they are, as soon as NCCL has an end with it
- * and else after a moment. Only when it is there everywhere NCCL is used; when it has failed somewhere, which
- * NCCL itself tells nobody else, all give it up. Then the team's operations go through host memory for as
- * long as it lives. Nobody waits for any of it: operations lie in the queue meanwhile, and other teams go on.
- */
+ * It begins when the turn of the team's first operation has come, which is the same operation on all ranks.
+ * Each rank tells the others its abilities and its GPU: one allgather in host memory, under a name of
+ * libhvd's own. If all ranks can use NCCL, NCCL connects. Meanwhile the ranks tell one another again and
+ * again how far they are: as soon as NCCL has connected or failed, and otherwise after a moment. NCCL is
+ * used only when it has connected everywhere. If it has failed on one rank, which NCCL itself tells no
+ * other rank, all ranks give it up. Then the team's operations go through host memory as long as the team
+ * lives. No thread waits for any of this: the operations stay in the queue meanwhile, and other teams go
+ * on. */
 #include "collectives/client/gpu/gpu_team.h"
 
 #include <poll.h>
@@ -47,7 +48,7 @@ static void begin_agreement(struct gpu_team *team, const struct request *r)
         gpu_fail_job("%s", hvd_last_error());
 }
 
-/* true: the answer is there. What fails fails the job. */
+/* true: the agreement has ended well. An agreement that fails ends the job. */
 static bool has_agreed(struct gpu_team *team)
 {
     int status;

@@ -8,7 +8,7 @@
 
 #define TEAM_STATES(X)                                                                                       \
     X(TEAM_NEW, "new")                                                                                       \
-    X(TEAM_EXCHANGING, "exchanging") /* what each rank is able to do */                                      \
+    X(TEAM_EXCHANGING, "exchanging") /* the ranks exchange abilities */                                      \
     X(TEAM_CONNECTING, "connecting") /* NCCL connects */                                                     \
     X(TEAM_JUDGING, "judging")       /* all ranks tell how far NCCL has come */                              \
     X(TEAM_NCCL, "nccl")                                                                                     \

@@ -1,10 +1,11 @@
-/* A thread of this library that sees to devices while nobody is in a call: it begins what comes to an order,
- * and ends what NCCL does when the job has failed, which a program that waits for its own stream would never
- * hear of. It exists from the first operation on a device until hvd_shutdown, and gets no signals.
+/* A thread of libhvd that runs operations on GPUs while no thread of the program is in a call. It begins
+ * operations whose turn has come. When the job has failed it aborts NCCL's kernels: a program that waits
+ * for its own stream would never notice the failure. The thread exists from the first operation on a GPU
+ * until hvd_shutdown, and gets no signals.
  *
- * It sleeps on the alarm of this rank. Where an agreement of the library's own or a lane is pending, whose
- * ends ring the bell as those of any operation do, it sleeps on that; while NCCL connects, which rings
- * nothing, it looks each millisecond. */
+ * The thread sleeps on this rank's alarm. While an agreement or a staging slot is pending, it sleeps on the
+ * bell, which every end of an operation rings. While NCCL connects, which rings nothing, it looks each
+ * millisecond. */
 #include "collectives/client/gpu/gpu_progress.h"
 
 #include <signal.h>

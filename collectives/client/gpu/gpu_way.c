@@ -1,8 +1,8 @@
-/* Which way a team's operations go, what is in the way of NCCL, and who hears of it.
+/* The way of a team's operations, the reasons against NCCL, and their report.
  *
- * Each reason belongs to one rank, the same for all: that one says it, so that the line has its host. A user
- * who asked for nothing else expects NCCL, so host memory is a warning, or the end of the job:
- * --gpu-require-nccl. */
+ * Each reason belongs to one rank, and all ranks agree about that rank: it reports the reason, so the line
+ * has its host. Users expect NCCL, so going through host memory is a warning, or with --gpu-require-nccl
+ * the end of the job. */
 #include "collectives/client/gpu/gpu_team.h"
 
 #include <stdarg.h>
