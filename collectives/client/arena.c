@@ -59,7 +59,8 @@ static struct own_segment *segment_add(size_t at_least)
         fail(HVD_ERR_MEMORY, "no memory");
         return NULL;
     }
-    if ((fd = segment_create(&s->map, bytes, &e)) < 0) {
+    fd = segment_create(&s->map, bytes, &e);
+    if (fd < 0) {
         fail(HVD_ERR_MEMORY, "%s", e.text);
     } else {
         int status = client.solo ? HVD_SUCCESS : rpc(&m, fd, NULL, NULL);

@@ -156,6 +156,10 @@ static inline void report_point(struct tensor *t, enum point point, uint64_t sin
         watch_report(t, point, since);
 }
 
+/* timeline.c: starts the timeline that HOROVOD_TIMELINE asks for, a status; stops the one that runs. */
+int timeline_open(void);
+void timeline_close(void);
+
 /* The time, if an operation is watched. */
 static inline uint64_t read_watch_clock(void)
 {

@@ -53,7 +53,8 @@ void group_unpack(const struct group *g, const void *from)
 
 int group_set_rows(struct group *g, const size_t *row)
 {
-    if (!(g->row = malloc((g->outs ? g->outs : 1) * sizeof *row)))
+    g->row = malloc((g->outs ? g->outs : 1) * sizeof *row);
+    if (!g->row)
         return fail(HVD_ERR_MEMORY, "no memory for a group of tensors");
     memcpy(g->row, row, g->outs * sizeof *row);
     return HVD_SUCCESS;

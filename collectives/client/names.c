@@ -70,7 +70,8 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
         return HVD_SUCCESS;
     }
     memcpy(m.text, name, len + 1);
-    if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
+    status = rpc(&m, -1, NULL, NULL);
+    if (status != HVD_SUCCESS)
         return status;
     *slot = m.id;
     return m.id < SHM_SLOTS ? HVD_SUCCESS
@@ -111,7 +112,8 @@ void tensor_prefetch_next(const struct tensor *t)
         return;
     prefetch_entries(next);
     __builtin_prefetch(next->name);
-    if ((after = atomic_load_explicit(&next->follows, memory_order_acquire)) == NULL)
+    after = atomic_load_explicit(&next->follows, memory_order_acquire);
+    if (after == NULL)
         return;
     for (const char *line = (const char *)after; line < after->text; line += SHM_LINE)
         __builtin_prefetch(line, 1);
@@ -188,9 +190,11 @@ int tensor_of_slot(uint32_t slot, struct tensor **found)
     if ((*found = atomic_load_explicit(&client.tensors.by_slot[slot % SHM_SLOTS], memory_order_acquire)) !=
         NULL)
         return HVD_SUCCESS;
-    if ((status = rpc(&m, -1, NULL, NULL)) != HVD_SUCCESS)
+    status = rpc(&m, -1, NULL, NULL);
+    if (status != HVD_SUCCESS)
         return status;
-    if (!(team = team_of(m.set)))
+    team = team_of(m.set);
+    if (!team)
         return last_failure();
     m.text[SHM_NAME_MAX] = '\0';
     return team_own_index(team) == UINT32_MAX ? HVD_SUCCESS : tensor_find(team, m.text, found);

@@ -130,7 +130,8 @@ int operation_run_fixed(struct tensor *t, uint8_t kind)
         return HVD_ERR_MEMORY;
     r.op.set = t->view.team->id;
     pthread_mutex_lock(&t->lock);
-    if ((status = operation_submit(t, &r, true)) == HVD_SUCCESS)
+    status = operation_submit(t, &r, true);
+    if (status == HVD_SUCCESS)
         status = operation_wait(t);
     pthread_mutex_unlock(&t->lock);
     return status;

@@ -234,7 +234,8 @@ bool operation_step(struct tensor *t)
             take_settled(t);
         break;
     case PHASE_PATH:
-        if ((status = t->op.path->step(t)) <= 0)
+        status = t->op.path->step(t);
+        if (status <= 0)
             end_operation(t, status);
         else if (t->phase != PHASE_PATH)
             return operation_step(t); /* it has become one of the host's */

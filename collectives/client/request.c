@@ -47,7 +47,8 @@ int request_make(struct request *r, uint8_t kind, uint64_t count, int dtype, int
                     "hvd_options.reserved is not all zeros: begin with hvd_options x = {0}; a program made "
                     "for a later hvd.h needs a later libhvd than %s",
                     HVD_VERSION);
-    if (!(r->team = options ? set_find(options->set) : client.set[HVD_WORLD]))
+    r->team = options ? set_find(options->set) : client.set[HVD_WORLD];
+    if (!r->team)
         return HVD_ERR_SET_UNKNOWN;
     r->op.set = r->team->id;
     if (team_own_index(r->team) == UINT32_MAX)
@@ -156,7 +157,8 @@ __attribute__((cold, noinline)) static int check_again(const char *name, struct 
 {
     int status;
 
-    if ((status = request_name_tensor(name, check_request(name, r))) != HVD_SUCCESS)
+    status = request_name_tensor(name, check_request(name, r));
+    if (status != HVD_SUCCESS)
         pthread_mutex_unlock(&(*t)->lock);
     return status;
 }

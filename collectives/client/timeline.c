@@ -19,7 +19,6 @@
 #include <strings.h>
 
 #include "collectives/client/operation.h"
-#include "collectives/client/timeline.h"
 #include "common/base/trace.h"
 
 #define LANE_CYCLES 0u

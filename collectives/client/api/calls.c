@@ -100,10 +100,12 @@ int hvd_barrier_async(const hvd_options *options, hvd_handle *handle)
         *handle = 0;
     if (status)
         return status;
-    if (!(t = tensor_barrier(r.team)))
+    t = tensor_barrier(r.team);
+    if (!t)
         return HVD_ERR_MEMORY;
     pthread_mutex_lock(&t->lock);
-    if ((status = operation_submit(t, &r, false)) == HVD_SUCCESS)
+    status = operation_submit(t, &r, false);
+    if (status == HVD_SUCCESS)
         *handle = tensor_handle(t);
     pthread_mutex_unlock(&t->lock);
     return status;
@@ -136,7 +138,8 @@ static int make_transfer(struct request *r, void *buffer, size_t count, hvd_dtyp
     if (client.size > (int)TEAM_PAIR_RANKS)
         return fail(HVD_ERR_INVALID, "%d ranks are too many for send and receive: at most %u can",
                     client.size, TEAM_PAIR_RANKS);
-    if (!(r->team = pair_find(other)))
+    r->team = pair_find(other);
+    if (!r->team)
         return HVD_ERR_MEMORY;
     r->op.set = r->team->id;
     r->op.root = team_index(r->team, sends ? (uint32_t)client.rank : other);

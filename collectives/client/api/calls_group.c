@@ -42,20 +42,21 @@ static int make_group_request(struct request *r, uint8_t kind, size_t n, bool co
     return HVD_SUCCESS;
 }
 
-static int make_grouped_allreduce(struct request *r, const char *name, size_t n, const void *const *in,
-                                  void *const *out, const size_t *count, hvd_dtype dtype, hvd_op op,
-                                  const hvd_options *options)
+static int make_grouped_allreduce(struct request *r, size_t n, const void *const *in, void *const *out,
+                                  const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     int status = make_group_request(r, SHM_ALLREDUCE, n, in && out && count, dtype, op, options);
 
     if (status || (status = measure_group(r, n, NULL, count)))
         return status;
     r->capacity = tensor_all_bytes(&r->op);
-    if (!(r->group = group_new(n, n)))
+    r->group = group_new(n, n);
+    if (!r->group)
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = count[i] * dtype_size(r->op.dtype);
-        if ((status = request_check_buffers(in[i], bytes, out[i], bytes, true)))
+        status = request_check_buffers(in[i], bytes, out[i], bytes, true);
+        if (status)
             return status;
         group_add_in(r->group, in[i], bytes);
         group_add_out(r->group, out[i], bytes);
@@ -86,20 +87,22 @@ static int pack_by_rank(struct request *r, size_t n, const void *const *in, cons
     return HVD_SUCCESS;
 }
 
-static int make_grouped_reducescatter(struct request *r, const char *name, size_t n, const void *const *in,
-                                      const size_t *rows, const size_t *row, hvd_dtype dtype, hvd_op op,
-                                      void *const *out, const hvd_options *options)
+static int make_grouped_reducescatter(struct request *r, size_t n, const void *const *in, const size_t *rows,
+                                      const size_t *row, hvd_dtype dtype, hvd_op op, void *const *out,
+                                      const hvd_options *options)
 {
     int status = make_group_request(r, SHM_REDUCESCATTER, n, in && rows && row && out, dtype, op, options);
     size_t size = dtype_size(r->op.dtype);
 
     if (status || (status = measure_group(r, n, rows, row)))
         return status;
-    if (!(r->group = group_new(n * r->team->size, n)))
+    r->group = group_new(n * r->team->size, n);
+    if (!r->group)
         return HVD_ERR_MEMORY;
     for (size_t i = 0; i < n; i++) {
         size_t mine = team_rows_of(rows[i], r->team, team_own_index(r->team)) * row[i] * size;
-        if ((status = request_check_buffers(in[i], rows[i] * row[i] * size, out[i], mine, false)))
+        status = request_check_buffers(in[i], rows[i] * row[i] * size, out[i], mine, false);
+        if (status)
             return status;
         group_add_out(r->group, out[i], mine);
         r->capacity += mine;
@@ -113,7 +116,7 @@ int hvd_grouped_allreduce_async(const char *name, size_t n, const void *const *i
                                 hvd_handle *handle)
 {
     struct request r;
-    int status = make_grouped_allreduce(&r, name, n, in, out, count, dtype, op, options);
+    int status = make_grouped_allreduce(&r, n, in, out, count, dtype, op, options);
 
     return request_async(name, &r, status, handle);
 }
@@ -122,7 +125,7 @@ int hvd_grouped_allreduce(const char *name, size_t n, const void *const *in, voi
                           const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     struct request r;
-    int status = make_grouped_allreduce(&r, name, n, in, out, count, dtype, op, options);
+    int status = make_grouped_allreduce(&r, n, in, out, count, dtype, op, options);
 
     return request_and_wait(name, &r, status);
 }
@@ -132,7 +135,7 @@ int hvd_grouped_reducescatter_async(const char *name, size_t n, const void *cons
                                     const hvd_options *options, hvd_handle *handle)
 {
     struct request r;
-    int status = make_grouped_reducescatter(&r, name, n, in, rows, row_count, dtype, op, out, options);
+    int status = make_grouped_reducescatter(&r, n, in, rows, row_count, dtype, op, out, options);
 
     status = request_async(name, &r, status, handle);
     free((void *)(uintptr_t)r.table);
@@ -144,7 +147,7 @@ int hvd_grouped_reducescatter(const char *name, size_t n, const void *const *in,
                               const hvd_options *options)
 {
     struct request r;
-    int status = make_grouped_reducescatter(&r, name, n, in, rows, row_count, dtype, op, out, options);
+    int status = make_grouped_reducescatter(&r, n, in, rows, row_count, dtype, op, out, options);
 
     status = request_and_wait(name, &r, status);
     free((void *)(uintptr_t)r.table);

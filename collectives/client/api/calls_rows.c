@@ -66,7 +66,8 @@ static int make_alltoall(struct request *r, const void *in, size_t in_rows, cons
         return in_rows % size == 0
                    ? HVD_SUCCESS
                    : fail(HVD_ERR_INVALID, "%zu rows cannot be sent evenly to %zu ranks", in_rows, size);
-    if (!(table = malloc(size * sizeof *table)))
+    table = malloc(size * sizeof *table);
+    if (!table)
         return fail(HVD_ERR_MEMORY, "no memory for the splits");
     r->table = table;
     for (size_t i = 0; i < size; i++) {

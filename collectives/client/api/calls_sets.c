@@ -44,9 +44,11 @@ static int gather_hashes(uint64_t mine, uint64_t *all)
     r.in = &mine;
     r.out = all;
     r.capacity = (uint64_t)client.size * sizeof *all;
-    if ((status = tensor_acquire(r.team, SHM_SETS_NAME, &t)))
+    status = tensor_acquire(r.team, SHM_SETS_NAME, &t);
+    if (status)
         return status;
-    if ((status = operation_submit(t, &r, true)) == HVD_SUCCESS)
+    status = operation_submit(t, &r, true);
+    if (status == HVD_SUCCESS)
         status = operation_wait(t);
     pthread_mutex_unlock(&t->lock);
     return status;
@@ -115,7 +117,8 @@ static int sort_ranks(const int *ranks, int n, uint32_t **sorted)
     if (n < 1 || n > client.size || !ranks)
         return fail(HVD_ERR_INVALID, "a process set has 1 to %d ranks, not %d", client.size,
                     ranks || n < 1 ? n : 0);
-    if (!(rank = malloc((size_t)n * sizeof *rank)))
+    rank = malloc((size_t)n * sizeof *rank);
+    if (!rank)
         return fail(HVD_ERR_MEMORY, "no memory for %d ranks", n);
     *sorted = rank;
     for (int i = 0; i < n; i++) {
@@ -178,7 +181,8 @@ int hvd_set_add(const int *ranks, int n, hvd_set *set)
         return status;
     if (!set)
         return fail(HVD_ERR_INVALID, "the place for the process set is NULL");
-    if ((status = sort_ranks(ranks, n, &rank)) == HVD_SUCCESS) {
+    status = sort_ranks(ranks, n, &rank);
+    if (status == HVD_SUCCESS) {
         pthread_mutex_lock(&client.sets_lock);
         status = add_set(rank, (uint32_t)n, set);
         pthread_mutex_unlock(&client.sets_lock);
@@ -198,7 +202,8 @@ static int remove_set(hvd_set set)
         return fail(HVD_ERR_INVALID, "process set 0 has all ranks and stays");
     if (tensors_pending(team))
         return fail(HVD_ERR_IN_PROGRESS, "process set %d: an operation in it was not waited for", set);
-    if ((status = agree_on_set(hash_of(false, set, NULL, 0), "remove", set)))
+    status = agree_on_set(hash_of(false, set, NULL, 0), "remove", set);
+    if (status)
         return status;
     atomic_store(&client.removed[set], true);
     if (client.gpu->look())

@@ -20,7 +20,8 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
         status = fail(HVD_ERR_INVALID, "the place for the handle is NULL");
     if (handle)
         *handle = 0;
-    if ((status = status ? request_name_tensor(name, status) : request_begin(name, &r, &t)))
+    status = status ? request_name_tensor(name, status) : request_begin(name, &r, &t);
+    if (status)
         return status;
     if (t->phase != PHASE_IDLE || t->persistent) {
         status = fail(HVD_ERR_IN_PROGRESS, "tensor \"%s\": %s", name,
@@ -28,7 +29,8 @@ int hvd_allreduce_init(const char *name, const void *in, void *out, size_t count
                                     : "an operation of this name is pending");
     } else {
         t->generation++;
-        if ((status = operation_prepare(t, &r, false)) == HVD_SUCCESS) {
+        status = operation_prepare(t, &r, false);
+        if (status == HVD_SUCCESS) {
             t->persistent = true;
             *handle = tensor_handle(t);
         }

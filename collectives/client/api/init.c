@@ -26,7 +26,6 @@
 #include "collectives/client/names.h"
 #include "collectives/client/rpc.h"
 #include "collectives/client/sets.h"
-#include "collectives/client/timeline.h"
 
 #define SLICE_SECONDS 1 /* overdue.h counts them */
 

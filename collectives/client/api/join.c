@@ -156,7 +156,8 @@ static int collect_wanted(struct join *j)
     if (rc < 0)
         return fail(HVD_ERR_ENGINE, "hvd_join: this host's engine names a tensor that does not exist");
     for (size_t i = j->wants; i-- > 0;) {
-        if ((rc = take_wanted(j, j->wanted[i])) < 0)
+        rc = take_wanted(j, j->wanted[i]);
+        if (rc < 0)
             return rc;
         if (rc == 0)
             continue;
@@ -282,7 +283,8 @@ static int begin_join(struct join *j)
                  (uint64_t)client.rank;
     j->mine[1] = client.sets;
     watch_start(WATCHER_JOIN, join_hear);
-    if ((status = find_own(j)) == HVD_SUCCESS)
+    status = find_own(j);
+    if (status == HVD_SUCCESS)
         status = tell_engine(true);
     return status;
 }
@@ -313,7 +315,8 @@ struct join *join_begin(struct tensor **end)
 
     if (join_tensor(end) != HVD_SUCCESS)
         return NULL;
-    if ((j = calloc(1, sizeof *j)) == NULL) {
+    j = calloc(1, sizeof *j);
+    if (j == NULL) {
         parts_no_memory();
     } else {
         j->end = *end;

@@ -100,7 +100,8 @@ static int start_thread(int *last_rank, hvd_handle *handle)
     joiner.last_rank = last_rank;
     joiner.handle = 0;
     sem_init(&joiner.begun, 0, 0);
-    if ((status = make_thread()) == HVD_SUCCESS)
+    status = make_thread();
+    if (status == HVD_SUCCESS)
         while (sem_wait(&joiner.begun) != 0)
             ; /* a signal */
     sem_destroy(&joiner.begun);
@@ -132,11 +133,13 @@ int hvd_join_async(int *last_rank, hvd_handle *handle)
 
     if (handle)
         *handle = 0;
-    if ((status = client_check()) != HVD_SUCCESS)
+    status = client_check();
+    if (status != HVD_SUCCESS)
         return status;
     if (!handle)
         return fail(HVD_ERR_INVALID, "the place for the handle is NULL");
-    if ((status = join_claim()) != HVD_SUCCESS)
+    status = join_claim();
+    if (status != HVD_SUCCESS)
         return status;
     status = client.solo ? start_solo(last_rank, handle) : start_thread(last_rank, handle);
     if (status != HVD_SUCCESS)

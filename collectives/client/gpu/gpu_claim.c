@@ -2,6 +2,7 @@
 #include "collectives/client/gpu/gpu_path.h"
 
 #include "collectives/client/group.h"
+#include "collectives/gpu/pointer.h"
 #include "collectives/kernels/dtype.h"
 
 /* The buffers of a call that were looked at. */

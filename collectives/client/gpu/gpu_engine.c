@@ -79,7 +79,8 @@ static int make_call(struct gpu_op *op)
         return HVD_SUCCESS;
     if (op->call.call)
         arena_free(op->call.call);
-    if (!(op->call.call = arena_alloc(bytes, false)))
+    op->call.call = arena_alloc(bytes, false);
+    if (!op->call.call)
         return last_failure();
     op->call.bytes = bytes;
     return HVD_SUCCESS;
@@ -134,7 +135,8 @@ static int leave_memory(struct gpu_op *op)
 
     if (!op->call.memory.at)
         return 0;
-    if (!(more = realloc(left, (lefts + 1) * sizeof *more)))
+    more = realloc(left, (lefts + 1) * sizeof *more);
+    if (!more)
         return -1;
     left = more;
     more[lefts++] = op->call.memory;
@@ -224,7 +226,8 @@ static int place_buffer(struct gpu_op *op, const struct gpu_bounce *what, uint32
         return 0;
     if (op->call.bounces == op->call.bounces_capacity) {
         size_t capacity = op->call.bounces_capacity ? 2 * op->call.bounces_capacity : 4;
-        if (!(more = realloc(op->call.bounce, capacity * sizeof *more)))
+        more = realloc(op->call.bounce, capacity * sizeof *more);
+        if (!more)
             return -1;
         op->call.bounce = more;
         op->call.bounces_capacity = capacity;
@@ -267,7 +270,7 @@ static int place_all(struct gpu_op *op, uint64_t *total)
 }
 
 /* The engine opens the memory of the bounce buffers, too. */
-static int export_stand_ins(struct gpu_op *op, struct err *e)
+static int export_bounces(struct gpu_op *op, struct err *e)
 {
     for (size_t i = 0; i < op->call.bounces; i++) {
         const struct gpu_bounce *s = &op->call.bounce[i];
@@ -283,7 +286,7 @@ static int export_stand_ins(struct gpu_op *op, struct err *e)
 static int make_bounces(struct gpu_op *op, uint64_t total, struct err *e)
 {
     for (int i = 0; make_memory(op, total, e) == 0; i++) {
-        if (export_stand_ins(op, e) == 0)
+        if (export_bounces(op, e) == 0)
             return copy_bounces(op, false, op->stream, e);
         if (!gpu_state.closing || i == MEMORIES_TRIED || leave_memory(op) != 0)
             break;

@@ -126,7 +126,8 @@ static uint32_t find_span(struct gpu_context *c, const struct gpu_export *piece,
     if (i < c->exports.spans && c->exports.span[i].base == base && c->exports.span[i].bytes == bytes)
         return c->exports.span[i].number;
     if (c->exports.spans == c->exports.spans_capacity) {
-        if (!(more = realloc(c->exports.span, capacity * sizeof *more)))
+        more = realloc(c->exports.span, capacity * sizeof *more);
+        if (!more)
             return 0;
         c->exports.span = more;
         c->exports.spans_capacity = capacity;

@@ -18,7 +18,8 @@ static int reserve_pieces(struct gpu_op *op, size_t n)
     op->pieces.number = n;
     if (n <= op->pieces.capacity)
         return HVD_SUCCESS;
-    if (!(larger = realloc(op->pieces.piece, 2 * n * sizeof *larger)))
+    larger = realloc(op->pieces.piece, 2 * n * sizeof *larger);
+    if (!larger)
         return fail(HVD_ERR_MEMORY, "no memory for a group of %zu tensors", n);
     op->pieces.piece = larger;
     op->pieces.capacity = n;
@@ -33,7 +34,8 @@ static int keep_table(struct gpu_op *op, const struct request *r)
     op->pieces.table = NULL;
     if (!r->table)
         return HVD_SUCCESS;
-    if (!(op->pieces.table = malloc(bytes)))
+    op->pieces.table = malloc(bytes);
+    if (!op->pieces.table)
         return fail(HVD_ERR_MEMORY, "no memory for the splits");
     memcpy(op->pieces.table, r->table, bytes);
     return HVD_SUCCESS;
@@ -44,7 +46,8 @@ static int make_counts(struct gpu_op *op, const struct request *r)
 {
     if (!op_is_ragged(r->op.kind) || op->pieces.counts)
         return HVD_SUCCESS;
-    if (!(op->pieces.counts = calloc(2 * (size_t)r->team->size, sizeof *op->pieces.counts)))
+    op->pieces.counts = calloc(2 * (size_t)r->team->size, sizeof *op->pieces.counts);
+    if (!op->pieces.counts)
         return fail(HVD_ERR_MEMORY, "no memory for the sizes of %u ranks", r->team->size);
     op->pieces.sent = op->pieces.counts + r->team->size;
     return HVD_SUCCESS;

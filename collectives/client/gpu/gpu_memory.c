@@ -59,7 +59,8 @@ int gpu_memory_reserve(void)
 
     if (allocations < allocations_capacity)
         return HVD_SUCCESS;
-    if (!(more = realloc(allocation, capacity * sizeof *more)))
+    more = realloc(allocation, capacity * sizeof *more);
+    if (!more)
         return fail(HVD_ERR_MEMORY, "no memory");
     allocation = more;
     allocations_capacity = capacity;

@@ -9,6 +9,8 @@
  * host memory. */
 #include "collectives/client/gpu/gpu_engine.h"
 
+#include "collectives/gpu/pointer.h"
+
 static bool context_of_stream(cu_stream stream, cu_context *context)
 {
     return stream && gpu_state.driver->cuStreamGetCtx(stream, context) == CU_OK && *context;

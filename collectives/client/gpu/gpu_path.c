@@ -53,7 +53,8 @@ static int prepare_op(struct tensor *t, const struct request *r)
     op->team = NULL;
     if (r->team->id >= 0 && atomic_load(&client.removed[r->team->id]))
         return fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", r->team->id);
-    if ((status = gpu_thread_start()) != HVD_SUCCESS)
+    status = gpu_thread_start();
+    if (status != HVD_SUCCESS)
         return status;
     op->team = gpu_team_find(r->team, context);
     if (!op->team)
@@ -304,7 +305,8 @@ static void remove_set(const struct team *team)
     gpu_lock();
     for (at = &gpu_state.teams; *at && (*at)->team != team; at = &(*at)->next)
         ;
-    if ((gone = *at) != NULL) {
+    gone = *at;
+    if (gone != NULL) {
         gpu_drain_team(gone, true);
         for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
             const struct tensor *t = atomic_load(&client.tensors.by_slot[slot]);

@@ -2,7 +2,7 @@
  *
  * A team's operations are taken in its order, which is the same at all ranks, and begun one after the other:
  * NCCL's calls of one communicator must be. One that goes through host memory does not hold those behind it
- * up, once it has a lane. Teams do not hold one another up.
+ * up, once it has a staging slot. Teams do not hold one another up.
  *
  * When the job has failed, what NCCL does is aborted at once: kernels that wait for a rank that has gone end,
  * and with them the streams that wait for those. */
@@ -13,6 +13,7 @@
 
 #include "collectives/client/arena.h"
 #include "collectives/client/gpu/gpu_engine.h"
+#include "collectives/client/gpu/gpu_staging.h"
 #include "collectives/kernels/dtype.h"
 #include "collectives/shm/doorbell.h"
 

@@ -21,11 +21,20 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/shm/doorbell.h"
 
-enum { SLOT_FREE, SLOT_COPYING, SLOT_RUNNING };
-enum { EV_TAKEN, EV_COPIED, EV_ENDED, EV_LOST };
+#define SLOT_STATES(X)                                                                                       \
+    X(SLOT_FREE, "free")                                                                                     \
+    X(SLOT_COPYING, "copying")                                                                               \
+    X(SLOT_RUNNING, "running")
+#define SLOT_EVENTS(X)                                                                                       \
+    X(EV_TAKEN, "taken")                                                                                     \
+    X(EV_COPIED, "copied")                                                                                   \
+    X(EV_ENDED, "ended")                                                                                     \
+    X(EV_LOST, "lost")
+enum { SLOT_STATES(AS_CONSTANT) };
+enum { SLOT_EVENTS(AS_CONSTANT) };
 
-static const char *const state_names[] = {"free", "copying", "running"};
-static const char *const event_names[] = {"taken", "copied", "ended", "lost"};
+static const char *const state_names[] = {SLOT_STATES(AS_NAME)};
+static const char *const event_names[] = {SLOT_EVENTS(AS_NAME)};
 
 static fsm_action copy_in, begin_host, copy_out;
 
@@ -323,7 +332,8 @@ static bool make_slot(struct gpu_staging_slot *slot, struct gpu_team *team, uint
         gpu_fail_job("rank %d: %s", client.rank, hvd_last_error());
         return false;
     }
-    if (!(slot->copy = malloc(sizeof *slot->copy))) {
+    slot->copy = malloc(sizeof *slot->copy);
+    if (!slot->copy) {
         slot->host = NULL;
         gpu_fail_job("rank %d: no memory", client.rank);
         return false;

@@ -303,7 +303,8 @@ struct gpu_team *gpu_team_find(const struct team *team, struct gpu_context *cont
         return t;
     if (tensor_find(team, SHM_DEVICE_NAME, &head) != HVD_SUCCESS)
         return NULL;
-    if (!(t = make_team(team, context, &e))) {
+    t = make_team(team, context, &e);
+    if (!t) {
         fail(HVD_ERR_SYSTEM, "%s", e.text);
         return NULL;
     }

@@ -86,7 +86,8 @@ bool gpu_way_check(struct gpu_team *team)
     for (uint32_t i = 0; i < n; i++)
         if (!can_take_part(team, i))
             return false;
-    if ((one = find_double(team, &other)) < 0)
+    one = find_double(team, &other);
+    if (one < 0)
         return true;
     gpu_way_blame(team, (uint32_t)one, GPU_SHARE, "has the same GPU as rank %u%s", team->team->rank[other],
                   nccl_why_not_shared(team->all.nccl).text);
