@@ -18,7 +18,16 @@
 #include "common/base/fsm.h"
 #include "common/base/log.h"
 
-enum event { CONNECT, UP, LAUNCH, BREAK, FINISH, ABORT, DONE };
+#define EVENTS(X)                                                                                            \
+    X(CONNECT, "connect")                                                                                    \
+    X(UP, "up")                                                                                              \
+    X(LAUNCH, "launch")                                                                                      \
+    X(BREAK, "break")                                                                                        \
+    X(FINISH, "finish")                                                                                      \
+    X(ABORT, "abort")                                                                                        \
+    X(DONE, "done")
+enum event { EVENTS(COMMUNICATOR_CONSTANT) };
+#define NAME(constant, name) name,
 
 struct registered {
     void *at;
@@ -81,9 +90,8 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {
     .name = "communicator",
-    .states = (const char *const[]){"none", "connecting", "ready", "launching", "failed", "finishing",
-                                    "destroying", "finished", "aborting", "aborted"},
-    .events = (const char *const[]){"connect", "up", "launch", "break", "finish", "abort", "done"},
+    .states = (const char *const[]){COMMUNICATOR_STATES(NAME)},
+    .events = (const char *const[]){EVENTS(NAME)},
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };

@@ -91,18 +91,20 @@ bool communicator_can(const struct device_operation *o, int size, struct device_
 
 /* ---- the communicator ---- */
 
-enum communicator_state {
-    COMMUNICATOR_NONE,       /* made, nobody called yet */
-    COMMUNICATOR_CONNECTING, /* poll */
-    COMMUNICATOR_READY,      /* run */
-    COMMUNICATOR_LAUNCHING,  /* poll: the last run is not in its stream yet */
-    COMMUNICATOR_FAILED,     /* abort: poll's error says why */
-    COMMUNICATOR_FINISHING,  /* poll: the other ranks are waited for */
-    COMMUNICATOR_DESTROYING, /* poll: a thread gives memory back */
-    COMMUNICATOR_FINISHED,   /* free */
-    COMMUNICATOR_ABORTING,   /* poll: a thread aborts */
-    COMMUNICATOR_ABORTED     /* free */
-};
+#define COMMUNICATOR_STATES(X)                                                                               \
+    X(COMMUNICATOR_NONE, "none")             /* made, not connected yet */                                   \
+    X(COMMUNICATOR_CONNECTING, "connecting") /* poll */                                                      \
+    X(COMMUNICATOR_READY, "ready")           /* run */                                                       \
+    X(COMMUNICATOR_LAUNCHING, "launching")   /* poll: the last run is not in its stream yet */               \
+    X(COMMUNICATOR_FAILED, "failed")         /* abort: poll's error says why */                              \
+    X(COMMUNICATOR_FINISHING, "finishing")   /* poll: waits for the other ranks */                           \
+    X(COMMUNICATOR_DESTROYING, "destroying") /* poll: a thread gives memory back */                          \
+    X(COMMUNICATOR_FINISHED, "finished")     /* free */                                                      \
+    X(COMMUNICATOR_ABORTING, "aborting")     /* poll: a thread aborts */                                     \
+    X(COMMUNICATOR_ABORTED, "aborted")       /* free */
+
+#define COMMUNICATOR_CONSTANT(constant, name) constant,
+enum communicator_state { COMMUNICATOR_STATES(COMMUNICATOR_CONSTANT) };
 
 struct communicator;
 

@@ -92,7 +92,7 @@ START_TEST(as_the_pure_function)
 }
 END_TEST
 
-/* What cannot be is a sentence, on each rank by itself. */
+/* A request that cannot be done gets a sentence, on each rank by itself. */
 static int refused(const struct job *job, int rank)
 {
     float x[4] = {0};

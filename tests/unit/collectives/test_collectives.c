@@ -15,7 +15,7 @@
 #include "common/base/clock.h"
 #include "tests/unit/job.h"
 
-/* What the workers of one job write down for the parent and each other. */
+/* Notes of the workers of one job for the parent and for one another. */
 static struct notes {
     _Atomic uint64_t died_at;
     _Atomic uint64_t seen_at[JOB_RANKS_MAX];
@@ -268,7 +268,7 @@ START_TEST(bits_are_the_same_on_every_rank_and_in_every_run)
 }
 END_TEST
 
-/* ---- what goes wrong ----------------------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------------------- */
 
 static int mismatch(const struct job *job, int rank)
 {
@@ -416,8 +416,8 @@ START_TEST(leaving_without_a_word_is_a_death)
 }
 END_TEST
 
-/* Rank 1 polls, rank 2 waits, rank 0 comes when the engine is dead. Who has heard of that begins nothing
- * more. */
+/* Rank 1 polls, rank 2 waits, rank 0 comes when the engine is dead. A rank that has heard of the end begins
+ * nothing more. */
 static int lose_engine(const struct job *job, int rank)
 {
     float x = 0;

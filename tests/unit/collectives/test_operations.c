@@ -21,7 +21,7 @@ static void run(int ranks, int (*worker)(const struct job *, int))
     job_must_succeed(job_ran((struct job_shape){1, ranks, false}, worker));
 }
 
-/* What element i of rank's tensor is. */
+/* Element i of the rank's tensor. */
 job_unwatched static float value(int rank, size_t i)
 {
     return (float)((int)((i * 31 + (size_t)rank * 17) % 101) - 50);
@@ -436,7 +436,7 @@ START_TEST(scales_are_applied)
 }
 END_TEST
 
-/* ---- what goes wrong ----------------------------------------------------------------------------------- */
+/* ---- faults -------------------------------------------------------------------------------------------- */
 
 /* The same sentence on every rank, with this in it. */
 static void mismatched(int status, const char *part)

@@ -162,9 +162,8 @@ START_TEST(blocking_and_not_belong_together)
 }
 END_TEST
 
-/* Who waits with private memory has to copy it when somebody comes whose memory is shared: it must hear of
- * it.
- */
+/* A rank that waits with private memory has to copy it when a rank with shared memory arrives: it must hear
+ * of that. */
 job_unwatched static int late_and_shared(const struct job *job, int rank)
 {
     enum { COUNT = 300000, TIMES = 20, SLEEP_MS = 250 };

@@ -1,5 +1,5 @@
-/* What ranks count of their operations: nothing twice, nothing lost, whichever thread ends them; and of which
- * a time is taken.
+/* The counts of operations: no operation is counted twice or lost, whichever thread ends it; and the choice
+ * of operations whose time is taken.
  *
  * needs: hvd-engine client tests/unit/job.c */
 #include <pthread.h>
@@ -75,7 +75,7 @@ static int count_in_threads(const struct job *job, int rank)
     job_check(c.operations == 1 && c.bytes == sizeof large);
     job_check(c.ns < 10 * NSEC_PER_SEC && (rank == 1 || c.ns > 40 * NSEC_PER_MSEC));
 
-    /* What fails is not counted. */
+    /* An operation that fails is not counted. */
     job_check(hvd_allreduce("x", large, large, rank == 0 ? 1 : 2, HVD_FLOAT32, HVD_SUM, NULL) ==
               HVD_ERR_MISMATCH);
     c = both(SHM_ALLREDUCE);

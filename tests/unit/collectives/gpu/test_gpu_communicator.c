@@ -326,7 +326,7 @@ static void a_group(struct gpu_rank *me)
     gpu_leave(me);
 }
 
-/* What NCCL does not scale, our kernels do, before and after. */
+/* Kernels of libhvd scale, before and after, where NCCL does not. */
 static void by_kernels(struct gpu_rank *me)
 {
     static const struct {
@@ -402,7 +402,7 @@ static bool can(int kind, int dtype, int op, double pre, double post, int size, 
     return communicator_can(&o, size, all, why);
 }
 
-/* What NCCL is not asked for, and what is said then. */
+/* Operations that NCCL is not asked for, and the sentences about them. */
 START_TEST(what_nccl_cannot)
 {
     const struct device_abilities new = {22809, 90, 0, 0}, kernels = {22809, 90, 1, 0},
@@ -555,7 +555,7 @@ END_TEST
 static const char *failing;
 static bool harmless;
 
-/* What has failed does not stand in the way of another one. */
+/* A communicator that has failed does not stand in the way of another one. */
 static void start_anew(struct gpu_rank *me)
 {
     struct err e = ERR_INIT;
@@ -830,7 +830,7 @@ static void same_gpu(struct gpu_rank *me)
 START_TEST(two_ranks_on_one_gpu)
 {
     if (_i && !gpu_real())
-        setenv("HVD_DOUBLE_NCCL", "23003", 1); /* which says it in other words */
+        setenv("HVD_DOUBLE_NCCL", "23003", 1); /* that version has other words for it */
     ck_assert_int_eq(gpu_run(2, -1, same_gpu), 0);
 }
 END_TEST
@@ -850,7 +850,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, scaled_by_kernels);
     tcase_add_test(t, what_nccl_cannot);
     tcase_add_test(t, memory_is_registered);
-    if (!gpu_real()) /* whose calls do not fail on demand */
+    if (!gpu_real()) /* a real NCCL does not fail on demand */
         tcase_add_loop_test(t, every_call_fails_once, 0, COUNT(calls));
     tcase_add_test(t, a_rank_dies);
     tcase_add_test(t, nobody_comes);

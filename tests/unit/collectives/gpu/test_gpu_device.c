@@ -227,8 +227,8 @@ START_TEST(pointers_are_told_apart)
 }
 END_TEST
 
-/* What the driver says then is no reason to refuse memory of the host; memory of a GPU is not taken for it.
- */
+/* The driver's answer is then no reason to refuse memory of the host. Memory of a GPU is not taken for the
+ * host's. */
 static void the_driver_does_not_answer(const char *device, cu_result result)
 {
     static char constant[100];
@@ -320,7 +320,7 @@ static void pack_and_compare(const struct pack *pack)
         size_t count = k % 7 == 3 ? 0 : k * 37 % 290;
         piece[k] =
             (struct pack_piece){(cu_pointer)(uintptr_t)(to + at), (cu_pointer)(uintptr_t)(from + at), count};
-        memset(content + at + count, 0, 300 - count); /* what stays as it was */
+        memset(content + at + count, 0, 300 - count); /* these bytes stay as they were */
         at += 300;
     }
     ck_assert_msg(pack_copy(pack, piece, PIECES, me.stream, &e) == 0, "%s", e.text);
@@ -363,7 +363,7 @@ static void take_line(const char *bytes, size_t n)
     snprintf(line_said, sizeof line_said, "%.*s", (int)n, bytes);
 }
 
-/* What nvcc made for a newer driver: it is told once, with what helps. */
+/* Kernels for a newer driver: one warning, with the remedy. */
 START_TEST(kernels_that_the_driver_refuses)
 {
     struct err e = ERR_INIT;

@@ -119,7 +119,7 @@ END_TEST
 START_TEST(the_host_cannot_touch_device_memory)
 {
     setup();
-    signal(SIGSEGV, SIG_DFL); /* whatever a sanitizer has there */
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer may have a handler there */
     *(volatile char *)(uintptr_t)memory(1) = 1;
 }
 END_TEST

@@ -1,5 +1,6 @@
-/* The test double of NCCL: ranks are processes, each with a device of its own. What they compute is right,
- * what real ranks would hang in hangs until it is aborted, and a difference between ranks is noticed. */
+/* The test double of NCCL: ranks are processes, each with a device of its own. Their results are right, a
+ * call in which real ranks would hang hangs until it is aborted, and a difference between ranks is
+ * noticed. */
 #include "tests/gpu/double/nccl_api.h"
 #include "tests/unit/scratch.h"
 
@@ -132,7 +133,7 @@ static bool ranks_agree(int size, void (*rank)(int rank, int size))
     return good;
 }
 
-/* ---- what is computed ---- */
+/* ---- results ---- */
 static void all_kinds(int rank, int size)
 {
     void *in, *out, *all;
@@ -173,7 +174,7 @@ START_TEST(every_kind_computes)
 }
 END_TEST
 
-/* Where processes have numbers of their own they meet in a directory, and leave nothing there. */
+/* Processes with numbers of their own meet in a directory, and leave nothing there. */
 START_TEST(ranks_meet_in_a_directory)
 {
     char dir[SCRATCH_MAX];
@@ -278,7 +279,7 @@ START_TEST(what_is_in_progress_is_not_in_the_stream)
 }
 END_TEST
 
-/* ---- what goes wrong ---- */
+/* ---- faults ---- */
 static void leaves_rank_0_alone(int rank, int size)
 {
     void *at;
@@ -317,7 +318,7 @@ static void differ(int rank, int size)
     must_be(at, 10, 1, 0);
 }
 
-/* What the double says when `rank` runs in so many processes. */
+/* The double's messages when `rank` runs in so many processes. */
 static const char *said(int size, void (*rank)(int rank, int size))
 {
     static char lines[4000];

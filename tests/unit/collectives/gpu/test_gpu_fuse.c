@@ -12,7 +12,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
-/* ---- which, and where ---- */
+/* ---- the choice of tensors and their places ---- */
 
 #define BUFFER 0x10000
 
@@ -80,7 +80,7 @@ START_TEST(what_stays_alone)
     o[0].kind = DEVICE_BROADCAST;
     plan(&f, o, 4, 3, 2);
     ck_assert(fuse_is_whole(&f, &f.operation[1]));
-    o[1].dtype = 99; /* which is refused later */
+    o[1].dtype = 99; /* this type is refused later */
     o[2].prescale = 2;
     plan(&f, o, 4, 0, 4);
     fuse_free(&f);
@@ -410,7 +410,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, the_smallest_first);
     tcase_add_loop_test(t, packed_is_as_apart, 0, 2);
     tcase_add_test(t, groups_in_a_row);
-    if (!gpu_real()) /* whose calls do not fail on demand */
+    if (!gpu_real()) /* a real driver does not fail on demand */
         tcase_add_loop_test(t, what_fails_says_so, 0, COUNT(faults));
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);

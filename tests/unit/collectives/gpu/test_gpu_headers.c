@@ -1,5 +1,5 @@
-/* What collectives/gpu declares of CUDA and NCCL, against their own headers (tests/gpu/headers.c), where
- * these are: CUDA_HOME, by default /usr/local/cuda. */
+/* Compares the declarations of collectives/gpu with the headers of CUDA and NCCL (tests/gpu/headers.c), if
+ * these are in CUDA_HOME, by default /usr/local/cuda. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

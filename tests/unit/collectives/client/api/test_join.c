@@ -275,7 +275,7 @@ START_TEST(operations_in_flight)
 }
 END_TEST
 
-/* ---- what cannot do without ---------------------------------------------------------------------------- */
+/* ---- operations that cannot do without ----------------------------------------------------------------- */
 
 static void refused(int status, const char *call)
 {

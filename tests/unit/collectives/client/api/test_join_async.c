@@ -1,5 +1,5 @@
-/* hvd_join_async: real processes and engines, on one host and on several (job.c). What a joined rank does for
- * the others is test_join's; here it is what becomes of the rank itself meanwhile. */
+/* hvd_join_async: real processes and engines, on one host and on several (job.c). test_join tests the part
+ * of a joined rank in the operations of others; this test is about the rank itself meanwhile. */
 /* needs: hvd-engine modules tests/unit/job.c */
 #include <check.h>
 #include <pthread.h>
@@ -144,7 +144,7 @@ START_TEST(both_forms_are_one_join)
 }
 END_TEST
 
-/* ---- what was begun before ----------------------------------------------------------------------------- */
+/* ---- operations that were begun before ----------------------------------------------------------------- */
 
 struct own {
     hvd_handle few, many, persistent, idle, wrong;
