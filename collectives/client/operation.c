@@ -22,7 +22,7 @@ static void notify_engine(struct tensor *t)
 
 /* This rank arrives last: wakes the members that sleep and, if the engine has a part in the operation, the
  * engine. */
-static inline __attribute__((always_inline)) void notify_arrival(struct tensor *t, bool will_wait)
+static inline __attribute__((always_inline)) void notify_last_arrival(struct tensor *t, bool will_wait)
 {
     bool for_engine = !team_is_here(t->view.team) || (!t->op.small && !will_wait);
 
@@ -36,20 +36,20 @@ static inline __attribute__((always_inline)) void notify_arrival(struct tensor *
 
 /* Other members have yet to arrive; or all are here, and some must first copy what they wanted to pass piece
  * by piece. They may sleep. */
-static inline __attribute__((always_inline)) void wait_for_members(struct tensor *t)
+static inline __attribute__((always_inline)) void notify_early_arrival(struct tensor *t)
 {
     if (tensor_missing(&t->view) == t->view.team->members)
         doorbell_ring_sleepers(&client.region, UINT32_MAX);
     if (__builtin_expect(atomic_load(&client.region.header->joined), 0))
-        notify_engine(t); /* so that it tells those that have joined, and others may lack */
+        notify_engine(t); /* the engine tells ranks that have joined */
 }
 
 static inline __attribute__((always_inline)) void notify_others(struct tensor *t, bool will_wait)
 {
     if (tensor_arrived(&t->view))
-        notify_arrival(t, will_wait);
+        notify_last_arrival(t, will_wait);
     else
-        wait_for_members(t);
+        notify_early_arrival(t);
 }
 
 void operation_announce(struct tensor *t, bool will_wait)
