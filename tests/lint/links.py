@@ -1,7 +1,8 @@
 """Checks what the documents name: links.py FILE.md...
 
 Each link to a file must lead to a file of the tree, and its anchor to a heading of that file. Each name of a source file in
-back quotes must be a file, seen from the root or from the document's folder. One line is printed for each fault.
+back quotes must be a file, seen from the root or from the document's folder; each name of a unit test must be one. One line is printed
+for each fault.
 """
 import glob
 import os
@@ -10,6 +11,7 @@ import sys
 
 LINK = re.compile(r'\]\(([^)\s]+)\)')
 NAME = re.compile(r'`([\w.*/-]+/[\w.*-]+\.(?:c|h|cu|sh|py|md|mk|proto|txt|sed|yaml|conf|sbatch))`')
+TEST = re.compile(r'`(test_[a-z0-9_]+)`')
 
 
 def without_code(text):
@@ -47,15 +49,20 @@ def fault_of_name(path, name):
     return f'names {name}, which is not there'
 
 
+def fault_of_test(_, name):
+    return None if glob.glob(f'tests/unit/**/{name}.c', recursive=True) else f'names the unit test {name}, which is not there'
+
+
 def faults(path):
     with open(path, encoding='utf-8') as file:
         lines = without_code(file.read())
     for number, line in enumerate(lines, 1):
-        for fault in [fault_of_link(path, target) for target in LINK.findall(line)] + \
-                [fault_of_name(path, name) for name in NAME.findall(line)]:
-            if fault:
+        for pattern, fault_of in CHECKS:
+            for fault in filter(None, (fault_of(path, word) for word in pattern.findall(line))):
                 yield f'{path}:{number}: {fault}'
 
+
+CHECKS = ((LINK, fault_of_link), (NAME, fault_of_name), (TEST, fault_of_test))
 
 for document in sys.argv[1:]:
     for text in faults(document):
