@@ -21,6 +21,7 @@
  * hvd_init; compute_close is called before hvd_shutdown. */
 int compute_open(int local_rank, struct fault *f);
 void compute_close(void);
+/* Returns "the processor", or the GPU's name. */
 const char *compute_name(void);
 /* Returns the stream for hvd_options.stream; NULL for the processor. */
 void *compute_stream(void);

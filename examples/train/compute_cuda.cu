@@ -223,7 +223,7 @@ __global__ static void unsquash(float *gradient, const float *hidden, size_t cou
     gradient[i] *= 1 - hidden[i] * hidden[i];
 }
 
-/* A block for each symbol, a thread for each of its numbers: adds up the gradients of all places of the symbol. */
+/* A block for each symbol, a thread for each of its numbers: adds up the gradients of its places. */
 __global__ static void collect(float *embedding, const float *input_gradient, const uint8_t *question,
                                size_t symbols)
 {
