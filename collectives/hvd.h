@@ -143,6 +143,13 @@ typedef enum hvd_compression {
 typedef int32_t hvd_set;
 #define HVD_WORLD 0 /* all ranks */
 
+/* The stream that 0 means in a kernel launch or a copy of the same source file, for hvd_options.stream. */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* nvcc --default-stream per-thread */
+#define HVD_DEFAULT_STREAM ((void *)2)    /* cudaStreamPerThread: of the thread that calls */
+#else
+#define HVD_DEFAULT_STREAM ((void *)0)
+#endif
+
 /* Options of an operation. A NULL pointer means all zeros, and zeros mean the defaults. Start from
  * `hvd_options options = {0}`, in C++ `= {}`. All ranks must give the same options. */
 typedef struct hvd_options {
@@ -152,7 +159,7 @@ typedef struct hvd_options {
     hvd_compression compression; /* float32 only */
     uint32_t reserved_before;    /* zero, as all of reserved */
     void *stream; /* a CUstream or cudaStream_t of this process, for buffers of a device; NULL: the legacy
-                     default stream, whatever the caller was compiled for */
+                     default stream, whatever the caller was compiled for (see HVD_DEFAULT_STREAM) */
     uint32_t reserved[6]; /* zeros; else HVD_ERR_INVALID: a later version may give them a meaning */
 } hvd_options;
 
