@@ -207,11 +207,11 @@ void *hvd_alloc(size_t bytes);
 /* Returns `bytes` of zeroed memory of a GPU, aligned to 256. The GPU is that of the calling thread's
  * current CUDA context; without a context, that of this rank's local rank (counted round). The memory
  * serves kernels, copies and operations like any other memory of a device. NCCL (2.19 and newer) need not
- * copy it on the way, where all ranks of a set give such memory at the same distance from the address that
- * this function returned. Memory of 64 KiB and more takes a multiple of 2 MiB of the GPU, since NCCL maps
- * no less. Smaller memory is of cuMemAlloc, takes little more than its bytes, and NCCL is not told of it.
- * NULL: there is none, no CUDA or no GPU, and hvd_last_error says why. Works after hvd_init only, also in a
- * job of one rank. Any thread. May wait for the GPU, not for other ranks. Freed by hvd_free or by
+ * copy it on the way. For that, all ranks of a set give such memory, at the same distance from the address
+ * that this function returned. Memory of 64 KiB and more takes a multiple of 2 MiB of the GPU, since NCCL
+ * maps no less. Smaller memory is of cuMemAlloc, takes little more than its bytes, and NCCL is not told of
+ * it. NULL: there is none, no CUDA or no GPU, and hvd_last_error says why. Works after hvd_init only, also
+ * in a job of one rank. Any thread. May wait for the GPU, not for other ranks. Freed by hvd_free or by
  * hvd_shutdown. */
 void *hvd_alloc_device(size_t bytes);
 /* Frees memory of hvd_alloc or hvd_alloc_device, and no other memory. NULL is ignored; after hvd_shutdown
