@@ -120,7 +120,7 @@ void engine_wake(void)
     uint64_t one = 1;
 
     if (atomic_load(&client.region.header->engine_sleeping) && write(client.kick, &one, sizeof one) < 0)
-        return; /* its counter is full: it is awake, or its beat will tell */
+        return; /* its counter is full: the engine is awake, or its beat will show that it is not */
 }
 
 static bool has_engine_hung_up(void)

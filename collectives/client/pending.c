@@ -22,7 +22,7 @@ void pending_add(struct tensor *t)
 /* The oldest. false: it has not ended, and those behind it can wait. */
 static bool look_at(struct tensor *t)
 {
-    bool ended = true; /* somebody waits for it: no business of ours */
+    bool ended = true; /* another thread waits for it, and will see its end */
 
     if (pthread_mutex_trylock(&t->lock) == 0) {
         ended = t->phase == PHASE_IDLE || t->phase == PHASE_ENDED || operation_progress(t);

@@ -1,4 +1,4 @@
-/* A job of one rank: nobody to wait for, the result is what this rank gives. */
+/* The path of a job of one rank: the result is what this rank gives, and there is no rank to wait for. */
 #include "collectives/client/operation.h"
 
 #include <stdio.h>

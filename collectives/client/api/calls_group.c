@@ -1,5 +1,5 @@
 /* The calls with several tensors: they are packed into one operation. The tensors' sizes go into it as a
- * hash, so ranks with other groups are told so. */
+ * hash, so ranks with different groups get an error. */
 #include <stdlib.h>
 
 #include "collectives/kernels/dtype.h"

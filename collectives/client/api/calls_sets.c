@@ -1,9 +1,10 @@
-/* Process sets: made and removed by all ranks together.
+/* Process sets: all ranks together make and remove them.
  *
- * A new set is told to this host's engine first. Then all ranks gather what each of them asks for, as a hash:
- * when that is the same everywhere, every engine knows the set, and it may be used. When it is not, or a rank
- * could not tell its engine, every rank takes its word back and says who disagrees with whom. An id that was
- * tried is not used again, so nothing late can be taken for something of another set. */
+ * A rank tells a new set to its host's engine first. Then all ranks gather the requests of all ranks, as
+ * hashes. If all hashes are the same, every engine knows the set, and the set may be used. If they differ,
+ * or if a rank could not tell its engine, every rank tells its engine to drop the set, and the error names
+ * the ranks that disagree. An id that was tried is not used again, so no late message can be taken for one
+ * of another set. */
 #include "collectives/client/names.h"
 #include "collectives/client/request.h"
 #include "collectives/client/rpc.h"
@@ -160,7 +161,7 @@ static int add_set(const uint32_t *rank, uint32_t n, hvd_set *set)
     *set = (hvd_set)client.sets++;
     told = tell_engine(*set, rank, n);
     snprintf(why, sizeof why, "%s", hvd_last_error());
-    bool failed = told && told != HVD_ERR_MISMATCH; /* that one all ranks will hear of */
+    bool failed = told && told != HVD_ERR_MISMATCH; /* all ranks will hear of a mismatch */
     status = agree_on_set(failed ? HASH_FAILED : hash_of(true, *set, rank, n), "add", *set);
     if (failed || (told && status == HVD_SUCCESS))
         status = fail(told, "%s", why);

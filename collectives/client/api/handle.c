@@ -57,7 +57,7 @@ static int lock_handle(hvd_handle handle, bool wait, struct tensor **found)
     if (t && wait)
         pthread_mutex_lock(&t->lock);
     else if (t && !lock_unless_waited(&t->lock))
-        t = NULL, status = HANDLE_HELD; /* somebody waits for it */
+        t = NULL, status = HANDLE_HELD; /* another thread waits for it */
     if (t && (t->phase != PHASE_IDLE || t->persistent) &&
         t->generation == (uint32_t)(handle / (hvd_handle)SHM_SLOTS)) {
         *found = t;

@@ -38,7 +38,7 @@ struct join {
     bool entered;
     uint64_t mine[2], result[2]; /* when and who; process sets so far */
     struct parts parts;
-    uint32_t *wanted; /* slots that were told and not yet seen to */
+    uint32_t *wanted; /* slots that the engine has named, and that this rank has yet to take part in */
     size_t wants, want_capacity;
     void *zeros[ZEROS_BLOCKS]; /* the last one is the largest; the others may still be read */
     size_t blocks, zeros_bytes;
@@ -277,7 +277,7 @@ static int begin_join(struct join *j)
     if (region_poisoned(&client.region))
         return fail_poisoned();
     while (ring_take(&client.mailbox->wanted, &slot) == 1)
-        ; /* told when the join before was over: of what this rank still lacks it is told again */
+        ; /* named for an earlier join; the engine names again what this rank still lacks */
     clock_gettime(CLOCK_REALTIME, &now);
     j->mine[0] = ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / NSEC_PER_MSEC) << RANK_BITS |
                  (uint64_t)client.rank;

@@ -13,7 +13,8 @@
 #include "collectives/client/api/join.h"
 #include "collectives/client/names.h"
 
-/* Of who has claimed the join, and hvd_shutdown; but for what the thread says when it has begun. */
+/* Belongs to the thread that has claimed the join, and to hvd_shutdown. The join's own thread writes the
+ * last three members when it has begun. */
 static struct {
     bool exists; /* and was not waited for */
     pthread_t thread;
@@ -50,7 +51,7 @@ static void end_join(struct tensor *end, int status, int last, int *last_rank)
         snprintf(end->text, sizeof end->text, "%s", hvd_last_error());
     end->op.status = status;
     end->phase = PHASE_ENDED;
-    join_release(status); /* first: who sees that it has ended may begin */
+    join_release(status); /* first: a thread that sees the end may begin operations */
     pthread_mutex_unlock(&end->lock);
 }
 

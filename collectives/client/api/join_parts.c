@@ -98,7 +98,8 @@ int join_wait_deferred(struct tensor *t)
 
     if (p->phase == PHASE_ENDED)
         status = p->operation.status;
-    if (p->phase == PHASE_ENDED && p->on_path) /* nobody else begins anything on it meanwhile */
+    if (p->phase == PHASE_ENDED &&
+        p->on_path) /* no other thread begins an operation of this name meanwhile */
         status = p->operation.path->result(t);
     p->phase = PHASE_IDLE;
     if (p->on_path)

@@ -11,7 +11,7 @@
 
 /* ---- allocate ------------------------------------------------------------------------------------------ */
 
-/* This thread's, else the one that all share of the GPU that is this rank's by its number on the host. */
+/* This thread's context, else the primary context of the GPU that has this rank's number on the host. */
 static struct gpu_context *find_own_context(struct err *e)
 {
     struct pointer at = {.device = true};
@@ -36,7 +36,8 @@ static struct gpu_context *find_own_context(struct err *e)
     return gpu_context_find(&at, e);
 }
 
-/* The same memory at another place. Without it NCCL is never told of it: no more than that. */
+/* Maps the memory at a second address. Without that address NCCL never registers the memory, which costs
+ * speed only. */
 static void map_again(struct gpu_memory *m)
 {
     const struct driver *d = gpu_state.driver;

@@ -146,7 +146,7 @@ bool gpu_has_failed(void)
     if (!gpu_state.stranded && atomic_load(&client.state) == CLIENT_STRANDED) {
         gpu_state.stranded = true;
         for (const struct gpu_team *team = gpu_state.teams; team; team = team->next)
-            gpu_bridge_release(team); /* nobody else does any more, and the user's streams are to go on */
+            gpu_bridge_release(team); /* the engine does not any more, and the user's streams must go on */
     }
     return gpu_state.failed;
 }

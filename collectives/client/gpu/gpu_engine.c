@@ -316,7 +316,7 @@ int gpu_engine_copy_back(struct gpu_op *op, cu_stream stream, struct err *e)
 
 void gpu_engine_forget(struct gpu_op *op)
 {
-    leave_memory(op); /* without memory for that nobody frees it */
+    leave_memory(op); /* if the list of blocks cannot grow, the block is leaked */
     if (op->call.call)
         arena_free(op->call.call);
     free(op->call.bounce);

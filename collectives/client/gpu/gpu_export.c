@@ -278,7 +278,7 @@ static bool is_safe(const struct pointer_range *range, const void *at)
            (range->exported == POINTER_BY_FD && ask_driver(CU_POINTER_MEMORY_BLOCK_ID, at) != 0);
 }
 
-/* The allocation there, new or known; NULL: the driver does not tell, or the engine cannot have it yet. */
+/* The allocation there, new or known; NULL: the driver does not know it, or the engine cannot open it yet. */
 static const struct gpu_export *find_allocation(struct gpu_context *c, const void *at)
 {
     uint64_t id = buffer_id(at);

@@ -53,8 +53,8 @@ static int make_counts(struct gpu_op *op, const struct request *r)
     return HVD_SUCCESS;
 }
 
-/* The tensors of a group. Those of a reducescatter are packed by rank: the first rank's pieces say where
- * each begins. */
+/* The tensors of a group. A reducescatter's tensors are packed by rank: each tensor begins where its piece
+ * for the first rank begins. */
 static void describe_group(struct gpu_op *op, const struct request *r, const struct device_operation *one)
 {
     const struct group *g = r->group;

@@ -1,11 +1,12 @@
-/* The runner: whatever can be done for all teams' operations, as often as somebody comes by.
+/* The runner: does everything that can be done for the operations of all teams, each time a thread calls
+ * it.
  *
- * A team's operations are taken in its order, which is the same at all ranks, and begun one after the other:
- * NCCL's calls of one communicator must be. One that goes through host memory does not hold those behind it
- * up, once it has a staging slot. Teams do not hold one another up.
+ * A team's operations are taken in the team's order, which is the same on all ranks, and begun one after
+ * the other, as NCCL wants for the calls of one communicator. An operation through host memory does not
+ * hold up the next ones, once it has a staging slot. Teams do not hold one another up.
  *
- * When the job has failed, what NCCL does is aborted at once: kernels that wait for a rank that has gone end,
- * and with them the streams that wait for those. */
+ * When the job has failed, the runner aborts NCCL's kernels at once: kernels that wait for a lost rank end,
+ * and so do the streams that wait for them. */
 #include "collectives/client/gpu/gpu_progress.h"
 
 #include <poll.h>
@@ -27,7 +28,7 @@ static void mark_agreed(struct gpu_op *op)
     op->phase = GPU_AGREED;
 }
 
-/* All of this host's members are here, and nobody else takes part. */
+/* All members are here, and all are of this host. */
 static void open_on_host(struct gpu_op *op)
 {
     struct tensor *t = op->tensor;
@@ -192,7 +193,7 @@ static bool has_gone(cu_result result)
     return result == CU_INVALID_CONTEXT || result == CU_INVALID_HANDLE || result == CU_CONTEXT_IS_DESTROYED;
 }
 
-/* After a fault of any kernel the driver calls nobody back, and ends the streams of the context. */
+/* After a fault of a kernel the driver makes no more host calls, and ends the streams of the context. */
 static int watch_stream(const struct gpu_team *team, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
@@ -206,7 +207,7 @@ static int watch_stream(const struct gpu_team *team, struct err *e)
     return driver_check(d, result, e, "using GPU %d", team->context->gpu);
 }
 
-/* NCCL may notice by itself that another rank has gone, or cannot go on. */
+/* NCCL may notice by itself that another rank was lost or cannot go on. */
 static void watch_team(struct gpu_team *team)
 {
     struct err e = ERR_INIT;
@@ -271,7 +272,7 @@ void gpu_drain_team(struct gpu_team *team, bool goes_on)
         if (goes_on)
             gpu_progress();
         else if (clock_now() > until)
-            gpu_abort(); /* a rank that has left already was lost: nobody says so any more */
+            gpu_abort(); /* a rank was lost that has left already: no rank reports that any more */
         poll(NULL, 0, 1);
     }
     gpu_leave();

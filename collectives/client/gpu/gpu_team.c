@@ -142,7 +142,7 @@ static void connect_all(void *owner)
     fsm_post(&team->fsm, EV_TOLD);
 }
 
-/* Is it time to tell? Has NCCL come to an end with it, good or not? */
+/* Whether NCCL has connected or failed, or the ranks should tell one another that it has not. */
 static bool has_verdict(struct gpu_team *team)
 {
     struct err e = ERR_INIT;
