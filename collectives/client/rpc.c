@@ -27,7 +27,7 @@ static int receive_answer(struct worker_reader *reader, uint32_t type, struct er
     return rc;
 }
 
-static int ask_engine(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
+static int ask_engine(struct worker_message *m, int fd_in, int *fds_out, unsigned *number)
 {
     struct worker_reader reader = {.have = 0};
     struct err e = ERR_INIT;
@@ -46,25 +46,25 @@ static int ask_engine(struct worker_message *m, int fd_in, int *fd_out, unsigned
                              : "does not answer");
     }
     *m = reader.message;
-    unsigned wanted = fds_out ? *fds_out : 0;
+    unsigned wanted = number ? *number : 0;
     for (unsigned i = 0; i < reader.number_of_fds && i < wanted; i++) {
-        fd_out[i] = reader.fds[i];
+        fds_out[i] = reader.fds[i];
         reader.fds[i] = -1;
     }
-    if (fds_out)
-        *fds_out = reader.number_of_fds < wanted ? reader.number_of_fds : wanted;
+    if (number)
+        *number = reader.number_of_fds < wanted ? reader.number_of_fds : wanted;
     worker_reader_reset(&reader);
     return HVD_SUCCESS;
 }
 
-int rpc(struct worker_message *m, int fd_in, int *fd_out, unsigned *fds_out)
+int rpc(struct worker_message *m, int fd_in, int *fds_out, unsigned *number)
 {
     int status;
 
     pthread_mutex_lock(&client.rpc_lock);
     if (client.rpc_broken)
         status = fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer");
-    else if ((status = ask_engine(m, fd_in, fd_out, fds_out)) != HVD_SUCCESS)
+    else if ((status = ask_engine(m, fd_in, fds_out, number)) != HVD_SUCCESS)
         client.rpc_broken = true;
     pthread_mutex_unlock(&client.rpc_lock);
     if (status == HVD_ERR_ENGINE && client.region.header && region_poisoned(&client.region))
