@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "collectives/shm/doorbell.h"
@@ -111,6 +112,19 @@ bool lock_unless_waited(pthread_mutex_t *lock)
     locked = pthread_mutex_trylock(lock) == 0;
     lookers_unlock();
     return locked;
+}
+
+bool grow_array(void **array, size_t *capacity, size_t have, size_t each)
+{
+    size_t more = *capacity ? 2 * *capacity : 64;
+    void *larger = have < *capacity ? *array : realloc(*array, more * each);
+
+    if (!larger)
+        return false;
+    if (have == *capacity)
+        *capacity = more;
+    *array = larger;
+    return true;
 }
 
 /* ---- the engine ---------------------------------------------------------------------------------------- */

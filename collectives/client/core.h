@@ -104,6 +104,11 @@ void lookers_unlock(void);
  * the lock for a moment: the call waits for that. The caller holds no tensor's lock and no names_lock. */
 bool lock_unless_waited(pthread_mutex_t *lock);
 
+/* ---- memory -------------------------------------------------------------------------------------------- */
+
+/* Makes an array that has `have` elements of `each` bytes large enough for one element more. */
+bool grow_array(void **array, size_t *capacity, size_t have, size_t each);
+
 /* ---- the engine ---------------------------------------------------------------------------------------- */
 
 /* Whether the engine still moves, as a thread that waits or polls sees it from time to time. */

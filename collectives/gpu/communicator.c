@@ -20,12 +20,7 @@
 
 #define EVENTS(X)                                                                                            \
     X(CONNECT, "connect")                                                                                    \
-    X(UP, "up")                                                                                              \
-    X(LAUNCH, "launch")                                                                                      \
-    X(BREAK, "break")                                                                                        \
-    X(FINISH, "finish")                                                                                      \
-    X(ABORT, "abort")                                                                                        \
-    X(DONE, "done")
+    X(UP, "up") X(LAUNCH, "launch") X(BREAK, "break") X(FINISH, "finish") X(ABORT, "abort") X(DONE, "done")
 enum event { EVENTS(COMMUNICATOR_CONSTANT) };
 #define NAME(constant, name) name,
 

@@ -149,7 +149,7 @@ static int collect_wanted(struct join *j)
     int rc;
 
     while ((rc = ring_take(&client.mailbox->wanted, &slot)) == 1) {
-        if (!parts_grow((void **)&j->wanted, &j->want_capacity, j->wants, sizeof *j->wanted))
+        if (!grow_array((void **)&j->wanted, &j->want_capacity, j->wants, sizeof *j->wanted))
             return parts_no_memory();
         j->wanted[j->wants++] = slot;
     }

@@ -47,8 +47,6 @@ bool parts_progress(struct parts *all);
 /* The engine has ended: no operation of the others will end. */
 void parts_abandon(struct parts *all);
 void parts_free(struct parts *all);
-/* Makes an array large enough for one element more. */
-bool parts_grow(void **array, size_t *capacity, size_t have, size_t each);
 int parts_no_memory(void);
 /* An operation has ended while this rank has joined; a watcher_fn. */
 void join_hear(struct tensor *t, enum point point, uint64_t since);

@@ -25,25 +25,11 @@ int parts_no_memory(void)
     return fail(HVD_ERR_MEMORY, "hvd_join: no memory for pending operations");
 }
 
-/* Makes room for one more. */
-bool parts_grow(void **array, size_t *capacity, size_t have, size_t each)
-{
-    size_t more = *capacity ? 2 * *capacity : 64;
-    void *larger = have < *capacity ? *array : realloc(*array, more * each);
-
-    if (!larger)
-        return false;
-    if (have == *capacity)
-        *capacity = more;
-    *array = larger;
-    return true;
-}
-
 struct part *parts_add(struct parts *all, struct tensor *t, bool own)
 {
     struct part *p = calloc(1, sizeof *p);
 
-    if (!p || !parts_grow((void **)&all->part, &all->capacity, all->number, sizeof *all->part)) {
+    if (!p || !grow_array((void **)&all->part, &all->capacity, all->number, sizeof *all->part)) {
         free(p);
         parts_no_memory();
         return NULL;

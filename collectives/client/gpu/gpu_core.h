@@ -50,8 +50,8 @@ struct gpu_team;
 struct gpu_exports {
     bool asked, has; /* asked once: the engine uses this GPU too; then: */
     struct worker_device engine;
-    struct gpu_export *export; /* by ascending base */
-    size_t exports, exports_capacity;
+    struct gpu_export *item; /* by ascending base */
+    size_t number, capacity;
     struct gpu_span *span; /* by ascending base, then size */
     size_t spans, spans_capacity;
 };

@@ -224,14 +224,8 @@ static int place_buffer(struct gpu_op *op, const struct gpu_bounce *what, uint32
     *offset = 0;
     if (what->bytes == 0 || gpu_export(op->context, what->own, what->bytes, memory, offset))
         return 0;
-    if (op->call.bounces == op->call.bounces_capacity) {
-        size_t capacity = op->call.bounces_capacity ? 2 * op->call.bounces_capacity : 4;
-        more = realloc(op->call.bounce, capacity * sizeof *more);
-        if (!more)
-            return -1;
-        op->call.bounce = more;
-        op->call.bounces_capacity = capacity;
-    }
+    if (!grow_array((void **)&op->call.bounce, &op->call.bounces_capacity, op->call.bounces, sizeof *more))
+        return -1;
     more = &op->call.bounce[op->call.bounces++];
     *more = *what;
     more->offset = *total;

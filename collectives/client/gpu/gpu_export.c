@@ -52,11 +52,11 @@ static uint64_t buffer_id(const void *at)
 /* The number of allocations that begin at or before `at`. */
 static size_t export_position(const struct gpu_context *c, uintptr_t at)
 {
-    size_t low = 0, high = c->exports.exports;
+    size_t low = 0, high = c->exports.number;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (c->exports.export[middle].base <= at)
+        if (c->exports.item[middle].base <= at)
             low = middle + 1;
         else
             high = middle;
@@ -119,19 +119,13 @@ static uint32_t find_span(struct gpu_context *c, const struct gpu_export *piece,
 {
     uintptr_t base = piece[0].base;
     uint64_t bytes = piece[n - 1].base + piece[n - 1].bytes - base;
-    size_t i = span_position(c, base, bytes),
-           capacity = c->exports.spans_capacity ? 2 * c->exports.spans_capacity : 16;
-    struct gpu_span *more;
+    size_t i = span_position(c, base, bytes);
 
     if (i < c->exports.spans && c->exports.span[i].base == base && c->exports.span[i].bytes == bytes)
         return c->exports.span[i].number;
-    if (c->exports.spans == c->exports.spans_capacity) {
-        more = realloc(c->exports.span, capacity * sizeof *more);
-        if (!more)
-            return 0;
-        c->exports.span = more;
-        c->exports.spans_capacity = capacity;
-    }
+    if (!grow_array((void **)&c->exports.span, &c->exports.spans_capacity, c->exports.spans,
+                    sizeof *c->exports.span))
+        return 0;
     memmove(&c->exports.span[i + 1], &c->exports.span[i], (c->exports.spans - i) * sizeof *c->exports.span);
     c->exports.span[i] = (struct gpu_span){.base = base, .bytes = bytes, .number = give_span(c, piece, n)};
     c->exports.spans++;
@@ -156,12 +150,12 @@ static void forget_spans(struct gpu_context *c, const struct gpu_export *piece)
 
 static void forget_export(struct gpu_context *c, size_t i)
 {
-    forget_spans(c, &c->exports.export[i]);
-    if (c->exports.export[i].number)
-        gpu_export_close(c->exports.export[i].number);
-    memmove(&c->exports.export[i], &c -> exports.export[i + 1],
-            (c->exports.exports - i - 1) * sizeof c->exports.export[0]);
-    c->exports.exports--;
+    forget_spans(c, &c->exports.item[i]);
+    if (c->exports.item[i].number)
+        gpu_export_close(c->exports.item[i].number);
+    memmove(&c->exports.item[i], &c->exports.item[i + 1],
+            (c->exports.number - i - 1) * sizeof c->exports.item[0]);
+    c->exports.number--;
 }
 
 /* The known allocation, if it still lies there. Forgets older allocations at the address. */
@@ -170,7 +164,7 @@ static struct gpu_export *find_known(struct gpu_context *c, uintptr_t at, uint64
     size_t i;
 
     while ((i = export_position(c, at)) > 0) {
-        struct gpu_export *x = &c->exports.export[i - 1];
+        struct gpu_export *x = &c->exports.item[i - 1];
         if (at - x->base >= x->bytes)
             return NULL;
         if (x->id == id)
@@ -184,7 +178,7 @@ void gpu_export_forget(const void *at)
 {
     for (struct gpu_context *c = gpu_state.contexts; c; c = c->next) {
         size_t i = export_position(c, (uintptr_t)at);
-        if (i > 0 && c->exports.export[i - 1].base == (uintptr_t)at)
+        if (i > 0 && c->exports.item[i - 1].base == (uintptr_t)at)
             forget_export(c, i - 1);
     }
 }
@@ -192,7 +186,7 @@ void gpu_export_forget(const void *at)
 void gpu_export_forget_all(void)
 {
     for (struct gpu_context *c = gpu_state.contexts; c; c = c->next)
-        c->exports.exports = c->exports.spans = 0;
+        c->exports.number = c->exports.spans = 0;
     gpu_state.closing = false;
 }
 
@@ -201,7 +195,7 @@ void gpu_export_forget_all(void)
 static void forget_within(struct gpu_context *c, uintptr_t base, uint64_t bytes)
 {
     for (size_t i = export_position(c, base + bytes - 1);
-         i > 0 && c->exports.export[i - 1].base + c->exports.export[i - 1].bytes > base; i--)
+         i > 0 && c->exports.item[i - 1].base + c->exports.item[i - 1].bytes > base; i--)
         forget_export(c, i - 1);
 }
 
@@ -209,18 +203,12 @@ static struct gpu_export *remember_export(struct gpu_context *c, const struct gp
 {
     size_t i = export_position(c, x->base);
 
-    if (c->exports.exports == c->exports.exports_capacity) {
-        size_t capacity = c->exports.exports_capacity ? 2 * c->exports.exports_capacity : 64;
-        struct gpu_export *more = realloc(c->exports.export, capacity * sizeof *more);
-        if (!more)
-            return NULL;
-        c->exports.export = more;
-        c->exports.exports_capacity = capacity;
-    }
-    memmove(&c->exports.export[i + 1], &c -> exports.export[i], (c->exports.exports - i) * sizeof *x);
-    c->exports.export[i] = *x;
-    c->exports.exports++;
-    return &c->exports.export[i];
+    if (!grow_array((void **)&c->exports.item, &c->exports.capacity, c->exports.number, sizeof *x))
+        return NULL;
+    memmove(&c->exports.item[i + 1], &c->exports.item[i], (c->exports.number - i) * sizeof *x);
+    c->exports.item[i] = *x;
+    c->exports.number++;
+    return &c->exports.item[i];
 }
 
 /* ---- to the engine ------------------------------------------------------------------------------------- */
@@ -315,7 +303,7 @@ bool gpu_export(struct gpu_context *c, const void *at, uint64_t bytes, uint32_t 
     if (x->number) {
         *offset = (uintptr_t)at - base;
         *memory =
-            pieces == 1 ? x->number : find_span(c, &c->exports.export[export_position(c, base) - 1], pieces);
+            pieces == 1 ? x->number : find_span(c, &c->exports.item[export_position(c, base) - 1], pieces);
     }
     return *memory != 0;
 }

@@ -54,17 +54,9 @@ static const struct gpu_memory *find_around(const void *at)
 
 int gpu_memory_reserve(void)
 {
-    size_t capacity = allocations_capacity ? 2 * allocations_capacity : 16;
-    struct gpu_memory *more;
+    bool grown = grow_array((void **)&allocation, &allocations_capacity, allocations, sizeof *allocation);
 
-    if (allocations < allocations_capacity)
-        return HVD_SUCCESS;
-    more = realloc(allocation, capacity * sizeof *more);
-    if (!more)
-        return fail(HVD_ERR_MEMORY, "no memory");
-    allocation = more;
-    allocations_capacity = capacity;
-    return HVD_SUCCESS;
+    return grown ? HVD_SUCCESS : fail(HVD_ERR_MEMORY, "no memory");
 }
 
 void gpu_memory_add(const struct gpu_memory *m)

@@ -367,7 +367,7 @@ static void close_contexts(void)
         }
         if (context->retained)
             gpu_state.driver->cuDevicePrimaryCtxRelease(context->gpu);
-        free(context->exports.export);
+        free(context->exports.item);
         free(context->exports.span);
         free(context);
     }

@@ -21,15 +21,8 @@
 #include "collectives/kernels/dtype.h"
 #include "collectives/shm/doorbell.h"
 
-#define SLOT_STATES(X)                                                                                       \
-    X(SLOT_FREE, "free")                                                                                     \
-    X(SLOT_COPYING, "copying")                                                                               \
-    X(SLOT_RUNNING, "running")
-#define SLOT_EVENTS(X)                                                                                       \
-    X(EV_TAKEN, "taken")                                                                                     \
-    X(EV_COPIED, "copied")                                                                                   \
-    X(EV_ENDED, "ended")                                                                                     \
-    X(EV_LOST, "lost")
+#define SLOT_STATES(X) X(SLOT_FREE, "free") X(SLOT_COPYING, "copying") X(SLOT_RUNNING, "running")
+#define SLOT_EVENTS(X) X(EV_TAKEN, "taken") X(EV_COPIED, "copied") X(EV_ENDED, "ended") X(EV_LOST, "lost")
 enum { SLOT_STATES(AS_CONSTANT) };
 enum { SLOT_EVENTS(AS_CONSTANT) };
 

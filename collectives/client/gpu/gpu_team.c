@@ -24,12 +24,8 @@
 
 #define EVENTS(X)                                                                                            \
     X(EV_WANTED, "wanted")                                                                                   \
-    X(EV_ABLE, "able")                                                                                       \
-    X(EV_UNABLE, "unable")                                                                                   \
-    X(EV_TOLD, "told")                                                                                       \
-    X(EV_GOOD, "good")                                                                                       \
-    X(EV_BAD, "bad")                                                                                         \
-    X(EV_AGAIN, "again")
+    X(EV_ABLE, "able") X(EV_UNABLE, "unable") X(EV_TOLD, "told") X(EV_GOOD, "good") X(EV_BAD, "bad")         \
+        X(EV_AGAIN, "again")
 enum { EVENTS(AS_CONSTANT) };
 enum {
     VERDICT_OPEN = INT32_MAX - 1,
