@@ -1,6 +1,6 @@
-/* Messages of `hvdagent attach`, before there is a session: the job's place in the queue of the host's managed
- * agent, the node's name, and the refusal. hvdrun acts on the messages and their codes. Their texts are for
- * people, and so is all that the host prints on stderr. */
+/* Messages of `hvdagent attach`, before there is a session: the job's place in the queue of the host's
+ * managed agent, the node's name, and the refusal. hvdrun acts on the messages and their codes. Their texts
+ * are for people, and so is all that the host prints on stderr. */
 #include <stdio.h>
 #include <string.h>
 

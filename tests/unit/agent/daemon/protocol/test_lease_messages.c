@@ -1,5 +1,5 @@
-/* hvdrun, `hvdagent attach` and a managed agent that is played here: what hvdrun does follows from messages and
- * their codes. A text says the same to people, whatever it looks like, and whoever prints it. */
+/* hvdrun, `hvdagent attach` and a managed agent that is played here. hvdrun acts on messages and their codes.
+ * A text is for people only, whatever it looks like. */
 /* needs: agent hvdrun hvdagent */
 #include <check.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static const char *in_directory(const char *name)
 
 /* ---- the managed agent --------------------------------------------------------------------------------- */
 
-/* What it says to each who asks for a lease, one after the other; then it hangs up. */
+/* The answers to each request for a lease, in this order; then the connection is closed. */
 struct script {
     const char *waiting[3]; /* ended by NULL */
     const char *refusal;    /* NULL: none */
@@ -131,7 +131,7 @@ static void start_daemon(const struct script *s)
 
 static char err[16384];
 
-/* Runs hvdrun with these arguments, up to NULL; its exit status, and what it has printed on stderr in `err`. */
+/* Runs hvdrun with these arguments, up to NULL. Returns the exit status; `err` holds the bytes of stderr. */
 static int run_job(const char *first, ...)
 {
     const char *argv[24] = {"hvdrun", first};
