@@ -222,7 +222,7 @@ static int run_metrics(const struct ctl_config *c, struct err *e)
     query.gpus = true;
     Hvd__Daemon *gpus = node && node->status->gpus ? daemon_ask(&question, &none) : NULL;
     if (gpus)
-        exposed_gpus(stdout, gpus->gpus);
+        render_gpus(stdout, gpus->gpus);
     message_free(gpus);
     message_free(node);
     forget(&now);

@@ -95,10 +95,10 @@ void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hv
 {
     char user[40];
     if (node)
-        exposed_node(out, &(struct exposed_node){
+        render_node(out, &(struct render_node){
                               .slots = node->slots, .taken = node->taken, .drained = node->drained[0]});
     if (node && node->sums && node->now)
-        exposed_jobs(out, node->sums, node->now);
+        render_jobs(out, node->sums, node->now);
     for (size_t f = 0; f < COUNT(of_jobs); f++) {
         exposition_family(out, of_jobs[f].name, of_jobs[f].type, of_jobs[f].help);
         for (size_t i = 0; i < count; i++) {

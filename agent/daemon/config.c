@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/daemon/drain.h"
+#include "agent/daemon/state_file.h"
 #include "agent/daemon/gpu/gpu_health.h"
 #include "common/process/module.h"
 #include "common/modules/yaml.h"

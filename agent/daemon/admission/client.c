@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 #include "agent/daemon/admission/replies.h"
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
+#include "agent/daemon/sessions.h"
 #include "agent/daemon/admission/request.h"
 #include "agent/daemon/admission/decide.h"
 #include "common/base/clock.h"
@@ -32,9 +33,9 @@ static void fail(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
-static const char *const state_names[] = {"reading", "deciding", "waiting", "starting", "checking", "closed"};
-static const char *const event_names[] = {"request", "broken", "late",    "admitted", "queued",
-                                          "refused", "asked",  "started", "failed",   "check"};
+#define TEXT_OF(name, text) text,
+static const char *const state_names[] = {CLIENT_STATES(TEXT_OF)};
+static const char *const event_names[] = {CLIENT_EVENTS(TEXT_OF)};
 
 static const struct fsm_row rows[] = {
     {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
@@ -92,7 +93,7 @@ static void on_descriptors_closed(void *ctx)
 static void close_descriptors(uv_timer_t *timer)
 {
     struct client *c = timer->data;
-    if (closing_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_descriptors_closed, c) < 0)
+    if (async_close_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_descriptors_closed, c) < 0)
         uv_timer_start(timer, close_descriptors, CLOSE_AGAIN_MS, 0);
 }
 
@@ -106,7 +107,7 @@ static void let_go(void *owner)
     }
     uv_close((uv_handle_t *)&c->poll, on_closed); /* before its number can be another's */
     uv_timer_stop(&c->timer);
-    if (c->fds == 1 && closing_at_once(c->fd[0])) {
+    if (c->fds == 1 && close_if_read(c->fd[0])) {
         forget(c);
         return;
     }
@@ -120,22 +121,15 @@ void client_drop(struct client *c)
         fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* Whoever asks again and again does not use up what the journal takes of us. */
-static void say_refused(const struct client *c)
+/* A client that asks again and again does not fill the journal. */
+static void log_refusal(const struct client *c)
 {
-    struct refusals *r = &c->daemon->refusals;
-    uint64_t now = clock_now();
-    if (now - r->since >= NSEC_PER_SEC) {
-        r->since = now;
-        r->said = 0;
-    }
-    if (r->said++ >= REFUSALS_A_SECOND) {
-        r->unsaid++;
+    struct log_limit *limit = &c->daemon->refusals;
+    if (!daemon_may_log(limit, REFUSALS_A_SECOND))
         return;
-    }
-    if (r->unsaid)
-        log_info("%u requests more were refused", r->unsaid);
-    r->unsaid = 0;
+    if (limit->unsaid)
+        log_info("%u requests more were refused", limit->unsaid);
+    limit->unsaid = 0;
     log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
 }
 
@@ -143,8 +137,8 @@ static void refuse(void *owner)
 {
     struct client *c = owner;
     c->daemon->metrics.refused++;
-    say_refused(c);
-    answer_refusal(c);
+    log_refusal(c);
+    reply_refusal(c);
     let_go(c);
 }
 
@@ -166,16 +160,16 @@ static void tell_status(void *owner)
     if (c->about == CLIENT_ACCEPTS_GPUS)
         gpu_watch_accept(&c->daemon->gpus);
     if (c->about != CLIENT_ASKS_NODE)
-        answer_gpus(c);
+        reply_gpus(c);
     else
-        answer_status(c);
+        reply_status(c);
     let_go(c);
 }
 
 static void fail(void *owner)
 {
     struct client *c = owner;
-    daemon_end_lease(c->daemon, c->unit);
+    sessions_end(c->daemon, c->unit);
     refuse(c);
 }
 
@@ -204,7 +198,9 @@ static void decide(void *owner)
     uv_timer_stop(&c->timer);
     request_name_user(c);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
-    enum client_event event = m ? wish_decide(c, m) : EV_REFUSED;
+    if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
+        clients_serve_queue(c->daemon); /* nobody is overtaken */
+    enum client_event event = m ? admission_decide(c, m) : EV_REFUSED;
     message_free(m);
     fsm_post(&c->fsm, event);
 }
@@ -223,7 +219,7 @@ static void start_session(void *owner)
     struct daemon *d = c->daemon;
     const struct lease *lease = leases_find(&d->leases, c->unit);
     char description[160], user[16], slots[GPU_LEASE_TEXT];
-    char *argv[] = {d->program, "session", "--lease", slots, c->unit, d->socket, NULL};
+    char *argv[] = {d->program, "session", "--lease", slots, c->unit, d->listener.path, NULL};
     uv_poll_stop(&c->poll);
     snprintf(description, sizeof description, "Job %s of %s", lease->job, lease->user);
     snprintf(user, sizeof user, "%u", (unsigned)c->uid);
@@ -254,7 +250,7 @@ bool client_unit_started(struct daemon *d, const char *unit, const char *failure
         err_set(&c->refusal, ERR_HOST, "systemd did not start the session: %s (journalctl -u %s)", failure,
                 unit);
     else
-        daemon_session_began(d, unit);
+        sessions_began(d, unit);
     fsm_post(&c->fsm, failure ? EV_FAILED : EV_STARTED);
     return true;
 }
@@ -289,11 +285,11 @@ static void let_in(struct client *c, enum lease_verdict verdict, const struct le
 {
     struct daemon *d = c->daemon;
     queue_remove(&d->queue, &c->entry);
-    enum client_event event = verdict == LEASE_GIVEN ? wish_grant(c, lease) : EV_REFUSED;
-    bool gone = event == EV_ADMITTED && c->entry.told[0] && !answer_waiting(c, "");
+    enum client_event event = verdict == LEASE_GIVEN ? admission_grant(c, lease) : EV_REFUSED;
+    bool gone = event == EV_ADMITTED && c->entry.told[0] && !reply_waiting(c, "");
     fsm_post(&c->fsm, gone ? EV_BROKEN : event);
     if (gone)
-        daemon_end_lease(d, lease->unit);
+        sessions_end(d, lease->unit);
 }
 
 static void refuse_all(struct daemon *d, const char *why)
@@ -312,7 +308,7 @@ void clients_serve_queue(struct daemon *d)
     struct lease lease;
     enum lease_verdict verdict;
     struct err e = ERR_INIT;
-    const char *why = d->queue.count ? daemon_refuses(d) : NULL;
+    const char *why = d->queue.count ? admission_closed(d) : NULL;
     if (why)
         refuse_all(d, why);
     while ((x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e))) {
@@ -322,11 +318,11 @@ void clients_serve_queue(struct daemon *d)
     for (size_t i = d->queue.count; i > 0; i--) { /* who is dropped leaves a gap behind the others only */
         x = d->queue.entry[i - 1];
         const char *news = queue_news(&d->queue, x, &d->leases, &d->rules, now, &again);
-        if (news && !answer_waiting(client_of(x), news))
+        if (news && !reply_waiting(client_of(x), news))
             client_drop(client_of(x));
     }
     if (again != UINT64_MAX)
-        uv_timer_start(&d->queue_timer, daemon_on_queue_timer, again, 0);
+        daemon_serve_queue_in(d, again);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -387,7 +383,7 @@ void client_open(struct daemon *d, int fd)
         return;
     }
     if (c->refusal.code)
-        answer_refusal(c);
+        reply_refusal(c);
     daemon_complain(d, c, "has too many connections");
     client_drop(c);
 }

@@ -28,6 +28,30 @@
 
 struct daemon;
 
+#define CLIENT_STATES(X)                                                                                     \
+    X(READING, "reading")                                                                                    \
+    X(DECIDING, "deciding")                                                                                  \
+    X(WAITING, "waiting")                                                                                    \
+    X(STARTING, "starting")                                                                                  \
+    X(CHECKING, "checking")                                                                                  \
+    X(CLOSED, "closed")
+#define CLIENT_EVENTS(X)                                                                                     \
+    X(REQUEST, "request")                                                                                    \
+    X(BROKEN, "broken")                                                                                      \
+    X(LATE, "late")                                                                                          \
+    X(ADMITTED, "admitted")                                                                                  \
+    X(QUEUED, "queued")                                                                                      \
+    X(REFUSED, "refused")                                                                                    \
+    X(ASKED, "asked")                                                                                        \
+    X(STARTED, "started")                                                                                    \
+    X(FAILED, "failed")                                                                                      \
+    X(CHECK, "check")
+
+#define CLIENT_STATE(name, text) CLIENT_##name,
+#define CLIENT_EVENT(name, text) EV_##name,
+enum client_state { CLIENT_STATES(CLIENT_STATE) };
+enum client_event { CLIENT_EVENTS(CLIENT_EVENT) };
+
 enum client_about { CLIENT_ASKS_NODE, CLIENT_ASKS_GPUS, CLIENT_ACCEPTS_GPUS }; /* who wants no lease */
 
 struct client {
@@ -41,7 +65,7 @@ struct client {
      * those are wanted by nobody. */
     int fd[1 + DAEMON_DESCRIPTORS + DESCRIPTORS_MAX];
     size_t fds;
-    struct closing closing;
+    struct async_close closing;
     uid_t uid;
     pid_t pid;                 /* for the log */
     char user[LEASE_USER_MAX]; /* its name */

@@ -6,11 +6,11 @@
 
 /* Where he stands in the queue; empty: he waits no longer. False when he does not take it, and so does not
  * want it. */
-bool answer_waiting(struct client *c, const char *text);
+bool reply_waiting(struct client *c, const char *text);
 /* c->refusal. */
-void answer_refusal(struct client *c);
+void reply_refusal(struct client *c);
 /* Which leases there are; of other users' only root is told everything. */
-void answer_status(struct client *c);
-void answer_gpus(struct client *c);
+void reply_status(struct client *c);
+void reply_gpus(struct client *c);
 
 #endif

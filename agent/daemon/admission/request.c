@@ -18,7 +18,7 @@ static int take_descriptors(struct client *c, struct msghdr *m, struct err *e)
         memcpy(c->fd + c->fds, CMSG_DATA(h), count * sizeof(int)); /* there is room: see below */
         c->fds += count;
         for (size_t i = first; i < c->fds; i++)
-            if (!closing_is_harmless(c->fd[i]))
+            if (!close_is_harmless(c->fd[i]))
                 return err_set(e, ERR_PROTOCOL, "sent a descriptor that is no pipe and no unix socket");
     }
     if (c->fds > 1 + DAEMON_DESCRIPTORS)

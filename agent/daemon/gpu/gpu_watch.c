@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/gpu/gpu_scan.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -17,16 +17,22 @@
 #define FRESH_MS 2000
 #define REAP_MS  20 /* a process that has said all ends at once */
 
-enum watch_state { WATCH_IDLE, WATCH_ASKING, WATCH_CLOSING };
-enum watch_event { EV_DUE, EV_SAID, EV_LATE, EV_CLOSED };
+#define WATCH_STATES(X) X(IDLE, "idle") X(ASKING, "asking") X(CLOSING, "closing")
+#define WATCH_EVENTS(X) X(DUE, "due") X(SAID, "said") X(LATE, "late") X(CLOSED, "closed")
+
+#define WATCH_STATE(name, text) WATCH_##name,
+#define WATCH_EVENT(name, text) EV_##name,
+#define TEXT_OF(name, text)     text,
+enum watch_state { WATCH_STATES(WATCH_STATE) };
+enum watch_event { WATCH_EVENTS(WATCH_EVENT) };
 
 static void ask(void *owner);
 static void take(void *owner);
 static void give_up(void *owner);
 static void rest(void *owner);
 
-static const char *const state_names[] = {"idle", "asking", "closing"};
-static const char *const event_names[] = {"due", "said", "late", "closed"};
+static const char *const state_names[] = {WATCH_STATES(TEXT_OF)};
+static const char *const event_names[] = {WATCH_EVENTS(TEXT_OF)};
 
 static const struct fsm_row rows[] = {
     {WATCH_IDLE, EV_DUE, WATCH_ASKING, ask},
@@ -114,7 +120,7 @@ static void keep(struct gpu_watch *w, Hvd__Gpus *g, const struct err *e)
     bool unnamed = w->health.slots > 0 && !w->health.slot[0].uuid[0];
     if (w->last && unnamed && !are_leased(w->daemon)) {
         number(w);
-        daemon_gpus_changed(w->daemon);
+        w->daemon->events->gpus_changed(w->daemon);
     }
     judge(w);
 }
@@ -220,7 +226,7 @@ static void rest(void *owner)
 {
     struct gpu_watch *w = owner;
     gpu_watch_follow(w);
-    clients_checked(w->daemon);
+    w->daemon->events->gpus_checked(w->daemon);
 }
 
 /* ---- for the daemon ------------------------------------------------------------------------------------ */
@@ -304,7 +310,7 @@ void gpu_watch_accept(struct gpu_watch *w)
     gpu_health_accept(&w->health, w->last);
     if (w->last && !are_leased(w->daemon)) {
         gpu_health_number(&w->health, w->last, gpu_slots(w->last));
-        daemon_gpus_changed(w->daemon);
+        w->daemon->events->gpus_changed(w->daemon);
     }
     save(w);
     judge(w);

@@ -43,7 +43,7 @@ void gpu_watch_close(struct gpu_watch *w);
 /* The configuration, or who has what, has changed. */
 void gpu_watch_follow(struct gpu_watch *w);
 uint32_t gpu_watch_slots(const struct gpu_watch *w);
-/* True when what is known is of now; else clients_checked() comes when it is. */
+/* True when what is known is of now; else gpus_checked of daemon_events comes when it is. */
 bool gpu_watch_fresh(struct gpu_watch *w);
 /* Why no new jobs are taken, after a look into the kernel's log; empty: they are. Returns `text`. */
 const char *gpu_watch_refuses(struct gpu_watch *w, char *text, size_t size);

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/daemon/metrics/render.h"
 #include "common/base/clock.h"
 #include "common/base/exposition.h"
@@ -42,18 +42,18 @@ static void counter(FILE *out, const char *name, const char *help, uint64_t valu
 static void write_metrics(void *ctx, FILE *out)
 {
     struct daemon *d = ctx;
-    struct counted_told told;
+    struct totals_message told;
     const struct metrics *m = &d->metrics;
     const char *version[] = {"version", HVD_VERSION, NULL};
     exposition_family(out, "hvd_agent_info", "gauge", "The managed agent.");
     exposition_sample(out, "hvd_agent_info", 1, version);
-    exposed_node(out, &(struct exposed_node){.slots = d->rules.slots,
-                                             .taken = leases_slots_taken(&d->leases),
-                                             .drained = daemon_drained(d)[0]});
-    counted_save(&d->counted);
-    counted_tell(&d->counted, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
-    exposed_jobs(out, &told.sums, &told.now);
-    exposed_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
+    render_node(out, &(struct render_node){.slots = d->rules.slots,
+                                           .taken = leases_slots_taken(&d->leases),
+                                           .drained = daemon_drained(d)[0]});
+    totals_save(&d->totals);
+    totals_tell(&d->totals, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
+    render_jobs(out, &told.sums, &told.now);
+    render_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
     per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
     per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
     exposition_family(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.");

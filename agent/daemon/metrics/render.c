@@ -20,7 +20,7 @@ static void labelled(FILE *out, const char *name, const char *label, const char 
     exposition_sample(out, name, value, (const char *[]){label, word, NULL});
 }
 
-void exposed_node(FILE *out, const struct exposed_node *n)
+void render_node(FILE *out, const struct render_node *n)
 {
     gauge(out, "hvd_node_slots", "Slots of this node.", n->slots);
     gauge(out, "hvd_node_slots_leased", "Slots that jobs have.", n->taken);
@@ -96,7 +96,7 @@ static void expose_peers(FILE *out, const Hvd__NodeSums *sums, const char *name,
                  (double)(sent ? sums->peer[i]->sent : sums->peer[i]->received));
 }
 
-void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
+void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
 {
     if (sums->n_sum != SUMS || sums->n_ended != SUM_CAUSES)
         return;
@@ -175,7 +175,7 @@ static const struct {
     {"hvd_gpu_xid_total", "counter", "Xid messages in the kernel's log.", xids},
 };
 
-void exposed_gpus(FILE *out, const Hvd__Gpus *g)
+void render_gpus(FILE *out, const Hvd__Gpus *g)
 {
     for (size_t f = 0; g->n_gpu && f < sizeof of_gpus / sizeof *of_gpus; f++) {
         exposition_family(out, of_gpus[f].name, of_gpus[f].type, of_gpus[f].help);

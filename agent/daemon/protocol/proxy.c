@@ -14,16 +14,16 @@
 
 #define PIECE (64u << 10)
 
-void bridge_init(struct bridge *b, int fd, int signals)
+void proxy_init(struct proxy *b, int fd, int signals)
 {
-    *b = (struct bridge){.fd = fd, .signals = signals};
+    *b = (struct proxy){.fd = fd, .signals = signals};
     buf_init(&b->up,
              FRAME_HEADER_SIZE + FRAME_PAYLOAD_MAX + PIECE); /* the launcher's Hello is in it, whole */
     buf_secret(&b->up, true);                                /* with the job's key */
     buf_init(&b->down, 4 * PIECE);
 }
 
-void bridge_close(struct bridge *b)
+void proxy_close(struct proxy *b)
 {
     buf_free(&b->up);
     buf_free(&b->down);
@@ -54,7 +54,7 @@ static bool give(struct buf *b, int fd)
 }
 
 /* Passes the daemon's frame behind its magic on to the launcher, when it is whole and says that we wait. */
-static bool take_waiting(struct bridge *b)
+static bool take_waiting(struct proxy *b)
 {
     struct err e = ERR_INIT;
     const uint8_t *frame = buf_data(&b->down) + FRAME_MAGIC_SIZE;
@@ -71,26 +71,26 @@ static bool take_waiting(struct bridge *b)
 }
 
 /* Who speaks, by the first bytes. */
-static void recognise(struct bridge *b)
+static void recognise(struct proxy *b)
 {
-    while (b->answer == BRIDGE_SILENCE && b->down.len >= FRAME_MAGIC_SIZE) {
+    while (b->answer == PROXY_SILENCE && b->down.len >= FRAME_MAGIC_SIZE) {
         if (memcmp(buf_data(&b->down), FRAME_MAGIC, FRAME_MAGIC_SIZE) == 0)
-            b->answer = BRIDGE_SESSION;
+            b->answer = PROXY_SESSION;
         else if (!take_waiting(b))
             break;
     }
-    if (b->answer == BRIDGE_SILENCE && b->down_over && b->down.len >= FRAME_MAGIC_SIZE) {
-        b->answer = BRIDGE_DAEMON;
+    if (b->answer == PROXY_SILENCE && b->down_over && b->down.len >= FRAME_MAGIC_SIZE) {
+        b->answer = PROXY_DAEMON;
         buf_consume(&b->down, FRAME_MAGIC_SIZE);
     }
 }
 
-static bool may_show(const struct bridge *b)
+static bool may_show(const struct proxy *b)
 {
-    return b->answer == BRIDGE_SESSION && b->down.len > 0;
+    return b->answer == PROXY_SESSION && b->down.len > 0;
 }
 
-static void end_up(struct bridge *b)
+static void end_up(struct proxy *b)
 {
     if (b->up_closed || !b->up_over || b->up.len > 0)
         return;
@@ -98,13 +98,13 @@ static void end_up(struct bridge *b)
     (void)shutdown(b->fd, SHUT_WR);
 }
 
-static void drop_up(struct bridge *b)
+static void drop_up(struct proxy *b)
 {
     b->up_over = true;
     buf_consume(&b->up, b->up.len);
 }
 
-static void handle(struct bridge *b, const struct pollfd p[4])
+static void handle(struct proxy *b, const struct pollfd p[4])
 {
     if (p[0].revents && take(&b->up, STDIN_FILENO))
         b->up_over = true;
@@ -119,12 +119,12 @@ static void handle(struct bridge *b, const struct pollfd p[4])
         buf_consume(&b->down, b->down.len); /* nobody listens any more */
         drop_up(b);
     }
-    if (b->up_over && b->waited && b->answer == BRIDGE_SILENCE)
+    if (b->up_over && b->waited && b->answer == PROXY_SILENCE)
         drop_up(b); /* nobody reads it: the daemon hears the end all the same */
     end_up(b);
 }
 
-void bridge_run(struct bridge *b)
+void proxy_run(struct proxy *b)
 {
     fcntl(STDIN_FILENO, F_SETFL, fcntl(STDIN_FILENO, F_GETFL) | O_NONBLOCK);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);

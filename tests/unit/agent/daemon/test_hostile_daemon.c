@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/admission/client.h"
+#include "agent/daemon/core.h"
 #include "agent/guard/remove_tree.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -48,6 +49,13 @@ static int start(struct systemd *s, const struct systemd_service *service, struc
 
 static const struct systemd_ops systemd = {.wait_for = wait_for, .start = start};
 
+static void ignore_gpus(struct daemon *daemon)
+{
+    (void)daemon;
+}
+
+static const struct daemon_events daemon_events = {clients_serve_queue, ignore_gpus, clients_checked};
+
 static void set_up(void)
 {
     struct err e = ERR_INIT;
@@ -63,18 +71,17 @@ static void set_up(void)
     d.config.max_waiting = 8;
     d.config.slice = "hvd.slice";
     d.rules = (struct lease_rules){.slots = SLOTS, .max_jobs = SLOTS};
-    d.listener = d.lock = -1;
-    d.journal = (struct journal)JOURNAL_INIT;
+    d.listener.fd = d.lock = -1;
     d.gpus.daemon = &d;
     d.gpus.log.fd = -1;
     d.units.ops = &systemd;
     ck_assert_int_eq(loop_init(&d.loop, &e), 0);
-    uv_timer_init(&d.loop, &d.queue_timer);
-    uv_timer_init(&d.loop, &d.counted_timer);
+    daemon_core_init(&d, &daemon_events);
+    uv_timer_init(&d.loop, &d.totals_timer);
     uv_timer_init(&d.loop, &d.units.timer);
     uv_poll_init(&d.loop, &d.units.poll, never[0]);
-    d.queue_timer.data = d.counted_timer.data = &d;
-    counted_open(&d.counted, directory, 1);
+    d.totals_timer.data = &d;
+    totals_open(&d.totals, directory, 1);
     ck_assert_int_eq(leases_open(&d.leases, directory, &e), 0);
 }
 
@@ -85,7 +92,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void tear_down(void)
 {
-    uv_handle_t *handles[] = {(uv_handle_t *)&d.queue_timer, (uv_handle_t *)&d.counted_timer,
+    uv_handle_t *handles[] = {(uv_handle_t *)&d.queue_timer, (uv_handle_t *)&d.totals_timer,
                               (uv_handle_t *)&d.units.timer, (uv_handle_t *)&d.units.poll};
     for (struct client *c = d.clients, *next; c; c = next) {
         next = c->next;
@@ -101,7 +108,7 @@ static void tear_down(void)
     uv_run(&d.loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&d.loop), 0);
     leases_close(&d.leases);
-    counted_close(&d.counted);
+    totals_close(&d.totals);
     (void)remove_tree(AT_FDCWD, directory, 4);
 }
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/admission/replies.h"
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/gpu/gpu_scan.h"
 #include "agent/gpu/nvml.h"
 #include "common/protocol/message.h"
@@ -56,12 +56,12 @@ static void many_leases(void)
 
 static void many_sums(void)
 {
-    memset(d.counted.sum, 0xff, sizeof d.counted.sum);
-    memset(d.counted.ended, 0xff, sizeof d.counted.ended);
-    d.counted.peers = SUM_PEERS;
+    memset(d.totals.sum, 0xff, sizeof d.totals.sum);
+    memset(d.totals.ended, 0xff, sizeof d.totals.ended);
+    d.totals.peers = SUM_PEERS;
     for (size_t i = 0; i <= SUM_PEERS; i++) {
-        fill(d.counted.peer[i].host, sizeof d.counted.peer[i].host);
-        d.counted.peer[i].sent = d.counted.peer[i].received = UINT64_MAX;
+        fill(d.totals.peer[i].host, sizeof d.totals.peer[i].host);
+        d.totals.peer[i].sent = d.totals.peer[i].received = UINT64_MAX;
     }
 }
 
@@ -130,7 +130,7 @@ static Hvd__Daemon *answered(void)
 
 START_TEST(a_status_fits)
 {
-    answer_status(&asker);
+    reply_status(&asker);
     Hvd__Daemon *m = answered();
     ck_assert_uint_gt(m->status->n_lease, 100);
     ck_assert_uint_eq(m->status->n_lease + m->status->left_out, LEASES_MAX);
@@ -142,7 +142,7 @@ END_TEST
 
 START_TEST(gpus_fit)
 {
-    answer_gpus(&asker);
+    reply_gpus(&asker);
     Hvd__Daemon *m = answered();
     ck_assert_uint_eq(m->gpus->n_gpu, GPU_SET_MAX);
     message_free(m);
@@ -151,7 +151,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("answers");
+    Suite *suite = suite_create("replies");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_status_fits);
