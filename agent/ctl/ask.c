@@ -77,7 +77,7 @@ void ctl_ask_close(struct ctl_ask *a)
 }
 
 /* 1: more is there; 0: the session has closed; -1 with *e. */
-static int receive(struct ctl_ask *a, int timeout_ms, struct err *e)
+static int receive_bytes(struct ctl_ask *a, int timeout_ms, struct err *e)
 {
     struct pollfd p = {.fd = a->fd, .events = POLLIN};
     int rc = poll(&p, 1, timeout_ms);
@@ -104,7 +104,7 @@ Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e)
     while ((rc = frame_decode(&a->in, &f, e)) == 0) {
         uint64_t now = clock_now();
         int left = timeout_ms < 0 ? -1 : now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0;
-        rc = receive(a, left, e);
+        rc = receive_bytes(a, left, e);
         if (rc <= 0)
             return NULL;
     }

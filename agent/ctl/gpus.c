@@ -1,4 +1,5 @@
-#include "agent/ctl/gpus.h"
+/* hvdctl gpus: the table of the GPUs of a node, and the same as JSON. */
+#include "agent/ctl/show.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ static const char *or_unknown(const char *text)
     return text[0] ? text : "?";
 }
 
-static const char *number(char text[32], bool known, const char *fmt, double value)
+static const char *format_number(char text[32], bool known, const char *fmt, double value)
 {
     if (known)
         snprintf(text, 32, fmt, value);
@@ -42,16 +43,16 @@ static void show_gpu(size_t index, const Hvd__Gpu *g)
                         : "-",
              g->job[0] ? " " : "", g->user);
     printf("%5zu  %-24.40s  %-40s  %-12s %4s", index, or_unknown(g->name), or_unknown(g->uuid),
-           or_unknown(g->bus), number(numa, g->numa >= 0, "%.0f", g->numa));
+           or_unknown(g->bus), format_number(numa, g->numa >= 0, "%.0f", g->numa));
     show_memory(g);
     printf(" %5s %5s %5s %5" PRIu64 "  %-24s  %s\n",
-           number(hot, g->temperature > 0, "%.0f C", g->temperature),
-           number(use, g->utilisation >= 0, "%.0f%%", g->utilisation),
-           number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids, holder,
+           format_number(hot, g->temperature > 0, "%.0f C", g->temperature),
+           format_number(use, g->utilisation >= 0, "%.0f%%", g->utilisation),
+           format_number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids, holder,
            g->unhealthy[0] ? g->unhealthy : "well");
 }
 
-void gpus_show(Hvd__Gpus *g)
+void show_gpus(Hvd__Gpus *g)
 {
     message_printable(&g->base);
     if (g->n_gpu == 0) {
@@ -110,7 +111,7 @@ static void put_gpu(struct json *j, size_t index, const Hvd__Gpu *g)
     json_end(j);
 }
 
-void gpus_show_json(const Hvd__Gpus *g)
+void show_gpus_json(const Hvd__Gpus *g)
 {
     struct json j;
     json_begin(&j, stdout);

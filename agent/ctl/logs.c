@@ -1,4 +1,4 @@
-#include "agent/ctl/logs.h"
+#include "agent/ctl/commands.h"
 
 #include <stdlib.h>
 #include <string.h>

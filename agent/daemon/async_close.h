@@ -1,9 +1,9 @@
 /* Closes descriptors that others made, without waiting for them.
  *
- * What close() does is the business of whoever made the descriptor: a TCP connection lingers for as long as
- * he said (SO_LINGER), a file of a FUSE file system asks his process. The same holds for those that he sent
- * and nobody received: they end with the socket in whose queue they lie. So each set is closed by a thread of
- * its own, which may take for ever; how many there can be is the owner's to bound. */
+ * The maker of a descriptor decides how long close() takes: a TCP connection lingers as long as its owner has
+ * said (SO_LINGER), a file of a FUSE file system asks a process. The same is true of descriptors that were
+ * sent and not received: they end with the socket in whose queue they lie. So each set is closed by a thread
+ * of its own, which may never end; the owner bounds the number of threads. */
 #ifndef HVD_AGENT_DAEMON_ASYNC_CLOSE_H
 #define HVD_AGENT_DAEMON_ASYNC_CLOSE_H
 

@@ -1,4 +1,4 @@
-/* What a managed agent was told: /etc/hvd/agent.conf, one table for its keys and the options of
+/* The configuration of a managed agent: /etc/hvd/agent.conf, one table for its keys and the options of
  * `hvdagent daemon`.
  *
  * It is read when the daemon starts and when it is asked to reload (SIGHUP); a file that is wrong changes

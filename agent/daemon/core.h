@@ -1,8 +1,8 @@
 /* The state of the managed agent, and the lowest services of its parts.
  *
- * The parts (admission/, gpu/, metrics/, sessions.h) call one another downward only, and this file never calls
- * a part that calls it. What must go up is an event: the part calls a function of `struct daemon_events`, which
- * daemon.c has filled. */
+ * The parts (admission/, gpu/, metrics/, sessions.h) call one another downward only, and this file never
+ * calls a part that calls it. A call that must go up is an event: the part calls a function of `struct
+ * daemon_events`, which daemon.c has filled. */
 #ifndef HVD_AGENT_DAEMON_CORE_H
 #define HVD_AGENT_DAEMON_CORE_H
 

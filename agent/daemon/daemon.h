@@ -6,8 +6,8 @@
  * outlast the daemon is in the files of the leases and in systemd: the daemon may be killed, restarted or
  * replaced at any time.
  *
- *   start    configuration, socket (systemd's, or our own), leases, systemd's units: leases without a unit are
- *            dropped; READY
+ *   start    configuration, socket (systemd's, or our own), leases, systemd's units: leases without a unit
+ *            are dropped; READY
  *   SIGHUP   the configuration is read again; when it is wrong, the old one stays
  *   SIGTERM  the end; jobs go on
  *

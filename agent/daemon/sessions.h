@@ -1,5 +1,5 @@
-/* Sessions that have a lease: from the word of systemd that a session runs, over its reports, to the end of its
- * lease. Keeps the leases and the totals of the node in step. */
+/* Sessions that have a lease: from the word of systemd that a session runs, over its reports, to the end of
+ * its lease. Keeps the leases and the totals of the node in step. */
 #ifndef HVD_AGENT_DAEMON_SESSIONS_H
 #define HVD_AGENT_DAEMON_SESSIONS_H
 

@@ -22,8 +22,8 @@ void drain_read(const char *directory, char reason[DRAIN_MAX]);
 int drain_write(const char *directory, const char *reason, struct err *e);
 
 /* The managed agent's name of its node: random, as long-lived as the leases, and the same under each name or
- * address of the node; hvdrun sorts nodes by it (--wait). Makes one where there is none. A file that cannot be
- * written is warned of: then the name ends with the daemon. */
+ * address of the node; hvdrun sorts nodes by it (--wait). Makes one where there is none. A file that cannot
+ * be written is warned of: then the name ends with the daemon. */
 int node_id_open(const char *directory, char text[NODE_ID_TEXT], struct err *e);
 
 #endif

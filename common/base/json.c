@@ -48,7 +48,7 @@ static void new_line(const struct json *j)
     fprintf(j->out, "\n%*s", (int)(2 * j->depth), "");
 }
 
-/* What stands before a value. */
+/* Puts the comma, the line and the name before a value. */
 static void put_name(struct json *j, const char *name)
 {
     if (j->filled)

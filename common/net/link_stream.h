@@ -53,7 +53,7 @@ struct link_stream {
 
     uint8_t stage[LINK_STAGE_SIZE];
     size_t stage_at, stage_len;
-    uint8_t *place; /* where the rest of the current payload goes; NULL between frames */
+    uint8_t *place; /* for the rest of the current payload; NULL between frames */
     size_t place_left;
     uint8_t type; /* of the current frame */
     struct link_bulk head;
@@ -83,7 +83,7 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
 /* Queues only; link_stream_flush sends. */
 void link_stream_queue(struct link_stream *s, struct link_send *send);
 bool link_stream_idle(const struct link_stream *s); /* nothing waits to be sent */
-bool link_stream_full(const struct link_stream *s); /* what waits goes on when the socket is writable */
+bool link_stream_full(const struct link_stream *s); /* the queue moves when the socket is writable */
 /* Sends what the socket takes. -1 with *e: the link is lost. */
 int link_stream_flush(struct link_stream *s, struct err *e);
 /* Has enough come since this was last true to show that the other end is alive? Within a frame, the few bytes

@@ -39,7 +39,7 @@ struct channel {
     void *ctx;
     uint32_t session;
     bool expects_magic; /* the launcher's end: noise until FRAME_MAGIC */
-    struct buf noise;   /* what came before the magic, for the error message */
+    struct buf noise;   /* bytes before the magic, for the error message */
     struct buf in, control, bulk, wire;
     uint32_t next_in, next_out;
     bool failed;

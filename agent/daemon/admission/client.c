@@ -8,11 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/admission/replies.h"
+#include "agent/daemon/admission/admission.h"
 #include "agent/daemon/core.h"
 #include "agent/daemon/sessions.h"
-#include "agent/daemon/admission/request.h"
-#include "agent/daemon/admission/decide.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -23,13 +21,13 @@
 
 #define REFUSALS_A_SECOND 20 /* of them a line is written each */
 
-static void decide(void *owner);
+static void decide_request(void *owner);
 static void start_session(void *owner);
-static void refuse(void *owner);
+static void refuse_client(void *owner);
 static void tell_status(void *owner);
 static void wait_in_queue(void *owner);
 static void refuse_late(void *owner);
-static void fail(void *owner);
+static void fail_start(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
@@ -38,25 +36,25 @@ static const char *const state_names[] = {CLIENT_STATES(TEXT_OF)};
 static const char *const event_names[] = {CLIENT_EVENTS(TEXT_OF)};
 
 static const struct fsm_row rows[] = {
-    {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
+    {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide_request},
     {CLIENT_READING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_READING, EV_LATE, CLIENT_CLOSED, say_late},
     {CLIENT_DECIDING, EV_ADMITTED, CLIENT_STARTING, start_session},
-    {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse_client},
     {CLIENT_DECIDING, EV_QUEUED, CLIENT_WAITING, wait_in_queue},
     {CLIENT_WAITING, EV_ADMITTED, CLIENT_STARTING, start_session},
-    {CLIENT_WAITING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_WAITING, EV_REFUSED, CLIENT_CLOSED, refuse_client},
     {CLIENT_WAITING, EV_LATE, CLIENT_CLOSED, refuse_late},
     {CLIENT_WAITING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_DECIDING, EV_BROKEN, CLIENT_CLOSED, let_go},
-    {CLIENT_DECIDING, EV_CHECK, CLIENT_CHECKING, NULL}, /* which has an end: see gpu_watch.h */
+    {CLIENT_DECIDING, EV_CHECK, CLIENT_CHECKING, NULL}, /* gpu_watch.h bounds the wait */
     {CLIENT_CHECKING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_CHECKING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
-    {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
+    {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail_start},
     {CLIENT_STARTING, EV_BROKEN, CLIENT_CLOSED, let_go},
-    {CLIENT_STARTING, EV_LATE, CLIENT_CLOSED, refuse}, /* its unit may still come: the lease stays */
+    {CLIENT_STARTING, EV_LATE, CLIENT_CLOSED, refuse_client}, /* its unit may still come: the lease stays */
 };
 
 static const struct fsm_table table = {"client", state_names, event_names, rows, sizeof rows / sizeof *rows};
@@ -72,7 +70,7 @@ static void on_closed(uv_handle_t *handle)
     free(c);
 }
 
-static void forget(struct client *c)
+static void forget_client(struct client *c)
 {
     struct client **link = &c->daemon->clients;
     while (*link != c)
@@ -87,7 +85,7 @@ static void on_descriptors_closed(void *ctx)
     struct client *c = ctx;
     c->closing.ended.data = c;
     uv_close((uv_handle_t *)&c->closing.ended, on_closed);
-    forget(c);
+    forget_client(c);
 }
 
 static void close_descriptors(uv_timer_t *timer)
@@ -108,7 +106,7 @@ static void let_go(void *owner)
     uv_close((uv_handle_t *)&c->poll, on_closed); /* before its number can be another's */
     uv_timer_stop(&c->timer);
     if (c->fds == 1 && close_if_read(c->fd[0])) {
-        forget(c);
+        forget_client(c);
         return;
     }
     c->handles++;
@@ -133,7 +131,7 @@ static void log_refusal(const struct client *c)
     log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
 }
 
-static void refuse(void *owner)
+static void refuse_client(void *owner)
 {
     struct client *c = owner;
     c->daemon->metrics.refused++;
@@ -151,7 +149,7 @@ static void refuse_late(void *owner)
     err_clear(&c->refusal);
     if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) == LEASE_GIVEN)
         err_set(&c->refusal, ERR_BUSY, "it is busy: %zu jobs wait there already", d->queue.count - 1);
-    refuse(c);
+    refuse_client(c);
 }
 
 static void tell_status(void *owner)
@@ -166,11 +164,11 @@ static void tell_status(void *owner)
     let_go(c);
 }
 
-static void fail(void *owner)
+static void fail_start(void *owner)
 {
     struct client *c = owner;
     sessions_end(c->daemon, c->unit);
-    refuse(c);
+    refuse_client(c);
 }
 
 static void say_late(void *owner)
@@ -191,7 +189,7 @@ void clients_checked(struct daemon *d)
     }
 }
 
-static void decide(void *owner)
+static void decide_request(void *owner)
 {
     struct client *c = owner;
     uv_poll_stop(&c->poll);
@@ -265,7 +263,7 @@ static void on_gone(uv_poll_t *poll, int status, int events)
     fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* What the launcher has said lies in the socket, for the session: only the end of it is heard. */
+/* The launcher's bytes stay in the socket, for the session: the daemon only hears the end. */
 static void wait_in_queue(void *owner)
 {
     struct client *c = owner;
@@ -315,7 +313,7 @@ void clients_serve_queue(struct daemon *d)
         client_of(x)->refusal = e;
         let_in(client_of(x), verdict, &lease);
     }
-    for (size_t i = d->queue.count; i > 0; i--) { /* who is dropped leaves a gap behind the others only */
+    for (size_t i = d->queue.count; i > 0; i--) { /* a dropped client shifts only entries behind it */
         x = d->queue.entry[i - 1];
         const char *news = queue_news(&d->queue, x, &d->leases, &d->rules, now, &again);
         if (news && !reply_waiting(client_of(x), news))

@@ -1,4 +1,4 @@
-#include "agent/daemon/admission/decide.h"
+#include "agent/daemon/admission/admission.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* Who has which slots of this node: a lease for each session that the daemon let in.
+/* Slots of this node and their holders: a lease for each session that the daemon let in.
  *
  * A lease is a file DIRECTORY/leases/NAME, mode 0600, put there whole by rename before its unit is asked for,
  * and removed when the unit has gone. The files are all there is: a daemon that starts reads them, and drops

@@ -1,4 +1,4 @@
-#include "agent/daemon/admission/replies.h"
+#include "agent/daemon/admission/admission.h"
 
 #include <string.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@ _Static_assert(STATUS_LEASES *(LEASE_JOB_MAX + LEASE_UNIT_MAX + LEASE_USER_MAX +
                    DAEMON_ANSWER_MAX,
                "an answer must fit");
 
-static bool answer(struct client *c, const Hvd__Daemon *m)
+static bool send_reply(struct client *c, const Hvd__Daemon *m)
 {
     static uint8_t bytes[FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + DAEMON_ANSWER_MAX];
     struct err e = ERR_INIT;
@@ -35,7 +35,7 @@ bool reply_waiting(struct client *c, const char *text)
     waiting.text = (char *)(uintptr_t)text;
     m.body_case = HVD__DAEMON__BODY_WAITING;
     m.waiting = &waiting;
-    return answer(c, &m);
+    return send_reply(c, &m);
 }
 
 void reply_refusal(struct client *c)
@@ -47,7 +47,7 @@ void reply_refusal(struct client *c)
         c->refusal.code == ERR_BUSY ? HVD__LEASE_REFUSAL__CODE__BUSY : HVD__LEASE_REFUSAL__CODE__OTHER;
     m.body_case = HVD__DAEMON__BODY_REFUSAL;
     m.refusal = &refusal;
-    (void)answer(c, &m);
+    (void)send_reply(c, &m);
 }
 
 void reply_gpus(struct client *c)
@@ -55,7 +55,7 @@ void reply_gpus(struct client *c)
     Hvd__Daemon m = HVD__DAEMON__INIT;
     m.body_case = HVD__DAEMON__BODY_GPUS;
     m.gpus = (Hvd__Gpus *)(uintptr_t)gpu_watch_tell(&c->daemon->gpus, c->uid);
-    (void)answer(c, &m);
+    (void)send_reply(c, &m);
 }
 
 static void put_queue(const struct client *c, Hvd__AgentStatus *status)
@@ -117,5 +117,5 @@ void reply_status(struct client *c)
     status.now = &told.now;
     m.body_case = HVD__DAEMON__BODY_STATUS;
     m.status = &status;
-    (void)answer(c, &m);
+    (void)send_reply(c, &m);
 }

@@ -28,7 +28,7 @@ struct gpu_watch {
     uv_poll_t poll;
     struct gpu_probe probe;
     pid_t stuck;     /* one that was killed and has not ended; 0: none */
-    Hvd__Gpus *last; /* what was said; NULL: nothing, because of */
+    Hvd__Gpus *last; /* the last answer; NULL: none, because of `failure` */
     char failure[GPU_FAULT_TEXT];
     uint64_t at; /* when that was */
     struct kernel_log log;

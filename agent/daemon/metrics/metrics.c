@@ -15,9 +15,9 @@
 
 #define NOBODY ((uid_t)-1)
 
-/* ---- what is told -------------------------------------------------------------------------------------- */
+/* ---- the samples --------------------------------------------------------------------------------------- */
 
-static void per_user(const struct daemon *d, FILE *out, const char *name, const char *help, bool slots)
+static void put_per_user(const struct daemon *d, FILE *out, const char *name, const char *help, bool slots)
 {
     const struct lease *item = d->leases.item;
     exposition_family(out, name, "gauge", help);
@@ -33,7 +33,7 @@ static void per_user(const struct daemon *d, FILE *out, const char *name, const 
     }
 }
 
-static void counter(FILE *out, const char *name, const char *help, uint64_t value)
+static void put_counter(FILE *out, const char *name, const char *help, uint64_t value)
 {
     exposition_family(out, name, "counter", help);
     exposition_sample(out, name, (double)value, NULL);
@@ -54,14 +54,14 @@ static void write_metrics(void *ctx, FILE *out)
     totals_tell(&d->totals, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
     render_jobs(out, &told.sums, &told.now);
     render_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
-    per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
-    per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
+    put_per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
+    put_per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
     exposition_family(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.");
     exposition_sample(out, "hvd_agent_connections", (double)d->client_count, NULL);
-    counter(out, "hvd_agent_leases_given_total", "Jobs that got slots.", m->given);
-    counter(out, "hvd_agent_leases_ended_total", "Jobs that gave them back.", m->ended);
-    counter(out, "hvd_agent_requests_refused_total", "Requests that were refused.", m->refused);
-    counter(out, "hvd_agent_reloads_total", "Times that the configuration was read again.", m->reload);
+    put_counter(out, "hvd_agent_leases_given_total", "Jobs that got slots.", m->given);
+    put_counter(out, "hvd_agent_leases_ended_total", "Jobs that gave them back.", m->ended);
+    put_counter(out, "hvd_agent_requests_refused_total", "Requests that were refused.", m->refused);
+    put_counter(out, "hvd_agent_reloads_total", "Times that the configuration was read again.", m->reload);
 }
 
 /* ---- the socket ---------------------------------------------------------------------------------------- */

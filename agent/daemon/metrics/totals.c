@@ -4,12 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A second of a host: 1 TiB over memory or wire, a billion operations, 65536 ranks that wait. */
-#define BYTES_A_SECOND      (UINT64_C(1) << 40)
-#define OPERATIONS_A_SECOND UINT64_C(1000000000)
-#define RANKS_MOST          65536
-#define NS_A_SECOND         (RANKS_MOST * UINT64_C(1000000000))
-#define TOTAL_MOST          (UINT64_C(1) << 62)
+#define TOTAL_MOST (UINT64_C(1) << 62)
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
@@ -76,7 +71,7 @@ struct totals_peer *totals_peer_of(struct totals_session *s, const char *host)
 
 /* ---- sessions ------------------------------------------------------------------------------------------ */
 
-static struct totals_session *find(struct totals *c, const char *unit)
+static struct totals_session *find_session(struct totals *c, const char *unit)
 {
     for (size_t i = 0; i < c->sessions; i++)
         if (strcmp(c->session[i].unit, unit) == 0)
@@ -84,14 +79,14 @@ static struct totals_session *find(struct totals *c, const char *unit)
     return NULL;
 }
 
-static void forget(struct totals *c, struct totals_session *s)
+static void forget_session(struct totals *c, struct totals_session *s)
 {
     free(s->peer);
     *s = c->session[--c->sessions];
     c->dirty = true;
 }
 
-static void end(struct totals *c, struct totals_session *s, uint32_t cause)
+static void end_session(struct totals *c, struct totals_session *s, uint32_t cause)
 {
     s->over = true;
     s->ranks = s->stalls = s->silence_ms = 0;
@@ -116,13 +111,13 @@ struct totals_session *totals_new(struct totals *c, const char *unit, uid_t uid,
 
 void totals_began(struct totals *c, const struct lease *lease, uint64_t now_ms)
 {
-    struct totals_session *s = find(c, lease->unit);
+    struct totals_session *s = find_session(c, lease->unit);
     if (s && s->uid == lease->uid && s->since == lease->since && s->left_ms == 0)
         return; /* its first report was faster, or it comes from the file */
     if (s && !s->over)
-        end(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
+        end_session(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
     if (s)
-        forget(c, s);
+        forget_session(c, s);
     (void)totals_new(c, lease->unit, lease->uid, lease->since, now_ms);
 }
 
@@ -137,10 +132,9 @@ static void add_kinds(struct totals *c, struct totals_session *s, const Hvd__Ses
         if (k == SUM_KINDS)
             continue;
         uint64_t *total = &c->sum[SUM_KIND + k * SUM_OF_KIND], *of = &s->sum[SUM_KIND + k * SUM_OF_KIND];
-        totals_add(&total[SUM_OPERATIONS], &of[SUM_OPERATIONS], from->operations,
-                   most_in(seconds, OPERATIONS_A_SECOND));
-        totals_add(&total[SUM_BYTES], &of[SUM_BYTES], from->bytes, most_in(seconds, BYTES_A_SECOND));
-        totals_add(&total[SUM_NS], &of[SUM_NS], from->ns, most_in(seconds, NS_A_SECOND));
+        for (size_t f = 0; f < SUM_OF_KIND; f++)
+            totals_add(&total[f], &of[f], kind_sum_of(from, &kind_sums[f]),
+                       most_in(seconds, kind_sums[f].most));
     }
 }
 
@@ -166,7 +160,7 @@ static uint32_t at_most(uint32_t value, uint32_t most)
 
 int totals_report(struct totals *c, uid_t uid, const Hvd__SessionReport *r, uint64_t now_ms, struct err *e)
 {
-    struct totals_session *s = find(c, r->unit);
+    struct totals_session *s = find_session(c, r->unit);
     if (!s || s->uid != uid)
         return err_set(e, ERR_PROTOCOL, "reports what it has no lease for");
     if (s->over)
@@ -183,13 +177,13 @@ int totals_report(struct totals *c, uid_t uid, const Hvd__SessionReport *r, uint
     add_peers(c, s, r, seconds);
     c->dirty = true;
     if (r->over)
-        end(c, s, r->cause < HVD__CAUSE__CAUSE_SESSION_LOST ? r->cause : HVD__CAUSE__CAUSE_FAULT);
+        end_session(c, s, r->cause < HVD__CAUSE__CAUSE_SESSION_LOST ? r->cause : HVD__CAUSE__CAUSE_FAULT);
     return 0;
 }
 
 void totals_left(struct totals *c, const char *unit, uint64_t now_ms)
 {
-    struct totals_session *s = find(c, unit);
+    struct totals_session *s = find_session(c, unit);
     if (s)
         s->left_ms = now_ms ? now_ms : 1;
 }
@@ -207,8 +201,8 @@ uint64_t totals_settle(struct totals *c, uint64_t now_ms)
             continue;
         }
         if (!s->over)
-            end(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
-        forget(c, s);
+            end_session(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
+        forget_session(c, s);
     }
     return next;
 }

@@ -1,18 +1,18 @@
-/* What all jobs of a node did, added up from what their sessions report (SessionReport), for Prometheus.
+/* Totals of all jobs of a node, added up from the reports of their sessions (SessionReport), for Prometheus.
  *
- * A session runs as its user and may say anything. So what it says counts for units of its user only; is
- * known by number or by one of the names of metric_names.h, and of hosts at most SUM_PEERS are named; only
- * grows (less than before is no news); and grows no faster than a host could.
+ * A session runs as its user and may say anything. So its figures count for units of its user only; a figure
+ * is known by number or by a name of metric_table.h, and at most SUM_PEERS hosts are named; a figure only
+ * grows (less than before is no news), and no faster than a host could work.
  *
- * The sums never go backwards, also when the agent is killed: what anybody was told is in its file (SUMS_FILE
- * in its directory, in memory like all of /run) before he is told it, together with how much of it came from
- * which session, so that what sessions go on to report is counted once. They begin anew with the host. A file
- * that is not whole is as none.
+ * The sums never go backwards, also when the agent is killed: a sum is in the file (SUMS_FILE in the agent's
+ * directory, in memory like all of /run) before anybody is told it. The file also says how much came from
+ * which session, so that later reports are counted once. The sums begin anew with the host. A file that is
+ * not whole is as none.
  *
  *   totals_began     systemd has started the session of a lease
  *   totals_report    its figures, again and again; the last with how it ended
- *   totals_left      its unit has gone. Its last words may still be on their way; when none have come after
- *                     TOTALS_LAST_MS it is a session that was lost (totals_settle) */
+ *   totals_left      its unit has gone. Its last report may still be on its way; when none has come after
+ *                    TOTALS_LAST_MS the session was lost (totals_settle) */
 #ifndef HVD_AGENT_DAEMON_METRICS_TOTALS_H
 #define HVD_AGENT_DAEMON_METRICS_TOTALS_H
 
@@ -22,7 +22,7 @@
 #include <sys/types.h>
 
 #include "agent/daemon/admission/leases.h"
-#include "agent/daemon/metrics/metric_names.h"
+#include "agent/daemon/metrics/metric_table.h"
 #include "common/base/err.h"
 
 #define SUMS_FILE      "sums"
@@ -30,7 +30,7 @@
 
 struct totals_peer {
     char host[SUM_PEER_NAME];
-    uid_t uid; /* whose job brought it */
+    uid_t uid; /* of the job that named it first */
     uint64_t sent, received;
 };
 
@@ -68,7 +68,7 @@ int totals_report(struct totals *c, uid_t uid, const Hvd__SessionReport *report,
 void totals_left(struct totals *c, const char *unit, uint64_t now_ms);
 /* Forgets those that are over. Milliseconds until it is due again; 0: nobody is waited for. */
 uint64_t totals_settle(struct totals *c, uint64_t now_ms);
-/* Into the file, when something has changed. What goes wrong is logged. */
+/* Into the file, when something has changed. Failures are logged. */
 void totals_save(struct totals *c);
 
 /* For a message or the file; valid until c changes. */

@@ -143,7 +143,7 @@ static void fill_session(const struct totals_session *s, Hvd__SessionSums *out, 
 }
 
 /* Everything as one message, packed; NULL without memory. */
-static uint8_t *pack(struct totals *c, size_t *len)
+static uint8_t *pack_totals(struct totals *c, size_t *len)
 {
     Hvd__SumsFile f = HVD__SUMS_FILE__INIT;
     struct totals_message told;
@@ -187,7 +187,7 @@ void totals_save(struct totals *c)
         return;
     path_of(c, ".new", path);
     path_of(c, "", whole);
-    uint8_t *bytes = pack(c, &len);
+    uint8_t *bytes = pack_totals(c, &len);
     int fd = bytes ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     bool done = fd >= 0 && write_all(fd, bytes, len) == 0 && rename(path, whole) == 0;
     if (done)

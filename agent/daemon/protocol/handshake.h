@@ -1,5 +1,5 @@
-/* What `hvdagent attach` and the launcher say to each other before there is a session. All that the launcher
- * says stays in `in`: it is the session's. What attach says are messages of their own about the lease
+/* The talk of `hvdagent attach` and the launcher before there is a session. All bytes of the launcher stay in
+ * `in`: they are for the session. The messages of attach are about the lease and have a magic of their own
  * (FRAME_ATTACH_MAGIC of common/protocol/frame.h). */
 #ifndef HVD_AGENT_DAEMON_PROTOCOL_HANDSHAKE_H
 #define HVD_AGENT_DAEMON_PROTOCOL_HANDSHAKE_H

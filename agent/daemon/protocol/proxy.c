@@ -34,7 +34,7 @@ void proxy_close(struct proxy *b)
 }
 
 /* True at the end of what can be read there. */
-static bool take(struct buf *b, int fd)
+static bool read_into(struct buf *b, int fd)
 {
     uint8_t *space = buf_reserve(b, PIECE);
     ssize_t n = space ? read(fd, space, PIECE) : 0;
@@ -44,7 +44,7 @@ static bool take(struct buf *b, int fd)
 }
 
 /* False when nobody takes it any more. */
-static bool give(struct buf *b, int fd)
+static bool write_from(struct buf *b, int fd)
 {
     size_t len = b->len < PIECE ? b->len : PIECE;
     ssize_t n = write(fd, buf_data(b), len);
@@ -70,8 +70,8 @@ static bool take_waiting(struct proxy *b)
     return waits;
 }
 
-/* Who speaks, by the first bytes. */
-static void recognise(struct proxy *b)
+/* Tells by the first bytes whether the daemon or a session speaks. */
+static void recognise_peer(struct proxy *b)
 {
     while (b->answer == PROXY_SILENCE && b->down.len >= FRAME_MAGIC_SIZE) {
         if (memcmp(buf_data(&b->down), FRAME_MAGIC, FRAME_MAGIC_SIZE) == 0)
@@ -104,18 +104,18 @@ static void drop_up(struct proxy *b)
     buf_consume(&b->up, b->up.len);
 }
 
-static void handle(struct proxy *b, const struct pollfd p[4])
+static void handle_events(struct proxy *b, const struct pollfd p[4])
 {
-    if (p[0].revents && take(&b->up, STDIN_FILENO))
+    if (p[0].revents && read_into(&b->up, STDIN_FILENO))
         b->up_over = true;
     if (p[3].revents)
         drop_up(b);
-    if (p[2].revents & (POLLOUT | POLLERR) && b->up.len > 0 && !give(&b->up, b->fd))
+    if (p[2].revents & (POLLOUT | POLLERR) && b->up.len > 0 && !write_from(&b->up, b->fd))
         drop_up(b);
     if (p[2].revents & (POLLIN | POLLHUP | POLLERR) && buf_room(&b->down) >= PIECE)
-        b->down_over = take(&b->down, b->fd) || b->down_over;
-    recognise(b);
-    if (p[1].revents && may_show(b) && !give(&b->down, STDOUT_FILENO)) {
+        b->down_over = read_into(&b->down, b->fd) || b->down_over;
+    recognise_peer(b);
+    if (p[1].revents && may_show(b) && !write_from(&b->down, STDOUT_FILENO)) {
         buf_consume(&b->down, b->down.len); /* nobody listens any more */
         drop_up(b);
     }
@@ -138,6 +138,6 @@ void proxy_run(struct proxy *b)
                               {.fd = b->up_over ? -1 : b->signals, .events = POLLIN}};
         if (poll(p, 4, -1) < 0 && errno != EINTR)
             return;
-        handle(b, p);
+        handle_events(b, p);
     }
 }

@@ -1,10 +1,10 @@
 /* The bytes between hvdrun (our stdin and stdout) and the connection to a managed agent.
  *
  * Both directions have a buffer of their own and go on by themselves: one that is full stops only its
- * reading. What comes first from the connection says who speaks: a session, and all that follows is passed
- * on; or the daemon, and nothing is, but where the job stands in its queue (handshake.h). Our end of the
- * launcher is half closed towards the session when the launcher closes its own, or a signal comes; the proxy
- * ends when the connection has ended and all that came was passed on, or cannot be. */
+ * reading. The first bytes of the connection say who speaks. All bytes of a session are passed on. Of the
+ * daemon only the job's place in the queue is passed on (handshake.h). The connection is half closed towards
+ * the session when the launcher closes its end, or a signal comes. The proxy ends when the connection has
+ * ended and all bytes were passed on, or cannot be. */
 #ifndef HVD_AGENT_DAEMON_PROTOCOL_PROXY_H
 #define HVD_AGENT_DAEMON_PROTOCOL_PROXY_H
 

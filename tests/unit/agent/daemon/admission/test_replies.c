@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/admission/replies.h"
+#include "agent/daemon/admission/admission.h"
 #include "agent/daemon/core.h"
 #include "agent/gpu/gpu_scan.h"
 #include "agent/gpu/nvml.h"
