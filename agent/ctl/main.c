@@ -14,8 +14,8 @@
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/protocol/query.h"
 #include "agent/daemon/metrics/render.h"
+#include "agent/daemon/protocol/query.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -39,7 +39,7 @@ static void free_seen(struct look *l)
     *l = (struct look){.seen = NULL};
 }
 
-/* How long a user's next session is waited for: those of his that were silent have had their time. */
+/* The time for a user's next session: silent sessions of the same user have used up theirs. */
 static int answer_limit(const struct ctl_jobs *jobs, size_t next, const uint64_t *lost_ms)
 {
     uint64_t lost = 0;

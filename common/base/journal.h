@@ -5,7 +5,7 @@
  * A value cannot become a field or a line of its own: its control characters are '?'. At most
  * JOURNAL_BURST lines in a second, and as many of those that are warnings or worse, so that no flood of news
  * hides a failure; the next line says how many were left out. The journal has a limit of its own for each
- * unit (LogRateLimitBurst=), which nobody else's lines count for. */
+ * unit (LogRateLimitBurst=), which counts only lines of the unit. */
 #ifndef HVD_COMMON_BASE_JOURNAL_H
 #define HVD_COMMON_BASE_JOURNAL_H
 

@@ -12,7 +12,7 @@
 void *secret_new(size_t size);
 /* Of the same size; NULL is allowed. */
 void secret_free(void *memory, size_t size);
-/* Keeps whole pages that belong to somebody else out of core files. */
+/* Keeps whole pages of another owner out of core files. */
 void secret_hide(void *pages, size_t size);
 
 /* Wipes the bytes that functions left in registers and on the stack when they returned: libraries copy

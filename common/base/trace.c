@@ -218,7 +218,7 @@ static void gather_events(struct trace *t)
 {
     struct timespec moment = {0, TRACE_LINGER_MS * (long)NSEC_PER_MSEC};
 
-    /* The bell stays 1, so nobody rings: only trace_stop, which sets it to 2, ends this early. */
+    /* The bell stays 1, so no thread rings: only trace_stop, which sets it to 2, ends this early. */
     if (!atomic_load(&t->stopping))
         syscall(SYS_futex, &t->bell, FUTEX_WAIT_PRIVATE, 1, &moment, NULL, 0);
 }
@@ -282,7 +282,8 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, s
                   ",\"tid\":0,\"args\":{\"sort_index\":%" PRIu32 "}}",
                   pid, pid);
     write_page(t);
-    if ((error = start_writer(t)) != 0) {
+    error = start_writer(t);
+    if (error != 0) {
         err_sys(e, error, "cannot start the writer of the timeline %s", path);
         close(t->fd);
         free(t);

@@ -5,8 +5,8 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include "common/process/module.h"
 #include "common/base/secret.h"
+#include "common/process/module.h"
 
 extern const char hvd_module_version[];
 extern const struct auth_ops hvd_auth_ops;

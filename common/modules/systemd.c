@@ -266,10 +266,12 @@ static int list_units(struct systemd *s, const char *pattern, void (*see)(void *
                                 0, 1, pattern);
     if (rc >= 0)
         rc = sd_bus_message_enter_container(answer, 'a', "(ssssssouso)");
-    while (rc >= 0 && (rc = sd_bus_message_read(answer, "(ssssssouso)", &unit, NULL, NULL, &active, NULL,
-                                                NULL, NULL, NULL, NULL, NULL)) > 0)
-        if (strcmp(active, "inactive") != 0 && strcmp(active, "failed") != 0)
+    for (bool more = rc >= 0; more; more = rc > 0) {
+        rc = sd_bus_message_read(answer, "(ssssssouso)", &unit, NULL, NULL, &active, NULL, NULL, NULL, NULL,
+                                 NULL, NULL);
+        if (rc > 0 && strcmp(active, "inactive") != 0 && strcmp(active, "failed") != 0)
             see(ctx, unit);
+    }
     if (rc < 0)
         err_set(e, ERR_SYSTEM, "systemd does not list its units: %s",
                 error.message ? error.message : strerror(-rc));

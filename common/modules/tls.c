@@ -142,7 +142,10 @@ static SSL_CTX *new_context(void)
 static BIO_METHOD *bio_method(void)
 {
     static BIO_METHOD *method;
-    if (!method && (method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "hvd link"))) {
+    if (method)
+        return method;
+    method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "hvd link");
+    if (method) {
         BIO_meth_set_write_ex(method, bio_write);
         BIO_meth_set_read_ex(method, bio_read);
         BIO_meth_set_ctrl(method, bio_ctrl);

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "common/process/module.h"
 #include "common/modules/yaml.h"
+#include "common/process/module.h"
 
 extern const char hvd_module_version[];
 

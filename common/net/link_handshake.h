@@ -2,7 +2,7 @@
  * bytes out.
  *
  *   connector                                   acceptor
- *     HELLO  ------------------------------------->      who I am, whom I want, which job and epoch, my nonce
+ *     HELLO  ------------------------------------->      my index, the index I want, job and epoch, my nonce
  *            <------------------------------------- CHALLENGE   its nonce,
  *                                                               MAC(key, "acceptor", HELLO, its nonce)
  *     (the link is authenticated: the connector may compare it with others and drop it)
@@ -31,8 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/net/auth.h"
 #include "common/base/err.h"
+#include "common/net/auth.h"
 
 #define LINK_VERSION        2
 #define LINK_JOB_MAX        64

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/links_internal.h"
 #include "common/base/log.h"
+#include "common/net/links_internal.h"
 
 #define NAMED    8 /* hosts of an interface; the others are counted */
 #define WAYS_MAX 4

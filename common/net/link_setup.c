@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/net/links_internal.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/links_internal.h"
 
 #define CHOOSE_WAIT        (50 * NSEC_PER_MSEC)
 #define RETRY_WAIT         (100 * NSEC_PER_MSEC)
@@ -268,8 +268,10 @@ static int send_output(struct links *l, struct conn *c, struct err *e)
 static int receive_input(struct conn *c, struct err *e)
 {
     uint8_t bytes[LINK_HELLO_SIZE + LINK_CHALLENGE_SIZE];
-    size_t wants;
-    while ((wants = link_handshake_wants(&c->handshake)) > 0) {
+    for (;;) {
+        size_t wants = link_handshake_wants(&c->handshake);
+        if (wants == 0)
+            return 0;
         ssize_t n = recv(c->fd, bytes, wants < sizeof bytes ? wants : sizeof bytes, MSG_DONTWAIT);
         if (n == 0)
             return err_set(e, ERR_CLOSED, "the peer closed the connection in the handshake");
@@ -280,7 +282,6 @@ static int receive_input(struct conn *c, struct err *e)
         if (link_handshake_receive(&c->handshake, bytes, (size_t)n, e) < 0)
             return -1;
     }
-    return 0;
 }
 
 /* An authenticated candidate may only wait: bytes or an end now are faults. */

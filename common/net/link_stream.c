@@ -270,7 +270,7 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
     struct link_bulk head = {.length = (uint32_t)size};
     struct iovec iov[] = {{header, sizeof header}, {(void *)data, size}};
     ssize_t sent = 0;
-    encode_header(header, type, &head, check_data(s, size, 0, data, size), s->others_sent++);
+    encode_header(header, type, &head, check_data(s, size, 0, data, size), s->others.given++);
     /* Nothing before it: straight from where it lies. */
     if (s->control.len == 0 && s->bulk_sent == 0 && !s->blocked)
         sent = send_parts(s, iov, size ? 2 : 1, sizeof header + size, e);
@@ -292,7 +292,7 @@ void link_stream_queue(struct link_stream *s, struct link_send *send)
 {
     send->next = NULL;
     send->checked = false;
-    send->number = s->bulks_queued++;
+    send->number = s->bulks.given++;
     *(s->bulk_last ? &s->bulk_last->next : &s->bulk_first) = send;
     s->bulk_last = send;
 }
@@ -354,7 +354,7 @@ static int decode_header(struct link_stream *s, const uint8_t *p, struct err *e)
     s->head.offset = read_u64(&r);
     s->wanted = read_u32(&r);
     s->check = 0;
-    uint64_t *number = s->type == LINK_BULK ? &s->bulks_taken : &s->others_taken;
+    uint64_t *number = s->type == LINK_BULK ? &s->bulks.taken : &s->others.taken;
     if (read_u32(&r) != check_head(p, (*number)++))
         return is_corrupted(e);
     if (s->type < LINK_CONTROL || s->type > LINK_FAREWELL || pad != 0)

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/net/links_internal.h"
 #include "common/base/secret.h"
+#include "common/net/links_internal.h"
 
 #define DEFAULT_MS 30000u
 #define EVENTS_MAX 64

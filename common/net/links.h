@@ -24,10 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/net/auth.h"
 #include "common/base/err.h"
-#include "common/net/link_handshake.h"
+#include "common/net/auth.h"
 #include "common/net/link_bulk.h"
+#include "common/net/link_handshake.h"
 #include "common/net/port_range.h"
 #include "common/net/tls.h"
 

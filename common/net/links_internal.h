@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/net/link_handshake.h"
 #include "common/net/link_stream.h"
 #include "common/net/links.h"
-#include "common/net/link_handshake.h"
 #include "common/net/net.h"
 
 /* Each object that an epoll event points to starts with one of these. */

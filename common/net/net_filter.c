@@ -185,7 +185,7 @@ out:
     return rc;
 }
 
-/* Not one of IPv6 whose check for a duplicate goes on, or has found one: nobody can listen there. */
+/* Not one of IPv6 whose check for a duplicate goes on, or has found one: no program can listen there. */
 static bool is_assigned(const union net_address *address)
 {
     int fd = socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);

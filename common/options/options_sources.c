@@ -132,7 +132,7 @@ static int note_given(struct given *given, size_t row, const struct option_name 
     return 0;
 }
 
-/* Checks the value even where a stronger source has decided, into a field that nobody reads. */
+/* Checks the value even where a stronger source has decided, into a field that is never read. */
 static int check_only(const struct parsing *p, size_t row, struct option_origin from, const char *text,
                       struct err *e)
 {

@@ -1,5 +1,5 @@
 /* How a row of an option table is read: shared by the parts of the parser and the printers of options.h, and
- * by nobody else. */
+ * by no other file. */
 #ifndef HVD_COMMON_OPTIONS_OPTIONS_TABLE_H
 #define HVD_COMMON_OPTIONS_OPTIONS_TABLE_H
 

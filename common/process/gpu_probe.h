@@ -7,9 +7,9 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
 #include "common/process/spawn.h"
+#include "common/protocol/control.pb-c.h"
 
 #define GPU_PROBE_MS 8000 /* the first answer of a driver that keeps no state may take seconds */
 
@@ -26,7 +26,7 @@ int gpu_probe_read(struct gpu_probe *p, struct err *e);
 /* The answer, once all of it was read; freed with message_free. NULL with *e. */
 Hvd__Gpus *gpu_probe_result(const struct gpu_probe *p, struct err *e);
 /* Kills it if it still runs and closes what we have of it, but for child.pidfd, which becomes readable when
- * it has ended: the caller's, as the process is his to reap. */
+ * it has ended: the caller's, which reaps the process. */
 void gpu_probe_end(struct gpu_probe *p);
 
 /* All of that at once. The error of a driver that does not answer in time is ERR_TIMEOUT. */

@@ -43,7 +43,9 @@ static int child_descriptors(const struct spawn *s, int *report_fd)
     if (*report_fd < 0)
         return -1;
     for (int i = 0; i < last; i++) {
-        if (want[i] < 0 && null < 0 && (null = open(_PATH_DEVNULL, O_RDWR | O_CLOEXEC)) < 0)
+        if (want[i] < 0 && null < 0)
+            null = open(_PATH_DEVNULL, O_RDWR | O_CLOEXEC);
+        if (want[i] < 0 && null < 0)
             return -1;
         want[i] = fcntl(want[i] < 0 ? null : want[i], F_DUPFD_CLOEXEC, 8);
         if (want[i] < 0)
@@ -201,7 +203,7 @@ static pid_t clone_child(const struct child *child, int *pidfd)
 }
 
 /* We trace the child up to its execve, at which it stops. From there it is stopped like by SIGSTOP, and
- * nobody's tracee: a debugger can take it, or SIGCONT lets it go on. One that ended first is left to be
+ * not traced any more: a debugger can take it, or SIGCONT lets it go on. One that ended first is left to be
  * reaped. */
 static void stop_after_exec(pid_t pid)
 {
@@ -227,9 +229,10 @@ static void stop_after_exec(pid_t pid)
 static int wait_for_exec(const struct spawn *s, int fd, struct spawned *out, struct err *e)
 {
     struct spawn_failure f;
-    ssize_t n;
-    while ((n = read(fd, &f, sizeof f)) < 0 && errno == EINTR)
-        ;
+    ssize_t n = -1;
+    do
+        n = read(fd, &f, sizeof f);
+    while (n < 0 && errno == EINTR);
     if (n == 0)
         return 0;
     waitpid(out->pid, NULL, 0);

@@ -5,7 +5,7 @@
  * CHANNEL_WIRE_MAX bytes are committed to the wire at a time and control frames go first, so a control frame
  * never waits behind more than that.
  *
- * The channel does not count credits; who sends bulk bytes keeps to the credit it was given (credit.h), and
+ * The channel does not count credits; a sender of bulk bytes keeps to its credit (credit.h), and
  * the bulk queue's ceiling is the last resort. Not thread-safe; callbacks may call channel_send*, but not
  * channel_receive or channel_free.
  *

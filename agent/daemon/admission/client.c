@@ -95,7 +95,7 @@ static void close_descriptors(uv_timer_t *timer)
         uv_timer_start(timer, close_descriptors, CLOSE_AGAIN_MS, 0);
 }
 
-/* Most need no thread: the connection of somebody who passed nothing is no session's. */
+/* Most need no thread: a client that has passed no descriptors has no session. */
 static void let_go(void *owner)
 {
     struct client *c = owner;
@@ -140,7 +140,7 @@ static void refuse_client(void *owner)
     let_go(c);
 }
 
-/* Nobody is overtaken, not even by who would not wait. */
+/* No request in the queue is overtaken, not even by one that would not wait. */
 static void refuse_late(void *owner)
 {
     struct client *c = owner;
@@ -197,7 +197,7 @@ static void decide_request(void *owner)
     request_name_user(c);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
     if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
-        clients_serve_queue(c->daemon); /* nobody is overtaken */
+        clients_serve_queue(c->daemon); /* requests in the queue come first */
     enum client_event event = m ? admission_decide(c, m) : EV_REFUSED;
     message_free(m);
     fsm_post(&c->fsm, event);
@@ -302,16 +302,17 @@ static void refuse_all(struct daemon *d, const char *why)
 void clients_serve_queue(struct daemon *d)
 {
     uint64_t again = UINT64_MAX, now = clock_now() / NSEC_PER_MSEC;
-    struct queue_entry *x;
     struct lease lease;
     enum lease_verdict verdict;
     struct err e = ERR_INIT;
     const char *why = d->queue.count ? admission_closed(d) : NULL;
     if (why)
         refuse_all(d, why);
-    while ((x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e))) {
+    struct queue_entry *x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e);
+    while (x) {
         client_of(x)->refusal = e;
         let_in(client_of(x), verdict, &lease);
+        x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e);
     }
     for (size_t i = d->queue.count; i > 0; i--) { /* a dropped client shifts only entries behind it */
         x = d->queue.entry[i - 1];

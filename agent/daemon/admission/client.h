@@ -19,8 +19,8 @@
 #include <sys/types.h>
 #include <uv.h>
 
-#include "agent/daemon/async_close.h"
 #include "agent/daemon/admission/queue.h"
+#include "agent/daemon/async_close.h"
 #include "agent/daemon/protocol/wire.h"
 #include "common/base/fsm.h"
 
@@ -62,7 +62,7 @@ struct client {
     uv_timer_t timer;
     int handles; /* that are not closed yet */
     /* The connection, and what came beside the request: DAEMON_STDERR and so on from 1 on. More than
-     * those are wanted by nobody. */
+     * these are wrong. */
     int fd[1 + DAEMON_DESCRIPTORS + DESCRIPTORS_MAX];
     size_t fds;
     struct async_close closing;
@@ -86,7 +86,7 @@ void client_open(struct daemon *d, int fd);
 bool client_unit_started(struct daemon *d, const char *unit, const char *failure);
 /* The GPUs were asked, or could not be: whoever waits for that is told. */
 void clients_checked(struct daemon *d);
-/* Lets those in who need wait no longer, and tells the others where they stand. */
+/* Lets requests in that need wait no longer, and tells the others their places. */
 void clients_serve_queue(struct daemon *d);
 /* Closes it without a word. */
 void client_drop(struct client *c);

@@ -4,8 +4,8 @@
 
 #include "agent/daemon/core.h"
 #include "agent/daemon/sessions.h"
-#include "agent/guard/job_dir.h"
 #include "agent/gpu/gpu.h"
+#include "agent/guard/job_dir.h"
 
 const char *admission_closed(struct daemon *d)
 {
@@ -100,7 +100,7 @@ static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *d
     return c->refusal.code ? EV_REFUSED : EV_ASKED;
 }
 
-/* Nothing is answered: nobody waits for it. */
+/* A report has no reply. */
 static enum client_event take_report(struct client *c, const Hvd__SessionReport *report)
 {
     struct err e = ERR_INIT;

@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/guard/job_dir.h"
 #include "agent/gpu/gpu.h"
+#include "agent/guard/job_dir.h"
 #include "common/base/log.h"
 
 #define FILE_MAX     1024
@@ -137,7 +137,7 @@ static enum lease_verdict share_out(const struct leases *l, const struct lease_r
     return LEASE_BUSY;
 }
 
-/* A name for its unit that nobody has. */
+/* Makes a name for the unit that no other lease has. */
 static void name_unit(const struct leases *l, struct lease *lease)
 {
     snprintf(lease->unit, sizeof lease->unit, LEASE_PREFIX "%s" SUFFIX, lease->job);

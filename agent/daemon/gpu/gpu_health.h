@@ -11,8 +11,8 @@
 
 #include "agent/daemon/gpu/kernel_log.h"
 #include "agent/gpu/gpu.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 #define GPU_FAULT_TEXT 200
 #define GPU_COOLER     5 /* degrees below the limit, when it was over it */

@@ -98,7 +98,7 @@ static bool are_leased(const struct daemon *d)
     return false;
 }
 
-/* The numbers are those of leases: they change while nobody has one. */
+/* Leases hold these numbers: they change only while there is no lease. */
 static void number_gpus(struct gpu_watch *w)
 {
     gpu_health_number(&w->health, w->last, w->last ? gpu_slots(w->last) : gpu_scan_files(&gpu_places));

@@ -13,7 +13,7 @@
 struct daemon;
 
 struct metrics {
-    struct metrics_http *http;              /* NULL: nobody can ask */
+    struct metrics_http *http;              /* NULL: closed */
     uint64_t given, refused, ended, reload; /* leases and requests since the start */
 };
 

@@ -87,7 +87,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     size_t size = 0;
     (void)version, (void)data, (void)slot;
     if (*len > 0)
-        return MHD_NO; /* nobody has a body to send here */
+        return MHD_NO; /* no request here has a body */
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
         return answer_request(connection, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, 0);
     if (strcmp(url, "/metrics") != 0)

@@ -66,7 +66,7 @@ void totals_began(struct totals *c, const struct lease *lease, uint64_t now_ms);
 int totals_report(struct totals *c, uid_t uid, const Hvd__SessionReport *report, uint64_t now_ms,
                   struct err *e);
 void totals_left(struct totals *c, const char *unit, uint64_t now_ms);
-/* Forgets those that are over. Milliseconds until it is due again; 0: nobody is waited for. */
+/* Forgets those that are over. Milliseconds until it is due again; 0: no session is waited for. */
 uint64_t totals_settle(struct totals *c, uint64_t now_ms);
 /* Into the file, when something has changed. Failures are logged. */
 void totals_save(struct totals *c);

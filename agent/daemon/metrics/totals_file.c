@@ -9,8 +9,8 @@
 
 #include "agent/daemon/metrics/totals.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/base/write_all.h"
+#include "common/protocol/message.h"
 
 #define FILE_MAX (64u << 20)
 
@@ -82,8 +82,10 @@ static ssize_t read_whole(int fd, uint8_t *bytes, size_t size)
 {
     size_t have = 0;
     ssize_t n = 1;
-    while (have < size && (n = read(fd, bytes + have, size - have)) > 0)
-        have += (size_t)n;
+    while (have < size && n > 0) {
+        n = read(fd, bytes + have, size - have);
+        have += n > 0 ? (size_t)n : 0;
+    }
     return n < 0 ? -1 : (ssize_t)have;
 }
 

@@ -11,16 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/protocol/query.h"
-#include "agent/daemon/protocol/proxy.h"
 #include "agent/daemon/async_close.h"
 #include "agent/daemon/protocol/handshake.h"
+#include "agent/daemon/protocol/proxy.h"
+#include "agent/daemon/protocol/query.h"
 #include "agent/daemon/protocol/wire.h"
-#include "common/protocol/agent_exit.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/base/secret.h"
+#include "common/protocol/agent_exit.h"
+#include "common/protocol/message.h"
 
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
 
@@ -103,18 +103,22 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* Until the end of what comes. */
+/* Copies until the end of the input. */
 static void copy_to_stderr(int from)
 {
     char piece[4096];
-    ssize_t n;
-    while ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR))
+    for (;;) {
+        ssize_t n = read(from, piece, sizeof piece);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return;
         if (n > 0 && write(STDERR_FILENO, piece, (size_t)n) < 0 && errno != EAGAIN && errno != EINTR)
             return;
+    }
 }
 
-/* The managed agent takes nothing but pipes and unix sockets (client.h): what else our stderr is, a process
- * of its own writes there what the session says. It lives as long as anybody has the other end. */
+/* The managed agent takes only pipes and unix sockets (client.h). When our stderr is something else, a
+ * process of its own copies the session's log there. The process lives as long as the other end of its pipe
+ * is open. */
 static int pass_stderr_on(struct err *e)
 {
     int log[2];

@@ -43,7 +43,7 @@ static bool read_into(struct buf *b, int fd)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* False when nobody takes it any more. */
+/* False when the reader has gone. */
 static bool write_from(struct buf *b, int fd)
 {
     size_t len = b->len < PIECE ? b->len : PIECE;
@@ -116,11 +116,11 @@ static void handle_events(struct proxy *b, const struct pollfd p[4])
         b->down_over = read_into(&b->down, b->fd) || b->down_over;
     recognise_peer(b);
     if (p[1].revents && may_show(b) && !write_from(&b->down, STDOUT_FILENO)) {
-        buf_consume(&b->down, b->down.len); /* nobody listens any more */
+        buf_consume(&b->down, b->down.len); /* the launcher has gone */
         drop_up(b);
     }
     if (b->up_over && b->waited && b->answer == PROXY_SILENCE)
-        drop_up(b); /* nobody reads it: the daemon hears the end all the same */
+        drop_up(b); /* no session reads it: the daemon hears the end of the connection all the same */
     end_up(b);
 }
 

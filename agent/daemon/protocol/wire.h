@@ -23,8 +23,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 #include "common/protocol/frame.h"
 
 #define DAEMON_DIRECTORY "/run/hvd"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/daemon/gpu/gpu_health.h"
 #include "agent/guard/remove_tree.h"
 #include "agent/gpu/nvml.h"
