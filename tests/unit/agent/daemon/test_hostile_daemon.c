@@ -1,6 +1,6 @@
-/* The managed agent and somebody who sends what he likes to its socket: it does not crash or leak, gives no
- * slot away that it has not, and its own end is in order. systemd is a stand-in, of which every second unit
- * fails. HOSTILE_SEED and HOSTILE_TURNS make other messages and more of them. */
+/* The managed agent and a client that sends anything to its socket: the agent does not crash or leak, gives
+ * no slot away twice, and ends in order. systemd is a stand-in, of which every second unit fails.
+ * HOSTILE_SEED and HOSTILE_TURNS make other messages and more of them. */
 /* needs: agent tests/unit/hostile.c */
 #include <check.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@
 
 static char directory[SCRATCH_MAX];
 static struct daemon d;
-static int never[2]; /* what systemd's connection would be */
+static int never[2]; /* stands for systemd's connection */
 static unsigned units;
 static char unit[128]; /* the last one that is starting */
 
@@ -112,7 +112,7 @@ static void tear_down(void)
     (void)remove_tree(AT_FDCWD, directory, 4);
 }
 
-/* ---- whoever connects ---------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------------------- */
 
 static void send_frame(int fd, const struct buf *message, bool with_descriptors)
 {

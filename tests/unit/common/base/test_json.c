@@ -1,4 +1,4 @@
-/* What json.c writes, byte for byte. */
+/* The output of json.c, byte for byte. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>

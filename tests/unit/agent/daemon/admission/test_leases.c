@@ -1,4 +1,4 @@
-/* Who gets slots of a node, who is told what, and what is on disk of it: the leases of a managed agent. */
+/* The leases of a managed agent: the slots of a node, the words of a refusal, and the files on disk. */
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>

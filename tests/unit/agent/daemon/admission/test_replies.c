@@ -1,5 +1,5 @@
-/* What the managed agent answers when everything is as many and as long as it can be: it fits into one
- * answer, whatever users have asked for, named and reported.
+/* The largest replies of the managed agent, with as many and as long things as there can be: each fits into
+ * one answer, whatever users have asked for, named and reported.
  *
  * needs: agent */
 #include <check.h>
