@@ -125,7 +125,7 @@ static void show_queue_json(struct json *j, const Hvd__AgentStatus *s)
         const Hvd__AgentWaiting *w = s->waiting[i];
         json_object(j, NULL);
         json_unsigned(j, "place", i + 1);
-        json_text(j, "job", w->job[0] ? w->job : NULL);
+        json_filled_text(j, "job", w->job);
         json_text(j, "user", w->user);
         json_unsigned(j, "slots", w->slots);
         json_bool(j, "fewer", w->fewer);
@@ -145,17 +145,17 @@ static void show_json(const Hvd__AgentStatus *s)
     json_unsigned(&j, "slots", s->slots);
     json_unsigned(&j, "taken", s->taken);
     json_bool(&j, "shared", s->shared);
-    json_text(&j, "drained", s->drained[0] ? s->drained : NULL);
+    json_filled_text(&j, "drained", s->drained);
     json_unsigned(&j, "gpus", s->gpus);
-    json_text(&j, "unhealthy", s->unhealthy[0] ? s->unhealthy : NULL);
+    json_filled_text(&j, "unhealthy", s->unhealthy);
     json_array(&j, "leases");
     for (size_t i = 0; i < s->n_lease; i++) {
         json_object(&j, NULL);
-        json_text(&j, "job", s->lease[i]->job[0] ? s->lease[i]->job : NULL);
-        json_text(&j, "unit", s->lease[i]->unit[0] ? s->lease[i]->unit : NULL);
+        json_filled_text(&j, "job", s->lease[i]->job);
+        json_filled_text(&j, "unit", s->lease[i]->unit);
         json_text(&j, "user", s->lease[i]->user);
         json_unsigned(&j, "slots", s->lease[i]->slots);
-        json_text(&j, "gpus", s->lease[i]->gpus[0] ? s->lease[i]->gpus : NULL);
+        json_filled_text(&j, "gpus", s->lease[i]->gpus);
         json_unsigned(&j, "since", s->lease[i]->since);
         json_end(&j);
     }

@@ -279,7 +279,7 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
         json_text(j, NULL, s->argv[i]);
     json_end(j);
     json_text(j, "containment", s->containment);
-    json_text(j, "gpus", s->gpus[0] ? s->gpus : NULL);
+    json_filled_text(j, "gpus", s->gpus);
     json_bool(j, "gpus_leased", s->leased);
     json_unsigned(j, "session_pid", s->session_pid);
     json_unsigned(j, "guard_pid", s->guard_pid);
