@@ -149,6 +149,24 @@ START_TEST(gpus_fit)
 }
 END_TEST
 
+/* The code says whether waiting helps; the text does not. */
+START_TEST(a_refusal_has_a_code)
+{
+    static const enum err_code why[] = {ERR_BUSY, ERR_HOST};
+    static const Hvd__LeaseRefusal__Code wanted[] = {HVD__LEASE_REFUSAL__CODE__BUSY,
+                                                     HVD__LEASE_REFUSAL__CODE__OTHER};
+    for (size_t i = 0; i < 2; i++) {
+        err_clear(&asker.refusal);
+        err_set(&asker.refusal, why[i], "it is busy: 1 slot is wanted");
+        reply_refusal(&asker);
+        Hvd__Daemon *m = answered();
+        ck_assert_str_eq(m->refusal->text, "it is busy: 1 slot is wanted");
+        ck_assert_int_eq(m->refusal->code, wanted[i]);
+        message_free(m);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("replies");
@@ -156,6 +174,7 @@ int main(void)
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_status_fits);
     tcase_add_test(all, gpus_fit);
+    tcase_add_test(all, a_refusal_has_a_code);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
