@@ -1,22 +1,32 @@
-/* --mps: is CUDA's multi-process service to be started for the job's GPUs on this host, and what follows when
- * it serves, does not start, or ends.
+/* --mps: decides whether CUDA's multi-process service (MPS) is started for the job's GPUs on this host, and
+ * acts when MPS serves, does not start, or ends.
  *
- * It costs isolation (a process that does what no GPU forgives takes the other ones of its server along), so
- * nothing happens unless it is asked for. One that is there already is used, because CUDA would do so, and
- * because a GPU in exclusive mode lets no second one in. GPUs are named by their UUIDs then: the numbers that
- * its clients see are counted among those that it was given. */
+ * MPS costs isolation: a process with a fatal GPU error takes the other processes of its server along. So MPS
+ * is started on demand only. A daemon that serves already is used, because CUDA would use it, and because a
+ * GPU in exclusive mode admits no second one. With MPS, GPUs are named by their UUIDs: the numbers that its
+ * clients see count among the GPUs that the daemon was given. */
+#include "agent/session/mps_host.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/guard/remove_tree.h"
-#include "agent/session/session.h"
-#include "agent/worker/descendants.h"
 #include "agent/gpu/gpu.h"
+#include "agent/guard/remove_tree.h"
+#include "agent/session/core.h"
+#include "agent/session/parts.h"
+#include "agent/worker/descendants.h"
 #include "common/base/log.h"
 #include "common/process/spawn.h"
 #include "common/protocol/spawn_programs.h"
+
+struct session_mps {
+    struct mps_host host;
+    char *gpus; /* UUIDs of the GPUs to be served; NULL: MPS is not to be started */
+    char *visible, **envp;
+    char program[4096], pipes[JOB_DIR_MAX + 16], logs[JOB_DIR_MAX + 16];
+};
 
 static bool is_demanded(const struct session *s)
 {
@@ -28,7 +38,7 @@ static int do_without(struct session *s, const char *why, struct err *e)
 {
     if (is_demanded(s))
         return err_set(e, ERR_UNSUPPORTED, "--mps yes: %s", why);
-    session_notice(s, LOG_INFO, "--mps auto: not started, %s", why);
+    session_send_notice(s, LOG_INFO, "--mps auto: not started, %s", why);
     return 0;
 }
 
@@ -48,7 +58,8 @@ static void use(struct session *s, struct worker_env_job *job, const char *direc
 {
     job->mps = directory;
     job->gpu_uuids = gpu_uuids();
-    session_notice(s, LOG_INFO, "--mps: uses the MPS control daemon of %s, and leaves it running", directory);
+    session_send_notice(s, LOG_INFO, "--mps: uses the MPS control daemon of %s, and leaves it running",
+                        directory);
 }
 
 /* ---- one of our own ------------------------------------------------------------------------------------ */
@@ -92,7 +103,7 @@ static char *gpus_of(const struct session *s, const struct worker_env_job *job, 
 static bool is_shared(const struct session *s)
 {
     size_t gpus = 1;
-    for (const char *c = s->mps.gpus; *c; c++)
+    for (const char *c = s->mps->gpus; *c; c++)
         gpus += *c == ',';
     return s->spawn->n_worker > gpus || (s->spawn->tuning && s->spawn->tuning->gpu_placement);
 }
@@ -102,8 +113,8 @@ static int find_program(struct session *s, struct err *e)
     size_t i = 0;
     while (!spawn_program_is_here(s->spawn, i))
         i++;
-    return spawn_find(MPS_PROGRAM, worker_env_given(s->spawn, i, "PATH"), NULL, s->mps.program,
-                      sizeof s->mps.program, e);
+    return spawn_find(MPS_PROGRAM, worker_env_given(s->spawn, i, "PATH"), NULL, s->mps->program,
+                      sizeof s->mps->program, e);
 }
 
 /* NULL: it can be started, and the GPUs are known. */
@@ -113,10 +124,10 @@ static const char *obstacle(struct session *s, const struct worker_env_job *job)
     struct err e = ERR_INIT;
     if (!uuids)
         return "the UUIDs of the GPUs here are not known";
-    s->mps.gpus = gpus_of(s, job, uuids);
-    if (!s->mps.gpus || !s->mps.gpus[0])
+    s->mps->gpus = gpus_of(s, job, uuids);
+    if (!s->mps->gpus || !s->mps->gpus[0])
         return "the job has no GPU here";
-    if (strstr(s->mps.gpus, "MIG-"))
+    if (strstr(s->mps->gpus, "MIG-"))
         return "an instance of a GPU in MIG mode would need a service of its own";
     if (!is_demanded(s) && !is_shared(s))
         return "no two processes of the job share a GPU here";
@@ -125,14 +136,14 @@ static const char *obstacle(struct session *s, const struct worker_env_job *job)
     return NULL;
 }
 
-int session_mps_choose(struct session *s, struct worker_env_job *job, struct err *e)
+static int choose_mps(struct session *s, struct worker_env_job *job, struct err *e)
 {
     char why[512];
     if (!s->spawn->binding || s->spawn->binding->mps == HVD__BINDING__MPS__MPS_NO)
         return 0;
     if (!job->gpus) {
-        session_notice(s, is_demanded(s) ? LOG_WARNING : LOG_INFO,
-                       "--mps: not started, the job has no GPUs here");
+        session_send_notice(s, is_demanded(s) ? LOG_WARNING : LOG_INFO,
+                            "--mps: not started, the job has no GPUs here");
         return 0;
     }
     const char *named = named_directory(s);
@@ -147,21 +158,21 @@ int session_mps_choose(struct session *s, struct worker_env_job *job, struct err
     }
     const char *in_the_way = obstacle(s, job);
     if (in_the_way) {
-        free(s->mps.gpus);
-        s->mps.gpus = NULL;
+        free(s->mps->gpus);
+        s->mps->gpus = NULL;
         return do_without(s, in_the_way, e);
     }
-    snprintf(s->mps.pipes, sizeof s->mps.pipes, "%s/" MPS_DIRECTORY, s->dir.path);
-    snprintf(s->mps.logs, sizeof s->mps.logs, "%s/" MPS_LOG, s->dir.path);
-    job->mps = s->mps.pipes;
-    job->mps_log = s->mps.logs;
+    snprintf(s->mps->pipes, sizeof s->mps->pipes, "%s/" MPS_DIRECTORY, s->dir.path);
+    snprintf(s->mps->logs, sizeof s->mps->logs, "%s/" MPS_LOG, s->dir.path);
+    job->mps = s->mps->pipes;
+    job->mps_log = s->mps->logs;
     job->gpu_uuids = gpu_uuids();
     return 0;
 }
 
 /* ---- its life ------------------------------------------------------------------------------------------ */
 
-/* The job may have been told to end meanwhile: then nothing is started any more. */
+/* The job may have been told to end meanwhile: then no worker starts any more. */
 static bool is_waited_for(const struct session *s)
 {
     return s->fsm.state == SESSION_WAITING;
@@ -170,12 +181,12 @@ static bool is_waited_for(const struct session *s)
 static void on_serves(void *ctx)
 {
     struct session *s = ctx;
-    session_notice(s, LOG_INFO, "--mps: " MPS_PROGRAM " (pid %d) serves %s", (int)mps_host_pid(&s->mps.host),
-                   s->mps.gpus);
+    session_send_notice(s, LOG_INFO, "--mps: " MPS_PROGRAM " (pid %d) serves %s",
+                        (int)mps_host_pid(&s->mps->host), s->mps->gpus);
     if (is_waited_for(s))
-        session_spawn_workers(s);
+        fsm_post(&s->fsm, EV_SPAWN);
     else
-        session_mark(s);
+        session_schedule_check(s);
 }
 
 /* CUDA must not find what is left of it. */
@@ -184,7 +195,7 @@ static int go_on_without(struct session *s, const char *why, struct err *e)
     (void)remove_tree(s->dir.fd, MPS_DIRECTORY, 1);
     if (is_demanded(s))
         return err_set(e, ERR_HOST, "--mps yes: %s", why);
-    session_notice(s, LOG_WARNING, "--mps auto: the job goes on without MPS here: %s", why);
+    session_send_notice(s, LOG_WARNING, "--mps auto: the job goes on without MPS here: %s", why);
     return 0;
 }
 
@@ -192,25 +203,25 @@ static void on_failed(void *ctx, bool served, const char *text)
 {
     struct session *s = ctx;
     if (!served && !is_waited_for(s))
-        session_mark(s);
-    else if (!served && go_on_without(s, text, &s->refusal) == 0)
-        session_spawn_workers(s);
+        session_schedule_check(s);
+    else if (!served && go_on_without(s, text, &s->refusal.why) == 0)
+        fsm_post(&s->fsm, EV_SPAWN);
     else if (!served)
         fsm_post(&s->fsm, EV_REFUSED);
     else if (s->fsm.state >= SESSION_ENDING || s->workers.alive == 0)
-        session_notice(s, LOG_WARNING, "%s", text);
+        session_send_notice(s, LOG_WARNING, "%s", text);
     else
-        session_fault(s, "%s: the job's processes on this host cannot use their GPUs without it", text);
+        session_send_fault(s, "%s: the job's processes on this host cannot use their GPUs without it", text);
 }
 
 /* Its servers, when it could not end them. */
 static void on_over(void *ctx)
 {
     struct session *s = ctx;
-    struct session_servers servers = session_servers(s);
+    struct session_servers servers = session_servers_list(s);
     if (s->fsm.state >= SESSION_ENDING && s->workers.alive == 0)
         (void)descendants_signal(SIGKILL, servers.pid);
-    session_mark(s);
+    session_schedule_check(s);
 }
 
 static const struct mps_events events = {on_serves, on_failed, on_over};
@@ -223,37 +234,73 @@ static char **environment_of(struct session *s)
     while (base[count])
         count++;
     char **envp = calloc(count + 2, sizeof *envp);
-    if (envp && asprintf(&gpus, GPU_VISIBLE "=%s", s->mps.gpus) >= 0) {
+    if (envp && asprintf(&gpus, GPU_VISIBLE "=%s", s->mps->gpus) >= 0) {
         memcpy(envp, base, count * sizeof *envp);
-        envp[count] = s->mps.visible = gpus;
+        envp[count] = s->mps->visible = gpus;
         return envp;
     }
     free(envp);
     return NULL;
 }
 
-int session_mps_start(struct session *s, struct err *e)
+static int start_mps(struct session *s, struct worker_env_job *env, struct err *e)
 {
     struct err why = ERR_INIT;
-    if (!s->mps.gpus)
+    if (!s->mps->gpus)
         return 0;
-    s->mps.envp = environment_of(s);
-    if (!s->mps.envp)
+    s->mps->envp = environment_of(s);
+    if (!s->mps->envp)
         return err_set(e, ERR_MEMORY, "no memory for the environment of " MPS_PROGRAM);
-    struct mps_place place = {.program = s->mps.program,
+    struct mps_place place = {.program = s->mps->program,
                               .directory = s->dir.path,
                               .directory_fd = s->dir.fd,
-                              .envp = s->mps.envp,
+                              .envp = s->mps->envp,
                               .cgroup_fd = s->containment.fd};
-    if (mps_host_start(&s->mps.host, &s->loop, &events, s, &place, &why) == 0)
+    if (mps_host_start(&s->mps->host, &s->loop, &events, s, &place, &why) == 0)
         return 1;
     return go_on_without(s, why.text, e);
 }
 
-void session_mps_close(struct session *s)
+/* ---- hooks --------------------------------------------------------------------------------------------- */
+
+static pid_t mps_pid(const struct session *s)
 {
-    mps_host_close(&s->mps.host);
-    free(s->mps.gpus);
-    free(s->mps.visible);
-    free(s->mps.envp);
+    return mps_host_pid(&s->mps->host);
 }
+
+/* The engine may use GPUs through MPS until the engine ends. */
+static void end_mps(struct session *s)
+{
+    if (session_engine_pid(s) == 0)
+        mps_host_end(&s->mps->host);
+}
+
+static void kill_mps(struct session *s)
+{
+    mps_host_kill(&s->mps->host);
+}
+
+static bool reap_mps(struct session *s, const struct reaped *child)
+{
+    return mps_host_reaped(&s->mps->host, child->pid, child->status, child->signal);
+}
+
+static void close_mps(struct session *s)
+{
+    mps_host_close(&s->mps->host);
+}
+
+static void free_mps(struct session *s)
+{
+    free(s->mps->gpus);
+    free(s->mps->visible);
+    free(s->mps->envp);
+}
+
+static const struct session_server server = {
+    .pid = mps_pid, .end = end_mps, .kill = kill_mps, .end_ms = MPS_END_MS};
+
+const struct session_part session_part_mps = {
+    SESSION_STATE(mps), .prepare = choose_mps, .start = start_mps, .reaped = reap_mps,
+    .server = &server,  .close = close_mps,    .free = free_mps,
+};

@@ -26,10 +26,10 @@
 #define ANSWER_MAX          (1u << 20) /* likewise */
 #define REFRESH_MS          500
 
-struct inquirer;
+struct status_client;
 
-struct inquiries_events {
-    /* Somebody wants to know. true: there will be more to say, at inquiries_refreshed. */
+struct status_server_events {
+    /* Somebody wants to know. true: there will be more to say, at status_server_refreshed. */
     bool (*refresh)(void *ctx);
     /* Fill *status from what is known now; its memory must stay until the next call. */
     void (*status)(void *ctx, Hvd__JobStatus *status);
@@ -37,28 +37,28 @@ struct inquiries_events {
     void (*end)(void *ctx, uid_t uid);
 };
 
-struct inquiries {
+struct status_server {
     uv_loop_t *loop;
-    const struct inquiries_events *events;
+    const struct status_server_events *events;
     void *ctx;
     int listener; /* -1: nobody can ask */
     uv_poll_t poll;
     uv_timer_t late; /* refresh takes too long */
-    struct inquirer *first;
-    struct recent recent;
+    struct status_client *first;
+    struct output_history recent;
 };
 
 /* Nobody can ask yet. */
-void inquiries_init(struct inquiries *q);
+void status_server_init(struct status_server *q);
 /* Makes the socket in `directory`, whose descriptor the path goes through. -1 with *e. */
-int inquiries_open(struct inquiries *q, uv_loop_t *loop, const char *directory,
-                   const struct inquiries_events *events, void *ctx, struct err *e);
+int status_server_open(struct status_server *q, uv_loop_t *loop, const char *directory,
+                       const struct status_server_events *events, void *ctx, struct err *e);
 /* Those who wait for it get their answers. */
-void inquiries_refreshed(struct inquiries *q);
+void status_server_refreshed(struct status_server *q);
 /* What a rank wrote: is kept for a while, and goes to those who follow it. */
-void inquiries_output(struct inquiries *q, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
-                      size_t size);
+void status_server_output(struct status_server *q, uint32_t rank, enum frame_stream stream,
+                          const uint8_t *bytes, size_t size);
 /* The job ends: who follows is told. Handles are closed once the loop has run again. */
-void inquiries_close(struct inquiries *q);
+void status_server_close(struct status_server *q);
 
 #endif

@@ -73,7 +73,7 @@ static int give_out(struct lines *l, uint8_t flags, lines_emit *emit, void *ctx)
 /* Adds bytes of one line to what is held; a line that grows over the most goes out in pieces. */
 static int extend(struct lines *l, const uint8_t *bytes, size_t len, lines_emit *emit, void *ctx)
 {
-    const uint32_t max = l->max ? l->max : LINES_MAX;
+    const uint32_t max = l->max ? l->max : LINE_LENGTH_MAX;
     while (len > 0) {
         size_t take = len < max - l->len ? len : max - l->len;
         if (hold(l, bytes, take) < 0)

@@ -28,7 +28,7 @@ void workers_close(struct workers *w)
         inlet_close(&w->item[i].in);
 }
 
-void workers_free(struct workers *w)
+void workers_dispose(struct workers *w)
 {
     free(w->item);
     *w = (struct workers){0};

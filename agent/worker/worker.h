@@ -65,7 +65,7 @@ int workers_init(struct workers *w, size_t count, struct err *e);
 /* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again.
  */
 void workers_close(struct workers *w);
-void workers_free(struct workers *w);
+void workers_dispose(struct workers *w);
 /* Starts the i-th. -1 with *e: this one was not started; those before it run. */
 int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e);
 /* What went wrong between clone and exec, as a sentence. */

@@ -418,18 +418,18 @@ static void inquire(struct hostile *h, uv_loop_t *loop)
 
 START_TEST(inquiries)
 {
-    static const struct inquiries_events events = {on_refresh, on_status, on_end};
-    static struct inquiries q;
+    static const struct status_server_events events = {on_refresh, on_status, on_end};
+    static struct status_server q;
     struct hostile h;
     struct err e = ERR_INIT;
     uv_loop_t loop;
     uv_loop_init(&loop);
-    inquiries_init(&q);
-    ck_assert_int_eq(inquiries_open(&q, &loop, directory, &events, NULL, &e), 0);
+    status_server_init(&q);
+    ck_assert_int_eq(status_server_open(&q, &loop, directory, &events, NULL, &e), 0);
     hostile_seed(&h, hostile_given_seed(), 0);
     for (unsigned turn = 0; turn < 40 * hostile_turns(TURNS); turn++)
         inquire(&h, &loop);
-    inquiries_close(&q);
+    status_server_close(&q);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/session/session_legal.h"
+#include "agent/session/session.h"
 #include "common/process/module.h"
 #include "launcher/host/host_legal.h"
 #include "tests/unit/fake_agent.h"
