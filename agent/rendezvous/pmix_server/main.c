@@ -193,7 +193,7 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         on_rank_ended(m);
         break;
     case HVD__PMIX__KIND__REQUEST:
-        pmix_asked((struct pmix_asked){m->host, m->ticket}, m->data.data, m->data.len);
+        pmix_server_asked((struct pmix_asked){m->host, m->ticket}, m->data.data, m->data.len);
         break;
     case HVD__PMIX__KIND__BROADCAST:
         pmix_server_told(m->data.data, m->data.len);

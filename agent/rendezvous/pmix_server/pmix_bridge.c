@@ -5,43 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static void on_posted(uv_poll_t *poll, int status, int events)
-{
-    struct bridge *b = poll->data;
-    uint64_t count;
-    (void)status, (void)events;
-    (void)!read(b->fd, &count, sizeof count);
-    bridge_drain(b);
-}
-
-int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e)
-{
-    atomic_init(&b->last, NULL);
-    b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (b->fd < 0)
-        return err_sys(e, errno, "cannot make an eventfd");
-    int rc = uv_poll_init(loop, &b->poll, b->fd);
-    if (rc < 0) {
-        close(b->fd);
-        return err_set(e, ERR_SYSTEM, "cannot watch an eventfd: %s", uv_strerror(rc));
-    }
-    b->poll.data = b;
-    b->open = true;
-    uv_poll_start(&b->poll, UV_READABLE, on_posted);
-    return 0;
-}
-
-void bridge_post(struct bridge *b, struct bridge_item *item)
-{
-    static const uint64_t one = 1;
-    item->next = atomic_load_explicit(&b->last, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&b->last, &item->next, item, memory_order_release,
-                                                  memory_order_relaxed))
-        ;
-    (void)!write(b->fd, &one, sizeof one);
-}
-
-void bridge_drain(struct bridge *b)
+static void drain_items(struct bridge *b)
 {
     struct bridge_item *last = atomic_exchange_explicit(&b->last, NULL, memory_order_acquire), *first = NULL;
     while (last) {
@@ -57,10 +21,37 @@ void bridge_drain(struct bridge *b)
     }
 }
 
-void bridge_close(struct bridge *b)
+static void on_posted(uv_poll_t *poll, int status, int events)
 {
-    if (!b->open)
-        return;
-    b->open = false;
-    uv_close((uv_handle_t *)&b->poll, NULL); /* the descriptor stays: see the header */
+    struct bridge *b = poll->data;
+    uint64_t count;
+    (void)status, (void)events;
+    (void)!read(b->fd, &count, sizeof count);
+    drain_items(b);
+}
+
+int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e)
+{
+    atomic_init(&b->last, NULL);
+    b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (b->fd < 0)
+        return err_sys(e, errno, "cannot make an eventfd");
+    int rc = uv_poll_init(loop, &b->poll, b->fd);
+    if (rc < 0) {
+        close(b->fd);
+        return err_set(e, ERR_SYSTEM, "cannot watch an eventfd: %s", uv_strerror(rc));
+    }
+    b->poll.data = b;
+    uv_poll_start(&b->poll, UV_READABLE, on_posted);
+    return 0;
+}
+
+void bridge_post(struct bridge *b, struct bridge_item *item)
+{
+    static const uint64_t one = 1;
+    item->next = atomic_load_explicit(&b->last, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&b->last, &item->next, item, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+    (void)!write(b->fd, &one, sizeof one);
 }

@@ -1,17 +1,16 @@
 /* From the PMIx library's thread to the loop: a queue that any thread may append to, without a lock.
  *
- * The loop is woken by an eventfd and not by uv_async, because the library's thread may outlive the loop for
- * a moment when a session ends: writing to a descriptor that nobody reads any more harms nobody. */
+ * An eventfd wakes the loop, and not uv_async, because the library's thread may outlive the loop for a moment
+ * when a session ends: to write to a descriptor without a reader does no harm. */
 #ifndef HVD_AGENT_RENDEZVOUS_PMIX_SERVER_PMIX_BRIDGE_H
 #define HVD_AGENT_RENDEZVOUS_PMIX_SERVER_PMIX_BRIDGE_H
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <uv.h>
 
 #include "common/base/err.h"
 
-/* The first member of what is posted. */
+/* The first member of every item. */
 struct bridge_item {
     struct bridge_item *next;
     void (*run)(struct bridge_item *item); /* on the loop's thread; owns the item */
@@ -20,7 +19,6 @@ struct bridge_item {
 struct bridge {
     _Atomic(struct bridge_item *) last;
     int fd;
-    bool open;
     uv_poll_t poll;
 };
 
@@ -28,9 +26,5 @@ struct bridge {
 int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e);
 /* Any thread. */
 void bridge_post(struct bridge *b, struct bridge_item *item);
-/* Runs what has been posted, oldest first. */
-void bridge_drain(struct bridge *b);
-/* The poll handle is closed when the loop has run again; what is posted later is never run. */
-void bridge_close(struct bridge *b);
 
 #endif
