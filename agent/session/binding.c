@@ -88,7 +88,8 @@ static void free_binding(struct session *s)
 }
 
 const struct session_part session_part_binding = {
-    SESSION_STATE(binding),
+    .name = "binding",
+    .state = SESSION_STATE(binding),
     .prepare = bind_workers,
     .free = free_binding,
 };

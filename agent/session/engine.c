@@ -210,9 +210,14 @@ static const struct session_server server = {
     .pid = session_engine_pid, .end = end_engine, .drain = drain_engine, .has_told = has_told_worker};
 
 const struct session_part session_part_engine = {
-    SESSION_STATE(engine),       .prepare = name_socket,
-    .start = listen_for_workers, .rank_ended = tell_rank_ended,
-    .reaped = reap_engine,       .written = flush_messages,
-    .server = &server,           .close = close_engine,
+    .name = "engine",
+    .state = SESSION_STATE(engine),
+    .prepare = name_socket,
+    .start = listen_for_workers,
+    .rank_ended = tell_rank_ended,
+    .reaped = reap_engine,
+    .written = flush_messages,
+    .server = &server,
+    .close = close_engine,
     .free = free_counters,
 };

@@ -131,7 +131,8 @@ static void close_liveness(struct session *s)
 }
 
 const struct session_part session_part_liveness = {
-    SESSION_STATE(liveness),
+    .name = "liveness",
+    .state = SESSION_STATE(liveness),
     .open = open_liveness,
     .close = close_liveness,
 };

@@ -5,6 +5,7 @@
  * is started on demand only. A daemon that serves already is used, because CUDA would use it, and because a
  * GPU in exclusive mode admits no second one. With MPS, GPUs are named by their UUIDs: the numbers that its
  * clients see count among the GPUs that the daemon was given. */
+#include "agent/session/mps_clients.h"
 #include "agent/session/mps_host.h"
 
 #include <signal.h>
@@ -25,6 +26,11 @@ struct session_mps {
     struct mps_host host;
     char *gpus; /* UUIDs of the GPUs to be served; NULL: MPS is not to be started */
     char *visible, **envp;
+    const char *there; /* the pipe directory of a service of another job or user; NULL: none, or no GPUs */
+    struct mps_clients clients; /* of that service */
+    char *there_variable, **there_envp;
+    bool all;       /* the processes that are released: all, or those that SIGTERM kills */
+    bool releasing; /* the end of the job's processes waits for the service */
     char program[4096], pipes[JOB_DIR_MAX + 16], logs[JOB_DIR_MAX + 16];
 };
 
@@ -139,6 +145,8 @@ static const char *obstacle(struct session *s, const struct worker_env_job *job)
 static int choose_mps(struct session *s, struct worker_env_job *job, struct err *e)
 {
     char why[512];
+    const char *named = named_directory(s);
+    const char *there = s->mps->there = job->gpus == 0 ? NULL : named ? named : MPS_PIPE_DIRECTORY;
     if (!s->spawn->binding || s->spawn->binding->mps == HVD__BINDING__MPS__MPS_NO)
         return 0;
     if (!job->gpus) {
@@ -146,8 +154,6 @@ static int choose_mps(struct session *s, struct worker_env_job *job, struct err 
                             "--mps: not started, the job has no GPUs here");
         return 0;
     }
-    const char *named = named_directory(s);
-    const char *there = named ? named : MPS_PIPE_DIRECTORY;
     if (mps_is_served(there)) {
         use(s, job, there);
         return 0;
@@ -164,6 +170,7 @@ static int choose_mps(struct session *s, struct worker_env_job *job, struct err 
     }
     snprintf(s->mps->pipes, sizeof s->mps->pipes, "%s/" MPS_DIRECTORY, s->dir.path);
     snprintf(s->mps->logs, sizeof s->mps->logs, "%s/" MPS_LOG, s->dir.path);
+    s->mps->there = NULL;
     job->mps = s->mps->pipes;
     job->mps_log = s->mps->logs;
     job->gpu_uuids = gpu_uuids();
@@ -226,19 +233,20 @@ static void on_over(void *ctx)
 
 static const struct mps_events events = {on_serves, on_failed, on_over};
 
-/* Its environment is the engine's, and the GPUs that it is to serve. */
-static char **environment_of(struct session *s)
+/* The engine's environment with one variable more, which comes first and wins. */
+static char **make_environment(struct session *s, const char *name, const char *value, char **variable)
 {
-    char **base = session_programs_base(s), *gpus = NULL;
+    char **base = session_programs_base(s);
     size_t count = 0;
     while (base[count])
         count++;
     char **envp = calloc(count + 2, sizeof *envp);
-    if (envp && asprintf(&gpus, GPU_VISIBLE "=%s", s->mps->gpus) >= 0) {
-        memcpy(envp, base, count * sizeof *envp);
-        envp[count] = s->mps->visible = gpus;
+    if (envp && asprintf(variable, "%s=%s", name, value) >= 0) {
+        memcpy(envp + 1, base, count * sizeof *envp);
+        envp[0] = *variable;
         return envp;
     }
+    *variable = NULL;
     free(envp);
     return NULL;
 }
@@ -248,7 +256,7 @@ static int start_mps(struct session *s, struct worker_env_job *env, struct err *
     struct err why = ERR_INIT;
     if (!s->mps->gpus)
         return 0;
-    s->mps->envp = environment_of(s);
+    s->mps->envp = make_environment(s, GPU_VISIBLE, s->mps->gpus, &s->mps->visible);
     if (!s->mps->envp)
         return err_set(e, ERR_MEMORY, "no memory for the environment of " MPS_PROGRAM);
     struct mps_place place = {.program = s->mps->program,
@@ -259,6 +267,84 @@ static int start_mps(struct session *s, struct worker_env_job *env, struct err *
     if (mps_host_start(&s->mps->host, &s->loop, &events, s, &place, &why) == 0)
         return 1;
     return go_on_without(s, why.text, e);
+}
+
+/* ---- clients of a service of another job or user -------------------------------------------------------- */
+
+static bool is_pid(void *ctx, pid_t pid)
+{
+    return pid == *(const pid_t *)ctx;
+}
+
+/* A program that catches SIGTERM may have something to save, with its GPU. */
+static bool dies_of_sigterm(pid_t pid)
+{
+    static const char *const lines[] = {"SigIgn:", "SigCgt:"};
+    char path[64], line[128];
+    bool dies = true;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        for (size_t i = 0; i < 2; i++)
+            if (strncmp(line, lines[i], strlen(lines[i])) == 0)
+                dies = dies && !(strtoull(line + strlen(lines[i]), NULL, 16) >> (SIGTERM - 1) & 1);
+    if (f)
+        fclose(f);
+    return dies;
+}
+
+/* At SIGTERM the engine is left out: it is told to end, and aborts its work on the GPUs. */
+static bool is_to_release(void *ctx, pid_t pid)
+{
+    struct session *s = ctx;
+    struct session_servers servers = session_servers_list(s);
+    return (s->mps->all || dies_of_sigterm(pid)) &&
+           descendants_signal_if(0, s->mps->all ? NULL : servers.pid, is_pid, &pid) > 0;
+}
+
+static void on_released(void *ctx, bool late)
+{
+    struct session *s = ctx;
+    if (late)
+        session_send_notice(s, LOG_WARNING,
+                            "the MPS control daemon of %s did not answer within %g s: other users of it may "
+                            "be harmed by the end of this job's processes",
+                            s->mps->there, MPS_CLIENTS_MS / 1e3);
+    s->mps->releasing = false;
+    fsm_post(&s->fsm, EV_RELEASED);
+}
+
+static const struct mps_clients_events client_events = {is_to_release, on_released};
+
+/* The service is told to end the work of the processes that are about to be killed (mps_clients.h). */
+static bool release_clients(struct session *s, bool all)
+{
+    struct session_mps *own = s->mps;
+    struct err e = ERR_INIT;
+    struct session_servers servers = session_servers_list(s);
+    mps_clients_cancel(&own->clients);
+    own->releasing = false;
+    if (!own->there || (s->workers.alive == 0 && !descendants_any(servers.pid)) ||
+        !mps_is_served(own->there) || find_program(s, &e) < 0)
+        return false;
+    if (!own->there_envp)
+        own->there_envp = make_environment(s, GPU_MPS_PIPES, own->there, &own->there_variable);
+    struct mps_place place = {.program = own->program,
+                              .directory = s->dir.path,
+                              .directory_fd = s->dir.fd,
+                              .envp = own->there_envp,
+                              .cgroup_fd = s->containment.fd};
+    own->all = all;
+    own->releasing = true;
+    if (place.envp && mps_clients_end(&own->clients, &s->loop, &client_events, s, &place) == 0)
+        return true;
+    own->releasing = false;
+    return false;
+}
+
+static bool is_releasing(const struct session *s)
+{
+    return s->mps->releasing;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */
@@ -282,16 +368,20 @@ static void kill_mps(struct session *s)
 
 static bool reap_mps(struct session *s, const struct reaped *child)
 {
-    return mps_host_reaped(&s->mps->host, child->pid, child->status, child->signal);
+    return mps_clients_reaped(&s->mps->clients, child->pid, child->status == 0 && child->signal == 0) ||
+           mps_host_reaped(&s->mps->host, child->pid, child->status, child->signal);
 }
 
 static void close_mps(struct session *s)
 {
+    mps_clients_close(&s->mps->clients);
     mps_host_close(&s->mps->host);
 }
 
 static void free_mps(struct session *s)
 {
+    free(s->mps->there_variable);
+    free(s->mps->there_envp);
     free(s->mps->gpus);
     free(s->mps->visible);
     free(s->mps->envp);
@@ -301,6 +391,14 @@ static const struct session_server server = {
     .pid = mps_pid, .end = end_mps, .kill = kill_mps, .end_ms = MPS_END_MS};
 
 const struct session_part session_part_mps = {
-    SESSION_STATE(mps), .prepare = choose_mps, .start = start_mps, .reaped = reap_mps,
-    .server = &server,  .close = close_mps,    .free = free_mps,
+    .name = "mps",
+    .state = SESSION_STATE(mps),
+    .prepare = choose_mps,
+    .start = start_mps,
+    .reaped = reap_mps,
+    .delay_end = release_clients,
+    .delays_end = is_releasing,
+    .server = &server,
+    .close = close_mps,
+    .free = free_mps,
 };

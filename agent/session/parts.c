@@ -11,14 +11,14 @@
 
 static void **locate_state(struct session *s, const struct session_part *p)
 {
-    return (void **)(void *)((char *)s + p->state_at);
+    return (void **)(void *)((char *)s + p->state.at);
 }
 
 int session_parts_open(struct session *s, struct err *e)
 {
-    EACH_PART(s, p, state_size)
+    EACH_PART(s, p, state.size)
     {
-        *locate_state(s, p) = calloc(1, p->state_size);
+        *locate_state(s, p) = calloc(1, p->state.size);
         if (!*locate_state(s, p))
             return err_set(e, ERR_MEMORY, "no memory for a session");
     }
@@ -51,7 +51,7 @@ void session_parts_free(struct session *s)
         const struct session_part *p = s->parts[i];
         if (p->free)
             p->free(s);
-        if (!p->state_size)
+        if (!p->state.size)
             continue;
         free(*locate_state(s, p));
         *locate_state(s, p) = NULL;
@@ -143,6 +143,27 @@ void session_parts_ending(struct session *s)
 {
     EACH_PART(s, p, ending)
     p->ending(s);
+}
+
+bool session_parts_delay_end(struct session *s, bool all)
+{
+    bool delayed = false;
+    EACH_PART(s, p, delay_end)
+    {
+        bool delays = p->delay_end(s, all);
+        delayed = delayed || delays;
+    }
+    return delayed;
+}
+
+bool session_parts_are_delaying(const struct session *s)
+{
+    EACH_PART(s, p, delays_end)
+    {
+        if (p->delays_end(s))
+            return true;
+    }
+    return false;
 }
 
 /* ---- servers ------------------------------------------------------------------------------------------- */

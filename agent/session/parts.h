@@ -26,7 +26,9 @@ struct session_server {
 /* A hook that is NULL has nothing to do. */
 struct session_part {
     const char *name;
-    size_t state_size, state_at; /* SESSION_STATE */
+    struct {
+        size_t size, at;
+    } state; /* SESSION_STATE; zeros: the part has none */
     /* The session begins; the state is all zeros. */
     int (*open)(struct session *s, struct err *e);
     /* Hello was accepted: the job has a name. */
@@ -51,6 +53,10 @@ struct session_part {
     void (*written)(struct session *s);
     /* The job begins to end. */
     void (*ending)(struct session *s);
+    /* The job's processes are about to get SIGTERM, or (`all`) SIGKILL. True: not before the part has posted
+     * EV_RELEASED, which takes MPS_CLIENTS_MS at most. */
+    bool (*delay_end)(struct session *s, bool all);
+    bool (*delays_end)(const struct session *s);
     const struct session_server *server;
     /* Closes handles; the loop runs once more before `free`. */
     void (*close)(struct session *s);
@@ -59,8 +65,9 @@ struct session_part {
 
 /* The member of struct session that points to the state of a part. parts.c allocates and frees it. */
 #define SESSION_STATE(member)                                                                                \
-    .name = #member, .state_size = sizeof(*((struct session *)NULL)->member),                                \
-    .state_at = offsetof(struct session, member)
+    {                                                                                                        \
+        sizeof(*((struct session *)NULL)->member), offsetof(struct session, member)                          \
+    }
 
 /* ---- parts.c: the walks over the table ----------------------------------------------------------------- */
 int session_parts_open(struct session *s, struct err *e);
@@ -76,6 +83,8 @@ void session_parts_counted(struct session *s);
 bool session_parts_reaped(struct session *s, const struct reaped *child);
 void session_parts_written(struct session *s);
 void session_parts_ending(struct session *s);
+bool session_parts_delay_end(struct session *s, bool all);
+bool session_parts_are_delaying(const struct session *s);
 void session_parts_close(struct session *s);
 void session_parts_free(struct session *s);
 

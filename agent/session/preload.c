@@ -93,7 +93,8 @@ static void close_preload(struct session *s)
 }
 
 const struct session_part session_part_preload = {
-    SESSION_STATE(preload),
+    .name = "preload",
+    .state = SESSION_STATE(preload),
     .open = open_preload,
     .prepare = name_directory,
     .close = close_preload,

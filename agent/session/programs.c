@@ -98,7 +98,8 @@ static void free_programs(struct session *s)
 }
 
 const struct session_part session_part_programs = {
-    SESSION_STATE(programs),
+    .name = "programs",
+    .state = SESSION_STATE(programs),
     .prepare = find_directories,
     .start = make_environments,
     .free = free_programs,

@@ -266,7 +266,12 @@ static const struct session_server pmix_server = {
     .pid = pmix_pid, .end = end_pmix, .drain = drain_pmix, .has_told = has_told_worker};
 
 const struct session_part session_part_rendezvous = {
-    SESSION_STATE(rendezvous),     .open = open_timer,  .prepare = open_rendezvous,
-    .rank_ended = tell_rank_ended, .reaped = reap_pmix, .server = &pmix_server,
+    .name = "rendezvous",
+    .state = SESSION_STATE(rendezvous),
+    .open = open_timer,
+    .prepare = open_rendezvous,
+    .rank_ended = tell_rank_ended,
+    .reaped = reap_pmix,
+    .server = &pmix_server,
     .close = close_rendezvous,
 };

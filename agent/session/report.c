@@ -191,6 +191,12 @@ static void end_reports(struct session *s)
 }
 
 const struct session_part session_part_report = {
-    SESSION_STATE(report),     .open = open_report,     .accepted = open_journal, .running = begin_reports,
-    .reported = note_rank_end, .counted = send_awaited, .close = end_reports,
+    .name = "report",
+    .state = SESSION_STATE(report),
+    .open = open_report,
+    .accepted = open_journal,
+    .running = begin_reports,
+    .reported = note_rank_end,
+    .counted = send_awaited,
+    .close = end_reports,
 };

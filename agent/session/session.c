@@ -43,6 +43,8 @@ static void kill_job(void *owner);
 static void send_refused(void *owner);
 static void begin_ending(void *owner);
 static void shorten_grace(void *owner);
+static void send_term(void *owner);
+static void send_kill(void *owner);
 static void leave_job(void *owner);
 static void stop_loop(void *owner);
 
@@ -67,6 +69,7 @@ static const struct fsm_row rows[] = {
     {SESSION_SPAWNING, EV_REFUSED, SESSION_REFUSING, kill_job},
     {SESSION_SPAWNING, EV_TEARDOWN, SESSION_ENDING, begin_ending},
     {SESSION_SPAWNING, EV_LOST, SESSION_ENDING, begin_ending},
+    {SESSION_REFUSING, EV_RELEASED, SESSION_REFUSING, send_kill},
     {SESSION_REFUSING, EV_EMPTY, SESSION_DONE, send_refused},
     {SESSION_REFUSING, EV_TIME_OVER, SESSION_DONE, send_refused},
     {SESSION_REFUSING, EV_TEARDOWN, SESSION_KILLING, kill_job},
@@ -77,8 +80,10 @@ static const struct fsm_row rows[] = {
     {SESSION_DONE, EV_TEARDOWN, SESSION_ENDING, begin_ending},
     {SESSION_DONE, EV_LOST, SESSION_ENDING, begin_ending},
     {SESSION_ENDING, EV_TEARDOWN, SESSION_ENDING, shorten_grace},
+    {SESSION_ENDING, EV_RELEASED, SESSION_ENDING, send_term},
     {SESSION_ENDING, EV_TIME_OVER, SESSION_KILLING, kill_job},
     {SESSION_ENDING, EV_EMPTY, SESSION_LEAVING, leave_job},
+    {SESSION_KILLING, EV_RELEASED, SESSION_KILLING, send_kill},
     {SESSION_KILLING, EV_EMPTY, SESSION_LEAVING, leave_job},
     {SESSION_KILLING, EV_TIME_OVER, SESSION_LEAVING,
      leave_job}, /* uninterruptible processes: they are named */
@@ -160,7 +165,7 @@ static void check_rest(struct session *s)
     if (s->workers.alive == 0 && !descendants_any(servers.pid))
         session_servers_end(s);
     if (descendants_any(NULL)) {
-        if (s->fsm.state == SESSION_ENDING)
+        if (s->fsm.state == SESSION_ENDING || session_parts_are_delaying(s))
             return;
         /* The children of a process that has died are children of the session now. */
         containment_kill(s->containment.path);
@@ -305,11 +310,11 @@ static bool is_outside(void *ctx, pid_t pid)
 }
 
 /* Each process gets one SIGTERM: with the group of a living worker, or alone. */
-static void begin_ending(void *owner)
+static void send_term(void *owner)
 {
     struct session *s = owner;
-    session_parts_ending(s);
-    reap_now(&s->reap); /* a worker that has died already was not ended by us */
+    if (session_parts_are_delaying(s))
+        return;
     if (s->workers.alive > 0)
         workers_end(&s->workers, SIGTERM);
     struct session_servers servers = session_servers_list(s);
@@ -322,6 +327,16 @@ static void begin_ending(void *owner)
     session_schedule_check(s);
 }
 
+static void begin_ending(void *owner)
+{
+    struct session *s = owner;
+    session_parts_ending(s);
+    reap_now(&s->reap); /* a worker that has died already was not ended by us */
+    workers_are_ended(&s->workers);
+    if (!session_parts_delay_end(s, false))
+        send_term(s);
+}
+
 /* A second Teardown without a grace period: output that the launcher does not read is not waited for either. */
 static void shorten_grace(void *owner)
 {
@@ -332,6 +347,15 @@ static void shorten_grace(void *owner)
     fsm_post(&s->fsm, EV_TIME_OVER);
 }
 
+static void send_kill(void *owner)
+{
+    struct session *s = owner;
+    if (session_parts_are_delaying(s))
+        return;
+    workers_end(&s->workers, SIGKILL);
+    session_schedule_check(s);
+}
+
 static void kill_job(void *owner)
 {
     struct session *s = owner;
@@ -340,8 +364,8 @@ static void kill_job(void *owner)
     limit_state(s, KILL_MS);
     session_servers_end(s);
     session_servers_kill(s);
-    workers_end(&s->workers, SIGKILL);
-    session_schedule_check(s);
+    if (!session_parts_delay_end(s, true))
+        send_kill(s);
 }
 
 static void clean_up(struct session *s)

@@ -69,6 +69,7 @@
  *    FINISHED      all workers have ended and were reported
  *    TEARDOWN      the launcher ends the job
  *    LOST          the job cannot go on
+ *    RELEASED      a part does not delay the end of the processes any more
  *    TIME_OVER     the current state has lasted as long as it may
  *    EMPTY         no process of the job is left, and all that was to be said is queued
  *    BYE           the launcher has dismissed the session */
@@ -82,6 +83,7 @@
     X(FINISHED, "finished")                                                                                  \
     X(TEARDOWN, "teardown")                                                                                  \
     X(LOST, "lost")                                                                                          \
+    X(RELEASED, "released")                                                                                  \
     X(TIME_OVER, "time over")                                                                                \
     X(EMPTY, "empty")                                                                                        \
     X(BYE, "bye")

@@ -266,7 +266,8 @@ static void free_spawn(struct session *s)
 }
 
 const struct session_part session_part_spawning = {
-    SESSION_STATE(spawning),
+    .name = "spawning",
+    .state = SESSION_STATE(spawning),
     .open = open_spawning,
     .close = close_report,
     .free = free_spawn,

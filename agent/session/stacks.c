@@ -63,6 +63,10 @@ static void close_stacks(struct session *s)
 }
 
 const struct session_part session_part_stacks = {
-    SESSION_STATE(stacks), .reaped = reap_tool,   .written = resume_tools,
-    .ending = stop_tools,  .close = close_stacks,
+    .name = "stacks",
+    .state = SESSION_STATE(stacks),
+    .reaped = reap_tool,
+    .written = resume_tools,
+    .ending = stop_tools,
+    .close = close_stacks,
 };

@@ -186,6 +186,11 @@ static void close_status(struct session *s)
 }
 
 const struct session_part session_part_status = {
-    SESSION_STATE(status),     .open = open_status,   .directory = listen_for_clients,
-    .counted = answer_clients, .close = close_status, .free = free_answer,
+    .name = "status",
+    .state = SESSION_STATE(status),
+    .open = open_status,
+    .directory = listen_for_clients,
+    .counted = answer_clients,
+    .close = close_status,
+    .free = free_answer,
 };
