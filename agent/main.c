@@ -77,7 +77,8 @@ static int run_attach(bool must_be_managed)
     return AGENT_EXIT_REFUSED;
 }
 
-/* What it holds, the unit that it is, and the socket of the agent that is to hear of it. */
+/* A session with a lease: the slots and GPUs of the lease, the systemd unit, the socket of the managed
+ * agent. */
 static int run_lease(const char *slots, const char *unit, const char *socket)
 {
     char *end;

@@ -30,7 +30,8 @@ static int send_output(void *ctx, uint32_t rank, enum frame_stream stream, uint8
                        const uint8_t *bytes, size_t len)
 {
     struct session *s = ctx;
-    /* The end of a stream causes no write of its own: Exited follows, and the launcher needs both together. */
+    /* The end of a stream causes no write of its own: Exited follows, and the launcher needs both
+     * together. */
     if (len > 0)
         session_schedule_check(s);
     session_status_output(s, rank, stream, bytes, len);
@@ -82,7 +83,7 @@ void session_resume_output(struct session *s)
     stdio_resume(&s->stdio);
 }
 
-/* ---- the launcher's messages: NULL, or the reason why a message is refused although it is legal ---------- */
+/* ---- the launcher's messages: NULL, or the reason why a message is refused although it is legal -------- */
 
 static const char NOT_HERE[] = "that rank is not here";
 

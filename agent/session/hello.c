@@ -1,5 +1,5 @@
-/* Hello: the session takes over the job's description, finds out what the launcher must know of this host, and
- * answers with Welcome. */
+/* Hello: the session takes over the job's description, finds out what the launcher must know of this host,
+ * and answers with Welcome. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

@@ -60,7 +60,7 @@ static const char *named_directory(const struct session *s)
     return named ? named : getenv(GPU_MPS_PIPES);
 }
 
-static void use(struct session *s, struct worker_env_job *job, const char *directory)
+static void use_daemon(struct session *s, struct worker_env_job *job, const char *directory)
 {
     job->mps = directory;
     job->gpu_uuids = gpu_uuids();
@@ -71,7 +71,7 @@ static void use(struct session *s, struct worker_env_job *job, const char *direc
 /* ---- one of our own ------------------------------------------------------------------------------------ */
 
 /* Adds the entries of `more` that `list` does not have. */
-static char *join(char *list, const char *more)
+static char *join_lists(char *list, const char *more)
 {
     size_t used = list ? strlen(list) : 0, size = used + strlen(more) + 2;
     char *all = realloc(list, size);
@@ -100,7 +100,7 @@ static char *gpus_of(const struct session *s, const struct worker_env_job *job, 
             continue;
         const char *given = job->gpus_are_leased ? NULL : worker_env_given(s->spawn, i, GPU_VISIBLE);
         char *own = gpu_by_uuid(given ? given : job->visible_gpus, uuids);
-        all = own ? join(all, own) : all;
+        all = own ? join_lists(all, own) : all;
         free(own);
     }
     return all;
@@ -124,7 +124,7 @@ static int find_program(struct session *s, struct err *e)
 }
 
 /* NULL: it can be started, and the GPUs are known. */
-static const char *obstacle(struct session *s, const struct worker_env_job *job)
+static const char *find_obstacle(struct session *s, const struct worker_env_job *job)
 {
     const char *uuids = gpu_uuids();
     struct err e = ERR_INIT;
@@ -155,14 +155,14 @@ static int choose_mps(struct session *s, struct worker_env_job *job, struct err 
         return 0;
     }
     if (mps_is_served(there)) {
-        use(s, job, there);
+        use_daemon(s, job, there);
         return 0;
     }
     if (named) {
         snprintf(why, sizeof why, "%s is %.300s, where no MPS control daemon answers", GPU_MPS_PIPES, named);
         return do_without(s, why, e);
     }
-    const char *in_the_way = obstacle(s, job);
+    const char *in_the_way = find_obstacle(s, job);
     if (in_the_way) {
         free(s->mps->gpus);
         s->mps->gpus = NULL;
@@ -269,7 +269,7 @@ static int start_mps(struct session *s, struct worker_env_job *env, struct err *
     return go_on_without(s, why.text, e);
 }
 
-/* ---- clients of a service of another job or user -------------------------------------------------------- */
+/* ---- clients of a service of another job or user ------------------------------------------------------- */
 
 static bool is_pid(void *ctx, pid_t pid)
 {

@@ -46,7 +46,7 @@ static void drop_answer(struct mps_clients *m)
     m->answer = -1;
 }
 
-static void tell(struct mps_clients *m, const char *commands)
+static void ask_service(struct mps_clients *m, const char *commands)
 {
     int out[2];
     drop_answer(m);
@@ -62,7 +62,7 @@ static void tell(struct mps_clients *m, const char *commands)
         fsm_post(&m->fsm, EV_MUTE);
 }
 
-/* The numbers of its answer, which is whole when it has ended. What is no number is skipped. */
+/* The numbers of the answer, which is whole when the program has ended. Other words are skipped. */
 static size_t read_pids(struct mps_clients *m, pid_t *pid, size_t max)
 {
     char text[4096], *at = text, *end;
@@ -86,7 +86,7 @@ static void ask_servers(void *owner)
     struct mps_clients *m = owner;
     m->servers = m->asked = m->ended = 0;
     m->commands[0] = '\0';
-    tell(m, "get_server_list\n");
+    ask_service(m, "get_server_list\n");
 }
 
 static void ask_next(struct mps_clients *m)
@@ -97,7 +97,7 @@ static void ask_next(struct mps_clients *m)
         return;
     }
     snprintf(command, sizeof command, "get_client_list %d\n", (int)m->server[m->asked]);
-    tell(m, command);
+    ask_service(m, command);
 }
 
 static void take_servers(void *owner)
@@ -127,31 +127,31 @@ static void tell_clients(void *owner)
 {
     struct mps_clients *m = owner;
     if (m->ended)
-        tell(m, m->commands);
+        ask_service(m, m->commands);
     else
         fsm_post(&m->fsm, EV_ANSWERED);
 }
 
-static void stop(struct mps_clients *m)
+static void stop_asking(struct mps_clients *m)
 {
     uv_timer_stop(&m->limit);
     if (m->teller)
         (void)kill(m->teller, SIGKILL);
-    m->teller = 0; /* whoever reaps it knows nothing of it any more */
+    m->teller = 0; /* mps_clients_reaped does not know the process any more */
     drop_answer(m);
 }
 
 static void say_over(void *owner)
 {
     struct mps_clients *m = owner;
-    stop(m);
+    stop_asking(m);
     m->events->over(m->ctx, false);
 }
 
 static void say_late(void *owner)
 {
     struct mps_clients *m = owner;
-    stop(m);
+    stop_asking(m);
     m->events->over(m->ctx, true);
 }
 
@@ -185,7 +185,7 @@ void mps_clients_cancel(struct mps_clients *m)
 {
     if (!m->opened)
         return;
-    stop(m);
+    stop_asking(m);
     fsm_init(&m->fsm, &table, m, "-", CLIENTS_IDLE);
 }
 

@@ -1,15 +1,19 @@
 /* The session's side of CUDA's multi-process service (MPS): NVIDIA's nvidia-cuda-mps-control in the
- * foreground, a child of the session and in the job's cgroup, whose files are in the job's directory. When a
- * process opens CUDA and finds its socket, it starts the server through which that process, and all others of
- * the job, use the GPUs.
+ * foreground, a child of the session and in the job's cgroup, with files in the job's directory. A process
+ * that opens CUDA finds the daemon's socket there, and the daemon starts the server through which all
+ * processes of the job use the GPUs.
  *
  *   none -> starting -> serving -> quitting -> killing -> over
  *
- * STARTING lasts until it answers: its socket is waited for (inotify), and then the same program, started
- * again without -f, is told a question, as its manual has it; that ends with 0 when there was an answer.
- * SERVING until it ends, which costs every process its GPU and is a failure unless it was asked for. QUITTING
- * it was told to quit in the same way; it waits for those that still use it, and is KILLING when that takes
- * too long. Whatever its servers leave is for the owner's walk over his descendants, and for the guard's. */
+ *   STARTING  until the daemon answers: its socket is awaited (inotify), then the same program, started again
+ *             without -f, passes a question on, as its manual says; it ends with 0 when there was an answer
+ *   SERVING   until the daemon ends. Its end costs every process its GPU, and is a failure unless it was
+ *             asked for
+ *   QUITTING  the daemon was told to quit in the same way, and waits for its clients
+ *   KILLING   quitting took too long
+ *
+ * Processes that the daemon's servers leave are ended by the session's walk over its descendants, and by the
+ * guard's. */
 #ifndef HVD_AGENT_SESSION_MPS_HOST_H
 #define HVD_AGENT_SESSION_MPS_HOST_H
 
@@ -26,7 +30,7 @@
 #define MPS_SOCKET         "control" /* in its pipe directory */
 #define MPS_DIRECTORY      "mps"     /* in the job's */
 #define MPS_LOG            "mps-log"
-#define MPS_PIPE_DIRECTORY "/tmp/nvidia-mps" /* where CUDA looks without the variable */
+#define MPS_PIPE_DIRECTORY "/tmp/nvidia-mps" /* CUDA's default */
 
 #define MPS_END_MS 4000 /* enough to end it in order, after the engine */
 

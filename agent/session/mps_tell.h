@@ -12,7 +12,7 @@
 
 struct mps_place {
     const char *program;   /* its path */
-    const char *directory; /* where it runs; of the job */
+    const char *directory; /* its working directory: the job's */
     int directory_fd;
     char **envp; /* borrowed while it runs */
     int cgroup_fd;

@@ -1,5 +1,5 @@
-/* What the ranks of this host wrote last, in the order in which it came: for whoever asks later. A ring of
- * fixed size; the oldest pieces give way. */
+/* The last output of this host's ranks, in the order in which it came, for hvdctl logs. A ring of fixed size;
+ * the oldest pieces give way. */
 #ifndef HVD_AGENT_SESSION_OUTPUT_HISTORY_H
 #define HVD_AGENT_SESSION_OUTPUT_HISTORY_H
 

@@ -13,7 +13,8 @@
 /* A process of a part that workers may need: it ends after them. Hooks may be NULL but for pid and end. */
 struct session_server {
     pid_t (*pid)(const struct session *s); /* 0: no process lives */
-    /* Tells the process to end, as soon as no other process needs it. Is called again when a child has ended. */
+    /* Tells the process to end, as soon as no other process needs it. Is called again when a child has
+     * ended. */
     void (*end)(struct session *s);
     void (*kill)(struct session *s);
     /* Handles all that the process has sent up to now. */
@@ -101,7 +102,7 @@ bool session_servers_told(const struct session *s, const struct worker *w);
 /* How long the servers that live may take to end. */
 uint32_t session_servers_end_ms(const struct session *s);
 
-/* ---- what parts offer to other files of the session ---------------------------------------------------- */
+/* ---- services of parts for other files of the session -------------------------------------------------- */
 /* The part of each file is session_part_NAME. */
 extern const struct session_part session_part_liveness, session_part_programs, session_part_preload,
     session_part_status, session_part_binding, session_part_rendezvous, session_part_gpus,

@@ -190,7 +190,7 @@ static int open_rendezvous(struct session *s, struct worker_env_job *env, struct
                                        .host = job->host,
                                        .wdir = session_programs_wdir(s),
                                        .directory = s->dir.path,
-                                       .exchange = own->links.exchange,
+                                       .tree = own->links.tree,
                                        .pmix = &own->pmix,
                                        .cgroup_fd = s->containment.fd,
                                        .silence_ms = job->heartbeat_ms > SILENCE_MIN_MS ? job->heartbeat_ms

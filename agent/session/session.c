@@ -158,7 +158,8 @@ static void report_exits(struct session *s)
             report_exit(s, &w->item[i]);
 }
 
-/* While the job is being ended: ends the servers after the workers, and posts EV_EMPTY after the last process. */
+/* While the job is being ended: ends the servers after the workers, and posts EV_EMPTY after the last
+ * process. */
 static void check_rest(struct session *s)
 {
     struct session_servers servers = session_servers_list(s);
@@ -337,7 +338,8 @@ static void begin_ending(void *owner)
         send_term(s);
 }
 
-/* A second Teardown without a grace period: output that the launcher does not read is not waited for either. */
+/* A second Teardown without a grace period: output that the launcher does not read is not waited for
+ * either. */
 static void shorten_grace(void *owner)
 {
     struct session *s = owner;

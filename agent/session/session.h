@@ -109,9 +109,8 @@ struct session_launcher {
     struct legal legal; /* of the launcher's messages */
     struct heartbeat heartbeat;
     uint32_t heartbeats_missed;
-    bool lost; /* the channel is dead: no message reaches the launcher */
-    bool
-        dismissed; /* Bye has come: the session is over once all is written (control frames overtake output) */
+    bool lost;         /* the channel is dead: no message reaches the launcher */
+    bool dismissed;    /* Bye has come: the session is over once all is written */
     bool output_waits; /* outlets wait for room in the bulk queue */
 };
 

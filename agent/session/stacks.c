@@ -1,4 +1,4 @@
-/* Where the workers are: the launcher asks (Inspect) before it ends a job that has run too long. */
+/* Stacks of the workers: the launcher asks (Inspect) before it ends a job that has run too long. */
 #include "agent/inspect/stacks.h"
 #include "agent/session/core.h"
 #include "agent/session/parts.h"

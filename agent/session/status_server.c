@@ -22,8 +22,8 @@ struct status_client {
     struct buf in, out;
     uid_t uid;
     bool asked, waits, follows, leaving; /* leaving: closed as soon as all is written */
-    uint32_t *rank;                      /* whose output he wants */
-    size_t ranks;                        /* 0: everybody's */
+    uint32_t *rank;                      /* ranks whose output the client wants */
+    size_t ranks;                        /* 0: of all ranks */
     uint64_t skipped;
 };
 

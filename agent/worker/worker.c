@@ -171,7 +171,7 @@ struct worker *workers_by_rank(struct workers *w, uint32_t rank)
     return NULL;
 }
 
-/* Whoever dies of SIGUSR1, which means what the program says, has failed. */
+/* A worker that dies of SIGUSR1, whose meaning is the program's own, has failed. */
 static bool asks_to_end(int number)
 {
     return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||

@@ -44,7 +44,7 @@ struct workers {
     size_t unreported;
 };
 
-/* What all workers of a host start with that run the same program. */
+/* The start of workers of this host that run the same program. */
 struct worker_start {
     const Hvd__Spawn *spawn;
     struct stdio *stdio;
@@ -68,14 +68,14 @@ void workers_close(struct workers *w);
 void workers_dispose(struct workers *w);
 /* Starts the i-th. -1 with *e: this one was not started; those before it run. */
 int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e);
-/* What went wrong between clone and exec, as a sentence. */
+/* The failure between clone and exec, as a sentence. */
 int workers_start_failed(const struct spawn_failure *f, const struct worker_start *start, struct err *e);
 
 struct worker *workers_by_pid(struct workers *w, pid_t pid);
 struct worker *workers_by_rank(struct workers *w, uint32_t rank);
 
-/* To the process groups of all that are alive. `ours`: whoever dies of it was ended by us, also when it is no
- * signal that asks to end. */
+/* To the process groups of all that are alive. `ours`: a worker that dies of the signal was ended by us, also
+ * when the signal does not ask to end. */
 void workers_signal(struct workers *w, int number, bool ours);
 /* From here on the deaths of those that live are ours. */
 void workers_are_ended(struct workers *w);

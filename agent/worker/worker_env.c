@@ -161,7 +161,7 @@ static bool has_name(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-static const char *find(char *const *envp, size_t count, const char *name)
+static const char *find_variable(char *const *envp, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (has_name(envp[i], name))
@@ -183,8 +183,8 @@ static bool is_ours(const char *entry, unsigned contracts)
     return false;
 }
 
-/* Where JAX's ranks meet: a port of its own, because a program may use torch as well. */
-static const char *coordinator(const Hvd__Spawn *s, char text[TEXT_SIZE])
+/* The meeting point of JAX's ranks: a port of its own, because a program may use torch as well. */
+static const char *format_coordinator(const Hvd__Spawn *s, char text[TEXT_SIZE])
 {
     if (!s->coordinator_port || !s->master_address[0])
         return "";
@@ -226,7 +226,7 @@ static const char *shared_value(const struct worker_env_job *job, enum value val
     case CHOSEN_INTERFACES:
         return job->rendezvous->chosen_interfaces;
     case COORDINATOR:
-        return coordinator(s, text);
+        return format_coordinator(s, text);
     case GLOO_PORT:
         n = job->rendezvous->gloo_port;
         if (n == 0)
@@ -273,7 +273,7 @@ static bool is_wanted(const struct variable *v, const struct worker_env_job *job
     if ((v->rule == UNLESS_SET_OR_ALONE && job->spawn->n_worker < 2) ||
         (v->rule == IF_CROWDED && !job->rendezvous->crowded))
         return false;
-    return v->rule == ALWAYS || !find(envp, count, v->name);
+    return v->rule == ALWAYS || !find_variable(envp, count, v->name);
 }
 
 /* The user's own list is the one that is handed out, and each rank gets its part later. */
@@ -294,7 +294,7 @@ static Hvd__Binding__Gpu gpu_bind_of(const struct worker_env_job *job)
     return job->gpus_are_leased && how == HVD__BINDING__GPU__GPU_NONE ? HVD__BINDING__GPU__GPU_LIST : how;
 }
 
-/* What is the same for all ranks, behind the `given` ones. */
+/* Adds the variables that are the same for all ranks, after the `given` ones. */
 static int add_shared(struct worker_env *w, const struct worker_env_job *job, size_t given, struct err *e)
 {
     size_t count = given;
@@ -364,7 +364,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
     for (size_t i = 0; i < p.n_env; i++)
         if (!is_ours(p.env[i], s->contracts) && !take_gpus(w, job, p.env[i]))
             w->envp[count++] = p.env[i];
-    if (w->gpus && !find(w->envp, count, GPU_ORDER))
+    if (w->gpus && !find_variable(w->envp, count, GPU_ORDER))
         w->envp[count++] = GPU_ORDER "=PCI_BUS_ID";
     for (size_t i = 0; i < extra; i++)
         w->envp[count++] = pmix[i];
@@ -393,7 +393,7 @@ void worker_env_free(struct worker_env *w)
     *w = (struct worker_env){0};
 }
 
-/* Which of the GPUs that it sees is the worker's, when several share the host; false: that is not clear. */
+/* The worker's own GPU among those that it sees, when several workers share the host; false: not clear. */
 static bool device_of(const struct worker_env *w, uint32_t local_rank, uint32_t *device)
 {
     bool alone = gpu_alone(w->gpu_bind, w->gpu_list);
@@ -461,10 +461,10 @@ char **worker_env_base(struct worker_env *w)
 const char *worker_env_given(const Hvd__Spawn *s, size_t i, const char *name)
 {
     struct spawn_program p = spawn_program_get(s, i);
-    return find(p.env, p.n_env, name);
+    return find_variable(p.env, p.n_env, name);
 }
 
 const char *worker_env_get(const struct worker_env *w, const char *name)
 {
-    return find(w->envp, w->own_at, name);
+    return find_variable(w->envp, w->own_at, name);
 }

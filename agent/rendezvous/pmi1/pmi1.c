@@ -24,8 +24,8 @@ static void check_finalized(struct pmi1 *p, uint32_t rank)
         p->r->events->abort(p->r->ctx, rank, 1, unfinished);
 }
 
-/* A process that runs on without cmd=finalize has lost its MPI program, under a shell for example. Other ranks
- * would wait for that program in MPI. */
+/* A process that runs on without cmd=finalize has lost its MPI program, under a shell for example. Other
+ * ranks would wait for that program in MPI. */
 static void on_left_long(uv_timer_t *timer)
 {
     struct pmi1 *p = timer->data;
@@ -73,8 +73,7 @@ static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t 
     }
     if (r.bad || r.left > 0)
         err_set(&e, ERR_PROTOCOL, "another session asked for what is no PMI-1 request");
-    exchange_answer(p->r->exchange, EXCHANGE_PMI1, from, ticket, e.code ? &e : NULL, found,
-                    found ? strlen(found) : 0);
+    tree_answer(p->r->tree, TREE_PMI1, from, ticket, e.code ? &e : NULL, found, found ? strlen(found) : 0);
 }
 
 static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
@@ -120,7 +119,7 @@ static int prepare_stores(struct pmi1 *p, struct err *e)
 
 static void *pmi1_open(struct rendezvous *r, struct err *e)
 {
-    static const struct exchange_handler handler = {on_request, on_broadcast};
+    static const struct tree_handler handler = {on_request, on_broadcast};
     struct pmi1 *p = calloc(1, sizeof *p);
     if (!p) {
         err_set(e, ERR_MEMORY, "no memory for PMI-1");
@@ -128,14 +127,14 @@ static void *pmi1_open(struct rendezvous *r, struct err *e)
     }
     p->r = r;
     p->client_events = &client_events;
-    if (prepare_stores(p, e) < 0 || doorway_open(&p->doorway, r->loop, on_knock, p, e) < 0) {
+    if (prepare_stores(p, e) < 0 || lazy_listener_open(&p->listener, r->loop, on_knock, p, e) < 0) {
         pmi1_free(p);
         return NULL;
     }
     uv_timer_init(r->loop, &p->left_timer);
     p->left_timer.data = p;
-    exchange_serve(r->exchange, EXCHANGE_PMI1, &handler, p);
-    snprintf(r->values.pmi_port, sizeof r->values.pmi_port, "127.0.0.1:%u", p->doorway.port);
+    tree_serve(r->tree, TREE_PMI1, &handler, p);
+    snprintf(r->values.pmi_port, sizeof r->values.pmi_port, "127.0.0.1:%u", p->listener.port);
     return p;
 }
 
@@ -151,14 +150,14 @@ static void pmi1_rank_ended(void *state, uint32_t rank)
 static void pmi1_close(void *state)
 {
     struct pmi1 *p = state;
-    exchange_serve(p->r->exchange, EXCHANGE_PMI1, NULL, NULL);
+    tree_serve(p->r->tree, TREE_PMI1, NULL, NULL);
     /* libuv runs the callbacks of closed handles in reverse order: this one comes last. */
     uv_close((uv_handle_t *)&p->left_timer, on_closed);
     while (p->client) {
         p->client->phase = PMI1_FINAL;
         pmi1_client_close(p->client);
     }
-    doorway_close(&p->doorway);
+    lazy_listener_close(&p->listener);
 }
 
-const struct contract_ops contract_pmi1 = {CONTRACT_PMI1, pmi1_open, pmi1_rank_ended, pmi1_close};
+const struct rendezvous_method rendezvous_pmi1 = {CONTRACT_PMI1, pmi1_open, pmi1_rank_ended, pmi1_close};

@@ -75,7 +75,7 @@ struct pmi1_barrier {
 
 struct pmi1 {
     struct rendezvous *r;
-    struct doorway doorway;
+    struct lazy_listener listener;
     struct pmi1_client *client;
     size_t clients;
     const struct pmi1_client_events *client_events;

@@ -93,8 +93,7 @@ static void join_gather(struct pmi1 *p, const void *blob, size_t len)
     }
     for (size_t i = 0; i < hosts; i++)
         host[i] = (uint32_t)i;
-    (void)exchange_gather(p->r->exchange, EXCHANGE_PMI1, "barrier", 7, host, hosts, blob, len, on_gathered,
-                          p);
+    (void)tree_gather(p->r->tree, TREE_PMI1, "barrier", 7, host, hosts, blob, len, on_gathered, p);
     free(host);
 }
 
@@ -140,7 +139,7 @@ static void ask_host(struct pmi1 *p, uint32_t host, uint64_t round)
     struct writer w = writer_of(request, sizeof request);
     write_u8(&w, PMI1_ASK_BARRIER);
     write_u64(&w, round);
-    (void)exchange_request(p->r->exchange, EXCHANGE_PMI1, host, request, sizeof request, on_told, p);
+    (void)tree_request(p->r->tree, TREE_PMI1, host, request, sizeof request, on_told, p);
 }
 
 static void ask_once(struct pmi1 *p, uint32_t host, uint64_t round)
@@ -191,7 +190,7 @@ static void ask_for_links(struct pmi1 *p)
     if (p->barrier.linked || p->r->spawn->n_host == 1)
         return;
     p->barrier.linked = true;
-    ask_host(p, self > 0 ? exchange_parent(self) : 1, p->barrier.joined);
+    ask_host(p, self > 0 ? tree_parent(self) : 1, p->barrier.joined);
 }
 
 int pmi1_barrier_check(struct pmi1 *p, uint64_t round, struct err *e)

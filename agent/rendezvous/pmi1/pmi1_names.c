@@ -84,8 +84,7 @@ static void ask_keeper(struct pmi1_client *c, enum pmi1_request request, uint32_
     c->asking = q;
     write_u8(&w, (uint8_t)request);
     pmi1_write_record(&w, PMI1_PUT, service, port);
-    (void)exchange_request(c->p->r->exchange, EXCHANGE_PMI1, host, bytes, sizeof bytes - w.left, on_answer,
-                           q);
+    (void)tree_request(c->p->r->tree, TREE_PMI1, host, bytes, sizeof bytes - w.left, on_answer, q);
 }
 
 static void handle_name(struct pmi1_client *c, const struct pmi1_message *m, enum pmi1_request request)

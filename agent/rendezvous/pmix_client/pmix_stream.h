@@ -9,14 +9,14 @@
 #include <stdint.h>
 
 #define PMIX_STREAM_HEAD 16
-#define PMIX_STREAM_MAX  (256u << 20) /* of one message: no more can be exchanged */
+#define PMIX_STREAM_MAX  (256u << 20) /* of one message: the tree takes no more */
 
 struct pmix_stream { /* all zeros at the begin */
     uint8_t head[PMIX_STREAM_HEAD];
     size_t have;
     uint32_t left; /* of a message's body */
     uint32_t who;
-    bool known; /* who it is */
+    bool known; /* `who` has been read */
 };
 
 /* NULL, or what no client's library says; nothing after that is understood. */

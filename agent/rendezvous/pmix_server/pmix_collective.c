@@ -16,7 +16,7 @@
 #include "common/base/log.h"
 
 struct collective {
-    struct bridge_item item;
+    struct upcall item;
     struct collective *next;
     char *id;              /* kind, name of a group, and participants: "fence:0-3,7-7,", "group=name:0-3," */
     uint32_t *rank, *host; /* ascending */
@@ -87,7 +87,7 @@ static void forget_joined(const char *id)
     if (!j)
         return;
     *at = j->next;
-    exchange_forget(pmix_server.r->exchange, EXCHANGE_PMIX, id, strlen(id));
+    pmix_tree_forget(id, strlen(id));
     free(j);
 }
 
@@ -145,7 +145,7 @@ static pmix_status_t find_hosts(struct collective *c)
 /* Ranks as ranges. A list that is too long for an id is replaced by a hash. */
 static pmix_status_t make_id(struct collective *c, const char *kind)
 {
-    size_t size = EXCHANGE_ID_MAX, at = (size_t)snprintf(NULL, 0, "%s:", kind);
+    size_t size = TREE_ID_MAX, at = (size_t)snprintf(NULL, 0, "%s:", kind);
     uint64_t sum = 1469598103934665603u, other = 88172645463325252u;
     if (at + 64 > size)
         return PMIX_ERR_BAD_PARAM;
@@ -226,7 +226,7 @@ static void cancel_collective(struct collective *c, enum err_code code, const ch
 {
     struct err why = ERR_INIT;
     err_set(&why, code, "%s", text);
-    exchange_cancel(pmix_server.r->exchange, c->handle, &why);
+    pmix_tree_cancel(c->handle, &why);
 }
 
 static void on_late(void *ctx)
@@ -268,7 +268,7 @@ static void ask_of_dead(struct collective *c, uint32_t rank)
         m[0] = PMIX_MESSAGE_JOINED;
         put_u32(m + 1, c->round);
         memcpy(m + 5, c->id, len - 5);
-        (void)exchange_request(pmix_server.r->exchange, EXCHANGE_PMIX, host, m, len, on_joined_known, q);
+        (void)pmix_tree_request(host, m, len, on_joined_known, q);
     } else {
         free(q);
     }
@@ -279,7 +279,7 @@ static void ask_of_dead(struct collective *c, uint32_t rank)
 void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
     uint8_t answer = 0;
-    char *id = len >= 4 && len - 4 <= EXCHANGE_ID_MAX ? strndup((const char *)data + 4, len - 4) : NULL;
+    char *id = len >= 4 && len - 4 <= TREE_ID_MAX ? strndup((const char *)data + 4, len - 4) : NULL;
     struct joined *j = id ? get_joined(id) : NULL;
     if (j && j->count >= get_u32(data))
         answer = 1;
@@ -323,7 +323,7 @@ void pmix_collective_rank_ended(uint32_t rank)
 
 /* ---- the beginning ------------------------------------------------------------------------------------- */
 
-static void begin_collective(struct bridge_item *item)
+static void begin_collective(struct upcall *item)
 {
     struct collective *c = (struct collective *)item;
     struct pmix_server *s = &pmix_server;
@@ -338,8 +338,8 @@ static void begin_collective(struct bridge_item *item)
     /* The gather may end at once, and then *c is freed. */
     uint64_t timeout_ms = c->timeout_ms;
     bool refused = c->round <= j->refused;
-    uint64_t handle = exchange_gather(s->r->exchange, EXCHANGE_PMIX, c->id, strlen(c->id), c->host, c->hosts,
-                                      c->blob, c->len, on_gathered, c);
+    uint64_t handle =
+        pmix_tree_gather(c->id, strlen(c->id), c->host, c->hosts, c->blob, c->len, on_gathered, c);
     if (!handle)
         return;
     c->handle = handle;
@@ -408,7 +408,7 @@ pmix_status_t pmix_fence(const pmix_proc_t procs[], size_t count, const pmix_inf
     c->finish = finish_fence;
     c->done.modex = done;
     c->ctx = ctx;
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
     return PMIX_SUCCESS;
 }
 
@@ -431,7 +431,7 @@ static pmix_status_t begin_op(const char *kind, const pmix_proc_t procs[], size_
     c->finish = finish_op;
     c->done.op = done;
     c->ctx = ctx;
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
     return PMIX_SUCCESS;
 }
 
@@ -525,6 +525,6 @@ pmix_status_t pmix_group(pmix_group_operation_t operation, char name[], const pm
     c->finish = finish_group;
     c->done.info = done;
     c->ctx = ctx;
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
     return PMIX_SUCCESS;
 }

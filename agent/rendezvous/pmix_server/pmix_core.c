@@ -65,16 +65,16 @@ uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count)
 struct own_question {
     struct own_question *next;
     uint64_t ticket;
-    exchange_done *done;
+    tree_done *done;
     void *ctx;
 };
 
-void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx)
+void pmix_ask(uint32_t host, const uint8_t *data, size_t len, tree_done *done, void *ctx)
 {
     struct pmix_server *s = &pmix_server;
     struct err e = ERR_INIT;
     if (host != s->r->spawn->host_index) {
-        (void)exchange_request(s->r->exchange, EXCHANGE_PMIX, host, data, len, done, ctx);
+        (void)pmix_tree_request(host, data, len, done, ctx);
         return;
     }
     struct own_question *q = malloc(sizeof *q);
@@ -92,7 +92,7 @@ void pmix_answer(const struct pmix_asked *asked, const struct err *why, const vo
 {
     struct own_question **at = &pmix_server.own_question;
     if (asked->host != pmix_server.r->spawn->host_index) {
-        exchange_answer(pmix_server.r->exchange, EXCHANGE_PMIX, asked->host, asked->ticket, why, data, len);
+        pmix_tree_answer(asked->host, asked->ticket, why, data, len);
         return;
     }
     while (*at && (*at)->ticket != asked->ticket)

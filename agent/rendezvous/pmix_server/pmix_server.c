@@ -1,6 +1,6 @@
-/* Start: the library is initialized (some 20 ms), learns of the job, and is asked for its clients' environment.
- * There is no end: the process ends, and the library's directory is removed with the job's. Requests and news
- * of other hosts, and the deaths of ranks, go from here to the files that serve them. */
+/* Start: the library is initialized (some 20 ms), learns of the job, and is asked for its clients'
+ * environment. There is no end: the process ends, and the library's directory is removed with the job's.
+ * Requests and news of other hosts, and the deaths of ranks, go from here to the files that serve them. */
 #include "agent/rendezvous/pmix_server/pmix_server.h"
 
 #include <limits.h>
@@ -239,7 +239,8 @@ static int start_library(struct rendezvous *r, struct pmix_listening *out, struc
     return 0;
 }
 
-/* The library takes settings from the environment, and the session may itself be a client of another server. */
+/* The library takes settings from the environment, and the session may itself be a client of another
+ * server. */
 static void forget_other_servers(void)
 {
     extern char **environ;
@@ -269,7 +270,7 @@ int pmix_server_start(struct rendezvous *r, bool before_workers, struct pmix_lis
         setenv("PMIX_MCA_gds", "hash", 1);
     pmix_server_directory(r, directory, sizeof directory);
     pmix_topology_without_plugins(directory);
-    if (bridge_open(&pmix_server.bridge, r->loop, e) < 0)
+    if (upcall_queue_open(&pmix_server.upcalls, r->loop, e) < 0)
         return -1;
     return start_library(r, out, e);
 }

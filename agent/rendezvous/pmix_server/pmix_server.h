@@ -26,9 +26,9 @@
 
 #include "agent/rendezvous/pmix_client/pmix.h"
 #include "agent/rendezvous/pmix_client/pmix_relay.h"
-#include "agent/rendezvous/pmix_server/pmix_bridge.h"
+#include "agent/rendezvous/pmix_server/upcall_queue.h"
 
-/* A request of another host, to be answered with exchange_answer. */
+/* A request of another host, to be answered with tree_answer. */
 struct pmix_asked {
     uint32_t host;
     uint64_t ticket;
@@ -38,7 +38,7 @@ struct pmix_server {
     struct rendezvous *r;
     /* Serves a request of another host, or of this one (pmix_ask). */
     void (*serve)(struct pmix_asked asked, const uint8_t *data, size_t len);
-    struct bridge bridge;
+    struct upcall_queue upcalls;
     pmix_nspace_t space;
     pmix_topology_t topology;
     struct collective *collective;
@@ -74,12 +74,20 @@ void pmix_clock_stop(struct pmix_clock *clock); /* may be NULL */
 /* The seconds of PMIX_TIMEOUT in milliseconds, 0 when there is none. */
 uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count);
 bool pmix_is_ours(const char *space);
-/* Asks the server of a host, which may be this one. `done` as of exchange_request. */
-void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx);
+/* Asks the server of a host, which may be this one. `done` as of tree_request. */
+void pmix_ask(uint32_t host, const uint8_t *data, size_t len, tree_done *done, void *ctx);
 void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len);
 
 /* ---- pmix_session.c ------------------------------------------------------------------------------------ */
-struct exchange *pmix_session_exchange(struct pmix_relay *session);
+/* As of tree.h, without a service: all operations here are those of PMIx. */
+void pmix_tree_open(struct pmix_relay *session);
+uint64_t pmix_tree_gather(const void *id, size_t id_len, const uint32_t *host, size_t hosts, const void *blob,
+                          size_t len, tree_done *done, void *ctx);
+void pmix_tree_cancel(uint64_t handle, const struct err *why);
+void pmix_tree_forget(const void *id, size_t id_len);
+uint64_t pmix_tree_request(uint32_t host, const void *data, size_t len, tree_done *done, void *ctx);
+void pmix_tree_answer(uint32_t host, uint64_t ticket, const struct err *why, const void *data, size_t len);
+void pmix_tree_broadcast(const void *data, size_t len);
 /* The end of an operation, as the session tells it. */
 void pmix_session_result(const Hvd__Pmix *m);
 
@@ -101,11 +109,12 @@ void pmix_server_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 /* ---- pmix_upcalls.c ------------------------------------------------------------------------------------ */
 extern pmix_server_module_t pmix_upcalls;
 
-/* ---- pmix_topology.c: the processors, caches and devices of this machine, for the library and its clients */
+/* ---- pmix_topology.c ----------------------------------------------------------------------------------- */
 /* Keeps hwloc from loading plugins, which ask displays and drivers and cost more than all the rest. Sets the
  * environment, so before there are threads. `empty`: an empty directory. */
 void pmix_topology_without_plugins(const char *empty);
-/* Any thread. t->topology is NULL when it is not known, as always when this was built without hwloc. */
+/* Finds the processors, caches and devices of this machine, for the library and its clients. Any thread.
+ * t->topology is NULL when it is not known, as always when this was built without hwloc. */
 void pmix_topology_find(pmix_topology_t *t);
 
 /* ---- pmix_collective.c --------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* This machine's topology. Without one the library's server finds the topology itself, with all components of
- * hwloc: most of the server's start. The server lets its clients map a copy. A client without a copy reads all
- * of /sys, which takes some 25 ms of processor time, and more on larger machines. */
+ * hwloc: most of the server's start. The server lets its clients map a copy. A client without a copy reads
+ * all of /sys, which takes some 25 ms of processor time, and more on larger machines. */
 #include "agent/rendezvous/pmix_server/pmix_server.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 /* ---- abort --------------------------------------------------------------------------------------------- */
 
 struct abort_call {
-    struct bridge_item item;
+    struct upcall item;
     uint32_t rank;
     int status;
     pmix_op_cbfunc_t done;
@@ -16,7 +16,7 @@ struct abort_call {
     char text[256];
 };
 
-static void run_abort(struct bridge_item *item)
+static void run_abort(struct upcall *item)
 {
     struct abort_call *a = (struct abort_call *)item;
     struct rendezvous *r = pmix_server.r;
@@ -35,7 +35,7 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
         return PMIX_ERR_NOMEM;
     *a = (struct abort_call){{NULL, run_abort}, proc->rank, status, done, ctx, ""};
     snprintf(a->text, sizeof a->text, "%s", msg ? msg : "");
-    bridge_post(&pmix_server.bridge, &a->item);
+    upcall_queue_post(&pmix_server.upcalls, &a->item);
     return PMIX_SUCCESS;
 }
 

@@ -1,21 +1,21 @@
-#include "agent/rendezvous/pmix_server/pmix_bridge.h"
+#include "agent/rendezvous/pmix_server/upcall_queue.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-static void drain_items(struct bridge *b)
+static void drain_items(struct upcall_queue *b)
 {
-    struct bridge_item *last = atomic_exchange_explicit(&b->last, NULL, memory_order_acquire), *first = NULL;
+    struct upcall *last = atomic_exchange_explicit(&b->last, NULL, memory_order_acquire), *first = NULL;
     while (last) {
-        struct bridge_item *before = last->next;
+        struct upcall *before = last->next;
         last->next = first;
         first = last;
         last = before;
     }
     while (first) {
-        struct bridge_item *next = first->next;
+        struct upcall *next = first->next;
         first->run(first);
         first = next;
     }
@@ -23,14 +23,14 @@ static void drain_items(struct bridge *b)
 
 static void on_posted(uv_poll_t *poll, int status, int events)
 {
-    struct bridge *b = poll->data;
+    struct upcall_queue *b = poll->data;
     uint64_t count;
     (void)status, (void)events;
     (void)!read(b->fd, &count, sizeof count);
     drain_items(b);
 }
 
-int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e)
+int upcall_queue_open(struct upcall_queue *b, uv_loop_t *loop, struct err *e)
 {
     atomic_init(&b->last, NULL);
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -46,7 +46,7 @@ int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e)
     return 0;
 }
 
-void bridge_post(struct bridge *b, struct bridge_item *item)
+void upcall_queue_post(struct upcall_queue *b, struct upcall *item)
 {
     static const uint64_t one = 1;
     item->next = atomic_load_explicit(&b->last, memory_order_relaxed);

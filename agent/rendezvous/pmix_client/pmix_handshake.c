@@ -1,7 +1,7 @@
 /* 16 bytes, of which the last 8 are the length of what follows: the name of a security module, its credential
  * (length, bytes), 0 for a client, name space, rank; then the names of the client's version and modules.
  * Lengths and the rank are in network order, the first one is not. */
-#include "agent/rendezvous/pmix_client/pmix_greeting.h"
+#include "agent/rendezvous/pmix_client/pmix_handshake.h"
 
 #include <string.h>
 
@@ -29,7 +29,7 @@ static bool has_known_store(const uint8_t *bytes, size_t len)
     return false;
 }
 
-static bool is_good(const uint8_t *bytes, size_t len, const char *space, struct pmix_greeting *g)
+static bool is_good(const uint8_t *bytes, size_t len, const char *space, struct pmix_handshake *g)
 {
     size_t space_len = strlen(space) + 1, name = strnlen((const char *)bytes, len);
     struct reader r = reader_of(bytes, len);
@@ -46,18 +46,18 @@ static bool is_good(const uint8_t *bytes, size_t len, const char *space, struct 
     return r.left > 0 && r.at[r.left - 1] == '\0' && has_known_store(r.at, r.left);
 }
 
-enum splice_greeting pmix_greeting_read(const uint8_t *bytes, size_t len, const char *space,
-                                        struct pmix_greeting *g)
+enum proxy_handshake pmix_handshake_read(const uint8_t *bytes, size_t len, const char *space,
+                                         struct pmix_handshake *g)
 {
     uint64_t wanted;
-    *g = (struct pmix_greeting){0};
+    *g = (struct pmix_handshake){0};
     if (len < HEAD)
-        return SPLICE_MORE;
+        return PROXY_MORE;
     memcpy(&wanted, bytes + 8, sizeof wanted);
-    if (wanted > SPLICE_GREETING_MAX - HEAD)
-        return SPLICE_BAD;
+    if (wanted > PROXY_HANDSHAKE_MAX - HEAD)
+        return PROXY_BAD;
     if (len - HEAD < wanted)
-        return SPLICE_MORE;
+        return PROXY_MORE;
     g->len = HEAD + (size_t)wanted;
-    return is_good(bytes + HEAD, (size_t)wanted, space, g) ? SPLICE_GOOD : SPLICE_BAD;
+    return is_good(bytes + HEAD, (size_t)wanted, space, g) ? PROXY_GOOD : PROXY_BAD;
 }
