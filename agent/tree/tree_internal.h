@@ -1,4 +1,4 @@
-/* Shared by tree_route.c (routes, sending), tree_gather.c (gathers) and tree.c (requests, broadcasts). */
+/* Shared by tree.c (routes, requests, broadcasts) and tree_gather.c (gathers). */
 #ifndef HVD_AGENT_TREE_TREE_INTERNAL_H
 #define HVD_AGENT_TREE_TREE_INTERNAL_H
 
