@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/rendezvous/peer_owner.h"
 #include "common/base/log.h"
 #include "common/net/net.h"
 

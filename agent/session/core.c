@@ -122,5 +122,9 @@ int session_make_directory(struct session *s, const struct job_dir_need *need, s
     guard_owns_directory(s->guard, s->dir.path);
     if (job_note_write(s->dir.fd, s->guard->pid, s->job.grace_ms, e) < 0)
         return -1;
-    return session_parts_directory(s, e);
+    EACH_PART(s, p, directory) {
+        if (p->directory(s, e) < 0)
+            return -1;
+    }
+    return 0;
 }

@@ -93,7 +93,8 @@ static void on_counters(void *ctx, const Hvd__Counters *counters)
         engine->counters = copy;
         engine->counters_at = clock_now();
     }
-    session_parts_counted(s);
+    EACH_PART(s, p, counted)
+        p->counted(s);
 }
 
 static const struct engine_host_events engine_events = {on_link,          on_initialized,   on_shut_down,

@@ -12,7 +12,9 @@
 #include "agent/session/core.h"
 #include "agent/session/host_facts.h"
 #include "agent/session/parts.h"
+#include "agent/session/ports.h"
 #include "agent/session/preflight.h"
+#include "agent/worker/oom.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
@@ -183,7 +185,8 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     log_init("hvdagent", (enum log_level)h->log_level);
     if (take_description(s, h, e) < 0)
         return -1;
-    session_parts_accepted(s);
+    EACH_PART(s, p, accepted)
+        p->accepted(s);
     if (find_facts(s, h, e) < 0)
         return -1;
     contain_job(s);

@@ -126,8 +126,8 @@ static void order_links(struct session_links *l)
     struct err none = ERR_INIT;
     l->state = SESSION_LINKS_ORDERED;
     l->events->order(l->ctx);
-    (void)auth_open(
-        &none); /* loading it takes longer than the launcher's word does; new_links tells of errors */
+    /* To load the module takes longer than the launcher's answer. new_links reports errors. */
+    (void)auth_open(&none);
 }
 
 static void on_message(void *ctx, uint32_t host, uint8_t *bytes, size_t len)

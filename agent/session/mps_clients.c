@@ -7,8 +7,23 @@
 #include <string.h>
 #include <unistd.h>
 
-enum state { CLIENTS_IDLE, CLIENTS_SERVERS, CLIENTS_CLIENTS, CLIENTS_ENDING };
-enum event { EV_BEGIN, EV_ANSWERED, EV_NEXT, EV_MUTE, EV_LATE };
+#define STATES(X)                                                                                            \
+    X(IDLE, "idle")                                                                                          \
+    X(SERVERS, "servers")                                                                                    \
+    X(CLIENTS, "clients")                                                                                    \
+    X(ENDING, "ending")
+#define EVENTS(X)                                                                                            \
+    X(BEGIN, "begin")                                                                                        \
+    X(ANSWERED, "answered")                                                                                  \
+    X(NEXT, "next")                                                                                          \
+    X(MUTE, "mute")                                                                                          \
+    X(LATE, "late")
+
+#define STATE_NUMBER(name, text) CLIENTS_##name,
+#define EVENT_NUMBER(name, text) EV_##name,
+#define TEXT(name, text)         text,
+enum state { STATES(STATE_NUMBER) };
+enum event { EVENTS(EVENT_NUMBER) };
 
 static void ask_servers(void *owner);
 static void take_servers(void *owner);
@@ -17,8 +32,8 @@ static void tell_clients(void *owner);
 static void say_over(void *owner);
 static void say_late(void *owner);
 
-static const char *const state_names[] = {"idle", "servers", "clients", "ending"};
-static const char *const event_names[] = {"begin", "answered", "next", "mute", "late"};
+static const char *const state_names[] = {STATES(TEXT)};
+static const char *const event_names[] = {EVENTS(TEXT)};
 
 static const struct fsm_row rows[] = {
     {CLIENTS_IDLE, EV_BEGIN, CLIENTS_SERVERS, ask_servers},

@@ -20,7 +20,18 @@
 #define SAID      MPS_LOG "/said"
 #define WORDS_MAX 256
 
-enum event { EV_START, EV_ANSWERED, EV_MUTE, EV_DIED, EV_END, EV_KILL, EV_LATE };
+#define EVENTS(X)                                                                                            \
+    X(START, "start")                                                                                        \
+    X(ANSWERED, "answered")                                                                                  \
+    X(MUTE, "mute")                                                                                          \
+    X(DIED, "died")                                                                                          \
+    X(END, "end")                                                                                            \
+    X(KILL, "kill")                                                                                          \
+    X(LATE, "late")
+
+#define EVENT_NUMBER(name, text) EV_##name,
+#define TEXT(name, text)         text,
+enum event { EVENTS(EVENT_NUMBER) };
 
 static void look_for_socket(void *owner);
 static void say_serves(void *owner);
@@ -32,8 +43,8 @@ static void tell_quit(void *owner);
 static void kill_it(void *owner);
 static void say_over(void *owner);
 
-static const char *const state_names[] = {"none", "starting", "serving", "quitting", "killing", "over"};
-static const char *const event_names[] = {"start", "answered", "mute", "died", "end", "kill", "late"};
+static const char *const state_names[] = {MPS_STATES(TEXT)};
+static const char *const event_names[] = {EVENTS(TEXT)};
 
 static const struct fsm_row rows[] = {
     {MPS_NONE, EV_START, MPS_STARTING, look_for_socket},

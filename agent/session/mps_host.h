@@ -34,7 +34,16 @@
 
 #define MPS_END_MS 4000 /* enough to end it in order, after the engine */
 
-enum mps_state { MPS_NONE, MPS_STARTING, MPS_SERVING, MPS_QUITTING, MPS_KILLING, MPS_OVER };
+#define MPS_STATES(X)                                                                                        \
+    X(NONE, "none")                                                                                          \
+    X(STARTING, "starting")                                                                                  \
+    X(SERVING, "serving")                                                                                    \
+    X(QUITTING, "quitting")                                                                                  \
+    X(KILLING, "killing")                                                                                    \
+    X(OVER, "over")
+
+#define MPS_STATE_NUMBER(name, text) MPS_##name,
+enum mps_state { MPS_STATES(MPS_STATE_NUMBER) };
 
 struct mps_events {
     void (*serves)(void *ctx);

@@ -9,6 +9,8 @@
 #include <stddef.h>
 
 #include "agent/session/session.h"
+#include "agent/worker/reap.h"
+#include "agent/worker/worker_env.h"
 
 /* A process of a part that workers may need: it ends after them. Hooks may be NULL but for pid and end. */
 struct session_server {
@@ -70,20 +72,14 @@ struct session_part {
         sizeof(*((struct session *)NULL)->member), offsetof(struct session, member)                          \
     }
 
-/* ---- parts.c: the walks over the table ----------------------------------------------------------------- */
+/* For each part that has the hook, in the order of the table. */
+#define EACH_PART(s, p, hook)                                                                                \
+    for (const struct session_part *const *at_ = (s)->parts, *p; (p = *at_) != NULL; at_++)                  \
+        if (p->hook)
+
+/* ---- parts.c: walks over the table ----------------------------------------------------------------- */
 int session_parts_open(struct session *s, struct err *e);
-void session_parts_accepted(struct session *s);
-int session_parts_directory(struct session *s, struct err *e);
-int session_parts_prepare(struct session *s, struct worker_env_job *env, struct err *e);
-/* 1: the workers wait for a part. */
-int session_parts_start(struct session *s, struct worker_env_job *env, struct err *e);
-void session_parts_running(struct session *s);
 void session_parts_rank_ended(struct session *s, Hvd__RankEnded *ended);
-void session_parts_reported(struct session *s, const struct worker *w, const Hvd__Exited *told);
-void session_parts_counted(struct session *s);
-bool session_parts_reaped(struct session *s, const struct reaped *child);
-void session_parts_written(struct session *s);
-void session_parts_ending(struct session *s);
 bool session_parts_delay_end(struct session *s, bool all);
 bool session_parts_are_delaying(const struct session *s);
 void session_parts_close(struct session *s);
@@ -96,7 +92,6 @@ struct session_servers {
 };
 struct session_servers session_servers_list(const struct session *s);
 void session_servers_end(struct session *s);
-void session_servers_kill(struct session *s);
 void session_servers_drain(struct session *s);
 bool session_servers_told(const struct session *s, const struct worker *w);
 /* How long the servers that live may take to end. */

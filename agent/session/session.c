@@ -85,8 +85,7 @@ static const struct fsm_row rows[] = {
     {SESSION_ENDING, EV_EMPTY, SESSION_LEAVING, leave_job},
     {SESSION_KILLING, EV_RELEASED, SESSION_KILLING, send_kill},
     {SESSION_KILLING, EV_EMPTY, SESSION_LEAVING, leave_job},
-    {SESSION_KILLING, EV_TIME_OVER, SESSION_LEAVING,
-     leave_job}, /* uninterruptible processes: they are named */
+    {SESSION_KILLING, EV_TIME_OVER, SESSION_LEAVING, leave_job}, /* names uninterruptible processes */
     {SESSION_LEAVING, EV_BYE, SESSION_OVER, stop_loop},
     {SESSION_LEAVING, EV_LOST, SESSION_OVER, stop_loop},
     {SESSION_LEAVING, EV_TIME_OVER, SESSION_OVER, stop_loop},
@@ -143,7 +142,8 @@ static void report_exit(struct session *s, struct worker *w)
     x.aborted = w->called_abort;
     x.abort_code = w->abort_code;
     set_cause_of(s, &x);
-    session_parts_reported(s, w, &x);
+    EACH_PART(s, p, reported)
+        p->reported(s, w, &x);
     CONTROL(m, EXITED, exited, &x);
     session_send_control(s, &m);
 }
@@ -207,7 +207,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
             session_flush(s);
             session_resume_output(s);
         }
-        session_parts_written(s);
+        EACH_PART(s, p, written)
+            p->written(s);
     } while (s->check_due);
 }
 
@@ -231,11 +232,14 @@ static void on_child_ended(void *ctx, const struct reaped *child)
     struct session *s = ctx;
     struct worker *w = workers_by_pid(&s->workers, child->pid);
     if (!w) {
-        (void)session_parts_reaped(s, child);
+        EACH_PART(s, p, reaped) {
+            if (p->reaped(s, child))
+                return;
+        }
         return;
     }
-    session_servers_drain(
-        s); /* the worker may have asked for the end of the job, and ended for that reason */
+    /* The worker may have asked for the end of the job, and ended for that reason. */
+    session_servers_drain(s);
     w->alive = false;
     w->status = w->aborted ? w->abort_status : child->status;
     w->signal = w->aborted ? 0 : child->signal;
@@ -284,7 +288,8 @@ static void report_running(void *owner)
 {
     struct session *s = owner;
     session_send_spawned(s);
-    session_parts_running(s);
+    EACH_PART(s, p, running)
+        p->running(s);
     session_schedule_check(s);
 }
 
@@ -331,7 +336,8 @@ static void send_term(void *owner)
 static void begin_ending(void *owner)
 {
     struct session *s = owner;
-    session_parts_ending(s);
+    EACH_PART(s, p, ending)
+        p->ending(s);
     reap_now(&s->reap); /* a worker that has died already was not ended by us */
     workers_are_ended(&s->workers);
     if (!session_parts_delay_end(s, false))
@@ -365,7 +371,10 @@ static void kill_job(void *owner)
         stdio_discard(&s->stdio); /* of a job that has not begun */
     limit_state(s, KILL_MS);
     session_servers_end(s);
-    session_servers_kill(s);
+    EACH_PART(s, p, server) {
+        if (p->server->kill)
+            p->server->kill(s);
+    }
     if (!session_parts_delay_end(s, true))
         send_kill(s);
 }

@@ -10,6 +10,7 @@
 
 #include "agent/session/core.h"
 #include "agent/session/parts.h"
+#include "agent/worker/oom.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 #include "common/protocol/host_ranks.h"
@@ -100,16 +101,32 @@ static void restore_cgroup(struct session *s)
                                                : "the agent alone holds the job together (subreaper)");
 }
 
+/* 1: the workers wait for a part. */
+static int prepare_parts(struct session *s, struct worker_env_job *env, struct err *e)
+{
+    int waits = 0;
+    EACH_PART(s, p, prepare) {
+        if (p->prepare(s, env, e) < 0)
+            return -1;
+    }
+    EACH_PART(s, p, start) {
+        int rc = p->start(s, env, e);
+        if (rc < 0)
+            return -1;
+        waits |= rc;
+    }
+    return waits;
+}
+
 /* Finds every fault that can be found before the first clone. 1: the workers wait for a part. */
 static int prepare_workers(struct session *s, struct err *e)
 {
     struct worker_env_job env = {
         .spawn = s->spawn, .job = s->job.name, .hostname = s->job.host, .token = s->job.secrets->token_text};
     restore_cgroup(s);
-    if (make_token(s, e) < 0 || session_make_directory(s, NULL, e) < 0 ||
-        session_parts_prepare(s, &env, e) < 0)
+    if (make_token(s, e) < 0 || session_make_directory(s, NULL, e) < 0)
         return -1;
-    int rc = session_parts_start(s, &env, e);
+    int rc = prepare_parts(s, &env, e);
     secret_wipe_stack();
     return rc;
 }

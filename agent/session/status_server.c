@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/session/output_history.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"

@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "agent/worker/line_splitter.h"
 #include "agent/worker/pty.h"
 #include "common/base/clock.h"
 

@@ -8,11 +8,11 @@
 #include <sys/types.h>
 
 #include "agent/worker/cpus.h"
-#include "agent/worker/rlimits.h"
 #include "agent/worker/stdio.h"
 #include "agent/worker/worker_env.h"
 #include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/process/rlimits.h"
 #include "common/process/spawn.h"
 
 struct worker {
@@ -44,6 +44,12 @@ struct workers {
     size_t unreported;
 };
 
+/* The launcher's soft limits, as far as the hard limits of this host allow. */
+struct rlimits {
+    struct spawn_limit limit[RLIMITS_COUNT];
+    size_t count;
+};
+
 /* The start of workers of this host that run the same program. */
 struct worker_start {
     const Hvd__Spawn *spawn;
@@ -60,6 +66,10 @@ struct worker_start {
     bool share_session;
 };
 
+/* Takes each limit that is known here, once. `capped` is called for each limit that was lowered to the hard
+ * limit. */
+void rlimits_take(struct rlimits *r, Hvd__ResourceLimit *const *wanted, size_t count,
+                  void (*capped)(void *ctx, const char *name, uint64_t wanted, uint64_t hard), void *ctx);
 /* The table's memory, nothing started. */
 int workers_init(struct workers *w, size_t count, struct err *e);
 /* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again.

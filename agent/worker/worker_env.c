@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/worker/endpoints.h"
 #include "common/base/secret.h"
 #include "common/protocol/spawn_programs.h"
 
@@ -39,7 +40,7 @@ enum rule {
     IF_CROWDED           /* likewise, and only when the host's workers share processors */
 };
 
-/* ---- values that are alike for all ranks of this host; an empty one leaves its variable out ------------- */
+/* ---- values that are alike for all ranks of this host; an empty one leaves its variable out ------------ */
 
 typedef const char *shared_value(const struct worker_env_job *job, char text[TEXT_SIZE]);
 

@@ -19,6 +19,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/rendezvous/gloo/gloo_path.h"
 #include "agent/rendezvous/lazy_listener.h"
 #include "agent/rendezvous/gloo/gloo_http.h"
 #include "agent/rendezvous/gloo/gloo_message.h"

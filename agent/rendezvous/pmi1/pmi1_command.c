@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/rendezvous/pmi1/pmi1_message.h"
+#include "agent/rendezvous/pmi1/pmi1_store.h"
 #include "common/protocol/spawn_programs.h"
 
 #define UNKNOWN_STATUS 1 /* of cmd=abort without a number */

@@ -24,7 +24,7 @@
 #include "agent/guard/job_dir.h"
 #include "agent/rendezvous/lazy_listener.h"
 #include "agent/rendezvous/pmix_client/detect.h"
-#include "agent/rendezvous/pmix_client/pmix_handshake.h"
+#include "agent/rendezvous/pmix_client/pmix_wire.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "agent/rendezvous/pmix_client/pmix_variables.h"
 #include "agent/rendezvous/pmix_client/proxy.h"
@@ -186,25 +186,25 @@ static bool follow_client(void *ctx, struct proxy_client *who, const uint8_t *by
     return !wrong;
 }
 
-static enum proxy_handshake check_greeting(void *ctx, const uint8_t *bytes, size_t len,
-                                           struct proxy_client *who)
+static enum handshake_verdict check_greeting(void *ctx, const uint8_t *bytes, size_t len,
+                                             struct proxy_client *who)
 {
     struct pmix *p = ctx;
     struct pmix_handshake g;
     uint32_t local;
-    enum proxy_handshake answer = pmix_handshake_read(bytes, len, p->r->spawn->namespace_, &g);
-    if (answer == PROXY_BAD && g.tool)
+    enum handshake_verdict answer = pmix_handshake_read(bytes, len, p->r->spawn->namespace_, &g);
+    if (answer == HANDSHAKE_BAD && g.tool)
         refuse_tool(p);
-    if (answer != PROXY_GOOD)
+    if (answer != HANDSHAKE_GOOD)
         return answer;
     local = host_local_rank(ranks_here(p), g.rank);
     if (local == UINT32_MAX || p->rank[local] == GONE)
-        return PROXY_BAD;
+        return HANDSHAKE_BAD;
     p->rank[local] = CAME;
     who->rank = g.rank;
     who->handshake = g.len;
     note_greeting(p, bytes, &g);
-    return PROXY_GOOD;
+    return HANDSHAKE_GOOD;
 }
 
 /* ---- other hosts --------------------------------------------------------------------------------------- */

@@ -198,19 +198,19 @@ static void join_server(struct proxy *s)
 
 static void take_handshake(struct proxy *s, const uint8_t *bytes, size_t len)
 {
-    uint8_t *more = s->have + len <= PROXY_HANDSHAKE_MAX ? realloc(s->handshake, s->have + len) : NULL;
-    enum proxy_handshake answer = PROXY_BAD;
+    uint8_t *more = s->have + len <= HANDSHAKE_MAX ? realloc(s->handshake, s->have + len) : NULL;
+    enum handshake_verdict answer = HANDSHAKE_BAD;
     if (more) {
         s->handshake = more;
         memcpy(more + s->have, bytes, len);
         s->have += len;
         answer = s->all->check(s->all->ctx, more, s->have, &s->client);
     }
-    if (answer == PROXY_BAD) {
+    if (answer == HANDSHAKE_BAD) {
         log_info("a connection to the rendezvous was closed: what it said first is no handshake");
         end_proxy(s);
     }
-    if (answer != PROXY_GOOD)
+    if (answer != HANDSHAKE_GOOD)
         return;
     if (!is_followed(s, more + s->client.handshake, s->have - s->client.handshake)) {
         end_proxy(s);

@@ -16,11 +16,7 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/rendezvous/pmix_client/pmix_stream.h"
-
-#define PROXY_HANDSHAKE_MAX (64u << 10)
-
-enum proxy_handshake { PROXY_MORE, PROXY_GOOD, PROXY_BAD };
+#include "agent/rendezvous/pmix_client/pmix_wire.h"
 
 struct proxy_client { /* all zeros at the begin */
     uint32_t rank;
@@ -32,8 +28,8 @@ struct proxies {
     uv_loop_t *loop;
     uint16_t port; /* of the server; 0: not there yet */
     bool closed;   /* new connections are closed */
-    /* Of the first bytes of a connection. With PROXY_GOOD it has filled *who. */
-    enum proxy_handshake (*check)(void *ctx, const uint8_t *bytes, size_t len, struct proxy_client *who);
+    /* Of the first bytes of a connection. With HANDSHAKE_GOOD it has filled *who. */
+    enum handshake_verdict (*check)(void *ctx, const uint8_t *bytes, size_t len, struct proxy_client *who);
     /* Of what a client sends after its handshake, before it is passed on. False: the client is turned
      * away. */
     bool (*follow)(void *ctx, struct proxy_client *who, const uint8_t *bytes, size_t len);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/rendezvous/pmix_server/upcall_queue.h"
 #include "common/base/buf.h"
 #include "common/base/log.h"
 

@@ -1,5 +1,5 @@
-/* Who may come in at a listener, and what happens when nobody can: real connections on loopback. Other users
- * are played by children that become `nobody`, which needs root. */
+/* Clients that a listener admits, and a listener without free descriptors: real connections on loopback.
+ * Other users are played by children that become `nobody`, which needs root. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #define NOBODY 65534
 
-enum after { STAYS, CLOSES }; /* what a child does when it has said something */
+enum after { STAYS, CLOSES }; /* the child after its first bytes */
 
 static uv_loop_t loop;
 static struct lazy_listener door;
@@ -131,7 +131,7 @@ START_TEST(another_user_does_not)
 }
 END_TEST
 
-/* What the kernel says of a socket that nobody has open looks like root's. */
+/* For a socket that no process has open the kernel names root as the owner. */
 START_TEST(who_has_left_is_not_taken_for_root)
 {
     gone(speaker(door.port, geteuid() == 0 ? NOBODY : geteuid(), CLOSES));
@@ -181,7 +181,7 @@ START_TEST(owners)
 }
 END_TEST
 
-/* Who knocks then is closed, the loop does not spin, and the next one comes in. */
+/* A connection is closed then, the loop does not spin, and the next connection is admitted. */
 START_TEST(no_descriptor_is_left)
 {
     int taken[256], n = 0;

@@ -368,7 +368,7 @@ START_TEST(test_cancel_ends_on_all)
 }
 END_TEST
 
-/* What is forgotten everywhere begins again everywhere, and needs no memory. */
+/* An id that is forgotten on all hosts begins again on all hosts, and needs no memory. */
 START_TEST(test_forget)
 {
     const uint32_t all[] = {0, 1, 2};

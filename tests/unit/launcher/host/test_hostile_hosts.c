@@ -330,7 +330,7 @@ START_TEST(every_message_has_a_row)
     for (size_t i = 0; i < hostile_bodies(CONTROL_TYPE); i++) {
         const ProtobufCFieldDescriptor *body = hostile_nth(CONTROL_TYPE, i);
         ck_assert_msg(is_in(&host_legal, body->id) || is_in(&session_legal, body->id),
-                      "%s is in neither host_legal.c nor session_legal.c", body->name);
+                      "%s is in the table of neither host_legal.c nor session/channel.c", body->name);
     }
 }
 END_TEST

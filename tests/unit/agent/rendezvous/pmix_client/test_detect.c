@@ -1,4 +1,4 @@
-/* Which commands look as if they will use PMIx? */
+/* Commands that look as if they will use PMIx, and commands that do not. */
 #include "agent/rendezvous/pmix_client/detect.h"
 #include "tests/unit/scratch.h"
 
@@ -70,7 +70,7 @@ START_TEST(libraries)
 }
 END_TEST
 
-/* Whatever stands in a file, it is read within its bounds, and ends. */
+/* Any content of a file is read within its bounds, and the reading ends. */
 START_TEST(damaged)
 {
     const struct program good = program_that_needs("libmpi.so.40");

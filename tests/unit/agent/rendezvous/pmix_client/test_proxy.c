@@ -91,14 +91,15 @@ static void over(struct ends *e, int server)
     uv_async_send(&e->over);
 }
 
-static enum proxy_handshake check_hello(void *ctx, const uint8_t *bytes, size_t len, struct proxy_client *who)
+static enum handshake_verdict check_hello(void *ctx, const uint8_t *bytes, size_t len,
+                                          struct proxy_client *who)
 {
     (void)ctx;
     if (len < 5)
-        return memcmp(bytes, "hello", len) == 0 ? PROXY_MORE : PROXY_BAD;
+        return memcmp(bytes, "hello", len) == 0 ? HANDSHAKE_MORE : HANDSHAKE_BAD;
     who->rank = 7;
     who->handshake = 5;
-    return memcmp(bytes, "hello", 5) == 0 ? PROXY_GOOD : PROXY_BAD;
+    return memcmp(bytes, "hello", 5) == 0 ? HANDSHAKE_GOOD : HANDSHAKE_BAD;
 }
 
 static bool without_an_x(void *ctx, struct proxy_client *who, const uint8_t *bytes, size_t len)
@@ -157,7 +158,7 @@ static void *talk_in_rounds(void *arg)
     return NULL;
 }
 
-/* Where nothing is acknowledged at once, each round takes 40 ms. */
+/* Without quick acknowledgements each round takes 40 ms. */
 START_TEST(test_small_messages_do_not_wait)
 {
     struct ends e;
@@ -200,7 +201,7 @@ static void *greet_badly(void *arg)
     return NULL;
 }
 
-/* Whoever reaps a server that dies has that long to say so before its clients fail. */
+/* The process that reaps a dead server has that long to report the death before the clients fail. */
 static void *end_as_server(void *arg)
 {
     struct ends *e = arg;
