@@ -87,24 +87,6 @@ void session_resume_output(struct session *s)
 
 static const char NOT_HERE[] = "that rank is not here";
 
-static const char *on_hello(struct session *s, const Hvd__Control *m)
-{
-    session_hello(s, m->hello);
-    return NULL;
-}
-
-static const char *on_preload(struct session *s, const Hvd__Control *m)
-{
-    session_preload_begin(s, m->preload);
-    return NULL;
-}
-
-static const char *on_spawn(struct session *s, const Hvd__Control *m)
-{
-    session_spawn(s, m->spawn);
-    return NULL;
-}
-
 static const char *on_signal_message(struct session *s, const Hvd__Control *m)
 {
     int number = m->signal->number;
@@ -160,18 +142,6 @@ static const char *on_links(struct session *s, const Hvd__Control *m)
     return NULL;
 }
 
-static const char *on_link_order(struct session *s, const Hvd__Control *m)
-{
-    session_links_order(s);
-    return NULL;
-}
-
-static const char *on_session_links(struct session *s, const Hvd__Control *m)
-{
-    session_links_told(s, m->session_links);
-    return NULL;
-}
-
 static const char *on_ping(struct session *s, const Hvd__Control *m)
 {
     Hvd__Pong pong = HVD__PONG__INIT;
@@ -179,12 +149,6 @@ static const char *on_ping(struct session *s, const Hvd__Control *m)
     pong.now = clock_now();
     CONTROL(answer, PONG, pong, &pong);
     session_send_control(s, &answer);
-    return NULL;
-}
-
-static const char *on_inspect(struct session *s, const Hvd__Control *m)
-{
-    session_inspect(s, m->inspect);
     return NULL;
 }
 
@@ -225,21 +189,21 @@ static const char *on_arrival(struct session *s, const Hvd__Control *m)
  * that begins to end by itself makes late what is on its way. Go is for hvdagent attach, and may follow a
  * Hello that was refused. */
 #define MESSAGES(X)                                                                                          \
-    X(HELLO, IN(HELLO), 0, true, on_hello)                                                                   \
+    X(HELLO, IN(HELLO), 0, true, session_hello)                                                              \
     X(GO, 0, FROM(HELLO, OVER), true, on_arrival)                                                            \
-    X(PRELOAD, IN(READY), FAILS, true, on_preload)                                                           \
-    X(SPAWN, IN(READY), FAILS, true, on_spawn)                                                               \
+    X(PRELOAD, IN(READY), FAILS, true, session_preload_begin)                                                \
+    X(SPAWN, IN(READY), FAILS, true, session_spawn)                                                          \
     X(SIGNAL, FROM(READY, KILLING), IN(LEAVING), false, on_signal_message)                                   \
     X(WINDOW, WORKS, FAILS, false, on_window)                                                                \
     X(CREDIT, FROM(WAITING, KILLING), IN(LEAVING), false, on_credit)                                         \
     X(PING, FROM(READY, LEAVING), 0, false, on_ping)                                                         \
     X(PONG, FROM(READY, LEAVING), 0, false, on_arrival)                                                      \
     X(LINKS, WORKS, FAILS, true, on_links)                                                                   \
-    X(LINK_ORDER, WORKS, FAILS, true, on_link_order)                                                         \
-    X(SESSION_LINKS, WORKS, FAILS, true, on_session_links)                                                   \
+    X(LINK_ORDER, WORKS, FAILS, true, session_links_order)                                                   \
+    X(SESSION_LINKS, WORKS, FAILS, true, session_links_told)                                                 \
     X(RANK_ENDED, FROM(WAITING, KILLING), IN(LEAVING), false, on_rank_ended)                                 \
     X(TEARDOWN, FROM(READY, KILLING), IN(LEAVING), false, on_teardown)                                       \
-    X(INSPECT, FROM(WAITING, KILLING), IN(LEAVING), true, on_inspect)                                        \
+    X(INSPECT, FROM(WAITING, KILLING), IN(LEAVING), true, session_inspect)                                   \
     X(BYE, IN(LEAVING), IN(OVER), true, on_bye)
 
 #define LEGAL_ROW(body, heard, late, once, handler) {HVD__CONTROL__BODY_##body, heard, late, once},

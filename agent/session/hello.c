@@ -193,26 +193,28 @@ static int accept_hello(struct session *s, const Hvd__Hello *h, struct err *e)
     return 0;
 }
 
-void session_hello(struct session *s, const Hvd__Hello *h)
+const char *session_hello(struct session *s, const Hvd__Control *m)
 {
+    const Hvd__Hello *h = m->hello;
     struct err e = ERR_INIT;
     if (s->fsm.state != SESSION_HELLO)
-        return;
+        return NULL;
     if (h->protocol != PROTOCOL_VERSION || strcmp(h->version, HVD_VERSION) != 0) {
         (void)answer_hello(s, h, &e); /* the launcher's message shows both versions */
         fsm_post(&s->fsm, EV_OTHER_VERSION);
-        return;
+        return NULL;
     }
     if (check_hello(s, h, &e) < 0) {
         session_abort_job(s, true, "the launcher's Hello: %s", e.text);
-        return;
+        return NULL;
     }
     session_heartbeat_start(s, h->heartbeat_ms);
     if (accept_hello(s, h, &e) < 0 || answer_hello(s, h, &e) < 0) {
         session_abort_job(s, false, "%s", e.text);
-        return;
+        return NULL;
     }
     fsm_post(&s->fsm, EV_HELLO);
+    return NULL;
 }
 
 void session_free_job(struct session *s)

@@ -98,7 +98,8 @@ bool session_servers_told(const struct session *s, const struct worker *w);
 uint32_t session_servers_end_ms(const struct session *s);
 
 /* ---- services of parts for other files of the session -------------------------------------------------- */
-/* The part of each file is session_part_NAME. */
+/* The part of each file is session_part_NAME. A function that takes a Control handles that message of the
+ * launcher, and returns NULL or the reason why the message is refused although it is legal. */
 extern const struct session_part session_part_liveness, session_part_programs, session_part_preload,
     session_part_status, session_part_binding, session_part_rendezvous, session_part_gpus,
     session_part_engine, session_part_mps, session_part_stacks, session_part_report, session_part_spawning;
@@ -121,7 +122,7 @@ const char *const *session_programs_wdir(const struct session *s);
 char **session_programs_base(struct session *s);
 
 /* preload.c: files for the workers (--preload). */
-void session_preload_begin(struct session *s, const Hvd__Preload *asked);
+const char *session_preload_begin(struct session *s, const Hvd__Control *m);
 void session_preload_data(struct session *s, const struct frame *f);
 /* Path of the `number`-th file, counted from 1; false: there is no such file. */
 bool session_preload_path(const struct session *s, uint32_t number, char *out, size_t size);
@@ -138,8 +139,8 @@ void session_bound(const struct session *s, size_t i, Hvd__Spawned *told, char *
 
 /* rendezvous.c: the workers' libraries, and links to other sessions. */
 bool session_workers_are_crowded(const struct session *s);
-void session_links_order(struct session *s);
-void session_links_told(struct session *s, const Hvd__Links *links);
+const char *session_links_order(struct session *s, const Hvd__Control *m);
+const char *session_links_told(struct session *s, const Hvd__Control *m);
 
 /* engine.c: the collectives engine. */
 pid_t session_engine_pid(const struct session *s);
@@ -150,7 +151,7 @@ bool session_engine_count(struct session *s);
 Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
 
 /* stacks.c: where the workers are, for the launcher's Inspect. */
-void session_inspect(struct session *s, const Hvd__Inspect *inspect);
+const char *session_inspect(struct session *s, const Hvd__Control *m);
 
 /* status.c: answers hvdctl. Keeps what a rank wrote. */
 void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
@@ -158,10 +159,10 @@ void session_status_output(struct session *s, uint32_t rank, enum frame_stream s
 
 /* ---- steps of the session ------------------------------------------------------------------------------ */
 /* hello.c */
-void session_hello(struct session *s, const Hvd__Hello *hello);
+const char *session_hello(struct session *s, const Hvd__Control *m);
 void session_free_job(struct session *s);
 /* spawn.c */
-void session_spawn(struct session *s, const Hvd__Spawn *spawn);
+const char *session_spawn(struct session *s, const Hvd__Control *m);
 /* Starts all workers; posts EV_EXECUTED or EV_REFUSED, now or later. */
 void session_start_workers(struct session *s);
 /* Tells the launcher all pids. */

@@ -47,14 +47,15 @@ static int announce_files(struct session *s, const Hvd__Preload *asked, struct e
     return preload_files_open(&s->preload->files, &s->dir, own, e);
 }
 
-void session_preload_begin(struct session *s, const Hvd__Preload *asked)
+const char *session_preload_begin(struct session *s, const Hvd__Control *m)
 {
     if (s->fsm.state != SESSION_READY || s->preload->files.list || s->refusal.why.code)
-        return;
-    int rc = announce_files(s, asked, &s->refusal.why);
+        return NULL;
+    int rc = announce_files(s, m->preload, &s->refusal.why);
     if (rc == 0 && !preload_files_are_complete(&s->preload->files))
         grant_bytes(s, PRELOAD_WINDOW);
     evaluate_progress(s, rc);
+    return NULL;
 }
 
 void session_preload_data(struct session *s, const struct frame *f)

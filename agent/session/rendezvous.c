@@ -219,14 +219,16 @@ bool session_workers_are_crowded(const struct session *s)
     return s->rendezvous->methods.values.crowded;
 }
 
-void session_links_order(struct session *s)
+const char *session_links_order(struct session *s, const Hvd__Control *m)
 {
     session_links_listen(&s->rendezvous->links);
+    return NULL;
 }
 
-void session_links_told(struct session *s, const Hvd__Links *links)
+const char *session_links_told(struct session *s, const Hvd__Control *m)
 {
-    session_links_connect(&s->rendezvous->links, links);
+    session_links_connect(&s->rendezvous->links, m->session_links);
+    return NULL;
 }
 
 /* ---- hooks --------------------------------------------------------------------------------------------- */

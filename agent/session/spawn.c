@@ -241,16 +241,18 @@ void session_start_workers(struct session *s)
         fsm_post(&s->fsm, EV_REFUSED);
 }
 
-void session_spawn(struct session *s, const Hvd__Spawn *spawn)
+const char *session_spawn(struct session *s, const Hvd__Control *m)
 {
+    const Hvd__Spawn *spawn = m->spawn;
     struct err *e = &s->refusal.why;
     if (s->fsm.state != SESSION_READY)
-        return;
+        return NULL;
     int waits = check_spawn(spawn, e) < 0 || keep_spawn(s, spawn, e) < 0 ? -1 : prepare_workers(s, e);
     if (waits < 0)
         refuse_spawn(s);
     else
         fsm_post(&s->fsm, waits ? EV_WAIT : EV_SPAWN);
+    return NULL;
 }
 
 void session_send_spawned(struct session *s)

@@ -32,13 +32,15 @@ static bool launcher_is_busy(void *ctx)
 
 static const struct where_events where_events = {on_found, on_all_found, launcher_is_busy};
 
-void session_inspect(struct session *s, const Hvd__Inspect *inspect)
+const char *session_inspect(struct session *s, const Hvd__Control *m)
 {
+    const Hvd__Inspect *inspect = m->inspect;
     uint32_t limit = inspect->limit_ms < INSPECT_MAX_MS ? inspect->limit_ms : INSPECT_MAX_MS;
     if (s->fsm.state == SESSION_RUNNING)
         where_start(&s->stacks->where, &s->loop, &where_events, s, &s->workers, s->containment.fd, limit);
     else
         on_all_found(s, "");
+    return NULL;
 }
 
 static bool reap_tool(struct session *s, const struct reaped *child)
