@@ -7,7 +7,7 @@
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "agent/session/core.h"
 #include "agent/session/host_facts.h"
-#include "agent/session/links.h"
+#include "agent/tree/session_links.h"
 #include "agent/session/parts.h"
 #include "agent/worker/processors.h"
 #include "common/base/log.h"

@@ -12,7 +12,7 @@
  * but fewer copies of the result that a host passes on, and the copies cost more.
  * Between two neighbours messages keep their order, so broadcasts of one host arrive in their order.
  *
- * Sans I/O: messages go out by `send` and come in by tree_received; links.h carries them.
+ * Sans I/O: messages go out by `send` and come in by tree_received; session_links.h carries them.
  * One thread. With one host nothing is ever sent, and a gather ends before tree_gather returns. */
 #ifndef HVD_AGENT_TREE_TREE_H
 #define HVD_AGENT_TREE_TREE_H

@@ -1,4 +1,4 @@
-#include "agent/session/mps_clients.h"
+#include "agent/session/mps/mps_clients.h"
 
 #include <fcntl.h>
 #include <signal.h>

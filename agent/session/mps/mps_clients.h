@@ -6,15 +6,15 @@
  *
  * SERVERS asks for the servers, CLIENTS each of these for its clients, ENDING tells it which of them to end.
  * There is a limit for all of it: what is not done then stays undone. */
-#ifndef HVD_AGENT_SESSION_MPS_CLIENTS_H
-#define HVD_AGENT_SESSION_MPS_CLIENTS_H
+#ifndef HVD_AGENT_SESSION_MPS_MPS_CLIENTS_H
+#define HVD_AGENT_SESSION_MPS_MPS_CLIENTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/session/mps_tell.h"
+#include "agent/session/mps/mps_tell.h"
 #include "common/base/fsm.h"
 
 #define MPS_CLIENTS_MS                                                                                       \

@@ -1,4 +1,4 @@
-#include "agent/session/mps_host.h"
+#include "agent/session/mps/mps_host.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * is started on demand only. A daemon that serves already is used, because CUDA would use it, and because a
  * GPU in exclusive mode admits no second one. With MPS, GPUs are named by their UUIDs: the numbers that its
  * clients see count among the GPUs that the daemon was given. */
-#include "agent/session/mps_clients.h"
-#include "agent/session/mps_host.h"
+#include "agent/session/mps/mps_clients.h"
+#include "agent/session/mps/mps_host.h"
 
 #include <signal.h>
 #include <stdio.h>

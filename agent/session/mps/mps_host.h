@@ -14,15 +14,15 @@
  *
  * Processes that the daemon's servers leave are ended by the session's walk over its descendants, and by the
  * guard's. */
-#ifndef HVD_AGENT_SESSION_MPS_HOST_H
-#define HVD_AGENT_SESSION_MPS_HOST_H
+#ifndef HVD_AGENT_SESSION_MPS_MPS_HOST_H
+#define HVD_AGENT_SESSION_MPS_MPS_HOST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <uv.h>
 
-#include "agent/session/mps_tell.h"
+#include "agent/session/mps/mps_tell.h"
 #include "agent/gpu/gpu.h"
 #include "common/base/err.h"
 #include "common/base/fsm.h"

@@ -6,8 +6,8 @@
  *
  * A message is a chain of bulk frames. Messages wait here until their link is ready. When a link breaks, so
  * does the tree. */
-#ifndef HVD_AGENT_SESSION_LINKS_H
-#define HVD_AGENT_SESSION_LINKS_H
+#ifndef HVD_AGENT_TREE_SESSION_LINKS_H
+#define HVD_AGENT_TREE_SESSION_LINKS_H
 
 #include <stdbool.h>
 #include <stdint.h>

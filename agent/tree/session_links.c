@@ -1,4 +1,4 @@
-#include "agent/session/links.h"
+#include "agent/tree/session_links.h"
 
 #include <stdlib.h>
 #include <string.h>
