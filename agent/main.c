@@ -72,7 +72,8 @@ static int run_attach(bool must_be_managed)
     return status;
 }
 
-/* What it holds, the unit that it is, and the socket of the agent that is to hear of it. */
+/* A session with a lease: the slots and GPUs of the lease, the systemd unit, the socket of the managed
+ * agent. */
 static int run_lease(const char *slots, const char *unit, const char *socket)
 {
     char *end;
@@ -94,42 +95,67 @@ static int run_gpus(int argc, char **argv)
     return gpu_scan_main(libraries);
 }
 
-static int run_sweep(const char *job, bool now)
+/* ---- commands: each gets the words after its name ------------------------------------------------------ */
+
+static int attach_command(int argc, char **argv)
 {
+    bool managed = argc == 1 && strcmp(argv[0], "--managed") == 0;
+    return argc > managed ? bad_usage("unexpected argument", argv[0]) : run_attach(managed);
+}
+
+static int session_command(int argc, char **argv)
+{
+    if (argc == 4 && strcmp(argv[0], "--lease") == 0)
+        return run_lease(argv[1], argv[2], argv[3]);
+    return argc > 0 ? bad_usage("unexpected argument", argv[0]) : run_session(NULL);
+}
+
+static int sweep_command(int argc, char **argv)
+{
+    bool now = argc == 2 && strcmp(argv[0], "--now") == 0;
+    if (argc != 1 + now)
+        return bad_usage("sweep takes the name of one job", NULL);
     struct sent_dir sent;
     sent_dir_find(&sent);
-    int status = sweep_job(job, now);
+    int status = sweep_job(argv[argc - 1], now);
     if (status == 0)
         sent_dir_remove(&sent);
     return status;
 }
+
+/* The daemon parses its options with their table, which wants the name first. */
+static int daemon_command(int argc, char **argv)
+{
+    return daemon_main(argc + 1, argv - 1);
+}
+
+static int show_version(int argc, char **argv)
+{
+    return argc > 0 ? bad_usage("unexpected argument", argv[0])
+                    : printf("hvdagent %s (protocol %u)\n", HVD_VERSION, PROTOCOL_VERSION) < 0;
+}
+
+static int show_help(int argc, char **argv)
+{
+    return argc > 0 ? bad_usage("unexpected argument", argv[0]) : fputs(usage, stdout) < 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} commands[] = {
+    {"attach", attach_command}, {"session", session_command}, {"sweep", sweep_command},
+    {"daemon", daemon_command}, {"gpus", run_gpus},           {"--version", show_version},
+    {"--help", show_help},
+};
 
 int main(int argc, char **argv)
 {
     log_init("hvdagent", LOG_WARNING);
     if (argc < 2)
         return bad_usage("what shall it do?", NULL);
-    if (strcmp(argv[1], "sweep") == 0) {
-        bool now = argc == 4 && strcmp(argv[2], "--now") == 0;
-        return argc == 3 + now ? run_sweep(argv[argc - 1], now)
-                               : bad_usage("sweep takes the name of one job", NULL);
-    }
-    if (strcmp(argv[1], "daemon") == 0)
-        return daemon_main(argc - 1, argv + 1);
-    if (strcmp(argv[1], "gpus") == 0)
-        return run_gpus(argc - 2, argv + 2);
-    if (strcmp(argv[1], "session") == 0 && argc == 6 && strcmp(argv[2], "--lease") == 0)
-        return run_lease(argv[3], argv[4], argv[5]);
-    bool must = argc == 3 && strcmp(argv[1], "attach") == 0 && strcmp(argv[2], "--managed") == 0;
-    if (argc > 2 + must)
-        return bad_usage("unexpected argument", argv[2]);
-    if (strcmp(argv[1], "attach") == 0)
-        return run_attach(must);
-    if (strcmp(argv[1], "session") == 0)
-        return run_session(NULL);
-    if (strcmp(argv[1], "--version") == 0)
-        return printf("hvdagent %s (protocol %u)\n", HVD_VERSION, PROTOCOL_VERSION) < 0;
-    if (strcmp(argv[1], "--help") == 0)
-        return fputs(usage, stdout) < 0;
-    return bad_usage("unknown command", argv[1]);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 2, argv + 2);
+    return bad_usage(argc > 2 ? "unexpected argument" : "unknown command", argc > 2 ? argv[2] : argv[1]);
 }

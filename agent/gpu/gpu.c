@@ -14,7 +14,7 @@
 
 #define PROBLEM_MAX 512
 
-/* ---- what there is ------------------------------------------------------------------------------------- */
+/* ---- the list of GPUs --------------------------------------------------------------------------------- */
 
 Hvd__Gpus *gpu_ask(uint32_t limit_ms, struct err *e)
 {
@@ -146,7 +146,7 @@ uint32_t gpu_count_visible(const char *list, uint32_t gpus)
     return n;
 }
 
-/* What people and batch systems write for no GPU. */
+/* Values with which people and batch systems mean no GPU. */
 static bool is_meant_as_none(const char *entry, size_t len)
 {
     static const char *const words[] = {"none", "void", "NoDevFiles"};
@@ -167,7 +167,7 @@ bool gpu_unknown(const char *list, uint32_t gpus, char *entry, size_t size)
 }
 
 /* The n-th of them. */
-static const char *pick(const char *list, uint32_t gpus, uint32_t n, char *text, size_t size)
+static const char *copy_entry(const char *list, uint32_t gpus, uint32_t n, char *text, size_t size)
 {
     for (; n > 0; n--)
         list += entry_length(list, gpus) + 1;
@@ -189,9 +189,9 @@ char *gpu_by_uuid(const char *list, const char *uuids)
     size_t used = 0, size = (size_t)count * (GPU_UUID_MAX + 1) + (list ? strlen(list) : 0) + 1;
     char entry[GPU_UUID_MAX + 1], *text = list ? calloc(1, size) : strdup(uuids);
     for (uint32_t i = 0; text && i < count; i++) {
-        pick(list, gpus, i, entry, sizeof entry);
+        copy_entry(list, gpus, i, entry, sizeof entry);
         if (isdigit((unsigned char)entry[0]))
-            pick(uuids, gpus, (uint32_t)strtoul(entry, NULL, 10), entry, sizeof entry);
+            copy_entry(uuids, gpus, (uint32_t)strtoul(entry, NULL, 10), entry, sizeof entry);
         used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", entry);
     }
     return text;
@@ -213,7 +213,7 @@ const char *gpu_visible(Hvd__Binding__Gpu how, const char *list, uint32_t gpus, 
     if (how == HVD__BINDING__GPU__GPU_NONE || (count == 0 && !list))
         return NULL;
     if (alone && list)
-        return pick(list, gpus, local_rank % count, text, size);
+        return copy_entry(list, gpus, local_rank % count, text, size);
     if (alone)
         snprintf(text, size, "%u", local_rank % count);
     else if (list)

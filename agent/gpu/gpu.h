@@ -25,7 +25,7 @@
 #define GPU_UUID_MAX     64
 #define GPU_UUID_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-/"
 
-/* 0 where there is no driver. Asked once; it stays so. */
+/* 0 without a driver. The driver is asked once; the answer stays. */
 uint32_t gpu_count(void);
 /* The longest that gpu_count may take, if less than its own limit. */
 void gpu_wait_at_most(uint32_t limit_ms);
@@ -33,12 +33,12 @@ void gpu_wait_at_most(uint32_t limit_ms);
 const char *gpu_list(void);
 /* The UUIDs of all, by number; NULL: they are not known. */
 const char *gpu_uuids(void);
-/* What is wrong with them, one line; empty: nothing, or nobody has asked yet. */
+/* The problem with the GPUs, in one line; empty: none, or nobody has asked yet. */
 const char *gpu_problem(void);
 
 /* Is there a library or a file of a driver, or a GPU without one? Then it is worth asking. */
 bool gpu_may_be_here(void);
-/* What hvdagent gpus says, freed with message_free; NULL with *e. */
+/* The answer of `hvdagent gpus`, freed with message_free; NULL with *e. */
 Hvd__Gpus *gpu_ask(uint32_t limit_ms, struct err *e);
 /* Of the hvdagent that is asked: the one beside this program. */
 int gpu_agent_path(char *path, size_t size, struct err *e);

@@ -137,7 +137,7 @@ static char *text_of(const char *words)
     return copy;
 }
 
-static Hvd__Gpu *add(Hvd__Gpus *g)
+static Hvd__Gpu *add_gpu(Hvd__Gpus *g)
 {
     Hvd__Gpu *gpu = g->n_gpu < GPU_SCAN_MAX ? malloc(sizeof *gpu) : NULL;
     if (!gpu)
@@ -175,7 +175,7 @@ static int64_t ecc_errors(const struct nvml *n, nvml_device device, unsigned kin
                : -1;
 }
 
-/* What an instance has in common with its GPU. */
+/* The values that an instance shares with its GPU. */
 static void look_at_device(const struct nvml *n, nvml_device device, const char *pci, Hvd__Gpu *gpu)
 {
     struct nvml_pci place = {.text = ""};
@@ -213,7 +213,7 @@ static void look_at_instances(const struct nvml *n, nvml_device device, uint32_t
     nvml_device instance;
     (void)n->mig_most(device, &most);
     for (unsigned i = 0; i < most && i < INSTANCES_MAX; i++) {
-        Hvd__Gpu *gpu = n->mig_device(device, i, &instance) == NVML_OK ? add(g) : NULL;
+        Hvd__Gpu *gpu = n->mig_device(device, i, &instance) == NVML_OK ? add_gpu(g) : NULL;
         if (!gpu)
             continue;
         found++;
@@ -234,7 +234,7 @@ static void look_at(const struct nvml *n, uint32_t number, const char *pci, Hvd_
         look_at_instances(n, device, number, pci, g);
         return;
     }
-    Hvd__Gpu *gpu = add(g);
+    Hvd__Gpu *gpu = add_gpu(g);
     if (!gpu)
         return;
     gpu->device = number;
@@ -248,7 +248,7 @@ static void look_at(const struct nvml *n, uint32_t number, const char *pci, Hvd_
 
 /* ---- the library --------------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static void problem(Hvd__Gpus *g, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void describe_problem(Hvd__Gpus *g, const char *fmt, ...)
 {
     char text[PROBLEM_MAX];
     va_list args;
@@ -263,26 +263,29 @@ static void without_library(Hvd__Gpus *g, const struct gpu_places *places, const
 {
     uint32_t orphans = g->devices ? 0 : gpu_scan_orphans(places->pci);
     if (g->devices && *loaded)
-        problem(g, "found %u NVIDIA GPUs, and not the driver's library (%s): that of driver %s is needed",
-                g->devices, NVML_LIBRARY, loaded);
+        describe_problem(
+            g, "found %u NVIDIA GPUs, and not the driver's library (%s): that of driver %s is needed",
+            g->devices, NVML_LIBRARY, loaded);
     else if (g->devices)
-        problem(g, "found %u NVIDIA GPUs, and no driver (%s): NVIDIA's driver %d or newer is needed",
-                g->devices, NVML_LIBRARY, GPU_DRIVER_FLOOR);
+        describe_problem(g, "found %u NVIDIA GPUs, and no driver (%s): NVIDIA's driver %d or newer is needed",
+                         g->devices, NVML_LIBRARY, GPU_DRIVER_FLOOR);
     else if (orphans)
-        problem(g, "found %u NVIDIA GPUs that no driver has taken: NVIDIA's driver %d or newer is needed",
-                orphans, GPU_DRIVER_FLOOR);
+        describe_problem(
+            g, "found %u NVIDIA GPUs that no driver has taken: NVIDIA's driver %d or newer is needed",
+            orphans, GPU_DRIVER_FLOOR);
 }
 
 static void not_initialised(Hvd__Gpus *g, const struct nvml *n, int answer, const char *loaded)
 {
     if (answer == NVML_VERSION_MISMATCH)
-        problem(g,
-                "found driver %s and a library (%s) of another version: the same is needed (load the driver "
-                "anew, or reboot)",
-                *loaded ? loaded : "of an unknown version", NVML_LIBRARY);
+        describe_problem(
+            g,
+            "found driver %s and a library (%s) of another version: the same is needed (load the driver "
+            "anew, or reboot)",
+            *loaded ? loaded : "of an unknown version", NVML_LIBRARY);
     else if (answer != NVML_NO_DRIVER || g->devices)
-        problem(g, "found NVIDIA's driver library (%s), which says: %s; a working driver is needed",
-                NVML_LIBRARY, n->error_text(answer));
+        describe_problem(g, "found NVIDIA's driver library (%s), which says: %s; a working driver is needed",
+                         NVML_LIBRARY, n->error_text(answer));
 }
 
 static void read_versions(const struct nvml *n, Hvd__Gpus *g)
@@ -296,11 +299,11 @@ static void read_versions(const struct nvml *n, Hvd__Gpus *g)
         set_text(&g->cuda, NVML_OK, text);
     }
     if (isdigit((unsigned char)g->driver[0]) && strtol(g->driver, NULL, 10) < GPU_DRIVER_FLOOR)
-        problem(g, "found NVIDIA's driver %s, which is too old: %d or newer is needed", g->driver,
-                GPU_DRIVER_FLOOR);
+        describe_problem(g, "found NVIDIA's driver %s, which is too old: %d or newer is needed", g->driver,
+                         GPU_DRIVER_FLOOR);
 }
 
-static void ask(const struct nvml *n, const struct gpu_places *places, const char *loaded, Hvd__Gpus *g)
+static void ask_nvml(const struct nvml *n, const struct gpu_places *places, const char *loaded, Hvd__Gpus *g)
 {
     unsigned count = 0;
     int answer = n->init();
@@ -311,16 +314,18 @@ static void ask(const struct nvml *n, const struct gpu_places *places, const cha
     read_versions(n, g);
     answer = n->count(&count);
     if (answer != NVML_OK)
-        problem(g, "found NVIDIA's driver %s, which cannot count its GPUs: %s; a working one is needed",
-                g->driver, n->error_text(answer));
+        describe_problem(g,
+                         "found NVIDIA's driver %s, which cannot count its GPUs: %s; a working one is needed",
+                         g->driver, n->error_text(answer));
     for (uint32_t i = 0; i < count && i < GPU_SCAN_MAX; i++)
         look_at(n, i, places->pci, g);
     if (g->undivided)
-        problem(g, "found %u GPUs in MIG mode without an instance: each needs one to be used", g->undivided);
+        describe_problem(g, "found %u GPUs in MIG mode without an instance: each needs one to be used",
+                         g->undivided);
     for (size_t i = 0; i < g->n_gpu; i++)
         if (g->gpu[i]->fault[0])
-            problem(g, "found GPU %u, which does not answer (%s): one that does is needed", g->gpu[i]->device,
-                    g->gpu[i]->fault);
+            describe_problem(g, "found GPU %u, which does not answer (%s): one that does is needed",
+                             g->gpu[i]->device, g->gpu[i]->fault);
     (void)n->shutdown();
 }
 
@@ -342,7 +347,7 @@ static void scan_nccl(Hvd__Gpus *g)
     set_text(&g->nccl, NVML_OK, text);
 }
 
-/* Where NVML is missing, or says nothing of it. */
+/* Without NVML, or when NVML does not know the GPU. */
 static void scan_cuda(Hvd__Gpus *g)
 {
     char text[32];
@@ -382,12 +387,12 @@ Hvd__Gpus *gpu_scan(const struct gpu_places *places, bool libraries)
     gpu_scan_driver(places->proc, loaded, sizeof loaded);
     const char *missing = nvml_open(&n);
     if (missing)
-        problem(g, "found NVIDIA's driver %s, which is too old (no %s): %d or newer is needed", loaded,
-                missing, GPU_DRIVER_FLOOR);
+        describe_problem(g, "found NVIDIA's driver %s, which is too old (no %s): %d or newer is needed",
+                         loaded, missing, GPU_DRIVER_FLOOR);
     else if (!n.library)
         without_library(g, places, loaded);
     else
-        ask(&n, places, loaded, g);
+        ask_nvml(&n, places, loaded, g);
     if (n.library)
         nvml_close(&n);
     scan_mps(g);
@@ -410,10 +415,10 @@ bool gpu_scan_is_first(const struct gpu_places *places)
     return access(path, F_OK) < 0;
 }
 
-/* Root's files stay root's, such as the driver's devices where others may not open them. Where nobody has
- * made the devices since the machine was started, the driver's library does, or starts nvidia-modprobe: root
- * keeps the right to both. A user's own rights stay as they are: nvidia-modprobe is setuid, as in his own
- * programs. */
+/* Root's files stay root's: the driver's devices, for example, where other users may not open them. When no
+ * process has made the devices since the machine was started, the driver's library makes them or starts
+ * nvidia-modprobe, so root keeps the right to both. A user's rights stay as they are: nvidia-modprobe is
+ * setuid, as it is for the user's own programs. */
 static void give_up_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};

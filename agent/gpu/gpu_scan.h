@@ -1,10 +1,10 @@
-/* What there is of GPUs on this host: `hvdagent gpus`, a process that asks NVML once, writes a Gpus message
- * to its stdout and ends.
+/* The GPUs of this host: `hvdagent gpus`, a process that asks NVML once, writes a Gpus message to its stdout
+ * and ends.
  *
- * The driver is asked nowhere else, because it may hang, for ever and in the kernel: whoever wants to know
- * starts this process with common/process/gpu_probe.h and waits for so long as he likes. It gives away
- * what it does not need (privileges, the right to get new ones, core files) before it opens the library.
- * Root's process keeps what making the driver's devices takes, while there are none. */
+ * No other process asks the driver, because the driver may hang, without end and in the kernel. A caller
+ * starts this process with common/process/gpu_probe.h and waits with a limit. The process drops what it does
+ * not need (privileges, the right to get new ones, core files) before it opens the library. Root's process
+ * keeps the rights to make the driver's devices while there are none. */
 #ifndef HVD_AGENT_GPU_GPU_SCAN_H
 #define HVD_AGENT_GPU_GPU_SCAN_H
 
@@ -17,7 +17,7 @@
 #define GPU_SCAN_MAX     64  /* slots; more are left out */
 #define GPU_DRIVER_FLOOR 450 /* the first that knows MIG, and the oldest that CUDA 11 runs on */
 
-/* Where the kernel tells of them. */
+/* The kernel's files about GPUs. */
 struct gpu_places {
     const char *proc; /* of the driver */
     const char *dev;

@@ -215,8 +215,8 @@ static void name_leftovers(enum log_level level)
                left[i].state);
 }
 
-/* Whatever dies makes its children ours, so every SIGCHLD is followed by another walk until no child is left.
- */
+/* The children of a process that dies become ours, so every SIGCHLD is followed by another walk until no
+ * child is left. */
 static void kill_rest(struct guard *g, int signals)
 {
     bool named = atomic_load(&g->page->gave_up);

@@ -33,7 +33,7 @@ struct guard_page { /* written by the session, read by the guard; but for: */
     char directory[JOB_DIR_MAX];
 };
 
-/* What a managed agent gave; systemd holds the unit. */
+/* The lease from a managed agent; systemd holds the unit. */
 struct guard_lease {
     uint32_t slots;
     const char *gpus;   /* "0,3"; NULL: none */
@@ -47,8 +47,8 @@ struct guard {
     int pidfd;                /* the same, for the session: readable when the guard has died */
     pid_t session;            /* for the guard */
     struct guard_lease lease; /* slots 0: started by hvdrun */
-    int status_fd; /* where the guard writes its exit status at its end, for who cannot wait for it; -1:
-                      nowhere */
+    int status_fd; /* the guard writes its exit status there at its end, for a process that cannot wait for
+                      the guard; -1: none */
 };
 
 /* A guard that systemd starts for a managed agent: stdin is the channel in both directions, stdout where the
@@ -69,7 +69,7 @@ bool guard_lives(const struct guard *g);
 void guard_wake(struct guard *g);
 /* How long the session may not beat. */
 void guard_limit(struct guard *g, uint32_t limit_ms);
-/* What is left ignores SIGKILL and was named: the guard need not wait for it as long again. */
+/* The processes that are left ignore SIGKILL and were named: the guard need not wait as long again. */
 void guard_gives_up(struct guard *g);
 void guard_owns_cgroup(struct guard *g, const char *path);
 void guard_owns_directory(struct guard *g, const char *path);

@@ -1,9 +1,9 @@
-/* When silence means death: pure, time is an argument.
+/* Decides when silence means death: pure, time is an argument.
  *
- * A deadline is believed only after a fresh look. Whoever keeps the count may itself have been stopped or
- * frozen: a look that comes much later than the interval starts the count anew. And what the peer sent may
- * lie unread: an overdue peer is in DOUBT first, the owner reads whatever waits, and only a second look in a
- * row that finds nothing new says DEAD. */
+ * A deadline is believed only after a fresh look. The process that counts may itself have been stopped or
+ * frozen: a look that comes much later than the interval starts the count anew. And the peer's messages may
+ * lie unread: an overdue peer is in DOUBT first, then the owner reads whatever waits. Only a second look in a
+ * row without news says DEAD. */
 #ifndef HVD_AGENT_GUARD_HEARTBEAT_H
 #define HVD_AGENT_GUARD_HEARTBEAT_H
 

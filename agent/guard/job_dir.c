@@ -167,7 +167,7 @@ static int create_in(struct job_dir *d, const char *base, const char *name)
     return -1;
 }
 
-static bool suffices(const char *base, const struct job_dir_need *need)
+static bool base_suffices(const char *base, const struct job_dir_need *need)
 {
     struct statvfs fs;
     if (!need || statvfs(base, &fs) < 0)
@@ -185,7 +185,7 @@ int job_dir_create(struct job_dir *d, const char *name, const struct job_dir_nee
         int attempts = 0, rc;
         if (!base[0])
             continue;
-        if (!suffices(base, need)) {
+        if (!base_suffices(base, need)) {
             saved = ENOSPC;
             continue;
         }

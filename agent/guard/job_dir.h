@@ -1,13 +1,12 @@
 /* The job's directory on this host: <base>/hvd-<uid>/<job>-<host index>, for this user alone. It holds the
- * worker socket, job_record.h's file, and what was copied there for the job (preload_files.h).
+ * worker socket, job_record.h's file, and the files that were copied for the job (preload_files.h).
  *
- * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp; one in which another user could rename what we
- * made is passed over. In /tmp anybody may have made hvd-<uid> before
- * us, so nothing is used that is not a directory of our own with mode 0700. Whoever uses a directory holds a
- * lock on it: one without a lock is what a killed agent left, and the next agent that starts here sweeps it
- * away.
+ * base is $XDG_RUNTIME_DIR, else /run/user/<uid>, else /tmp. A base in which another user could rename our
+ * directories is passed over. In /tmp any user may have made hvd-<uid> before, so only a directory of our own
+ * with mode 0700 is used. A process that uses a directory holds a lock on it. A directory without a lock was
+ * left by a killed agent: the next agent that starts here removes it.
  *
- * Libraries that put files for shared memory somewhere get a directory in /dev/shm beside it, made when it is
+ * Libraries that put files for shared memory somewhere get a directory in /dev/shm as well, made when it is
  * needed, with the same rules and the same end: /dev/shm/hvd-<uid>/<job>-<host index>. */
 #ifndef HVD_AGENT_GUARD_JOB_DIR_H
 #define HVD_AGENT_GUARD_JOB_DIR_H
@@ -27,8 +26,8 @@ struct job_dir {
 /* 1 to 64 of a-z, 0-9 and -: a job's name becomes a part of paths. */
 int job_dir_check_name(const char *job, struct err *e);
 
-/* What will be put there: a base without room for so much, or where nothing can be executed that shall be, is
- * passed over. */
+/* The files that will be put there. A base without enough room is passed over, and so is a base that forbids
+ * execution if a file is to be executed. */
 struct job_dir_need {
     uint64_t bytes;
     bool executes;

@@ -1,8 +1,8 @@
-/* Who supervises a job on this host, and for how long its workers may go on after SIGTERM: a small file in
+/* The supervisors of a job on this host, and the grace period of its workers after SIGTERM: a small file in
  * the job's directory (mode 0600), which the session writes for `hvdagent sweep`.
  *
- * A process is named by its number and the time of its start, so one that got the number later is never
- * taken for it. */
+ * A process is named by its number and the time of its start, so a later process with the same number is
+ * never taken for it. */
 #ifndef HVD_AGENT_GUARD_JOB_RECORD_H
 #define HVD_AGENT_GUARD_JOB_RECORD_H
 

@@ -27,7 +27,7 @@ static void remove_dir(int at, const char *name)
 }
 
 /* Its descriptor, locked, when it is ours alone and nobody else holds it; -1 otherwise. */
-static int hold(int at, const char *name, bool shared)
+static int lock_directory(int at, const char *name, bool shared)
 {
     struct stat st;
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -49,7 +49,7 @@ static void sweep_beside(const char *path)
     for (struct dirent *entry; d && (entry = readdir(d));) {
         if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0)
             continue;
-        int fd = hold(dirfd(d), entry->d_name, false);
+        int fd = lock_directory(dirfd(d), entry->d_name, false);
         if (fd < 0)
             continue;
         remove_dir(dirfd(d), entry->d_name);
@@ -66,7 +66,7 @@ void sent_dir_find(struct sent_dir *d)
     const char *slash =
         module_program_dir(d->path, sizeof d->path, &none) == 0 ? strrchr(d->path, '/') : NULL;
     if (slash && slash > d->path && strncmp(slash + 1, PREFIX, strlen(PREFIX)) == 0)
-        d->fd = hold(AT_FDCWD, d->path, true);
+        d->fd = lock_directory(AT_FDCWD, d->path, true);
     if (d->fd < 0)
         d->path[0] = '\0';
     else

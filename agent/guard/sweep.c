@@ -37,7 +37,7 @@ struct supervised {
     uint32_t grace_ms;                    /* the longest */
 };
 
-static void hold(void *ctx, int directory)
+static void hold_supervisors(void *ctx, int directory)
 {
     struct supervised *s = ctx;
     struct job_note note;
@@ -95,7 +95,7 @@ static unsigned end_supervised(const char *job, bool now, uint64_t *deadline)
     struct supervised s = {0};
     unsigned left = 0;
     uint64_t patience = 0;
-    job_dir_each(job, hold, &s);
+    job_dir_each(job, hold_supervisors, &s);
     signal_to(&s, 1, SIGCONT);
     signal_to(&s, 0, SIGTERM);
     if (!now && s.count > 0)

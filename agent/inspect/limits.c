@@ -38,8 +38,8 @@ uint64_t limits_tasks(const char *loadavg)
     return slash && isdigit((unsigned char)slash[1]) ? strtoull(slash + 1, NULL, 10) : 0;
 }
 
-/* What follows "NAME:" at a line's beginning; NULL when there is no such line. */
-static const char *field(const char *status, const char *name)
+/* The text after "NAME:" at the beginning of a line; NULL when there is no such line. */
+static const char *find_field(const char *status, const char *name)
 {
     size_t len = strlen(name);
     for (const char *line = status; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
@@ -50,13 +50,13 @@ static const char *field(const char *status, const char *name)
 
 uint64_t limits_threads_of(const char *status, uint64_t uid)
 {
-    const char *owner = field(status, "Uid"), *threads = field(status, "Threads");
+    const char *owner = find_field(status, "Uid"), *threads = find_field(status, "Threads");
     return owner && threads && strtoull(owner, NULL, 10) == uid ? strtoull(threads, NULL, 10) : 0;
 }
 
 bool limits_exempt(const char *status)
 {
-    const char *effective = field(status, "CapEff");
+    const char *effective = find_field(status, "CapEff");
     uint64_t caps = effective ? strtoull(effective, NULL, 16) : 0;
     return caps & (1ULL << CAP_SYS_ADMIN_BIT | 1ULL << CAP_SYS_RESOURCE_BIT);
 }
@@ -71,7 +71,7 @@ static uint64_t read_number(const char *file)
     return number;
 }
 
-static void add(struct limits *l, uint32_t ranks, const struct limit *limit)
+static void add_limit(struct limits *l, uint32_t ranks, const struct limit *limit)
 {
     if (l->count < LIMITS_MAX && limit_is_near(limit, ranks))
         l->item[l->count++] = *limit;
@@ -99,7 +99,7 @@ static void read_descriptors(struct limits *l, uint32_t ranks)
                         .name = "RLIMIT_NOFILE, ulimit -Hn",
                         .hint = "raise the hard limit (ulimit -Hn, limits.conf or LimitNOFILE=), "
                                 "or use more hosts"};
-    add(l, ranks, &one);
+    add_limit(l, ranks, &one);
 }
 
 /* All threads that run for our user. */
@@ -143,7 +143,7 @@ static void read_user(struct limits *l, uint32_t ranks, uint64_t tasks)
     if (!limit_is_near(&one, ranks))
         return;
     one.used = count_own_tasks() + PROCESSES_OWN;
-    add(l, ranks, &one);
+    add_limit(l, ranks, &one);
 }
 
 static void read_kernel(struct limits *l, uint32_t ranks, uint64_t tasks)
@@ -155,7 +155,7 @@ static void read_kernel(struct limits *l, uint32_t ranks, uint64_t tasks)
         snprintf(file, sizeof file, "/proc/sys/kernel/%s", strchr(names[i][0], '.') + 1);
         struct limit one = {.limit = read_number(file), .used = tasks + PROCESSES_OWN, .hint = names[i][1]};
         snprintf(one.name, sizeof one.name, "%s", names[i][0]);
-        add(l, ranks, &one);
+        add_limit(l, ranks, &one);
     }
 }
 
@@ -175,7 +175,7 @@ static void read_cgroups(struct limits *l, uint32_t ranks, char *path)
         snprintf(one.name, sizeof one.name, "pids.max of cgroup %s", path);
         if (one.used != UINT64_MAX) {
             one.used += PROCESSES_OWN;
-            add(l, ranks, &one);
+            add_limit(l, ranks, &one);
         }
         slash = strrchr(path, '/');
         if (!slash || slash == path)

@@ -1,9 +1,9 @@
-/* What limits the number of workers here: descriptors of the session, processes of the user, of the cgroups
- * that we are in and of the kernel. Said in Welcome, so that the launcher can refuse a job before a worker
- * was started anywhere; what was not foreseen still fails at its clone or pipe.
+/* Limits for the number of workers here: descriptors of the session, processes of the user, of its cgroups
+ * and of the kernel. Welcome tells them, so that the launcher can refuse a job before a worker was started
+ * anywhere. An unforeseen limit still fails at its clone or pipe.
  *
- * Only limits that might not suffice are found: a launch pays for reading them. A limit that cannot be read
- * does not exist for us. */
+ * Only limits that might not suffice are found, because a launch pays for reading them. A limit that cannot
+ * be read is taken for none. */
 #ifndef HVD_AGENT_INSPECT_LIMITS_H
 #define HVD_AGENT_INSPECT_LIMITS_H
 
@@ -27,7 +27,7 @@ struct limits {
     size_t count;
 };
 
-/* What certainly suffices for `ranks` workers is left out; with 0, nothing is. */
+/* Limits that certainly suffice for `ranks` workers are left out; with 0, none is left out. */
 void limits_read(struct limits *l, uint32_t ranks);
 
 /* ---- pure parts ---- */

@@ -25,11 +25,11 @@ struct where_worker {
     bool told;
 };
 
-static void proceed(struct where *w);
+static void start_tools(struct where *w);
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-static void tell(struct where *w, struct where_worker *k)
+static void tell_worker(struct where *w, struct where_worker *k)
 {
     Hvd__WhereProcess process[WHERE_PROCESSES], *list[WHERE_PROCESSES];
     Hvd__Where where = HVD__WHERE__INIT;
@@ -56,7 +56,7 @@ static void tell(struct where *w, struct where_worker *k)
     }
 }
 
-static void finish(struct where *w)
+static void finish_all(struct where *w)
 {
     const char *name = strrchr(w->tool, '/');
     w->active = false;
@@ -72,16 +72,16 @@ static void end_at_limit(struct where *w)
             if (w->tool[0] && !k->stack[p] && !k->no_stack[p][0])
                 snprintf(k->no_stack[p], sizeof k->no_stack[p], "there was no time for one");
         if (!k->told)
-            tell(w, k);
+            tell_worker(w, k);
     }
-    finish(w);
+    finish_all(w);
 }
 
 /* ---- a tool -------------------------------------------------------------------------------------------- */
 
 /* The process that a tool looked at is as it was: a tool that was killed may have stopped it or set it going.
  */
-static void restore(const struct where_process *before)
+static void restore_process(const struct where_process *before)
 {
     struct where_process now;
     bool ignored;
@@ -94,7 +94,7 @@ static void restore(const struct where_process *before)
 }
 
 /* Its complaint: the last line it printed. */
-static void explain(const struct where_run *r, char *out, size_t size)
+static void explain_no_stack(const struct where_run *r, char *out, size_t size)
 {
     size_t end = r->len;
     while (end > 0 && r->text[end - 1] == '\n')
@@ -139,7 +139,7 @@ static void on_run_closed(uv_handle_t *handle)
 }
 
 /* The pipe may have other holders: what the tool started. */
-static void release(struct where_run *r)
+static void release_run(struct where_run *r)
 {
     r->pid = 0;
     uv_close((uv_handle_t *)&r->poll, on_run_closed);
@@ -155,16 +155,16 @@ static void end_run(struct where_run *r)
     size_t p = r->process;
     read_output(r);
     r->text[r->len] = '\0';
-    restore(&k->process[p]);
+    restore_process(&k->process[p]);
     if (w->active && !k->told) {
         size_t room = STACK_MAX / k->count;
         k->stack[p] = malloc(room);
         if (!k->stack[p] || !where_stack_parse(r->text, k->process[p].pid, k->stack[p], room))
-            explain(r, k->no_stack[p], sizeof k->no_stack[p]);
+            explain_no_stack(r, k->no_stack[p], sizeof k->no_stack[p]);
         k->ready++;
     }
-    release(r);
-    proceed(w);
+    release_run(r);
+    start_tools(w);
 }
 
 static void kill_run(struct where_run *r)
@@ -245,7 +245,7 @@ static void on_timer(uv_timer_t *timer)
         if (w->run[i].pid && now >= w->run[i].deadline)
             kill_run(&w->run[i]);
     if (now < w->limit) {
-        proceed(w);
+        start_tools(w);
         return;
     }
     end_at_limit(w);
@@ -278,7 +278,7 @@ static struct where_run *free_run(struct where *w)
     return NULL;
 }
 
-static void proceed(struct where *w)
+static void start_tools(struct where *w)
 {
     struct where_worker *k;
     struct where_run *r;
@@ -288,9 +288,9 @@ static void proceed(struct where *w)
         (void)start_run(w, r, k, k->next++);
     for (size_t i = 0; i < w->count; i++)
         if (!w->worker[i].told && (!w->tool[0] || w->worker[i].ready == w->worker[i].count))
-            tell(w, &w->worker[i]);
+            tell_worker(w, &w->worker[i]);
     if (w->told == w->count)
-        finish(w);
+        finish_all(w);
     else
         set_timer(w);
 }
@@ -332,13 +332,13 @@ void where_start(struct where *w, uv_loop_t *loop, const struct where_events *ev
         k->count = where_find(workers->item[i].pid, k->process, WHERE_PROCESSES);
         w->count += k->count > 0;
     }
-    proceed(w);
+    start_tools(w);
 }
 
 void where_resume(struct where *w)
 {
     if (w->active)
-        proceed(w);
+        start_tools(w);
 }
 
 bool where_reaped(struct where *w, pid_t pid)
@@ -367,7 +367,7 @@ void where_close(struct where *w)
     where_stop(w);
     for (size_t i = 0; i < WHERE_AT_ONCE; i++)
         if (w->run[i].pid)
-            release(&w->run[i]);
+            release_run(&w->run[i]);
     for (size_t i = 0; i < w->count; i++)
         for (size_t p = 0; p < WHERE_PROCESSES; p++)
             free(w->worker[i].stack[p]);

@@ -1,14 +1,14 @@
-/* Where the workers are: on the launcher's question, what each does and a stack of its threads, before the
- * job is ended.
+/* Finds out where the workers are before the job is ended: what each of their processes does, and the stacks
+ * of its threads.
  *
- *   start    /proc is read for every living worker at once; without a tool that is the answer already
- *   stacks   eu-stack, or gdb, runs for one process after the other, WHERE_AT_ONCE at a time, as our
- *            child in the job's cgroup; a worker is told when all its processes were looked at
- *   done     all are told; or the limit came: the others are told without a stack
+ *   start    /proc is read for every living worker at once; without a tool that is the whole answer
+ *   stacks   eu-stack, or gdb, runs for one process after the other, WHERE_AT_ONCE at a time, as a child of
+ *            the session in the job's cgroup; a worker is told when all its processes were looked at
+ *   done     all workers are told; after the limit, the others are told without a stack
  *
- * A tool that is late is killed with all it started. Its process was being traced then: the kernel lets go of
- * it, and who was stopped before is stopped again, who was not goes on. Nothing here waits for a tool: the
- * reaper says when one has ended. */
+ * A tool that is late is killed with all processes that it started. The kernel then releases the process that
+ * the tool has traced. A process that was stopped before is stopped again; any other process goes on. Nothing
+ * here waits for a tool: the reaper says when one has ended. */
 #ifndef HVD_AGENT_INSPECT_STACKS_H
 #define HVD_AGENT_INSPECT_STACKS_H
 

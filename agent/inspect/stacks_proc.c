@@ -151,7 +151,7 @@ bool where_read(pid_t pid, struct where_process *out, bool *for_children)
     return true;
 }
 
-static size_t find(pid_t pid, struct where_process *out, size_t max, unsigned depth)
+static size_t find_processes(pid_t pid, struct where_process *out, size_t max, unsigned depth)
 {
     pid_t child[CHILDREN_MAX];
     bool for_children;
@@ -161,7 +161,7 @@ static size_t find(pid_t pid, struct where_process *out, size_t max, unsigned de
     struct where_process self = *out;
     size_t count = for_children && depth < DEPTH_MAX ? descendants_children(pid, child, CHILDREN_MAX) : 0;
     for (size_t i = 0; i < count; i++)
-        found += find(child[i], out + found, max - found, depth + 1);
+        found += find_processes(child[i], out + found, max - found, depth + 1);
     if (found > 0)
         return found;
     *out = self;
@@ -170,5 +170,5 @@ static size_t find(pid_t pid, struct where_process *out, size_t max, unsigned de
 
 size_t where_find(pid_t worker, struct where_process *out, size_t max)
 {
-    return find(worker, out, max, 0);
+    return find_processes(worker, out, max, 0);
 }

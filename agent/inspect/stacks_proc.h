@@ -1,5 +1,6 @@
-/* What /proc says of a process: what it does, what it waits for, and which processes of a worker are worth a
- * look - a shell or launcher that only waits for its children is not, they are. */
+/* A process as /proc describes it: its state, the call it waits in, and the processes of a worker that are
+ * worth a look. A shell or launcher that only waits for its children is not worth a look; its children
+ * are. */
 #ifndef HVD_AGENT_INSPECT_STACKS_PROC_H
 #define HVD_AGENT_INSPECT_STACKS_PROC_H
 

@@ -72,7 +72,7 @@ static void add_frame(struct thread *t, char *line)
         snprintf(out, FUNCTION_MAX, "?%s%.60s", module ? " in " : "", module ? module : "");
 }
 
-static void append(char *out, size_t size, const char *text)
+static void append_text(char *out, size_t size, const char *text)
 {
     size_t used = strlen(out);
     snprintf(out + used, size - used, "%s", text);
@@ -91,8 +91,8 @@ static void end_thread(struct stacks *s, struct thread *t)
         if (skip && i > INNER)
             continue;
         snprintf(gap, sizeof gap, "(%zu more)", n - INNER - OUTER + t->lost);
-        append(line, sizeof line, i ? " < " : "");
-        append(line, sizeof line, skip ? gap : t->frame[i]);
+        append_text(line, sizeof line, i ? " < " : "");
+        append_text(line, sizeof line, skip ? gap : t->frame[i]);
     }
     struct stack *same = NULL;
     for (size_t i = 0; n > 0 && i < s->count && !same; i++)

@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/rendezvous/peer_owner.h"
 #include "common/base/log.h"
 #include "common/net/net.h"
 
 #define BACKLOG 4096 /* all ranks of a host may knock at once, and some libraries never try again */
 
 /* The first one is news, unless it has just left; whoever goes on knocking shall not fill the log. */
-static void refuse(struct doorway *d, const struct err *why)
+static void log_refusal(struct lazy_listener *d, const struct err *why)
 {
     bool news = !d->warned && why->code != ERR_CLOSED;
     log_at(news ? LOG_WARNING : LOG_DEBUG, "a connection to the rendezvous was closed: %s", why->text);
@@ -20,7 +21,7 @@ static void refuse(struct doorway *d, const struct err *why)
 }
 
 /* Without a free descriptor the listener would stay readable and keep the loop busy: who knocks is closed. */
-static bool refuse_without_descriptor(struct doorway *d)
+static bool refuse_without_descriptor(struct lazy_listener *d)
 {
     struct err e = ERR_INIT;
     union net_address from;
@@ -30,13 +31,13 @@ static bool refuse_without_descriptor(struct doorway *d)
         close(fd);
     d->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     err_set(&e, ERR_SYSTEM, "this process has no free descriptor");
-    refuse(d, &e);
+    log_refusal(d, &e);
     return fd >= 0;
 }
 
 static void on_knock(uv_poll_t *poll, int status, int events)
 {
-    struct doorway *d = poll->data;
+    struct lazy_listener *d = poll->data;
     union net_address from;
     (void)status, (void)events;
     for (int i = 0; i < 64 && d->open; i++) {
@@ -50,7 +51,7 @@ static void on_knock(uv_poll_t *poll, int status, int events)
         if (peer_owner(&d->owner, fd, &uid, &e) == 0 && uid != geteuid())
             err_set(&e, ERR_PROTOCOL, "user %u is not the job's", (unsigned)uid);
         if (e.code) {
-            refuse(d, &e);
+            log_refusal(d, &e);
             close(fd);
             continue;
         }
@@ -58,12 +59,12 @@ static void on_knock(uv_poll_t *poll, int status, int events)
     }
 }
 
-int doorway_open(struct doorway *d, uv_loop_t *loop, void (*on_client)(void *ctx, int fd), void *ctx,
-                 struct err *e)
+int lazy_listener_open(struct lazy_listener *d, uv_loop_t *loop, void (*on_client)(void *ctx, int fd),
+                       void *ctx, struct err *e)
 {
     union net_address at;
     const int silence = 1; /* s; what they all do first is to say something, so one turn accepts and reads */
-    *d = (struct doorway){.on_client = on_client, .ctx = ctx};
+    *d = (struct lazy_listener){.on_client = on_client, .ctx = ctx};
     if (net_parse("127.0.0.1", 0, &at, e) < 0)
         return -1;
     d->fd = net_listen(&at, BACKLOG, e);
@@ -91,7 +92,7 @@ static void on_closed(uv_handle_t *poll)
     free(poll);
 }
 
-void doorway_close(struct doorway *d)
+void lazy_listener_close(struct lazy_listener *d)
 {
     if (!d->open)
         return;

@@ -10,8 +10,8 @@
 #include "agent/rendezvous/peer_owner.h"
 #include "common/base/err.h"
 
-struct doorway {
-    uv_poll_t *poll; /* its own memory: the loop needs it for a while after doorway_close */
+struct lazy_listener {
+    uv_poll_t *poll; /* its own memory: the loop needs it for a while after lazy_listener_close */
     int fd, spare;   /* a descriptor that is given up to close a connection when there are no more */
     bool open;
     bool warned; /* of connections that were closed */
@@ -24,9 +24,9 @@ struct doorway {
 };
 
 /* Listens on 127.0.0.1 at a port of the kernel's choice. -1 with *e, and nothing to close. */
-int doorway_open(struct doorway *d, uv_loop_t *loop, void (*on_client)(void *ctx, int fd), void *ctx,
-                 struct err *e);
+int lazy_listener_open(struct lazy_listener *d, uv_loop_t *loop, void (*on_client)(void *ctx, int fd),
+                       void *ctx, struct err *e);
 /* Also when it was never opened, if it is all zeros. */
-void doorway_close(struct doorway *d);
+void lazy_listener_close(struct lazy_listener *d);
 
 #endif

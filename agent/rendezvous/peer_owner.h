@@ -1,4 +1,4 @@
-/* Whose process is at the other end of a loopback connection? The kernel's socket tables tell. */
+/* The user of the process at the other end of a loopback connection, from the kernel's socket tables. */
 #ifndef HVD_AGENT_RENDEZVOUS_PEER_OWNER_H
 #define HVD_AGENT_RENDEZVOUS_PEER_OWNER_H
 
@@ -8,7 +8,7 @@
 
 #include "common/base/err.h"
 
-/* What is kept between questions; all zeros to begin with. */
+/* State between questions; all zeros to begin with. */
 struct peer_owner {
     bool open;
     int netlink;

@@ -1,8 +1,8 @@
-/* Where the plan puts a rank. */
+/* The host of a rank, by the plan. */
 #include "agent/rendezvous/rendezvous.h"
 #include "common/protocol/host_ranks.h"
 
-/* Where it is if hosts have ranks that follow one another, in the order of hosts. */
+/* A first guess: hosts have consecutive ranks, in the order of hosts. */
 static uint32_t in_a_row(const struct rendezvous *r, uint32_t rank)
 {
     uint32_t low = 0, high = (uint32_t)r->spawn->n_host - 1;

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct contract_ops *const contracts[RENDEZVOUS_CONTRACTS] = {&contract_pmix, &contract_pmi1,
-                                                                           &contract_gloo};
+static const struct rendezvous_method *const contracts[RENDEZVOUS_METHODS] = {
+    &rendezvous_pmix, &rendezvous_pmi1, &rendezvous_gloo};
 
 int rendezvous_open(struct rendezvous *r, struct err *e)
 {
@@ -12,7 +12,7 @@ int rendezvous_open(struct rendezvous *r, struct err *e)
     r->end = calloc(r->spawn->size, sizeof *r->end);
     if (!r->end)
         return err_set(e, ERR_MEMORY, "no memory for %u ranks", r->spawn->size);
-    for (size_t i = 0; i < RENDEZVOUS_CONTRACTS; i++) {
+    for (size_t i = 0; i < RENDEZVOUS_METHODS; i++) {
         if (!contracts[i] || !(r->spawn->contracts & contracts[i]->bit))
             continue;
         r->state[i] = contracts[i]->open(r, e);
@@ -27,14 +27,14 @@ void rendezvous_rank_ended(struct rendezvous *r, uint32_t rank, const char *how)
     if (!r->end || rank >= r->spawn->size || r->end[rank])
         return;
     r->end[rank] = strdup(how);
-    for (size_t i = 0; i < RENDEZVOUS_CONTRACTS && r->end[rank]; i++)
+    for (size_t i = 0; i < RENDEZVOUS_METHODS && r->end[rank]; i++)
         if (r->state[i])
             contracts[i]->rank_ended(r->state[i], rank);
 }
 
 void rendezvous_close(struct rendezvous *r)
 {
-    for (size_t i = 0; i < RENDEZVOUS_CONTRACTS; i++) {
+    for (size_t i = 0; i < RENDEZVOUS_METHODS; i++) {
         if (r->state[i])
             contracts[i]->close(r->state[i]);
         r->state[i] = NULL;

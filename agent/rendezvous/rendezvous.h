@@ -1,12 +1,11 @@
-/* How programs that know nothing of hvdrun find each other: one contract for each library that they may use.
+/* Programs that know nothing of hvdrun find each other by rendezvous methods: one for each library.
  *
- *   worker --- its library's protocol ---> contract (pmix, pmi1, gloo) --- tree.h ---> other sessions
+ *   worker --- its library's protocol ---> method (pmix, pmi1, gloo) --- tree.h ---> other sessions
  *
- * Before the workers start, every contract that the job asks for opens its doorway (a loopback port, nothing
- * behind it yet) and says what the workers' environment must name; worker_env.c holds the table of the
- * variables. What stands behind a doorway is made when the first worker knocks, so a job that needs none of
- * this pays for some bind(2). Whatever a client does wrong ends that client's call or connection, nothing
- * else.
+ * Before the workers start, every method that the job asks for opens its listener (a loopback port without a
+ * server) and says what the workers' environment must name; worker_env.c holds the table of the variables.
+ * The server behind a listener is made when the first worker connects, so a job that needs no rendezvous pays
+ * for some bind(2) only. A faulty client loses its call or connection, and the job goes on.
  *
  * All on the session's loop thread. */
 #ifndef HVD_AGENT_RENDEZVOUS_RENDEZVOUS_H
@@ -21,8 +20,8 @@
 #include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
 
-#define RENDEZVOUS_CONTRACTS 3
-#define RENDEZVOUS_SAID_MAX  (16u << 10)
+#define RENDEZVOUS_METHODS  3
+#define RENDEZVOUS_SAID_MAX (16u << 10)
 
 struct rendezvous_events {
     /* A sentence for the user; `level` as in common/base/log.h. */
@@ -38,8 +37,8 @@ struct rendezvous_events {
     void (*failed)(void *ctx, const char *text);
 };
 
-/* What the variables say; filled by the contracts' open, empty or 0 where there is no such contract, and by
- * the session: the interfaces. */
+/* Values for the workers' variables: filled by the methods' open, and by the session (interfaces). Empty or 0
+ * without the method. */
 struct rendezvous_values {
     char **pmix;       /* NAME=value for all ranks alike, NULL at the end; NULL: there is no PMIx */
     char pmi_port[32]; /* "127.0.0.1:port" */
@@ -49,7 +48,7 @@ struct rendezvous_values {
     bool crowded;                /* ranks of this host share processors (agent/worker/processors.h) */
 };
 
-/* What contracts may use of the job; all of it outlives them. */
+/* The job, for the methods; all of it outlives them. */
 struct rendezvous {
     uv_loop_t *loop;
     const Hvd__Spawn *spawn; /* plan, this host's workers, contracts */
@@ -57,7 +56,7 @@ struct rendezvous {
     const char *host;        /* our name */
     const char *const *wdir; /* of the workers, by program; NULL: none of it is here */
     const char *directory;   /* the job's own, 0700; removed with all that is in it */
-    struct exchange *exchange;
+    struct tree *tree;
     struct pmix_host *pmix; /* all zeros; whoever reaps children tells it */
     int cgroup_fd;          /* of the job, for servers of ours; -1: none */
     uint32_t silence_ms;    /* a server that says nothing for so long is taken for dead */
@@ -65,29 +64,29 @@ struct rendezvous {
     void *ctx;
     struct rendezvous_values values; /* empty, but for what is the session's */
     char **end; /* [spawn->size]: why a rank has ended ("exit status 0", ...), NULL: it has not */
-    void *state[RENDEZVOUS_CONTRACTS];
+    void *state[RENDEZVOUS_METHODS];
 };
 
-/* One contract. */
-struct contract_ops {
+/* One method. `bit` is its number in Spawn.contracts. */
+struct rendezvous_method {
     enum contract bit;
-    /* Its doorway and its values. NULL with *e: the job cannot start. */
+    /* Opens the listener and fills in the values. NULL with *e: the job cannot start. */
     void *(*open)(struct rendezvous *r, struct err *e);
-    /* A rank of any host has ended: what waits for it ends, with an error. r->end[rank] says why. */
+    /* A rank of any host has ended: operations that wait for it end with an error. r->end[rank] says why. */
     void (*rank_ended)(void *state, uint32_t rank);
     /* Closes everything; handles are done with when the loop has run again. `state` is freed then or now. */
     void (*close)(void *state);
 };
 
-extern const struct contract_ops contract_pmix, contract_pmi1, contract_gloo;
+extern const struct rendezvous_method rendezvous_pmix, rendezvous_pmi1, rendezvous_gloo;
 
-/* Opens the contracts that r->spawn asks for. The fields above `values` are the caller's. -1 with *e, after
+/* Opens the methods that r->spawn asks for. The fields above `values` are the caller's. -1 with *e, after
  * which rendezvous_close is due as well. */
 int rendezvous_open(struct rendezvous *r, struct err *e);
 void rendezvous_rank_ended(struct rendezvous *r, uint32_t rank, const char *how);
 void rendezvous_close(struct rendezvous *r);
 
-/* ---- the plan, for contracts --------------------------------------------------------------------------- */
+/* ---- the plan, for the methods ------------------------------------------------------------------------- */
 /* The host of a rank below spawn->size. */
 uint32_t rendezvous_host_of(const struct rendezvous *r, uint32_t rank);
 

@@ -1,9 +1,9 @@
-/* A program of ours that serves a session: the collectives engine, the PMIx server. What the two have in
- * common: a process at the end of a socket, whose silence and end are noticed.
+/* A program that serves a session, the collectives engine or the PMIx server: a process at the end of a
+ * socket, whose silence and end are noticed.
  *
- * It ends when its socket is closed. It has failed when it died unasked, broke the protocol, or did not say
- * for too long that it moves; the owner is told so once, with a sentence. Its owner owns our end of the
- * socket, and closes it in let_go. */
+ * The process ends when its socket is closed. It has failed when it died unasked, broke the protocol, or did
+ * not say for too long that it moves. The owner is told of a failure once, with a sentence. The owner owns
+ * the session's end of the socket, and closes it in let_go. */
 #ifndef HVD_AGENT_SESSION_CHILD_H
 #define HVD_AGENT_SESSION_CHILD_H
 

@@ -23,9 +23,9 @@
 /* ---- frames -------------------------------------------------------------------------------------------- */
 
 static void write_waiting(struct engine_host *h);
-static void release(struct engine_host *h);
+static void release_socket(struct engine_host *h);
 
-static int enqueue(struct engine_host *h, const Hvd__Engine *message)
+static int enqueue_message(struct engine_host *h, const Hvd__Engine *message)
 {
     struct err ignored = ERR_INIT;
     struct frame f = {.kind = FRAME_CONTROL,
@@ -46,7 +46,7 @@ static void send_message(struct engine_host *h, const Hvd__Engine *message)
 {
     if (h->state != ENGINE_LISTENING && h->state != ENGINE_RUNNING)
         return;
-    if (enqueue(h, message) < 0)
+    if (enqueue_message(h, message) < 0)
         child_fail(&h->child, "does not read what it is sent");
 }
 
@@ -95,7 +95,7 @@ static const struct legal_row rows[] = {
 };
 static const struct legal_table table = LEGAL_TABLE(rows, legal_engine_name);
 
-static void handle(struct engine_host *h, const Hvd__Engine *m)
+static void handle_message(struct engine_host *h, const Hvd__Engine *m)
 {
     if (!legal_hears(&h->legal, &table, m->body_case, h->state, "the engine", "running"))
         return;
@@ -138,7 +138,7 @@ static int handle_frames(struct engine_host *h, struct err *e)
         Hvd__Engine *m = message_unpack_engine(f.payload, f.length, e);
         if (!m)
             return -1;
-        handle(h, m);
+        handle_message(h, m);
         message_free(m);
         buf_consume(&h->in, FRAME_HEADER_SIZE + f.length);
     }
@@ -156,7 +156,7 @@ void engine_host_drain(struct engine_host *h)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            release(h); /* it closed its end: its death is told when it is reaped */
+            release_socket(h); /* it closed its end: its death is told when it is reaped */
             return;
         }
         if (buf_put(&h->in, bytes, (size_t)n) < 0)
@@ -229,7 +229,7 @@ static void on_drain(void *ctx)
 
 static void on_let_go(void *ctx)
 {
-    release(ctx);
+    release_socket(ctx);
 }
 
 static void on_failed(void *ctx, const char *text)
@@ -246,7 +246,7 @@ static void on_notice(void *ctx, enum log_level level, const char *text)
 
 static const struct child_events child_events = {on_drain, on_let_go, on_failed, on_notice};
 
-static int start(struct engine_host *h, struct err *e)
+static int start_engine(struct engine_host *h, struct err *e)
 {
     const struct child_program program = {.program = ENGINE_PROGRAM,
                                           .envp = h->envp,
@@ -278,7 +278,7 @@ static void on_first_worker(uv_poll_t *poll, int status, int events)
 {
     struct engine_host *h = poll->data;
     struct err e = ERR_INIT;
-    int rc = start(h, &e);
+    int rc = start_engine(h, &e);
     stop_listening(h); /* without an engine the worker's connection is reset, so its hvd_init fails at once */
     if (rc == 0)
         return;
@@ -339,13 +339,14 @@ int engine_host_listen(struct engine_host *h, uv_loop_t *loop, const struct engi
     Hvd__Engine m = HVD__ENGINE__INIT;
     m.body_case = HVD__ENGINE__BODY_CONFIG;
     m.config = config;
-    return enqueue(h, &m) < 0 ? err_set(e, ERR_MEMORY, "no memory for the engine's configuration") : 0;
+    return enqueue_message(h, &m) < 0 ? err_set(e, ERR_MEMORY, "no memory for the engine's configuration")
+                                      : 0;
 }
 
 /* ---- end ----------------------------------------------------------------------------------------------- */
 
 /* Lets go of its socket, upon which it ends; kills it when it does not. */
-static void release(struct engine_host *h)
+static void release_socket(struct engine_host *h)
 {
     if (h->state == ENGINE_LISTENING)
         stop_listening(h);

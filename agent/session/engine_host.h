@@ -1,16 +1,16 @@
 /* The session's side of the collectives engine: a process and a socket.
  *
- *   listening  the worker socket exists in the job's directory; nobody has connected; no engine, no cost
- *   running    a worker connected: hvd-engine was started with our socket as its descriptor 3. The first
- *              frame there is EngineConfig, and the listener travels beside it; the waiting worker is
- *              accepted by the engine, not by us
- *   ended      it was told to end (its socket closed), or it failed: it died, broke the protocol, or did not
- *              send its Ping for too long and was killed. A failure is told to the owner, once; the workers
- *              notice by themselves, because their sockets to the engine close
+ *   listening  the worker socket exists in the job's directory; no worker has connected: no engine, no cost
+ *   running    a worker connected: hvd-engine was started with a socket as its descriptor 3. The first frame
+ *              there is EngineConfig, and the listener travels beside it; the engine accepts the waiting
+ *              worker
+ *   ended      the engine was told to end (its socket closed), or it failed: it died, broke the protocol, or
+ *              did not send its Ping for too long and was killed. The owner is told of a failure once; the
+ *              workers notice it themselves, because their sockets to the engine close
  *
  * Frames are those of common/protocol/frame.h with kind FRAME_CONTROL, session 0, one Engine message each,
- * sequences from 0. What is sent before the engine runs (ranks that ended, links) waits in the queue
- * behind the config. */
+ * sequences from 0. Messages before the engine runs (ranks that ended, links) wait in the queue behind the
+ * config. */
 #ifndef HVD_AGENT_SESSION_ENGINE_HOST_H
 #define HVD_AGENT_SESSION_ENGINE_HOST_H
 
@@ -36,9 +36,9 @@ struct engine_host_events {
     void (*notice)(void *ctx, uint32_t level, const char *text);
     /* It is about to end the job, for a reason that is no rank's end. */
     void (*fault)(void *ctx, const char *text);
-    /* It failed, as the sentence says; whoever still needs it gets HVD_ERR_ENGINE. */
+    /* The engine failed, as the sentence says; ranks that still need it get HVD_ERR_ENGINE. */
     void (*failed)(void *ctx, const char *text);
-    /* What engine_host_count asked for. */
+    /* The answer to engine_host_count. */
     void (*counters)(void *ctx, const Hvd__Counters *counters);
 };
 
@@ -60,7 +60,7 @@ struct engine_host {
     int cgroup_fd;
 };
 
-/* Where the engine will live; envp (borrowed) and cgroup_fd are those of the workers. */
+/* The place of the engine; envp (borrowed) and cgroup_fd are those of the workers. */
 struct engine_place {
     const char *directory;
     char **envp;

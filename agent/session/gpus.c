@@ -1,49 +1,48 @@
-/* Which GPUs the workers of a session are told of. */
+/* The GPUs that the workers are told of: those of the session's lease, or those of the host if an option
+ * hands them out. */
+#include "agent/gpu/gpu.h"
+
 #include <stdlib.h>
 
-#include "agent/session/session.h"
-#include "agent/gpu/gpu.h"
+#include "agent/session/core.h"
+#include "agent/session/parts.h"
 #include "common/base/log.h"
 #include "common/protocol/spawn_programs.h"
 
-/* One line for the user, who would else wonder why so few ranks were started, or none of them has a GPU. */
-static void tell_problem(struct session *s)
-{
-    static bool told;
-    if (!told && gpu_problem()[0])
-        session_notice(s, LOG_WARNING, "%s", gpu_problem());
-    told = true;
-}
-
-/* CUDA says nothing of it: programs would only see fewer GPUs, or none. */
-static void tell_unknown(struct session *s, const struct worker_env_job *job)
+/* CUDA does not report an unknown entry: programs would only see fewer GPUs, or none. */
+static void tell_unknown_entry(struct session *s, const struct worker_env_job *env)
 {
     char entry[GPU_UUID_MAX + 1];
     for (size_t i = 0; i < spawn_programs(s->spawn); i++) {
         const char *given = worker_env_given(s->spawn, i, GPU_VISIBLE);
-        const char *list = given ? given : job->visible_gpus;
+        const char *list = given ? given : env->visible_gpus;
         if (!spawn_program_is_here(s->spawn, i) || !list ||
-            !gpu_unknown(list, job->gpus, entry, sizeof entry))
+            !gpu_unknown(list, env->gpus, entry, sizeof entry))
             continue;
-        session_notice(s, LOG_WARNING,
-                       GPU_VISIBLE "=%.200s: '%s' is none of the %u GPUs here; CUDA ends the list there, "
-                                   "so the ranks see %u",
-                       list, entry, job->gpus, gpu_count_visible(list, job->gpus));
+        session_send_notice(s, LOG_WARNING,
+                            GPU_VISIBLE
+                            "=%.200s: '%s' is none of the %u GPUs here; CUDA ends the list there, "
+                            "so the ranks see %u",
+                            list, entry, env->gpus, gpu_count_visible(list, env->gpus));
         return;
     }
 }
 
-/* Those of its lease, or of the host if somebody is to be told of them. */
-void session_gpus(struct session *s, struct worker_env_job *job)
+static int choose_gpus(struct session *s, struct worker_env_job *env, struct err *e)
 {
     const Hvd__Binding *binding = s->spawn->binding;
     const char *leased = s->guard->lease.gpus, *own = getenv(GPU_VISIBLE);
     bool wanted = binding && binding->gpu != HVD__BINDING__GPU__GPU_NONE;
-    job->gpus = leased ? GPU_SET_MAX : wanted ? gpu_count() : 0;
-    job->visible_gpus = leased ? leased : own || !job->gpus ? own : gpu_list();
-    job->gpus_are_leased = leased != NULL;
-    s->gpus = job->gpus ? job->visible_gpus : NULL;
-    tell_problem(s);
-    if (job->gpus && !leased)
-        tell_unknown(s, job);
+    env->gpus = leased ? GPU_SET_MAX : wanted ? gpu_count() : 0;
+    env->visible_gpus = leased ? leased : own || !env->gpus ? own : gpu_list();
+    env->gpus_are_leased = leased != NULL;
+    s->job.gpus = env->gpus ? env->visible_gpus : NULL;
+    /* Without this line the user would wonder why so few ranks were started, or why no rank has a GPU. */
+    if (gpu_problem()[0])
+        session_send_notice(s, LOG_WARNING, "%s", gpu_problem());
+    if (env->gpus && !leased)
+        tell_unknown_entry(s, env);
+    return 0;
 }
+
+const struct session_part session_part_gpus = {.name = "gpus", .prepare = choose_gpus};

@@ -8,23 +8,23 @@ struct head {
     uint32_t rank, stream, size;
 };
 
-void recent_free(struct recent *r)
+void output_history_free(struct output_history *r)
 {
     free(r->ring);
-    *r = (struct recent){.ring = NULL};
+    *r = (struct output_history){.ring = NULL};
 }
 
-static void ring_get(const struct recent *r, size_t at, void *out, size_t size)
+static void ring_get(const struct output_history *r, size_t at, void *out, size_t size)
 {
-    size_t here = RECENT_SIZE - at < size ? RECENT_SIZE - at : size;
+    size_t here = OUTPUT_HISTORY_SIZE - at < size ? OUTPUT_HISTORY_SIZE - at : size;
     memcpy(out, r->ring + at, here);
     memcpy((uint8_t *)out + here, r->ring, size - here);
 }
 
-static void ring_put(struct recent *r, const void *bytes, size_t size)
+static void ring_put(struct output_history *r, const void *bytes, size_t size)
 {
-    size_t at = (r->first + r->used) % RECENT_SIZE;
-    size_t here = RECENT_SIZE - at < size ? RECENT_SIZE - at : size;
+    size_t at = (r->first + r->used) % OUTPUT_HISTORY_SIZE;
+    size_t here = OUTPUT_HISTORY_SIZE - at < size ? OUTPUT_HISTORY_SIZE - at : size;
     if (size == 0)
         return;
     memcpy(r->ring + at, bytes, here);
@@ -32,37 +32,39 @@ static void ring_put(struct recent *r, const void *bytes, size_t size)
     r->used += size;
 }
 
-static void drop_oldest(struct recent *r)
+static void drop_oldest(struct output_history *r)
 {
     struct head h;
     ring_get(r, r->first, &h, sizeof h);
-    r->first = (r->first + sizeof h + h.size) % RECENT_SIZE;
+    r->first = (r->first + sizeof h + h.size) % OUTPUT_HISTORY_SIZE;
     r->used -= sizeof h + h.size;
 }
 
-void recent_add(struct recent *r, uint32_t rank, enum frame_stream stream, const uint8_t *bytes, size_t size)
+void output_history_add(struct output_history *r, uint32_t rank, enum frame_stream stream,
+                        const uint8_t *bytes, size_t size)
 {
     struct head h = {rank, stream, (uint32_t)size};
     if (!r->ring)
-        r->ring = malloc(RECENT_SIZE);
+        r->ring = malloc(OUTPUT_HISTORY_SIZE);
     if (!r->ring || size == 0 || size > FRAME_DATA_MAX)
         return;
-    while (RECENT_SIZE - r->used < sizeof h + size)
+    while (OUTPUT_HISTORY_SIZE - r->used < sizeof h + size)
         drop_oldest(r);
     ring_put(r, &h, sizeof h);
     ring_put(r, bytes, size);
 }
 
-void recent_each(const struct recent *r, void (*see)(void *ctx, const struct recent_piece *piece), void *ctx)
+void output_history_each(const struct output_history *r,
+                         void (*see)(void *ctx, const struct output_piece *piece), void *ctx)
 {
-    struct recent_piece piece;
+    struct output_piece piece;
     for (size_t done = 0; done < r->used;) {
         struct head h;
-        ring_get(r, (r->first + done) % RECENT_SIZE, &h, sizeof h);
+        ring_get(r, (r->first + done) % OUTPUT_HISTORY_SIZE, &h, sizeof h);
         piece.rank = h.rank;
         piece.stream = (enum frame_stream)h.stream;
         piece.size = h.size;
-        ring_get(r, (r->first + done + sizeof h) % RECENT_SIZE, piece.bytes, h.size);
+        ring_get(r, (r->first + done + sizeof h) % OUTPUT_HISTORY_SIZE, piece.bytes, h.size);
         see(ctx, &piece);
         done += sizeof h + h.size;
     }

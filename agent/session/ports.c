@@ -9,7 +9,7 @@
 #define WORKERS_MAX 8192 /* with ports; more are not in a variable's room (endpoints.c) */
 
 /* Any will do: what could not be found is left out. */
-static void find(struct session_ports *p, size_t wanted)
+static void find_ports(struct session_ports *p, size_t wanted)
 {
     size_t n = host_free_ports(p->all, wanted);
     p->master = n > 0 ? p->all[0] : 0;
@@ -20,7 +20,7 @@ static void find(struct session_ports *p, size_t wanted)
 
 /* No more than can be needed: every port counts. Hardly a program asks for both of rank 0's, so one may serve
  * as both. */
-static int promise(struct session_ports *p, const Hvd__Hello *hello, size_t workers, struct err *e)
+static int promise_ports(struct session_ports *p, const Hvd__Hello *hello, size_t workers, struct err *e)
 {
     bool both = hello->master_port && hello->master_coordinator;
     size_t first = (size_t)hello->master_port + (size_t)hello->master_coordinator;
@@ -50,8 +50,8 @@ int session_ports_choose(struct session_ports *p, const Hvd__Hello *hello, uint3
     if (!p->all)
         return err_set(e, ERR_MEMORY, "no memory for %zu ports", workers);
     if (p->range.low)
-        return promise(p, hello, workers, e);
-    find(p, 2 + workers);
+        return promise_ports(p, hello, workers, e);
+    find_ports(p, 2 + workers);
     return 0;
 }
 

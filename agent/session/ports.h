@@ -16,7 +16,7 @@ struct session_ports {
     uint32_t master, coordinator; /* 0: none */
     uint32_t *worker;
     size_t workers;
-    uint32_t *all; /* what they point into */
+    uint32_t *all; /* the memory of the ports above */
     int *claim;
     size_t claims;
 };

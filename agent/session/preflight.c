@@ -16,7 +16,7 @@
 
 #include "common/process/spawn.h"
 
-#define FIRST_LINE 256 /* what the kernel reads of it */
+#define FIRST_LINE 256 /* bytes of a script that the kernel reads */
 
 /* ---- the directory ------------------------------------------------------------------------------------- */
 
@@ -110,8 +110,9 @@ static int check_interpreter(const char *path, const char *search, const char *d
 
 /* ---- all of it ----------------------------------------------------------------------------------------- */
 
-/* Where a name was looked for is a part of what to do, not of what is wrong: that stays short. */
-static void add(struct preflight *p, size_t program, const char *what, const char *fix, struct err *why)
+/* The searched PATH moves from the problem to the advice, so that the problem stays short. */
+static void add_problem(struct preflight *p, size_t program, const char *what, const char *fix,
+                        struct err *why)
 {
     char *path = strstr(why->text, " (PATH is ");
     err_hint(why, "%s%s", fix, path ? path : "");
@@ -139,14 +140,15 @@ static void check_command(struct preflight *p, const struct wanted *w, const cha
     if (relative && !dir)
         return;
     if (spawn_find(command, w->search, dir, path, sizeof path, &why) < 0) {
-        add(p, w->program, "command",
-            why.code == ERR_NOT_FOUND ? "install it there, or give its whole path"
-                                      : "give the user the right to execute it",
-            &why);
+        add_problem(p, w->program, "command",
+                    why.code == ERR_NOT_FOUND ? "install it there, or give its whole path"
+                                              : "give the user the right to execute it",
+                    &why);
         return;
     }
     if (check_interpreter(path, w->search, dir, &why) < 0)
-        add(p, w->program, "interpreter", "install it there, or change the first line of the script", &why);
+        add_problem(p, w->program, "interpreter", "install it there, or change the first line of the script",
+                    &why);
 }
 
 static void check_program(struct preflight *p, const struct wanted *w, const char *launcher_dir)
@@ -155,7 +157,8 @@ static void check_program(struct preflight *p, const struct wanted *w, const cha
     struct err why = ERR_INIT;
     bool there = preflight_directory(w->wdir, launcher_dir, w->or_home, dir, sizeof dir, &why) == 0;
     if (!there)
-        add(p, w->program, "working directory",
+        add_problem(
+            p, w->program, "working directory",
             w->wdir[0] == '/'
                 ? "make it there, or name another with --wdir"
                 : "make it there, name another with --wdir, or take the home directory with --wdir-or-home",

@@ -1,6 +1,6 @@
-/* What would keep the workers from starting here, found out when the launcher says Hello and told in Welcome:
- * so it knows the faults of all hosts before a worker was started anywhere. What is not foreseen still fails
- * at Spawn, which looks for the same again. */
+/* Problems that would keep the workers from starting here, found when the launcher says Hello and told in
+ * Welcome: so the launcher knows the problems of all hosts before a worker was started anywhere. An
+ * unforeseen problem still fails at Spawn, which checks again. */
 #ifndef HVD_AGENT_SESSION_PREFLIGHT_H
 #define HVD_AGENT_SESSION_PREFLIGHT_H
 

@@ -11,7 +11,7 @@
 
 #define DIRECTORY "preload"
 
-/* ---- what was announced -------------------------------------------------------------------------------- */
+/* ---- the announcement ---------------------------------------------------------------------------------- */
 
 static bool is_name(const char *name)
 {
@@ -19,7 +19,7 @@ static bool is_name(const char *name)
            strcmp(name, "..") != 0;
 }
 
-int preload_check(const Hvd__Preload *asked, struct err *e)
+int preload_files_check(const Hvd__Preload *asked, struct err *e)
 {
     if (asked->n_file == 0 || asked->n_file > PRELOAD_FILES_MAX)
         return err_set(e, ERR_PROTOCOL, "%zu files to be copied", asked->n_file);
@@ -34,7 +34,7 @@ int preload_check(const Hvd__Preload *asked, struct err *e)
     return 0;
 }
 
-struct job_dir_need preload_need(const Hvd__Preload *asked)
+struct job_dir_need preload_files_need(const Hvd__Preload *asked)
 {
     struct job_dir_need need = {0};
     for (size_t i = 0; i < asked->n_file; i++) {
@@ -46,37 +46,42 @@ struct job_dir_need preload_need(const Hvd__Preload *asked)
 
 /* ---- one file after the other -------------------------------------------------------------------------- */
 
-static const Hvd__PreloadFile *current(const struct preload *p)
+void preload_files_init(struct preload_files *p)
+{
+    *p = (struct preload_files){.fd = -1, .dir_fd = -1};
+}
+
+static const Hvd__PreloadFile *current_file(const struct preload_files *p)
 {
     return p->list->file[p->at];
 }
 
-static int full(const struct preload *p, int errnum, struct err *e)
+static int fail_copy(const struct preload_files *p, int errnum, struct err *e)
 {
-    err_sys(e, errnum, "cannot copy %s, of %llu bytes, to %s", current(p)->name,
-            (unsigned long long)current(p)->size, p->path);
+    err_sys(e, errnum, "cannot copy %s, of %llu bytes, to %s", current_file(p)->name,
+            (unsigned long long)current_file(p)->size, p->path);
     if (errnum == ENOSPC || errnum == EDQUOT)
         err_hint(e, "XDG_RUNTIME_DIR can name another place there");
     return -1;
 }
 
-/* The room is taken at once: better no job than one that ends in the middle of its files. */
-static int begin(struct preload *p, struct err *e)
+/* Reserves the file's size at once, so that a full file system fails before the job begins. */
+static int begin_file(struct preload_files *p, struct err *e)
 {
-    const Hvd__PreloadFile *f = current(p);
+    const Hvd__PreloadFile *f = current_file(p);
     p->got = 0;
     p->fd = openat(p->dir_fd, f->name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, f->executable ? 0700 : 0600);
     if (p->fd < 0)
-        return full(p, errno, e);
+        return fail_copy(p, errno, e);
     if (f->size > 0 && fallocate(p->fd, 0, 0, (off_t)f->size) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
-        return full(p, errno, e);
+        return fail_copy(p, errno, e);
     p->digest = p->auth->digest_begin();
     return p->digest ? 0 : err_set(e, ERR_SYSTEM, "OpenSSL makes no SHA-256");
 }
 
-static int finish(struct preload *p, struct err *e)
+static int finish_file(struct preload_files *p, struct err *e)
 {
-    const Hvd__PreloadFile *f = current(p);
+    const Hvd__PreloadFile *f = current_file(p);
     uint8_t digest[AUTH_DIGEST_SIZE];
     void *context = p->digest;
     int fd = p->fd;
@@ -87,7 +92,7 @@ static int finish(struct preload *p, struct err *e)
         return err_set(e, ERR_SYSTEM, "OpenSSL makes no SHA-256");
     }
     if (close(fd) < 0)
-        return full(p, errno, e);
+        return fail_copy(p, errno, e);
     if (memcmp(digest, f->digest.data, sizeof digest) != 0)
         return err_set(e, ERR_HOST,
                        "%s was damaged on its way, or changed while it was copied: its SHA-256 "
@@ -97,21 +102,21 @@ static int finish(struct preload *p, struct err *e)
     return 0;
 }
 
-/* To the next file that has bytes. */
-static int advance(struct preload *p, struct err *e)
+/* Goes on to the next file that has bytes. */
+static int advance_file(struct preload_files *p, struct err *e)
 {
-    while (!preload_is_complete(p)) {
-        if (p->fd < 0 && begin(p, e) < 0)
+    while (!preload_files_are_complete(p)) {
+        if (p->fd < 0 && begin_file(p, e) < 0)
             return -1;
-        if (p->got < current(p)->size)
+        if (p->got < current_file(p)->size)
             return 0;
-        if (finish(p, e) < 0)
+        if (finish_file(p, e) < 0)
             return -1;
     }
     return 0;
 }
 
-int preload_open(struct preload *p, const struct job_dir *dir, Hvd__Preload *asked, struct err *e)
+int preload_files_open(struct preload_files *p, const struct job_dir *dir, Hvd__Preload *asked, struct err *e)
 {
     p->list = asked;
     p->at = 0;
@@ -122,12 +127,13 @@ int preload_open(struct preload *p, const struct job_dir *dir, Hvd__Preload *ask
     if (mkdirat(dir->fd, DIRECTORY, 0700) < 0 ||
         (p->dir_fd = openat(dir->fd, DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
         return err_sys(e, errno, "cannot make %s", p->path);
-    return advance(p, e);
+    return advance_file(p, e);
 }
 
-int preload_put(struct preload *p, uint32_t index, const uint8_t *bytes, size_t len, struct err *e)
+int preload_files_put(struct preload_files *p, uint32_t index, const uint8_t *bytes, size_t len,
+                      struct err *e)
 {
-    if (!p->list || preload_is_complete(p) || index != p->at || len > current(p)->size - p->got)
+    if (!p->list || preload_files_are_complete(p) || index != p->at || len > current_file(p)->size - p->got)
         return err_set(e, ERR_PROTOCOL, "%zu bytes of file %u, which are not its own", len, index);
     if (p->auth->digest_add(p->digest, bytes, len) < 0)
         return err_set(e, ERR_SYSTEM, "OpenSSL makes no SHA-256");
@@ -135,27 +141,27 @@ int preload_put(struct preload *p, uint32_t index, const uint8_t *bytes, size_t 
     while (len > 0) {
         ssize_t n = write(p->fd, bytes, len);
         if (n < 0 && errno != EINTR)
-            return full(p, errno, e);
+            return fail_copy(p, errno, e);
         bytes += n > 0 ? n : 0;
         len -= n > 0 ? (size_t)n : 0;
     }
-    return advance(p, e);
+    return advance_file(p, e);
 }
 
-bool preload_is_complete(const struct preload *p)
+bool preload_files_are_complete(const struct preload_files *p)
 {
     return p->list && p->at == p->list->n_file;
 }
 
-bool preload_file(const struct preload *p, uint32_t number, char *out, size_t size)
+bool preload_files_path(const struct preload_files *p, uint32_t number, char *out, size_t size)
 {
-    if (!preload_is_complete(p) || number == 0 || number > p->list->n_file)
+    if (!preload_files_are_complete(p) || number == 0 || number > p->list->n_file)
         return false;
     int n = snprintf(out, size, "%s/%s", p->path, p->list->file[number - 1]->name);
     return n > 0 && (size_t)n < size;
 }
 
-void preload_close(struct preload *p)
+void preload_files_close(struct preload_files *p)
 {
     if (p->digest)
         (void)p->auth->digest_end(p->digest, NULL);
@@ -165,5 +171,5 @@ void preload_close(struct preload *p)
         close(p->dir_fd);
     if (p->list)
         message_free(p->list);
-    *p = (struct preload){.fd = -1, .dir_fd = -1};
+    preload_files_init(p);
 }

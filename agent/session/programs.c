@@ -1,56 +1,72 @@
-/* A job has one program, or several, behind ':' on the command line: what each one's workers on this host
- * start with. Of a program without a rank here nothing is looked for. */
+/* A job has one program, or several, separated by ':' on the command line. Each program has a file, a
+ * directory and an environment, with which its workers start. A program without a rank here has none. */
 #include <stdlib.h>
 
+#include "agent/session/parts.h"
 #include "agent/session/preflight.h"
-#include "agent/session/session.h"
 #include "common/process/spawn.h"
 #include "common/protocol/spawn_programs.h"
 
+struct session_programs {
+    struct session_program *program; /* by program; empty where none of its ranks is here */
+    const char **wdir;               /* by program; NULL where none of its ranks is here */
+};
+
 static bool is_here(const struct session *s, size_t i)
 {
-    return s->wdir[i] != NULL;
+    return s->programs->wdir[i] != NULL;
 }
 
-int session_programs_open(struct session *s, struct err *e)
+struct session_program *session_program_get(struct session *s, size_t i)
 {
+    return &s->programs->program[i];
+}
+
+const char *const *session_programs_wdir(const struct session *s)
+{
+    return s->programs->wdir;
+}
+
+static int find_directories(struct session *s, struct worker_env_job *env, struct err *e)
+{
+    struct session_programs *own = s->programs;
     size_t count = spawn_programs(s->spawn);
-    s->program = calloc(count, sizeof *s->program);
-    s->wdir = calloc(count, sizeof *s->wdir);
-    if (!s->program || !s->wdir)
+    own->program = calloc(count, sizeof *own->program);
+    own->wdir = calloc(count, sizeof *own->wdir);
+    if (!own->program || !own->wdir)
         return err_set(e, ERR_MEMORY, "no memory for %zu programs", count);
     for (size_t i = 0; i < count; i++) {
-        struct session_program *p = &s->program[i];
+        struct session_program *p = session_program_get(s, i);
         if (!spawn_program_is_here(s->spawn, i))
             continue;
         struct spawn_program program = spawn_program_get(s->spawn, i);
         if (preflight_directory(program.wdir, s->spawn->launcher_dir, program.or_home, p->wdir,
                                 sizeof p->wdir, e) < 0)
             return -1;
-        s->wdir[i] = p->wdir;
+        own->wdir[i] = p->wdir;
     }
     return 0;
 }
 
-/* What it executes: a file that was copied here, or what a shell would find. */
+/* The file is one that was copied here, or the file that a shell would find. */
 static int find_program(struct session *s, size_t i, struct err *e)
 {
-    struct session_program *p = &s->program[i];
+    struct session_program *p = session_program_get(s, i);
     struct spawn_program program = spawn_program_get(s->spawn, i);
     if (!program.preloaded)
         return spawn_find(program.argv[0], worker_env_get(&p->env, "PATH"), p->wdir, p->path, sizeof p->path,
                           e);
-    if (preload_file(&s->preload, program.preloaded, p->path, sizeof p->path))
+    if (session_preload_path(s, program.preloaded, p->path, sizeof p->path))
         return 0;
     return err_set(e, ERR_PROTOCOL, "%s is to be file %u, which was not copied", program.argv[0],
                    program.preloaded);
 }
 
-int session_programs_find(struct session *s, const struct worker_env_job *job, struct err *e)
+static int make_environments(struct session *s, struct worker_env_job *env, struct err *e)
 {
-    struct worker_env_job own = *job;
+    struct worker_env_job own = *env;
     for (size_t i = 0; i < spawn_programs(s->spawn); i++) {
-        struct session_program *p = &s->program[i];
+        struct session_program *p = session_program_get(s, i);
         own.program = i;
         if (!is_here(s, i))
             continue;
@@ -66,16 +82,25 @@ char **session_programs_base(struct session *s)
     for (size_t i = spawn_programs(s->spawn); i-- > 0;) {
         if (!is_here(s, i))
             continue;
-        (void)worker_env_base(&s->program[i].env);
+        (void)worker_env_base(&s->programs->program[i].env);
         first = i;
     }
-    return worker_env_base(&s->program[first].env);
+    return worker_env_base(&s->programs->program[first].env);
 }
 
-void session_programs_close(struct session *s)
+static void free_programs(struct session *s)
 {
-    for (size_t i = 0; s->program && i < spawn_programs(s->spawn); i++)
-        worker_env_free(&s->program[i].env);
-    free(s->program);
-    free(s->wdir);
+    struct session_programs *own = s->programs;
+    for (size_t i = 0; own->program && i < spawn_programs(s->spawn); i++)
+        worker_env_free(&own->program[i].env);
+    free(own->program);
+    free(own->wdir);
 }
+
+const struct session_part session_part_programs = {
+    .name = "programs",
+    .state = SESSION_STATE(programs),
+    .prepare = find_directories,
+    .start = make_environments,
+    .free = free_programs,
+};

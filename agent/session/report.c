@@ -1,7 +1,7 @@
-/* What a session tells the managed agent that had it started: sums of what happened in it, every few seconds
- * and at its end, each in a connection of its own that nobody answers, so that neither ever waits for the
- * other. And its lines in the journal, with JOB=, HOST= and, of what a rank did, RANK=. A session that hvdrun
- * started has neither. */
+/* Reports to the managed agent that had the session started: sums, every few seconds and at the end. Each
+ * report has a connection of its own without an answer, so that neither process waits for the other. The
+ * session also writes lines into the journal, with JOB=, HOST= and, about a rank, RANK=. A session that
+ * hvdrun started does neither. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 #include "agent/daemon/protocol/wire.h"
-#include "agent/session/session.h"
+#include "agent/session/core.h"
+#include "agent/session/parts.h"
 #include "common/base/clock.h"
 #include "common/base/journal.h"
 #include "common/base/log.h"
@@ -20,9 +21,15 @@
 #define REPORT_MS 5000
 #define LAST_US   200000 /* the last one may wait for a place in the agent's queue */
 
+struct session_report {
+    uint32_t started; /* workers */
+    bool waits;       /* for the engine's counters */
+    uv_timer_t timer;
+};
+
 /* ---- the journal --------------------------------------------------------------------------------------- */
 
-/* One session a process. */
+/* The log calls log_line without a context, and a process has one log: so this is static. */
 static struct {
     struct journal journal;
     char job[72], host[HOST_NAME_MAX + 8], unit[128];
@@ -43,13 +50,13 @@ static void rank_line(uint32_t rank, int priority, const char *text)
     (void)journal_line(&our.journal, priority, text, fields);
 }
 
-void session_journal_open(struct session *s)
+static void open_journal(struct session *s)
 {
     char name[HOST_NAME_MAX + 1] = "";
     if (!s->guard->lease.slots)
         return;
     (void)gethostname(name, sizeof name - 1);
-    snprintf(our.job, sizeof our.job, "JOB=%s", s->job);
+    snprintf(our.job, sizeof our.job, "JOB=%s", s->job.name);
     snprintf(our.host, sizeof our.host, "HOST=%s", name);
     snprintf(our.unit, sizeof our.unit, "HVD_UNIT=%.100s", s->guard->lease.unit);
     our.fields[0] = our.job;
@@ -59,36 +66,24 @@ void session_journal_open(struct session *s)
     log_also(log_line);
 }
 
-static void blame_rank(struct session *s, const Hvd__Exited *x)
-{
-    if (x->by_us || x->told_peer)
-        return;
-    if (x->signal)
-        session_blame(s, x->oom ? HVD__CAUSE__CAUSE_OUT_OF_MEMORY : HVD__CAUSE__CAUSE_SIGNAL);
-    else if (x->status)
-        session_blame(s, HVD__CAUSE__CAUSE_EXIT_STATUS);
-    else if (x->not_shut_down)
-        session_blame(s, HVD__CAUSE__CAUSE_NO_SHUTDOWN);
-}
-
-void session_rank_ended(struct session *s, const struct worker *w, const Hvd__Exited *told)
+static void note_rank_end(struct session *s, const struct worker *w, const Hvd__Exited *told)
 {
     char how[128], text[256];
     bool failed = worker_describe_end(w, how, sizeof how), ours = told->by_us || told->told_peer;
-    blame_rank(s, told);
     if (!our.journal.fields)
         return;
-    snprintf(text, sizeof text, "rank %u (pid %d) of job %s ended: %s%s%s", w->rank, (int)w->pid, s->job,
+    snprintf(text, sizeof text, "rank %u (pid %d) of job %s ended: %s%s%s", w->rank, (int)w->pid, s->job.name,
              failed ? how : "exit status 0", w->oom ? ", out of memory" : "", ours ? ", with its job" : "");
     rank_line(w->rank, failed && !ours ? JOURNAL_WARN : JOURNAL_INFO, text);
 }
 
-static void say_started(struct session *s)
+static void note_started(struct session *s)
 {
     char text[160];
     for (size_t i = 0; i < s->workers.count; i++) {
         const struct worker *w = &s->workers.item[i];
-        snprintf(text, sizeof text, "rank %u (pid %d) of job %s has started", w->rank, (int)w->pid, s->job);
+        snprintf(text, sizeof text, "rank %u (pid %d) of job %s has started", w->rank, (int)w->pid,
+                 s->job.name);
         rank_line(w->rank, JOURNAL_INFO, text);
     }
 }
@@ -113,18 +108,19 @@ static void send_frame(const char *path, const uint8_t *frame, size_t len, bool 
     close(fd);
 }
 
-static void fill(const struct session *s, Hvd__SessionReport *r, bool last)
+static void fill_report(const struct session *s, Hvd__SessionReport *r, bool last)
 {
-    const Hvd__Counters *c = s->counters;
-    uint64_t silence = clock_now() - s->launcher.last;
+    const struct heartbeat *launcher = &s->launcher.heartbeat;
+    uint64_t ignored, silence = clock_now() - launcher->last;
+    const Hvd__Counters *c = session_engine_counters(s, &ignored);
     r->unit = (char *)(uintptr_t)s->guard->lease.unit;
     r->over = last;
     r->cause = s->cause;
     r->ranks = (uint32_t)s->workers.alive;
-    r->started = s->started;
+    r->started = s->report->started;
     r->epoch = s->spawn ? s->spawn->epoch : 0;
-    r->silence_ms = s->lost || s->launcher.suspended ? 0 : (uint32_t)(silence / NSEC_PER_MSEC);
-    r->heartbeats_missed = s->heartbeats_missed;
+    r->silence_ms = s->launcher.lost || launcher->suspended ? 0 : (uint32_t)(silence / NSEC_PER_MSEC);
+    r->heartbeats_missed = s->launcher.heartbeats_missed;
     if (!c)
         return;
     r->stalls = c->stalls;
@@ -134,13 +130,13 @@ static void fill(const struct session *s, Hvd__SessionReport *r, bool last)
     r->n_peer = c->n_peer;
 }
 
-static void report(struct session *s, bool last)
+static void send_report(struct session *s, bool last)
 {
     Hvd__SessionReport r = HVD__SESSION_REPORT__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     uint8_t frame[DAEMON_FRAME_MAX];
     struct err e = ERR_INIT;
-    fill(s, &r, last);
+    fill_report(s, &r, last);
     m.body_case = HVD__DAEMON__BODY_REPORT;
     m.report = &r;
     ptrdiff_t len = daemon_pack(&m, frame, sizeof frame, &e);
@@ -152,41 +148,55 @@ static void report(struct session *s, bool last)
         send_frame(s->guard->lease.socket, frame, (size_t)len, last);
 }
 
-void session_report_counted(struct session *s)
+static void send_awaited(struct session *s)
 {
-    if (s->report_waits)
-        report(s, false);
-    s->report_waits = false;
+    if (s->report->waits)
+        send_report(s, false);
+    s->report->waits = false;
 }
 
-/* With what the engine says now, if there is one; its silence is not waited for. */
+/* The report follows with the engine's new counters, if there is an engine. An engine that has not answered
+ * since the last time does not delay this report. */
 static void on_time(uv_timer_t *timer)
 {
     struct session *s = timer->data;
-    session_report_counted(s);
-    s->report_waits = engine_host_count(&s->engine);
-    if (!s->report_waits)
-        report(s, false);
+    send_awaited(s);
+    s->report->waits = session_engine_count(s);
+    if (!s->report->waits)
+        send_report(s, false);
 }
 
-void session_report_start(struct session *s)
+static void begin_reports(struct session *s)
 {
-    s->started = (uint32_t)s->workers.count;
+    s->report->started = (uint32_t)s->workers.count;
     if (!s->guard->lease.slots)
         return;
-    say_started(s);
-    report(s, false);
-    uv_timer_start(&s->report_timer, on_time, REPORT_MS, REPORT_MS);
+    note_started(s);
+    send_report(s, false);
+    uv_timer_start(&s->report->timer, on_time, REPORT_MS, REPORT_MS);
 }
 
-void session_report_end(struct session *s)
+static int open_report(struct session *s, struct err *e)
+{
+    uv_timer_init(&s->loop, &s->report->timer);
+    s->report->timer.data = s;
+    return 0;
+}
+
+static void end_reports(struct session *s)
 {
     if (s->guard->lease.slots)
-        report(s, true);
+        send_report(s, true);
+    uv_close((uv_handle_t *)&s->report->timer, NULL);
 }
 
-void session_blame(struct session *s, Hvd__Cause cause)
-{
-    if (s->cause == HVD__CAUSE__CAUSE_NONE && s->fsm.state < SESSION_LEAVING)
-        s->cause = cause;
-}
+const struct session_part session_part_report = {
+    .name = "report",
+    .state = SESSION_STATE(report),
+    .open = open_report,
+    .accepted = open_journal,
+    .running = begin_reports,
+    .reported = note_rank_end,
+    .counted = send_awaited,
+    .close = end_reports,
+};

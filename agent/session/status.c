@@ -1,43 +1,50 @@
-/* What a session says of its job to whoever asks (agent/inquiry). */
+/* The session's answers to hvdctl (status_server.h). */
+#include "agent/session/status_server.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/session/usage.h"
-#include "agent/session/session.h"
 #include "agent/inspect/stacks_proc.h"
+#include "agent/inspect/usage.h"
+#include "agent/session/core.h"
+#include "agent/session/parts.h"
 #include "common/base/clock.h"
-#include "common/protocol/message.h"
 
-#define COUNTERS_MAX (64u << 10) /* bytes, in memory */
-#define LOOK_MS      100
+#define LOOK_MS 100
 
-/* The arrays of an answer, for all ranks that are here; kept from the first one on. */
-struct session_answer {
+/* The arrays of an answer, for all ranks of this host. They are kept for the next answer. */
+struct answer {
     Hvd__RankStatus *rank;
     Hvd__RankStatus **list;
     char (*state)[128];
     struct usage *usage;
-    uint64_t looked; /* when it was found out */
+    uint64_t looked; /* when the usage was found out */
+};
+
+struct session_status {
+    struct status_server server;
+    struct answer *answer; /* NULL: nobody has asked */
 };
 
 static void free_answer(struct session *s)
 {
-    if (!s->answer)
+    struct answer *a = s->status->answer;
+    if (!a)
         return;
-    free(s->answer->rank);
-    free(s->answer->list);
-    free(s->answer->state);
-    free(s->answer->usage);
-    free(s->answer);
-    s->answer = NULL;
+    free(a->rank);
+    free(a->list);
+    free(a->state);
+    free(a->usage);
+    free(a);
+    s->status->answer = NULL;
 }
 
-static struct session_answer *answer_of(struct session *s)
+static struct answer *make_answer(struct session *s)
 {
     size_t n = s->workers.count;
-    struct session_answer *a = s->answer;
+    struct answer *a = s->status->answer;
     if (a || n == 0)
         return a;
     a = calloc(1, sizeof *a);
@@ -47,32 +54,11 @@ static struct session_answer *answer_of(struct session *s)
         a->state = calloc(n, sizeof *a->state);
         a->usage = calloc(n, sizeof *a->usage);
     }
-    s->answer = a;
+    s->status->answer = a;
     if (a && a->rank && a->list && a->state && a->usage)
         return a;
     free_answer(s);
     return NULL;
-}
-
-void session_inquiry_free(struct session *s)
-{
-    free_answer(s);
-    message_free(s->counters);
-    s->counters = NULL;
-}
-
-void session_counted(void *session, const Hvd__Counters *counters)
-{
-    struct session *s = session;
-    size_t room = COUNTERS_MAX;
-    Hvd__Counters *copy = message_copy(&counters->base, &room);
-    if (copy) {
-        message_free(s->counters);
-        s->counters = copy;
-        s->counters_at = clock_now();
-    }
-    session_report_counted(s);
-    inquiries_refreshed(&s->inquiries);
 }
 
 static uint64_t ms_since(uint64_t began)
@@ -81,8 +67,8 @@ static uint64_t ms_since(uint64_t began)
     return began && now > began ? (now - began) / NSEC_PER_MSEC : 0;
 }
 
-/* Looking at all processes of a job costs more than the rest: it is done for all who ask within a moment. */
-static void look(struct session *s, struct session_answer *a)
+/* Reading all processes of a job costs more than the rest: one reading serves all clients for LOOK_MS. */
+static void read_usage(struct session *s, struct answer *a)
 {
     uint64_t now = clock_now();
     if (a->looked && now - a->looked < LOOK_MS * NSEC_PER_MSEC)
@@ -120,18 +106,21 @@ static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankSt
 static void on_status(void *ctx, Hvd__JobStatus *out)
 {
     struct session *s = ctx;
-    struct session_answer *a = answer_of(s);
-    out->job = s->job;
-    out->host = s->host;
+    struct answer *a = make_answer(s);
+    pid_t engine = session_engine_pid(s);
+    uint64_t counted_at;
+    Hvd__Counters *counters = session_engine_counters(s, &counted_at);
+    out->job = s->job.name;
+    out->host = s->job.host;
     out->phase = (char *)(uintptr_t)fsm_state_name(&s->fsm);
     out->containment = (char *)(uintptr_t)containment_name(&s->containment);
     out->session_pid = (uint32_t)getpid();
     out->guard_pid = (uint32_t)s->guard->pid;
-    out->engine_pid = s->engine.child.pid > 0 ? (uint32_t)s->engine.child.pid : 0;
-    out->gpus = s->gpus ? (char *)(uintptr_t)s->gpus : out->gpus;
+    out->engine_pid = engine > 0 ? (uint32_t)engine : 0;
+    out->gpus = s->job.gpus ? (char *)(uintptr_t)s->job.gpus : out->gpus;
     out->leased = s->guard->lease.gpus != NULL;
-    out->counters = s->counters;
-    out->counters_ms = s->counters ? ms_since(s->counters_at) : 0;
+    out->counters = counters;
+    out->counters_ms = counters ? ms_since(counted_at) : 0;
     if (!s->spawn || !a)
         return;
     out->host_index = s->spawn->host_index;
@@ -140,7 +129,7 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
     out->epoch = s->spawn->epoch;
     out->argv = s->spawn->argv;
     out->n_argv = s->spawn->n_argv;
-    look(s, a);
+    read_usage(s, a);
     for (size_t i = 0; i < s->workers.count; i++) {
         fill_rank(&s->workers.item[i], &a->usage[i], &a->rank[i], a->state[i], sizeof a->state[i]);
         a->list[i] = &a->rank[i];
@@ -154,20 +143,54 @@ static void on_status(void *ctx, Hvd__JobStatus *out)
 
 static void on_end(void *ctx, uid_t uid)
 {
-    session_blame(ctx, HVD__CAUSE__CAUSE_CANCELLED);
-    session_lose(ctx, false, "%s ended the job with hvdctl",
-                 uid == 0 && geteuid() != 0 ? "root" : "its user");
+    session_set_cause(ctx, HVD__CAUSE__CAUSE_CANCELLED);
+    session_abort_job(ctx, false, "%s ended the job with hvdctl",
+                      uid == 0 && geteuid() != 0 ? "root" : "its user");
 }
 
 static bool on_refresh(void *ctx)
 {
     struct session *s = ctx;
-    return engine_host_count(&s->engine);
+    return session_engine_count(s);
 }
 
-static const struct inquiries_events events = {on_refresh, on_status, on_end};
+static const struct status_server_events events = {on_refresh, on_status, on_end};
 
-int session_inquiry_open(struct session *s, struct err *e)
+/* ---- hooks --------------------------------------------------------------------------------------------- */
+
+void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
+                           size_t len)
 {
-    return inquiries_open(&s->inquiries, &s->loop, s->dir.path, &events, s, e);
+    status_server_output(&s->status->server, rank, stream, bytes, len);
 }
+
+static int open_status(struct session *s, struct err *e)
+{
+    status_server_init(&s->status->server);
+    return 0;
+}
+
+static int listen_for_clients(struct session *s, struct err *e)
+{
+    return status_server_open(&s->status->server, &s->loop, s->dir.path, &events, s, e);
+}
+
+static void answer_clients(struct session *s)
+{
+    status_server_refreshed(&s->status->server);
+}
+
+static void close_status(struct session *s)
+{
+    status_server_close(&s->status->server);
+}
+
+const struct session_part session_part_status = {
+    .name = "status",
+    .state = SESSION_STATE(status),
+    .open = open_status,
+    .directory = listen_for_clients,
+    .counted = answer_clients,
+    .close = close_status,
+    .free = free_answer,
+};

@@ -8,6 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/session/output_history.h"
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -15,35 +16,35 @@
 #define AT_ONCE   128
 #define QUEUE_MAX (ANSWER_MAX + (64u << 10)) /* bytes that one has not read yet */
 
-struct inquirer {
-    struct inquiries *all;
-    struct inquirer *next;
+struct status_client {
+    struct status_server *all;
+    struct status_client *next;
     struct stream stream;
     struct buf in, out;
     uid_t uid;
     bool asked, waits, follows, leaving; /* leaving: closed as soon as all is written */
-    uint32_t *rank;                      /* whose output he wants */
-    size_t ranks;                        /* 0: everybody's */
+    uint32_t *rank;                      /* ranks whose output the client wants */
+    size_t ranks;                        /* 0: of all ranks */
     uint64_t skipped;
 };
 
-void inquiries_init(struct inquiries *q)
+void status_server_init(struct status_server *q)
 {
-    *q = (struct inquiries){.listener = -1};
+    *q = (struct status_server){.listener = -1};
 }
 
 static void on_closed(void *ctx)
 {
-    struct inquirer *i = ctx;
+    struct status_client *i = ctx;
     buf_free(&i->in);
     buf_free(&i->out);
     free(i->rank);
     free(i);
 }
 
-static void drop(struct inquirer *i)
+static void drop_client(struct status_client *i)
 {
-    struct inquirer **link = &i->all->first;
+    struct status_client **link = &i->all->first;
     while (*link && *link != i)
         link = &(*link)->next;
     if (!*link)
@@ -54,16 +55,16 @@ static void drop(struct inquirer *i)
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-static void write_out(struct inquirer *i)
+static void write_out(struct status_client *i)
 {
     if (i->out.len > 0)
         buf_consume(&i->out, stream_write(&i->stream, buf_data(&i->out), i->out.len));
     if (i->leaving && i->out.len == 0)
-        drop(i);
+        drop_client(i);
 }
 
 /* -1: it does not fit. */
-static int queue(struct inquirer *i, Hvd__Answer *answer)
+static int queue_answer(struct status_client *i, Hvd__Answer *answer)
 {
     answer->skipped = i->skipped;
     size_t size = hvd__answer__get_packed_size(answer);
@@ -78,14 +79,14 @@ static int queue(struct inquirer *i, Hvd__Answer *answer)
     return 0;
 }
 
-static void answer_last(struct inquirer *i, Hvd__Answer *answer)
+static void answer_last(struct status_client *i, Hvd__Answer *answer)
 {
-    if (queue(i, answer) < 0)
+    if (queue_answer(i, answer) < 0)
         log_debug("an answer is lost: it is too long, or not read");
     i->leaving = true;
 }
 
-static void answer_done(struct inquirer *i)
+static void answer_done(struct status_client *i)
 {
     Hvd__Answer a = HVD__ANSWER__INIT;
     a.body_case = HVD__ANSWER__BODY_DONE;
@@ -93,7 +94,7 @@ static void answer_done(struct inquirer *i)
     answer_last(i, &a);
 }
 
-static bool wants(const struct inquirer *i, uint32_t rank)
+static bool wants_rank(const struct status_client *i, uint32_t rank)
 {
     for (size_t k = 0; k < i->ranks; k++)
         if (i->rank[k] == rank)
@@ -101,12 +102,12 @@ static bool wants(const struct inquirer *i, uint32_t rank)
     return i->ranks == 0;
 }
 
-static void pass_on(struct inquirer *i, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
+static void pass_on(struct status_client *i, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
                     size_t size)
 {
     Hvd__OutputPart part = HVD__OUTPUT_PART__INIT;
     Hvd__Answer a = HVD__ANSWER__INIT;
-    if (!wants(i, rank))
+    if (!wants_rank(i, rank))
         return;
     part.rank = rank;
     part.stream = stream;
@@ -114,20 +115,20 @@ static void pass_on(struct inquirer *i, uint32_t rank, enum frame_stream stream,
     part.bytes.len = size;
     a.body_case = HVD__ANSWER__BODY_OUTPUT;
     a.output = &part;
-    if (queue(i, &a) < 0)
+    if (queue_answer(i, &a) < 0)
         i->skipped += size;
 }
 
-static void pass_piece(void *ctx, const struct recent_piece *p)
+static void pass_piece(void *ctx, const struct output_piece *p)
 {
     pass_on(ctx, p->rank, p->stream, p->bytes, p->size);
 }
 
-void inquiries_output(struct inquiries *q, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
-                      size_t size)
+void status_server_output(struct status_server *q, uint32_t rank, enum frame_stream stream,
+                          const uint8_t *bytes, size_t size)
 {
-    recent_add(&q->recent, rank, stream, bytes, size);
-    for (struct inquirer *i = q->first, *next; i; i = next) {
+    output_history_add(&q->recent, rank, stream, bytes, size);
+    for (struct status_client *i = q->first, *next; i; i = next) {
         next = i->next;
         if (!i->follows)
             continue;
@@ -138,7 +139,7 @@ void inquiries_output(struct inquiries *q, uint32_t rank, enum frame_stream stre
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
 
-static void say_status(struct inquirer *i)
+static void say_status(struct status_client *i)
 {
     Hvd__JobStatus status = HVD__JOB_STATUS__INIT;
     Hvd__Answer a = HVD__ANSWER__INIT;
@@ -148,10 +149,10 @@ static void say_status(struct inquirer *i)
     answer_last(i, &a);
 }
 
-void inquiries_refreshed(struct inquiries *q)
+void status_server_refreshed(struct status_server *q)
 {
     uv_timer_stop(&q->late);
-    for (struct inquirer *i = q->first, *next; i; i = next) {
+    for (struct status_client *i = q->first, *next; i; i = next) {
         next = i->next;
         if (!i->waits)
             continue;
@@ -163,10 +164,10 @@ void inquiries_refreshed(struct inquiries *q)
 
 static void on_refresh_late(uv_timer_t *timer)
 {
-    inquiries_refreshed(timer->data);
+    status_server_refreshed(timer->data);
 }
 
-static void prepare_status(struct inquirer *i)
+static void prepare_status(struct status_client *i)
 {
     i->waits = i->all->events->refresh(i->all->ctx);
     if (!i->waits)
@@ -175,7 +176,7 @@ static void prepare_status(struct inquirer *i)
         uv_timer_start(&i->all->late, on_refresh_late, REFRESH_MS, 0);
 }
 
-static void give_output(struct inquirer *i, const Hvd__Inquiry *inquiry)
+static void give_output(struct status_client *i, const Hvd__Inquiry *inquiry)
 {
     i->rank = calloc(inquiry->n_rank ? inquiry->n_rank : 1, sizeof *i->rank);
     if (!i->rank) {
@@ -185,13 +186,13 @@ static void give_output(struct inquirer *i, const Hvd__Inquiry *inquiry)
     i->ranks = inquiry->n_rank;
     if (i->ranks > 0)
         memcpy(i->rank, inquiry->rank, i->ranks * sizeof *i->rank);
-    recent_each(&i->all->recent, pass_piece, i);
+    output_history_each(&i->all->recent, pass_piece, i);
     i->follows = inquiry->follow;
     if (!i->follows)
         answer_done(i);
 }
 
-static void answer(struct inquirer *i, const Hvd__Inquiry *inquiry)
+static void answer_inquiry(struct status_client *i, const Hvd__Inquiry *inquiry)
 {
     switch (inquiry->kind) {
     case HVD__INQUIRY__KIND__STATUS:
@@ -211,11 +212,11 @@ static void answer(struct inquirer *i, const Hvd__Inquiry *inquiry)
 
 static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 {
-    struct inquirer *i = ctx;
+    struct status_client *i = ctx;
     struct frame f;
     struct err e = ERR_INIT;
     if (i->asked || buf_put(&i->in, bytes, len) < 0) {
-        drop(i); /* one inquiry is all there is */
+        drop_client(i); /* one inquiry is all there is */
         return;
     }
     int rc = frame_decode(&i->in, &f, &e);
@@ -226,10 +227,10 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
     i->asked = true;
     if (!inquiry) {
         log_debug("an inquiry: %s", e.text);
-        drop(i);
+        drop_client(i);
         return;
     }
-    answer(i, inquiry);
+    answer_inquiry(i, inquiry);
     message_free(inquiry);
     write_out(i);
 }
@@ -241,33 +242,33 @@ static void on_writable(void *ctx)
 
 static void on_ended(void *ctx, int errnum)
 {
-    struct inquirer *i = ctx;
+    struct status_client *i = ctx;
     if (!i->leaving || errnum)
-        drop(i);
+        drop_client(i);
 }
 
 static const struct stream_events stream_events = {on_received, on_writable, on_ended};
 
 /* ---- the socket ---------------------------------------------------------------------------------------- */
 
-static void make_room(struct inquiries *q)
+static void make_room(struct status_server *q)
 {
     size_t count = 0;
-    struct inquirer *oldest = NULL;
-    for (struct inquirer *i = q->first; i; i = i->next, count++)
+    struct status_client *oldest = NULL;
+    for (struct status_client *i = q->first; i; i = i->next, count++)
         oldest = i;
     if (count >= AT_ONCE)
-        drop(oldest);
+        drop_client(oldest);
 }
 
-static void welcome(struct inquiries *q, int fd)
+static void accept_client(struct status_server *q, int fd)
 {
     struct ucred peer;
     socklen_t size = sizeof peer;
     struct err e = ERR_INIT;
     bool ours = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
                 (peer.uid == geteuid() || peer.uid == 0);
-    struct inquirer *i = ours ? calloc(1, sizeof *i) : NULL;
+    struct status_client *i = ours ? calloc(1, sizeof *i) : NULL;
     if (!i) {
         close(fd);
         return;
@@ -288,14 +289,14 @@ static void welcome(struct inquiries *q, int fd)
 
 static void on_connection(uv_poll_t *poll, int status, int events)
 {
-    struct inquiries *q = poll->data;
+    struct status_server *q = poll->data;
     int fd = accept4(q->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
-        welcome(q, fd);
+        accept_client(q, fd);
 }
 
-int inquiries_open(struct inquiries *q, uv_loop_t *loop, const char *directory,
-                   const struct inquiries_events *events, void *ctx, struct err *e)
+int status_server_open(struct status_server *q, uv_loop_t *loop, const char *directory,
+                       const struct status_server_events *events, void *ctx, struct err *e)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", directory, INQUIRY_SOCKET_NAME);
@@ -321,22 +322,22 @@ int inquiries_open(struct inquiries *q, uv_loop_t *loop, const char *directory,
 
 static void on_poll_closed(uv_handle_t *handle)
 {
-    struct inquiries *q = handle->data;
+    struct status_server *q = handle->data;
     close(q->listener);
     q->listener = -1;
 }
 
-void inquiries_close(struct inquiries *q)
+void status_server_close(struct status_server *q)
 {
     while (q->first) {
-        struct inquirer *i = q->first;
+        struct status_client *i = q->first;
         if (i->follows)
             answer_done(i);
         if (i->out.len > 0)
             (void)stream_write(&i->stream, buf_data(&i->out), i->out.len);
-        drop(i);
+        drop_client(i);
     }
-    recent_free(&q->recent);
+    output_history_free(&q->recent);
     if (q->listener < 0)
         return;
     uv_close((uv_handle_t *)&q->late, NULL);

@@ -1,13 +1,13 @@
-/* Who asks a session how its job is: hvdctl, over the socket `status` in the job's directory.
+/* Answers questions about a job: hvdctl asks over the socket `status` in the job's directory.
  *
  *      hvdctl                        session
- *        Inquiry             ->      who is it? (the kernel says: this user or root; anybody else is closed)
+ *        Inquiry             ->      the kernel names the peer's user: this one or root, else it is closed
  *                            <-      Answer; of output many, then one with `done`; closed
  *
- * Each is a frame (common/protocol/frame.h) of a message of control.proto. A session answers from what it
- * knows, for a status after its engine has told it more or REFRESH_MS are over, and never waits for
- * whoever asks: what he does not read in time he is told the size of, what he sends too much ends the
- * connection, and of many that stay the oldest goes. */
+ * Each is a frame (common/protocol/frame.h) of a message of control.proto. A session answers from its own
+ * knowledge, for a status after its engine has counted or REFRESH_MS are over, and never waits for a client.
+ * A client that does not read in time is told how many bytes it missed. A client that sends too much is
+ * closed, and of too many clients the oldest is closed. */
 #ifndef HVD_AGENT_SESSION_STATUS_SERVER_H
 #define HVD_AGENT_SESSION_STATUS_SERVER_H
 
@@ -26,10 +26,10 @@
 #define ANSWER_MAX          (1u << 20) /* likewise */
 #define REFRESH_MS          500
 
-struct inquirer;
+struct status_client;
 
-struct inquiries_events {
-    /* Somebody wants to know. true: there will be more to say, at inquiries_refreshed. */
+struct status_server_events {
+    /* A client wants the status. true: more will be known at status_server_refreshed. */
     bool (*refresh)(void *ctx);
     /* Fill *status from what is known now; its memory must stay until the next call. */
     void (*status)(void *ctx, Hvd__JobStatus *status);
@@ -37,28 +37,28 @@ struct inquiries_events {
     void (*end)(void *ctx, uid_t uid);
 };
 
-struct inquiries {
+struct status_server {
     uv_loop_t *loop;
-    const struct inquiries_events *events;
+    const struct status_server_events *events;
     void *ctx;
-    int listener; /* -1: nobody can ask */
+    int listener; /* -1: no client can connect */
     uv_poll_t poll;
     uv_timer_t late; /* refresh takes too long */
-    struct inquirer *first;
-    struct recent recent;
+    struct status_client *first;
+    struct output_history recent;
 };
 
-/* Nobody can ask yet. */
-void inquiries_init(struct inquiries *q);
+/* No client can connect yet. */
+void status_server_init(struct status_server *q);
 /* Makes the socket in `directory`, whose descriptor the path goes through. -1 with *e. */
-int inquiries_open(struct inquiries *q, uv_loop_t *loop, const char *directory,
-                   const struct inquiries_events *events, void *ctx, struct err *e);
-/* Those who wait for it get their answers. */
-void inquiries_refreshed(struct inquiries *q);
-/* What a rank wrote: is kept for a while, and goes to those who follow it. */
-void inquiries_output(struct inquiries *q, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
-                      size_t size);
-/* The job ends: who follows is told. Handles are closed once the loop has run again. */
-void inquiries_close(struct inquiries *q);
+int status_server_open(struct status_server *q, uv_loop_t *loop, const char *directory,
+                       const struct status_server_events *events, void *ctx, struct err *e);
+/* Waiting clients get their answers. */
+void status_server_refreshed(struct status_server *q);
+/* Keeps bytes that a rank wrote for a while, and sends them to clients that follow the rank. */
+void status_server_output(struct status_server *q, uint32_t rank, enum frame_stream stream,
+                          const uint8_t *bytes, size_t size);
+/* The job ends: clients that follow are told. Handles are closed once the loop has run again. */
+void status_server_close(struct status_server *q);
 
 #endif

@@ -9,50 +9,50 @@
 
 /* ---- the tree ------------------------------------------------------------------------------------------ */
 
-uint32_t exchange_parent(uint32_t host)
+uint32_t tree_parent(uint32_t host)
 {
-    return host < 2 ? 0 : (host - 2) / EXCHANGE_RADIX;
+    return host < 2 ? 0 : (host - 2) / TREE_RADIX;
 }
 
-uint32_t exchange_children(const struct exchange *x, uint32_t *end)
+uint32_t tree_children(const struct tree *x, uint32_t *end)
 {
-    uint32_t first = x->self ? x->self * EXCHANGE_RADIX + 2 : 1;
-    uint32_t last = x->self ? first + EXCHANGE_RADIX : first + EXCHANGE_RADIX + 1;
+    uint32_t first = x->self ? x->self * TREE_RADIX + 2 : 1;
+    uint32_t last = x->self ? first + TREE_RADIX : first + TREE_RADIX + 1;
     *end = last < x->hosts ? last : x->hosts;
     return first;
 }
 
-bool exchange_is_below(uint32_t top, uint32_t host)
+bool tree_is_below(uint32_t top, uint32_t host)
 {
     while (host > top)
-        host = exchange_parent(host);
+        host = tree_parent(host);
     return host == top;
 }
 
-bool exchange_is_neighbour(uint32_t self, uint32_t host)
+bool tree_is_neighbour(uint32_t self, uint32_t host)
 {
-    return (self > 0 && exchange_parent(self) == host) || (host > 0 && exchange_parent(host) == self);
+    return (self > 0 && tree_parent(self) == host) || (host > 0 && tree_parent(host) == self);
 }
 
-uint32_t exchange_next_hop(const struct exchange *x, uint32_t host)
+uint32_t tree_next_hop(const struct tree *x, uint32_t host)
 {
-    if (!exchange_is_below(x->self, host))
-        return exchange_parent(x->self);
-    while (exchange_parent(host) != x->self)
-        host = exchange_parent(host);
+    if (!tree_is_below(x->self, host))
+        return tree_parent(x->self);
+    while (tree_parent(host) != x->self)
+        host = tree_parent(host);
     return host;
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-void exchange_send(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m)
+void tree_send(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m)
 {
     size_t len = hvd__exchange__get_packed_size(m);
-    uint8_t *bytes = len <= EXCHANGE_MESSAGE_MAX ? malloc(len) : NULL;
+    uint8_t *bytes = len <= TREE_MESSAGE_MAX ? malloc(len) : NULL;
     if (!bytes) {
         struct err e = ERR_INIT;
         err_set(&e, ERR_MEMORY, "a rendezvous message of %zu bytes is too long", len);
-        exchange_break(x, &e);
+        tree_break(x, &e);
         return;
     }
     hvd__exchange__pack(m, bytes);
@@ -62,17 +62,17 @@ void exchange_send(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *
 }
 
 /* To every neighbour but the one it came from. */
-static void flood(struct exchange *x, uint32_t from, const Hvd__Exchange *m)
+static void flood_message(struct tree *x, uint32_t from, const Hvd__Exchange *m)
 {
     uint32_t end;
-    if (x->self > 0 && exchange_parent(x->self) != from)
-        exchange_send(x, exchange_parent(x->self), m);
-    for (uint32_t h = exchange_children(x, &end); h < end; h++)
+    if (x->self > 0 && tree_parent(x->self) != from)
+        tree_send(x, tree_parent(x->self), m);
+    for (uint32_t h = tree_children(x, &end); h < end; h++)
         if (h != from)
-            exchange_send(x, h, m);
+            tree_send(x, h, m);
 }
 
-void exchange_missed(struct exchange *x)
+void tree_missed(struct tree *x)
 {
     if (!x->missed && x->events.missed)
         x->events.missed(x->ctx, &x->broken);
@@ -81,7 +81,7 @@ void exchange_missed(struct exchange *x)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-static struct request **find_request(struct exchange *x, uint64_t ticket)
+static struct request **find_request(struct tree *x, uint64_t ticket)
 {
     struct request **r = &x->request;
     while (*r && (*r)->ticket != ticket)
@@ -98,12 +98,12 @@ static void end_request(struct request **at, const struct err *why, const uint8_
     free(r);
 }
 
-uint64_t exchange_request(struct exchange *x, enum exchange_service service, uint32_t host, const void *data,
-                          size_t len, exchange_done *done, void *ctx)
+uint64_t tree_request(struct tree *x, enum tree_service service, uint32_t host, const void *data, size_t len,
+                      tree_done *done, void *ctx)
 {
     struct err e = x->broken;
     if (e.code)
-        exchange_missed(x);
+        tree_missed(x);
     if (host >= x->hosts || host == x->self)
         err_set(&e, ERR_PROTOCOL, "host %u of %u cannot ask host %u", x->self, x->hosts, host);
     struct request *r = e.code ? NULL : calloc(1, sizeof *r);
@@ -122,12 +122,12 @@ uint64_t exchange_request(struct exchange *x, enum exchange_service service, uin
     m.target = host;
     m.ticket = ticket;
     m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
-    exchange_send(x, exchange_next_hop(x, host), &m);
+    tree_send(x, tree_next_hop(x, host), &m);
     return find_request(x, ticket) ? ticket : 0;
 }
 
-void exchange_answer(struct exchange *x, enum exchange_service service, uint32_t host, uint64_t ticket,
-                     const struct err *why, const void *data, size_t len)
+void tree_answer(struct tree *x, enum tree_service service, uint32_t host, uint64_t ticket,
+                 const struct err *why, const void *data, size_t len)
 {
     if (x->broken.code || host >= x->hosts || host == x->self)
         return;
@@ -140,39 +140,38 @@ void exchange_answer(struct exchange *x, enum exchange_service service, uint32_t
     m.code = why ? why->code : 0;
     m.text = why ? (char *)(uintptr_t)why->text : m.text;
     m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
-    exchange_send(x, exchange_next_hop(x, host), &m);
+    tree_send(x, tree_next_hop(x, host), &m);
 }
 
 /* Towards `host`, never back: a message cannot go to and fro between two hosts. */
-static int pass_on(struct exchange *x, uint32_t neighbour, uint32_t host, const Hvd__Exchange *m,
-                   struct err *e)
+static int pass_on(struct tree *x, uint32_t neighbour, uint32_t host, const Hvd__Exchange *m, struct err *e)
 {
-    uint32_t next = exchange_next_hop(x, host);
+    uint32_t next = tree_next_hop(x, host);
     if (next == neighbour)
         return err_set(e, ERR_PROTOCOL, "a message for host %u came from host %u", host, neighbour);
-    exchange_send(x, next, m);
+    tree_send(x, next, m);
     return 0;
 }
 
-static int on_request(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+static int on_request(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (m->origin >= x->hosts || m->target >= x->hosts || m->origin == m->target)
         return err_set(e, ERR_PROTOCOL, "a request of host %u for host %u of %u", m->origin, m->target,
                        x->hosts);
     if (m->target != x->self)
         return pass_on(x, neighbour, m->target, m, e);
-    const struct exchange_handler *handler = x->service[m->service].handler;
+    const struct tree_handler *handler = x->service[m->service].handler;
     if (handler && handler->request) {
         handler->request(x->service[m->service].ctx, m->origin, m->ticket, m->data.data, m->data.len);
         return 0;
     }
     struct err none = ERR_INIT;
     err_set(&none, ERR_NOT_FOUND, "nobody answers there");
-    exchange_answer(x, m->service, m->origin, m->ticket, &none, NULL, 0);
+    tree_answer(x, m->service, m->origin, m->ticket, &none, NULL, 0);
     return 0;
 }
 
-static int on_answer(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+static int on_answer(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (m->origin >= x->hosts || m->target >= x->hosts)
         return err_set(e, ERR_PROTOCOL, "an answer of host %u to host %u of %u", m->target, m->origin,
@@ -191,7 +190,7 @@ static int on_answer(struct exchange *x, uint32_t neighbour, const Hvd__Exchange
 
 /* ---- broadcasts ---------------------------------------------------------------------------------------- */
 
-void exchange_broadcast(struct exchange *x, enum exchange_service service, const void *data, size_t len)
+void tree_broadcast(struct tree *x, enum tree_service service, const void *data, size_t len)
 {
     if (x->broken.code)
         return;
@@ -200,15 +199,15 @@ void exchange_broadcast(struct exchange *x, enum exchange_service service, const
     m.service = service;
     m.origin = x->self;
     m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
-    flood(x, x->self, &m);
+    flood_message(x, x->self, &m);
 }
 
-static int on_broadcast(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+static int on_broadcast(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
-    if (m->origin >= x->hosts || m->origin == x->self || exchange_next_hop(x, m->origin) != neighbour)
+    if (m->origin >= x->hosts || m->origin == x->self || tree_next_hop(x, m->origin) != neighbour)
         return err_set(e, ERR_PROTOCOL, "a broadcast of host %u came from host %u", m->origin, neighbour);
-    flood(x, neighbour, m);
-    const struct exchange_handler *handler = x->service[m->service].handler;
+    flood_message(x, neighbour, m);
+    const struct tree_handler *handler = x->service[m->service].handler;
     if (handler && handler->broadcast)
         handler->broadcast(x->service[m->service].ctx, m->origin, m->data.data, m->data.len);
     return 0;
@@ -216,9 +215,9 @@ static int on_broadcast(struct exchange *x, uint32_t neighbour, const Hvd__Excha
 
 /* ---- making, receiving, ending ------------------------------------------------------------------------- */
 
-struct exchange *exchange_new(uint32_t self, uint32_t hosts, const struct exchange_events *events, void *ctx)
+struct tree *tree_new(uint32_t self, uint32_t hosts, const struct tree_events *events, void *ctx)
 {
-    struct exchange *x = calloc(1, sizeof *x);
+    struct tree *x = calloc(1, sizeof *x);
     if (!x)
         return NULL;
     x->self = self;
@@ -228,22 +227,21 @@ struct exchange *exchange_new(uint32_t self, uint32_t hosts, const struct exchan
     return x;
 }
 
-void exchange_serve(struct exchange *x, enum exchange_service service, const struct exchange_handler *handler,
-                    void *ctx)
+void tree_serve(struct tree *x, enum tree_service service, const struct tree_handler *handler, void *ctx)
 {
     x->service[service].handler = handler;
     x->service[service].ctx = ctx;
 }
 
-void exchange_expect(struct exchange *x)
+void tree_expect(struct tree *x)
 {
     if (x->hosts > 1 && x->events.wait)
         x->events.wait(x->ctx);
 }
 
-static int dispatch(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+static int dispatch_message(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
-    if (m->service >= EXCHANGE_SERVICES)
+    if (m->service >= TREE_SERVICES)
         return err_set(e, ERR_PROTOCOL, "there is no service %u", m->service);
     switch (m->kind) {
     case HVD__EXCHANGE__KIND__UP:
@@ -263,19 +261,19 @@ static int dispatch(struct exchange *x, uint32_t neighbour, const Hvd__Exchange 
     }
 }
 
-int exchange_received(struct exchange *x, uint32_t neighbour, const uint8_t *bytes, size_t len, struct err *e)
+int tree_received(struct tree *x, uint32_t neighbour, const uint8_t *bytes, size_t len, struct err *e)
 {
     if (x->broken.code)
         return 0;
     Hvd__Exchange *m = message_unpack_exchange(bytes, len, e);
     if (!m)
         return -1;
-    int rc = dispatch(x, neighbour, m, e);
+    int rc = dispatch_message(x, neighbour, m, e);
     message_free(m);
     return rc;
 }
 
-static bool any_pending(const struct exchange *x)
+static bool any_pending(const struct tree *x)
 {
     const struct gather *g = x->gather;
     while (g && !g->handle)
@@ -283,19 +281,19 @@ static bool any_pending(const struct exchange *x)
     return g || x->request;
 }
 
-void exchange_break(struct exchange *x, const struct err *why)
+void tree_break(struct tree *x, const struct err *why)
 {
     if (x->broken.code)
         return;
     x->broken = *why;
     if (any_pending(x))
-        exchange_missed(x);
+        tree_missed(x);
     gather_fail_all(x, why);
     while (x->request)
         end_request(&x->request, why, NULL, 0);
 }
 
-void exchange_cancel(struct exchange *x, uint64_t handle, const struct err *why)
+void tree_cancel(struct tree *x, uint64_t handle, const struct err *why)
 {
     struct request **r = handle ? find_request(x, handle) : NULL;
     if (r)
@@ -304,12 +302,12 @@ void exchange_cancel(struct exchange *x, uint64_t handle, const struct err *why)
         (void)gather_cancel(x, handle, why);
 }
 
-struct exchange_count exchange_sent(const struct exchange *x)
+struct tree_count tree_sent(const struct tree *x)
 {
     return x->sent;
 }
 
-void exchange_free(struct exchange *x)
+void tree_free(struct tree *x)
 {
     if (!x)
         return;

@@ -35,7 +35,7 @@ static void free_gather(struct gather *g)
     free(g);
 }
 
-static void forget(struct exchange *x, struct gather *g)
+static void forget_gather(struct tree *x, struct gather *g)
 {
     struct gather **at = &x->gather;
     while (*at && *at != g)
@@ -45,16 +45,17 @@ static void forget(struct exchange *x, struct gather *g)
 }
 
 /* `done` last, when nothing here knows the gather any more. */
-static void end(struct exchange *x, struct gather *g, const struct err *why, const uint8_t *data, size_t len)
+static void end_gather(struct tree *x, struct gather *g, const struct err *why, const uint8_t *data,
+                       size_t len)
 {
-    forget(x, g);
+    forget_gather(x, g);
     if (g->handle)
         g->done(g->ctx, why, data, len);
     free_gather(g);
 }
 
-static struct gather *find(struct exchange *x, uint32_t service, const uint8_t *id, size_t id_len,
-                           uint32_t round)
+static struct gather *find_gather(struct tree *x, uint32_t service, const uint8_t *id, size_t id_len,
+                                  uint32_t round)
 {
     struct gather *g = x->gather;
     while (g && !(g->round == round && same_id(service, id, id_len, g->service, g->id, g->id_len)))
@@ -62,8 +63,8 @@ static struct gather *find(struct exchange *x, uint32_t service, const uint8_t *
     return g;
 }
 
-/* What came of gathers that were cancelled elsewhere, of which nobody here will ever hear more. */
-static void drop_older(struct exchange *x, const struct gather *than)
+/* Parts of gathers that were cancelled elsewhere, and that no message will mention again. */
+static void drop_older(struct tree *x, const struct gather *than)
 {
     for (struct gather **at = &x->gather, *g; (g = *at);) {
         bool old = !g->handle && !g->why && g->round < than->round &&
@@ -77,7 +78,7 @@ static void drop_older(struct exchange *x, const struct gather *than)
     }
 }
 
-static struct gather_round *round_of(struct exchange *x, uint32_t service, const uint8_t *id, size_t id_len)
+static struct gather_round *round_of(struct tree *x, uint32_t service, const uint8_t *id, size_t id_len)
 {
     struct gather_round *r = x->round;
     while (r && !same_id(service, id, id_len, r->service, r->id, r->id_len))
@@ -86,7 +87,7 @@ static struct gather_round *round_of(struct exchange *x, uint32_t service, const
 }
 
 /* How many gathers of this id the host has joined before; counts this one. -1: no memory. */
-static int64_t next_round(struct exchange *x, uint32_t service, const uint8_t *id, size_t id_len)
+static int64_t next_round(struct tree *x, uint32_t service, const uint8_t *id, size_t id_len)
 {
     struct gather_round *r = round_of(x, service, id, id_len);
     if (!r) {
@@ -105,8 +106,8 @@ static int64_t next_round(struct exchange *x, uint32_t service, const uint8_t *i
     return r->joined++;
 }
 
-static struct gather *add(struct exchange *x, uint32_t service, const uint8_t *id, size_t id_len,
-                          uint32_t round, const uint32_t *host, size_t hosts)
+static struct gather *add_part(struct tree *x, uint32_t service, const uint8_t *id, size_t id_len,
+                               uint32_t round, const uint32_t *host, size_t hosts)
 {
     struct gather *g = calloc(1, sizeof *g);
     if (!g)
@@ -116,7 +117,7 @@ static struct gather *add(struct exchange *x, uint32_t service, const uint8_t *i
     g->id_len = id_len;
     g->hosts = hosts;
     for (size_t i = 0; i < hosts; i++)
-        g->below += exchange_is_below(x->self, host[i]);
+        g->below += tree_is_below(x->self, host[i]);
     g->id = malloc(id_len ? id_len : 1);
     g->host = malloc(hosts * sizeof *host);
     g->part = calloc(g->below ? g->below : 1, sizeof *g->part);
@@ -156,7 +157,7 @@ static int put_part(struct gather *g, uint32_t host, const uint8_t *data, size_t
 
 /* ---- onwards ------------------------------------------------------------------------------------------- */
 
-static void fill(Hvd__Exchange *m, Hvd__Exchange__Kind kind, const struct gather *g)
+static void fill_parts(Hvd__Exchange *m, Hvd__Exchange__Kind kind, const struct gather *g)
 {
     hvd__exchange__init(m);
     m->kind = kind;
@@ -167,7 +168,7 @@ static void fill(Hvd__Exchange *m, Hvd__Exchange__Kind kind, const struct gather
     m->n_host = g->hosts;
 }
 
-static int send_up(struct exchange *x, const struct gather *g)
+static int send_up(struct tree *x, const struct gather *g)
 {
     Hvd__Exchange m;
     Hvd__ExchangePart *part = calloc(g->parts, sizeof *part);
@@ -179,10 +180,10 @@ static int send_up(struct exchange *x, const struct gather *g)
             part[i].data = (ProtobufCBinaryData){g->part[i].len, g->part[i].data};
             list[i] = &part[i];
         }
-        fill(&m, HVD__EXCHANGE__KIND__UP, g);
+        fill_parts(&m, HVD__EXCHANGE__KIND__UP, g);
         m.part = list;
         m.n_part = g->parts;
-        exchange_send(x, exchange_parent(x->self), &m);
+        tree_send(x, tree_parent(x->self), &m);
     }
     int rc = part && list ? 0 : -1;
     free(part);
@@ -191,39 +192,38 @@ static int send_up(struct exchange *x, const struct gather *g)
 }
 
 /* To the children with participants below them, but not to `from`. */
-static void send_to_children(struct exchange *x, uint32_t from, const struct gather *g,
-                             const Hvd__Exchange *m)
+static void send_to_children(struct tree *x, uint32_t from, const struct gather *g, const Hvd__Exchange *m)
 {
     uint32_t after;
-    for (uint32_t child = exchange_children(x, &after); child < after; child++) {
+    for (uint32_t child = tree_children(x, &after); child < after; child++) {
         bool awaited = false;
         for (size_t i = 0; i < g->hosts && !awaited; i++)
-            awaited = exchange_is_below(child, g->host[i]);
+            awaited = tree_is_below(child, g->host[i]);
         if (awaited && child != from)
-            exchange_send(x, child, m);
+            tree_send(x, child, m);
     }
 }
 
-static void send_down(struct exchange *x, const struct gather *g, const uint8_t *data, size_t len)
+static void send_down(struct tree *x, const struct gather *g, const uint8_t *data, size_t len)
 {
     Hvd__Exchange m;
-    fill(&m, HVD__EXCHANGE__KIND__DOWN, g);
+    fill_parts(&m, HVD__EXCHANGE__KIND__DOWN, g);
     m.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
     send_to_children(x, x->self, g, &m);
 }
 
 /* To all who take part or lead to them; `from`: who knows it already. */
-static void tell_cancelled(struct exchange *x, uint32_t from, const struct gather *g, const struct err *why)
+static void tell_cancelled(struct tree *x, uint32_t from, const struct gather *g, const struct err *why)
 {
     Hvd__Exchange m;
     bool above = false;
-    fill(&m, HVD__EXCHANGE__KIND__CANCEL, g);
+    fill_parts(&m, HVD__EXCHANGE__KIND__CANCEL, g);
     m.code = why->code;
     m.text = (char *)(uintptr_t)why->text;
     for (size_t i = 0; i < g->hosts && !above; i++)
-        above = !exchange_is_below(x->self, g->host[i]);
-    if (above && exchange_parent(x->self) != from)
-        exchange_send(x, exchange_parent(x->self), &m);
+        above = !tree_is_below(x->self, g->host[i]);
+    if (above && tree_parent(x->self) != from)
+        tree_send(x, tree_parent(x->self), &m);
     send_to_children(x, from, g, &m);
 }
 
@@ -233,7 +233,7 @@ static int by_host(const void *a, const void *b)
     return p->host < q->host ? -1 : p->host > q->host;
 }
 
-static void finish_at_root(struct exchange *x, struct gather *g)
+static void finish_at_root(struct tree *x, struct gather *g)
 {
     size_t len = 0, at = 0;
     for (size_t i = 0; i < g->parts; i++)
@@ -242,7 +242,7 @@ static void finish_at_root(struct exchange *x, struct gather *g)
     if (!all) {
         struct err e = ERR_INIT;
         err_set(&e, ERR_MEMORY, "no memory for a gather of %zu bytes", len);
-        exchange_break(x, &e);
+        tree_break(x, &e);
         return;
     }
     qsort(g->part, g->parts, sizeof *g->part, by_host);
@@ -250,17 +250,17 @@ static void finish_at_root(struct exchange *x, struct gather *g)
         memcpy(all + at, g->part[i].data, g->part[i].len);
         at += g->part[i].len;
     }
-    forget(x, g); /* a send may break the exchange, which ends what is in the list */
+    forget_gather(x, g); /* a send may break the tree, which ends what is in the list */
     send_down(x, g, all, len);
     if (x->broken.code)
-        end(x, g, &x->broken, NULL, 0);
+        end_gather(x, g, &x->broken, NULL, 0);
     else
-        end(x, g, NULL, all, len);
+        end_gather(x, g, NULL, all, len);
     free(all);
 }
 
 /* All parts of our subtree are here? Then on with them. */
-static void check_complete(struct exchange *x, struct gather *g)
+static void check_complete(struct tree *x, struct gather *g)
 {
     if (g->parts < g->below)
         return;
@@ -272,10 +272,10 @@ static void check_complete(struct exchange *x, struct gather *g)
     bool joined = g->handle != 0;
     drop_older(x, g);
     if (!joined)
-        forget(x, g);
+        forget_gather(x, g);
     if (send_up(x, g) < 0) {
         err_set(&e, ERR_MEMORY, "no memory for a gather's message");
-        exchange_break(x, &e);
+        tree_break(x, &e);
     }
     if (!joined)
         free_gather(g);
@@ -283,44 +283,44 @@ static void check_complete(struct exchange *x, struct gather *g)
 
 /* ---- joining ------------------------------------------------------------------------------------------- */
 
-static struct gather *join(struct exchange *x, enum exchange_service service, const void *id, size_t id_len,
-                           const uint32_t *host, size_t hosts, struct err *e)
+static struct gather *join_gather(struct tree *x, enum tree_service service, const void *id, size_t id_len,
+                                  const uint32_t *host, size_t hosts, struct err *e)
 {
     int64_t round;
     *e = x->broken;
     if (e->code) {
-        exchange_missed(x);
+        tree_missed(x);
         return NULL;
     }
-    if (id_len > EXCHANGE_ID_MAX || !takes_part(host, hosts, x->self)) {
+    if (id_len > TREE_ID_MAX || !takes_part(host, hosts, x->self)) {
         err_set(e, ERR_PROTOCOL, "host %u cannot join a gather of %zu hosts", x->self, hosts);
         return NULL;
     }
     round = next_round(x, service, id, id_len);
-    struct gather *g = round < 0 ? NULL : find(x, service, id, id_len, (uint32_t)round);
+    struct gather *g = round < 0 ? NULL : find_gather(x, service, id, id_len, (uint32_t)round);
     if (g && (g->hosts != hosts || memcmp(g->host, host, hosts * sizeof *host) != 0)) {
         err_set(e, ERR_PROTOCOL, "the hosts do not agree on who takes part in a gather");
         return NULL;
     }
     if (g && g->why) {
         *e = *g->why;
-        forget(x, g);
+        forget_gather(x, g);
         free_gather(g);
         return NULL;
     }
     if (!g && round >= 0)
-        g = add(x, service, id, id_len, (uint32_t)round, host, hosts);
+        g = add_part(x, service, id, id_len, (uint32_t)round, host, hosts);
     if (!g)
         err_set(e, ERR_MEMORY, "no memory for a gather");
     return g;
 }
 
-uint64_t exchange_gather(struct exchange *x, enum exchange_service service, const void *id, size_t id_len,
-                         const uint32_t *host, size_t hosts, const void *blob, size_t len,
-                         exchange_done *done, void *ctx)
+uint64_t tree_gather(struct tree *x, enum tree_service service, const void *id, size_t id_len,
+                     const uint32_t *host, size_t hosts, const void *blob, size_t len, tree_done *done,
+                     void *ctx)
 {
     struct err e = ERR_INIT;
-    struct gather *g = join(x, service, id, id_len, host, hosts, &e);
+    struct gather *g = join_gather(x, service, id, id_len, host, hosts, &e);
     if (!g || put_part(g, x->self, blob, len, &e) < 0) {
         done(ctx, &e, NULL, 0);
         return 0;
@@ -333,24 +333,24 @@ uint64_t exchange_gather(struct exchange *x, enum exchange_service service, cons
     for (g = x->gather; g && g->handle != handle;)
         g = g->next;
     if (g)
-        exchange_expect(x);
+        tree_expect(x);
     return g ? handle : 0;
 }
 
-bool gather_cancel(struct exchange *x, uint64_t handle, const struct err *why)
+bool gather_cancel(struct tree *x, uint64_t handle, const struct err *why)
 {
     struct gather *g = x->gather;
     while (g && g->handle != handle)
         g = g->next;
     if (!g)
         return false;
-    forget(x, g); /* a send may break the exchange, which ends what is in the list */
+    forget_gather(x, g); /* a send may break the tree, which ends what is in the list */
     tell_cancelled(x, x->self, g, why);
-    end(x, g, why, NULL, 0);
+    end_gather(x, g, why, NULL, 0);
     return true;
 }
 
-void exchange_forget(struct exchange *x, enum exchange_service service, const void *id, size_t id_len)
+void tree_forget(struct tree *x, enum tree_service service, const void *id, size_t id_len)
 {
     struct gather_round **at = &x->round, *r;
     while ((r = *at) && !same_id(service, id, id_len, r->service, r->id, r->id_len))
@@ -364,9 +364,9 @@ void exchange_forget(struct exchange *x, enum exchange_service service, const vo
 
 /* ---- messages of neighbours ---------------------------------------------------------------------------- */
 
-static int check_list(const struct exchange *x, const Hvd__Exchange *m, struct err *e)
+static int check_list(const struct tree *x, const Hvd__Exchange *m, struct err *e)
 {
-    bool good = m->n_host > 0 && m->n_host <= x->hosts && m->id.len <= EXCHANGE_ID_MAX;
+    bool good = m->n_host > 0 && m->n_host <= x->hosts && m->id.len <= TREE_ID_MAX;
     for (size_t i = 0; good && i < m->n_host; i++)
         good = m->host[i] < x->hosts && (i == 0 || m->host[i] > m->host[i - 1]);
     return good ? 0 : err_set(e, ERR_PROTOCOL, "a gather with a bad list of %zu hosts", m->n_host);
@@ -375,32 +375,32 @@ static int check_list(const struct exchange *x, const Hvd__Exchange *m, struct e
 static int check_parts(const Hvd__Exchange *m, uint32_t child, struct err *e)
 {
     for (size_t i = 0; i < m->n_part; i++)
-        if (!exchange_is_below(child, m->part[i]->host) || !takes_part(m->host, m->n_host, m->part[i]->host))
+        if (!tree_is_below(child, m->part[i]->host) || !takes_part(m->host, m->n_host, m->part[i]->host))
             return err_set(e, ERR_PROTOCOL, "host %u brought a blob of host %u to a gather", child,
                            m->part[i]->host);
     return 0;
 }
 
 /* Has this host already left it? Then it was cancelled here, and the rest of it is nobody's. */
-static bool is_past(struct exchange *x, const Hvd__Exchange *m)
+static bool is_past(struct tree *x, const Hvd__Exchange *m)
 {
     struct gather_round *r = round_of(x, m->service, m->id.data, m->id.len);
     return r && m->round < r->joined;
 }
 
-int gather_up(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+int gather_up(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (check_list(x, m, e) < 0)
         return -1;
-    if (neighbour == 0 || exchange_parent(neighbour) != x->self)
+    if (neighbour == 0 || tree_parent(neighbour) != x->self)
         return err_set(e, ERR_PROTOCOL, "host %u is not below host %u", neighbour, x->self);
     if (check_parts(m, neighbour, e) < 0)
         return -1;
-    struct gather *g = find(x, m->service, m->id.data, m->id.len, m->round);
+    struct gather *g = find_gather(x, m->service, m->id.data, m->id.len, m->round);
     if (!g && is_past(x, m))
         return 0;
     if (!g)
-        g = add(x, m->service, m->id.data, m->id.len, m->round, m->host, m->n_host);
+        g = add_part(x, m->service, m->id.data, m->id.len, m->round, m->host, m->n_host);
     if (!g)
         return err_set(e, ERR_MEMORY, "no memory for a gather");
     if (g->why)
@@ -424,26 +424,26 @@ static struct gather as_gather(const Hvd__Exchange *m)
                            .hosts = m->n_host};
 }
 
-int gather_down(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+int gather_down(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     if (check_list(x, m, e) < 0)
         return -1;
-    if (x->self == 0 || neighbour != exchange_parent(x->self))
+    if (x->self == 0 || neighbour != tree_parent(x->self))
         return err_set(e, ERR_PROTOCOL, "host %u is not above host %u", neighbour, x->self);
     struct gather relay = as_gather(m);
     send_down(x, &relay, m->data.data, m->data.len);
-    struct gather *g = find(x, m->service, m->id.data, m->id.len, m->round);
+    struct gather *g = find_gather(x, m->service, m->id.data, m->id.len, m->round);
     if (g && g->handle)
-        end(x, g, NULL, m->data.data, m->data.len);
+        end_gather(x, g, NULL, m->data.data, m->data.len);
     return 0;
 }
 
 /* Keeps it for when this host joins. */
-static int keep_cancelled(struct exchange *x, struct gather *g, const Hvd__Exchange *m, const struct err *why,
+static int keep_cancelled(struct tree *x, struct gather *g, const Hvd__Exchange *m, const struct err *why,
                           struct err *e)
 {
     if (!g)
-        g = add(x, m->service, m->id.data, m->id.len, m->round, m->host, m->n_host);
+        g = add_part(x, m->service, m->id.data, m->id.len, m->round, m->host, m->n_host);
     if (g && !g->why)
         g->why = malloc(sizeof *g->why);
     if (!g || !g->why)
@@ -453,14 +453,14 @@ static int keep_cancelled(struct exchange *x, struct gather *g, const Hvd__Excha
     return 0;
 }
 
-int gather_cancelled(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
+int gather_cancelled(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e)
 {
     struct err why = ERR_INIT;
     if (check_list(x, m, e) < 0)
         return -1;
-    if (!m->code || !exchange_is_neighbour(x->self, neighbour))
+    if (!m->code || !tree_is_neighbour(x->self, neighbour))
         return err_set(e, ERR_PROTOCOL, "host %u cannot cancel a gather", neighbour);
-    struct gather relay = as_gather(m), *g = find(x, m->service, m->id.data, m->id.len, m->round);
+    struct gather relay = as_gather(m), *g = find_gather(x, m->service, m->id.data, m->id.len, m->round);
     bool ours = takes_part(m->host, m->n_host, x->self);
     if (g ? g->why != NULL : ours && is_past(x, m))
         return 0;
@@ -468,22 +468,22 @@ int gather_cancelled(struct exchange *x, uint32_t neighbour, const Hvd__Exchange
     if (ours && !(g && g->handle) && keep_cancelled(x, g, m, &why, e) < 0)
         return -1;
     if (g && (g->handle || !ours))
-        forget(x, g);
+        forget_gather(x, g);
     tell_cancelled(x, neighbour, &relay, &why);
     if (g && (g->handle || !ours))
-        end(x, g, &why, NULL, 0);
+        end_gather(x, g, &why, NULL, 0);
     return 0;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-void gather_fail_all(struct exchange *x, const struct err *why)
+void gather_fail_all(struct tree *x, const struct err *why)
 {
     while (x->gather)
-        end(x, x->gather, why, NULL, 0);
+        end_gather(x, x->gather, why, NULL, 0);
 }
 
-void gather_free_all(struct exchange *x)
+void gather_free_all(struct tree *x)
 {
     while (x->gather) {
         struct gather *g = x->gather;

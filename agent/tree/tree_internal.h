@@ -1,4 +1,4 @@
-/* What tree.c (routes, requests, broadcasts) and tree_gather.c share. */
+/* Shared by tree.c (routes, requests, broadcasts) and tree_gather.c (gathers). */
 #ifndef HVD_AGENT_TREE_TREE_INTERNAL_H
 #define HVD_AGENT_TREE_TREE_INTERNAL_H
 
@@ -33,7 +33,7 @@ struct gather {
     size_t parts;
     uint64_t handle; /* 0: this host has not joined */
     struct err *why; /* cancelled elsewhere before this host has joined; it will hear of it then. Or NULL */
-    exchange_done *done;
+    tree_done *done;
     void *ctx;
 };
 
@@ -41,45 +41,45 @@ struct request { /* of this host */
     struct request *next;
     uint64_t ticket;
     uint32_t service, host;
-    exchange_done *done;
+    tree_done *done;
     void *ctx;
 };
 
-struct exchange {
+struct tree {
     uint32_t self, hosts;
-    struct exchange_events events;
+    struct tree_events events;
     void *ctx;
     struct {
-        const struct exchange_handler *handler;
+        const struct tree_handler *handler;
         void *ctx;
-    } service[EXCHANGE_SERVICES];
+    } service[TREE_SERVICES];
     struct gather *gather;
     struct gather_round *round;
     struct request *request;
     uint64_t next_handle; /* of gathers and requests alike */
     struct err broken;    /* code: no message goes through any more */
     bool missed;
-    struct exchange_count sent;
+    struct tree_count sent;
 };
 
 /* ---- tree.c ---------------------------------------------------------------------------------------- */
 /* Our children are the hosts from this one on that come before *end. */
-uint32_t exchange_children(const struct exchange *x, uint32_t *end);
+uint32_t tree_children(const struct tree *x, uint32_t *end);
 /* Is `host` in the subtree of `top`? */
-bool exchange_is_below(uint32_t top, uint32_t host);
+bool tree_is_below(uint32_t top, uint32_t host);
 /* The neighbour on the way to `host`. */
-uint32_t exchange_next_hop(const struct exchange *x, uint32_t host);
+uint32_t tree_next_hop(const struct tree *x, uint32_t host);
 /* An operation fails because of x->broken. */
-void exchange_missed(struct exchange *x);
-void exchange_send(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m);
+void tree_missed(struct tree *x);
+void tree_send(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m);
 
 /* ---- tree_gather.c --------------------------------------------------------------------------------- */
-int gather_up(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
-int gather_down(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
-int gather_cancelled(struct exchange *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
+int gather_up(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
+int gather_down(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
+int gather_cancelled(struct tree *x, uint32_t neighbour, const Hvd__Exchange *m, struct err *e);
 /* Ends all of them that this host has joined, and forgets the others. */
-void gather_fail_all(struct exchange *x, const struct err *why);
-bool gather_cancel(struct exchange *x, uint64_t handle, const struct err *why);
-void gather_free_all(struct exchange *x);
+void gather_fail_all(struct tree *x, const struct err *why);
+bool gather_cancel(struct tree *x, uint64_t handle, const struct err *why);
+void gather_free_all(struct tree *x);
 
 #endif

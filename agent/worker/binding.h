@@ -1,11 +1,11 @@
-/* Which processors each rank of this host is bound to (pure).
+/* The processors that each rank of this host is bound to (pure).
  *
- * A rank has a part of the machine in which it is placed: the whole for --map-by slot and node, else the
- * sockets, NUMA nodes or cores in turn, by local rank. In it, or around it where it is smaller, it is bound
- * to the thing of --bind-to that fewest ranks before it were bound to, the first one of those. So ranks that
- * are mapped by slot and bound to sockets go round the sockets, too. A rank with a list in the rankfile has
- * the cores of that list. With --ppr N:WHAT the first N ranks are placed in the first of these, the next N in
- * the second. */
+ * A rank is placed in a part of the machine: the whole machine for --map-by slot and node, else the sockets,
+ * NUMA nodes or cores in turn, by local rank. In that part, or around it where the part is smaller, the rank
+ * is bound to the object of --bind-to with the fewest ranks so far, the first of these. So ranks that are
+ * mapped by slot and bound to sockets go round the sockets, too. A rank with a list in the rankfile has the
+ * cores of that list. With --ppr N:WHAT the first N ranks are placed in the first object, the next N in the
+ * second. */
 #ifndef HVD_AGENT_WORKER_BINDING_H
 #define HVD_AGENT_WORKER_BINDING_H
 

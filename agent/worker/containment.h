@@ -1,9 +1,9 @@
-/* How everything a worker starts is held together so that it can be ended as a whole.
+/* Holds all processes that a worker starts together, so that they can be ended as a whole.
  *
  * The better way is a cgroup (v2) of the job's own: workers are born in it and one write kills all of them,
- * even while they fork. Where our own cgroup is not ours to divide, we rely on being a subreaper
- * (descendants.h) and on the workers' SIGKILL at our death. The guard uses the same functions with the path
- * that the session told it. */
+ * even while they fork. In a cgroup that this user may not divide, the session is a subreaper (descendants.h)
+ * and relies on the workers' SIGKILL at its death. The guard uses the same functions with the path that the
+ * session told it. */
 #ifndef HVD_AGENT_WORKER_CONTAINMENT_H
 #define HVD_AGENT_WORKER_CONTAINMENT_H
 
@@ -26,8 +26,8 @@ struct containment {
     int fd;                          /* its directory, with a lock on it that says it is in use; -1: none */
 };
 
-/* Where a new cgroup of this job would lie, by the text of /proc/self/cgroup and of /proc/self/mountinfo:
- * pure. -1 when there is no cgroup v2. */
+/* The path of a new cgroup of this job, by the text of /proc/self/cgroup and of /proc/self/mountinfo: pure.
+ * -1 when there is no cgroup v2. */
 int containment_place(const char *self_cgroup, const char *mountinfo, const char *name, char *path,
                       size_t size);
 /* A file of our own cgroup in the v1 hierarchy of `controller`, by the same texts. -1 when there is none. */

@@ -37,7 +37,7 @@ static int check_host(const Hvd__HostRanks *host, struct err *e)
 }
 
 /* endpoint[rank], each of ENDPOINT_MAX bytes. */
-static int collect(char (*endpoint)[ENDPOINT_MAX], const Hvd__Spawn *spawn, struct err *e)
+static int collect_endpoints(char (*endpoint)[ENDPOINT_MAX], const Hvd__Spawn *spawn, struct err *e)
 {
     for (size_t i = 0; i < spawn->n_host; i++) {
         const Hvd__HostRanks *host = spawn->host[i];
@@ -51,7 +51,7 @@ static int collect(char (*endpoint)[ENDPOINT_MAX], const Hvd__Spawn *spawn, stru
     return 0;
 }
 
-static char *append(char *at, const char *text)
+static char *append_text(char *at, const char *text)
 {
     size_t len = strlen(text);
     memcpy(at, text, len + 1);
@@ -60,12 +60,12 @@ static char *append(char *at, const char *text)
 
 static void write_both(struct endpoints *n, char (*endpoint)[ENDPOINT_MAX], uint32_t size)
 {
-    char *list = append(n->list, PADDLE), *config = append(n->config, TF_BEFORE);
+    char *list = append_text(n->list, PADDLE), *config = append_text(n->config, TF_BEFORE);
     for (uint32_t i = 0; i < size; i++) {
-        list = append(append(list, i ? "," : ""), endpoint[i]);
-        config = append(append(append(config, i ? ",\"" : "\""), endpoint[i]), "\"");
+        list = append_text(append_text(list, i ? "," : ""), endpoint[i]);
+        config = append_text(append_text(append_text(config, i ? ",\"" : "\""), endpoint[i]), "\"");
     }
-    config = append(config, TF_AFTER);
+    config = append_text(config, TF_AFTER);
     n->index_at = (size_t)(config - n->config);
 }
 
@@ -78,7 +78,7 @@ int endpoints_init(struct endpoints *n, const Hvd__Spawn *spawn, struct err *e)
     char(*endpoint)[ENDPOINT_MAX] = calloc(spawn->size, sizeof *endpoint);
     if (!endpoint)
         return err_set(e, ERR_MEMORY, "no memory for the addresses of %u ranks", spawn->size);
-    if (collect(endpoint, spawn, e) < 0)
+    if (collect_endpoints(endpoint, spawn, e) < 0)
         goto failed;
     for (uint32_t i = 0; i < spawn->size; i++)
         room += strlen(endpoint[i]) + sizeof "\"\"," - 1;

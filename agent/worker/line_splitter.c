@@ -46,7 +46,7 @@ static int emit_all(const uint8_t *bytes, size_t len, uint8_t last_flags, lines_
     return len ? emit(ctx, last_flags, bytes, len) : 0;
 }
 
-static int hold(struct lines *l, const uint8_t *bytes, size_t len)
+static int hold_bytes(struct lines *l, const uint8_t *bytes, size_t len)
 {
     if (len > l->capacity - l->len) {
         uint32_t capacity = l->capacity ? l->capacity : 256;
@@ -71,12 +71,12 @@ static int give_out(struct lines *l, uint8_t flags, lines_emit *emit, void *ctx)
 }
 
 /* Adds bytes of one line to what is held; a line that grows over the most goes out in pieces. */
-static int extend(struct lines *l, const uint8_t *bytes, size_t len, lines_emit *emit, void *ctx)
+static int extend_line(struct lines *l, const uint8_t *bytes, size_t len, lines_emit *emit, void *ctx)
 {
-    const uint32_t max = l->max ? l->max : LINES_MAX;
+    const uint32_t max = l->max ? l->max : LINE_LENGTH_MAX;
     while (len > 0) {
         size_t take = len < max - l->len ? len : max - l->len;
-        if (hold(l, bytes, take) < 0)
+        if (hold_bytes(l, bytes, take) < 0)
             return -1;
         bytes += take;
         len -= take;
@@ -96,13 +96,13 @@ int lines_put(struct lines *l, const uint8_t *bytes, size_t len, uint64_t now, l
     size_t whole = last_end(bytes, len), first = 0;
     if (l->len > 0 && whole > 0) {
         first = first_end(bytes, len);
-        if (extend(l, bytes, first, emit, ctx) < 0 || give_out(l, FRAME_FLAG_LINE_END, emit, ctx) < 0)
+        if (extend_line(l, bytes, first, emit, ctx) < 0 || give_out(l, FRAME_FLAG_LINE_END, emit, ctx) < 0)
             return -1;
     }
     if (whole > first && emit_all(bytes + first, whole - first, FRAME_FLAG_LINE_END, emit, ctx) < 0)
         return -1;
     l->since = now;
-    return extend(l, bytes + whole, len - whole, emit, ctx);
+    return extend_line(l, bytes + whole, len - whole, emit, ctx);
 }
 
 int lines_flush(struct lines *l, lines_emit *emit, void *ctx)

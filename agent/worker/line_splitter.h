@@ -13,13 +13,13 @@
 #include "common/base/clock.h"
 #include "common/protocol/frame.h"
 
-#define LINES_MAX      (64u << 10) /* when nothing else is asked for */
-#define LINES_PATIENCE (200 * NSEC_PER_MSEC)
+#define LINE_LENGTH_MAX (64u << 10) /* when nothing else is asked for */
+#define LINES_PATIENCE  (200 * NSEC_PER_MSEC)
 
 struct lines {
     uint8_t *held; /* the beginning of a line; NULL when there is none */
     uint32_t len, capacity;
-    uint32_t max;   /* 0: LINES_MAX */
+    uint32_t max;   /* 0: LINE_LENGTH_MAX */
     uint64_t since; /* when its last bytes came */
 };
 
@@ -36,7 +36,7 @@ int lines_flush(struct lines *l, lines_emit *emit, void *ctx);
 int lines_advance(struct lines *l, lines_emit *emit, void *ctx);
 /* When lines_flush is due; UINT64_MAX when nothing is held. */
 uint64_t lines_due(const struct lines *l);
-/* What is held is gone, `max` stays. */
+/* Drops the held bytes; `max` stays. */
 void lines_free(struct lines *l);
 
 #endif

@@ -1,5 +1,6 @@
-/* Was a worker killed for lack of memory? The kernel counts such kills for each cgroup; a SIGKILL that came
- * while the count of the workers' cgroup grew was one of them. Where nothing counts nothing is claimed. */
+/* Detects that a worker was killed for lack of memory. The kernel counts such kills for each cgroup: a
+ * SIGKILL that came while the count of the workers' cgroup grew was one of them. Without a count nothing is
+ * claimed. */
 #ifndef HVD_AGENT_WORKER_OOM_H
 #define HVD_AGENT_WORKER_OOM_H
 

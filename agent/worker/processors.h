@@ -1,8 +1,8 @@
-/* Do this host's ranks have a processor each? Some libraries wait by looking again and again. Where
- * processors are shared, they keep the rank that they wait for from running, so they have to be told.
+/* Decides whether this host's ranks have a processor each. Some libraries wait by polling: where processors
+ * are shared, they keep the rank that they wait for from running, so they have to be told.
  *
- * Counted are the processors of our affinity (a cpuset limits it, too), the quotas of our cgroups, and those
- * that each rank is bound to. */
+ * The processors of the session's affinity (a cpuset limits it, too) count, the quotas of its cgroups, and
+ * the processors that each rank is bound to. */
 #ifndef HVD_AGENT_WORKER_PROCESSORS_H
 #define HVD_AGENT_WORKER_PROCESSORS_H
 
@@ -19,7 +19,7 @@ bool processors_are_short(const struct cpus *bound, size_t ranks);
 /* The text of cpu.max, or of cpu.cfs_quota_us and cpu.cfs_period_us: thousandths of a processor. */
 uint64_t processors_quota(const char *max);
 uint64_t processors_quota_v1(const char *quota, const char *period);
-/* Are there ranks that have fewer processors together than they are? Whoever is not bound has `allowed`. */
+/* True when some ranks together have fewer processors than ranks. A rank that is not bound has `allowed`. */
 bool processors_overlap(const struct cpus *allowed, const struct cpus *bound, size_t ranks);
 
 #endif

@@ -14,8 +14,8 @@ int pty_open(int *master, int *slave, const Hvd__Window *size, struct err *e);
 /* The kernel tells the programs there with SIGWINCH. */
 void pty_resize(int master, const Hvd__Window *size);
 #define PTY_END_MAX 2
-/* What is to be written so that a program that reads lines finds the end of its input; `begun`: the last line
- * has no end yet. Returns how many bytes. */
+/* The bytes after which a program that reads lines finds the end of its input; `begun`: the last line has no
+ * end yet. Returns how many bytes. */
 size_t pty_end_of_input(int master, bool begun, uint8_t out[PTY_END_MAX]);
 
 #endif

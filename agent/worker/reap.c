@@ -15,7 +15,7 @@ static int wait_any(siginfo_t *info, struct rusage *usage)
     return (int)syscall(SYS_waitid, P_ALL, 0, info, WEXITED | WNOHANG, usage);
 }
 
-static uint64_t microseconds(struct timeval t)
+static uint64_t to_microseconds(struct timeval t)
 {
     return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_usec;
 }
@@ -35,8 +35,8 @@ void reap_now(struct reap *r)
         struct reaped child = {.pid = info.si_pid,
                                .core_dumped = info.si_code == CLD_DUMPED,
                                .peak_kib = (uint64_t)usage.ru_maxrss,
-                               .user_us = microseconds(usage.ru_utime),
-                               .system_us = microseconds(usage.ru_stime)};
+                               .user_us = to_microseconds(usage.ru_utime),
+                               .system_us = to_microseconds(usage.ru_stime)};
         if (info.si_code == CLD_EXITED)
             child.status = (uint32_t)info.si_status & 255;
         else

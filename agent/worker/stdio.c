@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "agent/worker/line_splitter.h"
 #include "agent/worker/pty.h"
 #include "common/base/clock.h"
 
@@ -23,7 +24,7 @@ int stdio_init(struct stdio *s, uv_loop_t *loop, const struct stdio_events *even
     return rc < 0 ? err_set(e, ERR_SYSTEM, "cannot make a timer: %s", uv_strerror(rc)) : 0;
 }
 
-static int emit(void *ctx, uint8_t flags, const uint8_t *bytes, size_t len)
+static int emit_bytes(void *ctx, uint8_t flags, const uint8_t *bytes, size_t len)
 {
     struct outlet *o = ctx;
     struct stdio *s = o->stdio;
@@ -33,7 +34,7 @@ static int emit(void *ctx, uint8_t flags, const uint8_t *bytes, size_t len)
     return s->events->send(s->ctx, o->rank, o->stream, flags, bytes, len);
 }
 
-static void fail(struct outlet *o)
+static void fail_output(struct outlet *o)
 {
     struct err e = ERR_INIT;
     err_set(&e, ERR_MEMORY, "no memory for the output of rank %u", o->rank);
@@ -71,8 +72,8 @@ static void on_patience(uv_timer_t *timer)
          * pipe. */
         if (o->fd >= 0 && (!o->watching || bytes_in_pipe(o->fd) > 0))
             o->lines.since = now;
-        else if (lines_flush(&o->lines, emit, o) < 0)
-            fail(o);
+        else if (lines_flush(&o->lines, emit_bytes, o) < 0)
+            fail_output(o);
     }
     arm_patience(s);
 }
@@ -81,7 +82,7 @@ static void on_patience(uv_timer_t *timer)
 
 static void on_readable(uv_poll_t *poll, int status, int events);
 
-static void watch(struct outlet *o, bool wanted)
+static void watch_outlet(struct outlet *o, bool wanted)
 {
     if (o->fd < 0 || wanted == o->watching)
         return;
@@ -92,20 +93,20 @@ static void watch(struct outlet *o, bool wanted)
         uv_poll_stop(&o->poll);
 }
 
-static void settle(struct outlet *o)
+static void settle_outlet(struct outlet *o)
 {
     struct stdio *s = o->stdio;
     if (o->settled)
         return;
-    if (lines_flush(&o->lines, emit, o) < 0 ||
+    if (lines_flush(&o->lines, emit_bytes, o) < 0 ||
         (!s->discard && s->events->send(s->ctx, o->rank, o->stream, FRAME_FLAG_EOF, NULL, 0) < 0))
-        fail(o);
+        fail_output(o);
     o->settled = true;
     s->events->settled(s->ctx, o->rank);
 }
 
 /* How many bytes may be read now. */
-static size_t allowance(const struct outlet *o)
+static size_t compute_allowance(const struct outlet *o)
 {
     const struct stdio *s = o->stdio;
     if (s->discard)
@@ -118,48 +119,48 @@ static size_t allowance(const struct outlet *o)
 }
 
 /* A line longer than the whole credit will not become whole here: it goes out in pieces. */
-static void advance(struct outlet *o)
+static void advance_outlet(struct outlet *o)
 {
     bool whole_credit = o->credit >= o->window;
     if (!o->stdio->discard && whole_credit && o->lines.len >= o->credit &&
-        lines_advance(&o->lines, emit, o) < 0)
-        fail(o);
+        lines_advance(&o->lines, emit_bytes, o) < 0)
+        fail_output(o);
 }
 
 /* One read. True when there may be more at once. */
 static bool read_once(struct outlet *o)
 {
     static uint8_t bytes[READ_SIZE]; /* one loop, one thread, not re-entered */
-    size_t allowed = allowance(o);
+    size_t allowed = compute_allowance(o);
     if (allowed == 0) {
-        watch(o, false);
+        watch_outlet(o, false);
         return false;
     }
-    watch(o, true);
+    watch_outlet(o, true);
     ssize_t n = read(o->fd, bytes, allowed);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         if (o->orphaned && errno == EAGAIN)
-            settle(o);
+            settle_outlet(o);
         return errno == EINTR;
     }
     /* A program that ends has closed its terminal already: if we closed ours now, SIGHUP would kill it. */
     if (n <= 0 && o->terminal && !o->orphaned) {
-        watch(o, false);
+        watch_outlet(o, false);
         return false;
     }
     if (n <= 0) {
         outlet_close(o);
-        settle(o);
+        settle_outlet(o);
         return false;
     }
-    int rc = o->terminal ? emit(o, FRAME_FLAG_UNFINISHED, bytes, (size_t)n)
-                         : lines_put(&o->lines, bytes, (size_t)n, clock_now(), emit, o);
+    int rc = o->terminal ? emit_bytes(o, FRAME_FLAG_UNFINISHED, bytes, (size_t)n)
+                         : lines_put(&o->lines, bytes, (size_t)n, clock_now(), emit_bytes, o);
     if (rc < 0)
-        fail(o);
+        fail_output(o);
     o->owed -= (size_t)n < o->owed ? (size_t)n : o->owed;
     if (o->orphaned && o->owed == 0)
-        settle(o);
-    advance(o);
+        settle_outlet(o);
+    advance_outlet(o);
     if (o->lines.len && !uv_is_active((uv_handle_t *)&o->stdio->patience))
         arm_patience(o->stdio);
     return true;
@@ -184,24 +185,24 @@ int outlet_open(struct outlet *o, struct stdio *s, int fd, uint32_t rank, enum f
     o->fd = fd;
     o->next = s->outlets;
     s->outlets = o;
-    watch(o, credit > 0);
+    watch_outlet(o, credit > 0);
     return 0;
 }
 
 void outlet_open_none(struct outlet *o, struct stdio *s, uint32_t rank, enum frame_stream stream)
 {
     *o = (struct outlet){.stdio = s, .fd = -1, .rank = rank, .stream = stream};
-    settle(o);
+    settle_outlet(o);
 }
 
 /* After credit or room came: those that stopped go on, and dead workers' pipes are read to their end. */
 static void go_on(struct outlet *o)
 {
-    advance(o);
+    advance_outlet(o);
     if (o->fd < 0)
         return;
     if (!o->orphaned || o->settled) {
-        watch(o, allowance(o) > 0);
+        watch_outlet(o, compute_allowance(o) > 0);
         return;
     }
     while (o->fd >= 0 && !o->settled && read_once(o))
@@ -244,7 +245,7 @@ void outlet_orphan(struct outlet *o)
         return;
     o->owed = o->fd < 0 ? 0 : o->terminal ? TERMINAL_HOLDS : bytes_in_pipe(o->fd);
     if (o->owed == 0)
-        settle(o);
+        settle_outlet(o);
     go_on(o);
 }
 
@@ -289,7 +290,7 @@ void stdio_close(struct stdio *s)
 
 /* ---- stdin --------------------------------------------------------------------------------------------- */
 
-static void grant(struct inlet *in, uint32_t bytes)
+static void grant_input(struct inlet *in, uint32_t bytes)
 {
     in->granted += bytes;
     in->stdio->events->grant(in->stdio->ctx, in->rank, bytes);
@@ -321,7 +322,7 @@ static void write_waiting(struct inlet *in)
     if (in->ending && in->fd >= 0 && in->waiting.len == 0)
         inlet_close(in);
     if (gone > 0 && !in->ending)
-        grant(in, gone);
+        grant_input(in, gone);
 }
 
 static void on_writable(uv_poll_t *poll, int status, int events)
@@ -338,7 +339,7 @@ int inlet_open(struct inlet *in, struct stdio *s, int fd, uint32_t rank, struct 
         return err_set(e, ERR_SYSTEM, "cannot watch the input of rank %u: %s", rank, uv_strerror(rc));
     in->poll.data = in;
     in->fd = fd;
-    grant(in, STDIN_WINDOW);
+    grant_input(in, STDIN_WINDOW);
     return 0;
 }
 
@@ -359,7 +360,7 @@ int inlet_put(struct inlet *in, const uint8_t *bytes, size_t len, bool eof)
     in->ending = in->ending || eof;
     if (in->fd < 0) {
         if (!in->ending && len > 0)
-            grant(in, (uint32_t)len);
+            grant_input(in, (uint32_t)len);
         return 0;
     }
     if (len > 0 && buf_put(&in->waiting, bytes, len) < 0)

@@ -2,12 +2,12 @@
  *
  * An outlet (stdout or stderr) reads its pipe only as far as the launcher's credit and the channel's bulk
  * queue allow, so a slow terminal slows the writer down and no byte is dropped. Held bytes never exceed the
- * credit, so whatever was read can always be sent.
+ * credit, so bytes that were read can always be sent.
  *
- * An outlet is SETTLED when everything that its worker wrote was handed to the channel, and its
- * FRAME_FLAG_EOF too: at the pipe's end, or when the worker is dead and what was in the pipe at that moment
- * has been read - a process that the worker left behind may hold the pipe open for ever, and write into it
- * for ever. What such a process writes is still passed on.
+ * An outlet is SETTLED when everything that its worker wrote was handed to the channel, with its
+ * FRAME_FLAG_EOF: at the pipe's end, or when the worker is dead and the bytes that were in the pipe at that
+ * moment have been read. A process that the worker left behind may hold the pipe open, and write into it,
+ * without end. Its output is still passed on.
  *
  * An inlet (stdin) grants its own credit to the launcher, as much as it will hold for the worker. */
 #ifndef HVD_AGENT_WORKER_STDIO_H
@@ -72,7 +72,7 @@ struct inlet {
     int fd;
     uint32_t rank;
     struct buf waiting;
-    uint32_t granted; /* what the launcher may still send */
+    uint32_t granted; /* bytes that the launcher may still send */
     bool terminal;    /* ours of a pseudo terminal */
     bool begun;       /* a line whose end has not come */
     bool ending;      /* close it when all was written */

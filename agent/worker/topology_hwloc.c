@@ -11,7 +11,8 @@ extern const char hvd_module_version[];
 MODULE_DEFINE_VERSION;
 extern const struct topology_ops hvd_topology;
 
-/* What finds no core, but opens displays and drivers, or binds us to each processor in turn. */
+/* Components that find no core, but open displays and drivers, or bind this process to each processor in
+ * turn. */
 static const char *const left_out[] = {"x86", "pci", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"};
 
 static void take_cpus(hwloc_const_bitmap_t from, struct cpus *to)
@@ -29,9 +30,9 @@ static uint32_t number_of(hwloc_topology_t h, hwloc_obj_type_t type, hwloc_obj_t
     return 0;
 }
 
-static int take(hwloc_topology_t h, struct topology *t, struct err *e)
+static int take_objects(hwloc_topology_t h, struct topology *t, struct err *e)
 {
-    /* Where the firmware tells of no cores, each processor is one. */
+    /* When the firmware reports no cores, each processor is one. */
     hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(h, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     int cores = hwloc_get_nbobjs_by_type(h, type);
     if (cores <= 0)
@@ -51,7 +52,7 @@ static int take(hwloc_topology_t h, struct topology *t, struct err *e)
     return 0;
 }
 
-static int load(struct topology *t, bool *real, struct err *e)
+static int load_topology(struct topology *t, bool *real, struct err *e)
 {
     hwloc_topology_t h;
     *t = (struct topology){0};
@@ -60,10 +61,10 @@ static int load(struct topology *t, bool *real, struct err *e)
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         (void)hwloc_topology_set_components(h, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, left_out[i]);
     int rc = hwloc_topology_load(h) < 0 ? err_sys(e, errno, "hwloc cannot find this host's processors")
-                                        : take(h, t, e);
+                                        : take_objects(h, t, e);
     *real = rc == 0 && hwloc_topology_is_thissystem(h);
     hwloc_topology_destroy(h);
     return rc;
 }
 
-const struct topology_ops hvd_topology = {load};
+const struct topology_ops hvd_topology = {load_topology};

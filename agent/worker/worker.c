@@ -11,6 +11,23 @@
 #include "agent/worker/pty.h"
 #include "common/base/clock.h"
 
+void rlimits_take(struct rlimits *r, Hvd__ResourceLimit *const *wanted, size_t count,
+                  void (*capped)(void *ctx, const char *name, uint64_t wanted, uint64_t hard), void *ctx)
+{
+    r->count = 0;
+    for (size_t i = 0; i < count && r->count < RLIMITS_COUNT; i++) {
+        const struct rlimit_name *name = rlimit_find(wanted[i]->name, strlen(wanted[i]->name));
+        struct rlimit limit;
+        if (!name || getrlimit((__rlimit_resource_t)name->resource, &limit) < 0)
+            continue;
+        rlim_t soft = wanted[i]->soft == UINT64_MAX ? RLIM_INFINITY : wanted[i]->soft;
+        if (soft > limit.rlim_max)
+            capped(ctx, name->name, wanted[i]->soft, limit.rlim_max);
+        limit.rlim_cur = soft < limit.rlim_max ? soft : limit.rlim_max;
+        r->limit[r->count++] = (struct spawn_limit){name->resource, limit};
+    }
+}
+
 int workers_init(struct workers *w, size_t count, struct err *e)
 {
     *w = (struct workers){.item = calloc(count, sizeof *w->item)};
@@ -28,7 +45,7 @@ void workers_close(struct workers *w)
         inlet_close(&w->item[i].in);
 }
 
-void workers_free(struct workers *w)
+void workers_dispose(struct workers *w)
 {
     free(w->item);
     *w = (struct workers){0};
@@ -171,7 +188,7 @@ struct worker *workers_by_rank(struct workers *w, uint32_t rank)
     return NULL;
 }
 
-/* Whoever dies of SIGUSR1, which means what the program says, has failed. */
+/* A worker that dies of SIGUSR1, whose meaning is the program's own, has failed. */
 static bool asks_to_end(int number)
 {
     return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT ||

@@ -8,11 +8,11 @@
 #include <sys/types.h>
 
 #include "agent/worker/cpus.h"
-#include "agent/worker/rlimits.h"
 #include "agent/worker/stdio.h"
 #include "agent/worker/worker_env.h"
 #include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/process/rlimits.h"
 #include "common/process/spawn.h"
 
 struct worker {
@@ -44,7 +44,13 @@ struct workers {
     size_t unreported;
 };
 
-/* What all workers of a host start with that run the same program. */
+/* The launcher's soft limits, as far as the hard limits of this host allow. */
+struct rlimits {
+    struct spawn_limit limit[RLIMITS_COUNT];
+    size_t count;
+};
+
+/* The start of workers of this host that run the same program. */
 struct worker_start {
     const Hvd__Spawn *spawn;
     struct stdio *stdio;
@@ -60,22 +66,26 @@ struct worker_start {
     bool share_session;
 };
 
+/* Takes each limit that is known here, once. `capped` is called for each limit that was lowered to the hard
+ * limit. */
+void rlimits_take(struct rlimits *r, Hvd__ResourceLimit *const *wanted, size_t count,
+                  void (*capped)(void *ctx, const char *name, uint64_t wanted, uint64_t hard), void *ctx);
 /* The table's memory, nothing started. */
 int workers_init(struct workers *w, size_t count, struct err *e);
 /* Closes the inlets; the outlets are closed by stdio_close. The memory is freed once the loop has run again.
  */
 void workers_close(struct workers *w);
-void workers_free(struct workers *w);
+void workers_dispose(struct workers *w);
 /* Starts the i-th. -1 with *e: this one was not started; those before it run. */
 int workers_start(struct workers *w, size_t i, const struct worker_start *start, struct err *e);
-/* What went wrong between clone and exec, as a sentence. */
+/* The failure between clone and exec, as a sentence. */
 int workers_start_failed(const struct spawn_failure *f, const struct worker_start *start, struct err *e);
 
 struct worker *workers_by_pid(struct workers *w, pid_t pid);
 struct worker *workers_by_rank(struct workers *w, uint32_t rank);
 
-/* To the process groups of all that are alive. `ours`: whoever dies of it was ended by us, also when it is no
- * signal that asks to end. */
+/* To the process groups of all that are alive. `ours`: a worker that dies of the signal was ended by us, also
+ * when the signal does not ask to end. */
 void workers_signal(struct workers *w, int number, bool ours);
 /* From here on the deaths of those that live are ours. */
 void workers_are_ended(struct workers *w);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/worker/endpoints.h"
 #include "common/base/secret.h"
 #include "common/protocol/spawn_programs.h"
 
@@ -23,35 +24,13 @@ enum value {
     CROSS_SIZE,
     LOCAL_DEVICE,
     ENDPOINT,
-    TOKEN,   /* the same for all, but for no process of ours */
-    TF_TEXT, /* of the rank: the rest is the same for all on this host */
-    SIZE,
-    LOCAL_SIZE,
-    HOST_INDEX,
-    EPOCH,
-    MAX_RESTARTS,
-    UNIVERSE,
-    PROGRAMS,
+    TOKEN,   /* alike for all ranks, but only for ranks */
+    TF_TEXT, /* of the rank: the rest is alike for all ranks of this host */
+    /* Alike for all ranks of this host, from here on: a list that was made before, or a getter's value. */
     FIRST_RANKS,
     PROGRAM_RANKS,
-    ONE,
-    MASTER_ADDRESS,
-    MASTER_PORT,
-    HOST_NAME,
-    JOB,
-    SOCKET,
-    PMI_PORT, /* from here on: left out when empty */
-    PRELOAD_DIR,
-    MPS_PIPES,
-    MPS_LOGS,
-    GLOO_ADDRESS,
-    GLOO_PORT,
-    GLOO_NAME,
-    GLOO_INTERFACE,
-    INTERFACE,
-    CHOSEN_INTERFACES,
-    COORDINATOR,
-    ENDPOINTS
+    ENDPOINTS,
+    SHARED
 };
 
 enum rule {
@@ -61,92 +40,151 @@ enum rule {
     IF_CROWDED           /* likewise, and only when the host's workers share processors */
 };
 
+/* ---- values that are alike for all ranks of this host; an empty one leaves its variable out ------------ */
+
+typedef const char *shared_value(const struct worker_env_job *job, char text[TEXT_SIZE]);
+
+static const char *format_number(uint32_t number, char text[TEXT_SIZE])
+{
+    snprintf(text, TEXT_SIZE, "%u", number);
+    return text;
+}
+
+#define NUMBER(name, number)                                                                                 \
+    static const char *get_##name(const struct worker_env_job *job, char text[TEXT_SIZE])                    \
+    {                                                                                                        \
+        return format_number(number, text);                                                                  \
+    }
+#define STRING(name, string)                                                                                 \
+    static const char *get_##name(const struct worker_env_job *job, char text[TEXT_SIZE])                    \
+    {                                                                                                        \
+        return string;                                                                                       \
+    }
+
+NUMBER(one, 1)
+NUMBER(size, job->spawn->size)
+NUMBER(local_size, (uint32_t)job->spawn->n_worker)
+NUMBER(host_index, job->spawn->host_index)
+NUMBER(epoch, job->spawn->epoch)
+NUMBER(max_restarts, job->spawn->max_restarts)
+NUMBER(universe, job->spawn->universe > job->spawn->size ? job->spawn->universe : job->spawn->size)
+NUMBER(programs, (uint32_t)spawn_programs(job->spawn))
+NUMBER(master_port, job->spawn->master_port)
+STRING(master_address, job->spawn->master_address)
+STRING(host_name, job->hostname)
+STRING(job, job->job)
+STRING(socket, job->socket)
+STRING(preload_dir, job->preload_dir)
+STRING(mps_pipes, job->mps)
+STRING(mps_logs, job->mps_log)
+STRING(pmi_port, job->rendezvous->pmi_port)
+STRING(interface, job->rendezvous->interface)
+STRING(chosen_interfaces, job->rendezvous->chosen_interfaces)
+STRING(gloo_port, job->rendezvous->gloo_port ? format_number(job->rendezvous->gloo_port, text) : "")
+STRING(gloo_address, job->rendezvous->gloo_port ? "127.0.0.1" : "")
+STRING(gloo_name, job->rendezvous->gloo_port ? "gloo" : "")
+STRING(gloo_interface, job->rendezvous->gloo_port ? job->rendezvous->interface : "")
+
+/* The meeting point of JAX's ranks: a port of its own, because a program may use torch as well. */
+static const char *get_coordinator(const struct worker_env_job *job, char text[TEXT_SIZE])
+{
+    const Hvd__Spawn *s = job->spawn;
+    if (!s->coordinator_port || !s->master_address[0])
+        return "";
+    snprintf(text, TEXT_SIZE, strchr(s->master_address, ':') ? "[%s]:%u" : "%s:%u", s->master_address,
+             s->coordinator_port);
+    return text;
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------- */
+
 static const struct variable {
     const char *name;
     enum value value;
+    shared_value *get; /* of SHARED */
     enum rule rule;
     unsigned contract; /* of which it is a part (common/protocol/contracts.h); 0: of none */
 } variables[] = {
     /* ours, read by libhvd */
-    {"HVD_RANK", RANK, ALWAYS, 0},
-    {"HVD_LOCAL_RANK", LOCAL_RANK, ALWAYS, 0},
-    {"HVD_CROSS_RANK", CROSS_RANK, ALWAYS, 0},
-    {"HVD_CROSS_SIZE", CROSS_SIZE, ALWAYS, 0},
-    {"HVD_SIZE", SIZE, ALWAYS, 0},
-    {"HVD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, 0},
-    {"HVD_HOST", HOST_NAME, ALWAYS, 0},
-    {"HVD_JOB", JOB, ALWAYS, 0},
-    {"HVD_EPOCH", EPOCH, ALWAYS, 0},
-    {"HVD_RESTART_COUNT", EPOCH, ALWAYS, 0},
-    {"HVD_WORKER_SOCKET", SOCKET, ALWAYS, 0},
-    {"HVD_JOB_TOKEN", TOKEN, ALWAYS, 0},
-    {"HVD_PRELOAD_DIR", PRELOAD_DIR, ALWAYS, 0},
+    {"HVD_RANK", RANK, NULL, ALWAYS, 0},
+    {"HVD_LOCAL_RANK", LOCAL_RANK, NULL, ALWAYS, 0},
+    {"HVD_CROSS_RANK", CROSS_RANK, NULL, ALWAYS, 0},
+    {"HVD_CROSS_SIZE", CROSS_SIZE, NULL, ALWAYS, 0},
+    {"HVD_SIZE", SHARED, get_size, ALWAYS, 0},
+    {"HVD_LOCAL_SIZE", SHARED, get_local_size, ALWAYS, 0},
+    {"HVD_HOST", SHARED, get_host_name, ALWAYS, 0},
+    {"HVD_JOB", SHARED, get_job, ALWAYS, 0},
+    {"HVD_EPOCH", SHARED, get_epoch, ALWAYS, 0},
+    {"HVD_RESTART_COUNT", SHARED, get_epoch, ALWAYS, 0},
+    {"HVD_WORKER_SOCKET", SHARED, get_socket, ALWAYS, 0},
+    {"HVD_JOB_TOKEN", TOKEN, NULL, ALWAYS, 0},
+    {"HVD_PRELOAD_DIR", SHARED, get_preload_dir, ALWAYS, 0},
     /* CUDA's, of the multi-process service that was started for the job */
-    {GPU_MPS_PIPES, MPS_PIPES, UNLESS_SET, 0},
-    {GPU_MPS_LOGS, MPS_LOGS, UNLESS_SET, 0},
+    {GPU_MPS_PIPES, SHARED, get_mps_pipes, UNLESS_SET, 0},
+    {GPU_MPS_LOGS, SHARED, get_mps_logs, UNLESS_SET, 0},
     /* horovodrun's */
-    {"HOROVOD_RANK", RANK, ALWAYS, CONTRACT_ENV},
-    {"HOROVOD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
-    {"HOROVOD_CROSS_RANK", CROSS_RANK, ALWAYS, CONTRACT_ENV},
-    {"HOROVOD_CROSS_SIZE", CROSS_SIZE, ALWAYS, CONTRACT_ENV},
-    {"HOROVOD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
-    {"HOROVOD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
-    {"HOROVOD_HOSTNAME", HOST_NAME, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_RANK", RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_LOCAL_RANK", LOCAL_RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_CROSS_RANK", CROSS_RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_CROSS_SIZE", CROSS_SIZE, NULL, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_SIZE", SHARED, get_size, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_LOCAL_SIZE", SHARED, get_local_size, ALWAYS, CONTRACT_ENV},
+    {"HOROVOD_HOSTNAME", SHARED, get_host_name, ALWAYS, CONTRACT_ENV},
     /* torchrun's */
-    {"RANK", RANK, ALWAYS, CONTRACT_ENV},
-    {"LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
-    {"WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
-    {"LOCAL_WORLD_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
-    {"GROUP_RANK", HOST_INDEX, ALWAYS, CONTRACT_ENV},
-    {"TORCHELASTIC_RESTART_COUNT", EPOCH, ALWAYS, CONTRACT_ENV},
-    {"TORCHELASTIC_MAX_RESTARTS", MAX_RESTARTS, ALWAYS, CONTRACT_ENV},
-    {"MASTER_ADDR", MASTER_ADDRESS, UNLESS_SET, CONTRACT_ENV},
-    {"MASTER_PORT", MASTER_PORT, UNLESS_SET, CONTRACT_ENV},
-    {"GLOO_SOCKET_IFNAME", INTERFACE, UNLESS_SET, CONTRACT_ENV},
-    {"OMP_NUM_THREADS", ONE, UNLESS_SET_OR_ALONE, 0},
-    {"PYTHONUNBUFFERED", ONE, UNLESS_SET, 0},
+    {"RANK", RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"LOCAL_RANK", LOCAL_RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"WORLD_SIZE", SHARED, get_size, ALWAYS, CONTRACT_ENV},
+    {"LOCAL_WORLD_SIZE", SHARED, get_local_size, ALWAYS, CONTRACT_ENV},
+    {"GROUP_RANK", SHARED, get_host_index, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_RESTART_COUNT", SHARED, get_epoch, ALWAYS, CONTRACT_ENV},
+    {"TORCHELASTIC_MAX_RESTARTS", SHARED, get_max_restarts, ALWAYS, CONTRACT_ENV},
+    {"MASTER_ADDR", SHARED, get_master_address, UNLESS_SET, CONTRACT_ENV},
+    {"MASTER_PORT", SHARED, get_master_port, UNLESS_SET, CONTRACT_ENV},
+    {"GLOO_SOCKET_IFNAME", SHARED, get_interface, UNLESS_SET, CONTRACT_ENV},
+    {"OMP_NUM_THREADS", SHARED, get_one, UNLESS_SET_OR_ALONE, 0},
+    {"PYTHONUNBUFFERED", SHARED, get_one, UNLESS_SET, 0},
     /* mpirun's, which many scripts read */
-    {"OMPI_COMM_WORLD_RANK", RANK, ALWAYS, CONTRACT_ENV},
-    {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
-    {"OMPI_COMM_WORLD_SIZE", SIZE, ALWAYS, CONTRACT_ENV},
-    {"OMPI_COMM_WORLD_LOCAL_SIZE", LOCAL_SIZE, ALWAYS, CONTRACT_ENV},
-    {"OMPI_COMM_WORLD_NODE_RANK", LOCAL_RANK, ALWAYS, CONTRACT_ENV},
-    {"OMPI_UNIVERSE_SIZE", UNIVERSE, ALWAYS, CONTRACT_ENV},
-    {"OMPI_NUM_APP_CTX", PROGRAMS, ALWAYS, CONTRACT_ENV},
-    {FIRST_RANKS_NAME, FIRST_RANKS, ALWAYS, CONTRACT_ENV},
-    {PROGRAM_RANKS_NAME, PROGRAM_RANKS, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_RANK", RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", LOCAL_RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_SIZE", SHARED, get_size, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", SHARED, get_local_size, ALWAYS, CONTRACT_ENV},
+    {"OMPI_COMM_WORLD_NODE_RANK", LOCAL_RANK, NULL, ALWAYS, CONTRACT_ENV},
+    {"OMPI_UNIVERSE_SIZE", SHARED, get_universe, ALWAYS, CONTRACT_ENV},
+    {"OMPI_NUM_APP_CTX", SHARED, get_programs, ALWAYS, CONTRACT_ENV},
+    {FIRST_RANKS_NAME, FIRST_RANKS, NULL, ALWAYS, CONTRACT_ENV},
+    {PROGRAM_RANKS_NAME, PROGRAM_RANKS, NULL, ALWAYS, CONTRACT_ENV},
     /* PMIx's own; what is the same for all ranks comes from its contract */
-    {"PMIX_RANK", RANK, ALWAYS, CONTRACT_PMIX},
+    {"PMIX_RANK", RANK, NULL, ALWAYS, CONTRACT_PMIX},
     /* horovodrun's for the Gloo controller */
-    {"HOROVOD_GLOO_RENDEZVOUS_ADDR", GLOO_ADDRESS, UNLESS_SET, CONTRACT_GLOO},
-    {"HOROVOD_GLOO_RENDEZVOUS_PORT", GLOO_PORT, UNLESS_SET, CONTRACT_GLOO},
-    {"HOROVOD_CONTROLLER", GLOO_NAME, UNLESS_SET, CONTRACT_GLOO},
-    {"HOROVOD_CPU_OPERATIONS", GLOO_NAME, UNLESS_SET, CONTRACT_GLOO},
-    {"HOROVOD_GLOO_IFACE", GLOO_INTERFACE, UNLESS_SET, CONTRACT_GLOO},
-    {"NCCL_SOCKET_IFNAME", CHOSEN_INTERFACES, UNLESS_SET, CONTRACT_ENV | CONTRACT_GLOO},
+    {"HOROVOD_GLOO_RENDEZVOUS_ADDR", SHARED, get_gloo_address, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_GLOO_RENDEZVOUS_PORT", SHARED, get_gloo_port, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_CONTROLLER", SHARED, get_gloo_name, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_CPU_OPERATIONS", SHARED, get_gloo_name, UNLESS_SET, CONTRACT_GLOO},
+    {"HOROVOD_GLOO_IFACE", SHARED, get_gloo_interface, UNLESS_SET, CONTRACT_GLOO},
+    {"NCCL_SOCKET_IFNAME", SHARED, get_chosen_interfaces, UNLESS_SET, CONTRACT_ENV | CONTRACT_GLOO},
     /* PMI-1: where MPICH knocks and as whom; the rest are Hydra's, which scripts read */
-    {"PMI_PORT", PMI_PORT, ALWAYS, CONTRACT_PMI1},
-    {"PMI_ID", RANK, ALWAYS, CONTRACT_PMI1},
-    {"PMI_RANK", RANK, ALWAYS, CONTRACT_PMI1},
-    {"PMI_SIZE", SIZE, ALWAYS, CONTRACT_PMI1},
-    {"MPI_LOCALRANKID", LOCAL_RANK, ALWAYS, CONTRACT_PMI1},
-    {"MPI_LOCALNRANKS", LOCAL_SIZE, ALWAYS, CONTRACT_PMI1},
+    {"PMI_PORT", SHARED, get_pmi_port, ALWAYS, CONTRACT_PMI1},
+    {"PMI_ID", RANK, NULL, ALWAYS, CONTRACT_PMI1},
+    {"PMI_RANK", RANK, NULL, ALWAYS, CONTRACT_PMI1},
+    {"PMI_SIZE", SHARED, get_size, ALWAYS, CONTRACT_PMI1},
+    {"MPI_LOCALRANKID", LOCAL_RANK, NULL, ALWAYS, CONTRACT_PMI1},
+    {"MPI_LOCALNRANKS", SHARED, get_local_size, ALWAYS, CONTRACT_PMI1},
     /* MPICH 5 ends where it finds PMI-1 and PMIx; and sleeps while it waits, when it is told to */
-    {"MPIR_CVAR_PMI_VERSION", ONE, UNLESS_SET, CONTRACT_PMI1},
-    {"MPIR_CVAR_CH4_PROGRESS_THROTTLE", ONE, IF_CROWDED, CONTRACT_PMI1},
-    {"MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", ONE, IF_CROWDED, CONTRACT_PMI1},
+    {"MPIR_CVAR_PMI_VERSION", SHARED, get_one, UNLESS_SET, CONTRACT_PMI1},
+    {"MPIR_CVAR_CH4_PROGRESS_THROTTLE", SHARED, get_one, IF_CROWDED, CONTRACT_PMI1},
+    {"MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", SHARED, get_one, IF_CROWDED, CONTRACT_PMI1},
     /* jax.distributed's, TensorFlow's, PaddlePaddle's */
-    {"JAX_COORDINATOR_ADDRESS", COORDINATOR, UNLESS_SET, CONTRACT_JAX},
-    {"JAX_NUM_PROCESSES", SIZE, ALWAYS, CONTRACT_JAX},
-    {"JAX_PROCESS_ID", RANK, ALWAYS, CONTRACT_JAX},
-    {"JAX_LOCAL_DEVICE_IDS", LOCAL_DEVICE, UNLESS_SET, CONTRACT_JAX},
-    {"TF_CONFIG", TF_TEXT, UNLESS_SET, CONTRACT_TF},
-    {"PADDLE_TRAINER_ID", RANK, ALWAYS, CONTRACT_PADDLE},
-    {"PADDLE_TRAINERS_NUM", SIZE, ALWAYS, CONTRACT_PADDLE},
-    {"PADDLE_RANK_IN_NODE", LOCAL_RANK, ALWAYS, CONTRACT_PADDLE},
-    {"PADDLE_TRAINER_ENDPOINTS", ENDPOINTS, UNLESS_SET, CONTRACT_PADDLE},
-    {"PADDLE_CURRENT_ENDPOINT", ENDPOINT, UNLESS_SET, CONTRACT_PADDLE},
-    {"FLAGS_selected_gpus", LOCAL_DEVICE, UNLESS_SET, CONTRACT_PADDLE},
+    {"JAX_COORDINATOR_ADDRESS", SHARED, get_coordinator, UNLESS_SET, CONTRACT_JAX},
+    {"JAX_NUM_PROCESSES", SHARED, get_size, ALWAYS, CONTRACT_JAX},
+    {"JAX_PROCESS_ID", RANK, NULL, ALWAYS, CONTRACT_JAX},
+    {"JAX_LOCAL_DEVICE_IDS", LOCAL_DEVICE, NULL, UNLESS_SET, CONTRACT_JAX},
+    {"TF_CONFIG", TF_TEXT, NULL, UNLESS_SET, CONTRACT_TF},
+    {"PADDLE_TRAINER_ID", RANK, NULL, ALWAYS, CONTRACT_PADDLE},
+    {"PADDLE_TRAINERS_NUM", SHARED, get_size, ALWAYS, CONTRACT_PADDLE},
+    {"PADDLE_RANK_IN_NODE", LOCAL_RANK, NULL, ALWAYS, CONTRACT_PADDLE},
+    {"PADDLE_TRAINER_ENDPOINTS", ENDPOINTS, NULL, UNLESS_SET, CONTRACT_PADDLE},
+    {"PADDLE_CURRENT_ENDPOINT", ENDPOINT, NULL, UNLESS_SET, CONTRACT_PADDLE},
+    {"FLAGS_selected_gpus", LOCAL_DEVICE, NULL, UNLESS_SET, CONTRACT_PADDLE},
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
@@ -161,7 +199,7 @@ static bool has_name(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-static const char *find(char *const *envp, size_t count, const char *name)
+static const char *find_variable(char *const *envp, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
         if (has_name(envp[i], name))
@@ -183,97 +221,15 @@ static bool is_ours(const char *entry, unsigned contracts)
     return false;
 }
 
-/* Where JAX's ranks meet: a port of its own, because a program may use torch as well. */
-static const char *coordinator(const Hvd__Spawn *s, char text[TEXT_SIZE])
-{
-    if (!s->coordinator_port || !s->master_address[0])
-        return "";
-    snprintf(text, TEXT_SIZE, strchr(s->master_address, ':') ? "[%s]:%u" : "%s:%u", s->master_address,
-             s->coordinator_port);
-    return text;
-}
-
-/* The number or text of a variable that is the same for all ranks here. */
-static const char *shared_value(const struct worker_env_job *job, enum value value, char text[TEXT_SIZE])
-{
-    const Hvd__Spawn *s = job->spawn;
-    uint32_t n = 1;
-    switch (value) {
-    case MASTER_ADDRESS:
-        return s->master_address;
-    case HOST_NAME:
-        return job->hostname;
-    case JOB:
-        return job->job;
-    case SOCKET:
-        return job->socket;
-    case PRELOAD_DIR:
-        return job->preload_dir ? job->preload_dir : "";
-    case MPS_PIPES:
-        return job->mps ? job->mps : "";
-    case MPS_LOGS:
-        return job->mps_log ? job->mps_log : "";
-    case PMI_PORT:
-        return job->rendezvous->pmi_port;
-    case GLOO_ADDRESS:
-        return job->rendezvous->gloo_port ? "127.0.0.1" : "";
-    case GLOO_NAME:
-        return job->rendezvous->gloo_port ? "gloo" : "";
-    case GLOO_INTERFACE:
-        return job->rendezvous->gloo_port ? job->rendezvous->interface : "";
-    case INTERFACE:
-        return job->rendezvous->interface;
-    case CHOSEN_INTERFACES:
-        return job->rendezvous->chosen_interfaces;
-    case COORDINATOR:
-        return coordinator(s, text);
-    case GLOO_PORT:
-        n = job->rendezvous->gloo_port;
-        if (n == 0)
-            return "";
-        break;
-    case SIZE:
-        n = s->size;
-        break;
-    case LOCAL_SIZE:
-        n = (uint32_t)s->n_worker;
-        break;
-    case HOST_INDEX:
-        n = s->host_index;
-        break;
-    case EPOCH:
-        n = s->epoch;
-        break;
-    case MAX_RESTARTS:
-        n = s->max_restarts;
-        break;
-    case UNIVERSE:
-        n = s->universe > s->size ? s->universe : s->size;
-        break;
-    case PROGRAMS:
-        n = (uint32_t)spawn_programs(s);
-        break;
-    case MASTER_PORT:
-        n = s->master_port;
-        break;
-    default:
-        break;
-    }
-    snprintf(text, TEXT_SIZE, "%u", n);
-    return text;
-}
-
 static bool is_wanted(const struct variable *v, const struct worker_env_job *job, char *const *envp,
                       size_t count)
 {
-    if (v->value == MASTER_ADDRESS && !job->spawn->master_address[0])
-        return false;
     if (!is_asked_for(v, job->spawn->contracts))
         return false;
     if ((v->rule == UNLESS_SET_OR_ALONE && job->spawn->n_worker < 2) ||
         (v->rule == IF_CROWDED && !job->rendezvous->crowded))
         return false;
-    return v->rule == ALWAYS || !find(envp, count, v->name);
+    return v->rule == ALWAYS || !find_variable(envp, count, v->name);
 }
 
 /* The user's own list is the one that is handed out, and each rank gets its part later. */
@@ -294,7 +250,7 @@ static Hvd__Binding__Gpu gpu_bind_of(const struct worker_env_job *job)
     return job->gpus_are_leased && how == HVD__BINDING__GPU__GPU_NONE ? HVD__BINDING__GPU__GPU_LIST : how;
 }
 
-/* What is the same for all ranks, behind the `given` ones. */
+/* Adds the variables that are the same for all ranks, after the `given` ones. */
 static int add_shared(struct worker_env *w, const struct worker_env_job *job, size_t given, struct err *e)
 {
     size_t count = given;
@@ -303,17 +259,15 @@ static int add_shared(struct worker_env *w, const struct worker_env_job *job, si
         char made[TEXT_SIZE], *text = w->shared + i * SHARED_SIZE;
         if (is_own(v) || !is_wanted(v, job, w->envp, given))
             continue;
-        char *list = v->value == ENDPOINTS       ? w->endpoints.list
-                     : v->value == FIRST_RANKS   ? w->first_ranks
-                     : v->value == PROGRAM_RANKS ? w->program_ranks
-                                                 : NULL;
-        if (list) {
-            w->envp[count++] = list;
+        if (v->value != SHARED) {
+            w->envp[count++] = v->value == ENDPOINTS     ? w->endpoints.list
+                               : v->value == FIRST_RANKS ? w->first_ranks
+                                                         : w->program_ranks;
             continue;
         }
-        const char *value = shared_value(job, v->value, made);
-        if (v->value >= PMI_PORT && !value[0])
-            continue; /* there is no such server */
+        const char *value = v->get(job, made);
+        if (!value || !value[0])
+            continue;
         int n = snprintf(text, SHARED_SIZE, "%s=%s", v->name, value);
         if (n < 0 || n >= SHARED_SIZE)
             return err_set(e, ERR_PROTOCOL, "the value of %s is too long", v->name);
@@ -364,7 +318,7 @@ int worker_env_init(struct worker_env *w, const struct worker_env_job *job, stru
     for (size_t i = 0; i < p.n_env; i++)
         if (!is_ours(p.env[i], s->contracts) && !take_gpus(w, job, p.env[i]))
             w->envp[count++] = p.env[i];
-    if (w->gpus && !find(w->envp, count, GPU_ORDER))
+    if (w->gpus && !find_variable(w->envp, count, GPU_ORDER))
         w->envp[count++] = GPU_ORDER "=PCI_BUS_ID";
     for (size_t i = 0; i < extra; i++)
         w->envp[count++] = pmix[i];
@@ -393,7 +347,7 @@ void worker_env_free(struct worker_env *w)
     *w = (struct worker_env){0};
 }
 
-/* Which of the GPUs that it sees is the worker's, when several share the host; false: that is not clear. */
+/* The worker's own GPU among those that it sees, when several workers share the host; false: not clear. */
 static bool device_of(const struct worker_env *w, uint32_t local_rank, uint32_t *device)
 {
     bool alone = gpu_alone(w->gpu_bind, w->gpu_list);
@@ -461,10 +415,10 @@ char **worker_env_base(struct worker_env *w)
 const char *worker_env_given(const Hvd__Spawn *s, size_t i, const char *name)
 {
     struct spawn_program p = spawn_program_get(s, i);
-    return find(p.env, p.n_env, name);
+    return find_variable(p.env, p.n_env, name);
 }
 
 const char *worker_env_get(const struct worker_env *w, const char *name)
 {
-    return find(w->envp, w->own_at, name);
+    return find_variable(w->envp, w->own_at, name);
 }

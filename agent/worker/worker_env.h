@@ -21,7 +21,7 @@ struct worker_env_job {
     uint32_t gpus;             /* of this host, to be handed out; 0: nothing is said of them */
     const char *visible_gpus;  /* the session's own list; NULL: it has none */
     size_t program;            /* of the job's: whose environment */
-    const char *preload_dir;   /* where files were copied to; NULL: none were */
+    const char *preload_dir;   /* of copied files; NULL or empty: none were copied */
     bool gpus_are_leased;      /* none but those of the list, whatever the user says */
     const char *gpu_uuids;     /* by number; lists name GPUs by these alone. NULL: as they are */
     const char *mps, *mps_log; /* directories of MPS; NULL: nothing is said of it */
@@ -35,7 +35,7 @@ struct worker_env {
     struct endpoints endpoints;
     uint32_t workers; /* of this host */
     unsigned contracts;
-    size_t own_at; /* where a rank's own strings begin in envp */
+    size_t own_at; /* index in envp of the first string of a rank's own */
     uint32_t gpus;
     Hvd__Binding__Gpu gpu_bind;
     const char *gpu_list;                            /* NULL: all */

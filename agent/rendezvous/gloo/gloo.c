@@ -1,23 +1,25 @@
-/* The contract of stock Horovod's Gloo controller: an HTTP key-value store on loopback, one on each host,
- * that together look like the one server which its workers expect.
+/* The method for stock Horovod's Gloo controller: an HTTP key-value store on loopback, one on each host. All
+ * stores together look like the one server that the workers expect.
  *
- *   PUT     kept here and told to all other hosts, so each value crosses to a host once. What only ranks of
- *           this host read (local_<host>) stays here.
- *   GET     answered from here. The value `<r>` of a rank of a mesh scope is awaited for HOLD_MS before the
- *           answer is 404: who asks again every 10 ms gets it when it comes. No rank waits for another one
- *           before it has put its own, so holding cannot make two wait for each other. `rank_<r>` is asked
- *           for once, before that, and may be missing: a rank that waited for it would keep back its own
- *           value.
- *   DELETE  told as PUT is; each host counts the ranks that have finished.
+ *   PUT     is kept here and told to all other hosts, so each value crosses to a host once. A value that only
+ *           ranks of this host read (local_<host>) stays here.
+ *   GET     is answered from here. The value `<r>` of a rank of a mesh scope is held for HOLD_MS before the
+ *           answer is 404: a client that asks again every 10 ms gets the value when it comes. No rank waits
+ *           for another rank before it has put its own value, so two held requests never wait for each other.
+ *           `rank_<r>` is asked for once, before that, and may be missing: a rank that waited for it would
+ *           keep back its own value.
+ *   DELETE  is told to all hosts as well; each host counts the ranks that have finished.
  *
- * The words of one host arrive in their order, so a rank's end never overtakes its values. What a host cannot
- * keep (its limit is reached) would be awaited for ever: that is said as an error. The module with the HTTP
- * server is opened at the first knock; what other hosts tell before that is kept all the same. */
+ * Messages of one host arrive in their order, so a rank's end never overtakes its values. A value that a host
+ * cannot keep (its limit is reached) would be awaited without end: that is reported as an error. The module
+ * with the HTTP server is opened at the first connection; values of other hosts are kept before that as
+ * well. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "agent/rendezvous/gloo/gloo_path.h"
 #include "agent/rendezvous/lazy_listener.h"
 #include "agent/rendezvous/gloo/gloo_http.h"
 #include "agent/rendezvous/gloo/gloo_message.h"
@@ -34,7 +36,7 @@
 
 struct gloo {
     struct rendezvous *r;
-    struct doorway doorway;
+    struct lazy_listener listener;
     struct gloo_store *store;
     struct gloo_http_config config;
     const struct gloo_http_ops *ops;
@@ -58,7 +60,7 @@ static bool is_ours_alone(const struct gloo *g, const struct gloo_path *p)
 }
 
 /* How many ranks meet in a scope of the whole job; 0 for one of a process set. */
-static uint32_t members(void *ctx, const struct gloo_path *p)
+static uint32_t count_members(void *ctx, const struct gloo_path *p)
 {
     const struct gloo *g = ctx;
     const Hvd__Spawn *spawn = g->r->spawn;
@@ -90,13 +92,13 @@ static void tell_others(struct gloo *g, enum gloo_word word, const struct gloo_p
         return;
     uint8_t *bytes = gloo_message_write(word, p, value, &len);
     if (bytes)
-        exchange_broadcast(g->r->exchange, EXCHANGE_GLOO, bytes, len);
+        tree_broadcast(g->r->tree, TREE_GLOO, bytes, len);
     else
         g->r->events->notice(g->r->ctx, LOG_ERROR, "no memory to tell other hosts of a Gloo value");
     free(bytes);
 }
 
-static unsigned put(struct gloo *g, const struct gloo_path *p, struct gloo_value *value)
+static unsigned put_value(struct gloo *g, const struct gloo_path *p, struct gloo_value *value)
 {
     struct err e = ERR_INIT;
     if (gloo_store_put(g->store, p, gloo_value_share(value), &e) < 0) {
@@ -109,7 +111,7 @@ static unsigned put(struct gloo *g, const struct gloo_path *p, struct gloo_value
     return 200;
 }
 
-static unsigned serve(void *ctx, const struct gloo_request *q, struct gloo_value **answer)
+static unsigned serve_request(void *ctx, const struct gloo_request *q, struct gloo_value **answer)
 {
     struct gloo *g = ctx;
     uint32_t rank;
@@ -117,7 +119,7 @@ static unsigned serve(void *ctx, const struct gloo_request *q, struct gloo_value
     g->requests++;
     switch (q->verb) {
     case GLOO_PUT:
-        return put(g, &q->path, q->body);
+        return put_value(g, &q->path, q->body);
     case GLOO_DELETE:
         if (!gloo_store_delete(g->store, &q->path))
             return 404;
@@ -162,7 +164,7 @@ static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t l
     g->full = true;
 }
 
-static const struct exchange_handler exchange_handler = {.broadcast = on_broadcast};
+static const struct tree_handler tree_handler = {.broadcast = on_broadcast};
 
 /* ---- the server ---------------------------------------------------------------------------------------- */
 
@@ -171,7 +173,7 @@ static void on_client(void *ctx, int fd)
     struct gloo *g = ctx;
     if (!g->http && !g->broken.code) {
         g->ops = module_symbol(GLOO_MODULE, GLOO_SYMBOL, &g->broken);
-        g->http = g->ops ? g->ops->start(g->r->loop, &g->config, serve, g, &g->broken) : NULL;
+        g->http = g->ops ? g->ops->start(g->r->loop, &g->config, serve_request, g, &g->broken) : NULL;
         if (!g->http) {
             err_wrap(&g->broken, "no Gloo rendezvous on %s", g->r->host);
             g->r->events->notice(g->r->ctx, LOG_ERROR, g->broken.text);
@@ -191,7 +193,7 @@ static void set_limits(struct gloo *g, struct gloo_limits *limits)
                                    .bytes = BYTES + 3 * mesh,
                                    .value = VALUE_MAX,
                                    .ranks = spawn->size,
-                                   .members = members,
+                                   .members = count_members,
                                    .ctx = g};
     size_t connections = 256 + 4 * spawn->n_worker;
     g->config = (struct gloo_http_config){
@@ -204,12 +206,12 @@ static void set_limits(struct gloo *g, struct gloo_limits *limits)
 static void gloo_close(void *state)
 {
     struct gloo *g = state;
-    struct exchange_count sent = exchange_sent(g->r->exchange);
+    struct tree_count sent = tree_sent(g->r->tree);
     struct rusage used = {0};
     if (g->http)
         g->ops->stop(g->http);
-    doorway_close(&g->doorway);
-    exchange_serve(g->r->exchange, EXCHANGE_GLOO, NULL, NULL);
+    lazy_listener_close(&g->listener);
+    tree_serve(g->r->tree, TREE_GLOO, NULL, NULL);
     if (g->requests && getrusage(RUSAGE_SELF, &used) == 0)
         log_debug("Gloo rendezvous: %lu requests; this session: %llu messages and %llu bytes sent to other "
                   "hosts, %ld ms of processor time",
@@ -231,7 +233,7 @@ static void *gloo_open(struct rendezvous *r, struct err *e)
     }
     g->r = r;
     set_limits(g, &limits);
-    exchange_serve(r->exchange, EXCHANGE_GLOO, &exchange_handler, g);
+    tree_serve(r->tree, TREE_GLOO, &tree_handler, g);
     g->store = gloo_store_new(&limits);
     if (!g->store) {
         err_set(e, ERR_MEMORY, "no memory for the Gloo rendezvous");
@@ -242,8 +244,8 @@ static void *gloo_open(struct rendezvous *r, struct err *e)
         }
         err_wrap(e, "--rendezvous gloo");
         err_hint(e, "build hvdrun where libmicrohttpd-dev is installed");
-    } else if (doorway_open(&g->doorway, r->loop, on_client, g, e) == 0) {
-        r->values.gloo_port = g->doorway.port;
+    } else if (lazy_listener_open(&g->listener, r->loop, on_client, g, e) == 0) {
+        r->values.gloo_port = g->listener.port;
         return g;
     }
     gloo_close(g);
@@ -258,4 +260,4 @@ static void gloo_rank_ended(void *state, uint32_t rank)
         g->ops->wake(g->http, NULL);
 }
 
-const struct contract_ops contract_gloo = {CONTRACT_GLOO, gloo_open, gloo_rank_ended, gloo_close};
+const struct rendezvous_method rendezvous_gloo = {CONTRACT_GLOO, gloo_open, gloo_rank_ended, gloo_close};

@@ -1,17 +1,17 @@
-/* Module `gloo`: libmicrohttpd without threads. Its epoll descriptor is on our loop, connections come from
- * the doorway.
+/* Module `gloo`: libmicrohttpd without threads. Its epoll descriptor is on the session's loop, connections
+ * come from the listener.
  *
  *   target (begin_request) -> headers: admit or refuse -> body -> serve -> answer, Connection: close
  *                                                          |
- *                                                          +- held: suspended until wake, patience or stop
+ *                                                          +- held: suspended until wake, time-out or stop
  *
- * The clients make a connection for each request, and we close it: so the port that is used up for a minute
- * is ours, not one of theirs, of which there are not enough for thousands of requests a second.
+ * The clients make a connection for each request, and the server closes it. So the port that is unusable for
+ * a minute is the server's. The clients do not have enough ports for thousands of requests a second.
  *
- * What a client does wrong (libmicrohttpd's own checks, a path that is none, a body that is too long) is
- * answered with 4xx and ends its connection; one that says nothing for IDLE_SECONDS, or that left in the
- * middle of a request, is closed then. The target is taken as it was sent: no %xx is decoded and '?' is a
- * character like others, as the clients mean it. */
+ * A faulty request (libmicrohttpd's own checks, a path that is none, a body that is too long) is answered
+ * with 4xx and ends its connection. A client that says nothing for IDLE_SECONDS, or that left in the middle
+ * of a request, is closed then. The target is taken as it was sent: no %xx is decoded and '?' is a character
+ * like others, as the clients mean it. */
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static void set_timer(struct gloo_http *h)
         uv_timer_stop(&h->watch->timer);
 }
 
-static void unhold(struct request *q)
+static void resume_request(struct request *q)
 {
     struct gloo_http *h = q->http;
     *(q->prev ? &q->prev->next : &h->first) = q->next;
@@ -89,12 +89,12 @@ static void unhold(struct request *q)
     MHD_resume_connection(q->connection);
 }
 
-static void progress(struct gloo_http *h)
+static void run_server(struct gloo_http *h)
 {
     uint64_t now = clock_now();
     while (h->first && h->first->held_until <= now) {
         h->first->is.may_hold = false;
-        unhold(h->first);
+        resume_request(h->first);
     }
     (void)MHD_run(h->daemon);
     set_timer(h);
@@ -102,29 +102,30 @@ static void progress(struct gloo_http *h)
 
 static void on_timer(uv_timer_t *timer)
 {
-    progress(timer->data);
+    run_server(timer->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    progress(poll->data);
+    run_server(poll->data);
 }
 
 /* ---- answers ------------------------------------------------------------------------------------------- */
 
-static void release(void *value)
+static void release_value(void *value)
 {
     gloo_value_release(value);
 }
 
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, struct gloo_value *value)
+static enum MHD_Result queue_answer(struct MHD_Connection *connection, unsigned status,
+                                    struct gloo_value *value)
 {
     static char nothing[1];
     struct MHD_Response *response =
-        value && value->len
-            ? MHD_create_response_from_buffer_with_free_callback_cls(value->len, value->bytes, release, value)
-            : MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+        value && value->len ? MHD_create_response_from_buffer_with_free_callback_cls(value->len, value->bytes,
+                                                                                     release_value, value)
+                            : MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
     if (!response || !value || !value->len)
         gloo_value_release(value);
     if (!response)
@@ -136,7 +137,7 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status
     return done;
 }
 
-static void hold(struct request *q)
+static void hold_request(struct request *q)
 {
     struct gloo_http *h = q->http;
     q->held = true;
@@ -148,17 +149,17 @@ static void hold(struct request *q)
     MHD_suspend_connection(q->connection);
 }
 
-static enum MHD_Result serve(struct request *q)
+static enum MHD_Result serve_request(struct request *q)
 {
     struct gloo_http *h = q->http;
     struct gloo_value *value = NULL;
     q->is.may_hold = q->is.may_hold && !h->stopping;
     unsigned status = h->serve(h->ctx, &q->is, &value);
     if (status == 0 && q->is.may_hold) {
-        hold(q);
+        hold_request(q);
         return MHD_YES;
     }
-    return answer(q->connection, status ? status : MHD_HTTP_NOT_FOUND, value);
+    return queue_answer(q->connection, status ? status : MHD_HTTP_NOT_FOUND, value);
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
@@ -250,13 +251,13 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (!q->begun) {
         q->begun = q->is.may_hold = true;
         unsigned status = check_head(q, method);
-        return status ? answer(connection, status, NULL) : MHD_YES;
+        return status ? queue_answer(connection, status, NULL) : MHD_YES;
     }
     if (*len > 0)
         return take_body(q, data, len);
     if (q->filled < q->announced)
         return MHD_NO;
-    return serve(q);
+    return serve_request(q);
 }
 
 /* ---- the module's operations --------------------------------------------------------------------------- */
@@ -302,13 +303,13 @@ static int start_daemon(struct gloo_http *h, uv_loop_t *loop, struct err *e)
 }
 
 static struct gloo_http *http_start(uv_loop_t *loop, const struct gloo_http_config *config,
-                                    gloo_http_serve *serve_request, void *ctx, struct err *e)
+                                    gloo_http_serve *serve, void *ctx, struct err *e)
 {
     struct gloo_http *h = calloc(1, sizeof *h);
     struct watch *w = calloc(1, sizeof *w);
     spawn_raise_descriptor_limit(config->connections + 256);
     if (h && w) {
-        *h = (struct gloo_http){.config = *config, .serve = serve_request, .ctx = ctx, .watch = w};
+        *h = (struct gloo_http){.config = *config, .serve = serve, .ctx = ctx, .watch = w};
         if (start_daemon(h, loop, e) == 0) {
             uv_timer_init(loop, &w->timer);
             w->open = 2;
@@ -351,7 +352,7 @@ static void http_wake(struct gloo_http *h, const struct gloo_path *path)
         if (path && !is_same(path, &q->is.path))
             continue;
         q->is.may_hold = path != NULL;
-        unhold(q);
+        resume_request(q);
     }
     uv_timer_start(&h->watch->timer, on_timer, 0, 0);
 }

@@ -43,7 +43,7 @@ struct gloo_http_ops {
                                void *ctx, struct err *e);
     /* A connected socket; it is the module's from now on. */
     void (*add)(struct gloo_http *h, int fd);
-    /* What is held for this path is asked about again; NULL: all that is held now, for the last time. */
+    /* Requests that are held for this path are served again; NULL: all held requests, for the last time. */
     void (*wake)(struct gloo_http *h, const struct gloo_path *path);
     /* Ends what is held with 404 and closes everything; handles are done with when the loop has run again. */
     void (*stop)(struct gloo_http *h);

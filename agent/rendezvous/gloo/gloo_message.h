@@ -1,4 +1,4 @@
-/* What the stores of one job's hosts tell each other (broadcasts of EXCHANGE_GLOO):
+/* Messages between the stores of one job's hosts (broadcasts of TREE_GLOO):
  *
  *   | word (1) | length of the path (2) | /scope/key ... | value ... |       little endian
  */

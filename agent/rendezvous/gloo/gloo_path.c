@@ -23,7 +23,7 @@ bool gloo_path_parse(const char *text, size_t len, struct gloo_path *out)
     return word_length(out->key, out->key_len) == out->key_len;
 }
 
-static bool begins(const char *text, size_t len, const char *word)
+static bool begins_with(const char *text, size_t len, const char *word)
 {
     size_t n = strlen(word);
     return len >= n && memcmp(text, word, n) == 0;
@@ -31,15 +31,15 @@ static bool begins(const char *text, size_t len, const char *word)
 
 bool gloo_path_is_mesh(const struct gloo_path *p)
 {
-    return (p->scope_len == 6 && begins(p->scope, 6, "global")) ||
-           begins(p->scope, p->scope_len, "global_process_set_hash_") ||
+    return (p->scope_len == 6 && begins_with(p->scope, 6, "global")) ||
+           begins_with(p->scope, p->scope_len, "global_process_set_hash_") ||
            (p->scope_len > 6 &&
-            (begins(p->scope, p->scope_len, "local_") || begins(p->scope, p->scope_len, "cross_")));
+            (begins_with(p->scope, p->scope_len, "local_") || begins_with(p->scope, p->scope_len, "cross_")));
 }
 
 bool gloo_path_rank(const struct gloo_path *p, uint32_t ranks, uint32_t *rank)
 {
-    size_t at = begins(p->key, p->key_len, "rank_") ? 5 : 0, digits = p->key_len - at;
+    size_t at = begins_with(p->key, p->key_len, "rank_") ? 5 : 0, digits = p->key_len - at;
     uint64_t n = 0;
     if (!gloo_path_is_mesh(p) || digits == 0 || digits > 9 || (p->key[at] == '0' && digits > 1))
         return false;

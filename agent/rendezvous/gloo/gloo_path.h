@@ -18,7 +18,7 @@ struct gloo_path { /* points into the text that it was read from */
 /* "/scope/key" and nothing else: both are printable, not empty, without a slash or a space; GLOO_PATH_MAX in
  * all. */
 bool gloo_path_parse(const char *text, size_t len, struct gloo_path *out);
-/* Whether ranks meet in it. */
+/* True for a scope in which ranks meet. */
 bool gloo_path_is_mesh(const struct gloo_path *path);
 /* In a mesh scope, `<r>` or `rank_<r>` with r below `ranks`. */
 bool gloo_path_rank(const struct gloo_path *path, uint32_t ranks, uint32_t *rank);

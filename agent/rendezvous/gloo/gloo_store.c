@@ -40,7 +40,7 @@ struct gloo_store {
     size_t buckets;
 };
 
-static uint64_t hash(uint64_t h, const char *text, size_t len)
+static uint64_t hash_key(uint64_t h, const char *text, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         h = (h ^ (uint8_t)text[i]) * 0x100000001b3u;
@@ -60,7 +60,7 @@ static struct scope **scope_place(const struct gloo_store *s, const struct gloo_
 
 static struct scope *find_scope(const struct gloo_store *s, const struct gloo_path *p)
 {
-    return *scope_place(s, p, hash(0, p->scope, p->scope_len));
+    return *scope_place(s, p, hash_key(0, p->scope, p->scope_len));
 }
 
 /* With its flags and its name: a mesh scope stays without keys as long as a rank's end is awaited. */
@@ -71,7 +71,7 @@ static size_t cost_of_scope(const struct gloo_store *s, const struct gloo_path *
 
 static struct scope *make_scope(struct gloo_store *s, const struct gloo_path *p)
 {
-    uint64_t h = hash(0, p->scope, p->scope_len);
+    uint64_t h = hash_key(0, p->scope, p->scope_len);
     struct scope **at = scope_place(s, p, h);
     struct scope *scope = *at;
     if (scope)
@@ -123,12 +123,12 @@ static struct entry **entry_place(const struct gloo_store *s, const struct scope
 static struct entry **find_entry(const struct gloo_store *s, const struct gloo_path *p)
 {
     const struct scope *scope = s->buckets ? find_scope(s, p) : NULL;
-    struct entry **at = scope ? entry_place(s, scope, p, hash(scope->hash, p->key, p->key_len)) : NULL;
+    struct entry **at = scope ? entry_place(s, scope, p, hash_key(scope->hash, p->key, p->key_len)) : NULL;
     return at && *at ? at : NULL;
 }
 
 /* As many buckets as keys. A table that cannot grow serves as it is. */
-static void grow(struct gloo_store *s)
+static void grow_buckets(struct gloo_store *s)
 {
     size_t wanted = s->buckets ? s->buckets * 2 : FIRST_BUCKETS;
     struct entry **bucket = s->count.keys < s->buckets ? NULL : calloc(wanted, sizeof(struct entry *));
@@ -203,7 +203,7 @@ static void join_round(struct gloo_store *s, struct scope *scope, uint32_t rank)
     scope->flags[rank] |= MEMBER;
 }
 
-static bool finish(struct gloo_store *s, struct scope *scope, const struct gloo_path *p, uint32_t rank)
+static bool finish_rank(struct gloo_store *s, struct scope *scope, const struct gloo_path *p, uint32_t rank)
 {
     uint8_t *f = &scope->flags[rank];
     if (*f & OWED) {
@@ -280,16 +280,16 @@ static struct entry *new_entry(struct scope *scope, const struct gloo_path *p, u
     return entry;
 }
 
-static int add(struct gloo_store *s, const struct gloo_path *p, struct gloo_value *value)
+static int add_value(struct gloo_store *s, const struct gloo_path *p, struct gloo_value *value)
 {
     uint32_t rank;
-    grow(s);
+    grow_buckets(s);
     struct scope *scope = s->buckets ? make_scope(s, p) : NULL;
     if (!scope)
         return -1;
     if (scope->mesh && gloo_path_rank(p, s->limits.ranks, &rank))
         join_round(s, scope, rank);
-    uint64_t h = hash(scope->hash, p->key, p->key_len);
+    uint64_t h = hash_key(scope->hash, p->key, p->key_len);
     struct entry **at = entry_place(s, scope, p, h);
     if (*at) {
         s->count.bytes -= (*at)->value->len;
@@ -309,7 +309,7 @@ static int add(struct gloo_store *s, const struct gloo_path *p, struct gloo_valu
 int gloo_store_put(struct gloo_store *s, const struct gloo_path *p, struct gloo_value *value, struct err *e)
 {
     struct entry **old = find_entry(s, p);
-    if (check_limits(s, p, value->len, old ? *old : NULL, e) < 0 || add(s, p, value) < 0) {
+    if (check_limits(s, p, value->len, old ? *old : NULL, e) < 0 || add_value(s, p, value) < 0) {
         gloo_value_release(value);
         return err_set(e, ERR_MEMORY, "no memory for a value");
     }
@@ -329,7 +329,7 @@ bool gloo_store_delete(struct gloo_store *s, const struct gloo_path *p)
     if (!scope)
         return false;
     if (p->key[0] != 'r' && gloo_path_rank(p, s->limits.ranks, &rank))
-        return finish(s, scope, p, rank);
+        return finish_rank(s, scope, p, rank);
     struct entry **at = find_entry(s, p);
     if (!at)
         return false;

@@ -1,6 +1,5 @@
 #include "agent/rendezvous/pmi1/pmi1.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,62 +7,50 @@
 
 #include "common/base/log.h"
 
-bool pmi1_is_here(const struct pmi1 *p, uint32_t rank)
-{
-    return host_local_rank(pmi1_here(p), rank) != UINT32_MAX;
-}
-
-void pmi1_notice(struct pmi1 *p, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    if (p->notices++ < PMI1_NOTICES_MAX)
-        p->r->events->notice(p->r->ctx, LOG_WARNING, text);
-    else
-        log_debug("%s", text);
-}
-
 /* ---- ranks that have left MPI -------------------------------------------------------------------------- */
 
 static const char unfinished[] = "its MPI program has ended without MPI_Finalize";
 
-static bool *left(struct pmi1 *p, uint32_t rank)
+static bool *left_flag(struct pmi1 *p, uint32_t rank)
 {
     return &p->left[host_local_rank(pmi1_here(p), rank)];
 }
 
-/* The rank's process has ended: had it nothing left to do? */
-static void check_farewell(struct pmi1 *p, uint32_t rank)
+/* The rank's process has ended: it must have said cmd=finalize before. */
+static void check_finalized(struct pmi1 *p, uint32_t rank)
 {
     struct pmi1_client *c = pmi1_client_of(p, rank);
-    if (*left(p, rank) || (c && c->phase == PMI1_READY))
+    if (*left_flag(p, rank) || (c && c->phase == PMI1_READY))
         p->r->events->abort(p->r->ctx, rank, 1, unfinished);
 }
 
-/* Whoever runs on without cmd=finalize has lost its MPI program, under a shell for example. The others would
- * wait for that program in MPI. */
-static void on_patience(uv_timer_t *timer)
+/* A process that runs on without cmd=finalize has lost its MPI program, under a shell for example. Other
+ * ranks would wait for that program in MPI. */
+static void on_left_long(uv_timer_t *timer)
 {
     struct pmi1 *p = timer->data;
     for (uint32_t i = 0; i < p->r->spawn->n_worker; i++) {
         uint32_t rank = host_rank(pmi1_here(p), i);
-        if (!*left(p, rank) || p->r->end[rank])
+        if (!*left_flag(p, rank) || p->r->end[rank])
             continue;
-        *left(p, rank) = false;
+        *left_flag(p, rank) = false;
         pmi1_notice(p, "rank %u: %s", rank, unfinished);
         p->r->events->abort(p->r->ctx, rank, 1, unfinished);
     }
 }
 
-void pmi1_left(struct pmi1 *p, uint32_t rank)
+static void on_client_closed(struct pmi1_client *c)
 {
-    *left(p, rank) = true;
-    if (!uv_is_active((uv_handle_t *)&p->patience))
-        uv_timer_start(&p->patience, on_patience, PMI1_LEFT_MS, 0);
+    struct pmi1 *p = c->p;
+    pmi1_barrier_leave(c);
+    if (c->phase != PMI1_READY)
+        return;
+    *left_flag(p, c->rank) = true;
+    if (!uv_is_active((uv_handle_t *)&p->left_timer))
+        uv_timer_start(&p->left_timer, on_left_long, PMI1_LEFT_MS, 0);
 }
+
+static const struct pmi1_client_events client_events = {pmi1_command, on_client_closed};
 
 /* ---- other sessions ------------------------------------------------------------------------------------ */
 
@@ -86,8 +73,7 @@ static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t 
     }
     if (r.bad || r.left > 0)
         err_set(&e, ERR_PROTOCOL, "another session asked for what is no PMI-1 request");
-    exchange_answer(p->r->exchange, EXCHANGE_PMI1, from, ticket, e.code ? &e : NULL, found,
-                    found ? strlen(found) : 0);
+    tree_answer(p->r->tree, TREE_PMI1, from, ticket, e.code ? &e : NULL, found, found ? strlen(found) : 0);
 }
 
 static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
@@ -95,7 +81,7 @@ static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t l
     (void)ctx, (void)from, (void)data, (void)len;
 }
 
-/* ---- the contract -------------------------------------------------------------------------------------- */
+/* ---- the method ---------------------------------------------------------------------------------------- */
 
 static void on_knock(void *ctx, int fd)
 {
@@ -116,7 +102,7 @@ static void on_closed(uv_handle_t *handle)
     pmi1_free(handle->data);
 }
 
-static int prepare(struct pmi1 *p, struct err *e)
+static int prepare_stores(struct pmi1 *p, struct err *e)
 {
     const Hvd__Spawn *spawn = p->r->spawn;
     char mapping[PMI1_VALUE_MAX];
@@ -133,21 +119,22 @@ static int prepare(struct pmi1 *p, struct err *e)
 
 static void *pmi1_open(struct rendezvous *r, struct err *e)
 {
-    static const struct exchange_handler handler = {on_request, on_broadcast};
+    static const struct tree_handler handler = {on_request, on_broadcast};
     struct pmi1 *p = calloc(1, sizeof *p);
     if (!p) {
         err_set(e, ERR_MEMORY, "no memory for PMI-1");
         return NULL;
     }
     p->r = r;
-    if (prepare(p, e) < 0 || doorway_open(&p->doorway, r->loop, on_knock, p, e) < 0) {
+    p->client_events = &client_events;
+    if (prepare_stores(p, e) < 0 || lazy_listener_open(&p->listener, r->loop, on_knock, p, e) < 0) {
         pmi1_free(p);
         return NULL;
     }
-    uv_timer_init(r->loop, &p->patience);
-    p->patience.data = p;
-    exchange_serve(r->exchange, EXCHANGE_PMI1, &handler, p);
-    snprintf(r->values.pmi_port, sizeof r->values.pmi_port, "127.0.0.1:%u", p->doorway.port);
+    uv_timer_init(r->loop, &p->left_timer);
+    p->left_timer.data = p;
+    tree_serve(r->tree, TREE_PMI1, &handler, p);
+    snprintf(r->values.pmi_port, sizeof r->values.pmi_port, "127.0.0.1:%u", p->listener.port);
     return p;
 }
 
@@ -156,21 +143,21 @@ static void pmi1_rank_ended(void *state, uint32_t rank)
     struct pmi1 *p = state;
     p->any_ended = true;
     if (pmi1_is_here(p, rank))
-        check_farewell(p, rank);
+        check_finalized(p, rank);
     pmi1_barrier_rank_ended(p);
 }
 
 static void pmi1_close(void *state)
 {
     struct pmi1 *p = state;
-    exchange_serve(p->r->exchange, EXCHANGE_PMI1, NULL, NULL);
-    /* libuv finishes what is closed first last. */
-    uv_close((uv_handle_t *)&p->patience, on_closed);
+    tree_serve(p->r->tree, TREE_PMI1, NULL, NULL);
+    /* libuv runs the callbacks of closed handles in reverse order: this one comes last. */
+    uv_close((uv_handle_t *)&p->left_timer, on_closed);
     while (p->client) {
         p->client->phase = PMI1_FINAL;
         pmi1_client_close(p->client);
     }
-    doorway_close(&p->doorway);
+    lazy_listener_close(&p->listener);
 }
 
-const struct contract_ops contract_pmi1 = {CONTRACT_PMI1, pmi1_open, pmi1_rank_ended, pmi1_close};
+const struct rendezvous_method rendezvous_pmi1 = {CONTRACT_PMI1, pmi1_open, pmi1_rank_ended, pmi1_close};

@@ -1,25 +1,26 @@
-/* The barrier: when every rank of this host waits in it, its host joins a gather of all hosts, with what was
- * put since the last one. When the gather ends, every host knows every key and lets its clients go.
+/* The barrier: when every rank of this host waits in the barrier, the host joins a gather of all hosts, with
+ * the puts since the last barrier. When the gather ends, every host knows every key and answers its clients.
  *
- * A rank that has ended cannot come, and then a barrier never ends by itself. A host knows this of its own
- * ranks only: the word that a rank elsewhere has ended may overtake the end of the barrier that it still took
- * part in. So:
+ * A rank that has ended cannot come, so that a barrier would never end by itself. A host knows this of its
+ * own ranks only: the news that a rank elsewhere has ended may overtake the end of the last barrier of that
+ * rank. So:
  *
  *   a rank of this host has ended,     the barrier breaks: the gather is joined with the reason, which all
  *   other ranks of this host wait      other hosts get as the end of their barriers
  *   a rank of another host has ended,  that host is asked, once a barrier. Either it has joined, and the end
  *   ranks of this host wait            is on its way, or it will never join: the barrier breaks here
  *
- * A broken barrier stays so, as ranks do not come back. Its clients get an answer that is no barrier_out:
- * MPICH ignores the rc= of one and would run into the next wait, in shared memory. */
+ * A broken barrier stays broken, as ranks do not come back. Its clients get an error instead of barrier_out:
+ * MPICH ignores the rc= of barrier_out and would run into the next wait, in shared memory. */
+#include "agent/rendezvous/pmi1/pmi1.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/rendezvous/pmi1/pmi1.h"
 #include "common/base/log.h"
 
-static void broke(struct pmi1 *p, const char *why);
+static void set_broken(struct pmi1 *p, const char *why);
 static void break_here(struct pmi1 *p, const char *why);
 
 int pmi1_barrier_init(struct pmi1 *p, struct err *e)
@@ -36,7 +37,7 @@ void pmi1_barrier_free(struct pmi1 *p)
     free(p->barrier.asked);
 }
 
-static void release(struct pmi1 *p)
+static void release_clients(struct pmi1 *p)
 {
     /* An answer may close its client, which takes it out of the list. */
     for (struct pmi1_client *c = p->client, *next; c; c = next) {
@@ -59,7 +60,7 @@ static void take_records(struct pmi1 *p, const uint8_t *data, size_t len)
     struct err e = ERR_INIT;
     while (!p->barrier.broken && pmi1_read_record(&r, &record)) {
         if (record.kind == PMI1_FAILED)
-            broke(p, record.value);
+            set_broken(p, record.value);
         else if (pmi1_store_put(&p->store, record.key, record.value, &e) < 0)
             break_here(p, e.text);
     }
@@ -72,13 +73,13 @@ static void on_gathered(void *ctx, const struct err *why, const uint8_t *data, s
     struct pmi1 *p = ctx;
     p->barrier.pending = false;
     if (why)
-        broke(p, why->text);
+        set_broken(p, why->text);
     else
         take_records(p, data, len);
-    release(p);
+    release_clients(p);
 }
 
-static void join(struct pmi1 *p, const void *blob, size_t len)
+static void join_gather(struct pmi1 *p, const void *blob, size_t len)
 {
     size_t hosts = p->r->spawn->n_host;
     uint32_t *host = malloc(hosts * sizeof *host);
@@ -92,13 +93,12 @@ static void join(struct pmi1 *p, const void *blob, size_t len)
     }
     for (size_t i = 0; i < hosts; i++)
         host[i] = (uint32_t)i;
-    (void)exchange_gather(p->r->exchange, EXCHANGE_PMI1, "barrier", 7, host, hosts, blob, len, on_gathered,
-                          p);
+    (void)tree_gather(p->r->tree, TREE_PMI1, "barrier", 7, host, hosts, blob, len, on_gathered, p);
     free(host);
 }
 
-/* From here on there is no barrier any more; does not answer the clients yet. */
-static void broke(struct pmi1 *p, const char *why)
+/* From here on there is no barrier any more. The clients are not answered yet. */
+static void set_broken(struct pmi1 *p, const char *why)
 {
     if (p->barrier.broken)
         return;
@@ -108,7 +108,7 @@ static void broke(struct pmi1 *p, const char *why)
     log_info("the PMI-1 barrier has failed: %s", why);
 }
 
-/* Tells the other hosts, unless they know by the gather that is under way, and our clients. */
+/* Tells the clients, and the other hosts unless a gather is under way that will tell them. */
 static void break_here(struct pmi1 *p, const char *why)
 {
     uint8_t blob[PMI1_RECORD_MAX];
@@ -116,12 +116,12 @@ static void break_here(struct pmi1 *p, const char *why)
     struct writer w = writer_of(blob, sizeof blob);
     if (p->barrier.broken)
         return;
-    broke(p, why);
+    set_broken(p, why);
     snprintf(reason, sizeof reason, "%s", why);
     pmi1_write_record(&w, PMI1_FAILED, NULL, reason);
     if (!p->barrier.pending && p->r->spawn->n_host > 1)
-        join(p, blob, sizeof blob - w.left);
-    release(p);
+        join_gather(p, blob, sizeof blob - w.left);
+    release_clients(p);
 }
 
 /* ---- ranks that have ended ----------------------------------------------------------------------------- */
@@ -133,13 +133,13 @@ static void on_told(void *ctx, const struct err *why, const uint8_t *data, size_
         break_here(ctx, why->text);
 }
 
-static void ask(struct pmi1 *p, uint32_t host, uint64_t round)
+static void ask_host(struct pmi1 *p, uint32_t host, uint64_t round)
 {
     uint8_t request[9];
     struct writer w = writer_of(request, sizeof request);
     write_u8(&w, PMI1_ASK_BARRIER);
     write_u64(&w, round);
-    (void)exchange_request(p->r->exchange, EXCHANGE_PMI1, host, request, sizeof request, on_told, p);
+    (void)tree_request(p->r->tree, TREE_PMI1, host, request, sizeof request, on_told, p);
 }
 
 static void ask_once(struct pmi1 *p, uint32_t host, uint64_t round)
@@ -147,10 +147,10 @@ static void ask_once(struct pmi1 *p, uint32_t host, uint64_t round)
     if (p->barrier.asked[host] == round + 1)
         return;
     p->barrier.asked[host] = round + 1;
-    ask(p, host, round);
+    ask_host(p, host, round);
 }
 
-/* The first of this host's ranks that has ended, in words, once for the user too; false when all live. */
+/* Describes the first rank of this host that has ended, and tells the user once; false when all live. */
 static bool find_ended(struct pmi1 *p, char *text, size_t size)
 {
     const Hvd__HostRanks *here = pmi1_here(p);
@@ -182,15 +182,15 @@ void pmi1_barrier_rank_ended(struct pmi1 *p)
             ask_once(p, rendezvous_host_of(p->r, rank), round);
 }
 
-/* Of ranks that end as they should, sessions hear when they are linked, and the root of the tree sends
- * nothing by itself when it joins. */
+/* Sessions hear of ranks that end with status 0 when they are linked. The root of the tree sends nothing by
+ * itself when it joins, so the barrier asks for links. */
 static void ask_for_links(struct pmi1 *p)
 {
     uint32_t self = p->r->spawn->host_index;
     if (p->barrier.linked || p->r->spawn->n_host == 1)
         return;
     p->barrier.linked = true;
-    ask(p, self > 0 ? exchange_parent(self) : 1, p->barrier.joined);
+    ask_host(p, self > 0 ? tree_parent(self) : 1, p->barrier.joined);
 }
 
 int pmi1_barrier_check(struct pmi1 *p, uint64_t round, struct err *e)
@@ -228,7 +228,7 @@ void pmi1_barrier_enter(struct pmi1_client *c)
     if (p->barrier.waiting == p->r->spawn->n_worker && !p->barrier.pending) {
         struct buf puts = p->barrier.puts; /* joining may end at once, and clients put again */
         buf_init(&p->barrier.puts, PMI1_STORE_MAX);
-        join(p, buf_data(&puts), puts.len);
+        join_gather(p, buf_data(&puts), puts.len);
         buf_free(&puts);
     }
     if (p->any_ended)

@@ -1,5 +1,7 @@
-/* A connection: bytes become lines, answers go out as the client reads them. Whatever is wrong with it ends
- * this connection and nothing else. */
+/* A connection: bytes become lines, answers go out as the client reads them. A faulty client loses its
+ * connection, and the job goes on. */
+#include "agent/rendezvous/pmi1/pmi1.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,8 +9,32 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/rendezvous/pmi1/pmi1.h"
 #include "common/base/log.h"
+
+const Hvd__HostRanks *pmi1_here(const struct pmi1 *p)
+{
+    return p->r->spawn->host[p->r->spawn->host_index];
+}
+
+bool pmi1_is_here(const struct pmi1 *p, uint32_t rank)
+{
+    return host_local_rank(pmi1_here(p), rank) != UINT32_MAX;
+}
+
+void pmi1_notice(struct pmi1 *p, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (p->notices++ < PMI1_NOTICES_MAX)
+        p->r->events->notice(p->r->ctx, LOG_WARNING, text);
+    else
+        log_debug("%s", text);
+}
+
+/* ---- clients ------------------------------------------------------------------------------------------- */
 
 static void on_closed(void *ctx)
 {
@@ -27,13 +53,11 @@ void pmi1_client_close(struct pmi1_client *c)
         at = &(*at)->next;
     *at = c->next;
     c->p->clients--;
-    pmi1_barrier_leave(c);
-    if (c->phase == PMI1_READY)
-        pmi1_left(c->p, c->rank);
+    c->p->client_events->closed(c);
     stream_close(&c->stream, on_closed);
 }
 
-static void flush(struct pmi1_client *c)
+static void flush_answers(struct pmi1_client *c)
 {
     if (c->out.len > 0)
         buf_consume(&c->out, stream_write(&c->stream, buf_data(&c->out), c->out.len));
@@ -56,7 +80,7 @@ void pmi1_answer(struct pmi1_client *c, const char *fmt, ...)
         pmi1_client_close(c);
         return;
     }
-    flush(c);
+    flush_answers(c);
 }
 
 void pmi1_refuse(struct pmi1_client *c, const char *answer, const char *why)
@@ -94,13 +118,13 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
         bytes++, len--;
         n = c->len;
         c->len = 0;
-        pmi1_command(c, c->line, n);
+        c->p->client_events->line(c, c->line, n);
     }
 }
 
 static void on_writable(void *ctx)
 {
-    flush(ctx);
+    flush_answers(ctx);
 }
 
 static void on_ended(void *ctx, int errnum)
@@ -109,7 +133,7 @@ static void on_ended(void *ctx, int errnum)
     pmi1_client_close(ctx);
 }
 
-/* A program may leave before its successor is heard, and strangers may knock; more are a mistake. */
+/* A program may leave before its successor connects, and processes that are no ranks may connect as well. */
 static size_t clients_max(const struct pmi1 *p)
 {
     return 4 * p->r->spawn->n_worker + 64;

@@ -1,9 +1,12 @@
-/* What a line asks for. A table says which command is legal in which phase; a line that is none, or not now,
- * is answered with an error. */
+/* The commands of PMI-1. A table says which command is legal in which phase; an unknown or illegal command is
+ * answered with an error. */
+#include "agent/rendezvous/pmi1/pmi1.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "agent/rendezvous/pmi1/pmi1.h"
+#include "agent/rendezvous/pmi1/pmi1_message.h"
+#include "agent/rendezvous/pmi1/pmi1_store.h"
 #include "common/protocol/spawn_programs.h"
 
 #define UNKNOWN_STATUS 1 /* of cmd=abort without a number */
@@ -163,11 +166,11 @@ static void do_abort(struct pmi1_client *c, const struct pmi1_message *m)
     if (pmi1_get_number(&positive, "exitcode", UINT32_MAX, &status) && negative)
         status = 0 - status;
     snprintf(text, sizeof text, "MPI_Abort with %.40s", code ? code : "no code");
-    c->phase = PMI1_FINAL; /* it owes nothing any more */
+    c->phase = PMI1_FINAL; /* cmd=finalize is not expected any more */
     r->events->abort(r->ctx, c->rank, status, text);
 }
 
-/* Further lines follow, up to "endcmd"; the last of several commands is answered. */
+/* Further lines follow, up to "endcmd". Only the last of several commands is answered. */
 static void do_spawn(struct pmi1_client *c, const struct pmi1_message *m)
 {
     (void)m;
@@ -175,7 +178,7 @@ static void do_spawn(struct pmi1_client *c, const struct pmi1_message *m)
     c->spawn_ends = true;
 }
 
-static void spawn_line(struct pmi1_client *c, const char *line)
+static void take_spawn_line(struct pmi1_client *c, const char *line)
 {
     static const char total[] = "totspawns=", now[] = "spawnssofar=";
     if (strncmp(line, total, sizeof total - 1) == 0)
@@ -200,7 +203,7 @@ static const struct command {
     unsigned phases;
     void (*act)(struct pmi1_client *c, const struct pmi1_message *m);
 } commands[] = {
-    {"initack", IN(PMI1_STRANGER), do_initack},
+    {"initack", IN(PMI1_UNIDENTIFIED), do_initack},
     {"init", IN(PMI1_BOUND) | IN(PMI1_READY), do_init},
     {"get_maxes", IN(PMI1_READY), do_get_maxes},
     {"get_appnum", IN(PMI1_READY), do_get_appnum},
@@ -218,7 +221,7 @@ static const struct command {
     {"abort", IN(PMI1_BOUND) | IN(PMI1_READY) | IN(PMI1_FINAL), do_abort},
 };
 
-static const struct command *find(const struct pmi1_message *m)
+static const struct command *find_command(const struct pmi1_message *m)
 {
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(commands[i].name, m->command) == 0 && m->multi == (commands[i].act == do_spawn))
@@ -232,10 +235,10 @@ void pmi1_command(struct pmi1_client *c, char *line, size_t len)
     struct err e = ERR_INIT;
     if (c->spawning) {
         line[len] = '\0';
-        spawn_line(c, line);
+        take_spawn_line(c, line);
         return;
     }
-    const struct command *command = pmi1_parse(line, len, &m, &e) == 0 ? find(&m) : NULL;
+    const struct command *command = pmi1_parse(line, len, &m, &e) == 0 ? find_command(&m) : NULL;
     if (command && (command->phases & IN(c->phase))) {
         command->act(c, &m);
         return;
@@ -244,11 +247,11 @@ void pmi1_command(struct pmi1_client *c, char *line, size_t len)
         err_set(&e, ERR_PROTOCOL, "unknown command '%.40s'", m.command);
     else if (!e.code)
         err_set(&e, ERR_PROTOCOL, "'%s' is not possible now", command->name);
-    if (c->phase == PMI1_STRANGER)
+    if (c->phase == PMI1_UNIDENTIFIED)
         pmi1_notice(c->p, "a PMI-1 client: %s", e.text);
     else
         pmi1_notice(c->p, "a PMI-1 client (rank %u): %s", c->rank, e.text);
     pmi1_refuse(c, "error", e.text);
-    if (c->phase == PMI1_STRANGER)
+    if (c->phase == PMI1_UNIDENTIFIED)
         pmi1_client_close(c);
 }

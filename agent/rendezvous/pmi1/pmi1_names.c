@@ -1,8 +1,8 @@
-/* Published names. A name is kept by one host, which its letters choose; other hosts ask that one. */
+/* Published names. A hash of the name chooses the host that keeps the name; other hosts ask that host. */
+#include "agent/rendezvous/pmi1/pmi1.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "agent/rendezvous/pmi1/pmi1.h"
 
 static const char *answer_of(enum pmi1_request request)
 {
@@ -19,7 +19,7 @@ static uint32_t keeper_of(const struct pmi1 *p, const char *service)
     return h % (uint32_t)p->r->spawn->n_host;
 }
 
-/* An empty value is one that was unpublished. */
+/* The store keeps an unpublished name with an empty value. */
 int pmi1_names_serve(struct pmi1 *p, enum pmi1_request request, const char *service, const char *port,
                      const char **found, struct err *e)
 {
@@ -39,15 +39,15 @@ int pmi1_names_serve(struct pmi1 *p, enum pmi1_request request, const char *serv
     return 0;
 }
 
-/* Who asked: a client may be gone when its answer comes. */
+/* Names the client by its rank, because the client may be gone when the answer comes. */
 struct question {
     struct pmi1 *p;
     uint32_t rank;
     enum pmi1_request request;
 };
 
-static void answer(struct pmi1_client *c, enum pmi1_request request, const struct err *why, const char *port,
-                   size_t len)
+static void answer_client(struct pmi1_client *c, enum pmi1_request request, const struct err *why,
+                          const char *port, size_t len)
 {
     if (why)
         pmi1_refuse(c, answer_of(request), why->text);
@@ -63,13 +63,13 @@ static void on_answer(void *ctx, const struct err *why, const uint8_t *data, siz
     struct pmi1_client *c = pmi1_client_of(q->p, q->rank);
     if (c && c->asking == q) {
         c->asking = NULL;
-        answer(c, q->request, why, (const char *)data, len);
+        answer_client(c, q->request, why, (const char *)data, len);
     }
     free(q);
 }
 
-static void ask(struct pmi1_client *c, enum pmi1_request request, uint32_t host, const char *service,
-                const char *port)
+static void ask_keeper(struct pmi1_client *c, enum pmi1_request request, uint32_t host, const char *service,
+                       const char *port)
 {
     uint8_t bytes[1 + PMI1_RECORD_MAX];
     struct writer w = writer_of(bytes, sizeof bytes);
@@ -77,18 +77,17 @@ static void ask(struct pmi1_client *c, enum pmi1_request request, uint32_t host,
     struct err e = ERR_INIT;
     if (!q) {
         err_set(&e, ERR_MEMORY, "no memory for a question");
-        answer(c, request, &e, NULL, 0);
+        answer_client(c, request, &e, NULL, 0);
         return;
     }
     *q = (struct question){c->p, c->rank, request};
     c->asking = q;
     write_u8(&w, (uint8_t)request);
     pmi1_write_record(&w, PMI1_PUT, service, port);
-    (void)exchange_request(c->p->r->exchange, EXCHANGE_PMI1, host, bytes, sizeof bytes - w.left, on_answer,
-                           q);
+    (void)tree_request(c->p->r->tree, TREE_PMI1, host, bytes, sizeof bytes - w.left, on_answer, q);
 }
 
-static void handle(struct pmi1_client *c, const struct pmi1_message *m, enum pmi1_request request)
+static void handle_name(struct pmi1_client *c, const struct pmi1_message *m, enum pmi1_request request)
 {
     const char *service = pmi1_get(m, "service"), *port = pmi1_get(m, "port"), *found;
     struct err e = ERR_INIT;
@@ -102,25 +101,26 @@ static void handle(struct pmi1_client *c, const struct pmi1_message *m, enum pmi
         err_set(&e, ERR_PROTOCOL, "the name or the port is too long");
     uint32_t host = e.code ? 0 : keeper_of(c->p, service);
     if (!e.code && host != c->p->r->spawn->host_index) {
-        ask(c, request, host, service, port);
+        ask_keeper(c, request, host, service, port);
         return;
     }
     if (!e.code)
         (void)pmi1_names_serve(c->p, request, service, port, &found, &e);
-    answer(c, request, e.code ? &e : NULL, e.code ? NULL : found, !e.code && found ? strlen(found) : 0);
+    answer_client(c, request, e.code ? &e : NULL, e.code ? NULL : found,
+                  !e.code && found ? strlen(found) : 0);
 }
 
 void pmi1_publish(struct pmi1_client *c, const struct pmi1_message *m)
 {
-    handle(c, m, PMI1_ASK_PUBLISH);
+    handle_name(c, m, PMI1_ASK_PUBLISH);
 }
 
 void pmi1_unpublish(struct pmi1_client *c, const struct pmi1_message *m)
 {
-    handle(c, m, PMI1_ASK_UNPUBLISH);
+    handle_name(c, m, PMI1_ASK_UNPUBLISH);
 }
 
 void pmi1_lookup(struct pmi1_client *c, const struct pmi1_message *m)
 {
-    handle(c, m, PMI1_ASK_LOOKUP);
+    handle_name(c, m, PMI1_ASK_LOOKUP);
 }

@@ -1,5 +1,5 @@
 /* The key-value space of a job as one host knows it: pairs in the order of their first put, found by a hash.
- * What all of them take is bounded. */
+ * The size of all pairs together is bounded. */
 #ifndef HVD_AGENT_RENDEZVOUS_PMI1_PMI1_STORE_H
 #define HVD_AGENT_RENDEZVOUS_PMI1_PMI1_STORE_H
 

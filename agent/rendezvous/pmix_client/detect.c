@@ -59,7 +59,7 @@ static bool read_tables(struct elf *f)
     return false;
 }
 
-/* Where in the file is what will lie at that address? */
+/* The offset in the file of the bytes that will lie at that address. */
 static bool find_offset(const struct elf *f, uint64_t address, uint64_t *offset)
 {
     for (size_t i = 0; i < f->segments; i++) {
@@ -120,7 +120,7 @@ static bool script_uses(int fd, const char *path)
 
 /* ---- commands ------------------------------------------------------------------------------------------ */
 
-bool guess_file_uses_pmix(const char *path)
+bool detect_pmix_in_file(const char *path)
 {
     char magic[SELFMAG];
     struct stat st;
@@ -135,17 +135,17 @@ bool guess_file_uses_pmix(const char *path)
     return uses;
 }
 
-bool guess_uses_pmix(char *const *argv, const char *search, const char *wdir)
+bool detect_pmix(char *const *argv, const char *search, const char *wdir)
 {
     char path[PATH_MAX];
     struct err none = ERR_INIT;
-    if (spawn_find(argv[0], search, wdir, path, sizeof path, &none) == 0 && guess_file_uses_pmix(path))
+    if (spawn_find(argv[0], search, wdir, path, sizeof path, &none) == 0 && detect_pmix_in_file(path))
         return true;
     for (size_t i = 1; i < WORDS && argv[i]; i++) {
         int n = snprintf(path, sizeof path, "%s%s%s", argv[i][0] == '/' ? "" : wdir,
                          argv[i][0] == '/' ? "" : "/", argv[i]);
         if (strncmp(argv[i], module, strlen(module)) == 0 ||
-            (n > 0 && (size_t)n < sizeof path && guess_file_uses_pmix(path)))
+            (n > 0 && (size_t)n < sizeof path && detect_pmix_in_file(path)))
             return true;
     }
     return false;

@@ -1,14 +1,14 @@
 /* The PMIx contract: a server of the PMIx library for the ranks of this host, there from its first client on.
  *
- * Before the workers start only the doorway is made. Their environment names it as the server, with what the
+ * Before the workers start only the listener is made. Their environment names it as the server, with what the
  * library's PMIx_server_setup_fork would say if it were asked; the names are ours to choose, for the server
  * will be given them. The first knock starts the server, a process of its own (earlier when the command looks
- * as if it will knock: detect.h); connections wait meanwhile and are then spliced to the library's own port.
+ * as if it will knock: detect.h); connections wait meanwhile and are then joined to the library's own port.
  * Then the library is asked after all: if it says other than the workers were told, a warning names the way
  * that asks it before (--rendezvous pmix).
  *
  * Another user who finds the library's own port has nothing to say there: the library refuses namespaces
- * that it does not know, and ours cannot be guessed. At the doorway, nobody comes in who does not name it.
+ * that it does not know, and ours cannot be guessed. At the listener, nobody comes in who does not name it.
  *
  * Without that program (the library was missing when this was built) no variable of PMIx is set. */
 #include "agent/rendezvous/pmix_client/pmix.h"
@@ -24,7 +24,7 @@
 #include "agent/guard/job_dir.h"
 #include "agent/rendezvous/lazy_listener.h"
 #include "agent/rendezvous/pmix_client/detect.h"
-#include "agent/rendezvous/pmix_client/pmix_greeting.h"
+#include "agent/rendezvous/pmix_client/pmix_wire.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "agent/rendezvous/pmix_client/pmix_variables.h"
 #include "agent/rendezvous/pmix_client/proxy.h"
@@ -36,16 +36,16 @@
 
 struct pmix {
     struct rendezvous *r;
-    struct doorway doorway;
-    struct splices splices;
+    struct lazy_listener listener;
+    struct proxies proxies;
     struct pmix_host *server;
     bool started;       /* somebody has knocked */
     struct err failure; /* it will never be */
     struct pmix_variables variables;
     enum presence { AWAITED, CAME, GONE } * rank; /* of this host */
-    struct stand_ins stand_ins;
-    uint8_t *greeting; /* of the first client, for those that ended before they had said theirs; or NULL */
-    size_t greeting_len, rank_at;
+    struct surrogates surrogates;
+    uint8_t *handshake; /* of the first client, for those that ended before they had said theirs; or NULL */
+    size_t handshake_len, rank_at;
     bool known_version; /* of the library: what its clients send can be followed */
     bool refused_tool;
     int shared_fd; /* holds the directory in shared memory; -1: nobody has knocked yet */
@@ -58,36 +58,36 @@ static const Hvd__HostRanks *ranks_here(const struct pmix *p)
     return p->r->spawn->host[p->r->spawn->host_index];
 }
 
-/* With the greeting that a rank of this host has said, in another's name. */
-static void stand_in(struct pmix *p, uint32_t i)
+/* With the handshake that a rank of this host has said, in another's name. */
+static void add_surrogate(struct pmix *p, uint32_t i)
 {
     uint32_t rank = htonl(host_rank(ranks_here(p), i));
-    if (p->rank[i] != AWAITED || !p->r->end[host_rank(ranks_here(p), i)] || !p->greeting || !p->splices.port)
+    if (p->rank[i] != AWAITED || !p->r->end[host_rank(ranks_here(p), i)] || !p->handshake || !p->proxies.port)
         return;
     p->rank[i] = GONE;
-    memcpy(p->greeting + p->rank_at, &rank, sizeof rank);
-    stand_in_add(&p->stand_ins, p->splices.port, p->greeting, p->greeting_len);
+    memcpy(p->handshake + p->rank_at, &rank, sizeof rank);
+    surrogates_add(&p->surrogates, p->proxies.port, p->handshake, p->handshake_len);
 }
 
-static void stand_in_for_all(struct pmix *p)
+static void add_surrogates(struct pmix *p)
 {
     for (uint32_t i = 0; i < ranks_here(p)->ranks; i++)
-        stand_in(p, i);
+        add_surrogate(p, i);
 }
 
-static void note_greeting(struct pmix *p, const uint8_t *bytes, const struct pmix_greeting *g)
+static void note_greeting(struct pmix *p, const uint8_t *bytes, const struct pmix_handshake *g)
 {
-    if (p->greeting || !(p->greeting = malloc(g->len)))
+    if (p->handshake || !(p->handshake = malloc(g->len)))
         return;
-    memcpy(p->greeting, bytes, g->len);
-    p->greeting_len = g->len;
+    memcpy(p->handshake, bytes, g->len);
+    p->handshake_len = g->len;
     p->rank_at = g->rank_at;
-    stand_in_for_all(p);
+    add_surrogates(p);
 }
 
 /* ---- the server ---------------------------------------------------------------------------------------- */
 
-static void fail(struct pmix *p, const struct err *why)
+static void fail_start(struct pmix *p, const struct err *why)
 {
     char text[ERR_TEXT_MAX + 64];
     if (p->failure.code)
@@ -95,7 +95,7 @@ static void fail(struct pmix *p, const struct err *why)
     p->failure = *why;
     snprintf(text, sizeof text, "there is no PMIx on this host: %s", why->text);
     p->r->events->notice(p->r->ctx, LOG_ERROR, text);
-    splice_close_all(&p->splices);
+    proxies_close(&p->proxies);
 }
 
 static void on_started(void *ctx, const struct err *why, uint16_t port, char *const *environment,
@@ -103,7 +103,7 @@ static void on_started(void *ctx, const struct err *why, uint16_t port, char *co
 {
     struct pmix *p = ctx;
     if (why) {
-        fail(p, why);
+        fail_start(p, why);
         return;
     }
     const char *version = pmix_variables_find(environment, count, "PMIX_VERSION");
@@ -112,8 +112,8 @@ static void on_started(void *ctx, const struct err *why, uint16_t port, char *co
         pmix_variables_compare(&p->variables, environment, count);
     else if (pmix_variables_adopt(&p->variables, environment, count, &p->failure) < 0)
         return;
-    splice_serve(&p->splices, port);
-    stand_in_for_all(p);
+    proxies_serve(&p->proxies, port);
+    add_surrogates(p);
 }
 
 /* Its clients see the end of their connections. */
@@ -123,25 +123,25 @@ static void on_failed(void *ctx, const char *text)
     char whole[ERR_TEXT_MAX], last[64] = "";
     if (p->failure.code) /* it had not started, and that is known */
         return;
-    if (p->splices.spoke)
-        snprintf(last, sizeof last, "; rank %u had sent to it last", p->splices.last);
+    if (p->proxies.spoke)
+        snprintf(last, sizeof last, "; rank %u had sent to it last", p->proxies.last);
     snprintf(whole, sizeof whole, "%s%s", text, last);
     err_set(&p->failure, ERR_CLOSED, "%s", whole);
-    splice_close_all(&p->splices);
+    proxies_close(&p->proxies);
     p->r->events->failed(p->r->ctx, whole);
 }
 
 static const struct pmix_host_events host_events = {on_started, on_failed};
 
 /* `now`: the workers' environment waits for it. */
-static int start(struct pmix *p, bool now, struct err *e)
+static int start_server(struct pmix *p, bool now, struct err *e)
 {
     p->started = true;
     if (pmix_host_start(p->server, p->r, now, &host_events, p, e) < 0)
         return -1;
     if (!now)
         return 0;
-    exchange_expect(p->r->exchange); /* links are made while the library and the workers start */
+    tree_expect(p->r->tree); /* links are made while the library and the workers start */
     return pmix_host_await(p->server, e);
 }
 
@@ -153,14 +153,14 @@ static void start_once(struct pmix *p)
         p->shared_fd = job_dir_make_shared(p->r->directory, &none);
     if (none.code)
         log_warning("%s", none.text);
-    if (!p->started && !p->failure.code && start(p, false, &e) < 0)
-        fail(p, &e);
+    if (!p->started && !p->failure.code && start_server(p, false, &e) < 0)
+        fail_start(p, &e);
 }
 
 static void on_client(void *ctx, int fd)
 {
     struct pmix *p = ctx;
-    splice_add(&p->splices, fd);
+    proxies_add(&p->proxies, fd);
     start_once(p);
 }
 
@@ -173,7 +173,7 @@ static void refuse_tool(struct pmix *p)
     p->refused_tool = true;
 }
 
-static bool follow(void *ctx, struct splice_client *who, const uint8_t *bytes, size_t len)
+static bool follow_client(void *ctx, struct proxy_client *who, const uint8_t *bytes, size_t len)
 {
     struct pmix *p = ctx;
     char text[160];
@@ -186,25 +186,25 @@ static bool follow(void *ctx, struct splice_client *who, const uint8_t *bytes, s
     return !wrong;
 }
 
-static enum splice_greeting check_greeting(void *ctx, const uint8_t *bytes, size_t len,
-                                           struct splice_client *who)
+static enum handshake_verdict check_greeting(void *ctx, const uint8_t *bytes, size_t len,
+                                             struct proxy_client *who)
 {
     struct pmix *p = ctx;
-    struct pmix_greeting g;
+    struct pmix_handshake g;
     uint32_t local;
-    enum splice_greeting answer = pmix_greeting_read(bytes, len, p->r->spawn->namespace_, &g);
-    if (answer == SPLICE_BAD && g.tool)
+    enum handshake_verdict answer = pmix_handshake_read(bytes, len, p->r->spawn->namespace_, &g);
+    if (answer == HANDSHAKE_BAD && g.tool)
         refuse_tool(p);
-    if (answer != SPLICE_GOOD)
+    if (answer != HANDSHAKE_GOOD)
         return answer;
     local = host_local_rank(ranks_here(p), g.rank);
     if (local == UINT32_MAX || p->rank[local] == GONE)
-        return SPLICE_BAD;
+        return HANDSHAKE_BAD;
     p->rank[local] = CAME;
     who->rank = g.rank;
-    who->greeting = g.len;
+    who->handshake = g.len;
     note_greeting(p, bytes, &g);
-    return SPLICE_GOOD;
+    return HANDSHAKE_GOOD;
 }
 
 /* ---- other hosts --------------------------------------------------------------------------------------- */
@@ -214,7 +214,7 @@ static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t 
     struct pmix *p = ctx;
     start_once(p);
     if (p->failure.code)
-        exchange_answer(p->r->exchange, EXCHANGE_PMIX, from, ticket, &p->failure, NULL, 0);
+        tree_answer(p->r->tree, TREE_PMIX, from, ticket, &p->failure, NULL, 0);
     else
         pmix_host_request(p->server, from, ticket, data, len);
 }
@@ -225,7 +225,7 @@ static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t l
     pmix_host_broadcast(p->server, from, data, len);
 }
 
-static const struct exchange_handler handler = {on_request, on_broadcast};
+static const struct tree_handler handler = {on_request, on_broadcast};
 
 /* ---- before the workers -------------------------------------------------------------------------------- */
 
@@ -241,7 +241,7 @@ static bool looks_needed(const struct rendezvous *r)
 {
     for (size_t i = 0; i < spawn_programs(r->spawn); i++) {
         struct spawn_program program = spawn_program_get(r->spawn, i);
-        if (r->wdir[i] && guess_uses_pmix(program.argv, search_path(&program), r->wdir[i]))
+        if (r->wdir[i] && detect_pmix(program.argv, search_path(&program), r->wdir[i]))
             return true;
     }
     return false;
@@ -254,10 +254,10 @@ static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
 {
     if (!wanted && !looks_needed(p->r))
         return 0;
-    if (start(p, true, e) < 0) {
+    if (start_server(p, true, e) < 0) {
         pmix_host_end(p->server);
         if (!wanted)
-            fail(p, e);
+            fail_start(p, e);
     } else if (p->failure.code) {
         *e = p->failure;
     }
@@ -269,7 +269,7 @@ static int start_before_workers(struct pmix *p, bool wanted, struct err *e)
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-static int prepare(struct pmix *p, struct err *e)
+static int prepare_server(struct pmix *p, struct err *e)
 {
     char path[PATH_MAX];
     struct rendezvous *r = p->r;
@@ -289,10 +289,10 @@ static int prepare(struct pmix *p, struct err *e)
     pmix_server_directory(r, path, sizeof path);
     if (mkdir(path, 0700) < 0)
         return err_set(e, ERR_SYSTEM, "cannot make directory %s", path);
-    if (doorway_open(&p->doorway, r->loop, on_client, p, e) < 0)
+    if (lazy_listener_open(&p->listener, r->loop, on_client, p, e) < 0)
         return -1;
-    p->variables.port = p->doorway.port;
-    exchange_serve(r->exchange, EXCHANGE_PMIX, &handler, p);
+    p->variables.port = p->listener.port;
+    tree_serve(r->tree, TREE_PMIX, &handler, p);
     if (start_before_workers(p, wanted, e) < 0)
         return -1;
     if (pmix_variables_predict(&p->variables, e) < 0)
@@ -305,18 +305,18 @@ static void pmix_close(void *state)
 {
     struct pmix *p = state;
     p->r->values.pmix = NULL;
-    exchange_serve(p->r->exchange, EXCHANGE_PMIX, NULL, NULL);
-    doorway_close(&p->doorway);
-    splice_close_all(&p->splices);
-    stand_in_close_all(&p->stand_ins);
+    tree_serve(p->r->tree, TREE_PMIX, NULL, NULL);
+    lazy_listener_close(&p->listener);
+    proxies_close(&p->proxies);
+    surrogates_close(&p->surrogates);
     pmix_host_end(p->server);
     if (p->shared_fd >= 0)
         close(p->shared_fd);
     p->shared_fd = -1;
     free(p->rank);
-    free(p->greeting);
+    free(p->handshake);
     p->rank = NULL;
-    p->greeting = NULL;
+    p->handshake = NULL;
     pmix_variables_free(&p->variables);
 }
 
@@ -324,13 +324,14 @@ static void *pmix_open(struct rendezvous *r, struct err *e)
 {
     static struct pmix pmix; /* one a process; its handles outlive the close */
     struct pmix *p = &pmix;
-    *p = (struct pmix){.r = r,
-                       .server = r->pmix,
-                       .variables = {.r = r},
-                       .shared_fd = -1,
-                       .stand_ins = {.loop = r->loop},
-                       .splices = {.loop = r->loop, .check = check_greeting, .follow = follow, .ctx = p}};
-    if (prepare(p, e) < 0) {
+    *p = (struct pmix){
+        .r = r,
+        .server = r->pmix,
+        .variables = {.r = r},
+        .shared_fd = -1,
+        .surrogates = {.loop = r->loop},
+        .proxies = {.loop = r->loop, .check = check_greeting, .follow = follow_client, .ctx = p}};
+    if (prepare_server(p, e) < 0) {
         pmix_close(p);
         return NULL;
     }
@@ -343,7 +344,7 @@ static void pmix_rank_ended(void *state, uint32_t rank)
     uint32_t local = host_local_rank(ranks_here(p), rank);
     pmix_host_rank_ended(p->server, rank, p->r->end[rank]);
     if (p->rank && local != UINT32_MAX)
-        stand_in(p, local);
+        add_surrogate(p, local);
 }
 
-const struct contract_ops contract_pmix = {CONTRACT_PMIX, pmix_open, pmix_rank_ended, pmix_close};
+const struct rendezvous_method rendezvous_pmix = {CONTRACT_PMIX, pmix_open, pmix_rank_ended, pmix_close};

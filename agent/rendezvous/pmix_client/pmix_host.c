@@ -9,14 +9,14 @@
 
 #define START_MS 10000 /* from its start to its first word; the library looks at the machine meanwhile */
 
-static void release(struct pmix_host *h);
+static void release_socket(struct pmix_host *h);
 
 static ProtobufCBinaryData bytes_of(const void *data, size_t len)
 {
     return (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
 }
 
-/* ---- its exchanges ------------------------------------------------------------------------------------- */
+/* ---- its operations ------------------------------------------------------------------------------------ */
 
 struct pmix_operation {
     struct pmix_operation *next;
@@ -24,7 +24,7 @@ struct pmix_operation {
     uint64_t ticket, handle;
 };
 
-static void forget(struct pmix_operation *o)
+static void forget_operation(struct pmix_operation *o)
 {
     struct pmix_operation **at = &o->host->first;
     while (*at != o)
@@ -53,13 +53,13 @@ static void on_done(void *ctx, const struct err *why, const uint8_t *data, size_
     struct pmix_operation *o = ctx;
     struct pmix_host *h = o->host;
     uint64_t ticket = o->ticket;
-    forget(o);
+    forget_operation(o);
     send_result(h, ticket, why, data, len);
 }
 
-static void begin(struct pmix_host *h, const Hvd__Pmix *m)
+static void add_operation(struct pmix_host *h, const Hvd__Pmix *m)
 {
-    struct exchange *x = h->r->exchange;
+    struct tree *x = h->r->tree;
     struct err e = ERR_INIT;
     struct pmix_operation *o = malloc(sizeof *o);
     if (!o) {
@@ -69,17 +69,16 @@ static void begin(struct pmix_host *h, const Hvd__Pmix *m)
     }
     *o = (struct pmix_operation){h->first, h, m->ticket, 0};
     h->first = o;
-    uint64_t handle =
-        m->kind == HVD__PMIX__KIND__GATHER
-            ? exchange_gather(x, EXCHANGE_PMIX, m->id.data, m->id.len, m->hosts, m->n_hosts, m->data.data,
-                              m->data.len, on_done, o)
-            : exchange_request(x, EXCHANGE_PMIX, m->host, m->data.data, m->data.len, on_done, o);
+    uint64_t handle = m->kind == HVD__PMIX__KIND__GATHER
+                          ? tree_gather(x, TREE_PMIX, m->id.data, m->id.len, m->hosts, m->n_hosts,
+                                        m->data.data, m->data.len, on_done, o)
+                          : tree_request(x, TREE_PMIX, m->host, m->data.data, m->data.len, on_done, o);
     if (handle) /* else it has ended and is gone */
         o->handle = handle;
 }
 
 /* Its own list of them ends with ours. */
-static void cancel(struct pmix_host *h, const Hvd__Pmix *m)
+static void cancel_operation(struct pmix_host *h, const Hvd__Pmix *m)
 {
     struct err why = ERR_INIT;
     struct pmix_operation *o = h->first;
@@ -87,16 +86,15 @@ static void cancel(struct pmix_host *h, const Hvd__Pmix *m)
         o = o->next;
     err_set(&why, m->code ? (enum err_code)m->code : ERR_CLOSED, "%s", m->text);
     if (o)
-        exchange_cancel(h->r->exchange, o->handle, &why);
+        tree_cancel(h->r->tree, o->handle, &why);
 }
 
-static void answer(struct pmix_host *h, const Hvd__Pmix *m)
+static void answer_request(struct pmix_host *h, const Hvd__Pmix *m)
 {
     struct err why = ERR_INIT;
     if (m->code)
         err_set(&why, (enum err_code)m->code, "%s", m->text);
-    exchange_answer(h->r->exchange, EXCHANGE_PMIX, m->host, m->ticket, m->code ? &why : NULL, m->data.data,
-                    m->data.len);
+    tree_answer(h->r->tree, TREE_PMIX, m->host, m->ticket, m->code ? &why : NULL, m->data.data, m->data.len);
 }
 
 /* Hosts of the plan, ascending, this one among them: as tree.h wants them. */
@@ -108,7 +106,7 @@ static bool is_gather(const struct pmix_host *h, const Hvd__Pmix *m)
         if (m->hosts[i] >= h->r->spawn->n_host || (i > 0 && m->hosts[i] <= m->hosts[i - 1]))
             return false;
     }
-    return here && m->id.len <= EXCHANGE_ID_MAX;
+    return here && m->id.len <= TREE_ID_MAX;
 }
 
 static bool is_other_host(const struct pmix_host *h, uint32_t host)
@@ -116,32 +114,32 @@ static bool is_other_host(const struct pmix_host *h, uint32_t host)
     return host < h->r->spawn->n_host && host != h->r->spawn->host_index;
 }
 
-static bool exchanges(struct pmix_host *h, const Hvd__Pmix *m)
+static bool begin_operation(struct pmix_host *h, const Hvd__Pmix *m)
 {
     switch (m->kind) {
     case HVD__PMIX__KIND__GATHER:
         if (!is_gather(h, m))
             return false;
-        begin(h, m);
+        add_operation(h, m);
         return true;
     case HVD__PMIX__KIND__ASK:
         if (!is_other_host(h, m->host))
             return false;
-        begin(h, m);
+        add_operation(h, m);
         return true;
     case HVD__PMIX__KIND__ANSWER:
         if (!is_other_host(h, m->host))
             return false;
-        answer(h, m);
+        answer_request(h, m);
         return true;
     case HVD__PMIX__KIND__CANCEL:
-        cancel(h, m);
+        cancel_operation(h, m);
         return true;
     case HVD__PMIX__KIND__FORGET:
-        exchange_forget(h->r->exchange, EXCHANGE_PMIX, m->id.data, m->id.len);
+        tree_forget(h->r->tree, TREE_PMIX, m->id.data, m->id.len);
         return true;
     case HVD__PMIX__KIND__TELL:
-        exchange_broadcast(h->r->exchange, EXCHANGE_PMIX, m->data.data, m->data.len);
+        tree_broadcast(h->r->tree, TREE_PMIX, m->data.data, m->data.len);
         return true;
     default:
         return false;
@@ -204,7 +202,7 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         child_moves(&h->child);
         break;
     default:
-        if (!exchanges(h, m))
+        if (!begin_operation(h, m))
             legal_refuse(&h->legal, "the PMIx server", legal_pmix_name(m->kind),
                          "it names hosts that are not there");
         break;
@@ -217,7 +215,7 @@ static void on_end(void *ctx, const struct err *why)
     if (why)
         child_fail(&h->child, "broke the protocol: %s", why->text);
     else
-        release(h); /* its death is told when it is reaped */
+        release_socket(h); /* its death is told when it is reaped */
 }
 
 static const struct pmix_relay_events relay_events = {on_message, on_end};
@@ -239,7 +237,7 @@ void pmix_host_request(struct pmix_host *h, uint32_t from, uint64_t ticket, cons
     struct err e = ERR_INIT;
     if (!h->relay.open) {
         err_set(&e, ERR_CLOSED, "the PMIx server of host %s has ended", h->r->host);
-        exchange_answer(h->r->exchange, EXCHANGE_PMIX, from, ticket, &e, NULL, 0);
+        tree_answer(h->r->tree, TREE_PMIX, from, ticket, &e, NULL, 0);
         return;
     }
     m.kind = HVD__PMIX__KIND__REQUEST;
@@ -265,8 +263,8 @@ void pmix_host_drain(struct pmix_host *h)
 
 /* ---- start --------------------------------------------------------------------------------------------- */
 
-/* Makes a copy of Spawn one that names no variables. What is returned, and spawn->program, are to be freed;
- * NULL: no memory. */
+/* Makes a copy of Spawn one that names no variables. The result and spawn->program are to be freed; NULL: no
+ * memory. */
 static Hvd__Program *without_environment(Hvd__Spawn *spawn)
 {
     Hvd__Program **list = calloc(spawn->n_program + 1, sizeof *list);
@@ -328,7 +326,7 @@ static void on_drain(void *ctx)
 
 static void on_let_go(void *ctx)
 {
-    release(ctx);
+    release_socket(ctx);
 }
 
 static void on_failed(void *ctx, const char *text)
@@ -381,7 +379,7 @@ int pmix_host_await(struct pmix_host *h, struct err *e)
 /* ---- end ----------------------------------------------------------------------------------------------- */
 
 /* Lets go of its socket, upon which it ends; kills it when it does not. */
-static void release(struct pmix_host *h)
+static void release_socket(struct pmix_host *h)
 {
     if (h->state == PMIX_HOST_NONE)
         return;
@@ -411,5 +409,5 @@ void pmix_host_close(struct pmix_host *h)
     pmix_host_end(h);
     child_close(&h->child);
     while (h->first)
-        forget(h->first);
+        forget_operation(h->first);
 }

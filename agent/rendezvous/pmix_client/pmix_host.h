@@ -3,8 +3,8 @@
  *
  * The PMIx library believes much of what its clients send: one that sends garbage may crash it. So it lives
  * in a process of its own, hvd-pmix, which supervises nothing. The session passes on between it and the rest
- * of the job: exchanges with other hosts, ranks that have ended, its notices. When it dies unasked the job
- * ends with one line that says how.
+ * of the job: operations over the tree of hosts, ranks that have ended, its notices. When it dies unasked the
+ * job ends with one line that says how.
  *
  *   none -> starting (the process runs, its library does not yet) -> ready -> ended
  *
@@ -61,7 +61,7 @@ void pmix_host_end(struct pmix_host *h);
 bool pmix_host_is_failing(const struct pmix_host *h);
 /* True when `pid` was it. */
 bool pmix_host_reaped(struct pmix_host *h, pid_t pid, uint32_t status, uint32_t signal);
-/* To be called when the exchange is gone. */
+/* To be called when the tree is gone. */
 void pmix_host_close(struct pmix_host *h);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the PMIx server of a host and its clients must call by the same names. */
+/* Names that the PMIx server of a host and its clients must share. */
 #include <stdio.h>
 #include <string.h>
 

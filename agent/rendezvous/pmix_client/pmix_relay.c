@@ -9,12 +9,12 @@
 #include "common/protocol/message.h"
 
 #define HEADER      4
-#define MESSAGE_MAX (EXCHANGE_MESSAGE_MAX + (64u << 20)) /* the configuration names every host and worker */
+#define MESSAGE_MAX (TREE_MESSAGE_MAX + (64u << 20)) /* the configuration names every host and worker */
 #define QUEUE_MAX   (2 * (size_t)MESSAGE_MAX)
 
 static void write_waiting(struct pmix_relay *r);
 
-static void end(struct pmix_relay *r, const struct err *why)
+static void end_relay(struct pmix_relay *r, const struct err *why)
 {
     if (!r->open)
         return;
@@ -54,7 +54,7 @@ void pmix_relay_drain(struct pmix_relay *r)
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
-            end(r, NULL);
+            end_relay(r, NULL);
             return;
         }
         if (buf_put(&r->in, bytes, (size_t)n) < 0)
@@ -62,7 +62,7 @@ void pmix_relay_drain(struct pmix_relay *r)
         while (r->open && !e.code && handle_next(r, &e) > 0)
             ;
         if (e.code)
-            end(r, &e);
+            end_relay(r, &e);
     }
 }
 
@@ -114,7 +114,7 @@ void pmix_relay_send(struct pmix_relay *r, const Hvd__Pmix *m)
     if (size > MESSAGE_MAX || buf_room(&r->out) < HEADER + size || buf_put(&r->out, header, HEADER) < 0 ||
         message_pack(&m->base, &r->out, &e) < 0) {
         err_set(&e, ERR_MEMORY, "a message of %zu bytes does not fit", size);
-        end(r, &e);
+        end_relay(r, &e);
         return;
     }
     write_waiting(r);

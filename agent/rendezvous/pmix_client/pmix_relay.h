@@ -1,8 +1,8 @@
 /* The socket between a session and the PMIx server of its host: either end of it.
  *
- * A message is its length (4 bytes, little-endian) and a Pmix of control.proto. Not
- * common/protocol/frame.h: what a gather brings together may be longer than a frame. What the other end
- * says is checked all the same: the server is a process that clients may have brought out of its senses. */
+ * A message is its length (4 bytes, little-endian) and a Pmix of control.proto. common/protocol/frame.h does
+ * not fit, because the result of a gather may be longer than a frame. Messages of the server are checked,
+ * because a faulty client may have damaged the server. */
 #ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_RELAY_H
 #define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_RELAY_H
 

@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 #include "common/protocol/spawn_programs.h"
 
-/* What happens to a variable of the contract that the library, or the user, has another value for. */
+/* The rule for a variable that has another value from the library or from the user. */
 enum rule {
     MUST_AGREE,     /* the library's clients cannot do with another value than the library's */
     OURS,           /* the library knows nothing of it, or any value will do */
@@ -39,8 +39,8 @@ static const struct {
     {"PMIX_HOSTNAME", "%h", OURS},
     /* Without it OpenMPI 4 takes every rank for a job of its own. */
     {"OMPI_MCA_orte_local_daemon_uri", "1.0;tcp://127.0.0.1:1", OURS},
-    /* Whoever starts it has bound it or means it to be free: else each rank looks for the machine's topology
-     * first thing, only to see whether it is bound. */
+    /* The workers are bound already, or are meant to be free. Otherwise each rank first finds the machine's
+     * topology, only to see whether it is bound. */
     {"OMPI_MCA_orte_bound_at_launch", "1", UNLESS_BINDING},
     /* A directory in shared memory; by itself it would leave files of killed ranks in /dev/shm. */
     {"OMPI_MCA_btl_vader_backing_directory", "%s", UNLESS_SET},
@@ -51,7 +51,7 @@ static const struct {
 };
 #define VARIABLES (sizeof variables / sizeof *variables)
 
-static void insert(const struct pmix_variables *v, char what, char *text, size_t size)
+static void insert_variable(const struct pmix_variables *v, char what, char *text, size_t size)
 {
     char shared[JOB_DIR_MAX];
     switch (what) {
@@ -84,7 +84,7 @@ static void format_variable(const struct pmix_variables *v, size_t i, char *text
             text[at] = '\0';
             continue;
         }
-        insert(v, *++f, text + at, size - at);
+        insert_variable(v, *++f, text + at, size - at);
         at += strlen(text + at);
     }
 }
@@ -149,7 +149,7 @@ static bool is_uri(const char *entry)
     return strncmp(entry, "PMIX_SERVER_URI", strlen("PMIX_SERVER_URI")) == 0;
 }
 
-/* The library's own word; but its clients come through the doorway. */
+/* The library's own word; but its clients come through the listener. */
 int pmix_variables_adopt(struct pmix_variables *v, char *const *said, size_t count, struct err *e)
 {
     char text[PATH_MAX + 128];
@@ -167,7 +167,7 @@ int pmix_variables_adopt(struct pmix_variables *v, char *const *said, size_t cou
     return 0;
 }
 
-/* As far as the port, which is the doorway's here and the library's there. */
+/* As far as the port, which is the listener's here and the library's there. */
 static bool same_value(const char *name, const char *told, const char *said)
 {
     if (!is_uri(name))

@@ -10,12 +10,12 @@
 
 struct pmix_variables {
     struct rendezvous *r;
-    uint16_t port; /* of the doorway */
+    uint16_t port; /* of the listener */
     char **list;   /* NAME=value, NULL at the end; NULL: nothing was said yet */
     size_t count;
 };
 
-/* The library's own word, before the workers start; but its clients come through the doorway. -1 with *e. */
+/* The library's own word, before the workers start; but its clients come through the listener. -1 with *e. */
 int pmix_variables_adopt(struct pmix_variables *v, char *const *said, size_t count, struct err *e);
 /* The rest, or all of them where the library was not asked. -1 with *e. */
 int pmix_variables_predict(struct pmix_variables *v, struct err *e);

@@ -47,7 +47,7 @@ static struct process process;
 
 /* ---- to the session ------------------------------------------------------------------------------------ */
 
-static void say(Hvd__Pmix__Kind kind, uint32_t rank, uint32_t number, const char *text)
+static void send_message(Hvd__Pmix__Kind kind, uint32_t rank, uint32_t number, const char *text)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
     m.kind = kind;
@@ -60,19 +60,19 @@ static void say(Hvd__Pmix__Kind kind, uint32_t rank, uint32_t number, const char
 static void on_notice(void *ctx, uint32_t level, const char *text)
 {
     (void)ctx;
-    say(HVD__PMIX__KIND__NOTICE, 0, level, text);
+    send_message(HVD__PMIX__KIND__NOTICE, 0, level, text);
 }
 
 static void on_abort(void *ctx, uint32_t rank, uint32_t status, const char *text)
 {
     (void)ctx;
-    say(HVD__PMIX__KIND__ABORT, rank, status, text);
+    send_message(HVD__PMIX__KIND__ABORT, rank, status, text);
 }
 
 static void on_signal(void *ctx, uint32_t rank, int number)
 {
     (void)ctx;
-    say(HVD__PMIX__KIND__SIGNAL, rank, (uint32_t)number, "");
+    send_message(HVD__PMIX__KIND__SIGNAL, rank, (uint32_t)number, "");
 }
 
 static void on_said(void *ctx, uint32_t rank, bool to_stdout, const char *text, size_t len)
@@ -92,7 +92,7 @@ static const struct rendezvous_events events = {
 static void on_beat(uv_timer_t *timer)
 {
     (void)timer;
-    say(HVD__PMIX__KIND__PING, 0, 0, "");
+    send_message(HVD__PMIX__KIND__PING, 0, 0, "");
 }
 
 /* ---- the start ----------------------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ static int check_config(const Hvd__PmixConfig *c, struct err *e)
     return 0;
 }
 
-static void start(const Hvd__Pmix *m)
+static void start_server(const Hvd__Pmix *m)
 {
     struct pmix_listening at = {0};
     struct err e = ERR_INIT;
@@ -155,9 +155,9 @@ static void start(const Hvd__Pmix *m)
                                     .job = c->job,
                                     .host = c->host,
                                     .directory = c->directory,
-                                    .exchange = pmix_session_exchange(&process.session),
                                     .events = &events,
                                     .values = {.crowded = c->crowded}};
+    pmix_tree_open(&process.session);
     if (note_ends(c) < 0)
         err_set(&e, ERR_MEMORY, "no memory for %u ranks", c->spawn->size);
     else
@@ -187,13 +187,13 @@ static void on_message(void *ctx, const Hvd__Pmix *m)
         return;
     switch (m->kind) {
     case HVD__PMIX__KIND__CONFIG:
-        start(m);
+        start_server(m);
         break;
     case HVD__PMIX__KIND__RANK_ENDED:
         on_rank_ended(m);
         break;
     case HVD__PMIX__KIND__REQUEST:
-        pmix_asked((struct pmix_asked){m->host, m->ticket}, m->data.data, m->data.len);
+        pmix_server_asked((struct pmix_asked){m->host, m->ticket}, m->data.data, m->data.len);
         break;
     case HVD__PMIX__KIND__BROADCAST:
         pmix_server_told(m->data.data, m->data.len);
@@ -218,7 +218,7 @@ static const struct pmix_relay_events relay_events = {on_message, on_end};
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-static int run(struct err *e)
+static int run_server(struct err *e)
 {
     if (loop_init(&process.loop, e) < 0)
         return -1;
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
     }
     signal(SIGPIPE, SIG_IGN);
     spawn_raise_descriptor_limit(RLIM_INFINITY); /* each client is one */
-    if (run(&e) < 0) {
+    if (run_server(&e) < 0) {
         log_error("%s", e.text);
         return err_exit_status(&e);
     }

@@ -1,5 +1,5 @@
-/* What a rank may ask and order: queries that the library cannot answer itself, signals for ranks of its own
- * job; and what it may not: new processes. */
+/* Queries that the library cannot answer itself, signals of a rank for ranks of its own job, and the refusal
+ * of new processes. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #define ANSWERS_MAX 64
 
 struct query {
-    struct bridge_item item;
+    struct upcall item;
     char **key;
     size_t keys;
     pmix_info_t *answer;
@@ -76,7 +76,7 @@ static bool add_answer(pmix_info_t *to, const char *key)
     return true;
 }
 
-static void run_query(struct bridge_item *item)
+static void run_query(struct upcall *item)
 {
     struct query *q = (struct query *)item;
     for (size_t i = 0; i < q->keys && q->answers < ANSWERS_MAX; i++)
@@ -111,14 +111,14 @@ pmix_status_t pmix_query(pmix_proc_t *asker, pmix_query_t *queries, size_t count
         free_answers(q);
         return PMIX_ERR_NOMEM;
     }
-    bridge_post(&pmix_server.bridge, &q->item);
+    upcall_queue_post(&pmix_server.upcalls, &q->item);
     return PMIX_SUCCESS;
 }
 
 /* ---- signals: to all hosts; each sends it to its own --------------------------------------------------- */
 
 struct order {
-    struct bridge_item item;
+    struct upcall item;
     size_t len;
     uint8_t message[]; /* its kind, the signal, ranks */
 };
@@ -136,10 +136,10 @@ void pmix_signal_told(const uint8_t *data, size_t len)
     }
 }
 
-static void run_order(struct bridge_item *item)
+static void run_order(struct upcall *item)
 {
     struct order *o = (struct order *)item;
-    exchange_broadcast(pmix_server.r->exchange, EXCHANGE_PMIX, o->message, o->len);
+    pmix_tree_broadcast(o->message, o->len);
     pmix_signal_told(o->message + 1, o->len - 1);
     free(o);
 }
@@ -189,18 +189,18 @@ pmix_status_t pmix_job_control(const pmix_proc_t *asker, const pmix_proc_t targe
     put_u32(o->message + 1, (uint32_t)number);
     for (size_t i = 0; i < ranks; i++)
         put_u32(o->message + 5 + 4 * i, all ? (uint32_t)i : targets[i].rank);
-    bridge_post(&pmix_server.bridge, &o->item);
+    upcall_queue_post(&pmix_server.upcalls, &o->item);
     return PMIX_OPERATION_SUCCEEDED;
 }
 
 /* ---- new processes ------------------------------------------------------------------------------------- */
 
 struct refusal {
-    struct bridge_item item;
+    struct upcall item;
     uint32_t rank;
 };
 
-static void run_refusal(struct bridge_item *item)
+static void run_refusal(struct upcall *item)
 {
     struct refusal *f = (struct refusal *)item;
     struct rendezvous *r = pmix_server.r;
@@ -221,7 +221,7 @@ pmix_status_t pmix_spawn(const pmix_proc_t *asker, const pmix_info_t info[], siz
     (void)info, (void)infos, (void)apps, (void)count, (void)done, (void)ctx;
     if (f) {
         *f = (struct refusal){{NULL, run_refusal}, asker->rank};
-        bridge_post(&pmix_server.bridge, &f->item);
+        upcall_queue_post(&pmix_server.upcalls, &f->item);
     }
     return PMIX_ERR_NOT_SUPPORTED;
 }

@@ -1,30 +1,32 @@
-/* Operations of several ranks, in which the library has gathered this host's: fence, connect, disconnect and
- * the making and ending of groups are all one gather of tree.h among the hosts of the participants.
+/* Operations of several ranks, after the library has gathered the ranks of this host: fence, connect,
+ * disconnect and the making and ending of groups are each one gather of tree.h among the participants' hosts.
  *
- * Each host brings how it went there and the library's blob; all get the blobs one after the other and the
- * first bad status. An operation ends early, on all hosts, by its time-out on one of them and when a
- * participant is dead that can no longer come. Whether it has come before it died is known to its own host
- * alone. That is asked: its answer travels behind what it had brought, so whoever hears "no" may end the
- * operation. */
+ * Each host brings its status and the library's blob; each gets all blobs one after the other and the first
+ * bad status. An operation ends early, on all hosts, by its time-out on one host, and when a participant has
+ * died before it came. Only the participant's host knows whether the participant came before it died, so that
+ * host is asked. Its answer travels behind its part of the gather: after the answer "no" the operation may
+ * end. */
+#include "agent/rendezvous/pmix_server/pmix_server.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/rendezvous/pmix_server/pmix_server.h"
+#include "agent/rendezvous/pmix_server/upcall_queue.h"
 #include "common/base/buf.h"
 #include "common/base/log.h"
 
 struct collective {
-    struct bridge_item item;
+    struct upcall item;
     struct collective *next;
-    char *id;              /* what it is, the group's name, and the participants: "f0-3,7", "g=name:0-3" */
+    char *id;              /* kind, name of a group, and participants: "fence:0-3,7-7,", "group=name:0-3," */
     uint32_t *rank, *host; /* ascending */
     size_t ranks, hosts;
-    uint8_t *blob; /* status, then the library's */
+    uint8_t *blob; /* status, length and the library's bytes */
     size_t len;
     uint64_t timeout_ms, handle;
-    uint32_t round;    /* how many of this id we have joined, with this one */
-    uint32_t asked_of; /* the last dead rank that we have asked of */
+    uint32_t round;    /* the number of operations of this id that this host has joined, with this one */
+    uint32_t asked_of; /* the dead rank about which its host was asked last */
     struct pmix_clock *clock;
     void (*finish)(struct collective *c, pmix_status_t status, uint8_t *data, size_t len);
     union {
@@ -43,6 +45,51 @@ static void free_collective(struct collective *c)
     free(c->host);
     free(c->blob);
     free(c);
+}
+
+/* ---- joined operations --------------------------------------------------------------------------------- */
+
+/* How often this host has joined the operations of an id. The number tells operations of one id apart, and
+ * another host learns from it whether a rank that has died had come to an operation. An id is kept while it
+ * may come again: a set of participants for the whole job, a group until its end. */
+struct joined {
+    struct joined *next;
+    uint32_t count, refused; /* operations joined; operations that this host has said it will never join */
+    char id[];
+};
+
+static struct joined **find_joined(const char *id)
+{
+    struct joined **at = &pmix_server.joined;
+    while (*at && strcmp((*at)->id, id) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+/* Makes the entry when there is none; NULL without memory. */
+static struct joined *get_joined(const char *id)
+{
+    struct joined *j = *find_joined(id);
+    if (j)
+        return j;
+    j = malloc(sizeof *j + strlen(id) + 1);
+    if (!j)
+        return NULL;
+    j->next = pmix_server.joined;
+    j->count = j->refused = 0;
+    memcpy(j->id, id, strlen(id) + 1);
+    return pmix_server.joined = j;
+}
+
+/* All hosts forget the id alike, and so do the gathers. */
+static void forget_joined(const char *id)
+{
+    struct joined **at = find_joined(id), *j = *at;
+    if (!j)
+        return;
+    *at = j->next;
+    pmix_tree_forget(id, strlen(id));
+    free(j);
 }
 
 /* ---- participants -------------------------------------------------------------------------------------- */
@@ -96,10 +143,10 @@ static pmix_status_t find_hosts(struct collective *c)
     return PMIX_SUCCESS;
 }
 
-/* Ranks as ranges; a list that is too long for an id as a number that stands for it. */
+/* Ranks as ranges. A list that is too long for an id is replaced by a hash. */
 static pmix_status_t make_id(struct collective *c, const char *kind)
 {
-    size_t size = EXCHANGE_ID_MAX, at = (size_t)snprintf(NULL, 0, "%s:", kind);
+    size_t size = TREE_ID_MAX, at = (size_t)snprintf(NULL, 0, "%s:", kind);
     uint64_t sum = 1469598103934665603u, other = 88172645463325252u;
     if (at + 64 > size)
         return PMIX_ERR_BAD_PARAM;
@@ -131,7 +178,7 @@ static bool takes_part(const struct collective *c, uint32_t rank)
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static void end(struct collective *c, pmix_status_t status, uint8_t *data, size_t len)
+static void end_collective(struct collective *c, pmix_status_t status, uint8_t *data, size_t len)
 {
     struct collective **at = &pmix_server.collective;
     while (*at && *at != c)
@@ -152,7 +199,11 @@ static void on_gathered(void *ctx, const struct err *why, const uint8_t *data, s
     size_t used = 0;
     if (!all) {
         bool late = why && why->code == ERR_TIMEOUT, broken = why && why->code != ERR_CLOSED;
-        end(c, late ? PMIX_ERR_TIMEOUT : broken ? PMIX_ERR_UNREACH : PMIX_ERR_LOST_CONNECTION, NULL, 0);
+        end_collective(c,
+                       late     ? PMIX_ERR_TIMEOUT
+                       : broken ? PMIX_ERR_UNREACH
+                                : PMIX_ERR_LOST_CONNECTION,
+                       NULL, 0);
         return;
     }
     while (len >= 8) {
@@ -169,19 +220,19 @@ static void on_gathered(void *ctx, const struct err *why, const uint8_t *data, s
     }
     if (len > 0)
         status = PMIX_ERR_UNPACK_FAILURE;
-    end(c, status, all, used);
+    end_collective(c, status, all, used);
 }
 
-static void cancel(struct collective *c, enum err_code code, const char *text)
+static void cancel_collective(struct collective *c, enum err_code code, const char *text)
 {
     struct err why = ERR_INIT;
     err_set(&why, code, "%s", text);
-    exchange_cancel(pmix_server.r->exchange, c->handle, &why);
+    pmix_tree_cancel(c->handle, &why);
 }
 
 static void on_late(void *ctx)
 {
-    cancel(ctx, ERR_TIMEOUT, "the time-out of the operation");
+    cancel_collective(ctx, ERR_TIMEOUT, "the time-out of the operation");
 }
 
 /* ---- the dead ------------------------------------------------------------------------------------------ */
@@ -204,7 +255,7 @@ static void on_joined_known(void *ctx, const struct err *why, const uint8_t *dat
     struct collective *c = by_handle(q->handle);
     free(q);
     if (c && (why || len != 1 || data[0] == 0))
-        cancel(c, ERR_CLOSED, "a participant has ended");
+        cancel_collective(c, ERR_CLOSED, "a participant has ended");
 }
 
 static void ask_of_dead(struct collective *c, uint32_t rank)
@@ -218,19 +269,19 @@ static void ask_of_dead(struct collective *c, uint32_t rank)
         m[0] = PMIX_MESSAGE_JOINED;
         put_u32(m + 1, c->round);
         memcpy(m + 5, c->id, len - 5);
-        (void)exchange_request(pmix_server.r->exchange, EXCHANGE_PMIX, host, m, len, on_joined_known, q);
+        (void)pmix_tree_request(host, m, len, on_joined_known, q);
     } else {
         free(q);
     }
     free(m);
 }
 
-/* Whoever has heard "no" does not wait any more, so we keep to it. */
+/* A host that was told "no" has ended its operation, so this host refuses to join that operation later. */
 void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
     uint8_t answer = 0;
-    char *id = len >= 4 && len - 4 <= EXCHANGE_ID_MAX ? strndup((const char *)data + 4, len - 4) : NULL;
-    struct joined *j = id ? pmix_joined_of(id) : NULL;
+    char *id = len >= 4 && len - 4 <= TREE_ID_MAX ? strndup((const char *)data + 4, len - 4) : NULL;
+    struct joined *j = id ? get_joined(id) : NULL;
     if (j && j->count >= get_u32(data))
         answer = 1;
     else if (j && j->refused < get_u32(data))
@@ -239,7 +290,7 @@ void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t 
     pmix_answer(&asked, NULL, &answer, 1);
 }
 
-/* Of this host's own dead the library knows itself. */
+/* The library itself knows of dead ranks of this host. */
 static void check_dead(struct collective *c, uint32_t rank)
 {
     struct rendezvous *r = pmix_server.r;
@@ -273,28 +324,28 @@ void pmix_collective_rank_ended(uint32_t rank)
 
 /* ---- the beginning ------------------------------------------------------------------------------------- */
 
-static void begin(struct bridge_item *item)
+static void begin_collective(struct upcall *item)
 {
     struct collective *c = (struct collective *)item;
     struct pmix_server *s = &pmix_server;
-    struct joined *j = pmix_joined_of(c->id);
+    struct joined *j = get_joined(c->id);
     if (!j) {
-        end(c, PMIX_ERR_NOMEM, NULL, 0);
+        end_collective(c, PMIX_ERR_NOMEM, NULL, 0);
         return;
     }
     c->round = ++j->count;
     c->next = s->collective;
     s->collective = c;
-    /* It may end at once, and be gone. */
+    /* The gather may end at once, and then *c is freed. */
     uint64_t timeout_ms = c->timeout_ms;
     bool refused = c->round <= j->refused;
-    uint64_t handle = exchange_gather(s->r->exchange, EXCHANGE_PMIX, c->id, strlen(c->id), c->host, c->hosts,
-                                      c->blob, c->len, on_gathered, c);
+    uint64_t handle =
+        pmix_tree_gather(c->id, strlen(c->id), c->host, c->hosts, c->blob, c->len, on_gathered, c);
     if (!handle)
         return;
     c->handle = handle;
     if (refused) {
-        cancel(c, ERR_CLOSED, "a participant has ended");
+        cancel_collective(c, ERR_CLOSED, "a participant has ended");
         return;
     }
     c->clock = pmix_clock_start(timeout_ms, on_late, c);
@@ -318,7 +369,7 @@ static struct collective *new_collective(const char *kind, const pmix_proc_t pro
     *rc = PMIX_ERR_NOMEM;
     if (!c)
         return NULL;
-    c->item.run = begin;
+    c->item.run = begin_collective;
     c->asked_of = UINT32_MAX;
     c->timeout_ms = pmix_timeout_of(info, infos);
     c->len = 8 + len;
@@ -358,7 +409,7 @@ pmix_status_t pmix_fence(const pmix_proc_t procs[], size_t count, const pmix_inf
     c->finish = finish_fence;
     c->done.modex = done;
     c->ctx = ctx;
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
     return PMIX_SUCCESS;
 }
 
@@ -381,7 +432,7 @@ static pmix_status_t begin_op(const char *kind, const pmix_proc_t procs[], size_
     c->finish = finish_op;
     c->done.op = done;
     c->ctx = ctx;
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
     return PMIX_SUCCESS;
 }
 
@@ -411,7 +462,7 @@ static void free_group_answer(void *arg)
     free(a);
 }
 
-/* A number that every host finds for itself: from the group's id and how often it was made. */
+/* A number that every host computes alike: from the group's id and the number of its makings. */
 static size_t context_of(const struct collective *c)
 {
     uint64_t sum = 1469598103934665603u;
@@ -422,14 +473,14 @@ static size_t context_of(const struct collective *c)
 
 static const char group_begin[] = "group=", group_end[] = "end of group=";
 
-/* It has ended for all its members; one of that name is a new one. */
+/* The group has ended for all members; a later group of that name is a new one. */
 static void forget_group(const struct collective *c)
 {
     char *begin;
-    pmix_joined_forget(c->id);
+    forget_joined(c->id);
     if (asprintf(&begin, "%s%s", group_begin, c->id + strlen(group_end)) < 0)
         return;
-    pmix_joined_forget(begin);
+    forget_joined(begin);
     free(begin);
 }
 
@@ -475,6 +526,6 @@ pmix_status_t pmix_group(pmix_group_operation_t operation, char name[], const pm
     c->finish = finish_group;
     c->done.info = done;
     c->ctx = ctx;
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
     return PMIX_SUCCESS;
 }

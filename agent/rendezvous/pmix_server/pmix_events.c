@@ -8,11 +8,11 @@
 #include "common/base/log.h"
 
 struct notice {
-    struct bridge_item item;
+    struct upcall item;
     pmix_byte_object_t bytes;
 };
 
-struct told { /* what the library still uses while it delivers */
+struct told { /* memory that the library uses while it delivers an event */
     pmix_info_t *info;
     size_t infos;
 };
@@ -42,7 +42,8 @@ static void on_delivered(pmix_status_t status, void *ctx)
     free(t);
 }
 
-static void deliver(pmix_status_t code, const pmix_proc_t *source, pmix_data_range_t range, struct told *t)
+static void deliver_event(pmix_status_t code, const pmix_proc_t *source, pmix_data_range_t range,
+                          struct told *t)
 {
     pmix_status_t rc = PMIx_Notify_event(code, source, range, t->info, t->infos, on_delivered, t);
     if (rc != PMIX_SUCCESS)
@@ -74,7 +75,7 @@ void pmix_event_told(const uint8_t *data, size_t len)
     }
     PMIX_DATA_BUFFER_DESTRUCT(&buffer);
     if (good)
-        deliver(code, &source, range, t);
+        deliver_event(code, &source, range, t);
     else
         on_delivered(PMIX_ERROR, t);
 }
@@ -97,26 +98,26 @@ void pmix_events_rank_ended(uint32_t rank)
         PMIX_INFO_LOAD(&t->info[0], PMIX_EVENT_AFFECTED_PROC, &proc, PMIX_PROC);
         PMIX_INFO_LOAD(&t->info[1], PMIX_EVENT_NON_DEFAULT, &yes, PMIX_BOOL);
     }
-    deliver(PMIX_ERR_PROC_ABORTED, &proc, PMIX_RANGE_NAMESPACE, t);
+    deliver_event(PMIX_ERR_PROC_ABORTED, &proc, PMIX_RANGE_NAMESPACE, t);
 }
 
 /* ---- telling ------------------------------------------------------------------------------------------- */
 
-static void tell(struct bridge_item *item)
+static void tell_hosts(struct upcall *item)
 {
     struct notice *n = (struct notice *)item;
     uint8_t *m = malloc(1 + n->bytes.size);
     if (m) {
         m[0] = PMIX_MESSAGE_EVENT;
         memcpy(m + 1, n->bytes.bytes, n->bytes.size);
-        exchange_broadcast(pmix_server.r->exchange, EXCHANGE_PMIX, m, 1 + n->bytes.size);
+        pmix_tree_broadcast(m, 1 + n->bytes.size);
     }
     free(m);
     free(n->bytes.bytes);
     free(n);
 }
 
-static bool pack(pmix_data_buffer_t *b, void *what, int32_t count, pmix_data_type_t type)
+static bool pack_event(pmix_data_buffer_t *b, void *what, int32_t count, pmix_data_type_t type)
 {
     return PMIx_Data_pack(NULL, b, what, count, type) == PMIX_SUCCESS;
 }
@@ -134,18 +135,19 @@ pmix_status_t pmix_notify(pmix_status_t code, const pmix_proc_t *source, pmix_da
     struct notice *n = infos < INT32_MAX ? calloc(1, sizeof *n) : NULL;
     if (!n)
         return PMIX_ERR_NOMEM;
-    n->item.run = tell;
+    n->item.run = tell_hosts;
     PMIX_DATA_BUFFER_CONSTRUCT(&buffer);
-    bool good = pack(&buffer, &code, 1, PMIX_STATUS) && pack(&buffer, &range, 1, PMIX_DATA_RANGE) &&
-                pack(&buffer, (void *)(uintptr_t)source, 1, PMIX_PROC) &&
-                pack(&buffer, &count, 1, PMIX_INT32) &&
-                (infos == 0 || pack(&buffer, info, count, PMIX_INFO)) &&
+    bool good = pack_event(&buffer, &code, 1, PMIX_STATUS) &&
+                pack_event(&buffer, &range, 1, PMIX_DATA_RANGE) &&
+                pack_event(&buffer, (void *)(uintptr_t)source, 1, PMIX_PROC) &&
+                pack_event(&buffer, &count, 1, PMIX_INT32) &&
+                (infos == 0 || pack_event(&buffer, info, count, PMIX_INFO)) &&
                 PMIx_Data_unload(&buffer, &n->bytes) == PMIX_SUCCESS;
     PMIX_DATA_BUFFER_DESTRUCT(&buffer);
     if (!good) {
         free(n);
         return PMIX_ERR_PACK_FAILURE;
     }
-    bridge_post(&pmix_server.bridge, &n->item);
+    upcall_queue_post(&pmix_server.upcalls, &n->item);
     return PMIX_OPERATION_SUCCEEDED;
 }

@@ -14,7 +14,7 @@
 #define CUT_MARK  "\n[what follows is left out: it is too long]\n"
 
 struct log_call {
-    struct bridge_item item;
+    struct upcall item;
     uint32_t rank;
     pmix_op_cbfunc_t done;
     void *ctx;
@@ -25,7 +25,7 @@ struct log_call {
     } said[TEXTS_MAX];
 };
 
-static void run_log(struct bridge_item *item)
+static void run_log(struct upcall *item)
 {
     struct log_call *c = (struct log_call *)item;
     struct rendezvous *r = pmix_server.r;
@@ -83,5 +83,5 @@ void pmix_log(const pmix_proc_t *proc, const pmix_info_t data[], size_t count, c
     c->ctx = ctx;
     for (size_t i = 0; i < count; i++)
         add_text(c, &data[i]);
-    bridge_post(&pmix_server.bridge, &c->item);
+    upcall_queue_post(&pmix_server.upcalls, &c->item);
 }

@@ -9,7 +9,7 @@
 #include "common/base/buf.h"
 
 struct modex { /* asked by a rank of this host */
-    struct bridge_item item;
+    struct upcall item;
     uint32_t rank;
     uint64_t timeout_ms, handle;
     struct pmix_clock *clock;
@@ -18,7 +18,7 @@ struct modex { /* asked by a rank of this host */
 };
 
 struct modex_answer { /* owed to another host */
-    struct bridge_item item;
+    struct upcall item;
     struct modex_answer *next;
     struct pmix_asked asked;
     uint32_t rank;
@@ -30,7 +30,7 @@ struct modex_answer { /* owed to another host */
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
 
-static void end(struct modex *m, pmix_status_t status, const uint8_t *data, size_t len)
+static void end_modex(struct modex *m, pmix_status_t status, const uint8_t *data, size_t len)
 {
     char *copy = status == PMIX_SUCCESS ? malloc(len ? len : 1) : NULL;
     pmix_clock_stop(m->clock);
@@ -47,9 +47,9 @@ static void on_answer(void *ctx, const struct err *why, const uint8_t *data, siz
 {
     struct modex *m = ctx;
     if (why || len < 4)
-        end(m, why && why->code == ERR_TIMEOUT ? PMIX_ERR_TIMEOUT : PMIX_ERR_NOT_FOUND, NULL, 0);
+        end_modex(m, why && why->code == ERR_TIMEOUT ? PMIX_ERR_TIMEOUT : PMIX_ERR_NOT_FOUND, NULL, 0);
     else
-        end(m, (pmix_status_t)get_u32(data), data + 4, len - 4);
+        end_modex(m, (pmix_status_t)get_u32(data), data + 4, len - 4);
 }
 
 static void on_late(void *ctx)
@@ -57,18 +57,18 @@ static void on_late(void *ctx)
     struct modex *m = ctx;
     struct err why = ERR_INIT;
     err_set(&why, ERR_TIMEOUT, "the time-out of the operation");
-    exchange_cancel(pmix_server.r->exchange, m->handle, &why);
+    pmix_tree_cancel(m->handle, &why);
 }
 
-static void begin(struct bridge_item *item)
+static void begin_modex(struct upcall *item)
 {
     struct modex *m = (struct modex *)item;
     struct rendezvous *r = pmix_server.r;
     uint8_t question[5] = {PMIX_MESSAGE_MODEX};
     uint64_t timeout_ms = m->timeout_ms;
     put_u32(question + 1, m->rank);
-    uint64_t handle = exchange_request(r->exchange, EXCHANGE_PMIX, rendezvous_host_of(r, m->rank), question,
-                                       sizeof question, on_answer, m);
+    uint64_t handle =
+        pmix_tree_request(rendezvous_host_of(r, m->rank), question, sizeof question, on_answer, m);
     if (!handle)
         return;
     m->handle = handle;
@@ -85,18 +85,18 @@ pmix_status_t pmix_modex(const pmix_proc_t *proc, const pmix_info_t info[], size
     struct modex *m = calloc(1, sizeof *m);
     if (!m)
         return PMIX_ERR_NOMEM;
-    *m = (struct modex){.item = {NULL, begin},
+    *m = (struct modex){.item = {NULL, begin_modex},
                         .rank = proc->rank,
                         .timeout_ms = pmix_timeout_of(info, infos),
                         .done = done,
                         .ctx = ctx};
-    bridge_post(&pmix_server.bridge, &m->item);
+    upcall_queue_post(&pmix_server.upcalls, &m->item);
     return PMIX_SUCCESS;
 }
 
 /* ---- answering ----------------------------------------------------------------------------------------- */
 
-static void answer(struct modex_answer *a, pmix_status_t status, const uint8_t *data, size_t len)
+static void answer_modex(struct modex_answer *a, pmix_status_t status, const uint8_t *data, size_t len)
 {
     struct err none = ERR_INIT;
     uint8_t *m = malloc(4 + len);
@@ -117,14 +117,14 @@ static void answer(struct modex_answer *a, pmix_status_t status, const uint8_t *
     free(m);
 }
 
-static void run_answer(struct bridge_item *item)
+static void run_answer(struct upcall *item)
 {
     struct modex_answer *a = (struct modex_answer *)item, **at = &pmix_server.modex_answer;
     while (*at && *at != a)
         at = &(*at)->next;
     if (*at)
         *at = a->next;
-    answer(a, a->status, a->data, a->len);
+    answer_modex(a, a->status, a->data, a->len);
     free(a->data);
     free(a);
 }
@@ -141,7 +141,7 @@ static void on_found(pmix_status_t status, char *data, size_t len, void *ctx)
     } else if (status == PMIX_SUCCESS && len > 0) {
         a->status = PMIX_ERR_NOMEM;
     }
-    bridge_post(&pmix_server.bridge, &a->item);
+    upcall_queue_post(&pmix_server.upcalls, &a->item);
 }
 
 void pmix_modex_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
@@ -171,10 +171,11 @@ void pmix_modex_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
     }
 }
 
-/* What the library has of it is still given: only who has not committed is not waited for any more. */
+/* Values that the library has of the rank are still given. A rank that has not committed its values is no
+ * longer waited for. */
 void pmix_modex_rank_ended(uint32_t rank)
 {
     for (struct modex_answer *a = pmix_server.modex_answer; a; a = a->next)
         if (a->rank == rank)
-            answer(a, PMIX_ERR_LOST_CONNECTION, NULL, 0);
+            answer_modex(a, PMIX_ERR_LOST_CONNECTION, NULL, 0);
 }

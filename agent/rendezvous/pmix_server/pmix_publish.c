@@ -19,7 +19,7 @@ struct part { /* one key, or (unpublishing all) one host */
 };
 
 struct operation {
-    struct bridge_item item;
+    struct upcall item;
     struct part *part;
     size_t parts, open, found, wanted; /* wanted: of a lookup that waits, how many values are enough */
     pmix_status_t status;
@@ -48,7 +48,7 @@ static void free_operation(struct operation *o)
     free(o);
 }
 
-static void finish(struct operation *o)
+static void finish_operation(struct operation *o)
 {
     o->ended = true;
     if (o->op)
@@ -90,18 +90,18 @@ static void on_answer(void *ctx, const struct err *why, const uint8_t *data, siz
         o->status = rc;
     o->open--;
     if (!o->ended && (o->open == 0 || (o->lookup && o->found >= o->wanted)))
-        finish(o);
+        finish_operation(o);
     if (o->open == 0)
         free_operation(o);
 }
 
-static void begin(struct bridge_item *item)
+static void begin_operation(struct upcall *item)
 {
     struct operation *o = (struct operation *)item;
     o->open = o->parts;
     size_t parts = o->parts;
     if (parts == 0) {
-        finish(o);
+        finish_operation(o);
         free_operation(o);
         return;
     }
@@ -119,7 +119,7 @@ static struct operation *new_operation(size_t parts, void *ctx)
         free(part);
         return NULL;
     }
-    o->item.run = begin;
+    o->item.run = begin_operation;
     o->part = part;
     o->ctx = ctx;
     return o;
@@ -195,7 +195,7 @@ pmix_status_t pmix_publish(const pmix_proc_t *proc, const pmix_info_t info[], si
         free_operation(o);
         return field[1] == PMIX_RANGE_CUSTOM ? PMIX_ERR_NOT_SUPPORTED : PMIX_ERR_BAD_PARAM;
     }
-    bridge_post(&pmix_server.bridge, &o->item);
+    upcall_queue_post(&pmix_server.upcalls, &o->item);
     return PMIX_SUCCESS;
 }
 
@@ -226,7 +226,7 @@ pmix_status_t pmix_lookup(const pmix_proc_t *proc, char **keys, const pmix_info_
         free_operation(o);
         return PMIX_ERR_BAD_PARAM;
     }
-    bridge_post(&pmix_server.bridge, &o->item);
+    upcall_queue_post(&pmix_server.upcalls, &o->item);
     return PMIX_SUCCESS;
 }
 
@@ -251,6 +251,6 @@ pmix_status_t pmix_unpublish(const pmix_proc_t *proc, char **keys, const pmix_in
         free_operation(o);
         return PMIX_ERR_BAD_PARAM;
     }
-    bridge_post(&pmix_server.bridge, &o->item);
+    upcall_queue_post(&pmix_server.upcalls, &o->item);
     return PMIX_SUCCESS;
 }

@@ -1,5 +1,6 @@
-/* Start: the library is initialized (some 20 ms), hears of the job, and is asked what its clients need. It
- * has no end: the process ends, and its directory is removed with the job's. */
+/* Start: the library is initialized (some 20 ms), learns of the job, and is asked for its clients'
+ * environment. There is no end: the process ends, and the library's directory is removed with the job's.
+ * Requests and news of other hosts, and the deaths of ranks, go from here to the files that serve them. */
 #include "agent/rendezvous/pmix_server/pmix_server.h"
 
 #include <limits.h>
@@ -11,47 +12,7 @@
 #include "common/protocol/host_ranks.h"
 #include "common/protocol/spawn_programs.h"
 
-struct pmix_server pmix_server;
-
-/* ---- clocks -------------------------------------------------------------------------------------------- */
-
-struct pmix_clock {
-    uv_timer_t timer;
-    void (*run)(void *ctx);
-    void *ctx;
-};
-
-static void on_clock_closed(uv_handle_t *handle)
-{
-    free(handle->data);
-}
-
-static void on_time(uv_timer_t *timer)
-{
-    struct pmix_clock *c = timer->data;
-    c->run(c->ctx);
-}
-
-struct pmix_clock *pmix_clock_start(uint64_t ms, void (*run)(void *ctx), void *ctx)
-{
-    struct pmix_clock *c = ms ? calloc(1, sizeof *c) : NULL;
-    if (!c)
-        return NULL;
-    c->run = run;
-    c->ctx = ctx;
-    uv_timer_init(pmix_server.r->loop, &c->timer);
-    c->timer.data = c;
-    uv_timer_start(&c->timer, on_time, ms, 0);
-    return c;
-}
-
-void pmix_clock_stop(struct pmix_clock *c)
-{
-    if (c && !uv_is_closing((uv_handle_t *)&c->timer))
-        uv_close((uv_handle_t *)&c->timer, on_clock_closed);
-}
-
-/* ---- the job, as the library wants to hear of it ------------------------------------------------------- */
+/* ---- the job, in the library's words ------------------------------------------------------------------- */
 
 #define INFOS_MAX 16 /* of the job, but for those of programs and ranks */
 
@@ -68,25 +29,25 @@ static struct infos infos_of(size_t room)
     return l;
 }
 
-static void put(struct infos *l, const char *key, const void *data, pmix_data_type_t type)
+static void put_info(struct infos *l, const char *key, const void *data, pmix_data_type_t type)
 {
     if (l->count < l->room)
         PMIX_INFO_LOAD(&l->item[l->count++], key, data, type);
 }
 
-static void clear(struct infos *l)
+static void clear_infos(struct infos *l)
 {
     PMIX_INFO_FREE(l->item, l->room);
     *l = (struct infos){.count = 0};
 }
 
-/* A value that is a list itself; it takes its memory. */
+/* A value that is a list itself; takes the memory of `value`. */
 static void put_infos(struct infos *l, const char *key, struct infos *value)
 {
     pmix_data_array_t *array = calloc(1, sizeof *array);
     if (l->count == l->room || !array) {
         free(array);
-        clear(value);
+        clear_infos(value);
         return;
     }
     *array = (pmix_data_array_t){.type = PMIX_INFO, .size = value->count, .array = value->item};
@@ -100,13 +61,13 @@ static void put_program(struct infos *l, const struct rendezvous *r, uint32_t i)
     struct spawn_program p = spawn_program_get(r->spawn, i);
     struct infos own = infos_of(3);
     pmix_rank_t leader = p.first;
-    put(&own, PMIX_APPNUM, &i, PMIX_UINT32);
-    put(&own, PMIX_APP_SIZE, &p.ranks, PMIX_UINT32);
-    put(&own, PMIX_APPLDR, &leader, PMIX_PROC_RANK);
+    put_info(&own, PMIX_APPNUM, &i, PMIX_UINT32);
+    put_info(&own, PMIX_APP_SIZE, &p.ranks, PMIX_UINT32);
+    put_info(&own, PMIX_APPLDR, &leader, PMIX_PROC_RANK);
     put_infos(l, PMIX_APP_INFO_ARRAY, &own);
 }
 
-/* The library then takes nothing of a rank from the maps. */
+/* With this array the library ignores the maps for the rank. */
 static void put_rank(struct infos *l, const struct rendezvous *r, uint32_t host, uint32_t local)
 {
     struct infos own = infos_of(7);
@@ -116,17 +77,17 @@ static void put_rank(struct infos *l, const struct rendezvous *r, uint32_t host,
     pmix_rank_t in_program = rank - spawn_program_get(r->spawn, program).first;
     uint16_t short_local = (uint16_t)local;
     pmix_node_name(r, host, name, sizeof name);
-    put(&own, PMIX_RANK, &rank, PMIX_PROC_RANK);
-    put(&own, PMIX_APPNUM, &program, PMIX_UINT32);
-    put(&own, PMIX_APP_RANK, &in_program, PMIX_PROC_RANK);
-    put(&own, PMIX_HOSTNAME, name, PMIX_STRING);
-    put(&own, PMIX_NODEID, &host, PMIX_UINT32);
-    put(&own, PMIX_LOCAL_RANK, &short_local, PMIX_UINT16);
-    put(&own, PMIX_NODE_RANK, &short_local, PMIX_UINT16);
+    put_info(&own, PMIX_RANK, &rank, PMIX_PROC_RANK);
+    put_info(&own, PMIX_APPNUM, &program, PMIX_UINT32);
+    put_info(&own, PMIX_APP_RANK, &in_program, PMIX_PROC_RANK);
+    put_info(&own, PMIX_HOSTNAME, name, PMIX_STRING);
+    put_info(&own, PMIX_NODEID, &host, PMIX_UINT32);
+    put_info(&own, PMIX_LOCAL_RANK, &short_local, PMIX_UINT16);
+    put_info(&own, PMIX_NODE_RANK, &short_local, PMIX_UINT16);
     put_infos(l, PMIX_PROC_INFO_ARRAY, &own);
 }
 
-/* With one program the maps say it all. */
+/* Only for several programs: with one program the maps are enough. */
 static void put_programs(struct infos *l, const struct rendezvous *r)
 {
     for (uint32_t i = 0; i < spawn_programs(r->spawn); i++)
@@ -174,27 +135,27 @@ static pmix_status_t register_job(const struct rendezvous *r)
     char *nodes = NULL, *ranks = NULL, directory[PATH_MAX];
     uint32_t size = r->spawn->size, apps = (uint32_t)programs, local = (uint32_t)r->spawn->n_worker;
     if (!l.item || make_maps(r, &nodes, &ranks) < 0) {
-        clear(&l);
+        clear_infos(&l);
         return PMIX_ERR_NOMEM;
     }
     pmix_server_directory(r, directory, sizeof directory);
-    put(&l, PMIX_NODE_MAP, nodes, PMIX_STRING);
-    put(&l, PMIX_PROC_MAP, ranks, PMIX_STRING);
-    put(&l, PMIX_JOB_SIZE, &size, PMIX_UINT32);
-    put(&l, PMIX_UNIV_SIZE, &size, PMIX_UINT32);
-    put(&l, PMIX_MAX_PROCS, &size, PMIX_UINT32);
-    put(&l, PMIX_JOB_NUM_APPS, &apps, PMIX_UINT32);
-    put(&l, PMIX_LOCAL_SIZE, &local, PMIX_UINT32);
-    put(&l, PMIX_JOBID, pmix_server.space, PMIX_STRING);
-    put(&l, PMIX_TMPDIR, directory, PMIX_STRING);
-    put(&l, PMIX_NSDIR, directory, PMIX_STRING);
+    put_info(&l, PMIX_NODE_MAP, nodes, PMIX_STRING);
+    put_info(&l, PMIX_PROC_MAP, ranks, PMIX_STRING);
+    put_info(&l, PMIX_JOB_SIZE, &size, PMIX_UINT32);
+    put_info(&l, PMIX_UNIV_SIZE, &size, PMIX_UINT32);
+    put_info(&l, PMIX_MAX_PROCS, &size, PMIX_UINT32);
+    put_info(&l, PMIX_JOB_NUM_APPS, &apps, PMIX_UINT32);
+    put_info(&l, PMIX_LOCAL_SIZE, &local, PMIX_UINT32);
+    put_info(&l, PMIX_JOBID, pmix_server.space, PMIX_STRING);
+    put_info(&l, PMIX_TMPDIR, directory, PMIX_STRING);
+    put_info(&l, PMIX_NSDIR, directory, PMIX_STRING);
     if (r->values.crowded)
-        put(&l, PMIX_NODE_OVERSUBSCRIBED, &r->values.crowded, PMIX_BOOL);
+        put_info(&l, PMIX_NODE_OVERSUBSCRIBED, &r->values.crowded, PMIX_BOOL);
     if (programs > 1)
         put_programs(&l, r);
     pmix_status_t rc =
         PMIx_server_register_nspace(pmix_server.space, (int)r->spawn->n_worker, l.item, l.count, NULL, NULL);
-    clear(&l);
+    clear_infos(&l);
     free(nodes);
     free(ranks);
     return rc;
@@ -219,18 +180,18 @@ static pmix_status_t init_library(const struct rendezvous *r)
     pmix_rank_t rank = r->spawn->host_index;
     bool share = true;
     pmix_server_name(r, name, sizeof name);
-    put(&l, PMIX_SERVER_NSPACE, name, PMIX_STRING);
-    put(&l, PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
+    put_info(&l, PMIX_SERVER_NSPACE, name, PMIX_STRING);
+    put_info(&l, PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
     pmix_server_directory(r, directory, sizeof directory);
-    put(&l, PMIX_SERVER_TMPDIR, directory, PMIX_STRING);
-    put(&l, PMIX_SYSTEM_TMPDIR, directory, PMIX_STRING);
+    put_info(&l, PMIX_SERVER_TMPDIR, directory, PMIX_STRING);
+    put_info(&l, PMIX_SYSTEM_TMPDIR, directory, PMIX_STRING);
     pmix_node_name(r, r->spawn->host_index, name, sizeof name);
-    put(&l, PMIX_HOSTNAME, name, PMIX_STRING);
-    put(&l, PMIX_SERVER_SHARE_TOPOLOGY, &share, PMIX_BOOL);
+    put_info(&l, PMIX_HOSTNAME, name, PMIX_STRING);
+    put_info(&l, PMIX_SERVER_SHARE_TOPOLOGY, &share, PMIX_BOOL);
     size_t ours = l.count;
     if (!l.item)
         return PMIX_ERR_NOMEM;
-    if (pmix_server.topology.topology) { /* stays ours, so it is not to be cleared */
+    if (pmix_server.topology.topology) { /* not to be cleared with the list */
         PMIX_LOAD_KEY(l.item[ours].key, PMIX_TOPOLOGY2);
         l.item[ours].value.type = PMIX_TOPO;
         l.item[ours].value.data.topo = &pmix_server.topology;
@@ -239,7 +200,7 @@ static pmix_status_t init_library(const struct rendezvous *r)
     pmix_status_t rc = PMIx_server_init(&pmix_upcalls, l.item, l.count);
     if (l.count > ours)
         l.item[ours].value = (pmix_value_t){.type = PMIX_UNDEF};
-    clear(&l);
+    clear_infos(&l);
     return rc;
 }
 
@@ -278,7 +239,8 @@ static int start_library(struct rendezvous *r, struct pmix_listening *out, struc
     return 0;
 }
 
-/* The library takes settings from the environment, and our session may be a client of another server's. */
+/* The library takes settings from the environment, and the session may itself be a client of another
+ * server. */
 static void forget_other_servers(void)
 {
     extern char **environ;
@@ -300,14 +262,15 @@ int pmix_server_start(struct rendezvous *r, bool before_workers, struct pmix_lis
 {
     char directory[PATH_MAX];
     pmix_server.r = r;
+    pmix_server.serve = pmix_server_asked;
     PMIX_LOAD_NSPACE(pmix_server.space, r->spawn->namespace_);
     forget_other_servers();
-    /* The library's shared-memory stores are looked for by clients before they connect. */
+    /* Clients look for the library's shared-memory stores before they connect. */
     if (!before_workers)
         setenv("PMIX_MCA_gds", "hash", 1);
     pmix_server_directory(r, directory, sizeof directory);
     pmix_topology_without_plugins(directory);
-    if (bridge_open(&pmix_server.bridge, r->loop, e) < 0)
+    if (upcall_queue_open(&pmix_server.upcalls, r->loop, e) < 0)
         return -1;
     return start_library(r, out, e);
 }
@@ -322,7 +285,7 @@ void pmix_server_rank_ended(uint32_t rank)
     pmix_events_rank_ended(rank);
 }
 
-void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
+void pmix_server_asked(struct pmix_asked asked, const uint8_t *data, size_t len)
 {
     struct err e = ERR_INIT;
     switch (len > 0 ? data[0] : UINT8_MAX) {

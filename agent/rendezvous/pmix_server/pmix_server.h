@@ -1,19 +1,19 @@
-/* The PMIx server of one host, as its own files see it: the process hvd-pmix.
+/* The process hvd-pmix: the PMIx server of one host. Calls go down this list:
  *
- *   main.c             the process; what its session says
- *   pmix_session.c     tree.h, for this process: its session does it
- *   pmix_server.c      the start of the library, registration of the job
- *   pmix_upcalls.c     the library's calls to us: copied on the library's thread, handed to the loop
+ *   main.c             the process, and the messages of its session
+ *   pmix_server.c      the start of the library; requests and news of other hosts go to the files below
+ *   pmix_upcalls.c     the library's table of calls to its host
  *   pmix_collective.c  operations of several ranks: fence, connect, disconnect, groups
- *   pmix_joined.c      how often we have joined each of them
- *   pmix_modex.c       what a rank of another host has put (direct modex)
- *   pmix_publish.c     publish, lookup, unpublish; what is published lives in pmix_store.c
- *   pmix_events.c      events, to the ranks of all hosts; the death of a rank is one
+ *   pmix_modex.c       the puts of a rank of another host (direct modex)
+ *   pmix_publish.c     publish, lookup, unpublish; pmix_store.c keeps the values
+ *   pmix_events.c      events for the ranks of all hosts; the death of a rank is one
  *   pmix_answers.c     queries and job control
- *   pmix_log.c         what ranks' libraries say to the user
+ *   pmix_log.c         text of ranks' libraries for the user
+ *   pmix_core.c        clocks, arguments, questions to servers
+ *   pmix_session.c     operations over the tree of hosts (tree.h), which the session carries out
  *
- * The library has one thread and calls us on it; nothing is done there but copying. Everything else happens
- * on the loop, which calls the library's call-backs and functions: none of them waits. */
+ * The library has one thread and calls its host on that thread; those calls only copy. Everything else
+ * happens on the loop, which calls the library's call-backs and functions: none of them waits. */
 #ifndef HVD_AGENT_RENDEZVOUS_PMIX_SERVER_PMIX_SERVER_H
 #define HVD_AGENT_RENDEZVOUS_PMIX_SERVER_PMIX_SERVER_H
 
@@ -26,12 +26,19 @@
 
 #include "agent/rendezvous/pmix_client/pmix.h"
 #include "agent/rendezvous/pmix_client/pmix_relay.h"
-#include "agent/rendezvous/pmix_server/pmix_bridge.h"
-#include "agent/rendezvous/pmix_server/pmix_topology.h"
+#include "agent/rendezvous/pmix_server/upcall_queue.h"
+
+/* A request of another host, to be answered with tree_answer. */
+struct pmix_asked {
+    uint32_t host;
+    uint64_t ticket;
+};
 
 struct pmix_server {
     struct rendezvous *r;
-    struct bridge bridge;
+    /* Serves a request of another host, or of this one (pmix_ask). */
+    void (*serve)(struct pmix_asked asked, const uint8_t *data, size_t len);
+    struct upcall_queue upcalls;
     pmix_nspace_t space;
     pmix_topology_t topology;
     struct collective *collective;
@@ -45,10 +52,10 @@ struct pmix_server {
     bool spawn_was_refused;
 };
 
-/* The library is one a process, and so is its server; the library's thread finds it here. */
+/* The library is one a process, and so is its server. The library's thread finds the server here. */
 extern struct pmix_server pmix_server;
 
-/* What a request or a broadcast of another host is about: its first byte. */
+/* The first byte of a request or a broadcast of another host. */
 enum pmix_message {
     PMIX_MESSAGE_MODEX,
     PMIX_MESSAGE_JOINED,
@@ -59,44 +66,56 @@ enum pmix_message {
     PMIX_MESSAGE_SIGNAL
 };
 
-/* A request of another host, to be answered with exchange_answer. */
-struct pmix_asked {
-    uint32_t host;
-    uint64_t ticket;
-};
-
-/* A wait's own clock: calls `run` once after `ms`, unless it is stopped before. NULL when `ms` is 0. */
+/* ---- pmix_core.c --------------------------------------------------------------------------------------- */
+/* A clock for one wait: calls `run` once after `ms`, unless it is stopped before. NULL when `ms` is 0. */
 struct pmix_clock;
 struct pmix_clock *pmix_clock_start(uint64_t ms, void (*run)(void *ctx), void *ctx);
 void pmix_clock_stop(struct pmix_clock *clock); /* may be NULL */
-
-/* ---- pmix_upcalls.c ------------------------------------------------------------------------------------ */
-extern pmix_server_module_t pmix_upcalls;
 /* The seconds of PMIX_TIMEOUT in milliseconds, 0 when there is none. */
 uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count);
 bool pmix_is_ours(const char *space);
-/* Asks the server of a host, which may be this one. `done` as of exchange_request. */
-void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx);
+/* Asks the server of a host, which may be this one. `done` as of tree_request. */
+void pmix_ask(uint32_t host, const uint8_t *data, size_t len, tree_done *done, void *ctx);
 void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len);
 
 /* ---- pmix_session.c ------------------------------------------------------------------------------------ */
-struct exchange *pmix_session_exchange(struct pmix_relay *session);
-/* What the session said of an operation. */
+/* As of tree.h, without a service: all operations here are those of PMIx. */
+void pmix_tree_open(struct pmix_relay *session);
+uint64_t pmix_tree_gather(const void *id, size_t id_len, const uint32_t *host, size_t hosts, const void *blob,
+                          size_t len, tree_done *done, void *ctx);
+void pmix_tree_cancel(uint64_t handle, const struct err *why);
+void pmix_tree_forget(const void *id, size_t id_len);
+uint64_t pmix_tree_request(uint32_t host, const void *data, size_t len, tree_done *done, void *ctx);
+void pmix_tree_answer(uint32_t host, uint64_t ticket, const struct err *why, const void *data, size_t len);
+void pmix_tree_broadcast(const void *data, size_t len);
+/* The end of an operation, as the session tells it. */
 void pmix_session_result(const Hvd__Pmix *m);
 
 /* ---- pmix_server.c ------------------------------------------------------------------------------------- */
 struct pmix_listening {
     uint16_t port;
-    char **environment; /* what the library wants its clients to have, NULL at the end */
+    char **environment; /* for the library's clients, NULL at the end */
 };
 
-/* `before_workers`: they will be told. -1 with *e. */
+/* `before_workers`: the environment reaches the workers. -1 with *e. */
 int pmix_server_start(struct rendezvous *r, bool before_workers, struct pmix_listening *out, struct err *e);
-/* r->end[rank] says how. */
+/* r->end[rank] describes the end. */
 void pmix_server_rank_ended(uint32_t rank);
-/* By another host, as all others. */
+/* A broadcast of another host. */
 void pmix_server_told(const uint8_t *data, size_t len);
-void pmix_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
+/* A request of another host. */
+void pmix_server_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
+
+/* ---- pmix_upcalls.c ------------------------------------------------------------------------------------ */
+extern pmix_server_module_t pmix_upcalls;
+
+/* ---- pmix_topology.c ----------------------------------------------------------------------------------- */
+/* Keeps hwloc from loading plugins, which ask displays and drivers and cost more than all the rest. Sets the
+ * environment, so before there are threads. `empty`: an empty directory. */
+void pmix_topology_without_plugins(const char *empty);
+/* Finds the processors, caches and devices of this machine, for the library and its clients. Any thread.
+ * t->topology is NULL when it is not known, as always when this was built without hwloc. */
+void pmix_topology_find(pmix_topology_t *t);
 
 /* ---- pmix_collective.c --------------------------------------------------------------------------------- */
 pmix_status_t pmix_fence(const pmix_proc_t procs[], size_t count, const pmix_info_t info[], size_t infos,
@@ -110,18 +129,6 @@ pmix_status_t pmix_group(pmix_group_operation_t operation, char name[], const pm
                          void *ctx);
 void pmix_collective_rank_ended(uint32_t rank);
 void pmix_collective_asked(struct pmix_asked asked, const uint8_t *data, size_t len);
-
-/* ---- pmix_joined.c ------------------------------------------------------------------------------------- */
-struct joined { /* how many operations of an id we have joined; how many we have said we never will */
-    struct joined *next;
-    uint32_t count, refused;
-    char id[];
-};
-
-/* Made when there is none; NULL without memory. */
-struct joined *pmix_joined_of(const char *id);
-/* On all hosts alike; the exchange forgets it too. */
-void pmix_joined_forget(const char *id);
 
 /* ---- pmix_modex.c -------------------------------------------------------------------------------------- */
 pmix_status_t pmix_modex(const pmix_proc_t *proc, const pmix_info_t info[], size_t infos,

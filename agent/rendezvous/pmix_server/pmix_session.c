@@ -1,29 +1,26 @@
-/* tree.h for the server's process, where the session is the one that has the links: each operation is a
- * message to it, and its end comes back as one. No operation that needs others ends before the function that
- * began it has returned. */
-#include <stdlib.h>
-
+/* Operations over the tree of hosts (tree.h). The session has the links, so each operation is a message to
+ * the session, and its end comes back as a message. No operation that needs other hosts ends before the
+ * function that began it has returned. */
 #include "agent/rendezvous/pmix_server/pmix_server.h"
+
+#include <stdlib.h>
 
 struct operation {
     struct operation *next;
     uint64_t ticket;
-    exchange_done *done;
+    tree_done *done;
     void *ctx;
 };
 
-struct exchange {
+static struct {
     struct pmix_relay *session;
     struct operation *first;
     uint64_t tickets;
-};
+} tree;
 
-static struct exchange exchange;
-
-struct exchange *pmix_session_exchange(struct pmix_relay *session)
+void pmix_tree_open(struct pmix_relay *session)
 {
-    exchange.session = session;
-    return &exchange;
+    tree.session = session;
 }
 
 static ProtobufCBinaryData bytes_of(const void *data, size_t len)
@@ -31,7 +28,7 @@ static ProtobufCBinaryData bytes_of(const void *data, size_t len)
     return (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
 }
 
-static uint64_t begin(struct exchange *x, Hvd__Pmix *m, exchange_done *done, void *ctx)
+static uint64_t begin_operation(Hvd__Pmix *m, tree_done *done, void *ctx)
 {
     struct err e = ERR_INIT;
     struct operation *o = malloc(sizeof *o);
@@ -40,16 +37,16 @@ static uint64_t begin(struct exchange *x, Hvd__Pmix *m, exchange_done *done, voi
         done(ctx, &e, NULL, 0);
         return 0;
     }
-    *o = (struct operation){x->first, ++x->tickets, done, ctx};
-    x->first = o;
+    *o = (struct operation){tree.first, ++tree.tickets, done, ctx};
+    tree.first = o;
     m->ticket = o->ticket;
-    pmix_relay_send(x->session, m);
+    pmix_relay_send(tree.session, m);
     return m->ticket;
 }
 
-static void end(struct exchange *x, uint64_t ticket, const struct err *why, const uint8_t *data, size_t len)
+static void end_operation(uint64_t ticket, const struct err *why, const uint8_t *data, size_t len)
 {
-    struct operation **at = &x->first;
+    struct operation **at = &tree.first;
     while (*at && (*at)->ticket != ticket)
         at = &(*at)->next;
     struct operation *o = *at;
@@ -65,15 +62,13 @@ void pmix_session_result(const Hvd__Pmix *m)
     struct err why = ERR_INIT;
     if (m->code)
         err_set(&why, (enum err_code)m->code, "%s", m->text);
-    end(&exchange, m->ticket, m->code ? &why : NULL, m->data.data, m->data.len);
+    end_operation(m->ticket, m->code ? &why : NULL, m->data.data, m->data.len);
 }
 
-uint64_t exchange_gather(struct exchange *x, enum exchange_service service, const void *id, size_t id_len,
-                         const uint32_t *host, size_t hosts, const void *blob, size_t len,
-                         exchange_done *done, void *ctx)
+uint64_t pmix_tree_gather(const void *id, size_t id_len, const uint32_t *host, size_t hosts, const void *blob,
+                          size_t len, tree_done *done, void *ctx)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
-    (void)service;
     if (hosts == 1) { /* this one: there is nothing to gather */
         done(ctx, NULL, blob, len);
         return 0;
@@ -83,45 +78,40 @@ uint64_t exchange_gather(struct exchange *x, enum exchange_service service, cons
     m.hosts = (uint32_t *)(uintptr_t)host;
     m.n_hosts = hosts;
     m.data = bytes_of(blob, len);
-    return begin(x, &m, done, ctx);
+    return begin_operation(&m, done, ctx);
 }
 
-uint64_t exchange_request(struct exchange *x, enum exchange_service service, uint32_t host, const void *data,
-                          size_t len, exchange_done *done, void *ctx)
+uint64_t pmix_tree_request(uint32_t host, const void *data, size_t len, tree_done *done, void *ctx)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
-    (void)service;
     m.kind = HVD__PMIX__KIND__ASK;
     m.host = host;
     m.data = bytes_of(data, len);
-    return begin(x, &m, done, ctx);
+    return begin_operation(&m, done, ctx);
 }
 
-void exchange_cancel(struct exchange *x, uint64_t handle, const struct err *why)
+void pmix_tree_cancel(uint64_t handle, const struct err *why)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
     m.kind = HVD__PMIX__KIND__CANCEL;
     m.ticket = handle;
     m.code = why->code;
     m.text = (char *)(uintptr_t)why->text;
-    pmix_relay_send(x->session, &m);
-    end(x, handle, why, NULL, 0);
+    pmix_relay_send(tree.session, &m);
+    end_operation(handle, why, NULL, 0);
 }
 
-void exchange_forget(struct exchange *x, enum exchange_service service, const void *id, size_t id_len)
+void pmix_tree_forget(const void *id, size_t id_len)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
-    (void)service;
     m.kind = HVD__PMIX__KIND__FORGET;
     m.id = bytes_of(id, id_len);
-    pmix_relay_send(x->session, &m);
+    pmix_relay_send(tree.session, &m);
 }
 
-void exchange_answer(struct exchange *x, enum exchange_service service, uint32_t host, uint64_t ticket,
-                     const struct err *why, const void *data, size_t len)
+void pmix_tree_answer(uint32_t host, uint64_t ticket, const struct err *why, const void *data, size_t len)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
-    (void)service;
     m.kind = HVD__PMIX__KIND__ANSWER;
     m.host = host;
     m.ticket = ticket;
@@ -131,14 +121,13 @@ void exchange_answer(struct exchange *x, enum exchange_service service, uint32_t
     } else {
         m.data = bytes_of(data, len);
     }
-    pmix_relay_send(x->session, &m);
+    pmix_relay_send(tree.session, &m);
 }
 
-void exchange_broadcast(struct exchange *x, enum exchange_service service, const void *data, size_t len)
+void pmix_tree_broadcast(const void *data, size_t len)
 {
     Hvd__Pmix m = HVD__PMIX__INIT;
-    (void)service;
     m.kind = HVD__PMIX__KIND__TELL;
     m.data = bytes_of(data, len);
-    pmix_relay_send(x->session, &m);
+    pmix_relay_send(tree.session, &m);
 }

@@ -1,11 +1,11 @@
-/* What has been published and lives at this host: the answers to publish, lookup and unpublish.
+/* Published values that this host keeps: the answers to publish, lookup and unpublish.
  *
  *   publish    rank, range, persistence, key, value    -> status
  *   lookup     rank, whether to wait, time-out, key    -> status, publisher's rank, value
  *   unpublish  rank, key or nothing for all            -> status
  *
- * Who looks up a key that is not here yet may wait, until his time-out. What is kept is bounded by STORE_MAX;
- * past it, publishing fails. */
+ * A lookup of a key that is not here yet may wait, until its time-out. STORE_MAX bounds the values; past it,
+ * publishing fails. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static bool may_see(const struct published *p, uint32_t rank)
     }
 }
 
-static struct published **find(const char *key, uint32_t rank)
+static struct published **find_published(const char *key, uint32_t rank)
 {
     struct published **at = &pmix_server.published;
     while (*at && !(strcmp((*at)->key, key) == 0 && may_see(*at, rank)))
@@ -53,7 +53,7 @@ static struct published **find(const char *key, uint32_t rank)
     return at;
 }
 
-static void drop(struct published **at)
+static void drop_published(struct published **at)
 {
     struct published *p = *at;
     *at = p->next;
@@ -82,7 +82,7 @@ static void answer_value(const struct pmix_asked *asked, struct published **at)
     memcpy(m + 8, p->value, p->len);
     size_t len = 8 + p->len;
     if (p->persistence == PMIX_PERSIST_FIRST_READ)
-        drop(at);
+        drop_published(at);
     pmix_answer(asked, NULL, m, len);
     free(m);
 }
@@ -126,9 +126,9 @@ static bool read_key(struct reader *r, char key[PMIX_MAX_KEYLEN + 1])
     return true;
 }
 
-static pmix_status_t store(struct published *new, const uint8_t *value, size_t len)
+static pmix_status_t store_value(struct published *new, const uint8_t *value, size_t len)
 {
-    struct published *old = *find(new->key, new->rank);
+    struct published *old = *find_published(new->key, new->rank);
     bool elsewhere =
         old && (old->range == PMIX_RANGE_LOCAL || new->range == PMIX_RANGE_LOCAL) &&
         rendezvous_host_of(pmix_server.r, old->rank) != rendezvous_host_of(pmix_server.r, new->rank);
@@ -160,10 +160,10 @@ static void serve_publish(struct pmix_asked asked, struct reader *r)
         answer_status(&asked, PMIX_ERR_BAD_PARAM);
         return;
     }
-    pmix_status_t rc = store(&new, r->at, r->left);
+    pmix_status_t rc = store_value(&new, r->at, r->left);
     answer_status(&asked, rc);
     while (rc == PMIX_SUCCESS && (l = take_waiting(new.key, &new))) {
-        struct published **at = find(l->key, l->rank);
+        struct published **at = find_published(l->key, l->rank);
         if (!*at) {
             l->next = pmix_server.lookup; /* somebody has read it, first and last */
             pmix_server.lookup = l;
@@ -182,7 +182,7 @@ static void serve_lookup(struct pmix_asked asked, struct reader *r)
         answer_status(&asked, PMIX_ERR_BAD_PARAM);
         return;
     }
-    struct published **at = find(key, rank);
+    struct published **at = find_published(key, rank);
     struct lookup *l = !*at && wait ? calloc(1, sizeof *l) : NULL;
     if (*at) {
         answer_value(&asked, at);
@@ -208,7 +208,7 @@ static void serve_unpublish(struct pmix_asked asked, struct reader *r)
     for (struct published **at = &pmix_server.published; *at;) {
         if ((*at)->rank == rank && (all || strcmp((*at)->key, key) == 0)) {
             found = true;
-            drop(at);
+            drop_published(at);
         } else {
             at = &(*at)->next;
         }
@@ -231,7 +231,7 @@ void pmix_store_rank_ended(uint32_t rank)
 {
     for (struct published **at = &pmix_server.published; *at;) {
         if ((*at)->rank == rank && (*at)->persistence == PMIX_PERSIST_PROC)
-            drop(at);
+            drop_published(at);
         else
             at = &(*at)->next;
     }

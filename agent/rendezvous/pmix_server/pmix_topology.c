@@ -1,7 +1,7 @@
-/* This machine's topology. The library's server looks for it when it is given none, with everything hwloc
- * has: that is most of its start. It lets its clients map a copy; otherwise each of them that wants to know
- * reads all of /sys for itself, which takes it some 25 ms of processor time, and more on larger machines. */
-#include "agent/rendezvous/pmix_server/pmix_topology.h"
+/* This machine's topology. Without one the library's server finds the topology itself, with all components of
+ * hwloc: most of the server's start. The server lets its clients map a copy. A client without a copy reads
+ * all of /sys, which takes some 25 ms of processor time, and more on larger machines. */
+#include "agent/rendezvous/pmix_server/pmix_server.h"
 
 #include <stdlib.h>
 
@@ -15,8 +15,8 @@ void pmix_topology_without_plugins(const char *empty)
 #ifdef HVD_HWLOC
 #include <hwloc.h>
 
-/* What finds nothing that a library looks for, but opens displays and drivers, or binds us to each processor
- * in turn. Linux knows itself what PCI devices there are. */
+/* Components that find nothing that a library looks for, but open displays and drivers, or bind this process
+ * to each processor in turn. Linux itself knows the PCI devices. */
 static const char *const left_out[] = {"x86", "pci", "opencl", "gl"};
 
 void pmix_topology_find(pmix_topology_t *t)
@@ -37,23 +37,11 @@ void pmix_topology_find(pmix_topology_t *t)
     hwloc_topology_destroy(topology);
 }
 
-void pmix_topology_free(pmix_topology_t *t)
-{
-    if (t->topology)
-        hwloc_topology_destroy(t->topology);
-    t->topology = NULL;
-}
-
 #else
 
 void pmix_topology_find(pmix_topology_t *t)
 {
     t->topology = NULL;
-}
-
-void pmix_topology_free(pmix_topology_t *t)
-{
-    (void)t;
 }
 
 #endif

@@ -1,74 +1,14 @@
-/* The library's table of calls to its host, and those that need no file of their own. */
+/* The library's table of calls to its host, and the calls that need no file of their own. */
+#include "agent/rendezvous/pmix_server/pmix_server.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/rendezvous/pmix_server/pmix_server.h"
-#include "common/base/log.h"
-
-bool pmix_is_ours(const char *space)
-{
-    return strncmp(space, pmix_server.space, PMIX_MAX_NSLEN) == 0;
-}
-
-uint64_t pmix_timeout_of(const pmix_info_t *info, size_t count)
-{
-    int seconds = 0;
-    for (size_t i = 0; i < count; i++)
-        if (PMIX_CHECK_KEY(&info[i], PMIX_TIMEOUT) && info[i].value.type == PMIX_INT)
-            seconds = info[i].value.data.integer;
-    return seconds > 0 ? (uint64_t)seconds * 1000 : 0;
-}
-
-/* ---- questions to servers, this one among them --------------------------------------------------------- */
-
-struct own_question {
-    struct own_question *next;
-    uint64_t ticket;
-    exchange_done *done;
-    void *ctx;
-};
-
-void pmix_ask(uint32_t host, const uint8_t *data, size_t len, exchange_done *done, void *ctx)
-{
-    struct pmix_server *s = &pmix_server;
-    struct err e = ERR_INIT;
-    if (host != s->r->spawn->host_index) {
-        (void)exchange_request(s->r->exchange, EXCHANGE_PMIX, host, data, len, done, ctx);
-        return;
-    }
-    struct own_question *q = malloc(sizeof *q);
-    if (!q) {
-        err_set(&e, ERR_MEMORY, "no memory for a request");
-        done(ctx, &e, NULL, 0);
-        return;
-    }
-    *q = (struct own_question){s->own_question, ++s->tickets, done, ctx};
-    s->own_question = q;
-    pmix_asked((struct pmix_asked){host, q->ticket}, data, len);
-}
-
-void pmix_answer(const struct pmix_asked *asked, const struct err *why, const void *data, size_t len)
-{
-    struct own_question **at = &pmix_server.own_question;
-    if (asked->host != pmix_server.r->spawn->host_index) {
-        exchange_answer(pmix_server.r->exchange, EXCHANGE_PMIX, asked->host, asked->ticket, why, data, len);
-        return;
-    }
-    while (*at && (*at)->ticket != asked->ticket)
-        at = &(*at)->next;
-    struct own_question *q = *at;
-    if (!q)
-        return;
-    *at = q->next;
-    q->done(q->ctx, why, data, len);
-    free(q);
-}
-
 /* ---- abort --------------------------------------------------------------------------------------------- */
 
 struct abort_call {
-    struct bridge_item item;
+    struct upcall item;
     uint32_t rank;
     int status;
     pmix_op_cbfunc_t done;
@@ -76,7 +16,7 @@ struct abort_call {
     char text[256];
 };
 
-static void run_abort(struct bridge_item *item)
+static void run_abort(struct upcall *item)
 {
     struct abort_call *a = (struct abort_call *)item;
     struct rendezvous *r = pmix_server.r;
@@ -85,7 +25,7 @@ static void run_abort(struct bridge_item *item)
     free(a);
 }
 
-/* Whomever it names: the job ends as a whole. */
+/* The job ends as a whole, whichever processes the call names. */
 static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status, const char msg[],
                               pmix_proc_t procs[], size_t count, pmix_op_cbfunc_t done, void *ctx)
 {
@@ -95,7 +35,7 @@ static pmix_status_t on_abort(const pmix_proc_t *proc, void *object, int status,
         return PMIX_ERR_NOMEM;
     *a = (struct abort_call){{NULL, run_abort}, proc->rank, status, done, ctx, ""};
     snprintf(a->text, sizeof a->text, "%s", msg ? msg : "");
-    bridge_post(&pmix_server.bridge, &a->item);
+    upcall_queue_post(&pmix_server.upcalls, &a->item);
     return PMIX_SUCCESS;
 }
 

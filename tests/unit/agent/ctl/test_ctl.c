@@ -215,7 +215,7 @@ struct seen {
     uint32_t first, last; /* numbers in the pieces */
 };
 
-static void see(void *ctx, const struct recent_piece *p)
+static void see(void *ctx, const struct output_piece *p)
 {
     struct seen *s = ctx;
     uint32_t number;
@@ -236,36 +236,36 @@ static void see(void *ctx, const struct recent_piece *p)
 /* Pieces of all sizes, many times around the ring: what is left is the last ones, whole and in order. */
 START_TEST(the_last_pieces_stay)
 {
-    struct recent r = {.ring = NULL};
+    struct output_history r = {.ring = NULL};
     static uint8_t bytes[FRAME_DATA_MAX];
     for (uint32_t number = 0; number < 400; number++) {
         size_t size = _i ? (size_t)_i : 4 + (size_t)number * 7919 % (FRAME_DATA_MAX - 4);
         memcpy(bytes, &number, sizeof number);
         for (size_t i = sizeof number; i < size; i++)
             bytes[i] = (uint8_t)(number + i);
-        recent_add(&r, number % 5, number % 2 ? STREAM_STDERR : STREAM_STDOUT, bytes, size);
+        output_history_add(&r, number % 5, number % 2 ? STREAM_STDERR : STREAM_STDOUT, bytes, size);
         if (number % 97 == 0 || number == 399) {
             struct seen s = {0};
-            recent_each(&r, see, &s);
+            output_history_each(&r, see, &s);
             ck_assert_uint_eq(s.last, number);
-            ck_assert(s.first == 0 || s.bytes + s.pieces * 12 > RECENT_SIZE - FRAME_DATA_MAX - 12);
+            ck_assert(s.first == 0 || s.bytes + s.pieces * 12 > OUTPUT_HISTORY_SIZE - FRAME_DATA_MAX - 12);
         }
     }
-    recent_free(&r);
+    output_history_free(&r);
 }
 END_TEST
 
 START_TEST(what_does_not_fit_is_not_kept)
 {
-    struct recent r = {.ring = NULL};
+    struct output_history r = {.ring = NULL};
     static uint8_t bytes[FRAME_DATA_MAX + 1];
     struct seen s = {0};
-    recent_each(&r, see, &s);
-    recent_add(&r, 0, STREAM_STDOUT, bytes, 0);
-    recent_add(&r, 0, STREAM_STDOUT, bytes, sizeof bytes);
-    recent_each(&r, see, &s);
+    output_history_each(&r, see, &s);
+    output_history_add(&r, 0, STREAM_STDOUT, bytes, 0);
+    output_history_add(&r, 0, STREAM_STDOUT, bytes, sizeof bytes);
+    output_history_each(&r, see, &s);
     ck_assert_uint_eq(s.pieces, 0);
-    recent_free(&r);
+    output_history_free(&r);
 }
 END_TEST
 

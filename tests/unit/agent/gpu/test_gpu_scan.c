@@ -1,5 +1,5 @@
-/* What this host's GPUs are, by the driver's library (a double of it) and the kernel's files; and our own
- * declarations of that library against its header, where that is installed. */
+/* The GPUs of this host, by the driver's library (a double of it) and the kernel's files. Our own
+ * declarations of that library are compared with its header, if the header is installed. */
 #include <check.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ _Static_assert(NVML_TEXT >= NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE, "");
 #endif
 
 static char directory[SCRATCH_MAX];
-static char told[64]; /* what the double is told */
+static char told[64]; /* instructions for the double */
 static struct gpu_places places;
 static char proc[64], dev[64], pci[64];
 static Hvd__Gpus *g;

@@ -1,5 +1,4 @@
-/* Whoever of the supervisors dies or is stopped, alone or with another: what the launcher is told, and that
- * nothing is left. */
+/* Each supervisor dies or is stopped, alone or with another: the launcher is told, and nothing is left. */
 /* needs: hvdagent tests/unit/fake_launcher.c */
 #include <check.h>
 #include <fcntl.h>
@@ -309,7 +308,7 @@ START_TEST(sweep_beside_a_dead_or_stopped_one)
 }
 END_TEST
 
-/* What is written there is believed only when that very process lives and is an agent of ours. */
+/* The record is believed only while that very process lives and is an agent of ours. */
 START_TEST(a_note_is_checked)
 {
     struct job_note note;

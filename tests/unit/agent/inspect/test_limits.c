@@ -55,7 +55,7 @@ START_TEST(only_what_might_not_suffice_is_told)
 }
 END_TEST
 
-/* What RLIMIT_NOFILE says of us is what we have. In a child, which may lower its limit for good. */
+/* The limit found is RLIMIT_NOFILE of this process. In a child, which may lower its limit for good. */
 START_TEST(our_own_descriptors_are_read)
 {
     pid_t child = fork();

@@ -1,4 +1,5 @@
-/* Where a process is: what /proc says of it, what the tools print, and that looking changes nothing. */
+/* The place where a process is: its state in /proc, the output of the tools, and that the look changes
+ * nothing. */
 #include <check.h>
 #include <fcntl.h>
 #include <signal.h>

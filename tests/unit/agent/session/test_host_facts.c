@@ -1,4 +1,4 @@
-/* What a session tells of its host: a port for the workers, and the interfaces of its addresses. */
+/* Facts that a session tells of its host: a port for the workers, and the interfaces of its addresses. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <netinet/in.h>

@@ -213,7 +213,7 @@ static void check_pmix(size_t which, int begun)
     static const struct rendezvous_events events = {take_notice, take_abort, take_signal, take_said,
                                                     take_text};
     static const struct pmix_host_events host_events = {take_start, take_text};
-    static const struct exchange_events exchange_events = {drop_message, NULL, NULL};
+    static const struct tree_events tree_events = {drop_message, NULL, NULL};
     Hvd__Spawn spawn = HVD__SPAWN__INIT;
     Hvd__HostRanks host[2] = {HVD__HOST_RANKS__INIT, HVD__HOST_RANKS__INIT}, *list[2] = {&host[0], &host[1]};
     char *end[4] = {NULL};
@@ -228,7 +228,7 @@ static void check_pmix(size_t which, int begun)
                            .job = "test",
                            .host = "a",
                            .directory = directory,
-                           .exchange = exchange_new(0, 2, &exchange_events, NULL),
+                           .tree = tree_new(0, 2, &tree_events, NULL),
                            .pmix = &h,
                            .cgroup_fd = -1,
                            .silence_ms = TIME_MS,
@@ -239,7 +239,7 @@ static void check_pmix(size_t which, int begun)
     ck_assert_int_eq(waitpid(h.child.pid, NULL, 0), h.child.pid);
     (void)pmix_host_reaped(&h, h.child.pid, 0, 0);
     pmix_host_end(&h);
-    exchange_free(r.exchange);
+    tree_free(r.tree);
     pmix_host_close(&h);
     close_loop();
 }

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/session/session_legal.h"
+#include "agent/session/session.h"
 #include "common/protocol/agent_exit.h"
 #include "tests/unit/fake_launcher.h"
 #include "tests/unit/hostile.h"

@@ -1,5 +1,5 @@
-/* What a session finds missing before a worker starts: directory, command by PATH, interpreter; and that it
- * says nothing of what is there. */
+/* Problems that a session finds before a worker starts: directory, command by PATH, interpreter. Without a
+ * problem the session says nothing. */
 #include <check.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -133,7 +133,7 @@ START_TEST(all_that_is_wrong_is_found)
     ck_assert_msg(strstr(found.item[0].why.text, "/nowhere: No such file or directory"), "%s",
                   found.item[0].why.text);
     ck_assert_str_eq(found.item[1].what, "command");
-    look("./tool", "nowhere"); /* where it is relative to is what is missing */
+    look("./tool", "nowhere"); /* the directory is missing, not the command */
     ck_assert_uint_eq(found.count, 1);
     look("./tool", "bin");
     ck_assert_uint_eq(found.count, 0);
@@ -158,7 +158,7 @@ START_TEST(a_host_without_the_launchers_directory)
     ck_assert_ptr_nonnull(strstr(found.item[0].why.hint, "--wdir-or-home"));
     look("./tool", "bin"); /* seen from there */
     ck_assert_uint_eq(found.count, 1);
-    look("tool", bin); /* wherever that is */
+    look("tool", bin); /* in any directory */
     ck_assert_uint_eq(found.count, 0);
     or_home = true;
     setenv("HOME", top, 1);

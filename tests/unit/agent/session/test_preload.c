@@ -15,20 +15,20 @@
 #include "tests/unit/scratch.h"
 
 static struct job_dir dir;
-static struct preload p;
+static struct preload_files p;
 static struct err e;
 
 static void set_up(void)
 {
     ck_assert_ptr_nonnull(scratch_dir(dir.path, "preload"));
     dir.fd = open(dir.path, O_RDONLY | O_DIRECTORY);
-    p = (struct preload){.fd = -1, .dir_fd = -1};
+    p = (struct preload_files){.fd = -1, .dir_fd = -1};
     e = (struct err)ERR_INIT;
 }
 
 static void tear_down(void)
 {
-    preload_close(&p);
+    preload_files_close(&p);
     close(dir.fd);
     ck_assert_int_eq(remove_tree(AT_FDCWD, dir.path, 2), 0);
 }
@@ -63,7 +63,7 @@ static Hvd__Preload *announce(const struct text *text, size_t count)
 
 static int put(uint32_t index, const char *bytes)
 {
-    return preload_put(&p, index, (const uint8_t *)bytes, strlen(bytes), &e);
+    return preload_files_put(&p, index, (const uint8_t *)bytes, strlen(bytes), &e);
 }
 
 static const struct text two[] = {{"data", "some bytes", false}, {"empty", "", false}, {"prog", "#!", true}};
@@ -72,37 +72,37 @@ START_TEST(whole_and_in_pieces)
 {
     char path[200], back[16] = "";
     struct stat st;
-    ck_assert_int_eq(preload_open(&p, &dir, announce(two, 3), &e), 0);
+    ck_assert_int_eq(preload_files_open(&p, &dir, announce(two, 3), &e), 0);
     ck_assert_int_eq(put(0, "some "), 0);
-    ck_assert(!preload_file(&p, 1, path, sizeof path)); /* not yet */
+    ck_assert(!preload_files_path(&p, 1, path, sizeof path)); /* not yet */
     ck_assert_int_eq(put(0, "bytes"), 0);
     ck_assert_int_eq(put(2, "#!"), 0);
-    ck_assert(preload_is_complete(&p));
-    ck_assert(preload_file(&p, 1, path, sizeof path));
+    ck_assert(preload_files_are_complete(&p));
+    ck_assert(preload_files_path(&p, 1, path, sizeof path));
     int fd = open(path, O_RDONLY);
     ck_assert_int_eq(read(fd, back, sizeof back), 10);
     close(fd);
     ck_assert_str_eq(back, "some bytes");
     ck_assert(stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
-    ck_assert(preload_file(&p, 2, path, sizeof path) && stat(path, &st) == 0 && st.st_size == 0);
-    ck_assert(preload_file(&p, 3, path, sizeof path) && stat(path, &st) == 0);
+    ck_assert(preload_files_path(&p, 2, path, sizeof path) && stat(path, &st) == 0 && st.st_size == 0);
+    ck_assert(preload_files_path(&p, 3, path, sizeof path) && stat(path, &st) == 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0700);
-    ck_assert(!preload_file(&p, 0, path, sizeof path) && !preload_file(&p, 4, path, sizeof path));
+    ck_assert(!preload_files_path(&p, 0, path, sizeof path) && !preload_files_path(&p, 4, path, sizeof path));
 }
 END_TEST
 
 START_TEST(damaged)
 {
-    ck_assert_int_eq(preload_open(&p, &dir, announce(two, 1), &e), 0);
+    ck_assert_int_eq(preload_files_open(&p, &dir, announce(two, 1), &e), 0);
     ck_assert_int_eq(put(0, "some bytEs"), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "data was damaged on its way"));
-    ck_assert(!preload_is_complete(&p));
+    ck_assert(!preload_files_are_complete(&p));
 }
 END_TEST
 
 START_TEST(bytes_that_do_not_belong)
 {
-    ck_assert_int_eq(preload_open(&p, &dir, announce(two, 3), &e), 0);
+    ck_assert_int_eq(preload_files_open(&p, &dir, announce(two, 3), &e), 0);
     ck_assert_int_eq(put(1, "x"), -1); /* of another file */
     ck_assert_int_eq(put(0, "some bytes and more"), -1);
     ck_assert_int_eq(put(0, "some bytes"), 0);
@@ -118,11 +118,11 @@ START_TEST(names_that_are_paths)
 {
     const struct text text = {bad_names[_i], "x", false};
     Hvd__Preload *asked = announce(&text, 1);
-    ck_assert_int_eq(preload_check(asked, &e), -1);
+    ck_assert_int_eq(preload_files_check(asked, &e), -1);
     message_free(asked);
     const struct text twice[] = {{"x", "x", false}, {"x", "x", false}};
     asked = announce(twice, 2);
-    ck_assert_int_eq(preload_check(asked, &e), -1);
+    ck_assert_int_eq(preload_files_check(asked, &e), -1);
     message_free(asked);
 }
 END_TEST
@@ -132,8 +132,8 @@ START_TEST(a_limit_of_the_disk)
     struct text large = {"large", "", false};
     Hvd__Preload *asked = announce(&large, 1);
     asked->file[0]->size = 1ULL << 60;
-    ck_assert_uint_eq(preload_need(asked).bytes, 1ULL << 60);
-    ck_assert_int_eq(preload_open(&p, &dir, asked, &e), -1);
+    ck_assert_uint_eq(preload_files_need(asked).bytes, 1ULL << 60);
+    ck_assert_int_eq(preload_files_open(&p, &dir, asked, &e), -1);
     ck_assert_ptr_nonnull(strstr(e.text, "cannot copy large, of 1152921504606846976 bytes"));
 }
 END_TEST

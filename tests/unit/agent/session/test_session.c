@@ -280,14 +280,14 @@ START_TEST(grandchildren_end_with_the_job)
     begin(containments[_i], 10000, 1000);
     spawn(2, SH(HIDE "; (sleep 0.1; echo late; sleep 300) & exit 0"));
     ck_assert(fake_wait_exits(&f, 2, 5000));
-    (void)fake_wait(&f, NULL, 300); /* what the dead workers left behind is still heard */
+    (void)fake_wait(&f, NULL, 300); /* output of processes that the dead workers left still arrives */
     ck_assert_str_eq(f.rank[0].text[1], "late\n");
     ck_assert_uint_ge(fake_count(mark), 2);
     finish(0);
 }
 END_TEST
 
-/* Who floods the dead worker's pipe must not keep us from saying that the worker is dead. */
+/* A process that floods the dead worker's pipe must not delay the news that the worker is dead. */
 START_TEST(a_flooding_grandchild)
 {
     begin(containments[_i], 10000, 1000);
@@ -299,7 +299,7 @@ START_TEST(a_flooding_grandchild)
 }
 END_TEST
 
-/* Who hides gets his SIGTERM too, so nobody waits for the end of a long grace. */
+/* A process in a session of its own gets its SIGTERM too, so that a long grace period need not pass. */
 START_TEST(the_hidden_need_no_grace)
 {
     begin(containments[_i], 10000, 1000);
@@ -308,7 +308,7 @@ START_TEST(the_hidden_need_no_grace)
         (void)fake_wait(&f, NULL, 10);
     (void)fake_wait(&f, NULL, 300);
     ck_assert_uint_ge(fake_count(mark), 4);
-    finish(60000); /* which waits 8 s at most */
+    finish(60000); /* the test waits 8 s at most */
 }
 END_TEST
 

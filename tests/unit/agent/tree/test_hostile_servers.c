@@ -282,7 +282,7 @@ static void on_send(void *ctx, uint32_t neighbour, uint8_t *bytes, size_t len)
 
 static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t *data, size_t len)
 {
-    exchange_answer(ctx, EXCHANGE_PMIX, from, ticket, NULL, data, len);
+    tree_answer(ctx, TREE_PMIX, from, ticket, NULL, data, len);
 }
 
 static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
@@ -296,18 +296,18 @@ static void on_done(void *ctx, const struct err *why, const uint8_t *data, size_
     (void)ctx, (void)why, (void)data, (void)len;
 }
 
-static const struct exchange_events exchange_events = {on_send, NULL, NULL};
-static const struct exchange_handler exchange_handler = {on_request, on_broadcast};
+static const struct tree_events tree_events = {on_send, NULL, NULL};
+static const struct tree_handler tree_handler = {on_request, on_broadcast};
 
-static struct exchange *new_exchange(uint32_t self)
+static struct tree *new_tree(uint32_t self)
 {
     static const uint32_t all[HOSTS] = {0, 1, 2, 3, 4, 5, 6, 7};
-    struct exchange *x = exchange_new(self, HOSTS, &exchange_events, NULL);
+    struct tree *x = tree_new(self, HOSTS, &tree_events, NULL);
     ck_assert_ptr_nonnull(x);
-    exchange_serve(x, EXCHANGE_PMIX, &exchange_handler, x);
-    (void)exchange_gather(x, EXCHANGE_PMIX, "a", 1, all, HOSTS, "blob", 4, on_done, NULL);
-    (void)exchange_gather(x, EXCHANGE_PMIX, "", 0, all, HOSTS, "", 0, on_done, NULL);
-    (void)exchange_request(x, EXCHANGE_PMIX, self == 1 ? 0 : 1, "ask", 3, on_done, NULL);
+    tree_serve(x, TREE_PMIX, &tree_handler, x);
+    (void)tree_gather(x, TREE_PMIX, "a", 1, all, HOSTS, "blob", 4, on_done, NULL);
+    (void)tree_gather(x, TREE_PMIX, "", 0, all, HOSTS, "", 0, on_done, NULL);
+    (void)tree_request(x, TREE_PMIX, self == 1 ? 0 : 1, "ask", 3, on_done, NULL);
     return x;
 }
 
@@ -342,29 +342,29 @@ static void put_likely(struct hostile *h, struct buf *out)
 START_TEST(other_hosts)
 {
     uint32_t self = (uint32_t)_i;
-    struct exchange *x = new_exchange(self);
+    struct tree *x = new_tree(self);
     struct hostile h;
     hostile_seed(&h, hostile_given_seed(), self);
     for (unsigned turn = 0; turn < 400 * hostile_turns(TURNS); turn++) {
         uint32_t neighbour = (uint32_t)(hostile_random(&h) % HOSTS);
         struct err e = ERR_INIT;
         struct buf b;
-        if (!exchange_is_neighbour(self, neighbour))
+        if (!tree_is_neighbour(self, neighbour))
             continue;
         buf_init(&b, FRAME_PAYLOAD_MAX);
         if (turn % 2)
             put_likely(&h, &b);
         else
             hostile_message(&h, &hvd__exchange__descriptor, &b);
-        int rc = exchange_received(x, neighbour, buf_data(&b), b.len, &e);
+        int rc = tree_received(x, neighbour, buf_data(&b), b.len, &e);
         buf_free(&b);
         if (rc == 0)
             continue;
-        exchange_break(x, &e);
-        exchange_free(x);
-        x = new_exchange(self);
+        tree_break(x, &e);
+        tree_free(x);
+        x = new_tree(self);
     }
-    exchange_free(x);
+    tree_free(x);
 }
 END_TEST
 
@@ -418,18 +418,18 @@ static void inquire(struct hostile *h, uv_loop_t *loop)
 
 START_TEST(inquiries)
 {
-    static const struct inquiries_events events = {on_refresh, on_status, on_end};
-    static struct inquiries q;
+    static const struct status_server_events events = {on_refresh, on_status, on_end};
+    static struct status_server q;
     struct hostile h;
     struct err e = ERR_INIT;
     uv_loop_t loop;
     uv_loop_init(&loop);
-    inquiries_init(&q);
-    ck_assert_int_eq(inquiries_open(&q, &loop, directory, &events, NULL, &e), 0);
+    status_server_init(&q);
+    ck_assert_int_eq(status_server_open(&q, &loop, directory, &events, NULL, &e), 0);
     hostile_seed(&h, hostile_given_seed(), 0);
     for (unsigned turn = 0; turn < 40 * hostile_turns(TURNS); turn++)
         inquire(&h, &loop);
-    inquiries_close(&q);
+    status_server_close(&q);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }

@@ -1,5 +1,5 @@
-/* Where the cgroup would lie, the job's directory, what a host says of itself: the parts of the agent that
- * need no job. */
+/* The path of the cgroup, the job's directory, facts about a host: the parts of the agent that need no
+ * job. */
 #include <check.h>
 #include <errno.h>
 #include <signal.h>
@@ -171,7 +171,7 @@ START_TEST(agents_come_and_go_at_once)
 }
 END_TEST
 
-/* What another user may rename is no place for a socket. */
+/* A directory that another user may rename is no place for a socket. */
 START_TEST(a_base_of_others_is_passed_over)
 {
     struct job_dir d;
@@ -196,7 +196,7 @@ START_TEST(stale_directories_are_swept)
     use_base();
     ck_assert_int_eq(job_dir_create(&dead, "dead-0", NULL, &e), 0);
     ck_assert_int_eq(job_dir_create(&living, "living-0", NULL, &e), 0);
-    job_dir_close(&dead); /* what the death of its agent does */
+    job_dir_close(&dead); /* as the death of its agent does */
     ck_assert_int_eq(job_dir_create(&next, "next-0", NULL, &e), 0);
     ck_assert_int_ne(access(dead.path, F_OK), 0);
     ck_assert_int_eq(access(living.path, F_OK), 0);

@@ -146,7 +146,7 @@ START_TEST(a_longer_one_is_split)
 {
     for (int i = 0; i < 5; i++)
         put_long(50000, false);
-    ck_assert_uint_ge(sink.len, 250000 - LINES_MAX);
+    ck_assert_uint_ge(sink.len, 250000 - LINE_LENGTH_MAX);
     unsigned pieces = 0;
     for (unsigned i = 0; i < sink.frames; i++)
         pieces += sink.frame[i].flags == FRAME_FLAG_UNFINISHED;
@@ -195,7 +195,7 @@ START_TEST(any_cut)
         size_t len = 1 + (size_t)rand() % (_i % 3 ? 70 : 65536);
         len = len < sizeof text - at ? len : sizeof text - at;
         ck_assert_int_eq(lines_put(&lines, text + at, len, 1, take, NULL), 0);
-        ck_assert_uint_le(lines.len, LINES_MAX);
+        ck_assert_uint_le(lines.len, LINE_LENGTH_MAX);
         at += len;
         if (sink.frames > 3000)
             break;

@@ -1,4 +1,4 @@
-/* Which cgroup counts kills for lack of memory, and which death such a kill explains. */
+/* The cgroup that counts kills for lack of memory, and the deaths that such a kill explains. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

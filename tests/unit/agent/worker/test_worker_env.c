@@ -225,7 +225,7 @@ START_TEST(endpoints)
 }
 END_TEST
 
-/* Which GPU is a rank's is said only where it is clear, and as the rank sees it. */
+/* A rank is told its GPU only if the choice is clear, and by the number that the rank sees. */
 START_TEST(devices)
 {
     static const struct {
@@ -304,7 +304,7 @@ START_TEST(the_users_own_endpoints_win)
 }
 END_TEST
 
-/* What would have to be quoted in JSON is no address. */
+/* A text that JSON would have to quote is no address. */
 START_TEST(endpoints_are_checked)
 {
     static const char *const bad[] = {"", "node7", "10.0.0.7\"", "10.0.0.7:1"};

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/session/session_legal.h"
+#include "agent/session/session.h"
 #include "common/process/module.h"
 #include "launcher/host/host_legal.h"
 #include "tests/unit/fake_agent.h"
@@ -350,7 +350,7 @@ START_TEST(every_message_has_a_row)
     for (size_t i = 0; i < hostile_bodies(CONTROL_TYPE); i++) {
         const ProtobufCFieldDescriptor *body = hostile_nth(CONTROL_TYPE, i);
         ck_assert_msg(is_in(&host_legal, body->id) || is_in(&session_legal, body->id),
-                      "%s is in neither host_legal.c nor session_legal.c", body->name);
+                      "%s is in the table of neither host_legal.c nor session/channel.c", body->name);
     }
 }
 END_TEST

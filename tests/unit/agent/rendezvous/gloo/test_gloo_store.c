@@ -152,7 +152,7 @@ START_TEST(scopes_without_keys_are_limited)
     }
     ck_assert_int_eq(n, 100);
     ck_assert_uint_eq(gloo_store_count(s).keys, 0);
-    ck_assert_int_eq(put(s, "/local_0/rank_0", ""), 0); /* what is there is no new one */
+    ck_assert_int_eq(put(s, "/local_0/rank_0", ""), 0); /* the key is there already */
     gloo_store_free(s);
 
     little.keys = 10000;

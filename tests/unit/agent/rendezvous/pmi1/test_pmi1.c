@@ -251,8 +251,7 @@ static void deliver(int from)
     while (host[from].out) {
         struct letter *l = host[from].out;
         host[from].out = l->next;
-        ck_assert_int_eq(exchange_received(host[!from].r.exchange, (uint32_t)from, l->bytes, l->len, NULL),
-                         0);
+        ck_assert_int_eq(tree_received(host[!from].r.tree, (uint32_t)from, l->bytes, l->len, NULL), 0);
         free(l->bytes);
         free(l);
     }
@@ -299,7 +298,7 @@ static void join(int rank)
 
 static void set_up(void)
 {
-    static const struct exchange_events exchange_events = {.send = on_send};
+    static const struct tree_events tree_events = {.send = on_send};
     static const struct rendezvous_events events = {.notice = on_notice, .abort = on_abort};
     uv_loop_init(&loop);
     memset(host, 0, sizeof host);
@@ -316,7 +315,7 @@ static void set_up(void)
         h->spawn.contracts = CONTRACT_PMI1;
         h->r =
             (struct rendezvous){.loop = &loop, .spawn = &h->spawn, .job = "job", .events = &events, .ctx = h};
-        h->r.exchange = exchange_new((uint32_t)i, 2, &exchange_events, h);
+        h->r.tree = tree_new((uint32_t)i, 2, &tree_events, h);
         ck_assert_int_eq(rendezvous_open(&h->r, NULL), 0);
     }
     for (int rank = 0; rank < 4; rank++)
@@ -327,7 +326,7 @@ static void tear_down(void)
 {
     for (int i = 0; i < 2; i++) {
         rendezvous_close(&host[i].r);
-        exchange_free(host[i].r.exchange);
+        tree_free(host[i].r.tree);
         while (host[i].out) {
             struct letter *l = host[i].out;
             host[i].out = l->next;

@@ -1,5 +1,5 @@
-/* Who may come in at a doorway, and what happens when nobody can: real connections on loopback. Other users
- * are played by children that become `nobody`, which needs root. */
+/* Clients that a listener admits, and a listener without free descriptors: real connections on loopback.
+ * Other users are played by children that become `nobody`, which needs root. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <fcntl.h>
@@ -14,10 +14,10 @@
 
 #define NOBODY 65534
 
-enum after { STAYS, CLOSES }; /* what a child does when it has said something */
+enum after { STAYS, CLOSES }; /* the child after its first bytes */
 
 static uv_loop_t loop;
-static struct doorway door;
+static struct lazy_listener door;
 static int came;
 
 static void on_client(void *ctx, int fd)
@@ -32,12 +32,12 @@ static void set_up(void)
     struct err e = ERR_INIT;
     came = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
-    ck_assert_msg(doorway_open(&door, &loop, on_client, NULL, &e) == 0, "%s", e.text);
+    ck_assert_msg(lazy_listener_open(&door, &loop, on_client, NULL, &e) == 0, "%s", e.text);
 }
 
 static void tear_down(void)
 {
-    doorway_close(&door);
+    lazy_listener_close(&door);
     uv_run(&loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&loop), 0);
 }
@@ -131,7 +131,7 @@ START_TEST(another_user_does_not)
 }
 END_TEST
 
-/* What the kernel says of a socket that nobody has open looks like root's. */
+/* For a socket that no process has open the kernel names root as the owner. */
 START_TEST(who_has_left_is_not_taken_for_root)
 {
     gone(speaker(door.port, geteuid() == 0 ? NOBODY : geteuid(), CLOSES));
@@ -181,7 +181,7 @@ START_TEST(owners)
 }
 END_TEST
 
-/* Who knocks then is closed, the loop does not spin, and the next one comes in. */
+/* A connection is closed then, the loop does not spin, and the next connection is admitted. */
 START_TEST(no_descriptor_is_left)
 {
     int taken[256], n = 0;
@@ -207,8 +207,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("doorway");
-    TCase *c = tcase_create("doorway");
+    Suite *suite = suite_create("listener");
+    TCase *c = tcase_create("listener");
     tcase_set_timeout(c, 30);
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, ours_comes_in_when_it_has_said_something);

@@ -1,4 +1,4 @@
-#include "agent/session/mps_clients.h"
+#include "agent/session/mps/mps_clients.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -7,8 +7,23 @@
 #include <string.h>
 #include <unistd.h>
 
-enum state { CLIENTS_IDLE, CLIENTS_SERVERS, CLIENTS_CLIENTS, CLIENTS_ENDING };
-enum event { EV_BEGIN, EV_ANSWERED, EV_NEXT, EV_MUTE, EV_LATE };
+#define STATES(X)                                                                                            \
+    X(IDLE, "idle")                                                                                          \
+    X(SERVERS, "servers")                                                                                    \
+    X(CLIENTS, "clients")                                                                                    \
+    X(ENDING, "ending")
+#define EVENTS(X)                                                                                            \
+    X(BEGIN, "begin")                                                                                        \
+    X(ANSWERED, "answered")                                                                                  \
+    X(NEXT, "next")                                                                                          \
+    X(MUTE, "mute")                                                                                          \
+    X(LATE, "late")
+
+#define STATE_NUMBER(name, text) CLIENTS_##name,
+#define EVENT_NUMBER(name, text) EV_##name,
+#define TEXT(name, text)         text,
+enum state { STATES(STATE_NUMBER) };
+enum event { EVENTS(EVENT_NUMBER) };
 
 static void ask_servers(void *owner);
 static void take_servers(void *owner);
@@ -17,8 +32,8 @@ static void tell_clients(void *owner);
 static void say_over(void *owner);
 static void say_late(void *owner);
 
-static const char *const state_names[] = {"idle", "servers", "clients", "ending"};
-static const char *const event_names[] = {"begin", "answered", "next", "mute", "late"};
+static const char *const state_names[] = {STATES(TEXT)};
+static const char *const event_names[] = {EVENTS(TEXT)};
 
 static const struct fsm_row rows[] = {
     {CLIENTS_IDLE, EV_BEGIN, CLIENTS_SERVERS, ask_servers},
@@ -46,7 +61,7 @@ static void drop_answer(struct mps_clients *m)
     m->answer = -1;
 }
 
-static void tell(struct mps_clients *m, const char *commands)
+static void ask_service(struct mps_clients *m, const char *commands)
 {
     int out[2];
     drop_answer(m);
@@ -62,7 +77,7 @@ static void tell(struct mps_clients *m, const char *commands)
         fsm_post(&m->fsm, EV_MUTE);
 }
 
-/* The numbers of its answer, which is whole when it has ended. What is no number is skipped. */
+/* The numbers of the answer, which is whole when the program has ended. Other words are skipped. */
 static size_t read_pids(struct mps_clients *m, pid_t *pid, size_t max)
 {
     char text[4096], *at = text, *end;
@@ -86,7 +101,7 @@ static void ask_servers(void *owner)
     struct mps_clients *m = owner;
     m->servers = m->asked = m->ended = 0;
     m->commands[0] = '\0';
-    tell(m, "get_server_list\n");
+    ask_service(m, "get_server_list\n");
 }
 
 static void ask_next(struct mps_clients *m)
@@ -97,7 +112,7 @@ static void ask_next(struct mps_clients *m)
         return;
     }
     snprintf(command, sizeof command, "get_client_list %d\n", (int)m->server[m->asked]);
-    tell(m, command);
+    ask_service(m, command);
 }
 
 static void take_servers(void *owner)
@@ -127,31 +142,31 @@ static void tell_clients(void *owner)
 {
     struct mps_clients *m = owner;
     if (m->ended)
-        tell(m, m->commands);
+        ask_service(m, m->commands);
     else
         fsm_post(&m->fsm, EV_ANSWERED);
 }
 
-static void stop(struct mps_clients *m)
+static void stop_asking(struct mps_clients *m)
 {
     uv_timer_stop(&m->limit);
     if (m->teller)
         (void)kill(m->teller, SIGKILL);
-    m->teller = 0; /* whoever reaps it knows nothing of it any more */
+    m->teller = 0; /* mps_clients_reaped does not know the process any more */
     drop_answer(m);
 }
 
 static void say_over(void *owner)
 {
     struct mps_clients *m = owner;
-    stop(m);
+    stop_asking(m);
     m->events->over(m->ctx, false);
 }
 
 static void say_late(void *owner)
 {
     struct mps_clients *m = owner;
-    stop(m);
+    stop_asking(m);
     m->events->over(m->ctx, true);
 }
 
@@ -185,7 +200,7 @@ void mps_clients_cancel(struct mps_clients *m)
 {
     if (!m->opened)
         return;
-    stop(m);
+    stop_asking(m);
     fsm_init(&m->fsm, &table, m, "-", CLIENTS_IDLE);
 }
 

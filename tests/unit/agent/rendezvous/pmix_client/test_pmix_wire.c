@@ -1,8 +1,8 @@
-/* What PMIx clients send: whole, in pieces, and what none of them sends. */
+/* Messages of PMIx clients, whole and in pieces, and messages that no client sends. */
 #include <check.h>
 #include <string.h>
 
-#include "agent/rendezvous/pmix_client/pmix_stream.h"
+#include "agent/rendezvous/pmix_client/pmix_wire.h"
 
 /* A message with a body of `len` bytes; returns its length. */
 static size_t message(uint8_t *m, uint8_t who, uint8_t tag, uint8_t len)

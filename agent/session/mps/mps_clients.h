@@ -6,15 +6,15 @@
  *
  * SERVERS asks for the servers, CLIENTS each of these for its clients, ENDING tells it which of them to end.
  * There is a limit for all of it: what is not done then stays undone. */
-#ifndef HVD_AGENT_SESSION_MPS_CLIENTS_H
-#define HVD_AGENT_SESSION_MPS_CLIENTS_H
+#ifndef HVD_AGENT_SESSION_MPS_MPS_CLIENTS_H
+#define HVD_AGENT_SESSION_MPS_MPS_CLIENTS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <uv.h>
 
-#include "agent/session/mps_tell.h"
+#include "agent/session/mps/mps_tell.h"
 #include "common/base/fsm.h"
 
 #define MPS_CLIENTS_MS                                                                                       \
@@ -37,7 +37,7 @@ struct mps_clients {
     uv_timer_t limit;
     bool opened;
     pid_t teller; /* 0: none that lives */
-    int answer;   /* what it prints; -1: nothing */
+    int answer;   /* the program's output; -1: none */
     pid_t server[MPS_SERVERS_MAX];
     size_t servers, asked;
     char commands[MPS_CLIENTS_MAX * 48];
@@ -47,7 +47,7 @@ struct mps_clients {
 /* `over` is called later, unless it returns -1: nobody can be asked. One that goes on already begins anew. */
 int mps_clients_end(struct mps_clients *m, uv_loop_t *loop, const struct mps_clients_events *events,
                     void *ctx, const struct mps_place *place);
-/* Whatever goes on; `over` does not come. */
+/* Ends the questions; `over` does not come. */
 void mps_clients_cancel(struct mps_clients *m);
 /* True when `pid` was of it. */
 bool mps_clients_reaped(struct mps_clients *m, pid_t pid, bool well);

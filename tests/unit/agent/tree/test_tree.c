@@ -1,4 +1,4 @@
-/* The exchange of many hosts in one process: messages wait on the edges of the tree and are delivered in a
+/* The tree of many hosts in one process: messages wait on the edges of the tree and are delivered in a
  * random order that keeps each edge's own (HVD_SEED prints and repeats it). */
 #include <check.h>
 #include <malloc.h>
@@ -18,7 +18,7 @@ struct letter {
 };
 
 struct host {
-    struct exchange *x;
+    struct tree *x;
     uint32_t index;
     struct letter *edge[HOSTS_MAX]; /* to that neighbour, oldest first */
     unsigned sent, waits, missed;
@@ -36,7 +36,7 @@ static void on_send(void *ctx, uint32_t neighbour, uint8_t *bytes, size_t len)
 {
     struct host *h = ctx;
     struct letter *l = malloc(sizeof *l), **at = &h->edge[neighbour];
-    ck_assert(exchange_is_neighbour(h->index, neighbour));
+    ck_assert(tree_is_neighbour(h->index, neighbour));
     *l = (struct letter){NULL, bytes, len};
     while (*at)
         at = &(*at)->next;
@@ -57,7 +57,7 @@ static void on_request(void *ctx, uint32_t from, uint64_t ticket, const uint8_t 
     char text[64];
     int n = snprintf(text, sizeof text, "%.*s of %u", (int)len, (const char *)data, h->index);
     err_set(&e, ERR_NOT_FOUND, "host %u has none", h->index);
-    exchange_answer(h->x, EXCHANGE_PMIX, from, ticket, h->refuse ? &e : NULL, text, (size_t)n);
+    tree_answer(h->x, TREE_PMIX, from, ticket, h->refuse ? &e : NULL, text, (size_t)n);
 }
 
 static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t len)
@@ -71,7 +71,7 @@ static void on_broadcast(void *ctx, uint32_t from, const uint8_t *data, size_t l
     h->told++;
 }
 
-static const struct exchange_handler handler = {on_request, on_broadcast};
+static const struct tree_handler handler = {on_request, on_broadcast};
 
 static void done(void *ctx, const struct err *why, const uint8_t *data, size_t len)
 {
@@ -90,20 +90,20 @@ static void on_missed(void *ctx, const struct err *why)
 
 static void set_up(uint32_t count)
 {
-    static const struct exchange_events events = {on_send, on_wait, on_missed};
+    static const struct tree_events events = {on_send, on_wait, on_missed};
     hosts = count;
     memset(host, 0, sizeof host);
     for (uint32_t i = 0; i < hosts; i++) {
         host[i].index = i;
-        host[i].x = exchange_new(i, hosts, &events, &host[i]);
-        exchange_serve(host[i].x, EXCHANGE_PMIX, &handler, &host[i]);
+        host[i].x = tree_new(i, hosts, &events, &host[i]);
+        tree_serve(host[i].x, TREE_PMIX, &handler, &host[i]);
     }
 }
 
 static void tear_down(void)
 {
     for (uint32_t i = 0; i < hosts; i++) {
-        exchange_free(host[i].x);
+        tree_free(host[i].x);
         for (uint32_t j = 0; j < hosts; j++)
             while (host[i].edge[j]) {
                 struct letter *l = host[i].edge[j];
@@ -130,7 +130,7 @@ static bool deliver_one(void)
     struct letter *l = host[from[k]].edge[to[k]];
     struct err e = ERR_INIT;
     host[from[k]].edge[to[k]] = l->next;
-    ck_assert_msg(exchange_received(host[to[k]].x, from[k], l->bytes, l->len, &e) == 0, "%s", e.text);
+    ck_assert_msg(tree_received(host[to[k]].x, from[k], l->bytes, l->len, &e) == 0, "%s", e.text);
     free(l->bytes);
     free(l);
     return true;
@@ -140,7 +140,7 @@ static void join(uint32_t i, const char *id, const uint32_t *list, size_t n)
 {
     char blob[16];
     int len = snprintf(blob, sizeof blob, "%u,", i);
-    exchange_gather(host[i].x, EXCHANGE_PMIX, id, strlen(id), list, n, blob, (size_t)len, done, &host[i]);
+    tree_gather(host[i].x, TREE_PMIX, id, strlen(id), list, n, blob, (size_t)len, done, &host[i]);
 }
 
 static void expect_text(const uint32_t *list, size_t n, char *text)
@@ -204,7 +204,7 @@ START_TEST(test_messages_a_host)
 {
     ck_assert_uint_eq(most_messages(2), 1);
     for (uint32_t count = 4; count <= HOSTS_MAX; count += 7)
-        ck_assert_uint_eq(most_messages(count), EXCHANGE_RADIX + 1);
+        ck_assert_uint_eq(most_messages(count), TREE_RADIX + 1);
 }
 END_TEST
 
@@ -238,7 +238,7 @@ START_TEST(test_requests)
         char wanted[64];
         host[to].refuse = rand() % 3 == 0;
         host[from].gathered = host[from].failed = 0;
-        exchange_request(host[from].x, EXCHANGE_PMIX, to, "key", 3, done, &host[from]);
+        tree_request(host[from].x, TREE_PMIX, to, "key", 3, done, &host[from]);
         while (deliver_one())
             ;
         snprintf(wanted, sizeof wanted, host[to].refuse ? "host %u has none" : "key of %u", to);
@@ -246,7 +246,7 @@ START_TEST(test_requests)
         ck_assert_uint_eq(host[from].gathered, !host[to].refuse);
         ck_assert_str_eq(host[from].text, wanted);
     }
-    exchange_request(host[3].x, EXCHANGE_GLOO, 4, "key", 3, done, &host[3]);
+    tree_request(host[3].x, TREE_GLOO, 4, "key", 3, done, &host[3]);
     while (deliver_one())
         ;
     ck_assert_str_eq(host[3].text, "nobody answers there");
@@ -261,7 +261,7 @@ START_TEST(test_broadcasts)
     set_up(100);
     for (unsigned k = 0; k < 200; k++, all++) {
         uint32_t from = (uint32_t)rand() % hosts, n = ++said[from];
-        exchange_broadcast(host[from].x, EXCHANGE_PMIX, &n, sizeof n);
+        tree_broadcast(host[from].x, TREE_PMIX, &n, sizeof n);
         (void)deliver_one();
     }
     while (deliver_one())
@@ -287,15 +287,15 @@ START_TEST(test_cancel_and_break)
     set_up(10);
     for (uint32_t i = 0; i < 9; i++)
         join(i, "fence", all, 10);
-    uint64_t handle = exchange_gather(host[9].x, EXCHANGE_PMIX, "other", 5, all, 10, "x", 1, done, &host[9]);
+    uint64_t handle = tree_gather(host[9].x, TREE_PMIX, "other", 5, all, 10, "x", 1, done, &host[9]);
     ck_assert_uint_ne(handle, 0);
-    exchange_cancel(host[9].x, handle, &why);
+    tree_cancel(host[9].x, handle, &why);
     ck_assert_str_eq(host[9].text, "rank 3 has gone");
-    exchange_cancel(host[9].x, handle, &why);
+    tree_cancel(host[9].x, handle, &why);
     ck_assert_uint_eq(host[9].failed, 1);
     while (deliver_one())
         ;
-    exchange_break(host[0].x, &why);
+    tree_break(host[0].x, &why);
     ck_assert_uint_eq(host[0].failed, 1);
     join(0, "later", all, 10);
     ck_assert_uint_eq(host[0].failed, 2);
@@ -331,14 +331,14 @@ START_TEST(test_cancel_ends_on_all)
         while (rand() % 4 && deliver_one())
             ;
         struct host *h = &host[list[who]];
-        handle = exchange_gather(h->x, EXCHANGE_PMIX, "fence", 5, list, n, "x", 1, done, h);
+        handle = tree_gather(h->x, TREE_PMIX, "fence", 5, list, n, "x", 1, done, h);
         ck_assert_uint_ne(handle, 0);
-        exchange_cancel(h->x, handle, &why);
+        tree_cancel(h->x, handle, &why);
         came[who] = true;
         if (round % 2 && also != who) { /* two at once */
             h = &host[list[also]];
-            handle = exchange_gather(h->x, EXCHANGE_PMIX, "fence", 5, list, n, "x", 1, done, h);
-            exchange_cancel(h->x, handle, &why);
+            handle = tree_gather(h->x, TREE_PMIX, "fence", 5, list, n, "x", 1, done, h);
+            tree_cancel(h->x, handle, &why);
             came[also] = true;
         }
         while (rand() % 2 && deliver_one())
@@ -368,7 +368,7 @@ START_TEST(test_cancel_ends_on_all)
 }
 END_TEST
 
-/* What is forgotten everywhere begins again everywhere, and needs no memory. */
+/* An id that is forgotten on all hosts begins again on all hosts, and needs no memory. */
 START_TEST(test_forget)
 {
     const uint32_t all[] = {0, 1, 2};
@@ -383,7 +383,7 @@ START_TEST(test_forget)
             ;
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_uint_eq(host[i].gathered, k + 1);
-            exchange_forget(host[i].x, EXCHANGE_PMIX, id, strlen(id));
+            tree_forget(host[i].x, TREE_PMIX, id, strlen(id));
         }
         if (k == 1000)
             before = mallinfo2().uordblks;
@@ -400,15 +400,15 @@ START_TEST(test_who_misses_the_links)
     struct err why = ERR_INIT;
     err_set(&why, ERR_CLOSED, "the link broke");
     set_up(2);
-    exchange_break(host[1].x, &why);
+    tree_break(host[1].x, &why);
     ck_assert_uint_eq(host[1].missed, 0);
     join(1, "later", all, 2);
     join(1, "later", all, 2);
     ck_assert_uint_eq(host[1].missed, 1);
     join(0, "waits", all, 2);
-    exchange_break(host[0].x, &why);
+    tree_break(host[0].x, &why);
     ck_assert_uint_eq(host[0].missed, 1);
-    exchange_request(host[0].x, EXCHANGE_PMIX, 1, "key", 3, done, &host[0]);
+    tree_request(host[0].x, TREE_PMIX, 1, "key", 3, done, &host[0]);
     ck_assert_uint_eq(host[0].missed, 1);
     tear_down();
 }
@@ -423,7 +423,7 @@ START_TEST(test_bad_messages)
         size_t len = (size_t)rand() % sizeof noise;
         for (size_t i = 0; i < len; i++)
             noise[i] = (uint8_t)rand();
-        (void)exchange_received(host[0].x, 1, noise, len, &e);
+        (void)tree_received(host[0].x, 1, noise, len, &e);
     }
     ck_assert_uint_eq(host[0].gathered, 0);
     tear_down();
@@ -436,8 +436,8 @@ int main(void)
     unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)time(NULL);
     printf("HVD_SEED=%u\n", seed);
     srand(seed);
-    Suite *suite = suite_create("exchange");
-    TCase *c = tcase_create("exchange");
+    Suite *suite = suite_create("tree");
+    TCase *c = tcase_create("tree");
     tcase_set_timeout(c, 60);
     tcase_add_test(c, test_gather_of_some);
     tcase_add_test(c, test_messages_a_host);

@@ -1,4 +1,4 @@
-#include "agent/session/mps_host.h"
+#include "agent/session/mps/mps_host.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,9 +20,20 @@
 #define SAID      MPS_LOG "/said"
 #define WORDS_MAX 256
 
-enum event { EV_START, EV_ANSWERED, EV_MUTE, EV_DIED, EV_END, EV_KILL, EV_LATE };
+#define EVENTS(X)                                                                                            \
+    X(START, "start")                                                                                        \
+    X(ANSWERED, "answered")                                                                                  \
+    X(MUTE, "mute")                                                                                          \
+    X(DIED, "died")                                                                                          \
+    X(END, "end")                                                                                            \
+    X(KILL, "kill")                                                                                          \
+    X(LATE, "late")
 
-static void look(void *owner);
+#define EVENT_NUMBER(name, text) EV_##name,
+#define TEXT(name, text)         text,
+enum event { EVENTS(EVENT_NUMBER) };
+
+static void look_for_socket(void *owner);
 static void say_serves(void *owner);
 static void ask_later(void *owner);
 static void give_up(void *owner);
@@ -32,11 +43,11 @@ static void tell_quit(void *owner);
 static void kill_it(void *owner);
 static void say_over(void *owner);
 
-static const char *const state_names[] = {"none", "starting", "serving", "quitting", "killing", "over"};
-static const char *const event_names[] = {"start", "answered", "mute", "died", "end", "kill", "late"};
+static const char *const state_names[] = {MPS_STATES(TEXT)};
+static const char *const event_names[] = {EVENTS(TEXT)};
 
 static const struct fsm_row rows[] = {
-    {MPS_NONE, EV_START, MPS_STARTING, look},
+    {MPS_NONE, EV_START, MPS_STARTING, look_for_socket},
     {MPS_STARTING, EV_ANSWERED, MPS_SERVING, say_serves},
     {MPS_STARTING, EV_MUTE, MPS_STARTING, ask_later},
     {MPS_STARTING, EV_LATE, MPS_KILLING, give_up},
@@ -70,7 +81,7 @@ static int start_daemon(struct mps_host *h, struct err *e)
 }
 
 /* Has the program tell the daemon something. Its end says whether there was an answer. */
-static void tell(struct mps_host *h, const char *command)
+static void tell_daemon(struct mps_host *h, const char *command)
 {
     if (h->teller)
         return;
@@ -101,7 +112,7 @@ static void on_late(uv_timer_t *timer)
 
 static void on_again(uv_timer_t *timer)
 {
-    look(timer->data);
+    look_for_socket(timer->data);
 }
 
 static void on_made(uv_poll_t *poll, int status, int events)
@@ -111,14 +122,14 @@ static void on_made(uv_poll_t *poll, int status, int events)
     while (read(h->inotify, space, sizeof space) > 0)
         ;
     if (h->fsm.state == MPS_STARTING)
-        look(h);
+        look_for_socket(h);
 }
 
-static void look(void *owner)
+static void look_for_socket(void *owner)
 {
     struct mps_host *h = owner;
     if (faccessat(h->place.directory_fd, MPS_DIRECTORY "/" MPS_SOCKET, F_OK, 0) == 0)
-        tell(h, "get_server_list\n");
+        tell_daemon(h, "get_server_list\n");
 }
 
 static void stop_waiting(struct mps_host *h)
@@ -128,7 +139,7 @@ static void stop_waiting(struct mps_host *h)
     uv_poll_stop(&h->poll);
 }
 
-static int watch(struct mps_host *h, struct err *e)
+static int watch_pipes(struct mps_host *h, struct err *e)
 {
     char pipes[4096];
     snprintf(pipes, sizeof pipes, "%s/" MPS_DIRECTORY, h->place.directory);
@@ -174,7 +185,7 @@ static void last_line(int at, const char *name, char text[WORDS_MAX])
             *c = '?';
 }
 
-static void fail(struct mps_host *h, bool served, const char *how)
+static void report_failure(struct mps_host *h, bool served, const char *how)
 {
     char line[WORDS_MAX], text[ERR_TEXT_MAX];
     last_line(h->place.directory_fd, SAID, line);
@@ -214,7 +225,7 @@ static void give_up(void *owner)
     snprintf(how, sizeof how, MPS_PROGRAM " (pid %d) did not answer within %d s", (int)h->pid,
              START_MS / 1000);
     kill_it(h);
-    fail(h, false, how);
+    report_failure(h, false, how);
 }
 
 static void say_not_started(void *owner)
@@ -222,20 +233,20 @@ static void say_not_started(void *owner)
     struct mps_host *h = owner;
     stop_waiting(h);
     signal_it(h);
-    fail(h, false, h->how);
+    report_failure(h, false, h->how);
 }
 
 static void say_lost(void *owner)
 {
     struct mps_host *h = owner;
-    fail(h, true, h->how);
+    report_failure(h, true, h->how);
 }
 
 static void tell_quit(void *owner)
 {
     struct mps_host *h = owner;
     uv_timer_start(&h->limit, on_late, QUIT_MS, 0);
-    tell(h, "quit\n");
+    tell_daemon(h, "quit\n");
 }
 
 static void say_over(void *owner)
@@ -266,7 +277,7 @@ int mps_host_start(struct mps_host *h, uv_loop_t *loop, const struct mps_events 
 {
     *h = (struct mps_host){.loop = loop, .events = events, .ctx = ctx, .place = *place, .inotify = -1};
     fsm_init(&h->fsm, &table, h, "-", MPS_NONE);
-    if (make_directories(place, e) < 0 || watch(h, e) < 0 || start_daemon(h, e) < 0) {
+    if (make_directories(place, e) < 0 || watch_pipes(h, e) < 0 || start_daemon(h, e) < 0) {
         mps_host_close(h);
         (void)remove_tree(place->directory_fd, MPS_DIRECTORY, 1);
         (void)remove_tree(place->directory_fd, MPS_LOG, 1);
@@ -332,8 +343,8 @@ static bool is_trusted(const struct stat *st)
     return st->st_uid == 0 || st->st_uid == geteuid();
 }
 
-/* Whoever owns the directory can put another socket there at any time, and so can who owns a link to it: a
- * link to somebody's socket tells nothing of who will answer the job's processes. */
+/* The owner of a directory can put another socket there at any time, and so can the owner of a link to it. So
+ * a link to a trusted user's socket does not tell which process will answer the job. */
 static bool is_safe(const char *directory, const char *socket_path)
 {
     struct stat own, target, st;

@@ -1,4 +1,4 @@
-/* Which commands look as if they will use PMIx? */
+/* Commands that look as if they will use PMIx, and commands that do not. */
 #include "agent/rendezvous/pmix_client/detect.h"
 #include "tests/unit/scratch.h"
 
@@ -56,7 +56,7 @@ static const char *file(const char *name, const void *bytes, size_t len)
 static bool needing(const char *library)
 {
     struct program p = program_that_needs(library);
-    return guess_file_uses_pmix(file("program", &p, sizeof p));
+    return detect_pmix_in_file(file("program", &p, sizeof p));
 }
 
 START_TEST(libraries)
@@ -66,19 +66,19 @@ START_TEST(libraries)
     ck_assert(needing("libpmix.so.2"));
     ck_assert(!needing("libmpich.so.12"));
     ck_assert(!needing("libm.so.6"));
-    ck_assert(!guess_file_uses_pmix("/proc/self/exe"));
+    ck_assert(!detect_pmix_in_file("/proc/self/exe"));
 }
 END_TEST
 
-/* Whatever stands in a file, it is read within its bounds, and ends. */
+/* Any content of a file is read within its bounds, and the reading ends. */
 START_TEST(damaged)
 {
     const struct program good = program_that_needs("libmpi.so.40");
     for (size_t i = 0; i < sizeof good; i++) {
         struct program p = good;
         ((unsigned char *)&p)[i] ^= 0xff;
-        (void)guess_file_uses_pmix(file("damaged", &p, sizeof p));
-        (void)guess_file_uses_pmix(file("short", &good, i));
+        (void)detect_pmix_in_file(file("damaged", &p, sizeof p));
+        (void)detect_pmix_in_file(file("short", &good, i));
     }
 }
 END_TEST
@@ -87,10 +87,10 @@ START_TEST(scripts)
 {
     static const char with[] = "from mpi4py import MPI\n", bang[] = "#!/usr/bin/env python3\nimport mpi4py\n",
                       without[] = "import os\n", shell[] = "#!/bin/sh\necho mpi4py\n";
-    ck_assert(guess_file_uses_pmix(file("a.py", with, sizeof with - 1)));
-    ck_assert(guess_file_uses_pmix(file("b", bang, sizeof bang - 1)));
-    ck_assert(!guess_file_uses_pmix(file("c.py", without, sizeof without - 1)));
-    ck_assert(!guess_file_uses_pmix(file("d", shell, sizeof shell - 1)));
+    ck_assert(detect_pmix_in_file(file("a.py", with, sizeof with - 1)));
+    ck_assert(detect_pmix_in_file(file("b", bang, sizeof bang - 1)));
+    ck_assert(!detect_pmix_in_file(file("c.py", without, sizeof without - 1)));
+    ck_assert(!detect_pmix_in_file(file("d", shell, sizeof shell - 1)));
 }
 END_TEST
 
@@ -104,12 +104,12 @@ START_TEST(commands)
          *other[] = {"true", "program2", "/nonexistent", NULL};
     file("program", &p, sizeof p);
     file("a.py", with, sizeof with - 1);
-    ck_assert(guess_uses_pmix(plain, "/bin:/usr/bin", directory));
-    ck_assert(guess_uses_pmix(searched, directory, "/"));
-    ck_assert(guess_uses_pmix(wrapped, "/bin:/usr/bin", directory));
-    ck_assert(guess_uses_pmix(script, "/bin:/usr/bin", directory));
-    ck_assert(guess_uses_pmix(module, "/bin:/usr/bin", directory));
-    ck_assert(!guess_uses_pmix(other, "/bin:/usr/bin", directory));
+    ck_assert(detect_pmix(plain, "/bin:/usr/bin", directory));
+    ck_assert(detect_pmix(searched, directory, "/"));
+    ck_assert(detect_pmix(wrapped, "/bin:/usr/bin", directory));
+    ck_assert(detect_pmix(script, "/bin:/usr/bin", directory));
+    ck_assert(detect_pmix(module, "/bin:/usr/bin", directory));
+    ck_assert(!detect_pmix(other, "/bin:/usr/bin", directory));
 }
 END_TEST
 
@@ -119,8 +119,8 @@ START_TEST(pipes_are_left_alone)
     char path[256];
     snprintf(path, sizeof path, "%s/pipe", directory);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
-    ck_assert(!guess_file_uses_pmix(path));
-    ck_assert(!guess_file_uses_pmix(directory));
+    ck_assert(!detect_pmix_in_file(path));
+    ck_assert(!detect_pmix_in_file(directory));
 }
 END_TEST
 

@@ -1,6 +1,6 @@
-/* What a worker uses now, with all processes below it. */
-#ifndef HVD_AGENT_SESSION_USAGE_H
-#define HVD_AGENT_SESSION_USAGE_H
+/* CPU time and memory that a worker uses now, with all processes below it. */
+#ifndef HVD_AGENT_INSPECT_USAGE_H
+#define HVD_AGENT_INSPECT_USAGE_H
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -1,24 +1,28 @@
 /* The session's side of CUDA's multi-process service (MPS): NVIDIA's nvidia-cuda-mps-control in the
- * foreground, a child of the session and in the job's cgroup, whose files are in the job's directory. When a
- * process opens CUDA and finds its socket, it starts the server through which that process, and all others of
- * the job, use the GPUs.
+ * foreground, a child of the session and in the job's cgroup, with files in the job's directory. A process
+ * that opens CUDA finds the daemon's socket there, and the daemon starts the server through which all
+ * processes of the job use the GPUs.
  *
  *   none -> starting -> serving -> quitting -> killing -> over
  *
- * STARTING lasts until it answers: its socket is waited for (inotify), and then the same program, started
- * again without -f, is told a question, as its manual has it; that ends with 0 when there was an answer.
- * SERVING until it ends, which costs every process its GPU and is a failure unless it was asked for. QUITTING
- * it was told to quit in the same way; it waits for those that still use it, and is KILLING when that takes
- * too long. Whatever its servers leave is for the owner's walk over his descendants, and for the guard's. */
-#ifndef HVD_AGENT_SESSION_MPS_HOST_H
-#define HVD_AGENT_SESSION_MPS_HOST_H
+ *   STARTING  until the daemon answers: its socket is awaited (inotify), then the same program, started again
+ *             without -f, passes a question on, as its manual says; it ends with 0 when there was an answer
+ *   SERVING   until the daemon ends. Its end costs every process its GPU, and is a failure unless it was
+ *             asked for
+ *   QUITTING  the daemon was told to quit in the same way, and waits for its clients
+ *   KILLING   quitting took too long
+ *
+ * Processes that the daemon's servers leave are ended by the session's walk over its descendants, and by the
+ * guard's. */
+#ifndef HVD_AGENT_SESSION_MPS_MPS_HOST_H
+#define HVD_AGENT_SESSION_MPS_MPS_HOST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <uv.h>
 
-#include "agent/session/mps_tell.h"
+#include "agent/session/mps/mps_tell.h"
 #include "agent/gpu/gpu.h"
 #include "common/base/err.h"
 #include "common/base/fsm.h"
@@ -26,11 +30,20 @@
 #define MPS_SOCKET         "control" /* in its pipe directory */
 #define MPS_DIRECTORY      "mps"     /* in the job's */
 #define MPS_LOG            "mps-log"
-#define MPS_PIPE_DIRECTORY "/tmp/nvidia-mps" /* where CUDA looks without the variable */
+#define MPS_PIPE_DIRECTORY "/tmp/nvidia-mps" /* CUDA's default */
 
 #define MPS_END_MS 4000 /* enough to end it in order, after the engine */
 
-enum mps_state { MPS_NONE, MPS_STARTING, MPS_SERVING, MPS_QUITTING, MPS_KILLING, MPS_OVER };
+#define MPS_STATES(X)                                                                                        \
+    X(NONE, "none")                                                                                          \
+    X(STARTING, "starting")                                                                                  \
+    X(SERVING, "serving")                                                                                    \
+    X(QUITTING, "quitting")                                                                                  \
+    X(KILLING, "killing")                                                                                    \
+    X(OVER, "over")
+
+#define MPS_STATE_NUMBER(name, text) MPS_##name,
+enum mps_state { MPS_STATES(MPS_STATE_NUMBER) };
 
 struct mps_events {
     void (*serves)(void *ctx);

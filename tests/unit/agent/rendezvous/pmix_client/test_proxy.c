@@ -1,4 +1,4 @@
-/* Splices: a client and a server with blocking sockets in a thread of their own, the splice between them. */
+/* Splices: a client and a server with blocking sockets in a thread of their own, the proxy between them. */
 #include <arpa/inet.h>
 #include <check.h>
 #include <errno.h>
@@ -91,18 +91,18 @@ static void over(struct ends *e, int server)
     uv_async_send(&e->over);
 }
 
-static enum splice_greeting check_hello(void *ctx, const uint8_t *bytes, size_t len,
-                                        struct splice_client *who)
+static enum handshake_verdict check_hello(void *ctx, const uint8_t *bytes, size_t len,
+                                          struct proxy_client *who)
 {
     (void)ctx;
     if (len < 5)
-        return memcmp(bytes, "hello", len) == 0 ? SPLICE_MORE : SPLICE_BAD;
+        return memcmp(bytes, "hello", len) == 0 ? HANDSHAKE_MORE : HANDSHAKE_BAD;
     who->rank = 7;
-    who->greeting = 5;
-    return memcmp(bytes, "hello", 5) == 0 ? SPLICE_GOOD : SPLICE_BAD;
+    who->handshake = 5;
+    return memcmp(bytes, "hello", 5) == 0 ? HANDSHAKE_GOOD : HANDSHAKE_BAD;
 }
 
-static bool without_an_x(void *ctx, struct splice_client *who, const uint8_t *bytes, size_t len)
+static bool without_an_x(void *ctx, struct proxy_client *who, const uint8_t *bytes, size_t len)
 {
     (void)ctx;
     return who->rank == 7 && !memchr(bytes, 'x', len);
@@ -110,30 +110,30 @@ static bool without_an_x(void *ctx, struct splice_client *who, const uint8_t *by
 
 static void on_over(uv_async_t *async)
 {
-    splice_close_all(async->data);
+    proxies_close(async->data);
     uv_close((uv_handle_t *)async, NULL);
 }
 
 /* The loop turns while `talk` is at both ends. Returns who sent last. */
-static struct splices splice_between(struct ends *e, void *(*talk)(void *arg))
+static struct proxies join_between(struct ends *e, void *(*talk)(void *arg))
 {
     uv_loop_t loop;
-    struct sockaddr_in doorway, server;
+    struct sockaddr_in listener, server;
     pthread_t thread;
     uv_loop_init(&loop);
-    struct splices all = {.loop = &loop, .check = check_hello, .follow = without_an_x};
-    int door = listen_on_loopback(&doorway);
+    struct proxies all = {.loop = &loop, .check = check_hello, .follow = without_an_x};
+    int door = listen_on_loopback(&listener);
     *e = (struct ends){.listener = listen_on_loopback(&server)};
     e->client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(connect(e->client, (struct sockaddr *)&doorway, sizeof doorway), 0);
+    ck_assert_int_eq(connect(e->client, (struct sockaddr *)&listener, sizeof listener), 0);
     uv_async_init(&loop, &e->over, on_over);
     e->over.data = &all;
-    splice_add(&all, accept(door, NULL, NULL));
-    splice_serve(&all, ntohs(server.sin_port));
+    proxies_add(&all, accept(door, NULL, NULL));
+    proxies_serve(&all, ntohs(server.sin_port));
     ck_assert_int_eq(pthread_create(&thread, NULL, talk, e), 0);
     uv_run(&loop, UV_RUN_DEFAULT);
     pthread_join(thread, NULL);
-    splice_free(&all);
+    proxies_free(&all);
     close(door);
     close(e->listener);
     close(e->client);
@@ -158,11 +158,11 @@ static void *talk_in_rounds(void *arg)
     return NULL;
 }
 
-/* Where nothing is acknowledged at once, each round takes 40 ms. */
+/* Without quick acknowledgements each round takes 40 ms. */
 START_TEST(test_small_messages_do_not_wait)
 {
     struct ends e;
-    struct splices all = splice_between(&e, talk_in_rounds);
+    struct proxies all = join_between(&e, talk_in_rounds);
     ck_assert_msg(e.ms < ROUNDS * 20, "%d rounds took %.0f ms", ROUNDS, e.ms);
     ck_assert(all.spoke);
     ck_assert_uint_eq(all.last, 7);
@@ -185,7 +185,7 @@ static void *send_in_pieces(void *arg)
 START_TEST(test_a_greeting_may_come_in_pieces)
 {
     struct ends e;
-    splice_between(&e, send_in_pieces);
+    join_between(&e, send_in_pieces);
 }
 END_TEST
 
@@ -201,7 +201,7 @@ static void *greet_badly(void *arg)
     return NULL;
 }
 
-/* Whoever reaps a server that dies has that long to say so before its clients fail. */
+/* The process that reaps a dead server has that long to report the death before the clients fail. */
 static void *end_as_server(void *arg)
 {
     struct ends *e = arg;
@@ -216,16 +216,16 @@ static void *end_as_server(void *arg)
 START_TEST(test_a_client_learns_late_that_its_server_is_gone)
 {
     struct ends e;
-    splice_between(&e, end_as_server);
+    join_between(&e, end_as_server);
     ck_assert_msg(e.ms >= 20, "it was told after %.1f ms", e.ms);
 }
 END_TEST
 
-/* The splice closes the client's connection, long before it would for one that says nothing. */
+/* The proxy closes the client's connection, long before it would for one that says nothing. */
 START_TEST(test_a_bad_greeting_reaches_no_server)
 {
     struct ends e;
-    struct splices all = splice_between(&e, greet_badly);
+    struct proxies all = join_between(&e, greet_badly);
     ck_assert(!all.spoke);
 }
 END_TEST
@@ -255,7 +255,7 @@ START_TEST(test_what_is_not_read_is_held)
     struct ends e;
     for (size_t i = 0; i < BULK; i++)
         bulk.sent[i] = (char)('a' + i * 7919 % 23);
-    splice_between(&e, send_much);
+    join_between(&e, send_much);
 }
 END_TEST
 
@@ -274,7 +274,7 @@ static void *end_one_way(void *arg)
 START_TEST(test_one_way_may_end_before_the_other)
 {
     struct ends e;
-    splice_between(&e, end_one_way);
+    join_between(&e, end_one_way);
 }
 END_TEST
 
@@ -292,14 +292,14 @@ static void *send_an_x(void *arg)
 START_TEST(test_what_must_not_pass_ends_the_connection)
 {
     struct ends e;
-    splice_between(&e, send_an_x);
+    join_between(&e, send_an_x);
 }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("splice");
-    TCase *c = tcase_create("splice");
+    Suite *suite = suite_create("proxy");
+    TCase *c = tcase_create("proxy");
     tcase_set_timeout(c, 30);
     tcase_add_test(c, test_small_messages_do_not_wait);
     tcase_add_test(c, test_a_greeting_may_come_in_pieces);

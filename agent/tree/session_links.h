@@ -5,9 +5,9 @@
  *   NONE -> ORDERED (we asked, or were told) -> LISTENING (the launcher knows our port) -> LINKED
  *
  * A message is a chain of bulk frames. Messages wait here until their link is ready. When a link breaks, so
- * does the exchange. */
-#ifndef HVD_AGENT_SESSION_LINKS_H
-#define HVD_AGENT_SESSION_LINKS_H
+ * does the tree. */
+#ifndef HVD_AGENT_TREE_SESSION_LINKS_H
+#define HVD_AGENT_TREE_SESSION_LINKS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,7 +28,7 @@ struct session_links_events {
     void (*lost)(void *ctx, const struct err *why);
 };
 
-/* What the links need to know of the job; everything must stay valid until session_links_close. */
+/* The job, for the links; everything must stay valid until session_links_close. */
 struct session_links_job {
     const char *job;
     uint32_t epoch;
@@ -56,7 +56,7 @@ struct session_links {
     const struct session_links_events *events;
     void *ctx;
     struct session_links_job job;
-    struct exchange *exchange;
+    struct tree *tree;
     struct links *links;
     struct neighbour *neighbour; /* [hosts] */
     uv_poll_t poll;
@@ -64,14 +64,14 @@ struct session_links {
     bool watched, failed;
 };
 
-/* Makes the exchange as well. -1 with *e when there is no memory. */
+/* Makes the tree as well. -1 with *e when there is no memory. */
 int session_links_init(struct session_links *l, uv_loop_t *loop, const struct session_links_job *job,
                        const struct session_links_events *events, void *ctx, struct err *e);
 /* The launcher's order: listen. */
 void session_links_listen(struct session_links *l);
 /* The launcher tells where everybody is. */
 void session_links_connect(struct session_links *l, const Hvd__Links *links);
-/* Frees the exchange too. Its handles are closed when the loop has run again. */
+/* Frees the tree too. Its handles are closed when the loop has run again. */
 void session_links_close(struct session_links *l);
 
 #endif

@@ -1,4 +1,4 @@
-#include "agent/session/links.h"
+#include "agent/tree/session_links.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static void give_up(struct session_links *l, const struct err *why)
         links_shutdown(l->links, why->text);
     l->failed = awaited;
     log_debug("no rendezvous across hosts from here on: %s", why->text); /* also at every job's end */
-    exchange_break(l->exchange, why);
+    tree_break(l->tree, why);
     if (awaited)
         l->events->failed(l->ctx, why);
 }
@@ -50,7 +50,7 @@ static void set_timer(struct session_links *l)
         uv_timer_start(&l->timer, on_timer, (uint64_t)ms, 0);
 }
 
-static void progress(struct session_links *l)
+static void progress_links(struct session_links *l)
 {
     (void)links_progress(l->links, clock_now());
     set_timer(l);
@@ -58,13 +58,13 @@ static void progress(struct session_links *l)
 
 static void on_timer(uv_timer_t *timer)
 {
-    progress(timer->data);
+    progress_links(timer->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    progress(poll->data);
+    progress_links(poll->data);
 }
 
 /* ---- out ----------------------------------------------------------------------------------------------- */
@@ -119,15 +119,15 @@ static void pass_on(struct session_links *l, uint32_t host, struct outgoing *o)
         }
 }
 
-static void order(struct session_links *l)
+static void order_links(struct session_links *l)
 {
     if (l->state != SESSION_LINKS_NONE)
         return;
     struct err none = ERR_INIT;
     l->state = SESSION_LINKS_ORDERED;
     l->events->order(l->ctx);
-    (void)auth_open(
-        &none); /* loading it takes longer than the launcher's word does; new_links tells of errors */
+    /* To load the module takes longer than the launcher's answer. new_links reports errors. */
+    (void)auth_open(&none);
 }
 
 static void on_message(void *ctx, uint32_t host, uint8_t *bytes, size_t len)
@@ -153,12 +153,12 @@ static void on_message(void *ctx, uint32_t host, uint8_t *bytes, size_t len)
     while (*at)
         at = &(*at)->next;
     *at = o;
-    order(l);
+    order_links(l);
 }
 
 static void on_wait(void *ctx)
 {
-    order(ctx);
+    order_links(ctx);
 }
 
 static void on_missed(void *ctx, const struct err *why)
@@ -168,7 +168,7 @@ static void on_missed(void *ctx, const struct err *why)
         l->events->lost(l->ctx, why);
 }
 
-static const struct exchange_events exchange_events = {on_message, on_wait, on_missed};
+static const struct tree_events tree_events = {on_message, on_wait, on_missed};
 
 /* ---- the links' events --------------------------------------------------------------------------------- */
 
@@ -192,7 +192,7 @@ static void *on_place(void *ctx, uint32_t host, const struct link_bulk *head)
 {
     struct session_links *l = ctx;
     struct neighbour *n = &l->neighbour[host];
-    if (!n->in && head->sequence > 0 && head->sequence <= EXCHANGE_MESSAGE_MAX) {
+    if (!n->in && head->sequence > 0 && head->sequence <= TREE_MESSAGE_MAX) {
         n->in = malloc(head->sequence);
         n->total = head->sequence;
         n->filled = 0;
@@ -212,7 +212,7 @@ static void on_arrived(void *ctx, uint32_t host, const struct link_bulk *head)
         return;
     uint8_t *bytes = n->in;
     n->in = NULL;
-    if (exchange_received(l->exchange, host, bytes, n->total, &e) < 0) {
+    if (tree_received(l->tree, host, bytes, n->total, &e) < 0) {
         err_wrap(&e, "host %s", l->job.host[host]->name);
         give_up(l, &e);
     }
@@ -233,9 +233,9 @@ int session_links_init(struct session_links *l, uv_loop_t *loop, const struct se
                        const struct session_links_events *events, void *ctx, struct err *e)
 {
     *l = (struct session_links){.loop = loop, .events = events, .ctx = ctx, .job = *job};
-    l->exchange = exchange_new(job->self, job->hosts, &exchange_events, l);
+    l->tree = tree_new(job->self, job->hosts, &tree_events, l);
     l->neighbour = calloc(job->hosts, sizeof *l->neighbour);
-    if (!l->exchange || !l->neighbour)
+    if (!l->tree || !l->neighbour)
         return err_set(e, ERR_MEMORY, "no memory for links to %u hosts", job->hosts);
     return 0;
 }
@@ -265,7 +265,7 @@ static struct links *new_links(struct session_links *l, struct err *e)
         err_set(e, ERR_MEMORY, "no memory for links to %u hosts", job->hosts);
     for (uint32_t i = 0; name && linked && i < job->hosts; i++) {
         name[i] = job->host[i]->name;
-        linked[i] = exchange_is_neighbour(job->self, i);
+        linked[i] = tree_is_neighbour(job->self, i);
     }
     if (name && linked && config.auth && (config.tls || !job->encrypt))
         links = links_new(&config, &links_events, l, clock_now(), e);
@@ -274,7 +274,7 @@ static struct links *new_links(struct session_links *l, struct err *e)
     return links;
 }
 
-static int watch(struct session_links *l, struct err *e)
+static int watch_links(struct session_links *l, struct err *e)
 {
     int rc = uv_poll_init(l->loop, &l->poll, links_fd(l->links));
     if (rc < 0)
@@ -289,10 +289,10 @@ static int watch(struct session_links *l, struct err *e)
 void session_links_listen(struct session_links *l)
 {
     struct err e = ERR_INIT;
-    if (l->state > SESSION_LINKS_ORDERED || !l->exchange)
+    if (l->state > SESSION_LINKS_ORDERED || !l->tree)
         return;
     l->links = new_links(l, &e);
-    if (!l->links || watch(l, &e) < 0) {
+    if (!l->links || watch_links(l, &e) < 0) {
         err_wrap(&e, "cannot make links to the other hosts");
         give_up(l, &e);
         return;
@@ -314,8 +314,7 @@ void session_links_connect(struct session_links *l, const Hvd__Links *links)
     l->state = SESSION_LINKS_LINKED;
     for (size_t i = 0; i < links->n_link; i++) {
         const Hvd__Link *to = links->link[i];
-        if (to->port > UINT16_MAX || to->host >= l->job.hosts ||
-            !exchange_is_neighbour(l->job.self, to->host))
+        if (to->port > UINT16_MAX || to->host >= l->job.hosts || !tree_is_neighbour(l->job.self, to->host))
             continue;
         if (links_connect(l->links, to->host, (const char *const *)to->address, to->n_address,
                           (uint16_t)to->port, clock_now(), &e) < 0) {
@@ -329,8 +328,8 @@ void session_links_connect(struct session_links *l, const Hvd__Links *links)
 
 void session_links_close(struct session_links *l)
 {
-    if (l->exchange && l->job.hosts > 1) {
-        struct exchange_count sent = exchange_sent(l->exchange);
+    if (l->tree && l->job.hosts > 1) {
+        struct tree_count sent = tree_sent(l->tree);
         log_debug("host %u of %u has sent %llu messages, %llu bytes for the rendezvous", l->job.self,
                   l->job.hosts, (unsigned long long)sent.messages, (unsigned long long)sent.bytes);
     }
@@ -341,8 +340,8 @@ void session_links_close(struct session_links *l)
     l->watched = false;
     links_free(l->links);
     l->links = NULL;
-    exchange_free(l->exchange);
-    l->exchange = NULL;
+    tree_free(l->tree);
+    l->tree = NULL;
     for (uint32_t i = 0; l->neighbour && i < l->job.hosts; i++) {
         while (l->neighbour[i].waiting) {
             struct outgoing *o = l->neighbour[i].waiting;

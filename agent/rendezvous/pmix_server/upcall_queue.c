@@ -1,20 +1,36 @@
-#include "agent/rendezvous/pmix_server/pmix_bridge.h"
+#include "agent/rendezvous/pmix_server/upcall_queue.h"
 
 #include <errno.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+static void drain_items(struct upcall_queue *b)
+{
+    struct upcall *last = atomic_exchange_explicit(&b->last, NULL, memory_order_acquire), *first = NULL;
+    while (last) {
+        struct upcall *before = last->next;
+        last->next = first;
+        first = last;
+        last = before;
+    }
+    while (first) {
+        struct upcall *next = first->next;
+        first->run(first);
+        first = next;
+    }
+}
+
 static void on_posted(uv_poll_t *poll, int status, int events)
 {
-    struct bridge *b = poll->data;
+    struct upcall_queue *b = poll->data;
     uint64_t count;
     (void)status, (void)events;
     (void)!read(b->fd, &count, sizeof count);
-    bridge_drain(b);
+    drain_items(b);
 }
 
-int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e)
+int upcall_queue_open(struct upcall_queue *b, uv_loop_t *loop, struct err *e)
 {
     atomic_init(&b->last, NULL);
     b->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -26,12 +42,11 @@ int bridge_open(struct bridge *b, uv_loop_t *loop, struct err *e)
         return err_set(e, ERR_SYSTEM, "cannot watch an eventfd: %s", uv_strerror(rc));
     }
     b->poll.data = b;
-    b->open = true;
     uv_poll_start(&b->poll, UV_READABLE, on_posted);
     return 0;
 }
 
-void bridge_post(struct bridge *b, struct bridge_item *item)
+void upcall_queue_post(struct upcall_queue *b, struct upcall *item)
 {
     static const uint64_t one = 1;
     item->next = atomic_load_explicit(&b->last, memory_order_relaxed);
@@ -39,28 +54,4 @@ void bridge_post(struct bridge *b, struct bridge_item *item)
                                                   memory_order_relaxed))
         ;
     (void)!write(b->fd, &one, sizeof one);
-}
-
-void bridge_drain(struct bridge *b)
-{
-    struct bridge_item *last = atomic_exchange_explicit(&b->last, NULL, memory_order_acquire), *first = NULL;
-    while (last) {
-        struct bridge_item *before = last->next;
-        last->next = first;
-        first = last;
-        last = before;
-    }
-    while (first) {
-        struct bridge_item *next = first->next;
-        first->run(first);
-        first = next;
-    }
-}
-
-void bridge_close(struct bridge *b)
-{
-    if (!b->open)
-        return;
-    b->open = false;
-    uv_close((uv_handle_t *)&b->poll, NULL); /* the descriptor stays: see the header */
 }

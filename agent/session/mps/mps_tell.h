@@ -1,8 +1,8 @@
 /* NVIDIA's nvidia-cuda-mps-control, started without -f: it passes the lines of its standard input on to the
  * control daemon of CUDA_MPS_PIPE_DIRECTORY, prints the answers, and ends with 0 when there were some. That
  * is the documented way to ask. */
-#ifndef HVD_AGENT_SESSION_MPS_TELL_H
-#define HVD_AGENT_SESSION_MPS_TELL_H
+#ifndef HVD_AGENT_SESSION_MPS_MPS_TELL_H
+#define HVD_AGENT_SESSION_MPS_MPS_TELL_H
 
 #include <sys/types.h>
 
@@ -12,7 +12,7 @@
 
 struct mps_place {
     const char *program;   /* its path */
-    const char *directory; /* where it runs; of the job */
+    const char *directory; /* its working directory: the job's */
     int directory_fd;
     char **envp; /* borrowed while it runs */
     int cgroup_fd;

@@ -1,4 +1,4 @@
-#include "agent/session/usage.h"
+#include "agent/inspect/usage.h"
 
 #include <fcntl.h>
 #include <stdio.h>

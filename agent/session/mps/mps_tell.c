@@ -1,4 +1,4 @@
-#include "agent/session/mps_tell.h"
+#include "agent/session/mps/mps_tell.h"
 
 #include <fcntl.h>
 #include <string.h>

@@ -1,0 +1,177 @@
+/* The parts of a session: a feature each, with its state, its processes and its moments in one file.
+ *
+ * session.c holds the table. Hooks are called in the order of the table, `close` and `free` in the reverse
+ * order. To remove a part, remove its file, its row of the table, its state in session.h and its section
+ * below. */
+#ifndef HVD_AGENT_SESSION_PARTS_H
+#define HVD_AGENT_SESSION_PARTS_H
+
+#include <stddef.h>
+
+#include "agent/session/session.h"
+#include "agent/worker/reap.h"
+#include "agent/worker/worker_env.h"
+
+/* A process of a part that workers may need: it ends after them. Hooks may be NULL but for pid and end. */
+struct session_server {
+    pid_t (*pid)(const struct session *s); /* 0: no process lives */
+    /* Tells the process to end, as soon as no other process needs it. Is called again when a child has
+     * ended. */
+    void (*end)(struct session *s);
+    void (*kill)(struct session *s);
+    /* Handles all that the process has sent up to now. */
+    void (*drain)(struct session *s);
+    /* Calls of `w` end with an error that another process has caused. */
+    bool (*has_told)(const struct session *s, const struct worker *w);
+    uint32_t end_ms; /* the process takes so long to end; 0: less than a grace period */
+};
+
+/* A hook that is NULL has nothing to do. */
+struct session_part {
+    const char *name;
+    struct {
+        size_t size, at;
+    } state; /* SESSION_STATE; zeros: the part has none */
+    /* The session begins; the state is all zeros. */
+    int (*open)(struct session *s, struct err *e);
+    /* Hello was accepted: the job has a name. */
+    void (*accepted)(struct session *s);
+    /* The job's directory was made. */
+    int (*directory)(struct session *s, struct err *e);
+    /* Between Spawn and the first worker: fills in what the workers' environment says of the part. */
+    int (*prepare)(struct session *s, struct worker_env_job *env, struct err *e);
+    /* Then, with all of `env` known. 1: the workers wait until the part posts EV_SPAWN or EV_REFUSED. */
+    int (*start)(struct session *s, struct worker_env_job *env, struct err *e);
+    /* All workers execute their programs. */
+    void (*running)(struct session *s);
+    /* A rank of any host has ended. */
+    void (*rank_ended)(struct session *s, Hvd__RankEnded *ended);
+    /* A worker of this host has ended and is reported with `told`. */
+    void (*reported)(struct session *s, const struct worker *w, const Hvd__Exited *told);
+    /* The engine's counters have come. */
+    void (*counted)(struct session *s);
+    /* True when `child` was a process of the part. */
+    bool (*reaped)(struct session *s, const struct reaped *child);
+    /* Queued messages for the launcher were written as far as possible; the loop is about to sleep. */
+    void (*written)(struct session *s);
+    /* The job begins to end. */
+    void (*ending)(struct session *s);
+    /* The job's processes are about to get SIGTERM, or (`all`) SIGKILL. True: not before the part has posted
+     * EV_RELEASED, which takes MPS_CLIENTS_MS at most. */
+    bool (*delay_end)(struct session *s, bool all);
+    bool (*delays_end)(const struct session *s);
+    const struct session_server *server;
+    /* Closes handles; the loop runs once more before `free`. */
+    void (*close)(struct session *s);
+    void (*free)(struct session *s);
+};
+
+/* The member of struct session that points to the state of a part. parts.c allocates and frees it. */
+#define SESSION_STATE(member)                                                                                \
+    {                                                                                                        \
+        sizeof(*((struct session *)NULL)->member), offsetof(struct session, member)                          \
+    }
+
+/* For each part that has the hook, in the order of the table. */
+#define EACH_PART(s, p, hook)                                                                                \
+    for (const struct session_part *const *at_ = (s)->parts, *p; (p = *at_) != NULL; at_++)                  \
+        if (p->hook)
+
+/* ---- parts.c: walks over the table ----------------------------------------------------------------- */
+int session_parts_open(struct session *s, struct err *e);
+void session_parts_rank_ended(struct session *s, Hvd__RankEnded *ended);
+bool session_parts_delay_end(struct session *s, bool all);
+bool session_parts_are_delaying(const struct session *s);
+void session_parts_close(struct session *s);
+void session_parts_free(struct session *s);
+
+#define SESSION_SERVERS_MAX 7
+
+struct session_servers {
+    pid_t pid[SESSION_SERVERS_MAX + 1]; /* 0 at its end */
+};
+struct session_servers session_servers_list(const struct session *s);
+void session_servers_end(struct session *s);
+void session_servers_drain(struct session *s);
+bool session_servers_told(const struct session *s, const struct worker *w);
+/* How long the servers that live may take to end. */
+uint32_t session_servers_end_ms(const struct session *s);
+
+/* ---- services of parts for other files of the session -------------------------------------------------- */
+/* The part of each file is session_part_NAME. A function that takes a Control handles that message of the
+ * launcher, and returns NULL or the reason why the message is refused although it is legal. */
+extern const struct session_part session_part_liveness, session_part_programs, session_part_preload,
+    session_part_status, session_part_binding, session_part_rendezvous, session_part_gpus,
+    session_part_engine, session_part_mps, session_part_stacks, session_part_report, session_part_spawning;
+
+/* liveness.c: the launcher, the guard and this session show each other that they live. */
+void session_heartbeat_start(struct session *s, uint32_t heartbeat_ms);
+/* Shows that the session lives when the loop could not for a while. */
+void session_heartbeat_busy(struct session *s);
+
+/* programs.c: the workers' programs, directories and environments. */
+struct session_program {
+    char path[4096], wdir[4096];
+    struct worker_env env;
+};
+/* Empty where none of the program's ranks is here. */
+struct session_program *session_program_get(struct session *s, size_t i);
+/* The workers' directories, by program. */
+const char *const *session_programs_wdir(const struct session *s);
+/* The environment of this host's first program, without any rank's own variables. */
+char **session_programs_base(struct session *s);
+
+/* preload.c: files for the workers (--preload). */
+const char *session_preload_begin(struct session *s, const Hvd__Control *m);
+void session_preload_data(struct session *s, const struct frame *f);
+/* Path of the `number`-th file, counted from 1; false: there is no such file. */
+bool session_preload_path(const struct session *s, uint32_t number, char *out, size_t size);
+
+/* binding.c: the workers' processors. */
+/* Counts session_job.units, when Hello asks for that. */
+int session_count_units(struct session *s, const Hvd__Hello *hello, struct err *e);
+/* By worker; NULL: no worker is bound. */
+const struct cpus *session_cpus(const struct session *s);
+/* NULL: the i-th worker is not bound. */
+const struct cpus *session_cpus_of(const struct session *s, size_t i);
+/* For --report-bindings; `text` must outlive the message. */
+void session_bound(const struct session *s, size_t i, Hvd__Spawned *told, char *text, size_t size);
+
+/* rendezvous.c: the workers' libraries, and links to other sessions. */
+bool session_workers_are_crowded(const struct session *s);
+const char *session_links_order(struct session *s, const Hvd__Control *m);
+const char *session_links_told(struct session *s, const Hvd__Control *m);
+
+/* engine.c: the collectives engine. */
+pid_t session_engine_pid(const struct session *s);
+void session_engine_links(struct session *s, Hvd__Links *links);
+/* Asks the engine to count; false: there is no engine to ask. The hook `counted` follows. */
+bool session_engine_count(struct session *s);
+/* The last counters; NULL: none. *at: when they came. */
+Hvd__Counters *session_engine_counters(const struct session *s, uint64_t *at);
+
+/* stacks.c: where the workers are, for the launcher's Inspect. */
+const char *session_inspect(struct session *s, const Hvd__Control *m);
+
+/* status.c: answers hvdctl. Keeps what a rank wrote. */
+void session_status_output(struct session *s, uint32_t rank, enum frame_stream stream, const uint8_t *bytes,
+                           size_t len);
+
+/* ---- steps of the session ------------------------------------------------------------------------------ */
+/* hello.c */
+const char *session_hello(struct session *s, const Hvd__Control *m);
+void session_free_job(struct session *s);
+/* spawn.c */
+const char *session_spawn(struct session *s, const Hvd__Control *m);
+/* Starts all workers; posts EV_EXECUTED or EV_REFUSED, now or later. */
+void session_start_workers(struct session *s);
+/* Tells the launcher all pids. */
+void session_send_spawned(struct session *s);
+/* channel.c: the launcher's messages and the workers' output. */
+extern const struct stdio_events session_stdio_events;
+/* Outlets read on when the bulk queue has room again. */
+void session_resume_output(struct session *s);
+int session_channel_open(struct session *s, struct err *e);
+void session_channel_close(struct session *s);
+
+#endif
