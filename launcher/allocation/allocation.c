@@ -52,7 +52,7 @@ static bool same_short_name(const char *a, const char *b)
 
 static void mark_this_host(struct host_list *hosts, const char *hostname)
 {
-    struct host *found = NULL;
+    struct host_spec *found = NULL;
     if (!hostname || !*hostname)
         return;
     for (size_t i = 0; i < hosts->count; i++) {

@@ -26,9 +26,9 @@ static size_t find(const struct host_list *hosts, const char *name, size_t guess
 }
 
 /* The host moves into the list. */
-static int append(struct host_list *hosts, struct host *own, struct err *e)
+static int append(struct host_list *hosts, struct host_spec *own, struct err *e)
 {
-    struct host *more = reallocarray(hosts->host, hosts->count + 1, sizeof *more);
+    struct host_spec *more = reallocarray(hosts->host, hosts->count + 1, sizeof *more);
     if (!more || hosts->count >= HOSTS_MAX) {
         hosts->host = more ? more : hosts->host;
         return more ? err_set(e, ERR_USAGE, "the programs have more than %d hosts", HOSTS_MAX)
@@ -42,7 +42,7 @@ static int append(struct host_list *hosts, struct host *own, struct err *e)
 }
 
 /* What two programs say of one host: more slots win over fewer, and a number over none. */
-static void merge(struct host *host, const struct host *own)
+static void merge(struct host_spec *host, const struct host_spec *own)
 {
     if (own->slots > host->slots) {
         host->slots = own->slots;
@@ -52,7 +52,7 @@ static void merge(struct host *host, const struct host *own)
         host->line = own->line;
 }
 
-static int join(struct host_list *hosts, struct host *own, size_t *at, bool all, const char *from,
+static int join(struct host_list *hosts, struct host_spec *own, size_t *at, bool all, const char *from,
                 struct err *e)
 {
     *at = find(hosts, own->name, *at);
@@ -62,7 +62,7 @@ static int join(struct host_list *hosts, struct host *own, size_t *at, bool all,
     }
     if (*at == hosts->count)
         return append(hosts, own, e);
-    struct host *host = &hosts->host[*at];
+    struct host_spec *host = &hosts->host[*at];
     if (own->user && (!host->user || strcmp(own->user, host->user) != 0))
         return err_set(e, ERR_USAGE, "%s: %s@%s was named before with another user", from, own->user,
                        own->name);

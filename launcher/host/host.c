@@ -68,14 +68,14 @@ static const struct fsm_table table = {"host", state_names, event_names, rows, s
 
 /* ---- what the session says ----------------------------------------------------------------------------- */
 
-static void starve(struct host_run *h)
+static void starve(struct host *h)
 {
     struct err e = ERR_INIT;
     err_set(&e, ERR_MEMORY, "no memory for a message to it");
     host_give_up(h, &e);
 }
 
-void host_flush(struct host_run *h)
+void host_flush(struct host *h)
 {
     const uint8_t *bytes;
     size_t len, taken;
@@ -98,7 +98,7 @@ void host_flush(struct host_run *h)
         starve(h);
 }
 
-static void push(struct host_run *h, const Hvd__Control *message)
+static void push(struct host *h, const Hvd__Control *message)
 {
     if (channel_send(&h->channel, message) < 0)
         starve(h);
@@ -106,24 +106,24 @@ static void push(struct host_run *h, const Hvd__Control *message)
         host_flush(h);
 }
 
-static bool is_welcome(const struct host_run *h)
+static bool is_welcome(const struct host *h)
 {
     return h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING;
 }
 
-void host_send(struct host_run *h, const Hvd__Control *message)
+void host_send(struct host *h, const Hvd__Control *message)
 {
     if (is_welcome(h))
         push(h, message);
 }
 
-void host_queue(struct host_run *h, const Hvd__Control *message)
+void host_queue(struct host *h, const Hvd__Control *message)
 {
     if (is_welcome(h) && channel_send(&h->channel, message) < 0)
         starve(h);
 }
 
-int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
+int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len)
 {
     if (h->fsm.state != HOST_RUNNING)
         return 0;
@@ -135,7 +135,7 @@ int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t
     return rc;
 }
 
-void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len)
+void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len)
 {
     if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
         starve(h);
@@ -143,7 +143,7 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
         host_flush(h);
 }
 
-static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
+static void on_welcome(struct host *h, const Hvd__Welcome *w)
 {
     struct err e = ERR_INIT;
     if (host_take_welcome(h, w, &e) < 0) {
@@ -158,13 +158,13 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
 }
 
 /* Where it was when the first thing went wrong. */
-static void note_phase(struct host_run *h)
+static void note_phase(struct host *h)
 {
     if (!h->failed_in)
         h->failed_in = host_phase(h);
 }
 
-static void on_ended(struct host_run *h, const Hvd__Ended *ended)
+static void on_ended(struct host *h, const Hvd__Ended *ended)
 {
     h->common->events->ended(h->common->ctx, h, ended);
     if (h->fsm.state < HOST_ENDING) {
@@ -174,7 +174,7 @@ static void on_ended(struct host_run *h, const Hvd__Ended *ended)
     fsm_post(&h->fsm, EV_ENDED);
 }
 
-static void pass_on(struct host_run *h, const Hvd__Control *m)
+static void pass_on(struct host *h, const Hvd__Control *m)
 {
     const char *why = h->common->events->message(h->common->ctx, h, m);
     if (why)
@@ -183,7 +183,7 @@ static void pass_on(struct host_run *h, const Hvd__Control *m)
 
 static void on_control(void *ctx, const Hvd__Control *m)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     if (!legal_hears(&h->legal, &host_legal, m->body_case, h->fsm.state, h->label, fsm_state_name(&h->fsm)))
         return;
     switch (m->body_case) {
@@ -213,7 +213,7 @@ static void on_control(void *ctx, const Hvd__Control *m)
 
 static void on_data(void *ctx, const struct frame *f)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     if (!h->spawned)
         legal_refuse(&h->legal, h->label, "output", "it has no workers");
     else
@@ -226,7 +226,7 @@ static const struct channel_events channel_events = {on_control, on_data};
 
 static void on_phase(void *ctx, enum transport_phase phase)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     h->phase = phase;
     if (h->unresolved && phase > TRANSPORT_RESOLVE) {
         log_info("%s: its name has an address now", h->label);
@@ -237,26 +237,26 @@ static void on_phase(void *ctx, enum transport_phase phase)
 
 static void on_unresolved(void *ctx, const char *why)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     h->unresolved = why;
     h->common->events->unresolved(h->common->ctx, h);
 }
 
 static void on_opened(void *ctx)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     fsm_post(&h->fsm, h->common->sent && h->ops != &transport_local ? EV_ASK : EV_OPENED);
 }
 
 static void ask(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     host_sending_begin(&h->sending, h->common->sent);
     host_flush(h);
 }
 
 /* Returns how many of the bytes were not the agent's. */
-static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t len)
+static size_t receive_answer(struct host *h, const uint8_t *bytes, size_t len)
 {
     size_t used = 0, n;
     while (used < len && h->fsm.state == HOST_SENDING) {
@@ -281,7 +281,7 @@ static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t le
 
 static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     struct err e = ERR_INIT;
     h->last_heard = clock_now();
     h->suspect = false;
@@ -292,14 +292,14 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 
 static void on_writable(void *ctx)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     host_flush(h);
     h->common->events->writable(h->common->ctx, h);
 }
 
 static void on_closed(void *ctx, const struct transport_end *end)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     bool unsupported = end->err && end->err->code == ERR_UNSUPPORTED && h->ops != &transport_exec &&
                        h->ops != &transport_local;
     if (unsupported && h->fsm.state == HOST_CONNECTING && !h->err.code) {
@@ -323,7 +323,7 @@ static void on_closed(void *ctx, const struct transport_end *end)
 static const struct transport_events transport_events = {on_phase,    on_opened, on_received,  host_hear,
                                                          on_writable, on_closed, on_unresolved};
 
-static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
+static const struct transport_ops *choose_transport(struct host *h, struct err *e)
 {
     const struct host_common *c = h->common;
     if (h->replaced) {
@@ -341,7 +341,7 @@ static const struct transport_ops *choose_transport(struct host_run *h, struct e
 
 static void start_transport(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     const struct host_common *c = h->common;
     h->target.host = h->spec->name;
     h->target.user = h->spec->user;
@@ -370,7 +370,7 @@ static void start_transport(void *owner)
 
 static void send_hello(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     Hvd__Hello hello = HVD__HELLO__INIT;
     host_hello(h, &hello);
     CONTROL(m, HELLO, hello, &hello);
@@ -380,14 +380,14 @@ static void send_hello(void *owner)
 
 static void drop(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     if (h->transport)
         h->ops->close(h->transport);
 }
 
 static void send_bye(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     Hvd__Bye bye = HVD__BYE__INIT;
     CONTROL(m, BYE, bye, &bye);
     push(h, &m);
@@ -395,13 +395,13 @@ static void send_bye(void *owner)
 
 static void report_closed(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     h->common->events->closed(h->common->ctx, h);
 }
 
 /* ---- from the job -------------------------------------------------------------------------------------- */
 
-void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index)
+void host_init(struct host *h, const struct host_common *common, const struct host_spec *spec, uint32_t index)
 {
     memset(h, 0, sizeof *h);
     h->common = common;
@@ -413,7 +413,7 @@ void host_init(struct host_run *h, const struct host_common *common, const struc
     fsm_init(&h->fsm, &table, h, h->label, HOST_QUEUED);
 }
 
-void host_free(struct host_run *h)
+void host_free(struct host *h)
 {
     if (h->transport)
         h->ops->destroy(h->transport);
@@ -428,12 +428,12 @@ void host_free(struct host_run *h)
     free(h->worker_port);
 }
 
-enum host_state host_state(const struct host_run *h)
+enum host_state host_state(const struct host *h)
 {
     return h->fsm.state;
 }
 
-const char *host_phase(const struct host_run *h)
+const char *host_phase(const struct host *h)
 {
     switch (h->fsm.state) {
     case HOST_CONNECTING:
@@ -450,12 +450,12 @@ const char *host_phase(const struct host_run *h)
     }
 }
 
-void host_start(struct host_run *h)
+void host_start(struct host *h)
 {
     fsm_post(&h->fsm, EV_START);
 }
 
-void host_go(struct host_run *h)
+void host_go(struct host *h)
 {
     Hvd__Go go = HVD__GO__INIT;
     CONTROL(m, GO, go, &go);
@@ -464,7 +464,7 @@ void host_go(struct host_run *h)
         push(h, &m);
 }
 
-void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
+void host_spawn(struct host *h, const Hvd__Spawn *spawn)
 {
     CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
     h->spawned = true;
@@ -473,7 +473,7 @@ void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
     fsm_post(&h->fsm, EV_SPAWN);
 }
 
-void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
+void host_teardown(struct host *h, Hvd__Teardown *teardown)
 {
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
         CONTROL(m, TEARDOWN, teardown, teardown);
@@ -487,7 +487,7 @@ void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
         fsm_post(&h->fsm, EV_TEARDOWN);
 }
 
-void host_give_up(struct host_run *h, const struct err *why)
+void host_give_up(struct host *h, const struct err *why)
 {
     note_phase(h);
     if (h->fsm.state < HOST_LEAVING && !h->err.code) /* else it only lingers, with all done that was asked */

@@ -36,27 +36,27 @@ enum host_state {
     HOST_CLOSED
 };
 
-struct host_run;
+struct host;
 
 struct host_events {
     /* Welcome came and is right: the host can take Spawn. */
-    void (*ready)(void *ctx, struct host_run *h, const Hvd__Welcome *welcome);
+    void (*ready)(void *ctx, struct host *h, const Hvd__Welcome *welcome);
     /* Messages that are legal in the host's state (host_legal.c). Returns NULL, or why this one is not: half
      * a sentence. It is ignored then. */
-    const char *(*message)(void *ctx, struct host_run *h, const Hvd__Control *message);
-    void (*data)(void *ctx, struct host_run *h, const struct frame *f);
+    const char *(*message)(void *ctx, struct host *h, const Hvd__Control *message);
+    void (*data)(void *ctx, struct host *h, const struct frame *f);
     /* Its transport has taken bytes that waited. */
-    void (*writable)(void *ctx, struct host_run *h);
+    void (*writable)(void *ctx, struct host *h);
     /* Nothing of the job is left there but `ended->leftover`. */
-    void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
+    void (*ended)(void *ctx, struct host *h, const Hvd__Ended *ended);
     /* h->waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
-    void (*waiting)(void *ctx, struct host_run *h);
+    void (*waiting)(void *ctx, struct host *h);
     /* h->node says which node it is: it asks its managed agent for a lease after host_go. */
-    void (*held)(void *ctx, struct host_run *h);
+    void (*held)(void *ctx, struct host *h);
     /* h->unresolved says why: its name is looked up again and again. */
-    void (*unresolved)(void *ctx, struct host_run *h);
+    void (*unresolved)(void *ctx, struct host *h);
     /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
-    void (*closed)(void *ctx, struct host_run *h);
+    void (*closed)(void *ctx, struct host *h);
 };
 
 /* What all hosts of a job share. */
@@ -82,9 +82,9 @@ struct host_common {
 
 #define JOB_KEY_SIZE 32
 
-struct host_run {
+struct host {
     const struct host_common *common;
-    const struct host *spec;
+    const struct host_spec *spec;
     char label[300];     /* its name, for people */
     uint32_t index;      /* in the host_list and as session id */
     uint32_t plan_index; /* in plan->host once planned */
@@ -139,56 +139,57 @@ struct host_run {
     char *address;      /* where it can be reached, numeric; from Welcome or the transport */
 };
 
-void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index);
-void host_free(struct host_run *h);
+void host_init(struct host *h, const struct host_common *common, const struct host_spec *spec,
+               uint32_t index);
+void host_free(struct host *h);
 
-enum host_state host_state(const struct host_run *h);
+enum host_state host_state(const struct host *h);
 /* The phase or state it is in, for people: "authentication", "hello", "running". */
-const char *host_phase(const struct host_run *h);
+const char *host_phase(const struct host *h);
 
-void host_start(struct host_run *h);
+void host_start(struct host *h);
 /* To one that is held. */
-void host_go(struct host_run *h);
+void host_go(struct host *h);
 /* From READY to RUNNING. */
-void host_spawn(struct host_run *h, const Hvd__Spawn *spawn);
+void host_spawn(struct host *h, const Hvd__Spawn *spawn);
 /* Ends it, whatever it does: a session is asked to end its workers, a connection under way is dropped. */
-void host_teardown(struct host_run *h, Hvd__Teardown *teardown);
+void host_teardown(struct host *h, Hvd__Teardown *teardown);
 /* Gives it up with this error (unless it has one): the transport is closed at once. */
-void host_give_up(struct host_run *h, const struct err *why);
+void host_give_up(struct host *h, const struct err *why);
 /* A message to a session that has welcomed us; dropped otherwise. */
-void host_send(struct host_run *h, const Hvd__Control *message);
+void host_send(struct host *h, const Hvd__Control *message);
 /* The same, but it waits for host_flush, or for the next message: several then leave in one write. */
-void host_queue(struct host_run *h, const Hvd__Control *message);
-void host_flush(struct host_run *h);
-int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
+void host_queue(struct host *h, const Hvd__Control *message);
+void host_flush(struct host *h);
+int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len);
 /* Bytes of a file of Preload, to a host that is READY. */
-void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len);
+void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len);
 
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
-void host_heartbeat(struct host_run *h, uint64_t now);
+void host_heartbeat(struct host *h, uint64_t now);
 /* It answers at once what it is sent now, and is not pinged until it does: pings might renew the lease of a
  * host that cannot answer. */
-void host_expect(struct host_run *h);
+void host_expect(struct host *h);
 /* Nothing was heard of it for so long, or since host_expect, that it may be cut off. */
-bool host_is_silent(const struct host_run *h, uint64_t now);
+bool host_is_silent(const struct host *h, uint64_t now);
 /* When a session that nobody reaches any more has ended its workers by itself. */
-uint64_t host_lease_end(const struct host_run *h);
+uint64_t host_lease_end(const struct host *h);
 /* The host answers with its time. */
-void host_ping(struct host_run *h);
+void host_ping(struct host *h);
 /* It has: what we asked at `asked`. */
-void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked);
+void host_measure_clock(struct host *h, uint64_t theirs, uint64_t asked);
 /* host_hello.c: fills it with what points into *h and what that points to. */
-void host_hello(const struct host_run *h, Hvd__Hello *hello);
+void host_hello(const struct host *h, Hvd__Hello *hello);
 /* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or cannot be true. */
-int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e);
+int host_take_welcome(struct host *h, const Hvd__Welcome *w, struct err *e);
 /* host_exit.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \
     "install hvdrun on that host, say where hvdagent is with --agent-path, or copy it with --send-agent"
-void host_explain_end(struct host_run *h, const struct transport_end *end);
+void host_explain_end(struct host *h, const struct transport_end *end);
 /* The remote command has ended by itself and said how: with it, the guard. 255 is what a carrying program
  * says of itself. */
-bool host_end_is_known(const struct host_run *h, const struct transport_end *end);
+bool host_end_is_known(const struct host *h, const struct transport_end *end);
 
 #endif

@@ -12,7 +12,7 @@
 #define AGENT_SAID "hvdagent: error: "
 
 /* The agent waits for a lease, and says where in the queue, or that it is over. */
-static bool hear_waiting(struct host_run *h)
+static bool hear_waiting(struct host *h)
 {
     if (h->fsm.state != HOST_GREETING || h->waited ||
         strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
@@ -25,7 +25,7 @@ static bool hear_waiting(struct host_run *h)
 }
 
 /* It says which node it is, and waits for host_go. */
-static bool hear_held(struct host_run *h)
+static bool hear_held(struct host *h)
 {
     const char *node = h->stderr_tail + strlen(AGENT_HELD);
     if (h->fsm.state != HOST_GREETING || !h->common->hold || *h->node ||
@@ -38,7 +38,7 @@ static bool hear_held(struct host_run *h)
 }
 
 /* A line that is neither: for the user when the session runs. */
-static void show_line(struct host_run *h)
+static void show_line(struct host *h)
 {
     bool aloud = h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
     if ((!aloud && !log_enabled(LOG_DEBUG)) || !host_words_take(&h->words, h->label, clock_now()))
@@ -53,7 +53,7 @@ static void show_line(struct host_run *h)
  * agent's log. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     for (size_t i = 0; i < len; i++) {
         if (bytes[i] != '\n' && bytes[i] != '\r') {
             if (h->stderr_len < sizeof h->stderr_tail - 1)
@@ -69,7 +69,7 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
 }
 
 /* The last thing that was printed there, or NULL. host_hear leaves the last whole line in place. */
-static const char *last_words(struct host_run *h)
+static const char *last_words(struct host *h)
 {
     if (h->stderr_len > 0)
         h->stderr_tail[h->stderr_len] = '\0';
@@ -85,7 +85,7 @@ static const char *last_words(struct host_run *h)
 }
 
 /* The end of an agent that had welcomed us. */
-static void explain_loss(struct host_run *h, const struct transport_end *end)
+static void explain_loss(struct host *h, const struct transport_end *end)
 {
     int number = end->exit_status - AGENT_EXIT_SIGNAL;
     bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->managed);
@@ -108,7 +108,7 @@ static void explain_loss(struct host_run *h, const struct transport_end *end)
         err_set(&h->err, ERR_HOST, "the connection to %s was lost", h->label);
 }
 
-void host_explain_end(struct host_run *h, const struct transport_end *end)
+void host_explain_end(struct host *h, const struct transport_end *end)
 {
     static const char own[] = "hvdagent: error: "; /* as its log begins lines */
     const char *said = last_words(h);
@@ -142,7 +142,7 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     }
 }
 
-bool host_end_is_known(const struct host_run *h, const struct transport_end *end)
+bool host_end_is_known(const struct host *h, const struct transport_end *end)
 {
     bool carried = h->ops == &transport_exec;
     return !end->err && !end->term_signal && end->exit_status >= 0 && !(carried && end->exit_status == 255);

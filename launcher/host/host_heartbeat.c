@@ -11,7 +11,7 @@
 /* A guard takes less to clear away: 5 s for processes, 1 s for the cgroup. */
 #define GUARD_MS 8000
 
-void host_ping(struct host_run *h)
+void host_ping(struct host *h)
 {
     Hvd__Ping ping = HVD__PING__INIT;
     ping.nonce = h->ping_sent = clock_now();
@@ -20,7 +20,7 @@ void host_ping(struct host_run *h)
 }
 
 /* A slow answer says little of the host's clock: then it is asked again, at once. */
-void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked)
+void host_measure_clock(struct host *h, uint64_t theirs, uint64_t asked)
 {
     host_clock_saw(&h->clock, theirs, asked, clock_now());
     if (host_clock_error(&h->clock) <= CLOCK_GOOD || h->clock_pings >= CLOCK_PINGS)
@@ -29,19 +29,19 @@ void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked)
     host_ping(h);
 }
 
-void host_expect(struct host_run *h)
+void host_expect(struct host *h)
 {
     h->answers_since = clock_now();
 }
 
 /* A session that lives speaks four times in that time. */
-bool host_is_silent(const struct host_run *h, uint64_t now)
+bool host_is_silent(const struct host *h, uint64_t now)
 {
     uint64_t limit = (uint64_t)h->common->config->heartbeat_timeout_ms * NSEC_PER_MSEC;
     return now > h->last_heard + limit / 2 || h->last_heard < h->answers_since;
 }
 
-uint64_t host_lease_end(const struct host_run *h)
+uint64_t host_lease_end(const struct host *h)
 {
     const struct config *c = h->common->config;
     if (h->unconfirmed) /* it has none: all workers had ended */
@@ -53,14 +53,14 @@ uint64_t host_lease_end(const struct host_run *h)
 
 /* How long it may say nothing. One that is leaving has nothing to say until its guard has cleared away what
  * the session left, and has gone. */
-static uint64_t silence_of(const struct host_run *h)
+static uint64_t silence_of(const struct host *h)
 {
     uint64_t limit = (uint64_t)h->common->config->heartbeat_timeout_ms * NSEC_PER_MSEC;
     uint64_t guard = GUARD_MS * NSEC_PER_MSEC;
     return h->fsm.state == HOST_LEAVING && limit < guard ? guard : limit;
 }
 
-void host_heartbeat(struct host_run *h, uint64_t now)
+void host_heartbeat(struct host *h, uint64_t now)
 {
     uint64_t limit = silence_of(h);
     if (h->fsm.state < HOST_READY || h->fsm.state >= HOST_CLOSED)

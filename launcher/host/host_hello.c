@@ -11,13 +11,13 @@ static bool offers(const struct config *config, unsigned wanted)
 }
 
 /* Rank 0 may be there: it is on the first host, unless a rankfile or a program's -H says otherwise. */
-static bool may_be_first(const struct host_run *h)
+static bool may_be_first(const struct host *h)
 {
     return h->index == 0 || h->common->config->placement.rankfile || h->common->config->programs.part;
 }
 
 /* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
-static uint32_t ranks_at_most(const struct host_run *h)
+static uint32_t ranks_at_most(const struct host *h)
 {
     const struct plan_want want = placement_want(h->common->config);
     bool said = want.per_part ? h->spec->parts : h->spec->slots || want.ppr || want.oversubscribe;
@@ -25,7 +25,7 @@ static uint32_t ranks_at_most(const struct host_run *h)
     return want.np && (!here || want.np < here) ? want.np : here;
 }
 
-void host_hello(const struct host_run *h, Hvd__Hello *hello)
+void host_hello(const struct host *h, Hvd__Hello *hello)
 {
     const struct host_common *c = h->common;
     hello->version = (char *)HVD_VERSION;

@@ -58,7 +58,7 @@ static int check_version(const Hvd__Welcome *w, struct err *e)
 }
 
 /* Loopback, and an address with a scope, mean nothing elsewhere. */
-static const char *choose_address(const struct host_run *h, const Hvd__Welcome *w)
+static const char *choose_address(const struct host *h, const Hvd__Welcome *w)
 {
     const char *address = h->ops->peer_address(h->transport);
     if (!address || h->common->interface_count > 0 || h->ops == &transport_local || strchr(address, '%'))
@@ -66,7 +66,7 @@ static const char *choose_address(const struct host_run *h, const Hvd__Welcome *
     return address;
 }
 
-int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e)
+int host_take_welcome(struct host *h, const Hvd__Welcome *w, struct err *e)
 {
     if (check_version(w, e) < 0 || check_welcome(w, e) < 0)
         return -1;

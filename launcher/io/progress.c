@@ -19,7 +19,7 @@ static void show(uv_timer_t *timer)
         ready += host_state(&p->host[i]) >= HOST_READY;
     used = snprintf(line, sizeof line, "hvdrun: %u of %u hosts ready; waiting for", ready, p->count);
     for (uint32_t i = 0; i < p->count && named < NAMED; i++) {
-        const struct host_run *h = &p->host[i];
+        const struct host *h = &p->host[i];
         if (host_state(h) < HOST_CONNECTING || host_state(h) > HOST_GREETING)
             continue;
         used += snprintf(line + used, sizeof line - (size_t)used, "%s %.24s (%s)", named ? "," : "", h->label,
@@ -32,7 +32,7 @@ static void show(uv_timer_t *timer)
     p->shown = true;
 }
 
-void progress_start(struct progress *p, uv_loop_t *loop, const struct host_run *host, uint32_t count)
+void progress_start(struct progress *p, uv_loop_t *loop, const struct host *host, uint32_t count)
 {
     if (!isatty(STDERR_FILENO))
         return;

@@ -9,13 +9,13 @@
 
 struct progress {
     uv_timer_t timer;
-    const struct host_run *host;
+    const struct host *host;
     uint32_t count;
     bool active, shown;
 };
 
 /* Shows the line from half a second after now, until progress_stop. */
-void progress_start(struct progress *p, uv_loop_t *loop, const struct host_run *host, uint32_t count);
+void progress_start(struct progress *p, uv_loop_t *loop, const struct host *host, uint32_t count);
 /* Takes the line away. Idempotent. */
 void progress_stop(struct progress *p);
 

@@ -16,7 +16,7 @@
 #include "launcher/io/terminal.h"
 #include "launcher/parts/dns_wait.h"
 
-struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index)
+struct host *job_host_of_plan(struct job *j, uint32_t plan_index)
 {
     return &j->host[j->plan.host[plan_index].index];
 }
@@ -32,7 +32,7 @@ void job_start_hosts(struct job *j)
 
 /* A host's monotonic time on our clock, of something that we have just heard of and that was not before
  * `after`: whatever its clock does. */
-static uint64_t our_time(struct host_run *h, uint64_t theirs, uint64_t after)
+static uint64_t our_time(struct host *h, uint64_t theirs, uint64_t after)
 {
     uint64_t now = clock_now();
     host_clock_saw(&h->clock, theirs, after, now);
@@ -41,7 +41,7 @@ static uint64_t our_time(struct host_run *h, uint64_t theirs, uint64_t after)
 }
 
 /* The rank if it is one of this host's, else NULL: a session speaks for its own ranks only. */
-static struct rank_state *rank_of(struct job *j, const struct host_run *h, uint32_t rank)
+static struct rank_state *rank_of(struct job *j, const struct host *h, uint32_t rank)
 {
     if (!j->planned || !h->planned || rank >= j->plan.size || j->plan.rank[rank].host != h->plan_index)
         return NULL;
@@ -77,7 +77,7 @@ static void mark_exited(struct job *j, uint32_t rank)
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
 /* Without memory there are none, which job_spawn says. */
-static void keep_ports(struct host_run *h, const Hvd__Welcome *welcome)
+static void keep_ports(struct host *h, const Hvd__Welcome *welcome)
 {
     size_t bytes = welcome->n_worker_port * sizeof *h->worker_port;
     h->coordinator_port = welcome->coordinator_port;
@@ -88,7 +88,7 @@ static void keep_ports(struct host_run *h, const Hvd__Welcome *welcome)
     h->worker_ports = welcome->n_worker_port;
 }
 
-static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
+static void on_ready(void *ctx, struct host *h, const Hvd__Welcome *welcome)
 {
     struct job *j = ctx;
     hosts_resolve(&j->list->host[h->index], welcome->slots ? welcome->slots : 1);
@@ -108,7 +108,7 @@ static void on_ready(void *ctx, struct host_run *h, const Hvd__Welcome *welcome)
 
 static const char NOT_THERE[] = "that rank is not there";
 
-static const char *on_spawned(struct job *j, struct host_run *h, const Hvd__Spawned *m)
+static const char *on_spawned(struct job *j, struct host *h, const Hvd__Spawned *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
     if (!r)
@@ -133,13 +133,13 @@ static const char *on_spawned(struct job *j, struct host_run *h, const Hvd__Spaw
 }
 
 /* For its workers, or for the files that they need. */
-static bool can_refuse(const struct job *j, const struct host_run *h)
+static bool can_refuse(const struct job *j, const struct host *h)
 {
     const struct plan_host *p = j->planned && h->planned ? &j->plan.host[h->plan_index] : NULL;
     return p && (h->spawned || h->preload.started) && !j->rank[p->rank[0]].started;
 }
 
-static const char *on_refused(struct job *j, struct host_run *h, const Hvd__Refused *m)
+static const char *on_refused(struct job *j, struct host *h, const Hvd__Refused *m)
 {
     int code = m->code == 126 || m->code == 127 ? (int)m->code : 125;
     if (!can_refuse(j, h))
@@ -165,7 +165,7 @@ static const char *program_named(const struct job *j, uint32_t rank)
 }
 
 /* Of a rank's end; of its start we know more now, too. */
-static uint64_t time_of_end(struct host_run *h, struct rank_state *r, uint64_t theirs)
+static uint64_t time_of_end(struct host *h, struct rank_state *r, uint64_t theirs)
 {
     uint64_t ended = our_time(h, theirs, h->spawn_sent);
     if (r->started)
@@ -173,7 +173,7 @@ static uint64_t time_of_end(struct host_run *h, struct rank_state *r, uint64_t t
     return ended > r->started ? ended : r->started;
 }
 
-static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exited *m)
+static const char *on_exited(struct job *j, struct host *h, const Hvd__Exited *m)
 {
     struct rank_state *r = rank_of(j, h, m->rank);
     struct rank_end end = {m->rank,          m->pid,       m->status, m->signal,  m->core_dumped, m->by_us,
@@ -202,7 +202,7 @@ static const char *on_exited(struct job *j, struct host_run *h, const Hvd__Exite
     return NULL;
 }
 
-static const char *on_credit(struct job *j, struct host_run *h, const Hvd__Credit *m)
+static const char *on_credit(struct job *j, struct host *h, const Hvd__Credit *m)
 {
     if (m->stream == STREAM_FILE)
         return job_preload_credit(j, h, m->bytes);
@@ -215,14 +215,14 @@ static const char *on_credit(struct job *j, struct host_run *h, const Hvd__Credi
     return NULL;
 }
 
-static void on_notice(struct host_run *h, const Hvd__Notice *m)
+static void on_notice(struct host *h, const Hvd__Notice *m)
 {
     enum log_level level = m->level > LOG_ERROR ? LOG_ERROR : (enum log_level)m->level;
     if (log_enabled(level) && host_words_take(&h->words, h->label, clock_now()))
         log_write(level, "%s: %.800s", h->label, m->text);
 }
 
-static void on_fault(struct job *j, struct host_run *h, const Hvd__Fault *m)
+static void on_fault(struct job *j, struct host *h, const Hvd__Fault *m)
 {
     uint64_t time = our_time(h, m->time, h->hello_sent);
     host_clock_fix(&h->clock);
@@ -230,7 +230,7 @@ static void on_fault(struct job *j, struct host_run *h, const Hvd__Fault *m)
 }
 
 /* Messages that a host may send only when it has workers. */
-static const char *on_workers_message(struct job *j, struct host_run *h, const Hvd__Control *m)
+static const char *on_workers_message(struct job *j, struct host *h, const Hvd__Control *m)
 {
     if (!h->spawned)
         return "it has no workers";
@@ -256,7 +256,7 @@ static const char *on_workers_message(struct job *j, struct host_run *h, const H
     }
 }
 
-static const char *on_message(void *ctx, struct host_run *h, const Hvd__Control *m)
+static const char *on_message(void *ctx, struct host *h, const Hvd__Control *m)
 {
     struct job *j = ctx;
     switch (m->body_case) {
@@ -277,7 +277,7 @@ static const char *on_message(void *ctx, struct host_run *h, const Hvd__Control 
     }
 }
 
-static void on_data(void *ctx, struct host_run *h, const struct frame *f)
+static void on_data(void *ctx, struct host *h, const struct frame *f)
 {
     struct job *j = ctx;
     struct err e = ERR_INIT;
@@ -290,12 +290,12 @@ static void on_data(void *ctx, struct host_run *h, const struct frame *f)
         host_give_up(h, &e);
 }
 
-static void on_writable(void *ctx, struct host_run *h)
+static void on_writable(void *ctx, struct host *h)
 {
     job_preload_go_on(ctx, h);
 }
 
-static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
+static void on_ended(void *ctx, struct host *h, const Hvd__Ended *ended)
 {
     struct job *j = ctx;
     job_ending_progress(j);
@@ -317,7 +317,7 @@ static void on_ended(void *ctx, struct host_run *h, const Hvd__Ended *ended)
 
 /* ---- a host's end -------------------------------------------------------------------------------------- */
 
-static void abandon_ranks(struct job *j, struct host_run *h)
+static void abandon_ranks(struct job *j, struct host *h)
 {
     const struct plan_host *p = &j->plan.host[h->plan_index];
     output_abandon(j->output, p->rank, p->ranks);
@@ -326,7 +326,7 @@ static void abandon_ranks(struct job *j, struct host_run *h)
             mark_exited(j, p->rank[i]);
 }
 
-static void record_loss(struct job *j, struct host_run *h)
+static void record_loss(struct job *j, struct host *h)
 {
     bool late = j->planned && h->planned && j->rank[j->plan.host[h->plan_index].rank[0]].started;
     char text[ERR_TEXT_MAX + 400];
@@ -345,7 +345,7 @@ static void record_loss(struct job *j, struct host_run *h)
 
 /* The host counts as closed only when everything else about it is settled: with the last one, the job may end
  * and take its output away. */
-static void on_closed(void *ctx, struct host_run *h)
+static void on_closed(void *ctx, struct host *h)
 {
     struct job *j = ctx;
     bool failed = h->err.code && !h->slow;
@@ -368,17 +368,17 @@ static void on_closed(void *ctx, struct host_run *h)
         fsm_post(&j->fsm, JOB_EV_GONE);
 }
 
-static void on_waiting(void *ctx, struct host_run *h)
+static void on_waiting(void *ctx, struct host *h)
 {
     job_waiting(ctx, h);
 }
 
-static void on_held(void *ctx, struct host_run *h)
+static void on_held(void *ctx, struct host *h)
 {
     job_held(ctx, h);
 }
 
-static void on_unresolved(void *ctx, struct host_run *h)
+static void on_unresolved(void *ctx, struct host *h)
 {
     unresolved_add(ctx, h);
 }
@@ -388,7 +388,7 @@ const struct host_events job_host_events = {on_ready,   on_message, on_data,    
 
 /* ---- input and output ---------------------------------------------------------------------------------- */
 
-static struct host_run *host_of_rank(struct job *j, uint32_t rank)
+static struct host *host_of_rank(struct job *j, uint32_t rank)
 {
     return job_host_of_plan(j, j->plan.rank[rank].host);
 }

@@ -19,7 +19,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/transport/transport.h"
 
-const char *dry_run_transport(const struct config *config, const struct host *host, const char *hostname)
+const char *dry_run_transport(const struct config *config, const struct host_spec *host, const char *hostname)
 {
     if (hosts_is_local(host, hostname))
         return "local";
@@ -33,7 +33,7 @@ struct columns {
 };
 
 /* user@name as the user wrote it. */
-static void host_label(const struct host *host, char *text, size_t size)
+static void host_label(const struct host_spec *host, char *text, size_t size)
 {
     bool ipv6 = strchr(host->name, ':') != NULL;
     snprintf(text, size, "%s%s%s%s%s", host->user ? host->user : "", host->user ? "@" : "", ipv6 ? "[" : "",
@@ -104,7 +104,7 @@ static void span_text(const struct known *k, struct span span, char *text, size_
         snprintf(text, size, span.ranks > 1 ? "%u-%u" : "%u", span.first, span.first + span.ranks - 1);
 }
 
-static void slots_text(const struct host *host, char *text, size_t size)
+static void slots_text(const struct host_spec *host, char *text, size_t size)
 {
     if (host->slots)
         snprintf(text, size, "%u", host->slots);
@@ -212,7 +212,7 @@ static void put_known(struct json *j, const char *name, bool known, uint64_t val
         json_null(j, name);
 }
 
-static void put_host(struct json *j, const struct config *config, const struct host *host,
+static void put_host(struct json *j, const struct config *config, const struct host_spec *host,
                      const char *hostname, struct span span)
 {
     json_object(j, NULL);

@@ -37,7 +37,7 @@ static void give_up_rest(struct job *j)
     bool well = !j->outcome.failed;
     err_set(&e, ERR_TIMEOUT, well ? "its agent did not end in time" : "it did not end its workers in time");
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         if (host_state(h) == HOST_CLOSED)
             continue;
         h->slow = well;

@@ -29,7 +29,7 @@ static bool is_bad(const struct rank_end *end)
 static void queue_end(struct job *j, uint32_t rank)
 {
     const struct rank_end *end = &j->rank[rank].end;
-    const struct host_run *origin = job_host_of_plan(j, j->plan.rank[rank].host);
+    const struct host *origin = job_host_of_plan(j, j->plan.rank[rank].host);
     char cause[200];
     rank_end_describe(end, cause, sizeof cause);
     Hvd__RankEnded told = HVD__RANK_ENDED__INIT;

@@ -73,7 +73,7 @@ struct rank_state {
 
 /* A process that could not be ended. */
 struct leftover {
-    const struct host_run *host;
+    const struct host *host;
     uint32_t pid;
     char name[64], state[16];
 };
@@ -103,10 +103,9 @@ struct job {
     } phases; /* when each began, for --report; 0: it did not */
 
     Hvd__Preflight preflight;
-    struct host_run *host; /* host_count of them; index as in list */
+    struct host *host; /* host_count of them; index as in list */
     uint32_t host_count, next_to_start, ready, closed;
-    struct host_run *
-        *held_host; /* --wait: in the order in which they are asked once all are there; else NULL */
+    struct host **held_host; /* --wait: in the order in which they are asked once all are there; else NULL */
     uint32_t held_count, next_to_ask;
     uint32_t held; /* at the moment */
 
@@ -165,13 +164,13 @@ void job_waiting_tell(const struct job *j, char *out, size_t size);
 /* Files are on their way: the same. */
 void job_preload_moved(struct job *j);
 /* A managed agent has said where the job stands in its queue. */
-void job_waiting(struct job *j, struct host_run *h);
+void job_waiting(struct job *j, struct host *h);
 /* --wait: hosts are asked one after the other. Nothing for a job of one host. */
 int job_waiting_order(struct job *j, struct err *e);
 /* A host has said which node it is. */
-void job_held(struct job *j, struct host_run *h);
+void job_held(struct job *j, struct host *h);
 /* It is ready, or has gone: the next one may be asked. */
-void job_held_no_more(struct job *j, struct host_run *h);
+void job_held_no_more(struct job *j, struct host *h);
 
 /* ---- dispatch.c --------------------------------------------------------------------------------------- */
 extern const struct host_events job_host_events;
@@ -179,7 +178,7 @@ extern const struct output_events job_output_events;
 extern const struct input_events job_input_events;
 /* Starts hosts as long as fewer than FANOUT_MAX are on their way. */
 void job_start_hosts(struct job *j);
-struct host_run *job_host_of_plan(struct job *j, uint32_t plan_index);
+struct host *job_host_of_plan(struct job *j, uint32_t plan_index);
 
 /* ---- spawn_message.c ---------------------------------------------------------------------------------- */
 /* Makes the plan and what follows from it (environment, output, input). */

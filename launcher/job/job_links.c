@@ -30,7 +30,7 @@ static void tell_all(struct job *j, const Hvd__Control *m)
 }
 
 /* True with the last one. */
-static bool add(struct job *j, struct job_links *links, struct host_run *h, const Hvd__Link *m)
+static bool add(struct job *j, struct job_links *links, struct host *h, const Hvd__Link *m)
 {
     if (links->link[h->plan_index])
         return false;
@@ -56,7 +56,7 @@ static Hvd__Links all_of(const struct job *j, const struct job_links *links)
     return all;
 }
 
-void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m)
+void job_links_engine(struct job *j, struct host *h, const Hvd__Link *m)
 {
     if (!add(j, &j->engine_links, h, m))
         return;
@@ -73,7 +73,7 @@ void job_links_order(struct job *j)
     tell_all(j, &told);
 }
 
-const char *job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m)
+const char *job_links_session(struct job *j, struct host *h, const Hvd__Link *m)
 {
     if (!j->session_links.ordered)
         return "nobody has asked for links";
@@ -85,7 +85,7 @@ const char *job_links_session(struct job *j, struct host_run *h, const Hvd__Link
     return NULL;
 }
 
-const char *job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m)
+const char *job_links_lost(struct job *j, struct host *h, const Hvd__Notice *m)
 {
     if (!j->session_links.ordered)
         return "it had no links";

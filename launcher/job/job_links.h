@@ -11,7 +11,7 @@
 #include "common/base/err.h"
 
 struct job;
-struct host_run;
+struct host;
 
 struct job_links {
     Hvd__Link **link; /* by index in the plan; NULL until that one listens */
@@ -24,13 +24,13 @@ struct job_links {
 int job_links_init(struct job *j, struct job_links *links, struct err *e);
 void job_links_free(struct job *j, struct job_links *links);
 /* A host's engine listens. */
-void job_links_engine(struct job *j, struct host_run *h, const Hvd__Link *m);
+void job_links_engine(struct job *j, struct host *h, const Hvd__Link *m);
 /* A session needs links to the others: all are told to listen, once. */
 void job_links_order(struct job *j);
 /* A session listens. NULL, or why it cannot. */
-const char *job_links_session(struct job *j, struct host_run *h, const Hvd__Link *m);
+const char *job_links_session(struct job *j, struct host *h, const Hvd__Link *m);
 /* A session's links broke while its ranks needed them. The first one's reason is told; the others follow from
  * it, for a host without links takes its neighbours' as well. Likewise. */
-const char *job_links_lost(struct job *j, struct host_run *h, const Hvd__Notice *m);
+const char *job_links_lost(struct job *j, struct host *h, const Hvd__Notice *m);
 
 #endif

@@ -10,7 +10,7 @@
 static const char *elsewhere(struct job *j)
 {
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
-        const struct host_run *h = job_host_of_plan(j, i);
+        const struct host *h = job_host_of_plan(j, i);
         if (h->ops != &transport_local && h->address)
             return h->address;
     }
@@ -26,7 +26,7 @@ void local_address_settle(struct job *j)
         !net_source_for(&to, &source))
         return;
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
-        struct host_run *h = job_host_of_plan(j, i);
+        struct host *h = job_host_of_plan(j, i);
         char *address = h->ops == &transport_local ? strdup(net_format(&source, text)) : NULL;
         if (!address)
             continue;

@@ -68,7 +68,7 @@ static void put_hosts(struct json *w, const struct job *j)
 {
     json_array(w, "hosts");
     for (uint32_t i = 0; j->host && i < j->host_count; i++) {
-        const struct host_run *h = &j->host[i];
+        const struct host *h = &j->host[i];
         const struct plan_host *p = j->planned && h->planned ? &j->plan.host[h->plan_index] : NULL;
         json_object(w, NULL);
         json_text(w, "host", h->label);

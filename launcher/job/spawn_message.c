@@ -86,7 +86,7 @@ int job_place(struct job *j, struct err *e)
         job_ends_init(j, e) < 0)
         return -1;
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
-        struct host_run *h = job_host_of_plan(j, i);
+        struct host *h = job_host_of_plan(j, i);
         h->plan_index = i;
         h->planned = true;
         j->host_names[i] = h->label;
@@ -182,7 +182,7 @@ static uint32_t universe(const struct job *j)
 /* What is the same for every host. */
 static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
 {
-    struct host_run *first = job_host_of_plan(j, j->plan.rank[0].host);
+    struct host *first = job_host_of_plan(j, j->plan.rank[0].host);
     s->launcher_dir = getcwd(dir, dir_size) ? dir : (char *)"";
     s->size = j->plan.size;
     s->universe = universe(j);
@@ -197,7 +197,7 @@ static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size
 }
 
 /* Where each of the host's ranks can listen for the others. */
-static int fill_endpoints(const struct job *j, Hvd__HostRanks *to, const struct host_run *h, struct err *e)
+static int fill_endpoints(const struct job *j, Hvd__HostRanks *to, const struct host *h, struct err *e)
 {
     if (h->worker_ports < to->ranks)
         return err_set(e, ERR_HOST, "%s has only %zu free ports for its %u ranks", h->label, h->worker_ports,
@@ -271,7 +271,7 @@ static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__P
     s->n_program = programs->count - 1;
 }
 
-static void let_go(struct host_run *h)
+static void let_go(struct host *h)
 {
     Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
     teardown.reason = (char *)(uintptr_t) "no rank is placed on this host";

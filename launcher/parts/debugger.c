@@ -49,7 +49,7 @@ static void say_where(const struct job *j)
 void job_debug_started(struct job *j)
 {
     for (uint32_t r = 0; r < j->plan.size; r++) {
-        const struct host *spec = job_host_of_plan(j, j->plan.rank[r].host)->spec;
+        const struct host_spec *spec = job_host_of_plan(j, j->plan.rank[r].host)->spec;
         const char *host = hosts_is_local(spec, j->common.hostname) ? j->common.hostname : spec->name;
         mpir_set(r, host, j->executable[programs_of(&j->config->programs, r)], j->rank[r].pid);
     }

@@ -8,7 +8,7 @@
 #define GATHER_MS 100
 #define NAMED     8
 
-static bool waits(const struct host_run *h)
+static bool waits(const struct host *h)
 {
     return h->unresolved && host_state(h) == HOST_CONNECTING;
 }
@@ -22,7 +22,7 @@ static void tell(uv_timer_t *timer)
     size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         if (!waits(h) || h->unresolved_told)
             continue;
         h->unresolved_told = true;
@@ -56,7 +56,7 @@ void unresolved_settle(struct job *j)
     if (j->fsm.state != JOB_CONNECTING || !is_lost_anyway(j))
         return;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         struct err e = ERR_INIT;
         if (!waits(h))
             continue;
@@ -66,7 +66,7 @@ void unresolved_settle(struct job *j)
     }
 }
 
-void unresolved_add(struct job *j, struct host_run *h)
+void unresolved_add(struct job *j, struct host *h)
 {
     log_debug("%s: cannot be resolved: %s", h->label, h->unresolved);
     unresolved_settle(j);

@@ -9,12 +9,12 @@
 #include <stdbool.h>
 
 struct job;
-struct host_run;
+struct host;
 
 #define UNRESOLVED_HINT "check the spelling, DNS and /etc/hosts"
 
 /* h->unresolved has come. */
-void unresolved_add(struct job *j, struct host_run *h);
+void unresolved_add(struct job *j, struct host *h);
 /* A host has failed or has a fault: gives those up that wait for an address, if so. */
 void unresolved_settle(struct job *j);
 

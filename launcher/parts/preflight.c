@@ -19,7 +19,7 @@ extern char **environ;
 
 /* One row; its texts are of the host. */
 struct fault {
-    const struct host_run *host;
+    const struct host *host;
     int code;
     const char *what, *why, *fix;
 };
@@ -110,7 +110,7 @@ void preflight_free(struct job *j)
 
 /* ---- the answers --------------------------------------------------------------------------------------- */
 
-static void add(struct faults *f, const struct host_run *h, int code, const char *what, const char *why,
+static void add(struct faults *f, const struct host *h, int code, const char *what, const char *why,
                 const char *fix)
 {
     f->hosts += f->count == 0 || f->item[f->count - 1].host != h;
@@ -118,7 +118,7 @@ static void add(struct faults *f, const struct host_run *h, int code, const char
 }
 
 /* Too few descriptors or processes for the ranks that are placed on it. */
-static void add_limit(struct faults *f, const struct job *j, const struct host_run *h, struct err *e)
+static void add_limit(struct faults *f, const struct job *j, const struct host *h, struct err *e)
 {
     const struct plan_host *p = &j->plan.host[h->plan_index];
     struct limits_need need = {.ranks = p->ranks};
@@ -130,7 +130,7 @@ static void add_limit(struct faults *f, const struct job *j, const struct host_r
 }
 
 /* Of several programs, those whose ranks are placed there. */
-static bool concerns(const struct job *j, const struct host_run *h, size_t program)
+static bool concerns(const struct job *j, const struct host *h, size_t program)
 {
     const struct programs *programs = &j->config->programs;
     if (programs->count < 2)
@@ -151,7 +151,7 @@ static bool was_said(const Hvd__Welcome *told, size_t problem)
     return false;
 }
 
-static void add_host(struct faults *f, const struct job *j, struct host_run *h)
+static void add_host(struct faults *f, const struct job *j, struct host *h)
 {
     if (h->err.code)
         add(f, h, 125, h->err.code == ERR_VERSION ? "agent version" : h->failed_in, h->err.text, h->err.hint);

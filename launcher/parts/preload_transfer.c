@@ -12,7 +12,7 @@ static void announce(struct job *j, Hvd__Preload *asked)
 {
     CONTROL(m, PRELOAD, preload, asked);
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
-        struct host_run *h = job_host_of_plan(j, i);
+        struct host *h = job_host_of_plan(j, i);
         h->preload.started = true;
         host_send(h, &m);
     }
@@ -50,7 +50,7 @@ void job_preload_start(struct job *j)
 }
 
 /* Sends what it takes: its credit, as long as its transport keeps up. */
-static void pump(struct job *j, struct host_run *h)
+static void pump(struct job *j, struct host *h)
 {
     uint8_t bytes[FRAME_DATA_MAX];
     struct err e = ERR_INIT;
@@ -64,7 +64,7 @@ static void pump(struct job *j, struct host_run *h)
         job_fault_err(j, &e);
 }
 
-const char *job_preload_credit(struct job *j, struct host_run *h, uint32_t bytes)
+const char *job_preload_credit(struct job *j, struct host *h, uint32_t bytes)
 {
     struct preload_place *place = &h->preload;
     if (!place->started || place->done || place->granted + bytes > j->preload.bytes + WINDOW_MAX)
@@ -77,13 +77,13 @@ const char *job_preload_credit(struct job *j, struct host_run *h, uint32_t bytes
     return NULL;
 }
 
-void job_preload_go_on(struct job *j, struct host_run *h)
+void job_preload_go_on(struct job *j, struct host *h)
 {
     if (h->preload.started && !h->preload.done)
         pump(j, h);
 }
 
-const char *job_preload_done(struct job *j, struct host_run *h)
+const char *job_preload_done(struct job *j, struct host *h)
 {
     if (!h->preload.started || !preload_is_sent(&j->preload, &h->preload))
         return "it was not sent all files";

@@ -8,10 +8,10 @@
 /* Posts JOB_EV_PRELOADED when all have them, or at once when there are none. */
 void job_preload_start(struct job *j);
 /* It takes so many bytes more. NULL, or why it cannot. */
-const char *job_preload_credit(struct job *j, struct host_run *h, uint32_t bytes);
+const char *job_preload_credit(struct job *j, struct host *h, uint32_t bytes);
 /* Its transport takes bytes again. */
-void job_preload_go_on(struct job *j, struct host_run *h);
+void job_preload_go_on(struct job *j, struct host *h);
 /* It has all of them. Likewise. */
-const char *job_preload_done(struct job *j, struct host_run *h);
+const char *job_preload_done(struct job *j, struct host *h);
 
 #endif

@@ -21,8 +21,8 @@ struct job_where {
     Hvd__Where **rank;    /* NULL: not told */
     enum host_part *host; /* by index in plan.host */
     uint32_t asked, answers;
-    size_t room;                    /* for what they tell, in bytes */
-    const struct host_run *no_tool; /* the first of them */
+    size_t room;                /* for what they tell, in bytes */
+    const struct host *no_tool; /* the first of them */
     uint32_t no_tools;
     bool said;
 };
@@ -40,7 +40,7 @@ void job_where_start(struct job *j)
         w->host = calloc(j->plan.host_count, sizeof *w->host);
     }
     for (uint32_t i = 0; w && w->rank && w->host && i < j->plan.host_count; i++) {
-        struct host_run *h = job_host_of_plan(j, i);
+        struct host *h = job_host_of_plan(j, i);
         if (host_state(h) != HOST_RUNNING || host_is_silent(h, clock_now()))
             continue;
         w->asked++;
@@ -53,13 +53,13 @@ void job_where_start(struct job *j)
 }
 
 /* Was it asked, and has it not said that this is all? */
-static bool is_expected(const struct job_where *w, const struct host_run *h)
+static bool is_expected(const struct job_where *w, const struct host *h)
 {
     return w && w->rank && w->host && w->host[h->plan_index] == ASKED;
 }
 
 /* It is decoded anew, because what came is the channel's. */
-const char *job_where_found(struct job *j, const struct host_run *h, const Hvd__Where *where)
+const char *job_where_found(struct job *j, const struct host *h, const Hvd__Where *where)
 {
     struct job_where *w = j->where;
     if (!is_expected(w, h))
@@ -87,7 +87,7 @@ const char *job_where_found(struct job *j, const struct host_run *h, const Hvd__
     return NULL;
 }
 
-const char *job_where_done(struct job *j, const struct host_run *h, const Hvd__Inspected *inspected)
+const char *job_where_done(struct job *j, const struct host *h, const Hvd__Inspected *inspected)
 {
     struct job_where *w = j->where;
     if (!is_expected(w, h))

@@ -9,7 +9,7 @@
 #include "common/protocol/control.pb-c.h"
 
 struct job;
-struct host_run;
+struct host;
 
 #define JOB_WHERE_MS   5000
 #define WHERE_KEPT_MAX ((size_t)16 << 20)
@@ -17,8 +17,8 @@ struct host_run;
 /* Asks. Posts JOB_EV_INSPECTED when all have answered. */
 void job_where_start(struct job *j);
 /* A host's answers; `rank` is one of its own. NULL, or why they are none. */
-const char *job_where_found(struct job *j, const struct host_run *h, const Hvd__Where *where);
-const char *job_where_done(struct job *j, const struct host_run *h, const Hvd__Inspected *inspected);
+const char *job_where_found(struct job *j, const struct host *h, const Hvd__Where *where);
+const char *job_where_done(struct job *j, const struct host *h, const Hvd__Inspected *inspected);
 /* Says what has come, once. */
 void job_where_say(struct job *j);
 /* What rank `rank` does, or NULL. */

@@ -16,12 +16,12 @@
 /* ---- --start-timeout ----------------------------------------------------------------------------------- */
 
 /* Without --wait an agent that has no room says so at once: its word that we are to wait is no reason to. */
-static bool may_wait(const struct job *j, const struct host_run *h)
+static bool may_wait(const struct job *j, const struct host *h)
 {
     return *h->waiting && j->config->wait_ms != JOB_WAIT_NO;
 }
 
-static bool is_late(const struct job *j, const struct host_run *h)
+static bool is_late(const struct job *j, const struct host *h)
 {
     if (!j->planned)
         return host_state(h) < HOST_READY && !may_wait(j, h) && (!*h->node || h->asked);
@@ -37,7 +37,7 @@ struct late {
     uint32_t count, nameless;
 };
 
-static void add_late(struct late *late, struct host_run *h)
+static void add_late(struct late *late, struct host *h)
 {
     late->nameless += h->unresolved != NULL;
     if (late->count++ >= 4)
@@ -53,7 +53,7 @@ static void on_start_limit(uv_timer_t *timer)
     struct job *j = timer->data;
     struct late late = {.count = 0};
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         h->late = is_late(j, h);
         if (h->late)
             add_late(&late, h);
@@ -73,7 +73,7 @@ void job_waiting_tell(const struct job *j, char *out, size_t size)
 {
     struct late late = {.count = 0};
     for (uint32_t i = 0; i < j->host_count && j->fsm.state <= JOB_STARTING; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         if (is_late(j, h) || (!j->planned && host_state(h) < HOST_READY))
             add_late(&late, h);
     }
@@ -99,7 +99,7 @@ static void on_wait_limit(uv_timer_t *timer)
 {
     struct job *j = timer->data;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         if (host_state(h) != HOST_GREETING || !*h->waiting)
             continue;
         job_fault(j, clock_now(), 125, NULL, "%s: %.10g s are over (--wait): still %s", h->label,
@@ -108,7 +108,7 @@ static void on_wait_limit(uv_timer_t *timer)
     }
 }
 
-void job_waiting(struct job *j, struct host_run *h)
+void job_waiting(struct job *j, struct host *h)
 {
     if (!*h->waiting) { /* its session starts */
         job_start_limit(j);
@@ -123,7 +123,7 @@ void job_waiting(struct job *j, struct host_run *h)
 /* By node; where two names are one node, by the names' places. */
 static int compare(const void *a, const void *b)
 {
-    const struct host_run *left = *(struct host_run *const *)a, *right = *(struct host_run *const *)b;
+    const struct host *left = *(struct host *const *)a, *right = *(struct host *const *)b;
     int rc = strcmp(left->node, right->node);
     return rc ? rc : left->index < right->index ? -1 : left->index > right->index;
 }
@@ -132,7 +132,7 @@ int job_waiting_order(struct job *j, struct err *e)
 {
     if (j->config->wait_ms == JOB_WAIT_NO || j->config->agent == AGENT_JOB || j->host_count < 2)
         return 0;
-    j->held_host = malloc(j->host_count * sizeof(struct host_run *));
+    j->held_host = malloc(j->host_count * sizeof(struct host *));
     if (!j->held_host)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
     j->common.hold = true;
@@ -157,13 +157,13 @@ static void ask_next(struct job *j)
         qsort(j->held_host, j->held_count, sizeof *j->held_host, compare);
     else if (host_state(j->held_host[j->next_to_ask - 1]) < HOST_READY)
         return;
-    struct host_run *h = j->held_host[j->next_to_ask++];
+    struct host *h = j->held_host[j->next_to_ask++];
     log_debug("%s is asked for a lease", h->label);
     job_start_limit(j); /* for each of them */
     host_go(h);
 }
 
-void job_held(struct job *j, struct host_run *h)
+void job_held(struct job *j, struct host *h)
 {
     j->held_host[j->held_count++] = h;
     h->held = true;
@@ -172,7 +172,7 @@ void job_held(struct job *j, struct host_run *h)
     ask_next(j);
 }
 
-void job_held_no_more(struct job *j, struct host_run *h)
+void job_held_no_more(struct job *j, struct host *h)
 {
     if (!j->held_host)
         return;

@@ -23,7 +23,7 @@ enum sweep_result { SWEEP_OPEN, SWEEP_DONE, SWEEP_LEFT, SWEEP_UNREACHED };
 
 struct sweep_run { /* one lost host */
     struct job_sweep *owner;
-    const struct host_run *host;
+    const struct host *host;
     struct transport_target target;
     struct transport *transport; /* of the attempt under way */
     enum transport_phase phase;
@@ -200,7 +200,7 @@ static int make_commands(struct job_sweep *s, struct err *e)
     return 0;
 }
 
-static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host_run *h)
+static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host *h)
 {
     r->owner = s;
     r->host = h;

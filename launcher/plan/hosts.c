@@ -1,6 +1,6 @@
 /* The lists of hosts.h.
  *
- * An entry is cut into user, name and slots by host_spec.c, whether it stands in -H or in a hostfile; a
+ * An entry is cut into user, name and slots by host_entry.c, whether it stands in -H or in a hostfile; a
  * hostfile's line may follow it with slots=, max_slots= and a comment. Entries are added through a hash of
  * their names, so that a repeated host is found without looking at all others. Whatever is wrong, the message
  * names the entry, and for a file its path and line; the list is then emptied.
@@ -17,7 +17,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "launcher/plan/host_spec.h"
+#include "launcher/plan/host_entry.h"
 
 #define SHOWN     80 /* bytes of an entry in a message */
 #define LINE_SIZE 4096
@@ -77,7 +77,7 @@ static int grow(struct builder *b, struct err *e)
         return err_set(e, ERR_USAGE, "%s:%u: more than %d hosts", b->path ? b->path : b->from, b->line,
                        HOSTS_MAX);
     size_t room = b->room ? b->room * 2 : 16;
-    struct host *host = reallocarray(b->list->host, room, sizeof *host);
+    struct host_spec *host = reallocarray(b->list->host, room, sizeof *host);
     if (host)
         b->list->host = host;
     uint32_t *slot = calloc(room * 2, sizeof *slot);
@@ -96,7 +96,7 @@ static int grow(struct builder *b, struct err *e)
 
 static int append(struct builder *b, const struct host_entry *entry, struct err *e)
 {
-    struct host host = {.line = b->line};
+    struct host_spec host = {.line = b->line};
     if (grow(b, e))
         return -1;
     host.name = strndup(entry->name.at, entry->name.len);
@@ -112,7 +112,7 @@ static int append(struct builder *b, const struct host_entry *entry, struct err 
 }
 
 /* The same user, or neither has one. Users, other than hosts, know case. */
-static bool same_user(const struct host *host, const struct host_entry *entry)
+static bool same_user(const struct host_spec *host, const struct host_entry *entry)
 {
     if (!host->user || !entry->user.len)
         return !host->user && !entry->user.len;
@@ -125,7 +125,7 @@ static int add_entry(struct builder *b, const struct host_entry *entry, struct t
     bool known = b->slots && *find_slot(b, entry->name);
     if (!known && append(b, entry, e))
         return -1;
-    struct host *host = &b->list->host[*find_slot(b, entry->name) - 1];
+    struct host_spec *host = &b->list->host[*find_slot(b, entry->name) - 1];
     if (!same_user(host, entry))
         return bad_entry(b, shown, e, "the same host was named before with another user");
     if (known && (host->bare > 0) != (entry->slots == 0))
@@ -305,7 +305,7 @@ int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e)
         *list = (struct host_list){0};
         return err_set(e, ERR_MEMORY, "no memory for the list of hosts");
     }
-    list->host[0] = (struct host){.name = name, .slots = slots, .line = 1, .bare = slots == 0};
+    list->host[0] = (struct host_spec){.name = name, .slots = slots, .line = 1, .bare = slots == 0};
     return 0;
 }
 
@@ -319,7 +319,7 @@ void hosts_free(struct host_list *list)
     *list = (struct host_list){0};
 }
 
-void hosts_resolve(struct host *host, uint32_t slots)
+void hosts_resolve(struct host_spec *host, uint32_t slots)
 {
     if (host->slots)
         return;
@@ -330,7 +330,7 @@ void hosts_resolve(struct host *host, uint32_t slots)
         host->slots = host->max_slots;
 }
 
-bool hosts_is_local(const struct host *host, const char *hostname)
+bool hosts_is_local(const struct host_spec *host, const char *hostname)
 {
     struct in_addr four;
     struct in6_addr six;

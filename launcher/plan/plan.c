@@ -13,7 +13,7 @@
 #define NAMED_HOSTS 8 /* in a message */
 
 /* What a host takes without oversubscription; 0: not known yet. */
-static uint32_t exact_room(const struct host *host, const struct plan_want *want)
+static uint32_t exact_room(const struct host_spec *host, const struct plan_want *want)
 {
     if (!want->per_part)
         return want->ppr ? want->ppr : host->slots;
@@ -21,7 +21,7 @@ static uint32_t exact_room(const struct host *host, const struct plan_want *want
     return room < CONFIG_RANKS_MAX ? (uint32_t)room : CONFIG_RANKS_MAX;
 }
 
-uint32_t plan_room(const struct host *host, const struct plan_want *want)
+uint32_t plan_room(const struct host_spec *host, const struct plan_want *want)
 {
     uint32_t room = exact_room(host, want);
     if (want->ppr)
@@ -73,7 +73,7 @@ static int too_little_room(const struct host_list *hosts, size_t count, const st
 static int check_ppr(const struct host_list *hosts, size_t count, const struct plan_want *want, struct err *e)
 {
     for (size_t i = 0; i < count && want->ppr; i++) {
-        const struct host *host = &hosts->host[i];
+        const struct host_spec *host = &hosts->host[i];
         uint32_t limit = want->oversubscribe ? host->max_slots : host->bare == 1 ? 0 : host->slots;
         if (limit == 0 || plan_room(host, want) <= limit)
             continue;
@@ -152,7 +152,7 @@ static int check_rank(const struct host_list *hosts, const struct plan_want *wan
                 f->rank[rank].line, rank);
         return err_hint(e, "name it with -H or in the hostfile");
     }
-    const struct host *h = &hosts->host[*host];
+    const struct host_spec *h = &hosts->host[*host];
     uint32_t limit = want->oversubscribe ? h->max_slots : h->bare == 1 ? 0 : h->slots;
     if (limit == 0 || ++ranks[*host] <= limit)
         return 0;
@@ -196,7 +196,7 @@ static size_t host_at(const struct placing *p, size_t k)
 static uint32_t room_left(const struct placing *p, size_t k, bool full)
 {
     size_t i = host_at(p, k);
-    const struct host *host = &p->hosts->host[i];
+    const struct host_spec *host = &p->hosts->host[i];
     uint32_t room = full ? plan_room(host, p->want) : exact_room(host, p->want);
     room = p->ranks[i] < room ? room - p->ranks[i] : 0;
     uint32_t slots = p->part && p->part->place ? p->part->place[k].slots : 0;

@@ -79,7 +79,7 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
 void plan_free(struct plan *plan);
 
 /* Ranks that surely find room on this host: auto is one slot or more. */
-uint32_t plan_room(const struct host *host, const struct plan_want *want);
+uint32_t plan_room(const struct host_spec *host, const struct plan_want *want);
 /* The host's ranks follow one another. */
 bool plan_is_block(const struct plan_host *host);
 

@@ -1,6 +1,6 @@
-/* The forms of host_spec.h. Each function cuts one piece off and says what is wrong with it; the order is
+/* The forms of host_entry.h. Each function cuts one piece off and says what is wrong with it; the order is
  * user, name, slots. */
-#include "launcher/plan/host_spec.h"
+#include "launcher/plan/host_entry.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
