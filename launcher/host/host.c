@@ -14,17 +14,22 @@
 /* stdin of the workers waits here at most; its credits keep it lower. */
 #define BULK_MAX (4u << 20)
 
-enum host_event {
-    EV_START,
-    EV_FALLBACK,
-    EV_ASK,
-    EV_OPENED,
-    EV_WELCOME,
-    EV_SPAWN,
-    EV_TEARDOWN,
-    EV_ENDED,
-    EV_CLOSED
-};
+/* clang-format off */
+#define HOST_EVENTS(X)          \
+    X(START,    "start")        \
+    X(FALLBACK, "fallback")     \
+    X(ASK,      "ask")          \
+    X(OPENED,   "opened")       \
+    X(WELCOME,  "welcome")      \
+    X(SPAWN,    "spawn")        \
+    X(TEARDOWN, "teardown")     \
+    X(ENDED,    "ended")        \
+    X(CLOSED,   "closed")
+/* clang-format on */
+
+#define AS_EVENT(name, text) EV_##name,
+#define AS_NAME(name, text)  text,
+enum host_event { HOST_EVENTS(AS_EVENT) };
 
 static void start_transport(void *owner);
 static void ask(void *owner);
@@ -33,10 +38,8 @@ static void drop(void *owner);
 static void send_bye(void *owner);
 static void report_closed(void *owner);
 
-static const char *const state_names[] = {"queued",  "connecting", "sending", "greeting", "ready",
-                                          "running", "ending",     "leaving", "closed"};
-static const char *const event_names[] = {"start", "fallback", "ask",   "opened", "welcome",
-                                          "spawn", "teardown", "ended", "closed"};
+static const char *const state_names[] = {HOST_STATES(AS_NAME)};
+static const char *const event_names[] = {HOST_EVENTS(AS_NAME)};
 
 static const struct fsm_row rows[] = {
     {HOST_QUEUED, EV_START, HOST_CONNECTING, start_transport},
@@ -90,7 +93,7 @@ void host_flush(struct host *h)
     while ((len = channel_output(&h->channel, &bytes)) > 0) {
         taken = h->ops->write(h->transport, bytes, len);
         channel_written(&h->channel, taken);
-        h->spoke_at = taken > 0 ? clock_now() : h->spoke_at;
+        h->beat.spoke_at = taken > 0 ? clock_now() : h->beat.spoke_at;
         if (taken < len)
             return;
     }
@@ -152,8 +155,8 @@ static void on_welcome(struct host *h, const Hvd__Welcome *w)
     }
     fsm_post(&h->fsm, EV_WELCOME);
     if (h->ops == &transport_local)
-        host_clock_same(&h->clock);
-    host_measure_clock(h, w->now, h->hello_sent);
+        host_clock_same(&h->beat.clock);
+    host_measure_clock(h, w->now, h->beat.hello_sent);
     h->common->events->ready(h->common->ctx, h, w);
 }
 
@@ -200,7 +203,7 @@ static void on_control(void *ctx, const Hvd__Control *m)
     }
     case HVD__CONTROL__BODY_PONG:
         /* Its nonce is when we asked; an answer may be slower than the next question. */
-        if (m->pong->nonce >= h->hello_sent && m->pong->nonce <= h->ping_sent)
+        if (m->pong->nonce >= h->beat.hello_sent && m->pong->nonce <= h->beat.ping_sent)
             host_measure_clock(h, m->pong->now, m->pong->nonce);
         break;
     case HVD__CONTROL__BODY_ENDED:
@@ -214,7 +217,7 @@ static void on_control(void *ctx, const Hvd__Control *m)
 static void on_data(void *ctx, const struct frame *f)
 {
     struct host *h = ctx;
-    if (!h->spawned)
+    if (!h->spawn_sent)
         legal_refuse(&h->legal, h->label, "output", "it has no workers");
     else
         h->common->events->data(h->common->ctx, h, f);
@@ -262,13 +265,13 @@ static size_t receive_answer(struct host *h, const uint8_t *bytes, size_t len)
     while (used < len && h->fsm.state == HOST_SENDING) {
         switch (host_sending_receive(&h->sending, h->common->sent, bytes + used, len - used, &n)) {
         case SENDING_WANT:
-            h->sending_since = clock_now();
+            h->sending.since = clock_now();
             host_flush(h);
             break;
         case SENDING_HAVE:
             if (h->sending.files)
                 log_info("%s: hvdagent was sent: %zu KiB in %.0f ms", h->label, h->common->sent->len / 1024,
-                         (double)(clock_now() - h->sending_since) / NSEC_PER_MSEC);
+                         (double)(clock_now() - h->sending.since) / NSEC_PER_MSEC);
             fsm_post(&h->fsm, EV_OPENED);
             break;
         default:
@@ -283,8 +286,8 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 {
     struct host *h = ctx;
     struct err e = ERR_INIT;
-    h->last_heard = clock_now();
-    h->suspect = false;
+    h->beat.last_heard = clock_now();
+    h->beat.suspect = false;
     size_t used = receive_answer(h, bytes, len);
     if (used < len && channel_receive(&h->channel, bytes + used, len - used, &e) < 0)
         host_give_up(h, &e);
@@ -311,8 +314,9 @@ static void on_closed(void *ctx, const struct transport_end *end)
     }
     note_phase(h);
     /* Only its exit status says that the guard has gone, with all that it was there for. */
-    h->unconfirmed = h->fsm.state == HOST_LEAVING && h->session_pid != 0 && !host_end_is_known(h, end);
-    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->unconfirmed)
+    h->agent.unconfirmed =
+        h->fsm.state == HOST_LEAVING && h->agent.session_pid != 0 && !host_end_is_known(h, end);
+    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->agent.unconfirmed)
         h->lost_at = clock_now();
     host_explain_end(h, end);
     legal_end(&h->legal, h->label);
@@ -374,7 +378,7 @@ static void send_hello(void *owner)
     Hvd__Hello hello = HVD__HELLO__INIT;
     host_hello(h, &hello);
     CONTROL(m, HELLO, hello, &hello);
-    h->hello_sent = h->last_heard = clock_now();
+    h->beat.hello_sent = h->beat.last_heard = clock_now();
     push(h, &m);
 }
 
@@ -423,9 +427,7 @@ void host_free(struct host *h)
             ssh->destroy(h->replaced);
     }
     channel_free(&h->channel);
-    message_free(h->told);
     free(h->address);
-    free(h->worker_port);
 }
 
 enum host_state host_state(const struct host *h)
@@ -441,10 +443,10 @@ const char *host_phase(const struct host *h)
     case HOST_SENDING:
         return h->sending.files ? "sending the agent" : "agent start";
     case HOST_GREETING:
-        return *h->waiting                    ? "waiting"
-               : *h->node && !h->asked        ? "held"
-               : channel_is_open(&h->channel) ? "hello"
-                                              : "agent start";
+        return *h->lease.waiting                   ? "waiting"
+               : *h->lease.node && !h->lease.asked ? "held"
+               : channel_is_open(&h->channel)      ? "hello"
+                                                   : "agent start";
     default:
         return fsm_state_name(&h->fsm);
     }
@@ -459,7 +461,7 @@ void host_go(struct host *h)
 {
     Hvd__Go go = HVD__GO__INIT;
     CONTROL(m, GO, go, &go);
-    h->asked = true;
+    h->lease.asked = true;
     if (h->fsm.state == HOST_GREETING)
         push(h, &m);
 }
@@ -467,7 +469,6 @@ void host_go(struct host *h)
 void host_spawn(struct host *h, const Hvd__Spawn *spawn)
 {
     CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
-    h->spawned = true;
     h->spawn_sent = clock_now();
     host_send(h, &m);
     fsm_post(&h->fsm, EV_SPAWN);
@@ -477,10 +478,10 @@ void host_teardown(struct host *h, Hvd__Teardown *teardown)
 {
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
         CONTROL(m, TEARDOWN, teardown, teardown);
-        uint64_t before = h->spoke_at;
+        uint64_t before = h->beat.spoke_at;
         host_send(h, &m);
-        h->spoke_at = before; /* who hears this needs no lease */
-        h->torn_at = clock_now();
+        h->beat.spoke_at = before; /* who hears this needs no lease */
+        h->beat.torn_at = clock_now();
         host_expect(h);
     }
     if (h->fsm.state < HOST_ENDING)

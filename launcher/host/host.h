@@ -21,20 +21,25 @@
 #include "launcher/host/agent_upload_stream.h"
 #include "launcher/host/host_words.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/parts/preload_files.h"
 #include "launcher/transport/transport.h"
 
-enum host_state {
-    HOST_QUEUED,
-    HOST_CONNECTING,
-    HOST_SENDING,
-    HOST_GREETING,
-    HOST_READY,
-    HOST_RUNNING,
-    HOST_ENDING,
-    HOST_LEAVING,
-    HOST_CLOSED
-};
+/* clang-format off */
+/* A row: the state, its name for people. */
+#define HOST_STATES(X)            \
+    X(QUEUED,     "queued")       \
+    X(CONNECTING, "connecting")   \
+    X(SENDING,    "sending")      \
+    X(GREETING,   "greeting")     \
+    X(READY,      "ready")        \
+    X(RUNNING,    "running")      \
+    X(ENDING,     "ending")       \
+    X(LEAVING,    "leaving")      \
+    X(CLOSED,     "closed")
+/* clang-format on */
+
+#define AS_STATE(name, text) HOST_##name,
+enum host_state { HOST_STATES(AS_STATE) };
+#undef AS_STATE
 
 struct host;
 
@@ -49,9 +54,9 @@ struct host_events {
     void (*writable)(void *ctx, struct host *h);
     /* Nothing of the job is left there but `ended->leftover`. */
     void (*ended)(void *ctx, struct host *h, const Hvd__Ended *ended);
-    /* h->waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
+    /* h->lease.waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
     void (*waiting)(void *ctx, struct host *h);
-    /* h->node says which node it is: it asks its managed agent for a lease after host_go. */
+    /* h->lease.node says which node it is: it asks its managed agent for a lease after host_go. */
     void (*held)(void *ctx, struct host *h);
     /* h->unresolved says why: its name is looked up again and again. */
     void (*unresolved)(void *ctx, struct host *h);
@@ -82,6 +87,36 @@ struct host_common {
 
 #define JOB_KEY_SIZE 32
 
+/* What the agent of a host said of its processes, and how they ended. */
+struct host_agent {
+    bool managed;                    /* the host's daemon holds the session; our process only leads to it */
+    bool died;                       /* host.err says which process of the agent died */
+    uint32_t guard_pid, session_pid; /* 0: not known */
+    bool unconfirmed;                /* the session has ended; the end of the guard was not confirmed */
+};
+
+/* Times of what was heard and sent, on the launcher's clock; host_heartbeat.c uses them. */
+struct host_beat {
+    uint64_t last_heard;    /* of the last byte */
+    uint64_t hello_sent;    /* 0: not yet */
+    uint64_t spoke_at;      /* of the last message that renews the lease of the session */
+    uint64_t torn_at;       /* of the last Teardown; 0: never */
+    uint64_t answers_since; /* of a message that the host answers at once; 0: none */
+    uint64_t ping_sent;
+    bool suspect; /* silent for too long; given up if still silent after the socket was drained */
+    struct host_clock clock;
+    unsigned clock_pings; /* pings that measured the host's clock */
+};
+
+/* A wait for a lease of the host's daemon (launcher/parts/lease_order.c). */
+struct host_lease {
+    char waiting[512]; /* the place in the daemon's queue; empty: the host does not wait */
+    bool waited;       /* the wait is over */
+    char node[40];     /* the host's name among managed nodes, once it was held; else empty */
+    bool held;         /* it said its node, and is neither ready nor closed */
+    bool asked;        /* it was told to ask for its lease */
+};
+
 struct host {
     const struct host_common *common;
     const struct host_spec *spec;
@@ -92,51 +127,27 @@ struct host {
     struct fsm fsm;
     const struct transport_ops *ops;
     struct transport *transport;
-    struct transport *replaced; /* the built-in SSH that could not, freed at the end */
+    struct transport *replaced; /* a built-in SSH that gave way to the ssh program; freed at the end */
     struct transport_target target;
     enum transport_phase phase;
+    const char *unresolved; /* why its name has no address yet; NULL: it has one, or needs none */
     struct channel channel;
-    struct legal legal;      /* of what it sends */
-    struct host_words words; /* what it may still say */
-    bool spawned;            /* it was given workers */
+    struct legal legal;      /* the messages that it may send */
+    struct host_words words; /* how many more lines of it are shown */
     struct err err;          /* why it failed; the first cause */
-    const char *failed_in;   /* the phase in which it did */
-    bool managed;            /* by the managed agent of the host: what we started only leads there */
-    bool agent_died;         /* err says which process of it did */
-    uint32_t guard_pid, session_pid;
-    char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
+    const char *failed_in;   /* the phase of the first cause */
+    struct host_agent agent;
+    char stderr_tail[512]; /* the last line of the remote stderr, for the error */
     size_t stderr_len;
-    uint64_t last_heard;    /* clock_now of the last byte */
-    uint64_t spoke_at;      /* when it was last sent what renews the lease of its session */
-    uint64_t torn_at;       /* when it was last asked to end; 0: never */
-    uint64_t answers_since; /* it was sent what it answers at once; 0: nothing */
-    bool unconfirmed;       /* its session had ended, but nothing was heard of the guard's end */
-    bool suspect;           /* silent for too long; given up if still silent after the socket was drained */
-    const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
-    bool unresolved_told;   /* to the user */
-    char waiting[512];      /* for a lease, where in the queue; empty: it does not */
-    bool waited;            /* it did, and that is over */
-    char node[40];          /* its name among managed nodes, when it was held; else empty */
-    bool held;              /* since then, and neither ready nor closed */
-    bool asked;             /* and may have its lease by now */
-    uint32_t ranks;         /* as many will be here; 0: that is not known before the network */
-    bool late;              /* it was what --start-timeout waited for */
-    bool slow;              /* given up at the end of a good job: no fault of it */
-    uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
+    struct host_beat beat;
+    struct host_lease lease;
     struct host_sending sending;
-    uint64_t sending_since; /* the files */
-    struct preload_place preload;
-    uint64_t hello_sent;
-    uint64_t spawn_sent; /* 0: it was not */
-    uint64_t ping_sent;
-    struct host_clock clock;
-    unsigned clock_pings; /* that were sent to learn of its clock */
-    uint32_t free_port;   /* there, for MASTER_PORT */
-    uint32_t coordinator_port;
-    uint32_t *worker_port; /* there, one for each rank, if the job's contracts need them */
-    size_t worker_ports;
-    Hvd__Welcome *told; /* its Welcome when it names limits or problems (limits_keep), else NULL */
-    char *address;      /* where it can be reached, numeric; from Welcome or the transport */
+    uint32_t ranks;      /* ranks that will run here; 0: not known before the host is reached */
+    uint64_t spawn_sent; /* when it was given workers; 0: never */
+    bool late;           /* --start-timeout waited for this host */
+    bool slow;           /* given up at the end of a good job, which is no fault */
+    uint64_t lost_at;    /* when it closed although its workers may still run; 0: it was not lost */
+    char *address;       /* numeric, from Welcome or the transport; NULL: not known */
 };
 
 void host_init(struct host *h, const struct host_common *common, const struct host_spec *spec,

@@ -14,12 +14,12 @@
 /* The agent waits for a lease, and says where in the queue, or that it is over. */
 static bool hear_waiting(struct host *h)
 {
-    if (h->fsm.state != HOST_GREETING || h->waited ||
+    if (h->fsm.state != HOST_GREETING || h->lease.waited ||
         strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
         return false;
-    snprintf(h->waiting, sizeof h->waiting, "%s", h->stderr_tail + strlen(AGENT_WAITING));
+    snprintf(h->lease.waiting, sizeof h->lease.waiting, "%s", h->stderr_tail + strlen(AGENT_WAITING));
     h->stderr_tail[0] = '\0'; /* it is no complaint */
-    h->waited = !*h->waiting;
+    h->lease.waited = !*h->lease.waiting;
     h->common->events->waiting(h->common->ctx, h);
     return true;
 }
@@ -28,10 +28,10 @@ static bool hear_waiting(struct host *h)
 static bool hear_held(struct host *h)
 {
     const char *node = h->stderr_tail + strlen(AGENT_HELD);
-    if (h->fsm.state != HOST_GREETING || !h->common->hold || *h->node ||
+    if (h->fsm.state != HOST_GREETING || !h->common->hold || *h->lease.node ||
         strncmp(h->stderr_tail, AGENT_HELD, strlen(AGENT_HELD)) != 0 || !*node)
         return false;
-    snprintf(h->node, sizeof h->node, "%.39s", node);
+    snprintf(h->lease.node, sizeof h->lease.node, "%.39s", node);
     h->stderr_tail[0] = '\0';
     h->common->events->held(h->common->ctx, h);
     return true;
@@ -88,22 +88,22 @@ static const char *last_words(struct host *h)
 static void explain_loss(struct host *h, const struct transport_end *end)
 {
     int number = end->exit_status - AGENT_EXIT_SIGNAL;
-    bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->managed);
+    bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->agent.managed);
     bool died =
         end->term_signal || guard || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);
-    h->agent_died = died && !h->err.code;
-    if (end->term_signal && h->managed) /* the session ends the job when it hears of that */
+    h->agent.died = died && !h->err.code;
+    if (end->term_signal && h->agent.managed) /* the session ends the job when it hears of that */
         err_set(&h->err, ERR_HOST,
                 "hvdagent attach, which led to the session of the job, was killed by signal %d (%s)",
                 end->term_signal, strsignal(end->term_signal));
     else if (guard)
-        err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->guard_pid);
+        err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->agent.guard_pid);
     else if (end->exit_status == AGENT_EXIT_STUCK)
         err_set(&h->err, ERR_HOST, "the session of the job (pid %u) did not move and was killed by its guard",
-                h->session_pid);
+                h->agent.session_pid);
     else if (died)
         err_set(&h->err, ERR_HOST, "the session of the job (pid %u) was killed by signal %d (%s)",
-                h->session_pid, number, strsignal(number));
+                h->agent.session_pid, number, strsignal(number));
     else
         err_set(&h->err, ERR_HOST, "the connection to %s was lost", h->label);
 }

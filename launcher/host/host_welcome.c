@@ -71,9 +71,9 @@ int host_take_welcome(struct host *h, const Hvd__Welcome *w, struct err *e)
     if (check_version(w, e) < 0 || check_welcome(w, e) < 0)
         return -1;
     const char *address = choose_address(h, w);
-    h->session_pid = w->pid;
-    h->guard_pid = w->guard_pid;
-    h->managed = w->managed;
+    h->agent.session_pid = w->pid;
+    h->agent.guard_pid = w->guard_pid;
+    h->agent.managed = w->managed;
     free(h->address);
     h->address = address ? strdup(address) : NULL;
     log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid,

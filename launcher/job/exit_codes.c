@@ -7,9 +7,9 @@
 
 #include "common/base/log.h"
 #include "common/base/ranks.h"
-#include "launcher/job/job_internal.h"
+#include "launcher/job/core.h"
 
-/* Of the two that have no end, ranks are alike. */
+/* All LOST ranks are alike, and so are all that were NOT_STARTED. */
 enum kind { ENDED, LOST, NOT_STARTED };
 
 static enum kind kind_of(const struct rank_state *r)
@@ -17,7 +17,7 @@ static enum kind kind_of(const struct rank_state *r)
     return r->ended ? ENDED : r->started ? LOST : NOT_STARTED;
 }
 
-static bool alike(const struct rank_state *a, const struct rank_state *b)
+static bool are_alike(const struct rank_state *a, const struct rank_state *b)
 {
     const struct rank_end *x = &a->end, *y = &b->end;
     if (kind_of(a) != kind_of(b))
@@ -28,7 +28,7 @@ static bool alike(const struct rank_state *a, const struct rank_state *b)
             x->aborted == y->aborted && x->abort_code == y->abort_code);
 }
 
-static void describe(const struct rank_state *r, char *text, size_t size)
+static void describe_end(const struct rank_state *r, char *text, size_t size)
 {
     char how[160];
     if (!r->ended) {
@@ -48,13 +48,13 @@ void exit_codes_say(const struct job *j)
         char text[200], ranks[1600];
         count = 0;
         for (uint32_t k = i; k < size && !said[i]; k++)
-            if (!said[k] && alike(&j->rank[i], &j->rank[k]))
+            if (!said[k] && are_alike(&j->rank[i], &j->rank[k]))
                 list[count++] = k;
         for (uint32_t k = 0; k < count; k++)
             said[list[k]] = true;
         if (count == 0)
             continue;
-        describe(&j->rank[i], text, sizeof text);
+        describe_end(&j->rank[i], text, sizeof text);
         log_say("hvdrun: rank%s %s: %s\n", count == 1 ? "" : "s",
                 ranks_text_short(list, count, ranks, sizeof ranks), text);
     }

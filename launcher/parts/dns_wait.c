@@ -1,31 +1,55 @@
 #include "launcher/parts/dns_wait.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "common/base/log.h"
-#include "launcher/job/job_internal.h"
+#include "launcher/job/core.h"
+#include "launcher/parts/parts.h"
+#include "launcher/parts/preflight.h"
 
 #define GATHER_MS 100
 #define NAMED     8
 
-static bool waits(const struct host *h)
+struct dns_wait_state {
+    bool *told; /* by index of the host: the user was told that its name does not resolve yet */
+};
+
+static struct dns_wait_state *state_of(const struct job *j)
+{
+    return job_state(j, &part_dns_wait);
+}
+
+static int open_dns_wait(struct job *j, struct err *e)
+{
+    struct dns_wait_state *s = state_of(j);
+    s->told = calloc(j->host_count ? j->host_count : 1, sizeof *s->told);
+    return s->told ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
+}
+
+static void free_dns_wait(struct job *j)
+{
+    free(state_of(j)->told);
+}
+
+static bool waits_for_name(const struct host *h)
 {
     return h->unresolved && host_state(h) == HOST_CONNECTING;
 }
 
-/* One line for all that were not told yet. */
-static void tell(uv_timer_t *timer)
+/* One line for all hosts that were not told yet. */
+static void tell_user(struct job *j)
 {
-    struct job *j = timer->data;
+    struct dns_wait_state *s = state_of(j);
     char names[600] = "";
     const char *why = NULL;
     size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host *h = &j->host[i];
-        if (!waits(h) || h->unresolved_told)
+        if (!waits_for_name(h) || s->told[i])
             continue;
-        h->unresolved_told = true;
+        s->told[i] = true;
         why = why ? why : h->unresolved;
         if (count++ >= NAMED)
             continue;
@@ -41,24 +65,17 @@ static void tell(uv_timer_t *timer)
             names, others, count == 1 ? "does" : "do", why, (double)j->config->start_timeout_ms / 1e3);
 }
 
-/* A host that gets no rank may have faults as it likes, but which those are is not known before all are
- * there. */
-static bool is_lost_anyway(const struct job *j)
+/* When something else is wrong with the job, hosts without an address are given up: each is a fault of its host,
+ * to be told with the other faults. A host that gets no rank may have any fault, but before all hosts are ready
+ * nobody knows which hosts get none. */
+static void settle_names(struct job *j)
 {
-    bool faulty = j->outcome.failed;
-    for (uint32_t i = 0; i < j->host_count && !faulty; i++)
-        faulty = j->host[i].told && j->host[i].told->n_problem > 0;
-    return faulty;
-}
-
-void unresolved_settle(struct job *j)
-{
-    if (j->fsm.state != JOB_CONNECTING || !is_lost_anyway(j))
+    if (j->fsm.state != JOB_CONNECTING || (!j->outcome.failed && !preflight_has_problem(j)))
         return;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host *h = &j->host[i];
         struct err e = ERR_INIT;
-        if (!waits(h))
+        if (!waits_for_name(h))
             continue;
         err_set(&e, ERR_HOST, "cannot resolve host %s: %s", h->label, h->unresolved);
         err_hint(&e, UNRESOLVED_HINT);
@@ -66,10 +83,31 @@ void unresolved_settle(struct job *j)
     }
 }
 
-void unresolved_add(struct job *j, struct host *h)
+void dns_wait_add(struct job *j, struct host *h)
 {
     log_debug("%s: cannot be resolved: %s", h->label, h->unresolved);
-    unresolved_settle(j);
-    if (waits(h) && !h->err.code && !uv_is_active((uv_handle_t *)&j->gathering))
-        uv_timer_start(&j->gathering, tell, GATHER_MS, 0);
+    settle_names(j);
+    if (waits_for_name(h) && !h->err.code && !job_timer_runs(j, JOB_TIMER_DNS))
+        job_timer_start(j, JOB_TIMER_DNS, GATHER_MS, tell_user);
 }
+
+static void on_host_ready(struct job *j, struct host *h, const Hvd__Welcome *w)
+{
+    (void)h, (void)w;
+    settle_names(j);
+}
+
+static void on_host_closed(struct job *j, struct host *h)
+{
+    (void)h;
+    settle_names(j);
+}
+
+const struct job_part part_dns_wait = {
+    .name = "dns wait",
+    .state_size = sizeof(struct dns_wait_state),
+    .open = open_dns_wait,
+    .host_ready = on_host_ready,
+    .host_closed = on_host_closed,
+    .free = free_dns_wait,
+};

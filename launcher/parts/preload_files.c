@@ -80,7 +80,7 @@ static int check_names(const struct preload *p, size_t i, struct err *e)
     return 0;
 }
 
-int preload_open(struct preload *p, const struct option_list *list, struct err *e)
+int preload_files_open(struct preload *p, const struct option_list *list, struct err *e)
 {
     const struct auth_ops *auth = list->count ? auth_open(e) : NULL;
     *p = (struct preload){0};
@@ -106,7 +106,7 @@ int preload_open(struct preload *p, const struct option_list *list, struct err *
     return 0;
 }
 
-void preload_close(struct preload *p)
+void preload_files_close(struct preload *p)
 {
     for (size_t i = 0; i < p->count; i++)
         if (p->file[i].fd >= 0)

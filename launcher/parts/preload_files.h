@@ -36,8 +36,8 @@ struct preload_place {
 };
 
 /* -1 with *e: a file that cannot be sent, two of one name. Then, too, *p is to be closed. */
-int preload_open(struct preload *p, const struct option_list *list, struct err *e);
-void preload_close(struct preload *p);
+int preload_files_open(struct preload *p, const struct option_list *list, struct err *e);
+void preload_files_close(struct preload *p);
 /* The file, counted from 1, that the first word of a command means: named as it was given, or ./ and its
  * name. 0: none. */
 uint32_t preload_of(const struct preload *p, const char *command);

@@ -7,21 +7,13 @@
 #ifndef HVD_LAUNCHER_PARTS_SWEEP_H
 #define HVD_LAUNCHER_PARTS_SWEEP_H
 
-#include <stdint.h>
-
 struct job;
 
 /* Posts JOB_EV_SWEPT when every lost host is swept or given up; at once when none was lost. A user who has
  * insisted before gets one attempt a host and no waiting. */
-void job_sweep_start(struct job *j);
-/* Ends the waiting: attempts under way are dropped. A host that was reached gets one more, in which what is
- * left there has no grace; called again, that one is dropped too. */
-void job_sweep_skip(struct job *j);
-/* Names on stderr the hosts that could not be swept, and what was left there. After the report. */
-void job_sweep_say(const struct job *j);
-/* The i-th lost host that was not swept, by name, or NULL after the last; *left: what hvdagent said is left
- * there, or NULL when the host could not be reached. */
-const char *job_sweep_missed(const struct job *j, uint32_t i, const char **left);
-void job_sweep_free(struct job *j);
+void sweep_start(struct job *j);
+/* Ends the waiting: attempts under way are dropped. A host that was reached gets one more attempt, in which
+ * leftovers get no grace; called again, that attempt is dropped too. */
+void sweep_skip(struct job *j);
 
 #endif
