@@ -137,61 +137,68 @@ void job_timers_close(struct job *j)
 
 const char job_not_mine[] = "no part of the job takes it";
 
-int job_parts_init(struct job *j, const struct job_part *const *table)
+static size_t count_parts(const struct job_part *const *table)
 {
     size_t count = 0;
     while (table[count])
         count++;
+    return count;
+}
+
+static size_t place_of(const struct job *j, const struct job_part *part)
+{
+    size_t place = 0;
+    while (j->parts.part[place] != part)
+        place++;
+    return place;
+}
+
+int job_parts_init(struct job *j, const struct job_part *const *table)
+{
+    size_t count = count_parts(table);
     j->parts.state = calloc(count, sizeof *j->parts.state);
-    if (!j->parts.state)
+    j->parts.host_state = calloc(count, sizeof *j->parts.host_state);
+    if (!j->parts.state || !j->parts.host_state)
         return -1;
     j->parts.part = table;
-    for (size_t i = 0; i < count; i++)
-        if (table[i]->state_size && !(j->parts.state[i] = calloc(1, table[i]->state_size)))
+    for (size_t i = 0; i < count; i++) {
+        j->parts.state[i] = calloc(1, table[i]->state_size + 1);
+        if (!j->parts.state[i])
             return -1;
+    }
     return 0;
+}
+
+int job_parts_open(struct job *j, struct err *e)
+{
+    for (size_t i = 0; j->parts.part[i]; i++) {
+        j->parts.host_state[i] = calloc(j->host_count + 1, j->parts.part[i]->host_state_size + 1);
+        if (!j->parts.host_state[i])
+            return err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
+    }
+    return JOB_PARTS_TRY(j, open, j, e);
 }
 
 void *job_state(const struct job *j, const struct job_part *part)
 {
-    for (size_t i = 0; j->parts.part && j->parts.part[i]; i++)
-        if (j->parts.part[i] == part)
-            return j->parts.state[i];
-    return NULL;
+    return j->parts.state[place_of(j, part)];
+}
+
+void *job_host_state(const struct job *j, const struct job_part *part, const struct host *h)
+{
+    return (char *)j->parts.host_state[place_of(j, part)] + h->index * part->host_state_size;
 }
 
 void job_parts_free(struct job *j)
 {
     for (size_t i = 0; j->parts.part && j->parts.part[i]; i++) {
-        if (j->parts.part[i]->free && j->parts.state[i])
+        if (j->parts.part[i]->free && j->parts.state[i] && j->parts.host_state[i])
             j->parts.part[i]->free(j);
         free(j->parts.state[i]);
+        free(j->parts.host_state[i]);
     }
     free(j->parts.state);
-}
-
-int job_parts_open(struct job *j, struct err *e)
-{
-    for (const struct job_part *const *p = j->parts.part; *p; p++)
-        if ((*p)->open && (*p)->open(j, e) < 0)
-            return -1;
-    return 0;
-}
-
-int job_parts_place(struct job *j, struct err *e)
-{
-    for (const struct job_part *const *p = j->parts.part; *p; p++)
-        if ((*p)->placed && (*p)->placed(j, e) < 0)
-            return -1;
-    return 0;
-}
-
-int job_parts_spawn(struct job *j, Hvd__Spawn *s, struct err *e)
-{
-    for (const struct job_part *const *p = j->parts.part; *p; p++)
-        if ((*p)->spawn && (*p)->spawn(j, s, e) < 0)
-            return -1;
-    return 0;
+    free(j->parts.host_state);
 }
 
 void job_prepare(struct job *j)

@@ -1,8 +1,9 @@
 /* The core of a job: its struct, and the services that every part of the job may call.
  *
  * Calls go down. job.c (the table of states), dispatch.c (messages of the hosts) and the other files of
- * launcher/job stand on top. The parts in launcher/parts stand below them, and core.c at the bottom. A part
- * that has something to tell posts an event of the job, or the dispatcher calls a hook of the part (part.h). */
+ * launcher/job stand on top. The parts in launcher/parts stand below them, and core.c at the bottom. A
+ * part that has something to tell posts an event of the job, or the dispatcher calls a hook of the part
+ * (part.h). */
 #ifndef HVD_LAUNCHER_JOB_CORE_H
 #define HVD_LAUNCHER_JOB_CORE_H
 

@@ -10,10 +10,7 @@
 #include "common/base/log.h"
 #include "launcher/job/core.h"
 #include "launcher/job/job_ending.h"
-#include "launcher/parts/dns_wait.h"
-#include "launcher/parts/lease_order.h"
 #include "launcher/parts/parts.h"
-#include "launcher/parts/preflight.h"
 
 #define AS_ROW(name) &part_##name,
 const struct job_part *const job_parts[] = {JOB_PARTS(AS_ROW) NULL};
@@ -212,7 +209,8 @@ static const char *offer_message(const struct job_message *row, struct job *j, s
     return job_not_mine;
 }
 
-/* The parts come first: a message of a body that several take belongs to the first that does not pass it on. */
+/* The parts come first: a message of a body that several take belongs to the first that does not pass it
+ * on. */
 static const char *on_message(void *ctx, struct host *h, const Hvd__Control *m)
 {
     struct job *j = ctx;

@@ -18,12 +18,7 @@
 #include "launcher/job/job_ending.h"
 #include "launcher/job/report.h"
 #include "launcher/job/spawn_message.h"
-#include "launcher/parts/leftovers.h"
-#include "launcher/parts/preflight.h"
-#include "launcher/parts/pty.h"
-#include "launcher/parts/stack_dump.h"
-#include "launcher/parts/start_timeout.h"
-#include "launcher/parts/sweep.h"
+#include "launcher/parts/parts.h"
 
 /* After HVD_ERR_PEER workers may print and clean up for so long, before SIGTERM. */
 #define PARTING_MS 300

@@ -50,8 +50,9 @@ static void on_end_limit(struct job *j)
 {
     if (has_time(j))
         return;
-    /* The workers' last output waits in the sessions for its turn. The reader may take its time, unless the user
-     * insists. Once the reader has caught up, one round more is for bytes that are still on their way. */
+    /* The workers' last output waits in the sessions for its turn. The reader may take its time, unless
+     * the user insists. Once the reader has caught up, one round more is for bytes that are still on their
+     * way. */
     bool waits = j->output && !output_is_idle(j->output);
     if (!j->stop.insisted && (waits || j->stop.output_waited)) {
         j->stop.output_waited = waits;

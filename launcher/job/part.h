@@ -1,7 +1,7 @@
 /* A part of a job: a feature that owns its state, and the hooks at which the job calls it.
  *
- * launcher/parts/parts.h lists the parts. Hooks are called in the order of the table. A hook that is NULL means that
- * the part has nothing to do there. To remove a feature, remove its file and its row. */
+ * launcher/parts/parts.h lists the parts. Hooks are called in the order of the list. A hook that is NULL
+ * means that the part has nothing to do there. To remove a feature, remove its file and its row. */
 #ifndef HVD_LAUNCHER_JOB_PART_H
 #define HVD_LAUNCHER_JOB_PART_H
 
@@ -28,8 +28,8 @@ extern const char job_not_mine[];
 
 struct job_part {
     const char *name;
-    size_t state_size;                 /* bytes of job_state(); they begin as 0 */
-    const struct job_message *message; /* ended by a row without `take`; NULL: none */
+    size_t state_size, host_state_size; /* bytes of job_state() and job_host_state(); they begin as 0 */
+    const struct job_message *message;  /* ended by a row without `take`; NULL: none */
 
     int (*open)(struct job *j, struct err *e); /* before the first host is reached */
     void (*start)(struct job *j);              /* the first hosts are started */
@@ -54,21 +54,20 @@ struct job_part {
 
 struct job_parts {
     const struct job_part *const *part; /* ended by NULL */
-    void **state;                       /* by place in the table */
+    void **state, **host_state;         /* by place in the table */
     uint32_t preparing;                 /* parts whose `prepare` is under way */
     bool prepares;                      /* a part has begun to prepare the hosts */
 };
 
 /* Takes the table, ended by NULL, and makes the states. -1: no memory. */
 int job_parts_init(struct job *j, const struct job_part *const *table);
-/* The state of a part, or NULL before job_parts_init. */
+/* The state of a part. */
 void *job_state(const struct job *j, const struct job_part *part);
 void job_parts_free(struct job *j);
-/* Calls `open` or `placed` of every part until one fails. */
+/* Makes the states of j->host_count hosts and calls `open` of every part. */
 int job_parts_open(struct job *j, struct err *e);
-int job_parts_place(struct job *j, struct err *e);
-/* Calls `spawn` of every part until one fails. */
-int job_parts_spawn(struct job *j, Hvd__Spawn *s, struct err *e);
+/* The state of a part for one host; after job_parts_open. */
+void *job_host_state(const struct job *j, const struct job_part *part, const struct host *h);
 /* Calls `prepare` of every part. Posts JOB_EV_PREPARED at once when no part prepares. */
 void job_prepare(struct job *j);
 /* Posts JOB_EV_PREPARED when this was the last part that prepared. */
@@ -83,5 +82,14 @@ bool job_is_preparing(const struct job *j, const struct host *h);
             if ((*p_)->hook)                                                                                 \
                 (*p_)->hook(__VA_ARGS__);                                                                    \
     } while (0)
+
+/* Calls a hook until a part fails; -1 then, else 0. */
+#define JOB_PARTS_TRY(j, hook, ...)                                                                          \
+    ({                                                                                                       \
+        int rc_ = 0;                                                                                         \
+        for (const struct job_part *const *p_ = (j)->parts.part; *p_ && rc_ == 0; p_++)                      \
+            rc_ = (*p_)->hook ? (*p_)->hook(__VA_ARGS__) : 0;                                                \
+        rc_;                                                                                                 \
+    })
 
 #endif

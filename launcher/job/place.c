@@ -1,4 +1,5 @@
-/* The plan of a job, once its hosts are ready, and what follows from the plan: environments, output, input. */
+/* The plan of a job, once its hosts are ready, and what follows from the plan: environments, output,
+ * input. */
 #include <stdlib.h>
 
 #include "launcher/cli/engine_tuning.h"
@@ -79,5 +80,5 @@ int job_place(struct job *j, struct err *e)
     if (!j->output)
         return -1;
     j->planned = true;
-    return job_parts_place(j, e);
+    return JOB_PARTS_TRY(j, placed, j, e);
 }

@@ -121,8 +121,8 @@ static bool runs_here(const struct job *j, const struct plan_host *host, size_t 
 
 /* ---- the message --------------------------------------------------------------------------------------- */
 
-/* Spawn and the memory behind its arrays. The message is the same for all hosts, except for the workers and for the
- * variables of programs that have no rank on a host. */
+/* Spawn and the memory behind its arrays. The message is the same for all hosts, except for the workers
+ * and for the variables of programs that have no rank on a host. */
 struct spawn_message {
     Hvd__Spawn spawn;
     Hvd__HostRanks *hosts, **host_list;
@@ -219,7 +219,7 @@ static int fill_message(struct job *j, struct spawn_message *m, struct err *e)
     s->host = m->host_list;
     s->n_host = j->plan.host_count;
     fill_programs(j, m);
-    return job_parts_spawn(j, s, e);
+    return JOB_PARTS_TRY(j, spawn, j, s, e);
 }
 
 /* Sends one host its workers. The variables of a program go only to hosts that need them. */

@@ -9,7 +9,6 @@
 #include "launcher/job/core.h"
 #include "launcher/parts/mpir.h"
 #include "launcher/parts/parts.h"
-#include "launcher/parts/preload.h"
 
 struct debugger_state {
     char **executable; /* by program; NULL: nothing was started yet */

@@ -1,36 +1,19 @@
-#include "launcher/parts/dns_wait.h"
-
+/* Hosts whose names have no address yet, as those of pods that are being made: they are looked up until
+ * --start-timeout. The user is told at once, because the name may be misspelt; many hosts are told in one
+ * line. When something else is wrong with the job, the wait ends and each such host is a fault. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "common/base/log.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
-#include "launcher/parts/preflight.h"
 
 #define GATHER_MS 100
 #define NAMED     8
 
-struct dns_wait_state {
-    bool *told; /* by index of the host: the user was told that its name does not resolve yet */
+/* The state of a host. */
+struct name_state {
+    bool told; /* the user was told that the name does not resolve yet */
 };
-
-static struct dns_wait_state *state_of(const struct job *j)
-{
-    return job_state(j, &part_dns_wait);
-}
-
-static int open_dns_wait(struct job *j, struct err *e)
-{
-    struct dns_wait_state *s = state_of(j);
-    s->told = calloc(j->host_count ? j->host_count : 1, sizeof *s->told);
-    return s->told ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
-}
-
-static void free_dns_wait(struct job *j)
-{
-    free(state_of(j)->told);
-}
 
 static bool waits_for_name(const struct host *h)
 {
@@ -40,16 +23,16 @@ static bool waits_for_name(const struct host *h)
 /* One line for all hosts that were not told yet. */
 static void tell_user(struct job *j)
 {
-    struct dns_wait_state *s = state_of(j);
     char names[600] = "";
     const char *why = NULL;
     size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
         struct host *h = &j->host[i];
-        if (!waits_for_name(h) || s->told[i])
+        struct name_state *s = job_host_state(j, &part_dns_wait, h);
+        if (!waits_for_name(h) || s->told)
             continue;
-        s->told[i] = true;
+        s->told = true;
         why = why ? why : h->unresolved;
         if (count++ >= NAMED)
             continue;
@@ -65,9 +48,9 @@ static void tell_user(struct job *j)
             names, others, count == 1 ? "does" : "do", why, (double)j->config->start_timeout_ms / 1e3);
 }
 
-/* When something else is wrong with the job, hosts without an address are given up: each is a fault of its host,
- * to be told with the other faults. A host that gets no rank may have any fault, but before all hosts are ready
- * nobody knows which hosts get none. */
+/* When something else is wrong with the job, hosts without an address are given up: each is a fault of its
+ * host, to be told with the other faults. A host that gets no rank may have any fault, but before all
+ * hosts are ready nobody knows which hosts get none. */
 static void settle_names(struct job *j)
 {
     if (j->fsm.state != JOB_CONNECTING || (!j->outcome.failed && !preflight_has_problem(j)))
@@ -105,9 +88,7 @@ static void on_host_closed(struct job *j, struct host *h)
 
 const struct job_part part_dns_wait = {
     .name = "dns wait",
-    .state_size = sizeof(struct dns_wait_state),
-    .open = open_dns_wait,
+    .host_state_size = sizeof(struct name_state),
     .host_ready = on_host_ready,
     .host_closed = on_host_closed,
-    .free = free_dns_wait,
 };

@@ -15,34 +15,21 @@ struct host_ports {
     size_t workers;
 };
 
-struct endpoints_state {
-    struct host_ports *ports; /* by index of the host */
-};
-
-static struct endpoints_state *state_of(const struct job *j)
+static struct host_ports *ports_of(const struct job *j, const struct host *h)
 {
-    return job_state(j, &part_endpoints);
-}
-
-static int open_endpoints(struct job *j, struct err *e)
-{
-    struct endpoints_state *s = state_of(j);
-    s->ports = calloc(j->host_count ? j->host_count : 1, sizeof *s->ports);
-    return s->ports ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
+    return job_host_state(j, &part_endpoints, h);
 }
 
 static void free_endpoints(struct job *j)
 {
-    struct endpoints_state *s = state_of(j);
-    for (uint32_t i = 0; s->ports && i < j->host_count; i++)
-        free(s->ports[i].worker);
-    free(s->ports);
+    for (uint32_t i = 0; j->host && i < j->host_count; i++)
+        free(ports_of(j, &j->host[i])->worker);
 }
 
 /* Without memory the host has no ports, and fill_ports says so. */
 static void keep_ports(struct job *j, struct host *h, const Hvd__Welcome *welcome)
 {
-    struct host_ports *p = &state_of(j)->ports[h->index];
+    struct host_ports *p = ports_of(j, h);
     size_t bytes = welcome->n_worker_port * sizeof *p->worker;
     p->master = welcome->free_port;
     p->coordinator = welcome->coordinator_port;
@@ -93,7 +80,7 @@ static char *address_of(const struct job *j, const struct host *h)
 /* Where each of the host's ranks can listen for the others. */
 static int fill_ports(const struct job *j, Hvd__HostRanks *to, const struct host *h, struct err *e)
 {
-    const struct host_ports *p = &state_of(j)->ports[h->index];
+    const struct host_ports *p = ports_of(j, h);
     if (p->workers < to->ranks)
         return err_set(e, ERR_HOST, "%s has only %zu free ports for its %u ranks", h->label, p->workers,
                        to->ranks);
@@ -106,7 +93,7 @@ static int fill_ports(const struct job *j, Hvd__HostRanks *to, const struct host
 static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
 {
     const struct host *first = job_host_of_rank(j, 0);
-    const struct host_ports *p = &state_of(j)->ports[first->index];
+    const struct host_ports *p = ports_of(j, first);
     settle_local_address(j);
     m->master_address = address_of(j, first);
     m->master_port = p->master;
@@ -119,8 +106,7 @@ static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
 
 const struct job_part part_endpoints = {
     .name = "endpoints",
-    .state_size = sizeof(struct endpoints_state),
-    .open = open_endpoints,
+    .host_state_size = sizeof(struct host_ports),
     .host_ready = keep_ports,
     .spawn = fill_spawn,
     .free = free_endpoints,

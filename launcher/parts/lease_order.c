@@ -1,11 +1,9 @@
 /* --wait: hosts of a daemon that has no room wait for a lease.
  *
- * A job that waits on several hosts first learns which node each host is. Then it asks the hosts for their leases
- * one after the other, in the order of the nodes. A job that holds leases while it waits then waits only for
- * nodes behind those that it holds. So jobs never wait for each other in a circle, whatever names they use for the
- * nodes. */
-#include "launcher/parts/lease_order.h"
-
+ * A job that waits on several hosts first learns which node each host is. Then it asks the hosts for their
+ * leases one after the other, in the order of the nodes. A job that holds leases while it waits then waits
+ * only for nodes behind those that it holds. So jobs never wait for each other in a circle, whatever names
+ * they use for the nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +11,6 @@
 #include "common/base/log.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
-#include "launcher/parts/start_timeout.h"
 
 struct lease_order_state {
     struct host **host;   /* the held hosts, in the order of their nodes once all are held; NULL: no order */

@@ -1,5 +1,4 @@
-#include "launcher/parts/leftovers.h"
-
+/* Processes of the job that a host could not end. */
 #include <stdio.h>
 
 #include "common/base/log.h"

@@ -1,5 +1,5 @@
-#include "launcher/parts/links.h"
-
+/* Addresses of the data links of a job's hosts: collected from the hosts, told to all hosts when the last one
+ * listens. There are two sets: the links of the engines (collectives) and of the sessions (rendezvous). */
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -114,8 +114,8 @@ static const char *on_session_link(struct job *j, struct host *h, const Hvd__Con
     return NULL;
 }
 
-/* The links of a session broke while its ranks needed them. The user is told the first reason. The other hosts
- * follow from the first, because a host without links also breaks the links of its neighbours. */
+/* The links of a session broke while its ranks needed them. The user is told the first reason. The other
+ * hosts follow from the first, because a host without links also breaks the links of its neighbours. */
 static const char *on_links_lost(struct job *j, struct host *h, const Hvd__Control *m)
 {
     struct links_state *s = state_of(j);

@@ -1,5 +1,9 @@
-#include "launcher/parts/preflight.h"
-
+/* All faults of all hosts at once, before the first worker is started anywhere: hosts that cannot be reached,
+ * and what their sessions found missing (Welcome.problem) or too low (Welcome.limit).
+ *
+ * The first host that fails does not end the job at once. The other hosts get a moment to answer, so that a
+ * user with four broken hosts reads of four. One fault is said as any other. More faults are a table of host,
+ * what, why and fix, in the order of the hosts. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +23,14 @@ extern char **environ;
 #define NAMES_MAX   160
 #define WIDTH_MAX   48 /* of a column; what is longer pushes the rest of its line */
 
-struct preflight_state {
-    Hvd__Preflight asked;
-    Hvd__Welcome **told; /* by index of the host: its Welcome when it names limits or problems, else NULL */
+/* The state of a host. */
+struct answer {
+    Hvd__Welcome *told; /* the Welcome of the host when it names limits or problems, else NULL */
 };
 
-static struct preflight_state *state_of(const struct job *j)
+static struct answer *answer_of(const struct job *j, const struct host *h)
 {
-    return job_state(j, &part_preflight);
+    return job_host_state(j, &part_preflight, h);
 }
 
 /* One row; its texts are of the host. */
@@ -64,17 +68,15 @@ static int fill_program(Hvd__PreflightProgram *to, const struct program *p, stru
 
 static int open_preflight(struct job *j, struct err *e)
 {
-    struct preflight_state *s = state_of(j);
+    Hvd__Preflight *asked = job_state(j, &part_preflight);
     char dir[PATH_MAX];
-    Hvd__Preflight *asked = &s->asked;
     const struct programs *programs = &j->config->programs;
     Hvd__PreflightProgram first = HVD__PREFLIGHT_PROGRAM__INIT;
     hvd__preflight__init(asked);
     j->common.preflight = asked;
-    s->told = calloc(j->host_count ? j->host_count : 1, sizeof(Hvd__Welcome *));
     asked->launcher_dir = strdup(getcwd(dir, sizeof dir) ? dir : "");
     asked->program = calloc(programs->count, sizeof *asked->program);
-    if (!s->told || !asked->launcher_dir || !asked->program)
+    if (!asked->launcher_dir || !asked->program)
         return err_set(e, ERR_MEMORY, "no memory for a job");
     if (fill_program(&first, &programs->item[0], e) < 0)
         return -1;
@@ -105,11 +107,9 @@ static void free_path(const char *path)
 
 static void free_preflight(struct job *j)
 {
-    struct preflight_state *s = state_of(j);
-    Hvd__Preflight *asked = &s->asked;
-    for (uint32_t i = 0; s->told && i < j->host_count; i++)
-        message_free(s->told[i]);
-    free(s->told);
+    Hvd__Preflight *asked = job_state(j, &part_preflight);
+    for (uint32_t i = 0; j->host && i < j->host_count; i++)
+        message_free(answer_of(j, &j->host[i])->told);
     if (!asked->base.descriptor)
         return;
     for (size_t i = 0; i < asked->n_program; i++) {
@@ -123,15 +123,16 @@ static void free_preflight(struct job *j)
 
 static void keep_answer(struct job *j, struct host *h, const Hvd__Welcome *welcome)
 {
-    state_of(j)->told[h->index] = limits_keep(welcome);
+    answer_of(j, h)->told = limits_keep(welcome);
 }
 
 bool preflight_has_problem(const struct job *j)
 {
-    const struct preflight_state *s = state_of(j);
-    for (uint32_t i = 0; i < j->host_count; i++)
-        if (s->told[i] && s->told[i]->n_problem > 0)
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        const Hvd__Welcome *told = answer_of(j, &j->host[i])->told;
+        if (told && told->n_problem > 0)
             return true;
+    }
     return false;
 }
 
@@ -148,7 +149,7 @@ static void add_fault(struct faults *f, const struct host *h, int code, const ch
 static void add_limit(struct faults *f, const struct job *j, const struct host *h, struct err *e)
 {
     const struct plan_host *p = &j->plan.host[h->plan_index];
-    const Hvd__Welcome *told = state_of(j)->told[h->index];
+    const Hvd__Welcome *told = answer_of(j, h)->told;
     struct limits_need need = {.ranks = p->ranks};
     for (uint32_t k = 0; k < p->ranks; k++)
         need.inputs += job_gets_stdin(j, p->rank[k]);
@@ -180,7 +181,7 @@ static bool was_said(const Hvd__Welcome *told, size_t problem)
 
 static void add_host(struct faults *f, const struct job *j, struct host *h)
 {
-    const Hvd__Welcome *told = state_of(j)->told[h->index];
+    const Hvd__Welcome *told = answer_of(j, h)->told;
     if (h->err.code)
         add_fault(f, h, 125, h->err.code == ERR_VERSION ? "agent version" : h->failed_in, h->err.text,
                   h->err.hint);
@@ -201,10 +202,11 @@ static void add_host(struct faults *f, const struct job *j, struct host *h)
 
 static int collect_faults(struct faults *f, const struct job *j)
 {
-    const struct preflight_state *s = state_of(j);
     size_t room = 0;
-    for (uint32_t i = 0; i < j->host_count; i++)
-        room += 2 + (s->told[i] ? s->told[i]->n_problem : 0);
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        const Hvd__Welcome *told = answer_of(j, &j->host[i])->told;
+        room += 2 + (told ? told->n_problem : 0);
+    }
     *f = (struct faults){.item = calloc(room, sizeof *f->item),
                          .limit = calloc(j->host_count, sizeof *f->limit)};
     if (!f->item || !f->limit)
@@ -346,7 +348,8 @@ void preflight_settle(struct job *j)
 
 const struct job_part part_preflight = {
     .name = "preflight",
-    .state_size = sizeof(struct preflight_state),
+    .state_size = sizeof(Hvd__Preflight),
+    .host_state_size = sizeof(struct answer),
     .open = open_preflight,
     .host_ready = keep_answer,
     .free = free_preflight,

@@ -1,5 +1,5 @@
-#include "launcher/parts/preload.h"
-
+/* --preload: every host of the plan gets the files before its workers start. All hosts are sent to at
+ * once, and each as fast as it takes the bytes. */
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -7,20 +7,23 @@
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
 #include "launcher/parts/preload_files.h"
-#include "launcher/parts/start_timeout.h"
 
 #define QUEUE_MAX  (256u << 10) /* bytes of files that wait for a host's transport */
 #define WINDOW_MAX (16u << 20)  /* a session grants no more than it has written, and its window */
 
 struct preload_state {
     struct preload files;
-    struct preload_place *place; /* by index of the host */
     uint64_t began;
 };
 
 static struct preload_state *state_of(const struct job *j)
 {
     return job_state(j, &part_preload);
+}
+
+static struct preload_place *place_of(const struct job *j, const struct host *h)
+{
+    return job_host_state(j, &part_preload, h);
 }
 
 const char *preload_local_path(const struct job *j, const char *command)
@@ -32,8 +35,8 @@ const char *preload_local_path(const struct job *j, const char *command)
 
 /* ---- before the hosts ---------------------------------------------------------------------------------- */
 
-/* A command that is a file of --preload is not looked for on the hosts. Where files are copied, the hosts need
- * no directory that they share. */
+/* A command that is a file of --preload is not looked for on the hosts. Where files are copied, the hosts
+ * need no directory that they share. */
 static void edit_preflight(const struct job *j, const struct preload *p)
 {
     Hvd__Preflight *asked = j->common.preflight;
@@ -58,8 +61,7 @@ static int open_files(struct job *j, struct err *e)
         if (preload_check_command(&s->files, programs->item[i].command[0], e) < 0)
             return -1;
     edit_preflight(j, &s->files);
-    s->place = calloc(j->host_count ? j->host_count : 1, sizeof *s->place);
-    return s->place ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", j->host_count);
+    return 0;
 }
 
 /* ---- from the plan to the workers ---------------------------------------------------------------------- */
@@ -69,7 +71,7 @@ static void announce_files(struct job *j, Hvd__Preload *asked)
     CONTROL(m, PRELOAD, preload, asked);
     for (uint32_t i = 0; i < j->plan.host_count; i++) {
         struct host *h = job_host_of_plan(j, i);
-        state_of(j)->place[h->index].started = true;
+        place_of(j, h)->started = true;
         host_send(h, &m);
     }
 }
@@ -107,20 +109,20 @@ static bool send_files(struct job *j)
 
 static bool waits_for_host(const struct job *j, const struct host *h)
 {
-    return !state_of(j)->place[h->index].done;
+    return !place_of(j, h)->done;
 }
 
 /* Sends what the host takes: its credit, as long as its transport keeps up. */
 static void pump_files(struct job *j, struct host *h)
 {
     struct preload_state *s = state_of(j);
+    struct preload_place *place = place_of(j, h);
     uint8_t bytes[FRAME_DATA_MAX];
     struct err e = ERR_INIT;
     uint32_t index;
     ptrdiff_t n = 0;
-    while (s->place[h->index].started && host_state(h) == HOST_READY &&
-           channel_bulk_waiting(&h->channel) < QUEUE_MAX &&
-           (n = preload_read(&s->files, &s->place[h->index], &index, bytes, sizeof bytes, &e)) > 0)
+    while (place->started && host_state(h) == HOST_READY && channel_bulk_waiting(&h->channel) < QUEUE_MAX &&
+           (n = preload_read(&s->files, place, &index, bytes, sizeof bytes, &e)) > 0)
         host_send_file(h, index, bytes, (size_t)n);
     if (n < 0)
         job_fault_err(j, &e);
@@ -129,7 +131,7 @@ static void pump_files(struct job *j, struct host *h)
 static const char *on_credit(struct job *j, struct host *h, const Hvd__Control *m)
 {
     struct preload_state *s = state_of(j);
-    struct preload_place *place = &s->place[h->index];
+    struct preload_place *place = place_of(j, h);
     uint32_t bytes = m->credit->bytes;
     if (m->credit->stream != STREAM_FILE)
         return job_not_mine;
@@ -145,7 +147,7 @@ static const char *on_credit(struct job *j, struct host *h, const Hvd__Control *
 
 static void go_on(struct job *j, struct host *h)
 {
-    const struct preload_place *place = &state_of(j)->place[h->index];
+    const struct preload_place *place = place_of(j, h);
     if (place->started && !place->done)
         pump_files(j, h);
 }
@@ -153,13 +155,13 @@ static void go_on(struct job *j, struct host *h)
 static const char *on_preloaded(struct job *j, struct host *h, const Hvd__Control *m)
 {
     struct preload_state *s = state_of(j);
-    struct preload_place *place = &s->place[h->index];
+    struct preload_place *place = place_of(j, h);
     (void)m;
     if (!place->started || !preload_is_sent(&s->files, place))
         return "it was not sent all files";
     place->done = true;
     for (uint32_t i = 0; i < j->plan.host_count; i++)
-        if (!s->place[job_host_of_plan(j, i)->index].done)
+        if (!place_of(j, job_host_of_plan(j, i))->done)
             return NULL;
     log_info("%llu KiB of files were copied to %u hosts in %.0f ms",
              (unsigned long long)(s->files.bytes / 1024), j->plan.host_count,
@@ -186,9 +188,7 @@ static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
 
 static void free_files(struct job *j)
 {
-    struct preload_state *s = state_of(j);
-    preload_files_close(&s->files);
-    free(s->place);
+    preload_files_close(&state_of(j)->files);
 }
 
 static const struct job_message messages[] = {
@@ -200,6 +200,7 @@ static const struct job_message messages[] = {
 const struct job_part part_preload = {
     .name = "preload",
     .state_size = sizeof(struct preload_state),
+    .host_state_size = sizeof(struct preload_place),
     .message = messages,
     .open = open_files,
     .prepare = send_files,

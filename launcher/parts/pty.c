@@ -1,5 +1,4 @@
-#include "launcher/parts/pty.h"
-
+/* --pty: hvdrun's terminal belongs to one worker while that worker runs. */
 #include "launcher/io/terminal.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"

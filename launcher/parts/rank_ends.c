@@ -1,14 +1,13 @@
-/* Tells the hosts of a job which ranks have ended on other hosts. Engines and rendezvous servers then know why a
- * rank will not take part any more.
+/* Tells the hosts of a job which ranks have ended on other hosts. Engines and rendezvous servers then know
+ * why a rank will not take part any more.
  *
- * Each host hears of each rank of the other hosts. Many ranks that end together are told together, because one
- * message for each would keep hundreds of hosts busy for seconds. The first bad end leaves at once, with all ends
- * that waited before it. Later ends wait until WINDOW_MS are over. */
+ * Each host hears of each rank of the other hosts. Many ranks that end together are told together, because
+ * one message for each would keep hundreds of hosts busy for seconds. The first bad end leaves at once,
+ * with all ends that waited before it. Later ends wait until WINDOW_MS are over. */
 #include <stdlib.h>
 
 #include "common/base/log.h"
 #include "launcher/job/core.h"
-#include "launcher/parts/links.h"
 #include "launcher/parts/parts.h"
 
 #define WINDOW_MS 20
@@ -93,8 +92,8 @@ static void on_rank_ended(struct job *j, uint32_t rank)
         job_timer_start(j, JOB_TIMER_RANK_ENDS, WINDOW_MS, on_window_end);
 }
 
-/* A session needs links to the others and is told of every end from now on. It was not told before of ends that
- * were no fault. */
+/* A session needs links to the others and is told of every end from now on. It was not told before of ends
+ * that were no fault. */
 static const char *on_link_order(struct job *j, struct host *h, const Hvd__Control *m)
 {
     (void)h, (void)m;

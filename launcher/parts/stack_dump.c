@@ -1,5 +1,6 @@
-#include "launcher/parts/stack_dump.h"
-
+/* The stack of each rank, asked of the sessions when the time limit is over and shown before the job is
+ * ended. Hosts have STACK_DUMP_MS to answer; a host that is late is named and not waited for. The answers
+ * are kept for --report, up to WHERE_KEPT_MAX bytes of memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

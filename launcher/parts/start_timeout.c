@@ -1,10 +1,9 @@
-#include "launcher/parts/start_timeout.h"
-
+/* --start-timeout: how long the start of the workers may take. Each step that shows progress (a lease that
+ * is asked for, bytes of --preload) begins the time anew. */
 #include <stdio.h>
 
 #include "common/base/clock.h"
 #include "launcher/job/core.h"
-#include "launcher/parts/dns_wait.h"
 #include "launcher/parts/parts.h"
 
 /* Without --wait an agent that has no room says so at once, so its notice of a queue excuses nothing. */

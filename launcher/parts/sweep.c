@@ -1,5 +1,9 @@
-#include "launcher/parts/sweep.h"
-
+/* Hosts that were lost while they ran workers: when everything else has ended, each is reached again by the
+ * same transport and `hvdagent sweep JOB` runs there.
+ *
+ * A host that cannot be reached is tried again until its session's lease has surely run out: heartbeat
+ * time-out + grace + 1 s after we stopped sending to it (not after it was last heard: while only one
+ * direction is cut, the session still hears our pings). Then it is named in the report. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
