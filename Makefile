@@ -212,7 +212,8 @@ $(PACK_IMAGE).c: $(if $(NVCC),$(PACK_IMAGE).fatbin) Makefile
 	$(Q){ echo '#include <stddef.h>'; echo 'extern const unsigned char pack_image[]; extern const size_t pack_image_size;'; \
 	    echo '__attribute__((aligned(64))) const unsigned char pack_image[] = {'; \
 	    $(if $(NVCC),od -An -v -tu1 -w32 $< | sed 's/  */$(comma)/g; s/^$(comma)//; s/$$/$(comma)/';) \
-	    echo '0};'; echo 'const size_t pack_image_size = sizeof pack_image - 1;'; } > $@
+	    echo '0};'; echo 'const size_t pack_image_size = sizeof pack_image - 1;'; \
+	    echo "extern const int pack_image_cuda; const int pack_image_cuda = $(if $(NVCC),$$($(NVCC) --version | sed -nE 's/.*release ([0-9]+)\.([0-9]+).*/\1 * 1000 + \2 * 10/p') +) 0;"; } > $@
 $(BUILD)/obj/gen/pack_image.o: $(PACK_IMAGE).c
 	@mkdir -p $(@D)
 	$(call note,CC  )

@@ -37,18 +37,19 @@
  * of the host). It takes part with a GPU all the same: that of its buffers or its stream, or which it has
  * used, or the thread's; else one whose context this process has; else that of its local rank, whose context
  * is then made. An operation on a device reads its input after all work that was in options->stream when the
- * call was made. The blocking call, and hvd_wait, return when the result's place in the stream is settled,
- * without waiting for the device: work put into the stream afterwards finds the result, and what the caller
- * may do with a buffer it may let the stream do: cuMemFreeAsync in that stream, say, but no cuMemFree before
- * the stream has come so far. An operation that the device fails in, or that a rank's death ends, never
- * leaves the stream hanging. NCCL does the work where it can, else it goes through host memory: all ranks the
- * same way. With process sets that share ranks, operations of one set on a device are enqueued in one order,
- * those of two sets in none. Not for memory of a device are hvd_allreduce_shared (HVD_ERR_INVALID) and a rank
- * in hvd_join (HVD_ERR_MISMATCH), nor is a stream that is being captured into a graph (HVD_ERR_INVALID). A
- * wait for an operation that was begun before its stream's capture waits for the device; captures of other
- * streams are not disturbed. Whether CUDA is in the process is found out when a name is new, a stream is
- * given or a buffer is large (32 KiB): a program that gives small host memory under a name, then loads CUDA
- * and gives device memory under the same name, gives a stream.
+ * call was made; NULL is the legacy default stream. The blocking call, and hvd_wait, return when the result's
+ * place in the stream is settled, without waiting for the device: work put into the stream afterwards finds
+ * the result, and what the caller may do with a buffer it may let the stream do: cuMemFreeAsync in that
+ * stream, say, but no cuMemFree before the stream has come so far. An operation that the device fails in, or
+ * that a rank's death ends, never leaves the stream hanging. Addresses of elements that are combined are
+ * multiples of their size (HVD_ERR_INVALID). NCCL does the work where it can, else it goes through host
+ * memory: all ranks the same way. With process sets that share ranks, operations of one set on a device are
+ * enqueued in one order, those of two sets in none. Not for memory of a device are hvd_allreduce_shared
+ * (HVD_ERR_INVALID) and a rank in hvd_join (HVD_ERR_MISMATCH), nor is a stream that is being captured into a
+ * graph (HVD_ERR_INVALID). A wait for an operation that was begun before its stream's capture waits for the
+ * device; captures of other streams are not disturbed. Whether CUDA is in the process is found out when a
+ * name is new, a stream is given or a buffer is large (32 KiB): a program that gives small host memory under
+ * a name, then loads CUDA and gives device memory under the same name, gives a stream.
  *
  * Determinism: a result has the same bits on every rank, and from run to run with the same placement of ranks
  * on hosts.
@@ -154,6 +155,13 @@ typedef enum hvd_compression {
 typedef int32_t hvd_set;
 #define HVD_WORLD 0 /* all ranks */
 
+/* The stream that a kernel launch or a copy of the same source file means by 0, for hvd_options.stream. */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM /* nvcc --default-stream per-thread */
+#define HVD_DEFAULT_STREAM ((void *)2)    /* cudaStreamPerThread: of the thread that calls */
+#else
+#define HVD_DEFAULT_STREAM ((void *)0)
+#endif
+
 /* What an operation may be told besides its arguments. A NULL pointer to it means all zeros, and zeros mean
  * the defaults: start from `hvd_options options = {0}`, `= {}` in C++. All ranks must say the same. */
 typedef struct hvd_options {
@@ -162,8 +170,8 @@ typedef struct hvd_options {
     double postscale;            /* the result times this; 0 means 1 */
     hvd_compression compression; /* float32 only */
     uint32_t reserved_before;    /* zero, as all of reserved */
-    void *stream; /* a CUstream or cudaStream_t of this process, NULL: the default stream; for buffers of a
-                     device only */
+    void *stream; /* a CUstream or cudaStream_t of this process; NULL: the legacy default stream, whatever the
+                     caller was compiled for (HVD_DEFAULT_STREAM); for buffers of a device only */
     uint32_t reserved[6]; /* zeros; else HVD_ERR_INVALID: what a later version means by them is not known */
 } hvd_options;
 
@@ -210,9 +218,11 @@ void *hvd_alloc(size_t bytes);
  * where it has none the one of this rank's local rank (counted round). It is as any memory of a device, for
  * kernels, copies and operations; and where all ranks of a set give such memory to an operation, each at the
  * same distance from what this function returned, NCCL is told of it and need not copy on the way (NCCL 2.19
- * and newer). Each call is an allocation of the driver's, of 2 MiB at least: for few and large ones. NULL:
- * there is none, no CUDA or no GPU (hvd_last_error says why). Works after hvd_init only, also in a job of one
- * rank; may wait for the GPU, not for other ranks. Any thread. Freed by hvd_free or by hvd_shutdown. */
+ * and newer). Memory of 64 KiB and more takes 2 MiB of the GPU, or a multiple of that, since NCCL maps no
+ * less; smaller memory is of cuMemAlloc, takes little more than its bytes, and NCCL is told nothing of it.
+ * NULL: there is none, no CUDA or no GPU (hvd_last_error says why). Works after hvd_init only, also in a job
+ * of one rank; may wait for the GPU, not for other ranks. Any thread. Freed by hvd_free or by hvd_shutdown.
+ */
 void *hvd_alloc_device(size_t bytes);
 /* Frees what hvd_alloc or hvd_alloc_device returned, no other memory; NULL is ignored, and after hvd_shutdown
  * everything is. Of hvd_alloc: no operation may be using it. Of hvd_alloc_device: the caller's own streams
@@ -227,7 +237,8 @@ void hvd_free(void *memory);
  * returns at once, with a handle for hvd_poll and hvd_wait. `name` (1 to 255 bytes) is the tensor's: the
  * ranks' calls of the same name belong together. The same name may be used again after its operation was
  * waited for; before, it is HVD_ERR_IN_PROGRESS. Counts are of elements, not bytes, and may be 0; pointers
- * need no alignment; a pointer to no bytes may be NULL. `options` may be NULL.
+ * need no alignment, but for elements that GPUs combine; a pointer to no bytes may be NULL. `options` may be
+ * NULL.
  *
  * HVD_ERR_INVALID: what this rank says cannot be, nothing was started. HVD_ERR_MISMATCH: the ranks disagree;
  * all of them get the same sentence, which names two of them and what each said. HVD_ERR_PEER,

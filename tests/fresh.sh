@@ -25,37 +25,6 @@ limit=3600 # seconds for one root
 declare -A allowed=([machine]='GPU|CUDA|the kernel' [user]='GPU|CUDA|the kernel|needs root|not root'
     [container]='GPU|CUDA|the kernel|not allowed here')
 
-# Runs in the new root's own namespaces, with the root's directory as $1: makes it the machine's root and goes on with the rest.
-# shellcheck disable=SC2016 # expanded by the inner shell
-enter_machine='
-    set -e
-    root=$1
-    shift
-    mount --make-rprivate /
-    mount --bind "$root" "$root"
-    mount -t proc proc "$root/proc"
-    mount --rbind /sys "$root/sys"
-    mount -t tmpfs -o mode=755,nosuid dev "$root/dev"
-    for node in null zero full random urandom tty; do
-        : > "$root/dev/$node"
-        mount --bind "/dev/$node" "$root/dev/$node"
-    done
-    mkdir "$root/dev/pts" "$root/dev/shm" "$root/dev/mqueue"
-    mount -t devpts -o newinstance,ptmxmode=666,mode=620,gid=5 devpts "$root/dev/pts"
-    mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
-    ln -s pts/ptmx "$root/dev/ptmx"
-    ln -s /proc/self/fd "$root/dev/fd"
-    for k in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${k%:*}" "$root/dev/${k#*:}"; done
-    mount -t tmpfs -o mode=755 run "$root/run"
-    mkdir -p "$root/.before"
-    cd "$root"
-    pivot_root . .before
-    umount -l /.before
-    rmdir /.before
-    hostname fresh
-    cd /
-    exec "$@"'
-
 enter_root() { # NAME COMMAND: runs a shell command line as the root's user, in the clone, with an environment of its own
     local root=$state/$1 who=root home=/root
     [[ $1 != *-user ]] || who=newcomer home=/home/newcomer
@@ -65,7 +34,7 @@ enter_root() { # NAME COMMAND: runs a shell command line as the root's user, in 
         podman "${podman_options[@]}" run --rm --network host "${podman_limits[@]}" -v "$packages:/var/cache/apt/archives" \
             --workdir "$home/hvdrun" --rootfs "$root" "${environment[@]}" bash -c "$2"
     else
-        unshare -m -u -i -p --fork --kill-child=SIGKILL sh -c "$enter_machine" sh "$root" \
+        unshare -m -u -i -p --fork --kill-child=SIGKILL tests/enter_root.sh "$root" \
             setpriv --reuid "$who" --regid "$who" --init-groups "${environment[@]}" bash -c "cd '$home/hvdrun' && { $2
             }"
     fi

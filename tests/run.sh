@@ -3,8 +3,8 @@
 #
 #   BUILD=build tests/run.sh SUITE,SUITE...+SUITE... ...
 #
-# The suites: unit sim structure e2e e2e-all faults-quick faults soak countdown countdown-all lint asan tsan fuzz fuzz-programs fresh;
-# e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are run one after the other. One with `+` in it is
+# The suites: unit sim structure e2e e2e-all faults-quick faults soak countdown countdown-all lint asan tsan fuzz fuzz-programs
+# gpu-bundle fresh; e2e:LANE and e2e-all:LANE are a part of the topics (tests/e2e/run.sh). Arguments are run one after the other. One with `+` in it is
 # lanes beside one another, as most of the tests' time is waiting; what is measured in milliseconds stands in a lane alone.
 #
 # Each suite prints lines in the form of TAP: `ok - NAME`, `not ok - NAME`, `ok - NAME # SKIP why`; other lines are for the
@@ -28,6 +28,8 @@ log=${CHECK_LOG:-$build/check.log}
 mkdir "$work/t" && mkdir -m 700 "$work/run" || exit 2
 # shellcheck source=tests/progress.sh
 . tests/progress.sh
+# shellcheck source=tests/gpu/limits.sh
+. tests/gpu/limits.sh
 
 # Cgroups of jobs whose guard and session a test had killed when it was ended itself. That of a job that lives is locked.
 # shellcheck disable=SC2317,SC2329 # called by the trap
@@ -93,6 +95,7 @@ print_tap() { # NAME TAPFILE
 
 unit_program() { # NAME
     local name=$1 status tap=$work/$1.tap out=$work/$1.out limit=120 began=${EPOCHREALTIME/./}
+    case $name in test_gpu_*) limit=$(gpu_limit program_s) ;; esac
     [ -z "${SANITIZE:-}" ] || limit=400
     if [ ! -x "$build/tests/$name" ]; then
         echo "not ok - $name: not built"
@@ -180,6 +183,7 @@ suite() { # NAME
     countdown-all) suite_countdown ;;
     soak) tests/soak.sh ;;
     fresh) tests/fresh.sh ;;
+    gpu-bundle) tests/gpu/bare.sh ;;
     fuzz-programs) tests/fuzz/run.sh ;;
     lint) suite_make lint-run ;;
     asan | tsan | fuzz) suite_make "$1-run" ;;

@@ -191,6 +191,9 @@ check-faults: ## the fault matrix: every fault in every phase of a job, on names
 check-fresh: ## README's first commands in new roots of Debian 12 and 13, as machines and as containers (root); KIND=word for some
 	$(provide) build options fresh
 	@$(MAKE) $(quietly) fresh-run
+check-gpu-bundle: ## the bundle of make gpu-bundle, on doubles in a bare root of Debian without network (root, mmdebstrap)
+	$(provide) build options test fresh
+	@$(MAKE) $(quietly) gpu-bundle-run
 check-countdown: ## fault countdowns: every memory, read, write, fork and descriptor fails once; SERIES="word ..." for some
 	$(provide) build options test
 	@$(MAKE) $(quietly) countdown-run
@@ -221,8 +224,8 @@ check-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh unit e2e:hosts+e2e:local,sim,structure countdown e2e:alone faults-quick
 check-all-run:
-	@tests/build.sh $(MAKE) $(quietly) test-programs
-	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz fresh
+	@tests/build.sh $(MAKE) $(quietly) test-programs gpu-bundle
+	@$(TESTED_BY) SEEDS=1..20000 tests/run.sh unit e2e-all:hosts+e2e-all:local,sim,structure e2e-all:alone faults soak countdown-all lint asan tsan fuzz gpu-bundle fresh
 countdown-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh countdown-all
@@ -233,6 +236,9 @@ faults-run:
 	@tests/build.sh $(MAKE) $(quietly) test-programs
 	@$(TESTED_BY) tests/run.sh faults
 test-programs: all $(UNIT) $(SIM) $(BUILD)/tests/structure $(COUNTDOWN) $(FAULTS) $(E2E_TOOLS) ## builds all that the tests run, and runs none
+gpu-bundle-run:
+	@tests/build.sh $(MAKE) $(quietly) gpu-bundle
+	@$(TESTED_BY) tests/run.sh gpu-bundle
 fresh-run: $(CONTAIN)
 	@$(TESTED_BY) tests/run.sh fresh
 sanitized = $(quietly) BUILD=$(BUILD)/$(1) SANITIZE=$(2) OPT='-O1 -g'
@@ -258,5 +264,5 @@ lint-run: $(BUILD)/tests/structure $(call obj,$(FUZZ_SRC))
 	@BUILD=$(BUILD) tests/lint/lint.sh
 , := ,
 
-.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-countdown countdown-run check-asan asan-run asan-parts asan-tests \
+.PHONY: demo demo-run unit unit-parts check check-run test-programs check-all check-all-run check-faults faults-run soak soak-run check-fresh fresh-run check-gpu-bundle gpu-bundle-run check-countdown countdown-run check-asan asan-run asan-parts asan-tests \
         check-tsan tsan-run tsan-parts tsan-tests fuzz fuzz-run fuzz-programs lint lint-run bench

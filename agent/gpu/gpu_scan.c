@@ -403,17 +403,32 @@ void gpu_scan_free(Hvd__Gpus *g)
     hvd__gpus__free_unpacked(g, NULL);
 }
 
-/* Root's files stay root's, such as the driver's devices where others may not open them. A user's own rights
- * stay as they are: the driver's library starts nvidia-modprobe, which is setuid, where nobody has made the
- * devices since the machine was started, as it does in his own programs. */
+bool gpu_scan_is_first(const struct gpu_places *places)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/nvidiactl", places->dev);
+    return access(path, F_OK) < 0;
+}
+
+/* Root's files stay root's, such as the driver's devices where others may not open them. Where nobody has
+ * made the devices since the machine was started, the driver's library does, or starts nvidia-modprobe: root
+ * keeps the right to both. A user's own rights stay as they are: nvidia-modprobe is setuid, as in his own
+ * programs. */
 static void give_up_rights(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};
-    if (geteuid() == 0)
+    struct __user_cap_data_struct kept[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};
+    bool root = geteuid() == 0, first = root && gpu_scan_is_first(&gpu_places);
+    if (root && !first)
         (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (first)
+        kept[CAP_TO_INDEX(CAP_MKNOD)].effective = kept[CAP_TO_INDEX(CAP_MKNOD)].permitted =
+            CAP_TO_MASK(CAP_MKNOD);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    (void)syscall(SYS_capset, &header, none);
+    if (syscall(SYS_capset, &header, kept) < 0 && first) { /* it was not there to be kept */
+        memset(kept, 0, sizeof kept);
+        (void)syscall(SYS_capset, &header, kept);
+    }
 }
 
 int gpu_scan_main(bool libraries)

@@ -3,7 +3,8 @@
  *
  * The driver is asked nowhere else, because it may hang, for ever and in the kernel: whoever wants to know
  * starts this process with common/process/gpu_probe.h and waits for so long as he likes. It gives away
- * what it does not need (privileges, the right to get new ones, core files) before it opens the library. */
+ * what it does not need (privileges, the right to get new ones, core files) before it opens the library.
+ * Root's process keeps what making the driver's devices takes, while there are none. */
 #ifndef HVD_AGENT_GPU_GPU_SCAN_H
 #define HVD_AGENT_GPU_GPU_SCAN_H
 
@@ -34,6 +35,8 @@ const char *gpu_scan_driver(const char *proc, char *text, size_t size);
 /* "0000:3b:00.0" of NVML's "00000000:3B:00.0"; what is no such name becomes empty. Returns `text`. */
 const char *gpu_scan_bus(const char *nvml, char *text, size_t size);
 int gpu_scan_numa(const char *pci, const char *bus);
+/* Has nobody made the driver's devices since the machine was started? */
+bool gpu_scan_is_first(const struct gpu_places *places);
 
 /* All of it; freed with gpu_scan_free. NULL: no memory. */
 Hvd__Gpus *gpu_scan(const struct gpu_places *places, bool libraries);

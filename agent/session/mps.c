@@ -128,6 +128,8 @@ static const char *obstacle(struct session *s, const struct worker_env_job *job)
 int session_mps_choose(struct session *s, struct worker_env_job *job, struct err *e)
 {
     char why[512];
+    const char *named = named_directory(s);
+    const char *there = s->mps.there = job->gpus == 0 ? NULL : named ? named : MPS_PIPE_DIRECTORY;
     if (!s->spawn->binding || s->spawn->binding->mps == HVD__BINDING__MPS__MPS_NO)
         return 0;
     if (!job->gpus) {
@@ -135,8 +137,6 @@ int session_mps_choose(struct session *s, struct worker_env_job *job, struct err
                        "--mps: not started, the job has no GPUs here");
         return 0;
     }
-    const char *named = named_directory(s);
-    const char *there = named ? named : MPS_PIPE_DIRECTORY;
     if (mps_is_served(there)) {
         use(s, job, there);
         return 0;
@@ -153,6 +153,7 @@ int session_mps_choose(struct session *s, struct worker_env_job *job, struct err
     }
     snprintf(s->mps.pipes, sizeof s->mps.pipes, "%s/" MPS_DIRECTORY, s->dir.path);
     snprintf(s->mps.logs, sizeof s->mps.logs, "%s/" MPS_LOG, s->dir.path);
+    s->mps.there = NULL;
     job->mps = s->mps.pipes;
     job->mps_log = s->mps.logs;
     job->gpu_uuids = gpu_uuids();
@@ -215,19 +216,20 @@ static void on_over(void *ctx)
 
 static const struct mps_events events = {on_serves, on_failed, on_over};
 
-/* Its environment is the engine's, and the GPUs that it is to serve. */
-static char **environment_of(struct session *s)
+/* The engine's environment, with one variable more, which wins. */
+static char **environment_with(struct session *s, const char *name, const char *value, char **variable)
 {
-    char **base = session_programs_base(s), *gpus = NULL;
+    char **base = session_programs_base(s);
     size_t count = 0;
     while (base[count])
         count++;
     char **envp = calloc(count + 2, sizeof *envp);
-    if (envp && asprintf(&gpus, GPU_VISIBLE "=%s", s->mps.gpus) >= 0) {
-        memcpy(envp, base, count * sizeof *envp);
-        envp[count] = s->mps.visible = gpus;
+    if (envp && asprintf(variable, "%s=%s", name, value) >= 0) {
+        memcpy(envp + 1, base, count * sizeof *envp);
+        envp[0] = *variable;
         return envp;
     }
+    *variable = NULL;
     free(envp);
     return NULL;
 }
@@ -237,7 +239,7 @@ int session_mps_start(struct session *s, struct err *e)
     struct err why = ERR_INIT;
     if (!s->mps.gpus)
         return 0;
-    s->mps.envp = environment_of(s);
+    s->mps.envp = environment_with(s, GPU_VISIBLE, s->mps.gpus, &s->mps.visible);
     if (!s->mps.envp)
         return err_set(e, ERR_MEMORY, "no memory for the environment of " MPS_PROGRAM);
     struct mps_place place = {.program = s->mps.program,
@@ -250,8 +252,90 @@ int session_mps_start(struct session *s, struct err *e)
     return go_on_without(s, why.text, e);
 }
 
+/* ---- clients of one that is not ours ------------------------------------------------------------------- */
+
+static bool is_pid(void *ctx, pid_t pid)
+{
+    return pid == *(const pid_t *)ctx;
+}
+
+/* A program that catches SIGTERM may have something to save, with its GPU. */
+static bool dies_of_sigterm(pid_t pid)
+{
+    static const char *const lines[] = {"SigIgn:", "SigCgt:"};
+    char path[64], line[128];
+    bool dies = true;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        for (size_t i = 0; i < 2; i++)
+            if (strncmp(line, lines[i], strlen(lines[i])) == 0)
+                dies = dies && !(strtoull(line + strlen(lines[i]), NULL, 16) >> (SIGTERM - 1) & 1);
+    if (f)
+        fclose(f);
+    return dies;
+}
+
+/* The engine is told to end, and aborts what it has on its GPUs. */
+static bool is_released(void *ctx, pid_t pid)
+{
+    struct session *s = ctx;
+    struct session_servers servers = session_servers(s);
+    return (s->mps.all || dies_of_sigterm(pid)) &&
+           descendants_signal_if(0, s->mps.all ? NULL : servers.pid, is_pid, &pid) > 0;
+}
+
+static void on_released(void *ctx, bool late)
+{
+    struct session *s = ctx;
+    void (*then)(struct session *) = s->mps.then;
+    if (late)
+        session_notice(
+            s, LOG_WARNING,
+            "the MPS control daemon of %s did not answer within %g s: other users of it may be harmed "
+            "by the end of this job's processes",
+            s->mps.there, MPS_CLIENTS_MS / 1e3);
+    s->mps.then = NULL;
+    then(s);
+}
+
+static const struct mps_clients_events client_events = {is_released, on_released};
+
+bool session_mps_releases(struct session *s, bool all, void (*then)(struct session *s))
+{
+    struct err e = ERR_INIT;
+    struct session_servers servers = session_servers(s);
+    mps_clients_cancel(&s->mps.clients);
+    s->mps.then = NULL;
+    if (!s->mps.there || (s->workers.alive == 0 && !descendants_any(servers.pid)) ||
+        !mps_is_served(s->mps.there) || find_program(s, &e) < 0)
+        return false;
+    if (!s->mps.there_envp)
+        s->mps.there_envp = environment_with(s, GPU_MPS_PIPES, s->mps.there, &s->mps.there_variable);
+    struct mps_place place = {.program = s->mps.program,
+                              .directory = s->dir.path,
+                              .directory_fd = s->dir.fd,
+                              .envp = s->mps.there_envp,
+                              .cgroup_fd = s->containment.fd};
+    s->mps.all = all;
+    s->mps.then = then;
+    if (place.envp && mps_clients_end(&s->mps.clients, &s->loop, &client_events, s, &place) == 0)
+        return true;
+    s->mps.then = NULL;
+    return false;
+}
+
+bool session_mps_reaped(struct session *s, const struct reaped *child)
+{
+    return mps_clients_reaped(&s->mps.clients, child->pid, child->status == 0 && child->signal == 0) ||
+           mps_host_reaped(&s->mps.host, child->pid, child->status, child->signal);
+}
+
 void session_mps_close(struct session *s)
 {
+    mps_clients_close(&s->mps.clients);
+    free(s->mps.there_variable);
+    free(s->mps.there_envp);
     mps_host_close(&s->mps.host);
     free(s->mps.gpus);
     free(s->mps.visible);

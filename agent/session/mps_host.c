@@ -13,7 +13,6 @@
 
 #include "agent/guard/remove_tree.h"
 #include "common/base/log.h"
-#include "common/process/spawn.h"
 
 #define START_MS  10000
 #define QUIT_MS   2000 /* of MPS_END_MS */
@@ -58,31 +57,13 @@ static const struct fsm_table table = {"MPS", state_names, event_names, rows, si
 
 /* ---- its processes ------------------------------------------------------------------------------------- */
 
-static pid_t start(struct mps_host *h, char *const argv[], int in, int out, struct err *e)
-{
-    struct spawn s = SPAWN_INIT;
-    struct spawned child;
-    s.path = h->path;
-    s.argv = argv;
-    s.envp = h->place.envp;
-    s.dir = h->place.directory;
-    s.fds[0] = in;
-    s.fds[1] = s.fds[2] = out;
-    s.cgroup_fd = h->place.cgroup_fd;
-    s.new_session = s.die_with_us = true;
-    if (spawn_start(&s, &child, e) < 0)
-        return -1;
-    close(child.pidfd);
-    return child.pid;
-}
-
 static int start_daemon(struct mps_host *h, struct err *e)
 {
     char *argv[] = {(char *)MPS_PROGRAM, (char *)"-f", NULL};
     int said = openat(h->place.directory_fd, SAID, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
     if (said < 0)
         return err_sys(e, errno, "cannot make the file %s/%s", h->place.directory, SAID);
-    pid_t pid = start(h, argv, -1, said, e);
+    pid_t pid = mps_start(&h->place, argv, -1, said, e);
     close(said);
     h->pid = pid > 0 ? pid : 0;
     return pid > 0 ? 0 : -1;
@@ -91,19 +72,9 @@ static int start_daemon(struct mps_host *h, struct err *e)
 /* Has the program tell the daemon something. Its end says whether there was an answer. */
 static void tell(struct mps_host *h, const char *command)
 {
-    char *argv[] = {(char *)MPS_PROGRAM, NULL};
-    struct err e = ERR_INIT;
-    int in[2];
     if (h->teller)
         return;
-    if (pipe2(in, O_CLOEXEC) < 0) {
-        fsm_post(&h->fsm, EV_MUTE);
-        return;
-    }
-    bool whole = write(in[1], command, strlen(command)) == (ssize_t)strlen(command);
-    close(in[1]);
-    pid_t pid = whole ? start(h, argv, in[0], -1, &e) : -1;
-    close(in[0]);
+    pid_t pid = mps_tell(&h->place, command, -1);
     if (pid > 0)
         h->teller = pid;
     else
@@ -294,7 +265,6 @@ int mps_host_start(struct mps_host *h, uv_loop_t *loop, const struct mps_events 
                    const struct mps_place *place, struct err *e)
 {
     *h = (struct mps_host){.loop = loop, .events = events, .ctx = ctx, .place = *place, .inotify = -1};
-    snprintf(h->path, sizeof h->path, "%s", place->program);
     fsm_init(&h->fsm, &table, h, "-", MPS_NONE);
     if (make_directories(place, e) < 0 || watch(h, e) < 0 || start_daemon(h, e) < 0) {
         mps_host_close(h);

@@ -18,6 +18,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "agent/session/mps_tell.h"
 #include "agent/gpu/gpu.h"
 #include "common/base/err.h"
 #include "common/base/fsm.h"
@@ -38,21 +39,12 @@ struct mps_events {
     void (*over)(void *ctx);
 };
 
-struct mps_place {
-    const char *program; /* its path */
-    const char *directory;
-    int directory_fd;
-    char **envp; /* with its two directories; borrowed until it is over */
-    int cgroup_fd;
-};
-
 struct mps_host {
     uv_loop_t *loop;
     const struct mps_events *events;
     void *ctx;
     struct fsm fsm;
-    struct mps_place place;
-    char path[4096]; /* the program */
+    struct mps_place place; /* its variables name its two directories; borrowed until it is over */
     int inotify;
     uv_poll_t poll;
     uv_timer_t limit, again;

@@ -120,5 +120,5 @@ bool session_servers_reaped(struct session *s, const struct reaped *child)
 {
     return engine_host_reaped(&s->engine, child->pid, child->status, child->signal) ||
            pmix_host_reaped(&s->pmix, child->pid, child->status, child->signal) ||
-           mps_host_reaped(&s->mps.host, child->pid, child->status, child->signal);
+           session_mps_reaped(s, child);
 }

@@ -134,7 +134,7 @@ static void check_rest(struct session *s)
     if (s->workers.alive == 0 && !descendants_any(servers.pid))
         session_servers_end(s);
     if (descendants_any(NULL)) {
-        if (!killing)
+        if (!killing || s->mps.then)
             return;
         /* Whoever died has made his children ours. */
         containment_kill(s->containment.path);
@@ -280,11 +280,8 @@ static bool is_outside(void *ctx, pid_t pid)
 }
 
 /* Everybody gets one SIGTERM: with the group of a living worker, or alone. */
-static void begin_end(void *owner)
+static void tell_to_end(struct session *s)
 {
-    struct session *s = owner;
-    where_stop(&s->where);
-    reap_now(&s->reap); /* who has died already was not ended by us */
     if (s->workers.alive > 0)
         workers_end(&s->workers, SIGTERM);
     struct session_servers servers = session_servers(s);
@@ -297,6 +294,16 @@ static void begin_end(void *owner)
     session_mark(s);
 }
 
+static void begin_end(void *owner)
+{
+    struct session *s = owner;
+    where_stop(&s->where);
+    reap_now(&s->reap); /* who has died already was not ended by us */
+    workers_are_ended(&s->workers);
+    if (!session_mps_releases(s, false, tell_to_end))
+        tell_to_end(s);
+}
+
 /* Somebody insists: he does not wait for output that nobody reads either. */
 static void shorten_grace(void *owner)
 {
@@ -307,6 +314,12 @@ static void shorten_grace(void *owner)
     fsm_post(&s->fsm, EV_PATIENCE);
 }
 
+static void kill_workers(struct session *s)
+{
+    workers_end(&s->workers, SIGKILL);
+    session_mark(s);
+}
+
 static void kill_all(void *owner)
 {
     struct session *s = owner;
@@ -315,8 +328,8 @@ static void kill_all(void *owner)
     set_patience(s, KILL_MS);
     session_servers_end(s);
     mps_host_kill(&s->mps.host);
-    workers_end(&s->workers, SIGKILL);
-    session_mark(s);
+    if (!session_mps_releases(s, true, kill_workers))
+        kill_workers(s);
 }
 
 static void clean_up(struct session *s)

@@ -24,6 +24,7 @@
 #include "agent/guard/heartbeat.h"
 #include "agent/session/status_server.h"
 #include "agent/guard/job_dir.h"
+#include "agent/session/mps_clients.h"
 #include "agent/session/mps_host.h"
 #include "agent/session/preload_files.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
@@ -78,11 +79,18 @@ struct session_program {
     struct worker_env env;
 };
 
+struct session;
+
 /* CUDA's multi-process service. */
 struct session_mps {
     struct mps_host host;
     char *gpus; /* UUIDs of those that it is to serve; NULL: it is not to be started */
     char *visible, **envp;
+    const char *there; /* where a service of somebody else may be; NULL: it is ours, or there are no GPUs */
+    struct mps_clients clients; /* of that one */
+    char *there_variable, **there_envp;
+    bool all;                        /* not only those that SIGTERM kills */
+    void (*then)(struct session *s); /* what waits for that */
     char program[4096], pipes[JOB_DIR_MAX + 16], logs[JOB_DIR_MAX + 16];
 };
 
@@ -219,6 +227,11 @@ void session_gpus(struct session *s, struct worker_env_job *job);
  * cannot do without. Then it is: 1 when it was and the workers wait for it, else 0. */
 int session_mps_choose(struct session *s, struct worker_env_job *job, struct err *e);
 int session_mps_start(struct session *s, struct err *e);
+/* Does a service of somebody else have clients among the processes that are about to be killed, by SIGTERM or
+ * (`all`) by SIGKILL? Then it is told to end their work first, and `then` is called afterwards, at most
+ * MPS_CLIENTS_MS later. */
+bool session_mps_releases(struct session *s, bool all, void (*then)(struct session *s));
+bool session_mps_reaped(struct session *s, const struct reaped *child);
 void session_mps_close(struct session *s);
 
 /* servers.c: processes of ours that workers may need. */

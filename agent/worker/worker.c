@@ -190,10 +190,15 @@ void workers_signal(struct workers *w, int number, bool ours)
     }
 }
 
-void workers_end(struct workers *w, int number)
+void workers_are_ended(struct workers *w)
 {
     for (size_t i = 0; i < w->count; i++)
         w->item[i].ended_by_us = w->item[i].ended_by_us || w->item[i].alive;
+}
+
+void workers_end(struct workers *w, int number)
+{
+    workers_are_ended(w);
     workers_signal(w, number, true);
     workers_signal(w, SIGCONT, true); /* a stopped one must wake up to end */
 }

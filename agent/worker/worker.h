@@ -77,7 +77,9 @@ struct worker *workers_by_rank(struct workers *w, uint32_t rank);
 /* To the process groups of all that are alive. `ours`: whoever dies of it was ended by us, also when it is no
  * signal that asks to end. */
 void workers_signal(struct workers *w, int number, bool ours);
-/* SIGTERM (or `number`) as a part of Teardown: from here on their deaths are ours. */
+/* From here on the deaths of those that live are ours. */
+void workers_are_ended(struct workers *w);
+/* SIGTERM (or `number`) as a part of Teardown, with that. */
 void workers_end(struct workers *w, int number);
 
 /* All its output was handed over and it is dead: Exited may be sent. */

@@ -32,6 +32,7 @@
 #include "collectives/local/tensor.h"
 #include "collectives/shm/worker_socket.h"
 #include "common/base/clock.h"
+#include "common/base/log.h"
 
 #define NAME_BUCKETS SHM_SLOTS
 
@@ -177,7 +178,7 @@ int rpc_simple(uint32_t type);
 /* This rank cannot do its part of what others have begun with it: the job ends. */
 void rpc_failed(const char *why);
 /* A line of the engine's log, at the level info. Not of a job of one rank without an engine. */
-void rpc_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void rpc_note(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* names.c: the team's tensor of this name, asking the engine when it is new. */
 int tensor_find(const struct team *team, const char *name, struct tensor **found);

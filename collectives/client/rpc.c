@@ -81,9 +81,9 @@ void rpc_failed(const char *why)
     rpc(&m, -1, NULL, NULL);
 }
 
-void rpc_note(const char *fmt, ...)
+void rpc_note(enum log_level level, const char *fmt, ...)
 {
-    struct worker_message m = {.type = WORKER_NOTE};
+    struct worker_message m = {.type = WORKER_NOTE, .id = level};
     va_list args;
 
     va_start(args, fmt);

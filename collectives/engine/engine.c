@@ -70,6 +70,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     engine->stall.warn_ns = 60 * NSEC_PER_SEC;
     engine->fusion_bytes = ENGINE_FUSION_BYTES;
     engine->device_fuse = FUSE_ROOM;
+    engine->device_connect_ms = ENGINE_CONNECT_MS;
     engine->cache_capacity = UINT32_MAX;
     engine->epoll = epoll_create1(EPOLL_CLOEXEC);
     engine->kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};

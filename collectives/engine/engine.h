@@ -45,6 +45,7 @@
 #define ENGINE_BEAT_MS       100
 #define ENGINE_DATA_BYTES    4096       /* of a tensor that travels with its readiness */
 #define ENGINE_FUSION_BYTES  (1u << 20) /* of tensors that travel between hosts as one */
+#define ENGINE_CONNECT_MS    300000     /* for NCCL: a first start on cold disks takes minutes */
 #define ENGINE_SPIN_NS       50000      /* after the last activity, on several hosts */
 #define ENGINE_LINKS_MS      30000      /* from knowing where all engines listen to being connected to all */
 
@@ -168,8 +169,10 @@ struct engine {
     bool flat;    /* reductions between hosts do not begin within them (run_unreduced.c) */
     bool worked;  /* since the last beat */
     bool may_spin;
-    uint64_t fusion_bytes; /* what hvdrun's options say, or the standard */
-    uint32_t device_fuse;  /* likewise: of small tensors on devices, at once */
+    uint64_t fusion_bytes;      /* what hvdrun's options say, or the standard */
+    uint32_t device_fuse;       /* likewise: of small tensors on devices, at once */
+    uint32_t device_connect_ms; /* likewise: how long NCCL may take to connect */
+    bool device_requires;       /* likewise: NCCL */
     uint64_t cycle_ns;
     uint32_t cache_capacity; /* of each set; UINT32_MAX: nothing is said */
     uint32_t members;
@@ -239,6 +242,8 @@ void session_ping(struct engine *engine);
 void session_poisoned(struct engine *engine, uint32_t rank);
 /* The engine is about to end the job; `text` is the cause. */
 void session_fault(struct engine *engine, const char *text);
+/* Of the epoch's control region. */
+struct region_shape engine_shape(const struct engine *engine);
 int session_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
 
 /* workers.c */

@@ -64,12 +64,11 @@ static void forget(struct engine *engine)
 
 static int begin(struct engine *engine, struct err *e)
 {
-    struct region_shape shape = {
-        engine->members,    engine->hosts, engine->size, engine->epoch + 1, engine->host[engine->self].rank,
-        engine->device_fuse};
+    struct region_shape shape;
 
     forget(engine);
     engine->epoch++;
+    shape = engine_shape(engine);
     engine->region_fd = region_create(&engine->region, &shape, e);
     if (engine->region_fd < 0 || sets_start(engine, e) != 0 || names_fixed(engine, e) != 0)
         return -1;

@@ -178,11 +178,24 @@ static int copy_hosts(struct engine *engine, const Hvd__EngineConfig *c, struct 
     return good ? 0 : err_set(e, ERR_MEMORY, "no memory for %u hosts", engine->hosts);
 }
 
+struct region_shape engine_shape(const struct engine *engine)
+{
+    const struct host *here = &engine->host[engine->self];
+
+    return (struct region_shape){.members = here->ranks,
+                                 .hosts = engine->hosts,
+                                 .size = engine->size,
+                                 .epoch = engine->epoch,
+                                 .rank = here->rank,
+                                 .fuse = engine->device_fuse,
+                                 .connect_ms = engine->device_connect_ms,
+                                 .requires_nccl = engine->device_requires};
+}
+
 static int make_members(struct engine *engine, struct err *e)
 {
     const struct host *here = &engine->host[engine->self];
-    struct region_shape shape = {here->ranks,   engine->hosts, engine->size,
-                                 engine->epoch, here->rank,    engine->device_fuse};
+    struct region_shape shape = engine_shape(engine);
 
     uint32_t workers = here->ranks + ENGINE_STRANGERS_MAX;
     engine->member = calloc(here->ranks, sizeof *engine->member);
@@ -211,6 +224,9 @@ static void take_knobs(struct engine *engine, const Hvd__EngineTuning *t)
         if (t->fusion_bytes < FUSE_ROOM)
             engine->device_fuse = (uint32_t)t->fusion_bytes;
     }
+    if (t->gpu_connect_ms > 0)
+        engine->device_connect_ms = t->gpu_connect_ms;
+    engine->device_requires = t->gpu_require_nccl;
     engine->flat = t->flat_allreduce;
     if (engine->flat)
         engine->fusion_bytes = 0; /* what travels as one was reduced on its host */

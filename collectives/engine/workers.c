@@ -279,13 +279,17 @@ static void member_failed(struct engine *engine, uint32_t member, const char *wh
     engine_poison_by(engine, rank, HVD_ERR_PEER, text);
 }
 
-static void note(const char *said)
+static void note(const struct engine *engine, uint32_t member, const struct worker_message *q)
 {
+    uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
 
-    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, said);
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, q->text);
     log_printable(text);
-    log_info("%s", text);
+    if (q->id == LOG_WARNING || q->id == LOG_ERROR)
+        log_at((enum log_level)q->id, "rank %u on %.100s: %s", rank, engine_host_of(engine, rank), text);
+    else
+        log_info("%s", text);
 }
 
 static void member_leaves(struct engine *engine, uint32_t member)
@@ -347,7 +351,6 @@ static int answer(struct engine *engine, struct worker *w)
     case WORKER_DEVICE_MEMORY:
     case WORKER_DEVICE_SPAN:
     case WORKER_DEVICE_FORGET:
-    case WORKER_DEVICE_EVENT:
     case WORKER_DEVICE_JOIN:
     case WORKER_DEVICE_LEAVE:
     case WORKER_DEVICE_KNOW:
@@ -359,7 +362,7 @@ static int answer(struct engine *engine, struct worker *w)
         member_failed(engine, w->member, q->text);
         break;
     case WORKER_NOTE:
-        note(q->text);
+        note(engine, w->member, q);
         break;
     case WORKER_SHUT_DOWN:
         member_leaves(engine, w->member);

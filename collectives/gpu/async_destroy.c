@@ -20,6 +20,51 @@ struct ending {
     int holders;
 };
 
+/* Those that have a thread. */
+static struct {
+    pthread_once_t once;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    unsigned running;
+} all = {.once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void init_condition(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void init_all(void)
+{
+    init_condition(&all.ended);
+}
+
+static void count(int by)
+{
+    pthread_once(&all.once, init_all);
+    pthread_mutex_lock(&all.lock);
+    all.running += (unsigned)by;
+    if (all.running == 0)
+        pthread_cond_broadcast(&all.ended);
+    pthread_mutex_unlock(&all.lock);
+}
+
+static struct timespec after(int ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += (long)(ms % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_nsec -= 1000000000;
+        t.tv_sec++;
+    }
+    return t;
+}
+
 static void let_go(struct ending *x)
 {
     pthread_mutex_lock(&x->lock);
@@ -50,6 +95,7 @@ static void *run(void *argument)
     pthread_cond_signal(&x->ended);
     pthread_mutex_unlock(&x->lock);
     let_go(x);
+    count(-1);
     return NULL;
 }
 
@@ -61,15 +107,13 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
         .d = d, .context = context, .call = call, .comm = comm, .memory = memory, .holders = 2};
     struct ending *x = calloc(1, sizeof *x);
     if (x) {
-        pthread_condattr_t monotonic;
         *x = what;
         pthread_mutex_init(&x->lock, NULL);
-        pthread_condattr_init(&monotonic);
-        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-        pthread_cond_init(&x->ended, &monotonic);
-        pthread_condattr_destroy(&monotonic);
+        init_condition(&x->ended);
+        count(1);
         if (quiet_thread_start(run, x) == 0)
             return x;
+        count(-1);
         x->holders = 1;
         let_go(x);
     }
@@ -81,16 +125,9 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
 
 bool ending_wait(struct ending *x, int patience_ms)
 {
-    struct timespec until;
+    struct timespec until = after(patience_ms);
     if (!x)
         return true;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += patience_ms / 1000;
-    until.tv_nsec += (long)(patience_ms % 1000) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
     pthread_mutex_lock(&x->lock);
     while (!x->done && patience_ms > 0)
         if (pthread_cond_timedwait(&x->ended, &x->lock, &until) == ETIMEDOUT)
@@ -98,6 +135,19 @@ bool ending_wait(struct ending *x, int patience_ms)
     bool done = x->done;
     pthread_mutex_unlock(&x->lock);
     return done;
+}
+
+bool endings_wait(int patience_ms)
+{
+    struct timespec until = after(patience_ms);
+    pthread_once(&all.once, init_all);
+    pthread_mutex_lock(&all.lock);
+    while (all.running > 0)
+        if (pthread_cond_timedwait(&all.ended, &all.lock, &until) == ETIMEDOUT)
+            break;
+    bool none = all.running == 0;
+    pthread_mutex_unlock(&all.lock);
+    return none;
 }
 
 void ending_leave(struct ending *x)

@@ -17,6 +17,9 @@ struct ending *ending_begin(const struct driver *d, cu_context context, nccl_res
                             nccl_comm comm, cu_pointer memory);
 /* Has it ended? Waits for that, at most so long. NULL: yes. */
 bool ending_wait(struct ending *x, int patience_ms);
+/* Have all ended, of this process, those included that nobody asks for any more? Waits for that, at most so
+ * long. A process that exits before takes from NCCL what its threads still use. */
+bool endings_wait(int patience_ms);
 /* Nobody asks any more; what belongs to the thread is freed when it ends. NULL is ignored. */
 void ending_leave(struct ending *x);
 

@@ -78,6 +78,7 @@ enum {
     CU_INVALID_HANDLE = 400,
     CU_NOT_FOUND = 500,
     CU_NOT_READY = 600,
+    CU_CONTEXT_IS_DESTROYED = 709,
     CU_NOT_PERMITTED = 800,
     CU_NOT_SUPPORTED = 801,
     CU_SYSTEM_NOT_READY = 802,
@@ -113,6 +114,7 @@ enum {
 
 /* Flags. */
 enum {
+    CU_STREAM_OF_THREAD = 2,         /* a handle: the calling thread's default stream */
     CU_STREAM_NON_BLOCKING_FLAG = 1, /* does not synchronize with the legacy default stream */
     CU_EVENT_BLOCKING = 1,
     CU_EVENT_NO_TIMING = 2,
@@ -212,6 +214,8 @@ enum driver_feature {
       (cu_allocation * made, size_t bytes, const struct cu_allocation_properties *how,                       \
        unsigned long long flags))                                                                            \
     F(VMM, cuMemRelease, "cuMemRelease", "cuMemRelease", (cu_allocation allocation))                         \
+    F(VMM, cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", "cuDeviceCanAccessPeer",                          \
+      (int *can, cu_device device, cu_device peer))                                                          \
     F(VMM, cuMemAddressReserve, "cuMemAddressReserve", "cuMemAddressReserve",                                \
       (cu_pointer * at, size_t bytes, size_t alignment, cu_pointer wish, unsigned long long flags))          \
     F(VMM, cuMemAddressFree, "cuMemAddressFree", "cuMemAddressFree", (cu_pointer at, size_t bytes))          \

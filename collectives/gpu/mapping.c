@@ -1,12 +1,42 @@
 /* Addresses first, then what lies there, then the right to use it; whatever fails, nothing of it stays. */
 #include "collectives/gpu/mapping.h"
 
+#define GPUS_MAX 64
+
+/* The GPU's own right first, then those of all others of this process that can use its memory: kernels of
+ * NCCL there may. How many. */
+static size_t list_rights(const struct driver *d, int gpu, struct cu_access access[GPUS_MAX])
+{
+    const struct cu_access own = {.location = {CU_LOCATION_DEVICE, gpu}, .flags = CU_ACCESS_READ_WRITE};
+    int gpus = 0, can = 0;
+    size_t n = 0;
+
+    access[n++] = own;
+    if (d->cuDeviceGetCount(&gpus) != CU_OK)
+        return n;
+    for (int i = 0; i < gpus && n < GPUS_MAX; i++)
+        if (i != gpu && d->cuDeviceCanAccessPeer(&can, i, gpu) == CU_OK && can) {
+            access[n] = own;
+            access[n++].location.id = i;
+        }
+    return n;
+}
+
+/* Where the driver does not give the others theirs, NCCL finds another way: what it uses there, it maps. */
+static cu_result give_rights(const struct driver *d, int gpu, cu_pointer at, size_t bytes)
+{
+    struct cu_access access[GPUS_MAX];
+    size_t n = list_rights(d, gpu, access);
+
+    if (n > 1 && d->cuMemSetAccess(at, bytes, access, n) == CU_OK)
+        return CU_OK;
+    return d->cuMemSetAccess(at, bytes, access, 1);
+}
+
 /* `mapped` is as far as it came. */
 static int map(const struct driver *d, int gpu, const struct mapping_part *part, size_t parts, cu_pointer at,
                size_t *mapped, struct err *e)
 {
-    const struct cu_access access = {.location = {CU_LOCATION_DEVICE, gpu}, .flags = CU_ACCESS_READ_WRITE};
-
     *mapped = 0;
     for (size_t i = 0; i < parts; i++) {
         if (driver_check(d, d->cuMemMap(at + *mapped, part[i].bytes, 0, part[i].allocation, 0), e,
@@ -14,7 +44,7 @@ static int map(const struct driver *d, int gpu, const struct mapping_part *part,
             return -1;
         *mapped += part[i].bytes;
     }
-    return driver_check(d, d->cuMemSetAccess(at, *mapped, &access, 1), e, "using memory of GPU %d", gpu);
+    return driver_check(d, give_rights(d, gpu, at, *mapped), e, "using memory of GPU %d", gpu);
 }
 
 int mapping_open(const struct driver *d, int gpu, const struct mapping_part *part, size_t parts,

@@ -13,7 +13,8 @@ struct mapping_part {
     size_t bytes; /* all it has */
 };
 
-/* Each part whole, one behind the other, for that GPU to read and write. Needs DRIVER_VMM. */
+/* Each part whole, one behind the other, for that GPU to read and write, and for those of this process that
+ * can use its memory. Needs DRIVER_VMM. */
 int mapping_open(const struct driver *d, int gpu, const struct mapping_part *part, size_t parts,
                  cu_pointer *at, struct err *e);
 /* With the bytes of all parts. Nothing may be using it any more: not even work that lies in a stream. */

@@ -16,6 +16,8 @@
 #define NCCL_LIBRARY      "libnccl.so.2"
 #define NCCL_OLDEST       21800
 #define NCCL_FLOAT8_SINCE 22400
+#define NCCL_ASKS_SINCE   22500 /* kernels use other ranks' buffers where these lie, if they are registered */
+#define NCCL_SHARES_SINCE 23000 /* two ranks may have one GPU, if NCCL_MULTI_RANK_GPU_ENABLE says so */
 
 typedef unsigned nccl_result;
 typedef unsigned nccl_dtype;
@@ -144,10 +146,16 @@ int nccl_check(const struct nccl *n, nccl_result result, nccl_comm comm, struct 
  * the first one. */
 void nccl_take(nccl_result *first, nccl_result result);
 
-/* Whom NCCL takes for one host, told by a number: NCCL_HOSTID says so, else it is that of `first`, a rank
- * that no other host has. Two ranks on one GPU of one host are refused, unless NCCL was told to take them:
- * then each, by `rank`, is alone. */
-uint32_t nccl_host_of(uint32_t first, uint32_t rank);
+/* Whom NCCL of that version takes for one host, told by a number: NCCL_HOSTID says so, else it is that of
+ * `first`, a rank that no other host has. Two ranks on one GPU of one host are refused, unless NCCL knows and
+ * was told to take them: then each, by `rank`, is alone. */
+uint32_t nccl_host_of(int version, uint32_t first, uint32_t rank);
+/* Behind the sentence that two ranks have one GPU: that NCCL was told to take them, and is too old for that;
+ * else it is empty. */
+struct nccl_share_text {
+    char text[80];
+};
+struct nccl_share_text nccl_why_not_shared(int version);
 
 /* "2.28.9", for sentences. */
 struct nccl_version_text {

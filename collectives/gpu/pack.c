@@ -4,7 +4,10 @@
 #include "collectives/gpu/pack.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/kernels/dtype.h"
 #include "collectives/gpu/pack_batch.h"
@@ -12,6 +15,7 @@
 
 extern const unsigned char pack_image[]; /* made by the Makefile */
 extern const size_t pack_image_size;
+extern const int pack_image_cuda; /* of the nvcc that made it: 13000 is 13.0; 0: there was none */
 
 #define THREAD_BYTES 64 /* that a thread copies before there are more blocks */
 #define GRIDS_BLOCKS 8  /* at most, for each multiprocessor */
@@ -28,6 +32,33 @@ bool pack_was_built(void)
     return pack_image_size > 0;
 }
 
+/* A driver older than the toolkit takes neither its machine code nor its PTX. */
+static void describe_remedy(const struct driver *d, char *text, size_t size)
+{
+    if (d->version < pack_image_cuda)
+        snprintf(
+            text, size, "a driver with CUDA %d.%d or newer takes them, or a build with nvcc %d.%d or older",
+            pack_image_cuda / 1000, pack_image_cuda % 1000 / 10, d->version / 1000, d->version % 1000 / 10);
+    else
+        snprintf(text, size, "a build whose GPU_CODES name this GPU has some that fit");
+}
+
+/* Once a process, and on a host by its first rank: driver and build are the same for the others. */
+static void say_refused(const struct driver *d, cu_result result, const char *what)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    const char *rank = getenv("HVD_LOCAL_RANK");
+    char remedy[160];
+    if (atomic_flag_test_and_set(&said) || (rank && strcmp(rank, "0") != 0))
+        return;
+    describe_remedy(d, remedy, sizeof remedy);
+    log_warning(
+        "the driver (CUDA %d.%d) %s the kernels of libhvd, which nvcc %d.%d made (%s): %s; until then "
+        "scaled integers go through host memory, and the driver copies tensors of a group one by one",
+        d->version / 1000, d->version % 1000 / 10, what, pack_image_cuda / 1000, pack_image_cuda % 1000 / 10,
+        driver_error_name(d, result), remedy);
+}
+
 /* NULL stays in p->module when the driver does not take them: it is older than the toolkit, or the GPU is. */
 static void load(struct pack *p)
 {
@@ -37,7 +68,7 @@ static void load(struct pack *p)
     cu_result result = d->cuModuleLoadData(&p->module, pack_image);
     if (result != CU_OK) {
         p->module = NULL;
-        log_info("the driver does not take our kernels: %s", driver_error_name(d, result));
+        say_refused(d, result, "does not take");
         return;
     }
     result = d->cuModuleGetFunction(&p->copy, p->module, PACK_COPY);
@@ -45,7 +76,7 @@ static void load(struct pack *p)
         result = d->cuModuleGetFunction(&p->scale, p->module, PACK_SCALE);
     if (result == CU_OK)
         return;
-    log_info("the driver does not find our kernels: %s", driver_error_name(d, result));
+    say_refused(d, result, "does not find");
     d->cuModuleUnload(p->module);
     p->module = NULL;
 }

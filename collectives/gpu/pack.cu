@@ -6,6 +6,11 @@
 #include "collectives/gpu/pack_batch.h"
 #include "collectives/hvd.h"
 
+// The batch is read where the driver put it: without this a thread may make a copy of all of it. CUDA 11.7 brought the word.
+#ifndef __grid_constant__
+#define __grid_constant__
+#endif
+
 template <typename T> static __device__ void copy(void *to, const void *from, size_t bytes)
 {
     const size_t n = bytes / sizeof(T), step = (size_t)gridDim.x * blockDim.x;
@@ -17,7 +22,7 @@ template <typename T> static __device__ void copy(void *to, const void *from, si
         static_cast<char *>(to)[done + first] = static_cast<const char *>(from)[done + first];
 }
 
-extern "C" __global__ void hvd_pack_copy(const struct pack_batch batch)
+extern "C" __global__ void hvd_pack_copy(const __grid_constant__ struct pack_batch batch)
 {
     void *to = reinterpret_cast<void *>(batch.piece[blockIdx.y].to);
     const void *from = reinterpret_cast<const void *>(batch.piece[blockIdx.y].from);
@@ -68,7 +73,7 @@ template <typename T> static __device__ void scale(const struct pack_batch &batc
         to[i] = scaled(from[i], factor);
 }
 
-extern "C" __global__ void hvd_pack_scale(const struct pack_batch batch, int dtype, double factor)
+extern "C" __global__ void hvd_pack_scale(const __grid_constant__ struct pack_batch batch, int dtype, double factor)
 {
     switch (dtype) {
     case HVD_UINT8:

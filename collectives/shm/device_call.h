@@ -1,10 +1,11 @@
 /* What a worker tells its engine when that runs the operations on devices (--gpu-placement engine).
  *
- * Memory and events of the rank become the engine's by questions on the worker socket, once each, and get
- * numbers there. An operation is then described in a tensor segment, by those numbers: when its turn has come
- * in the team's order, the member writes where the description lies to its seat, and the slot to the ring
- * `launch`. It does not change either until the engine has written to the seat that the operation is in the
- * engine's stream, before its event `done`. A team's members each have one such operation at a time.
+ * Memory of the rank becomes the engine's by questions on the worker socket, once each, and gets a number
+ * there; two events do with the communicator of a team, `given` and `done`. An operation is then described in
+ * a tensor segment, by those numbers: when its turn has come in the team's order, and the member has recorded
+ * the team's `given` for it, the member writes where the description lies to its seat, and the slot to the
+ * ring `launch`. It does not change either until the engine has written to the seat that the operation is in
+ * the engine's stream, before the team's `done`. A team's members each have one such operation at a time.
  *
  * The engine copies a description before it checks it. */
 #ifndef HVD_COLLECTIVES_SHM_DEVICE_CALL_H
@@ -23,8 +24,7 @@ struct shm_device_piece {
 
 /* Then the pieces; then, if it is ragged, `counts` and `sent` of each rank. */
 struct shm_device_call {
-    uint32_t operation;   /* of the slot */
-    uint32_t given, done; /* numbers of the member's events */
+    uint32_t operation; /* of the slot */
     uint32_t pieces;
     uint32_t ragged; /* ranks, or 0 */
     uint32_t known;  /* 1: NCCL is to be given its memory as it knows it (WORKER_DEVICE_KNOW) */
@@ -52,7 +52,8 @@ struct worker_device {
     uint32_t fuse;               /* likewise: bytes that are packed at once; DEVICE_JOIN: those agreed on */
     uint32_t rank, size;         /* DEVICE_JOIN: the member's in the team */
     uint64_t bytes;              /* DEVICE_MEMORY */
-    uint8_t handle[64];          /* DEVICE_MEMORY by IPC, DEVICE_EVENT */
+    uint8_t handle[64];          /* DEVICE_MEMORY by IPC */
+    uint8_t given[64], done[64]; /* DEVICE_JOIN: the events' handles */
     uint8_t nccl_id[128];        /* DEVICE_JOIN */
 };
 

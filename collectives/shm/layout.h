@@ -44,7 +44,7 @@
 #include "collectives/shm/op.h"
 
 #define SHM_MAGIC       0x31646e6f69676572ull
-#define SHM_VERSION     16u
+#define SHM_VERSION     17u
 #define SHM_LINE        64
 #define SHM_SLOTS       16384u /* a power of two; the rings are as long, so that every slot fits */
 #define SHM_INLINE_MAX  2048u  /* bytes of a tensor that travels inside the region */
@@ -176,11 +176,13 @@ struct shm_header {
     uint64_t magic;
     uint32_t version, epoch;
     uint32_t slots, members;
-    uint32_t hosts;        /* of the job; with one, ranks finish operations among themselves */
-    uint32_t size;         /* ranks of the job */
-    uint32_t devices;      /* engine: 1 when operations on devices are to be run by it */
-    uint32_t fuse;         /* bytes of small tensors on devices that are to be packed at once; 0: none */
-    _Atomic uint32_t calm; /* engine: spinning pays */
+    uint32_t hosts;         /* of the job; with one, ranks finish operations among themselves */
+    uint32_t size;          /* ranks of the job */
+    uint32_t devices;       /* engine: 1 when operations on devices are to be run by it */
+    uint32_t fuse;          /* bytes of small tensors on devices that are to be packed at once; 0: none */
+    uint32_t connect_ms;    /* how long NCCL may take to connect ranks */
+    uint32_t requires_nccl; /* 1: the job ends where NCCL cannot be used */
+    _Atomic uint32_t calm;  /* engine: spinning pays */
     SHM_ALIGNED _Atomic uint32_t poisoned; /* engine: 1 when the job has failed, after the two fields below */
     _Atomic uint32_t joined;        /* engine: members that are in hvd_join; beside what every call reads */
     int32_t poison_status;          /* engine: an hvd_status */

@@ -110,6 +110,8 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
     h->size = r->size = shape->size;
     h->epoch = r->epoch = shape->epoch;
     h->fuse = r->fuse = shape->fuse;
+    h->connect_ms = r->connect_ms = shape->connect_ms;
+    h->requires_nccl = r->requires_nccl = shape->requires_nccl;
     if (give_ranks(r, shape->rank, e) == 0)
         return fd;
     region_unmap(r);
@@ -136,6 +138,8 @@ int region_map(struct region *r, int fd, struct err *e)
     r->size = h->size;
     r->epoch = h->epoch;
     r->fuse = h->fuse;
+    r->connect_ms = h->connect_ms;
+    r->requires_nccl = h->requires_nccl != 0;
     if (h->magic == SHM_MAGIC && h->version == SHM_VERSION && h->slots == SHM_SLOTS && r->members > 0 &&
         r->members <= SHM_MEMBERS_MAX && region_bytes(r->members) == r->bytes) {
         if (take_ranks(r, e) == 0)

@@ -10,14 +10,16 @@
 struct region {
     struct shm_header *header;
     size_t bytes;
-    uint32_t members, hosts, size, epoch, fuse;
+    uint32_t members, hosts, size, epoch, fuse, connect_ms;
+    bool requires_nccl;
     uint32_t *rank; /* [members], ascending */
 };
 
 struct region_shape {
     uint32_t members, hosts, size, epoch;
     const uint32_t *rank; /* [members], ascending; NULL: 0, 1, ... */
-    uint32_t fuse;
+    uint32_t fuse, connect_ms;
+    bool requires_nccl;
 };
 
 /* Makes a zeroed region, maps it and returns its sealed descriptor (the caller's; close-on-exec). -1 with *e.

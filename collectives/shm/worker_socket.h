@@ -18,13 +18,12 @@
  *   INITIALIZED  -                          -          -                      -
  *   SHUT_DOWN    -                          -          -                      -
  *   FAILED       text: why                  -          -                      -
- *   NOTE         text: a line of the log    -          -                      -
+ *   NOTE         text: a line of the log, id  -        -                      -
  *   DEVICE_OPEN    uuid                     -          gpu, nccl, capability, host  -
  *   DEVICE_MEMORY  gpu, bytes, handle       -, memory  id                     -
  *   DEVICE_SPAN    gpu                      numbers    id                     -
  *   DEVICE_FORGET  id                       -          id                     -
- *   DEVICE_EVENT   gpu, handle              -          id                     -
- *   DEVICE_JOIN    set, gpu, rank, size, nccl_id  -    -                      -
+ *   DEVICE_JOIN    set, gpu, rank, size, nccl_id, given, done  -  -           -
  *   DEVICE_LEAVE   set                      -          -                      -
  *   DEVICE_CLOSE   -                        -          -                      -
  *
@@ -33,15 +32,16 @@
  * the others find the same ranks, or are refused; `ranks` is a sealed file with them, in ascending order, as
  * uint32_t. REMOVE_SET: of a set that may have gone. A set's id is the ranks' to agree about. JOIN: this rank
  * is in hvd_join from now on, or is not any more. NOTE: libhvd writes nothing itself; what a user may want to
- * know stands in the engine's log, at the level info.
+ * know stands in the engine's log, at the level `id`; a warning or an error names the rank and its host.
  *
- * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY
- * and EVENT: the rank's become the engine's too, memory by its IPC handle or as a descriptor. SPAN: several
- * that came as descriptors are wanted one behind the other, as the rank has them, and that is one more
- * memory; `numbers` is a file as `ranks` is. FORGET: memory has gone, 0: none; the answer's id is how many of
- * the rank's the engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN:
- * a communicator of this rank in the team; how it is, is in the seat of SHM_DEVICE_NAME. LEAVE: it ends when
- * all have left. CLOSE: nothing of this rank is used any more. */
+ * DEVICE_...: their fields are a struct worker_device in `text`. OPEN: the engine is to use that GPU. MEMORY:
+ * the rank's becomes the engine's too, by its IPC handle or as a descriptor. SPAN: several that came as
+ * descriptors are wanted one behind the other, as the rank has them, and that is one more memory; `numbers`
+ * is a file as `ranks` is. FORGET: memory has gone, 0: none; the answer's id is how many of the rank's the
+ * engine has yet to close. MEMORY's is 0 when that is in the way: it can be asked again. JOIN: a communicator
+ * of this rank in the team, with the events that come before and behind each operation; how it is, is in the
+ * seat of SHM_DEVICE_NAME. LEAVE: it ends when all have left. CLOSE: nothing of this rank is used any more.
+ */
 #ifndef HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 #define HVD_COLLECTIVES_SHM_WORKER_SOCKET_H
 
@@ -70,7 +70,6 @@ enum worker_message_type {
     WORKER_DEVICE_MEMORY,
     WORKER_DEVICE_SPAN,
     WORKER_DEVICE_FORGET,
-    WORKER_DEVICE_EVENT,
     WORKER_DEVICE_JOIN,
     WORKER_DEVICE_LEAVE,
     WORKER_DEVICE_KNOW,

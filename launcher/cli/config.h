@@ -237,6 +237,13 @@
       0, 0, "worker|engine", "worker", NULL, CONFIG_ENGINE, \
       "Which process calls NCCL for tensors on GPUs: each worker for its own, or the collectives engine for all workers " \
       "of its host. See GPUS.") \
+    X(int64_t, gpu_connect_timeout_ms, OPTION_SECONDS, "--gpu-connect-timeout", "SECONDS", "HVDRUN_GPU_CONNECT_TIMEOUT", \
+      "gpu_connect_timeout", 1, 86400, NULL, "300", NULL, CONFIG_ENGINE, \
+      "How long NCCL may take to connect the ranks of a process set. Then their tensors on GPUs go through host memory, " \
+      "for as long as the set lives. See GPUS.") \
+    X(bool, gpu_require_nccl, OPTION_FLAG, "--gpu-require-nccl", NULL, "HVDRUN_GPU_REQUIRE_NCCL", "gpu_require_nccl", \
+      0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
+      "End the job where ranks cannot use NCCL for their tensors on GPUs, instead of warning of it. See GPUS.") \
     X(const char *, timeline_filename, OPTION_TEXT, "--timeline-filename", "FILE", "HVDRUN_TIMELINE_FILENAME, HOROVOD_TIMELINE", \
       "timeline_filename, timeline.filename", 0, 0, NULL, NULL, NULL, CONFIG_ENGINE, \
       "Every rank and every host's engine writes what it does with each tensor, for chrome://tracing or Perfetto: into " \

@@ -152,6 +152,8 @@ void engine_tuning_fill(const struct config *config, const struct environment *e
     t->cycle_us = (uint32_t)config->cycle_time_us;
     t->flat_allreduce = config->no_hierarchical_allreduce;
     t->gpu_placement = config->gpu_placement == 1;
+    t->gpu_connect_ms = (uint32_t)config->gpu_connect_timeout_ms;
+    t->gpu_require_nccl = config->gpu_require_nccl;
     if (config->no_stall_check)
         return;
     t->stall_warning_ms = (uint64_t)config->stall_warning_ms;

@@ -130,6 +130,7 @@ static const struct topic {
      "  --gpu-bind single             each rank sees one GPU only\n"
      "  -x CUDA_VISIBLE_DEVICES=2,3   ranks are given these; the slots stay\n"
      "  --gpu-placement engine        one process of each host calls NCCL\n"
+     "  --gpu-require-nccl            the job ends where NCCL cannot be used\n"
      "  --mps auto                    CUDA's multi-process service where it is shared\n"
      "\n"
      "GPUS in hvdrun(1), hvdrun help hvdrun, says more.\n",

@@ -136,7 +136,7 @@ void *gpu_alloc(size_t bytes)
     if (in_pieces)
         return alloc_in_pieces(bytes);
     if (arena) {
-        void *known = hvd_alloc_device(bytes);
+        void *known = hvd_alloc_device(bytes + (64 << 10)); /* less is nothing to NCCL */
         return known ? known : (wrong("%s", hvd_last_error()), NULL);
     }
     cu_must(d->cuMemAlloc(&p, bytes ? bytes : 1), "cuMemAlloc");

@@ -6,6 +6,7 @@
  *   gpu_arena pending    freed between a call and its wait
  *   gpu_arena late       freed while the stream has yet to come to the operation
  *   gpu_arena left       left for hvd_shutdown, one piece freed while a rank lacks
+ *   gpu_arena small      a thousand small ones at once
  *   gpu_arena none       says why there is none */
 #include <stdint.h>
 #include <stdio.h>
@@ -17,12 +18,14 @@
 
 #define COUNT 1000
 #define BYTES sizeof(int32_t[COUNT])
+#define LARGE (64 << 10) /* from here on NCCL is told of it */
+#define SMALL 1000       /* tensors */
 
 static hvd_options options;
 static int rank, size, calls;
 
 /* It is zeroed. */
-static int32_t *arena(size_t bytes)
+static int32_t *memory(size_t bytes)
 {
     int32_t x[COUNT], *p = hvd_alloc_device(bytes);
 
@@ -33,6 +36,11 @@ static int32_t *arena(size_t bytes)
         if (x[i] != 0)
             wrong("element %zu of new memory is %d", i, x[i]);
     return p;
+}
+
+static int32_t *arena(size_t bytes)
+{
+    return memory(bytes + LARGE);
 }
 
 static void fill(int32_t *gpu, int32_t x[COUNT])
@@ -146,6 +154,18 @@ static void left(void)
     sum(more, at);
 }
 
+static void small(void)
+{
+    int32_t *at[SMALL];
+
+    for (int i = 0; i < SMALL; i++)
+        at[i] = memory(i % 100 ? BYTES : LARGE - 1);
+    sum(at[1], at[2]);
+    sum(at[100], at[0]);
+    for (int i = 0; i < SMALL; i++)
+        hvd_free(at[i]);
+}
+
 int main(int argc, char **argv)
 {
     const char *word = argc == 2 ? argv[1] : "";
@@ -172,8 +192,10 @@ int main(int argc, char **argv)
         late();
     else if (strcmp(word, "left") == 0)
         left();
+    else if (strcmp(word, "small") == 0)
+        small();
     else
-        wrong("usage: gpu_arena alike | mixed | pending | late | left | none");
+        wrong("usage: gpu_arena alike | mixed | pending | late | left | small | none");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right\n", rank);
     return 0;

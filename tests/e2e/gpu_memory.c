@@ -13,6 +13,7 @@
  *   gpu_memory stands    the same, and memory for no export is used next
  *   gpu_memory remapped  the same, with memory that is replaced
  *   gpu_memory growing   the same, for more elements each time
+ *   gpu_memory names     one, under a hundred names, twice, and the results are waited for in the end
  *   gpu_memory nowhere   likewise, where no context is current: nor has such memory one */
 #include <semaphore.h>
 #include <stdbool.h>
@@ -171,6 +172,33 @@ static void growing(void)
     gpu_unreserve(at, 1);
 }
 
+#define NAMES 100
+
+static void names(void)
+{
+    int32_t *gpu = gpu_alloc(sizeof(int32_t[NAMES])), x[NAMES];
+    hvd_handle handle[NAMES];
+    char name[16];
+
+    for (int round = 1; round <= 2; round++) {
+        for (int i = 0; i < NAMES; i++)
+            x[i] = round * (rank + i);
+        gpu_put(gpu, x, sizeof x);
+        for (int i = 0; i < NAMES; i++) {
+            snprintf(name, sizeof name, "n%d", i);
+            must(hvd_allreduce_async(name, gpu + i, gpu + i, 1, HVD_INT32, HVD_SUM, &options, &handle[i]),
+                 "hvd_allreduce_async");
+        }
+        for (int i = NAMES; i-- > 0;)
+            must(hvd_wait(handle[i]), "hvd_wait");
+        gpu_get(x, gpu, sizeof x);
+        for (int i = 0; i < NAMES; i++)
+            if (x[i] != round * (size * i + size * (size - 1) / 2))
+                wrong("round %d: element %d is %d", round, i, x[i]);
+    }
+    gpu_free(gpu);
+}
+
 static sem_t gate;
 
 static void wait_at_gate(void *unused)
@@ -254,6 +282,8 @@ int main(int argc, char **argv)
         same = spanning();
     else if (strcmp(word, "replaced") == 0)
         replaced();
+    else if (strcmp(word, "names") == 0)
+        names();
     else if (strcmp(word, "growing") == 0)
         growing();
     else if (strcmp(word, "mapped") == 0)
@@ -275,7 +305,7 @@ int main(int argc, char **argv)
     else
         wrong(
             "usage: gpu_memory again | spanning | mapped | pieces | segment | replaced | private | growing | "
-            "held | stands | remapped | nowhere");
+            "names | held | stands | remapped | nowhere");
     must(hvd_shutdown(), "hvd_shutdown");
     printf("rank %d: all right, addresses used again: %d\n", rank, same);
     return 0;

@@ -116,6 +116,8 @@ out_has() { # REGEX COUNT
 # gpus N: the ranks of this case find N GPUs: the test double's (tests/gpu/double/double.h), or, when tests/gpu/run says that there
 # are REAL_GPU of them, the machine's. Programs are then started as `hvd -np N "${on_gpus[@]}" PROGRAM`: ranks that have to share a GPU
 # are hosts of their own for NCCL. What else the double is to do (HVD_DOUBLE_FAIL ...) is exported before.
+# shellcheck source=tests/gpu/limits.sh
+. "$top/tests/gpu/limits.sh"
 gpus() {
     local name
     on_gpus=()
@@ -123,20 +125,34 @@ gpus() {
         mkdir -p "$T/meet"
         export LD_LIBRARY_PATH=$BUILD/tests/gpu HVD_DOUBLE_GPUS=$1 HVD_DOUBLE_LOG=$T/misuse HVD_DOUBLE_TRACE=$T/gpu_calls \
             HVD_DOUBLE_DIR=$T/meet
-        # Ranks are not given what begins with HVD_ by itself, nor anything on other hosts.
-        for name in LD_LIBRARY_PATH HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,LAZY,NCCL}; do
-            [ -z "${!name:-}" ] || reach+=(-x "$name")
-        done
     elif [ "$REAL_GPU" -lt "$1" ]; then
         # shellcheck disable=SC2016 # of the rank
         on_gpus=(sh -c 'NCCL_HOSTID=rank$HVD_RANK exec "$@"' sh)
     fi
+    export HVDRUN_GRACE=$(($(free_s) + 4)) # for ranks that say how long a death has held them
+    # Ranks are not given what begins with HVD_ by itself, nor anything on other hosts.
+    for name in LD_LIBRARY_PATH REAL_GPU HVD_DOUBLE_{GPUS,LOG,TRACE,DIR,FAIL,SLOW,MEMORY,DELAY_US,SEED,LAZY,NCCL,PEERS,BLOCKS,IPC_EVENTS,REAL}; do
+        [ -z "${!name:-}" ] || reach+=(-x "$name")
+    done
     # Loopback hosts are one machine, so that ranks of two of them would share a GPU.
     # shellcheck disable=SC2016 # of the rank
     [ "$KIND" != loop ] || [ ${#on_gpus[@]} != 0 ] || on_gpus=(sh -c 'NCCL_HOSTID=host$HVD_CROSS_RANK exec "$@"' sh)
 }
 
-gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Nothing on real GPUs
+nccl_was_called() { # FUNCTION: on the double, which alone tells
+    [ -n "${REAL_GPU:-}" ] || [ "$(gpu_calls "$1")" -gt 0 ] || fail "NCCL did nothing"
+}
+
+free_s() { # how long a death may take to reach the other ranks
+    echo $(($(gpu_limit free_ms) / 1000))
+}
+
+# Ranks that share a GPU take turns, too slowly for many; by the engine they go through host memory, where a rank that waits holds the host.
+needs_a_gpu_each() { # RANKS
+    [ -z "${REAL_GPU:-}" ] || [ "$REAL_GPU" -ge "$1" ] || skip "$1 ranks would share $REAL_GPU GPU"
+}
+
+gpu_calls() { # NAME: how often ranks on the double called it; host-sync is a wait of the host. Not on real GPUs
     grep -cE "^[0-9]+ $1( |\$)" "$HVD_DOUBLE_TRACE"
 }
 

@@ -5,15 +5,19 @@
  *   HVD_TEST_NVML     a file, which wins over the above: lines that are read at each initialisation
  *       gpus N                 driver TEXT            init CODE         it fails so
  *       mig GPU INSTANCES      temperature GPU C      ecc GPU COUNT     uncorrected errors
- *       fresh                  no devices yet: a setuid program has to make them, if it is let
- *       error GPU CODE         what is asked about it ends so           hang FUNCTION    it never returns
+ *       fresh                  no devices yet: root's process makes them if it may; for others a setuid
+ *                              program has to, if it is let
+ *       error GPU CODE         what is asked about it ends so
+ *       hang FUNCTION          it never returns
  *
  * GPU k is on the bus 0000:0k:00.0, or where HVD_TEST_NVML says `bus GPU NAME`. */
+#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/gpu/nvml.h"
@@ -131,10 +135,20 @@ int nvmlDeviceGetMigMode(nvml_device device, unsigned *now, unsigned *pending);
 int nvmlDeviceGetMaxMigDeviceCount(nvml_device device, unsigned *count);
 int nvmlDeviceGetMigDeviceHandleByIndex(nvml_device device, unsigned index, nvml_device *instance);
 
+static bool may_make_devices(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct has[_LINUX_CAPABILITY_U32S_3] = {{0, 0, 0}};
+    if (geteuid() != 0)
+        return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0;
+    return syscall(SYS_capget, &header, has) == 0 &&
+           has[CAP_TO_INDEX(CAP_MKNOD)].effective & CAP_TO_MASK(CAP_MKNOD);
+}
+
 int nvmlInit_v2(void)
 {
     read_state();
-    if (!state.there || (state.fresh && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 0))
+    if (!state.there || (state.fresh && !may_make_devices()))
         return NVML_NO_DRIVER;
     while (strcmp(state.hang, "init") == 0)
         pause();

@@ -22,6 +22,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$here/../.." && pwd)
 BUILD=$(realpath -m "${BUILD:-$top/build}")
 contain=$BUILD/tests/contain
+# shellcheck source=tests/gpu/limits.sh
+. "$top/tests/gpu/limits.sh"
 [ -x "$contain" ] || { echo "e2e/run.sh: there is no $contain: run make first" >&2; exit 2; }
 trap 'exit 130' INT TERM HUP PIPE
 trap 'rm -rf "${work:-}" "${E2E_RUNTIME:-}"' EXIT # until there is more
@@ -168,6 +170,7 @@ run_topic() { # FILE
         return
     fi
     limit=$(setting "$file" limit 20)
+    case $topic in gpu_*) limit=$((limit * $(gpu_limit topic_times))) ;; esac
     if [ "$(setting "$file" hosts 0)" != 0 ]; then
         family=$(setting "$file" family v4)
         start_hosts "$family"

@@ -1,5 +1,11 @@
-/* hvd_gpu_bench [--sizes 64M,256M] [--pairs N]: run under hvdrun, a rank for each GPU (or, with NCCL_HOSTID
- * different for each rank, several on one). Exit status 1 when a call failed, never for a goal. */
+/* hvd_gpu_bench [--sizes 64M,256M] [--pairs N] [--few]: run under hvdrun, a rank for each GPU (or, with
+ * NCCL_HOSTID different for each rank, several on one). Exit status 1 when a call failed, never for a goal.
+ *
+ * Ranks that share a GPU without MPS get it in turns of milliseconds, and each operation takes some of those.
+ * So they make few runs (--few): a tenth, one pair, of smaller sizes; the other options say otherwise.
+ *
+ * A row says which way hvd's operations went, if they are counted (tests/gpu/witness.c, as tests/gpu/run
+ * has it): NCCL, STAGED (through host memory), both, or - (a rank alone has nothing to exchange). */
 #include "tests/gpu/bench.h"
 
 #include <errno.h>
@@ -13,6 +19,7 @@
 struct options {
     size_t bytes[SIZES_MAX];
     int sizes, pairs;
+    bool few;
 };
 
 void bench_cuda(const struct bench *b, cu_result result, const char *what)
@@ -33,12 +40,32 @@ void bench_nccl(const struct bench *b, nccl_result result, const char *what)
 
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
+static struct {
+    uint64_t nccl, host;
+} before; /* this row */
+
+void bench_begin_row(const struct bench *b)
+{
+    if (!b->ways)
+        return;
+    before.nccl = b->ways->nccl;
+    before.host = b->ways->host;
+}
+
+static const char *name_way(const struct bench *b)
+{
+    if (!b->ways)
+        return "?";
+    bool nccl = b->ways->nccl > before.nccl, host = b->ways->host > before.host;
+    return nccl && host ? "both" : nccl ? "NCCL" : host ? "STAGED" : "-";
+}
+
 void bench_line(const struct bench *b, const char *what, double direct, double hvd, const char *unit,
                 double value, const char *means, double goal)
 {
     if (b->rank == 0)
-        printf("%-28s %10.1f %10.1f %-5s %8.3f %-18s %6.2f  %s\n", what, direct, hvd, unit, value, means,
-               goal, value <= goal ? "met" : "NOT MET");
+        printf("%-28s %10.1f %10.1f %-5s %8.3f %-18s %6.2f  %-6s %s\n", what, direct, hvd, unit, value, means,
+               goal, name_way(b), value <= goal ? "met" : "NOT MET");
     fflush(stdout);
 }
 
@@ -106,6 +133,7 @@ static void open_device(struct bench *b)
     else if (driver_describe(b->driver, hvd_local_rank() % devices, &device, &e) != 0)
         bench_fail("%s", e.text);
     b->processors = device.processors;
+    b->sharing = devices < hvd_local_size();
     bench_cuda(b, b->driver->cuDevicePrimaryCtxRetain(&context, device.device), "cuDevicePrimaryCtxRetain");
     bench_cuda(b, b->driver->cuCtxSetCurrent(context), "cuCtxSetCurrent");
     bench_cuda(b, b->driver->cuStreamCreate(&b->work, CU_STREAM_NON_BLOCKING_FLAG), "cuStreamCreate");
@@ -115,8 +143,7 @@ static void open_device(struct bench *b)
     if (b->rank == 0)
         printf("%d ranks, first GPU %s, NCCL %s%s\n", b->size, device.bus,
                nccl_version_text(b->nccl->version).text,
-               devices < hvd_local_size() ? ", several ranks on a GPU: NCCL takes them for separate hosts"
-                                          : "");
+               b->sharing ? ", several ranks on a GPU: NCCL takes them for separate hosts" : "");
 }
 
 static nccl_comm connect_direct(struct bench *b, bool blocking)
@@ -180,19 +207,38 @@ static bool read_sizes(struct options *o, const char *at)
 
 static bool read_options(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){.bytes = {4096, 1u << 20, 64u << 20, 256u << 20}, .sizes = 4, .pairs = 7};
-    for (int i = 1; i < argc; i += 2) {
+    *o = (struct options){0};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
         char *end;
 
-        if (i + 1 < argc && strcmp(argv[i], "--sizes") == 0 && read_sizes(o, argv[i + 1]))
-            continue;
-        if (i + 1 == argc || strcmp(argv[i], "--pairs") != 0)
+        if (strcmp(argv[i], "--few") == 0) {
+            o->few = true;
+        } else if (strcmp(argv[i], "--sizes") == 0 && read_sizes(o, value)) {
+            i++;
+        } else if (strcmp(argv[i], "--pairs") == 0) {
+            o->pairs = (int)strtol(value, &end, 10);
+            if (*value == '\0' || *end != '\0' || o->pairs < 1 || o->pairs > PAIRS_MAX)
+                return false;
+            i++;
+        } else {
             return false;
-        o->pairs = (int)strtol(argv[i + 1], &end, 10);
-        if (*argv[i + 1] == '\0' || *end != '\0' || o->pairs < 1 || o->pairs > PAIRS_MAX)
-            return false;
+        }
     }
     return true;
+}
+
+/* Fills in for options that are not given: alike on all ranks, also if only some of them share a GPU. */
+static void choose_the_rest(struct options *o, bool sharing)
+{
+    uint8_t few = o->few || sharing;
+
+    bench_check(hvd_allreduce("bench.few", &few, &few, 1, HVD_UINT8, HVD_MAX, NULL), "hvd_allreduce");
+    o->few = few != 0;
+    if (o->sizes == 0)
+        read_sizes(o, o->few ? "4K,1M,16M" : "4K,1M,64M,256M");
+    if (o->pairs == 0)
+        o->pairs = o->few ? 1 : 7;
 }
 
 int main(int argc, char **argv)
@@ -201,14 +247,18 @@ int main(int argc, char **argv)
     struct bench b = {0};
 
     if (!read_options(&o, argc, argv)) {
-        fprintf(stderr, "usage: hvdrun -np N hvd_gpu_bench [--sizes 64M,256M] [--pairs 1..%d]\n", PAIRS_MAX);
+        fprintf(stderr, "usage: hvdrun -np N hvd_gpu_bench [--sizes 64M,256M] [--pairs 1..%d] [--few]\n",
+                PAIRS_MAX);
         return 2;
     }
     bench_check(hvd_init(), "hvd_init");
     bench_rank = b.rank = hvd_rank();
     b.size = hvd_size();
-    b.pairs = o.pairs;
+    b.ways = witness_map();
     open_device(&b);
+    choose_the_rest(&o, b.sharing);
+    b.pairs = o.pairs;
+    b.few = o.few;
     b.comm = connect_direct(&b, false);
     b.blocking = connect_direct(&b, true);
     b.bytes = 32u << 20; /* what a training step reduces */
@@ -221,8 +271,8 @@ int main(int argc, char **argv)
         bench_fail("hvd_alloc_device: %s", hvd_last_error());
     if (b.rank == 0)
         printf("direct: by a non-blocking communicator, as hvd has it, where a row does not say otherwise\n"
-               "%-28s %10s %10s %-5s %8s %-18s %6s\n",
-               "row", "direct", "hvd", "", "value", "", "goal");
+               "%-28s %10s %10s %-5s %8s %-18s %6s  %s\n",
+               "row", "direct", "hvd", "", "value", "", "goal", "hvd by");
     row_latency(&b);
     for (int i = 0; i < 2 * o.sizes; i++)
         row_allreduce(&b, o.bytes[i / 2], i % 2);

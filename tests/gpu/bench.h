@@ -15,6 +15,7 @@
 #include "collectives/gpu/driver.h"
 #include "collectives/gpu/nccl.h"
 #include "tests/bench/bench_call.h"
+#include "tests/gpu/witness.h"
 
 #define PAIRS_MAX 101
 
@@ -33,20 +34,27 @@ struct bench {
     int processors;
     int rank, size;
     int pairs;
+    bool few;                   /* a tenth of the runs */
+    bool sharing;               /* several ranks on a GPU */
+    const struct witness *ways; /* counts of hvd's operations; NULL: nobody counts */
 };
 
 /* Both end the program when they fail, as bench_fail does. */
 void bench_cuda(const struct bench *b, cu_result result, const char *what);
 void bench_nccl(const struct bench *b, nccl_result result, const char *what);
 
-/* A line of the table: a ratio with its goal; not above it: met. `unit` is of the two times. */
+/* A line of the table: a ratio with its goal; not above it: met. `unit` is of the two times. bench_compare
+ * has seen which way hvd's operations went. */
 void bench_line(const struct bench *b, const char *what, double direct, double hvd, const char *unit,
                 double value, const char *means, double goal);
 void bench_skipped(const struct bench *b, const char *what, const char *why);
 
+void bench_begin_row(const struct bench *b);
+
 /* One run of something; microseconds. */
 typedef double bench_timed(struct bench *b, size_t bytes, int runs);
-/* Medians of both, each after a run that is not counted, and of their ratio by pairs. */
+/* Medians of both, each after a run that is not counted, and of their ratio by pairs. With few
+ * runs it makes a tenth of `runs`. */
 double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, size_t bytes, int runs,
                      double *of_direct, double *of_hvd);
 /* Nothing is under way, and all ranks are here. */

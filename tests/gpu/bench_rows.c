@@ -29,6 +29,9 @@ double bench_compare(struct bench *b, bench_timed *direct, bench_timed *hvd, siz
 {
     double d[PAIRS_MAX] = {0}, h[PAIRS_MAX] = {0}, ratio[PAIRS_MAX] = {0};
 
+    if (b->few)
+        runs = (runs + 9) / 10;
+    bench_begin_row(b);
     direct(b, bytes, 1);
     hvd(b, bytes, 1);
     for (int i = 0; i < b->pairs; i++) {

@@ -59,7 +59,7 @@ $(GPU_TRAIN): $(filter-out %/compute_host.o,$(call obj,$(TRAIN_SRC))) $(BUILD)/o
 
 # hvd_gpu_bench: beside direct NCCL; under hvdrun, on a machine with GPUs.
 GPU_BENCH     := $(BUILD)/bench/hvd_gpu_bench
-GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) tests/bench/bench_call.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)
+GPU_BENCH_SRC := $(wildcard tests/gpu/bench*.c) tests/gpu/witness_map.c tests/bench/bench_call.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)
 $(GPU_BENCH): $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libcommon.a $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
@@ -71,6 +71,23 @@ $(BUILD)/tests/gpu/probe: $(call obj,tests/gpu/probe.c $(addprefix collectives/g
 	@mkdir -p $(@D)
 	$(call note,LINK)
 	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread
+$(BUILD)/tests/gpu/ask: $(call obj,tests/gpu/ask.c $(addprefix collectives/gpu/,driver.c library.c nccl.c)) $(BUILD)/libcommon.a
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -o $@ $^ -ldl -lpthread
+# It comes to the real dlsym by a jump, which compilers make from -O2 on.
+$(BUILD)/obj/tests/gpu/witness.o: override OPT += -O2
+$(BUILD)/tests/gpu/witness.so: $(call obj,tests/gpu/witness.c tests/gpu/witness_map.c)
+	@mkdir -p $(@D)
+	$(call note,LINK)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $^ -ldl -lpthread
 GPU_TOOLS := $(GPU_DOUBLE) $(MPS_DOUBLE) $(if $(HAVE_CXX),$(GPU_TRAIN))
-gpu-tests: all $(GPU_TESTS) $(GPU_TOOLS) $(BUILD)/tests/gpu/probe $(E2E_TOOLS) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA))
-.PHONY: gpu-tests
+GPU_RUN   := $(PROGRAMS) $(MODULES) $(BUILD)/libhvd.so $(EXAMPLES) $(CONTAIN) $(GPU_TESTS) $(GPU_TOOLS) $(addprefix $(BUILD)/tests/gpu/,probe ask witness.so) \
+    $(E2E_GPU_WORKERS) $(addprefix $(BUILD)/tests/,steps nvml/libnvidia-ml.so.1) $(GPU_BENCH) $(if $(NVCC),$(TRAIN_CUDA))
+gpu-tests: all $(GPU_RUN)
+
+# The same for a machine that has no compiler: tests/gpu/first runs it there.
+GPU_BUNDLE ?= $(BUILD)-gpu
+gpu-bundle: gpu-tests ## what tests/gpu/first runs on a machine with a GPU and nothing else, in $(BUILD)-gpu
+	@tests/gpu/bundle $(BUILD) $(GPU_BUNDLE) $(GPU_RUN)
+.PHONY: gpu-tests gpu-bundle

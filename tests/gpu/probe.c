@@ -1,5 +1,5 @@
-/* What the loader finds of CUDA and NCCL: prints one line, and says with its exit status whether a GPU is
- * there. A GPU without NCCL is one all the same: jobs then go through the host's memory. */
+/* What the loader finds of CUDA and NCCL: prints one line. Exit status 0: a GPU and NCCL; 1: no GPU; 3: a GPU
+ * without NCCL, where jobs go through the host's memory. */
 #include <stdio.h>
 
 #include "collectives/gpu/driver.h"
@@ -26,5 +26,5 @@ int main(void)
     printf("%d GPUs, the first at %s (capability %d.%d), CUDA %d.%d, %s%s\n", count, device.bus,
            device.capability / 10, device.capability % 10, d->version / 1000, d->version % 1000 / 10,
            n ? "NCCL " : "no NCCL: ", n ? nccl_version_text(n->version).text : e.text);
-    return 0;
+    return n ? 0 : 3;
 }

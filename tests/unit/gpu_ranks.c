@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RANKS_MOST 4
+
 int gpu_real(void)
 {
     const char *text = getenv("HVD_TEST_WITH_DOUBLES") ? NULL : getenv("REAL_GPU");
@@ -49,8 +51,12 @@ void gpu_give_up(const char *file, int line, const char *condition, const char *
     _exit(1);
 }
 
-/* Of a rank; a test waits a little longer. */
-#define PATIENCE_S 25
+int gpu_ranks_most(void)
+{
+    int gpus = gpu_real() ? gpu_real() : RANKS_MOST, shared = gpu_limits()->shared_ranks;
+    int most = gpus > shared ? gpus : shared;
+    return most < RANKS_MOST ? most : RANKS_MOST;
+}
 
 uint64_t gpu_now_ms(void)
 {
@@ -76,7 +82,7 @@ static void child(int rank, int size, struct gpu_shared *shared, void (*body)(st
         snprintf(text, sizeof text, "rank%d", rank);
         setenv("NCCL_HOSTID", text, 1); /* they share a GPU: NCCL takes them for hosts */
     }
-    alarm(PATIENCE_S);
+    alarm((unsigned)gpu_limits()->rank_s);
     body(&me);
     exit(0);
 }
@@ -167,7 +173,7 @@ void gpu_open(struct gpu_rank *me)
 
 enum communicator_state gpu_while(struct communicator *c, enum communicator_state now, struct err *e)
 {
-    uint64_t until = gpu_now_ms() + 10000;
+    uint64_t until = gpu_now_ms() + (uint64_t)gpu_limits()->connect_ms;
     while (communicator_poll(c, e) == now && gpu_now_ms() < until)
         a_moment();
     return communicator_state(c);

@@ -7,12 +7,15 @@
 #include <stdint.h>
 
 #include "collectives/gpu/communicator.h"
+#include "tests/gpu/limits.h"
 
 /* Starts the program again with the doubles first on the loader's path, unless they are. Ends it as skipped
  * in a build without GPUs. */
 void gpu_with_doubles(char **argv);
 /* How many GPUs there are when the doubles are not used (REAL_GPU, of tests/gpu/run), else 0. */
 int gpu_real(void);
+/* The most ranks of a test that does the same with 1, 2, ... of them. */
+int gpu_ranks_most(void);
 
 /* What all ranks of a test see. */
 struct gpu_shared {
@@ -45,8 +48,8 @@ struct gpu_rank {
 void gpu_give_up(const char *file, int line, const char *condition, const char *format, ...)
     __attribute__((noreturn, format(printf, 4, 5)));
 
-/* Runs `body` in `size` processes, rank r on GPU r, and waits for all of them, at most 30 s: how many of them
- * did not end with 0. `killed` (or -1) may end by SIGKILL. */
+/* Runs `body` in `size` processes, rank r on GPU r, and waits for all of them, which end by themselves
+ * (rank_s): how many of them did not end with 0. `killed` (or -1) may end by SIGKILL. */
 int gpu_run(int size, int killed, void (*body)(struct gpu_rank *me));
 /* All ranks come here. */
 void gpu_meet(struct gpu_rank *me, int which);
@@ -56,7 +59,7 @@ uint64_t gpu_now_ms(void);
 void gpu_open(struct gpu_rank *me);
 /* A communicator of all, READY. */
 void gpu_join(struct gpu_rank *me);
-/* Polls until another state than `now`, at most 10 s. */
+/* Polls until another state than `now`, at most connect_ms. */
 enum communicator_state gpu_while(struct communicator *c, enum communicator_state now, struct err *e);
 /* Runs, polls until it is in the stream, waits for the stream. */
 void gpu_do(struct gpu_rank *me, const struct device_operation *o, size_t n);

@@ -225,9 +225,20 @@ static void rest(void *owner)
 
 /* ---- for the daemon ------------------------------------------------------------------------------------ */
 
+/* All checks are made where none is named: then a log that cannot be read, as in a container, is no news. */
+static void open_log(struct gpu_watch *w)
+{
+    const struct daemon_config *c = &w->daemon->config;
+    struct err e = ERR_INIT;
+    if (kernel_log_open(&w->log, c->kernel_log, &e) < 0 && c->gpu_check_set & GPU_CHECK_XID)
+        log_at(c->gpu_checks.count ? LOG_WARNING : LOG_INFO,
+               "%s: Xid faults of GPUs are not seen; the agent needs CAP_SYSLOG, or gpu_checks without xid",
+               e.text);
+}
+
 void gpu_watch_open(struct gpu_watch *w, struct daemon *d)
 {
-    struct err e = ERR_INIT, none = ERR_INIT;
+    struct err e = ERR_INIT;
     w->daemon = d;
     w->open = true;
     w->log.fd = -1;
@@ -240,8 +251,7 @@ void gpu_watch_open(struct gpu_watch *w, struct daemon *d)
         w->health.slots = 0;
         return;
     }
-    if (kernel_log_open(&w->log, d->config.kernel_log, &none) < 0 && d->config.gpu_check_set & GPU_CHECK_XID)
-        log_info("%s: Xid faults of GPUs are not seen", none.text);
+    open_log(w);
     Hvd__Gpus *g = gpu_ask(GPU_PROBE_MS, &e);
     if (!leased) {
         w->last = g;

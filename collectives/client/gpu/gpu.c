@@ -5,6 +5,9 @@
 #include <string.h>
 
 #include "collectives/client/counts.h"
+#include "collectives/gpu/async_destroy.h"
+
+#define ENDINGS_MS 2000 /* for communicators that were given up: NCCL still works on them */
 
 struct device device = {.lock = PTHREAD_MUTEX_INITIALIZER};
 _Atomic bool device_seen;
@@ -77,11 +80,38 @@ static int see_request(struct claim *c, const struct request *r)
     return status;
 }
 
+/* A kernel that loads an element from such an address ends the use of its GPU for the whole process. */
+static bool is_askew(const struct request *r, const void *buffer, uint64_t bytes)
+{
+    return bytes > 0 && (uintptr_t)buffer % dtype_size(r->op.dtype) != 0;
+}
+
+/* What moves elements moves bytes, which lie anywhere. */
+static int check_places(const struct request *r, int gpu)
+{
+    const void *askew = is_askew(r, r->in, tensor_all_bytes(&r->op)) ? r->in
+                        : is_askew(r, r->out, r->room)               ? r->out
+                                                                     : NULL;
+
+    for (size_t i = 0; !askew && r->group && i < r->group->ins + r->group->outs; i++)
+        if (is_askew(r, r->group->piece[i].at, r->group->piece[i].bytes))
+            askew = r->group->piece[i].at;
+    if (!askew)
+        return HVD_SUCCESS;
+    return fail(
+        HVD_ERR_INVALID,
+        "%p in memory of GPU %d is not aligned: an address of %s that a GPU combines is a multiple of "
+        "%zu",
+        askew, gpu, dtype_name(r->op.dtype), dtype_size(r->op.dtype));
+}
+
 int device_claim(struct request *r)
 {
     struct claim c;
     int status = see_request(&c, r);
 
+    if (status == HVD_SUCCESS && c.device && op_reduces(r->op.kind) && dtype_size(r->op.dtype) > 0)
+        status = check_places(r, c.at.ordinal);
     if (status == HVD_SUCCESS)
         r->op.device = c.empty ? device_claim_empty(r, c.device) : c.device;
     return status;
@@ -103,16 +133,15 @@ static void drop_events(struct device_op *op)
 int device_events(struct device_op *op, struct err *e)
 {
     const struct driver *d = device.driver;
-    unsigned flags = CU_EVENT_NO_TIMING | (device_engine_has(op->context) ? CU_EVENT_IPC : 0);
     int rc;
 
     if (op->given)
         return 0;
     if (device_enter(op->context, e) != 0)
         return -1;
-    rc = driver_check(d, d->cuEventCreate(&op->given, flags), e, "making an event");
+    rc = driver_check(d, d->cuEventCreate(&op->given, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc == 0)
-        rc = driver_check(d, d->cuEventCreate(&op->done, flags), e, "making an event");
+        rc = driver_check(d, d->cuEventCreate(&op->done, CU_EVENT_NO_TIMING), e, "making an event");
     if (rc != 0)
         drop_events(op);
     device_leave();
@@ -161,6 +190,12 @@ static int prepare(struct tensor *t, const struct request *r)
         return fail(HVD_ERR_SET_UNKNOWN, "there is no process set %d", r->team->id);
     if (!(op->team = device_team_find(r->team, context)))
         return last_failure();
+    if (context && op->team->context != context && op->team->context->gpu == context->gpu)
+        return fail(
+            HVD_ERR_INVALID,
+            "tensor \"%s\": its memory is in another CUDA context of GPU %d than the first one of this "
+            "rank in process set %d",
+            t->name, context->gpu, r->team->id);
     if (context && op->team->context != context)
         return fail(HVD_ERR_INVALID,
                     "tensor \"%s\": it is in memory of GPU %d, the first one of this rank in process set %d "
@@ -182,7 +217,6 @@ int device_prepare(struct tensor *t, const struct request *r)
 /* What is in the user's stream by now comes before the operation. */
 static int give(struct device_op *op)
 {
-    const struct driver *d = device.driver;
     struct err e = ERR_INIT;
     int rc, status = HVD_SUCCESS;
     bool capturing = false;
@@ -197,8 +231,7 @@ static int give(struct device_op *op)
         if (status == HVD_SUCCESS)
             rc = device_engine_give(op, &e);
         if (status == HVD_SUCCESS && rc == 0)
-            rc = driver_check(d, d->cuEventRecord(op->given, op->stream), &e,
-                              "recording an event in the stream");
+            rc = device_record_given(op, &e);
         device_leave();
     }
     return rc == 0 ? status : fail(HVD_ERR_SYSTEM, "tensor \"%s\": %s", op->tensor->name, e.text);
@@ -421,9 +454,11 @@ void device_close(void)
         device.teams = team->next;
         device_team_free(team);
     }
+    if (device.driver)
+        endings_wait(ENDINGS_MS);
     device_engine_close();
     device_memory_close();
     device.pending = device.waiters = 0;
-    device.failed = device.stranded = device.moved = false;
+    device.failed = device.stranded = device.moved = device.warned = false;
     device_unlock();
 }

@@ -4,6 +4,7 @@
  *   gpu_context.c   contexts
  *   gpu_progress.c  the runner: agreement, the order of a team, what is begun when; failures
  *   gpu_team.c      how a team comes to a communicator of NCCL, or to none
+ *   gpu_way.c       what is in the way of NCCL, and who hears of it
  *   gpu_launch.c    an operation as NCCL has it
  *   gpu_staging.c   an operation by way of host memory
  *   gpu_thread.c    who does all this while nobody is in a call of this library
@@ -16,6 +17,11 @@
  *   call: event `given` in the user's stream, entry published  ->  all agree  ->  its turn in the team's
  *   order  ->  the team's stream waits for `given`, NCCL's calls, event `done`  ->  hvd_wait: the user's
  *   stream waits for `done`
+ *
+ * With the engine, which has these two events of a team only (the driver has few that processes share):
+ *
+ *   its turn  ->  in a stream of the team: `given`, then the team's  ->  the engine's stream, NCCL  ->
+ *   in the team's stream: the team's `done`, then the operation's
  *
  * Nothing here waits for a device. All of it is done under one lock, by whoever waits, polls or begins
  * something, else by the thread; so an operation's view and what follows belong to that lock from its start
@@ -66,6 +72,7 @@ struct device_context {
     struct device_context *next;
     cu_context context;
     bool retained; /* for it: the GPU's primary one */
+    bool primary;
     int gpu;
     struct driver_device what;
     struct pack *pack;             /* what NCCL does not scale */
@@ -130,7 +137,6 @@ struct device_op {
     bool by_engine;                     /* it was given to the engine: */
     struct shm_device_call *call;
     uint64_t call_bytes;
-    uint32_t given_number, done_number; /* the engine's, of the events; 0: none yet */
     struct device_stand_in *stand_in;
     size_t stand_ins, stand_ins_room;
     struct device_room stand_in_room;
@@ -161,7 +167,9 @@ struct device_card {
     uint32_t by_engine; /* 1: its engine can do it; then that one's: */
     struct device_abilities engine;
     uint32_t engine_host;
-    char why[112]; /* it cannot use NCCL */
+    uint32_t own_context; /* 1: its memory is not of the GPU's primary one */
+    char why[112];        /* it cannot use NCCL */
+    char remedy[96];
 };
 
 /* An allocation that the engine was asked about. */
@@ -187,13 +195,17 @@ struct device_team {
     struct device_abilities all;
     struct communicator *communicator;
     bool by_engine;             /* all engines can, and do */
-    bool joined;                /* this host's has a communicator of this rank */
+    bool joined;                /* this host's has a communicator of this rank; then: */
+    cu_stream front;            /* what operations wait for, in their order */
+    cu_event given, done;       /* the engine's too, of the one operation that it has */
     struct device_known *known; /* [knowns]; by that */
     size_t knowns;
     uint64_t connects; /* since when */
     uint64_t round;    /* when telling how far that is began, the last time */
-    uint8_t verdict, verdict_of_all;
+    int32_t verdict, verdict_of_all;
     struct device_why why; /* NCCL is not used */
+    uint32_t blamed;       /* the index of the rank that is in the way */
+    const char *remedy;
     struct device_lane lane[DEVICE_LANES];
     uint32_t staged; /* operations that went through lanes */
 };
@@ -220,6 +232,7 @@ struct device {
     bool stranded;    /* the engine's events were seen to */
     bool closing;     /* the engine has not closed yet all that it was to */
     bool moved;       /* an operation has ended since the bell was rung for that */
+    bool warned;      /* of host memory */
 };
 extern struct device device __attribute__((visibility("hidden")));
 
@@ -269,6 +282,8 @@ void device_leave(void);
 /* Entered: whether the user's stream is being captured into a graph. A status, after fail(). */
 int device_capturing(const struct device_op *op, bool *is);
 int device_is_captured(const struct device_op *op); /* that it cannot be */
+/* Entered: event `given`, in the user's stream, of whatever context that is. */
+int device_record_given(struct device_op *op, struct err *e);
 struct device_context *device_context_find(const struct pointer *at, struct err *e);
 
 /* gpu.c */
@@ -310,10 +325,24 @@ void device_fail(struct device_op *op, int status, const char *fmt, ...)
 void device_break(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The job has failed: then everything was aborted. */
 bool device_has_failed(void);
-/* Whether NCCL has noticed a failure by itself. */
+/* Whether NCCL has noticed a failure by itself, or a GPU has failed. */
 void device_watch(void);
 /* What NCCL does ends now, and nothing else begins. */
 void device_abort(void);
+
+/* gpu_way.c: what helps where NCCL cannot be used */
+#define DEVICE_INSTALL     "install one version of NCCL, 2.18 or newer, on all hosts"
+#define DEVICE_DEBUG       "with NCCL_DEBUG=WARN it says more"
+#define DEVICE_WAIT        "--gpu-connect-timeout gives it more time"
+#define DEVICE_SHARE       "give each rank a GPU of its own, or all NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL 2.30"
+#define DEVICE_USE_PRIMARY "allocate it as cudaMalloc does, in the primary context"
+/* The ranks' cards are known. false: NCCL cannot be used, see `why`. */
+bool device_way_is_free(struct device_team *team);
+/* A rank of the team, by index, cannot use NCCL: "rank 3" and then this. `remedy` stays. */
+void device_way_blame(struct device_team *team, uint32_t index, const char *remedy, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* It is decided: said once in the job, or the end of it. */
+void device_way_say(const struct device_team *team);
 
 /* gpu_team.c */
 enum device_team_state {
@@ -360,13 +389,20 @@ int device_engine_return(struct device_op *op, cu_stream stream, struct err *e);
 void device_engine_forget(struct device_op *op);
 /* Once the engine has let everything go. */
 void device_engine_free(void);
-void device_engine_lost(void);
 /* As device_launch and device_launched. */
-int device_engine_launch(struct device_op *op);
+int device_engine_launch(struct device_op *op, struct err *e);
 bool device_engine_launched(const struct device_op *op);
-int device_engine_join(const struct device_team *team, struct err *e);
+/* Then: `done` of the operation is what the engine has put into its stream. */
+int device_engine_record(struct device_op *op, struct err *e);
+/* -1: nothing of it stays. */
+int device_engine_join(struct device_team *team, struct err *e);
 enum communicator_state device_engine_state(const struct device_team *team);
 void device_engine_leave(const struct device_team *team);
+/* The team's stream goes on, whatever the engine does; and, when it has left, what the two had in common
+ * goes.
+ */
+void device_engine_release(const struct device_team *team);
+void device_engine_part(struct device_team *team);
 void device_engine_close(void);
 /* device_known.c: the team's communicator there knows all of it; and it will be freed. */
 bool device_engine_knows(struct device_team *team, const struct device_memory *m);

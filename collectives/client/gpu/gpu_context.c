@@ -70,6 +70,46 @@ void device_leave(void)
     device.driver->cuCtxPopCurrent(&before);
 }
 
+/* An event is recorded in streams of its own context only, but any stream waits for it. */
+static int record_across(struct device_op *op, cu_context of, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_event between = NULL;
+    cu_stream ours = NULL;
+    cu_context before;
+    int rc = driver_check(d, d->cuCtxPushCurrent(of), e, "using the stream's context");
+
+    if (rc != 0)
+        return rc;
+    rc = driver_check(d, d->cuEventCreate(&between, CU_EVENT_NO_TIMING), e, "making an event");
+    if (rc == 0)
+        rc = driver_check(d, d->cuEventRecord(between, op->stream), e, "recording an event in the stream");
+    d->cuCtxPopCurrent(&before);
+    if (rc == 0)
+        rc = driver_stream(d, &ours, e);
+    if (rc == 0)
+        rc = driver_check(d, d->cuStreamWaitEvent(ours, between, 0), e, "waiting for an event");
+    if (rc == 0)
+        rc = driver_check(d, d->cuEventRecord(op->given, ours), e, "recording an event");
+    if (ours)
+        d->cuStreamDestroy(ours);
+    if (between)
+        d->cuEventDestroy(between);
+    return rc;
+}
+
+/* The default streams are those of the context that is current. */
+int device_record_given(struct device_op *op, struct err *e)
+{
+    const struct driver *d = device.driver;
+    cu_context of = op->context->context;
+
+    if ((uintptr_t)op->stream > (uintptr_t)CU_STREAM_OF_THREAD &&
+        d->cuStreamGetCtx(op->stream, &of) == CU_OK && of != op->context->context)
+        return record_across(op, of, e);
+    return driver_check(d, d->cuEventRecord(op->given, op->stream), e, "recording an event in the stream");
+}
+
 /* Memory that belongs to no context: this thread's, if it is of that GPU, else the one that all share. */
 static int choose_context(int gpu, cu_context *context, bool *retained, struct err *e)
 {
@@ -85,6 +125,23 @@ static int choose_context(int gpu, cu_context *context, bool *retained, struct e
     return 0;
 }
 
+/* NCCL works in that one. Where the driver does not say it is taken for it. */
+static bool is_primary(cu_context context, int gpu)
+{
+    const struct driver *d = device.driver;
+    cu_context primary = context;
+    unsigned flags;
+    int active = 1;
+
+    if (d->cuDevicePrimaryCtxGetState(gpu, &flags, &active) != CU_OK)
+        return true;
+    if (!active)
+        return false;
+    if (d->cuDevicePrimaryCtxRetain(&primary, gpu) == CU_OK)
+        d->cuDevicePrimaryCtxRelease(gpu);
+    return primary == context;
+}
+
 static struct device_context *make_context(const struct device_context *like, struct err *e)
 {
     struct device_context *c = calloc(1, sizeof *c);
@@ -94,6 +151,7 @@ static struct device_context *make_context(const struct device_context *like, st
         return NULL;
     }
     *c = *like;
+    c->primary = c->retained || is_primary(c->context, c->gpu);
     if (driver_describe(device.driver, c->gpu, &c->what, e) != 0) {
         free(c);
         return NULL;

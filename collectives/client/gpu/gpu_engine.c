@@ -1,10 +1,10 @@
 /* Operations that the engine runs for this rank: --gpu-placement engine.
  *
  * Everything up to an operation's turn, and after its place in a stream, is as when this process runs NCCL.
- * Between, the engine does: it has the rank's memory and events, and is told by a description in shared
- * memory (shm/device_call.h). Memory that no other process can have (managed, of a pool, made for no export)
- * is stood in for by memory that it can: one copy within the GPU before the operation, one after it, in the
- * user's stream. So no rank need know what memory another one has. */
+ * Between, the engine does: it has the rank's memory, two events of the team, and is told by a description in
+ * shared memory (shm/device_call.h). Memory that no other process can have (managed, of a pool, made for no
+ * export) is stood in for by memory that it can: one copy within the GPU before the operation, one after it,
+ * in the user's stream. So no rank need know what memory another one has. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,24 +42,6 @@ struct device_abilities device_engine_abilities(const struct device_context *c)
 {
     return (struct device_abilities){c->engine.nccl, c->engine.capability, c->engine.kernels,
                                      (int32_t)c->engine.fuse};
-}
-
-static int give_event(const struct device_context *c, cu_event event, uint32_t *number)
-{
-    struct worker_message m = {.type = WORKER_DEVICE_EVENT};
-    struct worker_device q = {.gpu = c->engine.gpu};
-    struct cu_ipc_event handle;
-    struct err e = ERR_INIT;
-    int status;
-
-    if (driver_check(device.driver, device.driver->cuIpcGetEventHandle(&handle, event), &e,
-                     "giving an event to the engine") != 0)
-        return fail(HVD_ERR_SYSTEM, "%s", e.text);
-    memcpy(q.handle, &handle, sizeof q.handle);
-    memcpy(m.text, &q, sizeof q);
-    if ((status = rpc(&m, -1, NULL, NULL)) == HVD_SUCCESS)
-        *number = m.id;
-    return status;
 }
 
 /* ---- a description ------------------------------------------------------------------------------------- */
@@ -302,9 +284,7 @@ int device_engine_give(struct device_op *op, struct err *e)
     if (!device_engine_has(op->context) || !op->team || op->team->fsm.state == TEAM_STAGES ||
         (op->team->fsm.state == TEAM_NCCL && !op->team->by_engine))
         return 0; /* it is known that the engine will not be asked */
-    if (make_call(op) != HVD_SUCCESS ||
-        (!op->given_number && give_event(op->context, op->given, &op->given_number) != HVD_SUCCESS) ||
-        (!op->done_number && give_event(op->context, op->done, &op->done_number) != HVD_SUCCESS))
+    if (make_call(op) != HVD_SUCCESS)
         return err_set(e, ERR_SYSTEM, "%s", hvd_last_error());
     if (place_all(op, &total) != 0)
         return err_set(e, ERR_MEMORY, "no memory");
@@ -316,19 +296,6 @@ int device_engine_return(struct device_op *op, cu_stream stream, struct err *e)
     return op->by_engine ? copy(op, true, stream, e) : 0;
 }
 
-/* Nobody else records `done` any more: this does, so that the user's streams go on. */
-void device_engine_lost(void)
-{
-    for (uint32_t slot = 0; slot < SHM_SLOTS; slot++) {
-        const struct tensor *t = atomic_load(&client.by_slot[slot]);
-        const struct device_op *op = t ? t->device : NULL;
-        if (!op || !op->by_engine || !op->team || device_enter(op->context, NULL) != 0)
-            continue;
-        device.driver->cuEventRecord(op->done, op->team->stream);
-        device_leave();
-    }
-}
-
 void device_engine_forget(struct device_op *op)
 {
     leave_room(op); /* without memory for that nobody frees it */
@@ -338,7 +305,6 @@ void device_engine_forget(struct device_op *op)
     op->stand_in = NULL;
     op->stand_ins = op->stand_ins_room = 0;
     op->call = NULL;
-    op->given_number = op->done_number = 0;
 }
 
 /* ---- its turn ------------------------------------------------------------------------------------------ */
@@ -348,15 +314,33 @@ static struct shm_seat *own_seat(uint32_t slot)
     return &region_slot(&client.region, slot)->seat[client.local_rank];
 }
 
-int device_engine_launch(struct device_op *op)
+/* `to` comes in the stream where `from` has come, and what was there before. */
+static int pass_on(struct device_op *op, cu_stream stream, cu_event from, cu_event to, struct err *e)
+{
+    const struct driver *d = device.driver;
+    int rc = device_enter(op->context, e);
+
+    if (rc == 0) {
+        rc = driver_check(d, d->cuStreamWaitEvent(stream, from, 0), e, "letting a stream wait for an event");
+        if (rc == 0)
+            rc = driver_check(d, d->cuEventRecord(to, stream), e, "recording an event");
+        device_leave();
+    }
+    return rc;
+}
+
+int device_engine_record(struct device_op *op, struct err *e)
+{
+    return pass_on(op, op->team->stream, op->team->done, op->done, e);
+}
+
+int device_engine_launch(struct device_op *op, struct err *e)
 {
     struct shm_device_call *call = op->call;
     uint32_t slot = op->tensor->slot, n = op->team->team->size;
     uint64_t *counts = (uint64_t *)(void *)&call->piece[op->operations], address;
 
     call->operation = op->tensor->sequence;
-    call->given = op->given_number;
-    call->done = op->done_number;
     call->pieces = (uint32_t)op->operations;
     call->known = op->known;
     call->ragged = is_ragged(op) ? n : 0;
@@ -365,12 +349,14 @@ int device_engine_launch(struct device_op *op)
         counts[n + i] = op->sent[i];
     }
     if (!arena_address(call, op->call_bytes, &address))
+        return err_set(e, ERR_PROTOCOL, "the engine cannot be told");
+    if (pass_on(op, op->team->front, op->given, op->team->given, e) != 0)
         return -1;
     op->by_engine = true;
     op->phase = DEVICE_LAUNCHING;
     atomic_store(&own_seat(slot)->call, address);
     if (!ring_put(&client.mailbox->launch, slot))
-        return -1;
+        return err_set(e, ERR_PROTOCOL, "the engine cannot be told");
     kick_engine();
     return 0;
 }
@@ -382,17 +368,82 @@ bool device_engine_launched(const struct device_op *op)
 
 /* ---- a team -------------------------------------------------------------------------------------------- */
 
-int device_engine_join(const struct device_team *team, struct err *e)
+static int make_event(cu_event *event, uint8_t handle[64], struct err *e)
+{
+    const struct driver *d = device.driver;
+    struct cu_ipc_event name;
+    int rc = driver_check(d, d->cuEventCreate(event, CU_EVENT_NO_TIMING | CU_EVENT_IPC), e,
+                          "making an event for the engine");
+
+    if (rc == 0)
+        rc = driver_check(d, d->cuIpcGetEventHandle(&name, *event), e, "giving an event to the engine");
+    if (rc == 0)
+        memcpy(handle, &name, sizeof name);
+    return rc;
+}
+
+static int make_bridge(struct device_team *team, struct worker_device *q, struct err *e)
+{
+    int rc = device_enter(team->context, e);
+
+    if (rc == 0) {
+        rc = driver_stream(device.driver, &team->front, e);
+        if (rc == 0)
+            rc = make_event(&team->given, q->given, e);
+        if (rc == 0)
+            rc = make_event(&team->done, q->done, e);
+        device_leave();
+    }
+    return rc;
+}
+
+int device_engine_join(struct device_team *team, struct err *e)
 {
     struct worker_message m = {.type = WORKER_DEVICE_JOIN, .set = team->team->id};
     struct worker_device q = {.gpu = team->context->engine.gpu,
                               .fuse = (uint32_t)team->all.fuse,
                               .rank = own_index(team->team),
                               .size = team->team->size};
+    int rc = make_bridge(team, &q, e);
 
     memcpy(q.nccl_id, &team->cards[0].id, sizeof q.nccl_id);
     memcpy(m.text, &q, sizeof q);
-    return rpc(&m, -1, NULL, NULL) == HVD_SUCCESS ? 0 : err_set(e, ERR_SYSTEM, "%s", hvd_last_error());
+    if (rc == 0 && rpc(&m, -1, NULL, NULL) != HVD_SUCCESS)
+        rc = err_set(e, ERR_SYSTEM, "%s", hvd_last_error());
+    if (rc != 0)
+        device_engine_part(team);
+    return rc;
+}
+
+/* In a stream of its own: the others may wait for it. */
+void device_engine_release(const struct device_team *team)
+{
+    const struct driver *d = device.driver;
+    cu_stream stream;
+
+    if (!team->done || device_enter(team->context, NULL) != 0)
+        return;
+    if (driver_stream(d, &stream, NULL) == 0) {
+        d->cuEventRecord(team->done, stream);
+        d->cuStreamDestroy(stream);
+    }
+    device_leave();
+}
+
+void device_engine_part(struct device_team *team)
+{
+    const struct driver *d = device.driver;
+
+    if (!team->front || device_enter(team->context, NULL) != 0)
+        return;
+    d->cuStreamDestroy(team->front);
+    if (team->given)
+        d->cuEventDestroy(team->given);
+    if (team->done)
+        d->cuEventDestroy(team->done);
+    device_leave();
+    team->front = NULL;
+    team->given = team->done = NULL;
 }
 
 enum communicator_state device_engine_state(const struct device_team *team)

@@ -11,22 +11,23 @@
 #include "collectives/gpu/pointer.h"
 #include "common/base/hash.h"
 
-/* The allocation's number; 0: the driver has none. That of what is mapped there counts too: the other one may
- * be that of the addresses alone. */
+/* 0: the driver does not say. */
+static uint64_t ask(unsigned attribute, const void *at)
+{
+    unsigned long long answer = 0;
+    cu_result result = device.driver->cuPointerGetAttribute(&answer, attribute, (cu_pointer)(uintptr_t)at);
+
+    return result == CU_OK ? answer : 0;
+}
+
+/* The allocation's number; 0: the driver has none. Two numbers make it: the buffer's may be that of the
+ * addresses alone, and the block's is that of the memory that is mapped there. They are asked for one by one:
+ * the call that asks for several has the block's not in its list. */
 static uint64_t buffer_id(const void *at)
 {
-    unsigned attribute[] = {CU_POINTER_BUFFER_ID, CU_POINTER_MEMORY_BLOCK_ID};
-    unsigned long long id = 0, block = 0;
-    void *value[] = {&id, &block};
-    const struct driver *d = device.driver;
-    cu_pointer p = (cu_pointer)(uintptr_t)at;
+    uint64_t id = ask(CU_POINTER_BUFFER_ID, at), block = ask(CU_POINTER_MEMORY_BLOCK_ID, at);
 
-    if (d->cuPointerGetAttributes(2, attribute, value, p) != CU_OK) { /* a driver that lacks the second */
-        block = 0;
-        if (d->cuPointerGetAttribute(&id, CU_POINTER_BUFFER_ID, p) != CU_OK)
-            return 0;
-    }
-    return id ? hash_number(hash_number(HASH_EMPTY, id), block) | 1 : 0;
+    return id || block ? hash_number(hash_number(HASH_EMPTY, id), block) | 1 : 0;
 }
 
 /* The last allocation that begins at or before `at`, one behind it; they are in ascending order. */
@@ -168,6 +169,14 @@ static bool give(const struct device_context *c, const struct pointer_range *ran
     return status != HVD_SUCCESS || *number;
 }
 
+/* Memory that is mapped may be replaced by other memory at its addresses, and only the block's number says
+ * so. */
+static bool is_safe(const struct pointer_range *range, const void *at)
+{
+    return range->exported == POINTER_BY_IPC ||
+           (range->exported == POINTER_BY_FD && ask(CU_POINTER_MEMORY_BLOCK_ID, at) != 0);
+}
+
 /* The allocation there, new or known; NULL: the driver does not tell, or the engine cannot have it yet. */
 static const struct device_export *find(struct device_context *c, const void *at)
 {
@@ -180,7 +189,7 @@ static const struct device_export *find(struct device_context *c, const void *at
         return x;
     forget_within(c, range.base, range.bytes);
     struct device_export new = {.base = range.base, .bytes = range.bytes, .id = id};
-    if (range.exported != POINTER_NOT_EXPORTED && !give(c, &range, &new.number))
+    if (is_safe(&range, at) && !give(c, &range, &new.number))
         return NULL;
     return remember(c, &new);
 }

@@ -172,21 +172,27 @@ static int break_by(struct device_op *op, const struct err *e)
     return -1;
 }
 
+/* false: not yet; else it is in the stream, or the job ends with *e. */
+static bool has_ended(const struct device_op *op, bool *well, struct err *e)
+{
+    enum communicator_state state;
+
+    *well = true;
+    if (op->by_engine)
+        return device_engine_launched(op);
+    state = communicator_poll(op->team->communicator, e);
+    *well = state == COMMUNICATOR_READY;
+    return state != COMMUNICATOR_LAUNCHING;
+}
+
 bool device_launched(struct device_op *op)
 {
     struct err e = ERR_INIT;
-    enum communicator_state state;
+    bool well;
 
-    if (op->by_engine) {
-        if (device_engine_launched(op))
-            device_end(op, DEVICE_ENQUEUED);
-        return op->phase == DEVICE_ENQUEUED;
-    }
-    state = communicator_poll(op->team->communicator, &e);
-
-    if (state == COMMUNICATOR_LAUNCHING)
+    if (!has_ended(op, &well, &e))
         return false;
-    if (state != COMMUNICATOR_READY || device_record(op, &e) != 0) {
+    if (!well || (op->by_engine ? device_engine_record(op, &e) : device_record(op, &e)) != 0) {
         break_by(op, &e);
         return false;
     }
@@ -199,12 +205,8 @@ int device_launch(struct device_op *op)
     struct device_team *team = op->team;
     struct err e = ERR_INIT;
 
-    if (team->by_engine && device_engine_launch(op) != 0) {
-        err_set(&e, ERR_PROTOCOL, "the engine cannot be told");
-        return break_by(op, &e);
-    }
     if (team->by_engine)
-        return 0;
+        return device_engine_launch(op, &e) == 0 ? 0 : break_by(op, &e);
     if (wait_for_input(op, &e) != 0 ||
         communicator_run(team->communicator, op->known ? device_memory_known(op) : op->operation,
                          op->operations, team->stream, &e) != 0)

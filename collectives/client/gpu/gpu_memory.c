@@ -11,8 +11,8 @@
  *   hvd_alloc_device -> { an operation: registered there } -> hvd_free -> nothing uses it: told off, gone
  *
  * With --gpu-placement engine the engine does all this with its own mappings (engine/device_known.c).
- * Where there is no NCCL, or one without ncclMemAlloc, or a driver without mappings, it is plain memory of
- * the driver, and no operation is different for it. */
+ * Small memory, and all where there is no NCCL, or one without ncclMemAlloc, or a driver without mappings, is
+ * plain memory of the driver, and no operation is different for it. */
 #include "collectives/client/gpu/gpu.h"
 
 #include <stdlib.h>
@@ -20,6 +20,10 @@
 
 #include "collectives/gpu/mapping.h"
 #include "common/base/hash.h"
+
+/* ncclMemAlloc takes 2 MiB of the GPU at least, and addresses for as much twice: too much for a bias. What is
+ * as small as this NCCL sends about as fast from anywhere, and groups of such are packed. */
+#define LEAST_BY_NCCL (64u << 10)
 
 static _Atomic bool any; /* hvd_free has to look here */
 
@@ -152,10 +156,12 @@ static void give_back(const struct device_memory *m)
 
 static int make(struct device_memory *m, struct err *e)
 {
-    const struct nccl *n = device.nccl ? device.nccl : (device.nccl = nccl_open(&device.no_nccl));
+    const struct nccl *n = NULL;
     void *at = NULL;
     cu_pointer plain;
 
+    if (m->bytes >= LEAST_BY_NCCL)
+        n = device.nccl ? device.nccl : (device.nccl = nccl_open(&device.no_nccl));
     m->by_nccl = n && n->ncclMemAlloc && n->ncclMemFree && n->ncclMemAlloc(&at, m->bytes) == NCCL_OK;
     if (!m->by_nccl) {
         if (driver_check(device.driver, device.driver->cuMemAlloc(&plain, m->bytes), e,
@@ -282,23 +288,18 @@ static bool is_used(const struct device_memory *m)
     return false;
 }
 
-/* The engine's streams are not ours to ask: but the events that it records there are. Until they have come,
- * or with `behind` a stream of ours behind them. */
-static bool engine_has_ended(const struct device_team *team, bool behind)
+/* It has an operation of the team that is not in a stream yet: its communicator cannot be told anything now.
+ */
+static bool engine_launches(const struct device_team *team)
 {
-    const struct driver *d = device.driver;
-    bool ended = true;
+    bool launches = false;
 
-    for (uint32_t slot = 0; slot < SHM_SLOTS && ended; slot++) {
+    for (uint32_t slot = 0; slot < SHM_SLOTS && !launches; slot++) {
         const struct tensor *t = atomic_load(&client.by_slot[slot]);
         const struct device_op *op = t ? t->device : NULL;
-        if (op && op->team == team && op->by_engine && !behind && op->phase == DEVICE_LAUNCHING)
-            ended = false; /* its communicator cannot be told anything now */
-        else if (op && op->team == team && op->by_engine)
-            ended = (behind ? d->cuStreamWaitEvent(team->stream, op->done, 0) : d->cuEventQuery(op->done)) ==
-                    CU_OK;
+        launches = op && op->team == team && op->by_engine && op->phase == DEVICE_LAUNCHING;
     }
-    return ended;
+    return launches;
 }
 
 /* Nothing of ours that could use it is in a stream, and all communicators can be told. */
@@ -311,7 +312,7 @@ static bool is_passed(const struct device_memory *m)
             continue;
         passed = device.driver->cuStreamQuery(t->stream) == CU_OK &&
                  (!t->communicator || communicator_state(t->communicator) != COMMUNICATOR_LAUNCHING) &&
-                 (!t->by_engine || engine_has_ended(t, false));
+                 (!t->by_engine || !engine_launches(t));
         device_leave();
     }
     return passed;
@@ -356,12 +357,8 @@ static void free_at(size_t i)
     device.memory[i].freed = true;
     device.freed++;
     for (struct device_team *t = device.teams; t; t = t->next) {
-        if (!t->context || t->context->gpu != m.context->gpu || is_used(&m) ||
-            device_enter(t->context, NULL) != 0)
+        if (!t->context || t->context->gpu != m.context->gpu || is_used(&m))
             continue;
-        if (t->by_engine)
-            engine_has_ended(t, true);
-        device_leave();
         device_team_settle(t, true);
     }
     device_memory_sweep();

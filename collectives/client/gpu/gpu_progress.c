@@ -71,7 +71,8 @@ bool device_has_failed(void)
         device_abort();
     if (!device.stranded && atomic_load(&client.state) == CLIENT_STRANDED) {
         device.stranded = true;
-        device_engine_lost();
+        for (const struct device_team *team = device.teams; team; team = team->next)
+            device_engine_release(team); /* nobody else does any more, and the user's streams are to go on */
     }
     return device.failed;
 }
@@ -243,13 +244,36 @@ static void advance(struct device_team *team)
     }
 }
 
+/* The program has reset its GPU. */
+static bool has_gone(cu_result result)
+{
+    return result == CU_INVALID_CONTEXT || result == CU_INVALID_HANDLE || result == CU_CONTEXT_IS_DESTROYED;
+}
+
+/* After a fault of any kernel the driver calls nobody back, and ends the streams of the context. */
+static int watch_stream(const struct device_team *team, struct err *e)
+{
+    const struct driver *d = device.driver;
+    bool entered = device_enter(team->context, NULL) == 0;
+    cu_result result = d->cuStreamQuery(team->stream);
+
+    if (entered)
+        device_leave();
+    if (result == CU_NOT_READY ||
+        (has_gone(result) && !team->first && device_stage_need(team) == DEVICE_NOTHING))
+        return 0;
+    return driver_check(d, result, e, "using GPU %d", team->context->gpu);
+}
+
 /* NCCL may notice by itself that another rank has gone, or cannot go on. */
 static void watch(struct device_team *team)
 {
     struct err e = ERR_INIT;
+    bool bad = team->stream && watch_stream(team, &e) != 0;
 
-    if (team->fsm.state == TEAM_NCCL && !team->by_engine &&
-        communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED)
+    if (!bad && team->fsm.state == TEAM_NCCL && !team->by_engine)
+        bad = communicator_poll(team->communicator, &e) == COMMUNICATOR_FAILED;
+    if (bad)
         device_break("rank %d: %s", client.rank, e.text);
 }
 

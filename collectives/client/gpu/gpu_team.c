@@ -14,12 +14,11 @@
 
 #include "collectives/client/gpu/gpu.h"
 
-#define CONNECT_NS (60 * NSEC_PER_SEC)  /* then NCCL will not connect any more */
-#define TELL_NS    (50 * NSEC_PER_MSEC) /* between two rounds of telling, while nothing has changed */
-#define LEAVE_NS   (10 * NSEC_PER_SEC)  /* for what is under way at the end */
+#define TELL_NS  (50 * NSEC_PER_MSEC) /* between two rounds of telling, while nothing has changed */
+#define LEAVE_NS (10 * NSEC_PER_SEC)  /* for what is under way at the end */
 
 enum { EV_WANTED, EV_ABLE, EV_UNABLE, EV_TOLD, EV_GOOD, EV_BAD, EV_AGAIN };
-enum { VERDICT_BAD, VERDICT_OPEN, VERDICT_GOOD }; /* the least of all ranks' holds */
+enum { VERDICT_OPEN = INT32_MAX - 1, VERDICT_GOOD }; /* or the index of a rank that cannot; the least holds */
 
 static const char *const state_names[] = {"new", "exchanging", "connecting", "judging", "nccl", "stages"};
 static const char *const event_names[] = {"wanted", "able", "unable", "told", "good", "bad", "again"};
@@ -46,10 +45,11 @@ static bool answered(struct device_team *team)
     return status == HVD_SUCCESS;
 }
 
-static void cannot(struct device_card *card, const char *why)
+static void cannot(struct device_card *card, const char *remedy, const char *why)
 {
     card->abilities.nccl = 0;
     snprintf(card->why, sizeof card->why, "%.*s", (int)sizeof card->why - 1, why);
+    snprintf(card->remedy, sizeof card->remedy, "%s", remedy);
 }
 
 static void describe(const struct device_team *team, struct device_card *mine)
@@ -61,14 +61,15 @@ static void describe(const struct device_team *team, struct device_card *mine)
     mine->abilities =
         device_abilities(device.nccl, &team->context->what, team->context->pack, client.region.fuse);
     if (!device.nccl)
-        cannot(mine, device.no_nccl.text);
+        cannot(mine, DEVICE_INSTALL, device.no_nccl.text);
     else if (own_index(team->team) == 0 && communicator_id(device.nccl, &mine->id, &e) != 0)
-        cannot(mine, e.text);
+        cannot(mine, DEVICE_DEBUG, e.text);
+    mine->own_context = !team->context->primary;
     mine->by_engine = mine->abilities.nccl > 0 && device_engine_has(team->context);
     mine->engine = device_engine_abilities(team->context);
     mine->engine_host = team->context->engine.host;
     memcpy(mine->gpu, team->context->what.uuid, sizeof mine->gpu);
-    mine->host = nccl_host_of(client.region.rank[0], (uint32_t)client.rank);
+    mine->host = nccl_host_of(mine->abilities.nccl, client.region.rank[0], (uint32_t)client.rank);
 }
 
 static void exchange(void *owner)
@@ -81,7 +82,7 @@ static void exchange(void *owner)
     if (device_team_settles_down(team, &e) == 0)
         describe(team, mine);
     else
-        cannot(mine, e.text);
+        cannot(mine, "every rank with tensors on GPUs needs one", e.text);
     ask(team, &(struct request){.team = team->team,
                                 .op = {.kind = SHM_ALLGATHER,
                                        .dtype = HVD_UINT8,
@@ -93,61 +94,6 @@ static void exchange(void *owner)
                                 .in = mine,
                                 .out = team->cards,
                                 .room = team->team->size * sizeof *mine});
-}
-
-/* Two ranks with one GPU, which NCCL refuses; -1: there are none. */
-static int find_double(const struct device_team *team, uint32_t *other)
-{
-    for (uint32_t i = 0; i < team->team->size; i++)
-        for (*other = i + 1; *other < team->team->size; ++*other)
-            if (memcmp(team->cards[i].gpu, team->cards[*other].gpu, sizeof team->cards[i].gpu) == 0 &&
-                team->cards[i].host == team->cards[*other].host)
-                return (int)i;
-    return -1;
-}
-
-/* The engines do it if all can; then it is their abilities that count. The id that they meet by is made here,
- * by the first rank, and means something to NCCL of the same version only. */
-static void choose_placement(struct device_team *team)
-{
-    uint32_t n = team->team->size, engines = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        engines +=
-            team->cards[i].by_engine == 1 && team->cards[i].engine.nccl == team->cards[0].abilities.nccl;
-    team->by_engine = engines == n;
-    for (uint32_t i = 0; team->by_engine && i < n; i++) {
-        team->cards[i].abilities = team->cards[i].engine;
-        team->cards[i].host = team->cards[i].engine_host;
-    }
-}
-
-static uint8_t consider(struct device_team *team)
-{
-    const struct device_card *cards = team->cards;
-    uint32_t n = team->team->size, other;
-
-    choose_placement(team);
-    team->all = cards[0].abilities;
-    for (uint32_t i = 1; i < n; i++)
-        team->all = device_abilities_meet(team->all, cards[i].abilities);
-    for (uint32_t i = 0; i < n; i++) {
-        if (cards[i].abilities.nccl == cards[0].abilities.nccl && cards[i].abilities.nccl > 0)
-            continue;
-        if (cards[i].abilities.nccl > 0)
-            snprintf(team->why.text, sizeof team->why.text, "rank %u has another NCCL than rank %u",
-                     team->team->rank[i], team->team->rank[0]);
-        else
-            snprintf(team->why.text, sizeof team->why.text, "rank %u cannot use NCCL: %.*s",
-                     team->team->rank[i], (int)sizeof cards[i].why, cards[i].why);
-        return EV_UNABLE;
-    }
-    int one = find_double(team, &other);
-    if (one < 0)
-        return EV_ABLE;
-    snprintf(team->why.text, sizeof team->why.text, "ranks %u and %u have one GPU", team->team->rank[one],
-             team->team->rank[other]);
-    return EV_UNABLE;
 }
 
 /* ---- the communicator ---------------------------------------------------------------------------------- */
@@ -172,11 +118,11 @@ static void connect_all(void *owner)
     struct err e = ERR_INIT;
 
     team->connects = team->round = clock_now();
-    team->verdict = VERDICT_BAD;
+    team->verdict = (int32_t)own_index(team->team);
     team->joined = team->by_engine && device_engine_join(team, &e) == 0;
     if (team->joined || (!team->by_engine && connect_here(team, &e) == 0))
         return;
-    snprintf(team->why.text, sizeof team->why.text, "%.150s", e.text);
+    device_way_blame(team, own_index(team->team), DEVICE_DEBUG, "cannot use NCCL: %s", e.text);
     fsm_post(&team->fsm, EV_TOLD);
 }
 
@@ -191,13 +137,16 @@ static bool has_verdict(struct device_team *team)
 
     if (team->by_engine)
         err_set(&e, ERR_SYSTEM, "NCCL does not connect in the engine");
-    if (open && now - team->connects < CONNECT_NS) {
+    if (open && now - team->connects < client.region.connect_ms * NSEC_PER_MSEC) {
         team->verdict = VERDICT_OPEN;
         return now - team->round >= TELL_NS;
     }
-    team->verdict = state == COMMUNICATOR_READY ? VERDICT_GOOD : VERDICT_BAD;
-    if (team->verdict == VERDICT_BAD)
-        snprintf(team->why.text, sizeof team->why.text, "%.150s", open ? "NCCL does not connect" : e.text);
+    team->verdict = state == COMMUNICATOR_READY ? VERDICT_GOOD : (int32_t)own_index(team->team);
+    if (open)
+        device_way_blame(team, own_index(team->team), DEVICE_WAIT, "is not connected by NCCL after %u s",
+                         client.region.connect_ms / 1000);
+    else if (team->verdict != VERDICT_GOOD)
+        device_way_blame(team, own_index(team->team), DEVICE_DEBUG, "cannot use NCCL: %s", e.text);
     return true;
 }
 
@@ -214,7 +163,7 @@ static void judge(void *owner)
 
     ask(team, &(struct request){.team = team->team,
                                 .op = {.kind = SHM_ALLREDUCE,
-                                       .dtype = HVD_UINT8,
+                                       .dtype = HVD_INT32,
                                        .op = HVD_MIN,
                                        .set = team->team->id,
                                        .count = 1,
@@ -222,35 +171,21 @@ static void judge(void *owner)
                                        .postscale = 1},
                                 .in = &team->verdict,
                                 .out = &team->verdict_of_all,
-                                .room = 1});
+                                .room = sizeof team->verdict_of_all});
 }
 
-/* One rank does, for the engine's log. */
 static void say_way(void *owner)
 {
-    const struct device_team *team = owner;
-    struct nccl_version_text version = nccl_version_text(team->all.nccl);
-    char who[48];
-
-    if (own_index(team->team) != 0)
-        return;
-    if (team->team->id >= 0)
-        snprintf(who, sizeof who, "process set %d", team->team->id);
-    else
-        snprintf(who, sizeof who, "ranks %u and %u", team->team->rank[0], team->team->rank[1]);
-    if (team->fsm.state == TEAM_NCCL)
-        rpc_note("%s: GPU tensors go by NCCL %s%s", who, version.text,
-                 team->by_engine ? " in the engine" : "");
-    else
-        rpc_note("%s: GPU tensors go through host memory: %s", who, team->why.text);
+    device_way_say(owner);
 }
 
 static void drop_communicator(void *owner)
 {
     struct device_team *team = owner;
 
-    if (team->verdict != VERDICT_BAD)
-        snprintf(team->why.text, sizeof team->why.text, "NCCL does not connect on another rank");
+    if (team->verdict_of_all != (int32_t)own_index(team->team))
+        device_way_blame(team, (uint32_t)team->verdict_of_all % team->team->size, DEVICE_DEBUG,
+                         "is not connected by NCCL");
     communicator_free(team->communicator); /* aborts it */
     team->communicator = NULL;
     if (team->joined)
@@ -270,9 +205,9 @@ static const struct fsm_row rows[] = {
 };
 static const struct fsm_table table = {"team", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-static uint8_t verdict_event(uint8_t least)
+static uint8_t verdict_event(int32_t least)
 {
-    return least == VERDICT_BAD ? EV_BAD : least == VERDICT_OPEN ? EV_AGAIN : EV_GOOD;
+    return least == VERDICT_GOOD ? EV_GOOD : least == VERDICT_OPEN ? EV_AGAIN : EV_BAD;
 }
 
 bool device_team_ready(struct device_team *team)
@@ -287,7 +222,7 @@ bool device_team_ready(struct device_team *team)
             break;
         case TEAM_EXCHANGING:
             if (answered(team))
-                fsm_post(&team->fsm, consider(team));
+                fsm_post(&team->fsm, device_way_is_free(team) ? EV_ABLE : EV_UNABLE);
             break;
         case TEAM_CONNECTING:
             if (has_verdict(team))
@@ -298,8 +233,9 @@ bool device_team_ready(struct device_team *team)
                 fsm_post(&team->fsm, verdict_event(team->verdict_of_all));
             break;
         case TEAM_NCCL:
-        case TEAM_STAGES:
             return true;
+        case TEAM_STAGES: /* else the job is about to end: one rank has said so */
+            return !client.region.requires_nccl;
         }
     } while (team->fsm.state != before);
     return false;
@@ -377,7 +313,18 @@ struct device_team *device_team_find(const struct team *team, struct device_cont
     return device.teams = t;
 }
 
-/* Likewise; the engine's communicator ends. */
+static bool is_busy(const struct device_team *team)
+{
+    bool is = false;
+
+    if (device_enter(team->context, NULL) == 0) {
+        is = device.driver->cuStreamQuery(team->stream) == CU_NOT_READY;
+        device_leave();
+    }
+    return is;
+}
+
+/* Likewise; the engine's communicator ends, and what the team's stream waits for. */
 static void leave_engine(struct device_team *team)
 {
     uint64_t until = clock_now() + LEAVE_NS;
@@ -388,6 +335,10 @@ static void leave_engine(struct device_team *team)
         state = device_engine_state(team);
     while (!device.failed && !region_poisoned(&client.region) && state != COMMUNICATOR_FINISHED &&
            state != COMMUNICATOR_ABORTED && clock_now() < until && poll(NULL, 0, 1) == 0);
+    while (is_busy(team) && clock_now() < until && poll(NULL, 0, 1) == 0)
+        device_has_failed();
+    if (is_busy(team))
+        device_engine_release(team);
 }
 
 /* What is in the stream may wait for other streams, and those for a rank that is lost: so while it is waited
@@ -438,6 +389,7 @@ void device_team_free(struct device_team *team)
         leave_engine(team);
     if (entered)
         settled = device.driver->cuStreamSynchronize(team->stream) == CU_OK;
+    device_engine_part(team);
     device_lanes_free(team, settled);
     if (entered) {
         device.driver->cuStreamDestroy(team->stream);

@@ -1,4 +1,4 @@
-/* The ranks' questions about devices: which memory, which events. Memory is opened once for each allocation:
+/* The ranks' questions about devices: which memory. It is opened once for each allocation:
  * the rank keeps account of that and says when an allocation has gone. */
 #include "collectives/engine/gpu/gpu.h"
 
@@ -189,51 +189,11 @@ static int open_span(struct devices *d, struct device_owner *o, const struct wor
     return rc;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------- */
-
-static int open_event(struct devices *d, struct device_owner *o, const struct worker_device *q, uint32_t *id,
-                      struct err *e)
-{
-    struct device_event *more;
-    struct cu_ipc_event handle;
-    int rc = device_enter(d, q->gpu, e);
-
-    if (rc != 0)
-        return -1;
-    more = o->events < DEVICE_THINGS_MAX ? realloc(o->event, (o->events + 1) * sizeof *more) : NULL;
-    if (more) {
-        o->event = more;
-        memcpy(&handle, q->handle, sizeof handle);
-        more[o->events].gpu = q->gpu;
-        rc = driver_check(d->driver, d->driver->cuIpcOpenEventHandle(&more[o->events].event, handle), e,
-                          "opening an event");
-    } else {
-        rc = err_set(e, ERR_MEMORY, "no room for one more event");
-    }
-    device_leave(d);
-    if (rc == 0)
-        *id = ++o->events;
-    return rc;
-}
-
-static void close_event(const struct devices *d, const struct device_event *v)
-{
-    if (device_enter(d, v->gpu, NULL) != 0)
-        return;
-    d->driver->cuEventDestroy(v->event);
-    device_leave(d);
-}
-
 static void close_owner(struct engine *engine, struct device_owner *o)
 {
     for (uint32_t i = 1; i <= o->memories; i++)
         if (device_memory_of(o, i))
             device_close(engine, &o->memory[i - 1]);
-    for (uint32_t i = 0; i < o->events; i++)
-        close_event(engine->devices, &o->event[i]);
-    free(o->event);
-    o->event = NULL;
-    o->events = 0;
 }
 
 /* What processes had that may be no more must not stay allocated. */
@@ -267,8 +227,7 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
     struct devices *d = engine->devices;
     struct device_owner *o = &d->owner[member];
 
-    if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_SPAN || q->type == WORKER_DEVICE_EVENT ||
-         q->type == WORKER_DEVICE_JOIN) &&
+    if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_SPAN || q->type == WORKER_DEVICE_JOIN) &&
         (device->gpu >= DEVICE_GPUS_MAX || !d->gpu[device->gpu].context))
         return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
     switch (q->type) {
@@ -283,8 +242,6 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
             device_close(engine, device_memory_of(o, q->id));
         a->id = device_closing_of(o);
         return 0;
-    case WORKER_DEVICE_EVENT:
-        return open_event(d, o, device, &a->id, e);
     case WORKER_DEVICE_JOIN:
         return device_join(engine, member, sets_find(engine, q->set), device, e);
     case WORKER_DEVICE_LEAVE:

@@ -1,13 +1,14 @@
 /* Operations on devices that the engine runs for the ranks of its host (--gpu-placement engine).
  *
- *   gpu.c         the ranks' questions: memory, events
+ *   gpu.c         the ranks' questions: memory
  *   gpu_open.c    GPUs
  *   gpu_close.c   memory that has gone
  *   gpu_call.c    a rank's description of an operation, copied and checked
  *   gpu_run.c     communicators, and operations from the rings to the streams
  *
  * The ranks agree, order and count as they do where each runs NCCL itself; what comes here is a rank's next
- * operation of a team: its stream here waits for its event `given`, then NCCL's calls, then its event `done`.
+ * operation of a team: its stream here waits for the event `given`, then NCCL's calls, then the event `done`.
+ * Both are the rank's for all its operations in the team: the driver has few that processes share.
  * Nothing waits for a device.
  * A failure of the job aborts all communicators; memory is let go when the rank says so, or with this
  * process. */
@@ -19,7 +20,7 @@
 #include "collectives/shm/device_call.h"
 
 #define DEVICE_GPUS_MAX   64u
-#define DEVICE_THINGS_MAX 65536u              /* that a rank may name, of each kind */
+#define DEVICE_THINGS_MAX 65536u              /* memories that a rank may name */
 #define DEVICE_LAUNCH_NS  (2 * NSEC_PER_MSEC) /* so long the loop does not sleep while NCCL launches */
 
 struct device_gpu {
@@ -42,16 +43,10 @@ struct device_memory {
     uint32_t named;           /* by which span last, as owner->spans counts them */
 };
 
-struct device_event {
-    uint32_t gpu;
-    cu_event event;
-};
-
 /* What a rank of this host has named; numbers begin with 1. */
 struct device_owner {
     struct device_memory *memory;
-    struct device_event *event;
-    uint32_t memories, events, spans;
+    uint32_t memories, spans;
     bool asks; /* for this GPU, and has no answer yet */
     uint8_t uuid[16];
 };
@@ -61,13 +56,13 @@ struct device_given {
     struct device_operation *operation;
     size_t operations, room;
     size_t *counts; /* and `sent` behind them */
-    cu_event given, done;
 };
 
 /* A rank's part in a team. */
 struct device_seat {
     uint32_t gpu;
-    cu_stream stream; /* NULL: the rank is not here (any more) */
+    cu_stream stream;     /* NULL: the rank is not here (any more) */
+    cu_event given, done; /* the rank's too; NULL: closed */
     struct communicator *communicator;
     enum communicator_state told; /* that stands in the region */
     bool leaves;

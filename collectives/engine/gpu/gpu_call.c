@@ -121,14 +121,6 @@ static int take_counts(struct device_given *g, const uint64_t *counts, uint32_t 
     return 0;
 }
 
-static int take_event(const struct device_owner *owner, uint32_t gpu, uint32_t number, cu_event *event)
-{
-    if (number == 0 || number > owner->events || owner->event[number - 1].gpu != gpu)
-        return -1;
-    *event = owner->event[number - 1].event;
-    return 0;
-}
-
 /* All of it as the member wrote it, in memory of ours; NULL: it lies nowhere. */
 static struct shm_device_call *copy(struct engine *engine, uint64_t address, int size)
 {
@@ -157,8 +149,7 @@ static int take(const struct device_owner *owner, struct device_seat *seat, int 
     struct device_given *g = &seat->call;
 
     seat->operation = call->operation;
-    if (make_room(g, call->pieces, size) != 0 || take_event(owner, seat->gpu, call->given, &g->given) != 0 ||
-        take_event(owner, seat->gpu, call->done, &g->done) != 0 ||
+    if (make_room(g, call->pieces, size) != 0 ||
         take_counts(g, (const uint64_t *)(const void *)&call->piece[call->pieces], call->ragged) != 0)
         return -1;
     for (uint32_t i = 0; i < call->pieces; i++)

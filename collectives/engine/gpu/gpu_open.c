@@ -60,6 +60,16 @@ static int open_context(const struct driver *d, struct device_gpu *g, struct err
     return -1;
 }
 
+/* An older NCCL lets kernels of one GPU use the buffers of ranks on others of the process where these lie.
+ * What came by an IPC handle is open here for its own GPU, and a kernel of another one would fault: all ranks
+ * would be lost. NCCL reads this when it makes its first communicator, so nothing of it reads the environment
+ * yet. */
+static void keep_buffers_apart(const struct nccl *n)
+{
+    if (n->version < NCCL_ASKS_SINCE)
+        setenv("NCCL_P2P_DIRECT_DISABLE", "1", 1);
+}
+
 static void open_all(struct device_opening *o)
 {
     struct err *e = &o->error;
@@ -67,6 +77,8 @@ static void open_all(struct device_opening *o)
     if ((o->driver = driver_open(e)) && driver_need(o->driver, DRIVER_IPC, e) == 0 &&
         (o->nccl = nccl_open(e)) && find_gpu(o->driver, o->uuid, &o->gpu.what, e) == 0)
         open_context(o->driver, &o->gpu, e);
+    if (o->nccl)
+        keep_buffers_apart(o->nccl);
 }
 
 static void *run(void *argument)
@@ -107,7 +119,7 @@ static void tell(struct engine *engine, uint32_t member, const struct device_gpu
                                      .capability = able.capability,
                                      .kernels = able.kernels,
                                      .fuse = (uint32_t)able.fuse,
-                                     .host = nccl_host_of(engine->region.rank[0], rank)};
+                                     .host = nccl_host_of(able.nccl, engine->region.rank[0], rank)};
         memcpy(a.text, &said, sizeof said);
     } else {
         log_warning("rank %u is to run NCCL itself: %s", rank, why->text);

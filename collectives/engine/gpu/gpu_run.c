@@ -85,6 +85,29 @@ static uint32_t member_of(const struct set *set, uint32_t local)
     return set ? ranks_find(set->team->local, set->team->members, local) : UINT32_MAX;
 }
 
+static int open_event(const struct driver *d, const uint8_t from[64], cu_event *event, struct err *e)
+{
+    struct cu_ipc_event handle;
+
+    memcpy(&handle, from, sizeof handle);
+    if (driver_check(d, d->cuIpcOpenEventHandle(event, handle), e, "opening an event in the engine") == 0)
+        return 0;
+    *event = NULL;
+    return -1;
+}
+
+/* Before the rank hears that it has left: then its own go. */
+static void close_events(const struct devices *d, struct device_seat *seat)
+{
+    if (!seat->given || device_enter(d, seat->gpu, NULL) != 0)
+        return;
+    d->driver->cuEventDestroy(seat->given);
+    if (seat->done)
+        d->driver->cuEventDestroy(seat->done);
+    seat->given = seat->done = NULL;
+    device_leave(d);
+}
+
 static int open_seat(struct devices *d, struct device_set *s, struct device_seat *seat,
                      const struct worker_device *q, struct err *e)
 {
@@ -107,6 +130,10 @@ static int open_seat(struct devices *d, struct device_set *s, struct device_seat
     if (device_enter(d, q->gpu, e) != 0)
         return -1;
     rc = driver_stream(d->driver, &seat->stream, e);
+    if (rc == 0)
+        rc = open_event(d->driver, q->given, &seat->given, e);
+    if (rc == 0)
+        rc = open_event(d->driver, q->done, &seat->done, e);
     device_leave(d);
     if (rc != 0)
         return -1;
@@ -122,6 +149,7 @@ static void close_seat(const struct devices *d, struct device_seat *seat)
     if (!seat->stream)
         return;
     communicator_free(seat->communicator);
+    close_events(d, seat);
     if (device_enter(d, seat->gpu, &e) == 0) {
         d->driver->cuStreamDestroy(seat->stream);
         device_leave(d);
@@ -277,7 +305,7 @@ static int launch(const struct devices *d, struct device_seat *seat, struct err 
     int rc = device_enter(d, seat->gpu, e);
 
     if (rc == 0) {
-        rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(seat->stream, seat->call.given, 0), e,
+        rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(seat->stream, seat->given, 0), e,
                           "letting a stream wait for an event");
         device_leave(d);
     }
@@ -313,7 +341,7 @@ static void end(struct engine *engine, struct device_set *s, uint32_t m)
     int rc = device_enter(d, seat->gpu, &e);
 
     if (rc == 0) {
-        rc = driver_check(d->driver, d->driver->cuEventRecord(seat->call.done, seat->stream), &e,
+        rc = driver_check(d->driver, d->driver->cuEventRecord(seat->done, seat->stream), &e,
                           "recording an event");
         device_leave(d);
     }
@@ -332,6 +360,7 @@ static bool look_at(struct engine *engine, struct device_set *s, uint32_t m)
     struct device_seat *seat = &s->seat[m];
     struct err e = ERR_INIT;
     enum communicator_state before = communicator_state(seat->communicator), now;
+    bool has_left;
 
     if (before == COMMUNICATOR_READY && !seat->launching)
         return false;
@@ -342,14 +371,30 @@ static bool look_at(struct engine *engine, struct device_set *s, uint32_t m)
         fail(engine, s->set, m, e.text);
     else if (now == COMMUNICATOR_READY && seat->launching)
         end(engine, s, m);
+    has_left = seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED);
+    if (has_left)
+        close_events(engine->devices, seat);
     tell_state(engine, s, m);
     if (seat->leaves && now == COMMUNICATOR_FAILED)
         communicator_abort(seat->communicator, 0);
-    if (seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED)) {
+    if (has_left) {
         close_seat(engine->devices, seat);
         return false;
     }
     return now != COMMUNICATOR_READY && now != COMMUNICATOR_FAILED && now != COMMUNICATOR_ABORTED;
+}
+
+/* A kernel that has failed ends the streams of its GPU's context, and nobody is told. */
+static int watch_stream(const struct devices *d, const struct device_seat *seat, struct err *e)
+{
+    int rc = device_enter(d, seat->gpu, e);
+
+    if (rc == 0) {
+        cu_result result = d->driver->cuStreamQuery(seat->stream);
+        rc = result == CU_NOT_READY ? 0 : driver_check(d->driver, result, e, "using a GPU in the engine");
+        device_leave(d);
+    }
+    return rc;
 }
 
 /* NCCL may notice by itself that a rank has gone. */
@@ -357,10 +402,14 @@ static void watch(struct engine *engine, struct device_set *s)
 {
     struct err e = ERR_INIT;
 
-    for (uint32_t m = 0; m < s->set->team->members && !engine->devices->aborted; m++)
-        if (s->seat[m].stream && communicator_state(s->seat[m].communicator) == COMMUNICATOR_READY &&
-            communicator_poll(s->seat[m].communicator, &e) == COMMUNICATOR_FAILED)
+    for (uint32_t m = 0; m < s->set->team->members && !engine->devices->aborted; m++) {
+        struct device_seat *seat = &s->seat[m];
+        bool bad = seat->stream && watch_stream(engine->devices, seat, &e) != 0;
+        if (!bad && seat->stream && communicator_state(seat->communicator) == COMMUNICATOR_READY)
+            bad = communicator_poll(seat->communicator, &e) == COMMUNICATOR_FAILED;
+        if (bad)
             fail(engine, s->set, m, e.text);
+    }
 }
 
 bool devices_waiting(const struct engine *engine)

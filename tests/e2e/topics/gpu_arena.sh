@@ -81,6 +81,22 @@ case_freed_early_by_the_engine() {
     expect_status 0
 }
 
+# They take what they need of the GPU, and no 2 MiB each.
+case_a_thousand_small_ones() {
+    [ -n "${REAL_GPU:-}" ] || export HVD_DOUBLE_MEMORY=$((64 << 20))
+    arena 2 2 small
+    all_right 2
+    known_operations 0
+    [ -n "${REAL_GPU:-}" ] || expect_same 0 "$(gpu_calls ncclMemAlloc)" 'allocations by NCCL'
+}
+
+case_a_thousand_small_ones_by_the_engine() {
+    gpus 2
+    hvd -np 2 --gpu-placement engine "${on_gpus[@]}" "$BUILD/tests/gpu_arena" small
+    no_gpu_misuse
+    all_right 2
+}
+
 # One rank has no ncclMemAlloc, one more can map nothing twice: memory like any other.
 case_a_rank_without() {
     [ -z "${REAL_GPU:-}" ] || skip "faults are the double's"

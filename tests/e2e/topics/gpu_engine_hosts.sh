@@ -25,8 +25,9 @@ case_the_order() {
 }
 
 case_a_death_frees_the_streams() {
+    needs_a_gpu_each 4
     on_two_hosts gpu_flow death 1
-    expect_count 3 '^rank [023]: free after less than 1 s, HVD_ERR_PEER: rank 1 on ' "$T/out"
+    expect_count 3 '^rank [023]: free in time, HVD_ERR_PEER: rank 1 on ' "$T/out"
 }
 
 # The second host's ranks, or others, have no elements in any operation.
@@ -38,7 +39,7 @@ nothing() { # FROM TO HOW
 
 case_a_host_that_has_nothing() {
     nothing 2 3 null
-    [ "$(gpu_calls ncclGroupStart)" -gt 0 ] || fail "NCCL did nothing"
+    nccl_was_called ncclGroupStart
 }
 
 slow_a_host_that_has_nothing_there() {

@@ -153,6 +153,70 @@ case_one_that_is_there_is_used() {
     rm -r "$CUDA_MPS_PIPE_DIRECTORY"
 }
 
+others_service() { # MISBEHAVIOUR: somebody else's, with a client of his
+    mps_here 1 "$1"
+    export CUDA_MPS_PIPE_DIRECTORY=$XDG_RUNTIME_DIR/own
+    mkdir -m 700 "$CUDA_MPS_PIPE_DIRECTORY"
+    nvidia-cuda-mps-control -f &
+    own=$!
+    until_true 5 test -e "$CUDA_MPS_PIPE_DIRECTORY/control" || fail 'the double does not start'
+    nvidia-cuda-mps-control client sleep 60 &
+    other=$!
+}
+
+close_others_service() {
+    kill $own
+    wait $own
+    kill $other
+    wait $other
+    rm -r "$CUDA_MPS_PIPE_DIRECTORY"
+}
+
+# The service would be in an undefined state afterwards, with whatever others have there.
+case_clients_of_others_service_are_told_to_end_before_they_are_killed() {
+    local own other mps
+    for mps in yes no; do
+        others_service ''
+        start --mps $mps -np 2 -H localhost:2 nvidia-cuda-mps-control client sh -c 'echo ready; exec sleep 60'
+        until_out 10 ready 2
+        kill -TERM $pid
+        stop_status
+        expect_no "$T/mps" '^faulted'
+        expect_count 2 "^told terminate_client $own [0-9]+\$" "$T/mps"
+        kill -0 $other || fail 'the client of somebody else was ended'
+        close_others_service
+    done
+}
+
+# What catches SIGTERM may still need its GPU; it is told when it is killed.
+case_a_client_that_catches_sigterm_is_told_when_it_is_killed() {
+    local own other
+    others_service ''
+    start --grace 1 --mps yes -np 2 -H localhost:2 nvidia-cuda-mps-control client \
+        sh -c 'trap "echo asked; grep -c terminate '"$T/mps"'" TERM; echo ready; while :; do sleep 0.1; done'
+    until_out 10 ready 2
+    kill -TERM $pid
+    stop_status
+    expect_count 2 '^asked$' "$T/out"
+    expect_count 2 '^0$' "$T/out"
+    expect_no "$T/mps" '^faulted'
+    expect_count 2 "^told terminate_client $own [0-9]+\$" "$T/mps"
+    close_others_service
+}
+
+case_a_service_of_others_that_does_not_answer() {
+    local own other
+    others_service stuck
+    start --mps yes -np 2 -H localhost:2 nvidia-cuda-mps-control client sh -c 'echo ready; exec sleep 60'
+    until_out 10 ready 2
+    mark_time
+    kill -TERM $pid
+    stop_status
+    expect_within 4
+    expect_err "warning: .*the MPS control daemon of $XDG_RUNTIME_DIR/own did not answer within 1 s: other users of it may be harmed"
+    close_others_service
+}
+
 # Who owns the directory, or a link in it, says who answers next time.
 case_links_and_directories_of_others_are_not_used() {
     local own

@@ -82,6 +82,19 @@ case_devices_that_are_not_made_yet() {
     grep -aq 'Double H100' "$T/out" || fail 'no GPU is found'
 }
 
+# Root's own look makes them, with the one right that this takes; a container may have taken it away.
+case_devices_that_root_has_made() {
+    [ "$(id -u)" = 0 ] || skip 'for root'
+    [ ! -e /dev/nvidiactl ] || skip 'this machine has devices already'
+    ((0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status) & 1 << 27)) || skip 'no right to make devices here'
+    told 'gpus 2' fresh -- -H localhost sh -c "$devices"
+    expect_status 0
+    expect_count 2 '^[01]/2 0,1 ' "$T/out"
+    run setpriv --bounding-set -mknod --inh-caps -mknod env LD_LIBRARY_PATH="$BUILD/tests/nvml" HVD_TEST_NVML="$T/nvml" "$BUILD/hvdagent" gpus
+    expect_status 0
+    ! grep -aq 'Double H100' "$T/out" || fail 'a device is made without the right to make one'
+}
+
 case_one_line_says_what_is_wrong() {
     told 'gpus 2' 'driver 418.87.00' -- -H localhost sh -c "$devices"
     expect_status 0

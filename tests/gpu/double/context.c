@@ -106,6 +106,11 @@ void double_device_uuid(int device, unsigned char uuid[16])
     uuid_of(visible[device], uuid);
 }
 
+bool double_are_peers(int device, int other)
+{
+    return device == other || double_setting("HVD_DOUBLE_PEERS", 1);
+}
+
 struct context *double_primary(int device)
 {
     return &primaries[device];
@@ -131,6 +136,7 @@ CUresult cuInit(unsigned flags)
     pthread_mutex_lock(&lock);
     if (!initialised) {
         pthread_atfork(NULL, NULL, be_forked);
+        double_take(REAL_INIT);
         read_devices();
         for (int i = 0; i < n_visible; i++) {
             primaries[i].device = i;
@@ -165,6 +171,15 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     if (ordinal < 0 || ordinal >= n_visible)
         return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    ENTER("cuDeviceCanAccessPeer");
+    if (device < 0 || device >= n_visible || peer < 0 || peer >= n_visible)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *can = device != peer && double_are_peers(device, peer);
     return CUDA_SUCCESS;
 }
 
@@ -284,6 +299,26 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device)
     return cuDevicePrimaryCtxRelease_v2(device);
 }
 
+/* Another context of the device than the primary one. */
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+{
+    struct context *c;
+
+    ENTER("cuCtxCreate_v2");
+    if (device < 0 || device >= n_visible)
+        return CUDA_ERROR_INVALID_DEVICE;
+    if (flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (depth == STACK_MAX || !(c = calloc(1, sizeof *c)))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    c->device = device;
+    pthread_mutex_init(&c->order, NULL);
+    c->handle = double_handle_new(HANDLE_CONTEXT, c);
+    stack[depth++] = c;
+    *context = c->handle;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
     ENTER("cuCtxGetCurrent");
@@ -374,6 +409,7 @@ static const struct {
      "part or all of the requested memory range is already mapped"},
     {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
      "pointer does not correspond to a registered memory region"},
+    {CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_ERROR_SYSTEM_NOT_READY, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",

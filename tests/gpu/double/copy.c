@@ -26,10 +26,12 @@ static bool registered(const void *pointer, size_t bytes)
 static void run_copy(struct context *context, void *argument)
 {
     struct copy *c = argument;
-    char *to = c->plain ? (char *)(uintptr_t)c->to : double_reach_or_break(context, c->to, c->bytes, c->what);
-    char *from = c->staged;
+    char *from = c->staged, *to = NULL;
 
-    if (!from && c->value < 0)
+    if (!context->error)
+        to = c->plain ? (char *)(uintptr_t)c->to : double_reach_or_break(context, c->to, c->bytes, c->what);
+
+    if (to && !from && c->value < 0)
         from = double_reach_or_break(context, c->from, c->bytes, c->what);
     if (to && c->value >= 0)
         memset(to, c->value, c->bytes);
@@ -148,7 +150,7 @@ static CUresult attribute_of(const struct range *r, CUdeviceptr pointer, CUpoint
 
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)data = r && r->kind != RANGE_MAPPED ? double_primary(r->device)->handle : NULL;
+        *(CUcontext *)data = r && r->kind != RANGE_MAPPED ? double_range_context(r)->handle : NULL;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(unsigned *)data = !r ? 0 : host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
@@ -163,6 +165,8 @@ static CUresult attribute_of(const struct range *r, CUdeviceptr pointer, CUpoint
         *(unsigned long long *)data = !r ? 0 : r->kind == RANGE_MAPPED ? r->base : r->id;
         break;
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        if (!double_setting("HVD_DOUBLE_BLOCKS", 1))
+            return CUDA_ERROR_INVALID_VALUE;
         *(unsigned long long *)data = r ? r->id : 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -203,6 +207,28 @@ static CUresult enter_pointer(const char *function)
     return c ? (CUresult)c->error : CUDA_SUCCESS;
 }
 
+/* Those that the manual lists for the call that asks for several. */
+static bool is_listed(CUpointer_attribute attribute)
+{
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        return true;
+    default:
+        return false;
+    }
+}
+
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **data, CUdeviceptr pointer)
 {
     struct range r;
@@ -213,7 +239,9 @@ CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, voi
         return early;
     known = double_range_find(pointer, 1, &r);
     for (unsigned i = 0; i < n; i++) {
-        CUresult result = attribute_of(known ? &r : NULL, pointer, attributes[i], data[i]);
+        CUresult result = is_listed(attributes[i])
+                              ? attribute_of(known ? &r : NULL, pointer, attributes[i], data[i])
+                              : CUDA_ERROR_INVALID_VALUE;
         if (result)
             return result;
     }

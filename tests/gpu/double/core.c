@@ -22,6 +22,17 @@ long double_setting(const char *name, long otherwise)
     return value && *value ? strtol(value, NULL, 0) : otherwise;
 }
 
+bool double_is_slow(void)
+{
+    return double_setting("HVD_DOUBLE_REAL", 0) != 0;
+}
+
+void double_take(enum real_ms ms)
+{
+    if (double_is_slow())
+        usleep((useconds_t)ms * 1000);
+}
+
 uint64_t double_now_ns(void)
 {
     struct timespec now;

@@ -14,6 +14,7 @@
 #undef cuIpcOpenMemHandle
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 #else
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -53,6 +54,7 @@ typedef enum {
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
     CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
     CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
+    CUDA_ERROR_MISALIGNED_ADDRESS = 716,
     CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_SYSTEM_NOT_READY = 802,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
@@ -139,6 +141,7 @@ CUresult cuInit(unsigned flags);
 CUresult cuDriverGetVersion(int *version);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer);
 CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
@@ -149,6 +152,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *activ
 CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxSetCurrent(CUcontext context);
 CUresult cuCtxGetDevice(CUdevice *device);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
 CUresult cuCtxPushCurrent_v2(CUcontext context);
 CUresult cuCtxPopCurrent_v2(CUcontext *context);
 CUresult cuPointerGetAttributes(unsigned n, CUpointer_attribute *attributes, void **data,

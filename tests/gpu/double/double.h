@@ -9,12 +9,19 @@
  * Environment (hvdrun gives none of these to ranks without -x; `gpus` in tests/e2e/lib.sh adds those):
  *   HVD_DOUBLE_GPUS=N       devices (1); 0: cuInit finds none. CUDA_VISIBLE_DEVICES counts as usual
  *   HVD_DOUBLE_MEMORY=N     bytes each device has (4 GiB)
+ *   HVD_DOUBLE_PEERS=0      no device can use memory of another one
+ *   HVD_DOUBLE_BLOCKS=0     an old driver: it does not number what is mapped
+ *   HVD_DOUBLE_IPC_EVENTS=N events that a process has for others, or from others, at once (64)
  *   HVD_DOUBLE_DELAY_US=N   longest random delay before a piece of work (100)
  *   HVD_DOUBLE_SEED=N       another sequence of delays
  *   HVD_DOUBLE_FAIL=LIST    function[@RANK]:N[+][:CODE],...: the Nth call of it fails
  *                           (+: and all that follow)
  *                           (RANK: that of HVD_RANK alone; none: who has no rank)
+ *                           of ncclKernel, what NCCL has put into a stream, its context fails for good
  *   HVD_DOUBLE_SLOW=WHAT    function[@RANK]:MS: each call of it takes so long
+ *   HVD_DOUBLE_REAL=1       as slow as a GPU that ranks share (enum real_ms): the driver's beginning,
+ *                           connecting and aborting of NCCL take seconds, ranks take turns; and NCCL
+ *                           hears of deaths
  *   HVD_DOUBLE_TRACE=FILE   one line a call, appended: `PID FUNCTION`
  *                           a wait of the host adds `PID host-sync FUNCTION`
  *                           the end of a process `PID left KIND N`: what was not given back
@@ -38,15 +45,23 @@
 
 enum { GPUS_MAX = 16, DIRT = 0xa5, DIRTY = 64 << 10 }; /* what new memory begins with, and how far */
 
+/* Of HVD_DOUBLE_REAL, milliseconds. */
+enum real_ms { REAL_INIT = 1000, REAL_CONNECT = 4000, REAL_ABORT = 3000, REAL_SLICE = 5 };
+
 /* ---- core.c: settings, what is written down, faults, handles ---- */
 int double_fault(
     const char *function); /* traces the call; the code it is to fail with, or 0, or -1: without a code */
 /* For a program that finds it by dlsym: from now on these faults, instead of those that are left. */
 void double_fail(const char *list);
+/* Likewise: a kernel in that stream that goes to an address that is not there. From then on calls in the
+ * context return this error, its streams run empty, and the host is not called back. */
+void double_illegal(CUstream stream);
 void double_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void double_host_sync(const char *function);
 void double_misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 long double_setting(const char *name, long otherwise);
+bool double_is_slow(void);         /* HVD_DOUBLE_REAL */
+void double_take(enum real_ms ms); /* then */
 uint64_t double_now_ns(void);
 
 enum handle_kind {
@@ -107,6 +122,7 @@ CUresult double_enter(const char *function); /* what every function begins with 
 CUresult double_enter_context(const char *function, struct context **context);
 int double_device_count(void);
 int double_device_physical(int device);
+bool double_are_peers(int device, int other); /* they can use each other's memory */
 void double_device_uuid(int device, unsigned char uuid[16]);
 struct context *double_primary(int device);
 void double_context_current(struct context **context);
@@ -146,20 +162,25 @@ struct range {
     struct range *next;
     enum range_kind kind;
     uint64_t base, id;
-    size_t size, asked; /* asked: of cuMemAlloc, without the rest of the last page */
-    char *alias;        /* where the double reaches it */
+    size_t size, asked;      /* asked: of cuMemAlloc, without the rest of the last page */
+    char *alias;             /* where the double reaches it */
+    struct context *context; /* of cuMemAlloc; NULL: the primary one */
     int device, opened;
-    bool access;    /* of a mapping: given */
-    int registered; /* with how many communicators */
+    unsigned access; /* which devices can use it, a bit each: */
+    int registered;  /* with how many communicators */
     struct segment segment;
     struct segment_name from; /* of an opened handle */
     struct allocation *allocation;
 };
 struct range *double_range_new(enum range_kind kind, int device, uint64_t base, size_t size, char *alias);
+struct context *double_range_context(const struct range *r);
 bool double_range_find(uint64_t address, size_t bytes, struct range *copy);
+#define EVERY_DEVICE (~0u) /* as long as NCCL or the program lets them, which is not looked at */
 /* The first one of those in which the bytes lie: more than one only if they are mappings one behind the other
- * in one reservation. All can be used, by one device. */
+ * in one reservation. All are of one device, which can use them. */
 bool double_range_usable(uint64_t address, size_t bytes, struct range *copy);
+/* Likewise, and that device can use them, too. */
+bool double_range_usable_by(int device, uint64_t address, size_t bytes, struct range *copy);
 bool double_range_take(uint64_t base, enum range_kind kind, struct range *copy); /* out of the table */
 struct range *double_range_each(bool (*keep)(struct range *range, void *argument), void *argument);
 /* Where the double reaches it: device memory that is alive, or host memory that is registered. NULL

@@ -20,6 +20,17 @@ struct event {
     uint64_t done_ns; /* when it was come to */
 };
 
+/* The driver has few of those that processes share. */
+static _Atomic long shared_events;
+
+static bool take_shared(void)
+{
+    bool room = ++shared_events <= double_setting("HVD_DOUBLE_IPC_EVENTS", 64);
+
+    shared_events -= !room;
+    return room;
+}
+
 struct record {
     struct event *event;
     uint32_t number;
@@ -91,7 +102,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
     e->flags = flags;
     e->state = &e->own;
     if (flags & CU_EVENT_INTERPROCESS) {
-        if (!double_segment_new(&e->segment, 4096, false)) {
+        if (!take_shared() || !double_segment_new(&e->segment, 4096, false)) {
             free(e);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -104,9 +115,13 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 /* Its mapping stays: a stream may still come to it. */
 CUresult cuEventDestroy_v2(CUevent event)
 {
+    struct event *e;
+
     ENTER("cuEventDestroy_v2");
-    if (!double_handle_get(HANDLE_EVENT, event))
+    e = double_handle_get(HANDLE_EVENT, event);
+    if (!e)
         return CUDA_ERROR_INVALID_HANDLE;
+    shared_events -= (e->flags & CU_EVENT_INTERPROCESS) != 0;
     double_handle_drop(HANDLE_EVENT, event);
     return CUDA_SUCCESS;
 }
@@ -122,12 +137,16 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     if (!s)
         return CUDA_ERROR_INVALID_HANDLE;
     if (double_stream_context(s) != e->context) {
-        double_misuse("cuEventRecord: the event is one of device %d, the stream one of device %d",
-                      e->context->device, double_stream_context(s)->device);
+        double_misuse(
+            "cuEventRecord: the event is one of device %d, the stream one of device %d or of another "
+            "context",
+            e->context->device, double_stream_context(s)->device);
         return CUDA_ERROR_INVALID_HANDLE;
     }
+    if (e->context->error)
+        return (CUresult)e->context->error;
     double_stream_push(s, run_record, new_record(e, atomic_fetch_add(&e->state->recorded, 1) + 1));
-    return (CUresult)e->context->error;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
@@ -144,8 +163,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (double_capture_spoil(stream)) /* the event is of before */
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (double_stream_context(s)->error)
+        return (CUresult)double_stream_context(s)->error;
     double_stream_push(s, run_wait, new_record(e, e->state->recorded));
-    return (CUresult)double_stream_context(s)->error;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuEventQuery(CUevent event)
@@ -225,7 +246,7 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle handle)
     e = calloc(1, sizeof *e);
     if (!e)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!double_segment_open(&e->segment, &name, 4096)) {
+    if (!take_shared() || !double_segment_open(&e->segment, &name, 4096)) {
         free(e);
         return CUDA_ERROR_MAP_FAILED;
     }

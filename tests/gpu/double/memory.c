@@ -105,13 +105,18 @@ struct range *double_range_new(enum range_kind kind, int device, uint64_t base, 
     r->base = base;
     r->size = size;
     r->alias = alias;
-    r->access = true;
+    r->access = EVERY_DEVICE;
     pthread_mutex_lock(&lock);
     r->id = ++last_id;
     r->next = ranges;
     ranges = r;
     pthread_mutex_unlock(&lock);
     return r;
+}
+
+struct context *double_range_context(const struct range *r)
+{
+    return r->context ? r->context : double_primary(r->device);
 }
 
 bool double_range_find(uint64_t address, size_t bytes, struct range *copy)
@@ -160,19 +165,30 @@ struct range *double_range_each(bool (*keep)(struct range *range, void *argument
     return r;
 }
 
-bool double_range_usable(uint64_t address, size_t bytes, struct range *copy)
+static bool has_access(const struct range *r, int device)
+{
+    return r->access >> device & r->access >> r->device & 1;
+}
+
+bool double_range_usable_by(int device, uint64_t address, size_t bytes, struct range *copy)
 {
     struct range r;
     uint64_t has;
 
-    if (!double_range_find(address, 1, copy) || !copy->access)
+    if (!double_range_find(address, 1, copy) || !has_access(copy, device))
         return false;
     has = copy->size - (address - copy->base);
     for (r = *copy; has < bytes; has += r.size)
         if (r.kind != RANGE_MAPPED || !double_range_find(address + has, 1, &r) || r.kind != RANGE_MAPPED ||
-            !r.access || r.device != copy->device || r.alias != copy->alias + (r.base - copy->base))
+            !has_access(&r, device) || r.device != copy->device ||
+            r.alias != copy->alias + (r.base - copy->base))
             return false;
     return true;
+}
+
+bool double_range_usable(uint64_t address, size_t bytes, struct range *copy)
+{
+    return double_range_find(address, 1, copy) && double_range_usable_by(copy->device, address, bytes, copy);
 }
 
 char *double_reach(uint64_t address, size_t bytes)
@@ -184,14 +200,14 @@ char *double_reach(uint64_t address, size_t bytes)
 
 char *double_reach_or_break(struct context *context, uint64_t address, size_t bytes, const char *what)
 {
-    char *at = double_reach(address, bytes);
+    struct range r;
 
-    if (!at) {
-        double_misuse("%s: %zu bytes at %#llx are no memory of a device (any more)", what, bytes,
-                      (unsigned long long)address);
-        context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
-    }
-    return at;
+    if (double_range_usable_by(context->device, address, bytes, &r))
+        return r.alias + (address - r.base);
+    double_misuse("%s: %zu bytes at %#llx are no memory that device %d can use (any more)", what, bytes,
+                  (unsigned long long)address, context->device);
+    context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return NULL;
 }
 
 /* What a kernel or a copy of this process, of another or of NCCL writes there shows when the memory goes. */
@@ -226,6 +242,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes)
     r = double_range_new(RANGE_DEVICE, c->device, base, size, segment.at);
     r->segment = segment;
     r->asked = bytes;
+    r->context = c;
     memset(r->alias + bytes, BEHIND, size - bytes);
     *pointer = base;
     return CUDA_SUCCESS;
@@ -243,13 +260,13 @@ CUresult cuMemFree_v2(CUdeviceptr pointer)
         double_misuse("cuMemFree: %#llx is not the start of an allocation", pointer);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    double_streams_drain(double_primary(r.device));
+    double_streams_drain(double_range_context(&r));
     if (!double_range_take(pointer, RANGE_DEVICE, &r))
         return CUDA_ERROR_INVALID_VALUE;
     look_behind(&r);
     if (double_segment_is_held(&r.segment))
         double_trace("freed-while-open");
-    double_primary(r.device)->used -= r.size;
+    double_range_context(&r)->used -= r.size;
     double_segment_close(&r.segment);
     unreserve(r.base, r.size);
     return CUDA_SUCCESS;
@@ -414,6 +431,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle handle, unsi
     r->segment = segment;
     r->from = name;
     r->opened = 1;
+    r->access = 1u << c->device; /* the manual promises no more */
     *pointer = base;
     return CUDA_SUCCESS;
 }

@@ -168,6 +168,8 @@ static ncclResult_t check(struct comm *comm, struct op *op, struct stream *strea
                       double_stream_context(stream)->device, comm->device);
         return nccl_say(ncclInvalidUsage, "a stream of another device");
     }
+    if (double_stream_context(stream) != double_primary(comm->device)) /* where NCCL's kernels are */
+        return nccl_say(ncclUnhandledCudaError, "Cuda failure 'invalid resource handle'");
     if (!buffers_ok(comm, op))
         return nccl_say(ncclInvalidArgument, "a buffer or a root is wrong");
     op->known = nccl_place_in_known(comm, op);
@@ -215,6 +217,7 @@ ncclResult_t nccl_launch(struct batch *b)
         double_stream_after(b->stream, b->others[i]);
     b->comm->last = b->stream;
     b->comm->pending++;
+    nccl_hear_of_deaths(b->comm);
     {
         struct stream *stream = b->stream, *others[8];
         int n = b->n_others;

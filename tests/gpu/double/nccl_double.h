@@ -13,7 +13,7 @@ struct member {
     _Atomic uint32_t bell;    /* rung whenever this rank may have to look again */
     _Atomic uint32_t arrived; /* the last meeting it has come to */
     _Atomic uint32_t joined, failed;
-    int32_t device;
+    int32_t device, pid;
     unsigned char uuid[16];
     uint64_t host;
     char words[2][WORDS]; /* what it does in the operations of even and odd numbers */
@@ -48,6 +48,7 @@ struct comm {
     int late_polls;
     bool ended; /* no handle any more */
     uint32_t calls;
+    uint64_t ready_at;   /* not before */
     struct stream *last; /* the stream of its last batch */
     pthread_cond_t idle;
     struct known *memory; /* registered; under the lock */
@@ -94,10 +95,12 @@ struct comm *nccl_comm(ncclComm_t handle); /* NULL: there is no such one (any mo
 ncclResult_t nccl_say(ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 2, 3))); /* for ncclGetLastError; returns result */
 ncclResult_t nccl_enter(const char *function);
+int nccl_version(void);
 ncclResult_t nccl_poll(struct comm *comm); /* goes on with what is in progress; the lock is held */
 ncclResult_t nccl_wait_ready(struct comm *comm);
 void nccl_done_with(struct comm *comm); /* a batch has ended */
 void nccl_ring(struct area *area, int rank);
+void nccl_hear_of_deaths(struct comm *comm); /* the lock is held */
 
 /* ---- nccl_calls.c ---- */
 bool nccl_in_group(struct comm *comm); /* of this thread: its end will wait for the new communicator */

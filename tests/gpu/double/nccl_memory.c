@@ -114,7 +114,8 @@ static const char *wrong_with(struct comm *comm, const void *at, size_t size)
 
     if (comm->state != COMM_READY || comm->late)
         return "the communicator is in progress, or at its end";
-    if (!double_range_find((uintptr_t)at, size, &r) || !r.access || r.kind > RANGE_MAPPED)
+    if (!double_range_find((uintptr_t)at, size, &r) || !double_range_usable((uintptr_t)at, size, &r) ||
+        r.kind > RANGE_MAPPED)
         return "it is no memory of a device (any more)";
     if (r.device != comm->device)
         return "it is of another device";
@@ -185,20 +186,31 @@ static struct made {
     size_t size;
 } * all_made;
 
+/* Peers can use it as well. */
+static CUresult give_access(const struct made *m, int device)
+{
+    CUmemAccessDesc access[GPUS_MAX];
+    size_t n = 0;
+
+    for (int i = 0; i < double_device_count(); i++)
+        if (double_are_peers(i, device))
+            access[n++] =
+                (CUmemAccessDesc){{CU_MEM_LOCATION_TYPE_DEVICE, i}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return cuMemSetAccess(m->at, m->size, access, n);
+}
+
 static CUresult make(struct made *m, int device)
 {
     CUmemAllocationProp how = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                .location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
-    CUmemAccessDesc access = {how.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle allocation;
     CUresult result = cuMemCreate(&allocation, m->size, &how, 0);
 
     if (result)
         return result;
     if (!(result = cuMemAddressReserve(&m->at, m->size, 0, 0, 0))) {
-        if (!(result = cuMemMap(m->at, m->size, 0, allocation, 0)) &&
-            (result = cuMemSetAccess(m->at, m->size, &access, 1)))
+        if (!(result = cuMemMap(m->at, m->size, 0, allocation, 0)) && (result = give_access(m, device)))
             cuMemUnmap(m->at, m->size);
         if (result)
             cuMemAddressFree(m->at, m->size);

@@ -129,6 +129,41 @@ static bool reach_buffers(struct comm *comm, const struct op *op, char **send, c
     return true;
 }
 
+/* Before 2.25 kernels use the buffers of other ranks of their process where these lie, known or not, if their
+ * devices can use each other's memory at all; NCCL_P2P_DIRECT_DISABLE keeps them from that. */
+static bool goes_directly(const struct comm *comm, int peer)
+{
+    const struct member *other = &comm->area->member[peer], *me = &comm->area->member[comm->rank];
+
+    return nccl_version() < 22500 && !double_setting("NCCL_P2P_DIRECT_DISABLE", 0) && other->pid == me->pid &&
+           other->host == me->host && double_are_peers(other->device, me->device);
+}
+
+static bool buffer_fits_peer(struct comm *comm, const void *at, int peer)
+{
+    int device = comm->area->member[peer].device;
+    struct range r;
+
+    if (!at || !double_range_find((uintptr_t)at, 1, &r) ||
+        double_range_usable_by(device, (uintptr_t)at, 1, &r))
+        return true;
+    double_misuse("a kernel on device %d uses memory of device %d without access to it", device,
+                  comm->device);
+    double_primary(device)->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+    comm->error = ncclUnhandledCudaError;
+    return false;
+}
+
+static bool peers_reach_buffers(struct comm *comm, const struct op *op)
+{
+    bool reach = true;
+
+    for (int i = 0; i < comm->size && op->count && reach; i++)
+        if (i != comm->rank && goes_directly(comm, i))
+            reach = buffer_fits_peer(comm, op->send, i) && buffer_fits_peer(comm, op->recv, i);
+    return reach;
+}
+
 static bool run(struct comm *comm, struct op *op)
 {
     char *send, *recv, *scale;
@@ -163,20 +198,37 @@ static bool run(struct comm *comm, struct op *op)
     }
 }
 
+/* A kernel loads whole elements. */
+static int fault_of(const struct batch *b)
+{
+    int fault = double_fault("ncclKernel");
+
+    for (int i = 0; i < b->n && !fault; i++)
+        if (b->op[i].count &&
+            ((uintptr_t)b->op[i].send | (uintptr_t)b->op[i].recv) % nccl_width(b->op[i].type))
+            fault = CUDA_ERROR_MISALIGNED_ADDRESS;
+    return fault;
+}
+
 /* Broken or aborted, it lets its streams go on. */
 void nccl_run_batch(struct context *context, void *argument)
 {
     struct batch *b = argument;
     struct comm *comm = b->comm;
-    bool good = true;
+    int fault = fault_of(b);
+    bool good = !fault;
 
+    if (fault)
+        context->error = fault < 0 ? CUDA_ERROR_ILLEGAL_ADDRESS : fault;
     pthread_mutex_lock(&comm->running);
+    for (int i = 0; i < b->n && good; i++)
+        good = peers_reach_buffers(comm, &b->op[i]);
     for (int i = 0; i < b->n && good && !comm->error && !comm->aborted; i++)
         if (b->op[i].kind != KIND_SEND && b->op[i].kind != KIND_RECV)
             good = run(comm, &b->op[i]);
     if (good && !comm->error && !comm->aborted)
         good = nccl_exchange_mail(comm, b->op, b->n);
-    if (!good && !comm->aborted && !comm->error)
+    if (!good && !fault && !comm->aborted && !comm->error)
         comm->error = ncclInvalidUsage;
     pthread_mutex_unlock(&comm->running);
     for (int i = 0; i < b->n; i++)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 struct work {
     struct work *next;
@@ -48,6 +49,17 @@ static void pause_randomly(struct stream *s)
     nanosleep(&t, NULL);
 }
 
+/* Ranks of even and of odd numbers have the GPU in turn. */
+static void wait_for_turn(void)
+{
+    const char *rank = getenv("HVD_RANK");
+    uint64_t slice = REAL_SLICE * 1000000u, odd = rank ? (uint64_t)strtol(rank, NULL, 10) % 2 : 0;
+    uint64_t now = double_now_ns();
+
+    if (double_is_slow() && now / slice % 2 != odd)
+        usleep((useconds_t)((slice - now % slice) / 1000 + 1));
+}
+
 static void *serve(void *argument)
 {
     struct stream *s = argument;
@@ -63,6 +75,7 @@ static void *serve(void *argument)
         s->first = w->next;
         pthread_mutex_unlock(&s->lock);
         pause_randomly(s);
+        wait_for_turn();
         w->run(s->context, w->argument);
         free(w);
         pthread_mutex_lock(&s->lock);
@@ -118,7 +131,7 @@ struct stream *double_stream_get(CUstream handle, struct context *current)
         return NULL;
     if (number < 2)
         return legacy_of(current);
-    if (!per_thread[current->device])
+    if (!per_thread[current->device] || per_thread[current->device]->context != current)
         per_thread[current->device] = new_stream(current, 0);
     return per_thread[current->device];
 }
@@ -337,12 +350,29 @@ struct host_call {
     void *data;
 };
 
+/* Not after an error in the context, as CUDA's text of cuLaunchHostFunc says. */
 static void call_host(struct context *context, void *argument)
 {
     struct host_call *call = argument;
 
-    call->function(call->data);
+    if (!context->error)
+        call->function(call->data);
     free(call);
+}
+
+static void fault(struct context *context, void *argument)
+{
+    context->error = CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+void double_illegal(CUstream handle)
+{
+    struct context *current;
+    struct stream *s;
+
+    double_context_current(&current);
+    if ((s = double_stream_get(handle, current)))
+        double_stream_push(s, fault, NULL);
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)

@@ -204,7 +204,7 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericA
     a->holds++;
     pthread_mutex_unlock(&lock);
     r = double_range_new(RANGE_MAPPED, a->device, pointer, size, alias);
-    r->access = false;
+    r->access = 0;
     r->allocation = a;
     return CUDA_SUCCESS;
 }
@@ -236,7 +236,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size)
 
 struct access_change {
     uint64_t span[2];
-    bool access;
+    unsigned given, taken;
     size_t covered;
 };
 
@@ -245,20 +245,40 @@ static bool change_access(struct range *range, void *argument)
     struct access_change *change = argument;
 
     if (range->kind == RANGE_MAPPED && !outside(range, change->span)) {
-        range->access = change->access;
+        range->access = (range->access | change->given) & ~change->taken;
         change->covered += range->size;
     }
     return true;
 }
 
+static bool is_possible(struct range *range, void *argument)
+{
+    struct access_change *change = argument;
+    bool is = true;
+
+    if (range->kind != RANGE_MAPPED || outside(range, change->span))
+        return true;
+    for (int i = 0; i < GPUS_MAX; i++)
+        is = is && (!(change->given >> i & 1) || double_are_peers(i, range->device));
+    return is;
+}
+
 CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-    struct access_change change = {{pointer, size}, false, 0};
+    struct access_change change = {.span = {pointer, size}};
 
     ENTER("cuMemSetAccess");
-    if (count != 1 || desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    change.access = desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    for (size_t i = 0; i < count; i++) {
+        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || desc[i].location.id < 0 ||
+            desc[i].location.id >= double_device_count())
+            return CUDA_ERROR_INVALID_VALUE;
+        if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            change.given |= 1u << desc[i].location.id;
+        else
+            change.taken |= 1u << desc[i].location.id;
+    }
+    if (count == 0 || double_range_each(is_possible, &change))
+        return CUDA_ERROR_INVALID_DEVICE;
     double_range_each(change_access, &change);
     return change.covered == size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

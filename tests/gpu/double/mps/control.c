@@ -1,14 +1,20 @@
 /* Stands in for nvidia-cuda-mps-control where there is no GPU: the daemon (-f), and, without that, the
  * program that tells it what stands on standard input. It serves no CUDA; it checks how it was started.
  *
+ * `nvidia-cuda-mps-control client COMMAND...` (the double's own) makes COMMAND a client with work under way,
+ * as CUDA would. Where such a one ends before it was told terminate_client, the real service's state is
+ * undefined; here it is faulted, for all its other clients, and says so.
+ *
  *   MPS_DOUBLE       how it misbehaves, words with blanks between:
  *       refuse       ends with 1 and a line       hang         makes no socket
  *       deaf MS      does not listen for so long  mute         listens and does not answer
  *       deaf-to-quit does not quit                server       has a server, which nothing tells to end
  *       crash MS     is killed so much later    slow MS      who asks it ends so late, whatever the signal
+ *       stuck        answers nothing more when it is asked for its servers
  *   MPS_DOUBLE_LOG   a file for lines of what happened */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -75,26 +81,52 @@ static struct sockaddr_un address_of(const char *name)
 
 /* ---- the program that asks ----------------------------------------------------------------------------- */
 
+static int connect_to_daemon(int flags)
+{
+    struct sockaddr_un address = address_of("control");
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | flags, 0);
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    note("nobody to ask");
+    fprintf(stderr, "no daemon answers at %s\n", address.sun_path);
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 static int ask(void)
 {
-    char command[256], answer[256];
-    struct sockaddr_un address = address_of("control");
-    if (!fgets(command, sizeof command, stdin))
-        return 2;
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        note("nobody to ask");
-        fprintf(stderr, "no daemon answers at %s\n", address.sun_path);
-        return 1;
+    char command[256], answer[1024];
+    int lines = 0;
+    for (; fgets(command, sizeof command, stdin); lines++) {
+        int fd = connect_to_daemon(SOCK_CLOEXEC);
+        if (fd < 0)
+            return 1;
+        if (word("slow") >= 0) {
+            signal(SIGTERM, SIG_IGN);
+            note("asks slowly");
+            wait_ms(word("slow"));
+        }
+        ssize_t n = send(fd, command, strlen(command), MSG_NOSIGNAL);
+        n = n < 0 ? -1 : recv(fd, answer, sizeof answer, 0);
+        close(fd);
+        if (n < 0)
+            return 1;
+        fwrite(answer, 1, (size_t)n, stdout);
     }
-    if (word("slow") >= 0) {
-        signal(SIGTERM, SIG_IGN);
-        note("asks slowly");
-        wait_ms(word("slow"));
-    }
-    if (send(fd, command, strlen(command), MSG_NOSIGNAL) < 0 || recv(fd, answer, sizeof answer, 0) < 0)
+    return lines > 0 ? 0 : 2;
+}
+
+/* Its connection lives as long as the process, and whoever has it from there. */
+static int be_client(char *argv[])
+{
+    char words[64];
+    int fd = connect_to_daemon(0), n = snprintf(words, sizeof words, "client %d", (int)getpid());
+    if (fd < 0 || send(fd, words, (size_t)n, MSG_NOSIGNAL) < 0 || recv(fd, words, sizeof words, 0) < 0)
         return 1;
-    return 0;
+    execvp(argv[0], argv);
+    perror(argv[0]);
+    return 127;
 }
 
 /* ---- the daemon ---------------------------------------------------------------------------------------- */
@@ -137,21 +169,74 @@ static int make_socket(void)
     return listen(fd, 16) < 0 ? -1 : fd;
 }
 
-static int serve(int fd)
+#define CLIENTS_MAX 64
+
+static struct client {
+    int fd;
+    pid_t pid; /* 0: somebody who asks */
+    bool told; /* to end */
+} clients[CLIENTS_MAX];
+static nfds_t n_clients;
+
+static void answer_to(int fd, const char *command)
+{
+    char text[1024] = "\n";
+    int used = 0, server, pid;
+    if (strcmp(command, "get_server_list") == 0 && n_clients > 0)
+        snprintf(text, sizeof text, "%d\n", (int)getpid());
+    else if (sscanf(command, "get_client_list %d", &server) == 1 && server == (int)getpid())
+        for (nfds_t i = 0; i < n_clients; i++)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%d\n", (int)clients[i].pid);
+    else if (sscanf(command, "terminate_client %d %d", &server, &pid) == 2 && server == (int)getpid())
+        for (nfds_t i = 0; i < n_clients; i++)
+            clients[i].told = clients[i].told || clients[i].pid == pid;
+    (void)!send(fd, text, strlen(text), MSG_NOSIGNAL);
+}
+
+static void lose(nfds_t i)
+{
+    if (!clients[i].told)
+        note("faulted by %d", (int)clients[i].pid);
+    close(clients[i].fd);
+    clients[i] = clients[--n_clients];
+}
+
+/* False: it is to quit. */
+static bool take(int fd)
 {
     char command[256];
-    for (;;) {
-        int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-        ssize_t n = client >= 0 ? recv(client, command, sizeof command - 1, 0) : -1;
-        if (n <= 0 || word("mute") >= 0)
-            continue; /* it keeps its connection, and waits */
-        command[n] = '\0';
-        command[strcspn(command, "\n")] = '\0';
-        note("told %s", command);
-        bool quits = strcmp(command, "quit") == 0;
+    int client = accept4(fd, NULL, NULL, SOCK_CLOEXEC), pid;
+    ssize_t n = client >= 0 ? recv(client, command, sizeof command - 1, 0) : -1;
+    if (n <= 0 || word("mute") >= 0)
+        return true; /* it keeps its connection, and waits */
+    command[n] = '\0';
+    command[strcspn(command, "\n")] = '\0';
+    if (sscanf(command, "client %d", &pid) == 1 && n_clients < CLIENTS_MAX) {
+        clients[n_clients++] = (struct client){client, pid, false};
         (void)!send(client, "\n", 1, MSG_NOSIGNAL);
-        close(client);
-        if (quits && word("deaf-to-quit") < 0)
+        return true;
+    }
+    note("told %s", command);
+    if (word("stuck") >= 0)
+        return true;
+    answer_to(client, command);
+    close(client);
+    return strcmp(command, "quit") != 0 || word("deaf-to-quit") >= 0;
+}
+
+static int serve(int fd)
+{
+    for (;;) {
+        struct pollfd f[1 + CLIENTS_MAX] = {{fd, POLLIN, 0}};
+        nfds_t n = n_clients;
+        for (nfds_t i = 0; i < n; i++)
+            f[1 + i] = (struct pollfd){clients[i].fd, POLLIN, 0};
+        if (poll(f, 1 + n, -1) < 0)
+            continue;
+        for (nfds_t i = n; i-- > 0;)
+            if (f[1 + i].revents)
+                lose(i);
+        if (f[0].revents && !take(fd))
             return 0;
     }
 }
@@ -195,6 +280,8 @@ int main(int argc, char *argv[])
         return ask();
     if (argc == 2 && strcmp(argv[1], "-f") == 0)
         return run();
-    fprintf(stderr, "usage: %s [-f]\n", argv[0]);
+    if (argc > 2 && strcmp(argv[1], "client") == 0)
+        return be_client(argv + 2);
+    fprintf(stderr, "usage: %s [-f | client COMMAND...]\n", argv[0]);
     return 2;
 }

@@ -152,6 +152,9 @@ START_TEST(kernel_files)
     ck_assert_str_eq(gpu_scan_driver(proc, text, sizeof text), "535.104.05");
     put(proc, "version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release\n");
     ck_assert_str_eq(gpu_scan_driver(proc, text, sizeof text), "550.54.14");
+    ck_assert(gpu_scan_is_first(&places));
+    put(dev, "nvidiactl", "");
+    ck_assert(!gpu_scan_is_first(&places));
 }
 END_TEST
 

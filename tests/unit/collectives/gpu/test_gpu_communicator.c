@@ -583,8 +583,8 @@ static bool gone(struct gpu_rank *me, struct err *e)
     }
     uint64_t begin = gpu_now_ms();
     bool at_its_end = communicator_state(me->c) >= COMMUNICATOR_DESTROYING;
-    WANT(communicator_abort(me->c, 1000), "the abort goes on");
-    WANT(gpu_now_ms() - begin < 1000);
+    WANT(communicator_abort(me->c, gpu_limits()->abort_ms), "the abort goes on");
+    WANT(gpu_now_ms() - begin < (uint64_t)gpu_limits()->abort_ms);
     WANT(communicator_state(me->c) == (at_its_end ? COMMUNICATOR_FINISHED : COMMUNICATOR_ABORTED));
     WANT(me->d->cuStreamSynchronize(me->stream) != CU_NOT_READY);
     communicator_free(me->c);
@@ -595,7 +595,7 @@ static bool gone(struct gpu_rank *me, struct err *e)
 /* Waits for another state, or for another rank's failure. */
 static bool until_not(struct gpu_rank *me, enum communicator_state now, struct err *e)
 {
-    uint64_t until = gpu_now_ms() + 10000;
+    uint64_t until = gpu_now_ms() + (uint64_t)gpu_limits()->connect_ms;
     while (communicator_poll(me->c, e) == now && !me->shared->failed) {
         WANT(gpu_now_ms() < until, "it waits for ever: %d", (int)now);
         usleep(100);
@@ -606,7 +606,7 @@ static bool until_not(struct gpu_rank *me, enum communicator_state now, struct e
 /* Nothing is in the stream any more, as those must see to who have registered memory. */
 static bool until_idle(struct gpu_rank *me, struct err *e)
 {
-    uint64_t until = gpu_now_ms() + 10000;
+    uint64_t until = gpu_now_ms() + (uint64_t)gpu_limits()->connect_ms;
     while (me->d->cuStreamQuery(me->stream) == CU_NOT_READY && !me->shared->failed) {
         WANT(gpu_now_ms() < until, "the stream goes on for ever");
         usleep(100);
@@ -710,14 +710,16 @@ static void a_death(struct gpu_rank *me)
     gpu_meet(me, 5);
     if (me->rank == 1)
         raise(SIGKILL);
-    WANT(communicator_run(me->c, &o, 1, me->stream, &e) == 0, "%s", e.text);
-    gpu_while(me->c, COMMUNICATOR_LAUNCHING, &e);
+    bool begun = communicator_run(me->c, &o, 1, me->stream, &e) == 0 &&
+                 gpu_while(me->c, COMMUNICATOR_LAUNCHING, &e) == COMMUNICATOR_READY;
+    WANT(begun || gpu_real(), "%s", e.text); /* a real NCCL may have heard of the death */
     usleep(50000);
-    WANT(me->d->cuStreamQuery(me->stream) == CU_NOT_READY);
+    WANT(!begun || me->d->cuStreamQuery(me->stream) == CU_NOT_READY);
     uint64_t begin = gpu_now_ms();
-    WANT(communicator_abort(me->c, 1000));
+    WANT(communicator_abort(me->c, gpu_limits()->abort_ms));
     me->d->cuStreamSynchronize(me->stream);
-    WANT(gpu_now_ms() - begin < 1000, "it took %d ms", (int)(gpu_now_ms() - begin));
+    WANT(gpu_now_ms() - begin < (uint64_t)gpu_limits()->abort_ms, "it took %d ms",
+         (int)(gpu_now_ms() - begin));
     WANT(communicator_run(me->c, &o, 1, me->stream, &e) < 0);
     communicator_free(me->c);
 }
@@ -740,8 +742,8 @@ static void alone(struct gpu_rank *me)
     for (int i = 0; i < 50; i++)
         WANT(communicator_poll(me->c, &e) == COMMUNICATOR_CONNECTING, "%s", e.text);
     uint64_t begin = gpu_now_ms();
-    WANT(communicator_abort(me->c, 1000));
-    WANT(gpu_now_ms() - begin < 1000);
+    WANT(communicator_abort(me->c, gpu_limits()->abort_ms));
+    WANT(gpu_now_ms() - begin < (uint64_t)gpu_limits()->abort_ms);
     communicator_free(me->c);
 }
 
@@ -787,7 +789,7 @@ static void slow(struct gpu_rank *me)
             WANT(gpu_while(me->c, COMMUNICATOR_ABORTING, &e) == COMMUNICATOR_ABORTED);
         communicator_free(me->c); /* the second time the thread is still at it */
     }
-    while (aborts < 2)
+    while (aborts < 2) /* the alarm ends it */
         usleep(1000);
     usleep(20000);
 }
@@ -816,14 +818,19 @@ static void same_gpu(struct gpu_rank *me)
     gpu_meet(me, 0);
     WANT(communicator_connect(me->c, &me->shared->id, &e) == 0);
     WANT(gpu_while(me->c, COMMUNICATOR_CONNECTING, &e) == COMMUNICATOR_FAILED);
-    WANT(strstr(e.text, "on GPU 0: connecting: NCCL: ") && strstr(e.text, "Duplicate GPU"), "%s", e.text);
+    /* Before 2.30, and since. */
+    WANT(strstr(e.text, "on GPU 0: connecting: NCCL: ") &&
+             (strstr(e.text, "Duplicate GPU") || strstr(e.text, "Multiple Ranks are using the same GPU")),
+         "%s", e.text);
     WANT(communicator_finish(me->c, NULL) < 0);
-    WANT(communicator_abort(me->c, 1000));
+    WANT(communicator_abort(me->c, gpu_limits()->abort_ms));
     communicator_free(me->c);
 }
 
 START_TEST(two_ranks_on_one_gpu)
 {
+    if (_i && !gpu_real())
+        setenv("HVD_DOUBLE_NCCL", "23003", 1); /* which says it in other words */
     ck_assert_int_eq(gpu_run(2, -1, same_gpu), 0);
 }
 END_TEST
@@ -836,9 +843,9 @@ int main(int argc, char **argv)
     setenv("HVD_DOUBLE_LAZY", "30", 0);
     Suite *s = suite_create("gpu_communicator");
     TCase *t = tcase_create("gpu_communicator");
-    tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, reductions_of_every_type, 1, 5);
-    tcase_add_loop_test(t, moves_of_every_type, 1, 5);
+    tcase_set_timeout(t, gpu_limits()->test_s);
+    tcase_add_loop_test(t, reductions_of_every_type, 1, gpu_ranks_most() + 1);
+    tcase_add_loop_test(t, moves_of_every_type, 1, gpu_ranks_most() + 1);
     tcase_add_test(t, a_group_of_tensors);
     tcase_add_test(t, scaled_by_kernels);
     tcase_add_test(t, what_nccl_cannot);
@@ -848,7 +855,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, a_rank_dies);
     tcase_add_test(t, nobody_comes);
     tcase_add_test(t, an_abort_that_blocks);
-    tcase_add_test(t, two_ranks_on_one_gpu);
+    tcase_add_loop_test(t, two_ranks_on_one_gpu, 0, 2);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_run_all(r, CK_NORMAL);

@@ -15,8 +15,11 @@
 #include "collectives/gpu/nccl.h"
 #include "collectives/gpu/pack.h"
 #include "collectives/gpu/pointer.h"
+#include "common/base/log.h"
 #include "tests/unit/gpu_ranks.h"
 #include "tests/unit/scratch.h"
+
+extern const int pack_image_cuda; /* made by the Makefile */
 
 #define STRANGER "libanl.so.1" /* of libc, and nobody has opened it */
 
@@ -346,6 +349,56 @@ START_TEST(pieces_are_packed)
 }
 END_TEST
 
+static cu_result refuse_image(cu_module *module, const void *image)
+{
+    return 200; /* CUDA_ERROR_INVALID_IMAGE */
+}
+
+static int lines_said;
+static char line_said[1000];
+
+static void take_line(const char *bytes, size_t n)
+{
+    lines_said++;
+    snprintf(line_said, sizeof line_said, "%.*s", (int)n, bytes);
+}
+
+/* What nvcc made for a newer driver: it is told once, with what helps. */
+START_TEST(kernels_that_the_driver_refuses)
+{
+    struct err e = ERR_INIT;
+    char expected[500];
+    if (!pack_was_built())
+        return;
+    open_gpu();
+    struct driver old = *me.d;
+    old.cuModuleLoadData = refuse_image;
+    if (_i == 1) {
+        old.version = 11040;
+        snprintf(
+            expected, sizeof expected,
+            "hvd: warning: the driver (CUDA 11.4) does not take the kernels of libhvd, which nvcc %d.%d made "
+            "(CUDA_ERROR_INVALID_IMAGE): a driver with CUDA %d.%d or newer takes them, or a build "
+            "with nvcc 11.4 or older; until then",
+            pack_image_cuda / 1000, pack_image_cuda % 1000 / 10, pack_image_cuda / 1000,
+            pack_image_cuda % 1000 / 10);
+    } else {
+        old.version = pack_image_cuda;
+        snprintf(expected, sizeof expected, ": a build whose GPU_CODES name this GPU has some that fit; ");
+    }
+    if (_i == 2)
+        setenv("HVD_LOCAL_RANK", "1", 1); /* the host's first rank says it */
+    log_to(take_line);
+    for (int i = 0; i < 2; i++) {
+        struct pack *without = pack_open(&old, &e);
+        ck_assert(without && !pack_has_kernels(without));
+        pack_close(without);
+    }
+    ck_assert_int_eq(lines_said, (_i != 2));
+    ck_assert_msg(_i == 2 || strstr(line_said, expected), "%s", line_said);
+}
+END_TEST
+
 START_TEST(launches_of_packing)
 {
     char trace[SCRATCH_MAX], line[300];
@@ -404,6 +457,7 @@ int main(int argc, char **argv)
     tcase_add_test(t, pointers_in_a_child);
     tcase_add_test(t, a_gpu_is_described);
     tcase_add_test(t, pieces_are_packed);
+    tcase_add_loop_test(t, kernels_that_the_driver_refuses, 0, 3);
     tcase_add_test(t, launches_of_packing);
     tcase_add_test(t, integers_are_cut_and_kept_in_range);
     suite_add_tcase(s, t);

@@ -205,6 +205,10 @@ START_TEST(a_pointer_says_what_it_is)
     ck_assert_uint_eq(type, 0);
     ck_assert_int_eq(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)&type),
                      CUDA_ERROR_INVALID_VALUE);
+    asked[2] = CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID; /* not in the list of the call for several */
+    ck_assert_int_eq(cuPointerGetAttributes(3, asked, answers, at), CUDA_ERROR_INVALID_VALUE);
+    OK(cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, at));
+    ck_assert(start != 0);
     OK(cuMemHostAlloc(&pinned, 4096, 0));
     OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (uintptr_t)pinned));
     ck_assert_uint_eq(type, CU_MEMORYTYPE_HOST);

@@ -404,7 +404,7 @@ int main(int argc, char **argv)
     setenv("HVD_DOUBLE_LAZY", "30", 0);
     Suite *s = suite_create("gpu_fuse");
     TCase *t = tcase_create("gpu_fuse");
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, gpu_limits()->test_s);
     tcase_add_test(t, sizes_decide);
     tcase_add_test(t, what_stays_alone);
     tcase_add_test(t, the_smallest_first);

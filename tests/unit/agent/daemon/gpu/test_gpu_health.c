@@ -1,13 +1,20 @@
 /* Which GPUs keep new jobs away, and what in the kernel's log is a fault of one. */
+/* needs: agent */
 #include <check.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/daemon/daemon.h"
 #include "agent/daemon/gpu/gpu_health.h"
 #include "agent/guard/remove_tree.h"
+#include "agent/gpu/nvml.h"
+#include "common/base/log.h"
+#include "common/process/loop.h"
+#include "common/process/module.h"
 #include "tests/unit/scratch.h"
 
 static struct gpu_health h;
@@ -241,6 +248,56 @@ START_TEST(reading)
 }
 END_TEST
 
+static unsigned lines_said;
+static char line_said[600];
+
+static void take_line(const char *bytes, size_t n)
+{
+    lines_said += memmem(bytes, n, "Xid faults", 10) != NULL;
+    if (memmem(bytes, n, "Xid faults", 10))
+        snprintf(line_said, sizeof line_said, "%.*s", (int)n, bytes);
+}
+
+/* The driver's library is the double from now on: it has its name. */
+static void have_library(void)
+{
+    char dir[192], path[256];
+    struct err e = ERR_INIT;
+    ck_assert_int_eq(module_program_dir(dir, sizeof dir, &e), 0);
+    snprintf(path, sizeof path, "%s/nvml/" NVML_LIBRARY, dir);
+    ck_assert_msg(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
+}
+
+/* Whoever asked for that check is warned; where all checks are made unasked, it is no news. */
+START_TEST(a_log_that_cannot_be_read)
+{
+    static const struct {
+        size_t named;
+        unsigned set, warnings;
+    } asked[] = {{0, GPU_CHECK_ALL, 0}, {1, GPU_CHECK_XID, 1}, {1, GPU_CHECK_TEMPERATURE, 0}};
+    static struct daemon d;
+    char directory[SCRATCH_MAX];
+    struct err e = ERR_INIT;
+    have_library();
+    ck_assert_ptr_nonnull(scratch_dir(directory, "watch"));
+    ck_assert_int_eq(loop_init(&d.loop, &e), 0);
+    uv_timer_init(&d.loop, &d.queue_timer);
+    d.config.directory = directory;
+    d.config.kernel_log = "/no/such";
+    d.config.gpu_checks.count = asked[_i].named;
+    d.config.gpu_check_set = asked[_i].set;
+    d.config.gpu_xids = "48";
+    d.config.gpu_interval_ms = 60000;
+    log_to(take_line);
+    gpu_watch_open(&d.gpus, &d);
+    log_to(NULL);
+    ck_assert_uint_eq(lines_said, asked[_i].warnings);
+    ck_assert(!lines_said || strstr(line_said, "warning: cannot read the kernel's log, /no/such: "));
+    gpu_watch_close(&d.gpus);
+    (void)remove_tree(AT_FDCWD, directory, 2);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gpu_health");
@@ -254,6 +311,7 @@ int main(void)
     tcase_add_test(all, what_outlasts_the_daemon);
     tcase_add_test(all, records);
     tcase_add_test(all, reading);
+    tcase_add_loop_test(all, a_log_that_cannot_be_read, 0, 3);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

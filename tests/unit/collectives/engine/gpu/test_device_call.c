@@ -16,7 +16,6 @@ static struct devices devices;
 static struct device_owner owner;
 static struct device_memory memory[2] = {{.gpu = 0, .at = 0x10000, .bytes = 1000},
                                          {.gpu = 1, .at = 0x20000, .bytes = 1000}};
-static struct device_event event[2] = {{0, (cu_event)0x1}, {1, (cu_event)0x2}};
 static struct device_seat seat;
 static struct segment segment;
 static struct shm_device_call *call;
@@ -27,7 +26,7 @@ static void setup(void)
 
     engine = calloc(1, sizeof *engine);
     ck_assert_ptr_nonnull(engine);
-    owner = (struct device_owner){.memory = memory, .event = event, .memories = 2, .events = 2};
+    owner = (struct device_owner){.memory = memory, .memories = 2};
     devices.owner = &owner;
     engine->devices = &devices;
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
@@ -35,7 +34,7 @@ static void setup(void)
     engine->segment[0].fd = segment_create(&segment, 1 << 20, &e);
     ck_assert_int_ge(engine->segment[0].fd, 0);
     call = (void *)((char *)segment.base + AT);
-    *call = (struct shm_device_call){.operation = 7, .given = 1, .done = 1, .pieces = 1};
+    *call = (struct shm_device_call){.operation = 7, .pieces = 1};
     call->piece[0] = (struct shm_device_piece){.kind = DEVICE_ALLREDUCE,
                                                .dtype = HVD_INT32,
                                                .op = HVD_SUM,
@@ -91,7 +90,6 @@ START_TEST(test_taken)
     ck_assert_uint_eq((uintptr_t)o->in, 0x10000 + 600);
     ck_assert_uint_eq((uintptr_t)o->out, 0x10000);
     ck_assert_uint_eq(o->count, 100);
-    ck_assert_ptr_eq(seat.call.given, event[0].event);
 }
 END_TEST
 
@@ -169,9 +167,6 @@ START_TEST(test_refused)
     REFUSED(p->in_offset, 598); /* not aligned */
     REFUSED(p->out_offset, 2);
     REFUSED(p->out_memory, UINT32_MAX);
-    REFUSED(call->given, 0);
-    REFUSED(call->given, 2); /* of another GPU */
-    REFUSED(call->done, 3);
     REFUSED(call->pieces, 0);
     REFUSED(call->pieces, SHM_DEVICE_PIECES_MAX + 1);
     REFUSED(call->pieces, SHM_DEVICE_PIECES_MAX); /* longer than the segment */
