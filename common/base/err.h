@@ -22,7 +22,8 @@ enum err_code {
     ERR_NOT_FOUND,      /* the command does not exist (127) */
     ERR_NOT_EXECUTABLE, /* the command exists but cannot be run (126) */
     ERR_CLOSED,         /* the peer has gone */
-    ERR_CORRUPTED       /* what came is not what was sent */
+    ERR_CORRUPTED,      /* what came is not what was sent */
+    ERR_BUSY            /* others have what is wanted; later there may be room */
 };
 
 #define ERR_TEXT_MAX 768

@@ -29,6 +29,9 @@ struct channel_events {
     void (*control)(void *ctx, const Hvd__Control *message);
     /* A FRAME_DATA; its payload is valid during the call. */
     void (*data)(void *ctx, const struct frame *frame);
+    /* The launcher's end: a message of `hvdagent attach`, which comes before the session's first. NULL: it
+     * is dropped. */
+    void (*attach)(void *ctx, const Hvd__Control *message);
 };
 
 struct channel {
@@ -61,6 +64,8 @@ bool channel_is_open(const struct channel *c);
 
 /* -1 when there is no memory (or the queue's ceiling is reached); nothing was sent then. */
 int channel_send(struct channel *c, const Hvd__Control *message);
+/* Appends the message to `b` as `hvdagent attach` sends it, magic and all. -1 when it does not fit. */
+int channel_pack_attach(const Hvd__Control *message, struct buf *b);
 /* At most FRAME_DATA_MAX bytes. */
 int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream, uint8_t flags,
                       const void *bytes, size_t len);

@@ -9,7 +9,8 @@
  * FRAME_DATA only.
  *
  * A session writes FRAME_MAGIC first: what a login shell printed before it is noise, skipped up to
- * FRAME_NOISE_MAX bytes. */
+ * FRAME_NOISE_MAX bytes. Before the session's magic `hvdagent attach` may send messages of its own about the
+ * lease. Each of them stands behind FRAME_ATTACH_MAGIC, in a frame of at most FRAME_ATTACH_MAX bytes. */
 #ifndef HVD_COMMON_PROTOCOL_FRAME_H
 #define HVD_COMMON_PROTOCOL_FRAME_H
 
@@ -24,6 +25,10 @@
 #define FRAME_MAGIC       "\177hvd-session\001\n"
 #define FRAME_MAGIC_SIZE  (sizeof FRAME_MAGIC - 1)
 #define FRAME_NOISE_MAX   (64u << 10)
+
+#define FRAME_ATTACH_MAGIC "\177hvd-attach\001\n\n"
+#define FRAME_ATTACH_MAX   2048u /* with the magic and the header, a pipe takes it in one piece */
+_Static_assert(sizeof FRAME_ATTACH_MAGIC == sizeof FRAME_MAGIC, "one length serves for both");
 
 enum frame_kind { FRAME_CONTROL = 1, FRAME_DATA = 2 };
 

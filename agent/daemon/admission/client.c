@@ -156,7 +156,7 @@ static void refuse_late(void *owner)
     struct lease lease;
     err_clear(&c->refusal);
     if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) == LEASE_GIVEN)
-        err_set(&c->refusal, ERR_HOST, "it is busy: %zu jobs wait there already", d->queue.count - 1);
+        err_set(&c->refusal, ERR_BUSY, "it is busy: %zu jobs wait there already", d->queue.count - 1);
     refuse(c);
 }
 

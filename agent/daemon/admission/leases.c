@@ -132,7 +132,7 @@ static enum lease_verdict share_out(const struct leases *l, const struct lease_r
         return LEASE_GIVEN;
     }
     uint32_t least = fewer ? 1 : want->slots;
-    err_set(e, ERR_HOST, "it is busy: %u %s wanted, %s", least, SLOTS_ARE(least),
+    err_set(e, ERR_BUSY, "it is busy: %u %s wanted, %s", least, SLOTS_ARE(least),
             leases_free(l, rules, text));
     return LEASE_BUSY;
 }

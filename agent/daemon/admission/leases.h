@@ -62,7 +62,8 @@ enum lease_verdict {
     LEASE_OWN_LIMIT = -3, /* when a job of his own has ended */
 };
 
-/* Fills *lease with what he may have now, else *e (ERR_HOST): one line that says who has how much. */
+/* Fills *lease with what he may have now, else *e (ERR_BUSY, ERR_HOST): one line that says who has
+ * how much. */
 enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules *rules,
                                 const struct lease_want *want, struct lease *lease, struct err *e);
 /* "1 of 4 are free (alice 3)". */

@@ -43,6 +43,8 @@ void answer_refusal(struct client *c)
     Hvd__LeaseRefusal refusal = HVD__LEASE_REFUSAL__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     refusal.text = c->refusal.text;
+    refusal.code =
+        c->refusal.code == ERR_BUSY ? HVD__LEASE_REFUSAL__CODE__BUSY : HVD__LEASE_REFUSAL__CODE__OTHER;
     m.body_case = HVD__DAEMON__BODY_REFUSAL;
     m.refusal = &refusal;
     (void)answer(c, &m);

@@ -62,20 +62,22 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static int say_refused(const struct buf *answer, bool waited)
+/* Why no session came: what the daemon says, in *e. */
+static void explain_refusal(const struct buf *answer, bool waited, struct err *e)
 {
-    struct err e = ERR_INIT;
+    struct err broken = ERR_INIT;
     size_t len;
-    Hvd__Daemon *m = daemon_unpack_answer(buf_data(answer), answer->len, &len, &e);
+    Hvd__Daemon *m = daemon_unpack_answer(buf_data(answer), answer->len, &len, &broken);
     if (m && m->body_case == HVD__DAEMON__BODY_REFUSAL) {
+        bool is_busy = m->refusal->code == HVD__LEASE_REFUSAL__CODE__BUSY;
         log_printable(m->refusal->text);
-        log_error("the managed agent refuses: %s", m->refusal->text);
+        err_set(e, is_busy ? ERR_BUSY : ERR_HOST, "the managed agent refuses: %s", m->refusal->text);
     } else {
-        log_error(waited ? "the managed agent ended while the job waited for it: start it again"
-                         : "the managed agent ended without an answer (journalctl -u hvdagent says more)");
+        err_set(e, ERR_CLOSED,
+                waited ? "the managed agent ended while the job waited for it: start it again"
+                       : "the managed agent ended without an answer (journalctl -u hvdagent says more)");
     }
     message_free(m);
-    return AGENT_EXIT_REFUSED;
 }
 
 /* As the guard ended. */
@@ -137,17 +139,17 @@ static int pass_stderr_on(struct err *e)
 }
 
 /* With a connection of its own afterwards. */
-static int hold(struct bridge *b, struct err *e)
+static int hold_lease(struct bridge *b, struct err *e)
 {
     close(b->fd);
     b->fd = -1;
-    if (greeting_hold(&b->up, b->signals, e) < 0)
+    if (handshake_hold(&b->up, b->signals, e) < 0)
         return -1;
     b->fd = daemon_connect(e);
     return b->fd >= 0 || e->code ? b->fd : err_set(e, ERR_CLOSED, "the managed agent is not there any more");
 }
 
-static int run(int fd, struct err *e)
+static int run_bridge(int fd, struct err *e)
 {
     int status[2], code = -1;
     if (pass_stderr_on(e) < 0) {
@@ -156,10 +158,10 @@ static int run(int fd, struct err *e)
     }
     struct bridge b;
     bridge_init(&b, fd, open_signals());
-    Hvd__Control *m = greeting_read_hello(&b.up, e);
+    Hvd__Control *m = handshake_read_hello(&b.up, e);
     secret_wipe_stack();
     if (m && m->hello->hold)
-        (void)hold(&b, e);
+        (void)hold_lease(&b, e);
     if (m && e->code == 0 && pipe2(status, O_CLOEXEC) < 0)
         err_sys(e, errno, "cannot make a pipe");
     if (m && e->code == 0) {
@@ -167,7 +169,10 @@ static int run(int fd, struct err *e)
         close(status[1]);
         if (rc == 0) {
             bridge_run(&b);
-            code = b.answer == BRIDGE_SESSION ? await_status(status[0]) : say_refused(&b.down, b.waited);
+            if (b.answer == BRIDGE_SESSION)
+                code = await_status(status[0]);
+            else
+                explain_refusal(&b.down, b.waited, e);
         }
         close(status[0]);
     }
@@ -176,16 +181,20 @@ static int run(int fd, struct err *e)
     return code;
 }
 
-int attach_main(bool *managed)
+int attach_main(bool must_be_managed, bool *managed)
 {
     struct err e = ERR_INIT;
     int fd = daemon_connect(&e), code = -1;
-    *managed = fd >= 0 || e.code;
+    *managed = fd >= 0 || e.code || must_be_managed;
     if (!*managed)
         return 0;
     if (fd >= 0)
-        code = run(fd, &e);
-    if (e.code)
-        log_error("%s", e.text);
-    return code < 0 ? AGENT_EXIT_REFUSED : code;
+        code = run_bridge(fd, &e);
+    else
+        err_set(&e, ERR_HOST, "there is no managed agent on this host");
+    if (!e.code)
+        return code;
+    log_error("%s", e.text);
+    handshake_tell_refusal(&e);
+    return AGENT_EXIT_REFUSED;
 }

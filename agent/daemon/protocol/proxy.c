@@ -7,10 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "agent/daemon/protocol/handshake.h"
 #include "agent/daemon/protocol/wire.h"
-#include "common/protocol/agent_exit.h"
 #include "common/protocol/frame.h"
-#include "common/base/log.h"
 #include "common/protocol/message.h"
 
 #define PIECE (64u << 10)
@@ -54,7 +53,7 @@ static bool give(struct buf *b, int fd)
     return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-/* The daemon's frame behind its magic, when it is whole and says that we wait: it is said and consumed. */
+/* Passes the daemon's frame behind its magic on to the launcher, when it is whole and says that we wait. */
 static bool take_waiting(struct bridge *b)
 {
     struct err e = ERR_INIT;
@@ -64,8 +63,7 @@ static bool take_waiting(struct bridge *b)
     bool waits = m && m->body_case == HVD__DAEMON__BODY_WAITING;
     if (waits) {
         b->waited = true;
-        log_printable(m->waiting->text);
-        log_say(AGENT_WAITING "%s\n", m->waiting->text);
+        handshake_tell_waiting(m->waiting->text);
         buf_consume(&b->down, FRAME_MAGIC_SIZE + len);
     }
     message_free(m);

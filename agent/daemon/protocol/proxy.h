@@ -2,7 +2,7 @@
  *
  * Both directions have a buffer of their own and go on by themselves: one that is full stops only its
  * reading. What comes first from the connection says who speaks: a session, and all that follows is passed
- * on; or the daemon, and nothing is, but where the job stands in its queue (agent_exit.h). Our end of the
+ * on; or the daemon, and nothing is, but where the job stands in its queue (handshake.h). Our end of the
  * launcher is half closed towards the session when the launcher closes its own, or a signal comes; the bridge
  * ends when the connection has ended and all that came was passed on, or cannot be. */
 #ifndef HVD_AGENT_DAEMON_PROTOCOL_PROXY_H
