@@ -9,7 +9,6 @@
 #include "common/protocol/message.h"
 #include "common/process/module.h"
 #include "launcher/host/host_legal.h"
-#include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
 #define BULK_MAX (4u << 20)
@@ -69,82 +68,7 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {"host", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- what the session says ----------------------------------------------------------------------------- */
-
-static void starve(struct host *h)
-{
-    struct err e = ERR_INIT;
-    err_set(&e, ERR_MEMORY, "no memory for a message to it");
-    host_give_up(h, &e);
-}
-
-void host_flush(struct host *h)
-{
-    const uint8_t *bytes;
-    size_t len, taken;
-    if (!h->transport || h->fsm.state == HOST_CLOSED)
-        return;
-    while (h->fsm.state == HOST_SENDING && h->sending.left > 0) {
-        taken = h->ops->write(h->transport, h->sending.bytes, h->sending.left);
-        host_sending_written(&h->sending, taken);
-        if (taken == 0)
-            return;
-    }
-    while ((len = channel_output(&h->channel, &bytes)) > 0) {
-        taken = h->ops->write(h->transport, bytes, len);
-        channel_written(&h->channel, taken);
-        h->beat.spoke_at = taken > 0 ? clock_now() : h->beat.spoke_at;
-        if (taken < len)
-            return;
-    }
-    if (channel_is_starved(&h->channel))
-        starve(h);
-}
-
-static void push(struct host *h, const Hvd__Control *message)
-{
-    if (channel_send(&h->channel, message) < 0)
-        starve(h);
-    else
-        host_flush(h);
-}
-
-static bool is_welcome(const struct host *h)
-{
-    return h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING;
-}
-
-void host_send(struct host *h, const Hvd__Control *message)
-{
-    if (is_welcome(h))
-        push(h, message);
-}
-
-void host_queue(struct host *h, const Hvd__Control *message)
-{
-    if (is_welcome(h) && channel_send(&h->channel, message) < 0)
-        starve(h);
-}
-
-int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len)
-{
-    if (h->fsm.state != HOST_RUNNING)
-        return 0;
-    int rc = channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len);
-    if (rc < 0)
-        starve(h); /* a worker would wait for the rest */
-    else
-        host_flush(h);
-    return rc;
-}
-
-void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len)
-{
-    if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
-        starve(h);
-    else
-        host_flush(h);
-}
+/* ---- messages of the session ----------------------------------------------------------------------------- */
 
 static void on_welcome(struct host *h, const Hvd__Welcome *w)
 {
@@ -160,12 +84,6 @@ static void on_welcome(struct host *h, const Hvd__Welcome *w)
         host_clock_same(&h->beat.clock);
     host_measure_clock(h, w->now, h->beat.hello_sent);
     h->common->events->ready(h->common->ctx, h, w);
-}
-
-void host_note_phase(struct host *h)
-{
-    if (!h->failed_in)
-        h->failed_in = host_phase(h);
 }
 
 static void on_ended(struct host *h, const Hvd__Ended *ended)
@@ -384,7 +302,7 @@ static void send_hello(void *owner)
     host_hello(h, &hello);
     CONTROL(m, HELLO, hello, &hello);
     h->beat.hello_sent = h->beat.last_heard = clock_now();
-    push(h, &m);
+    host_push(h, &m);
 }
 
 static void drop(void *owner)
@@ -399,7 +317,7 @@ static void send_bye(void *owner)
     struct host *h = owner;
     Hvd__Bye bye = HVD__BYE__INIT;
     CONTROL(m, BYE, bye, &bye);
-    push(h, &m);
+    host_push(h, &m);
 }
 
 static void report_closed(void *owner)
@@ -435,28 +353,6 @@ void host_free(struct host *h)
     free(h->address);
 }
 
-enum host_state host_state(const struct host *h)
-{
-    return h->fsm.state;
-}
-
-const char *host_phase(const struct host *h)
-{
-    switch (h->fsm.state) {
-    case HOST_CONNECTING:
-        return transport_phase_name(h->phase);
-    case HOST_SENDING:
-        return h->sending.files ? "sending the agent" : "agent start";
-    case HOST_GREETING:
-        return *h->lease.waiting                   ? "waiting"
-               : *h->lease.node && !h->lease.asked ? "held"
-               : channel_is_open(&h->channel)      ? "hello"
-                                                   : "agent start";
-    default:
-        return fsm_state_name(&h->fsm);
-    }
-}
-
 void host_start(struct host *h)
 {
     fsm_post(&h->fsm, EV_START);
@@ -468,7 +364,7 @@ void host_go(struct host *h)
     CONTROL(m, GO, go, &go);
     h->lease.asked = true;
     if (h->fsm.state == HOST_GREETING)
-        push(h, &m);
+        host_push(h, &m);
 }
 
 void host_spawn(struct host *h, const Hvd__Spawn *spawn)
@@ -491,13 +387,4 @@ void host_teardown(struct host *h, Hvd__Teardown *teardown)
     }
     if (h->fsm.state < HOST_ENDING)
         fsm_post(&h->fsm, EV_TEARDOWN);
-}
-
-void host_give_up(struct host *h, const struct err *why)
-{
-    host_note_phase(h);
-    if (h->fsm.state < HOST_LEAVING && !h->err.code) /* else it only lingers, with all done that was asked */
-        h->err = *why;
-    if (h->fsm.state != HOST_CLOSED && h->transport)
-        h->ops->close(h->transport);
 }

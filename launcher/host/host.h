@@ -170,7 +170,9 @@ void host_spawn(struct host *h, const Hvd__Spawn *spawn);
 void host_teardown(struct host *h, Hvd__Teardown *teardown);
 /* Gives it up with this error (unless it has one): the transport is closed at once. */
 void host_give_up(struct host *h, const struct err *why);
-/* A message to a session that has welcomed us; dropped otherwise. */
+/* Sends a message, whatever the state of the host. */
+void host_push(struct host *h, const Hvd__Control *message);
+/* Sends a message to a session that has welcomed us; drops it otherwise. */
 void host_send(struct host *h, const Hvd__Control *message);
 /* The same, but it waits for host_flush, or for the next message: several then leave in one write. */
 void host_queue(struct host *h, const Hvd__Control *message);

@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "launcher/host/host.h"
-#include "launcher/transport/rsh_named.h"
+#include "launcher/transport/rsh_template.h"
 
 #define AGENT_SAID "hvdagent: error: " /* begins such lines of its log; people need not read it */
 

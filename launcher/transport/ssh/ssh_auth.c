@@ -21,15 +21,6 @@
 
 enum { ORDER_NAMED = 0, ORDER_AGENT = 1, ORDER_CONFIGURED = 2, ORDER_RSA = 10, ORDER_NEVER = 100 };
 
-void ssh_auth_free(struct ssh_auth *a)
-{
-    for (size_t i = 0; i < a->count; i++) {
-        free(a->key[i].name);
-        free(a->key[i].info.blob);
-    }
-    a->count = 0;
-}
-
 static bool same_blob(const struct ssh_key_info *a, const struct ssh_key_info *b)
 {
     return a->blob && b->blob && a->blob_len == b->blob_len && memcmp(a->blob, b->blob, a->blob_len) == 0;
@@ -275,7 +266,7 @@ static enum ssh_result explain(struct transport *t)
     struct ssh_auth *a = &t->auth;
     char keys[ERR_TEXT_MAX - 160];
     const char *methods = NULL;
-    if (!t->peer_gone) {
+    if (!t->wire.peer_gone) {
         methods = libssh2_userauth_list(t->session, t->config.user, (unsigned)strlen(t->config.user));
         if (!methods && libssh2_userauth_authenticated(t->session))
             return SSH_DONE;

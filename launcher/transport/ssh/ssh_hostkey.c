@@ -58,7 +58,8 @@ static int read_files(const struct ssh_paths *files, struct known_hosts *known, 
     return 0;
 }
 
-int ssh_hostkey_prepare(struct transport *t, char *list, size_t size)
+/* Reads known_hosts and fills `list` with the key types to ask for; empty: no preference. */
+static int choose_types(struct transport *t, char *list, size_t size)
 {
     static const char *const types[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
                                         "ecdsa-sha2-nistp521", "ssh-rsa"};
@@ -87,6 +88,39 @@ int ssh_hostkey_prepare(struct transport *t, char *list, size_t size)
         return -1;
     }
     return 0;
+}
+
+static enum ssh_result begin_handshake(struct transport *t)
+{
+    char types[256];
+    if (ssh_new_session(t) != SSH_DONE || choose_types(t, types, sizeof types) < 0)
+        return SSH_FAILED;
+    if (types[0] && libssh2_session_method_pref(t->session, LIBSSH2_METHOD_HOSTKEY, types) < 0)
+        return ssh_library_failed(t, ERR_UNSUPPORTED, "host key types of known_hosts");
+    return SSH_DONE;
+}
+
+enum ssh_result ssh_step_handshake(struct transport *t)
+{
+    if (!t->session && begin_handshake(t) != SSH_DONE)
+        return SSH_FAILED;
+    int rc = libssh2_session_handshake(t->session, t->wire.fd);
+    switch (rc) {
+    case 0:
+        return SSH_DONE;
+    case LIBSSH2_ERROR_EAGAIN:
+        return SSH_AGAIN;
+    case LIBSSH2_ERROR_KEX_FAILURE:
+    case LIBSSH2_ERROR_KEY_EXCHANGE_FAILURE:
+    case LIBSSH2_ERROR_METHOD_NONE:
+    case LIBSSH2_ERROR_METHOD_NOT_SUPPORTED:
+    case LIBSSH2_ERROR_HOSTKEY_INIT:
+        /* No algorithm in common: an RSA-only host key, or a server that has only what is newer than this
+         * library. */
+        return ssh_library_failed(t, ERR_UNSUPPORTED, "key exchange (libssh2 " LIBSSH2_VERSION ")");
+    default:
+        return ssh_library_failed(t, ERR_HOST, "key exchange");
+    }
 }
 
 /* "host" or "host port N", for people; and the arguments that ssh and ssh-keyscan want. */
