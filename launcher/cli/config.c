@@ -114,7 +114,7 @@ static int check_rsh(const char *rsh, char *const envp[], struct err *e)
 }
 
 /* What the table cannot say of a value. */
-static int check(struct config *config, char *const envp[], struct err *e)
+static int check_value(struct config *config, char *const envp[], struct err *e)
 {
     if (placement_parse(&config->placement, config, e))
         return -1;
@@ -160,7 +160,7 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
         return 0;
     if (config->verbose && config->log_level > LOG_INFO)
         config->log_level = LOG_INFO;
-    if (programs_parse(config, argc, argv, envp, operand, end, e) == 0 && check(config, envp, e) == 0)
+    if (programs_parse(config, argc, argv, envp, operand, end, e) == 0 && check_value(config, envp, e) == 0)
         return 0;
     config_free(config);
     return -1;

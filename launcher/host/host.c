@@ -31,9 +31,9 @@
 enum host_event { HOST_EVENTS(AS_EVENT) };
 
 static void start_transport(void *owner);
-static void ask(void *owner);
+static void offer_agent(void *owner);
 static void send_hello(void *owner);
-static void drop(void *owner);
+static void drop_transport(void *owner);
 static void send_bye(void *owner);
 static void report_closed(void *owner);
 
@@ -45,14 +45,14 @@ static const struct fsm_row rows[] = {
     {HOST_QUEUED, EV_TEARDOWN, HOST_CLOSED, report_closed},
     {HOST_CONNECTING, EV_FALLBACK, HOST_CONNECTING, start_transport},
     {HOST_CONNECTING, EV_OPENED, HOST_GREETING, send_hello},
-    {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop_transport},
     {HOST_CONNECTING, EV_CLOSED, HOST_CLOSED, report_closed},
-    {HOST_CONNECTING, EV_ASK, HOST_SENDING, ask},
+    {HOST_CONNECTING, EV_ASK, HOST_SENDING, offer_agent},
     {HOST_SENDING, EV_OPENED, HOST_GREETING, send_hello},
-    {HOST_SENDING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_SENDING, EV_TEARDOWN, HOST_LEAVING, drop_transport},
     {HOST_SENDING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_GREETING, EV_WELCOME, HOST_READY, NULL},
-    {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop_transport},
     {HOST_GREETING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_READY, EV_SPAWN, HOST_RUNNING, NULL},
     {HOST_READY, EV_TEARDOWN, HOST_ENDING, NULL},
@@ -174,7 +174,7 @@ static void on_opened(void *ctx)
     fsm_post(&h->fsm, h->common->sent && h->ops != &transport_local ? EV_ASK : EV_OPENED);
 }
 
-static void ask(void *owner)
+static void offer_agent(void *owner)
 {
     struct host *h = owner;
     host_sending_begin(&h->sending, h->common->sent);
@@ -305,7 +305,7 @@ static void send_hello(void *owner)
     host_push(h, &m);
 }
 
-static void drop(void *owner)
+static void drop_transport(void *owner)
 {
     struct host *h = owner;
     if (h->transport)

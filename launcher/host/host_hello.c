@@ -4,7 +4,7 @@
 #include "launcher/cli/rendezvous_option.h"
 #include "launcher/host/host.h"
 
-static bool offers(const struct config *config, unsigned wanted)
+static bool offers_contract(const struct config *config, unsigned wanted)
 {
     unsigned contracts;
     return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & wanted);
@@ -51,11 +51,11 @@ void host_hello(const struct host *h, Hvd__Hello *hello)
     hello->wait = c->config->wait_ms != JOB_WAIT_NO;
     hello->hold = c->hold;
     hello->priority = (uint32_t)c->config->priority;
-    hello->worker_ports = offers(c->config, CONTRACTS_ENDPOINTS);
+    hello->worker_ports = offers_contract(c->config, CONTRACTS_ENDPOINTS);
     const char *reached_at = h->ops == &transport_local ? NULL : h->ops->peer_address(h->transport);
     hello->reached_at = (char *)(reached_at ? reached_at : "");
     hello->port_low = c->config->ports.low;
     hello->port_high = c->config->ports.high;
-    hello->master_port = may_be_first(h) && offers(c->config, CONTRACT_ENV);
-    hello->master_coordinator = may_be_first(h) && offers(c->config, CONTRACT_JAX);
+    hello->master_port = may_be_first(h) && offers_contract(c->config, CONTRACT_ENV);
+    hello->master_coordinator = may_be_first(h) && offers_contract(c->config, CONTRACT_JAX);
 }

@@ -54,7 +54,7 @@ static size_t hash_name(struct text name)
     return (size_t)(h ^ (h >> 32));
 }
 
-static bool same(const char *have, struct text t)
+static bool is_same_name(const char *have, struct text t)
 {
     return have && strncasecmp(have, t.at, t.len) == 0 && !have[t.len];
 }
@@ -63,13 +63,13 @@ static bool same(const char *have, struct text t)
 static uint32_t *find_slot(struct builder *b, struct text name)
 {
     size_t i = hash_name(name) & (b->slots - 1);
-    while (b->slot[i] && !same(b->list->host[b->slot[i] - 1].name, name))
+    while (b->slot[i] && !is_same_name(b->list->host[b->slot[i] - 1].name, name))
         i = (i + 1) & (b->slots - 1);
     return &b->slot[i];
 }
 
 /* Room for one more host; the table is kept at most half full. */
-static int grow(struct builder *b, struct err *e)
+static int grow_table(struct builder *b, struct err *e)
 {
     if (b->list->count < b->room)
         return 0;
@@ -94,10 +94,10 @@ static int grow(struct builder *b, struct err *e)
     return 0;
 }
 
-static int append(struct builder *b, const struct host_entry *entry, struct err *e)
+static int append_host(struct builder *b, const struct host_entry *entry, struct err *e)
 {
     struct host_spec host = {.line = b->line};
-    if (grow(b, e))
+    if (grow_table(b, e))
         return -1;
     host.name = strndup(entry->name.at, entry->name.len);
     host.user = entry->user.len ? strndup(entry->user.at, entry->user.len) : NULL;
@@ -123,7 +123,7 @@ static bool same_user(const struct host_spec *host, const struct host_entry *ent
 static int add_entry(struct builder *b, const struct host_entry *entry, struct text shown, struct err *e)
 {
     bool known = b->slots && *find_slot(b, entry->name);
-    if (!known && append(b, entry, e))
+    if (!known && append_host(b, entry, e))
         return -1;
     struct host_spec *host = &b->list->host[*find_slot(b, entry->name) - 1];
     if (!same_user(host, entry))
@@ -143,7 +143,7 @@ static int add_entry(struct builder *b, const struct host_entry *entry, struct t
 }
 
 /* Ends a list: on failure it is emptied. */
-static int finish(struct builder *b, int rc)
+static int finish_list(struct builder *b, int rc)
 {
     free(b->slot);
     if (rc)
@@ -164,13 +164,13 @@ int hosts_parse(struct host_list *list, const char *text, const char *from, stru
         const char *wrong = host_entry_read(item, &entry);
         if (!item.len) {
             err_set(e, ERR_USAGE, "%s: '%.*s': entry %u is empty", from, SHOWN, text, b.line);
-            return finish(&b, -1);
+            return finish_list(&b, -1);
         }
         if (wrong ? bad_entry(&b, item, e, wrong) : add_entry(&b, &entry, item, e))
-            return finish(&b, -1);
+            return finish_list(&b, -1);
         at = at[item.len] ? at + item.len + 1 : NULL;
     }
-    return finish(&b, 0);
+    return finish_list(&b, 0);
 }
 
 /* ---- hostfiles ----------------------------------------------------------------------------------------- */
@@ -225,15 +225,15 @@ int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, cons
         size_t n = end ? (size_t)(end - bytes) - at : len - at;
         b.line++;
         if (read_line(&b, (struct text){bytes + at, n}, e))
-            return finish(&b, -1);
+            return finish_list(&b, -1);
         at += n + 1;
     }
     if (!list->count)
         err_set(e, ERR_USAGE, "%s: no host is named in this hostfile", path);
-    return finish(&b, list->count ? 0 : -1);
+    return finish_list(&b, list->count ? 0 : -1);
 }
 
-static int unreadable(const char *what, const char *path, int errnum, struct err *e)
+static int refuse_file(const char *what, const char *path, int errnum, struct err *e)
 {
     return err_set(e, ERR_USAGE, "cannot read %s %s: %s", what, path, strerror(errnum));
 }
@@ -260,7 +260,7 @@ static char *read_all(int fd, size_t *len, const char *what, const char *path, s
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            unreadable(what, path, errno, e);
+            refuse_file(what, path, errno, e);
             break;
         }
         *len += (size_t)n;
@@ -274,7 +274,7 @@ char *hosts_load(const char *what, const char *path, size_t *len, struct err *e)
     *len = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        unreadable(what, path, errno, e);
+        refuse_file(what, path, errno, e);
         return NULL;
     }
     char *bytes = read_all(fd, len, what, path, e);

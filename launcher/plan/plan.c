@@ -206,7 +206,7 @@ static uint32_t room_left(const struct placing *p, size_t k, bool full)
     return left < room ? left : room;
 }
 
-static void put(const struct placing *p, size_t k, uint32_t ranks)
+static void assign_ranks(const struct placing *p, size_t k, uint32_t ranks)
 {
     p->ranks[host_at(p, k)] += ranks;
     if (p->own != p->ranks)
@@ -223,7 +223,7 @@ static uint32_t go_round(const struct placing *p, bool full, bool name, uint32_t
         for (size_t k = 0; k < p->count && placed < np; k++) {
             if (room_left(p, k, full) == 0)
                 continue;
-            put(p, k, 1);
+            assign_ranks(p, k, 1);
             if (name && p->host_of)
                 p->host_of[placed] = (uint32_t)host_at(p, k);
             placed++;
@@ -244,7 +244,7 @@ static uint32_t place_part(const struct placing *p, uint32_t np)
     for (size_t k = 0; k < p->count; k++) {
         uint32_t room = room_left(p, k, false);
         uint32_t ranks = room < np - placed ? room : np - placed;
-        put(p, k, ranks);
+        assign_ranks(p, k, ranks);
         placed += ranks;
     }
     if (p->want->oversubscribe)
@@ -329,8 +329,8 @@ size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
 /* ---- where ranks go ------------------------------------------------------------------------------------ */
 
 /* The host of each rank. `ranks` and `own` are zero for each host. */
-static void place(const struct host_list *hosts, size_t count, const struct plan_want *want, uint32_t np,
-                  uint32_t *ranks, uint32_t *own, uint32_t *host_of)
+static void place_ranks(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                        uint32_t np, uint32_t *ranks, uint32_t *own, uint32_t *host_of)
 {
     if (want->rankfile) {
         size_t host = 0;
@@ -382,7 +382,8 @@ static void number_hosts(struct plan *plan, uint32_t *hosts_with)
 }
 
 /* Memory for one plan: of each rank its host, and what counts. */
-static int fill(struct plan *plan, const struct host_list *hosts, size_t count, const struct plan_want *want)
+static int fill_plan(struct plan *plan, const struct host_list *hosts, size_t count,
+                     const struct plan_want *want)
 {
     uint32_t *numbers = calloc(2 * count + 2 * (size_t)plan->size, sizeof *numbers);
     plan->host = calloc(count, sizeof *plan->host);
@@ -394,7 +395,7 @@ static int fill(struct plan *plan, const struct host_list *hosts, size_t count, 
     }
     uint32_t *ranks = numbers, *plan_host_of = ranks + count, *host_of = plan_host_of + count;
     /* plan_host_of is written when the places are known. */
-    place(hosts, count, want, plan->size, ranks, plan_host_of, host_of);
+    place_ranks(hosts, count, want, plan->size, ranks, plan_host_of, host_of);
     list_ranks(plan, count, ranks, host_of, plan_host_of);
     number_hosts(plan, host_of + plan->size);
     free(numbers);
@@ -415,7 +416,7 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
     plan->size = want->rankfile ? rankfile_size(want)
                  : want->np     ? want->np
                                 : (uint32_t)sum_room(hosts, count, &exact, &has_auto);
-    if (fill(plan, hosts, count, want) == 0)
+    if (fill_plan(plan, hosts, count, want) == 0)
         return 0;
     uint32_t size = plan->size;
     plan_free(plan);

@@ -22,8 +22,8 @@ static int check_target(const struct transport_target *target, struct err *e)
     return 0;
 }
 
-static struct transport *start(uv_loop_t *loop, const struct transport_target *target,
-                               const struct transport_events *events, void *ctx, struct err *e)
+static struct transport *start_transport(uv_loop_t *loop, const struct transport_target *target,
+                                         const struct transport_events *events, void *ctx, struct err *e)
 {
     static bool library_ready;
     if (check_target(target, e) < 0)
@@ -74,7 +74,7 @@ static const char *peer_address(struct transport *t)
     return t->connect.numeric[0] ? t->connect.numeric : NULL;
 }
 
-static void destroy(struct transport *t)
+static void destroy_transport(struct transport *t)
 {
     ssh_config_free(&t->config);
     free(t);
@@ -82,9 +82,9 @@ static void destroy(struct transport *t)
 
 const struct transport_ops hvd_transport_ssh = {
     .name = "ssh",
-    .start = start,
+    .start = start_transport,
     .write = write_bytes,
     .close = close_transport,
     .peer_address = peer_address,
-    .destroy = destroy,
+    .destroy = destroy_transport,
 };

@@ -176,8 +176,8 @@ static void collect_files(struct transport *t)
 }
 
 /* libssh2 wants the bare signature; it is called again after SSH_AGAIN. */
-static int sign(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len, const unsigned char *data,
-                size_t len, void **abstract)
+static int sign_data(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len,
+                     const unsigned char *data, size_t len, void **abstract)
 {
     struct ssh_auth *a = *abstract;
     const struct ssh_key *key = &a->key[a->current];
@@ -204,7 +204,7 @@ static int try_key(struct transport *t, struct ssh_key *key)
     void *abstract = a;
     if (key->in_agent)
         return libssh2_userauth_publickey(t->session, t->config.user, key->info.blob, key->info.blob_len,
-                                          sign, &abstract);
+                                          sign_data, &abstract);
     return libssh2_userauth_publickey_fromfile_ex(t->session, t->config.user,
                                                   (unsigned)strlen(t->config.user), NULL, key->name, NULL);
 }
@@ -261,7 +261,7 @@ static void list_keys(const struct ssh_auth *a, char *out, size_t size)
 }
 
 /* What else the host would take: known once a method was refused. "none" may even be enough. */
-static enum ssh_result explain(struct transport *t)
+static enum ssh_result explain_refusal(struct transport *t)
 {
     struct ssh_auth *a = &t->auth;
     char keys[ERR_TEXT_MAX - 160];
@@ -303,7 +303,7 @@ static void agent_answered(void *ctx)
     ssh_advance(t);
 }
 
-static void begin(struct transport *t)
+static void begin_keys(struct transport *t)
 {
     struct ssh_auth *a = &t->auth;
     a->state = SSH_AUTH_LISTING;
@@ -320,7 +320,7 @@ enum ssh_result ssh_step_authenticate(struct transport *t)
     enum ssh_result result;
     size_t len;
     if (a->state == SSH_AUTH_BEGIN)
-        begin(t);
+        begin_keys(t);
     if (a->state == SSH_AUTH_LISTING) {
         if (a->agent_open && a->agent.busy)
             return SSH_AGAIN;
@@ -336,5 +336,5 @@ enum ssh_result ssh_step_authenticate(struct transport *t)
             return result;
         a->state = SSH_AUTH_EXPLAINING;
     }
-    return explain(t);
+    return explain_refusal(t);
 }

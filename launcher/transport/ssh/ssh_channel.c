@@ -34,7 +34,7 @@ enum ssh_result ssh_step_channel(struct transport *t)
     return SSH_FAILED;
 }
 
-static void keepalive(uv_timer_t *timer)
+static void send_keepalive(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
     int next;
@@ -53,7 +53,7 @@ enum ssh_result ssh_step_exec(struct transport *t)
     /* Without a reply: libssh2 would keep every answer. It is there for middleboxes; the launcher has
      * heartbeats of its own. */
     libssh2_keepalive_config(t->session, 0, KEEPALIVE_MS / 1000);
-    uv_timer_start(&t->timer, keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
+    uv_timer_start(&t->timer, send_keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
     t->events->opened(t->ctx);
     return SSH_DONE;
 }
@@ -122,7 +122,7 @@ size_t ssh_channel_send(struct transport *t, const void *bytes, size_t len)
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Delivers what one stream has, at most a buffer full. 1: some, 0: nothing now, -1: failed. */
-static int deliver(struct transport *t, int stream)
+static int deliver_bytes(struct transport *t, int stream)
 {
     static uint8_t bytes[READ_BYTES]; /* one thread; the callbacks see it during their call only */
     ssize_t n = libssh2_channel_read_ex(t->channel, stream, (char *)bytes, sizeof bytes);
@@ -141,8 +141,8 @@ static int deliver(struct transport *t, int stream)
 static int deliver_turn(struct transport *t)
 {
     for (int i = 0; i < READS_A_TURN; i++) {
-        int out = deliver(t, STDOUT_STREAM);
-        int err = out >= 0 && !t->end.requested ? deliver(t, STDERR_STREAM) : 0;
+        int out = deliver_bytes(t, STDOUT_STREAM);
+        int err = out >= 0 && !t->end.requested ? deliver_bytes(t, STDERR_STREAM) : 0;
         if (out < 0 || err < 0)
             return -1;
         if (t->end.requested || (out == 0 && err == 0))
@@ -198,7 +198,7 @@ static void held_open(uv_timer_t *timer)
     ssh_advance(t);
 }
 
-static enum ssh_result lost(struct transport *t)
+static enum ssh_result note_loss(struct transport *t)
 {
     char *why = NULL;
     if (!t->wire.peer_gone && libssh2_session_last_error(t->session, &why, NULL, 0) != 0)
@@ -221,7 +221,7 @@ enum ssh_result ssh_step_run(struct transport *t)
     if (t->end.requested)
         return SSH_AGAIN;
     if (more < 0)
-        return lost(t);
+        return note_loss(t);
     offer_writing(t);
     if (t->end.requested)
         return SSH_AGAIN;
@@ -232,7 +232,7 @@ enum ssh_result ssh_step_run(struct transport *t)
     if (libssh2_channel_eof(t->channel) == 1 || t->end.open_for_long)
         return SSH_DONE;
     if (t->wire.peer_gone || t->wire.write_failed)
-        return lost(t);
+        return note_loss(t);
     if (!t->end.seen && end_is_known(t)) {
         t->end.seen = true;
         uv_timer_start(&t->timer, held_open, AFTER_END_MS, 0);
@@ -253,6 +253,6 @@ enum ssh_result ssh_step_await_close(struct transport *t)
     if (rc == 0 || end_is_known(t))
         learn_end(t);
     else
-        return lost(t);
+        return note_loss(t);
     return SSH_DONE;
 }

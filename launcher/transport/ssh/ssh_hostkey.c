@@ -17,7 +17,7 @@
 #define FINGERPRINT_MAX 64
 
 /* "SHA256:..." as ssh prints it. */
-static void fingerprint(const uint8_t *blob, size_t len, char out[FINGERPRINT_MAX])
+static void format_fingerprint(const uint8_t *blob, size_t len, char out[FINGERPRINT_MAX])
 {
     unsigned char hash[SHA256_DIGEST_LENGTH], text[48];
     SHA256(blob, len, hash);
@@ -153,7 +153,7 @@ static void changed_key(struct transport *t, const char *type, const char *print
     char entry[SSH_NAME_MAX + 16], plain[SSH_NAME_MAX + 16];
     say_host(t, name, sizeof name, arguments, sizeof arguments);
     host_names(t, entry, plain, sizeof entry);
-    fingerprint(known->blob, known->blob_len, expected);
+    format_fingerprint(known->blob, known->blob_len, expected);
     err_set(&t->err, ERR_HOST, "the host key of %s has changed: %s:%u has %s %s, the host shows %s", name,
             known->file, known->line, type, expected, print);
     err_hint(&t->err, "somebody may be listening in; if the host was reinstalled: ssh-keygen -R '%s' -f %s",
@@ -172,8 +172,8 @@ static bool accept_anyway(struct transport *t, bool changed, const char *type, c
 
 /* As ssh: a host on another port than 22 may be known without it, but only by the same key. A key that is
  * revoked is so on every port. *which is set for every verdict but KNOWN_UNKNOWN. */
-static enum known_verdict judge(const struct transport *t, const uint8_t *blob, size_t len,
-                                const struct known_host **which)
+static enum known_verdict judge_key(const struct transport *t, const uint8_t *blob, size_t len,
+                                    const struct known_host **which)
 {
     const struct known_host *without_port = NULL;
     enum known_verdict verdict = known_hosts_check(&t->known, blob, len, which);
@@ -193,8 +193,8 @@ enum ssh_result ssh_step_verify(struct transport *t)
     const uint8_t *blob = (const uint8_t *)libssh2_session_hostkey(t->session, &len, &kind);
     if (!blob || !known_key_type(blob, len, type))
         return ssh_library_failed(t, ERR_HOST, "the host showed no key");
-    fingerprint(blob, len, print);
-    enum known_verdict verdict = judge(t, blob, len, &which);
+    format_fingerprint(blob, len, print);
+    enum known_verdict verdict = judge_key(t, blob, len, &which);
     switch (verdict) {
     case KNOWN_MATCH:
         log_debug("%s: %s host key %s is known, %s:%u", t->config.hostname, type, print, which->file,
