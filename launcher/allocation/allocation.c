@@ -1,6 +1,6 @@
-/* Who is asked, and what all of them share. Which of the hosts is this one is found here as well: batch
- * systems write names in their own way, short where the host calls itself by the full one or the other way
- * round, and this host must be reached without a network. A short name that fits two of the hosts decides
+/* The batch systems, and the work that is the same for all of them. This file also finds this host among
+ * the allocated hosts, because this host must be reached without a network. Batch systems write a short
+ * name where the host has a full one, or the other way round. A short name that fits two hosts decides
  * nothing. */
 #include "launcher/allocation/allocation.h"
 

@@ -1,5 +1,5 @@
-/* The rows of config.h become the table, and the table the struct. What one row alone cannot say is checked
- * here: that there is a command, and what --verbose means for the level of the log. */
+/* The rows of config.h become the table, and the table the struct. Rules about several rows are checked
+ * here: there must be a command, and --verbose changes the level of the log. */
 #include "launcher/cli/config.h"
 
 #include <stddef.h>
@@ -27,7 +27,7 @@ static const struct option_spec specs[] = {
 #undef CONFIG_ROW
 };
 
-/* What horovodrun's files may say and what needs no option here. */
+/* Keys of horovodrun's files that need no option here. */
 static const char *const other_keys[] = {"controller", NULL};
 
 #define ELASTIC_WHY "jobs that grow and shrink while they run (elastic training) are not there yet"
@@ -113,7 +113,7 @@ static int check_rsh(const char *rsh, char *const envp[], struct err *e)
     return err_hint(e, "start hvdrun in a script of sbatch or in a shell of salloc");
 }
 
-/* What the table cannot say of a value. */
+/* Checks of values that the table cannot express. */
 static int check_value(struct config *config, char *const envp[], struct err *e)
 {
     if (placement_parse(&config->placement, config, e))

@@ -16,8 +16,8 @@
 #define SHOWN 80 /* bytes of a user's word in a message */
 
 /* Ranks, sizes and connections that another launcher (or an outer hvdrun) gave to the process that hvdrun is
- * in. A worker that read them would take itself for a rank of the outer job. What only tunes or describes
- * (OMPI_MCA_btl, SLURM_JOB_ID, HOROVOD_CYCLE_TIME) stays. */
+ * in. A worker that read them would take itself for a rank of the outer job. Variables that only tune or
+ * describe (OMPI_MCA_btl, SLURM_JOB_ID, HOROVOD_CYCLE_TIME) stay. */
 static const char *const of_another_launcher[] = {
     /* torch.distributed, torchrun */
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
@@ -51,7 +51,7 @@ static const char *const of_another_launcher[] = {
 
 /* True on the host that hvdrun runs on, and wrong or meaningless on another. */
 static const char *const of_this_host[] = {
-    /* which devices this process may use: the session hands out its own host's */
+    /* the devices of this process: the session hands out devices of its own host */
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
     /* the login session and its sockets */

@@ -41,7 +41,7 @@ static int append_host(struct host_list *hosts, struct host_spec *own, struct er
     return 0;
 }
 
-/* What two programs say of one host: more slots win over fewer, and a number over none. */
+/* Two programs name one host: the larger number of slots wins, and a number wins over none. */
 static void merge_host(struct host_spec *host, const struct host_spec *own)
 {
     if (own->slots > host->slots) {

@@ -87,7 +87,7 @@ static int no_command(size_t i, size_t count, struct err *e)
     return colon_hint(e);
 }
 
-/* What each of them must have, and which ranks it gets. */
+/* Checks each program and gives it its ranks. */
 static int check_program(struct config *config, struct err *e)
 {
     struct programs *p = &config->programs;

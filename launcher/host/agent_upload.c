@@ -21,10 +21,10 @@
 #define WORD_MAX   (4 * PATH_MAX + 64)
 #define HEX_SIZE   (2 * AUTH_DIGEST_SIZE + 1)
 
-/* What comes before it: a function begun, and variables: agent, found, words, job, version, platform,
- * total, sums, way, build and parts (a function).
+/* Before the body the script begins a function and sets variables: agent, found, words, job, version,
+ * platform, total, sums, way, build and parts (a function).
  *
- * The whole is one function that is called at the end, so half a script does nothing. */
+ * The whole script is one function that is called at the end, so half a script does nothing. */
 static const char body[] =
     "say() { printf '\\nhvd-send %s %s\\n' \"$job\" \"$1\"; }\n"
     "no() { echo \"$1\" >&2; exit 126; }\n"
@@ -104,7 +104,7 @@ struct part {
 
 /* ---- the files ----------------------------------------------------------------------------------------- */
 
-/* What was not built for this installation, but for the first three, hosts do without. */
+/* Hosts need the first three. They do without the other modules that this installation lacks. */
 static const char *const modules[] = {"hvd-engine", "auth.so", "tls.so",
                                       "hvd-pmix",   "gloo.so", "topology.so"};
 #define MODULES_NEEDED 3
@@ -212,7 +212,7 @@ static void agent_version(char *text, size_t size)
     snprintf(text, size, "hvdagent %s (protocol %u)", HVD_VERSION, PROTOCOL_VERSION);
 }
 
-/* Where hosts look for an installed agent. */
+/* The places at which hosts look for an installed agent. */
 static int put_places(struct buf *b, const struct sent_agent_want *want)
 {
     char path[PATH_MAX], version[80], words[80] = "";

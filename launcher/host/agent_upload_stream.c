@@ -13,7 +13,7 @@ void host_sending_written(struct host_sending *s, size_t taken)
     s->left -= taken;
 }
 
-/* A line has ended. What shells print at a login is none of ours. */
+/* A line has ended. Lines that a shell prints at the login are no answers. */
 static enum sending_answer read_answer(struct host_sending *s, const struct sent_agent *a)
 {
     size_t len = s->filled;

@@ -68,7 +68,7 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {"host", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- messages of the session ----------------------------------------------------------------------------- */
+/* ---- messages of the session --------------------------------------------------------------------------- */
 
 static void on_welcome(struct host *h, const Hvd__Welcome *w)
 {
@@ -381,7 +381,7 @@ void host_teardown(struct host *h, Hvd__Teardown *teardown)
         CONTROL(m, TEARDOWN, teardown, teardown);
         uint64_t before = h->beat.spoke_at;
         host_send(h, &m);
-        h->beat.spoke_at = before; /* who hears this needs no lease */
+        h->beat.spoke_at = before; /* a host that is asked to end needs no lease */
         h->beat.torn_at = clock_now();
         host_expect(h);
     }

@@ -4,8 +4,8 @@
  *
  * CONNECTING covers the transport's phases; SENDING is --send-agent; GREETING is from our Hello to the
  * session's Welcome; READY waits for the others; RUNNING from Spawn; ENDING from Teardown to the session's
- * Ended; LEAVING until the transport has closed. Whatever goes wrong ends in CLOSED with an error that names
- * the host and the phase. The table is in host.c. */
+ * Ended; LEAVING until the transport has closed. Every failure ends in CLOSED with an error that names the
+ * host and the phase. The table is in host.c. */
 #ifndef HVD_LAUNCHER_HOST_HOST_H
 #define HVD_LAUNCHER_HOST_HOST_H
 
@@ -64,7 +64,7 @@ struct host_events {
     void (*closed)(void *ctx, struct host *h);
 };
 
-/* What all hosts of a job share. */
+/* The data that all hosts of a job share. */
 struct host_common {
     uv_loop_t *loop;
     const struct config *config;
@@ -75,19 +75,19 @@ struct host_common {
     const char *program_dir;       /* hvdrun's own directory */
     const char *hostname;          /* of this machine */
     char *agent_local;             /* path of the hvdagent beside us */
-    char *const *agent_arguments;  /* what it is told, ended by NULL */
+    char *const *agent_arguments;  /* of hvdagent, ended by NULL */
     char *agent_command;           /* the shell command line that becomes a session elsewhere */
-    const struct sent_agent *sent; /* what hosts without an agent get; NULL: nothing */
+    const struct sent_agent *sent; /* for hosts without an agent; NULL: nothing is sent */
     char **interfaces;             /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
     bool hold;                 /* they ask for leases one after the other */
-    Hvd__Preflight *preflight; /* what sessions are to look for */
+    Hvd__Preflight *preflight; /* questions that the sessions answer before the start */
 };
 
 #define JOB_KEY_SIZE 32
 
-/* What the agent of a host said of its processes, and how they ended. */
+/* The processes of the agent of a host, and their ends. */
 struct host_agent {
     bool managed;                    /* the host's daemon holds the session; our process only leads to it */
     bool died;                       /* host.err says which process of the agent died */

@@ -39,7 +39,7 @@ void host_give_up(struct host *h, const struct err *why)
         h->ops->close(h->transport);
 }
 
-/* ---- to the session --------------------------------------------------------------------------------------- */
+/* ---- to the session ------------------------------------------------------------------------------------ */
 
 static void give_up_starved(struct host *h)
 {

@@ -1,4 +1,4 @@
-/* What hvdrun tells a session first. */
+/* Hello, the first message to a session. */
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 #include "launcher/cli/rendezvous_option.h"

@@ -56,7 +56,7 @@ size_t collapse_line(const uint8_t *bytes, size_t len)
     return 0;
 }
 
-/* Where the groups behind that place begin: at the front, when it has left. */
+/* The link to the first group after that place; to the front if the group of that place has left. */
 static struct collapse_group **find_behind(struct collapse *c, uint64_t place)
 {
     for (struct collapse_group *g = c->first; g; g = g->next)

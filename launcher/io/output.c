@@ -30,7 +30,7 @@ struct stream_state {
     struct stream_state *next; /* in the sink's list of those that have something */
     struct buf queue;          /* records */
     uint32_t rank;
-    uint32_t credit; /* what the session may still send */
+    uint32_t credit; /* bytes that the session may still send */
     uint8_t stream;
     bool listed, at_line_start;
     bool hidden;   /* by --show-rank */
@@ -206,7 +206,7 @@ static void put_lines(struct output *o, struct lane *lane, struct stream_state *
 
 /* ---- from queue to sink -------------------------------------------------------------------------------- */
 
-/* Whose record is shown next; NULL: none can be, now. */
+/* The stream of the next record; NULL: no record can be shown now. */
 static struct stream_state *choose_stream(struct lane *lane)
 {
     struct stream_state *owner = lane->owner;

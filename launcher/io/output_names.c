@@ -34,7 +34,7 @@ static const char *stream_name(enum frame_stream stream)
     return stream == STREAM_STDERR ? "stderr" : "stdout";
 }
 
-/* What stands for one letter; numbers are written into `digits`. */
+/* The text for one letter; numbers are written into `digits`. */
 static const char *text_of(char letter, const struct output_owner *owner, char *digits, size_t size)
 {
     int width = snprintf(NULL, 0, "%u", owner->size - 1);

@@ -40,7 +40,7 @@ static size_t unroll_ring(const struct tail *t, char *out)
     return t->len;
 }
 
-/* Where the last TAIL_LINES lines begin. */
+/* The offset at which the last TAIL_LINES lines begin. */
 static size_t first_shown(const char *text, size_t len)
 {
     size_t lines = 0, at = len;

@@ -1,4 +1,4 @@
-/* What a job makes of what its hosts say: readiness, the workers' starts, output and ends, faults. */
+/* The messages of a job's hosts: readiness, starts, output and ends of workers, faults. */
 #include "launcher/job/dispatch.h"
 
 #include <errno.h>
@@ -141,8 +141,7 @@ static const char *on_exited(struct job *j, struct host *h, const Hvd__Control *
         return "that rank has ended before";
     uint64_t time = time_of_end(h, r, m->time);
     if (rank_end_failed(&end))
-        host_clock_fix(
-            &h->beat.clock); /* which of this host's faults was first does not change by learning */
+        host_clock_fix(&h->beat.clock); /* the order of this host's faults does not change any more */
     rank_end_describe(&end, how, sizeof how);
     log_debug("rank %u on %s (pid %u) ended: %s%s", m->rank, h->label, m->pid, how,
               m->by_us ? ", by us" : "");

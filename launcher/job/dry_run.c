@@ -42,14 +42,14 @@ static void host_label(const struct host_spec *host, char *text, size_t size)
 
 #define LABEL_MAX (HOSTS_USER_MAX + HOSTS_NAME_MAX + 4)
 
-/* What the plan can know before a host was asked. */
+/* Ranks that are known before a host was asked. */
 struct known {
     struct plan_want want;
     size_t count; /* hosts that can get ranks */
     bool planned; /* all is known */
     struct plan plan;
     /* of the hosts that were shown: */
-    uint32_t next; /* where the plan goes on */
+    uint32_t next; /* the rank at which the plan goes on */
     uint32_t from; /* ranks; UINT32_MAX: not known how many */
 };
 
@@ -59,7 +59,7 @@ struct span {
     const uint32_t *rank; /* NULL: not planned */
 };
 
-/* Which ranks a host gets depends on what the hosts behind it have, or is counted when they have answered. */
+/* The ranks of a host depend on hosts after it, or on counts that the hosts give later. */
 static bool is_spread(const struct plan_want *want)
 {
     return want->by_node || want->oversubscribe || want->per_part || want->parts;

@@ -49,7 +49,7 @@ struct job_part {
     void (*say)(const struct job *j);                    /* to the user, after the report of the job */
     void (*report)(const struct job *j, struct json *w); /* members of --report */
     void (*report_rank)(const struct job *j, uint32_t rank, struct json *w);
-    void (*free)(struct job *j); /* what the state points to */
+    void (*free)(struct job *j); /* frees the memory to which the state points */
 };
 
 struct job_parts {

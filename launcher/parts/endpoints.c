@@ -77,7 +77,7 @@ static char *address_of(const struct job *j, const struct host *h)
     return j->plan.host_count > 1 && h->address ? h->address : (char *)"127.0.0.1";
 }
 
-/* Where each of the host's ranks can listen for the others. */
+/* The address and the ports at which the host's ranks listen for other ranks. */
 static int fill_ports(const struct job *j, Hvd__HostRanks *to, const struct host *h, struct err *e)
 {
     const struct host_ports *p = ports_of(j, h);

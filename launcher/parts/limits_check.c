@@ -39,7 +39,7 @@ static uint64_t count_needed(const Hvd__Limit *l, const struct limits_need *need
     return need->ranks * each + (l->descriptors ? need->inputs : 0);
 }
 
-/* By how much the limit is too low; 0: it suffices. What a host says is not to be trusted to add up. */
+/* By how much the limit is too low; 0: it suffices. The numbers of a host may be wrong. */
 static uint64_t count_lack(const Hvd__Limit *l, const struct limits_need *need)
 {
     uint64_t left = l->used < l->limit ? l->limit - l->used : 0, wanted = count_needed(l, need);

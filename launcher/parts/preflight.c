@@ -216,7 +216,7 @@ static int collect_faults(struct faults *f, const struct job *j)
     return 0;
 }
 
-/* ---- what is said -------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
 static void widen_column(int *width, const char *text)
 {

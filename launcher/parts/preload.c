@@ -35,8 +35,8 @@ const char *preload_local_path(const struct job *j, const char *command)
 
 /* ---- before the hosts ---------------------------------------------------------------------------------- */
 
-/* A command that is a file of --preload is not looked for on the hosts. Where files are copied, the hosts
- * need no directory that they share. */
+/* A command that is a file of --preload is not looked for on the hosts. Hosts that get files need no
+ * directory that they share. */
 static void edit_preflight(const struct job *j, const struct preload *p)
 {
     Hvd__Preflight *asked = j->common.preflight;

@@ -26,7 +26,7 @@ struct preload {
     uint64_t bytes; /* of all */
 };
 
-/* Where a host is with them. */
+/* The progress of one host. */
 struct preload_place {
     size_t file;
     uint64_t offset;

@@ -21,7 +21,7 @@ struct text {
     size_t left; /* lines */
 };
 
-/* ---- who is together ----------------------------------------------------------------------------------- */
+/* ---- groups of ranks ----------------------------------------------------------------------------------- */
 
 static int compare_process(const Hvd__WhereProcess *a, const Hvd__WhereProcess *b)
 {

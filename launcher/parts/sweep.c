@@ -16,8 +16,8 @@
 
 #define LOOK_MS  100
 #define AGAIN_MS 500 /* between two attempts at a host */
-/* What an attempt gets for each step: a SYN that is lost is better sent anew than waited for. A carrying
- * program does not tell how far it has come. */
+/* The time of an attempt for each step: a new SYN is better than a wait for a lost one. An ssh program
+ * does not tell its step. */
 #define CONNECT_MS 2000
 #define LOGIN_MS   5000
 /* hvdagent itself gives up 6 s after the grace of the workers, which its session may still use. */

@@ -15,7 +15,7 @@ static ptrdiff_t last_index(struct text t, char c)
     return found ? found - t.at : -1;
 }
 
-/* What cannot be taken for an option, a path or a piece of shell. */
+/* Characters that no carrier takes for an option, a path or a piece of shell. */
 static bool is_plain(struct text t, const char *also)
 {
     for (size_t i = 0; i < t.len; i++)

@@ -2,7 +2,7 @@
  *
  * An entry is cut into user, name and slots by host_entry.c, whether it stands in -H or in a hostfile; a
  * hostfile's line may follow it with slots=, max_slots= and a comment. Entries are added through a hash of
- * their names, so that a repeated host is found without looking at all others. Whatever is wrong, the message
+ * their names, so that a repeated host is found without looking at all others. The message of every error
  * names the entry, and for a file its path and line; the list is then emptied.
  *
  * The bytes need not end in NUL (a fuzzer feeds them as they are), and a NUL within them is an error. */
@@ -29,7 +29,7 @@ struct builder {
     uint32_t *slot; /* hash table: index + 1 of a host, 0 empty; its size is a power of two */
     size_t slots;
     const char *path; /* of the hostfile; NULL for a list */
-    const char *from; /* where a list comes from */
+    const char *from; /* the source of the list, for messages */
     uint32_t line;    /* of the entry; in a list its position */
 };
 
@@ -59,7 +59,7 @@ static bool is_same_name(const char *have, struct text t)
     return have && strncasecmp(have, t.at, t.len) == 0 && !have[t.len];
 }
 
-/* Where `name` is in the table, or where it belongs. */
+/* The place of `name` in the table, or its place to be. */
 static uint32_t *find_slot(struct builder *b, struct text name)
 {
     size_t i = hash_name(name) & (b->slots - 1);
@@ -292,7 +292,7 @@ int hosts_read_file(struct host_list *list, const char *path, struct err *e)
     return rc;
 }
 
-/* ---- what a list is asked ------------------------------------------------------------------------------ */
+/* ---- questions to a list ------------------------------------------------------------------------------- */
 
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e)
 {

@@ -12,7 +12,7 @@
 
 #define NAMED_HOSTS 8 /* in a message */
 
-/* What a host takes without oversubscription; 0: not known yet. */
+/* The ranks that a host takes without oversubscription; 0: not known yet. */
 static uint32_t exact_room(const struct host_spec *host, const struct plan_want *want)
 {
     if (!want->per_part)
@@ -326,7 +326,7 @@ size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
     return hosts->count;
 }
 
-/* ---- where ranks go ------------------------------------------------------------------------------------ */
+/* ---- hosts of ranks ------------------------------------------------------------------------------------ */
 
 /* The host of each rank. `ranks` and `own` are zero for each host. */
 static void place_ranks(const struct host_list *hosts, size_t count, const struct plan_want *want,
@@ -349,7 +349,7 @@ static void place_ranks(const struct host_list *hosts, size_t count, const struc
         (void)place_part(&p, np);
 }
 
-/* ---- what follows from that ---------------------------------------------------------------------------- */
+/* ---- lists and numbers --------------------------------------------------------------------------------- */
 
 /* The hosts that have ranks, and their lists. plan_host_of: of each in the list of all. */
 static void list_ranks(struct plan *plan, size_t count, const uint32_t *ranks, const uint32_t *host_of,

@@ -35,7 +35,7 @@ struct plan_part {
     struct plan_place *place; /* [count], in this order; NULL: all hosts */
 };
 
-/* What the user asks for. */
+/* The wishes of the user. */
 struct plan_want {
     uint32_t np;                  /* 0: one rank for every slot, or as many as ppr says */
     uint32_t ppr;                 /* ranks on each host, whatever its slots; 0: as many as it has slots */

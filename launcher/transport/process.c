@@ -94,7 +94,7 @@ static void close_handle(struct transport *t, enum process_handle h)
     uv_close((uv_handle_t *)&t->poll[h], handle_closed);
 }
 
-/* What an agent logs comes the same way as what the carrier says, but explains no end of the carrier. */
+/* Lines of the agent's log come the same way as lines of the carrier, but explain no end of the carrier. */
 static bool is_logged(const char *line, size_t len)
 {
     static const char *const programs[] = {"hvdagent: ", "hvd-engine: ", "hvd-pmix: "};

@@ -107,20 +107,20 @@ static int check_word(const char *word, struct err *e)
     return 0;
 }
 
-/* ---- programs that --rsh knows by name --------------------------------------------------------------------- */
+/* ---- programs that --rsh knows by name ----------------------------------------------------------------- */
 
 /* srun and kubectl carry a byte stream from our stdin to the command and back with these words.
  *
- * srun: a step of one task on one node of the job that SLURM_JOB_ID names. --overlap lets it share the nodes
- * with other steps, and takes nothing from them. --unbuffered passes bytes on as they come (without it srun
- * waits for whole lines); the output then goes through a terminal of slurmstepd's that changes nothing.
- * --cpu-bind=none: the workers use all CPUs of the job there, not those of one task. Variables of sbatch that
- * srun reads as options are taken away, because they are about the user's tasks (SLURM_GPUS_PER_TASK would
- * leave the agent one GPU) or put labels before the bytes (SLURM_LABELIO); so are variables that
- * mean something only on this host.
+ * srun: a step of one task on one node of the job that SLURM_JOB_ID names. --overlap lets it share the
+ * nodes with other steps, and takes nothing from them. --unbuffered passes bytes on as they come (without
+ * it srun waits for whole lines); the output then goes through a terminal of slurmstepd's that changes
+ * nothing. --cpu-bind=none: the workers use all CPUs of the job there, not those of one task. Variables of
+ * sbatch that srun reads as options are taken away, because they are about the user's tasks
+ * (SLURM_GPUS_PER_TASK would leave the agent one GPU) or put labels before the bytes (SLURM_LABELIO); so
+ * are variables that mean something only on this host.
  *
- * kubectl: `exec -i POD -- /bin/sh -c COMMAND`; the user may have written a part of these words. A terminal (-t) would change
- * bytes: it is refused. */
+ * kubectl: `exec -i POD -- /bin/sh -c COMMAND`; the user may have written a part of these words. A
+ * terminal (-t) would change bytes: it is refused. */
 static const char srun[] =
     "env -u SLURM_NTASKS -u SLURM_NPROCS -u SLURM_NTASKS_PER_NODE -u SLURM_NTASKS_PER_CORE "
     "-u SLURM_NTASKS_PER_SOCKET -u SLURM_NTASKS_PER_GPU -u SLURM_NTASKS_PER_TRES -u SLURM_TRES_PER_TASK "
@@ -196,7 +196,7 @@ static bool knows_no_user(const char *rsh, const struct rsh_argv *words)
     return expand_name(rsh) == srun || is_kubectl(words);
 }
 
-/* ---- expansion -------------------------------------------------------------------------------------------- */
+/* ---- expansion ----------------------------------------------------------------------------------------- */
 
 /* The words of a template, with those that a known program adds. */
 static int read_words(const char *rsh, struct rsh_argv *words, struct err *e)

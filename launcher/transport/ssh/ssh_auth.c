@@ -260,7 +260,7 @@ static void list_keys(const struct ssh_auth *a, char *out, size_t size)
     }
 }
 
-/* What else the host would take: known once a method was refused. "none" may even be enough. */
+/* The methods that the host would take, known once a method was refused. "none" may even be enough. */
 static enum ssh_result explain_refusal(struct transport *t)
 {
     struct ssh_auth *a = &t->auth;

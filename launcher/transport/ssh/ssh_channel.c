@@ -1,11 +1,11 @@
 /* The remote command and its bytes.
  *
- * Reading comes first and never waits for writing: a command that writes while it is written to would block
- * otherwise. A turn delivers a bounded amount, then other hosts have theirs. What is written goes through
- * libssh2 into t->wire.out; it is accepted while t->wire.out is short and the channel's window is open, so memory per
- * host stays small. The end: EOF, then the status or the signal, then CLOSE. A command can end while a
- * grandchild keeps its output open and so holds EOF back: once the end is known the channel gets a second for
- * what is still on its way. */
+ * Reading comes first and never waits for writing: a command that writes while it is written to would
+ * block otherwise. A turn delivers a bounded amount, then other hosts have theirs. Written bytes go
+ * through libssh2 into t->wire.out. They are accepted while t->wire.out is short and the channel's window
+ * is open, so memory per host stays small. The end: EOF, then the status or the signal, then CLOSE. A
+ * command can end while a grandchild keeps its output open and so holds EOF back. Once the end is known,
+ * the channel gets a second for bytes that are still on their way. */
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ enum ssh_result ssh_step_exec(struct transport *t)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/* What libssh2 put off; true when nothing is. */
+/* Sends the chunk that libssh2 put off; true when there is none any more. */
 static bool write_pending(struct transport *t)
 {
     while (t->pending.len) {

@@ -1,4 +1,4 @@
-/* What ssh's configuration says about one host: the defaults, or the output of `ssh -G`. Parsing is pure. */
+/* The ssh configuration for one host: the defaults, or the output of `ssh -G`. Parsing is pure. */
 #ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONFIG_H
 #define HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONFIG_H
 

@@ -260,7 +260,7 @@ void known_hosts_free(struct known_hosts *k)
 }
 
 enum known_verdict known_hosts_check(const struct known_hosts *k, const uint8_t *blob, size_t blob_len,
-                                     const struct known_host **which)
+                                     const struct known_host **line_out)
 {
     const struct known_host *revoked = NULL, *same = NULL, *other = NULL, *authority = NULL;
     char type[KNOWN_TYPE_MAX] = "";
@@ -278,8 +278,8 @@ enum known_verdict known_hosts_check(const struct known_hosts *k, const uint8_t 
             other = h;
     }
     const struct known_host *reason = revoked ? revoked : same ? same : authority ? authority : other;
-    if (which)
-        *which = reason;
+    if (line_out)
+        *line_out = reason;
     if (!reason)
         return KNOWN_UNKNOWN;
     return revoked ? KNOWN_REVOKED : same ? KNOWN_MATCH : authority ? KNOWN_AUTHORITY : KNOWN_CHANGED;

@@ -1,19 +1,19 @@
 /* A connection from start() to closed().
  *
- * When it works the states follow one another in the order of the table below; each is one function that is
- * called again and again until it no longer would block. ssh_advance is the only driver and set_state the
- * only one that changes the state. Each callback of the loop (socket, timers, ssh -G, resolver, agent) only
- * notes what happened and calls ssh_advance.
+ * When it works the states follow one another in the order of the table below; each is one function that
+ * is called again and again until it no longer would block. ssh_advance is the only driver and set_state
+ * the only one that changes the state. Each callback of the loop (socket, timers, ssh -G, resolver, agent)
+ * only notes what happened and calls ssh_advance.
  *
  * The socket is ours, not libssh2's: it reads and writes through recv_bytes and send_bytes. Writing always
- * succeeds (into t->wire.out, bounded: nothing new is written while it is long), because libssh2 1.10 fails when
- * another packet, say a window adjustment, comes between the halves of a short write. EOF is held back until
- * libssh2's queue was read, because a read error hides what is queued. Every read re-arms TCP_QUICKACK: sshd
- * sends in small pieces and waits for acknowledgements.
+ * succeeds (into t->wire.out, bounded: nothing new is written while it is long), because libssh2 1.10
+ * fails when another packet, say a window adjustment, comes between the halves of a short write. EOF is
+ * held back until libssh2's queue was read, because a read error hides what is queued. Every read re-arms
+ * TCP_QUICKACK: sshd sends in small pieces and waits for acknowledgements.
  *
- * How it fails: a step returns SSH_FAILED, or the peer goes, or close() was called. Either way finish_transport()
- * closes what is open, in any state; freeing libssh2's session never waits since the socket is unplugged
- * before; when the last handle is closed, closed() is reported. */
+ * How it fails: a step returns SSH_FAILED, or the peer goes, or close() was called. Either way
+ * finish_transport() closes what is open, in any state; freeing libssh2's session never waits since the
+ * socket is unplugged before; when the last handle is closed, closed() is reported. */
 #include "launcher/transport/ssh/ssh_session.h"
 
 #include <errno.h>
