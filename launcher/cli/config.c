@@ -7,18 +7,18 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/process/module.h"
 #include "common/modules/yaml.h"
 #include "common/net/net.h"
 #include "common/net/port_range.h"
+#include "common/process/module.h"
 #include "launcher/allocation/allocation.h"
-#include "launcher/cli/rendezvous_option.h"
 #include "launcher/cli/environment.h"
-#include "launcher/plan/hosts.h"
+#include "launcher/cli/rendezvous_option.h"
+#include "launcher/cli/rlimit_option.h"
 #include "launcher/io/output.h"
 #include "launcher/io/output_names.h"
-#include "launcher/cli/rlimit_option.h"
 #include "launcher/job/signals.h"
+#include "launcher/plan/hosts.h"
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {

@@ -13,11 +13,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "common/net/port_range.h"
 #include "common/base/err.h"
+#include "common/net/port_range.h"
 #include "common/options/options.h"
-#include "launcher/plan/placement.h"
 #include "launcher/cli/programs.h"
+#include "launcher/plan/placement.h"
 
 #define CONFIG_RANKS_MAX 1000000
 

@@ -3,8 +3,8 @@
 #ifndef HVD_LAUNCHER_CLI_ENGINE_TUNING_H
 #define HVD_LAUNCHER_CLI_ENGINE_TUNING_H
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 #include "launcher/cli/config.h"
 #include "launcher/cli/environment.h"
 

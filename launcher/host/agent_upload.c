@@ -10,10 +10,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "common/net/auth.h"
 #include "common/base/buf.h"
-#include "common/protocol/message.h"
+#include "common/net/auth.h"
 #include "common/process/module.h"
+#include "common/protocol/message.h"
 #include "launcher/transport/agent_command.h"
 
 #define FILES_MAX  8

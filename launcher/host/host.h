@@ -13,12 +13,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "common/protocol/channel.h"
 #include "common/base/fsm.h"
+#include "common/protocol/channel.h"
 #include "common/protocol/legal.h"
 #include "launcher/cli/config.h"
-#include "launcher/host/host_clock.h"
 #include "launcher/host/agent_upload_stream.h"
+#include "launcher/host/host_clock.h"
 #include "launcher/host/host_words.h"
 #include "launcher/plan/hosts.h"
 #include "launcher/transport/transport.h"
@@ -162,52 +162,53 @@ const char *host_phase(const struct host *h);
 void host_note_phase(struct host *h);
 
 void host_start(struct host *h);
-/* To one that is held. */
+/* Tells a held host to ask for its lease. */
 void host_go(struct host *h);
-/* From READY to RUNNING. */
+/* Gives the host its workers: from READY to RUNNING. */
 void host_spawn(struct host *h, const Hvd__Spawn *spawn);
-/* Ends it, whatever it does: a session is asked to end its workers, a connection under way is dropped. */
+/* Ends the host in any state: a session is asked to end its workers, a connection under way is dropped. */
 void host_teardown(struct host *h, Hvd__Teardown *teardown);
-/* Gives it up with this error (unless it has one): the transport is closed at once. */
+/* Closes the transport at once. The host keeps this error, unless it has an earlier one. */
 void host_give_up(struct host *h, const struct err *why);
 /* Sends a message, whatever the state of the host. */
 void host_push(struct host *h, const Hvd__Control *message);
 /* Sends a message to a session that has welcomed us; drops it otherwise. */
 void host_send(struct host *h, const Hvd__Control *message);
-/* The same, but it waits for host_flush, or for the next message: several then leave in one write. */
+/* Sends a message with host_flush, or with the next message: several messages then leave in one write. */
 void host_queue(struct host *h, const Hvd__Control *message);
 void host_flush(struct host *h);
 int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len);
-/* Bytes of a file of Preload, to a host that is READY. */
+/* Sends bytes of a file of Preload to a host that is READY. */
 void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len);
 
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
 void host_heartbeat(struct host *h, uint64_t now);
-/* It answers at once what it is sent now, and is not pinged until it does: pings might renew the lease of a
- * host that cannot answer. */
+/* The host was sent a message that it answers at once. It gets no ping before the answer: pings might
+ * renew the lease of a host that cannot answer. */
 void host_expect(struct host *h);
-/* Nothing was heard of it for so long, or since host_expect, that it may be cut off. */
+/* True when the host may be cut off: it was silent for half the time-out, or since host_expect. */
 bool host_is_silent(const struct host *h, uint64_t now);
-/* When a session that nobody reaches any more has ended its workers by itself. */
+/* The time by which a session that cannot be reached has ended its workers by itself. */
 uint64_t host_lease_end(const struct host *h);
-/* The host answers with its time. */
+/* Sends a ping; the answer tells the host's time. */
 void host_ping(struct host *h);
-/* It has: what we asked at `asked`. */
+/* Takes the host's time from the answer to a ping that was sent at `asked`. */
 void host_measure_clock(struct host *h, uint64_t theirs, uint64_t asked);
-/* host_hello.c: fills it with what points into *h and what that points to. */
+/* host_hello.c: fills *hello; its pointers lead into *h. */
 void host_hello(const struct host *h, Hvd__Hello *hello);
-/* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or cannot be true. */
+/* host_welcome.c: keeps the content; -1 with *e when the version differs or a value is impossible. */
 int host_take_welcome(struct host *h, const Hvd__Welcome *w, struct err *e);
 /* host_lease.c: takes what `hvdagent attach` says about a lease before there is a session. */
 void host_hear_lease(void *ctx, const Hvd__Control *message);
-/* host_exit.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
+/* host_exit.c: takes bytes of the remote stderr. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \
     "install hvdrun on that host, say where hvdagent is with --agent-path, or copy it with --send-agent"
+/* Fills h->err with the reason why the transport has closed. */
 void host_explain_end(struct host *h, const struct transport_end *end);
-/* The remote command has ended by itself and said how: with it, the guard. 255 is what a carrying program
- * says of itself. */
+/* True when the remote command, and the guard with it, has ended by itself with a known status. 255 is the
+ * status of an ssh program that failed itself. */
 bool host_end_is_known(const struct host *h, const struct transport_end *end);
 
 #endif

@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/protocol/agent_exit.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/protocol/agent_exit.h"
 #include "launcher/host/host.h"
+#include "launcher/host/host_words.h"
 #include "launcher/transport/rsh_template.h"
 
 #define AGENT_SAID "hvdagent: error: " /* begins such lines of its log; people need not read it */

@@ -2,6 +2,7 @@
 #include "common/base/clock.h"
 #include "common/protocol/message.h"
 #include "launcher/host/host.h"
+#include "launcher/host/host_clock.h"
 
 /* So many more round trips to a host that begins, unless its clock is known well enough. */
 #define CLOCK_PINGS 4

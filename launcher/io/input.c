@@ -8,8 +8,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "common/protocol/frame.h"
 #include "common/base/log.h"
+#include "common/protocol/frame.h"
 
 bool input_is_useful(void)
 {

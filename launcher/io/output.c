@@ -12,9 +12,9 @@
 #include "common/base/log.h"
 #include "common/base/ranks.h"
 #include "launcher/io/collapse.h"
+#include "launcher/io/fd_writer.h"
 #include "launcher/io/line_tag.h"
 #include "launcher/io/output_files.h"
-#include "launcher/io/fd_writer.h"
 
 #define POOL       (8u << 20)
 #define WINDOW_MIN (4u << 10)

@@ -17,8 +17,8 @@
 
 #include "common/protocol/frame.h"
 #include "launcher/cli/config.h"
-#include "launcher/plan/plan.h"
 #include "launcher/io/tail.h"
+#include "launcher/plan/plan.h"
 
 struct output;
 

@@ -8,8 +8,12 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "launcher/cli/programs.h"
+#include "launcher/host/host_clock.h"
+#include "launcher/host/host_words.h"
 #include "launcher/job/core.h"
 #include "launcher/job/job_ending.h"
+#include "launcher/job/outcome.h"
 #include "launcher/parts/parts.h"
 
 #define AS_ROW(name) &part_##name,

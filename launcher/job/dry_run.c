@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
-#include "common/process/module.h"
-#include "common/modules/yaml.h"
 #include "common/base/ranks.h"
+#include "common/modules/yaml.h"
+#include "common/process/module.h"
 #include "launcher/plan/local_gpus.h"
 #include "launcher/plan/plan.h"
 #include "launcher/transport/transport.h"

@@ -1,7 +1,6 @@
 #include "launcher/job/job.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,6 @@
 #include "launcher/io/log_writer.h"
 #include "launcher/io/terminal.h"
 #include "launcher/job/core.h"
-#include "launcher/job/exit_codes.h"
 #include "launcher/job/job_ending.h"
 #include "launcher/job/report.h"
 #include "launcher/job/spawn_message.h"
@@ -326,7 +324,7 @@ void job_report(struct job *j, int exit_status)
     notes_open(j->loop);
     report_say_outcome(j);
     if (j->config->print_exit_codes)
-        exit_codes_say(j);
+        report_say_exit_codes(j);
     job_say_rest(j);
     report_write_json(j, exit_status);
     notes_finish();

@@ -3,6 +3,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "launcher/job/core.h"
+#include "launcher/job/end_limit.h"
 
 /* In a word, for counters. */
 static Hvd__Cause cause_of_end(const struct job *j)

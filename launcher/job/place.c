@@ -8,6 +8,7 @@
 #include "launcher/job/dispatch.h"
 #include "launcher/job/spawn_message.h"
 #include "launcher/parts/limits_check.h"
+#include "launcher/plan/placement.h"
 
 extern char **environ;
 

@@ -6,6 +6,8 @@ struct job;
 
 /* Says the outcome on stderr; says nothing when all went well. */
 void report_say_outcome(const struct job *j);
+/* --print-exit-codes: says on stderr how each rank ended. */
+void report_say_exit_codes(const struct job *j);
 /* Writes the file of --report, if there is one. A failure is logged and changes nothing else. */
 void report_write_json(const struct job *j, int exit_status);
 

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "launcher/plan/hosts.h"
 #include "launcher/job/job.h"
+#include "launcher/plan/hosts.h"
 
 /* Whether another epoch follows this one, the `epoch`-th from 0. A job that has never run is not started
  * again: what is wrong with its command, hosts or options will not change by itself. Once it has run,

@@ -15,6 +15,7 @@
 #include "launcher/job/dispatch.h"
 #include "launcher/job/report.h"
 #include "launcher/parts/limits_check.h"
+#include "launcher/plan/placement.h"
 #include "launcher/transport/agent_command.h"
 
 /* A name that no other job of this machine or user has: it names directories and cgroups on every host. */

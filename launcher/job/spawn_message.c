@@ -12,6 +12,7 @@
 #include "launcher/cli/rlimit_option.h"
 #include "launcher/io/terminal.h"
 #include "launcher/job/core.h"
+#include "launcher/plan/placement.h"
 #include "launcher/plan/rankfile.h"
 
 /* The cores to which the rankfile binds a rank; -1: no memory. */

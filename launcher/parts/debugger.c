@@ -6,6 +6,7 @@
 
 #include "common/base/log.h"
 #include "common/process/spawn.h"
+#include "launcher/cli/programs.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/mpir.h"
 #include "launcher/parts/parts.h"

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "launcher/host/host_words.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
 

@@ -19,7 +19,7 @@
 
 extern char **environ;
 
-#define PATIENCE_MS 3000 /* for hosts that have not answered yet, and as long again as the first one took */
+#define PATIENCE_MS 3000 /* other hosts have so long to answer, and as long again as the first took */
 #define NAMES_MAX   160
 #define WIDTH_MAX   48 /* of a column; what is longer pushes the rest of its line */
 
@@ -33,7 +33,7 @@ static struct answer *answer_of(const struct job *j, const struct host *h)
     return job_host_state(j, &part_preflight, h);
 }
 
-/* One row; its texts are of the host. */
+/* One row of the table; its texts belong to the host. */
 struct fault {
     const struct host *host;
     int code;
@@ -145,7 +145,7 @@ static void add_fault(struct faults *f, const struct host *h, int code, const ch
     f->item[f->count++] = (struct fault){h, code, what, why, fix};
 }
 
-/* Too few descriptors or processes for the ranks that are placed on it. */
+/* Adds a fault if the host has too few descriptors or processes for its ranks. */
 static void add_limit(struct faults *f, const struct job *j, const struct host *h, struct err *e)
 {
     const struct plan_host *p = &j->plan.host[h->plan_index];
@@ -157,7 +157,7 @@ static void add_limit(struct faults *f, const struct job *j, const struct host *
         add_fault(f, h, err_exit_status(e), "limit", e->text, e->hint);
 }
 
-/* Of several programs, those whose ranks are placed there. */
+/* Does a problem of this program concern the host? Before the plan, only in a job of one program. */
 static bool concerns_host(const struct job *j, const struct host *h, size_t program)
 {
     const struct programs *programs = &j->config->programs;
@@ -169,7 +169,7 @@ static bool concerns_host(const struct job *j, const struct host *h, size_t prog
     return false;
 }
 
-/* Of another program. */
+/* Was the same problem named for another program? */
 static bool was_said(const Hvd__Welcome *told, size_t problem)
 {
     for (size_t i = 0; i < problem; i++)
@@ -265,7 +265,7 @@ static void say_table(const struct faults *f)
         say_row(width, f->item[i].host->label, f->item[i].what, f->item[i].why, f->item[i].fix);
 }
 
-/* As a shell, when no more is wrong than that the command cannot be executed. */
+/* 126 or 127, as of a shell, if every fault is a command that cannot be executed; else 125. */
 static int exit_status(const struct faults *f)
 {
     int status = 0;
@@ -277,7 +277,7 @@ static int exit_status(const struct faults *f)
     return status;
 }
 
-/* One line says it all: what is wrong is the same everywhere. */
+/* True when the same fault is on every host: one line is enough. */
 static bool is_one_fault(const struct faults *f)
 {
     for (size_t i = 0; i < f->count; i++)
@@ -287,7 +287,7 @@ static bool is_one_fault(const struct faults *f)
     return true;
 }
 
-/* It stands for all that was said before: whatever of it came first. */
+/* Makes the faults the first fault of the outcome, in place of earlier ones. */
 static void record_faults(struct job *j, const struct faults *f)
 {
     const struct fault *only = &f->item[0];
@@ -326,7 +326,7 @@ int preflight_conclude(struct job *j)
     return rc;
 }
 
-/* ---- a moment for the others --------------------------------------------------------------------------- */
+/* ---- the wait for answers ------------------------------------------------------------------------------ */
 
 static void end_wait(struct job *j)
 {

@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "launcher/cli/programs.h"
 #include "launcher/job/core.h"
 #include "launcher/parts/parts.h"
 #include "launcher/parts/preload_files.h"

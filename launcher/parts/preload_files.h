@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "common/net/auth.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/net/auth.h"
 #include "common/options/options.h"
+#include "common/protocol/control.pb-c.h"
 
 struct preload_file {
     const char *path; /* as it was given */

@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "launcher/job/core.h"
+#include "launcher/job/outcome.h"
 #include "launcher/parts/parts.h"
 
 #define WINDOW_MS 20

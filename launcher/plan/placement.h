@@ -2,8 +2,8 @@
 #ifndef HVD_LAUNCHER_PLAN_PLACEMENT_H
 #define HVD_LAUNCHER_PLAN_PLACEMENT_H
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 #include "launcher/plan/plan.h"
 
 struct config;

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "launcher/transport/ssh/ssh_agent.h"
+#include "launcher/transport/ssh/ssh_key_file.h"
 #include "launcher/transport/ssh/ssh_session.h"
 
 enum { ORDER_NAMED = 0, ORDER_AGENT = 1, ORDER_CONFIGURED = 2, ORDER_RSA = 10, ORDER_NEVER = 100 };

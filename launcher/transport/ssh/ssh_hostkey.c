@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "launcher/transport/ssh/ssh_auth.h"
 #include "launcher/transport/ssh/ssh_session.h"
 
 #define FINGERPRINT_MAX 64

@@ -24,6 +24,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "launcher/transport/ssh/ssh_agent.h"
+#include "launcher/transport/ssh/ssh_config.h"
+#include "launcher/transport/ssh/ssh_connect.h"
+#include "launcher/transport/ssh/ssh_query.h"
 
 #define OUT_MAX (1024 * 1024)
 
