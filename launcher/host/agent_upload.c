@@ -159,9 +159,10 @@ static int append_file(struct sent_agent *a, struct part *p, const struct auth_o
         p->offset = a->len;
         p->size = (size_t)st.st_size;
         uint8_t *bytes = realloc(a->bytes, a->len + p->size);
+        a->bytes = bytes ? bytes : a->bytes;
         if (!bytes)
             err_set(e, ERR_MEMORY, "no memory for hvdagent");
-        else if ((a->bytes = bytes) && read_whole(fd, p->path, bytes + a->len, p->size, e) == 0)
+        else if (read_whole(fd, p->path, bytes + a->len, p->size, e) == 0)
             rc = auth->digest(bytes + a->len, p->size, digest);
         a->len += p->size;
     }

@@ -9,7 +9,9 @@
 void tail_put(struct tail *t, const void *bytes, size_t len)
 {
     const uint8_t *from = bytes;
-    if (len == 0 || (!t->ring && !(t->ring = malloc(TAIL_MAX))))
+    if (len > 0 && !t->ring)
+        t->ring = malloc(TAIL_MAX);
+    if (len == 0 || !t->ring)
         return;
     if (len > TAIL_MAX) {
         t->len = TAIL_MAX; /* the beginning of the line is lost, as when it is overwritten */

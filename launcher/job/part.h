@@ -27,7 +27,6 @@ struct job_message {
 extern const char job_not_mine[];
 
 struct job_part {
-    const char *name;
     size_t state_size, host_state_size; /* bytes of job_state() and job_host_state(); they begin as 0 */
     const struct job_message *message;  /* ended by a row without `take`; NULL: none */
 

@@ -43,9 +43,11 @@ static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
     s->executable = calloc(j->config->programs.count, sizeof *s->executable);
     if (mpir_begin(j->plan.size, e) == 0 && !s->executable)
         err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
-    for (size_t i = 0; !e->code && i < j->config->programs.count; i++)
-        if (!(s->executable[i] = find_executable(j, i)))
+    for (size_t i = 0; !e->code && i < j->config->programs.count; i++) {
+        s->executable[i] = find_executable(j, i);
+        if (!s->executable[i])
             err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
+    }
     m->stop_on_exec = s->stops;
     return e->code ? -1 : 0;
 }
@@ -92,7 +94,6 @@ static void free_debugger(struct job *j)
 }
 
 const struct job_part part_debugger = {
-    .name = "debugger",
     .state_size = sizeof(struct debugger_state),
     .spawn = fill_spawn,
     .started = on_started,

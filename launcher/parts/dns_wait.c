@@ -87,7 +87,6 @@ static void on_host_closed(struct job *j, struct host *h)
 }
 
 const struct job_part part_dns_wait = {
-    .name = "dns wait",
     .host_state_size = sizeof(struct name_state),
     .host_ready = on_host_ready,
     .host_closed = on_host_closed,

@@ -105,7 +105,6 @@ static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
 }
 
 const struct job_part part_endpoints = {
-    .name = "endpoints",
     .host_state_size = sizeof(struct host_ports),
     .host_ready = keep_ports,
     .spawn = fill_spawn,

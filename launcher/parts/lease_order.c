@@ -125,7 +125,6 @@ static void free_order(struct job *j)
 }
 
 const struct job_part part_lease_order = {
-    .name = "lease order",
     .state_size = sizeof(struct lease_order_state),
     .open = open_order,
     .host_ready = on_host_ready,

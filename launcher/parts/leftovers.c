@@ -65,7 +65,6 @@ static void report_leftovers(const struct job *j, struct json *w)
 }
 
 const struct job_part part_leftovers = {
-    .name = "leftovers",
     .state_size = sizeof(struct leftovers_state),
     .host_ended = on_host_ended,
     .report = report_leftovers,

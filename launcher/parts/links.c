@@ -137,7 +137,6 @@ static const struct job_message messages[] = {
 };
 
 const struct job_part part_links = {
-    .name = "links",
     .state_size = sizeof(struct links_state),
     .message = messages,
     .placed = open_sets,

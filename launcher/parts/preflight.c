@@ -347,7 +347,6 @@ void preflight_settle(struct job *j)
 }
 
 const struct job_part part_preflight = {
-    .name = "preflight",
     .state_size = sizeof(Hvd__Preflight),
     .host_state_size = sizeof(struct answer),
     .open = open_preflight,

@@ -199,7 +199,6 @@ static const struct job_message messages[] = {
 };
 
 const struct job_part part_preload = {
-    .name = "preload",
     .state_size = sizeof(struct preload_state),
     .host_state_size = sizeof(struct preload_place),
     .message = messages,

@@ -66,7 +66,6 @@ static int on_placed(struct job *j, struct err *e)
 }
 
 const struct job_part part_progress = {
-    .name = "progress",
     .state_size = sizeof(struct progress_state),
     .start = start_progress,
     .placed = on_placed,

@@ -47,7 +47,6 @@ static void on_rank_gone(struct job *j, uint32_t rank)
 }
 
 const struct job_part part_pty = {
-    .name = "pty",
     .rank_started = on_rank_started,
     .rank_gone = on_rank_gone,
 };

@@ -114,7 +114,6 @@ static const struct job_message messages[] = {
 };
 
 const struct job_part part_rank_ends = {
-    .name = "rank ends",
     .state_size = sizeof(struct rank_ends_state),
     .message = messages,
     .placed = open_ends,

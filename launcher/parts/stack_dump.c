@@ -174,7 +174,6 @@ static const struct job_message messages[] = {
 };
 
 const struct job_part part_stack_dump = {
-    .name = "stack dump",
     .state_size = sizeof(struct stack_dump_state),
     .message = messages,
     .report_rank = report_rank,

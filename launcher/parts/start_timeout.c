@@ -82,7 +82,6 @@ static void end_start(struct job *j)
 }
 
 const struct job_part part_start_timeout = {
-    .name = "start timeout",
     .start = start_timeout_restart,
     .started = end_start,
 };

@@ -306,7 +306,6 @@ static void free_runs(struct job *j)
 }
 
 const struct job_part part_sweep = {
-    .name = "sweep",
     .state_size = sizeof(struct sweep_state),
     .say = say_missed,
     .report = report_missed,

@@ -188,7 +188,9 @@ struct rankfile *rankfile_parse(const char *bytes, size_t len, const char *path,
 {
     struct rankfile *f = calloc(1, sizeof *f);
     struct reading r = {.file = f, .path = path};
-    if (f && (f->path = strdup(path)) && take_lines(&r, bytes, len, e) == 0)
+    if (f)
+        f->path = strdup(path);
+    if (f && f->path && take_lines(&r, bytes, len, e) == 0)
         return f;
     if (!f || !f->path)
         err_set(e, ERR_MEMORY, "no memory for %s", path);

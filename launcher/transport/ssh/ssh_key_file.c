@@ -161,7 +161,8 @@ void ssh_key_read(const char *path, struct ssh_key_info *info)
         return;
     snprintf(public_path, sizeof public_path, "%s.pub", path);
     struct ssh_key_info public_half = {.kind = SSH_KEY_MISSING};
-    if ((n = read_file(public_path, text, sizeof text)) > 0)
+    n = read_file(public_path, text, sizeof text);
+    if (n > 0)
         ssh_key_classify(text, (size_t)n, &public_half);
     if (public_half.kind != SSH_KEY_PUBLIC) {
         free(public_half.blob);
