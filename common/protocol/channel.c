@@ -58,8 +58,8 @@ bool channel_is_drained(const struct channel *c)
     return c->control.len == 0 && c->bulk.len == 0 && c->wire.len == 0;
 }
 
-static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
-                   const ProtobufCMessage *message)
+static int enqueue_frame(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
+                         const ProtobufCMessage *message)
 {
     struct err ignored = ERR_INIT;
     if (message)
@@ -82,7 +82,7 @@ int channel_send(struct channel *c, const Hvd__Control *message)
         buf_secret(&c->control, true);
         buf_secret(&c->wire, true);
     }
-    int rc = enqueue(c, &c->control, &f, NULL, &message->base);
+    int rc = enqueue_frame(c, &c->control, &f, NULL, &message->base);
     if (c->control.secret)
         secret_wipe_stack();
     return rc;
@@ -95,7 +95,7 @@ int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream
         return -1;
     struct frame f = {
         .kind = FRAME_DATA, .flags = flags, .stream = stream, .rank = rank, .length = (uint32_t)len};
-    return enqueue(c, &c->bulk, &f, bytes, NULL);
+    return enqueue_frame(c, &c->bulk, &f, bytes, NULL);
 }
 
 /* Moves one frame to the wire; here it gets its place in the sequence, because only here its order is

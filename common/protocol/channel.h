@@ -5,7 +5,7 @@
  * CHANNEL_WIRE_MAX bytes are committed to the wire at a time and control frames go first, so a control frame
  * never waits behind more than that.
  *
- * The channel does not count credits; who sends bulk bytes keeps to the credit it was given (credit.h), and
+ * The channel does not count credits; a sender of bulk bytes keeps to its credit (credit.h), and
  * the bulk queue's ceiling is the last resort. Not thread-safe; callbacks may call channel_send*, but not
  * channel_receive or channel_free.
  *
@@ -39,7 +39,7 @@ struct channel {
     void *ctx;
     uint32_t session;
     bool expects_magic; /* the launcher's end: noise until FRAME_MAGIC */
-    struct buf noise;   /* what came before the magic, for the error message */
+    struct buf noise;   /* bytes before the magic, for the error message */
     struct buf in, control, bulk, wire;
     uint32_t next_in, next_out;
     bool failed;

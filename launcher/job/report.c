@@ -149,7 +149,7 @@ static void put_cause(struct json *w, const struct job *j)
     }
     json_object(w, "cause");
     json_text(w, "text", o->text);
-    json_text(w, "hint", o->hint[0] ? o->hint : NULL);
+    json_filled_text(w, "hint", o->hint);
     put_time(w, j, "at", o->time);
     if (o->first_is_rank) {
         const struct rank_state *r = &j->rank[o->end.rank];
@@ -174,10 +174,7 @@ static void put_hosts(struct json *w, const struct job *j)
         json_text(w, "host", h->label);
         json_text(w, "address", h->address);
         json_unsigned(w, "ranks", p ? p->ranks : 0);
-        if (p)
-            json_unsigned(w, "first_rank", p->rank[0]);
-        else
-            json_null(w, "first_rank");
+        json_known_unsigned(w, "first_rank", p, p ? p->rank[0] : 0);
         json_text(w, "error", h->err.code ? h->err.text : NULL);
         json_end(w);
     }
@@ -188,14 +185,8 @@ static void put_hosts(struct json *w, const struct job *j)
 static void put_end(struct json *w, const struct rank_state *r)
 {
     const struct rank_end *end = &r->end;
-    if (end->signal)
-        json_null(w, "status");
-    else
-        json_unsigned(w, "status", end->status);
-    if (end->signal)
-        json_unsigned(w, "signal", end->signal);
-    else
-        json_null(w, "signal");
+    json_known_unsigned(w, "status", !end->signal, end->status);
+    json_known_unsigned(w, "signal", end->signal, end->signal);
     json_bool(w, "core_dumped", end->core_dumped);
     json_bool(w, "oom", end->oom);
     json_bool(w, "by_us", end->by_us);
@@ -215,10 +206,7 @@ static void put_ranks(struct json *w, const struct job *j)
         json_unsigned(w, "rank", i);
         json_text(w, "host", j->host_names[j->plan.rank[i].host]);
         json_unsigned(w, "local_rank", j->plan.rank[i].local_rank);
-        if (r->pid)
-            json_unsigned(w, "pid", r->pid);
-        else
-            json_null(w, "pid");
+        json_known_unsigned(w, "pid", r->pid, r->pid);
         put_time(w, j, "start", r->started);
         put_time(w, j, "end", r->ended);
         if (r->ended)

@@ -149,10 +149,10 @@ static void report_rank(const struct job *j, uint32_t rank, struct json *w)
         json_unsigned(w, "pid", p->pid);
         json_text(w, "name", p->name);
         json_text(w, "state", p->state);
-        json_text(w, "waits", p->waits[0] ? p->waits : NULL);
+        json_filled_text(w, "waits", p->waits);
         json_real(w, "cpu_time", (double)p->cpu_ms / 1e3);
-        json_text(w, "stack", p->stack[0] ? p->stack : NULL);
-        json_text(w, "no_stack", p->no_stack[0] ? p->no_stack : NULL);
+        json_filled_text(w, "stack", p->stack);
+        json_filled_text(w, "no_stack", p->no_stack);
         json_end(w);
     }
     json_end(w);

@@ -11,16 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/protocol/query.h"
-#include "agent/daemon/protocol/proxy.h"
 #include "agent/daemon/async_close.h"
 #include "agent/daemon/protocol/handshake.h"
+#include "agent/daemon/protocol/proxy.h"
+#include "agent/daemon/protocol/query.h"
 #include "agent/daemon/protocol/wire.h"
-#include "common/protocol/agent_exit.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/base/secret.h"
+#include "common/protocol/agent_exit.h"
+#include "common/protocol/message.h"
 
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
 
@@ -103,22 +103,26 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* Until the end of what comes. */
+/* Copies until the end of the input. */
 static void copy_to_stderr(int from)
 {
     char piece[4096];
-    ssize_t n;
-    while ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR))
+    for (;;) {
+        ssize_t n = read(from, piece, sizeof piece);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return;
         if (n > 0 && write(STDERR_FILENO, piece, (size_t)n) < 0 && errno != EAGAIN && errno != EINTR)
             return;
+    }
 }
 
-/* The managed agent takes nothing but pipes and unix sockets (client.h): what else our stderr is, a process
- * of its own writes there what the session says. It lives as long as anybody has the other end. */
+/* The managed agent takes only pipes and unix sockets (client.h). When our stderr is something else, a
+ * process of its own copies the session's log there. The process lives as long as the other end of its pipe
+ * is open. */
 static int pass_stderr_on(struct err *e)
 {
     int log[2];
-    if (closing_is_harmless(STDERR_FILENO))
+    if (close_is_harmless(STDERR_FILENO))
         return 0;
     if (pipe2(log, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
@@ -139,7 +143,7 @@ static int pass_stderr_on(struct err *e)
 }
 
 /* With a connection of its own afterwards. */
-static int hold_lease(struct bridge *b, struct err *e)
+static int hold_lease(struct proxy *b, struct err *e)
 {
     close(b->fd);
     b->fd = -1;
@@ -149,15 +153,15 @@ static int hold_lease(struct bridge *b, struct err *e)
     return b->fd >= 0 || e->code ? b->fd : err_set(e, ERR_CLOSED, "the managed agent is not there any more");
 }
 
-static int run_bridge(int fd, struct err *e)
+static int run_proxy(int fd, struct err *e)
 {
     int status[2], code = -1;
     if (pass_stderr_on(e) < 0) {
         close(fd);
         return -1;
     }
-    struct bridge b;
-    bridge_init(&b, fd, open_signals());
+    struct proxy b;
+    proxy_init(&b, fd, open_signals());
     Hvd__Control *m = handshake_read_hello(&b.up, e);
     secret_wipe_stack();
     if (m && m->hello->hold)
@@ -168,8 +172,8 @@ static int run_bridge(int fd, struct err *e)
         int rc = send_request(b.fd, m->hello, status[1], e);
         close(status[1]);
         if (rc == 0) {
-            bridge_run(&b);
-            if (b.answer == BRIDGE_SESSION)
+            proxy_run(&b);
+            if (b.answer == PROXY_SESSION)
                 code = await_status(status[0]);
             else
                 explain_refusal(&b.down, b.waited, e);
@@ -177,7 +181,7 @@ static int run_bridge(int fd, struct err *e)
         close(status[0]);
     }
     message_free(m);
-    bridge_close(&b);
+    proxy_close(&b);
     return code;
 }
 
@@ -189,7 +193,7 @@ int attach_main(bool must_be_managed, bool *managed)
     if (!*managed)
         return 0;
     if (fd >= 0)
-        code = run_bridge(fd, &e);
+        code = run_proxy(fd, &e);
     else
         err_set(&e, ERR_HOST, "there is no managed agent on this host");
     if (!e.code)

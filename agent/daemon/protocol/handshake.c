@@ -15,7 +15,7 @@
 #define READ_MAX (64u << 10)
 #define TELL_MS  10000 /* a launcher that does not read for so long is lost, which its channel shows soon */
 
-/* ---- what the launcher says ---------------------------------------------------------------------------- */
+/* ---- from the launcher --------------------------------------------------------------------------------- */
 
 /* More of what the launcher says; -1 with *e when nothing will come. */
 static int read_more(struct buf *in, struct err *e)
@@ -71,10 +71,10 @@ Hvd__Control *handshake_read_hello(struct buf *in, struct err *e)
     return m;
 }
 
-/* ---- what attach says ---------------------------------------------------------------------------------- */
+/* ---- to the launcher ----------------------------------------------------------------------------------- */
 
 /* A launcher that has gone, or does not read, is noticed elsewhere: nothing is left to do here then. */
-static void tell(const Hvd__Control *m)
+static void send_message(const Hvd__Control *m)
 {
     struct buf b;
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -99,7 +99,7 @@ void handshake_tell_waiting(const char *text)
     CONTROL(m, LEASE_WAITING, lease_waiting, &waiting);
     snprintf(cut, sizeof cut, "%s", text);
     waiting.text = cut;
-    tell(&m);
+    send_message(&m);
 }
 
 void handshake_tell_refusal(const struct err *why)
@@ -110,7 +110,7 @@ void handshake_tell_refusal(const struct err *why)
     snprintf(cut, sizeof cut, "%s", why->text);
     refusal.text = cut;
     refusal.code = why->code == ERR_BUSY ? HVD__LEASE_REFUSAL__CODE__BUSY : HVD__LEASE_REFUSAL__CODE__OTHER;
-    tell(&m);
+    send_message(&m);
 }
 
 /* ---- one host after the other -------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static int tell_node(struct err *e)
     Hvd__LeaseHeld held = HVD__LEASE_HELD__INIT;
     CONTROL(m, LEASE_HELD, lease_held, &held);
     held.node = answer->status->node;
-    tell(&m);
+    send_message(&m);
     message_free(answer);
     return 0;
 }

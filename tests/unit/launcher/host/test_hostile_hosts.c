@@ -326,8 +326,8 @@ static void check_job(const struct evil *p)
     int status = run_job(p);
     char *out = read_all("out"), *err = read_all("err"), *report = read_all("report");
     const char *wrong = wrong_with(status, out, err, report);
-    bool is_legal = body && is_in(&host_legal, body->id) &&
-                    (p->stage != AGENT_ATTACHED || host_legal_is_lease(body->id));
+    bool is_legal =
+        body && is_in(&host_legal, body->id) && (p->stage != AGENT_ATTACHED || host_legal_is_lease(body->id));
     if (!wrong && body && !is_legal && !was_ignored(p, body->name, status, err))
         wrong = "what no host may send was not ignored";
     ck_assert_msg(!wrong, "%s (status %x): %s at stage %u, HOSTILE_SEED=%lu HOSTILE_TURNS=%u\n%.6000s", wrong,

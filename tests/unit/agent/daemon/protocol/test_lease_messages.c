@@ -291,7 +291,7 @@ START_TEST(a_text_is_no_message)
     char rsh[200];
     snprintf(rsh, sizeof rsh, "%s {host}", make_rsh(lines[_i], "exec sh -c \"$2\""));
     ck_assert_int_eq(run_job("--wait", "--rsh", rsh, "-np", "2", "-H", "a:1,b:1", "true", NULL), 0);
-    ck_assert_str_eq(err, "");
+    says_not("hvdrun: "); /* but the line itself, if it comes when the session runs already */
 }
 END_TEST
 
