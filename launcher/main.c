@@ -12,17 +12,17 @@
 #include "common/process/spawn.h"
 #include "launcher/allocation/allocation.h"
 #include "launcher/cli/config.h"
-#include "launcher/job/dry_run.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/horovod_flags.h"
-#include "launcher/plan/hosts.h"
 #include "launcher/cli/program_hosts.h"
+#include "launcher/job/dry_run.h"
 #include "launcher/job/restart.h"
+#include "launcher/plan/hosts.h"
 #include "launcher/transport/rsh_template.h"
 
 extern char **environ;
 
-static int fail(const struct err *e)
+static int say_failure(const struct err *e)
 {
     fprintf(stderr, "hvdrun: %s\n", e->text);
     if (e->hint[0])
@@ -81,7 +81,7 @@ static void fill_standard_descriptors(void)
         close(fd);
 }
 
-static int run(struct config *config, struct host_list *hosts, struct err *e)
+static int run_job(struct config *config, struct host_list *hosts, struct err *e)
 {
     char hostname[256] = "";
     bool all;
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     fill_standard_descriptors();
     bool topic = argc > 1 && strcmp(argv[1], "help") == 0; /* hvdrun -- help is a command of that name */
     if (!topic && config_parse(&config, argc, argv, environ, &e) < 0)
-        return fail(&e);
+        return say_failure(&e);
     log_init("hvdrun",
              config.verbose && config.log_level > LOG_INFO ? LOG_INFO : (enum log_level)config.log_level);
     if (topic)
@@ -124,13 +124,13 @@ int main(int argc, char **argv)
     else if (config.bash_completion)
         options_print_completion(&config_program, stdout);
     else
-        status = run(&config, &hosts, &e);
+        status = run_job(&config, &hosts, &e);
     if (!config.programs.count)
         status = 0;
     if (fflush(stdout) != 0 && status == 0)
         err_sys(&e, errno, "cannot write to standard output");
     if (e.code)
-        status = fail(&e);
+        status = say_failure(&e);
     hosts_free(&hosts);
     config_free(&config);
     return status;

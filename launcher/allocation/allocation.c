@@ -1,6 +1,6 @@
-/* Who is asked, and what all of them share. Which of the hosts is this one is found here as well: batch
- * systems write names in their own way, short where the host calls itself by the full one or the other way
- * round, and this host must be reached without a network. A short name that fits two of the hosts decides
+/* The batch systems, and the work that is the same for all of them. This file also finds this host among
+ * the allocated hosts, because this host must be reached without a network. Batch systems write a short
+ * name where the host has a full one, or the other way round. A short name that fits two hosts decides
  * nothing. */
 #include "launcher/allocation/allocation.h"
 
@@ -52,7 +52,7 @@ static bool same_short_name(const char *a, const char *b)
 
 static void mark_this_host(struct host_list *hosts, const char *hostname)
 {
-    struct host *found = NULL;
+    struct host_spec *found = NULL;
     if (!hostname || !*hostname)
         return;
     for (size_t i = 0; i < hosts->count; i++) {

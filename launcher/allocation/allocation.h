@@ -3,8 +3,8 @@
  *
  * Asked in this order, and the first that says yes is taken: Slurm, LSF, PBS, Grid Engine. Each is a row with
  * one file of its own; what it says (variables, and for some a file that a variable names) is read whole
- * before anything comes of it. What is wrong there is an error that names the variable or the file and the
- * place: a job that was given four nodes never quietly runs on one. */
+ * before anything comes of it. A mistake there is an error that names the variable or the file and the
+ * place: a job that was given four nodes never runs on one without a message. */
 #ifndef HVD_LAUNCHER_ALLOCATION_ALLOCATION_H
 #define HVD_LAUNCHER_ALLOCATION_ALLOCATION_H
 

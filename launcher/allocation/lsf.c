@@ -13,7 +13,7 @@
 #define COUNT_VARIABLE "LSB_MCPU_HOSTS"
 #define NAMES_VARIABLE "LSB_HOSTS"
 
-static bool inside(char *const envp[])
+static bool is_inside_lsf(char *const envp[])
 {
     return allocation_variable(envp, "LSB_JOBID") &&
            (allocation_variable(envp, FILE_VARIABLE) || allocation_variable(envp, COUNT_VARIABLE) ||
@@ -56,4 +56,4 @@ static int read_hosts(struct host_list *hosts, char *const envp[], uint32_t np, 
     return read_words(hosts, allocation_variable(envp, NAMES_VARIABLE), NAMES_VARIABLE, false, e);
 }
 
-const struct scheduler allocation_lsf = {"LSF", "LSB_JOBID", inside, read_hosts, NULL};
+const struct scheduler allocation_lsf = {"LSF", "LSB_JOBID", is_inside_lsf, read_hosts, NULL};

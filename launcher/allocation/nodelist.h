@@ -16,8 +16,8 @@
 #define NODELIST_BYTES_MAX    (16 * 1024 * 1024)
 
 /* Appends every name, each ended by NUL, to `names`, and adds their number to *count; at most HOSTS_MAX.
- * `from` is the variable, for messages: ERR_USAGE with the place. What a name may hold is not checked here.
- */
+ * `from` is the variable, for messages: ERR_USAGE with the place. The characters of a name are checked
+ * elsewhere. */
 int nodelist_expand(const char *text, const char *from, struct buf *names, size_t *count, struct err *e);
 /* Fills counts[0 .. count-1]; more or fewer in the text are an error. */
 int nodelist_counts(const char *text, const char *from, uint32_t *counts, size_t count, struct err *e);

@@ -12,7 +12,7 @@
 #include "common/base/buf.h"
 #include "launcher/allocation/allocation.h"
 
-static bool inside(char *const envp[])
+static bool is_inside_sge(char *const envp[])
 {
     return allocation_variable(envp, "PE_HOSTFILE");
 }
@@ -65,4 +65,4 @@ static int read_hosts(struct host_list *hosts, char *const envp[], uint32_t np, 
     return rc;
 }
 
-const struct scheduler allocation_sge = {"Grid Engine", "JOB_ID", inside, read_hosts, NULL};
+const struct scheduler allocation_sge = {"Grid Engine", "JOB_ID", is_inside_sge, read_hosts, NULL};

@@ -41,7 +41,7 @@ static void group_name(const struct component *c, const char *name, char *out, s
         snprintf(out, size, "%s_HET_GROUP_%d", name, c->group);
 }
 
-static const char *get(const struct component *c, const char *name)
+static const char *get_variable(const struct component *c, const char *name)
 {
     char full[96];
     group_name(c, name, full, sizeof full);
@@ -55,10 +55,10 @@ static bool is_step(char *const envp[])
 
 static bool tasks_were_asked(const struct component *c)
 {
-    const char *tasks = get(c, "SLURM_NTASKS");
+    const char *tasks = get_variable(c, "SLURM_NTASKS");
     if (is_step(c->envp) && tasks && strcmp(tasks, "1") == 0)
         return false;
-    return tasks || get(c, "SLURM_NTASKS_PER_NODE");
+    return tasks || get_variable(c, "SLURM_NTASKS_PER_NODE");
 }
 
 /* "4", "a100:4", "a100:2,v100:2": the sum. */
@@ -82,7 +82,7 @@ static int read_gpus(const char *text, const char *name, uint32_t *gpus, struct 
     }
 }
 
-static void fill(uint32_t *slots, size_t count, uint32_t value)
+static void fill_slots(uint32_t *slots, size_t count, uint32_t value)
 {
     for (size_t i = 0; i < count; i++)
         slots[i] = value;
@@ -91,20 +91,20 @@ static void fill(uint32_t *slots, size_t count, uint32_t value)
 /* From the GPUs; the slots stay 0 when none were asked for. */
 static int slots_from_gpus(const struct component *c, uint32_t *slots, size_t count, struct err *e)
 {
-    const char *each = get(c, "SLURM_GPUS_PER_NODE"), *total = get(c, "SLURM_GPUS");
+    const char *each = get_variable(c, "SLURM_GPUS_PER_NODE"), *total = get_variable(c, "SLURM_GPUS");
     const char *first = c->group <= 0 ? allocation_variable(c->envp, "SLURM_GPUS_ON_NODE") : NULL;
     uint32_t of_each, of_first, of_all;
     if (each) {
         if (read_gpus(each, "SLURM_GPUS_PER_NODE", &of_each, e))
             return -1;
-        fill(slots, count, of_each);
+        fill_slots(slots, count, of_each);
         return 0;
     }
     if (!first)
         return 0;
     if (read_gpus(first, "SLURM_GPUS_ON_NODE", &of_first, e))
         return -1;
-    fill(slots, count, of_first);
+    fill_slots(slots, count, of_first);
     if (!total || is_step(c->envp))
         return 0;
     if (read_gpus(total, "SLURM_GPUS", &of_all, e))
@@ -127,15 +127,15 @@ static int slots_from_gpus(const struct component *c, uint32_t *slots, size_t co
 static int find_slots(const struct component *c, uint32_t *slots, size_t count, struct err *e)
 {
     char name[96];
-    const char *tasks = get(c, "SLURM_TASKS_PER_NODE");
+    const char *tasks = get_variable(c, "SLURM_TASKS_PER_NODE");
     group_name(c, "SLURM_TASKS_PER_NODE", name, sizeof name);
     if (tasks && tasks_were_asked(c))
         return nodelist_counts(tasks, name, slots, count, e);
-    fill(slots, count, 0);
+    fill_slots(slots, count, 0);
     if (slots_from_gpus(c, slots, count, e))
         return -1;
     if (!slots[0] && c->np && c->group == NO_GROUP)
-        fill(slots, count, (uint32_t)((c->np + count - 1) / count));
+        fill_slots(slots, count, (uint32_t)((c->np + count - 1) / count));
     return 0;
 }
 
@@ -159,7 +159,7 @@ static int read_component(const struct component *c, struct buf *text, struct er
     char from[96];
     struct buf names;
     size_t count = 0;
-    const char *nodes = get(c, NODELIST);
+    const char *nodes = get_variable(c, NODELIST);
     group_name(c, NODELIST, from, sizeof from);
     if (!nodes)
         return err_set(e, ERR_USAGE, "%s is not set", from);
@@ -204,7 +204,7 @@ static int check_alone(char *const envp[], struct err *e)
     return err_hint(e, "run hvdrun without srun in front of it: it starts the ranks on all nodes itself");
 }
 
-static bool inside(char *const envp[])
+static bool is_inside_slurm(char *const envp[])
 {
     return allocation_variable(envp, "SLURM_JOB_ID") &&
            (allocation_variable(envp, NODELIST) || allocation_variable(envp, NODELIST "_HET_GROUP_0"));
@@ -234,7 +234,7 @@ static int read_hosts(struct host_list *hosts, char *const envp[], uint32_t np, 
 
 /* Steps are always allowed, are counted and bound to the job's GPUs, and end with it; logging in to a node is
  * forbidden at many sites. A step of one job does not reach the nodes of another component. */
-static const char *rsh(char *const envp[])
+static const char *choose_rsh(char *const envp[])
 {
     char path[4096];
     struct err ignored = ERR_INIT;
@@ -245,4 +245,4 @@ static const char *rsh(char *const envp[])
     return "srun";
 }
 
-const struct scheduler allocation_slurm = {"Slurm", "SLURM_JOB_ID", inside, read_hosts, rsh};
+const struct scheduler allocation_slurm = {"Slurm", "SLURM_JOB_ID", is_inside_slurm, read_hosts, choose_rsh};

@@ -1,5 +1,5 @@
-/* The rows of config.h become the table, and the table the struct. What one row alone cannot say is checked
- * here: that there is a command, and what --verbose means for the level of the log. */
+/* The rows of config.h become the table, and the table the struct. Rules about several rows are checked
+ * here: there must be a command, and --verbose changes the level of the log. */
 #include "launcher/cli/config.h"
 
 #include <stddef.h>
@@ -7,18 +7,18 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/process/module.h"
 #include "common/modules/yaml.h"
 #include "common/net/net.h"
 #include "common/net/port_range.h"
+#include "common/process/module.h"
 #include "launcher/allocation/allocation.h"
-#include "launcher/cli/rendezvous_option.h"
 #include "launcher/cli/environment.h"
-#include "launcher/plan/hosts.h"
+#include "launcher/cli/rendezvous_option.h"
+#include "launcher/cli/rlimit_option.h"
 #include "launcher/io/output.h"
 #include "launcher/io/output_names.h"
-#include "launcher/cli/rlimit_option.h"
 #include "launcher/job/signals.h"
+#include "launcher/plan/hosts.h"
 #include "launcher/transport/rsh_template.h"
 
 static const struct option_spec specs[] = {
@@ -27,7 +27,7 @@ static const struct option_spec specs[] = {
 #undef CONFIG_ROW
 };
 
-/* What horovodrun's files may say and what needs no option here. */
+/* Keys of horovodrun's files that need no option here. */
 static const char *const other_keys[] = {"controller", NULL};
 
 #define ELASTIC_WHY "jobs that grow and shrink while they run (elastic training) are not there yet"
@@ -113,8 +113,8 @@ static int check_rsh(const char *rsh, char *const envp[], struct err *e)
     return err_hint(e, "start hvdrun in a script of sbatch or in a shell of salloc");
 }
 
-/* What the table cannot say of a value. */
-static int check(struct config *config, char *const envp[], struct err *e)
+/* Checks of values that the table cannot express. */
+static int check_value(struct config *config, char *const envp[], struct err *e)
 {
     if (placement_parse(&config->placement, config, e))
         return -1;
@@ -160,7 +160,7 @@ int config_parse(struct config *config, int argc, char *const argv[], char *cons
         return 0;
     if (config->verbose && config->log_level > LOG_INFO)
         config->log_level = LOG_INFO;
-    if (programs_parse(config, argc, argv, envp, operand, end, e) == 0 && check(config, envp, e) == 0)
+    if (programs_parse(config, argc, argv, envp, operand, end, e) == 0 && check_value(config, envp, e) == 0)
         return 0;
     config_free(config);
     return -1;

@@ -13,11 +13,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "common/net/port_range.h"
 #include "common/base/err.h"
+#include "common/net/port_range.h"
 #include "common/options/options.h"
-#include "launcher/plan/placement.h"
 #include "launcher/cli/programs.h"
+#include "launcher/plan/placement.h"
 
 #define CONFIG_RANKS_MAX 1000000
 
@@ -428,8 +428,7 @@ extern const struct options_program config_program;
 /* Parses and checks the whole command line; -1 with *e (ERR_USAGE) and nothing to free. When one of help,
  * version and check_build is set, the rest was not checked. */
 int config_parse(struct config *config, int argc, char *const argv[], char *const envp[], struct err *e);
-/* What a message about config->hosts names: "-H/--hosts", or the variable or line of a file that it came
- * from. */
+/* The source of config->hosts, for messages: "-H/--hosts", or a variable, or a line of a file. */
 void config_hosts_from(const struct config *config, char *const envp[], char *name, size_t size);
 void config_free(struct config *config);
 

@@ -76,7 +76,7 @@ static int export_autotune(const struct config *c, struct environment *env, stru
     return set_number(env, "HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", c->autotune_samples, SAMPLES_DEFAULT, e);
 }
 
-/* What fuses at most; -1: the engine's own. */
+/* The most bytes that the engine fuses; -1: the engine's own limit. */
 static int64_t fusion_bytes(const struct config *c)
 {
     return c->fusion_threshold_mb >= 0 ? c->fusion_threshold_mb * 1048576 : c->fusion_threshold;

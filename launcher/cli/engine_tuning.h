@@ -1,10 +1,10 @@
-/* What the options about collectives become: variables of the workers, under the names that Horovod's workers
- * read too, and a part of the Spawn message for the engines. */
+/* The options about collectives become variables of the workers, under the names that Horovod's workers read
+ * too, and a part of the Spawn message for the engines. */
 #ifndef HVD_LAUNCHER_CLI_ENGINE_TUNING_H
 #define HVD_LAUNCHER_CLI_ENGINE_TUNING_H
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 #include "launcher/cli/config.h"
 #include "launcher/cli/environment.h"
 

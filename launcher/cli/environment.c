@@ -16,8 +16,8 @@
 #define SHOWN 80 /* bytes of a user's word in a message */
 
 /* Ranks, sizes and connections that another launcher (or an outer hvdrun) gave to the process that hvdrun is
- * in. A worker that read them would take itself for a rank of the outer job. What only tunes or describes
- * (OMPI_MCA_btl, SLURM_JOB_ID, HOROVOD_CYCLE_TIME) stays. */
+ * in. A worker that read them would take itself for a rank of the outer job. Variables that only tune or
+ * describe (OMPI_MCA_btl, SLURM_JOB_ID, HOROVOD_CYCLE_TIME) stay. */
 static const char *const of_another_launcher[] = {
     /* torch.distributed, torchrun */
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",
@@ -51,7 +51,7 @@ static const char *const of_another_launcher[] = {
 
 /* True on the host that hvdrun runs on, and wrong or meaningless on another. */
 static const char *const of_this_host[] = {
-    /* which devices this process may use: the session hands out its own host's */
+    /* the devices of this process: the session hands out devices of its own host */
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
     "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK",
     /* the login session and its sockets */
@@ -82,7 +82,7 @@ static bool is_named(const char *variable, const char *name, size_t len)
     return strncmp(variable, name, len) == 0 && variable[len] == '=';
 }
 
-static bool matches(const char *variable, const char *pattern)
+static bool matches_name(const char *variable, const char *pattern)
 {
     size_t len = strlen(pattern);
     if (len && pattern[len - 1] == '*')
@@ -93,7 +93,7 @@ static bool matches(const char *variable, const char *pattern)
 static bool matches_any(const char *variable, const char *const *pattern, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (matches(variable, pattern[i]))
+        if (matches_name(variable, pattern[i]))
             return true;
     return false;
 }
@@ -117,7 +117,7 @@ static int bad_word(const char *option, const char *word, const char *wanted, st
 
 /* ---- the list ------------------------------------------------------------------------------------------ */
 
-static ptrdiff_t find(const struct environment *env, const char *name, size_t len)
+static ptrdiff_t find_variable(const struct environment *env, const char *name, size_t len)
 {
     for (size_t i = 0; i < env->count; i++)
         if (is_named(env->variable[i], name, len))
@@ -126,7 +126,7 @@ static ptrdiff_t find(const struct environment *env, const char *name, size_t le
 }
 
 /* Room for `more` variables and the NULL. */
-static int reserve(struct environment *env, size_t more, struct err *e)
+static int reserve_room(struct environment *env, size_t more, struct err *e)
 {
     char **variable = reallocarray(env->variable, env->count + more + 1, sizeof *variable);
     if (!variable)
@@ -137,10 +137,10 @@ static int reserve(struct environment *env, size_t more, struct err *e)
 }
 
 /* Copies a variable in, over one of the same name when there is one. */
-static int put(struct environment *env, const char *variable, struct err *e)
+static int put_variable(struct environment *env, const char *variable, struct err *e)
 {
-    ptrdiff_t at = find(env, variable, name_length(variable));
-    if (at < 0 && reserve(env, 1, e))
+    ptrdiff_t at = find_variable(env, variable, name_length(variable));
+    if (at < 0 && reserve_room(env, 1, e))
         return -1;
     char *copy = strdup(variable);
     if (!copy)
@@ -184,13 +184,13 @@ static int check_unset(const struct option_list *unset, struct err *e)
     return 0;
 }
 
-static int inherit(struct environment *env, char *const envp[], const struct option_list *unset,
-                   bool local_only, struct err *e)
+static int inherit_variables(struct environment *env, char *const envp[], const struct option_list *unset,
+                             bool local_only, struct err *e)
 {
     size_t count = 0;
     for (char *const *v = envp; *v; v++)
         count++;
-    if (reserve(env, count, e))
+    if (reserve_room(env, count, e))
         return -1;
     for (; *envp; envp++) {
         if (!is_inherited(*envp, unset, local_only))
@@ -211,12 +211,12 @@ static int apply_set(struct environment *env, char *const envp[], const char *wo
     if (!len || (word[len] && (prefix || word[len] != '=')))
         return bad_word("-x", word, "VAR, VAR=VALUE or PREFIX*", e);
     if (word[len] == '=')
-        return put(env, word, e);
+        return put_variable(env, word, e);
     for (; *envp; envp++) {
-        if (!matches(*envp, word))
+        if (!matches_name(*envp, word))
             continue;
         found = true;
-        if (put(env, *envp, e))
+        if (put_variable(env, *envp, e))
             return -1;
     }
     if (!found && !prefix) {
@@ -232,7 +232,7 @@ int environment_build(struct environment *env, char *const envp[], const struct 
     *env = (struct environment){0};
     int rc = check_unset(unset, e);
     if (!rc)
-        rc = inherit(env, envp, unset, local_only, e);
+        rc = inherit_variables(env, envp, unset, local_only, e);
     for (size_t i = 0; !rc && i < set->count; i++)
         rc = apply_set(env, envp, set->item[i], e);
     if (rc)
@@ -253,7 +253,7 @@ int environment_set(struct environment *env, const char *name, const char *value
     char *variable;
     if (asprintf(&variable, "%s=%s", name, value) < 0)
         return err_set(e, ERR_MEMORY, "no memory for the environment");
-    int rc = put(env, variable, e);
+    int rc = put_variable(env, variable, e);
     free(variable);
     return rc;
 }
@@ -261,6 +261,6 @@ int environment_set(struct environment *env, const char *name, const char *value
 const char *environment_get(const struct environment *env, const char *name)
 {
     size_t len = strlen(name);
-    ptrdiff_t at = find(env, name, len);
+    ptrdiff_t at = find_variable(env, name, len);
     return at < 0 ? NULL : env->variable[at] + len + 1;
 }

@@ -8,8 +8,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "common/process/module.h"
 #include "common/options/options_table.h"
+#include "common/process/module.h"
 #include "launcher/cli/config.h"
 
 static void print_options(FILE *out)

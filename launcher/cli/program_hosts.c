@@ -16,7 +16,7 @@ bool program_hosts_any(const struct programs *p)
 }
 
 /* Its index; hosts->count: it is none of them. `guess` is tried first. */
-static size_t find(const struct host_list *hosts, const char *name, size_t guess)
+static size_t find_host(const struct host_list *hosts, const char *name, size_t guess)
 {
     size_t i = guess < hosts->count ? guess : 0;
     for (size_t tried = 0; tried < hosts->count; tried++, i = i + 1 < hosts->count ? i + 1 : 0)
@@ -26,9 +26,9 @@ static size_t find(const struct host_list *hosts, const char *name, size_t guess
 }
 
 /* The host moves into the list. */
-static int append(struct host_list *hosts, struct host *own, struct err *e)
+static int append_host(struct host_list *hosts, struct host_spec *own, struct err *e)
 {
-    struct host *more = reallocarray(hosts->host, hosts->count + 1, sizeof *more);
+    struct host_spec *more = reallocarray(hosts->host, hosts->count + 1, sizeof *more);
     if (!more || hosts->count >= HOSTS_MAX) {
         hosts->host = more ? more : hosts->host;
         return more ? err_set(e, ERR_USAGE, "the programs have more than %d hosts", HOSTS_MAX)
@@ -41,8 +41,8 @@ static int append(struct host_list *hosts, struct host *own, struct err *e)
     return 0;
 }
 
-/* What two programs say of one host: more slots win over fewer, and a number over none. */
-static void merge(struct host *host, const struct host *own)
+/* Two programs name one host: the larger number of slots wins, and a number wins over none. */
+static void merge_host(struct host_spec *host, const struct host_spec *own)
 {
     if (own->slots > host->slots) {
         host->slots = own->slots;
@@ -52,22 +52,22 @@ static void merge(struct host *host, const struct host *own)
         host->line = own->line;
 }
 
-static int join(struct host_list *hosts, struct host *own, size_t *at, bool all, const char *from,
-                struct err *e)
+static int join_host(struct host_list *hosts, struct host_spec *own, size_t *at, bool all, const char *from,
+                     struct err *e)
 {
-    *at = find(hosts, own->name, *at);
+    *at = find_host(hosts, own->name, *at);
     if (*at == hosts->count && all) {
         err_set(e, ERR_USAGE, "%s: %s is none of the job's hosts", from, own->name);
         return err_hint(e, "name it in the hostfile, or ask the batch system for it");
     }
     if (*at == hosts->count)
-        return append(hosts, own, e);
-    struct host *host = &hosts->host[*at];
+        return append_host(hosts, own, e);
+    struct host_spec *host = &hosts->host[*at];
     if (own->user && (!host->user || strcmp(own->user, host->user) != 0))
         return err_set(e, ERR_USAGE, "%s: %s@%s was named before with another user", from, own->user,
                        own->name);
     if (!all)
-        merge(host, own);
+        merge_host(host, own);
     return 0;
 }
 
@@ -85,7 +85,7 @@ static int join_program(struct plan_part *part, const struct program *p, size_t 
     int rc = part->place ? 0 : err_set(e, ERR_MEMORY, "no memory for the list of hosts");
     for (size_t i = 0; rc == 0 && i < own.count; i++) {
         uint32_t slots = own.host[i].slots;
-        rc = join(hosts, &own.host[i], &at, all, from, e);
+        rc = join_host(hosts, &own.host[i], &at, all, from, e);
         part->place[part->count++] = (struct plan_place){(uint32_t)at, slots};
         at++;
     }

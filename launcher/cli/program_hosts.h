@@ -4,7 +4,7 @@
  *
  * The hosts of the job are those of all programs; a program without -H may run on any of them. Each program
  * takes the slots that its own -H gives it, and all together no more of a host than the largest number that
- * was said of it. Where a hostfile or a batch system says which hosts the job has, -H chooses among them. */
+ * was said of it. If a hostfile or a batch system names the hosts of the job, -H chooses among them. */
 #ifndef HVD_LAUNCHER_CLI_PROGRAM_HOSTS_H
 #define HVD_LAUNCHER_CLI_PROGRAM_HOSTS_H
 

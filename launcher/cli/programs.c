@@ -29,8 +29,8 @@ static int colon_hint(struct err *e)
 }
 
 /* Adds the program of which the command is argv[from] to argv[end - 1]. */
-static int add(struct programs *p, const struct config *part, char *const argv[], char *const envp[],
-               int from, int end, struct err *e)
+static int add_program(struct programs *p, const struct config *part, char *const argv[], char *const envp[],
+                       int from, int end, struct err *e)
 {
     char name[64];
     bool own = part->hosts && !options_origin_of(envp, &part->file, part->hosts, name, sizeof name);
@@ -68,7 +68,7 @@ static int parse_next(struct config *config, int argc, char *const argv[], char 
     if (operand > 1 && strcmp(argv[at + operand - 1], "--") == 0)
         end = argc;
     *next = end;
-    int rc = add(&config->programs, &part, argv, envp, at + operand, end, e);
+    int rc = add_program(&config->programs, &part, argv, envp, at + operand, end, e);
     if (rc)
         options_free(&program, &part);
     return rc;
@@ -87,8 +87,8 @@ static int no_command(size_t i, size_t count, struct err *e)
     return colon_hint(e);
 }
 
-/* What each of them must have, and which ranks it gets. */
-static int check(struct config *config, struct err *e)
+/* Checks each program and gives it its ranks. */
+static int check_program(struct config *config, struct err *e)
 {
     struct programs *p = &config->programs;
     int64_t ranks = 0;
@@ -119,12 +119,12 @@ int programs_parse(struct config *config, int argc, char *const argv[], char *co
 {
     if (operand > 1 && strcmp(argv[operand - 1], "--") == 0)
         end = argc;
-    if (add(&config->programs, config, argv, envp, operand, end, e))
+    if (add_program(&config->programs, config, argv, envp, operand, end, e))
         return -1;
     while (end < argc)
         if (parse_next(config, argc, argv, envp, end, &end, e))
             return -1;
-    return check(config, e);
+    return check_program(config, e);
 }
 
 size_t programs_of(const struct programs *p, uint32_t rank)

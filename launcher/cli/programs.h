@@ -30,7 +30,7 @@ struct program {
 struct programs {
     struct program *item;
     size_t count;           /* 0 after --help and the like */
-    struct plan_part *part; /* where each may run; NULL: all of them on all hosts */
+    struct plan_part *part; /* the hosts of each program; NULL: every program may run on all hosts */
 };
 
 /* Index of the ':' that ends the program of which the options begin at argv[from]; argc when there is none.

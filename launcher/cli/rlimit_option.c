@@ -7,7 +7,7 @@
 
 #include "common/process/spawn.h"
 
-static void add(struct propagate *p, const struct rlimit_name *name)
+static void add_limit(struct propagate *p, const struct rlimit_name *name)
 {
     struct rlimit limit;
     for (size_t i = 0; i < p->count; i++)
@@ -31,7 +31,7 @@ int propagate_read(struct propagate *p, const char *text, struct err *e)
         return 0;
     if (strcasecmp(text, "all") == 0) {
         for (size_t i = 0; i < RLIMITS_COUNT; i++)
-            add(p, &rlimit_names[i]);
+            add_limit(p, &rlimit_names[i]);
         return 0;
     }
     for (const char *at = text; at;) {
@@ -43,7 +43,7 @@ int propagate_read(struct propagate *p, const char *text, struct err *e)
                             "all, none, or some of AS, CORE, CPU, DATA, FSIZE, MEMLOCK, NOFILE, NPROC, RSS "
                             "and STACK by comma");
         }
-        add(p, name);
+        add_limit(p, name);
         at = at[len] ? at + len + 1 : NULL;
     }
     return 0;

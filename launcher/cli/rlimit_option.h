@@ -2,9 +2,9 @@
 #ifndef HVD_LAUNCHER_CLI_RLIMIT_OPTION_H
 #define HVD_LAUNCHER_CLI_RLIMIT_OPTION_H
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
 #include "common/process/rlimits.h"
+#include "common/protocol/control.pb-c.h"
 
 struct propagate {
     Hvd__ResourceLimit limit[RLIMITS_COUNT], *list[RLIMITS_COUNT];

@@ -10,10 +10,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "common/net/auth.h"
 #include "common/base/buf.h"
-#include "common/protocol/message.h"
+#include "common/net/auth.h"
 #include "common/process/module.h"
+#include "common/protocol/message.h"
 #include "launcher/transport/agent_command.h"
 
 #define FILES_MAX  8
@@ -21,10 +21,10 @@
 #define WORD_MAX   (4 * PATH_MAX + 64)
 #define HEX_SIZE   (2 * AUTH_DIGEST_SIZE + 1)
 
-/* What comes before it: a function begun, and variables: agent, found, words, job, version, platform,
- * total, sums, way, build and parts (a function).
+/* Before the body the script begins a function and sets variables: agent, found, words, job, version,
+ * platform, total, sums, way, build and parts (a function).
  *
- * The whole is one function that is called at the end, so half a script does nothing. */
+ * The whole script is one function that is called at the end, so half a script does nothing. */
 static const char body[] =
     "say() { printf '\\nhvd-send %s %s\\n' \"$job\" \"$1\"; }\n"
     "no() { echo \"$1\" >&2; exit 126; }\n"
@@ -104,7 +104,7 @@ struct part {
 
 /* ---- the files ----------------------------------------------------------------------------------------- */
 
-/* What was not built for this installation, but for the first three, hosts do without. */
+/* Hosts need the first three. They do without the other modules that this installation lacks. */
 static const char *const modules[] = {"hvd-engine", "auth.so", "tls.so",
                                       "hvd-pmix",   "gloo.so", "topology.so"};
 #define MODULES_NEEDED 3
@@ -145,7 +145,7 @@ static int read_whole(int fd, const char *path, uint8_t *bytes, size_t size, str
     return 0;
 }
 
-static int append(struct sent_agent *a, struct part *p, const struct auth_ops *auth, struct err *e)
+static int append_file(struct sent_agent *a, struct part *p, const struct auth_ops *auth, struct err *e)
 {
     struct stat st;
     uint8_t digest[AUTH_DIGEST_SIZE];
@@ -159,9 +159,10 @@ static int append(struct sent_agent *a, struct part *p, const struct auth_ops *a
         p->offset = a->len;
         p->size = (size_t)st.st_size;
         uint8_t *bytes = realloc(a->bytes, a->len + p->size);
+        a->bytes = bytes ? bytes : a->bytes;
         if (!bytes)
             err_set(e, ERR_MEMORY, "no memory for hvdagent");
-        else if ((a->bytes = bytes) && read_whole(fd, p->path, bytes + a->len, p->size, e) == 0)
+        else if (read_whole(fd, p->path, bytes + a->len, p->size, e) == 0)
             rc = auth->digest(bytes + a->len, p->size, digest);
         a->len += p->size;
     }
@@ -175,7 +176,7 @@ static int append(struct sent_agent *a, struct part *p, const struct auth_ops *a
 
 /* ---- the script ---------------------------------------------------------------------------------------- */
 
-static int put(struct buf *b, const char *text)
+static int put_text(struct buf *b, const char *text)
 {
     return buf_put(b, text, strlen(text));
 }
@@ -186,23 +187,25 @@ static int put_value(struct buf *b, const char *name, const char *value)
     char word[WORD_MAX] = "";
     if (agent_command_quote(value, word, sizeof word) < 0)
         return -1;
-    return put(b, name) < 0 || put(b, "=") < 0 || put(b, word) < 0 || put(b, "\n") < 0 ? -1 : 0;
+    return put_text(b, name) < 0 || put_text(b, "=") < 0 || put_text(b, word) < 0 || put_text(b, "\n") < 0
+               ? -1
+               : 0;
 }
 
 static int put_parts(struct buf *b, const struct part *part, size_t count)
 {
     char line[256], sums[FILES_MAX * (HEX_SIZE + 40)];
     size_t used = 0;
-    if (put(b, "parts() { :") < 0)
+    if (put_text(b, "parts() { :") < 0)
         return -1;
     for (size_t i = 0; i < count; i++) {
         snprintf(line, sizeof line, " && part %zu %zu %s", part[i].offset, part[i].size, part[i].name);
-        if (put(b, line) < 0)
+        if (put_text(b, line) < 0)
             return -1;
         used += (size_t)snprintf(sums + used, sizeof sums - used, "%s%s  %s", i ? "\n" : "", part[i].hash,
                                  part[i].name);
     }
-    return put(b, "; }\n") < 0 ? -1 : put_value(b, "sums", sums);
+    return put_text(b, "; }\n") < 0 ? -1 : put_value(b, "sums", sums);
 }
 
 static void agent_version(char *text, size_t size)
@@ -210,7 +213,7 @@ static void agent_version(char *text, size_t size)
     snprintf(text, size, "hvdagent %s (protocol %u)", HVD_VERSION, PROTOCOL_VERSION);
 }
 
-/* Where hosts look for an installed agent. */
+/* The places at which hosts look for an installed agent. */
 static int put_places(struct buf *b, const struct sent_agent_want *want)
 {
     char path[PATH_MAX], version[80], words[80] = "";
@@ -222,7 +225,7 @@ static int put_places(struct buf *b, const struct sent_agent_want *want)
     if (n < 0 || (size_t)n >= sizeof path || put_value(b, "agent", path) < 0 ||
         put_value(b, "words", words) < 0)
         return -1;
-    return put(b, want->agent_path ? "found=\n" : "found=$(command -v hvdagent)\n") < 0
+    return put_text(b, want->agent_path ? "found=\n" : "found=$(command -v hvdagent)\n") < 0
                ? -1
                : put_value(b, "version", version);
 }
@@ -253,11 +256,12 @@ static int write_script(struct sent_agent *a, const struct sent_agent_want *want
         return -1;
     snprintf(platform, sizeof platform, "%s/%s", us.sysname, us.machine);
     snprintf(number, sizeof number, "%zu", a->len);
-    int rc = put(&b, "hvd_send() {\n") < 0 || put_places(&b, want) < 0 ||
+    int rc = put_text(&b, "hvd_send() {\n") < 0 || put_places(&b, want) < 0 ||
                      put_value(&b, "job", want->job) < 0 || put_value(&b, "platform", platform) < 0 ||
                      put_value(&b, "total", number) < 0 ||
                      put_value(&b, "way", want->way == SEND_AGENT_CACHE ? "cache" : "job") < 0 ||
-                     put_value(&b, "build", build) < 0 || put_parts(&b, part, count) < 0 || put(&b, body) < 0
+                     put_value(&b, "build", build) < 0 || put_parts(&b, part, count) < 0 ||
+                     put_text(&b, body) < 0
                  ? -1
                  : 0;
     if (rc == 0) {
@@ -281,7 +285,7 @@ int sent_agent_load(struct sent_agent *a, const struct sent_agent_want *want, st
     if (!auth || rc < 0 || list_parts(part, &count, want->program_dir, e) < 0)
         rc = -1;
     for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = append(a, &part[i], auth, e);
+        rc = append_file(a, &part[i], auth, e);
     if (rc == 0 && write_script(a, want, part, count, auth) < 0)
         rc = err_set(e, ERR_USAGE, "the path of hvdagent is too long");
     free(part);

@@ -13,8 +13,8 @@ void host_sending_written(struct host_sending *s, size_t taken)
     s->left -= taken;
 }
 
-/* A line has ended. What shells print at a login is none of ours. */
-static enum sending_answer answer(struct host_sending *s, const struct sent_agent *a)
+/* A line has ended. Lines that a shell prints at the login are no answers. */
+static enum sending_answer read_answer(struct host_sending *s, const struct sent_agent *a)
 {
     size_t len = s->filled;
     s->filled = 0;
@@ -34,7 +34,7 @@ enum sending_answer host_sending_receive(struct host_sending *s, const struct se
     for (*used = 0; *used < len;) {
         char c = (char)bytes[(*used)++];
         if (c == '\n') {
-            enum sending_answer said = answer(s, a);
+            enum sending_answer said = read_answer(s, a);
             if (said != SENDING_NONE)
                 return said;
         } else if (s->filled < sizeof s->line) {

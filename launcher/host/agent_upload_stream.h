@@ -8,8 +8,9 @@
 struct host_sending {
     const uint8_t *bytes; /* on their way */
     size_t left;
-    bool files;    /* they were asked for */
-    size_t filled; /* of the line that arrives; the rest of a long one is dropped, it is no answer */
+    bool files;     /* they were asked for */
+    uint64_t since; /* when they were asked for; host.c sets it */
+    size_t filled;  /* of the line that arrives; the rest of a long one is dropped, it is no answer */
     char line[96];
 };
 

@@ -6,51 +6,54 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/process/module.h"
+#include "common/protocol/message.h"
+#include "launcher/host/agent_upload_stream.h"
 #include "launcher/host/host_legal.h"
-#include "launcher/transport/rsh_named.h"
 
 /* stdin of the workers waits here at most; its credits keep it lower. */
 #define BULK_MAX (4u << 20)
 
-enum host_event {
-    EV_START,
-    EV_FALLBACK,
-    EV_ASK,
-    EV_OPENED,
-    EV_WELCOME,
-    EV_SPAWN,
-    EV_TEARDOWN,
-    EV_ENDED,
-    EV_CLOSED
-};
+/* clang-format off */
+#define HOST_EVENTS(X)          \
+    X(START,    "start")        \
+    X(FALLBACK, "fallback")     \
+    X(ASK,      "ask")          \
+    X(OPENED,   "opened")       \
+    X(WELCOME,  "welcome")      \
+    X(SPAWN,    "spawn")        \
+    X(TEARDOWN, "teardown")     \
+    X(ENDED,    "ended")        \
+    X(CLOSED,   "closed")
+/* clang-format on */
+
+#define AS_EVENT(name, text) EV_##name,
+#define AS_NAME(name, text)  text,
+enum host_event { HOST_EVENTS(AS_EVENT) };
 
 static void start_transport(void *owner);
-static void ask(void *owner);
+static void offer_agent(void *owner);
 static void send_hello(void *owner);
-static void drop(void *owner);
+static void drop_transport(void *owner);
 static void send_bye(void *owner);
 static void report_closed(void *owner);
 
-static const char *const state_names[] = {"queued",  "connecting", "sending", "greeting", "ready",
-                                          "running", "ending",     "leaving", "closed"};
-static const char *const event_names[] = {"start", "fallback", "ask",   "opened", "welcome",
-                                          "spawn", "teardown", "ended", "closed"};
+static const char *const state_names[] = {HOST_STATES(AS_NAME)};
+static const char *const event_names[] = {HOST_EVENTS(AS_NAME)};
 
 static const struct fsm_row rows[] = {
     {HOST_QUEUED, EV_START, HOST_CONNECTING, start_transport},
     {HOST_QUEUED, EV_TEARDOWN, HOST_CLOSED, report_closed},
     {HOST_CONNECTING, EV_FALLBACK, HOST_CONNECTING, start_transport},
     {HOST_CONNECTING, EV_OPENED, HOST_GREETING, send_hello},
-    {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_CONNECTING, EV_TEARDOWN, HOST_LEAVING, drop_transport},
     {HOST_CONNECTING, EV_CLOSED, HOST_CLOSED, report_closed},
-    {HOST_CONNECTING, EV_ASK, HOST_SENDING, ask},
+    {HOST_CONNECTING, EV_ASK, HOST_SENDING, offer_agent},
     {HOST_SENDING, EV_OPENED, HOST_GREETING, send_hello},
-    {HOST_SENDING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_SENDING, EV_TEARDOWN, HOST_LEAVING, drop_transport},
     {HOST_SENDING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_GREETING, EV_WELCOME, HOST_READY, NULL},
-    {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop},
+    {HOST_GREETING, EV_TEARDOWN, HOST_LEAVING, drop_transport},
     {HOST_GREETING, EV_CLOSED, HOST_CLOSED, report_closed},
     {HOST_READY, EV_SPAWN, HOST_RUNNING, NULL},
     {HOST_READY, EV_TEARDOWN, HOST_ENDING, NULL},
@@ -66,84 +69,9 @@ static const struct fsm_row rows[] = {
 
 static const struct fsm_table table = {"host", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- what the session says ----------------------------------------------------------------------------- */
+/* ---- messages of the session --------------------------------------------------------------------------- */
 
-static void starve(struct host_run *h)
-{
-    struct err e = ERR_INIT;
-    err_set(&e, ERR_MEMORY, "no memory for a message to it");
-    host_give_up(h, &e);
-}
-
-void host_flush(struct host_run *h)
-{
-    const uint8_t *bytes;
-    size_t len, taken;
-    if (!h->transport || h->fsm.state == HOST_CLOSED)
-        return;
-    while (h->fsm.state == HOST_SENDING && h->sending.left > 0) {
-        taken = h->ops->write(h->transport, h->sending.bytes, h->sending.left);
-        host_sending_written(&h->sending, taken);
-        if (taken == 0)
-            return;
-    }
-    while ((len = channel_output(&h->channel, &bytes)) > 0) {
-        taken = h->ops->write(h->transport, bytes, len);
-        channel_written(&h->channel, taken);
-        h->spoke_at = taken > 0 ? clock_now() : h->spoke_at;
-        if (taken < len)
-            return;
-    }
-    if (channel_is_starved(&h->channel))
-        starve(h);
-}
-
-static void push(struct host_run *h, const Hvd__Control *message)
-{
-    if (channel_send(&h->channel, message) < 0)
-        starve(h);
-    else
-        host_flush(h);
-}
-
-static bool is_welcome(const struct host_run *h)
-{
-    return h->fsm.state >= HOST_READY && h->fsm.state < HOST_LEAVING;
-}
-
-void host_send(struct host_run *h, const Hvd__Control *message)
-{
-    if (is_welcome(h))
-        push(h, message);
-}
-
-void host_queue(struct host_run *h, const Hvd__Control *message)
-{
-    if (is_welcome(h) && channel_send(&h->channel, message) < 0)
-        starve(h);
-}
-
-int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len)
-{
-    if (h->fsm.state != HOST_RUNNING)
-        return 0;
-    int rc = channel_send_data(&h->channel, rank, STREAM_STDIN, len ? 0 : FRAME_FLAG_EOF, bytes, len);
-    if (rc < 0)
-        starve(h); /* a worker would wait for the rest */
-    else
-        host_flush(h);
-    return rc;
-}
-
-void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len)
-{
-    if (channel_send_data(&h->channel, index, STREAM_FILE, 0, bytes, len) < 0)
-        starve(h);
-    else
-        host_flush(h);
-}
-
-static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
+static void on_welcome(struct host *h, const Hvd__Welcome *w)
 {
     struct err e = ERR_INIT;
     if (h->err.code) /* attach has refused the job: no session is due */
@@ -154,18 +82,12 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
     }
     fsm_post(&h->fsm, EV_WELCOME);
     if (h->ops == &transport_local)
-        host_clock_same(&h->clock);
-    host_measure_clock(h, w->now, h->hello_sent);
+        host_clock_same(&h->beat.clock);
+    host_measure_clock(h, w->now, h->beat.hello_sent);
     h->common->events->ready(h->common->ctx, h, w);
 }
 
-void host_note_phase(struct host_run *h)
-{
-    if (!h->failed_in)
-        h->failed_in = host_phase(h);
-}
-
-static void on_ended(struct host_run *h, const Hvd__Ended *ended)
+static void on_ended(struct host *h, const Hvd__Ended *ended)
 {
     h->common->events->ended(h->common->ctx, h, ended);
     if (h->fsm.state < HOST_ENDING) {
@@ -175,7 +97,7 @@ static void on_ended(struct host_run *h, const Hvd__Ended *ended)
     fsm_post(&h->fsm, EV_ENDED);
 }
 
-static void pass_on(struct host_run *h, const Hvd__Control *m)
+static void pass_on(struct host *h, const Hvd__Control *m)
 {
     const char *why = h->common->events->message(h->common->ctx, h, m);
     if (why)
@@ -184,7 +106,7 @@ static void pass_on(struct host_run *h, const Hvd__Control *m)
 
 static void on_control(void *ctx, const Hvd__Control *m)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     if (host_legal_is_lease(m->body_case)) {
         legal_refuse(&h->legal, h->label, legal_control_name(m->body_case), "a session never sends it");
         return;
@@ -205,7 +127,7 @@ static void on_control(void *ctx, const Hvd__Control *m)
     }
     case HVD__CONTROL__BODY_PONG:
         /* Its nonce is when we asked; an answer may be slower than the next question. */
-        if (m->pong->nonce >= h->hello_sent && m->pong->nonce <= h->ping_sent)
+        if (m->pong->nonce >= h->beat.hello_sent && m->pong->nonce <= h->beat.ping_sent)
             host_measure_clock(h, m->pong->now, m->pong->nonce);
         break;
     case HVD__CONTROL__BODY_ENDED:
@@ -218,8 +140,8 @@ static void on_control(void *ctx, const Hvd__Control *m)
 
 static void on_data(void *ctx, const struct frame *f)
 {
-    struct host_run *h = ctx;
-    if (!h->spawned)
+    struct host *h = ctx;
+    if (!h->spawn_sent)
         legal_refuse(&h->legal, h->label, "output", "it has no workers");
     else
         h->common->events->data(h->common->ctx, h, f);
@@ -231,7 +153,7 @@ static const struct channel_events channel_events = {on_control, on_data, host_h
 
 static void on_phase(void *ctx, enum transport_phase phase)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     h->phase = phase;
     if (h->unresolved && phase > TRANSPORT_RESOLVE) {
         log_info("%s: its name has an address now", h->label);
@@ -242,38 +164,38 @@ static void on_phase(void *ctx, enum transport_phase phase)
 
 static void on_unresolved(void *ctx, const char *why)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     h->unresolved = why;
     h->common->events->unresolved(h->common->ctx, h);
 }
 
 static void on_opened(void *ctx)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     fsm_post(&h->fsm, h->common->sent && h->ops != &transport_local ? EV_ASK : EV_OPENED);
 }
 
-static void ask(void *owner)
+static void offer_agent(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     host_sending_begin(&h->sending, h->common->sent);
     host_flush(h);
 }
 
 /* Returns how many of the bytes were not the agent's. */
-static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t len)
+static size_t receive_answer(struct host *h, const uint8_t *bytes, size_t len)
 {
     size_t used = 0, n;
     while (used < len && h->fsm.state == HOST_SENDING) {
         switch (host_sending_receive(&h->sending, h->common->sent, bytes + used, len - used, &n)) {
         case SENDING_WANT:
-            h->sending_since = clock_now();
+            h->sending.since = clock_now();
             host_flush(h);
             break;
         case SENDING_HAVE:
             if (h->sending.files)
                 log_info("%s: hvdagent was sent: %zu KiB in %.0f ms", h->label, h->common->sent->len / 1024,
-                         (double)(clock_now() - h->sending_since) / NSEC_PER_MSEC);
+                         (double)(clock_now() - h->sending.since) / NSEC_PER_MSEC);
             fsm_post(&h->fsm, EV_OPENED);
             break;
         default:
@@ -286,10 +208,10 @@ static size_t receive_answer(struct host_run *h, const uint8_t *bytes, size_t le
 
 static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     struct err e = ERR_INIT;
-    h->last_heard = clock_now();
-    h->suspect = false;
+    h->beat.last_heard = clock_now();
+    h->beat.suspect = false;
     size_t used = receive_answer(h, bytes, len);
     if (used < len && channel_receive(&h->channel, bytes + used, len - used, &e) < 0)
         host_give_up(h, &e);
@@ -297,14 +219,14 @@ static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 
 static void on_writable(void *ctx)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     host_flush(h);
     h->common->events->writable(h->common->ctx, h);
 }
 
 static void on_closed(void *ctx, const struct transport_end *end)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     bool unsupported = end->err && end->err->code == ERR_UNSUPPORTED && h->ops != &transport_exec &&
                        h->ops != &transport_local;
     if (unsupported && h->fsm.state == HOST_CONNECTING && !h->err.code) {
@@ -316,8 +238,9 @@ static void on_closed(void *ctx, const struct transport_end *end)
     }
     host_note_phase(h);
     /* Only its exit status says that the guard has gone, with all that it was there for. */
-    h->unconfirmed = h->fsm.state == HOST_LEAVING && h->session_pid != 0 && !host_end_is_known(h, end);
-    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->unconfirmed)
+    h->agent.unconfirmed =
+        h->fsm.state == HOST_LEAVING && h->agent.session_pid != 0 && !host_end_is_known(h, end);
+    if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->agent.unconfirmed)
         h->lost_at = clock_now();
     host_explain_end(h, end);
     legal_end(&h->legal, h->label);
@@ -328,7 +251,7 @@ static void on_closed(void *ctx, const struct transport_end *end)
 static const struct transport_events transport_events = {on_phase,    on_opened, on_received,  host_hear,
                                                          on_writable, on_closed, on_unresolved};
 
-static const struct transport_ops *choose_transport(struct host_run *h, struct err *e)
+static const struct transport_ops *choose_transport(struct host *h, struct err *e)
 {
     const struct host_common *c = h->common;
     if (h->replaced) {
@@ -346,7 +269,7 @@ static const struct transport_ops *choose_transport(struct host_run *h, struct e
 
 static void start_transport(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     const struct host_common *c = h->common;
     h->target.host = h->spec->name;
     h->target.user = h->spec->user;
@@ -375,38 +298,38 @@ static void start_transport(void *owner)
 
 static void send_hello(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     Hvd__Hello hello = HVD__HELLO__INIT;
     host_hello(h, &hello);
     CONTROL(m, HELLO, hello, &hello);
-    h->hello_sent = h->last_heard = clock_now();
-    push(h, &m);
+    h->beat.hello_sent = h->beat.last_heard = clock_now();
+    host_push(h, &m);
 }
 
-static void drop(void *owner)
+static void drop_transport(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     if (h->transport)
         h->ops->close(h->transport);
 }
 
 static void send_bye(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     Hvd__Bye bye = HVD__BYE__INIT;
     CONTROL(m, BYE, bye, &bye);
-    push(h, &m);
+    host_push(h, &m);
 }
 
 static void report_closed(void *owner)
 {
-    struct host_run *h = owner;
+    struct host *h = owner;
     h->common->events->closed(h->common->ctx, h);
 }
 
 /* ---- from the job -------------------------------------------------------------------------------------- */
 
-void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index)
+void host_init(struct host *h, const struct host_common *common, const struct host_spec *spec, uint32_t index)
 {
     memset(h, 0, sizeof *h);
     h->common = common;
@@ -418,7 +341,7 @@ void host_init(struct host_run *h, const struct host_common *common, const struc
     fsm_init(&h->fsm, &table, h, h->label, HOST_QUEUED);
 }
 
-void host_free(struct host_run *h)
+void host_free(struct host *h)
 {
     if (h->transport)
         h->ops->destroy(h->transport);
@@ -428,75 +351,41 @@ void host_free(struct host_run *h)
             ssh->destroy(h->replaced);
     }
     channel_free(&h->channel);
-    message_free(h->told);
     free(h->address);
-    free(h->worker_port);
 }
 
-enum host_state host_state(const struct host_run *h)
-{
-    return h->fsm.state;
-}
-
-const char *host_phase(const struct host_run *h)
-{
-    switch (h->fsm.state) {
-    case HOST_CONNECTING:
-        return transport_phase_name(h->phase);
-    case HOST_SENDING:
-        return h->sending.files ? "sending the agent" : "agent start";
-    case HOST_GREETING:
-        return *h->waiting                    ? "waiting"
-               : *h->node && !h->asked        ? "held"
-               : channel_is_open(&h->channel) ? "hello"
-                                              : "agent start";
-    default:
-        return fsm_state_name(&h->fsm);
-    }
-}
-
-void host_start(struct host_run *h)
+void host_start(struct host *h)
 {
     fsm_post(&h->fsm, EV_START);
 }
 
-void host_go(struct host_run *h)
+void host_go(struct host *h)
 {
     Hvd__Go go = HVD__GO__INIT;
     CONTROL(m, GO, go, &go);
-    h->asked = true;
+    h->lease.asked = true;
     if (h->fsm.state == HOST_GREETING)
-        push(h, &m);
+        host_push(h, &m);
 }
 
-void host_spawn(struct host_run *h, const Hvd__Spawn *spawn)
+void host_spawn(struct host *h, const Hvd__Spawn *spawn)
 {
     CONTROL(m, SPAWN, spawn, (Hvd__Spawn *)spawn);
-    h->spawned = true;
     h->spawn_sent = clock_now();
     host_send(h, &m);
     fsm_post(&h->fsm, EV_SPAWN);
 }
 
-void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
+void host_teardown(struct host *h, Hvd__Teardown *teardown)
 {
     if (h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) {
         CONTROL(m, TEARDOWN, teardown, teardown);
-        uint64_t before = h->spoke_at;
+        uint64_t before = h->beat.spoke_at;
         host_send(h, &m);
-        h->spoke_at = before; /* who hears this needs no lease */
-        h->torn_at = clock_now();
+        h->beat.spoke_at = before; /* a host that is asked to end needs no lease */
+        h->beat.torn_at = clock_now();
         host_expect(h);
     }
     if (h->fsm.state < HOST_ENDING)
         fsm_post(&h->fsm, EV_TEARDOWN);
-}
-
-void host_give_up(struct host_run *h, const struct err *why)
-{
-    host_note_phase(h);
-    if (h->fsm.state < HOST_LEAVING && !h->err.code) /* else it only lingers, with all done that was asked */
-        h->err = *why;
-    if (h->fsm.state != HOST_CLOSED && h->transport)
-        h->ops->close(h->transport);
 }

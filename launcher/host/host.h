@@ -4,8 +4,8 @@
  *
  * CONNECTING covers the transport's phases; SENDING is --send-agent; GREETING is from our Hello to the
  * session's Welcome; READY waits for the others; RUNNING from Spawn; ENDING from Teardown to the session's
- * Ended; LEAVING until the transport has closed. Whatever goes wrong ends in CLOSED with an error that names
- * the host and the phase. The table is in host.c. */
+ * Ended; LEAVING until the transport has closed. Every failure ends in CLOSED with an error that names the
+ * host and the phase. The table is in host.c. */
 #ifndef HVD_LAUNCHER_HOST_HOST_H
 #define HVD_LAUNCHER_HOST_HOST_H
 
@@ -13,53 +13,58 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "common/protocol/channel.h"
 #include "common/base/fsm.h"
+#include "common/protocol/channel.h"
 #include "common/protocol/legal.h"
 #include "launcher/cli/config.h"
-#include "launcher/host/host_clock.h"
 #include "launcher/host/agent_upload_stream.h"
+#include "launcher/host/host_clock.h"
 #include "launcher/host/host_words.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/parts/preload_files.h"
 #include "launcher/transport/transport.h"
 
-enum host_state {
-    HOST_QUEUED,
-    HOST_CONNECTING,
-    HOST_SENDING,
-    HOST_GREETING,
-    HOST_READY,
-    HOST_RUNNING,
-    HOST_ENDING,
-    HOST_LEAVING,
-    HOST_CLOSED
-};
+/* clang-format off */
+/* A row: the state, its name for people. */
+#define HOST_STATES(X)            \
+    X(QUEUED,     "queued")       \
+    X(CONNECTING, "connecting")   \
+    X(SENDING,    "sending")      \
+    X(GREETING,   "greeting")     \
+    X(READY,      "ready")        \
+    X(RUNNING,    "running")      \
+    X(ENDING,     "ending")       \
+    X(LEAVING,    "leaving")      \
+    X(CLOSED,     "closed")
+/* clang-format on */
 
-struct host_run;
+#define AS_STATE(name, text) HOST_##name,
+enum host_state { HOST_STATES(AS_STATE) };
+#undef AS_STATE
+
+struct host;
 
 struct host_events {
     /* Welcome came and is right: the host can take Spawn. */
-    void (*ready)(void *ctx, struct host_run *h, const Hvd__Welcome *welcome);
+    void (*ready)(void *ctx, struct host *h, const Hvd__Welcome *welcome);
     /* Messages that are legal in the host's state (host_legal.c). Returns NULL, or why this one is not: half
      * a sentence. It is ignored then. */
-    const char *(*message)(void *ctx, struct host_run *h, const Hvd__Control *message);
-    void (*data)(void *ctx, struct host_run *h, const struct frame *f);
+    const char *(*message)(void *ctx, struct host *h, const Hvd__Control *message);
+    void (*data)(void *ctx, struct host *h, const struct frame *f);
     /* Its transport has taken bytes that waited. */
-    void (*writable)(void *ctx, struct host_run *h);
+    void (*writable)(void *ctx, struct host *h);
     /* Nothing of the job is left there but `ended->leftover`. */
-    void (*ended)(void *ctx, struct host_run *h, const Hvd__Ended *ended);
-    /* h->waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
-    void (*waiting)(void *ctx, struct host_run *h);
-    /* h->node says which node it is: it asks its managed agent for a lease after host_go. */
-    void (*held)(void *ctx, struct host_run *h);
+    void (*ended)(void *ctx, struct host *h, const Hvd__Ended *ended);
+    /* h->lease.waiting says where it stands in the queue of its managed agent; empty: the wait is over. */
+    void (*waiting)(void *ctx, struct host *h);
+    /* h->lease.node says which node it is: it asks its managed agent for a lease after host_go. */
+    void (*held)(void *ctx, struct host *h);
     /* h->unresolved says why: its name is looked up again and again. */
-    void (*unresolved)(void *ctx, struct host_run *h);
+    void (*unresolved)(void *ctx, struct host *h);
     /* It is CLOSED. h->err is empty when it went as it should. The last callback. */
-    void (*closed)(void *ctx, struct host_run *h);
+    void (*closed)(void *ctx, struct host *h);
 };
 
-/* What all hosts of a job share. */
+/* The data that all hosts of a job share. */
 struct host_common {
     uv_loop_t *loop;
     const struct config *config;
@@ -70,21 +75,51 @@ struct host_common {
     const char *program_dir;       /* hvdrun's own directory */
     const char *hostname;          /* of this machine */
     char *agent_local;             /* path of the hvdagent beside us */
-    char *const *agent_arguments;  /* what it is told, ended by NULL */
+    char *const *agent_arguments;  /* of hvdagent, ended by NULL */
     char *agent_command;           /* the shell command line that becomes a session elsewhere */
-    const struct sent_agent *sent; /* what hosts without an agent get; NULL: nothing */
+    const struct sent_agent *sent; /* for hosts without an agent; NULL: nothing is sent */
     char **interfaces;             /* of --network-interfaces */
     size_t interface_count;
     uint32_t host_count;
     bool hold;                 /* they ask for leases one after the other */
-    Hvd__Preflight *preflight; /* what sessions are to look for */
+    Hvd__Preflight *preflight; /* questions that the sessions answer before the start */
 };
 
 #define JOB_KEY_SIZE 32
 
-struct host_run {
+/* The processes of the agent of a host, and their ends. */
+struct host_agent {
+    bool managed;                    /* the host's daemon holds the session; our process only leads to it */
+    bool died;                       /* host.err says which process of the agent died */
+    uint32_t guard_pid, session_pid; /* 0: not known */
+    bool unconfirmed;                /* the session has ended; the end of the guard was not confirmed */
+};
+
+/* Times of what was heard and sent, on the launcher's clock; host_heartbeat.c uses them. */
+struct host_beat {
+    uint64_t last_heard;    /* of the last byte */
+    uint64_t hello_sent;    /* 0: not yet */
+    uint64_t spoke_at;      /* of the last message that renews the lease of the session */
+    uint64_t torn_at;       /* of the last Teardown; 0: never */
+    uint64_t answers_since; /* of a message that the host answers at once; 0: none */
+    uint64_t ping_sent;
+    bool suspect; /* silent for too long; given up if still silent after the socket was drained */
+    struct host_clock clock;
+    unsigned clock_pings; /* pings that measured the host's clock */
+};
+
+/* A wait for a lease of the host's daemon (launcher/parts/lease_order.c). */
+struct host_lease {
+    char waiting[512]; /* the place in the daemon's queue; empty: the host does not wait */
+    bool waited;       /* the wait is over */
+    char node[40];     /* the host's name among managed nodes, once it was held; else empty */
+    bool held;         /* it said its node, and is neither ready nor closed */
+    bool asked;        /* it was told to ask for its lease */
+};
+
+struct host {
     const struct host_common *common;
-    const struct host *spec;
+    const struct host_spec *spec;
     char label[300];     /* its name, for people */
     uint32_t index;      /* in the host_list and as session id */
     uint32_t plan_index; /* in plan->host once planned */
@@ -92,108 +127,88 @@ struct host_run {
     struct fsm fsm;
     const struct transport_ops *ops;
     struct transport *transport;
-    struct transport *replaced; /* the built-in SSH that could not, freed at the end */
+    struct transport *replaced; /* a built-in SSH that gave way to the ssh program; freed at the end */
     struct transport_target target;
     enum transport_phase phase;
+    const char *unresolved; /* why its name has no address yet; NULL: it has one, or needs none */
     struct channel channel;
-    struct legal legal;      /* of what it sends */
-    struct host_words words; /* what it may still say */
-    bool spawned;            /* it was given workers */
+    struct legal legal;      /* the messages that it may send */
+    struct host_words words; /* how many more lines of it are shown */
     struct err err;          /* why it failed; the first cause */
-    const char *failed_in;   /* the phase in which it did */
-    bool managed;            /* by the managed agent of the host: what we started only leads there */
-    bool agent_died;         /* err says which process of it did */
-    uint32_t guard_pid, session_pid;
-    char stderr_tail[512]; /* what the remote shell or agent said last, for the error */
+    const char *failed_in;   /* the phase of the first cause */
+    struct host_agent agent;
+    char stderr_tail[512]; /* the last line of the remote stderr, for the error */
     size_t stderr_len;
-    uint64_t last_heard;    /* clock_now of the last byte */
-    uint64_t spoke_at;      /* when it was last sent what renews the lease of its session */
-    uint64_t torn_at;       /* when it was last asked to end; 0: never */
-    uint64_t answers_since; /* it was sent what it answers at once; 0: nothing */
-    bool unconfirmed;       /* its session had ended, but nothing was heard of the guard's end */
-    bool suspect;           /* silent for too long; given up if still silent after the socket was drained */
-    const char *unresolved; /* why its name has no address so far; NULL: it has, or needs none */
-    bool unresolved_told;   /* to the user */
-    char waiting[512];      /* for a lease, where in the queue; empty: it does not */
-    bool waited;            /* it did, and that is over */
-    char node[40];          /* its name among managed nodes, when it was held; else empty */
-    bool held;              /* since then, and neither ready nor closed */
-    bool asked;             /* and may have its lease by now */
-    uint32_t ranks;         /* as many will be here; 0: that is not known before the network */
-    bool late;              /* it was what --start-timeout waited for */
-    bool slow;              /* given up at the end of a good job: no fault of it */
-    uint64_t lost_at;       /* when it closed though it may still have workers; 0: it was not lost */
+    struct host_beat beat;
+    struct host_lease lease;
     struct host_sending sending;
-    uint64_t sending_since; /* the files */
-    struct preload_place preload;
-    uint64_t hello_sent;
-    uint64_t spawn_sent; /* 0: it was not */
-    uint64_t ping_sent;
-    struct host_clock clock;
-    unsigned clock_pings; /* that were sent to learn of its clock */
-    uint32_t free_port;   /* there, for MASTER_PORT */
-    uint32_t coordinator_port;
-    uint32_t *worker_port; /* there, one for each rank, if the job's contracts need them */
-    size_t worker_ports;
-    Hvd__Welcome *told; /* its Welcome when it names limits or problems (limits_keep), else NULL */
-    char *address;      /* where it can be reached, numeric; from Welcome or the transport */
+    uint32_t ranks;      /* ranks that will run here; 0: not known before the host is reached */
+    uint64_t spawn_sent; /* when it was given workers; 0: never */
+    bool late;           /* --start-timeout waited for this host */
+    bool slow;           /* given up at the end of a good job, which is no fault */
+    uint64_t lost_at;    /* when it closed although its workers may still run; 0: it was not lost */
+    char *address;       /* numeric, from Welcome or the transport; NULL: not known */
 };
 
-void host_init(struct host_run *h, const struct host_common *common, const struct host *spec, uint32_t index);
-void host_free(struct host_run *h);
+void host_init(struct host *h, const struct host_common *common, const struct host_spec *spec,
+               uint32_t index);
+void host_free(struct host *h);
 
-enum host_state host_state(const struct host_run *h);
+enum host_state host_state(const struct host *h);
 /* The phase or state it is in, for people: "authentication", "hello", "running". */
-const char *host_phase(const struct host_run *h);
+const char *host_phase(const struct host *h);
 
 /* Keeps the phase in which the first thing went wrong. */
-void host_note_phase(struct host_run *h);
+void host_note_phase(struct host *h);
 
-void host_start(struct host_run *h);
-/* To one that is held. */
-void host_go(struct host_run *h);
-/* From READY to RUNNING. */
-void host_spawn(struct host_run *h, const Hvd__Spawn *spawn);
-/* Ends it, whatever it does: a session is asked to end its workers, a connection under way is dropped. */
-void host_teardown(struct host_run *h, Hvd__Teardown *teardown);
-/* Gives it up with this error (unless it has one): the transport is closed at once. */
-void host_give_up(struct host_run *h, const struct err *why);
-/* A message to a session that has welcomed us; dropped otherwise. */
-void host_send(struct host_run *h, const Hvd__Control *message);
-/* The same, but it waits for host_flush, or for the next message: several then leave in one write. */
-void host_queue(struct host_run *h, const Hvd__Control *message);
-void host_flush(struct host_run *h);
-int host_send_stdin(struct host_run *h, uint32_t rank, const void *bytes, size_t len);
-/* Bytes of a file of Preload, to a host that is READY. */
-void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_t len);
+void host_start(struct host *h);
+/* Tells a held host to ask for its lease. */
+void host_go(struct host *h);
+/* Gives the host its workers: from READY to RUNNING. */
+void host_spawn(struct host *h, const Hvd__Spawn *spawn);
+/* Ends the host in any state: a session is asked to end its workers, a connection under way is dropped. */
+void host_teardown(struct host *h, Hvd__Teardown *teardown);
+/* Closes the transport at once. The host keeps this error, unless it has an earlier one. */
+void host_give_up(struct host *h, const struct err *why);
+/* Sends a message, whatever the state of the host. */
+void host_push(struct host *h, const Hvd__Control *message);
+/* Sends a message to a session that has welcomed us; drops it otherwise. */
+void host_send(struct host *h, const Hvd__Control *message);
+/* Sends a message with host_flush, or with the next message: several messages then leave in one write. */
+void host_queue(struct host *h, const Hvd__Control *message);
+void host_flush(struct host *h);
+int host_send_stdin(struct host *h, uint32_t rank, const void *bytes, size_t len);
+/* Sends bytes of a file of Preload to a host that is READY. */
+void host_send_file(struct host *h, uint32_t index, const void *bytes, size_t len);
 
 /* host_heartbeat.c: sends a ping; gives the host up when it was silent for the heartbeat time-out. */
 #define HOST_BEATS 16 /* in a heartbeat time-out: that often it is to be called */
-void host_heartbeat(struct host_run *h, uint64_t now);
-/* It answers at once what it is sent now, and is not pinged until it does: pings might renew the lease of a
- * host that cannot answer. */
-void host_expect(struct host_run *h);
-/* Nothing was heard of it for so long, or since host_expect, that it may be cut off. */
-bool host_is_silent(const struct host_run *h, uint64_t now);
-/* When a session that nobody reaches any more has ended its workers by itself. */
-uint64_t host_lease_end(const struct host_run *h);
-/* The host answers with its time. */
-void host_ping(struct host_run *h);
-/* It has: what we asked at `asked`. */
-void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked);
-/* host_hello.c: fills it with what points into *h and what that points to. */
-void host_hello(const struct host_run *h, Hvd__Hello *hello);
-/* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or cannot be true. */
-int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e);
+void host_heartbeat(struct host *h, uint64_t now);
+/* The host was sent a message that it answers at once. It gets no ping before the answer: pings might
+ * renew the lease of a host that cannot answer. */
+void host_expect(struct host *h);
+/* True when the host may be cut off: it was silent for half the time-out, or since host_expect. */
+bool host_is_silent(const struct host *h, uint64_t now);
+/* The time by which a session that cannot be reached has ended its workers by itself. */
+uint64_t host_lease_end(const struct host *h);
+/* Sends a ping; the answer tells the host's time. */
+void host_ping(struct host *h);
+/* Takes the host's time from the answer to a ping that was sent at `asked`. */
+void host_measure_clock(struct host *h, uint64_t theirs, uint64_t asked);
+/* host_hello.c: fills *hello; its pointers lead into *h. */
+void host_hello(const struct host *h, Hvd__Hello *hello);
+/* host_welcome.c: keeps the content; -1 with *e when the version differs or a value is impossible. */
+int host_take_welcome(struct host *h, const Hvd__Welcome *w, struct err *e);
 /* host_lease.c: takes what `hvdagent attach` says about a lease before there is a session. */
 void host_hear_lease(void *ctx, const Hvd__Control *message);
-/* host_exit.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
+/* host_exit.c: takes bytes of the remote stderr. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \
     "install hvdrun on that host, say where hvdagent is with --agent-path, or copy it with --send-agent"
-void host_explain_end(struct host_run *h, const struct transport_end *end);
-/* The remote command has ended by itself and said how: with it, the guard. 255 is what a carrying program
- * says of itself. */
-bool host_end_is_known(const struct host_run *h, const struct transport_end *end);
+/* Fills h->err with the reason why the transport has closed. */
+void host_explain_end(struct host *h, const struct transport_end *end);
+/* True when the remote command, and the guard with it, has ended by itself with a known status. 255 is the
+ * status of an ssh program that failed itself. */
+bool host_end_is_known(const struct host *h, const struct transport_end *end);
 
 #endif

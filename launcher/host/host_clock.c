@@ -1,6 +1,6 @@
 #include "launcher/host/host_clock.h"
 
-#define FAR   (INT64_MAX / 4) /* whatever its clock says */
+#define FAR   (INT64_MAX / 4) /* a bound for any clock */
 #define DRIFT 10000           /* a clock of two gains or loses at most one ns in so many */
 
 void host_clock_same(struct host_clock *c)

@@ -3,16 +3,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/protocol/agent_exit.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/protocol/agent_exit.h"
 #include "launcher/host/host.h"
-#include "launcher/transport/rsh_named.h"
+#include "launcher/host/host_words.h"
+#include "launcher/transport/rsh_template.h"
 
 #define AGENT_SAID "hvdagent: error: " /* begins such lines of its log; people need not read it */
 
 /* Shows a line of stderr: to the user when the session runs, before that in the debug log. */
-static void show_line(struct host_run *h)
+static void show_line(struct host *h)
 {
     bool aloud = h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
     if ((!aloud && !log_enabled(LOG_DEBUG)) || !host_words_take(&h->words, h->label, clock_now()))
@@ -27,7 +28,7 @@ static void show_line(struct host_run *h)
  * agent's log. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     for (size_t i = 0; i < len; i++) {
         if (bytes[i] != '\n' && bytes[i] != '\r') {
             if (h->stderr_len < sizeof h->stderr_tail - 1)
@@ -43,7 +44,7 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
 }
 
 /* The last thing that was printed there, or NULL. host_hear leaves the last whole line in place. */
-static const char *last_words(struct host_run *h)
+static const char *last_words(struct host *h)
 {
     if (h->stderr_len > 0)
         h->stderr_tail[h->stderr_len] = '\0';
@@ -59,30 +60,30 @@ static const char *last_words(struct host_run *h)
 }
 
 /* The end of an agent that had welcomed us. */
-static void explain_loss(struct host_run *h, const struct transport_end *end)
+static void explain_loss(struct host *h, const struct transport_end *end)
 {
     int number = end->exit_status - AGENT_EXIT_SIGNAL;
-    bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->managed);
+    bool guard = end->exit_status == AGENT_EXIT_GUARD || (end->term_signal && !h->agent.managed);
     bool died =
         end->term_signal || guard || end->exit_status == AGENT_EXIT_STUCK || (number > 0 && number < NSIG);
-    h->agent_died = died && !h->err.code;
-    if (end->term_signal && h->managed) /* the session ends the job when it hears of that */
+    h->agent.died = died && !h->err.code;
+    if (end->term_signal && h->agent.managed) /* the session ends the job when it hears of that */
         err_set(&h->err, ERR_HOST,
                 "hvdagent attach, which led to the session of the job, was killed by signal %d (%s)",
                 end->term_signal, strsignal(end->term_signal));
     else if (guard)
-        err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->guard_pid);
+        err_set(&h->err, ERR_HOST, "the guard of the job (pid %u) was killed", h->agent.guard_pid);
     else if (end->exit_status == AGENT_EXIT_STUCK)
         err_set(&h->err, ERR_HOST, "the session of the job (pid %u) did not move and was killed by its guard",
-                h->session_pid);
+                h->agent.session_pid);
     else if (died)
         err_set(&h->err, ERR_HOST, "the session of the job (pid %u) was killed by signal %d (%s)",
-                h->session_pid, number, strsignal(number));
+                h->agent.session_pid, number, strsignal(number));
     else
         err_set(&h->err, ERR_HOST, "the connection to %s was lost", h->label);
 }
 
-void host_explain_end(struct host_run *h, const struct transport_end *end)
+void host_explain_end(struct host *h, const struct transport_end *end)
 {
     const char *said = last_words(h);
     struct err *e = &h->err;
@@ -111,7 +112,7 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     }
 }
 
-bool host_end_is_known(const struct host_run *h, const struct transport_end *end)
+bool host_end_is_known(const struct host *h, const struct transport_end *end)
 {
     bool carried = h->ops == &transport_exec;
     return !end->err && !end->term_signal && end->exit_status >= 0 && !(carried && end->exit_status == 255);

@@ -1,23 +1,23 @@
-/* What hvdrun tells a session first. */
+/* Hello, the first message to a session. */
 #include "common/base/log.h"
 #include "common/protocol/message.h"
 #include "launcher/cli/rendezvous_option.h"
 #include "launcher/host/host.h"
 
-static bool offers(const struct config *config, unsigned wanted)
+static bool offers_contract(const struct config *config, unsigned wanted)
 {
     unsigned contracts;
     return contracts_parse(config->rendezvous, &contracts, NULL) == 0 && (contracts & wanted);
 }
 
 /* Rank 0 may be there: it is on the first host, unless a rankfile or a program's -H says otherwise. */
-static bool may_be_first(const struct host_run *h)
+static bool may_be_first(const struct host *h)
 {
     return h->index == 0 || h->common->config->placement.rankfile || h->common->config->programs.part;
 }
 
 /* How many ranks may come here, before those of other hosts are known; 0: cannot be said. */
-static uint32_t ranks_at_most(const struct host_run *h)
+static uint32_t ranks_at_most(const struct host *h)
 {
     const struct plan_want want = placement_want(h->common->config);
     bool said = want.per_part ? h->spec->parts : h->spec->slots || want.ppr || want.oversubscribe;
@@ -25,7 +25,7 @@ static uint32_t ranks_at_most(const struct host_run *h)
     return want.np && (!here || want.np < here) ? want.np : here;
 }
 
-void host_hello(const struct host_run *h, Hvd__Hello *hello)
+void host_hello(const struct host *h, Hvd__Hello *hello)
 {
     const struct host_common *c = h->common;
     hello->version = (char *)HVD_VERSION;
@@ -51,11 +51,11 @@ void host_hello(const struct host_run *h, Hvd__Hello *hello)
     hello->wait = c->config->wait_ms != JOB_WAIT_NO;
     hello->hold = c->hold;
     hello->priority = (uint32_t)c->config->priority;
-    hello->worker_ports = offers(c->config, CONTRACTS_ENDPOINTS);
+    hello->worker_ports = offers_contract(c->config, CONTRACTS_ENDPOINTS);
     const char *reached_at = h->ops == &transport_local ? NULL : h->ops->peer_address(h->transport);
     hello->reached_at = (char *)(reached_at ? reached_at : "");
     hello->port_low = c->config->ports.low;
     hello->port_high = c->config->ports.high;
-    hello->master_port = may_be_first(h) && offers(c->config, CONTRACT_ENV);
-    hello->master_coordinator = may_be_first(h) && offers(c->config, CONTRACT_JAX);
+    hello->master_port = may_be_first(h) && offers_contract(c->config, CONTRACT_ENV);
+    hello->master_coordinator = may_be_first(h) && offers_contract(c->config, CONTRACT_JAX);
 }

@@ -9,31 +9,31 @@
 #include "launcher/host/host_legal.h"
 
 /* Returns NULL, or why the message is not legal: half a sentence. */
-static const char *hear_waiting(struct host_run *h, const Hvd__LeaseWaiting *waiting)
+static const char *hear_waiting(struct host *h, const Hvd__LeaseWaiting *waiting)
 {
-    if (h->waited)
+    if (h->lease.waited)
         return "the wait is over";
-    snprintf(h->waiting, sizeof h->waiting, "%s", waiting->text);
-    log_printable(h->waiting);
-    h->waited = !*h->waiting;
+    snprintf(h->lease.waiting, sizeof h->lease.waiting, "%s", waiting->text);
+    log_printable(h->lease.waiting);
+    h->lease.waited = !*h->lease.waiting;
     h->common->events->waiting(h->common->ctx, h);
     return NULL;
 }
 
-static const char *hear_held(struct host_run *h, const Hvd__LeaseHeld *held)
+static const char *hear_held(struct host *h, const Hvd__LeaseHeld *held)
 {
     if (!h->common->hold)
         return "it was not asked";
-    if (!*held->node || strlen(held->node) >= sizeof h->node)
+    if (!*held->node || strlen(held->node) >= sizeof h->lease.node)
         return "that is no name of a node";
-    snprintf(h->node, sizeof h->node, "%s", held->node);
-    log_printable(h->node);
+    snprintf(h->lease.node, sizeof h->lease.node, "%s", held->node);
+    log_printable(h->lease.node);
     h->common->events->held(h->common->ctx, h);
     return NULL;
 }
 
 /* attach ends by itself now. The refusal is why. */
-static const char *hear_refusal(struct host_run *h, const Hvd__LeaseRefusal *refusal)
+static const char *hear_refusal(struct host *h, const Hvd__LeaseRefusal *refusal)
 {
     bool is_busy = refusal->code == HVD__LEASE_REFUSAL__CODE__BUSY;
     char text[ERR_TEXT_MAX];
@@ -50,7 +50,7 @@ static const char *hear_refusal(struct host_run *h, const Hvd__LeaseRefusal *ref
 
 void host_hear_lease(void *ctx, const Hvd__Control *m)
 {
-    struct host_run *h = ctx;
+    struct host *h = ctx;
     const char *why = "hvdagent attach never sends it";
     if (host_legal_is_lease(m->body_case) &&
         !legal_hears(&h->legal, &host_legal, m->body_case, h->fsm.state, h->label, fsm_state_name(&h->fsm)))

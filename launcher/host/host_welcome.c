@@ -58,7 +58,7 @@ static int check_version(const Hvd__Welcome *w, struct err *e)
 }
 
 /* Loopback, and an address with a scope, mean nothing elsewhere. */
-static const char *choose_address(const struct host_run *h, const Hvd__Welcome *w)
+static const char *choose_address(const struct host *h, const Hvd__Welcome *w)
 {
     const char *address = h->ops->peer_address(h->transport);
     if (!address || h->common->interface_count > 0 || h->ops == &transport_local || strchr(address, '%'))
@@ -66,14 +66,14 @@ static const char *choose_address(const struct host_run *h, const Hvd__Welcome *
     return address;
 }
 
-int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e)
+int host_take_welcome(struct host *h, const Hvd__Welcome *w, struct err *e)
 {
     if (check_version(w, e) < 0 || check_welcome(w, e) < 0)
         return -1;
     const char *address = choose_address(h, w);
-    h->session_pid = w->pid;
-    h->guard_pid = w->guard_pid;
-    h->managed = w->managed;
+    h->agent.session_pid = w->pid;
+    h->agent.guard_pid = w->guard_pid;
+    h->agent.managed = w->managed;
     free(h->address);
     h->address = address ? strdup(address) : NULL;
     log_info("%s: session %u on %.64s, slots %u, containment %.32s, address %s", h->label, w->pid,

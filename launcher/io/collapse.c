@@ -56,8 +56,8 @@ size_t collapse_line(const uint8_t *bytes, size_t len)
     return 0;
 }
 
-/* Where the groups behind that place begin: at the front, when it has left. */
-static struct collapse_group **behind(struct collapse *c, uint64_t place)
+/* The link to the first group after that place; to the front if the group of that place has left. */
+static struct collapse_group **find_behind(struct collapse *c, uint64_t place)
 {
     for (struct collapse_group *g = c->first; g; g = g->next)
         if (g->place == place)
@@ -69,7 +69,7 @@ int collapse_put(struct collapse *c, enum frame_stream stream, uint32_t rank, ui
                  const uint8_t *bytes, size_t len, uint64_t now)
 {
     uint64_t hash = hash_of(bytes, len);
-    struct collapse_group **at = behind(c, *place), *g = *at;
+    struct collapse_group **at = find_behind(c, *place), *g = *at;
     while (g &&
            (g->hash != hash || g->stream != stream || g->len != len || memcmp(g->bytes, bytes, len) != 0))
         g = g->next;
@@ -118,7 +118,7 @@ bool collapse_is_ready(const struct collapse *c, uint32_t everyone, uint64_t now
     return g && (g->count >= everyone || collapse_is_full(c) || now >= collapse_due(c));
 }
 
-static int compare(const void *a, const void *b)
+static int compare_ranks(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return (x > y) - (x < y);
@@ -126,7 +126,7 @@ static int compare(const void *a, const void *b)
 
 void collapse_sort(struct collapse_group *g)
 {
-    qsort(g->rank, g->count, sizeof *g->rank, compare);
+    qsort(g->rank, g->count, sizeof *g->rank, compare_ranks);
 }
 
 void collapse_drop(struct collapse *c)

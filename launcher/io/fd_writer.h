@@ -3,7 +3,7 @@
  * A terminal or a pipe may stop taking bytes at any time, while the control channels must go on being read.
  * The descriptor is shared with other programs (the shell), so it is not made non-blocking itself: a pipe or
  * terminal is opened anew through /proc/self/fd, a socket is written with MSG_DONTWAIT, a regular file cannot
- * block for long. Where the new opening is not allowed, at most PIPE_BUF bytes are written after poll said
+ * block for long. If the new opening is not allowed, at most PIPE_BUF bytes are written after poll said
  * that there is room. Nothing is opened before the first byte. */
 #ifndef HVD_LAUNCHER_IO_FD_WRITER_H
 #define HVD_LAUNCHER_IO_FD_WRITER_H
@@ -23,7 +23,7 @@ enum sink_kind { SINK_UNOPENED, SINK_FILE, SINK_REOPENED, SINK_SOCKET, SINK_SHAR
 struct sink {
     uv_loop_t *loop;
     int fd;     /* the shared descriptor */
-    int own_fd; /* what is written to */
+    int own_fd; /* the descriptor of this sink */
     enum sink_kind kind;
     struct buf queue;
     struct shared_poll poll;

@@ -8,8 +8,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "common/protocol/frame.h"
 #include "common/base/log.h"
+#include "common/protocol/frame.h"
 
 bool input_is_useful(void)
 {
@@ -36,7 +36,7 @@ int input_init(struct input *in, uv_loop_t *loop, uint32_t first, uint32_t count
 }
 
 /* How much may be read: what the receiver with the least credit takes. 0 also when nobody is left. */
-static size_t allowance(const struct input *in)
+static size_t find_allowance(const struct input *in)
 {
     size_t least = SIZE_MAX;
     for (uint32_t i = 0; i < in->count; i++)
@@ -47,7 +47,7 @@ static size_t allowance(const struct input *in)
     return least < FRAME_DATA_MAX ? least : FRAME_DATA_MAX;
 }
 
-static void watch(struct input *in);
+static void watch_stdin(struct input *in);
 
 static void pass_on(struct input *in, const void *bytes, size_t len)
 {
@@ -70,9 +70,9 @@ static bool in_background(void)
 static void read_some(struct input *in)
 {
     uint8_t bytes[FRAME_DATA_MAX];
-    size_t most = allowance(in);
+    size_t most = find_allowance(in);
     if (most == 0 || in_background()) {
-        watch(in);
+        watch_stdin(in);
         return;
     }
     ssize_t n = read(STDIN_FILENO, bytes, most);
@@ -86,7 +86,7 @@ static void read_some(struct input *in)
     } else {
         pass_on(in, bytes, (size_t)n);
     }
-    watch(in);
+    watch_stdin(in);
 }
 
 static void on_readable(void *ctx)
@@ -109,9 +109,9 @@ static void open_input(struct input *in)
     in->idle.data = in;
 }
 
-static void watch(struct input *in)
+static void watch_stdin(struct input *in)
 {
-    bool wanted = !in->ended && allowance(in) > 0 && !in_background();
+    bool wanted = !in->ended && find_allowance(in) > 0 && !in_background();
     if (wanted && !in->opened)
         open_input(in);
     if (!in->opened)
@@ -130,7 +130,7 @@ void input_credit(struct input *in, uint32_t rank, uint32_t bytes)
         bytes > UINT32_MAX - in->credit[rank - in->first])
         return;
     in->credit[rank - in->first] += bytes;
-    watch(in);
+    watch_stdin(in);
 }
 
 void input_rank_gone(struct input *in, uint32_t rank)
@@ -138,12 +138,12 @@ void input_rank_gone(struct input *in, uint32_t rank)
     if (rank < in->first || rank - in->first >= in->count)
         return;
     in->gone[rank - in->first] = true;
-    watch(in);
+    watch_stdin(in);
 }
 
 void input_resume(struct input *in)
 {
-    watch(in);
+    watch_stdin(in);
 }
 
 void input_close(struct input *in)

@@ -1,5 +1,5 @@
-/* What begins a line of output: time, ranks and colour, as --tag, --color, --collapse and
- * --prefix-output-with-timestamp ask. */
+/* The beginning of a line of output: time, ranks and colour, by --tag, --color, --collapse and
+ * --prefix-output-with-timestamp. */
 #ifndef HVD_LAUNCHER_IO_LINE_TAG_H
 #define HVD_LAUNCHER_IO_LINE_TAG_H
 

@@ -44,7 +44,7 @@ static void say_dropped(void)
 }
 
 /* One line at a time, so that lines of the workers come between ours and never into them. */
-static void pump(void)
+static void pump_lines(void)
 {
     while (sink_is_empty(&notes.sink)) {
         if (notes.waiting.len == 0 && notes.dropped > 0)
@@ -63,7 +63,7 @@ static void pump(void)
 static void on_progress(void *ctx)
 {
     (void)ctx;
-    pump();
+    pump_lines();
     if (notes.finishing && sink_is_empty(&notes.sink))
         close_now();
 }
@@ -77,7 +77,7 @@ static void on_patience(uv_timer_t *timer)
 static void on_line(const char *line, size_t len)
 {
     put_waiting(line, len);
-    pump();
+    pump_lines();
 }
 
 void notes_open(uv_loop_t *loop)
@@ -94,7 +94,7 @@ void notes_finish(void)
 {
     log_to(NULL);
     notes.finishing = true;
-    pump();
+    pump_lines();
     if (sink_is_empty(&notes.sink))
         close_now();
     else

@@ -1,5 +1,5 @@
-/* What hvdrun itself says while a job runs - log lines, what hosts say on stderr, progress - without ever
- * blocking the loop: a stopped terminal or a full pipe must not stop the heartbeats. While this is open,
+/* Lines of hvdrun itself while a job runs: the log, lines of hosts, progress. Writing them never blocks the
+ * loop, because a stopped terminal or a full pipe must not stop the heartbeats. While this is open,
  * every log line of the process comes here (log_to); a line is written whole or waits. Over NOTES_MAX waiting
  * bytes a line is dropped and counted, and the count is said when there is room again. */
 #ifndef HVD_LAUNCHER_IO_LOG_WRITER_H

@@ -12,9 +12,9 @@
 #include "common/base/log.h"
 #include "common/base/ranks.h"
 #include "launcher/io/collapse.h"
+#include "launcher/io/fd_writer.h"
 #include "launcher/io/line_tag.h"
 #include "launcher/io/output_files.h"
-#include "launcher/io/fd_writer.h"
 
 #define POOL       (8u << 20)
 #define WINDOW_MIN (4u << 10)
@@ -30,7 +30,7 @@ struct stream_state {
     struct stream_state *next; /* in the sink's list of those that have something */
     struct buf queue;          /* records */
     uint32_t rank;
-    uint32_t credit; /* what the session may still send */
+    uint32_t credit; /* bytes that the session may still send */
     uint8_t stream;
     bool listed, at_line_start;
     bool hidden;   /* by --show-rank */
@@ -72,7 +72,7 @@ uint32_t output_window(uint32_t size)
     return share < WINDOW_MIN ? WINDOW_MIN : share > WINDOW_MAX ? WINDOW_MAX : share;
 }
 
-static struct stream_state *find(const struct output *o, uint32_t rank, enum frame_stream stream)
+static struct stream_state *find_stream(const struct output *o, uint32_t rank, enum frame_stream stream)
 {
     return &o->streams[2 * (size_t)rank + (stream == STREAM_STDERR)];
 }
@@ -206,8 +206,8 @@ static void put_lines(struct output *o, struct lane *lane, struct stream_state *
 
 /* ---- from queue to sink -------------------------------------------------------------------------------- */
 
-/* Whose record is shown next; NULL: none can be, now. */
-static struct stream_state *choose(struct lane *lane)
+/* The stream of the next record; NULL: no record can be shown now. */
+static struct stream_state *choose_stream(struct lane *lane)
 {
     struct stream_state *owner = lane->owner;
     if (owner && owner->queue.len > 0)
@@ -217,7 +217,7 @@ static struct stream_state *choose(struct lane *lane)
     return lane->first;
 }
 
-static void unlist(struct lane *lane, struct stream_state *s)
+static void unlist_stream(struct lane *lane, struct stream_state *s)
 {
     struct stream_state **p = &lane->first;
     while (*p != s)
@@ -229,7 +229,7 @@ static void unlist(struct lane *lane, struct stream_state *s)
     s->listed = false;
 }
 
-static void enlist(struct lane *lane, struct stream_state *s)
+static void enlist_stream(struct lane *lane, struct stream_state *s)
 {
     if (s->listed)
         return;
@@ -310,7 +310,7 @@ static void end_stream(struct output *o, struct stream_state *s)
     o->open -= !s->hidden;
     for (int i = 0; i < 2 && o->open == 0; i++)
         show_groups(o, &o->lane[i], UINT64_MAX); /* nobody will join them */
-    if (find(o, s->rank, STREAM_STDOUT)->ended && find(o, s->rank, STREAM_STDERR)->ended)
+    if (find_stream(o, s->rank, STREAM_STDOUT)->ended && find_stream(o, s->rank, STREAM_STDERR)->ended)
         o->events->rank_ended(o->ctx, s->rank);
 }
 
@@ -327,9 +327,9 @@ static void show_record(struct output *o, struct lane *lane, struct stream_state
         output_files_write(o->files, s->rank, s->stream, bytes, r.length);
     s->bytes += r.length;
     buf_consume(&s->queue, sizeof r + r.length);
-    unlist(lane, s);
+    unlist_stream(lane, s);
     if (s->queue.len > 0)
-        enlist(lane, s);
+        enlist_stream(lane, s);
     if (r.flags & FRAME_FLAG_EOF) {
         end_stream(o, s);
     } else if (r.length > 0) {
@@ -338,18 +338,18 @@ static void show_record(struct output *o, struct lane *lane, struct stream_state
     }
 }
 
-static void pump(struct output *o, struct lane *lane)
+static void pump_lane(struct output *o, struct lane *lane)
 {
     struct stream_state *s;
     do {
-        while (sink_wants(&lane->sink) && (s = choose(lane)))
+        while (sink_wants(&lane->sink) && (s = choose_stream(lane)))
             show_record(o, lane, s);
         sink_flush(&lane->sink);
         if (lane->sink.broken && !lane->told) {
             lane->told = true;
             o->events->broken(o->ctx, lane->sink.fd, lane->sink.broken);
         }
-    } while (sink_wants(&lane->sink) && choose(lane));
+    } while (sink_wants(&lane->sink) && choose_stream(lane));
 }
 
 static void on_progress(void *ctx)
@@ -357,8 +357,8 @@ static void on_progress(void *ctx)
     struct output *o = ctx;
     for (int i = 0; i < 2; i++)
         show_groups(o, &o->lane[i], 0);
-    pump(o, &o->lane[0]);
-    pump(o, &o->lane[1]);
+    pump_lane(o, &o->lane[0]);
+    pump_lane(o, &o->lane[1]);
     if (output_is_idle(o))
         o->events->drained(o->ctx);
 }
@@ -377,7 +377,7 @@ static int queue_record(struct output *o, struct stream_state *s, const struct r
         return err_set(e, ERR_MEMORY, "no memory for the output of rank %u", s->rank);
     (void)buf_put(&s->queue, r, sizeof *r);
     (void)buf_put(&s->queue, payload, r->length);
-    enlist(o->of_stream[s->stream], s);
+    enlist_stream(o->of_stream[s->stream], s);
     return 0;
 }
 
@@ -386,7 +386,7 @@ int output_frame(struct output *o, const struct frame *f, struct err *e)
     if (f->rank >= o->plan->size || f->stream == STREAM_STDIN)
         return err_set(e, ERR_PROTOCOL, "output of rank %u, stream %u, which does not exist", f->rank,
                        (unsigned)f->stream);
-    struct stream_state *s = find(o, f->rank, f->stream);
+    struct stream_state *s = find_stream(o, f->rank, f->stream);
     if (f->length > s->credit)
         return err_set(e, ERR_PROTOCOL, "%u bytes of rank %u, which has a credit of %u", f->length, f->rank,
                        s->credit);
@@ -400,7 +400,7 @@ int output_frame(struct output *o, const struct frame *f, struct err *e)
         return -1;
     if (s->stream == STREAM_STDERR)
         tail_put(&o->last_words[s->rank], f->payload, f->length);
-    pump(o, o->of_stream[s->stream]);
+    pump_lane(o, o->of_stream[s->stream]);
     return 0;
 }
 
@@ -444,7 +444,7 @@ bool output_is_idle(const struct output *o)
 
 uint64_t output_bytes(const struct output *o, uint32_t rank)
 {
-    return find(o, rank, STREAM_STDOUT)->bytes + find(o, rank, STREAM_STDERR)->bytes;
+    return find_stream(o, rank, STREAM_STDOUT)->bytes + find_stream(o, rank, STREAM_STDERR)->bytes;
 }
 
 size_t output_last_words(const struct output *o, uint32_t rank, char out[TAIL_MAX + 1])

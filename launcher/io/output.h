@@ -1,4 +1,4 @@
-/* What the workers print: from data frames to hvdrun's stdout and stderr and to the files of
+/* The output of the workers: from data frames to hvdrun's stdout and stderr and to the files of
  * --output-filename.
  *
  *   frame -> stream's queue (raw, at most its credit) -> whole lines, tagged -> sink -> terminal
@@ -17,8 +17,8 @@
 
 #include "common/protocol/frame.h"
 #include "launcher/cli/config.h"
-#include "launcher/plan/plan.h"
 #include "launcher/io/tail.h"
+#include "launcher/plan/plan.h"
 
 struct output;
 

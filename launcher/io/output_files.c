@@ -92,7 +92,9 @@ struct output_files *output_files_new(const char *name, const struct plan *plan,
                                       const char *const *host_names, bool append, struct err *e)
 {
     struct output_files *files = calloc(1, sizeof *files);
-    if (!files || !(files->fd = malloc(2 * (size_t)plan->size * sizeof *files->fd))) {
+    if (files)
+        files->fd = malloc(2 * (size_t)plan->size * sizeof *files->fd);
+    if (!files || !files->fd) {
         free(files);
         err_set(e, ERR_MEMORY, "no memory for %u output files", 2 * plan->size);
         return NULL;

@@ -6,7 +6,7 @@
 
 #define LETTERS "rhnjs%"
 
-static bool has(const char *name, char letter)
+static bool has_letter(const char *name, char letter)
 {
     for (const char *p = name; (p = strchr(p, '%')); p += 2)
         if (p[1] == letter)
@@ -23,7 +23,7 @@ int output_names_check(const char *name, struct err *e)
         return err_hint(e, "%%r is the rank, %%h its host, %%n its host's number, %%j the job, %%s stdout or "
                            "stderr; %%%% is a %%");
     }
-    if (!strchr(name, '%') || has(name, 'r'))
+    if (!strchr(name, '%') || has_letter(name, 'r'))
         return 0;
     err_set(e, ERR_USAGE, "--output-filename %s: all ranks would write into the same file", name);
     return err_hint(e, "put %%r, the rank, into the name");
@@ -34,7 +34,7 @@ static const char *stream_name(enum frame_stream stream)
     return stream == STREAM_STDERR ? "stderr" : "stdout";
 }
 
-/* What stands for one letter; numbers are written into `digits`. */
+/* The text for one letter; numbers are written into `digits`. */
 static const char *text_of(char letter, const struct output_owner *owner, char *digits, size_t size)
 {
     int width = snprintf(NULL, 0, "%u", owner->size - 1);
@@ -68,7 +68,7 @@ int output_name(const char *name, const struct output_owner *owner, char *out, s
     if (used < size && !strchr(name, '%'))
         used += (size_t)snprintf(out + used, size - used, "/rank.%s/%s",
                                  text_of('r', owner, digits, sizeof digits), stream_name(owner->stream));
-    else if (used < size && !has(name, 's'))
+    else if (used < size && !has_letter(name, 's'))
         used +=
             (size_t)snprintf(out + used, size - used, "%s", owner->stream == STREAM_STDERR ? ".err" : ".out");
     if (used >= size)

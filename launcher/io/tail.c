@@ -9,7 +9,9 @@
 void tail_put(struct tail *t, const void *bytes, size_t len)
 {
     const uint8_t *from = bytes;
-    if (len == 0 || (!t->ring && !(t->ring = malloc(TAIL_MAX))))
+    if (len > 0 && !t->ring)
+        t->ring = malloc(TAIL_MAX);
+    if (len == 0 || !t->ring)
         return;
     if (len > TAIL_MAX) {
         t->len = TAIL_MAX; /* the beginning of the line is lost, as when it is overwritten */
@@ -29,7 +31,7 @@ static bool ends_line(char c)
 }
 
 /* Out of the ring, as text: no zeros, \r as \n. */
-static size_t unroll(const struct tail *t, char *out)
+static size_t unroll_ring(const struct tail *t, char *out)
 {
     size_t begin = (t->at + TAIL_MAX - t->len) % TAIL_MAX;
     for (size_t i = 0; i < t->len; i++) {
@@ -40,7 +42,7 @@ static size_t unroll(const struct tail *t, char *out)
     return t->len;
 }
 
-/* Where the last TAIL_LINES lines begin. */
+/* The offset at which the last TAIL_LINES lines begin. */
 static size_t first_shown(const char *text, size_t len)
 {
     size_t lines = 0, at = len;
@@ -60,7 +62,7 @@ size_t tail_lines(const struct tail *t, char out[TAIL_MAX + 1])
     out[0] = '\0';
     if (t->len == 0)
         return 0;
-    size_t len = unroll(t, out), used = 0;
+    size_t len = unroll_ring(t, out), used = 0;
     size_t from = first_shown(out, len);
     size_t cut = strcspn(out, "\n"); /* perhaps not from its beginning */
     if (t->len == TAIL_MAX && from == 0 && out[cut + strspn(out + cut, "\n")])

@@ -11,7 +11,7 @@
 
 struct tail {
     uint8_t *ring; /* NULL until the first byte; zeros are an empty tail */
-    size_t at;     /* where the next byte goes */
+    size_t at;     /* the place of the next byte */
     size_t len;
 };
 

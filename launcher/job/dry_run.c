@@ -12,14 +12,14 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
-#include "common/process/module.h"
-#include "common/modules/yaml.h"
 #include "common/base/ranks.h"
+#include "common/modules/yaml.h"
+#include "common/process/module.h"
 #include "launcher/plan/local_gpus.h"
 #include "launcher/plan/plan.h"
 #include "launcher/transport/transport.h"
 
-const char *dry_run_transport(const struct config *config, const struct host *host, const char *hostname)
+const char *dry_run_transport(const struct config *config, const struct host_spec *host, const char *hostname)
 {
     if (hosts_is_local(host, hostname))
         return "local";
@@ -33,7 +33,7 @@ struct columns {
 };
 
 /* user@name as the user wrote it. */
-static void host_label(const struct host *host, char *text, size_t size)
+static void host_label(const struct host_spec *host, char *text, size_t size)
 {
     bool ipv6 = strchr(host->name, ':') != NULL;
     snprintf(text, size, "%s%s%s%s%s", host->user ? host->user : "", host->user ? "@" : "", ipv6 ? "[" : "",
@@ -42,14 +42,14 @@ static void host_label(const struct host *host, char *text, size_t size)
 
 #define LABEL_MAX (HOSTS_USER_MAX + HOSTS_NAME_MAX + 4)
 
-/* What the plan can know before a host was asked. */
+/* Ranks that are known before a host was asked. */
 struct known {
     struct plan_want want;
     size_t count; /* hosts that can get ranks */
     bool planned; /* all is known */
     struct plan plan;
     /* of the hosts that were shown: */
-    uint32_t next; /* where the plan goes on */
+    uint32_t next; /* the rank at which the plan goes on */
     uint32_t from; /* ranks; UINT32_MAX: not known how many */
 };
 
@@ -59,7 +59,7 @@ struct span {
     const uint32_t *rank; /* NULL: not planned */
 };
 
-/* Which ranks a host gets depends on what the hosts behind it have, or is counted when they have answered. */
+/* The ranks of a host depend on hosts after it, or on counts that the hosts give later. */
 static bool is_spread(const struct plan_want *want)
 {
     return want->by_node || want->oversubscribe || want->per_part || want->parts;
@@ -104,7 +104,7 @@ static void span_text(const struct known *k, struct span span, char *text, size_
         snprintf(text, size, span.ranks > 1 ? "%u-%u" : "%u", span.first, span.first + span.ranks - 1);
 }
 
-static void slots_text(const struct host *host, char *text, size_t size)
+static void slots_text(const struct host_spec *host, char *text, size_t size)
 {
     if (host->slots)
         snprintf(text, size, "%u", host->slots);
@@ -204,7 +204,7 @@ static void print_text(const struct config *config, const struct host_list *host
         local_gpus_print(hostname, out);
 }
 
-static void put_host(struct json *j, const struct config *config, const struct host *host,
+static void put_host(struct json *j, const struct config *config, const struct host_spec *host,
                      const char *hostname, struct span span)
 {
     json_object(j, NULL);

@@ -1,7 +1,6 @@
 #include "launcher/job/job.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,55 +10,48 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "launcher/job/exit_codes.h"
-#include "launcher/job/job_internal.h"
-#include "launcher/parts/debugger.h"
-#include "launcher/job/job_ending.h"
-#include "launcher/parts/preload_transfer.h"
-#include "launcher/parts/mpir.h"
-#include "launcher/parts/sweep.h"
-#include "launcher/parts/stack_dump.h"
 #include "launcher/io/log_writer.h"
-#include "launcher/parts/preflight.h"
-#include "launcher/job/report.h"
 #include "launcher/io/terminal.h"
+#include "launcher/job/core.h"
+#include "launcher/job/job_ending.h"
+#include "launcher/job/report.h"
+#include "launcher/job/spawn_message.h"
+#include "launcher/parts/parts.h"
 
-/* What workers get to print and clean up after HVD_ERR_PEER, before SIGTERM. */
+/* After HVD_ERR_PEER workers may print and clean up for so long, before SIGTERM. */
 #define PARTING_MS 300
 
-static void place(void *owner);
-static void spawn(void *owner);
-static void started(void *owner);
-static void inspect(void *owner);
+static void place_ranks(void *owner);
+static void spawn_workers(void *owner);
+static void note_start(void *owner);
+static void inspect_ranks(void *owner);
 static void end_inspection(void *owner);
-static void part(void *owner);
+static void give_moment(void *owner);
 static void pass_signal_on(void *owner);
 static void begin_end(void *owner);
-static void sweep(void *owner);
+static void sweep_hosts(void *owner);
 static void skip_sweep(void *owner);
-static void drain(void *owner);
-static void finish(void *owner);
+static void drain_output(void *owner);
+static void finish_job(void *owner);
 
-static const char *const state_names[] = {"connecting", "preloading", "starting",    "running",
-                                          "inspecting", "parting",    "interrupted", "ending",
-                                          "sweeping",   "draining",   "done"};
-static const char *const event_names[] = {"ready",     "preloaded", "started",   "finished", "failed",
-                                          "peer lost", "limit",     "inspected", "enough",   "interrupt",
-                                          "insist",    "gone",      "swept",     "drained"};
+#define AS_NAME(name, text) text,
+static const char *const state_names[] = {JOB_STATES(AS_NAME)};
+static const char *const event_names[] = {JOB_EVENTS(AS_NAME)};
+#undef AS_NAME
 
 static const struct fsm_row rows[] = {
-    {JOB_CONNECTING, JOB_EV_READY, JOB_PRELOADING, place},
-    {JOB_PRELOADING, JOB_EV_PRELOADED, JOB_STARTING, spawn},
-    {JOB_PRELOADING, JOB_EV_FAILED, JOB_ENDING, begin_end},
-    {JOB_PRELOADING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
+    {JOB_CONNECTING, JOB_EV_READY, JOB_PREPARING, place_ranks},
+    {JOB_PREPARING, JOB_EV_PREPARED, JOB_STARTING, spawn_workers},
+    {JOB_PREPARING, JOB_EV_FAILED, JOB_ENDING, begin_end},
+    {JOB_PREPARING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
     {JOB_CONNECTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
-    {JOB_STARTING, JOB_EV_STARTED, JOB_RUNNING, started},
+    {JOB_STARTING, JOB_EV_STARTED, JOB_RUNNING, note_start},
     {JOB_STARTING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
     {JOB_STARTING, JOB_EV_FAILED, JOB_ENDING, begin_end},
     {JOB_RUNNING, JOB_EV_FINISHED, JOB_ENDING, begin_end},
     {JOB_RUNNING, JOB_EV_FAILED, JOB_ENDING, begin_end},
-    {JOB_RUNNING, JOB_EV_PEER_LOST, JOB_PARTING, part},
-    {JOB_RUNNING, JOB_EV_LIMIT, JOB_INSPECTING, inspect},
+    {JOB_RUNNING, JOB_EV_PEER_LOST, JOB_PARTING, give_moment},
+    {JOB_RUNNING, JOB_EV_LIMIT, JOB_INSPECTING, inspect_ranks},
     {JOB_CONNECTING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
     {JOB_STARTING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
     {JOB_PARTING, JOB_EV_LIMIT, JOB_ENDING, begin_end},
@@ -75,134 +67,74 @@ static const struct fsm_row rows[] = {
     {JOB_INTERRUPTED, JOB_EV_FAILED, JOB_INTERRUPTED, NULL},
     {JOB_INTERRUPTED, JOB_EV_INSIST, JOB_ENDING, begin_end},
     {JOB_ENDING, JOB_EV_INSIST, JOB_ENDING, begin_end},
-    {JOB_ENDING, JOB_EV_GONE, JOB_SWEEPING, sweep},
+    {JOB_ENDING, JOB_EV_GONE, JOB_SWEEPING, sweep_hosts},
     {JOB_SWEEPING, JOB_EV_INSIST, JOB_SWEEPING, skip_sweep},
-    {JOB_SWEEPING, JOB_EV_SWEPT, JOB_DRAINING, drain},
-    {JOB_DRAINING, JOB_EV_DRAINED, JOB_DONE, finish},
-    {JOB_DRAINING, JOB_EV_INSIST, JOB_DONE, finish},
+    {JOB_SWEEPING, JOB_EV_SWEPT, JOB_DRAINING, drain_output},
+    {JOB_DRAINING, JOB_EV_DRAINED, JOB_DONE, finish_job},
+    {JOB_DRAINING, JOB_EV_INSIST, JOB_DONE, finish_job},
 };
 
 static const struct fsm_table table = {"job", state_names, event_names, rows, sizeof rows / sizeof *rows};
 
-/* ---- faults -------------------------------------------------------------------------------------------- */
+/* ---- limits -------------------------------------------------------------------------------------------- */
 
-void job_fault(struct job *j, uint64_t time, int exit_status, const char *hint, const char *fmt, ...)
+static void on_time_limit(struct job *j)
 {
-    char text[ERR_TEXT_MAX + 400];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    outcome_fault(&j->outcome, time, exit_status, text, hint);
-    job_failed(j);
-}
-
-void job_failed(struct job *j)
-{
-    bool running = j->fsm.state == JOB_RUNNING || j->fsm.state == JOB_PARTING;
-    fsm_post(&j->fsm, running && j->engine_links.count > 0 ? JOB_EV_PEER_LOST : JOB_EV_FAILED);
-}
-
-void job_fault_err(struct job *j, const struct err *e)
-{
-    job_fault(j, clock_now(), err_exit_status(e), e->hint, "%s", e->text);
-}
-
-/* A limit or a signal ends the job. */
-static void stop(struct job *j, int status, const char *text)
-{
-    bool going = j->config->on_failure != CONFIG_ON_FAILURE_KILL && j->fsm.state <= JOB_PARTING;
-    j->final = true;
-    outcome_stop(&j->outcome, clock_now(), status, text, going, status == STATUS_LIMIT);
-}
-
-static void on_time_limit(uv_timer_t *timer)
-{
-    struct job *j = timer->data;
     char text[640], late[500];
-    job_waiting_tell(j, late, sizeof late);
+    start_timeout_describe(j, late, sizeof late);
     snprintf(text, sizeof text, "the time limit of %.10g s (--timeout) is over%s",
              (double)j->config->timeout_ms / 1e3, late);
-    stop(j, STATUS_LIMIT, text);
+    job_stop(j, STATUS_LIMIT, text);
     fsm_post(&j->fsm, JOB_EV_LIMIT);
 }
 
-static void insist(struct job *j)
+static void insist_on_end(struct job *j)
 {
-    j->grace_is_over = true;
+    j->stop.grace_is_over = true;
     fsm_post(&j->fsm, JOB_EV_INSIST);
 }
 
-/* Of the states before ENDING, which has its own. */
-static void on_moment_over(uv_timer_t *timer)
+/* The limited time of a state before ENDING is over. */
+static void on_moment_over(struct job *j)
 {
-    struct job *j = timer->data;
     if (j->fsm.state == JOB_INTERRUPTED)
-        insist(j);
+        insist_on_end(j);
     else if (j->fsm.state == JOB_PARTING)
         fsm_post(&j->fsm, JOB_EV_ENOUGH);
     else if (j->fsm.state == JOB_INSPECTING)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
 }
 
-static void on_heartbeat(uv_timer_t *timer)
+static void on_heartbeat(struct job *j)
 {
-    struct job *j = timer->data;
+    job_timer_start(j, JOB_TIMER_HEARTBEAT, (uint64_t)j->config->heartbeat_timeout_ms / HOST_BEATS,
+                    on_heartbeat);
     for (uint32_t i = 0; i < j->host_count; i++)
         host_heartbeat(&j->host[i], clock_now());
 }
 
 /* ---- signals ------------------------------------------------------------------------------------------- */
 
-void job_signal_workers(struct job *j, int number, bool ours)
-{
-    Hvd__Signal s = HVD__SIGNAL__INIT;
-    s.number = number;
-    s.ours = ours;
-    CONTROL(m, SIGNAL, signal, &s);
-    for (uint32_t i = 0; i < j->host_count; i++)
-        if (host_state(&j->host[i]) == HOST_READY || host_state(&j->host[i]) == HOST_RUNNING)
-            host_send(&j->host[i], &m);
-}
-
 static void on_ending_signal(struct job *j, int number)
 {
-    if (j->signal) {
-        j->insisted = true;
-        insist(j);
+    if (j->stop.signal) {
+        j->stop.insisted = true;
+        insist_on_end(j);
         return;
     }
-    j->signal = number;
+    j->stop.signal = number;
     terminal_restore();
     char text[128];
     snprintf(text, sizeof text, "ended by signal %d (%s)", number, strsignal(number));
-    stop(j, 128 + number, text);
+    job_stop(j, 128 + number, text);
     if (number != SIGTERM)
         fsm_post(&j->fsm, JOB_EV_INTERRUPT);
     fsm_post(&j->fsm, JOB_EV_FAILED);
     if (j->fsm.state == JOB_DRAINING)
-        insist(j);
+        insist_on_end(j);
 }
 
-/* --pty: that worker runs. */
-static bool has_terminal(const struct job *j)
-{
-    const struct rank_state *r = j->config->pty && j->planned ? &j->rank[j->config->stdin_rank] : NULL;
-    return r && r->started && !r->exited && !j->signal;
-}
-
-void job_tell_window(struct job *j)
-{
-    if (!has_terminal(j))
-        return;
-    Hvd__Window window = HVD__WINDOW__INIT;
-    terminal_size(&window);
-    window.rank = (uint32_t)j->config->stdin_rank;
-    CONTROL(m, WINDOW, window, &window);
-    host_send(job_host_of_plan(j, j->plan.rank[window.rank].host), &m);
-}
-
-void job_on_signal(void *ctx, int number)
+static void on_signal(void *ctx, int number)
 {
     struct job *j = ctx;
     log_info("signal %d (%s)", number, strsignal(number));
@@ -214,20 +146,19 @@ void job_on_signal(void *ctx, int number)
         on_ending_signal(j, number);
         break;
     case SIGTSTP:
-        /* The sessions suspend their lease with it: while we are stopped they will hear nothing. */
+        /* The sessions suspend their lease with the signal: a stopped hvdrun sends nothing. */
         job_signal_workers(j, number, false);
         terminal_restore();
         raise(SIGSTOP);
         break;
     case SIGCONT:
         job_signal_workers(j, number, false);
-        if (has_terminal(j))
-            terminal_make_raw();
+        pty_resume(j);
         if (j->has_input)
             input_resume(&j->input);
         break;
     case SIGWINCH:
-        job_tell_window(j);
+        pty_tell_window(j);
         /* fall through */
     default:
         if (j->config->forwarded & SIGNAL_BIT(number))
@@ -237,61 +168,57 @@ void job_on_signal(void *ctx, int number)
 
 /* ---- the table's actions ------------------------------------------------------------------------------- */
 
-static void place(void *owner)
+static void place_ranks(void *owner)
 {
     struct job *j = owner;
     struct err e = ERR_INIT;
-    progress_stop(&j->progress);
     if (job_place(j, &e) < 0)
         job_fault_err(j, &e);
     else if (preflight_conclude(j) < 0)
         job_failed(j);
     else
-        job_preload_start(j);
+        job_prepare(j);
 }
 
-static void spawn(void *owner)
+static void spawn_workers(void *owner)
 {
     struct job *j = owner;
     j->phases.starting = clock_now();
-    job_preload_moved(j);
     job_spawn(j);
 }
 
-static void started(void *owner)
+static void note_start(void *owner)
 {
     struct job *j = owner;
     j->phases.running = clock_now();
-    uv_timer_stop(&j->start_limit);
     log_info("all %u ranks run, %.1f ms after the start", j->plan.size,
              (double)(clock_now() - j->began) / 1e6);
-    job_debug_started(j);
+    JOB_PARTS_CALL(j, started, j);
 }
 
-static void inspect(void *owner)
+static void inspect_ranks(void *owner)
 {
     struct job *j = owner;
-    uv_timer_start(&j->end_limit, on_moment_over, JOB_WHERE_MS, 0);
-    job_where_start(j);
+    job_timer_start(j, JOB_TIMER_MOMENT, STACK_DUMP_MS, on_moment_over);
+    stack_dump_start(j);
 }
 
 static void end_inspection(void *owner)
 {
-    job_where_say(owner);
+    stack_dump_say(owner);
     begin_end(owner);
 }
 
-static void part(void *owner)
+static void give_moment(void *owner)
 {
-    struct job *j = owner;
-    uv_timer_start(&j->end_limit, on_moment_over, PARTING_MS, 0);
+    job_timer_start(owner, JOB_TIMER_MOMENT, PARTING_MS, on_moment_over);
 }
 
 static void pass_signal_on(void *owner)
 {
     struct job *j = owner;
-    job_signal_workers(j, j->signal, false);
-    uv_timer_start(&j->end_limit, on_moment_over, (uint64_t)j->config->grace_ms, 0);
+    job_signal_workers(j, j->stop.signal, false);
+    job_timer_start(j, JOB_TIMER_MOMENT, (uint64_t)j->config->grace_ms, on_moment_over);
 }
 
 static void begin_end(void *owner)
@@ -299,34 +226,30 @@ static void begin_end(void *owner)
     job_ending_begin(owner);
 }
 
-static void sweep(void *owner)
+static void sweep_hosts(void *owner)
 {
-    struct job *j = owner;
-    uv_timer_stop(&j->end_limit);
-    job_sweep_start(j);
+    job_timer_stop(owner, JOB_TIMER_MOMENT);
+    sweep_start(owner);
 }
 
 static void skip_sweep(void *owner)
 {
-    job_sweep_skip(owner);
+    sweep_skip(owner);
 }
 
-static void drain(void *owner)
+static void drain_output(void *owner)
 {
     struct job *j = owner;
-    if (!j->output || output_is_idle(j->output) || j->insisted)
+    if (!j->output || output_is_idle(j->output) || j->stop.insisted)
         fsm_post(&j->fsm, JOB_EV_DRAINED);
 }
 
-static void finish(void *owner)
+static void finish_job(void *owner)
 {
     struct job *j = owner;
-    uv_timer_t *timers[] = {&j->heartbeat, &j->start_limit, &j->time_limit, &j->end_limit,
-                            &j->settling,  &j->gathering,   &j->wait_limit, &j->ends.timer};
-    for (size_t i = 0; i < sizeof timers / sizeof *timers; i++)
-        uv_close((uv_handle_t *)timers[i], NULL);
+    job_timers_close(j);
     terminal_restore();
-    signals_close(&j->signals);
+    signals_rest(j->signals);
     if (j->has_input)
         input_close(&j->input);
     if (j->output && j->outcome.failed)
@@ -337,21 +260,13 @@ static void finish(void *owner)
 
 /* ---- from beginning to end ----------------------------------------------------------------------------- */
 
-static void start_timer(struct job *j, uv_timer_t *timer, uv_timer_cb callback, uint64_t ms, uint64_t repeat)
-{
-    uv_timer_init(&j->loop, timer);
-    timer->data = j;
-    if (ms > 0)
-        uv_timer_start(timer, callback, ms, repeat);
-}
-
 /* A session whose guard was killed has become our child (we are its subreaper): nothing of the job may be
- * left when we return. It has closed its stream, so it is about to exit; what was named as a leftover is not.
+ * left when we return. The session has closed its stream, so it is about to exit; a leftover is not.
  */
 static void wait_for_orphans(const struct job *j)
 {
     sigset_t child, before;
-    struct timespec patience = {j->leftover_count == 0, 0};
+    struct timespec patience = {leftovers_exist(j) ? 0 : 1, 0};
     pid_t pid;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -362,12 +277,10 @@ static void wait_for_orphans(const struct job *j)
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
-/* All epochs share it: what is left of it now. */
-static uint64_t time_limit_ms(const struct job *j)
+/* All epochs share the time limit. */
+static uint64_t time_left_ms(const struct job *j)
 {
     uint64_t now = clock_now();
-    if (!j->epoch->deadline)
-        return 0;
     return j->epoch->deadline > now ? (j->epoch->deadline - now) / NSEC_PER_MSEC + 1 : 1;
 }
 
@@ -375,8 +288,8 @@ static void sum_up(const struct job *j, struct job_end *end)
 {
     const struct outcome *o = &j->outcome;
     *end = (struct job_end){.failed = o->failed,
-                            .ran = j->phases.running || j->lost_workers || o->first_is_rank,
-                            .final = j->final,
+                            .ran = j->phases.running || j->stop.lost_workers || o->first_is_rank,
+                            .final = j->stop.final,
                             .exit_status = o->failed ? o->exit_status : 0,
                             .size = j->plan.size,
                             .began = j->began,
@@ -385,42 +298,45 @@ static void sum_up(const struct job *j, struct job_end *end)
                             .cause = o->text};
 }
 
-void job_run(struct job *j, struct job_end *end)
+void job_run(struct job *j, uv_loop_t *loop, struct signals *signals, struct job_end *end)
 {
-    uint64_t beat = (uint64_t)j->config->heartbeat_timeout_ms / HOST_BEATS;
+    j->loop = j->common.loop = loop;
+    j->signals = signals;
     fsm_init(&j->fsm, &table, j, j->name, JOB_CONNECTING);
-    notes_open(&j->loop);
-    start_timer(j, &j->heartbeat, on_heartbeat, beat, beat);
-    start_timer(j, &j->wait_limit, NULL, 0, 0);
-    start_timer(j, &j->start_limit, NULL, 0, 0);
-    job_start_limit(j);
-    start_timer(j, &j->time_limit, on_time_limit, time_limit_ms(j), 0);
-    start_timer(j, &j->end_limit, NULL, 0, 0);
-    start_timer(j, &j->settling, NULL, 0, 0);
-    start_timer(j, &j->gathering, NULL, 0, 0);
-    start_timer(j, &j->ends.timer, NULL, 0, 0);
-    progress_start(&j->progress, &j->loop, j->host, j->host_count);
+    notes_open(j->loop);
+    signals_take(j->signals, on_signal, j);
+    job_timers_init(j);
+    job_timer_start(j, JOB_TIMER_HEARTBEAT, (uint64_t)j->config->heartbeat_timeout_ms / HOST_BEATS,
+                    on_heartbeat);
+    if (j->epoch->deadline)
+        job_timer_start(j, JOB_TIMER_TIME_LIMIT, time_left_ms(j), on_time_limit);
+    JOB_PARTS_CALL(j, start, j);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     job_start_hosts(j);
-    uv_run(&j->loop, UV_RUN_DEFAULT);
+    uv_run(j->loop, UV_RUN_DEFAULT);
     wait_for_orphans(j);
     sum_up(j, end);
 }
 
-/* The way of all notes, which has an end when nobody reads them. */
+/* The loop writes the lines, and ends when nobody reads them. */
 void job_report(struct job *j, int exit_status)
 {
-    notes_open(&j->loop);
-    report_say(j);
+    notes_open(j->loop);
+    report_say_outcome(j);
     if (j->config->print_exit_codes)
-        exit_codes_say(j);
-    job_sweep_say(j);
-    report_write(j, exit_status);
+        report_say_exit_codes(j);
+    job_say_rest(j);
+    report_write_json(j, exit_status);
     notes_finish();
-    uv_run(&j->loop, UV_RUN_DEFAULT);
+    uv_run(j->loop, UV_RUN_DEFAULT);
 }
 
 bool job_lost_host(const struct job *j, size_t index)
 {
     return index < j->host_count && (j->host[index].err.code || j->host[index].late);
+}
+
+void job_say_rest(const struct job *j)
+{
+    JOB_PARTS_CALL(j, say, j);
 }

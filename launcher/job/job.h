@@ -1,8 +1,7 @@
-/* A job from its hosts to its exit status. This is where everything in launcher/ meets; the lifecycle is one
- * table in job.c.
+/* A job from its hosts to its exit status. The lifecycle is one table in job.c.
  *
  *   CONNECTING   every host on its way to READY, at most FANOUT_MAX at once
- *   PRELOADING   the plan is made; hosts get the files of --preload
+ *   PREPARING    the plan is made; parts prepare the hosts (--preload: hosts get files)
  *   STARTING     Spawn was sent; until every rank runs
  *   RUNNING      until every rank has ended and was read to its end, or the first fault
  *   INSPECTING   the time limit is over: every host is asked where its ranks are; until all hosts have
@@ -22,12 +21,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <uv.h>
 
 #include "common/base/err.h"
 #include "launcher/cli/config.h"
 #include "launcher/plan/hosts.h"
 
 struct job;
+struct signals;
 
 /* An epoch that failed and was followed by another. */
 struct job_past {
@@ -62,10 +63,14 @@ struct job_end {
  * slots, which are resolved in place. Everything given must outlive the job. */
 struct job *job_new(const struct config *config, struct host_list *hosts, const char *hostname,
                     const struct job_epoch *epoch, struct err *e);
-/* Runs the whole job, once. */
-void job_run(struct job *j, struct job_end *end);
-/* Says what went wrong, for as long as somebody reads it, and writes --report. */
+/* A job that cannot run: writes --report with the error. */
+void job_refuse(struct job *j, const struct err *e);
+/* Runs the whole job, once. The job borrows the loop and the signals, and leaves no handle on the loop. */
+void job_run(struct job *j, uv_loop_t *loop, struct signals *signals, struct job_end *end);
+/* Says the outcome on stderr, as long as a reader takes the lines, and writes --report. */
 void job_report(struct job *j, int exit_status);
+/* Says what may be left on the hosts. */
+void job_say_rest(const struct job *j);
 /* After job_run: whether the host at this index of `hosts` was lost, or could not be reached. */
 bool job_lost_host(const struct job *j, size_t index);
 void job_free(struct job *j);

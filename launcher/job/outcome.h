@@ -2,8 +2,8 @@
  * times are arguments.
  *
  * Faults arrive in any order and from hosts whose clocks differ; each carries its time on the launcher's
- * clock. The earliest one is the cause. What was ended by us is never a cause, only counted; a rank that
- * failed because it was told HVD_ERR_PEER is one only when no other fault is known. */
+ * clock. The earliest one is the cause. A rank that hvdrun ended is never the cause, only counted. A rank
+ * that failed because it was told HVD_ERR_PEER is the cause only when no other fault is known. */
 #ifndef HVD_LAUNCHER_JOB_OUTCOME_H
 #define HVD_LAUNCHER_JOB_OUTCOME_H
 
@@ -33,8 +33,8 @@ struct outcome {
     uint64_t time;       /* of the first fault, launcher's clock */
     int exit_status;     /* of hvdrun because of it */
     struct rank_end end; /* of the first fault when it is a rank's */
-    char text[1024];     /* what happened, one line */
-    char hint[384];      /* what to do, or empty */
+    char text[1024];     /* the cause in one line */
+    char hint[384];      /* the remedy, or empty */
     uint32_t ended;      /* ranks that were ended because of it */
     uint32_t faults;     /* ranks that failed by themselves */
     bool decided;        /* the exit status is that of what follows */
@@ -60,7 +60,7 @@ void outcome_fault(struct outcome *o, uint64_t time, int exit_status, const char
  * is said even when another fault was the first; `decides`: the exit status is this one's then as well. */
 void outcome_stop(struct outcome *o, uint64_t time, int exit_status, const char *text, bool going,
                   bool decides);
-/* What ended the job when that was not the first fault; else NULL. */
+/* The limit or signal that ended the job after a first fault; else NULL. */
 const char *outcome_ended_by(const struct outcome *o);
 
 #endif

@@ -1,12 +1,14 @@
-/* What hvdrun says at the end of a job: the first cause, and what followed from it. */
+/* The report at the end of a job: the first cause, and its consequences. */
 #ifndef HVD_LAUNCHER_JOB_REPORT_H
 #define HVD_LAUNCHER_JOB_REPORT_H
 
 struct job;
 
-/* The sentences for the user, on stderr; nothing when all went well. */
-void report_say(const struct job *j);
-/* The file of --report. When it cannot be written that is said, and nothing else changes. */
-void report_write(const struct job *j, int exit_status);
+/* Says the outcome on stderr; says nothing when all went well. */
+void report_say_outcome(const struct job *j);
+/* --print-exit-codes: says on stderr how each rank ended. */
+void report_say_exit_codes(const struct job *j);
+/* Writes the file of --report, if there is one. A failure is logged and changes nothing else. */
+void report_write_json(const struct job *j, int exit_status);
 
 #endif

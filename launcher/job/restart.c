@@ -9,9 +9,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "launcher/job/job.h"
-#include "launcher/parts/sweep.h"
+#include "common/process/loop.h"
 #include "launcher/io/log_writer.h"
+#include "launcher/job/job.h"
 #include "launcher/job/report.h"
 #include "launcher/job/restart_policy.h"
 #include "launcher/job/signals.h"
@@ -29,14 +29,15 @@ struct restart {
     struct job_past *past;
     uint32_t delay; /* the last back-off, seconds */
     sigset_t mask;  /* before signals were held */
+    uv_loop_t loop; /* of all epochs and of the back-offs between them */
+    bool has_loop;
+    struct signals signals;
 };
 
 /* ---- the back-off -------------------------------------------------------------------------------------- */
 
 struct pause {
-    const struct restart *restart;
-    uv_loop_t loop;
-    struct signals signals;
+    struct restart *restart;
     uv_timer_t timer;
     bool too_late; /* the time limit comes before its end */
     int signal;    /* that ended it, or 0 */
@@ -45,14 +46,14 @@ struct pause {
 static void on_pause_over(uv_timer_t *timer)
 {
     struct pause *p = timer->data;
-    const struct restart *r = p->restart;
+    struct restart *r = p->restart;
     if (p->signal)
         log_say("hvdrun: ended by signal %d (%s) before restart %u\n", p->signal, strsignal(p->signal),
                 r->epoch.number + 1);
     else if (p->too_late)
         log_say("hvdrun: the time limit of %.10g s (--timeout) is over, before restart %u\n",
                 (double)r->config.timeout_ms / 1e3, r->epoch.number + 1);
-    signals_close(&p->signals);
+    signals_rest(&r->signals);
     uv_close((uv_handle_t *)timer, NULL);
     notes_finish();
 }
@@ -68,28 +69,14 @@ static void on_signal(void *ctx, int number)
     uv_timer_start(&p->timer, on_pause_over, 0, 0);
 }
 
-/* Until pause_run log lines wait for their reader, and never we. */
-static int pause_open(struct pause *p, struct err *e)
+static void run_pause(struct pause *p, uint64_t ms)
 {
-    int rc = uv_loop_init(&p->loop);
-    if (rc < 0)
-        return err_set(e, ERR_SYSTEM, "cannot make an event loop: %s", uv_strerror(rc));
-    if (signals_init(&p->signals, &p->loop, p->restart->config.forwarded, on_signal, p) < 0) {
-        err_sys(e, errno, "cannot watch signals");
-        uv_loop_close(&p->loop);
-        return -1;
-    }
-    notes_open(&p->loop);
-    uv_timer_init(&p->loop, &p->timer);
+    struct restart *r = p->restart;
+    uv_timer_init(&r->loop, &p->timer);
     p->timer.data = p;
-    return 0;
-}
-
-static void pause_run(struct pause *p, uint64_t ms)
-{
+    signals_take(&r->signals, on_signal, p);
     uv_timer_start(&p->timer, on_pause_over, ms, 0);
-    uv_run(&p->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&p->loop);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
 }
 
 /* ---- between two epochs -------------------------------------------------------------------------------- */
@@ -113,7 +100,7 @@ static void list_hosts(const struct restart *r, const uint32_t *before, const ch
         snprintf(out + used, size - used, " and %zu more", more);
 }
 
-/* What this epoch has found out about its hosts. */
+/* Keeps the slots of the hosts of this epoch, and which hosts were lost. */
 static void learn_hosts(struct restart *r, const struct job *j)
 {
     for (size_t i = 0; i < r->used.count; i++) {
@@ -125,7 +112,7 @@ static void learn_hosts(struct restart *r, const struct job *j)
 }
 
 /* Chooses the hosts of the next epoch and says what comes. */
-static int announce(struct restart *r, const struct job *j, const struct job_end *end, struct err *e)
+static int announce_restart(struct restart *r, const struct job *j, const struct job_end *end, struct err *e)
 {
     char without[LIST_SIZE], again[LIST_SIZE];
     uint32_t *before = malloc(r->all->count * sizeof *before);
@@ -137,7 +124,7 @@ static int announce(struct restart *r, const struct job *j, const struct job_end
     list_hosts(r, NULL, ", without host ", without, sizeof without);
     list_hosts(r, before, ", again with host ", again, sizeof again);
     free(before);
-    job_sweep_say(j);
+    job_say_rest(j);
     log_say("hvdrun: %s; restart %u of %lld in %u s%s%s\n", end->cause, r->epoch.number + 1,
             (long long)r->config.max_restarts, r->delay, without, again);
     log_info("epoch %u took %.1f s, its ranks ran for %.1f s; exit status %d", r->epoch.number,
@@ -157,20 +144,19 @@ static int back_off(struct restart *r, const struct job *j, const struct job_end
     struct pause p = {.restart = r};
     uint64_t now = clock_now();
     uint64_t left = r->epoch.deadline > now ? (r->epoch.deadline - now) / NSEC_PER_MSEC : 0;
-    if (pause_open(&p, e) < 0)
-        return -1;
+    notes_open(&r->loop); /* a slow reader of log lines delays nothing */
     r->delay = restart_delay(r->delay, end->ran_for);
     uint64_t wait = (uint64_t)r->delay * 1000;
-    int rc = announce(r, j, end, e);
+    int rc = announce_restart(r, j, end, e);
     p.too_late = rc == 0 && r->epoch.deadline && left <= wait;
-    pause_run(&p, rc < 0 ? 0 : p.too_late ? left : wait);
+    run_pause(&p, rc < 0 ? 0 : p.too_late ? left : wait);
     if (rc < 0 || (!p.signal && !p.too_late))
         return rc;
     return p.signal ? 128 + p.signal : 124;
 }
 
-/* For the report. What the next epoch does without is known by now. */
-static int remember(struct restart *r, const struct job_end *end, struct err *e)
+/* Keeps the epoch for the report, with the hosts that the next epoch does without. */
+static int remember_epoch(struct restart *r, const struct job_end *end, struct err *e)
 {
     struct job_past *past = realloc(r->past, (r->epoch.number + (size_t)1) * sizeof *past);
     if (!past)
@@ -203,7 +189,7 @@ static int set_up(struct restart *r, struct err *e)
     return r->lost && r->used.host && r->place ? 0 : err_set(e, ERR_MEMORY, "no memory for %zu hosts", count);
 }
 
-static struct job *begin(struct restart *r, struct err *e)
+static struct job *begin_epoch(struct restart *r, struct err *e)
 {
     r->used.count = 0;
     for (size_t i = 0; i < r->all->count; i++) {
@@ -217,26 +203,57 @@ static struct job *begin(struct restart *r, struct err *e)
     return job_new(&r->config, &r->used, r->hostname, &r->epoch, e);
 }
 
+/* The first epoch that can run opens the loop. */
+static int open_loop(struct restart *r, struct err *e)
+{
+    if (r->has_loop)
+        return 0;
+    if (loop_init(&r->loop, e) < 0)
+        return -1;
+    if (signals_init(&r->signals, &r->loop, r->config.forwarded) < 0) {
+        err_sys(e, errno, "cannot watch signals");
+        uv_loop_close(&r->loop);
+        return -1;
+    }
+    r->has_loop = true;
+    return 0;
+}
+
+static void close_loop(struct restart *r)
+{
+    if (!r->has_loop)
+        return;
+    signals_close(&r->signals);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(&r->loop) < 0)
+        log_warning("a handle of the event loop was not closed");
+}
+
 /* One epoch and, when it failed, what is between it and the next: *more says that one follows. */
 static int run_epoch(struct restart *r, bool *more, struct err *e)
 {
     struct job_end end;
     int rc = 0;
-    struct job *j = begin(r, e);
+    struct job *j = begin_epoch(r, e);
     *more = false;
     if (!j)
         return -1;
-    job_run(j, &end);
+    if (open_loop(r, e) < 0) {
+        job_refuse(j, e);
+        job_free(j);
+        return -1;
+    }
+    job_run(j, &r->loop, &r->signals, &end);
     learn_hosts(r, j);
     if (restart_is_worth(&end, r->epoch.number, (uint32_t)r->config.max_restarts)) {
         if (end.size)
             r->config.num_proc = end.size;
         rc = back_off(r, j, &end, e);
         if (rc == 0)
-            rc = remember(r, &end, e);
+            rc = remember_epoch(r, &end, e);
         *more = rc == 0;
         if (rc > 0)
-            report_write(j, rc);
+            report_write_json(j, rc);
     } else {
         rc = end.exit_status;
         release_signals(r);
@@ -266,6 +283,7 @@ int restart_run(const struct config *config, struct host_list *hosts, const char
     signals_hold(config->forwarded, &r.mask);
     while (status == 0 && more)
         status = run_epoch(&r, &more, e);
+    close_loop(&r);
     release_signals(&r);
     tear_down(&r);
     return status;

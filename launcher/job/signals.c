@@ -14,7 +14,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     struct signalfd_siginfo info;
     (void)status;
     (void)events;
-    while (read(s->fd, &info, sizeof info) == (ssize_t)sizeof info)
+    while (s->arrived && read(s->fd, &info, sizeof info) == (ssize_t)sizeof info)
         s->arrived(s->ctx, (int)info.ssi_signo);
 }
 
@@ -84,21 +84,31 @@ void signals_hold(uint64_t forwarded, sigset_t *before)
     sigprocmask(SIG_BLOCK, &set, before);
 }
 
-int signals_init(struct signals *s, uv_loop_t *loop, uint64_t forwarded,
-                 void (*arrived)(void *ctx, int number), void *ctx)
+int signals_init(struct signals *s, uv_loop_t *loop, uint64_t forwarded)
 {
     sigset_t set;
     find_watched(forwarded, &set);
-    s->arrived = arrived;
-    s->ctx = ctx;
+    s->arrived = NULL;
     s->fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (s->fd < 0 || uv_poll_init(loop, &s->poll, s->fd) < 0)
         return -1;
     sigprocmask(SIG_BLOCK, &set, &s->before);
     s->poll.data = s;
-    uv_poll_start(&s->poll, UV_READABLE, on_readable);
     uv_unref((uv_handle_t *)&s->poll);
     return 0;
+}
+
+void signals_take(struct signals *s, void (*arrived)(void *ctx, int number), void *ctx)
+{
+    s->arrived = arrived;
+    s->ctx = ctx;
+    uv_poll_start(&s->poll, UV_READABLE, on_readable);
+}
+
+void signals_rest(struct signals *s)
+{
+    s->arrived = NULL;
+    uv_poll_stop(&s->poll);
 }
 
 void signals_close(struct signals *s)

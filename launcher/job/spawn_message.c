@@ -1,108 +1,21 @@
-/* From READY hosts to running workers: the plan, and the Spawn message that tells each session its part. */
-#include <errno.h>
+/* The Spawn message: it tells each session its workers. */
+#include "launcher/job/spawn_message.h"
+
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
-#include "launcher/cli/rendezvous_option.h"
 #include "launcher/cli/engine_tuning.h"
-#include "launcher/cli/horovod_flags.h"
-#include "launcher/parts/debugger.h"
-#include "launcher/job/job_internal.h"
-#include "launcher/job/local_address.h"
-#include "launcher/parts/limits_check.h"
-#include "launcher/parts/preflight.h"
+#include "launcher/cli/rendezvous_option.h"
 #include "launcher/cli/rlimit_option.h"
-#include "launcher/plan/rankfile.h"
 #include "launcher/io/terminal.h"
+#include "launcher/job/core.h"
+#include "launcher/plan/placement.h"
+#include "launcher/plan/rankfile.h"
 
-extern char **environ;
-
-static bool all_local(const struct job *j)
-{
-    for (uint32_t i = 0; i < j->plan.host_count; i++)
-        if (!hosts_is_local(&j->list->host[j->plan.host[i].index], j->common.hostname))
-            return false;
-    return true;
-}
-
-static int place_input(struct job *j, struct err *e)
-{
-    int64_t who = j->config->stdin_rank;
-    if (who >= (int64_t)j->plan.size)
-        return err_set(e, ERR_USAGE, "--stdin %lld: there are only ranks 0 to %u", (long long)who,
-                       j->plan.size - 1);
-    bool was_read = j->epoch->number > 0 && !j->config->pty; /* by the epochs before, as far as they came */
-    if (who == CONFIG_STDIN_NONE || was_read || (!j->config->pty && !input_is_useful()))
-        return 0;
-    uint32_t first = who == CONFIG_STDIN_ALL ? 0 : (uint32_t)who;
-    uint32_t count = who == CONFIG_STDIN_ALL ? j->plan.size : 1;
-    j->has_input = true;
-    return input_init(&j->input, &j->loop, first, count, &job_input_events, j, e);
-}
-
-static bool gets_stdin(const struct job *j, uint32_t rank)
-{
-    return j->has_input && rank >= j->input.first && rank - j->input.first < j->input.count;
-}
-
-/* Is there room for what was placed here? (On the hosts: preflight.c.) */
-static int check_limits(const struct job *j, struct err *e)
-{
-    return j->config->output_filename ? limits_own(0, 2 * (uint64_t)j->plan.size, e) : 0;
-}
-
-static int build_environments(struct job *j, struct err *e)
-{
-    const struct programs *programs = &j->config->programs;
-    bool local = all_local(j);
-    j->env = calloc(programs->count, sizeof *j->env);
-    if (!j->env)
-        return err_set(e, ERR_MEMORY, "no memory for the environment");
-    for (size_t i = 0; i < programs->count; i++) {
-        const struct program *p = &programs->item[i];
-        if (environment_build(&j->env[i], environ, &p->set_env, &p->unset_env, local, e) < 0 ||
-            engine_tuning_export(j->config, &j->env[i], e) < 0 ||
-            horovod_flags_export(j->config, &j->env[i], e) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-int job_place(struct job *j, struct err *e)
-{
-    struct plan_want want = placement_want(j->config);
-    if (plan_make(&j->plan, j->list, j->host_count, &want, e) < 0)
-        return -1;
-    j->rank = calloc(j->plan.size, sizeof *j->rank);
-    j->host_names = calloc(j->plan.host_count, sizeof *j->host_names);
-    if (!j->rank || !j->host_names)
-        return err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
-    if (job_links_init(j, &j->engine_links, e) < 0 || job_links_init(j, &j->session_links, e) < 0 ||
-        job_ends_init(j, e) < 0)
-        return -1;
-    for (uint32_t i = 0; i < j->plan.host_count; i++) {
-        struct host_run *h = job_host_of_plan(j, i);
-        h->plan_index = i;
-        h->planned = true;
-        j->host_names[i] = h->label;
-    }
-    if (build_environments(j, e) < 0 || place_input(j, e) < 0 ||
-        output_check_shown(j->config->show_rank, j->plan.size, e) < 0 || check_limits(j, e) < 0)
-        return -1;
-    j->output = output_new(&j->loop, j->config, &j->plan, j->host_names, j->epoch->number > 0,
-                           &job_output_events, j, e);
-    if (!j->output)
-        return -1;
-    j->planned = true;
-    return 0;
-}
-
-/* What the rankfile binds a rank to; -1: no memory. */
+/* The cores to which the rankfile binds a rank; -1: no memory. */
 static int fill_cores(const struct rankfile *file, Hvd__Worker *worker)
 {
     const struct rankfile_rank *r = &file->rank[worker->rank];
@@ -148,7 +61,7 @@ static int fill_workers(const struct job *j, uint32_t k, Hvd__Worker *workers, H
         workers[i].local_rank = r->local_rank;
         workers[i].cross_rank = r->cross_rank;
         workers[i].cross_size = r->cross_size;
-        workers[i].has_stdin = gets_stdin(j, p->rank[i]);
+        workers[i].has_stdin = job_gets_stdin(j, p->rank[i]);
         if (j->config->pty && workers[i].has_stdin)
             workers[i].terminal = window;
         if (j->config->placement.rankfile && fill_cores(j->config->placement.rankfile, &workers[i]) < 0)
@@ -171,41 +84,12 @@ static bool name_space(char *text, size_t size)
 }
 
 /* The slots of all hosts, as far as they are known: hosts that are not needed were not asked. */
-static uint32_t universe(const struct job *j)
+static uint32_t universe_size(const struct job *j)
 {
     uint64_t slots = 0;
     for (size_t i = 0; i < j->list->count; i++)
         slots += j->list->host[i].slots;
     return slots > UINT32_MAX ? UINT32_MAX : slots > j->plan.size ? (uint32_t)slots : j->plan.size;
-}
-
-/* What is the same for every host. */
-static void fill_common(struct job *j, Hvd__Spawn *s, char *dir, size_t dir_size)
-{
-    struct host_run *first = job_host_of_plan(j, j->plan.rank[0].host);
-    s->launcher_dir = getcwd(dir, dir_size) ? dir : (char *)"";
-    s->size = j->plan.size;
-    s->universe = universe(j);
-    s->master_address = j->plan.host_count > 1 && first->address ? first->address : (char *)"127.0.0.1";
-    s->master_port = first->free_port;
-    s->coordinator_port = first->coordinator_port;
-    s->epoch = j->epoch->number;
-    s->max_restarts = (uint32_t)j->config->max_restarts;
-    s->output_window = output_window(j->plan.size);
-    s->max_line = (uint32_t)j->config->max_line;
-    (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
-}
-
-/* Where each of the host's ranks can listen for the others. */
-static int fill_endpoints(const struct job *j, Hvd__HostRanks *to, const struct host_run *h, struct err *e)
-{
-    if (h->worker_ports < to->ranks)
-        return err_set(e, ERR_HOST, "%s has only %zu free ports for its %u ranks", h->label, h->worker_ports,
-                       to->ranks);
-    to->address = j->plan.host_count > 1 && h->address ? h->address : (char *)"127.0.0.1";
-    to->worker_port = h->worker_port;
-    to->n_worker_port = to->ranks;
-    return 0;
 }
 
 static void fill_host(Hvd__HostRanks *to, const char *name, const struct plan_host *host)
@@ -236,42 +120,130 @@ static bool runs_here(const struct job *j, const struct plan_host *host, size_t 
     return false;
 }
 
-/* The variables of a program go only to hosts that need them. `item` and `list` have room for all programs
- * but the first. */
-static void fill_programs(const struct job *j, uint32_t k, Hvd__Spawn *s, Hvd__Program *item,
-                          Hvd__Program **list)
+/* ---- the message --------------------------------------------------------------------------------------- */
+
+/* Spawn and the memory behind its arrays. The message is the same for all hosts, except for the workers
+ * and for the variables of programs that have no rank on a host. */
+struct spawn_message {
+    Hvd__Spawn spawn;
+    Hvd__HostRanks *hosts, **host_list;
+    Hvd__Worker *workers, **worker_list;    /* room for the ranks of any host */
+    Hvd__Program *programs, **program_list; /* room for all programs but the first */
+    Hvd__Window window;
+    Hvd__EngineTuning tuning;
+    Hvd__Binding binding;
+    struct propagate limits;
+    char dir[PATH_MAX], namespace[64];
+};
+
+static void free_message(struct spawn_message *m)
+{
+    free(m->hosts);
+    free(m->host_list);
+    free(m->workers);
+    free(m->worker_list);
+    free(m->programs);
+    free(m->program_list);
+    free(m);
+}
+
+static struct spawn_message *new_message(const struct job *j)
+{
+    struct spawn_message *m = calloc(1, sizeof *m);
+    size_t programs = j->config->programs.count;
+    if (!m)
+        return NULL;
+    hvd__spawn__init(&m->spawn);
+    hvd__window__init(&m->window);
+    m->hosts = calloc(j->plan.host_count, sizeof *m->hosts);
+    m->host_list = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
+    m->workers = calloc(j->plan.size, sizeof *m->workers);
+    m->worker_list = calloc(j->plan.size, sizeof(Hvd__Worker *));
+    m->programs = calloc(programs, sizeof *m->programs);
+    m->program_list = calloc(programs, sizeof(Hvd__Program *));
+    if (m->hosts && m->host_list && m->workers && m->worker_list && m->programs && m->program_list)
+        return m;
+    free_message(m);
+    return NULL;
+}
+
+static void fill_programs(const struct job *j, struct spawn_message *m)
 {
     const struct programs *programs = &j->config->programs;
-    for (size_t i = 0; i < programs->count; i++) {
+    const struct program *first = &programs->item[0];
+    Hvd__Spawn *s = &m->spawn;
+    s->argv = first->command;
+    s->n_argv = words_of(first->command);
+    s->env = j->env[0].variable;
+    s->wdir = (char *)(uintptr_t)(first->wdir ? first->wdir : "");
+    s->or_home = j->config->wdir_or_home;
+    for (size_t i = 1; i < programs->count; i++) {
         const struct program *p = &programs->item[i];
-        const char *wdir = p->wdir ? p->wdir : "";
-        size_t variables = runs_here(j, &j->plan.host[k], i) ? j->env[i].count : 0;
-        if (i == 0) {
-            s->argv = p->command;
-            s->n_argv = words_of(p->command);
-            s->env = j->env[i].variable;
-            s->n_env = variables;
-            s->wdir = (char *)(uintptr_t)wdir;
-            s->preloaded = preload_of(&j->preload, p->command[0]);
-            s->or_home = preflight_or_home(j);
-            continue;
-        }
-        Hvd__Program *to = list[i - 1] = &item[i - 1];
+        Hvd__Program *to = m->program_list[i - 1] = &m->programs[i - 1];
         hvd__program__init(to);
         to->first_rank = p->first;
         to->argv = p->command;
         to->n_argv = words_of(p->command);
         to->env = j->env[i].variable;
-        to->n_env = variables;
-        to->wdir = (char *)(uintptr_t)wdir;
-        to->preloaded = preload_of(&j->preload, p->command[0]);
-        to->or_home = preflight_or_home(j);
+        to->wdir = (char *)(uintptr_t)(p->wdir ? p->wdir : "");
+        to->or_home = j->config->wdir_or_home;
     }
-    s->program = list;
+    s->program = m->program_list;
     s->n_program = programs->count - 1;
 }
 
-static void let_go(struct host_run *h)
+/* Fills the fields that are the same for every host. The parts add theirs. */
+static int fill_message(struct job *j, struct spawn_message *m, struct err *e)
+{
+    Hvd__Spawn *s = &m->spawn;
+    s->namespace_ = name_space(m->namespace, sizeof m->namespace) ? m->namespace : s->namespace_;
+    s->launcher_dir = getcwd(m->dir, sizeof m->dir) ? m->dir : (char *)"";
+    s->size = j->plan.size;
+    s->universe = universe_size(j);
+    s->epoch = j->epoch->number;
+    s->max_restarts = (uint32_t)j->config->max_restarts;
+    s->output_window = output_window(j->plan.size);
+    s->max_line = (uint32_t)j->config->max_line;
+    (void)contracts_parse(j->config->rendezvous, &s->contracts, NULL); /* config.c has checked it */
+    terminal_size(&m->window);
+    engine_tuning_fill(j->config, &j->env[0], &m->tuning);
+    s->tuning = &m->tuning;
+    (void)propagate_read(&m->limits, j->config->propagate_limits, NULL); /* config.c has checked it */
+    s->limit = m->limits.list;
+    s->n_limit = m->limits.count;
+    placement_binding(j->config, &m->binding);
+    s->binding = &m->binding;
+    for (uint32_t k = 0; k < j->plan.host_count; k++) {
+        fill_host(&m->hosts[k], j->host_names[k], &j->plan.host[k]);
+        m->host_list[k] = &m->hosts[k];
+    }
+    s->host = m->host_list;
+    s->n_host = j->plan.host_count;
+    fill_programs(j, m);
+    return JOB_PARTS_TRY(j, spawn, j, s, e);
+}
+
+/* Sends one host its workers. The variables of a program go only to hosts that need them. */
+static int spawn_on_host(struct job *j, struct spawn_message *m, uint32_t k, struct err *e)
+{
+    const struct plan_host *host = &j->plan.host[k];
+    Hvd__Spawn *s = &m->spawn;
+    int rc = fill_workers(j, k, m->workers, m->worker_list, &m->window);
+    s->worker = m->worker_list;
+    s->n_worker = host->ranks;
+    s->host_index = k;
+    s->n_env = runs_here(j, host, 0) ? j->env[0].count : 0;
+    for (size_t i = 0; i < s->n_program; i++)
+        s->program[i]->n_env = runs_here(j, host, i + 1) ? j->env[i + 1].count : 0;
+    if (rc == 0)
+        host_spawn(job_host_of_plan(j, k), s);
+    else
+        err_set(e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
+    free_cores(m->workers, host->ranks);
+    return rc;
+}
+
+static void release_host(struct host *h)
 {
     Hvd__Teardown teardown = HVD__TEARDOWN__INIT;
     teardown.reason = (char *)(uintptr_t) "no rank is placed on this host";
@@ -280,73 +252,19 @@ static void let_go(struct host_run *h)
 
 void job_spawn(struct job *j)
 {
-    char dir[PATH_MAX], space[64] = "";
     struct err e = ERR_INIT;
-    Hvd__Spawn s = HVD__SPAWN__INIT;
-    Hvd__Window window = HVD__WINDOW__INIT;
-    Hvd__EngineTuning tuning;
-    struct propagate limits;
-    Hvd__Binding binding;
-    Hvd__HostRanks *hosts = calloc(j->plan.host_count, sizeof *hosts);
-    Hvd__HostRanks **host_pointers = calloc(j->plan.host_count, sizeof(Hvd__HostRanks *));
-    Hvd__Worker *workers = calloc(j->plan.size, sizeof *workers);
-    Hvd__Worker **worker_pointers = calloc(j->plan.size, sizeof(Hvd__Worker *));
-    Hvd__Program *programs = calloc(j->config->programs.count, sizeof *programs);
-    Hvd__Program **program_pointers = calloc(j->config->programs.count, sizeof(Hvd__Program *));
-    s.namespace_ = name_space(space, sizeof space) ? space : s.namespace_;
-    if (!hosts || !host_pointers || !workers || !worker_pointers || !programs || !program_pointers) {
+    struct spawn_message *m = new_message(j);
+    if (!m)
         err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
-        job_fault_err(j, &e);
-        goto out;
-    }
-    local_address_settle(j);
-    fill_common(j, &s, dir, sizeof dir);
-    terminal_size(&window);
-    s.stop_on_exec = job_debug_begin(j, &e);
-    if (e.code) {
-        job_fault_err(j, &e);
-        goto out;
-    }
-    for (uint32_t k = 0; k < j->plan.host_count; k++) {
-        fill_host(&hosts[k], j->host_names[k], &j->plan.host[k]);
-        host_pointers[k] = &hosts[k];
-        if ((s.contracts & CONTRACTS_ENDPOINTS) &&
-            fill_endpoints(j, &hosts[k], job_host_of_plan(j, k), &e) < 0) {
-            job_fault_err(j, &e);
-            goto out;
-        }
-    }
-    engine_tuning_fill(j->config, &j->env[0], &tuning);
-    s.tuning = &tuning;
-    (void)propagate_read(&limits, j->config->propagate_limits, NULL); /* config.c has checked it */
-    s.limit = limits.list;
-    s.n_limit = limits.count;
-    placement_binding(j->config, &binding);
-    s.binding = &binding;
-    s.host = host_pointers;
-    s.n_host = j->plan.host_count;
-    for (uint32_t k = 0; k < j->plan.host_count; k++) {
-        if (fill_workers(j, k, workers, worker_pointers, &window) < 0) {
-            err_set(&e, ERR_MEMORY, "no memory to start %u ranks", j->plan.size);
-            job_fault_err(j, &e);
-            free_cores(workers, j->plan.host[k].ranks);
-            goto out;
-        }
-        s.worker = worker_pointers;
-        s.n_worker = j->plan.host[k].ranks;
-        s.host_index = k;
-        fill_programs(j, k, &s, programs, program_pointers);
-        host_spawn(job_host_of_plan(j, k), &s);
-        free_cores(workers, s.n_worker);
-    }
-    for (uint32_t i = 0; i < j->host_count; i++)
+    else
+        (void)fill_message(j, m, &e);
+    for (uint32_t k = 0; !e.code && k < j->plan.host_count; k++)
+        (void)spawn_on_host(j, m, k, &e);
+    for (uint32_t i = 0; !e.code && i < j->host_count; i++)
         if (!j->host[i].planned)
-            let_go(&j->host[i]);
-out:
-    free(hosts);
-    free(host_pointers);
-    free(workers);
-    free(worker_pointers);
-    free(programs);
-    free(program_pointers);
+            release_host(&j->host[i]);
+    if (e.code)
+        job_fault_err(j, &e);
+    if (m)
+        free_message(m);
 }

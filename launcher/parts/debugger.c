@@ -1,5 +1,4 @@
-#include "launcher/parts/debugger.h"
-
+/* Debuggers: the MPIR table when all ranks run, and --stop-on-exec. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +6,27 @@
 
 #include "common/base/log.h"
 #include "common/process/spawn.h"
+#include "launcher/cli/programs.h"
+#include "launcher/job/core.h"
 #include "launcher/parts/mpir.h"
+#include "launcher/parts/parts.h"
 
-/* The file that a debugger reads symbols from, as far as it can be known here. */
-static char *executable(const struct job *j, size_t program)
+struct debugger_state {
+    char **executable; /* by program; NULL: nothing was started yet */
+    bool stops;        /* workers stop before their first instruction */
+};
+
+static struct debugger_state *state_of(const struct job *j)
+{
+    return job_state(j, &part_debugger);
+}
+
+/* The file from which a debugger reads symbols, as far as it can be known here. */
+static char *find_executable(const struct job *j, size_t program)
 {
     const struct program *p = &j->config->programs.item[program];
-    uint32_t preloaded = preload_of(&j->preload, p->command[0]);
-    const char *command = preloaded ? j->preload.file[preloaded - 1].path : p->command[0];
+    const char *preloaded = preload_local_path(j, p->command[0]);
+    const char *command = preloaded ? preloaded : p->command[0];
     struct err ignored = ERR_INIT;
     char path[4096];
     if (spawn_find(command, environment_get(&j->env[program], "PATH"), preloaded ? NULL : p->wdir, path,
@@ -24,19 +36,23 @@ static char *executable(const struct job *j, size_t program)
     return whole ? whole : strdup(path);
 }
 
-bool job_debug_begin(struct job *j, struct err *e)
+static int fill_spawn(struct job *j, Hvd__Spawn *m, struct err *e)
 {
-    j->stops = j->config->stop_on_exec || mpir_is_wanted();
-    j->executable = calloc(j->config->programs.count, sizeof *j->executable);
-    if (mpir_begin(j->plan.size, e) == 0 && !j->executable)
+    struct debugger_state *s = state_of(j);
+    s->stops = j->config->stop_on_exec || mpir_is_wanted();
+    s->executable = calloc(j->config->programs.count, sizeof *s->executable);
+    if (mpir_begin(j->plan.size, e) == 0 && !s->executable)
         err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
-    for (size_t i = 0; !e->code && i < j->config->programs.count; i++)
-        if (!(j->executable[i] = executable(j, i)))
+    for (size_t i = 0; !e->code && i < j->config->programs.count; i++) {
+        s->executable[i] = find_executable(j, i);
+        if (!s->executable[i])
             err_set(e, ERR_MEMORY, "no memory for %u ranks", j->plan.size);
-    return j->stops;
+    }
+    m->stop_on_exec = s->stops;
+    return e->code ? -1 : 0;
 }
 
-static void say_where(const struct job *j)
+static void say_pids(const struct job *j)
 {
     for (uint32_t r = 0; r < j->plan.size; r++)
         log_say("hvdrun: rank %u on %s is stopped before its first instruction: pid %u\n", r,
@@ -46,26 +62,41 @@ static void say_where(const struct job *j)
             (int)getpid());
 }
 
-void job_debug_started(struct job *j)
+static void on_started(struct job *j)
 {
+    const struct debugger_state *s = state_of(j);
     for (uint32_t r = 0; r < j->plan.size; r++) {
-        const struct host *spec = job_host_of_plan(j, j->plan.rank[r].host)->spec;
+        const struct host_spec *spec = job_host_of_rank(j, r)->spec;
         const char *host = hosts_is_local(spec, j->common.hostname) ? j->common.hostname : spec->name;
-        mpir_set(r, host, j->executable[programs_of(&j->config->programs, r)], j->rank[r].pid);
+        mpir_set(r, host, s->executable[programs_of(&j->config->programs, r)], j->rank[r].pid);
     }
     if (j->config->stop_on_exec)
-        say_where(j);
+        say_pids(j);
     mpir_show();
-    /* The debugger has taken those that it wants. */
-    if (j->stops && !j->config->stop_on_exec)
+    /* The debugger has taken the ranks that it wants. */
+    if (s->stops && !j->config->stop_on_exec)
         job_signal_workers(j, SIGCONT, true);
 }
 
-void job_debug_end(struct job *j)
+static void on_ending(struct job *j)
 {
-    mpir_end();
-    for (size_t i = 0; j->executable && i < j->config->programs.count; i++)
-        free(j->executable[i]);
-    free(j->executable);
-    j->executable = NULL;
+    if (j->outcome.failed)
+        mpir_abort(j->outcome.text);
 }
+
+static void free_debugger(struct job *j)
+{
+    struct debugger_state *s = state_of(j);
+    mpir_end();
+    for (size_t i = 0; s->executable && i < j->config->programs.count; i++)
+        free(s->executable[i]);
+    free(s->executable);
+}
+
+const struct job_part part_debugger = {
+    .state_size = sizeof(struct debugger_state),
+    .spawn = fill_spawn,
+    .started = on_started,
+    .ending = on_ending,
+    .free = free_debugger,
+};

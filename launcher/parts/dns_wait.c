@@ -1,31 +1,38 @@
-#include "launcher/parts/dns_wait.h"
-
+/* Hosts whose names have no address yet, as those of pods that are being made: they are looked up until
+ * --start-timeout. The user is told at once, because the name may be misspelt; many hosts are told in one
+ * line. When something else is wrong with the job, the wait ends and each such host is a fault. */
 #include <stdio.h>
 
 #include "common/base/log.h"
-#include "launcher/job/job_internal.h"
+#include "launcher/job/core.h"
+#include "launcher/parts/parts.h"
 
 #define GATHER_MS 100
 #define NAMED     8
 
-static bool waits(const struct host_run *h)
+/* The state of a host. */
+struct name_state {
+    bool told; /* the user was told that the name does not resolve yet */
+};
+
+static bool waits_for_name(const struct host *h)
 {
     return h->unresolved && host_state(h) == HOST_CONNECTING;
 }
 
-/* One line for all that were not told yet. */
-static void tell(uv_timer_t *timer)
+/* One line for all hosts that were not told yet. */
+static void tell_user(struct job *j)
 {
-    struct job *j = timer->data;
     char names[600] = "";
     const char *why = NULL;
     size_t used = 0;
     uint32_t count = 0;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
-        if (!waits(h) || h->unresolved_told)
+        struct host *h = &j->host[i];
+        struct name_state *s = job_host_state(j, &part_dns_wait, h);
+        if (!waits_for_name(h) || s->told)
             continue;
-        h->unresolved_told = true;
+        s->told = true;
         why = why ? why : h->unresolved;
         if (count++ >= NAMED)
             continue;
@@ -41,24 +48,17 @@ static void tell(uv_timer_t *timer)
             names, others, count == 1 ? "does" : "do", why, (double)j->config->start_timeout_ms / 1e3);
 }
 
-/* A host that gets no rank may have faults as it likes, but which those are is not known before all are
- * there. */
-static bool is_lost_anyway(const struct job *j)
+/* When something else is wrong with the job, hosts without an address are given up: each is a fault of its
+ * host, to be told with the other faults. A host that gets no rank may have any fault, but before all
+ * hosts are ready nobody knows which hosts get none. */
+static void settle_names(struct job *j)
 {
-    bool faulty = j->outcome.failed;
-    for (uint32_t i = 0; i < j->host_count && !faulty; i++)
-        faulty = j->host[i].told && j->host[i].told->n_problem > 0;
-    return faulty;
-}
-
-void unresolved_settle(struct job *j)
-{
-    if (j->fsm.state != JOB_CONNECTING || !is_lost_anyway(j))
+    if (j->fsm.state != JOB_CONNECTING || (!j->outcome.failed && !preflight_has_problem(j)))
         return;
     for (uint32_t i = 0; i < j->host_count; i++) {
-        struct host_run *h = &j->host[i];
+        struct host *h = &j->host[i];
         struct err e = ERR_INIT;
-        if (!waits(h))
+        if (!waits_for_name(h))
             continue;
         err_set(&e, ERR_HOST, "cannot resolve host %s: %s", h->label, h->unresolved);
         err_hint(&e, UNRESOLVED_HINT);
@@ -66,10 +66,28 @@ void unresolved_settle(struct job *j)
     }
 }
 
-void unresolved_add(struct job *j, struct host_run *h)
+void dns_wait_add(struct job *j, struct host *h)
 {
     log_debug("%s: cannot be resolved: %s", h->label, h->unresolved);
-    unresolved_settle(j);
-    if (waits(h) && !h->err.code && !uv_is_active((uv_handle_t *)&j->gathering))
-        uv_timer_start(&j->gathering, tell, GATHER_MS, 0);
+    settle_names(j);
+    if (waits_for_name(h) && !h->err.code && !job_timer_runs(j, JOB_TIMER_DNS))
+        job_timer_start(j, JOB_TIMER_DNS, GATHER_MS, tell_user);
 }
+
+static void on_host_ready(struct job *j, struct host *h, const Hvd__Welcome *w)
+{
+    (void)h, (void)w;
+    settle_names(j);
+}
+
+static void on_host_closed(struct job *j, struct host *h)
+{
+    (void)h;
+    settle_names(j);
+}
+
+const struct job_part part_dns_wait = {
+    .host_state_size = sizeof(struct name_state),
+    .host_ready = on_host_ready,
+    .host_closed = on_host_closed,
+};

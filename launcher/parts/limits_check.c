@@ -20,7 +20,7 @@ Hvd__Welcome *limits_keep(const Hvd__Welcome *welcome)
 }
 
 /* 12345 as "12,345". */
-static const char *grouped(uint64_t n, char out[32])
+static const char *group_digits(uint64_t n, char out[32])
 {
     char digits[24];
     int len = snprintf(digits, sizeof digits, "%" PRIu64, n), at = 0;
@@ -33,16 +33,16 @@ static const char *grouped(uint64_t n, char out[32])
     return out;
 }
 
-static uint64_t needed(const Hvd__Limit *l, const struct limits_need *need)
+static uint64_t count_needed(const Hvd__Limit *l, const struct limits_need *need)
 {
     uint64_t each = l->descriptors ? OUTLETS_EACH : 1;
     return need->ranks * each + (l->descriptors ? need->inputs : 0);
 }
 
-/* By how much the limit is too low; 0: it suffices. What a host says is not to be trusted to add up. */
-static uint64_t lack(const Hvd__Limit *l, const struct limits_need *need)
+/* By how much the limit is too low; 0: it suffices. The numbers of a host may be wrong. */
+static uint64_t count_lack(const Hvd__Limit *l, const struct limits_need *need)
 {
-    uint64_t left = l->used < l->limit ? l->limit - l->used : 0, wanted = needed(l, need);
+    uint64_t left = l->used < l->limit ? l->limit - l->used : 0, wanted = count_needed(l, need);
     return wanted > left ? wanted - left : 0;
 }
 
@@ -51,17 +51,18 @@ int limits_check(Hvd__Limit *const *limit, size_t count, const struct limits_nee
     const Hvd__Limit *worst = NULL;
     char wanted[32], most[32], used[32];
     for (size_t i = 0; i < count; i++)
-        if (lack(limit[i], need) > (worst ? lack(worst, need) : 0))
+        if (count_lack(limit[i], need) > (worst ? count_lack(worst, need) : 0))
             worst = limit[i];
     if (!worst)
         return 0;
     if (worst->descriptors)
         err_set(e, ERR_HOST, "%u ranks need about %s descriptors, but the limit is %s (%.200s)", need->ranks,
-                grouped(needed(worst, need) + worst->used, wanted), grouped(worst->limit, most), worst->name);
+                group_digits(count_needed(worst, need) + worst->used, wanted),
+                group_digits(worst->limit, most), worst->name);
     else
         err_set(e, ERR_HOST,
                 "%u ranks need as many processes, but %s are in use and the limit is %s (%.200s)",
-                need->ranks, grouped(worst->used, used), grouped(worst->limit, most), worst->name);
+                need->ranks, group_digits(worst->used, used), group_digits(worst->limit, most), worst->name);
     return err_hint(e, "%.300s", worst->hint);
 }
 
@@ -74,7 +75,8 @@ int limits_check_own(uint64_t own, uint64_t used, uint64_t hosts, uint64_t files
     err_set(e, ERR_SYSTEM,
             "%s hosts and %s output files need about %s descriptors here, but the limit is %s "
             "(RLIMIT_NOFILE, ulimit -Hn)",
-            grouped(hosts, reached), grouped(files, written), grouped(need, wanted), grouped(own, most));
+            group_digits(hosts, reached), group_digits(files, written), group_digits(need, wanted),
+            group_digits(own, most));
     return err_hint(e, "raise the hard limit (ulimit -Hn, limits.conf or LimitNOFILE=)%s",
                     files ? ", or leave --output-filename out" : "");
 }

@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 struct limits_need {
     uint32_t ranks;

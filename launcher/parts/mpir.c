@@ -46,7 +46,7 @@ void mpir_set(uint32_t rank, const char *host, const char *executable, uint32_t 
         table[rank] = (MPIR_PROCDESC){(char *)(uintptr_t)host, (char *)(uintptr_t)executable, (int)pid};
 }
 
-static void tell(int state)
+static void tell_debugger(int state)
 {
     MPIR_debug_state = state;
     MPIR_Breakpoint();
@@ -56,7 +56,7 @@ void mpir_show(void)
 {
     MPIR_proctable = table;
     MPIR_proctable_size = (int)table_size;
-    tell(MPIR_DEBUG_SPAWNED);
+    tell_debugger(MPIR_DEBUG_SPAWNED);
 }
 
 void mpir_abort(const char *why)
@@ -64,7 +64,7 @@ void mpir_abort(const char *why)
     if (!MPIR_proctable)
         return;
     MPIR_debug_abort_string = (char *)(uintptr_t)why;
-    tell(MPIR_DEBUG_ABORTING);
+    tell_debugger(MPIR_DEBUG_ABORTING);
 }
 
 void mpir_end(void)

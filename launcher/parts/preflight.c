@@ -1,5 +1,9 @@
-#include "launcher/parts/preflight.h"
-
+/* All faults of all hosts at once, before the first worker is started anywhere: hosts that cannot be reached,
+ * and what their sessions found missing (Welcome.problem) or too low (Welcome.limit).
+ *
+ * The first host that fails does not end the job at once. The other hosts get a moment to answer, so that a
+ * user with four broken hosts reads of four. One fault is said as any other. More faults are a table of host,
+ * what, why and fix, in the order of the hosts. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,18 +12,30 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "launcher/job/job_internal.h"
+#include "common/protocol/message.h"
+#include "launcher/job/core.h"
 #include "launcher/parts/limits_check.h"
+#include "launcher/parts/parts.h"
 
 extern char **environ;
 
-#define PATIENCE_MS 3000 /* for hosts that have not answered yet, and as long again as the first one took */
+#define PATIENCE_MS 3000 /* other hosts have so long to answer, and as long again as the first took */
 #define NAMES_MAX   160
 #define WIDTH_MAX   48 /* of a column; what is longer pushes the rest of its line */
 
-/* One row; its texts are of the host. */
+/* The state of a host. */
+struct answer {
+    Hvd__Welcome *told; /* the Welcome of the host when it names limits or problems, else NULL */
+};
+
+static struct answer *answer_of(const struct job *j, const struct host *h)
+{
+    return job_host_state(j, &part_preflight, h);
+}
+
+/* One row of the table; its texts belong to the host. */
 struct fault {
-    const struct host_run *host;
+    const struct host *host;
     int code;
     const char *what, *why, *fix;
 };
@@ -50,18 +66,14 @@ static int fill_program(Hvd__PreflightProgram *to, const struct program *p, stru
     return 0;
 }
 
-bool preflight_or_home(const struct job *j)
+static int open_preflight(struct job *j, struct err *e)
 {
-    return j->config->wdir_or_home || j->config->preload.count > 0;
-}
-
-int preflight_ask(struct job *j, struct err *e)
-{
+    Hvd__Preflight *asked = job_state(j, &part_preflight);
     char dir[PATH_MAX];
-    Hvd__Preflight *asked = &j->preflight;
     const struct programs *programs = &j->config->programs;
     Hvd__PreflightProgram first = HVD__PREFLIGHT_PROGRAM__INIT;
     hvd__preflight__init(asked);
+    j->common.preflight = asked;
     asked->launcher_dir = strdup(getcwd(dir, sizeof dir) ? dir : "");
     asked->program = calloc(programs->count, sizeof *asked->program);
     if (!asked->launcher_dir || !asked->program)
@@ -72,8 +84,8 @@ int preflight_ask(struct job *j, struct err *e)
     asked->path = first.path;
     asked->wdir = first.wdir;
     asked->command = programs->item[0].command;
-    asked->n_command = preload_of(&j->preload, asked->command[0]) ? 0 : 1; /* else it will come */
-    asked->or_home = preflight_or_home(j);
+    asked->n_command = 1;
+    asked->or_home = j->config->wdir_or_home;
     for (size_t i = 1; i < programs->count; i++) {
         Hvd__PreflightProgram *p = malloc(sizeof *p);
         if (!p)
@@ -82,8 +94,7 @@ int preflight_ask(struct job *j, struct err *e)
         asked->program[asked->n_program++] = p;
         if (fill_program(p, &programs->item[i], e) < 0)
             return -1;
-        p->preloaded = preload_of(&j->preload, p->command) > 0;
-        p->or_home = preflight_or_home(j);
+        p->or_home = j->config->wdir_or_home;
     }
     return 0;
 }
@@ -94,9 +105,11 @@ static void free_path(const char *path)
         free((char *)(uintptr_t)path);
 }
 
-void preflight_free(struct job *j)
+static void free_preflight(struct job *j)
 {
-    Hvd__Preflight *asked = &j->preflight;
+    Hvd__Preflight *asked = job_state(j, &part_preflight);
+    for (uint32_t i = 0; j->host && i < j->host_count; i++)
+        message_free(answer_of(j, &j->host[i])->told);
     if (!asked->base.descriptor)
         return;
     for (size_t i = 0; i < asked->n_program; i++) {
@@ -108,29 +121,44 @@ void preflight_free(struct job *j)
     free_path(asked->launcher_dir);
 }
 
+static void keep_answer(struct job *j, struct host *h, const Hvd__Welcome *welcome)
+{
+    answer_of(j, h)->told = limits_keep(welcome);
+}
+
+bool preflight_has_problem(const struct job *j)
+{
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        const Hvd__Welcome *told = answer_of(j, &j->host[i])->told;
+        if (told && told->n_problem > 0)
+            return true;
+    }
+    return false;
+}
+
 /* ---- the answers --------------------------------------------------------------------------------------- */
 
-static void add(struct faults *f, const struct host_run *h, int code, const char *what, const char *why,
-                const char *fix)
+static void add_fault(struct faults *f, const struct host *h, int code, const char *what, const char *why,
+                      const char *fix)
 {
     f->hosts += f->count == 0 || f->item[f->count - 1].host != h;
     f->item[f->count++] = (struct fault){h, code, what, why, fix};
 }
 
-/* Too few descriptors or processes for the ranks that are placed on it. */
-static void add_limit(struct faults *f, const struct job *j, const struct host_run *h, struct err *e)
+/* Adds a fault if the host has too few descriptors or processes for its ranks. */
+static void add_limit(struct faults *f, const struct job *j, const struct host *h, struct err *e)
 {
     const struct plan_host *p = &j->plan.host[h->plan_index];
+    const Hvd__Welcome *told = answer_of(j, h)->told;
     struct limits_need need = {.ranks = p->ranks};
     for (uint32_t k = 0; k < p->ranks; k++)
-        need.inputs +=
-            j->has_input && p->rank[k] >= j->input.first && p->rank[k] - j->input.first < j->input.count;
-    if (limits_check(h->told->limit, h->told->n_limit, &need, e) < 0)
-        add(f, h, err_exit_status(e), "limit", e->text, e->hint);
+        need.inputs += job_gets_stdin(j, p->rank[k]);
+    if (limits_check(told->limit, told->n_limit, &need, e) < 0)
+        add_fault(f, h, err_exit_status(e), "limit", e->text, e->hint);
 }
 
-/* Of several programs, those whose ranks are placed there. */
-static bool concerns(const struct job *j, const struct host_run *h, size_t program)
+/* Does a problem of this program concern the host? Before the plan, only in a job of one program. */
+static bool concerns_host(const struct job *j, const struct host *h, size_t program)
 {
     const struct programs *programs = &j->config->programs;
     if (programs->count < 2)
@@ -141,7 +169,7 @@ static bool concerns(const struct job *j, const struct host_run *h, size_t progr
     return false;
 }
 
-/* Of another program. */
+/* Was the same problem named for another program? */
 static bool was_said(const Hvd__Welcome *told, size_t problem)
 {
     for (size_t i = 0; i < problem; i++)
@@ -151,30 +179,34 @@ static bool was_said(const Hvd__Welcome *told, size_t problem)
     return false;
 }
 
-static void add_host(struct faults *f, const struct job *j, struct host_run *h)
+static void add_host(struct faults *f, const struct job *j, struct host *h)
 {
+    const Hvd__Welcome *told = answer_of(j, h)->told;
     if (h->err.code)
-        add(f, h, 125, h->err.code == ERR_VERSION ? "agent version" : h->failed_in, h->err.text, h->err.hint);
-    if (h->err.code || !h->told || (j->planned && !h->planned))
+        add_fault(f, h, 125, h->err.code == ERR_VERSION ? "agent version" : h->failed_in, h->err.text,
+                  h->err.hint);
+    if (h->err.code || !told || (j->planned && !h->planned))
         return;
-    for (size_t i = 0; i < h->told->n_problem; i++) {
-        const Hvd__Problem *p = h->told->problem[i];
-        if (!concerns(j, h, p->program) || was_said(h->told, i))
+    for (size_t i = 0; i < told->n_problem; i++) {
+        const Hvd__Problem *p = told->problem[i];
+        if (!concerns_host(j, h, p->program) || was_said(told, i))
             continue;
         log_printable(p->what);
         log_printable(p->why);
         log_printable(p->fix);
-        add(f, h, p->code == 126 || p->code == 127 ? (int)p->code : 125, p->what, p->why, p->fix);
+        add_fault(f, h, p->code == 126 || p->code == 127 ? (int)p->code : 125, p->what, p->why, p->fix);
     }
     if (j->planned)
         add_limit(f, j, h, &f->limit[h->index]);
 }
 
-static int collect(struct faults *f, const struct job *j)
+static int collect_faults(struct faults *f, const struct job *j)
 {
     size_t room = 0;
-    for (uint32_t i = 0; i < j->host_count; i++)
-        room += 2 + (j->host[i].told ? j->host[i].told->n_problem : 0);
+    for (uint32_t i = 0; i < j->host_count; i++) {
+        const Hvd__Welcome *told = answer_of(j, &j->host[i])->told;
+        room += 2 + (told ? told->n_problem : 0);
+    }
     *f = (struct faults){.item = calloc(room, sizeof *f->item),
                          .limit = calloc(j->host_count, sizeof *f->limit)};
     if (!f->item || !f->limit)
@@ -184,9 +216,9 @@ static int collect(struct faults *f, const struct job *j)
     return 0;
 }
 
-/* ---- what is said -------------------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------------------- */
 
-static void widen(int *width, const char *text)
+static void widen_column(int *width, const char *text)
 {
     int len = (int)strlen(text);
     if (len > *width && len <= WIDTH_MAX)
@@ -224,16 +256,16 @@ static void say_table(const struct faults *f)
     name_hosts(f, names, sizeof names);
     log_say("hvdrun: what is wrong on %s:\n", names);
     for (size_t i = 0; i < f->count; i++) {
-        widen(&width[0], f->item[i].host->label);
-        widen(&width[1], f->item[i].what);
-        widen(&width[2], f->item[i].why);
+        widen_column(&width[0], f->item[i].host->label);
+        widen_column(&width[1], f->item[i].what);
+        widen_column(&width[2], f->item[i].why);
     }
     say_row(width, "host", "what", "why", "fix");
     for (size_t i = 0; i < f->count; i++)
         say_row(width, f->item[i].host->label, f->item[i].what, f->item[i].why, f->item[i].fix);
 }
 
-/* As a shell, when no more is wrong than that the command cannot be executed. */
+/* 126 or 127, as of a shell, if every fault is a command that cannot be executed; else 125. */
 static int exit_status(const struct faults *f)
 {
     int status = 0;
@@ -245,7 +277,7 @@ static int exit_status(const struct faults *f)
     return status;
 }
 
-/* One line says it all: what is wrong is the same everywhere. */
+/* True when the same fault is on every host: one line is enough. */
 static bool is_one_fault(const struct faults *f)
 {
     for (size_t i = 0; i < f->count; i++)
@@ -255,12 +287,14 @@ static bool is_one_fault(const struct faults *f)
     return true;
 }
 
-/* It stands for all that was said before: whatever of it came first. */
-static void record(struct job *j, const struct faults *f)
+/* Makes the faults the first fault of the outcome, in place of earlier ones. */
+static void record_faults(struct job *j, const struct faults *f)
 {
     const struct fault *only = &f->item[0];
     char text[ERR_TEXT_MAX + 400], names[NAMES_MAX];
-    uint32_t silent = j->host_count > j->ready + j->closed ? j->host_count - j->ready - j->closed : 0;
+    uint32_t silent = j->host_count > j->tally.ready + j->tally.closed
+                          ? j->host_count - j->tally.ready - j->tally.closed
+                          : 0;
     if (f->count == 1 && only->host->err.code)
         return; /* said already, with the phase */
     if (is_one_fault(f)) {
@@ -281,28 +315,23 @@ static void record(struct job *j, const struct faults *f)
 int preflight_conclude(struct job *j)
 {
     struct faults f;
-    int rc = collect(&f, j);
+    int rc = collect_faults(&f, j);
     if (rc < 0)
         outcome_fault(&j->outcome, clock_now(), 125, "no memory for what the hosts said", NULL);
     else if (f.count > 0)
-        record(j, &f);
+        record_faults(j, &f);
     rc = rc < 0 || f.count > 0 ? -1 : 0;
     free(f.item);
     free(f.limit);
     return rc;
 }
 
-/* ---- a moment for the others --------------------------------------------------------------------------- */
+/* ---- the wait for answers ------------------------------------------------------------------------------ */
 
-static void end(struct job *j)
+static void end_wait(struct job *j)
 {
     (void)preflight_conclude(j);
     job_failed(j);
-}
-
-static void on_patience(uv_timer_t *timer)
-{
-    end(timer->data);
 }
 
 void preflight_settle(struct job *j)
@@ -310,9 +339,17 @@ void preflight_settle(struct job *j)
     uint64_t elapsed = (clock_now() - j->began) / NSEC_PER_MSEC,
              limit = (uint64_t)j->config->start_timeout_ms;
     uint64_t left = limit > elapsed ? (limit - elapsed) / 2 : 0, wait = PATIENCE_MS + elapsed;
-    if (j->ready + j->closed >= j->host_count || left == 0)
-        end(j);
-    else if (!uv_is_active((uv_handle_t *)&j->settling))
-        uv_timer_start(&j->settling, on_patience, wait < left ? wait : left, 0);
+    if (j->tally.ready + j->tally.closed >= j->host_count || left == 0)
+        end_wait(j);
+    else if (!job_timer_runs(j, JOB_TIMER_PREFLIGHT))
+        job_timer_start(j, JOB_TIMER_PREFLIGHT, wait < left ? wait : left, end_wait);
     job_start_hosts(j);
 }
+
+const struct job_part part_preflight = {
+    .state_size = sizeof(Hvd__Preflight),
+    .host_state_size = sizeof(struct answer),
+    .open = open_preflight,
+    .host_ready = keep_answer,
+    .free = free_preflight,
+};

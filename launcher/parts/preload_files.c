@@ -11,7 +11,7 @@
 
 /* ---- before -------------------------------------------------------------------------------------------- */
 
-static int changed(const struct preload_file *f, struct err *e)
+static int refuse_changed(const struct preload_file *f, struct err *e)
 {
     return err_set(e, ERR_SYSTEM, "--preload: %s has changed while it was copied", f->path);
 }
@@ -34,15 +34,15 @@ static int add_all(struct preload_file *f, const struct auth_ops *auth, void *di
         if (n < 0)
             return err_sys(e, errno, "--preload: cannot read %s", f->path);
         if (n == 0)
-            return changed(f, e);
+            return refuse_changed(f, e);
         if (auth->digest_add(digest, bytes, (size_t)n) < 0)
             return err_set(e, ERR_SYSTEM, "--preload: OpenSSL makes no SHA-256");
         at += (uint64_t)n;
     }
-    return at == size && is_unchanged(f) ? 0 : changed(f, e);
+    return at == size && is_unchanged(f) ? 0 : refuse_changed(f, e);
 }
 
-static int hash(struct preload_file *f, const struct auth_ops *auth, struct err *e)
+static int hash_file(struct preload_file *f, const struct auth_ops *auth, struct err *e)
 {
     uint8_t *bytes = malloc(READ_SIZE);
     void *digest = auth->digest_begin();
@@ -80,7 +80,7 @@ static int check_names(const struct preload *p, size_t i, struct err *e)
     return 0;
 }
 
-int preload_open(struct preload *p, const struct option_list *list, struct err *e)
+int preload_files_open(struct preload *p, const struct option_list *list, struct err *e)
 {
     const struct auth_ops *auth = list->count ? auth_open(e) : NULL;
     *p = (struct preload){0};
@@ -99,14 +99,14 @@ int preload_open(struct preload *p, const struct option_list *list, struct err *
             return -1;
     }
     for (size_t i = 0; i < p->count; i++) {
-        if (hash(&p->file[i], auth, e) < 0)
+        if (hash_file(&p->file[i], auth, e) < 0)
             return -1;
         p->bytes += (uint64_t)p->file[i].st.st_size;
     }
     return 0;
 }
 
-void preload_close(struct preload *p)
+void preload_files_close(struct preload *p)
 {
     for (size_t i = 0; i < p->count; i++)
         if (p->file[i].fd >= 0)
@@ -164,7 +164,7 @@ ptrdiff_t preload_read(const struct preload *p, struct preload_place *place, uin
     if (n < 0 && errno != EINTR)
         return err_sys(e, errno, "--preload: cannot read %s", f->path);
     if (n == 0 || ((uint64_t)n == left && !is_unchanged(f)))
-        return changed(f, e);
+        return refuse_changed(f, e);
     *index = (uint32_t)place->file;
     place->offset += n > 0 ? (uint64_t)n : 0;
     place->credit -= n > 0 ? (uint64_t)n : 0;

@@ -7,10 +7,10 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "common/net/auth.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/net/auth.h"
 #include "common/options/options.h"
+#include "common/protocol/control.pb-c.h"
 
 struct preload_file {
     const char *path; /* as it was given */
@@ -26,7 +26,7 @@ struct preload {
     uint64_t bytes; /* of all */
 };
 
-/* Where a host is with them. */
+/* The progress of one host. */
 struct preload_place {
     size_t file;
     uint64_t offset;
@@ -36,8 +36,8 @@ struct preload_place {
 };
 
 /* -1 with *e: a file that cannot be sent, two of one name. Then, too, *p is to be closed. */
-int preload_open(struct preload *p, const struct option_list *list, struct err *e);
-void preload_close(struct preload *p);
+int preload_files_open(struct preload *p, const struct option_list *list, struct err *e);
+void preload_files_close(struct preload *p);
 /* The file, counted from 1, that the first word of a command means: named as it was given, or ./ and its
  * name. 0: none. */
 uint32_t preload_of(const struct preload *p, const char *command);

@@ -1,5 +1,6 @@
-#include "launcher/parts/stack_dump.h"
-
+/* The stack of each rank, asked of the sessions when the time limit is over and shown before the job is
+ * ended. Hosts have STACK_DUMP_MS to answer; a host that is late is named and not waited for. The answers
+ * are kept for --report, up to WHERE_KEPT_MAX bytes of memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,40 +8,43 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
-#include "launcher/job/job_internal.h"
+#include "launcher/job/core.h"
+#include "launcher/parts/parts.h"
 #include "launcher/parts/stack_dump_text.h"
 
-/* What a session gets: less than we wait, for the way there and back. */
-#define SESSION_MS (JOB_WHERE_MS - 700)
+/* The time of a session is shorter than the wait of the job, for the way there and back. */
+#define SESSION_MS (STACK_DUMP_MS - 700)
 #define LINES_MAX  38
 #define RANK_MAX   ((size_t)256 << 10) /* bytes of memory of one rank: no host takes the room of the others */
 
 enum host_part { NOT_ASKED, ASKED, ANSWERED };
 
-struct job_where {
+struct stack_dump_state {
     Hvd__Where **rank;    /* NULL: not told */
     enum host_part *host; /* by index in plan.host */
     uint32_t asked, answers;
-    size_t room;                    /* for what they tell, in bytes */
-    const struct host_run *no_tool; /* the first of them */
+    size_t room;                /* for what they tell, in bytes */
+    const struct host *no_tool; /* the first of them */
     uint32_t no_tools;
     bool said;
 };
 
-void job_where_start(struct job *j)
+static struct stack_dump_state *state_of(const struct job *j)
 {
-    struct job_where *w = calloc(1, sizeof *w);
+    return job_state(j, &part_stack_dump);
+}
+
+void stack_dump_start(struct job *j)
+{
+    struct stack_dump_state *w = state_of(j);
     Hvd__Inspect inspect = HVD__INSPECT__INIT;
     inspect.limit_ms = SESSION_MS;
     CONTROL(m, INSPECT, inspect, &inspect);
-    j->where = w;
-    if (w) {
-        w->room = WHERE_KEPT_MAX;
-        w->rank = calloc(j->plan.size, sizeof(Hvd__Where *));
-        w->host = calloc(j->plan.host_count, sizeof *w->host);
-    }
-    for (uint32_t i = 0; w && w->rank && w->host && i < j->plan.host_count; i++) {
-        struct host_run *h = job_host_of_plan(j, i);
+    w->room = WHERE_KEPT_MAX;
+    w->rank = calloc(j->plan.size, sizeof(Hvd__Where *));
+    w->host = calloc(j->plan.host_count, sizeof *w->host);
+    for (uint32_t i = 0; w->rank && w->host && i < j->plan.host_count; i++) {
+        struct host *h = job_host_of_plan(j, i);
         if (host_state(h) != HOST_RUNNING || host_is_silent(h, clock_now()))
             continue;
         w->asked++;
@@ -48,20 +52,23 @@ void job_where_start(struct job *j)
         host_send(h, &m);
         host_expect(h);
     }
-    if (!w || w->asked == 0)
+    if (w->asked == 0)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
 }
 
 /* Was it asked, and has it not said that this is all? */
-static bool is_expected(const struct job_where *w, const struct host_run *h)
+static bool is_expected(const struct stack_dump_state *w, const struct host *h)
 {
-    return w && w->rank && w->host && w->host[h->plan_index] == ASKED;
+    return w->rank && w->host && w->host[h->plan_index] == ASKED;
 }
 
-/* It is decoded anew, because what came is the channel's. */
-const char *job_where_found(struct job *j, const struct host_run *h, const Hvd__Where *where)
+/* A copy is kept, because the message belongs to the channel. */
+static const char *on_where(struct job *j, struct host *h, const Hvd__Control *m)
 {
-    struct job_where *w = j->where;
+    struct stack_dump_state *w = state_of(j);
+    const Hvd__Where *where = m->where;
+    if (!job_rank_of_host(j, h, where->rank))
+        return "that rank is not there";
     if (!is_expected(w, h))
         return "nobody has asked for it";
     if (w->rank[where->rank])
@@ -87,13 +94,13 @@ const char *job_where_found(struct job *j, const struct host_run *h, const Hvd__
     return NULL;
 }
 
-const char *job_where_done(struct job *j, const struct host_run *h, const Hvd__Inspected *inspected)
+static const char *on_inspected(struct job *j, struct host *h, const Hvd__Control *m)
 {
-    struct job_where *w = j->where;
+    struct stack_dump_state *w = state_of(j);
     if (!is_expected(w, h))
         return "nobody has asked for it";
     w->host[h->plan_index] = ANSWERED;
-    if (!inspected->tool[0] && w->no_tools++ == 0)
+    if (!m->inspected->tool[0] && w->no_tools++ == 0)
         w->no_tool = h;
     if (++w->answers == w->asked)
         fsm_post(&j->fsm, JOB_EV_INSPECTED);
@@ -106,10 +113,10 @@ static void say_line(void *ctx, const char *text)
     log_say("hvdrun: %s\n", text);
 }
 
-void job_where_say(struct job *j)
+void stack_dump_say(struct job *j)
 {
-    struct job_where *w = j->where;
-    struct where_rank *ranks = w && w->rank && !w->said ? calloc(j->plan.size, sizeof *ranks) : NULL;
+    struct stack_dump_state *w = state_of(j);
+    struct where_rank *ranks = w->rank && !w->said ? calloc(j->plan.size, sizeof *ranks) : NULL;
     size_t count = 0;
     if (!ranks)
         return;
@@ -127,20 +134,48 @@ void job_where_say(struct job *j)
     free(ranks);
 }
 
-const Hvd__Where *job_where_of(const struct job *j, uint32_t rank)
+static void report_rank(const struct job *j, uint32_t rank, struct json *w)
 {
-    return j->where && j->where->rank ? j->where->rank[rank] : NULL;
+    const struct stack_dump_state *s = state_of(j);
+    const Hvd__Where *where = s->rank ? s->rank[rank] : NULL;
+    if (!where) {
+        json_null(w, "where");
+        return;
+    }
+    json_array(w, "where");
+    for (size_t i = 0; i < where->n_process; i++) {
+        const Hvd__WhereProcess *p = where->process[i];
+        json_object(w, NULL);
+        json_unsigned(w, "pid", p->pid);
+        json_text(w, "name", p->name);
+        json_text(w, "state", p->state);
+        json_filled_text(w, "waits", p->waits);
+        json_real(w, "cpu_time", (double)p->cpu_ms / 1e3);
+        json_filled_text(w, "stack", p->stack);
+        json_filled_text(w, "no_stack", p->no_stack);
+        json_end(w);
+    }
+    json_end(w);
 }
 
-void job_where_free(struct job *j)
+static void free_answers(struct job *j)
 {
-    struct job_where *w = j->where;
-    for (uint32_t i = 0; w && w->rank && i < j->plan.size; i++)
+    struct stack_dump_state *w = state_of(j);
+    for (uint32_t i = 0; w->rank && i < j->plan.size; i++)
         message_free(w->rank[i]);
-    if (w) {
-        free(w->rank);
-        free(w->host);
-    }
-    free(w);
-    j->where = NULL;
+    free(w->rank);
+    free(w->host);
 }
+
+static const struct job_message messages[] = {
+    {HVD__CONTROL__BODY_WHERE, true, on_where},
+    {HVD__CONTROL__BODY_INSPECTED, true, on_inspected},
+    {0, false, NULL},
+};
+
+const struct job_part part_stack_dump = {
+    .state_size = sizeof(struct stack_dump_state),
+    .message = messages,
+    .report_rank = report_rank,
+    .free = free_answers,
+};

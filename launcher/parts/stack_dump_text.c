@@ -21,7 +21,7 @@ struct text {
     size_t left; /* lines */
 };
 
-/* ---- who is together ----------------------------------------------------------------------------------- */
+/* ---- groups of ranks ----------------------------------------------------------------------------------- */
 
 static int compare_process(const Hvd__WhereProcess *a, const Hvd__WhereProcess *b)
 {
@@ -56,9 +56,9 @@ static int by_first_rank(const void *a, const void *b)
 
 /* ---- lines --------------------------------------------------------------------------------------------- */
 
-static void append(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void append_text(char *out, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-static void append(char *out, size_t size, const char *fmt, ...)
+static void append_text(char *out, size_t size, const char *fmt, ...)
 {
     size_t used = strlen(out);
     va_list args;
@@ -74,12 +74,12 @@ void where_ranges(const uint32_t *ranks, size_t count, char *out, size_t size)
         for (next = i + 1; next < count && ranks[next] == ranks[next - 1] + 1; next++)
             ;
         if (strlen(out) + 48 > size) {
-            append(out, size, " and %zu others", count - i);
+            append_text(out, size, " and %zu others", count - i);
             return;
         }
-        append(out, size, "%s%u", i ? "," : "", ranks[i]);
+        append_text(out, size, "%s%u", i ? "," : "", ranks[i]);
         if (next - i > 1)
-            append(out, size, "%s%u", next - i > 2 ? "-" : ",", ranks[next - 1]);
+            append_text(out, size, "%s%u", next - i > 2 ? "-" : ",", ranks[next - 1]);
     }
 }
 
@@ -116,9 +116,9 @@ static void name_group(const struct group *g, char *out, size_t size)
     where_ranges(numbers, numbers ? g->count : 0, ranges, sizeof ranges);
     snprintf(out, size, "rank%s %s on ", g->count == 1 ? "" : "s", ranges);
     for (size_t k = 0; k < hosts; k++)
-        append(out, size, "%s%.60s", k ? ", " : "", host[k]);
+        append_text(out, size, "%s%.60s", k ? ", " : "", host[k]);
     if (others)
-        append(out, size, " and others");
+        append_text(out, size, " and others");
     free(numbers);
 }
 
@@ -149,18 +149,18 @@ static void put_process(struct text *t, const struct group *g, size_t which)
     }
     if (which == 0) {
         name_group(g, line, sizeof line);
-        append(line, sizeof line, ": ");
+        append_text(line, sizeof line, ": ");
     }
-    append(line, sizeof line, "%.32s ", p->name);
+    append_text(line, sizeof line, "%.32s ", p->name);
     if (g->count == 1)
-        append(line, sizeof line, "(pid %u) ", p->pid);
-    append(line, sizeof line, "is %.32s", p->state);
+        append_text(line, sizeof line, "(pid %u) ", p->pid);
+    append_text(line, sizeof line, "is %.32s", p->state);
     if (p->waits[0])
-        append(line, sizeof line, " in %.96s", p->waits);
-    append(line, sizeof line, ", CPU time %.2f", (double)least / 1e3);
+        append_text(line, sizeof line, " in %.96s", p->waits);
+    append_text(line, sizeof line, ", CPU time %.2f", (double)least / 1e3);
     if (most > least)
-        append(line, sizeof line, " to %.2f", (double)most / 1e3);
-    append(line, sizeof line, " s");
+        append_text(line, sizeof line, " to %.2f", (double)most / 1e3);
+    append_text(line, sizeof line, " s");
     put_line(t, line);
     put_stack(t, p);
 }
@@ -174,7 +174,7 @@ static void put_group(struct text *t, const struct group *g)
     if (processes > 0)
         return;
     name_group(g, line, sizeof line);
-    append(line, sizeof line, ": no answer");
+    append_text(line, sizeof line, ": no answer");
     put_line(t, line);
 }
 

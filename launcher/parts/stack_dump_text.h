@@ -1,4 +1,4 @@
-/* Where the ranks of a job are, for people: ranks that are in the same place share their lines. Pure. */
+/* Stacks of the ranks of a job as text: ranks with the same stack share its lines. Pure. */
 #ifndef HVD_LAUNCHER_PARTS_STACK_DUMP_TEXT_H
 #define HVD_LAUNCHER_PARTS_STACK_DUMP_TEXT_H
 

@@ -1,18 +1,23 @@
-#include "launcher/parts/sweep.h"
-
+/* Hosts that were lost while they ran workers: when everything else has ended, each is reached again by the
+ * same transport and `hvdagent sweep JOB` runs there.
+ *
+ * A host that cannot be reached is tried again until its session's lease has surely run out: heartbeat
+ * time-out + grace + 1 s after we stopped sending to it (not after it was last heard: while only one
+ * direction is cut, the session still hears our pings). Then it is named in the report. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "launcher/job/job_internal.h"
+#include "launcher/job/core.h"
+#include "launcher/parts/parts.h"
 #include "launcher/transport/agent_command.h"
 
 #define LOOK_MS  100
 #define AGAIN_MS 500 /* between two attempts at a host */
-/* What an attempt gets for each step: a SYN that is lost is better sent anew than waited for. A carrying
- * program does not tell how far it has come. */
+/* The time of an attempt for each step: a new SYN is better than a wait for a lost one. An ssh program
+ * does not tell its step. */
 #define CONNECT_MS 2000
 #define LOGIN_MS   5000
 /* hvdagent itself gives up 6 s after the grace of the workers, which its session may still use. */
@@ -22,8 +27,8 @@
 enum sweep_result { SWEEP_OPEN, SWEEP_DONE, SWEEP_LEFT, SWEEP_UNREACHED };
 
 struct sweep_run { /* one lost host */
-    struct job_sweep *owner;
-    const struct host_run *host;
+    struct sweep_state *owner;
+    const struct host *host;
     struct transport_target target;
     struct transport *transport; /* of the attempt under way */
     enum transport_phase phase;
@@ -39,14 +44,18 @@ struct sweep_run { /* one lost host */
     size_t said_len;
 };
 
-struct job_sweep {
+struct sweep_state {
     struct job *job;
-    uv_timer_t timer;
     struct sweep_run *run;
     uint32_t count;
     char *arguments[2][4]; /* of hvdagent; the second with no grace */
     char command[2][16384];
 };
+
+static struct sweep_state *state_of(const struct job *j)
+{
+    return job_state(j, &part_sweep);
+}
 
 /* ---- one attempt --------------------------------------------------------------------------------------- */
 
@@ -103,7 +112,7 @@ static void on_closed(void *ctx, const struct transport_end *end)
 static const struct transport_events events = {on_phase,    on_opened, on_received, on_noise,
                                                on_writable, on_closed, NULL};
 
-static void attempt(struct sweep_run *r)
+static void begin_attempt(struct sweep_run *r)
 {
     struct err e = ERR_INIT;
     r->attempts++;
@@ -118,7 +127,7 @@ static void attempt(struct sweep_run *r)
         r->next = clock_now() + AGAIN_MS * NSEC_PER_MSEC;
 }
 
-static void settle(struct sweep_run *r, uint64_t now)
+static void settle_attempt(struct sweep_run *r, uint64_t now)
 {
     r->host->ops->destroy(r->transport);
     r->transport = NULL;
@@ -137,7 +146,7 @@ static void look_at(struct sweep_run *r, uint64_t now, uint32_t *active)
 {
     bool over = now >= r->deadline && r->attempts > 0;
     if (r->transport && r->closed)
-        settle(r, now);
+        settle_attempt(r, now);
     if (r->result != SWEEP_OPEN)
         return;
     if (r->transport) {
@@ -150,13 +159,13 @@ static void look_at(struct sweep_run *r, uint64_t now, uint32_t *active)
         r->result = SWEEP_UNREACHED;
     } else if (now >= r->next && *active < FANOUT_MAX) {
         ++*active;
-        attempt(r);
+        begin_attempt(r);
     }
 }
 
-static void look(uv_timer_t *timer)
+static void look_at_all(struct job *j)
 {
-    struct job_sweep *s = timer->data;
+    struct sweep_state *s = state_of(j);
     uint64_t now = clock_now();
     uint32_t active = 0, open = 0;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -164,9 +173,9 @@ static void look(uv_timer_t *timer)
         open += s->run[i].result == SWEEP_OPEN;
     }
     if (open > 0)
-        return;
-    uv_close((uv_handle_t *)timer, NULL);
-    fsm_post(&s->job->fsm, JOB_EV_SWEPT);
+        job_timer_start(j, JOB_TIMER_SWEEP, LOOK_MS, look_at_all);
+    else
+        fsm_post(&j->fsm, JOB_EV_SWEPT);
 }
 
 static void choose_grace(struct sweep_run *r, bool now)
@@ -176,7 +185,7 @@ static void choose_grace(struct sweep_run *r, bool now)
     r->target.arguments = r->owner->arguments[now];
 }
 
-static int make_commands(struct job_sweep *s, struct err *e)
+static int make_commands(struct sweep_state *s, struct err *e)
 {
     const struct job *j = s->job;
     for (int now = 0; now < 2; now++) {
@@ -187,7 +196,7 @@ static int make_commands(struct job_sweep *s, struct err *e)
         *argument++ = s->job->name;
         struct sent_agent_want want = {.way = j->config->send_agent,
                                        .job = j->name,
-                                       .program_dir = j->program_dir,
+                                       .program_dir = j->agent.program_dir,
                                        .agent_path = j->config->agent_path};
         if (want.way != SEND_AGENT_NO &&
             sent_agent_sweep_command(&want, now, s->command[now], sizeof s->command[now], e) < 0)
@@ -200,16 +209,16 @@ static int make_commands(struct job_sweep *s, struct err *e)
     return 0;
 }
 
-static void prepare(struct job_sweep *s, struct sweep_run *r, const struct host_run *h)
+static void prepare_run(struct sweep_state *s, struct sweep_run *r, const struct host *h)
 {
     r->owner = s;
     r->host = h;
     r->target = h->target;
-    choose_grace(r, s->job->insisted);
-    r->deadline = s->job->insisted ? 0 : host_lease_end(h);
+    choose_grace(r, s->job->stop.insisted);
+    r->deadline = s->job->stop.insisted ? 0 : host_lease_end(h);
 }
 
-static int set_up(struct job_sweep *s, uint32_t count, struct err *e)
+static int set_up_runs(struct sweep_state *s, uint32_t count, struct err *e)
 {
     struct job *j = s->job;
     s->run = calloc(count, sizeof *s->run);
@@ -219,32 +228,31 @@ static int set_up(struct job_sweep *s, uint32_t count, struct err *e)
         return -1;
     for (uint32_t i = 0; i < j->host_count; i++)
         if (j->host[i].lost_at)
-            prepare(s, &s->run[s->count++], &j->host[i]);
-    uv_timer_init(&j->loop, &s->timer);
-    s->timer.data = s;
-    uv_timer_start(&s->timer, look, 0, LOOK_MS);
+            prepare_run(s, &s->run[s->count++], &j->host[i]);
+    job_timer_start(j, JOB_TIMER_SWEEP, 0, look_at_all);
     return 0;
 }
 
-void job_sweep_start(struct job *j)
+void sweep_start(struct job *j)
 {
     struct err e = ERR_INIT;
     uint32_t lost = 0;
     for (uint32_t i = 0; i < j->host_count; i++)
         lost += j->host[i].lost_at != 0;
-    if (lost > 0 && (j->sweep = calloc(1, sizeof *j->sweep))) {
-        j->sweep->job = j;
-        if (set_up(j->sweep, lost, &e) == 0)
+    if (lost > 0) {
+        state_of(j)->job = j;
+        if (set_up_runs(state_of(j), lost, &e) == 0)
             return;
         log_error("%s", e.text);
     }
     fsm_post(&j->fsm, JOB_EV_SWEPT);
 }
 
-void job_sweep_skip(struct job *j)
+void sweep_skip(struct job *j)
 {
-    for (uint32_t i = 0; j->sweep && i < j->sweep->count; i++) {
-        struct sweep_run *r = &j->sweep->run[i];
+    struct sweep_state *s = state_of(j);
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sweep_run *r = &s->run[i];
         bool inside = r->transport && !r->now && (has_carrier(r) || r->phase > TRANSPORT_CONNECT);
         r->deadline = r->limit = 0;
         if (inside) { /* perhaps it gives the workers their grace: go there again */
@@ -256,10 +264,11 @@ void job_sweep_skip(struct job *j)
     }
 }
 
-void job_sweep_say(const struct job *j)
+static void say_missed(const struct job *j)
 {
-    for (uint32_t i = 0; j->sweep && i < j->sweep->count; i++) {
-        struct sweep_run *r = &j->sweep->run[i];
+    const struct sweep_state *s = state_of(j);
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct sweep_run *r = &s->run[i];
         log_printable(r->said);
         if (r->result == SWEEP_LEFT)
             log_error("host %s: processes of the job are left: %s", r->host->label, r->said);
@@ -270,22 +279,35 @@ void job_sweep_say(const struct job *j)
     }
 }
 
-const char *job_sweep_missed(const struct job *j, uint32_t i, const char **left)
+/* Hosts that could not be reached again, and what is left on hosts that could. */
+static void report_missed(const struct job *j, struct json *w)
 {
-    for (uint32_t k = 0; j->sweep && k < j->sweep->count; k++) {
-        const struct sweep_run *r = &j->sweep->run[k];
-        if (r->result == SWEEP_DONE || i-- > 0)
+    const struct sweep_state *s = state_of(j);
+    json_array(w, "unreachable");
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->run[i].result != SWEEP_DONE && s->run[i].result != SWEEP_LEFT)
+            json_text(w, NULL, s->run[i].host->label);
+    json_end(w);
+    json_array(w, "not_swept");
+    for (uint32_t i = 0; i < s->count; i++) {
+        if (s->run[i].result != SWEEP_LEFT)
             continue;
-        *left = r->result == SWEEP_LEFT ? r->said : NULL;
-        return r->host->label;
+        json_object(w, NULL);
+        json_text(w, "host", s->run[i].host->label);
+        json_text(w, "text", s->run[i].said);
+        json_end(w);
     }
-    return NULL;
+    json_end(w);
 }
 
-void job_sweep_free(struct job *j)
+static void free_runs(struct job *j)
 {
-    if (j->sweep)
-        free(j->sweep->run);
-    free(j->sweep);
-    j->sweep = NULL;
+    free(state_of(j)->run);
 }
+
+const struct job_part part_sweep = {
+    .state_size = sizeof(struct sweep_state),
+    .say = say_missed,
+    .report = report_missed,
+    .free = free_runs,
+};

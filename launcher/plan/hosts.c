@@ -1,8 +1,8 @@
 /* The lists of hosts.h.
  *
- * An entry is cut into user, name and slots by host_spec.c, whether it stands in -H or in a hostfile; a
+ * An entry is cut into user, name and slots by host_entry.c, whether it stands in -H or in a hostfile; a
  * hostfile's line may follow it with slots=, max_slots= and a comment. Entries are added through a hash of
- * their names, so that a repeated host is found without looking at all others. Whatever is wrong, the message
+ * their names, so that a repeated host is found without looking at all others. The message of every error
  * names the entry, and for a file its path and line; the list is then emptied.
  *
  * The bytes need not end in NUL (a fuzzer feeds them as they are), and a NUL within them is an error. */
@@ -17,7 +17,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "launcher/plan/host_spec.h"
+#include "launcher/plan/host_entry.h"
 
 #define SHOWN     80 /* bytes of an entry in a message */
 #define LINE_SIZE 4096
@@ -29,7 +29,7 @@ struct builder {
     uint32_t *slot; /* hash table: index + 1 of a host, 0 empty; its size is a power of two */
     size_t slots;
     const char *path; /* of the hostfile; NULL for a list */
-    const char *from; /* where a list comes from */
+    const char *from; /* the source of the list, for messages */
     uint32_t line;    /* of the entry; in a list its position */
 };
 
@@ -54,22 +54,22 @@ static size_t hash_name(struct text name)
     return (size_t)(h ^ (h >> 32));
 }
 
-static bool same(const char *have, struct text t)
+static bool is_same_name(const char *have, struct text t)
 {
     return have && strncasecmp(have, t.at, t.len) == 0 && !have[t.len];
 }
 
-/* Where `name` is in the table, or where it belongs. */
+/* The place of `name` in the table, or its place to be. */
 static uint32_t *find_slot(struct builder *b, struct text name)
 {
     size_t i = hash_name(name) & (b->slots - 1);
-    while (b->slot[i] && !same(b->list->host[b->slot[i] - 1].name, name))
+    while (b->slot[i] && !is_same_name(b->list->host[b->slot[i] - 1].name, name))
         i = (i + 1) & (b->slots - 1);
     return &b->slot[i];
 }
 
 /* Room for one more host; the table is kept at most half full. */
-static int grow(struct builder *b, struct err *e)
+static int grow_table(struct builder *b, struct err *e)
 {
     if (b->list->count < b->room)
         return 0;
@@ -77,7 +77,7 @@ static int grow(struct builder *b, struct err *e)
         return err_set(e, ERR_USAGE, "%s:%u: more than %d hosts", b->path ? b->path : b->from, b->line,
                        HOSTS_MAX);
     size_t room = b->room ? b->room * 2 : 16;
-    struct host *host = reallocarray(b->list->host, room, sizeof *host);
+    struct host_spec *host = reallocarray(b->list->host, room, sizeof *host);
     if (host)
         b->list->host = host;
     uint32_t *slot = calloc(room * 2, sizeof *slot);
@@ -94,10 +94,10 @@ static int grow(struct builder *b, struct err *e)
     return 0;
 }
 
-static int append(struct builder *b, const struct host_entry *entry, struct err *e)
+static int append_host(struct builder *b, const struct host_entry *entry, struct err *e)
 {
-    struct host host = {.line = b->line};
-    if (grow(b, e))
+    struct host_spec host = {.line = b->line};
+    if (grow_table(b, e))
         return -1;
     host.name = strndup(entry->name.at, entry->name.len);
     host.user = entry->user.len ? strndup(entry->user.at, entry->user.len) : NULL;
@@ -112,7 +112,7 @@ static int append(struct builder *b, const struct host_entry *entry, struct err 
 }
 
 /* The same user, or neither has one. Users, other than hosts, know case. */
-static bool same_user(const struct host *host, const struct host_entry *entry)
+static bool same_user(const struct host_spec *host, const struct host_entry *entry)
 {
     if (!host->user || !entry->user.len)
         return !host->user && !entry->user.len;
@@ -123,9 +123,9 @@ static bool same_user(const struct host *host, const struct host_entry *entry)
 static int add_entry(struct builder *b, const struct host_entry *entry, struct text shown, struct err *e)
 {
     bool known = b->slots && *find_slot(b, entry->name);
-    if (!known && append(b, entry, e))
+    if (!known && append_host(b, entry, e))
         return -1;
-    struct host *host = &b->list->host[*find_slot(b, entry->name) - 1];
+    struct host_spec *host = &b->list->host[*find_slot(b, entry->name) - 1];
     if (!same_user(host, entry))
         return bad_entry(b, shown, e, "the same host was named before with another user");
     if (known && (host->bare > 0) != (entry->slots == 0))
@@ -143,7 +143,7 @@ static int add_entry(struct builder *b, const struct host_entry *entry, struct t
 }
 
 /* Ends a list: on failure it is emptied. */
-static int finish(struct builder *b, int rc)
+static int finish_list(struct builder *b, int rc)
 {
     free(b->slot);
     if (rc)
@@ -164,13 +164,13 @@ int hosts_parse(struct host_list *list, const char *text, const char *from, stru
         const char *wrong = host_entry_read(item, &entry);
         if (!item.len) {
             err_set(e, ERR_USAGE, "%s: '%.*s': entry %u is empty", from, SHOWN, text, b.line);
-            return finish(&b, -1);
+            return finish_list(&b, -1);
         }
         if (wrong ? bad_entry(&b, item, e, wrong) : add_entry(&b, &entry, item, e))
-            return finish(&b, -1);
+            return finish_list(&b, -1);
         at = at[item.len] ? at + item.len + 1 : NULL;
     }
-    return finish(&b, 0);
+    return finish_list(&b, 0);
 }
 
 /* ---- hostfiles ----------------------------------------------------------------------------------------- */
@@ -225,15 +225,15 @@ int hosts_parse_file(struct host_list *list, const char *bytes, size_t len, cons
         size_t n = end ? (size_t)(end - bytes) - at : len - at;
         b.line++;
         if (read_line(&b, (struct text){bytes + at, n}, e))
-            return finish(&b, -1);
+            return finish_list(&b, -1);
         at += n + 1;
     }
     if (!list->count)
         err_set(e, ERR_USAGE, "%s: no host is named in this hostfile", path);
-    return finish(&b, list->count ? 0 : -1);
+    return finish_list(&b, list->count ? 0 : -1);
 }
 
-static int unreadable(const char *what, const char *path, int errnum, struct err *e)
+static int refuse_file(const char *what, const char *path, int errnum, struct err *e)
 {
     return err_set(e, ERR_USAGE, "cannot read %s %s: %s", what, path, strerror(errnum));
 }
@@ -260,7 +260,7 @@ static char *read_all(int fd, size_t *len, const char *what, const char *path, s
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0) {
-            unreadable(what, path, errno, e);
+            refuse_file(what, path, errno, e);
             break;
         }
         *len += (size_t)n;
@@ -274,7 +274,7 @@ char *hosts_load(const char *what, const char *path, size_t *len, struct err *e)
     *len = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        unreadable(what, path, errno, e);
+        refuse_file(what, path, errno, e);
         return NULL;
     }
     char *bytes = read_all(fd, len, what, path, e);
@@ -292,7 +292,7 @@ int hosts_read_file(struct host_list *list, const char *path, struct err *e)
     return rc;
 }
 
-/* ---- what a list is asked ------------------------------------------------------------------------------ */
+/* ---- questions to a list ------------------------------------------------------------------------------- */
 
 int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e)
 {
@@ -305,7 +305,7 @@ int hosts_localhost(struct host_list *list, uint32_t slots, struct err *e)
         *list = (struct host_list){0};
         return err_set(e, ERR_MEMORY, "no memory for the list of hosts");
     }
-    list->host[0] = (struct host){.name = name, .slots = slots, .line = 1, .bare = slots == 0};
+    list->host[0] = (struct host_spec){.name = name, .slots = slots, .line = 1, .bare = slots == 0};
     return 0;
 }
 
@@ -319,7 +319,7 @@ void hosts_free(struct host_list *list)
     *list = (struct host_list){0};
 }
 
-void hosts_resolve(struct host *host, uint32_t slots)
+void hosts_resolve(struct host_spec *host, uint32_t slots)
 {
     if (host->slots)
         return;
@@ -330,7 +330,7 @@ void hosts_resolve(struct host *host, uint32_t slots)
         host->slots = host->max_slots;
 }
 
-bool hosts_is_local(const struct host *host, const char *hostname)
+bool hosts_is_local(const struct host_spec *host, const char *hostname)
 {
     struct in_addr four;
     struct in6_addr six;

@@ -22,7 +22,7 @@
 #define HOSTS_MAX       65536
 #define HOSTS_FILE_MAX  (16 * 1024 * 1024)
 
-struct host {
+struct host_spec {
     char *name;         /* a name or an address, without brackets, user and slots */
     char *user;         /* NULL: not given */
     uint32_t slots;     /* 0: auto, not resolved yet */
@@ -34,7 +34,7 @@ struct host {
 };
 
 struct host_list {
-    struct host *host;
+    struct host_spec *host;
     size_t count;
 };
 
@@ -54,9 +54,9 @@ void hosts_free(struct host_list *list);
 
 /* A session reported what `auto` means on its host, capped by max_slots; nothing happens to a host whose
  * slots were given. */
-void hosts_resolve(struct host *host, uint32_t slots);
+void hosts_resolve(struct host_spec *host, uint32_t slots);
 /* True for this host without a user: `here`, localhost, 127.0.0.1, ::1, or `hostname` (gethostname's; short
  * or full; may be NULL). */
-bool hosts_is_local(const struct host *host, const char *hostname);
+bool hosts_is_local(const struct host_spec *host, const char *hostname);
 
 #endif

@@ -5,10 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/process/gpu_probe.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
+#include "common/process/gpu_probe.h"
 #include "common/process/module.h"
+#include "common/protocol/message.h"
 
 Hvd__Gpus *local_gpus(bool libraries, struct err *e)
 {

@@ -5,9 +5,9 @@
 
 #include <stdio.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
 #include "common/base/json.h"
+#include "common/protocol/control.pb-c.h"
 
 /* Freed with message_free; NULL with *e. */
 Hvd__Gpus *local_gpus(bool libraries, struct err *e);

@@ -1,9 +1,9 @@
-/* What --map-by, --bind-to, --ppr, --rankfile and their like say together, as numbers. */
+/* The options about placement (--map-by, --bind-to, --ppr, --rankfile ...) together, as numbers. */
 #ifndef HVD_LAUNCHER_PLAN_PLACEMENT_H
 #define HVD_LAUNCHER_PLAN_PLACEMENT_H
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 #include "launcher/plan/plan.h"
 
 struct config;
@@ -24,9 +24,9 @@ int placement_parse(struct placement *p, const struct config *config, struct err
 /* Reads the rankfile, if there is one. */
 int placement_read(struct placement *p, const struct config *config, struct err *e);
 void placement_free(struct placement *p);
-/* What the plan is made from; of a config that was parsed. */
+/* The request for the plan, from a config that was parsed. */
 struct plan_want placement_want(const struct config *config);
-/* What the sessions are told. */
+/* The binding, for the sessions. */
 void placement_binding(const struct config *config, Hvd__Binding *binding);
 
 #endif

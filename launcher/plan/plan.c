@@ -12,8 +12,8 @@
 
 #define NAMED_HOSTS 8 /* in a message */
 
-/* What a host takes without oversubscription; 0: not known yet. */
-static uint32_t exact_room(const struct host *host, const struct plan_want *want)
+/* The ranks that a host takes without oversubscription; 0: not known yet. */
+static uint32_t exact_room(const struct host_spec *host, const struct plan_want *want)
 {
     if (!want->per_part)
         return want->ppr ? want->ppr : host->slots;
@@ -21,7 +21,7 @@ static uint32_t exact_room(const struct host *host, const struct plan_want *want
     return room < CONFIG_RANKS_MAX ? (uint32_t)room : CONFIG_RANKS_MAX;
 }
 
-uint32_t plan_room(const struct host *host, const struct plan_want *want)
+uint32_t plan_room(const struct host_spec *host, const struct plan_want *want)
 {
     uint32_t room = exact_room(host, want);
     if (want->ppr)
@@ -73,7 +73,7 @@ static int too_little_room(const struct host_list *hosts, size_t count, const st
 static int check_ppr(const struct host_list *hosts, size_t count, const struct plan_want *want, struct err *e)
 {
     for (size_t i = 0; i < count && want->ppr; i++) {
-        const struct host *host = &hosts->host[i];
+        const struct host_spec *host = &hosts->host[i];
         uint32_t limit = want->oversubscribe ? host->max_slots : host->bare == 1 ? 0 : host->slots;
         if (limit == 0 || plan_room(host, want) <= limit)
             continue;
@@ -152,7 +152,7 @@ static int check_rank(const struct host_list *hosts, const struct plan_want *wan
                 f->rank[rank].line, rank);
         return err_hint(e, "name it with -H or in the hostfile");
     }
-    const struct host *h = &hosts->host[*host];
+    const struct host_spec *h = &hosts->host[*host];
     uint32_t limit = want->oversubscribe ? h->max_slots : h->bare == 1 ? 0 : h->slots;
     if (limit == 0 || ++ranks[*host] <= limit)
         return 0;
@@ -196,7 +196,7 @@ static size_t host_at(const struct placing *p, size_t k)
 static uint32_t room_left(const struct placing *p, size_t k, bool full)
 {
     size_t i = host_at(p, k);
-    const struct host *host = &p->hosts->host[i];
+    const struct host_spec *host = &p->hosts->host[i];
     uint32_t room = full ? plan_room(host, p->want) : exact_room(host, p->want);
     room = p->ranks[i] < room ? room - p->ranks[i] : 0;
     uint32_t slots = p->part && p->part->place ? p->part->place[k].slots : 0;
@@ -206,7 +206,7 @@ static uint32_t room_left(const struct placing *p, size_t k, bool full)
     return left < room ? left : room;
 }
 
-static void put(const struct placing *p, size_t k, uint32_t ranks)
+static void assign_ranks(const struct placing *p, size_t k, uint32_t ranks)
 {
     p->ranks[host_at(p, k)] += ranks;
     if (p->own != p->ranks)
@@ -223,7 +223,7 @@ static uint32_t go_round(const struct placing *p, bool full, bool name, uint32_t
         for (size_t k = 0; k < p->count && placed < np; k++) {
             if (room_left(p, k, full) == 0)
                 continue;
-            put(p, k, 1);
+            assign_ranks(p, k, 1);
             if (name && p->host_of)
                 p->host_of[placed] = (uint32_t)host_at(p, k);
             placed++;
@@ -244,7 +244,7 @@ static uint32_t place_part(const struct placing *p, uint32_t np)
     for (size_t k = 0; k < p->count; k++) {
         uint32_t room = room_left(p, k, false);
         uint32_t ranks = room < np - placed ? room : np - placed;
-        put(p, k, ranks);
+        assign_ranks(p, k, ranks);
         placed += ranks;
     }
     if (p->want->oversubscribe)
@@ -326,11 +326,11 @@ size_t plan_hosts(const struct host_list *hosts, const struct plan_want *want)
     return hosts->count;
 }
 
-/* ---- where ranks go ------------------------------------------------------------------------------------ */
+/* ---- hosts of ranks ------------------------------------------------------------------------------------ */
 
 /* The host of each rank. `ranks` and `own` are zero for each host. */
-static void place(const struct host_list *hosts, size_t count, const struct plan_want *want, uint32_t np,
-                  uint32_t *ranks, uint32_t *own, uint32_t *host_of)
+static void place_ranks(const struct host_list *hosts, size_t count, const struct plan_want *want,
+                        uint32_t np, uint32_t *ranks, uint32_t *own, uint32_t *host_of)
 {
     if (want->rankfile) {
         size_t host = 0;
@@ -349,7 +349,7 @@ static void place(const struct host_list *hosts, size_t count, const struct plan
         (void)place_part(&p, np);
 }
 
-/* ---- what follows from that ---------------------------------------------------------------------------- */
+/* ---- lists and numbers --------------------------------------------------------------------------------- */
 
 /* The hosts that have ranks, and their lists. plan_host_of: of each in the list of all. */
 static void list_ranks(struct plan *plan, size_t count, const uint32_t *ranks, const uint32_t *host_of,
@@ -382,7 +382,8 @@ static void number_hosts(struct plan *plan, uint32_t *hosts_with)
 }
 
 /* Memory for one plan: of each rank its host, and what counts. */
-static int fill(struct plan *plan, const struct host_list *hosts, size_t count, const struct plan_want *want)
+static int fill_plan(struct plan *plan, const struct host_list *hosts, size_t count,
+                     const struct plan_want *want)
 {
     uint32_t *numbers = calloc(2 * count + 2 * (size_t)plan->size, sizeof *numbers);
     plan->host = calloc(count, sizeof *plan->host);
@@ -394,7 +395,7 @@ static int fill(struct plan *plan, const struct host_list *hosts, size_t count, 
     }
     uint32_t *ranks = numbers, *plan_host_of = ranks + count, *host_of = plan_host_of + count;
     /* plan_host_of is written when the places are known. */
-    place(hosts, count, want, plan->size, ranks, plan_host_of, host_of);
+    place_ranks(hosts, count, want, plan->size, ranks, plan_host_of, host_of);
     list_ranks(plan, count, ranks, host_of, plan_host_of);
     number_hosts(plan, host_of + plan->size);
     free(numbers);
@@ -415,7 +416,7 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
     plan->size = want->rankfile ? rankfile_size(want)
                  : want->np     ? want->np
                                 : (uint32_t)sum_room(hosts, count, &exact, &has_auto);
-    if (fill(plan, hosts, count, want) == 0)
+    if (fill_plan(plan, hosts, count, want) == 0)
         return 0;
     uint32_t size = plan->size;
     plan_free(plan);

@@ -35,7 +35,7 @@ struct plan_part {
     struct plan_place *place; /* [count], in this order; NULL: all hosts */
 };
 
-/* What the user asks for. */
+/* The wishes of the user. */
 struct plan_want {
     uint32_t np;                  /* 0: one rank for every slot, or as many as ppr says */
     uint32_t ppr;                 /* ranks on each host, whatever its slots; 0: as many as it has slots */
@@ -79,7 +79,7 @@ int plan_make(struct plan *plan, const struct host_list *hosts, size_t count, co
 void plan_free(struct plan *plan);
 
 /* Ranks that surely find room on this host: auto is one slot or more. */
-uint32_t plan_room(const struct host *host, const struct plan_want *want);
+uint32_t plan_room(const struct host_spec *host, const struct plan_want *want);
 /* The host's ranks follow one another. */
 bool plan_is_block(const struct plan_host *host);
 

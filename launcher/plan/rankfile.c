@@ -18,7 +18,7 @@ struct reading {
     const char *at;
 };
 
-static int wrong(const struct reading *r, struct err *e, const char *what)
+static int refuse_line(const struct reading *r, struct err *e, const char *what)
 {
     return err_set(e, ERR_USAGE, "%s, line %u: %s", r->path, r->line, what);
 }
@@ -67,17 +67,17 @@ static int take_list(struct reading *r, struct rankfile_rank *rank, struct err *
     struct rankfile_cores c = {0};
     do {
         if (!take_range(r, &c.first, &c.last))
-            return wrong(r, e, "the list of cores must be like 0-3, 1:0,2 or 0:*");
+            return refuse_line(r, e, "the list of cores must be like 0-3, 1:0,2 or 0:*");
         if (take_word(r, ":")) {
             if (c.first != c.last)
-                return wrong(r, e, "before ':' there must be the number of one socket");
+                return refuse_line(r, e, "before ':' there must be the number of one socket");
             c.in_socket = true;
             c.socket = c.first;
             if (!take_range(r, &c.first, &c.last))
-                return wrong(r, e, "the list of cores must be like 0-3, 1:0,2 or 0:*");
+                return refuse_line(r, e, "the list of cores must be like 0-3, 1:0,2 or 0:*");
         }
         if (rank->count == LIST_MAX)
-            return wrong(r, e, "the list of cores is too long");
+            return refuse_line(r, e, "the list of cores is too long");
         struct rankfile_cores *more = realloc(rank->cores, (rank->count + 1) * sizeof *more);
         if (!more)
             return err_set(e, ERR_MEMORY, "no memory for %s", r->path);
@@ -117,9 +117,9 @@ static int take_host(struct reading *r, struct rankfile_rank *rank, struct err *
     if (take_word(r, "+n"))
         return take_number(r, HOSTS_MAX, &rank->number)
                    ? 0
-                   : wrong(r, e, "after +n the number of a host is missing");
+                   : refuse_line(r, e, "after +n the number of a host is missing");
     if (len == 0 || len > HOSTS_NAME_MAX)
-        return wrong(r, e, "after = a host is missing");
+        return refuse_line(r, e, "after = a host is missing");
     rank->host = strndup(r->at, len);
     r->at += len;
     return rank->host ? 0 : err_set(e, ERR_MEMORY, "no memory for %s", r->path);
@@ -133,13 +133,13 @@ static int take_line(struct reading *r, struct err *e)
     if (!*r->at || *r->at == '#')
         return 0;
     if (!take_word(r, "rank"))
-        return wrong(r, e, "expected rank N=HOST slot=CORES");
+        return refuse_line(r, e, "expected rank N=HOST slot=CORES");
     skip_blanks(r);
     if (!take_number(r, CONFIG_RANKS_MAX - 1, &number))
-        return wrong(r, e, "after rank there must be a number from 0");
+        return refuse_line(r, e, "after rank there must be a number from 0");
     skip_blanks(r);
     if (!take_word(r, "="))
-        return wrong(r, e, "expected rank N=HOST slot=CORES");
+        return refuse_line(r, e, "expected rank N=HOST slot=CORES");
     skip_blanks(r);
     struct rankfile_rank *rank = find_rank(r, number, e);
     if (!rank || take_host(r, rank, e) < 0)
@@ -151,7 +151,7 @@ static int take_line(struct reading *r, struct err *e)
     skip_blanks(r);
     return !*r->at || *r->at == '#'
                ? 0
-               : wrong(r, e, "expected slot=CORES or the end of the line behind the host");
+               : refuse_line(r, e, "expected slot=CORES or the end of the line behind the host");
 }
 
 static int check_complete(const struct rankfile *f, struct err *e)
@@ -174,7 +174,7 @@ static int take_lines(struct reading *r, const char *bytes, size_t len, struct e
         next = next ? next : end;
         r->line++;
         if ((size_t)(next - bytes) >= sizeof line || memchr(bytes, '\0', (size_t)(next - bytes)))
-            return wrong(r, e, "the line is too long, or no text");
+            return refuse_line(r, e, "the line is too long, or no text");
         memcpy(line, bytes, (size_t)(next - bytes));
         line[next - bytes] = '\0';
         r->at = line;
@@ -188,7 +188,9 @@ struct rankfile *rankfile_parse(const char *bytes, size_t len, const char *path,
 {
     struct rankfile *f = calloc(1, sizeof *f);
     struct reading r = {.file = f, .path = path};
-    if (f && (f->path = strdup(path)) && take_lines(&r, bytes, len, e) == 0)
+    if (f)
+        f->path = strdup(path);
+    if (f && f->path && take_lines(&r, bytes, len, e) == 0)
         return f;
     if (!f || !f->path)
         err_set(e, ERR_MEMORY, "no memory for %s", path);

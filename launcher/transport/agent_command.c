@@ -12,7 +12,7 @@
 #define SCRIPT_MAX (8 * PATH_MAX)
 
 /* Appends `text` in single quotes, each of `special` outside of them behind a backslash. */
-static int quote(char *out, size_t size, const char *text, const char *special)
+static int quote_word(char *out, size_t size, const char *text, const char *special)
 {
     size_t len = 0;
     if (size < 3)
@@ -43,7 +43,7 @@ static int quote_all(char *out, size_t size, char *const *arguments)
         if (used + 4 > size || strchr(*arguments, '\n'))
             return -1;
         out[used++] = ' ';
-        if (quote(out + used, size - used, *arguments, "'") < 0)
+        if (quote_word(out + used, size - used, *arguments, "'") < 0)
             return -1;
         used += strlen(out + used);
     }
@@ -67,13 +67,13 @@ int agent_command_wrap(const char *script, char *out, size_t size)
     int n = snprintf(out, size, "exec /bin/sh -c ");
     if (n < 0 || (size_t)n >= size || strchr(script, '\n'))
         return -1;
-    return quote(out + n, size - (size_t)n, script, "'!\\");
+    return quote_word(out + n, size - (size_t)n, script, "'!\\");
 }
 
 int agent_command_quote(const char *text, char *out, size_t size)
 {
     size_t used = strlen(out);
-    return quote(out + used, size - used, text, "'");
+    return quote_word(out + used, size - used, text, "'");
 }
 
 int agent_command(const char *dir, const char *agent_path, char *const *arguments, char *out, size_t size,
@@ -88,7 +88,7 @@ int agent_command(const char *dir, const char *agent_path, char *const *argument
         return err_set(e, ERR_USAGE, "the path of hvdagent has a line break in it");
     if (quote_all(words, sizeof words, arguments) < 0)
         return err_set(e, ERR_USAGE, "the arguments of hvdagent are too long");
-    if (quote(quoted, sizeof quoted, agent, "'") < 0 ||
+    if (quote_word(quoted, sizeof quoted, agent, "'") < 0 ||
         write_script(quoted, agent_path ? NULL : " and on PATH", words, script, sizeof script) < 0)
         return err_set(e, ERR_USAGE, "the path of hvdagent is too long");
     if (agent_command_wrap(script, out, size) < 0)

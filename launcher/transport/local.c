@@ -3,7 +3,7 @@
  */
 #include "launcher/transport/process.h"
 
-/* What we start is the guard; when it is killed, the session still ends the job in order and closes the
+/* Our child is the guard. When the guard is killed, the session still ends the job in order and closes the
  * stream itself. */
 
 /* The session ends the job on EOF of its stdin; this is what it gets before we help. */

@@ -56,7 +56,7 @@ struct transport {
     struct err err;
 };
 
-static void ended(struct transport *t);
+static void check_end(struct transport *t);
 
 static void report_reached(struct transport *t)
 {
@@ -94,7 +94,7 @@ static void close_handle(struct transport *t, enum process_handle h)
     uv_close((uv_handle_t *)&t->poll[h], handle_closed);
 }
 
-/* What an agent logs comes the same way as what the carrier says, but explains no end of the carrier. */
+/* Lines of the agent's log come the same way as lines of the carrier, but explain no end of the carrier. */
 static bool is_logged(const char *line, size_t len)
 {
     static const char *const programs[] = {"hvdagent: ", "hvd-engine: ", "hvd-pmix: "};
@@ -117,7 +117,7 @@ static void keep_noise(struct transport *t, const char *bytes, size_t len)
 }
 
 /* Reads one descriptor until it is empty or had its turn. Returns false when it has ended. */
-static bool drain(struct transport *t, enum process_handle h, int turns)
+static bool drain_pipe(struct transport *t, enum process_handle h, int turns)
 {
     static uint8_t bytes[READ_BYTES]; /* one thread; the callbacks see it during their call only */
     while (turns-- > 0 && t->fd[h] >= 0) {
@@ -142,7 +142,7 @@ static bool drain(struct transport *t, enum process_handle h, int turns)
     return true;
 }
 
-static void announce(struct transport *t)
+static void announce_start(struct transport *t)
 {
     if (t->announced || t->silent)
         return;
@@ -156,15 +156,15 @@ static void announce(struct transport *t)
         t->events->opened(t->ctx);
 }
 
-static void finish(struct transport *t)
+static void finish_transport(struct transport *t)
 {
     if (t->finished)
         return;
     t->finished = true;
     /* A turn is at most READ_BYTES; what the child left in socket and pipe is less than this, a chatty
      * grandchild never ends it. */
-    drain(t, HANDLE_STREAM, READS_A_TURN * 4);
-    drain(t, HANDLE_STDERR, READS_A_TURN * 4);
+    drain_pipe(t, HANDLE_STREAM, READS_A_TURN * 4);
+    drain_pipe(t, HANDLE_STDERR, READS_A_TURN * 4);
     for (int h = 0; h < HANDLE_COUNT; h++)
         close_handle(t, h);
     uv_close((uv_handle_t *)&t->timer, handle_closed);
@@ -183,10 +183,10 @@ static void child_exited(uv_poll_t *poll, int status, int events)
             t->term_signal = info.si_status;
     }
     t->exited = true;
-    announce(t);
+    announce_start(t);
     close_handle(t, HANDLE_CHILD);
     if (!t->lingers || t->silent || t->fd[HANDLE_STREAM] < 0)
-        finish(t);
+        finish_transport(t);
 }
 
 static void timer_fired(uv_timer_t *timer)
@@ -195,13 +195,13 @@ static void timer_fired(uv_timer_t *timer)
     if (t->exited)
         return;
     if (!t->ending) {
-        announce(t);
+        announce_start(t);
         return;
     }
     if (t->kills == 2) {
         /* In uninterruptible sleep, or frozen: nothing ends it now, and nobody waits for it. */
         log_error("process %d (of the agent) could not be ended", (int)t->pid);
-        finish(t);
+        finish_transport(t);
         return;
     }
     kill(-t->pid, t->kills++ ? SIGKILL : SIGTERM);
@@ -209,11 +209,11 @@ static void timer_fired(uv_timer_t *timer)
 }
 
 /* The stream is over: no more bytes either way, the child exits or is made to. */
-static void ended(struct transport *t)
+static void check_end(struct transport *t)
 {
     close_handle(t, HANDLE_STREAM);
     if (t->exited)
-        finish(t);
+        finish_transport(t);
     if (t->ending || t->exited)
         return;
     t->ending = true;
@@ -228,11 +228,11 @@ static int stream_interest(const struct transport *t)
 static void stream_ready(uv_poll_t *poll, int status, int events)
 {
     struct transport *t = poll->data;
-    announce(t);
+    announce_start(t);
     if (t->silent || t->fd[HANDLE_STREAM] < 0)
         return;
-    if ((status < 0 || events & UV_READABLE) && !drain(t, HANDLE_STREAM, READS_A_TURN)) {
-        ended(t);
+    if ((status < 0 || events & UV_READABLE) && !drain_pipe(t, HANDLE_STREAM, READS_A_TURN)) {
+        check_end(t);
         return;
     }
     if (t->fd[HANDLE_STREAM] < 0 || !(events & UV_WRITABLE) || !t->want_writable)
@@ -245,8 +245,8 @@ static void stream_ready(uv_poll_t *poll, int status, int events)
 static void stderr_ready(uv_poll_t *poll, int status, int events)
 {
     struct transport *t = poll->data;
-    announce(t);
-    if (!drain(t, HANDLE_STDERR, READS_A_TURN))
+    announce_start(t);
+    if (!drain_pipe(t, HANDLE_STDERR, READS_A_TURN))
         close_handle(t, HANDLE_STDERR);
 }
 
@@ -276,7 +276,7 @@ void process_close(struct transport *t)
     t->silent = true;
     if (t->ending && !t->exited && t->kills == 0)
         uv_timer_start(&t->timer, timer_fired, t->term_after_ms, 0);
-    ended(t);
+    check_end(t);
 }
 
 const char *process_peer_address(struct transport *t)
@@ -302,7 +302,7 @@ static int open_pair(int *ours, int *theirs, struct err *e)
 }
 
 /* Spawns the child; fd[] receives our ends. On failure nothing is left. */
-static int launch(const struct process_spec *spec, int fd[HANDLE_COUNT], pid_t *pid, struct err *e)
+static int launch_process(const struct process_spec *spec, int fd[HANDLE_COUNT], pid_t *pid, struct err *e)
 {
     char path[PATH_MAX];
     int theirs = -1, noise[2] = {-1, -1}, rc = -1;
@@ -348,7 +348,7 @@ struct transport *process_start(uv_loop_t *loop, const struct process_spec *spec
         err_set(e, ERR_MEMORY, "no memory for a connection");
         return NULL;
     }
-    if (launch(spec, t->fd, &t->pid, e) < 0) {
+    if (launch_process(spec, t->fd, &t->pid, e) < 0) {
         free(t);
         return NULL;
     }

@@ -1,5 +1,5 @@
 /* A transport over a child process of ours: its stdin and stdout are one end of a socketpair, its stderr a
- * pipe. What local.c and exec.c share; they differ in what is executed and in how it is ended. */
+ * pipe. local.c and exec.c share this file; they differ in the program that is executed and in its end. */
 #ifndef HVD_LAUNCHER_TRANSPORT_PROCESS_H
 #define HVD_LAUNCHER_TRANSPORT_PROCESS_H
 

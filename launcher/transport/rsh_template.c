@@ -10,7 +10,7 @@
  *      that were asked for. A host or user that begins with '-' would be taken for an option by the program:
  *      it is refused.
  *   5. The word `srun` alone stands for a whole template, and a program called kubectl or oc gets the words
- *      that it lacks of `exec -i {host} -- /bin/sh -c`: see rsh_named.c. */
+ *      that it lacks of `exec -i {host} -- /bin/sh -c`. */
 #include "launcher/transport/rsh_template.h"
 
 #include <stdbool.h>
@@ -18,9 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/transport/rsh_named.h"
-
-int rsh_argv_push(struct rsh_argv *argv, const char *word, struct err *e)
+static int push_word(struct rsh_argv *argv, const char *word, struct err *e)
 {
     if (argv->count == RSH_WORDS_MAX)
         return err_set(e, ERR_USAGE, "--rsh has more than %d words", RSH_WORDS_MAX);
@@ -57,7 +55,7 @@ static const char *next_word(const char *p, char *out)
     return quote ? NULL : p;
 }
 
-static int split(const char *rsh, struct rsh_argv *words, struct err *e)
+static int split_words(const char *rsh, struct rsh_argv *words, struct err *e)
 {
     char *word = malloc(strlen(rsh) + 1);
     int rc = word ? 0 : err_set(e, ERR_MEMORY, "no memory for --rsh");
@@ -66,7 +64,7 @@ static int split(const char *rsh, struct rsh_argv *words, struct err *e)
         if (!*rsh)
             break;
         rsh = next_word(rsh, word);
-        rc = rsh ? rsh_argv_push(words, word, e) : err_set(e, ERR_USAGE, "--rsh: a quote is not closed");
+        rc = rsh ? push_word(words, word, e) : err_set(e, ERR_USAGE, "--rsh: a quote is not closed");
     }
     free(word);
     if (rc == 0 && words->count == 0)
@@ -109,18 +107,109 @@ static int check_word(const char *word, struct err *e)
     return 0;
 }
 
-/* The words of a template, and what a named one adds to them. */
+/* ---- programs that --rsh knows by name ----------------------------------------------------------------- */
+
+/* srun and kubectl carry a byte stream from our stdin to the command and back with these words.
+ *
+ * srun: a step of one task on one node of the job that SLURM_JOB_ID names. --overlap lets it share the
+ * nodes with other steps, and takes nothing from them. --unbuffered passes bytes on as they come (without
+ * it srun waits for whole lines); the output then goes through a terminal of slurmstepd's that changes
+ * nothing. --cpu-bind=none: the workers use all CPUs of the job there, not those of one task. Variables of
+ * sbatch that srun reads as options are taken away, because they are about the user's tasks
+ * (SLURM_GPUS_PER_TASK would leave the agent one GPU) or put labels before the bytes (SLURM_LABELIO); so
+ * are variables that mean something only on this host.
+ *
+ * kubectl: `exec -i POD -- /bin/sh -c COMMAND`; the user may have written a part of these words. A
+ * terminal (-t) would change bytes: it is refused. */
+static const char srun[] =
+    "env -u SLURM_NTASKS -u SLURM_NPROCS -u SLURM_NTASKS_PER_NODE -u SLURM_NTASKS_PER_CORE "
+    "-u SLURM_NTASKS_PER_SOCKET -u SLURM_NTASKS_PER_GPU -u SLURM_NTASKS_PER_TRES -u SLURM_TRES_PER_TASK "
+    "-u SLURM_GPUS -u SLURM_GPUS_PER_TASK -u SLURM_GPUS_PER_SOCKET -u SLURM_GPU_BIND -u SLURM_TRES_BIND "
+    "-u SLURM_CPUS_PER_TASK -u SLURM_CPUS_PER_GPU -u SLURM_THREADS_PER_CORE -u SLURM_DISTRIBUTION "
+    "-u SLURM_HOSTFILE -u SLURM_LABELIO -u SLURM_STDINMODE -u SLURM_STDOUTMODE -u SLURM_STDERRMODE "
+    "-u SLURM_EXACT -u SLURM_EXCLUSIVE -u SLURM_WHOLE -u SLURM_WAIT -u SLURM_TIMELIMIT "
+    "-u CUDA_VISIBLE_DEVICES -u NVIDIA_VISIBLE_DEVICES -u ROCR_VISIBLE_DEVICES -u HIP_VISIBLE_DEVICES "
+    "-u GPU_DEVICE_ORDINAL -u ZE_AFFINITY_MASK -u XDG_RUNTIME_DIR -u TMPDIR "
+    "srun --quiet --nodes=1 --ntasks=1 --nodelist={host} --overlap --unbuffered --mpi=none --cpu-bind=none "
+    "--export=ALL --job-name=hvdagent /bin/sh -c";
+
+static bool is_program(const char *word, const char *program)
+{
+    const char *slash = strrchr(word, '/');
+    return strcmp(slash ? slash + 1 : word, program) == 0;
+}
+
+static const char *expand_name(const char *rsh)
+{
+    return strcmp(rsh, "srun") == 0 ? srun : rsh;
+}
+
+static bool is_kubectl(const struct rsh_argv *words)
+{
+    return words->count && (is_program(words->word[0], "kubectl") || is_program(words->word[0], "oc"));
+}
+
+/* A letter among those of a word such as -it. */
+static bool has_letter(const char *word, char letter)
+{
+    return word[0] == '-' && word[1] && word[1] != '-' && strspn(word + 1, "itq") == strlen(word + 1) &&
+           strchr(word + 1, letter);
+}
+
+static int complete_kubectl(struct rsh_argv *words, struct err *e)
+{
+    bool exec = false, input = false, host = false, dashes = false;
+    if (!is_kubectl(words))
+        return 0;
+    for (size_t i = 1; i < words->count && !dashes; i++) {
+        const char *word = words->word[i];
+        if (has_letter(word, 't') || strcmp(word, "--tty") == 0 || strcmp(word, "--tty=true") == 0) {
+            err_set(e, ERR_USAGE, "--rsh: %.60s %.40s asks for a terminal, which changes bytes",
+                    words->word[0], word);
+            return err_hint(e, "give it -i alone");
+        }
+        exec = exec || strcmp(word, "exec") == 0;
+        input = input || has_letter(word, 'i') || strcmp(word, "--stdin") == 0 ||
+                strcmp(word, "--stdin=true") == 0;
+        host = host || strstr(word, "{host}");
+        dashes = strcmp(word, "--") == 0;
+    }
+    if (dashes && (!exec || !input || !host)) {
+        err_set(e, ERR_USAGE, "--rsh: before -- %.60s needs exec, -i and {host}", words->word[0]);
+        return err_hint(e, "or leave out -- and all behind it");
+    }
+    if (!exec && push_word(words, "exec", e) < 0)
+        return -1;
+    if (!input && push_word(words, "-i", e) < 0)
+        return -1;
+    if (!host && push_word(words, "{host}", e) < 0)
+        return -1;
+    if (!dashes && push_word(words, "--", e) < 0)
+        return -1;
+    if (strcmp(words->word[words->count - 1], "--") != 0)
+        return 0;
+    return push_word(words, "/bin/sh", e) < 0 ? -1 : push_word(words, "-c", e);
+}
+
+static bool knows_no_user(const char *rsh, const struct rsh_argv *words)
+{
+    return expand_name(rsh) == srun || is_kubectl(words);
+}
+
+/* ---- expansion ----------------------------------------------------------------------------------------- */
+
+/* The words of a template, with those that a known program adds. */
 static int read_words(const char *rsh, struct rsh_argv *words, struct err *e)
 {
-    if (split(rsh_named(rsh), words, e) < 0)
+    if (split_words(expand_name(rsh), words, e) < 0)
         return -1;
-    return rsh_named_complete(words, e);
+    return complete_kubectl(words, e);
 }
 
 static int check_user(const char *rsh, const struct rsh_argv *words, const char *user, const char *host,
                       struct err *e)
 {
-    if (!rsh_named_knows_no_user(rsh, words))
+    if (!knows_no_user(rsh, words))
         return 0;
     return err_set(e, ERR_USAGE, "%s@%s: --rsh %.40s takes no user for a host", user, host, rsh);
 }
@@ -175,16 +264,15 @@ static int push_ssh_options(struct rsh_argv *argv, const struct transport_target
 {
     char port[8];
     snprintf(port, sizeof port, "%u", (unsigned)target->port);
-    if (rsh_argv_push(argv, "-o", e) < 0 || rsh_argv_push(argv, "BatchMode=yes", e) < 0)
+    if (push_word(argv, "-o", e) < 0 || push_word(argv, "BatchMode=yes", e) < 0)
         return -1;
     /* No pseudo terminal, whatever the configuration says: it would change bytes. */
-    if (rsh_argv_push(argv, "-T", e) < 0)
+    if (push_word(argv, "-T", e) < 0)
         return -1;
-    if (target->port && !port_placed &&
-        (rsh_argv_push(argv, "-p", e) < 0 || rsh_argv_push(argv, port, e) < 0))
+    if (target->port && !port_placed && (push_word(argv, "-p", e) < 0 || push_word(argv, port, e) < 0))
         return -1;
     if (target->identity_file &&
-        (rsh_argv_push(argv, "-i", e) < 0 || rsh_argv_push(argv, target->identity_file, e) < 0))
+        (push_word(argv, "-i", e) < 0 || push_word(argv, target->identity_file, e) < 0))
         return -1;
     return 0;
 }
@@ -205,7 +293,7 @@ static int push_host(struct rsh_argv *argv, const struct transport_target *targe
                      target->user ? "@" : "", target->host);
     if (n < 0 || (size_t)n >= sizeof destination)
         return err_set(e, ERR_USAGE, "the name of host %.60s... is too long", target->host);
-    return rsh_argv_push(argv, destination, e);
+    return push_word(argv, destination, e);
 }
 
 /* The template's words, filled. ssh's own options go directly behind the program's name: behind the
@@ -231,9 +319,9 @@ static int expand_words(const struct rsh_argv *words, const struct values *value
             continue;
         }
         kept = true;
-        if (rsh_argv_push(argv, filled, e) < 0)
+        if (push_word(argv, filled, e) < 0)
             return -1;
-        if (i == 0 && rsh_is_program(filled, "ssh") && push_ssh_options(argv, target, port_placed, e) < 0)
+        if (i == 0 && is_program(filled, "ssh") && push_ssh_options(argv, target, port_placed, e) < 0)
             return -1;
     }
     return 0;
@@ -263,7 +351,13 @@ int rsh_template_expand(const struct transport_target *target, struct rsh_argv *
     if (rc == 0 && !host_placed)
         rc = push_host(argv, target, e);
     if (rc == 0)
-        rc = rsh_argv_push(argv, target->command, e);
+        rc = push_word(argv, target->command, e);
     rsh_argv_free(&words);
     return rc;
+}
+
+bool rsh_tells_status(const char *line)
+{
+    return strncmp(line, "command terminated with exit code ", 34) == 0 ||
+           (strncmp(line, "srun: error: ", 13) == 0 && strstr(line, ": task 0: Exited with exit code "));
 }

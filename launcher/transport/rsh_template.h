@@ -3,6 +3,8 @@
 #ifndef HVD_LAUNCHER_TRANSPORT_RSH_TEMPLATE_H
 #define HVD_LAUNCHER_TRANSPORT_RSH_TEMPLATE_H
 
+#include <stdbool.h>
+
 #include "launcher/plan/hosts.h"
 #include "launcher/transport/transport.h"
 
@@ -22,7 +24,10 @@ int rsh_template_check_hosts(const char *rsh, const struct host_list *hosts, str
  * the options that ssh needs, and target->command as one last argument. Free with rsh_argv_free, also after a
  * failure. */
 int rsh_template_expand(const struct transport_target *target, struct rsh_argv *argv, struct err *e);
-int rsh_argv_push(struct rsh_argv *argv, const char *word, struct err *e);
 void rsh_argv_free(struct rsh_argv *argv);
+
+/* True for a line in which srun or kubectl says that the remote command ended with a status. Their own exit
+ * status says so as well, and the line must not hide the command's last line. */
+bool rsh_tells_status(const char *line);
 
 #endif

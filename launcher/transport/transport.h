@@ -15,7 +15,7 @@
 
 #include "common/base/err.h"
 
-/* Where a host is on its way; a failure is reported with the phase in which it happened. */
+/* The phase of a host on its way; a failure is reported with its phase. */
 enum transport_phase {
     TRANSPORT_RESOLVE,        /* name to addresses */
     TRANSPORT_CONNECT,        /* TCP, or the start of the carrying program */

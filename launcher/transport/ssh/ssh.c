@@ -1,10 +1,8 @@
 /* The ssh transport's door: what transport.h promises, over ssh_session.c. Everything that a caller may do is
  * only noted here and acted on from the loop. */
 #include <libssh2.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/process/module.h"
@@ -15,34 +13,6 @@ MODULE_DEFINE_VERSION;
 extern const char hvd_module_version[];
 extern const struct transport_ops hvd_transport_ssh;
 
-const struct ssh_user *ssh_me(struct err *e)
-{
-    static struct ssh_user me;
-    if (me.home)
-        return &me;
-    const struct passwd *account = getpwuid(geteuid());
-    const char *home = getenv("HOME");
-    if (!account || !account->pw_name || !account->pw_dir) {
-        err_set(e, ERR_SYSTEM, "user %u has no account on this machine", (unsigned)geteuid());
-        return NULL;
-    }
-    if (!home || !*home)
-        home = account->pw_dir;
-    char *home_copy = strdup(home), *name_copy = strdup(account->pw_name);
-    if (!home_copy || !name_copy) {
-        free(home_copy);
-        free(name_copy);
-        err_set(e, ERR_MEMORY, "no memory for the user's name");
-        return NULL;
-    }
-    /* Found once: looking up an account may be slow, and both hold as long as we run. */
-    me = (struct ssh_user){.home = home_copy,
-                           .name = name_copy,
-                           .agent = getenv("SSH_AUTH_SOCK"),
-                           .moved = strcmp(home, account->pw_dir) != 0};
-    return &me;
-}
-
 static int check_target(const struct transport_target *target, struct err *e)
 {
     if (!target->host || !*target->host || target->host[0] == '-')
@@ -52,8 +22,8 @@ static int check_target(const struct transport_target *target, struct err *e)
     return 0;
 }
 
-static struct transport *start(uv_loop_t *loop, const struct transport_target *target,
-                               const struct transport_events *events, void *ctx, struct err *e)
+static struct transport *start_transport(uv_loop_t *loop, const struct transport_target *target,
+                                         const struct transport_events *events, void *ctx, struct err *e)
 {
     static bool library_ready;
     if (check_target(target, e) < 0)
@@ -72,8 +42,8 @@ static struct transport *start(uv_loop_t *loop, const struct transport_target *t
     t->target = target;
     t->events = events;
     t->ctx = ctx;
-    t->fd = -1;
-    t->exit_status = -1;
+    t->wire.fd = -1;
+    t->end.exit_status = -1;
     t->state_since = clock_now();
     uv_timer_init(loop, &t->kick);
     uv_timer_init(loop, &t->timer);
@@ -85,7 +55,7 @@ static struct transport *start(uv_loop_t *loop, const struct transport_target *t
 
 static size_t write_bytes(struct transport *t, const void *bytes, size_t len)
 {
-    if (t->close_requested || t->write_failed || t->state > SSH_RUN)
+    if (t->end.requested || t->wire.write_failed || t->state > SSH_RUN)
         return len;
     /* opened() comes from within the exec step: the channel is ready then. */
     if (t->state < SSH_EXEC)
@@ -95,7 +65,7 @@ static size_t write_bytes(struct transport *t, const void *bytes, size_t len)
 
 static void close_transport(struct transport *t)
 {
-    t->close_requested = true;
+    t->end.requested = true;
     ssh_kick(t);
 }
 
@@ -104,7 +74,7 @@ static const char *peer_address(struct transport *t)
     return t->connect.numeric[0] ? t->connect.numeric : NULL;
 }
 
-static void destroy(struct transport *t)
+static void destroy_transport(struct transport *t)
 {
     ssh_config_free(&t->config);
     free(t);
@@ -112,9 +82,9 @@ static void destroy(struct transport *t)
 
 const struct transport_ops hvd_transport_ssh = {
     .name = "ssh",
-    .start = start,
+    .start = start_transport,
     .write = write_bytes,
     .close = close_transport,
     .peer_address = peer_address,
-    .destroy = destroy,
+    .destroy = destroy_transport,
 };

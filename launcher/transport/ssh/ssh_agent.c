@@ -46,7 +46,7 @@ static void answer_failed(struct ssh_agent *a)
     a->answered(a->ctx);
 }
 
-static void ready(uv_poll_t *poll, int status, int events)
+static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct ssh_agent *a = poll->data;
     uint8_t *room = status < 0 ? NULL : buf_reserve(&a->in, 4096);
@@ -116,7 +116,7 @@ static void put_string(struct ssh_agent *a, const uint8_t *bytes, size_t len)
 
 /* Sends what is in `out`. A failure is found by the reader: the question stays without an answer, the socket
  * is at its end. */
-static void ask(struct ssh_agent *a)
+static void ask_agent(struct ssh_agent *a)
 {
     buf_consume(&a->in, a->in.len);
     ssize_t n = a->failed ? -1 : send(a->fd, buf_data(&a->out), a->out.len, MSG_NOSIGNAL);
@@ -124,7 +124,7 @@ static void ask(struct ssh_agent *a)
         shutdown(a->fd, SHUT_RDWR);
     buf_consume(&a->out, a->out.len);
     a->busy = true;
-    uv_poll_start(&a->poll, UV_READABLE, ready);
+    uv_poll_start(&a->poll, UV_READABLE, on_ready);
 }
 
 void ssh_agent_ask_identities(struct ssh_agent *a)
@@ -132,7 +132,7 @@ void ssh_agent_ask_identities(struct ssh_agent *a)
     uint8_t question[5] = {0, 0, 0, 1, ASK_IDENTITIES};
     if (buf_put(&a->out, question, sizeof question) < 0)
         a->failed = true;
-    ask(a);
+    ask_agent(a);
 }
 
 /* The agent signs with an RSA key by SHA-1 unless flags say otherwise (RFC 8332 and the agent's protocol).
@@ -172,7 +172,7 @@ void ssh_agent_ask_signature(struct ssh_agent *a, const uint8_t *blob, size_t bl
     put_string(a, data, len);
     if (buf_put(&a->out, flags, sizeof flags) < 0)
         a->failed = true;
-    ask(a);
+    ask_agent(a);
 }
 
 const uint8_t *ssh_agent_answer(const struct ssh_agent *a, size_t *len)

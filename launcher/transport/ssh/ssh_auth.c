@@ -17,18 +17,11 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "launcher/transport/ssh/ssh_agent.h"
+#include "launcher/transport/ssh/ssh_key_file.h"
 #include "launcher/transport/ssh/ssh_session.h"
 
 enum { ORDER_NAMED = 0, ORDER_AGENT = 1, ORDER_CONFIGURED = 2, ORDER_RSA = 10, ORDER_NEVER = 100 };
-
-void ssh_auth_free(struct ssh_auth *a)
-{
-    for (size_t i = 0; i < a->count; i++) {
-        free(a->key[i].name);
-        free(a->key[i].info.blob);
-    }
-    a->count = 0;
-}
 
 static bool same_blob(const struct ssh_key_info *a, const struct ssh_key_info *b)
 {
@@ -185,8 +178,8 @@ static void collect_files(struct transport *t)
 }
 
 /* libssh2 wants the bare signature; it is called again after SSH_AGAIN. */
-static int sign(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len, const unsigned char *data,
-                size_t len, void **abstract)
+static int sign_data(LIBSSH2_SESSION *session, unsigned char **out, size_t *out_len,
+                     const unsigned char *data, size_t len, void **abstract)
 {
     struct ssh_auth *a = *abstract;
     const struct ssh_key *key = &a->key[a->current];
@@ -213,7 +206,7 @@ static int try_key(struct transport *t, struct ssh_key *key)
     void *abstract = a;
     if (key->in_agent)
         return libssh2_userauth_publickey(t->session, t->config.user, key->info.blob, key->info.blob_len,
-                                          sign, &abstract);
+                                          sign_data, &abstract);
     return libssh2_userauth_publickey_fromfile_ex(t->session, t->config.user,
                                                   (unsigned)strlen(t->config.user), NULL, key->name, NULL);
 }
@@ -269,13 +262,13 @@ static void list_keys(const struct ssh_auth *a, char *out, size_t size)
     }
 }
 
-/* What else the host would take: known once a method was refused. "none" may even be enough. */
-static enum ssh_result explain(struct transport *t)
+/* The methods that the host would take, known once a method was refused. "none" may even be enough. */
+static enum ssh_result explain_refusal(struct transport *t)
 {
     struct ssh_auth *a = &t->auth;
     char keys[ERR_TEXT_MAX - 160];
     const char *methods = NULL;
-    if (!t->peer_gone) {
+    if (!t->wire.peer_gone) {
         methods = libssh2_userauth_list(t->session, t->config.user, (unsigned)strlen(t->config.user));
         if (!methods && libssh2_userauth_authenticated(t->session))
             return SSH_DONE;
@@ -312,7 +305,7 @@ static void agent_answered(void *ctx)
     ssh_advance(t);
 }
 
-static void begin(struct transport *t)
+static void begin_keys(struct transport *t)
 {
     struct ssh_auth *a = &t->auth;
     a->state = SSH_AUTH_LISTING;
@@ -329,7 +322,7 @@ enum ssh_result ssh_step_authenticate(struct transport *t)
     enum ssh_result result;
     size_t len;
     if (a->state == SSH_AUTH_BEGIN)
-        begin(t);
+        begin_keys(t);
     if (a->state == SSH_AUTH_LISTING) {
         if (a->agent_open && a->agent.busy)
             return SSH_AGAIN;
@@ -345,5 +338,5 @@ enum ssh_result ssh_step_authenticate(struct transport *t)
             return result;
         a->state = SSH_AUTH_EXPLAINING;
     }
-    return explain(t);
+    return explain_refusal(t);
 }

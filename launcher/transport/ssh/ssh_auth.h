@@ -1,4 +1,4 @@
-/* Which keys are tried, in which order, and what became of each. */
+/* Public key authentication: the keys, the order of the attempts, and the outcome of each. */
 #ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_AUTH_H
 #define HVD_LAUNCHER_TRANSPORT_SSH_SSH_AUTH_H
 
@@ -28,8 +28,6 @@ struct ssh_auth {
     struct ssh_key key[SSH_KEYS_MAX];
     size_t count, current;
 };
-
-void ssh_auth_free(struct ssh_auth *a);
 
 /* True when this libssh2 (1.11 or newer) knows RSA with SHA-2, the only RSA signatures that servers of today
  * take. */

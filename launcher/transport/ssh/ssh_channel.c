@@ -1,11 +1,11 @@
 /* The remote command and its bytes.
  *
- * Reading comes first and never waits for writing: a command that writes while it is written to would block
- * otherwise. A turn delivers a bounded amount, then other hosts have theirs. What is written goes through
- * libssh2 into t->out; it is accepted while t->out is short and the channel's window is open, so memory per
- * host stays small. The end: EOF, then the status or the signal, then CLOSE. A command can end while a
- * grandchild keeps its output open and so holds EOF back: once the end is known the channel gets a second for
- * what is still on its way. */
+ * Reading comes first and never waits for writing: a command that writes while it is written to would
+ * block otherwise. A turn delivers a bounded amount, then other hosts have theirs. Written bytes go
+ * through libssh2 into t->wire.out. They are accepted while t->wire.out is short and the channel's window
+ * is open, so memory per host stays small. The end: EOF, then the status or the signal, then CLOSE. A
+ * command can end while a grandchild keeps its output open and so holds EOF back. Once the end is known,
+ * the channel gets a second for bytes that are still on their way. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ enum ssh_result ssh_step_channel(struct transport *t)
     return SSH_FAILED;
 }
 
-static void keepalive(uv_timer_t *timer)
+static void send_keepalive(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
     int next;
@@ -53,14 +53,14 @@ enum ssh_result ssh_step_exec(struct transport *t)
     /* Without a reply: libssh2 would keep every answer. It is there for middleboxes; the launcher has
      * heartbeats of its own. */
     libssh2_keepalive_config(t->session, 0, KEEPALIVE_MS / 1000);
-    uv_timer_start(&t->timer, keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
+    uv_timer_start(&t->timer, send_keepalive, KEEPALIVE_MS, KEEPALIVE_MS);
     t->events->opened(t->ctx);
     return SSH_DONE;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/* What libssh2 put off; true when nothing is. */
+/* Sends the chunk that libssh2 put off; true when there is none any more. */
 static bool write_pending(struct transport *t)
 {
     while (t->pending.len) {
@@ -68,7 +68,7 @@ static bool write_pending(struct transport *t)
         if (n == LIBSSH2_ERROR_EAGAIN || n == 0)
             return false;
         if (n < 0) {
-            t->write_failed = true;
+            t->wire.write_failed = true;
             return false;
         }
         buf_consume(&t->pending, (size_t)n);
@@ -78,7 +78,7 @@ static bool write_pending(struct transport *t)
 
 static bool may_write(struct transport *t)
 {
-    return t->out.len < OUT_ENOUGH && libssh2_channel_window_write(t->channel) > 0;
+    return t->wire.out.len < OUT_ENOUGH && libssh2_channel_window_write(t->channel) > 0;
 }
 
 /* One chunk; the number of bytes taken, 0 when none. */
@@ -94,35 +94,35 @@ static size_t write_chunk(struct transport *t, const uint8_t *bytes, size_t len)
         return buf_put(&t->pending, bytes, len) < 0 ? 0 : len;
     }
     if (n < 0)
-        t->write_failed = true;
+        t->wire.write_failed = true;
     return n > 0 ? (size_t)n : 0;
 }
 
 size_t ssh_channel_send(struct transport *t, const void *bytes, size_t len)
 {
     size_t taken = 0;
-    t->got_bytes = false;
+    t->wire.got_bytes = false;
     if (write_pending(t))
-        while (taken < len && !t->write_failed && may_write(t)) {
+        while (taken < len && !t->wire.write_failed && may_write(t)) {
             size_t n = write_chunk(t, (const uint8_t *)bytes + taken, len - taken);
             taken += n;
             if (n == 0 || t->pending.len)
                 break;
         }
     /* Writing reads as well: the socket may now be empty while bytes wait in libssh2, and the poll must learn
-     * of t->out. */
-    if (t->got_bytes || t->write_failed || t->out.len || t->peer_gone)
+     * of t->wire.out. */
+    if (t->wire.got_bytes || t->wire.write_failed || t->wire.out.len || t->wire.peer_gone)
         ssh_kick(t);
-    if (t->write_failed)
+    if (t->wire.write_failed)
         return len; /* reading finds the end, and what came before it */
-    t->want_writable = taken < len;
+    t->wire.want_writable = taken < len;
     return taken;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
 /* Delivers what one stream has, at most a buffer full. 1: some, 0: nothing now, -1: failed. */
-static int deliver(struct transport *t, int stream)
+static int deliver_bytes(struct transport *t, int stream)
 {
     static uint8_t bytes[READ_BYTES]; /* one thread; the callbacks see it during their call only */
     ssize_t n = libssh2_channel_read_ex(t->channel, stream, (char *)bytes, sizeof bytes);
@@ -141,11 +141,11 @@ static int deliver(struct transport *t, int stream)
 static int deliver_turn(struct transport *t)
 {
     for (int i = 0; i < READS_A_TURN; i++) {
-        int out = deliver(t, STDOUT_STREAM);
-        int err = out >= 0 && !t->close_requested ? deliver(t, STDERR_STREAM) : 0;
+        int out = deliver_bytes(t, STDOUT_STREAM);
+        int err = out >= 0 && !t->end.requested ? deliver_bytes(t, STDERR_STREAM) : 0;
         if (out < 0 || err < 0)
             return -1;
-        if (t->close_requested || (out == 0 && err == 0))
+        if (t->end.requested || (out == 0 && err == 0))
             return 0;
     }
     return 1;
@@ -164,15 +164,15 @@ static void learn_end(struct transport *t)
     /* The signal first: the status of a command that a signal ended is 0. */
     libssh2_channel_get_exit_signal(t->channel, &name, &len, NULL, NULL, NULL, NULL);
     if (!name) {
-        t->exit_status = libssh2_channel_get_exit_status(t->channel);
+        t->end.exit_status = libssh2_channel_get_exit_status(t->channel);
         return;
     }
     const char *bare = strncmp(name, "SIG", 3) == 0 ? name + 3 : name; /* SIGSYS@openssh.com */
     size_t bare_len = strcspn(bare, "@");
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
         if (strlen(signals[i].name) == bare_len && memcmp(bare, signals[i].name, bare_len) == 0)
-            t->term_signal = signals[i].number;
-    if (!t->term_signal)
+            t->end.term_signal = signals[i].number;
+    if (!t->end.term_signal)
         err_set(&t->err, ERR_HOST, "%s: the remote command was ended by signal %.32s", t->config.hostname,
                 name);
     libssh2_free(t->session, name);
@@ -194,14 +194,14 @@ static bool end_is_known(struct transport *t)
 static void held_open(uv_timer_t *timer)
 {
     struct transport *t = timer->data;
-    t->ended_open = true;
+    t->end.open_for_long = true;
     ssh_advance(t);
 }
 
-static enum ssh_result lost(struct transport *t)
+static enum ssh_result note_loss(struct transport *t)
 {
     char *why = NULL;
-    if (!t->peer_gone && libssh2_session_last_error(t->session, &why, NULL, 0) != 0)
+    if (!t->wire.peer_gone && libssh2_session_last_error(t->session, &why, NULL, 0) != 0)
         log_info("%s: %s", t->config.hostname, why);
     err_set(&t->err, ERR_CLOSED, "the connection to %s was lost", t->config.hostname);
     return SSH_FAILED;
@@ -209,32 +209,32 @@ static enum ssh_result lost(struct transport *t)
 
 static void offer_writing(struct transport *t)
 {
-    if (!write_pending(t) || !t->want_writable || t->out.len > OUT_LOW || !may_write(t))
+    if (!write_pending(t) || !t->wire.want_writable || t->wire.out.len > OUT_LOW || !may_write(t))
         return;
-    t->want_writable = false;
+    t->wire.want_writable = false;
     t->events->writable(t->ctx);
 }
 
 enum ssh_result ssh_step_run(struct transport *t)
 {
     int more = deliver_turn(t);
-    if (t->close_requested)
+    if (t->end.requested)
         return SSH_AGAIN;
     if (more < 0)
-        return lost(t);
+        return note_loss(t);
     offer_writing(t);
-    if (t->close_requested)
+    if (t->end.requested)
         return SSH_AGAIN;
     if (more > 0) {
         ssh_kick(t);
         return SSH_AGAIN;
     }
-    if (libssh2_channel_eof(t->channel) == 1 || t->ended_open)
+    if (libssh2_channel_eof(t->channel) == 1 || t->end.open_for_long)
         return SSH_DONE;
-    if (t->peer_gone || t->write_failed)
-        return lost(t);
-    if (!t->end_seen && end_is_known(t)) {
-        t->end_seen = true;
+    if (t->wire.peer_gone || t->wire.write_failed)
+        return note_loss(t);
+    if (!t->end.seen && end_is_known(t)) {
+        t->end.seen = true;
         uv_timer_start(&t->timer, held_open, AFTER_END_MS, 0);
     }
     return SSH_AGAIN;
@@ -247,12 +247,12 @@ enum ssh_result ssh_step_await_close(struct transport *t)
         ssh_kick(t);
         return SSH_AGAIN;
     }
-    int rc = t->ended_open || t->close_requested ? 0 : libssh2_channel_wait_closed(t->channel);
-    if (rc == LIBSSH2_ERROR_EAGAIN && !t->peer_gone)
+    int rc = t->end.open_for_long || t->end.requested ? 0 : libssh2_channel_wait_closed(t->channel);
+    if (rc == LIBSSH2_ERROR_EAGAIN && !t->wire.peer_gone)
         return SSH_AGAIN;
     if (rc == 0 || end_is_known(t))
         learn_end(t);
     else
-        return lost(t);
+        return note_loss(t);
     return SSH_DONE;
 }

@@ -5,10 +5,12 @@
 #include "launcher/transport/ssh/ssh_config.h"
 
 #include <errno.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 struct reader {
     struct ssh_config *c;
@@ -302,4 +304,32 @@ int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const c
         return -1;
     }
     return 0;
+}
+
+const struct ssh_user *ssh_user_find(struct err *e)
+{
+    static struct ssh_user me;
+    if (me.home)
+        return &me;
+    const struct passwd *account = getpwuid(geteuid());
+    const char *home = getenv("HOME");
+    if (!account || !account->pw_name || !account->pw_dir) {
+        err_set(e, ERR_SYSTEM, "user %u has no account on this machine", (unsigned)geteuid());
+        return NULL;
+    }
+    if (!home || !*home)
+        home = account->pw_dir;
+    char *home_copy = strdup(home), *name_copy = strdup(account->pw_name);
+    if (!home_copy || !name_copy) {
+        free(home_copy);
+        free(name_copy);
+        err_set(e, ERR_MEMORY, "no memory for the user's name");
+        return NULL;
+    }
+    /* Found once: looking up an account may be slow, and both hold as long as we run. */
+    me = (struct ssh_user){.home = home_copy,
+                           .name = name_copy,
+                           .agent = getenv("SSH_AUTH_SOCK"),
+                           .moved = strcmp(home, account->pw_dir) != 0};
+    return &me;
 }

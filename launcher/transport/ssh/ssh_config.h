@@ -1,4 +1,4 @@
-/* What ssh's configuration says about one host: the defaults, or the output of `ssh -G`. Parsing is pure. */
+/* The ssh configuration for one host: the defaults, or the output of `ssh -G`. Parsing is pure. */
 #ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONFIG_H
 #define HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONFIG_H
 
@@ -33,7 +33,7 @@ struct ssh_config {
     char unsupported[SSH_NAME_MAX]; /* a setting that only the ssh program can follow; empty: none */
 };
 
-/* Where the user's files are; every pointer outlives the call. */
+/* The user and the places of its files; every pointer outlives the call. */
 struct ssh_user {
     const char *home;
     const char *name;
@@ -41,7 +41,9 @@ struct ssh_user {
     bool moved;        /* HOME is not the one that ssh itself would take */
 };
 
-/* What holds without a configuration file. -1 with *e: a name is too long, or no memory. */
+/* The user of this process. Found once. NULL with *e. */
+const struct ssh_user *ssh_user_find(struct err *e);
+/* The defaults without a configuration file. -1 with *e: a name is too long, or no memory. */
 int ssh_config_defaults(struct ssh_config *c, const struct ssh_user *me, const char *host, const char *user,
                         uint16_t port, struct err *e);
 /* Lays the output of `ssh -G` over the defaults. Lines that we do not know are passed over. */

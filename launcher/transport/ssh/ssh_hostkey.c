@@ -12,12 +12,13 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "launcher/transport/ssh/ssh_auth.h"
 #include "launcher/transport/ssh/ssh_session.h"
 
 #define FINGERPRINT_MAX 64
 
 /* "SHA256:..." as ssh prints it. */
-static void fingerprint(const uint8_t *blob, size_t len, char out[FINGERPRINT_MAX])
+static void format_fingerprint(const uint8_t *blob, size_t len, char out[FINGERPRINT_MAX])
 {
     unsigned char hash[SHA256_DIGEST_LENGTH], text[48];
     SHA256(blob, len, hash);
@@ -58,7 +59,8 @@ static int read_files(const struct ssh_paths *files, struct known_hosts *known, 
     return 0;
 }
 
-int ssh_hostkey_prepare(struct transport *t, char *list, size_t size)
+/* Reads known_hosts and fills `list` with the key types to ask for; empty: no preference. */
+static int choose_types(struct transport *t, char *list, size_t size)
 {
     static const char *const types[] = {"ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384",
                                         "ecdsa-sha2-nistp521", "ssh-rsa"};
@@ -87,6 +89,39 @@ int ssh_hostkey_prepare(struct transport *t, char *list, size_t size)
         return -1;
     }
     return 0;
+}
+
+static enum ssh_result begin_handshake(struct transport *t)
+{
+    char types[256];
+    if (ssh_new_session(t) != SSH_DONE || choose_types(t, types, sizeof types) < 0)
+        return SSH_FAILED;
+    if (types[0] && libssh2_session_method_pref(t->session, LIBSSH2_METHOD_HOSTKEY, types) < 0)
+        return ssh_library_failed(t, ERR_UNSUPPORTED, "host key types of known_hosts");
+    return SSH_DONE;
+}
+
+enum ssh_result ssh_step_handshake(struct transport *t)
+{
+    if (!t->session && begin_handshake(t) != SSH_DONE)
+        return SSH_FAILED;
+    int rc = libssh2_session_handshake(t->session, t->wire.fd);
+    switch (rc) {
+    case 0:
+        return SSH_DONE;
+    case LIBSSH2_ERROR_EAGAIN:
+        return SSH_AGAIN;
+    case LIBSSH2_ERROR_KEX_FAILURE:
+    case LIBSSH2_ERROR_KEY_EXCHANGE_FAILURE:
+    case LIBSSH2_ERROR_METHOD_NONE:
+    case LIBSSH2_ERROR_METHOD_NOT_SUPPORTED:
+    case LIBSSH2_ERROR_HOSTKEY_INIT:
+        /* No algorithm in common: an RSA-only host key, or a server that has only what is newer than this
+         * library. */
+        return ssh_library_failed(t, ERR_UNSUPPORTED, "key exchange (libssh2 " LIBSSH2_VERSION ")");
+    default:
+        return ssh_library_failed(t, ERR_HOST, "key exchange");
+    }
 }
 
 /* "host" or "host port N", for people; and the arguments that ssh and ssh-keyscan want. */
@@ -119,7 +154,7 @@ static void changed_key(struct transport *t, const char *type, const char *print
     char entry[SSH_NAME_MAX + 16], plain[SSH_NAME_MAX + 16];
     say_host(t, name, sizeof name, arguments, sizeof arguments);
     host_names(t, entry, plain, sizeof entry);
-    fingerprint(known->blob, known->blob_len, expected);
+    format_fingerprint(known->blob, known->blob_len, expected);
     err_set(&t->err, ERR_HOST, "the host key of %s has changed: %s:%u has %s %s, the host shows %s", name,
             known->file, known->line, type, expected, print);
     err_hint(&t->err, "somebody may be listening in; if the host was reinstalled: ssh-keygen -R '%s' -f %s",
@@ -138,8 +173,8 @@ static bool accept_anyway(struct transport *t, bool changed, const char *type, c
 
 /* As ssh: a host on another port than 22 may be known without it, but only by the same key. A key that is
  * revoked is so on every port. *which is set for every verdict but KNOWN_UNKNOWN. */
-static enum known_verdict judge(const struct transport *t, const uint8_t *blob, size_t len,
-                                const struct known_host **which)
+static enum known_verdict judge_key(const struct transport *t, const uint8_t *blob, size_t len,
+                                    const struct known_host **which)
 {
     const struct known_host *without_port = NULL;
     enum known_verdict verdict = known_hosts_check(&t->known, blob, len, which);
@@ -159,8 +194,8 @@ enum ssh_result ssh_step_verify(struct transport *t)
     const uint8_t *blob = (const uint8_t *)libssh2_session_hostkey(t->session, &len, &kind);
     if (!blob || !known_key_type(blob, len, type))
         return ssh_library_failed(t, ERR_HOST, "the host showed no key");
-    fingerprint(blob, len, print);
-    enum known_verdict verdict = judge(t, blob, len, &which);
+    format_fingerprint(blob, len, print);
+    enum known_verdict verdict = judge_key(t, blob, len, &which);
     switch (verdict) {
     case KNOWN_MATCH:
         log_debug("%s: %s host key %s is known, %s:%u", t->config.hostname, type, print, which->file,

@@ -27,7 +27,7 @@ enum ssh_key_kind ssh_key_kind_of(const uint8_t *blob, size_t len)
     return strcmp(type, "ssh-rsa") == 0 ? SSH_KEY_RSA : SSH_KEY_UNSUPPORTED;
 }
 
-static bool contains(const char *text, size_t len, const char *word)
+static bool contains_text(const char *text, size_t len, const char *word)
 {
     return memmem(text, len, word, strlen(word)) != NULL;
 }
@@ -119,14 +119,14 @@ static void classify_public(const char *text, size_t len, struct ssh_key_info *i
 void ssh_key_classify(const char *text, size_t len, struct ssh_key_info *info)
 {
     *info = (struct ssh_key_info){.kind = SSH_KEY_UNSUPPORTED};
-    if (contains(text, len, OPENSSH_BEGIN))
+    if (contains_text(text, len, OPENSSH_BEGIN))
         classify_openssh(text, len, info);
-    else if (contains(text, len, "ENCRYPTED"))
+    else if (contains_text(text, len, "ENCRYPTED"))
         info->kind = SSH_KEY_ENCRYPTED;
-    else if (contains(text, len, "-----BEGIN RSA PRIVATE KEY-----"))
+    else if (contains_text(text, len, "-----BEGIN RSA PRIVATE KEY-----"))
         info->kind = SSH_KEY_RSA;
-    else if (contains(text, len, "-----BEGIN EC PRIVATE KEY-----") ||
-             contains(text, len, "-----BEGIN PRIVATE KEY-----"))
+    else if (contains_text(text, len, "-----BEGIN EC PRIVATE KEY-----") ||
+             contains_text(text, len, "-----BEGIN PRIVATE KEY-----"))
         info->kind = SSH_KEY_USABLE;
     else
         classify_public(text, len, info);
@@ -161,7 +161,8 @@ void ssh_key_read(const char *path, struct ssh_key_info *info)
         return;
     snprintf(public_path, sizeof public_path, "%s.pub", path);
     struct ssh_key_info public_half = {.kind = SSH_KEY_MISSING};
-    if ((n = read_file(public_path, text, sizeof text)) > 0)
+    n = read_file(public_path, text, sizeof text);
+    if (n > 0)
         ssh_key_classify(text, (size_t)n, &public_half);
     if (public_half.kind != SSH_KEY_PUBLIC) {
         free(public_half.blob);

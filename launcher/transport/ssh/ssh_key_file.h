@@ -1,4 +1,4 @@
-/* What a key file is, seen from its first bytes: its type, whether it is encrypted, its public half. Pure. */
+/* A key file by its first bytes: its type, whether it is encrypted, its public half. Pure. */
 #ifndef HVD_LAUNCHER_TRANSPORT_SSH_SSH_KEY_FILE_H
 #define HVD_LAUNCHER_TRANSPORT_SSH_SSH_KEY_FILE_H
 

@@ -73,7 +73,7 @@ bool known_key_type(const uint8_t *blob, size_t len, char type[KNOWN_TYPE_MAX])
     return true;
 }
 
-static char lower(char c)
+static char to_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
@@ -88,7 +88,7 @@ static bool match_pattern(struct slice pattern, const char *name)
         if (p < pattern.len && pattern.at[p] == '*') {
             star = p++;
             after_star = name;
-        } else if (p < pattern.len && (pattern.at[p] == '?' || lower(pattern.at[p]) == *name)) {
+        } else if (p < pattern.len && (pattern.at[p] == '?' || to_lower(pattern.at[p]) == *name)) {
             p++;
             name++;
         } else if (star != SIZE_MAX) {
@@ -152,7 +152,7 @@ static bool match_field(struct slice field, const char *name)
     return match_patterns(field, name);
 }
 
-static int add(struct known_hosts *k, const struct known_host *found, const char *file, struct err *e)
+static int add_line(struct known_hosts *k, const struct known_host *found, const char *file, struct err *e)
 {
     if (k->count == k->capacity) {
         size_t capacity = k->capacity ? 2 * k->capacity : 4;
@@ -195,7 +195,7 @@ static int parse_line(struct known_hosts *k, const char *file, unsigned number, 
         free(found.blob);
         return 0;
     }
-    if (add(k, &found, file, e) < 0) {
+    if (add_line(k, &found, file, e) < 0) {
         free(found.blob);
         return -1;
     }
@@ -260,7 +260,7 @@ void known_hosts_free(struct known_hosts *k)
 }
 
 enum known_verdict known_hosts_check(const struct known_hosts *k, const uint8_t *blob, size_t blob_len,
-                                     const struct known_host **which)
+                                     const struct known_host **line_out)
 {
     const struct known_host *revoked = NULL, *same = NULL, *other = NULL, *authority = NULL;
     char type[KNOWN_TYPE_MAX] = "";
@@ -278,8 +278,8 @@ enum known_verdict known_hosts_check(const struct known_hosts *k, const uint8_t 
             other = h;
     }
     const struct known_host *reason = revoked ? revoked : same ? same : authority ? authority : other;
-    if (which)
-        *which = reason;
+    if (line_out)
+        *line_out = reason;
     if (!reason)
         return KNOWN_UNKNOWN;
     return revoked ? KNOWN_REVOKED : same ? KNOWN_MATCH : authority ? KNOWN_AUTHORITY : KNOWN_CHANGED;

@@ -45,9 +45,9 @@ enum known_verdict {
     KNOWN_AUTHORITY /* no line has it, and a @cert-authority line could vouch for the host */
 };
 
-/* *which, when not NULL, receives the line behind the verdict (NULL when there is none). */
+/* *line_out, when not NULL, receives the line of the verdict (NULL when there is none). */
 enum known_verdict known_hosts_check(const struct known_hosts *k, const uint8_t *blob, size_t blob_len,
-                                     const struct known_host **which);
+                                     const struct known_host **line_out);
 /* True when a plain line has a key of this type. */
 bool known_hosts_has_type(const struct known_hosts *k, const char *type);
 bool known_hosts_has_authority(const struct known_hosts *k);

@@ -25,7 +25,7 @@ void ssh_lookup_release(struct ssh_lookup *l)
     free(l);
 }
 
-static void *resolve(void *arg)
+static void *resolve_name(void *arg)
 {
     struct ssh_lookup *l = arg;
     struct addrinfo hints = {.ai_family = l->family, .ai_socktype = SOCK_STREAM};
@@ -46,7 +46,7 @@ static int start_thread(struct ssh_lookup *l)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the main thread's */
-    int rc = pthread_create(&thread, &attributes, resolve, l);
+    int rc = pthread_create(&thread, &attributes, resolve_name, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return rc;

@@ -22,7 +22,7 @@ static void timer_closed(uv_handle_t *handle)
     part_closed(handle->data);
 }
 
-static void received(void *ctx, const uint8_t *bytes, size_t len)
+static void on_output(void *ctx, const uint8_t *bytes, size_t len)
 {
     struct ssh_query *q = ctx;
     if (buf_put(&q->output, bytes, len) == 0)
@@ -32,7 +32,7 @@ static void received(void *ctx, const uint8_t *bytes, size_t len)
 }
 
 /* Keeps the beginning, on one line. */
-static void noise(void *ctx, const uint8_t *bytes, size_t len)
+static void on_stderr(void *ctx, const uint8_t *bytes, size_t len)
 {
     struct ssh_query *q = ctx;
     size_t at = strlen(q->complaint);
@@ -60,7 +60,7 @@ static void ignore_phase(void *ctx, enum transport_phase phase)
 {
 }
 
-static void ignore(void *ctx)
+static void ignore_event(void *ctx)
 {
 }
 
@@ -75,10 +75,10 @@ int ssh_query_start(struct ssh_query *q, uv_loop_t *loop, const struct transport
                     const char *config)
 {
     static const struct transport_events events = {.phase = ignore_phase,
-                                                   .opened = ignore,
-                                                   .received = received,
-                                                   .noise = noise,
-                                                   .writable = ignore,
+                                                   .opened = ignore_event,
+                                                   .received = on_output,
+                                                   .noise = on_stderr,
+                                                   .writable = ignore_event,
                                                    .closed = child_closed};
     char port[8];
     char *argv[16] = {"ssh", "-G"};

@@ -1,28 +1,33 @@
 /* A connection from start() to closed().
  *
- * When it works the states follow one another in the order of the table below; each is one function that is
- * called again and again until it no longer would block. ssh_advance is the only driver and set_state the
- * only one that changes the state. Each callback of the loop (socket, timers, ssh -G, resolver, agent) only
- * notes what happened and calls ssh_advance.
+ * When it works the states follow one another in the order of the table below; each is one function that
+ * is called again and again until it no longer would block. ssh_advance is the only driver and set_state
+ * the only one that changes the state. Each callback of the loop (socket, timers, ssh -G, resolver, agent)
+ * only notes what happened and calls ssh_advance.
  *
  * The socket is ours, not libssh2's: it reads and writes through recv_bytes and send_bytes. Writing always
- * succeeds (into t->out, bounded: nothing new is written while it is long), because libssh2 1.10 fails when
- * another packet, say a window adjustment, comes between the halves of a short write. EOF is held back until
- * libssh2's queue was read, because a read error hides what is queued. Every read re-arms TCP_QUICKACK: sshd
- * sends in small pieces and waits for acknowledgements.
+ * succeeds (into t->wire.out, bounded: nothing new is written while it is long), because libssh2 1.10
+ * fails when another packet, say a window adjustment, comes between the halves of a short write. EOF is
+ * held back until libssh2's queue was read, because a read error hides what is queued. Every read re-arms
+ * TCP_QUICKACK: sshd sends in small pieces and waits for acknowledgements.
  *
- * How it fails: a step returns SSH_FAILED, or the peer goes, or close() was called. Either way finish()
- * closes what is open, in any state; freeing libssh2's session never waits since the socket is unplugged
- * before; when the last handle is closed, closed() is reported. */
+ * How it fails: a step returns SSH_FAILED, or the peer goes, or close() was called. Either way
+ * finish_transport() closes what is open, in any state; freeing libssh2's session never waits since the
+ * socket is unplugged before; when the last handle is closed, closed() is reported. */
 #include "launcher/transport/ssh/ssh_session.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "launcher/transport/ssh/ssh_agent.h"
+#include "launcher/transport/ssh/ssh_config.h"
+#include "launcher/transport/ssh/ssh_connect.h"
+#include "launcher/transport/ssh/ssh_query.h"
 
 #define OUT_MAX (1024 * 1024)
 
@@ -65,18 +70,18 @@ static ssize_t recv_bytes(libssh2_socket_t fd, void *bytes, size_t len, int flag
 {
     struct transport *t = *abstract;
     int on = 1;
-    if (t->unplugged)
+    if (t->wire.unplugged)
         return -ECONNRESET;
-    if (t->peer_gone)
+    if (t->wire.peer_gone)
         return -EAGAIN;
     ssize_t n = recv(fd, bytes, len, MSG_DONTWAIT);
     if (n > 0) {
-        t->got_bytes = true;
+        t->wire.got_bytes = true;
         setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
         return n;
     }
     if (n == 0 || (errno != EAGAIN && errno != EINTR))
-        t->peer_gone = true;
+        t->wire.peer_gone = true;
     return -EAGAIN;
 }
 
@@ -84,17 +89,17 @@ static ssize_t send_bytes(libssh2_socket_t fd, const void *bytes, size_t len, in
 {
     struct transport *t = *abstract;
     size_t sent = 0;
-    if (t->unplugged)
+    if (t->wire.unplugged)
         return -ECONNRESET;
-    if (t->out.len == 0) {
+    if (t->wire.out.len == 0) {
         ssize_t n = send(fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
-            t->peer_gone = true; /* reading finds what the host said before */
+            t->wire.peer_gone = true; /* reading finds what the host said before */
         sent = n > 0 ? (size_t)n : 0;
     }
-    if (t->peer_gone)
+    if (t->wire.peer_gone)
         return (ssize_t)len;
-    if (sent < len && buf_put(&t->out, (const uint8_t *)bytes + sent, len - sent) < 0)
+    if (sent < len && buf_put(&t->wire.out, (const uint8_t *)bytes + sent, len - sent) < 0)
         return -ENOBUFS;
     return (ssize_t)len;
 }
@@ -102,16 +107,16 @@ static ssize_t send_bytes(libssh2_socket_t fd, const void *bytes, size_t len, in
 /* Sends what the socket did not take before; true when nothing is left. */
 bool ssh_flush(struct transport *t)
 {
-    while (t->out.len && !t->peer_gone) {
-        ssize_t n = send(t->fd, buf_data(&t->out), t->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (t->wire.out.len && !t->wire.peer_gone) {
+        ssize_t n = send(t->wire.fd, buf_data(&t->wire.out), t->wire.out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
             return false;
         if (n < 0)
-            t->peer_gone = true;
+            t->wire.peer_gone = true;
         else
-            buf_consume(&t->out, (size_t)n);
+            buf_consume(&t->wire.out, (size_t)n);
     }
     return true;
 }
@@ -126,17 +131,17 @@ static void socket_ready(uv_poll_t *poll, int status, int events)
 
 static void update_interest(struct transport *t)
 {
-    if (!t->poll_open || t->state == SSH_CLOSING)
+    if (!t->wire.poll_open || t->state == SSH_CLOSING)
         return;
-    /* While the user's agent thinks, bytes of the host stay where they are. */
-    int want = (t->auth.waiting ? 0 : UV_READABLE) | (t->out.len ? UV_WRITABLE : 0);
-    if (want == t->interest)
+    /* While the ssh-agent computes a signature, bytes of the host stay in the socket. */
+    int want = (t->auth.waiting ? 0 : UV_READABLE) | (t->wire.out.len ? UV_WRITABLE : 0);
+    if (want == t->wire.interest)
         return;
-    t->interest = want;
+    t->wire.interest = want;
     if (want)
-        uv_poll_start(&t->poll, want, socket_ready);
+        uv_poll_start(&t->wire.poll, want, socket_ready);
     else
-        uv_poll_stop(&t->poll);
+        uv_poll_stop(&t->wire.poll);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -146,7 +151,7 @@ void ssh_handle_closed(uv_handle_t *handle)
     struct transport *t = handle->data;
     if (--t->open_handles > 0)
         return;
-    struct transport_end end = {t->exit_status, t->term_signal, t->err.code ? &t->err : NULL};
+    struct transport_end end = {t->end.exit_status, t->end.term_signal, t->err.code ? &t->err : NULL};
     t->events->closed(t->ctx, &end);
 }
 
@@ -160,10 +165,10 @@ static void free_library(struct transport *t)
 {
     if (!t->session)
         return;
-    if (!t->peer_gone && t->state > SSH_HANDSHAKE)
+    if (!t->wire.peer_gone && t->state > SSH_HANDSHAKE)
         libssh2_session_disconnect(t->session, "done");
     ssh_flush(t);
-    t->unplugged = true;
+    t->wire.unplugged = true;
     /* With the socket dead each call ends what it began; a few are needed when an exchange was under way. */
     for (int i = 0; i < 16 && libssh2_session_free(t->session) == LIBSSH2_ERROR_EAGAIN; i++)
         ;
@@ -171,8 +176,17 @@ static void free_library(struct transport *t)
     t->channel = NULL;
 }
 
+static void free_keys(struct ssh_auth *a)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        free(a->key[i].name);
+        free(a->key[i].info.blob);
+    }
+    a->count = 0;
+}
+
 /* Every way out comes through here, once. */
-static void finish(struct transport *t)
+static void finish_transport(struct transport *t)
 {
     if (t->state == SSH_CLOSING)
         return;
@@ -186,20 +200,20 @@ static void finish(struct transport *t)
         ssh_connect_close(&t->connect);
     if (t->auth.agent_open)
         ssh_agent_close(&t->auth.agent, ssh_handle_closed, t);
-    if (t->poll_open) {
-        uv_poll_stop(&t->poll);
-        uv_close((uv_handle_t *)&t->poll, ssh_handle_closed);
+    if (t->wire.poll_open) {
+        uv_poll_stop(&t->wire.poll);
+        uv_close((uv_handle_t *)&t->wire.poll, ssh_handle_closed);
     }
-    if (t->fd >= 0)
-        close(t->fd);
-    t->fd = -1;
+    if (t->wire.fd >= 0)
+        close(t->wire.fd);
+    t->wire.fd = -1;
     uv_close((uv_handle_t *)&t->kick, ssh_handle_closed);
     uv_close((uv_handle_t *)&t->timer, ssh_handle_closed);
-    buf_free(&t->out);
+    buf_free(&t->wire.out);
     buf_free(&t->pending);
     known_hosts_free(&t->known);
     known_hosts_free(&t->known_plain);
-    ssh_auth_free(&t->auth);
+    free_keys(&t->auth);
 }
 
 /* ---- the driver ---------------------------------------------------------------------------------------- */
@@ -207,7 +221,7 @@ static void finish(struct transport *t)
 static enum ssh_result run_step(struct transport *t)
 {
     enum ssh_result result = steps[t->state].run(t);
-    if (result == SSH_AGAIN && t->peer_gone && t->state >= SSH_HANDSHAKE && t->state < SSH_RUN) {
+    if (result == SSH_AGAIN && t->wire.peer_gone && t->state >= SSH_HANDSHAKE && t->state < SSH_RUN) {
         err_set(&t->err, ERR_HOST, "%s closed the connection during %s", t->config.hostname,
                 steps[t->state].name);
         if (t->state == SSH_HANDSHAKE)
@@ -221,25 +235,25 @@ void ssh_advance(struct transport *t)
 {
     if (t->state == SSH_CLOSING)
         return;
-    if (t->state == SSH_START && !t->close_requested)
+    if (t->state == SSH_START && !t->end.requested)
         set_state(t, SSH_CONFIG);
-    while (!t->close_requested) {
+    while (!t->end.requested) {
         enum ssh_result result = run_step(t);
-        if (result == SSH_AGAIN && !t->close_requested) {
+        if (result == SSH_AGAIN && !t->end.requested) {
             update_interest(t);
             return;
         }
         if (result != SSH_DONE || t->state == SSH_AWAIT_CLOSE)
             break;
-        if (!t->close_requested)
+        if (!t->end.requested)
             set_state(t, t->state + 1);
     }
-    if (t->close_requested)
+    if (t->end.requested)
         err_clear(&t->err);
-    finish(t);
+    finish_transport(t);
 }
 
-static void kicked(uv_timer_t *timer)
+static void on_kick(uv_timer_t *timer)
 {
     ssh_advance(timer->data);
 }
@@ -247,7 +261,7 @@ static void kicked(uv_timer_t *timer)
 void ssh_kick(struct transport *t)
 {
     if (t->state != SSH_CLOSING)
-        uv_timer_start(&t->kick, kicked, 0, 0);
+        uv_timer_start(&t->kick, on_kick, 0, 0);
 }
 
 enum ssh_result ssh_library_failed(struct transport *t, enum err_code code, const char *attempted)
@@ -270,7 +284,7 @@ static void query_done(void *ctx)
 /* ssh's configuration is asked for only when the user has one: it costs a process for each host. */
 static enum ssh_result begin_query(struct transport *t)
 {
-    const struct ssh_user *me = ssh_me(&t->err);
+    const struct ssh_user *me = ssh_user_find(&t->err);
     char path[SSH_PATH_MAX];
     if (!me ||
         ssh_config_defaults(&t->config, me, t->target->host, t->target->user, t->target->port, &t->err) < 0)
@@ -305,7 +319,8 @@ enum ssh_result ssh_step_config(struct transport *t)
         err_wrap(&t->err, "%s", t->target->host);
         return SSH_FAILED;
     }
-    if (ssh_config_parse(&t->config, ssh_me(NULL), (const char *)buf_data(output), output->len, &t->err) < 0)
+    if (ssh_config_parse(&t->config, ssh_user_find(NULL), (const char *)buf_data(output), output->len,
+                         &t->err) < 0)
         return SSH_FAILED;
     buf_free(output);
     if (t->config.unsupported[0]) {
@@ -358,17 +373,17 @@ enum ssh_result ssh_step_connect(struct transport *t)
     }
     if (t->connect.fd < 0)
         return SSH_AGAIN;
-    t->fd = t->connect.fd;
-    int rc = uv_poll_init(t->loop, &t->poll, t->fd);
+    t->wire.fd = t->connect.fd;
+    int rc = uv_poll_init(t->loop, &t->wire.poll, t->wire.fd);
     if (rc < 0) {
         err_set(&t->err, ERR_SYSTEM, "%s: cannot watch the connection: %s", t->config.hostname,
                 uv_strerror(rc));
         return SSH_FAILED;
     }
-    t->poll.data = t;
-    t->poll_open = true;
+    t->wire.poll.data = t;
+    t->wire.poll_open = true;
     t->open_handles++;
-    buf_init(&t->out, OUT_MAX);
+    buf_init(&t->wire.out, OUT_MAX);
     return SSH_DONE;
 }
 
@@ -384,9 +399,8 @@ static void set_callback(LIBSSH2_SESSION *session, int kind, callback *function)
 #endif
 }
 
-static enum ssh_result begin_handshake(struct transport *t)
+enum ssh_result ssh_new_session(struct transport *t)
 {
-    char types[256];
     t->session = libssh2_session_init_ex(NULL, NULL, NULL, t);
     if (!t->session) {
         err_set(&t->err, ERR_MEMORY, "no memory for an SSH session");
@@ -395,32 +409,5 @@ static enum ssh_result begin_handshake(struct transport *t)
     libssh2_session_set_blocking(t->session, 0);
     set_callback(t->session, LIBSSH2_CALLBACK_RECV, (callback *)recv_bytes);
     set_callback(t->session, LIBSSH2_CALLBACK_SEND, (callback *)send_bytes);
-    if (ssh_hostkey_prepare(t, types, sizeof types) < 0)
-        return SSH_FAILED;
-    if (types[0] && libssh2_session_method_pref(t->session, LIBSSH2_METHOD_HOSTKEY, types) < 0)
-        return ssh_library_failed(t, ERR_UNSUPPORTED, "host key types of known_hosts");
     return SSH_DONE;
-}
-
-enum ssh_result ssh_step_handshake(struct transport *t)
-{
-    if (!t->session && begin_handshake(t) != SSH_DONE)
-        return SSH_FAILED;
-    int rc = libssh2_session_handshake(t->session, t->fd);
-    switch (rc) {
-    case 0:
-        return SSH_DONE;
-    case LIBSSH2_ERROR_EAGAIN:
-        return SSH_AGAIN;
-    case LIBSSH2_ERROR_KEX_FAILURE:
-    case LIBSSH2_ERROR_KEY_EXCHANGE_FAILURE:
-    case LIBSSH2_ERROR_METHOD_NONE:
-    case LIBSSH2_ERROR_METHOD_NOT_SUPPORTED:
-    case LIBSSH2_ERROR_HOSTKEY_INIT:
-        /* No algorithm in common: an RSA-only host key, or a server that has only what is newer than this
-         * library. */
-        return ssh_library_failed(t, ERR_UNSUPPORTED, "key exchange (libssh2 " LIBSSH2_VERSION ")");
-    default:
-        return ssh_library_failed(t, ERR_HOST, "key exchange");
-    }
 }

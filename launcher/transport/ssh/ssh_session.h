@@ -28,11 +28,33 @@ enum ssh_state {
     SSH_STATE_COUNT
 };
 
-/* What every step returns. */
+/* The result of a step. */
 enum ssh_result {
     SSH_AGAIN, /* would block: come back when something happens */
     SSH_DONE,  /* on to the next state */
     SSH_FAILED /* t->err tells why */
+};
+
+/* The socket, which is ours and not libssh2's. */
+struct ssh_wire {
+    int fd; /* -1 until connected */
+    uv_poll_t poll;
+    bool poll_open;
+    int interest;       /* the events that the poll waits for */
+    struct buf out;     /* encrypted bytes that the socket did not take: libssh2 never sees a short write */
+    bool peer_gone;     /* EOF or an error was read; bytes that libssh2 has queued are still delivered */
+    bool unplugged;     /* at the end: libssh2 sees a dead socket, so that freeing never waits */
+    bool got_bytes;     /* libssh2 took bytes off the socket outside of the pump */
+    bool want_writable; /* the user of the transport waits for room */
+    bool write_failed;
+};
+
+/* How the command ends, and who ended it. */
+struct ssh_end {
+    bool seen;          /* the command has ended while its output is still open */
+    bool open_for_long; /* the output stayed open for as long as it may */
+    bool requested;     /* close() was called */
+    int exit_status, term_signal;
 };
 
 struct transport {
@@ -54,25 +76,13 @@ struct transport {
 
     LIBSSH2_SESSION *session;
     LIBSSH2_CHANNEL *channel;
-    uv_poll_t poll;
+    struct ssh_wire wire;
     uv_timer_t kick;  /* 0 ms: come back from the loop */
     uv_timer_t timer; /* keepalive; at the end, how long a channel may outlive its command */
-    int fd;           /* -1 until connected */
-    int interest;     /* what the poll waits for */
     int open_handles;
-    struct buf out; /* encrypted bytes that the socket did not take: libssh2 never sees a short write */
-    struct buf
-        pending;    /* a chunk that libssh2 put off (key re-exchange); it must be offered again as it was */
-    bool peer_gone; /* EOF or an error was read; what libssh2 has queued is still to be delivered */
-    bool unplugged; /* at the end: the socket is shown to libssh2 as dead, so that freeing never waits */
-    bool query_open, connect_open, poll_open;
-    bool got_bytes; /* libssh2 took bytes off the socket outside of the pump */
-    bool want_writable;
-    bool write_failed;
-    bool end_seen;   /* the command has ended while its output is still open */
-    bool ended_open; /* and was so for long enough */
-    bool close_requested;
-    int exit_status, term_signal;
+    bool query_open, connect_open;
+    struct buf pending; /* a chunk that libssh2 put off (key re-exchange); it is offered again unchanged */
+    struct ssh_end end;
 };
 
 /* Runs steps until one would block; the only driver. From loop callbacks only. */
@@ -81,6 +91,8 @@ void ssh_advance(struct transport *t);
 void ssh_kick(struct transport *t);
 /* Fills t->err from libssh2's last error. Always SSH_FAILED. */
 enum ssh_result ssh_library_failed(struct transport *t, enum err_code code, const char *attempted);
+/* Makes t->session, which reads and writes through t->wire. */
+enum ssh_result ssh_new_session(struct transport *t);
 void ssh_handle_closed(uv_handle_t *handle);
 bool ssh_flush(struct transport *t);
 
@@ -96,13 +108,7 @@ enum ssh_result ssh_step_exec(struct transport *t);
 enum ssh_result ssh_step_run(struct transport *t);
 enum ssh_result ssh_step_await_close(struct transport *t);
 
-/* ssh_hostkey.c: reads known_hosts and fills `list` with the key types to ask for; empty: no preference. */
-int ssh_hostkey_prepare(struct transport *t, char *list, size_t size);
-
 /* ssh_channel.c */
 size_t ssh_channel_send(struct transport *t, const void *bytes, size_t len);
-
-/* Who we are: home, name, agent. Found once. NULL with *e. */
-const struct ssh_user *ssh_me(struct err *e);
 
 #endif

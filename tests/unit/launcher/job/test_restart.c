@@ -70,7 +70,7 @@ START_TEST(which_hosts_are_left_out)
         {{0, 0}, 2, 2, "10", "00"},      /* and not more */
         {{1, 1}, 2, 3, "10", "00"},      /* never enough: it ends */
     };
-    struct host host[4];
+    struct host_spec host[4];
     struct host_list list = {host, cases[_i].count};
     uint32_t lost[4];
     size_t left_out = 0;
@@ -88,7 +88,7 @@ END_TEST
 
 START_TEST(programs_need_their_hosts_again)
 {
-    struct host host[2] = {{.slots = 4}, {.slots = 4}};
+    struct host_spec host[2] = {{.slots = 4}, {.slots = 4}};
     uint32_t lost[2] = {1, 0};
     struct plan_part part[1] = {{.ranks = 1}};
     struct plan_want want = {.np = 1, .part = part, .parts = 1};

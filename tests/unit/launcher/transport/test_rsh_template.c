@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcher/transport/rsh_named.h"
 #include "launcher/transport/rsh_template.h"
 
 #define SSH "ssh|-o|BatchMode=yes|-T|"

@@ -1,6 +1,6 @@
-/* The forms of host_spec.h. Each function cuts one piece off and says what is wrong with it; the order is
+/* The forms of host_entry.h. Each function cuts one piece off and says what is wrong with it; the order is
  * user, name, slots. */
-#include "launcher/plan/host_spec.h"
+#include "launcher/plan/host_entry.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -15,7 +15,7 @@ static ptrdiff_t last_index(struct text t, char c)
     return found ? found - t.at : -1;
 }
 
-/* What cannot be taken for an option, a path or a piece of shell. */
+/* Characters that no carrier takes for an option, a path or a piece of shell. */
 static bool is_plain(struct text t, const char *also)
 {
     for (size_t i = 0; i < t.len; i++)

@@ -3,8 +3,8 @@
  *
  * Pure text in, checked pieces out; used by hosts.c alone. Names and users may hold only what no carrier
  * (ssh, --rsh's words, a remote shell) can take for an option, a path or a piece of shell. */
-#ifndef HVD_LAUNCHER_PLAN_HOST_SPEC_H
-#define HVD_LAUNCHER_PLAN_HOST_SPEC_H
+#ifndef HVD_LAUNCHER_PLAN_HOST_ENTRY_H
+#define HVD_LAUNCHER_PLAN_HOST_ENTRY_H
 
 #include <stddef.h>
 #include <stdint.h>
