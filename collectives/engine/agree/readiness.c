@@ -202,7 +202,7 @@ static int queue_record(struct readiness *r, const struct writer *w, struct err 
 static int queue_up(struct readiness *r, struct reported *t, struct err *e)
 {
     struct writer w = writer_of(r->record + 4, sizeof r->record - 4);
-    report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
+    readiness_report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
     return queue_record(r, &w, e);
 }
 

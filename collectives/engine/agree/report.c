@@ -46,8 +46,8 @@ static void write_parts(const struct report_context *c, struct writer *w, const 
     put_u32(count, n);
 }
 
-void report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
-                  const char *error, uint32_t witness, const uint8_t *parts)
+void readiness_report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
+                            const char *error, uint32_t witness, const uint8_t *parts)
 {
     if (tensor_wire_put(w, c->cache, desc, error, parts ? TENSOR_HAS_DATA : 0))
         write_u32(w, witness);

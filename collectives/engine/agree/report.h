@@ -47,8 +47,8 @@ bool report_may_be_direct(const struct report_context *c, const struct tensor_op
 int report_read(const struct report_context *c, struct reader *in, uint32_t from, struct report *said,
                 struct err *e);
 /* Of this host's subtree. `parts`: its contributions as in contributions.h, NULL: none. */
-void report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
-                  const char *error, uint32_t witness, const uint8_t *parts);
+void readiness_report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
+                            const char *error, uint32_t witness, const uint8_t *parts);
 /* What this host itself says to the other one of the two; the tensor has a number. */
 void report_write_direct(const struct report_context *c, struct writer *w, const struct report *said);
 

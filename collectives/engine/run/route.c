@@ -261,7 +261,7 @@ struct route *route_new(uint8_t kind, const struct route_shape *s, const uint64_
 
 /* ---- elements that are kept apart ---------------------------------------------------------------------- */
 
-uint64_t route_apart_at(const struct route_shape *s, const uint64_t *segment, uint32_t index)
+uint64_t route_unreduced_at(const struct route_shape *s, const uint64_t *segment, uint32_t index)
 {
     const struct route_host *o = own(s);
     uint64_t each = segment[s->self];
@@ -289,8 +289,8 @@ static void pack_for_owner(struct route *r, const struct route_shape *s, uint32_
         add(r->pack, &r->packs, copy);
 }
 
-struct route *route_apart(const struct route_shape *s, const uint64_t *segment, const uint64_t *of_rank,
-                          struct err *e)
+struct route *route_unreduced(const struct route_shape *s, const uint64_t *segment, const uint64_t *of_rank,
+                              struct err *e)
 {
     struct route *r = make(s);
     uint64_t *place = calloc(s->size, sizeof *place), at = 0;
@@ -311,7 +311,7 @@ struct route *route_apart(const struct route_shape *s, const uint64_t *segment, 
                                       .to_at = r->data + i * segment[h],
                                       .count = segment[h]};
             if (stays)
-                copy.to_at = route_apart_at(s, segment, own(s)->first + i);
+                copy.to_at = route_unreduced_at(s, segment, own(s)->first + i);
             pack_for_owner(r, s, h, copy, of_rank, of_rank ? place : &at);
         }
         at += segment[h];

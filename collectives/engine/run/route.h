@@ -16,7 +16,7 @@
  * "By host" is the order of ranks too where hosts have ranks that follow one another. What the users see,
  * inputs, outputs and tables, is always in the order of ranks.
  *
- * A reduction may also keep the elements of all ranks apart until they are at their owner (route_apart,
+ * A reduction may also keep the elements of all ranks apart until they are at their owner (route_unreduced,
  * before the kind's own route): each host owns some elements and gets those of every rank. What leaves is in
  * the order of hosts, then members; got in that of hosts, then ranks, but for this host's own, which come
  * last.
@@ -83,10 +83,10 @@ struct route *route_new(uint8_t kind, const struct route_shape *shape, const uin
                         struct err *e);
 /* `segment`: [hosts] how many elements each host owns: the first ones the first, and so on; or, with of_rank
  * (a reducescatter), those of its ranks' parts. */
-struct route *route_apart(const struct route_shape *shape, const uint64_t *segment, const uint64_t *of_rank,
-                          struct err *e);
+struct route *route_unreduced(const struct route_shape *shape, const uint64_t *segment,
+                              const uint64_t *of_rank, struct err *e);
 /* Where in got the elements of the rank begin that is order[index]. */
-uint64_t route_apart_at(const struct route_shape *shape, const uint64_t *segment, uint32_t index);
+uint64_t route_unreduced_at(const struct route_shape *shape, const uint64_t *segment, uint32_t index);
 void route_free(struct route *route);
 /* How many elements `to` gets of `from`, by the table. */
 uint64_t route_between(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t from, uint32_t to);
