@@ -236,7 +236,7 @@ static inline __attribute__((always_inline)) void announce(struct tensor *t, boo
         tell_engine(t);
     }
     if (team_is_here(t->view.team))
-        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+        region_ring_sleepers(&client.region, UINT32_MAX);
 }
 
 /* Others are to come, or, when all are here, to copy first what they wanted to pass by pieces: they may
@@ -244,7 +244,7 @@ static inline __attribute__((always_inline)) void announce(struct tensor *t, boo
 static inline __attribute__((always_inline)) void arrived_early(struct tensor *t)
 {
     if (tensor_missing(&t->view) == t->view.team->members)
-        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+        region_ring_sleepers(&client.region, UINT32_MAX);
     if (__builtin_expect(atomic_load(&client.region.header->joined), 0))
         tell_engine(t); /* so that it tells those that have joined, and others may lack */
 }
@@ -329,7 +329,7 @@ int start_locked(struct tensor *t, bool will_wait)
     if (alone) {
         finish_locked(t);
         if (t->status != HVD_SUCCESS) /* else they were rung when the work was done */
-            doorbell_ring_sleepers(&client.region, UINT32_MAX);
+            region_ring_sleepers(&client.region, UINT32_MAX);
     } else {
         published(t, will_wait);
     }

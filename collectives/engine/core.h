@@ -32,8 +32,8 @@ struct turn {
 };
 
 /* A part of the engine, by the occasions in which it takes part; NULL: it does not. The table stands in
- * engine.c. A part uses those behind it in the table, so start and epoch_begin are called from the last to the
- * first, all else from the first to the last. */
+ * engine.c. A part uses those behind it in the table, so start and epoch_begin are called from the last part
+ * to the first. All else is called from the first part to the last. */
 struct engine_part {
     /* The configuration has come. */
     int (*start)(struct engine *engine, const Hvd__EngineConfig *config, struct err *e);

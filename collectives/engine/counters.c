@@ -1,9 +1,9 @@
-/* What the engine tells the session when somebody asks, and when its ranks have all shut down or the job has
- * failed: the sums of what its ranks have counted themselves
- * (shm/counts.h), what went over its links, what its ranks wait for. Nothing is done for it before.
+/* Counters of the engine, for the session: when the session asks, when all ranks of this host have shut down,
+ * and when the job has failed.
  *
- * A region's counts go with it; what they came to is kept for the next epoch. What ranks write is added up
- * whatever it is, and nothing depends on it. */
+ * They are the sums of the ranks' own counts (shm/counts.h), the bytes of the links, and the operations that
+ * ranks wait for. All of it is computed when it is sent. A region's counts end with the region, so their sums
+ * are kept for the next epoch. The ranks' counts are added without a check, and nothing depends on them. */
 #include "collectives/engine/counters.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* What the engine tells the session when the session asks, and when its ranks have all shut down or the job
- * has failed. */
+/* Counters of the engine, for the session. */
 #ifndef HVD_COLLECTIVES_ENGINE_COUNTERS_H
 #define HVD_COLLECTIVES_ENGINE_COUNTERS_H
 

@@ -25,6 +25,8 @@
 
 #include "collectives/engine/agree/tensor_wire.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/sets.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 

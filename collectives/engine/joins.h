@@ -16,7 +16,7 @@ extern const struct engine_part joins_part;
 void joins_member(struct engine *engine, uint32_t member, bool joining);
 /* A member has arrived there, and others of this host have perhaps not. */
 void joins_arrived(struct engine *engine, uint32_t slot);
-/* What its view has read was announced to other hosts. */
+/* The operation of the slot's view was announced to other hosts. */
 void joins_announced(struct engine *engine, uint32_t slot);
 
 #endif

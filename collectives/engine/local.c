@@ -1,4 +1,4 @@
-/* What this host's ranks have put into their rings: operations whose last member has arrived.
+/* The rings of this host's ranks: operations whose last member has arrived.
  *
  * On one host these are large asynchronous ones; the engine takes chunks of them, one a turn, until none is
  * left. It takes part only while the claim word carries the operation, which a member has set before. With
@@ -8,6 +8,9 @@
 #include <stdio.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/joins.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/remote.h"
 #include "collectives/shm/ring.h"
 #include "common/base/log.h"
 

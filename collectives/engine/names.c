@@ -133,16 +133,13 @@ static int start_names(struct engine *engine, const Hvd__EngineConfig *config, s
     return begin_names(engine, e);
 }
 
-static void end_names(struct engine *engine)
+static void free_names(struct engine *engine)
 {
     for (uint32_t i = 0; i < engine->names.count; i++) {
         if (engine->names.name[i].has_view)
             tensor_view_free(&engine->names.name[i].view);
         free(engine->names.name[i].text);
     }
-    memset(engine->names.name, 0, sizeof engine->names.name);
-    memset(engine->names.bucket, 0, sizeof engine->names.bucket);
-    engine->names.count = 0;
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++) {
         segment_unmap(&engine->names.segment[i].map);
         if (engine->names.segment[i].fd >= 0)
@@ -151,5 +148,12 @@ static void end_names(struct engine *engine)
     }
 }
 
+static void end_names(struct engine *engine)
+{
+    free_names(engine);
+    memset(engine->names.name, 0, sizeof engine->names.name);
+    memset(engine->names.bucket, 0, sizeof engine->names.bucket);
+}
+
 const struct engine_part names_part = {
-    .start = start_names, .epoch_begin = begin_names, .epoch_end = end_names, .free = end_names};
+    .start = start_names, .epoch_begin = begin_names, .epoch_end = end_names, .free = free_names};

@@ -64,7 +64,7 @@ static void on_ready(void *ctx, uint32_t host)
     log_debug("linked to %u hosts", engine->hosts - 1);
 }
 
-/* What it sent could not be taken. */
+/* A message of the host could not be taken. */
 static void peer_is_broken(struct engine *engine, uint32_t host, const struct err *why)
 {
     char text[SHM_TEXT_MAX];
@@ -144,7 +144,7 @@ static struct early_message *take_first_early(struct engine *engine)
     return m;
 }
 
-/* ---- what comes ---------------------------------------------------------------------------------------- */
+/* ---- messages of other engines ------------------------------------------------------------------------- */
 
 static void take_message(struct engine *engine, uint32_t host, const void *data, size_t size)
 {

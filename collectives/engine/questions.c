@@ -14,7 +14,11 @@
 
 #include "collectives/engine/engine.h"
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/joins.h"
+#include "collectives/engine/names.h"
 #include "collectives/engine/reinit.h"
+#include "collectives/engine/sets.h"
+#include "collectives/engine/workers.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
 
@@ -320,7 +324,7 @@ void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
                  engine->host[engine->self].name,
                  errno == EMFILE ? "RLIMIT_NOFILE, ulimit -Hn" : "fs.file-max");
         engine_unwatch(engine, watch); /* it would be ready for ever */
-        close(watch->fd);              /* who has connected and was not accepted would wait for ever */
+        close(watch->fd);              /* workers that were not accepted would wait */
         watch->fd = -1;
         log_error("%s", text);
         engine_poison(engine, HVD_ERR_SYSTEM, text);

@@ -3,7 +3,7 @@
  * The ranks count the epochs; each engine goes on to the next one when it first hears of it, from a rank's
  * HELLO or from another engine's message, but not before its own part of the shutdown is settled (what came
  * too early is kept till then). Everything that belongs to an epoch is made anew: region, names, sets,
- * backend. What stays is what stays of a job: links, connections, processes. The old region lives on in the
+ * backend. Links, connections and processes stay. The old region lives on in the
  * ranks that have not left it yet. A rank that has ended cannot come again, so the new epoch fails at once.
  */
 #include "collectives/engine/reinit.h"
@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/peers.h"
 
 /* All ranks of this host have called hvd_shutdown, and nothing of it is left to do. */
 static bool is_over(struct engine *engine)

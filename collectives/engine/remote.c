@@ -14,7 +14,12 @@
 #include <string.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/joins.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/partial.h"
+#include "collectives/engine/peers.h"
 #include "collectives/engine/run/run.h"
+#include "collectives/engine/sets.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/engine/tuning.h"
 #include "common/base/clock.h"

@@ -15,6 +15,8 @@
 
 #include "collectives/engine/counters.h"
 #include "collectives/engine/engine.h"
+#include "collectives/engine/peers.h"
+#include "collectives/engine/workers.h"
 #include "collectives/gpu/fuse.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -111,7 +113,7 @@ static void take_options(struct engine *engine, const Hvd__EngineTuning *t)
     engine->options.gpu_requires_nccl = t->gpu_require_nccl;
     engine->options.flat = t->flat_allreduce;
     if (engine->options.flat)
-        engine->options.fusion_bytes = 0; /* what travels as one was reduced on its host */
+        engine->options.fusion_bytes = 0; /* tensors that travel as one were reduced on their host */
     if (t->cache_given)
         engine->options.cache_capacity = t->cache_capacity;
     engine->options.cycle_ns = t->cycle_us * NSEC_PER_USEC;
@@ -151,7 +153,7 @@ static int configure_engine(struct engine *engine, const Hvd__EngineConfig *conf
     return engine_watch(engine, &engine->workers.listener, EPOLLIN, e);
 }
 
-/* ---- what comes ---------------------------------------------------------------------------------------- */
+/* ---- messages of the session --------------------------------------------------------------------------- */
 
 static void wipe_secret(const ProtobufCBinaryData *secret)
 {

@@ -97,7 +97,7 @@ static int find_order(const struct engine *engine, struct set *set, uint32_t *ne
     return 0;
 }
 
-/* Which hosts have ranks of it, and which. */
+/* Finds the hosts of the set, and the ranks of each. */
 static int find_hosts(const struct engine *engine, struct set *set)
 {
     uint32_t most = engine->hosts < set->team->size ? engine->hosts : set->team->size;

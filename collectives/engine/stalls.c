@@ -1,7 +1,7 @@
 /* Stalled operations: found, asked about, told in one line that names the missing ranks of all hosts.
  *
- * Now and then every engine looks how far its own ranks are with each tensor (look). What has been
- * waiting for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
+ * Now and then every engine looks how far its own ranks are with each tensor (look_at_slots). A tensor that
+ * waits for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
  * That one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
  * operations on a name, and all count alike, so the question is exact); a host without an engine or link has
  * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
@@ -20,13 +20,16 @@
 #include <string.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/sets.h"
+#include "collectives/engine/stall.h"
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 
 #define STALL_CASES     16
 #define STALL_ANSWER_NS (2 * NSEC_PER_SEC)
-#define STALL_SHOWN_NS  NSEC_PER_SEC /* who asks is told of what has waited for as long */
+#define STALL_SHOWN_NS  NSEC_PER_SEC /* counters show operations that have waited for as long */
 #define MISSING_BYTES   (SHM_MEMBERS_MAX / 8)
 #define MESSAGE_MAX     (14 + SHM_NAME_MAX + 4 + MISSING_BYTES)
 
@@ -461,7 +464,7 @@ static int receive_stall(struct engine *engine, uint32_t from, const void *data,
 
 static void end_stalls(struct engine *engine)
 {
-    progress_stalls(engine, clock_now()); /* what has gone on is told while its names are known */
+    progress_stalls(engine, clock_now()); /* cases that have gone on are told while their names are known */
     free_stalls(engine);
     memset(engine->stall.slot, 0, sizeof engine->stall.slot);
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "collectives/engine/agree/host_tree.h"
+#include "collectives/engine/autotune.h"
+#include "collectives/engine/names.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/kernels/dtype.h"
 #include "common/base/cursor.h"
@@ -154,7 +156,7 @@ static void reset_tuning(struct engine *engine)
     t->values = standard_of(engine);
 }
 
-/* ---- what applies -------------------------------------------------------------------------------------- */
+/* ---- values of an entry -------------------------------------------------------------------------------- */
 
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number)
 {
@@ -253,7 +255,7 @@ static int receive_tuning(struct engine *engine, uint32_t from, const void *data
     return 0;
 }
 
-/* ---- what is measured ---------------------------------------------------------------------------------- */
+/* ---- measurement --------------------------------------------------------------------------------------- */
 
 void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
 {

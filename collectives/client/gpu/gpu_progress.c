@@ -109,8 +109,8 @@ static void open_here(struct device_op *op)
         return;
     if (!order_append(&client.region, op->team->head->slot, t->slot))
         device_break("the order of process set %d is broken", op->team->team->id);
-    doorbell_ring_sleepers(&client.region, UINT32_MAX);
-    alarm_ring_all(&client.region);
+    region_ring_sleepers(&client.region, UINT32_MAX);
+    region_ring_alarms(&client.region);
 }
 
 static void take_settled(struct device_op *op)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/engine/sets.h"
 #include "collectives/gpu/mapping.h"
 #include "collectives/shm/numbers.h"
 #include "common/base/log.h"
@@ -30,8 +31,8 @@ static uint32_t new_memory(struct gpu_owner *o)
     return n;
 }
 
-/* A handle says nothing about that to us. Where the driver does not either, the rank is believed: it is its
- * own memory that it speaks of. */
+/* A handle says nothing about that to us. If the driver does not either, the rank is believed: the memory is
+ * its own. */
 static int check_size(const struct driver *driver, const struct gpu_memory *m, struct err *e)
 {
     cu_pointer base;
@@ -160,7 +161,7 @@ static void close_owner(struct engine *engine, struct gpu_owner *o)
             engine_gpu_close(engine, &o->memory[i - 1]);
 }
 
-/* What processes had that may be no more must not stay allocated. */
+/* Memory of processes that may have ended must not stay allocated. */
 static void forget_gpus(struct engine *engine)
 {
     struct engine_gpus *d = engine->gpus;

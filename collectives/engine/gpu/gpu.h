@@ -38,12 +38,12 @@ struct gpu_memory {
     bool closing;  /* nobody's any more */
     uint64_t bytes;
     cu_allocation allocation; /* of a descriptor; 0: it was an IPC handle */
-    cu_pointer second;        /* where communicators know it; 0: nobody has asked for that */
+    cu_pointer second;        /* the mapping that communicators know; 0: no rank has asked for it */
     bool span;                /* several such, mapped once more, one behind the other */
     uint32_t named;           /* by which span last, as owner->spans counts them */
 };
 
-/* What a rank of this host has named; numbers begin with 1. */
+/* The memories that a rank of this host has named; numbers begin with 1. */
 struct gpu_owner {
     struct gpu_memory *memory;
     uint32_t memories, spans;
@@ -107,7 +107,8 @@ struct gpu_memory *engine_gpu_memory_of(const struct gpu_owner *o, uint32_t numb
 void engine_gpu_close(struct engine *engine, struct gpu_memory *m);
 /* How many of the member's are still to be closed. */
 uint32_t engine_gpu_closing_of(const struct gpu_owner *o);
-/* What can be closed on this GPU is; on all of them: true: not everything, look again in so long. */
+/* Closes the memory that can be closed now, on this GPU or on all. true: some is left, call again in so
+ * long. */
 #define ENGINE_GPU_CLOSE_MS 10
 void engine_gpu_close_idle(struct engine *engine, uint32_t gpu);
 bool engine_gpu_close_progress(struct engine *engine, uint64_t now);
@@ -121,7 +122,7 @@ int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_memb
 
 /* Maps the memory a second time, for NCCL, if it is not mapped so and came as a descriptor. */
 void engine_gpu_map_again(const struct engine_gpus *d, struct gpu_memory *m);
-/* Where this communicator knows it; 0: it does not. */
+/* The memory's address as this communicator knows it; 0: it does not. */
 cu_pointer engine_gpu_known_at(const struct gpu_member *seat, const struct gpu_memory *m);
 /* gpu_run.c */
 int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
@@ -135,10 +136,10 @@ void engine_gpu_sets_free(struct engine *engine);
 /* Takes what lies in the rings `launch`, and does what can be done. Milliseconds until it wants to run again;
  * -1: no time limit. */
 int engine_gpus_progress(struct engine *engine, uint64_t now);
-/* What NCCL does ends now, and nothing else begins. */
+/* Ends all that NCCL does; nothing else begins. */
 void engine_gpus_abort(struct engine *engine);
 
-/* ---- for the loop and for questions.c -------------------------------------------------------------------- */
+/* ---- for the loop and for questions.c ------------------------------------------------------------------ */
 
 extern const struct engine_part gpus_part;
 

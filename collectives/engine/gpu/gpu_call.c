@@ -3,9 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/kernels/dtype.h"
-#include "collectives/gpu/operation.h"
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/names.h"
+#include "collectives/gpu/operation.h"
+#include "collectives/kernels/dtype.h"
 
 /* Elements that an operation reads and writes at this rank. */
 struct extent {
@@ -55,7 +56,7 @@ static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member
     return 0;
 }
 
-/* What the operation is among `size` ranks; its addresses are still to come. */
+/* The operation is possible among `size` ranks; its addresses are checked later. */
 static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int size)
 {
     bool takes_tables = p->kind == DEVICE_ALLGATHER || p->kind == DEVICE_ALLTOALL;

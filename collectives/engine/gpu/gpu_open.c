@@ -1,9 +1,9 @@
 /* A GPU is opened: the driver, NCCL, the GPU's context, its kernels.
  *
- * Where nobody keeps the driver's state the first of that takes seconds for each GPU of the host. The loop
- * must not be silent for so long: its session would kill it, the ranks and other engines would take it for
- * dead. So a thread does it, for one GPU at a time, and the rank is answered when it has ended. A thread that
- * never comes back keeps what it was given, and nobody but the ranks that asked for its GPU. */
+ * Without a process that keeps the driver's state, the driver takes seconds for each GPU of the host. The
+ * loop must not be silent for so long: its session would kill it, the ranks and other engines would take it
+ * for dead. So a thread does it, for one GPU at a time, and the rank is answered when it has ended. A thread
+ * that never comes back keeps what it was given, and nobody but the ranks that asked for its GPU. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/workers.h"
 #include "common/base/log.h"
 #include "common/process/quiet_thread.h"
 
@@ -61,9 +62,9 @@ static int open_context(const struct driver *d, struct opened_gpu *g, struct err
 }
 
 /* An older NCCL lets kernels of one GPU use the buffers of ranks on others of the process where these lie.
- * What came by an IPC handle is open here for its own GPU, and a kernel of another one would fault: all ranks
- * would be lost. NCCL reads this when it makes its first communicator, so nothing of it reads the environment
- * yet. */
+ * Memory that came by an IPC handle is open here for its own GPU. A kernel of another GPU would fault on it,
+ * and all ranks would be lost. NCCL reads this when it makes its first communicator, so nothing of it reads
+ * the environment yet. */
 static void keep_buffers_apart(const struct nccl *n)
 {
     if (n->version < NCCL_ASKS_SINCE)

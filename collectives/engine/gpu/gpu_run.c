@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/names.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 #include "common/base/clock.h"
@@ -17,7 +18,7 @@
 #define WATCH_NS (250 * NSEC_PER_MSEC)
 #define ABORT_NS (2 * NSEC_PER_SEC) /* for all communicators together; who waits longer is taken for dead */
 
-/* ---- what the ranks see -------------------------------------------------------------------------------- */
+/* ---- words that the ranks read ------------------------------------------------------------------------- */
 
 static struct shm_seat *shared_seat(const struct engine *engine, uint32_t slot, const struct set *set,
                                     uint32_t m)
@@ -141,7 +142,7 @@ static int open_seat(struct engine_gpus *d, struct gpu_set *s, struct gpu_member
     return seat->communicator ? communicator_connect(seat->communicator, &id, e) : -1;
 }
 
-/* What it has done is at an end, or is left to a thread that ends it. */
+/* The member's operations have ended, or a thread ends them. */
 static void close_seat(const struct engine_gpus *d, struct gpu_member *seat)
 {
     struct err e = ERR_INIT;
@@ -318,8 +319,8 @@ static int launch_operation(const struct engine_gpus *d, struct gpu_member *seat
     return rc;
 }
 
-/* What a member has given, if it can be begun. Others of its team may come later: NCCL's calls wait for none.
- */
+/* Begins the operation that a member has given, if it can be begun. Others of its team may come later: NCCL's
+ * calls wait for none. */
 static void begin_operation(struct engine *engine, struct gpu_set *s, uint32_t m, uint64_t now)
 {
     struct gpu_member *seat = &s->seat[m];

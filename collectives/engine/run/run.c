@@ -40,7 +40,7 @@ void run_begin(struct run *run)
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
 
-/* One piece of the reduction over this host's members. Where its parts lie in the order of hosts, each copy
+/* One piece of the reduction over this host's members. If its parts lie in the order of hosts, each copy
  * of the list is one part of it. true: all of it is done. */
 static bool reduce_piece(struct run *run)
 {

@@ -24,7 +24,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/run/route.h"
 
-/* What a turn of the loop copies or reduces: a death is never noticed late. */
+/* A turn of the loop copies or reduces no more than this, so that a death is noticed soon. */
 #define RUN_PIECE_BYTES (1u << 20)
 
 enum run_phase {
@@ -56,8 +56,8 @@ struct run {
     struct route *route;
     char *data, *got, *leaves;   /* this host's buffers (route.h) */
     struct unreduced *unreduced; /* NULL: its ranks are reduced first */
-    char *wire;                  /* what travels instead of data; NULL: data itself */
-    struct partial partial;      /* what travels is that, if this host's ranks are reduced first */
+    char *wire;                  /* travels instead of data; NULL: data itself travels */
+    struct partial partial;      /* of the elements that travel, if this host's ranks are reduced first */
     struct run_memory borrowed[4];
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */

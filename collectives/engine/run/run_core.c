@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engine/names.h"
+#include "collectives/engine/partial.h"
 #include "collectives/engine/run/run.h"
+#include "collectives/engine/sets.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/engine/tuning.h"
 #include "collectives/kernels/convert.h"
@@ -33,7 +36,7 @@ void run_settle(struct run *run, int status, const char *text)
     if (run->entry.desc.what.kind == SHM_SHUTDOWN && status == HVD_SUCCESS)
         engine->finished = true;
     atomic_store(&slot->settled, run->view->sequence);
-    doorbell_ring_sleepers(&engine->region, UINT32_MAX);
+    region_ring_sleepers(&engine->region, UINT32_MAX);
     if (__builtin_expect(engine->tuning != NULL, 0) && status == HVD_SUCCESS)
         tuning_settled(engine, run, clock_now());
 }
@@ -79,7 +82,7 @@ bool run_find(struct run *run)
     bool complete = slot != UINT32_MAX && engine->names.name[slot].announced;
     char text[SHM_TEXT_MAX];
 
-    /* What this host could not open has no elements here, whatever the list says. */
+    /* A tensor that this host could not open has no elements here, whatever the list says. */
     if (!complete || (!run->entry.error[0] && engine->names.name[slot].status != HVD_SUCCESS)) {
         snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
                  run->entry.desc.name, complete ? "valid" : "complete", engine->host[engine->self].name);
@@ -131,7 +134,7 @@ bool run_choose_wire(struct run *run, uint64_t count)
     return (run->wire = run_borrow(run, 1, count * dtype_size(run->partial.dtype))) != NULL;
 }
 
-/* ---- what travels -------------------------------------------------------------------------------------- */
+/* ---- elements that travel ------------------------------------------------------------------------------ */
 
 void run_reduce(const struct run *run, const struct tensor_view *v, uint64_t at, uint64_t first,
                 uint64_t count)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/engine/names.h"
 #include "collectives/engine/run/run.h"
 #include "collectives/engine/timeline.h"
 #include "collectives/kernels/dtype.h"
@@ -34,7 +35,7 @@ void run_on_devices(struct run *run)
         return;
     }
     run_settle(run, HVD_SUCCESS, NULL);
-    alarm_ring_all(&engine->region);
+    region_ring_alarms(&engine->region);
 }
 
 /* ---- buffers and copies -------------------------------------------------------------------------------- */
@@ -46,7 +47,7 @@ static uint32_t root_member(const struct run *run)
                                                : UINT32_MAX;
 }
 
-/* Where the buffers are. false: there is no memory. */
+/* Chooses the buffers. false: there is no memory. */
 static bool choose_buffers(struct run *run)
 {
     struct tensor_view *v = run->view;

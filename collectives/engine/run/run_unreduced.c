@@ -12,10 +12,10 @@
  * Memory: what this host's ranks give, and once more what it owns of all ranks. */
 #include <stdlib.h>
 
+#include "collectives/engine/run/run.h"
 #include "collectives/kernels/adasum.h"
 #include "collectives/kernels/dtype.h"
 #include "collectives/kernels/reduce.h"
-#include "collectives/engine/run/run.h"
 
 #define LINE         64u
 #define LEAST        4096 /* elements a turn: fewer would be more calls than work */
@@ -232,7 +232,7 @@ static bool reduce_piece(struct run *run)
 
 /* ---- Adasum -------------------------------------------------------------------------------------------- */
 
-/* Where this host's begin in the table, whose rows are those of this distance. */
+/* This host's first row in the table of this distance. */
 static struct adasum_products *own_products(const struct run *run)
 {
     const struct unreduced *a = run->unreduced;
