@@ -130,6 +130,7 @@ int workers_start(struct workers *w, size_t i, const struct worker_start *start,
     s.fds[2] = spec->terminal ? pipes[0][0] : pipes[2][1];
     s.envp = worker_env_of(start->env, spec);
     int rc = take_pipes(worker, start->stdio, pipes, start->spawn->output_window, e);
+    worker->began = clock_now(); /* before it can run: this process may wait for a processor afterwards */
     if (rc == 0)
         rc = spawn_start(&s, &child, e);
     close_pipes(pipes);
@@ -138,7 +139,6 @@ int workers_start(struct workers *w, size_t i, const struct worker_start *start,
     close(child.pidfd); /* an unreaped pid is ours for certain */
     worker->pid = child.pid;
     worker->alive = true;
-    worker->began = clock_now();
     w->alive++;
     w->unreported++;
     return 0;

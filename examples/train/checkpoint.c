@@ -1,6 +1,6 @@
 /* File: magic, identity, step, count, three parts of `count` floats, FNV-1a of everything before. Numbers in
- * the byte order of the machine: the magic is one of them, so a file of another order is refused. The file is
- * read whole and checked before anything is changed. */
+ * the byte order of the machine: the magic is such a number, so a file of another order is refused. The file
+ * is read whole and checked before anything is changed. */
 #include "checkpoint.h"
 
 #include <errno.h>
@@ -129,7 +129,7 @@ static int write_file(FILE *file, const struct run_identity *run, const struct r
     return fsync(fileno(file));
 }
 
-/* Makes the rename last through a power cut; not every file system can, and the file is whole either way. */
+/* Makes the rename last through a power cut. Not every file system can; the file is whole in any case. */
 static void sync_folder(const char *path)
 {
     char folder[4096];

@@ -1,8 +1,8 @@
-/* On a GPU: cuBLAS for products of matrices, a kernel for each of the rest, all in one stream. Every sum is
- * made in an order that depends on nothing but the shapes (no atomic additions), so a run repeats itself.
+/* On a GPU: cuBLAS for products of matrices, a kernel for each of the rest, all in one stream. The order of
+ * every sum depends on the shapes only (no atomic additions), so a run repeats itself.
  *
- * Matrices lie by rows as in compute_host.c. cuBLAS thinks in columns: to it each is its transpose, so
- * c = a b is asked for as c' = b' a'. */
+ * Matrices lie by rows as in compute_host.c. cuBLAS expects columns and sees each matrix as its transpose, so
+ * c = a b is requested as c' = b' a'. */
 extern "C" {
 #include "compute.h"
 }
@@ -16,8 +16,8 @@ extern "C" {
 #define THREADS 256
 #define LOSSES  256 /* threads that add up a batch's losses */
 
-/* One row per sample. The host's question and answer are pinned; they may be filled again when `copied` has
- * happened. */
+/* One row per sample. The host's question and answer are pinned; they may be filled again after the event
+ * `copied`. */
 struct batch {
     size_t rows, context;
     uint8_t *samples_host, *samples; /* questions, then answers */
@@ -92,7 +92,7 @@ const char *compute_failed(void)
     return gpu.failure[0] != '\0' ? gpu.failure : NULL;
 }
 
-/* What hvd works on: NCCL is told of it, and need not copy on the way. */
+/* Memory for operations of hvd: NCCL knows it, and need not copy it on the way. */
 void *compute_alloc(size_t bytes)
 {
     void *memory = hvd_alloc_device(bytes);
@@ -108,7 +108,7 @@ void compute_free(void *memory)
     hvd_free(memory);
 }
 
-/* What this rank alone works on. */
+/* Memory for this rank alone. */
 static void *room_for(size_t bytes)
 {
     void *memory = NULL;
@@ -161,7 +161,7 @@ __global__ static void squash(float *hidden, size_t count)
     hidden[i] = tanhf(hidden[i]);
 }
 
-/* A thread a row: turns its scores into probabilities, and leaves its loss. */
+/* A thread for each row: turns the scores into probabilities, and leaves the loss. */
 __global__ static void softmax(float *output, double *losses, const uint8_t *answer, size_t rows,
                                size_t count)
 {
@@ -206,7 +206,7 @@ __global__ static void take_answers(float *output, const uint8_t *answer, size_t
     output[r * count + answer[r]] -= 1;
 }
 
-/* A thread a column. */
+/* A thread for each column. */
 __global__ static void sum_rows(float *to, const float *from, size_t rows, size_t cols)
 {
     EACH(c, cols);
@@ -223,7 +223,7 @@ __global__ static void unsquash(float *gradient, const float *hidden, size_t cou
     gradient[i] *= 1 - hidden[i] * hidden[i];
 }
 
-/* A block a symbol, a thread for each of its numbers: adds up what all places where it stands have given. */
+/* A block for each symbol, a thread for each of its numbers: adds up the gradients of its places. */
 __global__ static void collect(float *embedding, const float *input_gradient, const uint8_t *question,
                                size_t symbols)
 {
@@ -340,8 +340,8 @@ void model_forward(const struct model *m, const float *param, struct batch *b, d
     add_losses<<<1, LOSSES, 0, gpu.stream>>>(loss, b->losses, rows);
 }
 
-/* The gradient of a weight [inputs x outputs] and its bias, from what came in and the gradient of what went
- * out. */
+/* Computes the gradient of a weight [inputs x outputs] and its bias, from the input and the gradient of the
+ * output. */
 static void layer_gradient(float *weight, float *bias, const float *in, size_t inputs, const float *out,
                            size_t outputs, size_t rows)
 {

@@ -206,8 +206,8 @@ void model_forward(const struct model *m, const float *param, struct batch *b, d
         *loss += softmax(b->output + r * m->alphabet, m->alphabet, b->answer[r]);
 }
 
-/* The gradient of a weight [inputs x outputs] and its bias, from what came in and the gradient of what went
- * out. */
+/* Computes the gradient of a weight [inputs x outputs] and its bias, from the input and the gradient of the
+ * output. */
 static void layer_gradient(float *weight, float *bias, const float *in, size_t inputs, const float *out,
                            size_t outputs, size_t rows)
 {

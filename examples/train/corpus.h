@@ -18,17 +18,17 @@ struct corpus {
 int corpus_read(struct corpus *c, const char *path, size_t context, struct fault *f);
 void corpus_free(struct corpus *c);
 
-/* The position of the character to be guessed in sample `index` of `step`; the `context` ones before it are
- * the question. Depends on its arguments only, never on who asks: this makes a step the same for any number
- * of ranks. */
+/* Returns the position of the character to be guessed in sample `index` of `step`; the `context` characters
+ * before it are the question. The result depends on the arguments only, not on the rank. So a step is the
+ * same for any number of ranks. */
 size_t corpus_sample(const struct corpus *c, size_t context, uint64_t seed, uint64_t step, uint64_t index);
 
-/* The samples [first, last) of `step`: the `context` symbols of each one's question, one behind the other,
- * and its answer. */
+/* Fills in the samples [first, last) of `step`: the `context` symbols of each sample's question, one after
+ * another, and the sample's answer. */
 void corpus_batch(const struct corpus *c, size_t context, uint64_t seed, uint64_t step, size_t first,
                   size_t last, uint8_t *question, uint8_t *answer);
 
-/* A well-mixed 64-bit number of three others. */
+/* Returns a well-mixed 64-bit number of three others. */
 uint64_t mix(uint64_t a, uint64_t b, uint64_t c);
 /* FNV-1a over `len` bytes, going on from `digest`. */
 #define DIGEST_START UINT64_C(0xcbf29ce484222325)

@@ -1,18 +1,18 @@
 /* train - a character language model, trained by all ranks of a job together.
  *
  * Every rank holds the whole model. A step's samples depend on seed, step and index only; each rank takes its
- * share of them, goes forward and backward, and the sums of the gradients over all ranks make the same step
- * everywhere. So the losses do not depend on how many ranks there are.
+ * share of the samples and computes forward and backward. The sums of the gradients over all ranks make the
+ * same step everywhere. So the losses do not depend on the number of ranks.
  *
  *   options, text, checkpoint -> hvd_init -> start state from rank 0 -> step ...
  *                             -> checkpoint -> hvd_shutdown
  *
- * A tensor's allreduce is started as soon as backward has made its gradient, the last layer first: it is
- * reduced while the next part of backward runs. Adam then takes the tensors in the same order, each when it
- * is there.
+ * A tensor's allreduce is started as soon as backward has made its gradient, the last layer first. So it
+ * runs beside the next part of backward. Adam then takes the tensors in the same order, each when it has
+ * arrived.
  *
- * What can fail: input (options, files) - every rank looks at its own, then all agree, and the lowest rank
- * with a fault says it: exit 2. A call of hvd - each rank says hvd_last_error: exit 1. */
+ * Two things can fail. Input (options, files): every rank checks its own, then all agree, and the lowest rank
+ * with a fault prints it; exit status 2. A call of hvd: each rank prints hvd_last_error; exit status 1. */
 #include <hvd.h>
 
 #include <math.h>
@@ -51,8 +51,8 @@ static void check(int status, const char *what)
     exit(1);
 }
 
-/* Every rank calls it with what it found wrong, or with an empty fault. Ends the program on all of them when
- * one has a fault. */
+/* Agrees about faults: every rank calls it with its own fault, or with an empty one. Ends the program on all
+ * ranks when one has a fault. */
 static void agree(const struct fault *f)
 {
     int32_t lowest = f->text[0] != '\0' ? rank : size;
@@ -195,8 +195,8 @@ static void train_step(struct trainer *t)
     t->state.step++;
 }
 
-/* hvd_wait does not wait for a GPU. What is read of its results afterwards is worth nothing when a rank died
- * in between: the next call of hvd says so. */
+/* hvd_wait does not wait for a GPU. If a rank has died since, the results that are read here are worthless;
+ * the next call of hvd says so. */
 static void all_are_there(void)
 {
     if (compute_stream() != NULL)
@@ -231,7 +231,7 @@ static void save(const struct trainer *t)
     agree(&f);
 }
 
-/* What rank 0 prints of the steps since the last time. */
+/* Rank 0 prints the steps since the last time. */
 static void report(const struct trainer *t, double loss, int64_t *printed, double *since)
 {
     double time = now();

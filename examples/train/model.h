@@ -1,5 +1,5 @@
 /* The model: the last `context` characters, each as a row of the embedding, through one hidden tanh layer to
- * a softmax over the alphabet. Here is what it consists of; what is computed with it is compute.h. */
+ * a softmax over the alphabet. This header has the parts of the model, compute.h the computations. */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 

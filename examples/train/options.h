@@ -8,7 +8,7 @@
 
 #define TRAIN_TEXT_MAX 512
 
-/* One sentence about what is wrong with the input; empty when nothing is. */
+/* One sentence about a fault of the input; empty when there is none. */
 struct fault {
     char text[TRAIN_TEXT_MAX];
 };

@@ -70,6 +70,11 @@ manifests() {
 }
 
 # shellcheck disable=SC2317,SC2329
+links() {
+    tracked '*.md' | xargs -r /usr/bin/python3 tests/lint/links.py
+}
+
+# shellcheck disable=SC2317,SC2329
 manual() {
     bash tests/lint/manual.sh
 }
@@ -81,6 +86,7 @@ check "shell scripts" shellcheck scripts
 check "man pages" mandoc pages
 check "hvd.h is in the manual" awk manual
 check "white space" grep whitespace
+check "links of documents" /usr/bin/python3 links
 if /usr/bin/python3 -c 'import yaml' 2> /dev/null; then
     check "manifests" /usr/bin/python3 manifests
 else

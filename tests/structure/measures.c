@@ -18,7 +18,7 @@ static const struct measure {
     bool largest;   /* the figure is that of the largest offender */
     bool per_mille; /* shown as percent */
 } measure[] = {
-    {"folder", "largest folder, .c files", count_largest_folder, 25, 25, true, false},
+    {"folder", "largest folder, .c files", count_largest_folder, 26, 25, true, false},
     {"knot", "largest knot of calls, files", count_largest_knot, 24, 8, true, false},
     /* Its limit is that of the largest knot: a folder that is split must not fail by that alone. */
     {"crossing", "largest knot across folders, files", count_crossing_knot, 24, 0, true, false},
@@ -34,8 +34,8 @@ static const struct measure {
     {"test-question", "the same in tests and examples", count_test_questions, 220, 0, false, false},
     {"table", "broken tables in comments", count_broken_tables, 0, 0, false, false},
     {"wide-comment", "comment lines over 110 columns", count_wide_comments, 0, 0, false, false},
-    {"readme-lines", "README, lines", count_readme_lines, 272, 150, true, false},
-    {"readme-columns", "README, longest line", count_readme_columns, 372, 110, true, false},
+    {"readme-lines", "README, lines", count_readme_lines, 150, 150, true, false},
+    {"readme-columns", "README, longest line", count_readme_columns, 110, 110, true, false},
     {"lines", "product lines", count_product_lines, 86000, 79000, false, false},
 };
 

@@ -20,16 +20,18 @@ static const struct {
     {"collectives/hvd.h", ""},
     {"collectives/kernels/", "common/ collectives/hvd.h collectives/kernels/"},
     {"collectives/shm/", "common/ collectives/hvd.h collectives/shm/ collectives/kernels/"},
-    {"collectives/local/", "common/ collectives/hvd.h collectives/shm/ collectives/kernels/ collectives/local/"},
+    {"collectives/local/",
+     "common/ collectives/hvd.h collectives/shm/ collectives/kernels/ collectives/local/"},
     {"collectives/algorithms/", "common/ collectives/hvd.h collectives/kernels/ collectives/algorithms/"},
     {"collectives/gpu/", "common/ collectives/hvd.h collectives/gpu/ collectives/kernels/dtype."},
     {"collectives/client/", "common/ collectives/hvd.h collectives/shm/ collectives/local/ collectives/gpu/ "
                             "collectives/kernels/ collectives/client/"},
     {"collectives/backends/", "common/ collectives/hvd.h collectives/kernels/ collectives/algorithms/ "
                               "collectives/backends/"},
-    {"collectives/engine/", "common/ collectives/hvd.h collectives/shm/ collectives/local/ collectives/kernels/ "
-                            "collectives/algorithms/ collectives/backends/ collectives/gpu/ "
-                            "collectives/engine/"},
+    {"collectives/engine/",
+     "common/ collectives/hvd.h collectives/shm/ collectives/local/ collectives/kernels/ "
+     "collectives/algorithms/ collectives/backends/ collectives/gpu/ "
+     "collectives/engine/"},
     {"examples/", "collectives/hvd.h examples/"},
 };
 

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -154,11 +155,21 @@ static void await_listening(int fd)
     ck_abort_msg("sshd did not start: %s", text);
 }
 
+/* A socket that is bound but not listened to refuses connections. */
+static bool is_answered(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    bool yes = connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
+    close(fd);
+    return yes;
+}
+
 /* ssh-agent is setgid, which takes PDEATHSIG away: a shell that sees EOF when we end takes it along. */
 void ssh_agent_start(const struct ssh_server *s, const char *path)
 {
     char line[256];
-    struct stat st;
     int fds[2];
     snprintf(line, sizeof line, "trap : TERM; ssh-agent -D -a %s >/dev/null 2>&1 & read x; kill $!", path);
     ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
@@ -170,7 +181,7 @@ void ssh_agent_start(const struct ssh_server *s, const char *path)
         _exit(127);
     }
     close(fds[0]); /* the other end stays open until we end */
-    while (stat(path, &st) < 0 && waitpid(pid, NULL, WNOHANG) == 0)
+    while (!is_answered(path) && waitpid(pid, NULL, WNOHANG) == 0)
         usleep(1000);
 }
 

@@ -87,6 +87,7 @@ case_a_stream_of_another_context() {
 
 # The engine has its own.
 case_another_context_beside_the_engine() {
+    needs_a_gpu_each 2
     gpu_options=(--gpu-placement engine)
     wrong 2 2 foreign 1 1
     expect_status 0

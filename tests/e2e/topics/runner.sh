@@ -49,11 +49,11 @@ case_a_terminal_has_one_line_that_changes_and_says_what_is_left() {
     tests_run script -qec "$top/tests/run.sh unit" /dev/null
     expect_status 0
     tr '\r' '\n' < "$T/out" > "$T/lines"
-    grep -q '\[1/3\].*: test_hosts$' "$T/lines" || fail "it does not say what runs: $(cat -v "$T/out")"
+    grep -q '\[2/3\].*: test_hosts$' "$T/lines" || fail "it does not say what runs: $(cat -v "$T/out")"
     expect_no "$T/lines" 'left: '
     tests_run script -qec "$top/tests/run.sh unit" /dev/null
     tr '\r' '\n' < "$T/out" > "$T/lines"
-    grep -qE '\[1/3\] [0-9] s, about [1-3] s left: test_hosts$' "$T/lines" || fail "it does not say what is left: $(cat -v "$T/out")"
+    grep -qE '\[2/3\] [0-9] s, about [1-3] s left: test_hosts$' "$T/lines" || fail "it does not say what is left: $(cat -v "$T/out")"
     expect_same '3 passed, 0 failed, 1 skipped' "$(tr -d '\r' < "$T/out" | tail -n 1)" 'the last line'
 }
 

@@ -1,2 +1,2 @@
 /* Reaches libuv through a header that is ours. */
-#include "common/process/loop.h"
+#include "common/loop.h"

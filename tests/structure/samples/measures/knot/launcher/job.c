@@ -1,5 +1,5 @@
 /* The knot: job -> host -> log -> job. job_failed() moved into a file of its own would open it. */
-#include "launcher/job/job.h"
+#include "launcher/job.h"
 
 void job_failed(int status)
 {

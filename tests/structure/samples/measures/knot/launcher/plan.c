@@ -1,5 +1,4 @@
-/* No part of the knot: it gives a function to another file, calls a member, and is called by the header of
- * the job. */
+/* No part of the knot: it gives a function to another file, calls a member, and is called by the header of the job. */
 struct plan_events {
     void (*job_run)(void);
 };
