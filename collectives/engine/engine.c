@@ -52,6 +52,18 @@ static void kick_ready(struct engine *engine, struct watch *watch, uint32_t even
     (void)engine, (void)watch, (void)events; /* the rings are looked at in this turn of the loop */
 }
 
+/* A turn calls these only: it is on the way of every operation between hosts. */
+static void list_progress(struct loop *loop)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; parts[i] && n + 1 < ENGINE_PROGRESS_MAX; i++)
+        if (parts[i]->progress)
+            loop->progress[n++] = parts[i]->progress;
+}
+
+_Static_assert(sizeof parts / sizeof *parts <= ENGINE_PROGRESS_MAX, "every part has room in the list");
+
 struct engine *engine_new(int session_fd, struct err *e)
 {
     struct engine *engine = calloc(1, sizeof *engine);
@@ -62,6 +74,7 @@ struct engine *engine_new(int session_fd, struct err *e)
     }
     engine->session.watch = (struct watch){session_fd, session_ready};
     engine->parts = parts;
+    list_progress(&engine->loop);
     engine->workers.listener = engine->peers.watch = (struct watch){-1, NULL};
     engine->session.passed_fd = engine->region_fd = -1;
     engine->workers.gone_rank = engine->peers.lost_host = UINT32_MAX;
@@ -216,9 +229,8 @@ static int take_turn(struct engine *engine)
         return -1;
     if (__builtin_expect(loop->failed, 0))
         spread_failure(engine);
-    for (size_t i = 0; parts[i]; i++)
-        if (parts[i]->progress)
-            parts[i]->progress(engine, &turn);
+    for (size_t i = 0; loop->progress[i]; i++)
+        loop->progress[i](engine, &turn);
     beat_if_due(engine, turn.now);
     loop->worked = loop->worked || turn.active;
     if (turn.active && loop->spin.spin)

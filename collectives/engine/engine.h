@@ -34,7 +34,8 @@
 #include "collectives/engine/workers.h"
 #include "collectives/shm/region.h"
 
-#define ENGINE_BEAT_MS 100
+#define ENGINE_BEAT_MS      100
+#define ENGINE_PROGRESS_MAX 16
 
 struct counted;     /* counters.c */
 struct engine_gpus; /* gpu/gpu.h */
@@ -48,6 +49,8 @@ struct loop {
     bool ended;  /* the session has gone: leave the loop */
     bool failed; /* the job has failed, and the parts do not know yet */
     struct watch kick;
+    /* Of the parts that have one, in their order; NULL ends them. */
+    void (*progress[ENGINE_PROGRESS_MAX])(struct engine *engine, struct turn *turn);
     uint64_t beat_at;          /* next */
     uint64_t ping_at, ping_ns; /* the next message to the session, and the time between two */
     uint64_t spin_until;
