@@ -229,8 +229,10 @@ static int take_turn(struct engine *engine)
         return -1;
     if (__builtin_expect(loop->failed, 0))
         spread_failure(engine);
-    for (size_t i = 0; loop->progress[i]; i++)
+    for (size_t i = 0; loop->progress[i] && !loop->ended; i++)
         loop->progress[i](engine, &turn);
+    if (loop->ended)
+        return 0; /* perhaps without a region */
     beat_if_due(engine, turn.now);
     loop->worked = loop->worked || turn.active;
     if (turn.active && loop->spin.spin)

@@ -52,7 +52,8 @@ int names_slot(struct engine *engine, struct set *set, const char *text, uint32_
         snprintf(error, error_size, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
         return HVD_ERR_INVALID;
     }
-    if ((*slot = names_find(engine, set, text)) != UINT32_MAX)
+    *slot = names_find(engine, set, text);
+    if (*slot != UINT32_MAX)
         return HVD_SUCCESS;
     if (engine->names.count >= SHM_SLOTS) {
         snprintf(error, error_size, "more than %u tensor names: use the same names again",

@@ -354,7 +354,7 @@ static void close_links(struct engine *engine)
     char text[SHM_TEXT_MAX] = "its part of the job has ended";
     struct err e = ERR_INIT;
 
-    if (region_poisoned(&engine->region)) {
+    if (engine->region.header && region_poisoned(&engine->region)) {
         int status = region_poison_read(&engine->region, text, sizeof text);
         send_failure(engine, status, text);
     }

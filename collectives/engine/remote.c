@@ -145,7 +145,8 @@ static int take_entries(struct engine *engine, struct set *set)
     struct run *run, *leader = NULL;
 
     while (readiness_has_entry(set->readiness)) {
-        if (!(run = run_new(engine)))
+        run = run_new(engine);
+        if (!run)
             return -1;
         readiness_next_entry(set->readiness, &run->entry);
         run->set = set;

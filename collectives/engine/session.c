@@ -240,7 +240,8 @@ static int receive_bytes(struct engine *engine, struct err *e)
 
     if (buf_room(&engine->session.in) < iov.iov_len)
         iov.iov_len = buf_room(&engine->session.in);
-    if (!(iov.iov_base = buf_reserve(&engine->session.in, iov.iov_len)))
+    iov.iov_base = buf_reserve(&engine->session.in, iov.iov_len);
+    if (!iov.iov_base)
         return err_set(e, ERR_MEMORY, "no memory for the session's messages");
     ssize_t n = recvmsg(engine->session.watch.fd, &msg, MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))

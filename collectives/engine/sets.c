@@ -90,7 +90,8 @@ static int find_order(const struct engine *engine, struct set *set, uint32_t *ne
         in_order = in_order && host_in_job(engine, set, i - 1) <= host_in_job(engine, set, i);
     if (in_order)
         return 0;
-    if (!(set->order = calloc(set->team->size, sizeof *set->order)))
+    set->order = calloc(set->team->size, sizeof *set->order);
+    if (!set->order)
         return -1;
     for (uint32_t i = 0; i < set->team->size; i++)
         set->order[next[host_in_job(engine, set, i)]++] = i;

@@ -253,7 +253,8 @@ static void open_case(struct engine *engine, uint32_t slot, const struct message
     if (c->used && c->slot == slot && c->operation == m->operation && (c->gives_up || !m->gives_up))
         return;
     close_case(c);
-    if (!(c->answer = calloc(engine->hosts, sizeof *c->answer)))
+    c->answer = calloc(engine->hosts, sizeof *c->answer);
+    if (!c->answer)
         return; /* it will not be told */
     c->used = true;
     c->slot = slot;

@@ -48,7 +48,8 @@ static void open_log(struct engine *engine, const char *path)
     struct tuning *t = engine->tuning;
     struct err e = ERR_INIT;
 
-    if (!(t->log = fopen(path, "we"))) {
+    t->log = fopen(path, "we");
+    if (!t->log) {
         err_sys(&e, errno, "no log of autotune: cannot write %s", path);
         engine_notice(engine, LOG_WARNING, e.text);
         return;
@@ -116,7 +117,8 @@ static int start_tuning(struct engine *engine, const Hvd__EngineConfig *session,
     if (engine->self != 0)
         return 0;
     config.fixed[AUTOTUNE_FUSION_BYTES] = options->fusion_given || engine->options.flat;
-    if (!(t->autotune = autotune_new(&config, e)))
+    t->autotune = autotune_new(&config, e);
+    if (!t->autotune)
         return -1;
     if (*options->autotune_log)
         open_log(engine, options->autotune_log);

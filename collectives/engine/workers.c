@@ -1,10 +1,9 @@
-/* The workers of this host: their sockets, their questions, their processes' ends.
+/* The workers of this host: their connections, their processes' ends.
  *
- * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host
- * that has not joined, this epoch. Then the process is watched through its pidfd. It is dead when that or the
- * process the session started has ended, whichever is first; if it had called hvd_shutdown that is no death.
- * The pidfd is usually first and knows no cause, so the session's word is waited for during
- * ENGINE_CAUSE_WAIT_MS. A socket that closes while the process lives is only a worker without answers. */
+ * A member's process is watched through its pidfd. The member is dead when that process or the process that
+ * the session started has ended, whichever is first. After hvd_shutdown an end is no death. The pidfd is
+ * usually first and knows no cause, so the session's word is waited for during ENGINE_CAUSE_WAIT_MS. A socket
+ * that closes while the process lives is only a worker without answers. */
 #include "collectives/engine/workers.h"
 
 #include <stdio.h>

@@ -91,7 +91,8 @@ static int open_memory(struct engine *engine, struct gpu_owner *o, const struct 
     int rc;
 
     engine_gpu_close_idle(engine, q->gpu);
-    if ((i = new_memory(o)) == UINT32_MAX)
+    i = new_memory(o);
+    if (i == UINT32_MAX)
         return err_set(e, ERR_MEMORY, "no room for one more allocation");
     if (engine_gpu_enter(d, q->gpu, e) != 0)
         return -1;

@@ -4,7 +4,7 @@
  *   gpu_open.c    GPUs
  *   gpu_run.c     communicators, and operations from the rings to the streams
  *   gpu_call.c    a rank's description of an operation, copied and checked
- *   gpu_memory.c  memory that NCCL knows, or that has gone
+ *   gpu_mappings.c memory that NCCL knows, or that has gone
  *
  * The ranks agree, order and count as they do where each runs NCCL itself; what comes here is a rank's next
  * operation of a team: its stream here waits for the event `given`, then NCCL's calls, then the event `done`.
@@ -101,7 +101,7 @@ void engine_gpu_leave(const struct engine_gpus *d);
 void engine_gpu_open(struct engine *engine, uint32_t member, const uint8_t uuid[16]);
 void engine_gpu_open_progress(struct engine *engine);
 
-/* gpu_memory.c: the member's memory of that number; NULL: it has none. */
+/* gpu_mappings.c: the member's memory of that number; NULL: it has none. */
 struct gpu_memory *engine_gpu_memory_of(const struct gpu_owner *o, uint32_t number);
 /* The memory has gone: it is closed now or later. */
 void engine_gpu_close(struct engine *engine, struct gpu_memory *m);

@@ -50,7 +50,8 @@ static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member
         return bytes == 0 ? 0 : -1;
     if (!m || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
         return -1;
-    if (!(base = known ? engine_gpu_known_at(seat, m) : m->at))
+    base = known ? engine_gpu_known_at(seat, m) : m->at;
+    if (!base)
         return -1;
     *at = (void *)(uintptr_t)(base + offset);
     return 0;
@@ -103,7 +104,8 @@ static int make_room(struct gpu_given *g, size_t pieces, int size)
     if (!g->counts && !(g->counts = calloc(2 * (size_t)size, sizeof *g->counts)))
         return -1;
     if (pieces > g->room) {
-        if (!(more = realloc(g->operation, pieces * sizeof *more)))
+        more = realloc(g->operation, pieces * sizeof *more);
+        if (!more)
             return -1;
         g->operation = more;
         g->room = pieces;

@@ -173,7 +173,8 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
         return err_set(e, ERR_PROTOCOL, "it is in no such process set");
     if (d->aborted)
         return err_set(e, ERR_CLOSED, "the job has failed");
-    if (!(s = make_set(engine, set, e)))
+    s = make_set(engine, set, e);
+    if (!s)
         return -1;
     if (s->seat[m].stream)
         return err_set(e, ERR_PROTOCOL, "it has joined process set %d already", set->team->id);

@@ -221,7 +221,8 @@ static int fill_route(struct route *r, uint8_t kind, const struct route_shape *s
     switch (kind) {
     case SHM_ALLGATHER:
     case SHM_REDUCESCATTER:
-        if (!(place = calloc(s->size, sizeof *place)))
+        place = calloc(s->size, sizeof *place);
+        if (!place)
             return -1;
         (kind == SHM_ALLGATHER ? route_allgather : route_reducescatter)(r, s, numbers, place);
         free(place);

@@ -98,7 +98,8 @@ static bool find_vectors(struct run *run, const struct route_shape *shape)
     if (op_is_adasum(&run->view->op) && adasum_lane(dtype) != size) {
         a->step = LOAD;
         size = adasum_lane(dtype);
-        if (!(base = run_borrow(run, 3, a->route->got * size)))
+        base = run_borrow(run, 3, a->route->got * size);
+        if (!base)
             return false;
     }
     for (uint32_t i = 0; i < shape->size; i++)
@@ -122,7 +123,8 @@ bool unreduced_plan(struct run *run, const struct route_shape *shape)
     if (op_is_adasum(&run->view->op) && make_table(run, a) < 0)
         return false;
     const uint64_t *of_rank = run->view->op.kind == SHM_REDUCESCATTER ? run->view->split : NULL;
-    if (!(a->route = route_unreduced(shape, a->segment, of_rank, NULL)))
+    a->route = route_unreduced(shape, a->segment, of_rank, NULL);
+    if (!a->route)
         return false;
     run->leaves = run_borrow(run, 1, a->route->data * size);
     run->got = run_borrow(run, 2, a->route->got * size);
