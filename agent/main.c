@@ -15,7 +15,6 @@
 #include "agent/gpu/gpu.h"
 #include "agent/gpu/gpu_scan.h"
 #include "agent/guard/sweep.h"
-#include "common/protocol/agent_exit.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -66,15 +65,11 @@ static int run_attach(bool must_be_managed)
     bool managed;
     struct sent_dir sent;
     sent_dir_find(&sent);
-    int status = attach_main(&managed);
-    if (managed) {
-        sent_dir_remove(&sent);
-        return status;
-    }
-    if (!must_be_managed)
+    int status = attach_main(must_be_managed, &managed);
+    if (!managed)
         return run_session(NULL);
-    log_error("there is no managed agent on this host");
-    return AGENT_EXIT_REFUSED;
+    sent_dir_remove(&sent);
+    return status;
 }
 
 /* What it holds, the unit that it is, and the socket of the agent that is to hear of it. */

@@ -29,7 +29,7 @@ static int connect_to(const struct ctl_job *job, int timeout_ms, struct err *e)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_sys(e, errno, "cannot make a socket");
-    /* Of connect, too: a listener may be anybody's who accepts nothing. */
+    /* The limit of connect, too: a listener of another user may accept nothing. */
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
         int saved = errno;
@@ -77,7 +77,7 @@ void ctl_ask_close(struct ctl_ask *a)
 }
 
 /* 1: more is there; 0: the session has closed; -1 with *e. */
-static int receive(struct ctl_ask *a, int timeout_ms, struct err *e)
+static int receive_bytes(struct ctl_ask *a, int timeout_ms, struct err *e)
 {
     struct pollfd p = {.fd = a->fd, .events = POLLIN};
     int rc = poll(&p, 1, timeout_ms);
@@ -100,11 +100,11 @@ Hvd__Answer *ctl_ask_next(struct ctl_ask *a, int timeout_ms, struct err *e)
 {
     struct frame f;
     uint64_t until = clock_now() + (uint64_t)(timeout_ms < 0 ? 0 : timeout_ms) * NSEC_PER_MSEC;
-    int rc;
-    while ((rc = frame_decode(&a->in, &f, e)) == 0) {
+    int rc = frame_decode(&a->in, &f, e);
+    for (; rc == 0; rc = frame_decode(&a->in, &f, e)) {
         uint64_t now = clock_now();
         int left = timeout_ms < 0 ? -1 : now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0;
-        rc = receive(a, left, e);
+        rc = receive_bytes(a, left, e);
         if (rc <= 0)
             return NULL;
     }

@@ -4,8 +4,8 @@
 
 #include "agent/ctl/jobs.h"
 #include "common/base/buf.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 #define CTL_ANSWER_MS 5000 /* a session answers within that, or it is stopped */
 

@@ -1,4 +1,5 @@
-#include "agent/ctl/gpus.h"
+/* hvdctl gpus: the table of the GPUs of a node, and the same as JSON. */
+#include "agent/ctl/show.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ static const char *or_unknown(const char *text)
     return text[0] ? text : "?";
 }
 
-static const char *number(char text[32], bool known, const char *fmt, double value)
+static const char *format_number(char text[32], bool known, const char *fmt, double value)
 {
     if (known)
         snprintf(text, 32, fmt, value);
@@ -42,16 +43,16 @@ static void show_gpu(size_t index, const Hvd__Gpu *g)
                         : "-",
              g->job[0] ? " " : "", g->user);
     printf("%5zu  %-24.40s  %-40s  %-12s %4s", index, or_unknown(g->name), or_unknown(g->uuid),
-           or_unknown(g->bus), number(numa, g->numa >= 0, "%.0f", g->numa));
+           or_unknown(g->bus), format_number(numa, g->numa >= 0, "%.0f", g->numa));
     show_memory(g);
     printf(" %5s %5s %5s %5" PRIu64 "  %-24s  %s\n",
-           number(hot, g->temperature > 0, "%.0f C", g->temperature),
-           number(use, g->utilisation >= 0, "%.0f%%", g->utilisation),
-           number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids, holder,
+           format_number(hot, g->temperature > 0, "%.0f C", g->temperature),
+           format_number(use, g->utilisation >= 0, "%.0f%%", g->utilisation),
+           format_number(ecc, g->ecc_uncorrected >= 0, "%.0f", (double)g->ecc_uncorrected), g->xids, holder,
            g->unhealthy[0] ? g->unhealthy : "well");
 }
 
-void gpus_show(Hvd__Gpus *g)
+void show_gpus(Hvd__Gpus *g)
 {
     message_printable(&g->base);
     if (g->n_gpu == 0) {
@@ -72,54 +73,41 @@ void gpus_show(Hvd__Gpus *g)
 
 /* ---- for programs -------------------------------------------------------------------------------------- */
 
-static void put_text(struct json *j, const char *name, const char *text)
-{
-    json_text(j, name, text[0] ? text : NULL);
-}
-
-static void put_known(struct json *j, const char *name, bool known, int64_t value)
-{
-    if (known)
-        json_integer(j, name, value);
-    else
-        json_null(j, name);
-}
-
 static void put_gpu(struct json *j, size_t index, const Hvd__Gpu *g)
 {
     json_object(j, NULL);
     json_unsigned(j, "index", index);
-    put_text(j, "name", g->name);
-    put_text(j, "uuid", g->uuid);
-    put_text(j, "bus_id", g->bus);
+    json_filled_text(j, "name", g->name);
+    json_filled_text(j, "uuid", g->uuid);
+    json_filled_text(j, "bus_id", g->bus);
     json_bool(j, "mig_instance", g->instance);
-    put_known(j, "numa", g->numa >= 0, g->numa);
+    json_known_integer(j, "numa", g->numa >= 0, g->numa);
     json_unsigned(j, "memory_bytes", g->memory);
     json_unsigned(j, "memory_used_bytes", g->memory_used);
-    put_known(j, "temperature", g->temperature > 0, g->temperature);
-    put_known(j, "utilisation_percent", g->utilisation >= 0, g->utilisation);
-    put_known(j, "ecc_corrected", g->ecc_corrected >= 0, g->ecc_corrected);
-    put_known(j, "ecc_uncorrected", g->ecc_uncorrected >= 0, g->ecc_uncorrected);
+    json_known_integer(j, "temperature", g->temperature > 0, g->temperature);
+    json_known_integer(j, "utilisation_percent", g->utilisation >= 0, g->utilisation);
+    json_known_integer(j, "ecc_corrected", g->ecc_corrected >= 0, g->ecc_corrected);
+    json_known_integer(j, "ecc_uncorrected", g->ecc_uncorrected >= 0, g->ecc_uncorrected);
     json_unsigned(j, "xids", g->xids);
-    put_known(j, "last_xid", g->xids > 0, g->last_xid);
+    json_known_integer(j, "last_xid", g->xids > 0, g->last_xid);
     json_bool(j, "taken", g->taken);
-    put_text(j, "job", g->job);
-    put_text(j, "user", g->user);
+    json_filled_text(j, "job", g->job);
+    json_filled_text(j, "user", g->user);
     json_bool(j, "healthy", !g->unhealthy[0]);
-    put_text(j, "fault", g->unhealthy);
+    json_filled_text(j, "fault", g->unhealthy);
     json_end(j);
 }
 
-void gpus_show_json(const Hvd__Gpus *g)
+void show_gpus_json(const Hvd__Gpus *g)
 {
     struct json j;
     json_begin(&j, stdout);
     json_object(&j, NULL);
-    put_text(&j, "driver", g->driver);
-    put_text(&j, "cuda", g->cuda);
-    put_text(&j, "nvml", g->nvml);
-    put_text(&j, "problem", g->problem);
-    put_text(&j, "unhealthy", g->unhealthy);
+    json_filled_text(&j, "driver", g->driver);
+    json_filled_text(&j, "cuda", g->cuda);
+    json_filled_text(&j, "nvml", g->nvml);
+    json_filled_text(&j, "problem", g->problem);
+    json_filled_text(&j, "unhealthy", g->unhealthy);
     json_bool(&j, "checked", !g->unchecked);
     json_real(&j, "age_seconds", (double)g->age_ms / 1e3);
     json_array(&j, "gpus");

@@ -16,7 +16,7 @@
 
 #define NAME "abcdefghijklmnopqrstuvwxyz0123456789-"
 
-static int add(struct ctl_jobs *jobs, const char *name, uid_t uid, int directory)
+static int add_job(struct ctl_jobs *jobs, const char *name, uid_t uid, int directory)
 {
     struct ctl_job *grown = realloc(jobs->item, (jobs->count + 1) * sizeof *grown);
     if (!grown)
@@ -45,7 +45,7 @@ static int look_at(struct ctl_jobs *jobs, int user, const char *name, uid_t uid)
         return 0;
     if (strlen(name) < CTL_JOB_MAX && strspn(name, NAME) == strlen(name) && is_of(fd, uid) &&
         fstatat(fd, INQUIRY_SOCKET_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(st.st_mode)) {
-        if (add(jobs, name, uid, fd) == 0)
+        if (add_job(jobs, name, uid, fd) == 0)
             return 0;
         close(fd);
         return -1;
@@ -165,7 +165,7 @@ static bool is_name(const struct ctl_job *job, const char *word)
            (index && (size_t)(index - job->name) == len && strncmp(job->name, word, len) == 0);
 }
 
-static bool begins(const struct ctl_job *job, const char *word)
+static bool has_prefix(const struct ctl_job *job, const char *word)
 {
     return word[0] && strncmp(job->name, word, strlen(word)) == 0;
 }
@@ -183,5 +183,5 @@ static size_t count_those(const struct ctl_jobs *jobs, const char *word, size_t 
 size_t ctl_jobs_named(const struct ctl_jobs *jobs, const char *word, size_t *first)
 {
     size_t count = count_those(jobs, word, first, is_name);
-    return count ? count : count_those(jobs, word, first, begins);
+    return count ? count : count_those(jobs, word, first, has_prefix);
 }

@@ -1,9 +1,9 @@
 /* The jobs of this host, as hvdctl finds them: by the sockets in their directories (agent/guard/job_dir.h).
  *
- * A user finds his own; root finds everybody's. What a user could have put in their place is told by the
- * kernel: directories must be owned by the user whose number they have, no link is followed, and nothing is
- * said to a socket before the process at its other end is that user's. Of a user who has more than
- * CTL_JOBS_OF_USER directories some are left out, so that nobody hides the jobs of others behind his own. */
+ * Users find their own jobs; root finds all jobs. The kernel tells jobs from forgeries: a directory must be
+ * owned by the user whose number it has, no link is followed, and nothing is sent to a socket before the
+ * process at its other end is known to be that user's. Of a user with more than CTL_JOBS_OF_USER directories
+ * some are left out, so that no user hides the jobs of others behind a multitude. */
 #ifndef HVD_AGENT_CTL_JOBS_H
 #define HVD_AGENT_CTL_JOBS_H
 

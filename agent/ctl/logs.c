@@ -1,4 +1,4 @@
-#include "agent/ctl/logs.h"
+#include "agent/ctl/commands.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,10 +6,10 @@
 
 #include "agent/ctl/ask.h"
 #include "common/base/json.h"
-#include "common/protocol/message.h"
-#include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/base/ranks.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/message.h"
 
 struct logs {
     const struct ctl_config *config;
@@ -96,14 +96,17 @@ static uint32_t *choose_ranks(const char *list, const Hvd__JobStatus *s, size_t 
 
 static int read_all(struct logs *l, struct ctl_ask *a, struct err *e)
 {
-    Hvd__Answer *answer;
+    int limit = l->config->follow ? -1 : CTL_ANSWER_MS;
     bool done = false;
-    while (!done && (answer = ctl_ask_next(a, l->config->follow ? -1 : CTL_ANSWER_MS, e))) {
+    while (!done) {
+        Hvd__Answer *answer = ctl_ask_next(a, limit, e);
+        if (!answer)
+            break;
         print_answer(l, answer);
         done = answer->body_case == HVD__ANSWER__BODY_DONE;
         message_free(answer);
         if (fflush(stdout) != 0)
-            return 0; /* nobody reads it any more */
+            return 0; /* the reader has gone */
     }
     if (l->inside && !l->config->json)
         putchar('\n');

@@ -10,14 +10,12 @@
 #include <unistd.h>
 
 #include "agent/ctl/ask.h"
+#include "agent/ctl/commands.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
-#include "agent/ctl/logs.h"
-#include "agent/ctl/metrics.h"
-#include "agent/ctl/node.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/protocol/query.h"
 #include "agent/daemon/metrics/render.h"
+#include "agent/daemon/protocol/query.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -33,7 +31,7 @@ struct look {
     uint64_t at;
 };
 
-static void forget(struct look *l)
+static void free_seen(struct look *l)
 {
     for (size_t i = 0; i < l->count; i++)
         message_free(l->seen[i].answer);
@@ -41,8 +39,8 @@ static void forget(struct look *l)
     *l = (struct look){.seen = NULL};
 }
 
-/* How long a user's next session is waited for: those of his that were silent have had their time. */
-static int patience(const struct ctl_jobs *jobs, size_t next, const uint64_t *lost_ms)
+/* The time for a user's next session: silent sessions of the same user have used up theirs. */
+static int answer_limit(const struct ctl_jobs *jobs, size_t next, const uint64_t *lost_ms)
 {
     uint64_t lost = 0;
     for (size_t i = 0; i < next; i++)
@@ -56,7 +54,7 @@ static void ask_all(struct look *l, const struct ctl_jobs *jobs, uint64_t *lost_
     for (size_t i = 0; i < jobs->count; i++) {
         struct err why = ERR_INIT;
         uint64_t begin = clock_now();
-        int limit = patience(jobs, i, lost_ms);
+        int limit = answer_limit(jobs, i, lost_ms);
         Hvd__Answer *answer = limit ? ctl_ask_status(&jobs->item[i], limit, &why) : NULL;
         unasked += limit == 0;
         if (answer)
@@ -86,11 +84,11 @@ static int look_around(struct look *l, struct err *e)
     free(lost_ms);
     ctl_jobs_free(&jobs);
     if (e->code)
-        forget(l);
+        free_seen(l);
     return e->code ? -1 : 0;
 }
 
-static double share(uint64_t cpu_ms, uint64_t ms)
+static double cpu_share(uint64_t cpu_ms, uint64_t ms)
 {
     return ms ? 100.0 * (double)cpu_ms / (double)ms : 0;
 }
@@ -100,11 +98,12 @@ static void compute_shares(struct look *l, const struct look *before)
 {
     for (size_t i = 0; i < l->count; i++) {
         const Hvd__JobStatus *s = l->seen[i].answer->status;
-        l->seen[i].cpu_percent = share(s->cpu_ms, s->run_ms);
+        l->seen[i].cpu_percent = cpu_share(s->cpu_ms, s->run_ms);
         for (size_t k = 0; before && k < before->count; k++) {
             const Hvd__JobStatus *b = before->seen[k].answer->status;
             if (b->session_pid == s->session_pid && strcmp(b->job, s->job) == 0 && s->cpu_ms >= b->cpu_ms)
-                l->seen[i].cpu_percent = share(s->cpu_ms - b->cpu_ms, (l->at - before->at) / NSEC_PER_MSEC);
+                l->seen[i].cpu_percent =
+                    cpu_share(s->cpu_ms - b->cpu_ms, (l->at - before->at) / NSEC_PER_MSEC);
         }
     }
 }
@@ -201,7 +200,7 @@ static int run_ps(const struct ctl_config *c, struct err *e)
         show_jobs_json(stdout, now.seen, now.count);
     else
         show_jobs(stdout, now.seen, now.count);
-    forget(&now);
+    free_seen(&now);
     return 0;
 }
 
@@ -222,10 +221,10 @@ static int run_metrics(const struct ctl_config *c, struct err *e)
     query.gpus = true;
     Hvd__Daemon *gpus = node && node->status->gpus ? daemon_ask(&question, &none) : NULL;
     if (gpus)
-        exposed_gpus(stdout, gpus->gpus);
+        render_gpus(stdout, gpus->gpus);
     message_free(gpus);
     message_free(node);
-    forget(&now);
+    free_seen(&now);
     return 0;
 }
 
@@ -251,12 +250,12 @@ static int run_top(const struct ctl_config *c, struct err *e)
             show_jobs_json(stdout, now.seen, now.count);
         else
             show_top(stdout, now.seen, now.count, screen ? screen_lines() : 1000);
-        forget(&before);
+        free_seen(&before);
         before = now;
         if (fflush(stdout) != 0)
             break;
     }
-    forget(&before);
+    free_seen(&before);
     return e->code ? EXIT_REFUSED : 0;
 }
 
@@ -272,7 +271,7 @@ static void raise_descriptors(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int run(const struct ctl_config *c, struct err *e)
+static int run_command(const struct ctl_config *c, struct err *e)
 {
     static const struct {
         const char *name;
@@ -316,7 +315,7 @@ int main(int argc, char **argv)
     else if (status == 0 && c.version)
         printf("hvdctl %s\n", HVD_VERSION);
     else if (status == 0)
-        status = run(&c, &e);
+        status = run_command(&c, &e);
     if (e.code) {
         fprintf(stderr, "hvdctl: %s\n", e.text);
         if (e.hint[0])

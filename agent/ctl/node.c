@@ -1,4 +1,6 @@
-#include "agent/ctl/node.h"
+/* hvdctl node, gpus, accept, drain and undrain: the leases of a host's managed agent, its GPUs, and root's
+ * word that it takes no new jobs. */
+#include "agent/ctl/commands.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -6,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/ctl/gpus.h"
+#include "agent/ctl/show.h"
 #include "agent/daemon/protocol/query.h"
 #include "common/base/json.h"
 #include "common/protocol/message.h"
@@ -17,7 +19,7 @@
 /* ---- another host -------------------------------------------------------------------------------------- */
 
 /* For the shell at the other end: 'text'. -1: too long. */
-static int quote(const char *text, char *out, size_t size)
+static int quote_word(const char *text, char *out, size_t size)
 {
     size_t n = 0;
     if (size < 3)
@@ -61,7 +63,7 @@ static int go_there(const struct ctl_config *c, struct err *e)
         return 2;
     if (c->json)
         word[n++] = "--json";
-    if (c->reason && quote(c->reason, reason, sizeof reason) < 0) {
+    if (c->reason && quote_word(c->reason, reason, sizeof reason) < 0) {
         err_set(e, ERR_USAGE, "--reason: the text is too long");
         return 2;
     }
@@ -74,7 +76,7 @@ static int go_there(const struct ctl_config *c, struct err *e)
     return 1;
 }
 
-/* ---- what is shown ------------------------------------------------------------------------------------- */
+/* ---- the node ------------------------------------------------------------------------------------------ */
 
 static void show_queue(const Hvd__AgentStatus *s)
 {
@@ -91,7 +93,7 @@ static void show_queue(const Hvd__AgentStatus *s)
         printf("and %u more\n", s->waiting_left_out);
 }
 
-static void show(Hvd__AgentStatus *s)
+static void show_node(Hvd__AgentStatus *s)
 {
     message_printable(&s->base);
     printf("managed agent %s: %u of %u slots taken%s\n", s->version, s->taken, s->slots,
@@ -123,7 +125,7 @@ static void show_queue_json(struct json *j, const Hvd__AgentStatus *s)
         const Hvd__AgentWaiting *w = s->waiting[i];
         json_object(j, NULL);
         json_unsigned(j, "place", i + 1);
-        json_text(j, "job", w->job[0] ? w->job : NULL);
+        json_filled_text(j, "job", w->job);
         json_text(j, "user", w->user);
         json_unsigned(j, "slots", w->slots);
         json_bool(j, "fewer", w->fewer);
@@ -143,17 +145,17 @@ static void show_json(const Hvd__AgentStatus *s)
     json_unsigned(&j, "slots", s->slots);
     json_unsigned(&j, "taken", s->taken);
     json_bool(&j, "shared", s->shared);
-    json_text(&j, "drained", s->drained[0] ? s->drained : NULL);
+    json_filled_text(&j, "drained", s->drained);
     json_unsigned(&j, "gpus", s->gpus);
-    json_text(&j, "unhealthy", s->unhealthy[0] ? s->unhealthy : NULL);
+    json_filled_text(&j, "unhealthy", s->unhealthy);
     json_array(&j, "leases");
     for (size_t i = 0; i < s->n_lease; i++) {
         json_object(&j, NULL);
-        json_text(&j, "job", s->lease[i]->job[0] ? s->lease[i]->job : NULL);
-        json_text(&j, "unit", s->lease[i]->unit[0] ? s->lease[i]->unit : NULL);
+        json_filled_text(&j, "job", s->lease[i]->job);
+        json_filled_text(&j, "unit", s->lease[i]->unit);
         json_text(&j, "user", s->lease[i]->user);
         json_unsigned(&j, "slots", s->lease[i]->slots);
-        json_text(&j, "gpus", s->lease[i]->gpus[0] ? s->lease[i]->gpus : NULL);
+        json_filled_text(&j, "gpus", s->lease[i]->gpus);
         json_unsigned(&j, "since", s->lease[i]->since);
         json_end(&j);
     }
@@ -230,7 +232,7 @@ bool ctl_waiting(const struct ctl_config *c)
 /* ---- the question -------------------------------------------------------------------------------------- */
 
 /* `tell`: what it answers is shown; as JSON it always is. */
-static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tell, struct err *e)
+static int ask_agent(const struct ctl_config *c, const Hvd__Daemon *question, bool tell, struct err *e)
 {
     if (c->job && !is_here(c->job))
         return go_there(c, e);
@@ -238,13 +240,13 @@ static int ask(const struct ctl_config *c, const Hvd__Daemon *question, bool tel
     if (!answer)
         return 1;
     if (answer->body_case == HVD__DAEMON__BODY_GPUS && c->json)
-        gpus_show_json(answer->gpus);
+        show_gpus_json(answer->gpus);
     else if (answer->body_case == HVD__DAEMON__BODY_GPUS)
-        gpus_show(answer->gpus);
+        show_gpus(answer->gpus);
     else if (c->json)
         show_json(answer->status);
     else if (tell)
-        show(answer->status);
+        show_node(answer->status);
     message_free(answer);
     return 0;
 }
@@ -256,7 +258,7 @@ static int ask_status(const struct ctl_config *c, bool gpus, struct err *e)
     query.gpus = gpus;
     question.body_case = HVD__DAEMON__BODY_QUERY;
     question.query = &query;
-    return ask(c, &question, true, e);
+    return ask_agent(c, &question, true, e);
 }
 
 int ctl_node(const struct ctl_config *c, struct err *e)
@@ -275,10 +277,10 @@ int ctl_accept(const struct ctl_config *c, struct err *e)
     Hvd__Daemon question = HVD__DAEMON__INIT;
     question.body_case = HVD__DAEMON__BODY_ACCEPT;
     question.accept = &word;
-    return ask(c, &question, true, e);
+    return ask_agent(c, &question, true, e);
 }
 
-static int drain(const struct ctl_config *c, bool on, struct err *e)
+static int set_drain(const struct ctl_config *c, bool on, struct err *e)
 {
     Hvd__AgentDrain word = HVD__AGENT_DRAIN__INIT;
     Hvd__Daemon question = HVD__DAEMON__INIT;
@@ -286,15 +288,15 @@ static int drain(const struct ctl_config *c, bool on, struct err *e)
     word.reason = (char *)(uintptr_t)(c->reason ? c->reason : NO_REASON);
     question.body_case = HVD__DAEMON__BODY_DRAIN;
     question.drain = &word;
-    return ask(c, &question, false, e);
+    return ask_agent(c, &question, false, e);
 }
 
 int ctl_drain(const struct ctl_config *c, struct err *e)
 {
-    return drain(c, true, e);
+    return set_drain(c, true, e);
 }
 
 int ctl_undrain(const struct ctl_config *c, struct err *e)
 {
-    return drain(c, false, e);
+    return set_drain(c, false, e);
 }

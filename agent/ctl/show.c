@@ -17,7 +17,7 @@ const char *show_user(uid_t uid, char *text, size_t size)
     return text;
 }
 
-static const char *age(uint64_t ms, char *text, size_t size)
+static const char *format_age(uint64_t ms, char *text, size_t size)
 {
     uint64_t s = ms / 1000;
     if (s < 60)
@@ -31,7 +31,7 @@ static const char *age(uint64_t ms, char *text, size_t size)
     return text;
 }
 
-static const char *memory(uint64_t kib, char *text, size_t size)
+static const char *format_memory(uint64_t kib, char *text, size_t size)
 {
     if (kib < 10 * 1024)
         snprintf(text, size, "%" PRIu64 "K", kib);
@@ -42,7 +42,7 @@ static const char *memory(uint64_t kib, char *text, size_t size)
     return text;
 }
 
-static const char *percent(double value, char *text, size_t size)
+static const char *format_percent(double value, char *text, size_t size)
 {
     if (value < 0)
         snprintf(text, size, "-");
@@ -51,7 +51,7 @@ static const char *percent(double value, char *text, size_t size)
     return text;
 }
 
-static const char *command(const Hvd__JobStatus *s, char *text, size_t size)
+static const char *format_command(const Hvd__JobStatus *s, char *text, size_t size)
 {
     size_t n = 0;
     text[0] = '\0';
@@ -62,7 +62,7 @@ static const char *command(const Hvd__JobStatus *s, char *text, size_t size)
     return text;
 }
 
-static const char *bytes_of(double n, char *text, size_t size)
+static const char *format_bytes(double n, char *text, size_t size)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     size_t u = 0;
@@ -72,7 +72,7 @@ static const char *bytes_of(double n, char *text, size_t size)
     return text;
 }
 
-static const char *duration(double ns, char *text, size_t size)
+static const char *format_duration(double ns, char *text, size_t size)
 {
     if (ns < 1e5)
         snprintf(text, size, "%.1f us", ns / 1e3);
@@ -83,7 +83,7 @@ static const char *duration(double ns, char *text, size_t size)
     return text;
 }
 
-static unsigned alive(const Hvd__JobStatus *s)
+unsigned show_live_ranks(const Hvd__JobStatus *s)
 {
     unsigned n = 0;
     for (size_t i = 0; i < s->n_rank; i++)
@@ -103,12 +103,12 @@ static void job_line(FILE *out, const struct ctl_seen *seen)
 {
     const Hvd__JobStatus *s = seen->answer->status;
     char user[40], time[24], mem[24], cpu[24], words[256], ranks[32];
-    message_printable(&seen->answer->status->base); /* what a user's session says is shown to root */
-    snprintf(ranks, sizeof ranks, "%u/%u", alive(s), s->size);
+    message_printable(&seen->answer->status->base); /* root reads texts of a user's session */
+    snprintf(ranks, sizeof ranks, "%u/%u", show_live_ranks(s), s->size);
     fprintf(out, "%-22.80s %-10s %-14.60s %9s %-9.40s %7s %6s %6s  %.60s\n", s->job,
             show_user(seen->uid, user, sizeof user), s->host, ranks, s->phase,
-            age(s->run_ms, time, sizeof time), percent(seen->cpu_percent, cpu, sizeof cpu),
-            memory(s->memory_kib, mem, sizeof mem), command(s, words, sizeof words));
+            format_age(s->run_ms, time, sizeof time), format_percent(seen->cpu_percent, cpu, sizeof cpu),
+            format_memory(s->memory_kib, mem, sizeof mem), format_command(s, words, sizeof words));
 }
 
 static void rank_heading(FILE *out)
@@ -122,7 +122,7 @@ static void rank_line(FILE *out, const Hvd__RankStatus *r)
     char time[24], mem[24], cpu[32];
     snprintf(cpu, sizeof cpu, "%.1fs", (double)r->cpu_ms / 1e3);
     fprintf(out, "%8u %8u %-28.60s %8s %9s %7s  %s\n", r->rank, r->pid, r->state,
-            age(r->run_ms, time, sizeof time), cpu, memory(r->memory_kib, mem, sizeof mem),
+            format_age(r->run_ms, time, sizeof time), cpu, format_memory(r->memory_kib, mem, sizeof mem),
             r->shut_down     ? "shut down"
             : r->initialized ? "initialized"
                              : "-");
@@ -135,7 +135,7 @@ void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count)
         job_line(out, &seen[i]);
 }
 
-static double per(uint64_t what, uint64_t of)
+static double divide_or_0(uint64_t what, uint64_t of)
 {
     return of ? (double)what / (double)of : 0;
 }
@@ -148,14 +148,14 @@ static void show_counters(FILE *out, const Hvd__Counters *c)
     for (size_t i = 0; i < c->n_collective; i++) {
         const Hvd__Collective *k = c->collective[i];
         fprintf(out, "%-14.40s %12" PRIu64 " %12s %12s %12s/s\n", k->kind, k->most,
-                bytes_of((double)k->bytes, bytes, sizeof bytes),
-                duration(per(k->ns, k->operations), mean, sizeof mean),
-                bytes_of(per(k->bytes, k->ns) * 1e9, more, sizeof more));
+                format_bytes((double)k->bytes, bytes, sizeof bytes),
+                format_duration(divide_or_0(k->ns, k->operations), mean, sizeof mean),
+                format_bytes(divide_or_0(k->bytes, k->ns) * 1e9, more, sizeof more));
     }
     if (c->sent || c->received)
         fprintf(out, "links to other hosts: %s sent, %s received\n",
-                bytes_of((double)c->sent, bytes, sizeof bytes),
-                bytes_of((double)c->received, more, sizeof more));
+                format_bytes((double)c->sent, bytes, sizeof bytes),
+                format_bytes((double)c->received, more, sizeof more));
     for (size_t i = 0; i < c->n_stall; i++) {
         const Hvd__Stall *s = c->stall[i];
         fprintf(out, "stall: tensor \"%.100s\": %.40s has waited %.1f s for %.300s\n", s->tensor, s->kind,
@@ -171,9 +171,9 @@ void show_status(FILE *out, const struct ctl_seen *seen)
     char words[4096], text[40];
     message_printable(&seen->answer->status->base);
     fprintf(out, "job %s of %s: %s\n", s->job, show_user(seen->uid, text, sizeof text), s->phase);
-    fprintf(out, "command: %s\n", command(s, words, sizeof words));
+    fprintf(out, "command: %s\n", format_command(s, words, sizeof words));
     fprintf(out, "host: %s, number %u of %u; %u of the job's %u ranks run here%s", s->host, s->host_index,
-            s->hosts, alive(s), s->size, s->epoch ? "" : "\n");
+            s->hosts, show_live_ranks(s), s->size, s->epoch ? "" : "\n");
     if (s->epoch)
         fprintf(out, "; restart %u\n", s->epoch);
     fprintf(out, "processes: session %u, guard %u", s->session_pid, s->guard_pid);
@@ -239,7 +239,7 @@ static void counters_json(struct json *j, const Hvd__Counters *c, uint64_t age_m
         json_unsigned(j, "operations_of_all_ranks", k->operations);
         json_unsigned(j, "bytes", k->bytes);
         json_real(j, "seconds", (double)k->ns / 1e9);
-        json_real(j, "bytes_per_second", per(k->bytes, k->ns) * 1e9);
+        json_real(j, "bytes_per_second", divide_or_0(k->bytes, k->ns) * 1e9);
         json_end(j);
     }
     json_end(j);
@@ -279,7 +279,7 @@ static void job_json(struct json *j, const struct ctl_seen *seen)
         json_text(j, NULL, s->argv[i]);
     json_end(j);
     json_text(j, "containment", s->containment);
-    json_text(j, "gpus", s->gpus[0] ? s->gpus : NULL);
+    json_filled_text(j, "gpus", s->gpus);
     json_bool(j, "gpus_leased", s->leased);
     json_unsigned(j, "session_pid", s->session_pid);
     json_unsigned(j, "guard_pid", s->guard_pid);

@@ -1,12 +1,12 @@
-/* What hvdctl prints of jobs, for people and as JSON. */
+/* The output of hvdctl: jobs and GPUs for people and as JSON, and jobs for Prometheus. */
 #ifndef HVD_AGENT_CTL_SHOW_H
 #define HVD_AGENT_CTL_SHOW_H
 
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/json.h"
+#include "common/protocol/control.pb-c.h"
 
 /* A job as it is now. */
 struct ctl_seen {
@@ -15,7 +15,7 @@ struct ctl_seen {
     double cpu_percent;  /* of one processor since the look before; negative: not known */
 };
 
-/* His name, or his number. Returns `text`. */
+/* The name of the user, or the number. Returns `text`. */
 const char *show_user(uid_t uid, char *text, size_t size);
 void show_jobs(FILE *out, const struct ctl_seen *seen, size_t count);
 void show_jobs_json(FILE *out, const struct ctl_seen *seen, size_t count);
@@ -23,5 +23,15 @@ void show_status(FILE *out, const struct ctl_seen *seen);
 void show_status_json(FILE *out, const struct ctl_seen *seen);
 /* Jobs and their ranks on one screen of so many lines. */
 void show_top(FILE *out, const struct ctl_seen *seen, size_t count, int lines);
+/* Ranks of the job that have not ended here. */
+unsigned show_live_ranks(const Hvd__JobStatus *s);
+
+/* metrics.c: each family with a sample for each job. `node`: the answer of the managed agent; NULL: there is
+ * none. */
+void show_metrics(FILE *out, const struct ctl_seen *seen, size_t count, const Hvd__AgentStatus *node);
+
+/* gpus.c: the GPUs of a node, on stdout. */
+void show_gpus(Hvd__Gpus *g);
+void show_gpus_json(const Hvd__Gpus *g);
 
 #endif

@@ -9,7 +9,7 @@
 
 static void close_all(void *arg)
 {
-    struct closing *c = arg;
+    struct async_close *c = arg;
     const struct linger none = {0};
     for (size_t i = 0; i < c->count; i++)
         (void)setsockopt(c->fd[i], SOL_SOCKET, SO_LINGER, &none, sizeof none);
@@ -20,13 +20,13 @@ static void close_all(void *arg)
 
 static void on_ended(uv_async_t *async)
 {
-    struct closing *c = async->data;
+    struct async_close *c = async->data;
     uv_thread_join(&c->thread);
     c->done(c->ctx);
 }
 
-int closing_start(struct closing *closing, uv_loop_t *loop, const int *fd, size_t count,
-                  void (*done)(void *ctx), void *ctx)
+int async_close_start(struct async_close *closing, uv_loop_t *loop, const int *fd, size_t count,
+                      void (*done)(void *ctx), void *ctx)
 {
     uv_thread_options_t options = {.flags = UV_THREAD_HAS_STACK_SIZE, .stack_size = STACK};
     if (!closing->done) { /* else: another attempt */
@@ -42,7 +42,7 @@ int closing_start(struct closing *closing, uv_loop_t *loop, const int *fd, size_
     return uv_thread_create_ex(&closing->thread, &options, close_all, closing) < 0 ? -1 : 0;
 }
 
-bool closing_at_once(int socket)
+bool close_if_read(int socket)
 {
     int unread = -1;
     if (shutdown(socket, SHUT_RD) < 0 || ioctl(socket, FIONREAD, &unread) < 0 || unread > 0)
@@ -51,7 +51,7 @@ bool closing_at_once(int socket)
     return true;
 }
 
-bool closing_is_harmless(int fd)
+bool close_is_harmless(int fd)
 {
     int domain;
     socklen_t size = sizeof domain;

@@ -1,9 +1,9 @@
 /* Closes descriptors that others made, without waiting for them.
  *
- * What close() does is the business of whoever made the descriptor: a TCP connection lingers for as long as
- * he said (SO_LINGER), a file of a FUSE file system asks his process. The same holds for those that he sent
- * and nobody received: they end with the socket in whose queue they lie. So each set is closed by a thread of
- * its own, which may take for ever; how many there can be is the owner's to bound. */
+ * The maker of a descriptor decides how long close() takes: a TCP connection lingers as long as its owner has
+ * said (SO_LINGER), a file of a FUSE file system asks a process. The same is true of descriptors that were
+ * sent and not received: they end with the socket in whose queue they lie. So each set is closed by a thread
+ * of its own, which may never end; the owner bounds the number of threads. */
 #ifndef HVD_AGENT_DAEMON_ASYNC_CLOSE_H
 #define HVD_AGENT_DAEMON_ASYNC_CLOSE_H
 
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <uv.h>
 
-struct closing {
+struct async_close {
     uv_async_t ended;
     uv_thread_t thread;
     const int *fd;
@@ -23,13 +23,13 @@ struct closing {
 /* Begins. `fd` stays valid, and closing where it is, until done(), which comes from the loop; then
  * closing.ended is the owner's to close. It does not keep the loop alive. -1: there can be no thread now,
  * nothing was closed. */
-int closing_start(struct closing *closing, uv_loop_t *loop, const int *fd, size_t count,
-                  void (*done)(void *ctx), void *ctx);
+int async_close_start(struct async_close *closing, uv_loop_t *loop, const int *fd, size_t count,
+                      void (*done)(void *ctx), void *ctx);
 /* Closes a unix socket here and now, when nothing lies unread in it: false, and it is still open, when
  * something does. Nothing more can be sent to it. */
-bool closing_at_once(int socket);
+bool close_if_read(int socket);
 /* Can whoever holds such a descriptor close it at once, and find out what it is without asking a file system?
  * True of pipes and unix sockets. */
-bool closing_is_harmless(int fd);
+bool close_is_harmless(int fd);
 
 #endif

@@ -11,10 +11,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/daemon/drain.h"
 #include "agent/daemon/gpu/gpu_health.h"
-#include "common/process/module.h"
+#include "agent/daemon/state_file.h"
 #include "common/modules/yaml.h"
+#include "common/process/module.h"
 
 static const struct option_spec specs[] = {
 #define DAEMON_ROW(ctype, field, type, flags, metavar, yaml, min, max, words, default_, group, help)         \

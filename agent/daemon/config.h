@@ -1,8 +1,8 @@
-/* What a managed agent was told: /etc/hvd/agent.conf, one table for its keys and the options of
+/* The configuration of a managed agent: /etc/hvd/agent.conf, one table for its keys and the options of
  * `hvdagent daemon`.
  *
  * It is read when the daemon starts and when it is asked to reload (SIGHUP); a file that is wrong changes
- * nothing then. Root must be its owner, and nobody else may write it. No variable of the environment has a
+ * nothing then. Root must be its owner, and no other user may write it. No variable of the environment has a
  * say. */
 #ifndef HVD_AGENT_DAEMON_CONFIG_H
 #define HVD_AGENT_DAEMON_CONFIG_H
@@ -102,7 +102,7 @@ extern const struct options_program daemon_program;
 /* argv[0] is the word `daemon`. -1 with *e: nothing must be freed. */
 int daemon_config_read(struct daemon_config *c, int argc, char *const argv[], struct err *e);
 void daemon_config_free(struct daemon_config *c);
-/* May this user, who is in these groups, run jobs? */
+/* True when this user, a member of these groups, may run jobs. */
 bool daemon_config_allows(const struct daemon_config *c, uid_t uid, const gid_t *groups, size_t count);
 
 #endif

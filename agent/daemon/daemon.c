@@ -12,17 +12,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "agent/daemon/admission/client.h"
+#include "agent/daemon/core.h"
+#include "agent/daemon/sessions.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/process/loop.h"
 #include "common/process/module.h"
 
-#define BACKLOG    1024
-#define PAUSE_MS   100 /* without descriptors, until the next attempt to accept */
-#define ACCEPTS    64  /* a turn of the loop */
-#define FIRST_FD   3   /* of those that systemd passes */
-#define UNITS      LEASE_PREFIX "*.service"
-#define COMPLAIN_S 1
+#define BACKLOG  1024
+#define PAUSE_MS 100 /* without descriptors, until the next attempt to accept */
+#define ACCEPTS  64  /* a turn of the loop */
+#define FIRST_FD 3   /* of those that systemd passes */
 
 /* ---- the socket ---------------------------------------------------------------------------------------- */
 
@@ -31,14 +32,14 @@ static void on_connection(uv_poll_t *poll, int status, int events);
 static void accept_again(uv_timer_t *timer)
 {
     struct daemon *d = timer->data;
-    uv_poll_start(&d->listener_poll, UV_READABLE, on_connection);
+    uv_poll_start(&d->listener.poll, UV_READABLE, on_connection);
 }
 
 static void pause_accepting(struct daemon *d, const char *why)
 {
     daemon_complain(d, NULL, why);
-    uv_poll_stop(&d->listener_poll);
-    uv_timer_start(&d->accept_timer, accept_again, PAUSE_MS, 0);
+    uv_poll_stop(&d->listener.poll);
+    uv_timer_start(&d->listener.pause, accept_again, PAUSE_MS, 0);
 }
 
 /* Twice: those that are one too many are still to be closed. */
@@ -53,7 +54,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPTS && may_accept(d); i++) {
-        int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(d->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             client_open(d, fd);
             continue;
@@ -75,11 +76,11 @@ static int make_socket(struct daemon *d, struct err *e)
     int n = snprintf(name.sun_path, sizeof name.sun_path, "%s/" DAEMON_SOCKET, d->config.directory);
     if (n < 0 || (size_t)n >= sizeof name.sun_path)
         return err_set(e, ERR_USAGE, "--directory: the path is too long for a socket");
-    d->own_socket = true;
-    d->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    d->listener.own = true;
+    d->listener.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     (void)unlink(name.sun_path); /* of one that was killed: whoever runs has the lock */
-    if (d->listener < 0 || bind(d->listener, (struct sockaddr *)&name, sizeof name) < 0 ||
-        chmod(name.sun_path, 0666) < 0 || listen(d->listener, BACKLOG) < 0)
+    if (d->listener.fd < 0 || bind(d->listener.fd, (struct sockaddr *)&name, sizeof name) < 0 ||
+        chmod(name.sun_path, 0666) < 0 || listen(d->listener.fd, BACKLOG) < 0)
         return err_sys(e, errno, "cannot listen on %s", name.sun_path);
     return 0;
 }
@@ -95,81 +96,25 @@ static int open_socket(struct daemon *d, struct err *e)
         if (make_socket(d, e) < 0)
             return -1;
     } else {
-        d->listener = FIRST_FD;
-        if (getsockopt(d->listener, SOL_SOCKET, SO_DOMAIN, &type, &size) < 0 || type != AF_UNIX ||
-            getsockopt(d->listener, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
+        d->listener.fd = FIRST_FD;
+        if (getsockopt(d->listener.fd, SOL_SOCKET, SO_DOMAIN, &type, &size) < 0 || type != AF_UNIX ||
+            getsockopt(d->listener.fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) < 0 || !listening)
             return err_set(e, ERR_USAGE, "what systemd passed is not a unix socket that listens");
-        fcntl(d->listener, F_SETFL, fcntl(d->listener, F_GETFL) | O_NONBLOCK);
+        fcntl(d->listener.fd, F_SETFL, fcntl(d->listener.fd, F_GETFL) | O_NONBLOCK);
     }
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     size = sizeof name - 1;
-    if (getsockname(d->listener, (struct sockaddr *)&name, &size) == 0)
-        snprintf(d->socket, sizeof d->socket, "%s", name.sun_path);
-    int rc = uv_poll_init(&d->loop, &d->listener_poll, d->listener);
+    if (getsockname(d->listener.fd, (struct sockaddr *)&name, &size) == 0)
+        snprintf(d->listener.path, sizeof d->listener.path, "%s", name.sun_path);
+    int rc = uv_poll_init(&d->loop, &d->listener.poll, d->listener.fd);
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the socket: %s", uv_strerror(rc));
-    d->listener_poll.data = d;
-    uv_poll_start(&d->listener_poll, UV_READABLE, on_connection);
+    d->listener.poll.data = d;
+    uv_poll_start(&d->listener.poll, UV_READABLE, on_connection);
     return 0;
 }
 
-/* ---- leases -------------------------------------------------------------------------------------------- */
-
-static uint64_t now_ms(void)
-{
-    return clock_now() / NSEC_PER_MSEC;
-}
-
-static void settle(uv_timer_t *timer)
-{
-    struct daemon *d = timer->data;
-    uint64_t again = counted_settle(&d->counted, now_ms());
-    if (again)
-        uv_timer_start(timer, settle, again, 0);
-    counted_save(&d->counted);
-}
-
-void daemon_end_lease(struct daemon *d, const char *unit)
-{
-    const struct lease *lease = leases_find(&d->leases, unit);
-    if (lease) {
-        d->metrics.ended++;
-        journal_job(d, lease, "has given its slots back");
-    }
-    leases_drop(&d->leases, unit);
-    counted_left(&d->counted, unit, now_ms());
-    settle(&d->counted_timer);
-    daemon_queue_changed(d);
-}
-
-void daemon_session_began(struct daemon *d, const char *unit)
-{
-    const struct lease *lease = leases_find(&d->leases, unit);
-    if (lease)
-        counted_began(&d->counted, lease, now_ms());
-}
-
-/* The first one may be faster than systemd's word that the session runs. */
-int daemon_session_reports(struct daemon *d, uid_t uid, const Hvd__SessionReport *report, struct err *e)
-{
-    const struct lease *lease = leases_find(&d->leases, report->unit);
-    if (lease && lease->uid == uid)
-        counted_began(&d->counted, lease, now_ms());
-    int rc = counted_report(&d->counted, uid, report, now_ms(), e);
-    if (report->over)
-        settle(&d->counted_timer);
-    return rc;
-}
-
-void daemon_on_queue_timer(uv_timer_t *timer)
-{
-    clients_serve_queue(timer->data);
-}
-
-void daemon_queue_changed(struct daemon *d)
-{
-    uv_timer_start(&d->queue_timer, daemon_on_queue_timer, 0, 0);
-}
+/* ---- systemd ------------------------------------------------------------------------------------------- */
 
 static void on_unit_started(void *ctx, const char *unit, const char *failure)
 {
@@ -184,7 +129,7 @@ static bool watches_unit(void *ctx, const char *unit)
 
 static void on_unit_removed(void *ctx, const char *unit)
 {
-    daemon_end_lease(ctx, unit);
+    sessions_end(ctx, unit);
 }
 
 static const struct systemd_events unit_events = {on_unit_started, watches_unit, on_unit_removed};
@@ -197,33 +142,6 @@ static void on_systemd_lost(void *ctx, const struct err *e)
     uv_stop(&d->loop);
 }
 
-static void confirm(void *ctx, const char *unit)
-{
-    struct daemon *d = ctx;
-    struct lease *lease = leases_find(&d->leases, unit);
-    if (lease) {
-        lease->confirmed = true;
-        daemon_session_began(d, unit);
-    } else {
-        log_warning("%s runs without a lease", unit);
-    }
-}
-
-/* The leases of sessions that ended while nobody watched. */
-static int drop_ended(struct daemon *d, struct err *e)
-{
-    if (units_list(&d->units, UNITS, confirm, e) < 0)
-        return -1;
-    for (size_t i = d->leases.count; i > 0; i--)
-        if (!d->leases.item[i - 1].confirmed)
-            daemon_end_lease(d, d->leases.item[i - 1].unit);
-    for (size_t i = 0; i < d->counted.sessions; i++) /* those of leases that were given back before */
-        if (!leases_find(&d->leases, d->counted.session[i].unit))
-            counted_left(&d->counted, d->counted.session[i].unit, now_ms());
-    settle(&d->counted_timer);
-    return 0;
-}
-
 /* ---- configuration ------------------------------------------------------------------------------------- */
 
 static uint32_t count_slots(uint32_t gpus)
@@ -232,7 +150,7 @@ static uint32_t count_slots(uint32_t gpus)
     return gpus ? gpus : cpus > 0 ? (uint32_t)cpus : 1;
 }
 
-static void apply(struct daemon *d)
+static void apply_config(struct daemon *d)
 {
     const struct daemon_config *c = &d->config;
     log_init("hvdagent", (enum log_level)c->log_level);
@@ -244,37 +162,10 @@ static void apply(struct daemon *d)
                                     .max_jobs_per_user = (uint32_t)c->max_jobs_per_user};
 }
 
-const char *daemon_drained(const struct daemon *d)
+static void on_gpus_changed(struct daemon *d)
 {
-    return d->drained[0] ? d->drained : d->config.drain ? d->config.drain : "";
-}
-
-const char *daemon_refuses(struct daemon *d)
-{
-    static char text[2 * GPU_FAULT_TEXT + 64];
-    char why[2 * GPU_FAULT_TEXT];
-    if (daemon_drained(d)[0])
-        snprintf(text, sizeof text, "it is drained: %s", daemon_drained(d));
-    else if (gpu_watch_refuses(&d->gpus, why, sizeof why)[0])
-        snprintf(text, sizeof text, "it is not healthy: %s", why);
-    else
-        return NULL;
-    return text;
-}
-
-void daemon_gpus_changed(struct daemon *d)
-{
-    apply(d);
+    apply_config(d);
     daemon_queue_changed(d);
-}
-
-void daemon_drain(struct daemon *d, const char *reason, struct err *e)
-{
-    if (drain_write(d->config.directory, reason, e) < 0)
-        return;
-    drain_read(d->config.directory, d->drained);
-    daemon_queue_changed(d);
-    log_info("%s%s", d->drained[0] ? "drained: " : "new jobs are taken again", d->drained);
 }
 
 static void tell_systemd(struct daemon *d, const char *state)
@@ -285,7 +176,7 @@ static void tell_systemd(struct daemon *d, const char *state)
     d->units.ops->notify(text);
 }
 
-static void reload(struct daemon *d)
+static void reload_config(struct daemon *d)
 {
     char text[64];
     struct err e = ERR_INIT;
@@ -297,7 +188,7 @@ static void reload(struct daemon *d)
     } else {
         daemon_config_free(&d->config);
         d->config = config;
-        apply(d);
+        apply_config(d);
         gpu_watch_follow(&d->gpus);
         metrics_follow(d);
         d->metrics.reload++;
@@ -313,7 +204,7 @@ static void on_signal(uv_signal_t *handle, int number)
 {
     struct daemon *d = handle->data;
     if (number == SIGHUP) {
-        reload(d);
+        reload_config(d);
         return;
     }
     log_info("ended by signal %d (%s); %zu jobs go on", number, strsignal(number), d->leases.count);
@@ -345,23 +236,9 @@ static void start_watchdog(struct daemon *d)
         uv_timer_start(&d->watchdog, on_watchdog, us / 2000, us / 2000);
 }
 
-void daemon_complain(struct daemon *d, const struct client *c, const char *what)
-{
-    uint64_t now = clock_now();
-    if (d->complained && now - d->complained < COMPLAIN_S * NSEC_PER_SEC) {
-        d->unsaid++;
-        return;
-    }
-    d->complained = now;
-    if (c)
-        log_warning("pid %d of uid %u %s (%u more such lines were left out)", (int)c->pid, (unsigned)c->uid,
-                    what, d->unsaid);
-    else
-        log_warning("cannot accept connections: %s (%u more such lines were left out)", what, d->unsaid);
-    d->unsaid = 0;
-}
-
 /* ---- life ---------------------------------------------------------------------------------------------- */
+
+static const struct daemon_events daemon_events = {clients_serve_queue, on_gpus_changed, clients_checked};
 
 /* Two daemons would give the slots away twice. */
 static int lock_directory(struct daemon *d, struct err *e)
@@ -379,28 +256,27 @@ static int lock_directory(struct daemon *d, struct err *e)
 static int set_up(struct daemon *d, struct err *e)
 {
     char directory[PATH_MAX - 16];
-    d->listener = d->lock = -1;
-    d->journal = (struct journal)JOURNAL_INIT;
+    d->listener.fd = d->lock = -1;
     if (loop_init(&d->loop, e) < 0)
         return -1;
-    uv_timer_init(&d->loop, &d->accept_timer);
+    daemon_core_init(d, &daemon_events);
+    uv_timer_init(&d->loop, &d->listener.pause);
     uv_timer_init(&d->loop, &d->watchdog);
-    uv_timer_init(&d->loop, &d->queue_timer);
-    uv_timer_init(&d->loop, &d->counted_timer);
-    d->accept_timer.data = d->watchdog.data = d->queue_timer.data = d->counted_timer.data = d;
+    uv_timer_init(&d->loop, &d->totals_timer);
+    d->listener.pause.data = d->watchdog.data = d->totals_timer.data = d;
     if (module_program_dir(directory, sizeof directory, e) < 0)
         return -1;
     snprintf(d->program, sizeof d->program, "%s/hvdagent", directory);
     drain_read(d->config.directory, d->drained);
     if (lock_directory(d, e) < 0)
         return -1;
-    counted_open(&d->counted, d->config.directory, now_ms());
+    totals_open(&d->totals, d->config.directory, clock_now() / NSEC_PER_MSEC);
     if (leases_open(&d->leases, d->config.directory, e) < 0 ||
-        units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 || drop_ended(d, e) < 0 ||
-        identity_open(d->config.directory, d->node, e) < 0)
+        units_open(&d->units, &d->loop, &unit_events, on_systemd_lost, d, e) < 0 ||
+        sessions_recover(d, e) < 0 || node_id_open(d->config.directory, d->node, e) < 0)
         return -1;
     gpu_watch_open(&d->gpus, d);
-    apply(d);
+    apply_config(d);
     if (open_socket(d, e) < 0)
         return -1;
     watch_signals(d);
@@ -412,15 +288,15 @@ static void tear_down(struct daemon *d)
     char path[PATH_MAX];
     for (struct client *c = d->clients; c; c = c->next)
         client_drop(c);
-    if (d->own_socket) {
+    if (d->listener.own) {
         snprintf(path, sizeof path, "%s/" DAEMON_SOCKET, d->config.directory);
         (void)unlink(path);
     }
-    uv_close((uv_handle_t *)&d->listener_poll, NULL);
-    uv_close((uv_handle_t *)&d->accept_timer, NULL);
+    uv_close((uv_handle_t *)&d->listener.poll, NULL);
+    uv_close((uv_handle_t *)&d->listener.pause, NULL);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
     uv_close((uv_handle_t *)&d->queue_timer, NULL);
-    uv_close((uv_handle_t *)&d->counted_timer, NULL);
+    uv_close((uv_handle_t *)&d->totals_timer, NULL);
     for (int i = 0; i < 3; i++)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     metrics_close(d);
@@ -429,9 +305,9 @@ static void tear_down(struct daemon *d)
     uv_run(&d->loop, UV_RUN_DEFAULT); /* the closed handles' last callbacks */
     (void)uv_loop_close(&d->loop);
     leases_close(&d->leases);
-    counted_save(&d->counted);
-    counted_close(&d->counted);
-    close(d->listener);
+    totals_save(&d->totals);
+    totals_close(&d->totals);
+    close(d->listener.fd);
     close(d->lock);
     daemon_config_free(&d->config);
 }

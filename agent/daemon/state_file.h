@@ -1,4 +1,5 @@
-/* Short texts that a managed agent keeps beside its leases, so that a restart does not forget them. */
+/* Short texts that a managed agent keeps in files beside its leases, so that a restart does not forget them:
+ * root's word to take no new jobs, and the name of the node. */
 #ifndef HVD_AGENT_DAEMON_STATE_FILE_H
 #define HVD_AGENT_DAEMON_STATE_FILE_H
 
@@ -6,10 +7,23 @@
 
 #include "common/base/err.h"
 
-/* Empty when there is no such file; no more than fits. */
-void kept_file_read(const char *directory, const char *name, char *text, size_t size);
-/* Put there whole by rename. -1 with *e: it is as before. */
-int kept_file_write(const char *directory, const char *name, const char *text, struct err *e);
-int kept_file_remove(const char *directory, const char *name, struct err *e);
+#define DRAIN_MAX    256 /* bytes of a reason; a longer one is cut */
+#define NODE_ID_TEXT 33  /* 32 digits */
+
+/* Reads the file. The text is empty when there is none; no more than fits. */
+void state_file_read(const char *directory, const char *name, char *text, size_t size);
+/* Replaces the file by rename. -1 with *e: the file is as before. */
+int state_file_write(const char *directory, const char *name, const char *text, struct err *e);
+int state_file_remove(const char *directory, const char *name, struct err *e);
+
+/* Reads why root wants no new jobs; empty: root wants them. The configuration (`drain`) has a word, too. */
+void drain_read(const char *directory, char reason[DRAIN_MAX]);
+/* An empty reason takes root's word back. -1 with *e: it is as before. */
+int drain_write(const char *directory, const char *reason, struct err *e);
+
+/* The managed agent's name of its node: random, as long-lived as the leases, and the same under each name or
+ * address of the node; hvdrun sorts nodes by it (--wait). Makes one where there is none. A file that cannot
+ * be written is warned of: then the name ends with the daemon. */
+int node_id_open(const char *directory, char text[NODE_ID_TEXT], struct err *e);
 
 #endif

@@ -12,8 +12,8 @@ static void on_timer(uv_timer_t *timer)
     on_poll(&u->poll, 0, 0);
 }
 
-/* Whatever was done may have changed what systemd is waited for. */
-static void rearm(struct units *u)
+/* After each call to systemd the events that we wait for may be others. */
+static void rearm_watch(struct units *u)
 {
     int events;
     int64_t us;
@@ -33,7 +33,7 @@ static void on_poll(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     if (u->ops->process(u->systemd, &e) == 0) {
-        rearm(u);
+        rearm_watch(u);
         return;
     }
     uv_poll_stop(&u->poll);
@@ -55,7 +55,7 @@ int units_open(struct units *u, uv_loop_t *loop, const struct systemd_events *ev
     if (rc < 0)
         return err_set(e, ERR_SYSTEM, "cannot watch the connection to systemd: %s", uv_strerror(rc));
     u->poll.data = u->timer.data = u;
-    rearm(u);
+    rearm_watch(u);
     return 0;
 }
 
@@ -72,13 +72,13 @@ void units_close(struct units *u)
 int units_start(struct units *u, const struct systemd_service *service, struct err *e)
 {
     int rc = u->ops->start(u->systemd, service, e);
-    rearm(u);
+    rearm_watch(u);
     return rc;
 }
 
 int units_list(struct units *u, const char *pattern, void (*see)(void *ctx, const char *unit), struct err *e)
 {
     int rc = u->ops->list(u->systemd, pattern, see, u->ctx, e);
-    rearm(u);
+    rearm_watch(u);
     return rc;
 }

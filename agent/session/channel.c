@@ -318,7 +318,7 @@ static void on_data(void *ctx, const struct frame *f)
         session_lose(s, true, "the launcher sent more input for rank %u than it was granted", f->rank);
 }
 
-static const struct channel_events channel_events = {on_control, on_data};
+static const struct channel_events channel_events = {on_control, on_data, NULL};
 
 static void on_received(void *ctx, const uint8_t *bytes, size_t len)
 {

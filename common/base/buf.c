@@ -41,7 +41,7 @@ size_t buf_room(const struct buf *b)
     return b->max - b->len;
 }
 
-static int grow(struct buf *b, size_t wanted)
+static int grow_memory(struct buf *b, size_t wanted)
 {
     size_t capacity = b->capacity ? b->capacity : SMALLEST;
     while (capacity < wanted)
@@ -69,7 +69,7 @@ uint8_t *buf_reserve(struct buf *b, size_t len)
             /* Moving is cheap when little is unread. */
             memcpy(b->memory, b->memory + b->head, b->len);
             b->head = 0;
-        } else if (grow(b, b->len + len) < 0) {
+        } else if (grow_memory(b, b->len + len) < 0) {
             return NULL;
         }
     }

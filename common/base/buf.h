@@ -3,7 +3,7 @@
  * Nothing here trusts a length: a put beyond the ceiling fails and changes nothing. Memory is taken when
  * bytes come and given back when the queue is empty, so idle queues cost nothing. Not thread-safe.
  *
- * What a queue holds while it is secret lies in memory that no core file shows (secret.h). */
+ * While a queue is secret, its bytes lie in memory that no core file shows (secret.h). */
 #ifndef HVD_COMMON_BASE_BUF_H
 #define HVD_COMMON_BASE_BUF_H
 
@@ -17,7 +17,7 @@ struct buf {
     size_t len;  /* unread bytes */
     size_t capacity;
     size_t max;          /* len never exceeds this */
-    bool secret, hidden; /* what is put from now on; the memory that there is */
+    bool secret, hidden; /* the next bytes are secret; the memory is hidden */
 };
 
 void buf_init(struct buf *b, size_t max);

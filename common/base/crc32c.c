@@ -95,7 +95,7 @@ __attribute__((target("sse4.2,pclmul"))) static uint32_t crc_by_lanes(uint32_t c
 
 #endif
 
-/* ---- which --------------------------------------------------------------------------------------------- */
+/* ---- the choice ---------------------------------------------------------------------------------------- */
 
 unsigned crc32c_versions(crc32c_function version[CRC32C_VERSIONS_MAX])
 {

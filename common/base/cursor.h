@@ -1,7 +1,7 @@
 /* Bounded reading and writing of wire formats, little endian.
  *
  * A reader or writer that runs over its end turns bad and stays so: it reads zeros and writes nothing.
- * Whoever uses one asks `bad` once, before believing anything that was read. */
+ * The caller asks `bad` once, before it believes anything that was read. */
 #ifndef HVD_COMMON_BASE_CURSOR_H
 #define HVD_COMMON_BASE_CURSOR_H
 

@@ -12,7 +12,7 @@ static void make_one_line(char *text)
             *text = ' ';
 }
 
-static void format(char *out, size_t size, const char *fmt, va_list args)
+static void format_text(char *out, size_t size, const char *fmt, va_list args)
 {
     vsnprintf(out, size, fmt, args);
     make_one_line(out);
@@ -25,7 +25,7 @@ int err_set(struct err *e, enum err_code code, const char *fmt, ...)
         return -1;
     e->code = code;
     va_start(args, fmt);
-    format(e->text, sizeof e->text, fmt, args);
+    format_text(e->text, sizeof e->text, fmt, args);
     va_end(args);
     return -1;
 }
@@ -38,7 +38,7 @@ int err_sys(struct err *e, int errnum, const char *fmt, ...)
         return -1;
     e->code = ERR_SYSTEM;
     va_start(args, fmt);
-    format(e->text, sizeof e->text, fmt, args);
+    format_text(e->text, sizeof e->text, fmt, args);
     va_end(args);
     used = strlen(e->text);
     snprintf(e->text + used, sizeof e->text - used, ": %s", strerror(errnum));
@@ -54,7 +54,7 @@ int err_wrap(struct err *e, const char *fmt, ...)
         return -1;
     memcpy(old, e->text, sizeof old);
     va_start(args, fmt);
-    format(e->text, sizeof e->text, fmt, args);
+    format_text(e->text, sizeof e->text, fmt, args);
     va_end(args);
     used = strlen(e->text);
     snprintf(e->text + used, sizeof e->text - used, ": %.*s", (int)sizeof old, old);
@@ -67,7 +67,7 @@ int err_hint(struct err *e, const char *fmt, ...)
     if (!e || !e->code || e->hint[0])
         return -1;
     va_start(args, fmt);
-    format(e->hint, sizeof e->hint, fmt, args);
+    format_text(e->hint, sizeof e->hint, fmt, args);
     va_end(args);
     return -1;
 }

@@ -22,7 +22,8 @@ enum err_code {
     ERR_NOT_FOUND,      /* the command does not exist (127) */
     ERR_NOT_EXECUTABLE, /* the command exists but cannot be run (126) */
     ERR_CLOSED,         /* the peer has gone */
-    ERR_CORRUPTED       /* what came is not what was sent */
+    ERR_CORRUPTED,      /* bytes changed on their way */
+    ERR_BUSY            /* others have what is wanted; later there may be room */
 };
 
 #define ERR_TEXT_MAX 768
@@ -31,7 +32,7 @@ enum err_code {
 struct err {
     enum err_code code;
     char text[ERR_TEXT_MAX]; /* one line, no newline at its end */
-    char hint[ERR_HINT_MAX]; /* what to do about it, or empty; one line */
+    char hint[ERR_HINT_MAX]; /* the remedy, or empty; one line */
 };
 
 #define ERR_INIT                                                                                             \

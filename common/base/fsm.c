@@ -20,7 +20,7 @@ const char *fsm_state_name(const struct fsm *m)
     return m->table->states[m->state];
 }
 
-static void handle(struct fsm *m, uint8_t event)
+static void handle_event(struct fsm *m, uint8_t event)
 {
     const struct fsm_table *t = m->table;
     for (size_t i = 0; i < t->row_count; i++) {
@@ -53,7 +53,7 @@ void fsm_post(struct fsm *m, uint8_t event)
     while (m->queued > 0) {
         uint8_t next = m->queue[0];
         memmove(m->queue, m->queue + 1, --m->queued);
-        handle(m, next);
+        handle_event(m, next);
     }
     m->running = false;
 }

@@ -32,7 +32,7 @@ struct fsm_table {
 struct fsm {
     const struct fsm_table *table;
     void *owner;
-    const char *label; /* which one, for the log; valid as long as the fsm */
+    const char *label; /* names the machine in the log; valid as long as the fsm */
     uint64_t since;
     uint8_t state;
     uint8_t queue[FSM_QUEUE_MAX];

@@ -1,4 +1,4 @@
-/* FNV-1a (Fowler, Noll, Vo): for tables of names, and to compare lists by one number. Not against somebody
+/* FNV-1a (Fowler, Noll, Vo): for tables of names, and to compare lists by one number. Not against an attacker
  * who looks for two names with the same hash: tables compare the names, too. */
 #ifndef HVD_COMMON_BASE_HASH_H
 #define HVD_COMMON_BASE_HASH_H

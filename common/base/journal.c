@@ -12,7 +12,7 @@
 #include "common/base/log.h"
 
 #define TEXT_MAX 2048   /* of one value; longer ones are cut */
-#define BUSY_US  100000 /* what is bad may wait so long for its place in the queue of all */
+#define BUSY_US  100000 /* a warning may wait so long for its place in the journal's queue */
 
 struct datagram {
     char bytes[16384];
@@ -33,7 +33,7 @@ static bool may_write(struct journal *j, bool bad)
 }
 
 /* "NAME=" and the value, printable, on one line; left out when there is no room. */
-static void add(struct datagram *d, const char *name, const char *value)
+static void add_field(struct datagram *d, const char *name, const char *value)
 {
     size_t head = strlen(name), len = strnlen(value, TEXT_MAX);
     if (d->used + head + len + 2 > sizeof d->bytes)
@@ -62,7 +62,7 @@ static int open_socket(const char *path)
 }
 
 /* A journal that was started anew has another socket: once more with that. 0: it is too busy. */
-static int put(struct journal *j, const struct datagram *d, bool bad)
+static int send_datagram(struct journal *j, const struct datagram *d, bool bad)
 {
     bool waits = bad && (!j->busy || clock_now() - j->busy >= NSEC_PER_SEC);
     for (int i = 0; i < 2; i++) {
@@ -95,14 +95,14 @@ bool journal_line(struct journal *j, int priority, const char *text, const char 
     snprintf(more, sizeof more, "%.*s", TEXT_MAX - 64, text);
     if (j->unsaid)
         snprintf(more + strlen(more), 64, " (%u lines before were left out)", j->unsaid);
-    add(&d, "MESSAGE=", more);
-    add(&d, "PRIORITY=", weight);
-    add(&d, "SYSLOG_IDENTIFIER=", "hvdagent");
+    add_field(&d, "MESSAGE=", more);
+    add_field(&d, "PRIORITY=", weight);
+    add_field(&d, "SYSLOG_IDENTIFIER=", "hvdagent");
     for (const char *const *f = j->fields; f && *f; f++)
-        add(&d, "", *f);
+        add_field(&d, "", *f);
     for (; fields && *fields; fields++)
-        add(&d, "", *fields);
-    int rc = put(j, &d, priority <= JOURNAL_WARN);
+        add_field(&d, "", *fields);
+    int rc = send_datagram(j, &d, priority <= JOURNAL_WARN);
     j->unsaid = rc > 0 ? 0 : j->unsaid + (rc == 0);
     return rc >= 0;
 }

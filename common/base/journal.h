@@ -1,11 +1,11 @@
 /* Lines in systemd's journal with fields beside them, by its own protocol: one datagram each, "NAME=value"
- * lines. A journal that is busy, by whosever lines, loses the line; one that is a warning or worse waits a
- * moment for it, but only one of them in a second where the journal takes nothing at all.
+ * lines. A line is lost when the journal is busy. A warning or worse waits a moment for the journal, but only
+ * one of them in a second where the journal takes nothing at all.
  *
- * What values hold cannot become a field or a line of its own: control characters are '?' there. At most
+ * A value cannot become a field or a line of its own: its control characters are '?'. At most
  * JOURNAL_BURST lines in a second, and as many of those that are warnings or worse, so that no flood of news
  * hides a failure; the next line says how many were left out. The journal has a limit of its own for each
- * unit (LogRateLimitBurst=), which nobody else's lines count for. */
+ * unit (LogRateLimitBurst=), which counts only lines of the unit. */
 #ifndef HVD_COMMON_BASE_JOURNAL_H
 #define HVD_COMMON_BASE_JOURNAL_H
 

@@ -48,7 +48,7 @@ static void new_line(const struct json *j)
     fprintf(j->out, "\n%*s", (int)(2 * j->depth), "");
 }
 
-/* What stands before a value. */
+/* Puts the comma, the line and the name before a value. */
 static void put_name(struct json *j, const char *name)
 {
     if (j->filled)
@@ -142,4 +142,25 @@ void json_null(struct json *j, const char *name)
 {
     put_name(j, name);
     fputs("null", j->out);
+}
+
+void json_filled_text(struct json *j, const char *name, const char *text)
+{
+    json_text(j, name, text[0] ? text : NULL);
+}
+
+void json_known_unsigned(struct json *j, const char *name, bool known, uint64_t value)
+{
+    if (known)
+        json_unsigned(j, name, value);
+    else
+        json_null(j, name);
+}
+
+void json_known_integer(struct json *j, const char *name, bool known, int64_t value)
+{
+    if (known)
+        json_integer(j, name, value);
+    else
+        json_null(j, name);
 }

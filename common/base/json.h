@@ -40,5 +40,9 @@ void json_integer(struct json *j, const char *name, int64_t value);
 void json_real(struct json *j, const char *name, double value);
 void json_bool(struct json *j, const char *name, bool value);
 void json_null(struct json *j, const char *name);
+/* null when the text is empty, or the number is not known. */
+void json_filled_text(struct json *j, const char *name, const char *text);
+void json_known_unsigned(struct json *j, const char *name, bool known, uint64_t value);
+void json_known_integer(struct json *j, const char *name, bool known, int64_t value);
 
 #endif

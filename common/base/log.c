@@ -47,7 +47,7 @@ void log_also(void (*line)(enum log_level level, const char *text))
     listener = line;
 }
 
-static void put(const char *bytes, size_t len)
+static void put_line(const char *bytes, size_t len)
 {
     if (taker) {
         taker(bytes, len);
@@ -70,7 +70,7 @@ void log_say(const char *fmt, ...)
         text[n - 1] = '\n';
     }
     if (n > 0)
-        put(text, (size_t)n);
+        put_line(text, (size_t)n);
 }
 
 void log_write(enum log_level level, const char *fmt, ...)
@@ -88,5 +88,5 @@ void log_write(enum log_level level, const char *fmt, ...)
     if (listener)
         listener(level, line + used);
     line[len++] = '\n';
-    put(line, len);
+    put_line(line, len);
 }

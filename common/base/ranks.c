@@ -53,7 +53,7 @@ const char *ranks_text_short(const uint32_t *list, uint32_t count, char *text, s
 }
 
 /* A number at *at, which moves behind it. */
-static bool number(const char **at, uint32_t *value)
+static bool read_number(const char **at, uint32_t *value)
 {
     char *end;
     if (**at < '0' || **at > '9')
@@ -66,12 +66,12 @@ static bool number(const char **at, uint32_t *value)
 }
 
 /* "3" or "2-5" at *at, which moves behind it and the comma that follows. */
-static bool range(const char **at, uint32_t *first, uint32_t *last)
+static bool read_range(const char **at, uint32_t *first, uint32_t *last)
 {
-    if (!number(at, first))
+    if (!read_number(at, first))
         return false;
     *last = *first;
-    if (**at == '-' && (++*at, !number(at, last)))
+    if (**at == '-' && (++*at, !read_number(at, last)))
         return false;
     if (**at == ',' && (*at)[1])
         ++*at;
@@ -86,7 +86,7 @@ int ranks_check(const char *list, uint32_t *highest, struct err *e)
     *highest = 0;
     for (const char *at = list; at == list || *at;) {
         const char *begin = at;
-        if (!range(&at, &first, &last))
+        if (!read_range(&at, &first, &last))
             return err_set(e, ERR_USAGE, "'%s' is no list of ranks like 0,2-5 (at '%s')", list, begin);
         *highest = last > *highest ? last : *highest;
     }
@@ -96,7 +96,7 @@ int ranks_check(const char *list, uint32_t *highest, struct err *e)
 bool ranks_listed(const char *list, uint32_t rank)
 {
     uint32_t first, last;
-    for (const char *at = list; *at && range(&at, &first, &last);)
+    for (const char *at = list; *at && read_range(&at, &first, &last);)
         if (rank >= first && rank <= last)
             return true;
     return false;

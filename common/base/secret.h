@@ -7,16 +7,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Zeroed. NULL when there is no memory. What fits in one page is not swapped out either, where the limits of
- * the process allow that. */
+/* Zeroed. NULL when there is no memory. A secret of at most one page is not swapped out either, where the
+ * limits of the process allow that. */
 void *secret_new(size_t size);
 /* Of the same size; NULL is allowed. */
 void secret_free(void *memory, size_t size);
-/* Keeps whole pages that belong to somebody else out of core files. */
+/* Keeps whole pages of another owner out of core files. */
 void secret_hide(void *pages, size_t size);
 
-/* What functions that have returned left in registers and on the stack: libraries copy through wide
- * registers, which the dynamic linker saves there. Called where the one that handled a secret was called. */
+/* Wipes the bytes that functions left in registers and on the stack when they returned: libraries copy
+ * through wide registers, which the dynamic linker saves on the stack. Called by the caller of a function
+ * that has handled a secret. */
 void secret_wipe_stack(void);
 /* A byte at a time, not through wide registers. */
 void secret_copy(void *to, const void *from, size_t size);

@@ -53,13 +53,13 @@ struct trace {
 
 /* ---- the producers' side ------------------------------------------------------------------------------- */
 
-static void ring(struct trace *t)
+static void ring_bell(struct trace *t)
 {
     if (atomic_load(&t->bell) == 0 && atomic_exchange(&t->bell, 1) == 0)
         syscall(SYS_futex, &t->bell, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
-static bool put(struct trace *t, const struct trace_event *event, char *text)
+static bool put_event(struct trace *t, const struct trace_event *event, char *text)
 {
     uint64_t at = atomic_load_explicit(&t->tail, memory_order_relaxed);
 
@@ -77,7 +77,7 @@ static bool put(struct trace *t, const struct trace_event *event, char *text)
             c->event = *event;
             c->text = text;
             atomic_store(&c->turn, free_turn + 1);
-            ring(t);
+            ring_bell(t);
             return true;
         }
     }
@@ -85,7 +85,7 @@ static bool put(struct trace *t, const struct trace_event *event, char *text)
 
 void trace_put(struct trace *t, const struct trace_event *event)
 {
-    put(t, event, NULL);
+    put_event(t, event, NULL);
 }
 
 void trace_lane(struct trace *t, uint32_t lane, const char *name)
@@ -93,7 +93,7 @@ void trace_lane(struct trace *t, uint32_t lane, const char *name)
     struct trace_event event = {.lane = lane};
     char *text = strdup(name);
 
-    if (text && !put(t, &event, text))
+    if (text && !put_event(t, &event, text))
         free(text);
 }
 
@@ -112,7 +112,7 @@ static void write_page(struct trace *t)
         t->filled = t->written = 0;
 }
 
-/* What does not fit into the rest of the page begins the next one: blanks fill this one. */
+/* A record that does not fit into the rest of the page begins the next page: blanks fill this one. */
 static void make_room(struct trace *t, size_t size)
 {
     if (size <= PAGE - t->filled)
@@ -122,7 +122,7 @@ static void make_room(struct trace *t, size_t size)
     write_page(t);
 }
 
-static void append(struct trace *t, const char *record, size_t size)
+static void append_record(struct trace *t, const char *record, size_t size)
 {
     make_room(t, size + 2);
     memcpy(t->page + t->filled, t->first ? "[\n" : ",\n", 2);
@@ -142,7 +142,7 @@ static void append_format(struct trace *t, const char *fmt, ...)
     int n = vsnprintf(record, sizeof record, fmt, args);
     va_end(args);
     if (n > 0 && (size_t)n < sizeof record)
-        append(t, record, (size_t)n);
+        append_record(t, record, (size_t)n);
 }
 
 /* "name" in quotes, escaped. */
@@ -192,7 +192,7 @@ static void tell_dropped(struct trace *t)
 }
 
 /* true: something was there. */
-static bool drain(struct trace *t)
+static bool drain_cells(struct trace *t)
 {
     bool some = false;
 
@@ -214,11 +214,11 @@ static bool drain(struct trace *t)
     return some;
 }
 
-static void gather(struct trace *t)
+static void gather_events(struct trace *t)
 {
     struct timespec moment = {0, TRACE_LINGER_MS * (long)NSEC_PER_MSEC};
 
-    /* The bell stays 1, so nobody rings: only trace_stop, which sets it to 2, ends this early. */
+    /* The bell stays 1, so no thread rings: only trace_stop, which sets it to 2, ends this early. */
     if (!atomic_load(&t->stopping))
         syscall(SYS_futex, &t->bell, FUTEX_WAIT_PRIVATE, 1, &moment, NULL, 0);
 }
@@ -229,16 +229,16 @@ static void *write_events(void *arg)
 
     prctl(PR_SET_NAME, "hvd-timeline");
     while (!atomic_load(&t->stopping)) {
-        gather(t);
-        if (drain(t))
+        gather_events(t);
+        if (drain_cells(t))
             continue;
         uint32_t rung = 1;
         if (!atomic_compare_exchange_strong(&t->bell, &rung, 0))
-            break;     /* by trace_stop */
-        if (!drain(t)) /* what came before the bell was free to be rung */
+            break;           /* by trace_stop */
+        if (!drain_cells(t)) /* events that came before the bell was free to be rung */
             syscall(SYS_futex, &t->bell, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
     }
-    drain(t);
+    drain_cells(t);
     return NULL;
 }
 
@@ -282,7 +282,8 @@ struct trace *trace_start(const char *path, uint32_t pid, const char *process, s
                   ",\"tid\":0,\"args\":{\"sort_index\":%" PRIu32 "}}",
                   pid, pid);
     write_page(t);
-    if ((error = start_writer(t)) != 0) {
+    error = start_writer(t);
+    if (error != 0) {
         err_sys(e, error, "cannot start the writer of the timeline %s", path);
         close(t->fd);
         free(t);

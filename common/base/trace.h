@@ -1,8 +1,8 @@
 /* A timeline in a file: events of the Trace Event Format (a JSON array), as chrome://tracing and Perfetto
  * read it.
  *
- * Whoever has an event puts it into a bounded buffer, from any thread, without waiting and without a lock; a
- * writer thread, which exists only while the trace runs, takes it out and writes. An event that finds the
+ * Any thread puts events into a bounded buffer, without waiting and without a lock. A writer thread, which
+ * exists only while the trace runs, takes them out and writes. An event that finds the
  * buffer full is dropped and counted; the file says so, where it happened ("dropped events").
  *
  * Times are those of the host's wall clock in microseconds, as it was when the trace began, going on with the

@@ -5,8 +5,8 @@
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 
-#include "common/process/module.h"
 #include "common/base/secret.h"
+#include "common/process/module.h"
 
 extern const char hvd_module_version[];
 extern const struct auth_ops hvd_auth_ops;
@@ -31,15 +31,15 @@ static int make_hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *p
     return ok ? 0 : -1;
 }
 
-static int hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
-                uint8_t mac[AUTH_MAC_SIZE])
+static int compute_hmac(const uint8_t key[AUTH_KEY_SIZE], const struct auth_part *part, size_t parts,
+                        uint8_t mac[AUTH_MAC_SIZE])
 {
     int rc = make_hmac(key, part, parts, mac);
     secret_wipe_stack();
     return rc;
 }
 
-static int digest(const void *data, size_t size, uint8_t out[AUTH_DIGEST_SIZE])
+static int compute_digest(const void *data, size_t size, uint8_t out[AUTH_DIGEST_SIZE])
 {
     return EVP_Digest(data, size, out, NULL, EVP_sha256(), NULL) ? 0 : -1;
 }
@@ -65,14 +65,14 @@ static int digest_end(void *context, uint8_t out[AUTH_DIGEST_SIZE])
     return ok ? 0 : -1;
 }
 
-static bool equal(const void *a, const void *b, size_t size)
+static bool are_equal(const void *a, const void *b, size_t size)
 {
     return CRYPTO_memcmp(a, b, size) == 0;
 }
 
-const struct auth_ops hvd_auth_ops = {.hmac = hmac,
-                                      .digest = digest,
+const struct auth_ops hvd_auth_ops = {.hmac = compute_hmac,
+                                      .digest = compute_digest,
                                       .digest_begin = digest_begin,
                                       .digest_add = digest_add,
                                       .digest_end = digest_end,
-                                      .equal = equal};
+                                      .equal = are_equal};

@@ -23,7 +23,7 @@ MODULE_DEFINE_VERSION;
 #define STOP_US                                                                                              \
     UINT64_C(30000000) /* between SIGTERM and SIGKILL for what outlives a service's first process */
 
-/* What the journal takes of one job, whoever in it writes: the session's own lines are fewer. */
+/* The journal takes as many lines of one job, of all its processes together. The session writes fewer. */
 #define LOG_US    UINT64_C(30000000)
 #define LOG_BURST 3000
 
@@ -166,7 +166,7 @@ static int wait_for(struct systemd *s, int *poll_events, int64_t *us)
     return sd_bus_get_fd(s->bus);
 }
 
-static int process(struct systemd *s, struct err *e)
+static int process_bus(struct systemd *s, struct err *e)
 {
     int rc;
     do
@@ -239,7 +239,7 @@ static int append_service(sd_bus_message *m, const struct systemd_service *v)
     return rc < 0 ? rc : sd_bus_message_append(m, "a(sa(sv))", 0);
 }
 
-static int start(struct systemd *s, const struct systemd_service *service, struct err *e)
+static int start_unit(struct systemd *s, const struct systemd_service *service, struct err *e)
 {
     sd_bus_message *m = NULL;
     struct call *call = new_call(s, service->name);
@@ -256,8 +256,8 @@ static int start(struct systemd *s, const struct systemd_service *service, struc
     return rc < 0 ? err_sys(e, -rc, "cannot ask systemd for a unit") : 0;
 }
 
-static int list(struct systemd *s, const char *pattern, void (*see)(void *ctx, const char *unit), void *ctx,
-                struct err *e)
+static int list_units(struct systemd *s, const char *pattern, void (*see)(void *ctx, const char *unit),
+                      void *ctx, struct err *e)
 {
     sd_bus_error error = SD_BUS_ERROR_NULL;
     sd_bus_message *answer = NULL;
@@ -266,10 +266,12 @@ static int list(struct systemd *s, const char *pattern, void (*see)(void *ctx, c
                                 0, 1, pattern);
     if (rc >= 0)
         rc = sd_bus_message_enter_container(answer, 'a', "(ssssssouso)");
-    while (rc >= 0 && (rc = sd_bus_message_read(answer, "(ssssssouso)", &unit, NULL, NULL, &active, NULL,
-                                                NULL, NULL, NULL, NULL, NULL)) > 0)
-        if (strcmp(active, "inactive") != 0 && strcmp(active, "failed") != 0)
+    for (bool more = rc >= 0; more; more = rc > 0) {
+        rc = sd_bus_message_read(answer, "(ssssssouso)", &unit, NULL, NULL, &active, NULL, NULL, NULL, NULL,
+                                 NULL, NULL);
+        if (rc > 0 && strcmp(active, "inactive") != 0 && strcmp(active, "failed") != 0)
             see(ctx, unit);
+    }
     if (rc < 0)
         err_set(e, ERR_SYSTEM, "systemd does not list its units: %s",
                 error.message ? error.message : strerror(-rc));
@@ -286,7 +288,7 @@ static int listen_fds(void)
     return count < 0 ? 0 : count;
 }
 
-static void notify(const char *state)
+static void notify_systemd(const char *state)
 {
     (void)sd_notify(0, state);
 }
@@ -298,11 +300,11 @@ static uint64_t watchdog_us(void)
 }
 
 const struct systemd_ops hvd_systemd_ops = {.listen_fds = listen_fds,
-                                            .notify = notify,
+                                            .notify = notify_systemd,
                                             .watchdog_us = watchdog_us,
                                             .open = open_bus,
                                             .close = close_bus,
                                             .wait_for = wait_for,
-                                            .process = process,
-                                            .start = start,
-                                            .list = list};
+                                            .process = process_bus,
+                                            .start = start_unit,
+                                            .list = list_units};

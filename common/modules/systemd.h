@@ -51,8 +51,8 @@ struct systemd_ops {
     /* NULL with *e when systemd cannot be reached, as everywhere but under systemd and as root. */
     struct systemd *(*open)(const struct systemd_events *events, void *ctx, struct err *e);
     void (*close)(struct systemd *s);
-    /* What to wait for before process(): a descriptor, events of poll(2), microseconds from now (-1: for
-     * ever). */
+    /* Says what the caller must wait for before process(): returns a descriptor, and fills events of poll(2)
+     * and microseconds from now (-1: no limit). */
     int (*wait_for)(struct systemd *s, int *poll_events, int64_t *us);
     /* Handles what has come. -1 with *e when the connection has ended. */
     int (*process)(struct systemd *s, struct err *e);

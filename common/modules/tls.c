@@ -15,7 +15,7 @@
 #include "common/process/module.h"
 
 #define RECORD       (16u << 10) /* most plaintext in one record */
-#define RECORD_EXTRA 256u        /* what a record adds, with room to spare */
+#define RECORD_EXTRA 256u        /* bytes that a record adds, with room to spare */
 #define IN_SIZE      (256u << 10)
 #define OUT_FULL     (256u << 10) /* from here on nothing more is taken */
 #define OUT_SIZE     (OUT_FULL + 4 * (RECORD + RECORD_EXTRA))
@@ -142,7 +142,10 @@ static SSL_CTX *new_context(void)
 static BIO_METHOD *bio_method(void)
 {
     static BIO_METHOD *method;
-    if (!method && (method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "hvd link"))) {
+    if (method)
+        return method;
+    method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "hvd link");
+    if (method) {
         BIO_meth_set_write_ex(method, bio_write);
         BIO_meth_set_read_ex(method, bio_read);
         BIO_meth_set_ctrl(method, bio_ctrl);
@@ -209,8 +212,8 @@ static struct tls *tls_new(int fd, const uint8_t secret[TLS_SECRET_SIZE], bool c
 
 /* ---- bytes --------------------------------------------------------------------------------------------- */
 
-/* What waits, as far as the socket takes it. */
-static int push(struct tls *t, struct err *e)
+/* Sends the records that wait, as far as the socket takes them. */
+static int push_out(struct tls *t, struct err *e)
 {
     while (t->out_len > 0) {
         ssize_t n = send(t->fd, t->out + t->out_at, t->out_len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -225,8 +228,8 @@ static int push(struct tls *t, struct err *e)
     return 0;
 }
 
-/* What an SSL call that gave nothing means: 0 when it waits for the other end. */
-static int refused(struct tls *t, int rc, struct err *e)
+/* Explains an SSL call that gave nothing: 0 when it waits for the other end, -1 with *e. */
+static int explain_refusal(struct tls *t, int rc, struct err *e)
 {
     switch (SSL_get_error(t->ssl, rc)) {
     case SSL_ERROR_WANT_READ:
@@ -236,17 +239,17 @@ static int refused(struct tls *t, int rc, struct err *e)
         return err_set(e, ERR_CLOSED, "it closed the connection");
     default:
         /* An alert that tells the other end why goes out if the socket takes it. */
-        (void)push(t, NULL);
+        (void)push_out(t, NULL);
         return openssl_error(e, SSL_is_init_finished(t->ssl) ? "the encrypted link broke"
                                                              : "the link's TLS handshake failed");
     }
 }
 
-static int handshake(struct tls *t, struct err *e)
+static int do_handshake(struct tls *t, struct err *e)
 {
     ERR_clear_error();
     int rc = SSL_do_handshake(t->ssl);
-    return rc == 1 ? 1 : refused(t, rc, e);
+    return rc == 1 ? 1 : explain_refusal(t, rc, e);
 }
 
 /* Up to RECORD bytes from here on: from where they lie, or gathered. */
@@ -266,7 +269,7 @@ static const void *next_record(struct tls *t, const struct iovec *part, int part
     return t->gather;
 }
 
-static int encrypt(struct tls *t, const void *data, size_t size, struct err *e)
+static int encrypt_bytes(struct tls *t, const void *data, size_t size, struct err *e)
 {
     size_t written;
     if (++t->records == KEY_RECORDS) {
@@ -276,7 +279,9 @@ static int encrypt(struct tls *t, const void *data, size_t size, struct err *e)
     ERR_clear_error();
     int rc = SSL_write_ex(t->ssl, data, size, &written);
     if (rc != 1)
-        return refused(t, rc, e) < 0 ? -1 : err_set(e, ERR_PROTOCOL, "the encrypted link takes nothing more");
+        return explain_refusal(t, rc, e) < 0
+                   ? -1
+                   : err_set(e, ERR_PROTOCOL, "the encrypted link takes nothing more");
     return 0;
 }
 
@@ -284,25 +289,25 @@ static ssize_t tls_send(struct tls *t, const struct iovec *part, int parts, stru
 {
     size_t skip = 0;
     ssize_t taken = 0;
-    int ready = SSL_is_init_finished(t->ssl) ? 1 : handshake(t, e);
-    if (ready < 0 || push(t, e) < 0)
+    int ready = SSL_is_init_finished(t->ssl) ? 1 : do_handshake(t, e);
+    if (ready < 0 || push_out(t, e) < 0)
         return -1;
     while (ready && parts > 0 && t->out_len < OUT_FULL) {
         size_t size;
         const void *data = next_record(t, part, parts, skip, &size);
-        if (size > 0 && encrypt(t, data, size, e) < 0)
+        if (size > 0 && encrypt_bytes(t, data, size, e) < 0)
             return -1;
         taken += (ssize_t)size;
         for (skip += size; parts > 0 && skip >= part->iov_len; parts--)
             skip -= part++->iov_len;
-        if ((parts == 0 || t->out_len >= OUT_FULL) && push(t, e) < 0)
+        if ((parts == 0 || t->out_len >= OUT_FULL) && push_out(t, e) < 0)
             return -1;
     }
     return taken;
 }
 
 /* 1: more ciphertext is here; 0: the socket has none. */
-static int pull(struct tls *t, struct err *e)
+static int pull_out(struct tls *t, struct err *e)
 {
     ssize_t n = recv(t->fd, t->in, sizeof t->in, MSG_DONTWAIT);
     if (n == 0)
@@ -317,7 +322,7 @@ static int pull(struct tls *t, struct err *e)
 }
 
 /* One read of OpenSSL's: bytes; 0 when the socket has no more, with *dry. */
-static ssize_t decrypt(struct tls *t, void *data, size_t size, bool may_pull, bool *dry, struct err *e)
+static ssize_t decrypt_bytes(struct tls *t, void *data, size_t size, bool may_pull, bool *dry, struct err *e)
 {
     size_t got;
     for (;;) {
@@ -325,9 +330,9 @@ static ssize_t decrypt(struct tls *t, void *data, size_t size, bool may_pull, bo
         int rc = SSL_read_ex(t->ssl, data, size, &got);
         if (rc == 1)
             return (ssize_t)got;
-        if (refused(t, rc, e) < 0)
+        if (explain_refusal(t, rc, e) < 0)
             return -1;
-        rc = may_pull ? pull(t, e) : 0;
+        rc = may_pull ? pull_out(t, e) : 0;
         *dry = rc == 0;
         if (rc <= 0)
             return rc;
@@ -343,7 +348,7 @@ static ssize_t tls_receive(struct tls *t, const struct iovec *part, int parts, s
             /* One recv at most in a call that has something to give: the caller decides how much is its
              * share. */
             ssize_t n =
-                decrypt(t, (uint8_t *)part[i].iov_base + at, part[i].iov_len - at, total == 0, &dry, e);
+                decrypt_bytes(t, (uint8_t *)part[i].iov_base + at, part[i].iov_len - at, total == 0, &dry, e);
             if (n < 0)
                 return -1;
             at += (size_t)n;
@@ -351,15 +356,15 @@ static ssize_t tls_receive(struct tls *t, const struct iovec *part, int parts, s
         }
     }
     /* The handshake answers what it reads. */
-    return t->out_len > 0 && push(t, e) < 0 ? -1 : total;
+    return t->out_len > 0 && push_out(t, e) < 0 ? -1 : total;
 }
 
-static bool unsent(const struct tls *t)
+static bool has_unsent(const struct tls *t)
 {
     return t->out_len > 0;
 }
 
-static bool unread(const struct tls *t)
+static bool has_unread(const struct tls *t)
 {
     return t->in_len > 0 || SSL_pending(t->ssl) > 0;
 }
@@ -368,5 +373,5 @@ const struct tls_ops hvd_tls_ops = {.open = tls_new,
                                     .close = tls_close,
                                     .send = tls_send,
                                     .receive = tls_receive,
-                                    .unsent = unsent,
-                                    .unread = unread};
+                                    .unsent = has_unsent,
+                                    .unread = has_unread};

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "common/process/module.h"
 #include "common/modules/yaml.h"
+#include "common/process/module.h"
 
 extern const char hvd_module_version[];
 
@@ -22,7 +22,7 @@ struct reading {
     const char *file;
     yaml_parser_t parser;
     yaml_event_t event;
-    char map[SETTINGS_KEY_MAX + 1], key[SETTINGS_KEY_MAX + 1]; /* where we are; empty: not in it */
+    char map[SETTINGS_KEY_MAX + 1], key[SETTINGS_KEY_MAX + 1]; /* the open map and key; empty: none */
 };
 
 static int line_of(const struct reading *r)
@@ -30,7 +30,7 @@ static int line_of(const struct reading *r)
     return (int)r->event.start_mark.line + 1;
 }
 
-static int refuse(const struct reading *r, const char *what, struct err *e)
+static int refuse_event(const struct reading *r, const char *what, struct err *e)
 {
     return err_set(e, ERR_USAGE, "%s:%d: %s", r->file, line_of(r), what);
 }
@@ -47,7 +47,7 @@ static int syntax_error(const struct reading *r, struct err *e)
 }
 
 /* The next event; those that no file of ours may have are refused here. */
-static int next(struct reading *r, struct err *e)
+static int next_event(struct reading *r, struct err *e)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event))
@@ -57,9 +57,9 @@ static int next(struct reading *r, struct err *e)
                              : r->event.type == YAML_SEQUENCE_START_EVENT ? r->event.data.sequence_start.tag
                                                                           : NULL;
     if (tag)
-        return refuse(r, "tags (!) are not taken", e);
+        return refuse_event(r, "tags (!) are not taken", e);
     if (r->event.type == YAML_ALIAS_EVENT)
-        return refuse(r, "aliases (*) are not taken", e);
+        return refuse_event(r, "aliases (*) are not taken", e);
     return 0;
 }
 
@@ -70,7 +70,7 @@ static bool is_null(const yaml_event_t *event)
            (!*value || strcmp(value, "~") == 0 || strcasecmp(value, "null") == 0);
 }
 
-static int add(struct reading *r, enum setting_kind kind, struct err *e)
+static int add_setting(struct reading *r, enum setting_kind kind, struct err *e)
 {
     bool scalar = kind == SETTING_VALUE || kind == SETTING_ITEM;
     const struct settings_entry entry = {
@@ -89,13 +89,13 @@ static int read_list(struct reading *r, struct err *e)
 {
     bool empty = true;
     for (;;) {
-        if (next(r, e))
+        if (next_event(r, e))
             return -1;
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
-            return empty ? add(r, SETTING_EMPTY, e) : 0;
+            return empty ? add_setting(r, SETTING_EMPTY, e) : 0;
         if (r->event.type != YAML_SCALAR_EVENT)
-            return refuse(r, "a list may hold only values", e);
-        if (add(r, SETTING_ITEM, e))
+            return refuse_event(r, "a list may hold only values", e);
+        if (add_setting(r, SETTING_ITEM, e))
             return -1;
         empty = false;
     }
@@ -105,11 +105,11 @@ static int read_list(struct reading *r, struct err *e)
 static int take_key(struct reading *r, struct err *e)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
-        return refuse(r, "a key must be a word", e);
+        return refuse_event(r, "a key must be a word", e);
     const char *key = (const char *)r->event.data.scalar.value;
     size_t len = r->event.data.scalar.length;
     if (len == 0 || len > SETTINGS_KEY_MAX || memchr(key, '\0', len))
-        return refuse(r, "a key that is empty, too long or no text", e);
+        return refuse_event(r, "a key that is empty, too long or no text", e);
     memcpy(r->key, key, len + 1);
     int line = settings_line_of(r->settings, *r->map ? r->map : NULL, r->key);
     if (line)
@@ -122,20 +122,20 @@ static int read_inner_map(struct reading *r, struct err *e);
 
 static int read_value(struct reading *r, struct err *e)
 {
-    if (next(r, e))
+    if (next_event(r, e))
         return -1;
     if (r->event.type == YAML_SCALAR_EVENT)
-        return add(r, is_null(&r->event) ? SETTING_NULL : SETTING_VALUE, e);
+        return add_setting(r, is_null(&r->event) ? SETTING_NULL : SETTING_VALUE, e);
     if (r->event.type == YAML_SEQUENCE_START_EVENT)
         return read_list(r, e);
-    return *r->map ? refuse(r, "a map in a map in a map", e) : read_inner_map(r, e);
+    return *r->map ? refuse_event(r, "a map in a map in a map", e) : read_inner_map(r, e);
 }
 
 /* Behind the start of a map: keys and values up to its end. */
 static int read_map(struct reading *r, bool *empty, struct err *e)
 {
     for (*empty = true;; *empty = false) {
-        if (next(r, e))
+        if (next_event(r, e))
             return -1;
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return 0;
@@ -152,28 +152,28 @@ static int read_inner_map(struct reading *r, struct err *e)
         return -1;
     memcpy(r->key, r->map, sizeof r->key);
     r->map[0] = '\0';
-    return empty ? add(r, SETTING_EMPTY, e) : 0;
+    return empty ? add_setting(r, SETTING_EMPTY, e) : 0;
 }
 
 /* At most one document, which is a map or nothing. */
 static int read_stream(struct reading *r, struct err *e)
 {
     bool empty;
-    if (next(r, e) || next(r, e)) /* the stream's start, then a document or the end */
+    if (next_event(r, e) || next_event(r, e)) /* the stream's start, then a document or the end */
         return -1;
     if (r->event.type == YAML_STREAM_END_EVENT)
         return 0;
-    if (next(r, e))
+    if (next_event(r, e))
         return -1;
     if (r->event.type == YAML_MAPPING_START_EVENT) {
         if (read_map(r, &empty, e))
             return -1;
     } else if (r->event.type != YAML_SCALAR_EVENT || !is_null(&r->event)) {
-        return refuse(r, "the file must be a map: lines with KEY: VALUE", e);
+        return refuse_event(r, "the file must be a map: lines with KEY: VALUE", e);
     }
-    if (next(r, e) || next(r, e)) /* the document's end, then the stream's */
+    if (next_event(r, e) || next_event(r, e)) /* the document's end, then the stream's */
         return -1;
-    return r->event.type == YAML_STREAM_END_EVENT ? 0 : refuse(r, "a second document", e);
+    return r->event.type == YAML_STREAM_END_EVENT ? 0 : refuse_event(r, "a second document", e);
 }
 
 int hvd_yaml_read(struct settings *s, const char *file, const char *bytes, size_t size, struct err *e)

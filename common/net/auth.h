@@ -1,4 +1,4 @@
-/* What authenticates a data link: random keys (libc only) and HMAC-SHA256 (module `auth`, OpenSSL).
+/* Authentication of a data link: random keys (libc only) and HMAC-SHA256 (module `auth`, OpenSSL).
  *
  * The module is opened by the first process that has a link to make: a job on one host never pays for
  * OpenSSL. */

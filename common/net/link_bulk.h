@@ -9,7 +9,7 @@
 /* Bytes of one bulk frame: what a control frame may have to wait behind. */
 #define LINKS_BULK_MAX (1u << 20)
 
-/* What a bulk frame is, in the words of the one who sends it; opaque to the links. */
+/* The sender's description of a bulk frame; opaque to the links. */
 struct link_bulk {
     uint64_t sequence; /* an engine's: operation, its number on the execution list */
     uint64_t offset;   /* bytes */

@@ -6,7 +6,7 @@
 
 static const uint8_t magic[8] = {'H', 'V', 'D', 'L', 'I', 'N', 'K', '\n'};
 
-/* What the MACs are for; each is covered by its own MAC, so none serves as another. */
+/* The purpose of each MAC. The MAC covers its purpose, so that none serves as another. */
 static const char label_acceptor[] = "hvd link 1 acceptor";
 static const char label_connector[] = "hvd link 1 connector";
 static const char label_secret[] = "hvd link 1 tls";
@@ -16,7 +16,7 @@ static const char label_secret[] = "hvd link 1 tls";
 /* The part of CHALLENGE that its own MAC covers. */
 #define CHALLENGE_OPEN (PREFIX_SIZE + AUTH_KEY_SIZE)
 
-static int fail(struct link_handshake *h)
+static int fail_handshake(struct link_handshake *h)
 {
     h->state = LINK_HANDSHAKE_FAILED;
     h->out_size = 0;
@@ -68,7 +68,7 @@ static int mac_connector(const struct link_handshake *h, uint8_t *mac, struct er
     return 0;
 }
 
-static int begin(struct link_handshake *h, const struct link_identity *identity, struct err *e)
+static int init_handshake(struct link_handshake *h, const struct link_identity *identity, struct err *e)
 {
     memset(h, 0, sizeof *h);
     h->identity = identity;
@@ -82,12 +82,12 @@ int link_handshake_connect(struct link_handshake *h, const struct link_identity 
                            const uint8_t *nonce, struct err *e)
 {
     char job[LINK_JOB_MAX] = {0};
-    if (begin(h, identity, e) < 0)
-        return fail(h);
+    if (init_handshake(h, identity, e) < 0)
+        return fail_handshake(h);
     if (peer >= identity->hosts || peer == identity->self) {
         err_set(e, ERR_PROTOCOL, "host %u of %u cannot make a link to host %u", identity->self,
                 identity->hosts, peer);
-        return fail(h);
+        return fail_handshake(h);
     }
     memcpy(job, identity->job, strlen(identity->job));
     struct writer w = writer_of(h->hello, sizeof h->hello);
@@ -107,8 +107,8 @@ int link_handshake_connect(struct link_handshake *h, const struct link_identity 
 int link_handshake_accept(struct link_handshake *h, const struct link_identity *identity,
                           const uint8_t *nonce, struct err *e)
 {
-    if (begin(h, identity, e) < 0)
-        return fail(h);
+    if (init_handshake(h, identity, e) < 0)
+        return fail_handshake(h);
     struct writer w = writer_of(h->challenge, sizeof h->challenge);
     write_prefix(&w, identity);
     write_bytes(&w, nonce, AUTH_KEY_SIZE);
@@ -168,7 +168,7 @@ static int take_proof(struct link_handshake *h, struct err *e)
 }
 
 /* The message that each state waits for. */
-static uint8_t *awaited(struct link_handshake *h, size_t *size)
+static uint8_t *awaited_part(struct link_handshake *h, size_t *size)
 {
     switch (h->state) {
     case LINK_HANDSHAKE_HELLO:
@@ -189,17 +189,17 @@ static uint8_t *awaited(struct link_handshake *h, size_t *size)
 size_t link_handshake_wants(const struct link_handshake *h)
 {
     size_t size;
-    awaited((struct link_handshake *)h, &size);
+    awaited_part((struct link_handshake *)h, &size);
     return size - (size ? h->filled : 0);
 }
 
 int link_handshake_receive(struct link_handshake *h, const void *data, size_t size, struct err *e)
 {
     size_t whole;
-    uint8_t *message = awaited(h, &whole);
+    uint8_t *message = awaited_part(h, &whole);
     if (!message || size > whole - h->filled) {
         err_set(e, ERR_PROTOCOL, "the peer sent more than the handshake allows");
-        return fail(h);
+        return fail_handshake(h);
     }
     memcpy(message + h->filled, data, size);
     h->filled += size;
@@ -209,17 +209,17 @@ int link_handshake_receive(struct link_handshake *h, const void *data, size_t si
     int rc = h->state == LINK_HANDSHAKE_HELLO       ? take_hello(h, e)
              : h->state == LINK_HANDSHAKE_CHALLENGE ? take_challenge(h, e)
                                                     : take_proof(h, e);
-    return rc < 0 ? fail(h) : 0;
+    return rc < 0 ? fail_handshake(h) : 0;
 }
 
 int link_handshake_choose(struct link_handshake *h, struct err *e)
 {
     if (h->state != LINK_HANDSHAKE_AUTHENTICATED) {
         err_set(e, ERR_PROTOCOL, "a link that is not authenticated cannot be chosen");
-        return fail(h);
+        return fail_handshake(h);
     }
     if (mac_connector(h, h->proof, e) < 0)
-        return fail(h);
+        return fail_handshake(h);
     h->out = h->proof;
     h->out_size = sizeof h->proof;
     h->state = LINK_HANDSHAKE_READY;

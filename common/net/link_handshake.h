@@ -2,7 +2,7 @@
  * bytes out.
  *
  *   connector                                   acceptor
- *     HELLO  ------------------------------------->      who I am, whom I want, which job and epoch, my nonce
+ *     HELLO  ------------------------------------->      my index, the index I want, job and epoch, my nonce
  *            <------------------------------------- CHALLENGE   its nonce,
  *                                                               MAC(key, "acceptor", HELLO, its nonce)
  *     (the link is authenticated: the connector may compare it with others and drop it)
@@ -19,9 +19,9 @@
  *
  * Why it holds: both MACs cover both nonces, so nothing recorded can be played again; they cover role, job,
  * epoch, kind, flags and both host indexes, so nothing can be reflected, used for another link or made to go
- * unencrypted; a host never accepts itself. What it does not do: somebody who sits on the wire can change
- * what flows after PROOF. That is what TLS is for (--encrypt; both ends want it, or there is no link): it
- * begins right after PROOF, with a key of its own for this one connection (link_handshake_secret).
+ * unencrypted; a host never accepts itself. The limit: an attacker on the wire can change bytes that flow
+ * after PROOF. TLS prevents that (--encrypt; both ends want it, or there is no link): it begins right after
+ * PROOF, with a key of its own for this one connection (link_handshake_secret).
  *
  * Anything unexpected is an error; the owner closes the connection. Deadlines are the owner's. */
 #ifndef HVD_COMMON_NET_LINK_HANDSHAKE_H
@@ -31,8 +31,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/net/auth.h"
 #include "common/base/err.h"
+#include "common/net/auth.h"
 
 #define LINK_VERSION        2
 #define LINK_JOB_MAX        64
@@ -59,7 +59,7 @@ enum link_handshake_state {
     LINK_HANDSHAKE_CHALLENGE,     /* connector: waits for CHALLENGE */
     LINK_HANDSHAKE_AUTHENTICATED, /* connector: the peer is who it should be; link_handshake_choose goes on */
     LINK_HANDSHAKE_PROOF,         /* acceptor: waits for PROOF */
-    LINK_HANDSHAKE_READY,         /* what is left of the output still has to be sent */
+    LINK_HANDSHAKE_READY,         /* the rest of the output still has to be sent */
     LINK_HANDSHAKE_FAILED
 };
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/links_internal.h"
 #include "common/base/log.h"
+#include "common/net/links_internal.h"
 
 #define NAMED    8 /* hosts of an interface; the others are counted */
 #define WAYS_MAX 4
@@ -32,7 +32,7 @@ static int other_end(const struct peer *p, char *text)
     return 0;
 }
 
-static size_t add(char *line, size_t used, const char *text)
+static size_t append_text(char *line, size_t used, const char *text)
 {
     int n = snprintf(line + used, LINE_MAX - used, "%s", text);
     return n > 0 && (size_t)n < LINE_MAX - used ? used + (size_t)n : used;
@@ -49,7 +49,7 @@ static void tell_way(const struct links *l, uint32_t first, const union net_addr
         snprintf(interface, sizeof interface, "?");
     snprintf(item, sizeof item, "links of %s by %s (%s) to ",
              l->identity.kind == LINK_SESSION ? "the session" : "collectives", interface, mine);
-    size_t used = add(line, 0, item);
+    size_t used = append_text(line, 0, item);
     for (uint32_t i = first; i < l->self; i++) {
         const struct peer *p = &l->peer[i];
         if (!local_of(p, &local) || strcmp(net_format(&local, theirs), mine) != 0 || other_end(p, theirs) < 0)
@@ -57,11 +57,11 @@ static void tell_way(const struct links *l, uint32_t first, const union net_addr
         if (hosts++ >= NAMED)
             continue;
         snprintf(item, sizeof item, "%s%.60s (%s)", hosts > 1 ? ", " : "", l->name[i], theirs);
-        used = add(line, used, item);
+        used = append_text(line, used, item);
     }
     if (hosts > NAMED) {
         snprintf(item, sizeof item, " and %u others", hosts - NAMED);
-        add(line, used, item);
+        append_text(line, used, item);
     }
     log_info("%s", line);
 }

@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/net/links_internal.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/links_internal.h"
 
 #define CHOOSE_WAIT        (50 * NSEC_PER_MSEC)
 #define RETRY_WAIT         (100 * NSEC_PER_MSEC)
@@ -29,7 +29,7 @@ static void unlink_conn(struct conn **list, struct conn *c)
 }
 
 /* Takes it off its list and closes it, unless its descriptor lives on elsewhere (fd -1). */
-static void drop(struct links *l, struct conn *c)
+static void drop_conn(struct links *l, struct conn *c)
 {
     if (c->incoming) {
         unlink_conn(&l->incoming, c);
@@ -56,7 +56,7 @@ void link_setup_free_closed(struct links *l)
 void link_setup_drop_candidates(struct links *l, struct peer *p)
 {
     while (p->candidate)
-        drop(l, p->candidate);
+        drop_conn(l, p->candidate);
     p->choose_at = p->retry_at = 0;
 }
 
@@ -95,7 +95,7 @@ void link_setup_close_listeners(struct links *l)
         l->listener[i].fd = -1;
     }
     while (l->incoming)
-        drop(l, l->incoming);
+        drop_conn(l, l->incoming);
 }
 
 /* Reads of a fresh nonce can only fail when the kernel has no getrandom; the connection is closed then. */
@@ -132,7 +132,7 @@ static void drop_oldest(struct links *l)
     while (c && c->next)
         c = c->next;
     if (c)
-        drop(l, c);
+        drop_conn(l, c);
 }
 
 void link_setup_accept(struct links *l, struct listener *listener)
@@ -146,7 +146,7 @@ void link_setup_accept(struct links *l, struct listener *listener)
             drop_oldest(l);
         struct conn *c = new_conn(l, fd, true, 0);
         if (c && links_watch(l, fd, &c->watch, EPOLLIN, NULL) < 0)
-            drop(l, c);
+            drop_conn(l, c);
     }
 }
 
@@ -178,7 +178,7 @@ void link_setup_connect(struct links *l, struct peer *p)
             c->rank = i;
             if (links_watch(l, fd, &c->watch, EPOLLOUT, &e) == 0)
                 continue;
-            drop(l, c);
+            drop_conn(l, c);
         }
         remember_cause(p, &e);
         log_debug("host %u at %s: %s", p->host, net_format_port(&p->address[i], text), e.text);
@@ -190,7 +190,7 @@ void link_setup_connect(struct links *l, struct peer *p)
 }
 
 /* The candidate's link becomes the peer's, the others end. */
-static void choose(struct links *l, struct peer *p, struct conn *c)
+static void choose_conn(struct links *l, struct peer *p, struct conn *c)
 {
     char text[NET_TEXT_MAX];
     struct err e = ERR_INIT;
@@ -208,7 +208,7 @@ static void choose(struct links *l, struct peer *p, struct conn *c)
 
 /* Is there a winner now? The best-ranked of those that live is, at once; any authenticated one is, 50 ms
  * after the first. */
-static void consider(struct links *l, struct peer *p)
+static void consider_candidates(struct links *l, struct peer *p)
 {
     struct conn *best = NULL, *best_alive = NULL;
     for (struct conn *c = p->candidate; c; c = c->next) {
@@ -218,7 +218,7 @@ static void consider(struct links *l, struct peer *p)
             best = c;
     }
     if (best && (best == best_alive || (p->choose_at && l->now >= p->choose_at))) {
-        choose(l, p, best);
+        choose_conn(l, p, best);
         return;
     }
     if (best && !p->choose_at) {
@@ -236,15 +236,15 @@ static void conn_failed(struct links *l, struct conn *c, struct err *e)
     char text[NET_TEXT_MAX];
     if (c->incoming) {
         log_debug("a connection was closed: %s", e->text);
-        drop(l, c);
+        drop_conn(l, c);
         return;
     }
     struct peer *p = &l->peer[c->handshake.peer];
     err_wrap(e, "%s", net_format_port(&p->address[c->rank], text));
     log_debug("host %u at %s", p->host, e->text);
     remember_cause(p, e);
-    drop(l, c);
-    consider(l, p);
+    drop_conn(l, c);
+    consider_candidates(l, p);
 }
 
 /* ---- the handshake on a socket ------------------------------------------------------------------------- */
@@ -268,8 +268,10 @@ static int send_output(struct links *l, struct conn *c, struct err *e)
 static int receive_input(struct conn *c, struct err *e)
 {
     uint8_t bytes[LINK_HELLO_SIZE + LINK_CHALLENGE_SIZE];
-    size_t wants;
-    while ((wants = link_handshake_wants(&c->handshake)) > 0) {
+    for (;;) {
+        size_t wants = link_handshake_wants(&c->handshake);
+        if (wants == 0)
+            return 0;
         ssize_t n = recv(c->fd, bytes, wants < sizeof bytes ? wants : sizeof bytes, MSG_DONTWAIT);
         if (n == 0)
             return err_set(e, ERR_CLOSED, "the peer closed the connection in the handshake");
@@ -280,7 +282,6 @@ static int receive_input(struct conn *c, struct err *e)
         if (link_handshake_receive(&c->handshake, bytes, (size_t)n, e) < 0)
             return -1;
     }
-    return 0;
 }
 
 /* An authenticated candidate may only wait: bytes or an end now are faults. */
@@ -307,7 +308,7 @@ static void incoming_ready(struct links *l, struct conn *c)
     int fd = c->fd;
     c->fd = -1;
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, fd, NULL);
-    drop(l, c);
+    drop_conn(l, c);
     links_peer_ready(l, p, fd, &c->handshake);
 }
 
@@ -329,12 +330,12 @@ void link_setup_event(struct links *l, struct conn *c, uint32_t events)
     if (c->incoming && c->handshake.state == LINK_HANDSHAKE_READY)
         incoming_ready(l, c);
     else if (!c->incoming && c->handshake.state == LINK_HANDSHAKE_AUTHENTICATED)
-        consider(l, &l->peer[c->handshake.peer]);
+        consider_candidates(l, &l->peer[c->handshake.peer]);
 }
 
 /* ---- deadlines ----------------------------------------------------------------------------------------- */
 
-static void expire(struct links *l, struct conn *c)
+static void expire_conn(struct links *l, struct conn *c)
 {
     struct err e = ERR_INIT;
     err_set(&e, ERR_TIMEOUT, c->connecting ? "no answer" : "the handshake did not end in time");
@@ -346,7 +347,7 @@ void link_setup_incoming_timer(struct links *l)
     for (struct conn *c = l->incoming, *next; c; c = next) {
         next = c->next;
         if (l->now >= c->deadline)
-            expire(l, c);
+            expire_conn(l, c);
         else
             links_timer(l, c->deadline);
     }
@@ -357,14 +358,14 @@ void link_setup_peer_timer(struct links *l, struct peer *p)
     for (struct conn *c = p->candidate, *next; c; c = next) {
         next = c->next;
         if (l->now >= c->deadline && c->handshake.state != LINK_HANDSHAKE_AUTHENTICATED)
-            expire(l, c);
+            expire_conn(l, c);
         else
             links_timer(l, c->deadline);
         if (p->state != PEER_CONNECTING || p->failed)
             return; /* the candidates have been dropped, `next` too */
     }
     if (p->choose_at && l->now >= p->choose_at)
-        consider(l, p);
+        consider_candidates(l, p);
     else if (p->choose_at)
         links_timer(l, p->choose_at);
     if (p->state == PEER_CONNECTING && p->retry_at && l->now >= p->retry_at)

@@ -92,7 +92,7 @@ bool link_stream_full(const struct link_stream *s)
 /* ---- the wire, in the clear or not --------------------------------------------------------------------- */
 
 /* Returns the bytes taken, and says when the wire takes no more. -1 with *e. */
-static ssize_t put(struct link_stream *s, struct iovec *part, int parts, size_t size, struct err *e)
+static ssize_t send_parts(struct link_stream *s, struct iovec *part, int parts, size_t size, struct err *e)
 {
     ssize_t n;
     if (s->tls) {
@@ -114,8 +114,8 @@ static ssize_t put(struct link_stream *s, struct iovec *part, int parts, size_t 
 }
 
 /* Returns the bytes put into the parts, 0 when there are none now; *more: there may be more at once. */
-static ssize_t take(struct link_stream *s, struct iovec *part, int parts, size_t size, bool *more,
-                    struct err *e)
+static ssize_t receive_parts(struct link_stream *s, struct iovec *part, int parts, size_t size, bool *more,
+                             struct err *e)
 {
     if (s->tls) {
         ssize_t n = s->tls_ops->receive(s->tls, part, parts, e);
@@ -218,7 +218,7 @@ static size_t account_bulk(struct link_stream *s, size_t sent)
 }
 
 /* The same order as in flush_once. */
-static void account(struct link_stream *s, size_t sent, size_t control)
+static void account_bytes(struct link_stream *s, size_t sent, size_t control)
 {
     if (s->bulk_sent > 0)
         sent = account_bulk(s, sent);
@@ -247,10 +247,10 @@ static int flush_once(struct link_stream *s, struct err *e)
         add_bulk(s, &p, header[headers++], bulk, 0);
     if (p.n == 0 && !s->tls)
         return 0;
-    ssize_t sent = put(s, p.iov, p.n, p.bytes, e);
+    ssize_t sent = send_parts(s, p.iov, p.n, p.bytes, e);
     if (sent < 0)
         return -1;
-    account(s, (size_t)sent, control);
+    account_bytes(s, (size_t)sent, control);
     return p.n > 0 && !s->blocked;
 }
 
@@ -270,10 +270,10 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
     struct link_bulk head = {.length = (uint32_t)size};
     struct iovec iov[] = {{header, sizeof header}, {(void *)data, size}};
     ssize_t sent = 0;
-    encode_header(header, type, &head, check_data(s, size, 0, data, size), s->others_sent++);
+    encode_header(header, type, &head, check_data(s, size, 0, data, size), s->others.given++);
     /* Nothing before it: straight from where it lies. */
     if (s->control.len == 0 && s->bulk_sent == 0 && !s->blocked)
-        sent = put(s, iov, size ? 2 : 1, sizeof header + size, e);
+        sent = send_parts(s, iov, size ? 2 : 1, sizeof header + size, e);
     if (sent < 0)
         return -1;
     size_t done = (size_t)sent;
@@ -292,7 +292,7 @@ void link_stream_queue(struct link_stream *s, struct link_send *send)
 {
     send->next = NULL;
     send->checked = false;
-    send->number = s->bulks_queued++;
+    send->number = s->bulks.given++;
     *(s->bulk_last ? &s->bulk_last->next : &s->bulk_first) = send;
     s->bulk_last = send;
 }
@@ -308,7 +308,7 @@ static size_t length_max(uint8_t type)
 }
 
 /* A peer's last words, made printable. */
-static int farewell(const uint8_t *payload, size_t size, struct err *e)
+static int take_farewell(const uint8_t *payload, size_t size, struct err *e)
 {
     char text[LINK_FAREWELL_MAX + 1];
     for (size_t i = 0; i < size; i++)
@@ -337,7 +337,7 @@ static int frame_ended(struct link_stream *s, const uint8_t *payload, struct err
         s->events->bulk_arrived(s->ctx, s->host, &s->head);
         return 0;
     case LINK_FAREWELL:
-        return farewell(payload, size, e);
+        return take_farewell(payload, size, e);
     default:
         return 0;
     }
@@ -354,7 +354,7 @@ static int decode_header(struct link_stream *s, const uint8_t *p, struct err *e)
     s->head.offset = read_u64(&r);
     s->wanted = read_u32(&r);
     s->check = 0;
-    uint64_t *number = s->type == LINK_BULK ? &s->bulks_taken : &s->others_taken;
+    uint64_t *number = s->type == LINK_BULK ? &s->bulks.taken : &s->others.taken;
     if (read_u32(&r) != check_head(p, (*number)++))
         return is_corrupted(e);
     if (s->type < LINK_CONTROL || s->type > LINK_FAREWELL || pad != 0)
@@ -364,7 +364,7 @@ static int decode_header(struct link_stream *s, const uint8_t *p, struct err *e)
     return 0;
 }
 
-/* Where the payload of the frame just decoded goes, when not all of it is in the stage. */
+/* Finds the place for the payload of the frame just decoded, when not all of it is in the stage. */
 static int find_place(struct link_stream *s, struct err *e)
 {
     if (s->type == LINK_BULK)
@@ -386,7 +386,7 @@ static int find_place(struct link_stream *s, struct err *e)
 }
 
 /* `n` more bytes of the current payload are in its place. */
-static int placed(struct link_stream *s, size_t n, struct err *e)
+static int take_placed(struct link_stream *s, size_t n, struct err *e)
 {
     s->check = check_data(s, s->head.length, s->check, s->place, n);
     s->place += n;
@@ -412,7 +412,7 @@ static int parse_stage(struct link_stream *s, struct err *e)
         memcpy(s->place, p, n);
         s->stage_at += n;
         s->stage_len -= n;
-        return placed(s, n, e) < 0 ? -1 : 1;
+        return take_placed(s, n, e) < 0 ? -1 : 1;
     }
     if (s->stage_len < LINK_FRAME_HEADER)
         return 0;
@@ -441,19 +441,19 @@ static ssize_t read_once(struct link_stream *s, bool *more, struct err *e)
     if (s->place)
         iov[n++] = (struct iovec){s->place, s->place_left};
     iov[n++] = (struct iovec){s->stage + s->stage_len, sizeof s->stage - s->stage_len};
-    ssize_t got = take(s, iov, n, wanted + iov[n - 1].iov_len, more, e);
+    ssize_t got = receive_parts(s, iov, n, wanted + iov[n - 1].iov_len, more, e);
     if (got <= 0)
         return got;
     size_t direct = (size_t)got < wanted ? (size_t)got : wanted;
     s->bytes_received += (size_t)got;
     s->stage_len += (size_t)got - direct;
-    if (direct > 0 && placed(s, direct, e) < 0)
+    if (direct > 0 && take_placed(s, direct, e) < 0)
         return -1;
     return got;
 }
 
-/* What the socket has given already must not wait for it to become readable. */
-static bool unread(const struct link_stream *s)
+/* True when TLS holds bytes that the socket has given already: they must not wait until it is readable. */
+static bool has_unread(const struct link_stream *s)
 {
     return s->tls && s->tls_ops->unread(s->tls);
 }
@@ -472,7 +472,7 @@ long link_stream_read(struct link_stream *s, struct err *e)
 {
     long total = 0;
     bool more = true;
-    while (more && s->fd >= 0 && (total < (long)READ_SHARE || unread(s))) {
+    while (more && s->fd >= 0 && (total < (long)READ_SHARE || has_unread(s))) {
         more = false;
         ssize_t n = read_once(s, &more, e);
         if (n <= 0)

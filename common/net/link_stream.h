@@ -15,7 +15,7 @@
  * Sending: a bulk frame that has begun is finished, then come the control bytes, then the next bulk frames,
  * all in one sendmsg from where they lie. Receiving: one readv takes the rest of a payload straight to its
  * place and the next headers into a small stage. A frame of another type, longer than its type may be, or
- * that nobody wants, ends the link. */
+ * that the owner does not want, ends the link. */
 #ifndef HVD_COMMON_NET_LINK_STREAM_H
 #define HVD_COMMON_NET_LINK_STREAM_H
 
@@ -23,9 +23,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/net/links.h"
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/net/links.h"
 #include "common/net/tls.h"
 
 #define LINK_FRAME_HEADER 32
@@ -34,6 +34,12 @@
 #define LINK_FAREWELL_MAX 512
 
 enum link_frame_type { LINK_CONTROL = 1, LINK_BULK = 2, LINK_HEARTBEAT = 3, LINK_FAREWELL = 4 };
+
+/* Frames by number. */
+struct link_count {
+    uint64_t given; /* to be sent */
+    uint64_t taken; /* received */
+};
 
 struct link_stream {
     int fd; /* -1: closed */
@@ -53,13 +59,12 @@ struct link_stream {
 
     uint8_t stage[LINK_STAGE_SIZE];
     size_t stage_at, stage_len;
-    uint8_t *place; /* where the rest of the current payload goes; NULL between frames */
+    uint8_t *place; /* for the rest of the current payload; NULL between frames */
     size_t place_left;
     uint8_t type; /* of the current frame */
     struct link_bulk head;
     uint32_t check, wanted;              /* its payload's, so far, and what it has to be in the end */
-    uint64_t bulks_queued, bulks_taken;  /* bulk frames, by number */
-    uint64_t others_sent, others_taken;  /* all others */
+    struct link_count bulks, others;     /* bulk frames, and all others */
     uint64_t heard_bytes, heard_frames;  /* when link_stream_heard was last true */
     uint8_t *assembled;                  /* the payload of a control frame that is larger than the stage */
     uint64_t frames;                     /* received */
@@ -83,7 +88,7 @@ int link_stream_send(struct link_stream *s, enum link_frame_type type, const voi
 /* Queues only; link_stream_flush sends. */
 void link_stream_queue(struct link_stream *s, struct link_send *send);
 bool link_stream_idle(const struct link_stream *s); /* nothing waits to be sent */
-bool link_stream_full(const struct link_stream *s); /* what waits goes on when the socket is writable */
+bool link_stream_full(const struct link_stream *s); /* the queue moves when the socket is writable */
 /* Sends what the socket takes. -1 with *e: the link is lost. */
 int link_stream_flush(struct link_stream *s, struct err *e);
 /* Has enough come since this was last true to show that the other end is alive? Within a frame, the few bytes

@@ -1,5 +1,5 @@
-/* What is watched, and by whom: the links' own epoll, or, of a ready link, the owner's; what went over them.
- */
+/* The epoll that watches each link, the links' own or (of a ready link) the owner's, and the traffic of each
+ * link. */
 #include <errno.h>
 #include <sys/epoll.h>
 

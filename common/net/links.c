@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/net/links_internal.h"
 #include "common/base/secret.h"
+#include "common/net/links_internal.h"
 
 #define DEFAULT_MS 30000u
 #define EVENTS_MAX 64
@@ -30,13 +30,13 @@ void links_timer(struct links *l, uint64_t at)
         l->timer = at;
 }
 
-static uint64_t beat(const struct links *l)
+static uint64_t beat_period(const struct links *l)
 {
     return l->heartbeat / BEATS;
 }
 
 /* A peer is ready or lost: the last one takes the listeners away. */
-static void settled(struct links *l)
+static void note_settled(struct links *l)
 {
     if (--l->unsettled > 0)
         return;
@@ -88,8 +88,8 @@ void links_peer_ready(struct links *l, struct peer *p, int fd, const struct link
     }
     p->state = PEER_READY;
     p->received_at = p->sent_at = l->now;
-    links_timer(l, l->now + beat(l));
-    settled(l);
+    links_timer(l, l->now + beat_period(l));
+    note_settled(l);
     if (!l->down)
         l->events.ready(l->ctx, p->host);
 }
@@ -325,13 +325,13 @@ static void peer_event(struct links *l, struct peer *p, uint32_t events)
         if (n < 0)
             links_fail(l, p, &e);
     }
-    /* What waited for the TLS handshake may go when something was read. */
+    /* Frames that waited for the TLS handshake may go when something was read. */
     bool freed = (events & EPOLLOUT) || (s->blocked && !link_stream_full(s));
     if (freed && !p->failed)
         after_send(l, p, link_stream_flush(s, &e), &e);
 }
 
-static void handle(struct links *l, const struct epoll_event *event)
+static void handle_epoll(struct links *l, const struct epoll_event *event)
 {
     struct watch *watch = event->data.ptr;
     if (l->down)
@@ -358,10 +358,10 @@ static void beat_timer(struct links *l, struct peer *p)
         links_fail(l, p, &e);
         return;
     }
-    if (l->now >= p->sent_at + beat(l) && link_stream_idle(p->stream))
+    if (l->now >= p->sent_at + beat_period(l) && link_stream_idle(p->stream))
         after_send(l, p, link_stream_send(p->stream, LINK_HEARTBEAT, NULL, 0, &e), &e);
-    uint64_t next = p->sent_at + beat(l);
-    links_timer(l, next > l->now ? next : l->now + beat(l));
+    uint64_t next = p->sent_at + beat_period(l);
+    links_timer(l, next > l->now ? next : l->now + beat_period(l));
     links_timer(l, p->received_at + l->heartbeat);
 }
 
@@ -383,7 +383,7 @@ static void start_expired(struct links *l, struct peer *p)
 static void forgive_gap(struct links *l)
 {
     uint64_t gap = l->round_at ? l->now - l->round_at : 0;
-    if (gap < 2 * beat(l))
+    if (gap < 2 * beat_period(l))
         return;
     for (uint32_t i = 0; i < l->hosts; i++) {
         uint64_t heard = l->peer[i].received_at + gap;
@@ -432,7 +432,7 @@ static void tell_failed(struct links *l)
         link_report_lost(l, p);
         close_stream(p, corrupted ? p->why.text : NULL);
         if (!was_ready)
-            settled(l);
+            note_settled(l);
         if (!l->down)
             l->events.lost(l->ctx, i, &p->why);
     }
@@ -472,7 +472,7 @@ static void handle_own(struct links *l)
     l->own_told = false;
     int n = l->down ? 0 : epoll_wait(l->epoll, event, EVENTS_MAX, 0);
     for (int i = 0; i < n; i++)
-        handle(l, &event[i]);
+        handle_epoll(l, &event[i]);
 }
 
 int links_progress(struct links *l, uint64_t now)

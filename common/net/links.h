@@ -8,11 +8,11 @@
  * of the first is chosen, the others are closed. `ready` is called. From then on control frames (small,
  * copied, ahead of everything queued) and bulk (pointers, never copied) flow both ways until `lost`.
  *
- * What fails, and what then: a peer that cannot be reached or authenticated by the deadline, that closes,
- * sends something wrong, is silent for heartbeat_ms (frozen), or does not acknowledge for as long
- * (TCP_USER_TIMEOUT): `lost` is called once for that host, with the sentence, and every bulk send to it ends
- * with done(-1). A lost link stays lost in this epoch. Strangers that connect hold one of a few slots for at
- * most the handshake's deadline.
+ * Failures: a peer that cannot be reached or authenticated by the deadline, that closes, sends something
+ * wrong, is silent for heartbeat_ms (frozen), or does not acknowledge for as long (TCP_USER_TIMEOUT): `lost`
+ * is called once for that host, with the sentence, and every bulk send to it ends with done(-1). A lost link
+ * stays lost in this epoch. Strangers that connect hold one of a few slots for at most the handshake's
+ * deadline.
  *
  * Threads: all calls from the engine's loop thread. Callbacks come from links_progress only, never from
  * inside a send. A callback may call everything but links_free. Memory: fixed per peer, plus control frames
@@ -24,10 +24,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/net/auth.h"
 #include "common/base/err.h"
-#include "common/net/link_handshake.h"
+#include "common/net/auth.h"
 #include "common/net/link_bulk.h"
+#include "common/net/link_handshake.h"
 #include "common/net/port_range.h"
 #include "common/net/tls.h"
 
@@ -37,8 +37,8 @@ struct links_events {
     void (*ready)(void *ctx, uint32_t host);
     /* `data` is valid during the call only. */
     void (*control)(void *ctx, uint32_t host, const void *data, size_t size);
-    /* Where the data of this frame shall go (head->length bytes, valid until bulk_arrived or lost); NULL: the
-     * peer may not send that, and is lost. Not called for length 0. */
+    /* Returns the place for the data of this frame (head->length bytes, valid until bulk_arrived or lost);
+     * NULL: the peer may not send that, and is lost. Not called for length 0. */
     void *(*bulk_place)(void *ctx, uint32_t host, const struct link_bulk *head);
     void (*bulk_arrived)(void *ctx, uint32_t host, const struct link_bulk *head);
     void (*lost)(void *ctx, uint32_t host, const struct err *why);

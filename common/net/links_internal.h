@@ -1,17 +1,17 @@
-/* What links.c (peers, time, the public calls) and link_setup.c (from listen and connect to a ready link)
- * share. */
+/* Shared by links.c (peers, time, the public calls) and link_setup.c (from listen and connect to a ready
+ * link). */
 #ifndef HVD_COMMON_NET_LINKS_INTERNAL_H
 #define HVD_COMMON_NET_LINKS_INTERNAL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/net/link_handshake.h"
 #include "common/net/link_stream.h"
 #include "common/net/links.h"
-#include "common/net/link_handshake.h"
 #include "common/net/net.h"
 
-/* What an epoll event points to starts with one of these. */
+/* Each object that an epoll event points to starts with one of these. */
 enum watch_kind { WATCH_LISTENER, WATCH_CONN, WATCH_PEER };
 
 struct watch {
@@ -76,7 +76,7 @@ struct links {
     struct conn *closed;     /* to be freed at the end of the round */
     struct peer *peer;       /* [hosts] */
     uint32_t unsettled;      /* peers neither ready nor lost */
-    struct peer *told;       /* what links_event has told of since the last round */
+    struct peer *told;       /* peers that links_event has reported since the last round */
     bool own_told;           /* also of links_fd */
     bool any_failed;         /* a peer has failed; tell it */
     bool any_ended;          /* a bulk send has ended; deliver it */

@@ -1,9 +1,9 @@
 /* Addresses of this host, and sockets that never block.
  *
- * Which of its addresses a host offers to others: those of interfaces that are up, filtered by
- * --network-interfaces, best first: private and public ones by the interfaces' order, bridges and tunnels of
- * container systems after them, loopback only when nothing else is left or when the filter names it.
- * Link-local addresses need a scope and are never offered. */
+ * A host offers the addresses of its interfaces that are up, filtered by --network-interfaces, best first:
+ * private and public ones by the interfaces' order, bridges and tunnels of container systems after them,
+ * loopback only when nothing else is left or when the filter names it. Link-local addresses need a scope and
+ * are never offered. */
 #ifndef HVD_COMMON_NET_NET_H
 #define HVD_COMMON_NET_NET_H
 

@@ -1,5 +1,5 @@
-/* Which of a host's addresses it offers to others: --network-interfaces, read once into rules, applied to
- * what the kernel lists. */
+/* --network-interfaces: the addresses that a host offers to others. The option is read once into rules, and
+ * the rules are applied to the list of the kernel. */
 #include "common/net/net.h"
 
 #include <arpa/inet.h>
@@ -126,7 +126,8 @@ static bool is_local_bridge(const char *interface)
 
 enum { RANK_BRIDGE = 1000, RANK_LOOPBACK = 2000, RANK_NEVER = -1 };
 
-/* Lower is better; RANK_NEVER: not offered. What an entry includes comes in the order of the entries. */
+/* Lower is better; RANK_NEVER: not offered. Addresses come in the order of the entries that
+ * include them. */
 static int rank_of(const struct net_candidate *c, const struct rule *rule, size_t rules)
 {
     int rank = RANK_NEVER;
@@ -184,7 +185,7 @@ out:
     return rc;
 }
 
-/* Not one of IPv6 whose check for a duplicate goes on, or has found one: nobody can listen there. */
+/* Not one of IPv6 whose check for a duplicate goes on, or has found one: no program can listen there. */
 static bool is_assigned(const union net_address *address)
 {
     int fd = socket(address->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -212,7 +213,7 @@ static size_t list_candidates(const struct ifaddrs *list, struct net_candidate *
 }
 
 /* "eth0 10.0.0.1, lo 127.0.0.1" for the error. */
-static void describe(const struct net_candidate *c, size_t candidates, char *text, size_t size)
+static void describe_candidates(const struct net_candidate *c, size_t candidates, char *text, size_t size)
 {
     char address[NET_TEXT_MAX];
     size_t at = 0;
@@ -241,7 +242,7 @@ int net_local_addresses(const char *const *entry, size_t entries, union net_addr
     if (n != 0)
         return n;
     char text[300];
-    describe(candidate, candidates, text, sizeof text);
+    describe_candidates(candidate, candidates, text, sizeof text);
     if (entries == 0)
         return err_set(e, ERR_HOST, "no network interface of this host is up");
     return err_set(e, ERR_HOST, "--network-interfaces: '%s'%s matches no address of this host (it has %s)",

@@ -62,7 +62,7 @@ static const char *range_text(const struct port_range *r, char *text)
 }
 
 /* Both families, if there are two. */
-static int wildcard(union net_address *any)
+static int make_wildcard(union net_address *any)
 {
     int zero = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     memset(any, 0, sizeof *any);
@@ -79,7 +79,7 @@ uint16_t port_try(uint16_t port, int *errnum)
 {
     union net_address any;
     socklen_t len = sizeof any;
-    int fd = wildcard(&any);
+    int fd = make_wildcard(&any);
     net_set_port(&any, port);
     bool bound = fd >= 0 && bind(fd, &any.any, net_length(&any)) == 0 && getsockname(fd, &any.any, &len) == 0;
     *errnum = bound ? 0 : errno;
@@ -177,7 +177,7 @@ int port_range_listen(const struct port_range *range, const union net_address *a
             continue;
         }
         rc = listen_at((uint16_t)p, address, addresses, fds, &refused, e);
-        close(claim); /* who tries to bind it finds out from now on */
+        close(claim); /* from now on bind finds out */
         *port = (uint16_t)p;
     }
     if (rc == 0 && range->promised) {

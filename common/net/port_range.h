@@ -4,7 +4,7 @@
  * to a worker, which binds one later (MASTER_PORT). A promised port would be taken by the next of our jobs
  * that looks for one. So whoever takes a port of a range claims it first, by the name of a unix socket in the
  * abstract space: the kernel keeps that, as it keeps ports, for each network namespace, whoever the user is,
- * and forgets it with the process. What other programs have is found by binding. */
+ * and forgets it with the process. Ports of other programs are found by binding. */
 #ifndef HVD_COMMON_NET_PORT_RANGE_H
 #define HVD_COMMON_NET_PORT_RANGE_H
 

@@ -15,7 +15,7 @@
 /* One loop, one thread, no recursion: callbacks never read. It may have held a key. */
 static _Alignas(PAGE) uint8_t space[READ_SIZE];
 
-static void finish(struct stream *s, int errnum)
+static void finish_stream(struct stream *s, int errnum)
 {
     if (s->over)
         return;
@@ -35,27 +35,27 @@ static void read_some(struct stream *s)
             if ((size_t)n < sizeof space)
                 return;
         } else if (n == 0) {
-            finish(s, 0);
+            finish_stream(s, 0);
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            finish(s, errno);
+            finish_stream(s, errno);
         }
     }
 }
 
-static void watch(struct stream *s);
+static void watch_fds(struct stream *s);
 
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     struct stream *s = poll->data;
     if (status < 0) {
-        finish(s, -status);
+        finish_stream(s, -status);
         return;
     }
     if ((events & UV_WRITABLE) && s->waiting) {
         s->waiting = false;
-        watch(s);
+        watch_fds(s);
         s->events->writable(s->ctx);
     }
     if ((events & UV_READABLE) && poll == &s->in_poll && !s->over)
@@ -63,7 +63,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 }
 
 /* Tells the loop what to wait for. */
-static void watch(struct stream *s)
+static void watch_fds(struct stream *s)
 {
     bool shared = s->out == s->in;
     if (s->over)
@@ -111,7 +111,7 @@ int stream_open(struct stream *s, uv_loop_t *loop, int in, int out, const struct
         s->out_poll.data = s;
         s->handles = 2;
     }
-    watch(s);
+    watch_fds(s);
     return 0;
 }
 
@@ -124,11 +124,11 @@ size_t stream_write(struct stream *s, const void *bytes, size_t len)
             done += (size_t)n;
         } else if (errno == EAGAIN) {
             s->waiting = true;
-            watch(s);
+            watch_fds(s);
             return done;
         } else if (errno != EINTR) {
-            /* What the peer wrote before it went is still to be read: reading finds the end by itself, in any
-             * case now. */
+            /* Bytes that the peer wrote before it went are still to be read: reading finds the end by itself,
+             * in any case now. */
             (void)shutdown(s->out, SHUT_RDWR);
             return len;
         }

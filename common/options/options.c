@@ -5,9 +5,9 @@
  * the rows that are still open (options_sources.c). A value is looked at by exactly one function for its
  * type, whatever it came from; nothing is stored before the whole value was found right.
  *
- * What can go wrong: an unknown word (the nearest flag is suggested), a value that is missing, empty, no
- * number, out of range or not among the words, and two options that exclude one another. Then the lists made
- * so far are freed. */
+ * Errors: an unknown word (the nearest flag is suggested), a value that is missing, empty, no number, out of
+ * range or not among the words, and two options that exclude one another. Then the lists made so far are
+ * freed. */
 #include "common/options/options.h"
 
 #include <stdlib.h>
@@ -254,7 +254,7 @@ static int unknown_option(const struct options_program *program, const char *wor
     return err_hint(e, "%s --help lists the options", program->name);
 }
 
-/* What stands for a value that was left out: the second word. */
+/* The stand-in for a value that was left out: the second word. */
 static const char *left_out(const struct option_spec *spec)
 {
     return spec->type == OPTION_SECONDS ? spec->words + strcspn(spec->words, "|") + 1 : "1";
@@ -275,7 +275,7 @@ static const char *next_word(struct parsing *p, size_t row, struct option_origin
     return NULL;
 }
 
-static bool excludes(const struct option_spec *a, const struct option_spec *b)
+static bool is_exclusive(const struct option_spec *a, const struct option_spec *b)
 {
     return a->exclusive && b->exclusive && strcmp(a->exclusive, b->exclusive) == 0;
 }
@@ -285,7 +285,7 @@ static int check_exclusive(struct parsing *p, size_t row, struct option_origin f
 {
     const struct option_spec *spec = p->program->spec;
     for (size_t i = 0; i < p->program->count; i++) {
-        if (i == row || p->source[i] != p->source[row] || !excludes(&spec[i], &spec[row]))
+        if (i == row || p->source[i] != p->source[row] || !is_exclusive(&spec[i], &spec[row]))
             continue;
         return err_set(e, ERR_USAGE, "%.*s and %.*s both name %s; give one of them", (int)p->spelled[i].len,
                        p->spelled[i].name, (int)from.len, from.name, spec[row].exclusive);
@@ -309,7 +309,7 @@ bool option_is_decided(const struct parsing *p, size_t row, enum option_source s
 {
     const struct option_spec *spec = p->program->spec;
     for (size_t i = 0; i < p->program->count; i++)
-        if (p->source[i] > source && (i == row || excludes(&spec[i], &spec[row])))
+        if (p->source[i] > source && (i == row || is_exclusive(&spec[i], &spec[row])))
             return spec[row].type != OPTION_LIST;
     return false;
 }

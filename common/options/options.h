@@ -47,7 +47,7 @@ struct option_list {
 
 struct option_spec {
     const char *flags;   /* all spellings: "-np, --num-proc" */
-    const char *metavar; /* what the value is called in --help; NULL when there is none */
+    const char *metavar; /* name of the value in --help; NULL when there is none */
     const char
         *variable; /* the variables that may stand in for it, "A, B": the first that is set counts; or NULL */
     const char *yaml; /* its keys in a configuration file, "key, map.key", or NULL. A ! before a variable or a
@@ -58,7 +58,7 @@ struct option_spec {
     const char *default_text; /* the default as a user would write it; NULL: none (false, 0, NULL) */
     const char *exclusive;    /* options with the same name here exclude one another, or NULL */
     const char *group;        /* heading in --help */
-    const char *help;         /* what it does: sentences without a newline */
+    const char *help;         /* the effect: sentences without a newline */
     size_t offset;            /* of the field in the configuration struct */
 };
 
@@ -79,7 +79,7 @@ struct option_spec {
      .help = help_,                                                                                          \
      .offset = offsetof(config, field)},
 
-/* Where a value came from; a higher one wins. */
+/* The origin of a value; a higher one wins. */
 enum option_source { OPTION_FROM_DEFAULT, OPTION_FROM_FILE, OPTION_FROM_VARIABLE, OPTION_FROM_COMMAND_LINE };
 
 #define OPTIONS_MAX 128 /* rows in a table */
@@ -96,8 +96,8 @@ struct options_program {
     const char *about; /* one paragraph */
     const struct option_spec *spec;
     size_t count;
-    /* What a configuration file sets, once command line and variables are known; NULL with an empty *e when
-     * there is no file. The caller keeps it as long as the result. May be NULL. */
+    /* Reads the configuration file, once command line and variables are known; NULL with an empty *e when
+     * there is no file. The caller keeps the settings as long as the result. May be NULL. */
     const struct settings *(*read_file)(void *config, struct err *e);
     const char *const
         *other_keys; /* keys of the file that are right but no option's, NULL at the end; or NULL */

@@ -90,7 +90,7 @@ static void print_words(const char *words, FILE *out)
     fputs("\" -- \"$cur\")", out);
 }
 
-/* What stands for its value, when anything is known of it. */
+/* Puts the completion of the option's value, when anything is known of it. */
 static void print_value(const struct options_program *program, const struct option_spec *spec, FILE *out)
 {
     const char *metavar = spec->metavar ? spec->metavar : "";

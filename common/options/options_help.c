@@ -1,12 +1,12 @@
-/* What options.h prints: --help for a terminal, and the list of options for the manual page. Both say the
- * same of a row, in the same words; a test compares the page with this table. */
+/* --help for a terminal, and the list of options for the manual page (options.h). Both describe a row in the
+ * same words; a test compares the page with this table. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "common/options/options_table.h"
 
 #define WIDTH      80 /* of --help */
-#define INDENT     28 /* where its descriptions begin */
+#define INDENT     28 /* column of the descriptions */
 #define MDOC_WIDTH 78
 
 bool option_next_name(const char *column, struct option_name *name)
@@ -67,7 +67,7 @@ void option_wanted(const struct option_spec *spec, char *text, size_t size)
     }
 }
 
-/* What the table knows besides the help text: "1 to 86400, default 30". Empty when nothing. */
+/* Range and default of the table, besides the help text: "1 to 86400, default 30". Empty when it has none. */
 static void option_facts(const struct option_spec *spec, char *text, size_t size)
 {
     char range[OPTION_WANTED_MAX] = "", words[OPTION_WANTED_MAX / 2] = "";
@@ -199,7 +199,7 @@ static void print_mdoc_text(const char *text, FILE *out)
     fputc('\n', out);
 }
 
-/* What stands behind an option's text: range, default, variables. */
+/* The end of an option's text: range, default, variables. */
 static void print_mdoc_facts(const struct option_spec *spec, const char *column, const char *macro, FILE *out)
 {
     char facts[OPTION_WANTED_MAX], names[OPTION_WANTED_MAX];

@@ -1,4 +1,5 @@
-/* What a user may have meant: the flag or key with the fewest slips between it and an unknown word. */
+/* A guess at the word that a user meant: the flag or key with the fewest slips between it and an unknown
+ * word. */
 #include <string.h>
 
 #include "common/options/options_table.h"
@@ -7,7 +8,7 @@
 #define NEAR_PREFIX 3  /* letters that suggest the flag which begins with them */
 
 /* Edits (insert, delete, replace, swap of neighbours) from a to b, which are shorter than NEAR_WORD. */
-static size_t edits(const char *a, size_t a_len, const char *b, size_t b_len)
+static size_t count_edits(const char *a, size_t a_len, const char *b, size_t b_len)
 {
     size_t rows[3][NEAR_WORD + 1];
     size_t *before = rows[0], *last = rows[1], *now = rows[2];
@@ -35,7 +36,7 @@ static size_t edits(const char *a, size_t a_len, const char *b, size_t b_len)
 
 /* The best so far, with its number of slips. */
 struct near {
-    struct option_name word; /* what was typed */
+    struct option_name word; /* as typed */
     struct option_name best;
     size_t edits;
 };
@@ -47,18 +48,18 @@ static struct option_name without_dashes(const char *text, size_t len)
     return (struct option_name){.text = text, .len = len};
 }
 
-static struct near begin(const char *word, size_t len)
+static struct near begin_search(const char *word, size_t len)
 {
     struct option_name w = without_dashes(word, len);
     return (struct near){.word = w, .edits = w.len / 3 < 2 ? w.len / 3 + 1 : 3};
 }
 
-static void compare(struct near *near, struct option_name name)
+static void compare_name(struct near *near, struct option_name name)
 {
     struct option_name w = near->word, n = without_dashes(name.text, name.len);
     if (n.len < 2 || n.len >= NEAR_WORD || w.len >= NEAR_WORD)
         return;
-    size_t slips = edits(w.text, w.len, n.text, n.len);
+    size_t slips = count_edits(w.text, w.len, n.text, n.len);
     if (w.len >= NEAR_PREFIX && w.len < n.len && memcmp(w.text, n.text, w.len) == 0)
         slips = 1;
     if (slips < near->edits) {
@@ -69,22 +70,22 @@ static void compare(struct near *near, struct option_name name)
 
 struct option_name option_near_flag(const struct options_program *program, const char *word, size_t len)
 {
-    struct near near = begin(word, len);
+    struct near near = begin_search(word, len);
     for (size_t i = 0; i < program->count; i++) {
         struct option_name flag = {0};
         while (option_next_name(program->spec[i].flags, &flag))
-            compare(&near, flag);
+            compare_name(&near, flag);
     }
     return near.best;
 }
 
 struct option_name option_near_key(const struct options_program *program, const char *word, size_t len)
 {
-    struct near near = begin(word, len);
+    struct near near = begin_search(word, len);
     for (size_t i = 0; i < program->count; i++) {
         struct option_name key = {0};
         while (option_next_name(program->spec[i].yaml, &key))
-            compare(&near, key);
+            compare_name(&near, key);
     }
     return near.best;
 }

@@ -93,7 +93,7 @@ static int wrong_kind(const struct option_spec *spec, const struct setting *s, c
     return err_set(e, ERR_USAGE, "%s: %s; it must be %s", s->where, what, wanted);
 }
 
-/* What stands there for what the row takes: its text, or NULL with or without an error. */
+/* The text of the setting, as the row takes it; NULL with or without an error. */
 static const char *text_of(const struct option_spec *spec, const struct setting *s, bool in_map,
                            struct err *e)
 {
@@ -114,15 +114,15 @@ static const char *text_of(const struct option_spec *spec, const struct setting 
     return e->code ? NULL : in_map ? s->pair : s->value;
 }
 
-/* What the file has set so far of each row, and by which of its keys. */
+/* The settings of the file so far for each row, and their keys. */
 struct given {
     const struct setting *first[OPTIONS_MAX];
     const char *name[OPTIONS_MAX];
 };
 
 /* Two keys of one option; items of one list have one key. */
-static int note(struct given *given, size_t row, const struct option_name *name, const struct setting *s,
-                struct err *e)
+static int note_given(struct given *given, size_t row, const struct option_name *name,
+                      const struct setting *s, struct err *e)
 {
     if (given->first[row] && given->name[row] != name->text)
         return err_set(e, ERR_USAGE, "%s: sets the same as %s in line %d", s->where, given->first[row]->key,
@@ -132,7 +132,7 @@ static int note(struct given *given, size_t row, const struct option_name *name,
     return 0;
 }
 
-/* Checks the value even where a stronger source has decided, into a field that nobody reads. */
+/* Checks the value even where a stronger source has decided, into a field that is never read. */
 static int check_only(const struct parsing *p, size_t row, struct option_origin from, const char *text,
                       struct err *e)
 {
@@ -160,7 +160,7 @@ static int parse_setting(struct parsing *p, const struct setting *s, struct give
     const char *text = text_of(&p->program->spec[row], s, in_map, e);
     if (!text)
         return e->code ? -1 : 0;
-    if (note(given, (size_t)row, &name, s, e))
+    if (note_given(given, (size_t)row, &name, s, e))
         return -1;
     struct option_origin from = {.name = s->where, .len = strlen(s->where), .opposite = name.opposite};
     if (option_is_decided(p, (size_t)row, OPTION_FROM_FILE))

@@ -1,5 +1,5 @@
 /* How a row of an option table is read: shared by the parts of the parser and the printers of options.h, and
- * by nobody else. */
+ * by no other file. */
 #ifndef HVD_COMMON_OPTIONS_OPTIONS_TABLE_H
 #define HVD_COMMON_OPTIONS_OPTIONS_TABLE_H
 
@@ -18,7 +18,7 @@ bool option_next_name(const char *column, struct option_name *name);
 #define OPTION_WANTED_MAX 256
 /* A value that may be left out, and follows a '=' only: its metavar stands in brackets. */
 bool option_is_optional(const struct option_spec *spec);
-/* What a value must be: "a number from 1 to 65535". */
+/* The demand on a value: "a number from 1 to 65535". */
 void option_wanted(const struct option_spec *spec, char *text, size_t size);
 
 #define OPTION_SHOWN 80 /* bytes of a user's value in a message */

@@ -43,7 +43,7 @@ int settings_line_of(const struct settings *s, const char *map, const char *key)
 }
 
 /* One block: where, then the pair. */
-static int fill(struct setting *s, const char *file, const struct settings_entry *n, struct err *e)
+static int fill_setting(struct setting *s, const char *file, const struct settings_entry *n, struct err *e)
 {
     char *where, *pair;
     const char *map = n->map ? n->map : "", *dot = n->map ? "." : "";
@@ -75,7 +75,7 @@ int settings_add(struct settings *s, const char *file, const struct settings_ent
     struct setting added;
     if (s->count == SETTINGS_MAX)
         return err_set(e, ERR_USAGE, "%s:%d: more than %d values", file, entry->line, SETTINGS_MAX);
-    if (check_text(file, entry, e) || fill(&added, file, entry, e))
+    if (check_text(file, entry, e) || fill_setting(&added, file, entry, e))
         return -1;
     if (s->count % ROOM == 0) {
         struct setting *more = reallocarray(s->item, s->count + ROOM, sizeof *more);

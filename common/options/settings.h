@@ -1,4 +1,4 @@
-/* What a configuration file sets: keys with values, each with the line it stands on.
+/* The settings of a configuration file: keys with values, each with its line.
  *
  * The reader (module yaml) knows the file's language and nothing of options; the option table (options.h)
  * knows the keys and nothing of files. Between them stands this list, in the order of the file:
@@ -41,7 +41,7 @@ struct settings {
     size_t count;
 };
 
-/* What stands in a file: `map` is the key whose map it is in (NULL at the top), `value` has `len` bytes. */
+/* One entry of a file: `map` is the key of the map around it (NULL at the top), `value` has `len` bytes. */
 struct settings_entry {
     enum setting_kind kind;
     int line;

@@ -14,7 +14,7 @@
 
 #define SAID_MAX (64u << 10)
 #define PIECE    4096
-#define REAP_MS  200 /* for one that was killed; who hangs in the kernel is left to whoever reaps children */
+#define REAP_MS  200 /* for a killed process; one that hangs in the kernel is left to the reaper */
 
 int gpu_probe_start(struct gpu_probe *p, const char *agent, bool libraries, struct err *e)
 {

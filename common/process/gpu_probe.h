@@ -7,26 +7,26 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
 #include "common/process/spawn.h"
+#include "common/protocol/control.pb-c.h"
 
 #define GPU_PROBE_MS 8000 /* the first answer of a driver that keeps no state may take seconds */
 
 struct gpu_probe {
     struct spawned child;
-    int fd; /* what it says; close-on-exec, does not block */
+    int fd; /* its output; close-on-exec, does not block */
     struct buf said;
 };
 
 /* `agent`: the path of hvdagent. -1 with *e: there is nothing to free. */
 int gpu_probe_start(struct gpu_probe *p, const char *agent, bool libraries, struct err *e);
-/* What there is to read now: 1 at its end, 0 when more is to come, -1 with *e. */
+/* Reads the bytes that have come: 1 at their end, 0 when more are to come, -1 with *e. */
 int gpu_probe_read(struct gpu_probe *p, struct err *e);
-/* What it said, when that was all; freed with message_free. NULL with *e. */
+/* The answer, once all of it was read; freed with message_free. NULL with *e. */
 Hvd__Gpus *gpu_probe_result(const struct gpu_probe *p, struct err *e);
 /* Kills it if it still runs and closes what we have of it, but for child.pidfd, which becomes readable when
- * it has ended: the caller's, as the process is his to reap. */
+ * it has ended: the caller's, which reaps the process. */
 void gpu_probe_end(struct gpu_probe *p);
 
 /* All of that at once. The error of a driver that does not answer in time is ERR_TIMEOUT. */

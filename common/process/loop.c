@@ -26,7 +26,7 @@ static _Alignas(ALIGNMENT) uint8_t reserve[RESERVE];
 static atomic_size_t taken;
 
 /* Its size stands before each piece. */
-static void *take(size_t size)
+static void *take_block(size_t size)
 {
     size_t whole = ALIGNMENT + (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (size > RESERVE || atomic_load(&taken) > RESERVE)
@@ -48,7 +48,7 @@ static void *sure_malloc(size_t size)
     void *pointer = malloc(size);
     if (pointer)
         return pointer;
-    return take(size);
+    return take_block(size);
 }
 
 static void *sure_calloc(size_t count, size_t size)
@@ -56,7 +56,7 @@ static void *sure_calloc(size_t count, size_t size)
     void *pointer = calloc(count, size);
     if (pointer)
         return pointer;
-    return __builtin_mul_overflow(count, size, &size) ? NULL : take(size); /* zeros so far */
+    return __builtin_mul_overflow(count, size, &size) ? NULL : take_block(size); /* zeros so far */
 }
 
 static void sure_free(void *pointer)
@@ -75,7 +75,7 @@ static void *sure_realloc(void *old, size_t size)
         memcpy(&before, (uint8_t *)old - ALIGNMENT, sizeof before);
     else if (old)
         before = malloc_usable_size(old);
-    pointer = take(size);
+    pointer = take_block(size);
     if (!pointer)
         return NULL;
     if (old)

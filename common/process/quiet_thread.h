@@ -1,4 +1,4 @@
-/* A thread that nobody waits for and that gets no signals: those are for the program's own. */
+/* A thread that is never joined and gets no signals: those are for the threads of the program. */
 #ifndef HVD_COMMON_PROCESS_QUIET_THREAD_H
 #define HVD_COMMON_PROCESS_QUIET_THREAD_H
 

@@ -43,7 +43,9 @@ static int child_descriptors(const struct spawn *s, int *report_fd)
     if (*report_fd < 0)
         return -1;
     for (int i = 0; i < last; i++) {
-        if (want[i] < 0 && null < 0 && (null = open(_PATH_DEVNULL, O_RDWR | O_CLOEXEC)) < 0)
+        if (want[i] < 0 && null < 0)
+            null = open(_PATH_DEVNULL, O_RDWR | O_CLOEXEC);
+        if (want[i] < 0 && null < 0)
             return -1;
         want[i] = fcntl(want[i] < 0 ? null : want[i], F_DUPFD_CLOEXEC, 8);
         if (want[i] < 0)
@@ -118,7 +120,7 @@ static void __attribute__((noreturn)) child_start(const struct child *c)
 #define SPAWN_COPIES_MEMORY
 #endif
 
-/* What CLONE_CLEAR_SIGHAND does: handlers go, what is ignored stays so. */
+/* Does as CLONE_CLEAR_SIGHAND: handlers go, ignored signals stay ignored. */
 static void drop_handlers(void)
 {
     struct sigaction action;
@@ -153,7 +155,8 @@ static long clone_a_copy(struct clone_args *args, const struct child *child)
 /* To copy our page tables for a child that executes another program at once costs a quarter of the whole
  * start, and more with every page of ours. So the child borrows our memory, on a stack of its own, and we
  * stand still until its execve (as vfork does). No C function can return twice there; hence these
- * instructions. Whoever has a sanitizer or another processor copies. */
+ * instructions. With a sanitizer, or on another processor, the pages are
+ * copied. */
 static long clone_and_start(struct clone_args *args, const struct child *child)
 {
     static char stack[32 * 1024]
@@ -192,7 +195,7 @@ static pid_t clone_child(const struct child *child, int *pidfd)
         .exit_signal = SIGCHLD,
         .cgroup = cgroup_fd >= 0 ? (uint64_t)cgroup_fd : 0,
     };
-    /* Whoever is traced stops at any signal; we would stand still with him. */
+    /* A traced child stops at any signal; we would stand still with it. */
     long pid = child->s->stop_at_exec ? clone_a_copy(&args, child) : clone_and_start(&args, child);
     if (pid < 0 && errno == ENOSYS && cgroup_fd < 0)
         pid = clone_the_old_way(&args, child);
@@ -200,7 +203,7 @@ static pid_t clone_child(const struct child *child, int *pidfd)
 }
 
 /* We trace the child up to its execve, at which it stops. From there it is stopped like by SIGSTOP, and
- * nobody's tracee: a debugger can take it, or SIGCONT lets it go on. One that ended first is left to be
+ * not traced any more: a debugger can take it, or SIGCONT lets it go on. One that ended first is left to be
  * reaped. */
 static void stop_after_exec(pid_t pid)
 {
@@ -226,9 +229,10 @@ static void stop_after_exec(pid_t pid)
 static int wait_for_exec(const struct spawn *s, int fd, struct spawned *out, struct err *e)
 {
     struct spawn_failure f;
-    ssize_t n;
-    while ((n = read(fd, &f, sizeof f)) < 0 && errno == EINTR)
-        ;
+    ssize_t n = -1;
+    do
+        n = read(fd, &f, sizeof f);
+    while (n < 0 && errno == EINTR);
     if (n == 0)
         return 0;
     waitpid(out->pid, NULL, 0);
@@ -327,7 +331,7 @@ int spawn_failure_err(const struct spawn_failure *f, const struct spawn *s, stru
 }
 
 /* 1: an executable file; 0: nothing there; -1: something there that cannot be executed, *e filled. */
-static int examine(const char *path, const char *command, struct err *e)
+static int examine_program(const char *path, const char *command, struct err *e)
 {
     struct stat st;
     if (stat(path, &st) < 0)
@@ -347,7 +351,7 @@ static int find_with_slash(const char *command, const char *dir, char *out, size
     int n = relative ? snprintf(out, size, "%s/%s", dir, command) : snprintf(out, size, "%s", command);
     if (n < 0 || (size_t)n >= size)
         return err_set(e, ERR_NOT_FOUND, "command not found: its path is too long");
-    int found = examine(out, command, e);
+    int found = examine_program(out, command, e);
     if (found == 0)
         return err_set(e, ERR_NOT_FOUND, "command not found: %s", command);
     return found < 0 ? -1 : 0;
@@ -369,7 +373,7 @@ int spawn_find(const char *command, const char *path, const char *dir, char *out
         int n = in[0] != '/' && dir ? snprintf(out, size, "%s/%.*s/%s", dir, inlen, in, command)
                                     : snprintf(out, size, "%.*s/%s", inlen, in, command);
         struct err one = ERR_INIT;
-        int found = n > 0 && (size_t)n < size ? examine(out, command, &one) : 0;
+        int found = n > 0 && (size_t)n < size ? examine_program(out, command, &one) : 0;
         if (found > 0)
             return 0;
         if (found < 0 && !unusable.code)

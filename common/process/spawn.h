@@ -2,9 +2,9 @@
  * signals.
  *
  * Not uv_spawn: that scans every handle of the loop for each child and never reaps adopted orphans. The child
- * calls only async-signal-safe functions before execve. What fails between clone and execve is written as a
- * struct spawn_failure to a pipe that execve closes, so a failure is never mistaken for the program's own
- * exit status.
+ * calls only async-signal-safe functions before execve. A failure between clone and execve is written as a
+ * struct spawn_failure to a pipe that execve closes, so it is never mistaken for the program's own exit
+ * status.
  *
  * One thread of a process starts programs. */
 #ifndef HVD_COMMON_PROCESS_SPAWN_H
@@ -39,8 +39,7 @@ struct spawn {
     bool terminal;     /* descriptor 0 becomes the terminal of its new session */
     bool stop_at_exec; /* it stops, as by SIGSTOP, before the first instruction of its program */
     bool die_with_us;  /* SIGKILL when the calling thread ends */
-    int report_fd;     /* where a spawn_failure is written; -1: spawn_start waits for execve and returns the
-                          failure itself */
+    int report_fd;     /* takes a spawn_failure; -1: spawn_start waits for execve and returns it */
     uint32_t id;       /* goes into spawn_failure */
 };
 
@@ -63,8 +62,8 @@ struct spawned {
     int pidfd; /* close-on-exec; the caller closes it */
 };
 
-/* Raises our soft limit of descriptors to `wanted`, or as far as the hard one lets it. What is started later
- * gets the limit that we had before: a program may trust that its descriptors fit into a set of select(2). */
+/* Raises our soft limit of descriptors to `wanted`, or as far as the hard one lets it. Programs started later
+ * get the limit that we had before: a program may trust that its descriptors fit into a set of select(2). */
 void spawn_raise_descriptor_limit(rlim_t wanted);
 /* The limits that we had before that. */
 int spawn_inherited_limit(int resource, struct rlimit *limit);

@@ -1,18 +1,11 @@
-/* What the exit status of `hvdagent session`, which is its guard's, tells about the session; that of
- * `hvdagent attach` is the same. */
+/* Exit statuses of `hvdagent session`, which are those of its guard and tell how the session ended. `hvdagent
+ * attach` exits with the same. */
 #ifndef HVD_COMMON_PROTOCOL_AGENT_EXIT_H
 #define HVD_COMMON_PROTOCOL_AGENT_EXIT_H
 
-#define AGENT_EXIT_REFUSED                                                                                   \
-    123 /* the managed agent of the host did not start one; the last line of stderr says why */
-#define AGENT_EXIT_GUARD  122 /* of attach alone: the guard ended without a word, so it was killed */
-#define AGENT_EXIT_STUCK  124 /* it did not move, and the guard killed it */
-#define AGENT_EXIT_SIGNAL 128 /* and the number of the signal that killed it */
-
-/* Begins a line of its stderr: where the job stands in the managed agent's queue; nothing behind it: the wait
- * is over. */
-#define AGENT_WAITING "hvdagent: waiting: "
-/* Which node it is (AgentStatus.node): it asks for a lease when Go comes. */
-#define AGENT_HELD "hvdagent: held: "
+#define AGENT_EXIT_REFUSED 123 /* the managed agent of the host did not start one; LeaseRefusal said why */
+#define AGENT_EXIT_GUARD   122 /* of attach alone: the guard ended without a word, so it was killed */
+#define AGENT_EXIT_STUCK   124 /* it did not move, and the guard killed it */
+#define AGENT_EXIT_SIGNAL  128 /* and the number of the signal that killed it */
 
 #endif

@@ -58,8 +58,8 @@ bool channel_is_drained(const struct channel *c)
     return c->control.len == 0 && c->bulk.len == 0 && c->wire.len == 0;
 }
 
-static int enqueue(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
-                   const ProtobufCMessage *message)
+static int enqueue_frame(struct channel *c, struct buf *queue, struct frame *f, const uint8_t *payload,
+                         const ProtobufCMessage *message)
 {
     struct err ignored = ERR_INIT;
     if (message)
@@ -82,7 +82,7 @@ int channel_send(struct channel *c, const Hvd__Control *message)
         buf_secret(&c->control, true);
         buf_secret(&c->wire, true);
     }
-    int rc = enqueue(c, &c->control, &f, NULL, &message->base);
+    int rc = enqueue_frame(c, &c->control, &f, NULL, &message->base);
     if (c->control.secret)
         secret_wipe_stack();
     return rc;
@@ -95,7 +95,7 @@ int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream
         return -1;
     struct frame f = {
         .kind = FRAME_DATA, .flags = flags, .stream = stream, .rank = rank, .length = (uint32_t)len};
-    return enqueue(c, &c->bulk, &f, bytes, NULL);
+    return enqueue_frame(c, &c->bulk, &f, bytes, NULL);
 }
 
 /* Moves one frame to the wire; here it gets its place in the sequence, because only here its order is
@@ -145,27 +145,89 @@ void channel_written(struct channel *c, size_t len)
     }
 }
 
-/* What comes before the magic is kept as noise. Returns how many of `bytes` were taken, -1 when there is too
- * much of it. */
-static ptrdiff_t skip_noise(struct channel *c, const uint8_t *bytes, size_t len, struct err *e)
+int channel_pack_attach(const Hvd__Control *message, struct buf *b)
 {
-    size_t before = c->noise.len;
-    size_t take = len < buf_room(&c->noise) ? len : buf_room(&c->noise);
-    if (buf_put(&c->noise, bytes, take) < 0)
-        return err_set(e, ERR_MEMORY, "no memory for what the host printed");
-    const uint8_t *magic = memmem(buf_data(&c->noise), c->noise.len, FRAME_MAGIC, FRAME_MAGIC_SIZE);
-    if (!magic) {
-        if (buf_room(&c->noise) == 0)
-            return err_set(e, ERR_PROTOCOL, "the host printed %u bytes and no session began",
-                           FRAME_NOISE_MAX);
-        return (ptrdiff_t)take;
-    }
-    size_t noise = (size_t)(magic - buf_data(&c->noise));
+    struct err ignored = ERR_INIT;
+    uint8_t header[FRAME_HEADER_SIZE];
+    size_t length = protobuf_c_message_get_packed_size(&message->base);
+    struct frame f = {.kind = FRAME_CONTROL, .length = (uint32_t)length};
+    if (length > FRAME_ATTACH_MAX || buf_room(b) < FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + length)
+        return -1;
+    frame_encode_header(&f, header);
+    if (!buf_reserve(b, FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + length) ||
+        buf_put(b, FRAME_ATTACH_MAGIC, FRAME_MAGIC_SIZE) < 0 || buf_put(b, header, sizeof header) < 0)
+        return -1;
+    return message_pack(&message->base, b, &ignored) < 0 ? -1 : 0;
+}
+
+static const uint8_t *find_magic(const struct buf *b, const char *magic)
+{
+    return memmem(buf_data(b), b->len, magic, FRAME_MAGIC_SIZE);
+}
+
+/* The message of attach that is the first thing in `noise`, behind its magic: 1 when it was handled and
+ * dropped, 0 when more of it is to come, -1 with *e when it is none. */
+static int take_attach_frame(struct channel *c, struct err *e)
+{
+    struct frame f;
+    struct buf rest = c->noise;
+    rest.head += FRAME_MAGIC_SIZE;
+    rest.len -= FRAME_MAGIC_SIZE;
+    bool has_length = rest.len >= sizeof(uint32_t);
+    if (has_length && get_u32(buf_data(&rest)) > FRAME_ATTACH_MAX)
+        return err_set(e, ERR_PROTOCOL, "a frame of hvdagent attach with %u bytes is over the limit",
+                       get_u32(buf_data(&rest)));
+    int rc = frame_decode(&rest, &f, e);
+    if (rc <= 0)
+        return rc;
+    if (f.kind != FRAME_CONTROL)
+        return err_set(e, ERR_PROTOCOL, "a frame of hvdagent attach of kind %u", f.kind);
+    Hvd__Control *message = message_unpack_control(f.payload, f.length, e);
+    if (!message)
+        return -1;
+    if (c->events->attach)
+        c->events->attach(c->ctx, message);
+    message_free(message);
+    buf_consume(&c->noise, FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + f.length);
+    return 1;
+}
+
+static void drop_noise(struct channel *c, const uint8_t *until)
+{
+    size_t noise = (size_t)(until - buf_data(&c->noise));
     if (noise > 0)
         log_debug("skipped %zu bytes that the remote shell printed", noise);
-    c->expects_magic = false;
-    buf_free(&c->noise);
-    return (ptrdiff_t)(noise + FRAME_MAGIC_SIZE - before);
+    buf_consume(&c->noise, noise);
+}
+
+/* Keeps what comes before the session's magic as noise, and handles the messages of attach in it. Returns how
+ * many of `bytes` were taken; -1 with *e when there is too much noise, or a wrong message. */
+static ptrdiff_t take_noise(struct channel *c, const uint8_t *bytes, size_t len, struct err *e)
+{
+    size_t take = len < buf_room(&c->noise) ? len : buf_room(&c->noise);
+    int handled = 1;
+    if (buf_put(&c->noise, bytes, take) < 0)
+        return err_set(e, ERR_MEMORY, "no memory for what the host printed");
+    while (handled > 0) {
+        const uint8_t *session = find_magic(&c->noise, FRAME_MAGIC);
+        const uint8_t *attach = find_magic(&c->noise, FRAME_ATTACH_MAGIC);
+        if (session && (!attach || session < attach)) {
+            drop_noise(c, session);
+            size_t left = c->noise.len - FRAME_MAGIC_SIZE;
+            c->expects_magic = false;
+            buf_free(&c->noise);
+            return (ptrdiff_t)(take - left);
+        }
+        if (!attach)
+            break;
+        drop_noise(c, attach);
+        handled = take_attach_frame(c, e);
+    }
+    if (handled < 0)
+        return -1;
+    if (buf_room(&c->noise) == 0)
+        return err_set(e, ERR_PROTOCOL, "the host printed %u bytes and no session began", FRAME_NOISE_MAX);
+    return (ptrdiff_t)take;
 }
 
 static int handle_frame(struct channel *c, const struct frame *f, struct err *e)
@@ -194,39 +256,41 @@ static int handle_frame(struct channel *c, const struct frame *f, struct err *e)
     return 0;
 }
 
-int channel_receive(struct channel *c, const uint8_t *bytes, size_t len, struct err *e)
+static int handle_frames(struct channel *c, struct err *e)
 {
     struct frame f;
-    int got;
+    int got = frame_decode(&c->in, &f, e);
+    while (got > 0) {
+        if (handle_frame(c, &f, e) < 0)
+            return -1;
+        buf_consume(&c->in, FRAME_HEADER_SIZE + f.length);
+        got = frame_decode(&c->in, &f, e);
+    }
+    return got;
+}
+
+/* Returns how many of `bytes` were taken; -1 with *e. There is never more in the buffer than one frame needs:
+ * bytes beyond its ceiling wait in the caller's hand. */
+static ptrdiff_t take_frames(struct channel *c, const uint8_t *bytes, size_t len, struct err *e)
+{
+    size_t take = len < buf_room(&c->in) ? len : buf_room(&c->in);
+    if (take == 0 || buf_put(&c->in, bytes, take) < 0)
+        return err_set(e, ERR_MEMORY, "no memory for a frame");
+    return handle_frames(c, e) < 0 ? -1 : (ptrdiff_t)take;
+}
+
+int channel_receive(struct channel *c, const uint8_t *bytes, size_t len, struct err *e)
+{
     if (c->failed)
         return err_set(e, ERR_PROTOCOL, "the channel has failed before");
-    if (c->expects_magic) {
-        ptrdiff_t taken = skip_noise(c, bytes, len, e);
-        if (taken < 0)
-            goto fail;
+    while (len > 0) {
+        ptrdiff_t taken = c->expects_magic ? take_noise(c, bytes, len, e) : take_frames(c, bytes, len, e);
+        if (taken < 0) {
+            c->failed = true;
+            return -1;
+        }
         bytes += taken;
         len -= (size_t)taken;
     }
-    while (len > 0) {
-        /* Never more in the buffer than one frame needs: bytes beyond its ceiling wait in the caller's hand.
-         */
-        size_t take = len < buf_room(&c->in) ? len : buf_room(&c->in);
-        if (take == 0 || buf_put(&c->in, bytes, take) < 0) {
-            err_set(e, ERR_MEMORY, "no memory for a frame");
-            goto fail;
-        }
-        bytes += take;
-        len -= take;
-        while ((got = frame_decode(&c->in, &f, e)) > 0) {
-            if (handle_frame(c, &f, e) < 0)
-                goto fail;
-            buf_consume(&c->in, FRAME_HEADER_SIZE + f.length);
-        }
-        if (got < 0)
-            goto fail;
-    }
     return 0;
-fail:
-    c->failed = true;
-    return -1;
 }

@@ -5,7 +5,7 @@
  * CHANNEL_WIRE_MAX bytes are committed to the wire at a time and control frames go first, so a control frame
  * never waits behind more than that.
  *
- * The channel does not count credits; who sends bulk bytes keeps to the credit it was given (credit.h), and
+ * The channel does not count credits; a sender of bulk bytes keeps to its credit (credit.h), and
  * the bulk queue's ceiling is the last resort. Not thread-safe; callbacks may call channel_send*, but not
  * channel_receive or channel_free.
  *
@@ -29,6 +29,9 @@ struct channel_events {
     void (*control)(void *ctx, const Hvd__Control *message);
     /* A FRAME_DATA; its payload is valid during the call. */
     void (*data)(void *ctx, const struct frame *frame);
+    /* The launcher's end: a message of `hvdagent attach`, which comes before the session's first. NULL: it
+     * is dropped. */
+    void (*attach)(void *ctx, const Hvd__Control *message);
 };
 
 struct channel {
@@ -36,7 +39,7 @@ struct channel {
     void *ctx;
     uint32_t session;
     bool expects_magic; /* the launcher's end: noise until FRAME_MAGIC */
-    struct buf noise;   /* what came before the magic, for the error message */
+    struct buf noise;   /* bytes before the magic, for the error message */
     struct buf in, control, bulk, wire;
     uint32_t next_in, next_out;
     bool failed;
@@ -61,6 +64,8 @@ bool channel_is_open(const struct channel *c);
 
 /* -1 when there is no memory (or the queue's ceiling is reached); nothing was sent then. */
 int channel_send(struct channel *c, const Hvd__Control *message);
+/* Appends the message to `b` as `hvdagent attach` sends it, magic and all. -1 when it does not fit. */
+int channel_pack_attach(const Hvd__Control *message, struct buf *b);
 /* At most FRAME_DATA_MAX bytes. */
 int channel_send_data(struct channel *c, uint32_t rank, enum frame_stream stream, uint8_t flags,
                       const void *bytes, size_t len);

@@ -15,7 +15,7 @@ enum contract {
 };
 
 /* Each rank has a port, and every rank is told all of them: as much environment as there are pairs of ranks.
- * So these are offered to who asks for them, and to nobody else. */
+ * So these are offered only on request. */
 #define CONTRACTS_ENDPOINTS (CONTRACT_TF | CONTRACT_PADDLE)
 #define CONTRACTS_AUTO      (CONTRACT_ENV | CONTRACT_PMIX | CONTRACT_PMI1 | CONTRACT_GLOO | CONTRACT_JAX)
 #define CONTRACTS_ALL       (CONTRACTS_AUTO | CONTRACTS_ENDPOINTS | CONTRACT_PMIX_NOW)

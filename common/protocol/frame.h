@@ -9,7 +9,8 @@
  * FRAME_DATA only.
  *
  * A session writes FRAME_MAGIC first: what a login shell printed before it is noise, skipped up to
- * FRAME_NOISE_MAX bytes. */
+ * FRAME_NOISE_MAX bytes. Before the session's magic `hvdagent attach` may send messages of its own about the
+ * lease. Each of them stands behind FRAME_ATTACH_MAGIC, in a frame of at most FRAME_ATTACH_MAX bytes. */
 #ifndef HVD_COMMON_PROTOCOL_FRAME_H
 #define HVD_COMMON_PROTOCOL_FRAME_H
 
@@ -25,6 +26,10 @@
 #define FRAME_MAGIC_SIZE  (sizeof FRAME_MAGIC - 1)
 #define FRAME_NOISE_MAX   (64u << 10)
 
+#define FRAME_ATTACH_MAGIC "\177hvd-attach\001\n\n"
+#define FRAME_ATTACH_MAX   2048u /* with the magic and the header, a pipe takes it in one piece */
+_Static_assert(sizeof FRAME_ATTACH_MAGIC == sizeof FRAME_MAGIC, "one length serves for both");
+
 enum frame_kind { FRAME_CONTROL = 1, FRAME_DATA = 2 };
 
 /* STREAM_FILE: of Preload, to the session; `rank` is the file's index. */
@@ -35,7 +40,7 @@ enum frame_stream { STREAM_STDIN = 0, STREAM_STDOUT = 1, STREAM_STDERR = 2, STRE
 #define FRAME_FLAG_LINE_END 1
 /* ...or not: the worker has written no more of the line for a while. */
 #define FRAME_FLAG_UNFINISHED 2
-/* All that the worker wrote was sent; the payload is empty. What a process that it left behind writes may
+/* All that the worker wrote was sent; the payload is empty. Output of a process that it left behind may
  * still follow. */
 #define FRAME_FLAG_EOF 4
 

@@ -12,7 +12,7 @@ uint32_t host_local_rank(const Hvd__HostRanks *host, uint32_t rank)
     return rank - host->first_rank < host->ranks ? rank - host->first_rank : UINT32_MAX;
 }
 
-static bool mark(const Hvd__HostRanks *host, uint8_t *seen, uint32_t size)
+static bool mark_rank(const Hvd__HostRanks *host, uint8_t *seen, uint32_t size)
 {
     for (uint32_t i = 0; i < host->ranks; i++) {
         uint32_t rank = host_rank(host, i);
@@ -33,7 +33,7 @@ int hosts_check_ranks(Hvd__HostRanks *const *host, size_t hosts, uint32_t size, 
     for (size_t i = 0; good && i < hosts; i++) {
         total += host[i]->ranks;
         good = host[i]->ranks > 0 && (!host[i]->n_rank || host[i]->n_rank == host[i]->ranks) &&
-               mark(host[i], seen, size);
+               mark_rank(host[i], seen, size);
     }
     free(seen);
     return good && total == size

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 /* The i-th one, which has local rank i. */
 static inline uint32_t host_rank(const Hvd__HostRanks *host, uint32_t i)

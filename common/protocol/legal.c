@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/log.h"
+#include "common/protocol/control.pb-c.h"
 
 void legal_refuse(struct legal *l, const char *peer, const char *message, const char *why)
 {

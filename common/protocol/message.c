@@ -38,7 +38,7 @@ static void budget_free(void *data, void *pointer)
     free(pointer);
 }
 
-static void *unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len, struct err *e)
+void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len, struct err *e)
 {
     struct budget budget = {4096 + len * MESSAGE_EXPANSION_MAX, false};
     ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
@@ -48,51 +48,6 @@ static void *unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes
     else if (!message)
         err_set(e, ERR_PROTOCOL, "%zu bytes are not a %s message", len, type->short_name);
     return message;
-}
-
-Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__control__descriptor, bytes, len, e);
-}
-
-Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__engine__descriptor, bytes, len, e);
-}
-
-Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__exchange__descriptor, bytes, len, e);
-}
-
-Hvd__Inquiry *message_unpack_inquiry(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__inquiry__descriptor, bytes, len, e);
-}
-
-Hvd__Answer *message_unpack_answer(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__answer__descriptor, bytes, len, e);
-}
-
-Hvd__Gpus *message_unpack_gpus(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__gpus__descriptor, bytes, len, e);
-}
-
-Hvd__SumsFile *message_unpack_sums(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__sums_file__descriptor, bytes, len, e);
-}
-
-Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__pmix__descriptor, bytes, len, e);
-}
-
-Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e)
-{
-    return unpack(&hvd__daemon__descriptor, bytes, len, e);
 }
 
 void message_printable(ProtobufCMessage *message)

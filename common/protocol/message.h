@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "common/base/buf.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 /* Grows when a field changes its meaning. */
 #define PROTOCOL_VERSION 1
@@ -25,20 +25,31 @@ ptrdiff_t message_pack(const ProtobufCMessage *message, struct buf *b, struct er
  * touched. */
 void message_printable(ProtobufCMessage *message);
 
-/* NULL with *e filled when the bytes are not such a message. Freed by message_free. */
-Hvd__Control *message_unpack_control(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Engine *message_unpack_engine(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Exchange *message_unpack_exchange(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Pmix *message_unpack_pmix(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Daemon *message_unpack_daemon(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__SumsFile *message_unpack_sums(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Inquiry *message_unpack_inquiry(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Answer *message_unpack_answer(const uint8_t *bytes, size_t len, struct err *e);
-Hvd__Gpus *message_unpack_gpus(const uint8_t *bytes, size_t len, struct err *e);
+/* Decodes the bytes as a message of this type: NULL with *e when they are none. Freed by message_free. */
+void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *bytes, size_t len, struct err *e);
+#define message_unpack_control(bytes, len, e)                                                                \
+    ((Hvd__Control *)message_unpack(&hvd__control__descriptor, bytes, len, e))
+#define message_unpack_engine(bytes, len, e)                                                                 \
+    ((Hvd__Engine *)message_unpack(&hvd__engine__descriptor, bytes, len, e))
+#define message_unpack_exchange(bytes, len, e)                                                               \
+    ((Hvd__Exchange *)message_unpack(&hvd__exchange__descriptor, bytes, len, e))
+#define message_unpack_pmix(bytes, len, e)                                                                   \
+    ((Hvd__Pmix *)message_unpack(&hvd__pmix__descriptor, bytes, len, e))
+#define message_unpack_daemon(bytes, len, e)                                                                 \
+    ((Hvd__Daemon *)message_unpack(&hvd__daemon__descriptor, bytes, len, e))
+#define message_unpack_sums(bytes, len, e)                                                                   \
+    ((Hvd__SumsFile *)message_unpack(&hvd__sums_file__descriptor, bytes, len, e))
+#define message_unpack_inquiry(bytes, len, e)                                                                \
+    ((Hvd__Inquiry *)message_unpack(&hvd__inquiry__descriptor, bytes, len, e))
+#define message_unpack_answer(bytes, len, e)                                                                 \
+    ((Hvd__Answer *)message_unpack(&hvd__answer__descriptor, bytes, len, e))
+#define message_unpack_gpus(bytes, len, e)                                                                   \
+    ((Hvd__Gpus *)message_unpack(&hvd__gpus__descriptor, bytes, len, e))
+
 /* A copy of a decoded message that may stay, or NULL. Its memory comes out of *room, which shrinks by it;
  * when that does not suffice there is no copy. Freed by message_free. */
 void *message_copy(const ProtobufCMessage *message, size_t *room);
-/* Frees what message_unpack_* and message_copy returned; NULL is allowed. */
+/* Frees a message of message_unpack or message_copy; NULL is allowed. */
 void message_free(void *message);
 
 #endif

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 struct spawn_program {
     char **argv;

@@ -151,10 +151,7 @@ void programs_put(const struct programs *p, struct json *to)
         const struct program *own = &p->item[i];
         json_object(to, NULL);
         json_unsigned(to, "first_rank", own->first);
-        if (own->ranks)
-            json_unsigned(to, "ranks", own->ranks);
-        else
-            json_null(to, "ranks");
+        json_known_unsigned(to, "ranks", own->ranks > 0, own->ranks);
         json_text(to, "wdir", own->wdir);
         put_command(own, to);
         json_end(to);

@@ -146,7 +146,9 @@ void host_send_file(struct host_run *h, uint32_t index, const void *bytes, size_
 static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
 {
     struct err e = ERR_INIT;
-    if (host_take_welcome(h, w, &e) < 0) {
+    if (h->err.code) /* attach has refused the job: no session is due */
+        err_set(&e, ERR_PROTOCOL, "a session came behind a refusal");
+    if (e.code || host_take_welcome(h, w, &e) < 0) {
         host_give_up(h, &e);
         return;
     }
@@ -157,8 +159,7 @@ static void on_welcome(struct host_run *h, const Hvd__Welcome *w)
     h->common->events->ready(h->common->ctx, h, w);
 }
 
-/* Where it was when the first thing went wrong. */
-static void note_phase(struct host_run *h)
+void host_note_phase(struct host_run *h)
 {
     if (!h->failed_in)
         h->failed_in = host_phase(h);
@@ -168,7 +169,7 @@ static void on_ended(struct host_run *h, const Hvd__Ended *ended)
 {
     h->common->events->ended(h->common->ctx, h, ended);
     if (h->fsm.state < HOST_ENDING) {
-        note_phase(h);
+        host_note_phase(h);
         err_set(&h->err, ERR_HOST, "its agent ended the job by itself");
     }
     fsm_post(&h->fsm, EV_ENDED);
@@ -184,6 +185,10 @@ static void pass_on(struct host_run *h, const Hvd__Control *m)
 static void on_control(void *ctx, const Hvd__Control *m)
 {
     struct host_run *h = ctx;
+    if (host_legal_is_lease(m->body_case)) {
+        legal_refuse(&h->legal, h->label, legal_control_name(m->body_case), "a session never sends it");
+        return;
+    }
     if (!legal_hears(&h->legal, &host_legal, m->body_case, h->fsm.state, h->label, fsm_state_name(&h->fsm)))
         return;
     switch (m->body_case) {
@@ -220,7 +225,7 @@ static void on_data(void *ctx, const struct frame *f)
         h->common->events->data(h->common->ctx, h, f);
 }
 
-static const struct channel_events channel_events = {on_control, on_data};
+static const struct channel_events channel_events = {on_control, on_data, host_hear_lease};
 
 /* ---- the transport ------------------------------------------------------------------------------------- */
 
@@ -309,7 +314,7 @@ static void on_closed(void *ctx, const struct transport_end *end)
         fsm_post(&h->fsm, EV_FALLBACK);
         return;
     }
-    note_phase(h);
+    host_note_phase(h);
     /* Only its exit status says that the guard has gone, with all that it was there for. */
     h->unconfirmed = h->fsm.state == HOST_LEAVING && h->session_pid != 0 && !host_end_is_known(h, end);
     if ((h->fsm.state >= HOST_READY && h->fsm.state <= HOST_ENDING) || h->unconfirmed)
@@ -361,7 +366,7 @@ static void start_transport(void *owner)
         } else if (h->ops == &transport_exec) {
             h->phase = TRANSPORT_CONNECT;
         }
-        note_phase(h);
+        host_note_phase(h);
         fsm_post(&h->fsm, EV_CLOSED);
     }
 }
@@ -489,7 +494,7 @@ void host_teardown(struct host_run *h, Hvd__Teardown *teardown)
 
 void host_give_up(struct host_run *h, const struct err *why)
 {
-    note_phase(h);
+    host_note_phase(h);
     if (h->fsm.state < HOST_LEAVING && !h->err.code) /* else it only lingers, with all done that was asked */
         h->err = *why;
     if (h->fsm.state != HOST_CLOSED && h->transport)

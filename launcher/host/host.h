@@ -146,6 +146,9 @@ enum host_state host_state(const struct host_run *h);
 /* The phase or state it is in, for people: "authentication", "hello", "running". */
 const char *host_phase(const struct host_run *h);
 
+/* Keeps the phase in which the first thing went wrong. */
+void host_note_phase(struct host_run *h);
+
 void host_start(struct host_run *h);
 /* To one that is held. */
 void host_go(struct host_run *h);
@@ -182,6 +185,8 @@ void host_measure_clock(struct host_run *h, uint64_t theirs, uint64_t asked);
 void host_hello(const struct host_run *h, Hvd__Hello *hello);
 /* host_welcome.c: keeps what it says; -1 with *e when it is of another version, or cannot be true. */
 int host_take_welcome(struct host_run *h, const Hvd__Welcome *w, struct err *e);
+/* host_lease.c: takes what `hvdagent attach` says about a lease before there is a session. */
+void host_hear_lease(void *ctx, const Hvd__Control *message);
 /* host_exit.c: takes what came on the remote stderr; fills h->err with why its transport has closed. */
 void host_hear(void *ctx, const uint8_t *bytes, size_t len);
 #define HOST_INSTALL_HINT                                                                                    \

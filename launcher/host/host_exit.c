@@ -1,4 +1,4 @@
-/* What a host says on the side, and why its transport has closed, in words. */
+/* Lines that a host prints on stderr, and why its transport has closed, in words. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,35 +9,9 @@
 #include "launcher/host/host.h"
 #include "launcher/transport/rsh_named.h"
 
-#define AGENT_SAID "hvdagent: error: "
+#define AGENT_SAID "hvdagent: error: " /* begins such lines of its log; people need not read it */
 
-/* The agent waits for a lease, and says where in the queue, or that it is over. */
-static bool hear_waiting(struct host_run *h)
-{
-    if (h->fsm.state != HOST_GREETING || h->waited ||
-        strncmp(h->stderr_tail, AGENT_WAITING, strlen(AGENT_WAITING)) != 0)
-        return false;
-    snprintf(h->waiting, sizeof h->waiting, "%s", h->stderr_tail + strlen(AGENT_WAITING));
-    h->stderr_tail[0] = '\0'; /* it is no complaint */
-    h->waited = !*h->waiting;
-    h->common->events->waiting(h->common->ctx, h);
-    return true;
-}
-
-/* It says which node it is, and waits for host_go. */
-static bool hear_held(struct host_run *h)
-{
-    const char *node = h->stderr_tail + strlen(AGENT_HELD);
-    if (h->fsm.state != HOST_GREETING || !h->common->hold || *h->node ||
-        strncmp(h->stderr_tail, AGENT_HELD, strlen(AGENT_HELD)) != 0 || !*node)
-        return false;
-    snprintf(h->node, sizeof h->node, "%.39s", node);
-    h->stderr_tail[0] = '\0';
-    h->common->events->held(h->common->ctx, h);
-    return true;
-}
-
-/* A line that is neither: for the user when the session runs. */
+/* Shows a line of stderr: to the user when the session runs, before that in the debug log. */
 static void show_line(struct host_run *h)
 {
     bool aloud = h->fsm.state >= HOST_READY && !rsh_tells_status(h->stderr_tail);
@@ -62,7 +36,7 @@ void host_hear(void *ctx, const uint8_t *bytes, size_t len)
         }
         h->stderr_tail[h->stderr_len] = '\0';
         log_printable(h->stderr_tail);
-        if (!hear_waiting(h) && !hear_held(h) && h->stderr_len > 0)
+        if (h->stderr_len > 0)
             show_line(h);
         h->stderr_len = 0;
     }
@@ -110,12 +84,11 @@ static void explain_loss(struct host_run *h, const struct transport_end *end)
 
 void host_explain_end(struct host_run *h, const struct transport_end *end)
 {
-    static const char own[] = "hvdagent: error: "; /* as its log begins lines */
     const char *said = last_words(h);
     struct err *e = &h->err;
     if (said && rsh_tells_status(said))
         said = NULL;
-    if (h->fsm.state == HOST_LEAVING)
+    if (h->fsm.state == HOST_LEAVING || e->code)
         return;
     if (end->err) {
         err_set(e, ERR_HOST, "%s", end->err->text);
@@ -123,10 +96,6 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     } else if (h->fsm.state <= HOST_GREETING && end->exit_status == 127) {
         err_set(e, ERR_HOST, "%s", said ? said : "hvdagent was not found");
         err_hint(e, HOST_INSTALL_HINT);
-    } else if (h->fsm.state <= HOST_GREETING && end->exit_status == AGENT_EXIT_REFUSED && said) {
-        err_set(e, ERR_HOST, "%s", said + (strncmp(said, own, strlen(own)) == 0 ? strlen(own) : 0));
-        if (strstr(said, " refuses: it is busy: ") && h->common->config->wait_ms == JOB_WAIT_NO)
-            err_hint(e, "hvdrun --wait waits until they are free");
     } else if (h->fsm.state == HOST_SENDING && said) {
         err_set(e, ERR_HOST, "%s", said);
     } else if (h->fsm.state > HOST_GREETING) {
@@ -134,7 +103,7 @@ void host_explain_end(struct host_run *h, const struct transport_end *end)
     } else if (end->term_signal) {
         err_set(e, ERR_HOST, "the agent was killed by signal %d (%s)", end->term_signal,
                 strsignal(end->term_signal));
-    } else if (said && strncmp(said, AGENT_SAID, strlen(AGENT_SAID)) == 0) { /* and that names the thing */
+    } else if (said && strncmp(said, AGENT_SAID, strlen(AGENT_SAID)) == 0) {
         err_set(e, ERR_HOST, "%s", said + strlen(AGENT_SAID));
     } else {
         err_set(e, ERR_HOST, "the agent did not start (exit status %d)%s%s", end->exit_status,

@@ -30,6 +30,14 @@ static const struct legal_row rows[] = {
     {BODY(WHERE), BEGUN, 0, false},
     {BODY(INSPECTED), BEGUN, 0, true},
     {BODY(ENDED), WELCOMED, 0, true},
+    {BODY(LEASE_WAITING), IN(GREETING), IN(LEAVING), false},
+    {BODY(LEASE_HELD), IN(GREETING), IN(LEAVING), true},
+    {BODY(LEASE_REFUSAL), IN(GREETING), IN(LEAVING), true},
 };
 
 const struct legal_table host_legal = LEGAL_TABLE(rows, legal_control_name);
+
+bool host_legal_is_lease(unsigned body)
+{
+    return body == BODY(LEASE_WAITING) || body == BODY(LEASE_HELD) || body == BODY(LEASE_REFUSAL);
+}

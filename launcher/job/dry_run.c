@@ -204,27 +204,16 @@ static void print_text(const struct config *config, const struct host_list *host
         local_gpus_print(hostname, out);
 }
 
-static void put_known(struct json *j, const char *name, bool known, uint64_t value)
-{
-    if (known)
-        json_unsigned(j, name, value);
-    else
-        json_null(j, name);
-}
-
 static void put_host(struct json *j, const struct config *config, const struct host *host,
                      const char *hostname, struct span span)
 {
     json_object(j, NULL);
     json_text(j, "name", host->name);
-    if (host->user)
-        json_text(j, "user", host->user);
-    else
-        json_null(j, "user");
+    json_text(j, "user", host->user);
     json_text(j, "transport", dry_run_transport(config, host, hostname));
-    put_known(j, "slots", host->slots, host->slots);
-    put_known(j, "first_rank", span.first != UINT32_MAX, span.first);
-    put_known(j, "ranks", span.ranks, span.ranks);
+    json_known_unsigned(j, "slots", host->slots, host->slots);
+    json_known_unsigned(j, "first_rank", span.first != UINT32_MAX, span.first);
+    json_known_unsigned(j, "ranks", span.ranks, span.ranks);
     json_array(j, "rank_list");
     for (uint32_t i = 0; i < span.ranks; i++)
         json_unsigned(j, NULL, span.rank ? span.rank[i] : span.first + i);
@@ -240,7 +229,7 @@ static void print_json(const struct config *config, const struct host_list *host
     json_begin(&j, out);
     json_object(&j, NULL);
     json_text(&j, "hvdrun", HVD_VERSION);
-    put_known(&j, "ranks", k->planned || k->want.np, k->planned ? k->plan.size : k->want.np);
+    json_known_unsigned(&j, "ranks", k->planned || k->want.np, k->planned ? k->plan.size : k->want.np);
     programs_put(&config->programs, &j);
     json_array(&j, "hosts");
     for (size_t i = 0; i < k->count; i++)

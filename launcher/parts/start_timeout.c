@@ -1,6 +1,6 @@
 /* How long a job waits to start: --start-timeout, and before it --wait for managed agents that have no room.
  *
- * A job that waits on several hosts first hears from each which node it is (AGENT_HELD), and then has them
+ * A job that waits on several hosts first hears from each which node it is (LeaseHeld), and then has them
  * asked one after the other, in the order of that: whoever holds leases while he waits then waits for nodes
  * behind all of those that he holds, so that no circle of jobs can wait for each other, whatever they call
  * the nodes. */

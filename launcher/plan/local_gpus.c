@@ -56,22 +56,14 @@ void local_gpus_print(const char *hostname, FILE *out)
     message_free(g);
 }
 
-static void put_text(struct json *j, const char *name, const char *text)
-{
-    json_text(j, name, text[0] ? text : NULL);
-}
-
 static void put_gpu(struct json *j, size_t index, const Hvd__Gpu *gpu)
 {
     json_object(j, NULL);
     json_unsigned(j, "index", index);
-    put_text(j, "name", gpu->name);
-    put_text(j, "uuid", gpu->uuid);
-    put_text(j, "bus_id", gpu->bus);
-    if (gpu->numa >= 0)
-        json_integer(j, "numa", gpu->numa);
-    else
-        json_null(j, "numa");
+    json_filled_text(j, "name", gpu->name);
+    json_filled_text(j, "uuid", gpu->uuid);
+    json_filled_text(j, "bus_id", gpu->bus);
+    json_known_integer(j, "numa", gpu->numa >= 0, gpu->numa);
     json_unsigned(j, "memory_bytes", gpu->memory);
     json_bool(j, "mig_instance", gpu->instance);
     json_end(j);
@@ -85,8 +77,8 @@ void local_gpus_put(struct json *j)
     for (size_t i = 0; g && i < g->n_gpu; i++)
         put_gpu(j, i, g->gpu[i]);
     json_end(j);
-    put_text(j, "mps_control", g ? g->mps : "");
-    put_text(j, "gpu_problem", g ? g->problem : e.text);
+    json_filled_text(j, "mps_control", g ? g->mps : "");
+    json_filled_text(j, "gpu_problem", g ? g->problem : e.text);
     message_free(g);
 }
 

@@ -38,7 +38,7 @@ static void repair(uint8_t *bytes, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 {
-    static const struct channel_events events = {on_control, on_data};
+    static const struct channel_events events = {on_control, on_data, on_control};
     struct channel channel;
     size_t sum = 0;
     if (len < 2)

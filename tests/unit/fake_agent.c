@@ -23,6 +23,17 @@ void fake_agent_send(struct fake_agent *a, const Hvd__Control *m)
     flush(a);
 }
 
+int fake_agent_attach(struct fake_agent *a, const Hvd__Control *m)
+{
+    struct buf b;
+    buf_init(&b, 1 << 16);
+    int rc = channel_pack_attach(m, &b);
+    if (rc == 0)
+        a->over = write_all(STDOUT_FILENO, buf_data(&b), b.len) < 0;
+    buf_free(&b);
+    return rc;
+}
+
 void fake_agent_say(struct fake_agent *a, const void *message, size_t len)
 {
     struct err e = ERR_INIT;
@@ -147,11 +158,12 @@ static void on_data(void *ctx, const struct frame *f)
 
 int fake_agent_run(struct fake_agent *a)
 {
-    static const struct channel_events events = {on_control, on_data};
+    static const struct channel_events events = {on_control, on_data, NULL};
     uint8_t bytes[65536];
     struct err e = ERR_INIT;
     ssize_t n = 0;
     channel_init(&a->channel, &events, a, false, 16u << 20);
+    reach(a, AGENT_ATTACHED);
     flush(a);
     reach(a, AGENT_OPENED);
     while (!a->over && (n = read(STDIN_FILENO, bytes, sizeof bytes)) > 0 &&

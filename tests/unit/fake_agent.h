@@ -9,6 +9,7 @@
 #include "common/protocol/channel.h"
 
 enum agent_stage {
+    AGENT_ATTACHED, /* before the session's magic, as hvdagent attach; only fake_agent_attach may be used */
     AGENT_OPENED,   /* nothing was heard or said yet */
     AGENT_HELLO,    /* Hello has come */
     AGENT_WELCOMED, /* Welcome was sent */
@@ -38,6 +39,8 @@ struct fake_agent {
 int fake_agent_run(struct fake_agent *a);
 /* Any message, of bytes as they are. */
 void fake_agent_say(struct fake_agent *a, const void *message, size_t len);
+/* As hvdagent attach; -1 when it is too long for that. */
+int fake_agent_attach(struct fake_agent *a, const Hvd__Control *m);
 void fake_agent_send(struct fake_agent *a, const Hvd__Control *m);
 
 #endif

@@ -121,7 +121,7 @@ static void on_data(void *ctx, const struct frame *frame)
         fake_credit(f, frame->rank, frame->stream, frame->length);
 }
 
-static const struct channel_events events = {on_control, on_data};
+static const struct channel_events events = {on_control, on_data, NULL};
 
 void fake_start(struct fake *f, const char *containment)
 {

@@ -8,10 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/admission/replies.h"
-#include "agent/daemon/daemon.h"
-#include "agent/daemon/admission/request.h"
-#include "agent/daemon/admission/decide.h"
+#include "agent/daemon/admission/admission.h"
+#include "agent/daemon/core.h"
+#include "agent/daemon/sessions.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"
@@ -22,40 +21,40 @@
 
 #define REFUSALS_A_SECOND 20 /* of them a line is written each */
 
-static void decide(void *owner);
+static void decide_request(void *owner);
 static void start_session(void *owner);
-static void refuse(void *owner);
+static void refuse_client(void *owner);
 static void tell_status(void *owner);
 static void wait_in_queue(void *owner);
 static void refuse_late(void *owner);
-static void fail(void *owner);
+static void fail_start(void *owner);
 static void say_late(void *owner);
 static void let_go(void *owner);
 
-static const char *const state_names[] = {"reading", "deciding", "waiting", "starting", "checking", "closed"};
-static const char *const event_names[] = {"request", "broken", "late",    "admitted", "queued",
-                                          "refused", "asked",  "started", "failed",   "check"};
+#define TEXT_OF(name, text) text,
+static const char *const state_names[] = {CLIENT_STATES(TEXT_OF)};
+static const char *const event_names[] = {CLIENT_EVENTS(TEXT_OF)};
 
 static const struct fsm_row rows[] = {
-    {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide},
+    {CLIENT_READING, EV_REQUEST, CLIENT_DECIDING, decide_request},
     {CLIENT_READING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_READING, EV_LATE, CLIENT_CLOSED, say_late},
     {CLIENT_DECIDING, EV_ADMITTED, CLIENT_STARTING, start_session},
-    {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_DECIDING, EV_REFUSED, CLIENT_CLOSED, refuse_client},
     {CLIENT_DECIDING, EV_QUEUED, CLIENT_WAITING, wait_in_queue},
     {CLIENT_WAITING, EV_ADMITTED, CLIENT_STARTING, start_session},
-    {CLIENT_WAITING, EV_REFUSED, CLIENT_CLOSED, refuse},
+    {CLIENT_WAITING, EV_REFUSED, CLIENT_CLOSED, refuse_client},
     {CLIENT_WAITING, EV_LATE, CLIENT_CLOSED, refuse_late},
     {CLIENT_WAITING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_DECIDING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_DECIDING, EV_BROKEN, CLIENT_CLOSED, let_go},
-    {CLIENT_DECIDING, EV_CHECK, CLIENT_CHECKING, NULL}, /* which has an end: see gpu_watch.h */
+    {CLIENT_DECIDING, EV_CHECK, CLIENT_CHECKING, NULL}, /* gpu_watch.h bounds the wait */
     {CLIENT_CHECKING, EV_ASKED, CLIENT_CLOSED, tell_status},
     {CLIENT_CHECKING, EV_BROKEN, CLIENT_CLOSED, let_go},
     {CLIENT_STARTING, EV_STARTED, CLIENT_CLOSED, let_go},
-    {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail},
+    {CLIENT_STARTING, EV_FAILED, CLIENT_CLOSED, fail_start},
     {CLIENT_STARTING, EV_BROKEN, CLIENT_CLOSED, let_go},
-    {CLIENT_STARTING, EV_LATE, CLIENT_CLOSED, refuse}, /* its unit may still come: the lease stays */
+    {CLIENT_STARTING, EV_LATE, CLIENT_CLOSED, refuse_client}, /* its unit may still come: the lease stays */
 };
 
 static const struct fsm_table table = {"client", state_names, event_names, rows, sizeof rows / sizeof *rows};
@@ -71,7 +70,7 @@ static void on_closed(uv_handle_t *handle)
     free(c);
 }
 
-static void forget(struct client *c)
+static void forget_client(struct client *c)
 {
     struct client **link = &c->daemon->clients;
     while (*link != c)
@@ -86,17 +85,17 @@ static void on_descriptors_closed(void *ctx)
     struct client *c = ctx;
     c->closing.ended.data = c;
     uv_close((uv_handle_t *)&c->closing.ended, on_closed);
-    forget(c);
+    forget_client(c);
 }
 
 static void close_descriptors(uv_timer_t *timer)
 {
     struct client *c = timer->data;
-    if (closing_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_descriptors_closed, c) < 0)
+    if (async_close_start(&c->closing, &c->daemon->loop, c->fd, c->fds, on_descriptors_closed, c) < 0)
         uv_timer_start(timer, close_descriptors, CLOSE_AGAIN_MS, 0);
 }
 
-/* Most need no thread: the connection of somebody who passed nothing is no session's. */
+/* Most need no thread: a client that has passed no descriptors has no session. */
 static void let_go(void *owner)
 {
     struct client *c = owner;
@@ -106,8 +105,8 @@ static void let_go(void *owner)
     }
     uv_close((uv_handle_t *)&c->poll, on_closed); /* before its number can be another's */
     uv_timer_stop(&c->timer);
-    if (c->fds == 1 && closing_at_once(c->fd[0])) {
-        forget(c);
+    if (c->fds == 1 && close_if_read(c->fd[0])) {
+        forget_client(c);
         return;
     }
     c->handles++;
@@ -120,35 +119,28 @@ void client_drop(struct client *c)
         fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* Whoever asks again and again does not use up what the journal takes of us. */
-static void say_refused(const struct client *c)
+/* A client that asks again and again does not fill the journal. */
+static void log_refusal(const struct client *c)
 {
-    struct refusals *r = &c->daemon->refusals;
-    uint64_t now = clock_now();
-    if (now - r->since >= NSEC_PER_SEC) {
-        r->since = now;
-        r->said = 0;
-    }
-    if (r->said++ >= REFUSALS_A_SECOND) {
-        r->unsaid++;
+    struct log_limit *limit = &c->daemon->refusals;
+    if (!daemon_may_log(limit, REFUSALS_A_SECOND))
         return;
-    }
-    if (r->unsaid)
-        log_info("%u requests more were refused", r->unsaid);
-    r->unsaid = 0;
+    if (limit->unsaid)
+        log_info("%u requests more were refused", limit->unsaid);
+    limit->unsaid = 0;
     log_info("%s (uid %u) was refused: %s", c->user, (unsigned)c->uid, c->refusal.text);
 }
 
-static void refuse(void *owner)
+static void refuse_client(void *owner)
 {
     struct client *c = owner;
     c->daemon->metrics.refused++;
-    say_refused(c);
-    answer_refusal(c);
+    log_refusal(c);
+    reply_refusal(c);
     let_go(c);
 }
 
-/* Nobody is overtaken, not even by who would not wait. */
+/* No request in the queue is overtaken, not even by one that would not wait. */
 static void refuse_late(void *owner)
 {
     struct client *c = owner;
@@ -156,8 +148,8 @@ static void refuse_late(void *owner)
     struct lease lease;
     err_clear(&c->refusal);
     if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) == LEASE_GIVEN)
-        err_set(&c->refusal, ERR_HOST, "it is busy: %zu jobs wait there already", d->queue.count - 1);
-    refuse(c);
+        err_set(&c->refusal, ERR_BUSY, "it is busy: %zu jobs wait there already", d->queue.count - 1);
+    refuse_client(c);
 }
 
 static void tell_status(void *owner)
@@ -166,17 +158,17 @@ static void tell_status(void *owner)
     if (c->about == CLIENT_ACCEPTS_GPUS)
         gpu_watch_accept(&c->daemon->gpus);
     if (c->about != CLIENT_ASKS_NODE)
-        answer_gpus(c);
+        reply_gpus(c);
     else
-        answer_status(c);
+        reply_status(c);
     let_go(c);
 }
 
-static void fail(void *owner)
+static void fail_start(void *owner)
 {
     struct client *c = owner;
-    daemon_end_lease(c->daemon, c->unit);
-    refuse(c);
+    sessions_end(c->daemon, c->unit);
+    refuse_client(c);
 }
 
 static void say_late(void *owner)
@@ -197,14 +189,16 @@ void clients_checked(struct daemon *d)
     }
 }
 
-static void decide(void *owner)
+static void decide_request(void *owner)
 {
     struct client *c = owner;
     uv_poll_stop(&c->poll);
     uv_timer_stop(&c->timer);
     request_name_user(c);
     Hvd__Daemon *m = daemon_unpack(c->frame, c->have, &c->refusal);
-    enum client_event event = m ? wish_decide(c, m) : EV_REFUSED;
+    if (m && m->body_case == HVD__DAEMON__BODY_REQUEST)
+        clients_serve_queue(c->daemon); /* requests in the queue come first */
+    enum client_event event = m ? admission_decide(c, m) : EV_REFUSED;
     message_free(m);
     fsm_post(&c->fsm, event);
 }
@@ -223,7 +217,7 @@ static void start_session(void *owner)
     struct daemon *d = c->daemon;
     const struct lease *lease = leases_find(&d->leases, c->unit);
     char description[160], user[16], slots[GPU_LEASE_TEXT];
-    char *argv[] = {d->program, "session", "--lease", slots, c->unit, d->socket, NULL};
+    char *argv[] = {d->program, "session", "--lease", slots, c->unit, d->listener.path, NULL};
     uv_poll_stop(&c->poll);
     snprintf(description, sizeof description, "Job %s of %s", lease->job, lease->user);
     snprintf(user, sizeof user, "%u", (unsigned)c->uid);
@@ -254,7 +248,7 @@ bool client_unit_started(struct daemon *d, const char *unit, const char *failure
         err_set(&c->refusal, ERR_HOST, "systemd did not start the session: %s (journalctl -u %s)", failure,
                 unit);
     else
-        daemon_session_began(d, unit);
+        sessions_began(d, unit);
     fsm_post(&c->fsm, failure ? EV_FAILED : EV_STARTED);
     return true;
 }
@@ -269,7 +263,7 @@ static void on_gone(uv_poll_t *poll, int status, int events)
     fsm_post(&c->fsm, EV_BROKEN);
 }
 
-/* What the launcher has said lies in the socket, for the session: only the end of it is heard. */
+/* The launcher's bytes stay in the socket, for the session: the daemon only hears the end. */
 static void wait_in_queue(void *owner)
 {
     struct client *c = owner;
@@ -289,11 +283,11 @@ static void let_in(struct client *c, enum lease_verdict verdict, const struct le
 {
     struct daemon *d = c->daemon;
     queue_remove(&d->queue, &c->entry);
-    enum client_event event = verdict == LEASE_GIVEN ? wish_grant(c, lease) : EV_REFUSED;
-    bool gone = event == EV_ADMITTED && c->entry.told[0] && !answer_waiting(c, "");
+    enum client_event event = verdict == LEASE_GIVEN ? admission_grant(c, lease) : EV_REFUSED;
+    bool gone = event == EV_ADMITTED && c->entry.told[0] && !reply_waiting(c, "");
     fsm_post(&c->fsm, gone ? EV_BROKEN : event);
     if (gone)
-        daemon_end_lease(d, lease->unit);
+        sessions_end(d, lease->unit);
 }
 
 static void refuse_all(struct daemon *d, const char *why)
@@ -308,25 +302,26 @@ static void refuse_all(struct daemon *d, const char *why)
 void clients_serve_queue(struct daemon *d)
 {
     uint64_t again = UINT64_MAX, now = clock_now() / NSEC_PER_MSEC;
-    struct queue_entry *x;
     struct lease lease;
     enum lease_verdict verdict;
     struct err e = ERR_INIT;
-    const char *why = d->queue.count ? daemon_refuses(d) : NULL;
+    const char *why = d->queue.count ? admission_closed(d) : NULL;
     if (why)
         refuse_all(d, why);
-    while ((x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e))) {
+    struct queue_entry *x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e);
+    while (x) {
         client_of(x)->refusal = e;
         let_in(client_of(x), verdict, &lease);
+        x = queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &e);
     }
-    for (size_t i = d->queue.count; i > 0; i--) { /* who is dropped leaves a gap behind the others only */
+    for (size_t i = d->queue.count; i > 0; i--) { /* a dropped client shifts only entries behind it */
         x = d->queue.entry[i - 1];
         const char *news = queue_news(&d->queue, x, &d->leases, &d->rules, now, &again);
-        if (news && !answer_waiting(client_of(x), news))
+        if (news && !reply_waiting(client_of(x), news))
             client_drop(client_of(x));
     }
     if (again != UINT64_MAX)
-        uv_timer_start(&d->queue_timer, daemon_on_queue_timer, again, 0);
+        daemon_serve_queue_in(d, again);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
@@ -387,7 +382,7 @@ void client_open(struct daemon *d, int fd)
         return;
     }
     if (c->refusal.code)
-        answer_refusal(c);
+        reply_refusal(c);
     daemon_complain(d, c, "has too many connections");
     client_drop(c);
 }

@@ -1,10 +1,24 @@
-#include "agent/daemon/admission/decide.h"
+#include "agent/daemon/admission/admission.h"
 
 #include <stdio.h>
 
-#include "agent/daemon/daemon.h"
-#include "agent/guard/job_dir.h"
+#include "agent/daemon/core.h"
+#include "agent/daemon/sessions.h"
 #include "agent/gpu/gpu.h"
+#include "agent/guard/job_dir.h"
+
+const char *admission_closed(struct daemon *d)
+{
+    static char text[2 * GPU_FAULT_TEXT + 64];
+    char why[2 * GPU_FAULT_TEXT];
+    if (daemon_drained(d)[0])
+        snprintf(text, sizeof text, "it is drained: %s", daemon_drained(d));
+    else if (gpu_watch_refuses(&d->gpus, why, sizeof why)[0])
+        snprintf(text, sizeof text, "it is not healthy: %s", why);
+    else
+        return NULL;
+    return text;
+}
 
 /* ---- a lease ------------------------------------------------------------------------------------------- */
 
@@ -18,7 +32,7 @@ static int check_request(const struct client *c, const Hvd__LeaseRequest *reques
                        request->protocol, DAEMON_PROTOCOL);
     if (!daemon_config_allows(&d->config, c->uid, c->groups, c->group_count))
         return err_set(e, ERR_HOST, "%s may not run jobs there", c->user);
-    const char *why = daemon_refuses(d);
+    const char *why = admission_closed(d);
     if (why)
         return err_set(e, ERR_HOST, "%s", why);
     if (c->uid != 0 && request->priority > d->config.max_priority)
@@ -27,7 +41,7 @@ static int check_request(const struct client *c, const Hvd__LeaseRequest *reques
     return job_dir_check_name(request->job, e);
 }
 
-enum client_event wish_grant(struct client *c, const struct lease *lease)
+enum client_event admission_grant(struct client *c, const struct lease *lease)
 {
     char gpus[GPU_SET_TEXT], got[GPU_SET_TEXT + 48];
     if (leases_add(&c->daemon->leases, lease, &c->refusal) < 0)
@@ -36,22 +50,21 @@ enum client_event wish_grant(struct client *c, const struct lease *lease)
     c->daemon->metrics.given++;
     snprintf(got, sizeof got, "gets %u slot%s%s%s", lease->slots, lease->slots == 1 ? "" : "s",
              lease->gpus ? ", GPUs " : "", gpu_set_text(lease->gpus, gpus));
-    journal_job(c->daemon, lease, got);
+    daemon_log_job(c->daemon, lease, got);
     return EV_ADMITTED;
 }
 
-/* Those who wait come first. Who would not wait does so for a moment: systemd may still be clearing away a
- * job whose hvdrun has returned. */
+/* Requests in the queue come first. A client that would not wait does so for a moment: systemd may still be
+ * clearing away a job whose hvdrun has returned. */
 static enum client_event decide_turn(struct client *c)
 {
     struct daemon *d = c->daemon;
     struct lease lease;
     enum lease_verdict verdict;
-    clients_serve_queue(d);
     queue_add(&d->queue, &c->entry);
     if (queue_next(&d->queue, &d->leases, &d->rules, &lease, &verdict, &c->refusal) == &c->entry) {
         queue_remove(&d->queue, &c->entry);
-        return verdict == LEASE_GIVEN ? wish_grant(c, &lease) : EV_REFUSED;
+        return verdict == LEASE_GIVEN ? admission_grant(c, &lease) : EV_REFUSED;
     }
     err_clear(&c->refusal);
     if (leases_admit(&d->leases, &d->rules, &c->entry.want, &lease, &c->refusal) != LEASE_NEVER) {
@@ -87,11 +100,11 @@ static enum client_event decide_drain(struct client *c, const Hvd__AgentDrain *d
     return c->refusal.code ? EV_REFUSED : EV_ASKED;
 }
 
-/* Nothing is answered: nobody waits for it. */
+/* A report has no reply. */
 static enum client_event take_report(struct client *c, const Hvd__SessionReport *report)
 {
     struct err e = ERR_INIT;
-    if (daemon_session_reports(c->daemon, c->uid, report, &e) < 0)
+    if (sessions_report(c->daemon, c->uid, report, &e) < 0)
         daemon_complain(c->daemon, c, e.text);
     return EV_BROKEN;
 }
@@ -107,7 +120,7 @@ static enum client_event decide_gpus(struct client *c, bool accepts)
     return gpu_watch_fresh(&c->daemon->gpus) ? EV_ASKED : EV_CHECK;
 }
 
-enum client_event wish_decide(struct client *c, const Hvd__Daemon *m)
+enum client_event admission_decide(struct client *c, const Hvd__Daemon *m)
 {
     switch (m->body_case) {
     case HVD__DAEMON__BODY_REQUEST:

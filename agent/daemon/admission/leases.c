@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/guard/job_dir.h"
 #include "agent/gpu/gpu.h"
+#include "agent/guard/job_dir.h"
 #include "common/base/log.h"
 
 #define FILE_MAX     1024
@@ -132,12 +132,12 @@ static enum lease_verdict share_out(const struct leases *l, const struct lease_r
         return LEASE_GIVEN;
     }
     uint32_t least = fewer ? 1 : want->slots;
-    err_set(e, ERR_HOST, "it is busy: %u %s wanted, %s", least, SLOTS_ARE(least),
+    err_set(e, ERR_BUSY, "it is busy: %u %s wanted, %s", least, SLOTS_ARE(least),
             leases_free(l, rules, text));
     return LEASE_BUSY;
 }
 
-/* A name for its unit that nobody has. */
+/* Makes a name for the unit that no other lease has. */
 static void name_unit(const struct leases *l, struct lease *lease)
 {
     snprintf(lease->unit, sizeof lease->unit, LEASE_PREFIX "%s" SUFFIX, lease->job);
@@ -222,7 +222,7 @@ static int write_file(const char *path, const struct lease *lease, struct err *e
     return n == len ? 0 : err_sys(e, n < 0 ? saved : ENOSPC, "cannot write the lease %s", path);
 }
 
-/* What stands in a file of ours; -1 when it is none. */
+/* Reads the lease in a file; -1 when the file holds none. */
 static int read_file(const char *directory, const char *name, struct lease *lease)
 {
     char path[PATH_ROOM], text[FILE_MAX];
@@ -251,7 +251,7 @@ static int read_file(const char *directory, const char *name, struct lease *leas
     return 0;
 }
 
-static int keep(struct leases *l, const struct lease *lease, struct err *e)
+static int keep_lease(struct leases *l, const struct lease *lease, struct err *e)
 {
     struct lease *more = reallocarray(l->item, l->count + 1, sizeof *more);
     if (!more)
@@ -276,7 +276,7 @@ int leases_open(struct leases *l, const char *directory, struct err *e)
         if (entry->d_name[0] == '.')
             continue;
         if (l->count < LEASES_MAX && read_file(l->directory, entry->d_name, &lease) == 0) {
-            rc = keep(l, &lease, e);
+            rc = keep_lease(l, &lease, e);
             continue;
         }
         log_warning("%s/%s is no lease: it is removed", l->directory, entry->d_name);
@@ -300,7 +300,7 @@ int leases_add(struct leases *l, const struct lease *lease, struct err *e)
     path_of(l, lease->unit, "", whole);
     if (write_file(path, lease, e) == 0 && rename(path, whole) < 0)
         err_sys(e, errno, "cannot write the lease %s", whole);
-    if (e->code || keep(l, lease, e) < 0) {
+    if (e->code || keep_lease(l, lease, e) < 0) {
         (void)unlink(path);
         (void)unlink(whole);
         return -1;

@@ -1,4 +1,4 @@
-/* Who has which slots of this node: a lease for each session that the daemon let in.
+/* Slots of this node and their holders: a lease for each session that the daemon let in.
  *
  * A lease is a file DIRECTORY/leases/NAME, mode 0600, put there whole by rename before its unit is asked for,
  * and removed when the unit has gone. The files are all there is: a daemon that starts reads them, and drops
@@ -59,10 +59,11 @@ enum lease_verdict {
     LEASE_GIVEN = 0,
     LEASE_NEVER = -1,     /* the node has not as much, or the request is wrong */
     LEASE_BUSY = -2,      /* when others have ended */
-    LEASE_OWN_LIMIT = -3, /* when a job of his own has ended */
+    LEASE_OWN_LIMIT = -3, /* when a job of the same user has ended */
 };
 
-/* Fills *lease with what he may have now, else *e (ERR_HOST): one line that says who has how much. */
+/* Fills *lease with the slots and GPUs that the job may have now, else *e (ERR_BUSY, ERR_HOST): one line that
+ * says who has how much. */
 enum lease_verdict leases_admit(const struct leases *l, const struct lease_rules *rules,
                                 const struct lease_want *want, struct lease *lease, struct err *e);
 /* "1 of 4 are free (alice 3)". */

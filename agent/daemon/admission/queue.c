@@ -60,8 +60,8 @@ struct queue_entry *queue_next(const struct queue *q, const struct leases *l, co
     return NULL;
 }
 
-static void describe(const struct queue *q, const struct queue_entry *x, const struct leases *l,
-                     const struct lease_rules *rules, char text[QUEUE_TEXT])
+static void describe_place(const struct queue *q, const struct queue_entry *x, const struct leases *l,
+                           const struct lease_rules *rules, char text[QUEUE_TEXT])
 {
     struct err e = ERR_INIT;
     struct lease lease;
@@ -77,7 +77,7 @@ const char *queue_news(const struct queue *q, struct queue_entry *x, const struc
                        const struct lease_rules *rules, uint64_t now_ms, uint64_t *again)
 {
     char text[QUEUE_TEXT];
-    describe(q, x, l, rules, text);
+    describe_place(q, x, l, rules, text);
     if (!x->patient || strcmp(text, x->told) == 0)
         return NULL;
     if (x->told[0] && now_ms < x->told_at + QUEUE_TELL_MS) {

@@ -1,7 +1,9 @@
-/* Who waits for a lease, in which order, and what he is told. Pure: no I/O, time is an argument.
+/* The queue of requests that wait for a lease: their order, and the news that each gets. Pure: no I/O, time
+ * is an argument.
  *
- * The order is by priority, then first come, first served; nobody overtakes, however small his wish is, with
- * one exception: who waits for the end of a job of his own (LEASE_OWN_LIMIT) stands in nobody's way. */
+ * The order is by priority, then first come, first served. No request overtakes another, however small it is,
+ * with one exception: a request that waits for the end of a job of its own user (LEASE_OWN_LIMIT) stands in
+ * no other's way. */
 #ifndef HVD_AGENT_DAEMON_ADMISSION_QUEUE_H
 #define HVD_AGENT_DAEMON_ADMISSION_QUEUE_H
 
@@ -9,12 +11,12 @@
 
 #define QUEUE_MAX     1024
 #define QUEUE_TEXT    512
-#define QUEUE_TELL_MS 1000 /* nobody is told more often where he stands */
+#define QUEUE_TELL_MS 1000 /* no request gets news more often */
 
 struct queue_entry {
     struct lease_want want;
     uint32_t priority;
-    bool patient; /* is told where it stands; who is not waits a moment only */
+    bool patient; /* gets news; others wait a moment only */
     char told[QUEUE_TEXT];
     uint64_t told_at; /* milliseconds */
 };
@@ -37,7 +39,7 @@ size_t queue_place(const struct queue *q, const struct queue_entry *x);
  * wait. */
 struct queue_entry *queue_next(const struct queue *q, const struct leases *l, const struct lease_rules *rules,
                                struct lease *lease, enum lease_verdict *verdict, struct err *e);
-/* Where it stands, if that is new to him and he was not told just now, else NULL. *again becomes the
+/* The place of the request, if it is news and the last news are not too recent, else NULL. *again becomes the
  * milliseconds after which to ask again, if that is sooner. */
 const char *queue_news(const struct queue *q, struct queue_entry *x, const struct leases *l,
                        const struct lease_rules *rules, uint64_t now_ms, uint64_t *again);

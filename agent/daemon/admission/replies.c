@@ -1,9 +1,9 @@
-#include "agent/daemon/admission/replies.h"
+#include "agent/daemon/admission/admission.h"
 
 #include <string.h>
 #include <sys/socket.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "common/base/clock.h"
 
 /* In one answer: with the longest names they fit into DAEMON_ANSWER_MAX. */
@@ -18,7 +18,7 @@ _Static_assert(STATUS_LEASES *(LEASE_JOB_MAX + LEASE_UNIT_MAX + LEASE_USER_MAX +
                    DAEMON_ANSWER_MAX,
                "an answer must fit");
 
-static bool answer(struct client *c, const Hvd__Daemon *m)
+static bool send_reply(struct client *c, const Hvd__Daemon *m)
 {
     static uint8_t bytes[FRAME_MAGIC_SIZE + FRAME_HEADER_SIZE + DAEMON_ANSWER_MAX];
     struct err e = ERR_INIT;
@@ -28,32 +28,34 @@ static bool answer(struct client *c, const Hvd__Daemon *m)
     return len > 0 && send(c->fd[0], bytes, all, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)all;
 }
 
-bool answer_waiting(struct client *c, const char *text)
+bool reply_waiting(struct client *c, const char *text)
 {
     Hvd__LeaseWaiting waiting = HVD__LEASE_WAITING__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     waiting.text = (char *)(uintptr_t)text;
     m.body_case = HVD__DAEMON__BODY_WAITING;
     m.waiting = &waiting;
-    return answer(c, &m);
+    return send_reply(c, &m);
 }
 
-void answer_refusal(struct client *c)
+void reply_refusal(struct client *c)
 {
     Hvd__LeaseRefusal refusal = HVD__LEASE_REFUSAL__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     refusal.text = c->refusal.text;
+    refusal.code =
+        c->refusal.code == ERR_BUSY ? HVD__LEASE_REFUSAL__CODE__BUSY : HVD__LEASE_REFUSAL__CODE__OTHER;
     m.body_case = HVD__DAEMON__BODY_REFUSAL;
     m.refusal = &refusal;
-    (void)answer(c, &m);
+    (void)send_reply(c, &m);
 }
 
-void answer_gpus(struct client *c)
+void reply_gpus(struct client *c)
 {
     Hvd__Daemon m = HVD__DAEMON__INIT;
     m.body_case = HVD__DAEMON__BODY_GPUS;
     m.gpus = (Hvd__Gpus *)(uintptr_t)gpu_watch_tell(&c->daemon->gpus, c->uid);
-    (void)answer(c, &m);
+    (void)send_reply(c, &m);
 }
 
 static void put_queue(const struct client *c, Hvd__AgentStatus *status)
@@ -76,11 +78,11 @@ static void put_queue(const struct client *c, Hvd__AgentStatus *status)
     status->waiting_left_out = (uint32_t)(q->count - status->n_waiting);
 }
 
-void answer_status(struct client *c)
+void reply_status(struct client *c)
 {
     struct daemon *d = c->daemon;
     static Hvd__AgentLease item[STATUS_LEASES], *list[STATUS_LEASES];
-    static struct counted_told told;
+    static struct totals_message told;
     Hvd__AgentStatus status = HVD__AGENT_STATUS__INIT;
     Hvd__Daemon m = HVD__DAEMON__INIT;
     status.version = (char *)HVD_VERSION;
@@ -109,11 +111,11 @@ void answer_status(struct client *c)
         status.n_lease++;
     }
     status.left_out = (uint32_t)(d->leases.count - status.n_lease);
-    counted_save(&d->counted);
-    counted_tell(&d->counted, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
+    totals_save(&d->totals);
+    totals_tell(&d->totals, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
     status.sums = &told.sums;
     status.now = &told.now;
     m.body_case = HVD__DAEMON__BODY_STATUS;
     m.status = &status;
-    (void)answer(c, &m);
+    (void)send_reply(c, &m);
 }

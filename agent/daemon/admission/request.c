@@ -1,4 +1,4 @@
-#include "agent/daemon/admission/request.h"
+#include "agent/daemon/admission/admission.h"
 
 #include <errno.h>
 #include <pwd.h>
@@ -18,7 +18,7 @@ static int take_descriptors(struct client *c, struct msghdr *m, struct err *e)
         memcpy(c->fd + c->fds, CMSG_DATA(h), count * sizeof(int)); /* there is room: see below */
         c->fds += count;
         for (size_t i = first; i < c->fds; i++)
-            if (!closing_is_harmless(c->fd[i]))
+            if (!close_is_harmless(c->fd[i]))
                 return err_set(e, ERR_PROTOCOL, "sent a descriptor that is no pipe and no unix socket");
     }
     if (c->fds > 1 + DAEMON_DESCRIPTORS)
@@ -28,7 +28,7 @@ static int take_descriptors(struct client *c, struct msghdr *m, struct err *e)
 }
 
 /* Up to `want` bytes of the frame, no more: 1 when they are there, 0 when some are to come, -1 at the end. */
-static int fill(struct client *c, size_t want, struct err *e)
+static int fill_frame(struct client *c, size_t want, struct err *e)
 {
     while (c->have < want) {
         union {
@@ -52,11 +52,11 @@ static int fill(struct client *c, size_t want, struct err *e)
 
 int request_read(struct client *c, struct err *e)
 {
-    int rc = fill(c, FRAME_HEADER_SIZE, e);
+    int rc = fill_frame(c, FRAME_HEADER_SIZE, e);
     if (rc <= 0)
         return rc;
     ptrdiff_t length = daemon_frame_length(c->frame, DAEMON_MESSAGE_MAX, e);
-    return length < 0 ? -1 : fill(c, (size_t)length, e);
+    return length < 0 ? -1 : fill_frame(c, (size_t)length, e);
 }
 
 int request_identify(struct client *c)

@@ -53,7 +53,7 @@ bool gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const s
 
 /* ---- slots --------------------------------------------------------------------------------------------- */
 
-static const struct gpu_slot *same(const struct gpu_health *h, const char *uuid)
+static const struct gpu_slot *find_slot(const struct gpu_health *h, const char *uuid)
 {
     for (uint32_t i = 0; *uuid && i < h->slots; i++)
         if (strcmp(h->slot[i].uuid, uuid) == 0)
@@ -69,7 +69,7 @@ void gpu_health_number(struct gpu_health *h, const Hvd__Gpus *g, uint32_t count)
     h->slots = count < GPU_SET_MAX ? count : GPU_SET_MAX;
     for (uint32_t i = 0; g && i < g->n_gpu && i < h->slots; i++) {
         struct gpu_slot *slot = &h->slot[i];
-        const struct gpu_slot *known = same(&before, g->gpu[i]->uuid);
+        const struct gpu_slot *known = find_slot(&before, g->gpu[i]->uuid);
         if (known)
             *slot = *known;
         snprintf(slot->uuid, sizeof slot->uuid, "%s", g->gpu[i]->uuid);
@@ -132,8 +132,8 @@ static void judge_temperature(struct gpu_slot *slot, const Hvd__Gpu *gpu, uint32
         snprintf(slot->why, sizeof slot->why, "%u degrees Celsius, the limit is %u", gpu->temperature, limit);
 }
 
-static void judge(struct gpu_slot *slot, const struct gpu_rules *rules, const Hvd__Gpu *gpu,
-                  const char *failure)
+static void judge_slot(struct gpu_slot *slot, const struct gpu_rules *rules, const Hvd__Gpu *gpu,
+                       const char *failure)
 {
     slot->why[0] = '\0';
     if (rules->checks & GPU_CHECK_DRIVER)
@@ -150,7 +150,7 @@ void gpu_health_judge(struct gpu_health *h, const struct gpu_rules *rules, const
                       const char *failure)
 {
     for (uint32_t i = 0; i < h->slots; i++)
-        judge(&h->slot[i], rules, gpu_health_find(&h->slot[i], g), failure);
+        judge_slot(&h->slot[i], rules, gpu_health_find(&h->slot[i], g), failure);
 }
 
 const char *gpu_health_text(const struct gpu_health *h, char *text, size_t size)

@@ -1,8 +1,8 @@
-/* Which GPUs of a node are well. Pure: what NVML and the kernel's log say goes in, faults come out.
+/* The health of a node's GPUs. Pure: the words of NVML and of the kernel's log go in, faults come out.
  *
- * The numbers of leases mean the slots as they were when they were counted: a GPU that is gone leaves a gap,
- * it does not move the others. A GPU that is too hot, does not answer or is gone is well again when that is
- * over; an Xid or uncorrected memory errors stay a fault until root accepts the GPU (gpu_health_accept). */
+ * The numbers in leases mean the slots as they were counted first: a GPU that is gone leaves a gap and does
+ * not move the others. A GPU that is too hot, does not answer or is gone is well again when that is over; an
+ * Xid or uncorrected memory errors stay a fault until root accepts the GPU (gpu_health_accept). */
 #ifndef HVD_AGENT_DAEMON_GPU_GPU_HEALTH_H
 #define HVD_AGENT_DAEMON_GPU_GPU_HEALTH_H
 
@@ -11,8 +11,8 @@
 
 #include "agent/daemon/gpu/kernel_log.h"
 #include "agent/gpu/gpu.h"
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 
 #define GPU_FAULT_TEXT 200
 #define GPU_COOLER     5 /* degrees below the limit, when it was over it */
@@ -47,7 +47,7 @@ struct gpu_slot {
 struct gpu_health {
     struct gpu_slot slot[GPU_SET_MAX];
     uint32_t slots;
-    uint64_t accepted_us; /* what the kernel's log said up to then */
+    uint64_t accepted_us; /* root has accepted the kernel's log up to then */
     uint64_t seen_us;     /* the last that it said */
 };
 
@@ -60,14 +60,14 @@ bool gpu_health_xid(struct gpu_health *h, const struct gpu_rules *rules, const s
 /* `g`: what was said last, or NULL and `failure`, why nothing was. */
 void gpu_health_judge(struct gpu_health *h, const struct gpu_rules *rules, const Hvd__Gpus *g,
                       const char *failure);
-/* Whatever stays a fault by itself is none any more. */
+/* Root's word: lasting faults (Xid, memory) are forgiven. */
 void gpu_health_accept(struct gpu_health *h, const Hvd__Gpus *g);
 const Hvd__Gpu *gpu_health_find(const struct gpu_slot *slot, const Hvd__Gpus *g);
 /* "GPU 2 (GPU-...): Xid 79 (...)", and how many more; empty: all are well. Returns `text`. */
 const char *gpu_health_text(const struct gpu_health *h, char *text, size_t size);
 
-/* What outlasts the daemon, and the kernel's log, which forgets: the file `gpus` in its directory. Without
- * one, nothing is changed. */
+/* The state that must outlast the daemon and the kernel's log, which forgets: the file `gpus` in the daemon's
+ * directory. Without a file, nothing is changed. */
 void gpu_health_load(struct gpu_health *h, const char *directory);
 int gpu_health_save(const struct gpu_health *h, const char *directory, struct err *e);
 

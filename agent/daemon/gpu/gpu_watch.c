@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/gpu/gpu_scan.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -17,22 +17,28 @@
 #define FRESH_MS 2000
 #define REAP_MS  20 /* a process that has said all ends at once */
 
-enum watch_state { WATCH_IDLE, WATCH_ASKING, WATCH_CLOSING };
-enum watch_event { EV_DUE, EV_SAID, EV_LATE, EV_CLOSED };
+#define WATCH_STATES(X) X(IDLE, "idle") X(ASKING, "asking") X(CLOSING, "closing")
+#define WATCH_EVENTS(X) X(DUE, "due") X(SAID, "said") X(LATE, "late") X(CLOSED, "closed")
 
-static void ask(void *owner);
-static void take(void *owner);
+#define WATCH_STATE(name, text) WATCH_##name,
+#define WATCH_EVENT(name, text) EV_##name,
+#define TEXT_OF(name, text)     text,
+enum watch_state { WATCH_STATES(WATCH_STATE) };
+enum watch_event { WATCH_EVENTS(WATCH_EVENT) };
+
+static void ask_gpus(void *owner);
+static void take_answer(void *owner);
 static void give_up(void *owner);
-static void rest(void *owner);
+static void wait_for_next(void *owner);
 
-static const char *const state_names[] = {"idle", "asking", "closing"};
-static const char *const event_names[] = {"due", "said", "late", "closed"};
+static const char *const state_names[] = {WATCH_STATES(TEXT_OF)};
+static const char *const event_names[] = {WATCH_EVENTS(TEXT_OF)};
 
 static const struct fsm_row rows[] = {
-    {WATCH_IDLE, EV_DUE, WATCH_ASKING, ask},
-    {WATCH_ASKING, EV_SAID, WATCH_CLOSING, take},
+    {WATCH_IDLE, EV_DUE, WATCH_ASKING, ask_gpus},
+    {WATCH_ASKING, EV_SAID, WATCH_CLOSING, take_answer},
     {WATCH_ASKING, EV_LATE, WATCH_CLOSING, give_up},
-    {WATCH_CLOSING, EV_CLOSED, WATCH_IDLE, rest},
+    {WATCH_CLOSING, EV_CLOSED, WATCH_IDLE, wait_for_next},
 };
 
 static const struct fsm_table table = {"gpu watch", state_names, event_names, rows,
@@ -46,7 +52,7 @@ static struct gpu_rules rules_of(const struct daemon *d)
                               .xids = d->config.gpu_xids};
 }
 
-/* ---- what is known ------------------------------------------------------------------------------------- */
+/* ---- the state of the GPUs ----------------------------------------------------------------------------- */
 
 static void see_xid(void *ctx, const struct xid *x)
 {
@@ -57,7 +63,7 @@ static void see_xid(void *ctx, const struct xid *x)
     w->unsaved = gpu_health_xid(&w->health, &rules, x) || w->unsaved;
 }
 
-static void save(struct gpu_watch *w)
+static void save_health(struct gpu_watch *w)
 {
     struct err e = ERR_INIT;
     w->unsaved = false;
@@ -65,14 +71,14 @@ static void save(struct gpu_watch *w)
         log_error("%s", e.text);
 }
 
-static void judge(struct gpu_watch *w)
+static void judge_health(struct gpu_watch *w)
 {
     struct gpu_rules rules = rules_of(w->daemon);
     char before[2 * GPU_FAULT_TEXT], now[2 * GPU_FAULT_TEXT];
     gpu_health_text(&w->health, before, sizeof before);
     kernel_log_read(&w->log, see_xid, w);
     if (w->unsaved)
-        save(w);
+        save_health(w);
     gpu_health_judge(&w->health, &rules, w->last, w->last ? NULL : w->failure);
     gpu_health_text(&w->health, now, sizeof now);
     if (strcmp(before, now) == 0)
@@ -92,14 +98,14 @@ static bool are_leased(const struct daemon *d)
     return false;
 }
 
-/* The numbers are those of leases: they change while nobody has one. */
-static void number(struct gpu_watch *w)
+/* Leases hold these numbers: they change only while there is no lease. */
+static void number_gpus(struct gpu_watch *w)
 {
     gpu_health_number(&w->health, w->last, w->last ? gpu_slots(w->last) : gpu_scan_files(&gpu_places));
-    save(w);
+    save_health(w);
 }
 
-static void keep(struct gpu_watch *w, Hvd__Gpus *g, const struct err *e)
+static void keep_answer(struct gpu_watch *w, Hvd__Gpus *g, const struct err *e)
 {
     message_free(w->last);
     w->last = g;
@@ -113,10 +119,10 @@ static void keep(struct gpu_watch *w, Hvd__Gpus *g, const struct err *e)
     }
     bool unnamed = w->health.slots > 0 && !w->health.slot[0].uuid[0];
     if (w->last && unnamed && !are_leased(w->daemon)) {
-        number(w);
-        daemon_gpus_changed(w->daemon);
+        number_gpus(w);
+        w->daemon->events->gpus_changed(w->daemon);
     }
-    judge(w);
+    judge_health(w);
 }
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
@@ -155,7 +161,7 @@ static bool has_ended(struct gpu_watch *w)
     return w->stuck == 0;
 }
 
-static int start(struct gpu_watch *w, struct err *e)
+static int start_probe(struct gpu_watch *w, struct err *e)
 {
     char agent[PATH_MAX];
     if (!has_ended(w))
@@ -164,13 +170,13 @@ static int start(struct gpu_watch *w, struct err *e)
     return gpu_agent_path(agent, sizeof agent, e) < 0 ? -1 : gpu_probe_start(&w->probe, agent, false, e);
 }
 
-static void ask(void *owner)
+static void ask_gpus(void *owner)
 {
     struct gpu_watch *w = owner;
     struct err e = ERR_INIT;
-    w->started = start(w, &e) == 0;
+    w->started = start_probe(w, &e) == 0;
     if (!w->started) {
-        keep(w, NULL, &e);
+        keep_answer(w, NULL, &e);
         fsm_post(&w->fsm, EV_LATE);
         return;
     }
@@ -180,7 +186,7 @@ static void ask(void *owner)
     uv_timer_start(&w->timer, on_late, GPU_PROBE_MS, 0);
 }
 
-/* What became of the process is known now, or when the next one is to start. */
+/* The end of the process is known now, or when the next one is to start. */
 static void let_go(struct gpu_watch *w)
 {
     struct pollfd f = {.fd = w->probe.child.pidfd, .events = POLLIN};
@@ -194,13 +200,13 @@ static void let_go(struct gpu_watch *w)
     uv_close((uv_handle_t *)&w->poll, on_closed);
 }
 
-static void take(void *owner)
+static void take_answer(void *owner)
 {
     struct gpu_watch *w = owner;
     struct err e = ERR_INIT;
     Hvd__Gpus *g = gpu_probe_result(&w->probe, &e);
     let_go(w);
-    keep(w, g, &e);
+    keep_answer(w, g, &e);
 }
 
 static void give_up(void *owner)
@@ -213,14 +219,14 @@ static void give_up(void *owner)
     }
     let_go(w);
     err_set(&e, ERR_TIMEOUT, "NVIDIA's driver did not answer within %d s", GPU_PROBE_MS / 1000);
-    keep(w, NULL, &e);
+    keep_answer(w, NULL, &e);
 }
 
-static void rest(void *owner)
+static void wait_for_next(void *owner)
 {
     struct gpu_watch *w = owner;
     gpu_watch_follow(w);
-    clients_checked(w->daemon);
+    w->daemon->events->gpus_checked(w->daemon);
 }
 
 /* ---- for the daemon ------------------------------------------------------------------------------------ */
@@ -255,10 +261,10 @@ void gpu_watch_open(struct gpu_watch *w, struct daemon *d)
     Hvd__Gpus *g = gpu_ask(GPU_PROBE_MS, &e);
     if (!leased) {
         w->last = g;
-        number(w);
+        number_gpus(w);
     }
     w->last = NULL;
-    keep(w, g, &e);
+    keep_answer(w, g, &e);
     const char *wrong = w->last ? w->last->problem : w->failure;
     if (wrong[0])
         log_warning("%s", wrong);
@@ -281,7 +287,7 @@ void gpu_watch_follow(struct gpu_watch *w)
 {
     if (w->fsm.state != WATCH_IDLE || w->health.slots == 0)
         return;
-    judge(w);
+    judge_health(w);
     if (w->daemon->config.gpu_check_set)
         uv_timer_start(&w->timer, on_due, (uint64_t)w->daemon->config.gpu_interval_ms, 0);
     else
@@ -305,7 +311,7 @@ bool gpu_watch_fresh(struct gpu_watch *w)
 const char *gpu_watch_refuses(struct gpu_watch *w, char *text, size_t size)
 {
     if (w->log.fd >= 0)
-        judge(w);
+        judge_health(w);
     return gpu_health_text(&w->health, text, size);
 }
 
@@ -314,16 +320,16 @@ void gpu_watch_accept(struct gpu_watch *w)
     gpu_health_accept(&w->health, w->last);
     if (w->last && !are_leased(w->daemon)) {
         gpu_health_number(&w->health, w->last, gpu_slots(w->last));
-        daemon_gpus_changed(w->daemon);
+        w->daemon->events->gpus_changed(w->daemon);
     }
-    save(w);
-    judge(w);
+    save_health(w);
+    judge_health(w);
     log_info("root has accepted the GPUs");
 }
 
-/* ---- what is told of them ------------------------------------------------------------------------------ */
+/* ---- replies ------------------------------------------------------------------------------------------- */
 
-static char *borrowed(const char *text)
+static char *borrow_text(const char *text)
 {
     return (char *)(uintptr_t)text;
 }
@@ -338,11 +344,11 @@ static void tell_slot(const struct gpu_watch *w, uint32_t i, uid_t uid, Hvd__Gpu
     row->ecc_corrected = row->ecc_uncorrected = -1;
     if (gpu)
         *row = *gpu;
-    row->uuid = borrowed(slot->uuid);
-    row->bus = borrowed(slot->bus);
+    row->uuid = borrow_text(slot->uuid);
+    row->bus = borrow_text(slot->bus);
     row->device = slot->device;
     row->instance = strncmp(slot->uuid, "MIG-", 4) == 0;
-    row->unhealthy = borrowed(slot->why);
+    row->unhealthy = borrow_text(slot->why);
     row->xids = slot->xids;
     row->last_xid = slot->last_xid;
     for (size_t k = 0; k < l->count; k++) {
@@ -350,8 +356,8 @@ static void tell_slot(const struct gpu_watch *w, uint32_t i, uid_t uid, Hvd__Gpu
             continue;
         bool his = uid == 0 || uid == l->item[k].uid;
         row->taken = true;
-        row->user = his ? borrowed(l->item[k].user) : row->user;
-        row->job = his ? borrowed(l->item[k].job) : row->job;
+        row->user = his ? borrow_text(l->item[k].user) : row->user;
+        row->job = his ? borrow_text(l->item[k].job) : row->job;
     }
 }
 
@@ -376,7 +382,7 @@ const Hvd__Gpus *gpu_watch_tell(struct gpu_watch *w, uid_t uid)
         list[i] = &row[i];
         tell_slot(w, i, uid, &row[i]);
     }
-    g.unhealthy = borrowed(gpu_health_text(&w->health, why, sizeof why));
+    g.unhealthy = borrow_text(gpu_health_text(&w->health, why, sizeof why));
     g.unchecked = !w->daemon->config.gpu_check_set;
     g.age_ms = w->at ? (clock_now() - w->at) / NSEC_PER_MSEC : 0;
     return &g;

@@ -2,7 +2,7 @@
  * (common/process/gpu_probe.h), with an end to each wait; reads the kernel's log; and says what is wrong
  * (gpu_health.h). While anything is, no new jobs are taken.
  *
- *   IDLE     until the next time, or until somebody wants to know now
+ *   IDLE     until the next time, or until a client wants to know now
  *   ASKING   hvdagent gpus runs
  *   CLOSING  it has said all, or was killed: the loop lets go of its pipe
  *
@@ -13,9 +13,9 @@
 
 #include <uv.h>
 
+#include "agent/daemon/admission/leases.h"
 #include "agent/daemon/gpu/gpu_health.h"
 #include "agent/daemon/gpu/kernel_log.h"
-#include "agent/daemon/admission/leases.h"
 #include "common/base/fsm.h"
 #include "common/process/gpu_probe.h"
 
@@ -28,7 +28,7 @@ struct gpu_watch {
     uv_poll_t poll;
     struct gpu_probe probe;
     pid_t stuck;     /* one that was killed and has not ended; 0: none */
-    Hvd__Gpus *last; /* what was said; NULL: nothing, because of */
+    Hvd__Gpus *last; /* the last answer; NULL: none, because of `failure` */
     char failure[GPU_FAULT_TEXT];
     uint64_t at; /* when that was */
     struct kernel_log log;
@@ -40,16 +40,17 @@ struct gpu_watch {
 /* Counts the GPUs, which may take GPU_PROBE_MS; for the start. */
 void gpu_watch_open(struct gpu_watch *w, struct daemon *d);
 void gpu_watch_close(struct gpu_watch *w);
-/* The configuration, or who has what, has changed. */
+/* The configuration or the leases have changed. */
 void gpu_watch_follow(struct gpu_watch *w);
 uint32_t gpu_watch_slots(const struct gpu_watch *w);
-/* True when what is known is of now; else clients_checked() comes when it is. */
+/* True when what is known is of now; else gpus_checked of daemon_events comes when it is. */
 bool gpu_watch_fresh(struct gpu_watch *w);
 /* Why no new jobs are taken, after a look into the kernel's log; empty: they are. Returns `text`. */
 const char *gpu_watch_refuses(struct gpu_watch *w, char *text, size_t size);
 /* Root's word that the GPUs may be used again, as far as they are well. */
 void gpu_watch_accept(struct gpu_watch *w);
-/* The GPUs, for this user: of other users' he is told only that they are taken. Valid until the next call. */
+/* The GPUs, for this user: of GPUs of other users it says only that they are taken. Valid until the next
+ * call. */
 const Hvd__Gpus *gpu_watch_tell(struct gpu_watch *w, uid_t uid);
 #define GPU_LEASE_TEXT (16 + GPU_SET_MAX * (GPU_UUID_MAX + 1))
 /* A lease as `hvdagent session --lease` takes it: "2:0,1", with UUIDs where numbers will not do. */

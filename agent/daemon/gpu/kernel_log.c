@@ -47,14 +47,15 @@ int kernel_log_open(struct kernel_log *l, const char *path, struct err *e)
 /* Lines that begin with a blank belong to the record before, and say nothing of Xids. */
 static void take_lines(struct kernel_log *l, void (*see)(void *ctx, const struct xid *x), void *ctx)
 {
-    char *from = l->record, *end;
+    char *from = l->record, *end = memchr(from, '\n', l->have);
     struct xid x;
-    while ((end = memchr(from, '\n', l->have - (size_t)(from - l->record)))) {
+    while (end) {
         *end = '\0';
         if (!l->skipping && kernel_log_parse(from, &x))
             see(ctx, &x);
         l->skipping = false;
         from = end + 1;
+        end = memchr(from, '\n', l->have - (size_t)(from - l->record));
     }
     l->have -= (size_t)(from - l->record);
     memmove(l->record, from, l->have);

@@ -20,7 +20,7 @@ struct xid {
     char bus[32]; /* "0000:3b:00.0" */
     uint32_t number;
     uint64_t us;
-    char text[XID_TEXT]; /* what it says behind the number; printable */
+    char text[XID_TEXT]; /* the text behind the number; printable */
 };
 
 struct kernel_log {

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/daemon/metrics/render.h"
 #include "common/base/clock.h"
 #include "common/base/exposition.h"
@@ -15,9 +15,9 @@
 
 #define NOBODY ((uid_t)-1)
 
-/* ---- what is told -------------------------------------------------------------------------------------- */
+/* ---- the samples --------------------------------------------------------------------------------------- */
 
-static void per_user(const struct daemon *d, FILE *out, const char *name, const char *help, bool slots)
+static void put_per_user(const struct daemon *d, FILE *out, const char *name, const char *help, bool slots)
 {
     const struct lease *item = d->leases.item;
     exposition_family(out, name, "gauge", help);
@@ -33,7 +33,7 @@ static void per_user(const struct daemon *d, FILE *out, const char *name, const 
     }
 }
 
-static void counter(FILE *out, const char *name, const char *help, uint64_t value)
+static void put_counter(FILE *out, const char *name, const char *help, uint64_t value)
 {
     exposition_family(out, name, "counter", help);
     exposition_sample(out, name, (double)value, NULL);
@@ -42,26 +42,26 @@ static void counter(FILE *out, const char *name, const char *help, uint64_t valu
 static void write_metrics(void *ctx, FILE *out)
 {
     struct daemon *d = ctx;
-    struct counted_told told;
+    struct totals_message told;
     const struct metrics *m = &d->metrics;
     const char *version[] = {"version", HVD_VERSION, NULL};
     exposition_family(out, "hvd_agent_info", "gauge", "The managed agent.");
     exposition_sample(out, "hvd_agent_info", 1, version);
-    exposed_node(out, &(struct exposed_node){.slots = d->rules.slots,
-                                             .taken = leases_slots_taken(&d->leases),
-                                             .drained = daemon_drained(d)[0]});
-    counted_save(&d->counted);
-    counted_tell(&d->counted, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
-    exposed_jobs(out, &told.sums, &told.now);
-    exposed_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
-    per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
-    per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
+    render_node(out, &(struct render_node){.slots = d->rules.slots,
+                                           .taken = leases_slots_taken(&d->leases),
+                                           .drained = daemon_drained(d)[0]});
+    totals_save(&d->totals);
+    totals_tell(&d->totals, (uint32_t)d->queue.count, clock_now() / NSEC_PER_MSEC, &told);
+    render_jobs(out, &told.sums, &told.now);
+    render_gpus(out, gpu_watch_tell(&d->gpus, NOBODY));
+    put_per_user(d, out, "hvd_node_jobs", "Jobs that run here.", false);
+    put_per_user(d, out, "hvd_node_slots_of_user", "Slots that a user's jobs have.", true);
     exposition_family(out, "hvd_agent_connections", "gauge", "Who waits for an answer of the agent.");
     exposition_sample(out, "hvd_agent_connections", (double)d->client_count, NULL);
-    counter(out, "hvd_agent_leases_given_total", "Jobs that got slots.", m->given);
-    counter(out, "hvd_agent_leases_ended_total", "Jobs that gave them back.", m->ended);
-    counter(out, "hvd_agent_requests_refused_total", "Requests that were refused.", m->refused);
-    counter(out, "hvd_agent_reloads_total", "Times that the configuration was read again.", m->reload);
+    put_counter(out, "hvd_agent_leases_given_total", "Jobs that got slots.", m->given);
+    put_counter(out, "hvd_agent_leases_ended_total", "Jobs that gave them back.", m->ended);
+    put_counter(out, "hvd_agent_requests_refused_total", "Requests that were refused.", m->refused);
+    put_counter(out, "hvd_agent_reloads_total", "Times that the configuration was read again.", m->reload);
 }
 
 /* ---- the socket ---------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
-/* What a managed agent tells Prometheus, on the unix socket METRICS_SOCKET in its directory, for as long as
- * its configuration says so (`metrics`). Nothing there is more than what anybody may ask the agent anyway:
- * users and how much they have, no names of jobs. It listens on no port: its unit has no network. */
+/* Metrics of a managed agent for Prometheus, on the unix socket METRICS_SOCKET in its directory, for as long
+ * as its configuration says so (`metrics`). Any user may ask the agent for the same: users and how much they
+ * have, no names of jobs. It listens on no port: its unit has no network. */
 #ifndef HVD_AGENT_DAEMON_METRICS_METRICS_H
 #define HVD_AGENT_DAEMON_METRICS_METRICS_H
 
@@ -13,11 +13,11 @@
 struct daemon;
 
 struct metrics {
-    struct metrics_http *http;              /* NULL: nobody can ask */
+    struct metrics_http *http;              /* NULL: closed */
     uint64_t given, refused, ended, reload; /* leases and requests since the start */
 };
 
-/* Opens or closes, as the configuration says now. What goes wrong is logged. */
+/* Opens or closes, as the configuration says now. Failures are logged. */
 void metrics_follow(struct daemon *d);
 void metrics_close(struct daemon *d);
 

@@ -35,7 +35,7 @@ struct metrics_http {
 
 static void on_timer(uv_timer_t *timer);
 
-static void progress(struct metrics_http *h)
+static void serve_connections(struct metrics_http *h)
 {
     MHD_UNSIGNED_LONG_LONG ms = 0;
     (void)MHD_run(h->daemon);
@@ -47,18 +47,19 @@ static void progress(struct metrics_http *h)
 
 static void on_timer(uv_timer_t *timer)
 {
-    progress(timer->data);
+    serve_connections(timer->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     (void)status, (void)events;
-    progress(poll->data);
+    serve_connections(poll->data);
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-static enum MHD_Result answer(struct MHD_Connection *connection, unsigned status, char *text, size_t size)
+static enum MHD_Result answer_request(struct MHD_Connection *connection, unsigned status, char *text,
+                                      size_t size)
 {
     static char nothing[1];
     struct MHD_Response *response = text
@@ -86,18 +87,18 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     size_t size = 0;
     (void)version, (void)data, (void)slot;
     if (*len > 0)
-        return MHD_NO; /* nobody has a body to send here */
+        return MHD_NO; /* no request here has a body */
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
-        return answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, 0);
+        return answer_request(connection, MHD_HTTP_METHOD_NOT_ALLOWED, NULL, 0);
     if (strcmp(url, "/metrics") != 0)
-        return answer(connection, MHD_HTTP_NOT_FOUND, NULL, 0);
+        return answer_request(connection, MHD_HTTP_NOT_FOUND, NULL, 0);
     FILE *out = open_memstream(&text, &size);
     if (!out)
         return MHD_NO;
     h->write(h->ctx, out);
     bool whole = !ferror(out);
     if (fclose(out) == 0 && whole)
-        return answer(connection, MHD_HTTP_OK, text, size);
+        return answer_request(connection, MHD_HTTP_OK, text, size);
     free(text);
     return MHD_NO;
 }

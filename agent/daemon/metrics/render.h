@@ -1,4 +1,4 @@
-/* What a managed agent's node is for Prometheus: the same from the agent itself and from hvdctl. */
+/* The metrics of a managed agent's node for Prometheus: the agent itself and hvdctl write the same. */
 #ifndef HVD_AGENT_DAEMON_METRICS_RENDER_H
 #define HVD_AGENT_DAEMON_METRICS_RENDER_H
 
@@ -8,15 +8,15 @@
 
 #include "common/protocol/control.pb-c.h"
 
-struct exposed_node {
+struct render_node {
     uint32_t slots, taken;
     bool drained;
 };
 
-void exposed_node(FILE *out, const struct exposed_node *n);
-/* What its jobs do and did. Nothing when `sums` is not of metric_names.h. */
-void exposed_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
+void render_node(FILE *out, const struct render_node *n);
+/* Writes the metrics of the node's jobs. Nothing when `sums` is not of metric_table.h. */
+void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now);
 /* Nothing when it has none. */
-void exposed_gpus(FILE *out, const Hvd__Gpus *g);
+void render_gpus(FILE *out, const Hvd__Gpus *g);
 
 #endif

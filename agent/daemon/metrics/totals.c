@@ -4,16 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A second of a host: 1 TiB over memory or wire, a billion operations, 65536 ranks that wait. */
-#define BYTES_A_SECOND      (UINT64_C(1) << 40)
-#define OPERATIONS_A_SECOND UINT64_C(1000000000)
-#define RANKS_MOST          65536
-#define NS_A_SECOND         (RANKS_MOST * UINT64_C(1000000000))
-#define TOTAL_MOST          (UINT64_C(1) << 62)
+#define TOTAL_MOST (UINT64_C(1) << 62)
 
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
-void counted_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most)
+void totals_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most)
 {
     more = more < most ? more : most;
     if (more <= *before)
@@ -28,7 +23,7 @@ static uint64_t most_in(uint64_t seconds, uint64_t rate)
     return seconds < TOTAL_MOST / rate ? seconds * rate : TOTAL_MOST;
 }
 
-void counted_name(char out[SUM_PEER_NAME], const char *host)
+void totals_name(char out[SUM_PEER_NAME], const char *host)
 {
     size_t n = strnlen(host, SUM_PEER_NAME - 1);
     for (size_t i = 0; i < n; i++)
@@ -40,7 +35,7 @@ void counted_name(char out[SUM_PEER_NAME], const char *host)
 }
 
 /* Of the node: the others when there is no more room. */
-static struct counted_peer *node_peer(struct counted *c, const char *host, uid_t uid)
+static struct totals_peer *node_peer(struct totals *c, const char *host, uid_t uid)
 {
     size_t his = 0;
     if (!host[0] || strcmp(host, SUM_PEER_OTHER) == 0)
@@ -52,31 +47,31 @@ static struct counted_peer *node_peer(struct counted *c, const char *host, uid_t
     }
     if (c->peers == SUM_PEERS || his == SUM_PEERS_OF)
         return &c->peer[0];
-    struct counted_peer *p = &c->peer[++c->peers];
-    *p = (struct counted_peer){.uid = uid};
+    struct totals_peer *p = &c->peer[++c->peers];
+    *p = (struct totals_peer){.uid = uid};
     snprintf(p->host, sizeof p->host, "%s", host);
     return p;
 }
 
-struct counted_peer *counted_peer_of(struct counted_session *s, const char *host)
+struct totals_peer *totals_peer_of(struct totals_session *s, const char *host)
 {
     for (size_t i = 0; i < s->peers; i++)
         if (strcmp(s->peer[i].host, host) == 0)
             return &s->peer[i];
-    struct counted_peer *more =
+    struct totals_peer *more =
         s->peers <= SUM_PEERS ? reallocarray(s->peer, s->peers + 1, sizeof *more) : NULL;
     if (!more)
         return NULL;
     s->peer = more;
     more += s->peers++;
-    *more = (struct counted_peer){.uid = s->uid};
+    *more = (struct totals_peer){.uid = s->uid};
     snprintf(more->host, sizeof more->host, "%s", host);
     return more;
 }
 
 /* ---- sessions ------------------------------------------------------------------------------------------ */
 
-static struct counted_session *find(struct counted *c, const char *unit)
+static struct totals_session *find_session(struct totals *c, const char *unit)
 {
     for (size_t i = 0; i < c->sessions; i++)
         if (strcmp(c->session[i].unit, unit) == 0)
@@ -84,14 +79,14 @@ static struct counted_session *find(struct counted *c, const char *unit)
     return NULL;
 }
 
-static void forget(struct counted *c, struct counted_session *s)
+static void forget_session(struct totals *c, struct totals_session *s)
 {
     free(s->peer);
     *s = c->session[--c->sessions];
     c->dirty = true;
 }
 
-static void end(struct counted *c, struct counted_session *s, uint32_t cause)
+static void end_session(struct totals *c, struct totals_session *s, uint32_t cause)
 {
     s->over = true;
     s->ranks = s->stalls = s->silence_ms = 0;
@@ -99,34 +94,34 @@ static void end(struct counted *c, struct counted_session *s, uint32_t cause)
     c->dirty = true;
 }
 
-struct counted_session *counted_new(struct counted *c, const char *unit, uid_t uid, uint64_t since,
-                                    uint64_t now_ms)
+struct totals_session *totals_new(struct totals *c, const char *unit, uid_t uid, uint64_t since,
+                                  uint64_t now_ms)
 {
-    struct counted_session *more =
+    struct totals_session *more =
         c->sessions < 2 * LEASES_MAX ? reallocarray(c->session, c->sessions + 1, sizeof *more) : NULL;
     if (!more)
         return NULL;
     c->session = more;
     more += c->sessions++;
-    *more = (struct counted_session){.uid = uid, .since = since, .began_ms = now_ms, .heard_ms = now_ms};
+    *more = (struct totals_session){.uid = uid, .since = since, .began_ms = now_ms, .heard_ms = now_ms};
     snprintf(more->unit, sizeof more->unit, "%s", unit);
     c->dirty = true;
     return more;
 }
 
-void counted_began(struct counted *c, const struct lease *lease, uint64_t now_ms)
+void totals_began(struct totals *c, const struct lease *lease, uint64_t now_ms)
 {
-    struct counted_session *s = find(c, lease->unit);
+    struct totals_session *s = find_session(c, lease->unit);
     if (s && s->uid == lease->uid && s->since == lease->since && s->left_ms == 0)
         return; /* its first report was faster, or it comes from the file */
     if (s && !s->over)
-        end(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
+        end_session(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
     if (s)
-        forget(c, s);
-    (void)counted_new(c, lease->unit, lease->uid, lease->since, now_ms);
+        forget_session(c, s);
+    (void)totals_new(c, lease->unit, lease->uid, lease->since, now_ms);
 }
 
-static void add_kinds(struct counted *c, struct counted_session *s, const Hvd__SessionReport *r,
+static void add_kinds(struct totals *c, struct totals_session *s, const Hvd__SessionReport *r,
                       uint64_t seconds)
 {
     for (size_t i = 0; i < r->n_collective; i++) {
@@ -137,25 +132,24 @@ static void add_kinds(struct counted *c, struct counted_session *s, const Hvd__S
         if (k == SUM_KINDS)
             continue;
         uint64_t *total = &c->sum[SUM_KIND + k * SUM_OF_KIND], *of = &s->sum[SUM_KIND + k * SUM_OF_KIND];
-        counted_add(&total[SUM_OPERATIONS], &of[SUM_OPERATIONS], from->operations,
-                    most_in(seconds, OPERATIONS_A_SECOND));
-        counted_add(&total[SUM_BYTES], &of[SUM_BYTES], from->bytes, most_in(seconds, BYTES_A_SECOND));
-        counted_add(&total[SUM_NS], &of[SUM_NS], from->ns, most_in(seconds, NS_A_SECOND));
+        for (size_t f = 0; f < SUM_OF_KIND; f++)
+            totals_add(&total[f], &of[f], kind_sum_of(from, &kind_sums[f]),
+                       most_in(seconds, kind_sums[f].most));
     }
 }
 
-static void add_peers(struct counted *c, struct counted_session *s, const Hvd__SessionReport *r,
+static void add_peers(struct totals *c, struct totals_session *s, const Hvd__SessionReport *r,
                       uint64_t seconds)
 {
     char name[SUM_PEER_NAME];
     for (size_t i = 0; i < r->n_peer; i++) {
-        counted_name(name, r->peer[i]->host);
-        struct counted_peer *of = counted_peer_of(s, name);
+        totals_name(name, r->peer[i]->host);
+        struct totals_peer *of = totals_peer_of(s, name);
         if (!of)
             return;
-        struct counted_peer *total = node_peer(c, name, s->uid);
-        counted_add(&total->sent, &of->sent, r->peer[i]->sent, most_in(seconds, BYTES_A_SECOND));
-        counted_add(&total->received, &of->received, r->peer[i]->received, most_in(seconds, BYTES_A_SECOND));
+        struct totals_peer *total = node_peer(c, name, s->uid);
+        totals_add(&total->sent, &of->sent, r->peer[i]->sent, most_in(seconds, BYTES_A_SECOND));
+        totals_add(&total->received, &of->received, r->peer[i]->received, most_in(seconds, BYTES_A_SECOND));
     }
 }
 
@@ -164,9 +158,9 @@ static uint32_t at_most(uint32_t value, uint32_t most)
     return value < most ? value : most;
 }
 
-int counted_report(struct counted *c, uid_t uid, const Hvd__SessionReport *r, uint64_t now_ms, struct err *e)
+int totals_report(struct totals *c, uid_t uid, const Hvd__SessionReport *r, uint64_t now_ms, struct err *e)
 {
-    struct counted_session *s = find(c, r->unit);
+    struct totals_session *s = find_session(c, r->unit);
     if (!s || s->uid != uid)
         return err_set(e, ERR_PROTOCOL, "reports what it has no lease for");
     if (s->over)
@@ -176,30 +170,30 @@ int counted_report(struct counted *c, uid_t uid, const Hvd__SessionReport *r, ui
     s->ranks = at_most(r->ranks, RANKS_MOST);
     s->stalls = at_most(r->stalls, RANKS_MOST);
     s->silence_ms = at_most(r->silence_ms, 24 * 3600 * 1000);
-    counted_add(&c->sum[SUM_STARTED], &s->sum[SUM_STARTED], r->started, RANKS_MOST);
-    counted_add(&c->sum[SUM_RESTARTS], &s->sum[SUM_RESTARTS], r->epoch > 0, 1);
-    counted_add(&c->sum[SUM_MISSED], &s->sum[SUM_MISSED], r->heartbeats_missed, seconds);
+    totals_add(&c->sum[SUM_STARTED], &s->sum[SUM_STARTED], r->started, RANKS_MOST);
+    totals_add(&c->sum[SUM_RESTARTS], &s->sum[SUM_RESTARTS], r->epoch > 0, 1);
+    totals_add(&c->sum[SUM_MISSED], &s->sum[SUM_MISSED], r->heartbeats_missed, seconds);
     add_kinds(c, s, r, seconds);
     add_peers(c, s, r, seconds);
     c->dirty = true;
     if (r->over)
-        end(c, s, r->cause < HVD__CAUSE__CAUSE_SESSION_LOST ? r->cause : HVD__CAUSE__CAUSE_FAULT);
+        end_session(c, s, r->cause < HVD__CAUSE__CAUSE_SESSION_LOST ? r->cause : HVD__CAUSE__CAUSE_FAULT);
     return 0;
 }
 
-void counted_left(struct counted *c, const char *unit, uint64_t now_ms)
+void totals_left(struct totals *c, const char *unit, uint64_t now_ms)
 {
-    struct counted_session *s = find(c, unit);
+    struct totals_session *s = find_session(c, unit);
     if (s)
         s->left_ms = now_ms ? now_ms : 1;
 }
 
-uint64_t counted_settle(struct counted *c, uint64_t now_ms)
+uint64_t totals_settle(struct totals *c, uint64_t now_ms)
 {
     uint64_t next = 0;
     for (size_t i = c->sessions; i > 0; i--) {
-        struct counted_session *s = &c->session[i - 1];
-        uint64_t due = s->left_ms + COUNTED_LAST_MS;
+        struct totals_session *s = &c->session[i - 1];
+        uint64_t due = s->left_ms + TOTALS_LAST_MS;
         if (!s->left_ms)
             continue;
         if (!s->over && now_ms < due) {
@@ -207,18 +201,18 @@ uint64_t counted_settle(struct counted *c, uint64_t now_ms)
             continue;
         }
         if (!s->over)
-            end(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
-        forget(c, s);
+            end_session(c, s, HVD__CAUSE__CAUSE_SESSION_LOST);
+        forget_session(c, s);
     }
     return next;
 }
 
 /* ---- telling ------------------------------------------------------------------------------------------- */
 
-static void tell_now(const struct counted *c, uint64_t now_ms, Hvd__NodeNow *now)
+static void tell_now(const struct totals *c, uint64_t now_ms, Hvd__NodeNow *now)
 {
     for (size_t i = 0; i < c->sessions; i++) {
-        const struct counted_session *s = &c->session[i];
+        const struct totals_session *s = &c->session[i];
         uint64_t age = now_ms > s->heard_ms ? now_ms - s->heard_ms : 0;
         if (s->over || s->left_ms)
             continue;
@@ -231,7 +225,7 @@ static void tell_now(const struct counted *c, uint64_t now_ms, Hvd__NodeNow *now
     }
 }
 
-void counted_tell(struct counted *c, uint32_t waiting, uint64_t now_ms, struct counted_told *told)
+void totals_tell(struct totals *c, uint32_t waiting, uint64_t now_ms, struct totals_message *told)
 {
     hvd__node_sums__init(&told->sums);
     hvd__node_now__init(&told->now);

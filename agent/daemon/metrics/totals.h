@@ -1,18 +1,18 @@
-/* What all jobs of a node did, added up from what their sessions report (SessionReport), for Prometheus.
+/* Totals of all jobs of a node, added up from the reports of their sessions (SessionReport), for Prometheus.
  *
- * A session runs as its user and may say anything. So what it says counts for units of its user only; is
- * known by number or by one of the names of metric_names.h, and of hosts at most SUM_PEERS are named; only
- * grows (less than before is no news); and grows no faster than a host could.
+ * A session runs as its user and may say anything. So its figures count for units of its user only; a figure
+ * is known by number or by a name of metric_table.h, and at most SUM_PEERS hosts are named; a figure only
+ * grows (less than before is no news), and no faster than a host could work.
  *
- * The sums never go backwards, also when the agent is killed: what anybody was told is in its file (SUMS_FILE
- * in its directory, in memory like all of /run) before he is told it, together with how much of it came from
- * which session, so that what sessions go on to report is counted once. They begin anew with the host. A file
- * that is not whole is as none.
+ * The sums never go backwards, also when the agent is killed: a sum is in the file (SUMS_FILE in the agent's
+ * directory, in memory like all of /run) before anybody is told it. The file also says how much came from
+ * which session, so that later reports are counted once. The sums begin anew with the host. A file that is
+ * not whole is as none.
  *
- *   counted_began     systemd has started the session of a lease
- *   counted_report    its figures, again and again; the last with how it ended
- *   counted_left      its unit has gone. Its last words may still be on their way; when none have come after
- *                     COUNTED_LAST_MS it is a session that was lost (counted_settle) */
+ *   totals_began     systemd has started the session of a lease
+ *   totals_report    its figures, again and again; the last with how it ended
+ *   totals_left      its unit has gone. Its last report may still be on its way; when none has come after
+ *                    TOTALS_LAST_MS the session was lost (totals_settle) */
 #ifndef HVD_AGENT_DAEMON_METRICS_TOTALS_H
 #define HVD_AGENT_DAEMON_METRICS_TOTALS_H
 
@@ -22,19 +22,19 @@
 #include <sys/types.h>
 
 #include "agent/daemon/admission/leases.h"
-#include "agent/daemon/metrics/metric_names.h"
+#include "agent/daemon/metrics/metric_table.h"
 #include "common/base/err.h"
 
-#define SUMS_FILE       "sums"
-#define COUNTED_LAST_MS 1000
+#define SUMS_FILE      "sums"
+#define TOTALS_LAST_MS 1000
 
-struct counted_peer {
+struct totals_peer {
     char host[SUM_PEER_NAME];
-    uid_t uid; /* whose job brought it */
+    uid_t uid; /* of the job that named it first */
     uint64_t sent, received;
 };
 
-struct counted_session {
+struct totals_session {
     char unit[LEASE_UNIT_MAX];
     uid_t uid;
     uint64_t since;    /* of its lease */
@@ -44,49 +44,49 @@ struct counted_session {
     uint64_t heard_ms;
     uint32_t ranks, stalls, silence_ms;
     uint64_t sum[SUMS];
-    struct counted_peer *peer; /* by its own names */
+    struct totals_peer *peer; /* by its own names */
     size_t peers;
 };
 
-struct counted {
-    struct counted_session *session;
+struct totals {
+    struct totals_session *session;
     size_t sessions;
     uint64_t sum[SUMS], ended[SUM_CAUSES];
-    struct counted_peer peer[1 + SUM_PEERS]; /* the first: the others */
+    struct totals_peer peer[1 + SUM_PEERS]; /* the first: the others */
     size_t peers;
     bool dirty; /* the file does not say so yet */
     char directory[256];
 };
 
 /* Reads the file, if there is one. */
-void counted_open(struct counted *c, const char *directory, uint64_t now_ms);
-void counted_close(struct counted *c);
-void counted_began(struct counted *c, const struct lease *lease, uint64_t now_ms);
+void totals_open(struct totals *c, const char *directory, uint64_t now_ms);
+void totals_close(struct totals *c);
+void totals_began(struct totals *c, const struct lease *lease, uint64_t now_ms);
 /* -1 with *e: it is none of this user's sessions. */
-int counted_report(struct counted *c, uid_t uid, const Hvd__SessionReport *report, uint64_t now_ms,
-                   struct err *e);
-void counted_left(struct counted *c, const char *unit, uint64_t now_ms);
-/* Forgets those that are over. Milliseconds until it is due again; 0: nobody is waited for. */
-uint64_t counted_settle(struct counted *c, uint64_t now_ms);
-/* Into the file, when something has changed. What goes wrong is logged. */
-void counted_save(struct counted *c);
+int totals_report(struct totals *c, uid_t uid, const Hvd__SessionReport *report, uint64_t now_ms,
+                  struct err *e);
+void totals_left(struct totals *c, const char *unit, uint64_t now_ms);
+/* Forgets those that are over. Milliseconds until it is due again; 0: no session is waited for. */
+uint64_t totals_settle(struct totals *c, uint64_t now_ms);
+/* Into the file, when something has changed. Failures are logged. */
+void totals_save(struct totals *c);
 
 /* For a message or the file; valid until c changes. */
-struct counted_told {
+struct totals_message {
     Hvd__NodeSums sums;
     Hvd__NodeNow now;
     Hvd__PeerTraffic peer[1 + SUM_PEERS], *list[1 + SUM_PEERS];
 };
-void counted_tell(struct counted *c, uint32_t waiting, uint64_t now_ms, struct counted_told *told);
+void totals_tell(struct totals *c, uint32_t waiting, uint64_t now_ms, struct totals_message *told);
 
 /* totals_file.c */
-int counted_read(struct counted *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e);
+int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e);
 /* Adds what it may: `more` is a sum so far, *before what was known of it. */
-void counted_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most);
-struct counted_session *counted_new(struct counted *c, const char *unit, uid_t uid, uint64_t since,
-                                    uint64_t now_ms);
+void totals_add(uint64_t *total, uint64_t *before, uint64_t more, uint64_t most);
+struct totals_session *totals_new(struct totals *c, const char *unit, uid_t uid, uint64_t since,
+                                  uint64_t now_ms);
 /* A name that can stand in a label, cut to its length. */
-void counted_name(char out[SUM_PEER_NAME], const char *host);
-struct counted_peer *counted_peer_of(struct counted_session *s, const char *host);
+void totals_name(char out[SUM_PEER_NAME], const char *host);
+struct totals_peer *totals_peer_of(struct totals_session *s, const char *host);
 
 #endif

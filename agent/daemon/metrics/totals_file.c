@@ -9,12 +9,12 @@
 
 #include "agent/daemon/metrics/totals.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/base/write_all.h"
+#include "common/protocol/message.h"
 
 #define FILE_MAX (64u << 20)
 
-static void path_of(const struct counted *c, const char *end, char path[PATH_MAX])
+static void path_of(const struct totals *c, const char *end, char path[PATH_MAX])
 {
     snprintf(path, PATH_MAX, "%s/" SUMS_FILE "%s", c->directory, end);
 }
@@ -35,18 +35,18 @@ static bool is_ours(const Hvd__SumsFile *f)
     return true;
 }
 
-static void take_session(struct counted *c, const Hvd__SessionSums *from, uint64_t now_ms)
+static void take_session(struct totals *c, const Hvd__SessionSums *from, uint64_t now_ms)
 {
     char name[SUM_PEER_NAME];
-    struct counted_session *s = counted_new(c, from->unit, (uid_t)from->uid, from->since, now_ms);
+    struct totals_session *s = totals_new(c, from->unit, (uid_t)from->uid, from->since, now_ms);
     if (!s)
         return;
     s->over = from->over;
     s->began_ms = from->began_ms;
     memcpy(s->sum, from->sum, sizeof s->sum);
     for (size_t i = 0; i < from->n_peer; i++) {
-        counted_name(name, from->peer[i]->host);
-        struct counted_peer *p = counted_peer_of(s, name);
+        totals_name(name, from->peer[i]->host);
+        struct totals_peer *p = totals_peer_of(s, name);
         if (!p)
             return;
         p->sent = from->peer[i]->sent;
@@ -54,7 +54,7 @@ static void take_session(struct counted *c, const Hvd__SessionSums *from, uint64
     }
 }
 
-int counted_read(struct counted *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
+int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
 {
     Hvd__SumsFile *f = message_unpack_sums(bytes, len, e);
     if (!f)
@@ -67,7 +67,7 @@ int counted_read(struct counted *c, const uint8_t *bytes, size_t len, uint64_t n
     memcpy(c->ended, f->node->ended, sizeof c->ended);
     c->peers = f->node->n_peer - 1;
     for (size_t i = 0; i <= c->peers; i++) {
-        counted_name(c->peer[i].host, f->node->peer[i]->host);
+        totals_name(c->peer[i].host, f->node->peer[i]->host);
         c->peer[i].uid = (uid_t)f->node->peer[i]->uid;
         c->peer[i].sent = f->node->peer[i]->sent;
         c->peer[i].received = f->node->peer[i]->received;
@@ -82,16 +82,18 @@ static ssize_t read_whole(int fd, uint8_t *bytes, size_t size)
 {
     size_t have = 0;
     ssize_t n = 1;
-    while (have < size && (n = read(fd, bytes + have, size - have)) > 0)
-        have += (size_t)n;
+    while (have < size && n > 0) {
+        n = read(fd, bytes + have, size - have);
+        have += n > 0 ? (size_t)n : 0;
+    }
     return n < 0 ? -1 : (ssize_t)have;
 }
 
-void counted_open(struct counted *c, const char *directory, uint64_t now_ms)
+void totals_open(struct totals *c, const char *directory, uint64_t now_ms)
 {
     char path[PATH_MAX];
     struct err e = ERR_INIT;
-    *c = (struct counted){.dirty = false};
+    *c = (struct totals){.dirty = false};
     snprintf(c->directory, sizeof c->directory, "%s", directory);
     path_of(c, "", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -103,7 +105,7 @@ void counted_open(struct counted *c, const char *directory, uint64_t now_ms)
     if (n < 0)
         err_set(&e, ERR_SYSTEM, "it cannot be read");
     else
-        (void)counted_read(c, bytes, (size_t)n, now_ms, &e);
+        (void)totals_read(c, bytes, (size_t)n, now_ms, &e);
     if (e.code)
         log_warning("the sums of this node begin anew: %s: %s", path, e.text);
     free(bytes);
@@ -111,17 +113,17 @@ void counted_open(struct counted *c, const char *directory, uint64_t now_ms)
     c->dirty = false;
 }
 
-void counted_close(struct counted *c)
+void totals_close(struct totals *c)
 {
     for (size_t i = 0; i < c->sessions; i++)
         free(c->session[i].peer);
     free(c->session);
-    *c = (struct counted){.session = NULL};
+    *c = (struct totals){.session = NULL};
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-static void fill_session(const struct counted_session *s, Hvd__SessionSums *out, Hvd__PeerTraffic *peer,
+static void fill_session(const struct totals_session *s, Hvd__SessionSums *out, Hvd__PeerTraffic *peer,
                          Hvd__PeerTraffic **list)
 {
     hvd__session_sums__init(out);
@@ -143,10 +145,10 @@ static void fill_session(const struct counted_session *s, Hvd__SessionSums *out,
 }
 
 /* Everything as one message, packed; NULL without memory. */
-static uint8_t *pack(struct counted *c, size_t *len)
+static uint8_t *pack_totals(struct totals *c, size_t *len)
 {
     Hvd__SumsFile f = HVD__SUMS_FILE__INIT;
-    struct counted_told told;
+    struct totals_message told;
     size_t peers = 0, used = 0, n = c->sessions;
     uint8_t *bytes = NULL;
     for (size_t i = 0; i < n; i++)
@@ -154,7 +156,7 @@ static uint8_t *pack(struct counted *c, size_t *len)
     Hvd__SessionSums *item = calloc(n + 1, sizeof *item), **list = calloc(n + 1, sizeof(Hvd__SessionSums *));
     Hvd__PeerTraffic *peer = calloc(peers + 1, sizeof *peer),
                      **peer_list = calloc(peers + 1, sizeof(Hvd__PeerTraffic *));
-    counted_tell(c, 0, 0, &told);
+    totals_tell(c, 0, 0, &told);
     for (size_t i = 0; i <= c->peers; i++)
         told.peer[i].uid = (uint32_t)c->peer[i].uid;
     f.layout = SUMS_LAYOUT;
@@ -179,7 +181,7 @@ static uint8_t *pack(struct counted *c, size_t *len)
     return bytes;
 }
 
-void counted_save(struct counted *c)
+void totals_save(struct totals *c)
 {
     char path[PATH_MAX], whole[PATH_MAX];
     size_t len = 0;
@@ -187,7 +189,7 @@ void counted_save(struct counted *c)
         return;
     path_of(c, ".new", path);
     path_of(c, "", whole);
-    uint8_t *bytes = pack(c, &len);
+    uint8_t *bytes = pack_totals(c, &len);
     int fd = bytes ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     bool done = fd >= 0 && write_all(fd, bytes, len) == 0 && rename(path, whole) == 0;
     if (done)

@@ -11,16 +11,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/protocol/query.h"
-#include "agent/daemon/protocol/proxy.h"
 #include "agent/daemon/async_close.h"
 #include "agent/daemon/protocol/handshake.h"
+#include "agent/daemon/protocol/proxy.h"
+#include "agent/daemon/protocol/query.h"
 #include "agent/daemon/protocol/wire.h"
-#include "common/protocol/agent_exit.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/protocol/message.h"
 #include "common/base/secret.h"
+#include "common/protocol/agent_exit.h"
+#include "common/protocol/message.h"
 
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
 
@@ -62,20 +62,22 @@ static int send_request(int fd, const Hvd__Hello *hello, int status, struct err 
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static int say_refused(const struct buf *answer, bool waited)
+/* Why no session came: what the daemon says, in *e. */
+static void explain_refusal(const struct buf *answer, bool waited, struct err *e)
 {
-    struct err e = ERR_INIT;
+    struct err broken = ERR_INIT;
     size_t len;
-    Hvd__Daemon *m = daemon_unpack_answer(buf_data(answer), answer->len, &len, &e);
+    Hvd__Daemon *m = daemon_unpack_answer(buf_data(answer), answer->len, &len, &broken);
     if (m && m->body_case == HVD__DAEMON__BODY_REFUSAL) {
+        bool is_busy = m->refusal->code == HVD__LEASE_REFUSAL__CODE__BUSY;
         log_printable(m->refusal->text);
-        log_error("the managed agent refuses: %s", m->refusal->text);
+        err_set(e, is_busy ? ERR_BUSY : ERR_HOST, "the managed agent refuses: %s", m->refusal->text);
     } else {
-        log_error(waited ? "the managed agent ended while the job waited for it: start it again"
-                         : "the managed agent ended without an answer (journalctl -u hvdagent says more)");
+        err_set(e, ERR_CLOSED,
+                waited ? "the managed agent ended while the job waited for it: start it again"
+                       : "the managed agent ended without an answer (journalctl -u hvdagent says more)");
     }
     message_free(m);
-    return AGENT_EXIT_REFUSED;
 }
 
 /* As the guard ended. */
@@ -101,22 +103,26 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
-/* Until the end of what comes. */
+/* Copies until the end of the input. */
 static void copy_to_stderr(int from)
 {
     char piece[4096];
-    ssize_t n;
-    while ((n = read(from, piece, sizeof piece)) > 0 || (n < 0 && errno == EINTR))
+    for (;;) {
+        ssize_t n = read(from, piece, sizeof piece);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return;
         if (n > 0 && write(STDERR_FILENO, piece, (size_t)n) < 0 && errno != EAGAIN && errno != EINTR)
             return;
+    }
 }
 
-/* The managed agent takes nothing but pipes and unix sockets (client.h): what else our stderr is, a process
- * of its own writes there what the session says. It lives as long as anybody has the other end. */
+/* The managed agent takes only pipes and unix sockets (client.h). When our stderr is something else, a
+ * process of its own copies the session's log there. The process lives as long as the other end of its pipe
+ * is open. */
 static int pass_stderr_on(struct err *e)
 {
     int log[2];
-    if (closing_is_harmless(STDERR_FILENO))
+    if (close_is_harmless(STDERR_FILENO))
         return 0;
     if (pipe2(log, O_CLOEXEC) < 0)
         return err_sys(e, errno, "cannot make a pipe");
@@ -137,55 +143,62 @@ static int pass_stderr_on(struct err *e)
 }
 
 /* With a connection of its own afterwards. */
-static int hold(struct bridge *b, struct err *e)
+static int hold_lease(struct proxy *b, struct err *e)
 {
     close(b->fd);
     b->fd = -1;
-    if (greeting_hold(&b->up, b->signals, e) < 0)
+    if (handshake_hold(&b->up, b->signals, e) < 0)
         return -1;
     b->fd = daemon_connect(e);
     return b->fd >= 0 || e->code ? b->fd : err_set(e, ERR_CLOSED, "the managed agent is not there any more");
 }
 
-static int run(int fd, struct err *e)
+static int run_proxy(int fd, struct err *e)
 {
     int status[2], code = -1;
     if (pass_stderr_on(e) < 0) {
         close(fd);
         return -1;
     }
-    struct bridge b;
-    bridge_init(&b, fd, open_signals());
-    Hvd__Control *m = greeting_read_hello(&b.up, e);
+    struct proxy b;
+    proxy_init(&b, fd, open_signals());
+    Hvd__Control *m = handshake_read_hello(&b.up, e);
     secret_wipe_stack();
     if (m && m->hello->hold)
-        (void)hold(&b, e);
+        (void)hold_lease(&b, e);
     if (m && e->code == 0 && pipe2(status, O_CLOEXEC) < 0)
         err_sys(e, errno, "cannot make a pipe");
     if (m && e->code == 0) {
         int rc = send_request(b.fd, m->hello, status[1], e);
         close(status[1]);
         if (rc == 0) {
-            bridge_run(&b);
-            code = b.answer == BRIDGE_SESSION ? await_status(status[0]) : say_refused(&b.down, b.waited);
+            proxy_run(&b);
+            if (b.answer == PROXY_SESSION)
+                code = await_status(status[0]);
+            else
+                explain_refusal(&b.down, b.waited, e);
         }
         close(status[0]);
     }
     message_free(m);
-    bridge_close(&b);
+    proxy_close(&b);
     return code;
 }
 
-int attach_main(bool *managed)
+int attach_main(bool must_be_managed, bool *managed)
 {
     struct err e = ERR_INIT;
     int fd = daemon_connect(&e), code = -1;
-    *managed = fd >= 0 || e.code;
+    *managed = fd >= 0 || e.code || must_be_managed;
     if (!*managed)
         return 0;
     if (fd >= 0)
-        code = run(fd, &e);
-    if (e.code)
-        log_error("%s", e.text);
-    return code < 0 ? AGENT_EXIT_REFUSED : code;
+        code = run_proxy(fd, &e);
+    else
+        err_set(&e, ERR_HOST, "there is no managed agent on this host");
+    if (!e.code)
+        return code;
+    log_error("%s", e.text);
+    handshake_tell_refusal(&e);
+    return AGENT_EXIT_REFUSED;
 }

@@ -5,7 +5,8 @@
  *   a managed agent    the launcher's Hello is read for what the job needs, and the daemon is asked. From
  *                      then on bytes go to and fro between stdin, stdout and the connection: its other end is
  *                      first the daemon, then the session
- *   a refusal          also a daemon that ends without a word: said on stderr, AGENT_EXIT_REFUSED
+ *   a refusal          also a daemon that ends without a word: the launcher is told (LeaseRefusal), a line on
+ *                      stderr says the same, AGENT_EXIT_REFUSED
  *
  * It ends when the connection has, as the session's guard has (the byte of wire.h): with its exit status, or
  * AGENT_EXIT_GUARD when the guard did not come to say it. When hvdrun has gone, or a signal asks for the end,
@@ -15,6 +16,7 @@
 
 #include <stdbool.h>
 
-int attach_main(bool *managed);
+/* `must_be_managed`: no managed agent is a refusal. */
+int attach_main(bool must_be_managed, bool *managed);
 
 #endif

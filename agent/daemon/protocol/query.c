@@ -62,7 +62,7 @@ static int read_answer(int fd, struct buf *answer, struct err *e)
     }
 }
 
-static Hvd__Daemon *decode(const struct buf *answer, Hvd__Daemon__BodyCase wanted, struct err *e)
+static Hvd__Daemon *decode_answer(const struct buf *answer, Hvd__Daemon__BodyCase wanted, struct err *e)
 {
     const uint8_t *frame = buf_data(answer) + FRAME_MAGIC_SIZE;
     size_t len, have = answer->len > FRAME_MAGIC_SIZE ? answer->len - FRAME_MAGIC_SIZE : 0;
@@ -102,7 +102,7 @@ Hvd__Daemon *daemon_ask(const Hvd__Daemon *question, struct err *e)
     if (len > 0 && send(fd, frame, (size_t)len, MSG_NOSIGNAL) != len && errno != EPIPE) /* it has answered */
         err_sys(e, errno, "cannot ask the managed agent");
     if (e->code == 0 && read_answer(fd, &answer, e) == 0)
-        m = decode(&answer, answer_to(question), e);
+        m = decode_answer(&answer, answer_to(question), e);
     buf_free(&answer);
     close(fd);
     return m;

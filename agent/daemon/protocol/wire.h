@@ -1,18 +1,18 @@
-/* What `hvdagent attach` and the daemon say to each other on the daemon's socket.
+/* The protocol of `hvdagent attach` and the daemon on the daemon's socket.
  *
  *      attach                              daemon
- *      LeaseRequest + 2 descriptors  ->    who is it? may he? is there room?
- *      what the launcher says        ->    (not read: it is for the session)
+ *      LeaseRequest + 2 descriptors  ->    identity, permission, room
+ *      bytes of the launcher         ->    (not read: they are for the session)
  *                                    <-    DAEMON_MAGIC, LeaseWaiting; any number of times
  *                                    <-    DAEMON_MAGIC, LeaseRefusal; closed
  *      or:                           <-    FRAME_MAGIC of the session, which has the connection now
  *
- *      anybody (ask.h)
+ *      any process (query.h)
  *      AgentQuery or AgentDrain      ->
  *                                    <-    DAEMON_MAGIC, AgentStatus or LeaseRefusal; closed
  *
  * Each message is a frame (common/protocol/frame.h) that holds a Daemon of control.proto. Nothing follows
- * a refusal or a status. The request costs no round trip: what the launcher says is sent right behind it.
+ * a refusal or a status. The request costs no round trip: the launcher's bytes are sent right behind it.
  *
  * The descriptors beside the request are attach's stderr, for the session's log, and the end of a pipe into
  * which the session's guard writes one byte, its exit status, at its end. They belong to the user as much as
@@ -23,14 +23,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/protocol/control.pb-c.h"
 #include "common/base/err.h"
+#include "common/protocol/control.pb-c.h"
 #include "common/protocol/frame.h"
 
 #define DAEMON_DIRECTORY "/run/hvd"
 #define DAEMON_SOCKET    "agent.sock" /* in it */
 #define DAEMON_SOCKET_VARIABLE                                                                               \
-    "HVD_AGENT_SOCKET"    /* another socket, for who connects; in the environment that he himself has */
+    "HVD_AGENT_SOCKET"    /* names another socket to a client; read from the client's own environment */
 #define DAEMON_PROTOCOL 1 /* grows when a field changes its meaning */
 
 #define DAEMON_MAGIC "\177hvd-daemon\001\n\n" /* as long as FRAME_MAGIC */

@@ -87,7 +87,7 @@ START_TEST(a_job_is_found_by_its_name_or_the_beginning_of_it)
 }
 END_TEST
 
-/* ---- what somebody else has put there ------------------------------------------------------------------ */
+/* ---- files of other users ------------------------------------------------------------------------------ */
 
 static char runtime[SCRATCH_MAX], own[64];
 
@@ -208,7 +208,7 @@ START_TEST(what_a_session_says_steers_no_terminal)
 }
 END_TEST
 
-/* ---- what ranks wrote last ----------------------------------------------------------------------------- */
+/* ---- the last output of ranks -------------------------------------------------------------------------- */
 
 struct seen {
     size_t pieces, bytes;

@@ -1,6 +1,6 @@
-/* The managed agent and somebody who sends what he likes to its socket: it does not crash or leak, gives no
- * slot away that it has not, and its own end is in order. systemd is a stand-in, of which every second unit
- * fails. HOSTILE_SEED and HOSTILE_TURNS make other messages and more of them. */
+/* The managed agent and a client that sends anything to its socket: the agent does not crash or leak, gives
+ * no slot away twice, and ends in order. systemd is a stand-in, of which every second unit fails.
+ * HOSTILE_SEED and HOSTILE_TURNS make other messages and more of them. */
 /* needs: agent tests/unit/hostile.c */
 #include <check.h>
 #include <fcntl.h>
@@ -10,7 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/admission/client.h"
+#include "agent/daemon/core.h"
 #include "agent/guard/remove_tree.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -23,7 +24,7 @@
 
 static char directory[SCRATCH_MAX];
 static struct daemon d;
-static int never[2]; /* what systemd's connection would be */
+static int never[2]; /* stands for systemd's connection */
 static unsigned units;
 static char unit[128]; /* the last one that is starting */
 
@@ -48,6 +49,13 @@ static int start(struct systemd *s, const struct systemd_service *service, struc
 
 static const struct systemd_ops systemd = {.wait_for = wait_for, .start = start};
 
+static void ignore_gpus(struct daemon *daemon)
+{
+    (void)daemon;
+}
+
+static const struct daemon_events daemon_events = {clients_serve_queue, ignore_gpus, clients_checked};
+
 static void set_up(void)
 {
     struct err e = ERR_INIT;
@@ -63,18 +71,17 @@ static void set_up(void)
     d.config.max_waiting = 8;
     d.config.slice = "hvd.slice";
     d.rules = (struct lease_rules){.slots = SLOTS, .max_jobs = SLOTS};
-    d.listener = d.lock = -1;
-    d.journal = (struct journal)JOURNAL_INIT;
+    d.listener.fd = d.lock = -1;
     d.gpus.daemon = &d;
     d.gpus.log.fd = -1;
     d.units.ops = &systemd;
     ck_assert_int_eq(loop_init(&d.loop, &e), 0);
-    uv_timer_init(&d.loop, &d.queue_timer);
-    uv_timer_init(&d.loop, &d.counted_timer);
+    daemon_core_init(&d, &daemon_events);
+    uv_timer_init(&d.loop, &d.totals_timer);
     uv_timer_init(&d.loop, &d.units.timer);
     uv_poll_init(&d.loop, &d.units.poll, never[0]);
-    d.queue_timer.data = d.counted_timer.data = &d;
-    counted_open(&d.counted, directory, 1);
+    d.totals_timer.data = &d;
+    totals_open(&d.totals, directory, 1);
     ck_assert_int_eq(leases_open(&d.leases, directory, &e), 0);
 }
 
@@ -85,7 +92,7 @@ static void on_tick(uv_timer_t *timer)
 
 static void tear_down(void)
 {
-    uv_handle_t *handles[] = {(uv_handle_t *)&d.queue_timer, (uv_handle_t *)&d.counted_timer,
+    uv_handle_t *handles[] = {(uv_handle_t *)&d.queue_timer, (uv_handle_t *)&d.totals_timer,
                               (uv_handle_t *)&d.units.timer, (uv_handle_t *)&d.units.poll};
     for (struct client *c = d.clients, *next; c; c = next) {
         next = c->next;
@@ -101,11 +108,11 @@ static void tear_down(void)
     uv_run(&d.loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&d.loop), 0);
     leases_close(&d.leases);
-    counted_close(&d.counted);
+    totals_close(&d.totals);
     (void)remove_tree(AT_FDCWD, directory, 4);
 }
 
-/* ---- whoever connects ---------------------------------------------------------------------------------- */
+/* ---- clients ------------------------------------------------------------------------------------------- */
 
 static void send_frame(int fd, const struct buf *message, bool with_descriptors)
 {

@@ -57,7 +57,7 @@ START_TEST(a_line_and_its_fields)
 }
 END_TEST
 
-/* What a rank or another host says cannot become a field or a second line. */
+/* A text of a rank or of another host cannot become a field or a second line. */
 START_TEST(values_make_no_fields)
 {
     static char longest[100000];

@@ -1,4 +1,4 @@
-/* What json.c writes, byte for byte. */
+/* The output of json.c, byte for byte. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -55,6 +55,28 @@ START_TEST(shapes)
                "  ],\n"
                "  \"yes\": true,\n"
                "  \"no\": false\n"
+               "}\n");
+}
+END_TEST
+
+START_TEST(null_for_nothing)
+{
+    begin();
+    json_object(&w, NULL);
+    json_filled_text(&w, "empty", "");
+    json_filled_text(&w, "filled", "x");
+    json_known_unsigned(&w, "unknown", false, 7);
+    json_known_unsigned(&w, "known", true, 0);
+    json_known_integer(&w, "unknown", false, 7);
+    json_known_integer(&w, "known", true, -7);
+    json_end(&w);
+    ck_written("{\n"
+               "  \"empty\": null,\n"
+               "  \"filled\": \"x\",\n"
+               "  \"unknown\": null,\n"
+               "  \"known\": 0,\n"
+               "  \"unknown\": null,\n"
+               "  \"known\": -7\n"
                "}\n");
 }
 END_TEST
@@ -120,6 +142,7 @@ int main(void)
     Suite *suite = suite_create("json");
     TCase *c = tcase_create("json");
     tcase_add_test(c, shapes);
+    tcase_add_test(c, null_for_nothing);
     tcase_add_test(c, reals);
     tcase_add_loop_test(c, strings, 0, (int)(sizeof texts / sizeof *texts));
     tcase_add_test(c, names);

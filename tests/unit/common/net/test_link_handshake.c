@@ -163,7 +163,7 @@ START_TEST(a_replay_is_refused)
 }
 END_TEST
 
-/* What a host said itself, thrown back at it: as HELLO, as CHALLENGE's MAC, as PROOF. */
+/* A host's own bytes, thrown back at it: as HELLO, as CHALLENGE's MAC, as PROOF. */
 START_TEST(a_reflection_is_refused)
 {
     struct pair p;

@@ -16,7 +16,7 @@ static const struct tls_ops *const ops = &hvd_tls_ops;
 static const uint8_t secret[TLS_SECRET_SIZE] = "thirty-two bytes that both know";
 static const uint8_t other_secret[TLS_SECRET_SIZE] = "thirty-two bytes of a stranger.";
 
-/* What the client's socket is connected to is the middle, which carries bytes to and from the server's. */
+/* The client's socket is connected to the middle, which carries bytes to and from the server's. */
 struct wire {
     struct tls *client, *server;
     int client_fd, server_fd, to_client, to_server;

@@ -399,7 +399,7 @@ START_TEST(many_items_of_a_list)
 }
 END_TEST
 
-/* ---- what is printed ----------------------------------------------------------------------------------- */
+/* ---- printed texts ------------------------------------------------------------------------------------- */
 
 static char *printed(const struct options_program *program,
                      void (*print)(const struct options_program *, FILE *))

@@ -1,6 +1,7 @@
 /* The control channel end to end, without I/O: two ends whose bytes are carried by hand, in pieces of any
  * size. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@ struct end {
     uint32_t controls, last_rank;
     size_t data_bytes;
     uint8_t last_flags;
-    char order[64]; /* c and d as they came */
+    char order[64]; /* c, d and a as they came */
+    char waiting[64];
 };
 
 static void on_control(void *ctx, const Hvd__Control *m)
@@ -33,7 +35,17 @@ static void on_data(void *ctx, const struct frame *f)
         strncat(end->order, "d", 2);
 }
 
-static const struct channel_events events = {on_control, on_data};
+/* Of hvdagent attach: "a" in the order, and the text. */
+static void on_attach(void *ctx, const Hvd__Control *m)
+{
+    struct end *end = ctx;
+    if (m->body_case == HVD__CONTROL__BODY_LEASE_WAITING)
+        snprintf(end->waiting, sizeof end->waiting, "%s", m->lease_waiting->text);
+    if (strlen(end->order) + 1 < sizeof end->order)
+        strncat(end->order, "a", 2);
+}
+
+static const struct channel_events events = {on_control, on_data, on_attach};
 static struct end launcher, session;
 
 static void set_up(void)
@@ -136,6 +148,100 @@ START_TEST(endless_noise_is_an_error)
 }
 END_TEST
 
+static void put_waiting(struct buf *b, const char *text)
+{
+    Hvd__LeaseWaiting waiting = HVD__LEASE_WAITING__INIT;
+    CONTROL(m, LEASE_WAITING, lease_waiting, &waiting);
+    waiting.text = (char *)(uintptr_t)text;
+    ck_assert_int_eq(channel_pack_attach(&m, b), 0);
+}
+
+/* Gives the launcher's end what is in `b`, in pieces. */
+static int give_launcher(struct buf *b, size_t piece, struct err *e)
+{
+    while (b->len > 0) {
+        size_t n = b->len < piece ? b->len : piece;
+        if (channel_receive(&launcher.channel, buf_data(b), n, e) < 0)
+            return -1;
+        buf_consume(b, n);
+    }
+    return 0;
+}
+
+/* Between the lines that a shell prints, and with the session right behind them. */
+START_TEST(attach_speaks_before_the_session)
+{
+    struct err e = ERR_INIT;
+    struct buf b;
+    const uint8_t *bytes;
+    buf_init(&b, 1 << 20);
+    ck_assert_int_eq(buf_put(&b, "motd\177hvd-\n", 11), 0);
+    put_waiting(&b, "place 2 of 2");
+    put_waiting(&b, "place 1 of 2");
+    ck_assert_int_eq(buf_put(&b, "more\n", 5), 0);
+    put_waiting(&b, FRAME_MAGIC "in a text"); /* begins no session */
+    send_spawned(&session.channel, 5);
+    size_t len = channel_output(&session.channel, &bytes);
+    ck_assert_int_eq(buf_put(&b, bytes, len), 0);
+    ck_assert_msg(give_launcher(&b, (size_t[]){1, 7, 4096, 1 << 20}[_i], &e) == 0, "%s", e.text);
+    ck_assert_str_eq(launcher.order, "aaac");
+    ck_assert_str_eq(launcher.waiting, FRAME_MAGIC "in a text");
+    ck_assert_uint_eq(launcher.last_rank, 5);
+    buf_free(&b);
+}
+END_TEST
+
+START_TEST(attach_may_speak_for_long)
+{
+    struct err e = ERR_INIT;
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    for (int i = 0; i < 4000; i++) { /* more bytes than noise may have */
+        put_waiting(&b, "waiting for 2 slots: place 1 of 1");
+        ck_assert_msg(give_launcher(&b, 4096, &e) == 0, "%s", e.text);
+    }
+    ck_assert(!channel_is_open(&launcher.channel));
+    buf_free(&b);
+}
+END_TEST
+
+START_TEST(a_broken_frame_of_attach_is_refused)
+{
+    static const struct frame bad[] = {
+        {.length = FRAME_ATTACH_MAX + 1, .kind = FRAME_CONTROL}, /* nothing of it is awaited */
+        {.length = UINT32_MAX, .kind = FRAME_CONTROL},
+        {.length = 0, .kind = FRAME_DATA},
+        {.length = 0, .kind = 3},
+        {.length = 4, .kind = FRAME_CONTROL}, /* no message */
+    };
+    struct err e = ERR_INIT;
+    uint8_t frame[FRAME_HEADER_SIZE + 4];
+    frame_encode_header(&bad[_i], frame);
+    memset(frame + FRAME_HEADER_SIZE, 0xff, 4);
+    ck_assert_int_eq(
+        channel_receive(&launcher.channel, (const uint8_t *)FRAME_ATTACH_MAGIC, FRAME_MAGIC_SIZE, &e), 0);
+    ck_assert_int_eq(channel_receive(&launcher.channel, frame, sizeof frame, &e), -1);
+    ck_assert_int_eq(e.code, ERR_PROTOCOL);
+    ck_assert_str_eq(launcher.order, "");
+}
+END_TEST
+
+START_TEST(a_message_of_attach_has_a_ceiling)
+{
+    char text[FRAME_ATTACH_MAX + 1];
+    Hvd__LeaseWaiting waiting = HVD__LEASE_WAITING__INIT;
+    CONTROL(m, LEASE_WAITING, lease_waiting, &waiting);
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    memset(text, 'w', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    waiting.text = text;
+    ck_assert_int_eq(channel_pack_attach(&m, &b), -1);
+    ck_assert_uint_eq(b.len, 0);
+    buf_free(&b);
+}
+END_TEST
+
 /* A frame made by hand: header fields may be wrong. */
 static int receive_raw(uint32_t length, uint8_t kind, uint8_t stream, uint32_t id, uint32_t sequence,
                        struct err *e)
@@ -211,6 +317,10 @@ int main(void)
     tcase_add_test(t, control_overtakes_bulk);
     tcase_add_test(t, shell_noise_is_skipped);
     tcase_add_test(t, endless_noise_is_an_error);
+    tcase_add_loop_test(t, attach_speaks_before_the_session, 0, 4);
+    tcase_add_test(t, attach_may_speak_for_long);
+    tcase_add_loop_test(t, a_broken_frame_of_attach_is_refused, 0, 5);
+    tcase_add_test(t, a_message_of_attach_has_a_ceiling);
     tcase_add_loop_test(t, broken_frames_are_refused, 0, 6);
     tcase_add_test(t, a_repeated_frame_is_refused);
     tcase_add_test(t, garbage_in_a_control_frame_is_refused);

@@ -177,7 +177,7 @@ static int carry(struct channel *from, struct channel *to, struct err *e)
 
 static int try_channel(struct err *e)
 {
-    static const struct channel_events events = {ignore_control, ignore_data};
+    static const struct channel_events events = {ignore_control, ignore_data, NULL};
     struct channel launcher, session;
     unsigned came = 0;
     channel_init(&launcher, &events, &came, true, 1 << 20);

@@ -1,4 +1,4 @@
-/* Who gets slots of a node, who is told what, and what is on disk of it: the leases of a managed agent. */
+/* The leases of a managed agent: the slots of a node, the words of a refusal, and the files on disk. */
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -59,6 +59,7 @@ START_TEST(slots_belong_to_one_job)
     ck_assert_uint_eq(lease.slots, 3);
     ck_assert_int_eq(ask("b-1", 2, 2, false, &lease, &e), -1);
     ck_assert_str_eq(e.text, "it is busy: 2 slots are wanted, 1 of 4 are free (alice 3)");
+    ck_assert_int_eq(e.code, ERR_BUSY);
     ck_assert_int_eq(ask("b-1", 2, 2, true, &lease, &e), 0);
     ck_assert_uint_eq(lease.slots, 1);
     ck_assert_int_eq(ask("b-2", 2, 0, false, &lease, &e), -1);

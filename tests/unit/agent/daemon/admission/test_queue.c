@@ -1,4 +1,4 @@
-/* Who waits for slots of a node in which order, who goes next, and how often he is told where he stands. */
+/* The queue for the slots of a node: its order, the next request, and how often a request gets news. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

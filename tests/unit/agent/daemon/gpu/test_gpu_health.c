@@ -1,4 +1,4 @@
-/* Which GPUs keep new jobs away, and what in the kernel's log is a fault of one. */
+/* Faults of GPUs, also those in the kernel's log, that keep new jobs away. */
 /* needs: agent */
 #include <check.h>
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/core.h"
 #include "agent/daemon/gpu/gpu_health.h"
 #include "agent/guard/remove_tree.h"
 #include "agent/gpu/nvml.h"
@@ -268,7 +268,7 @@ static void have_library(void)
     ck_assert_msg(dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL, "%s", dlerror());
 }
 
-/* Whoever asked for that check is warned; where all checks are made unasked, it is no news. */
+/* A configuration that asks for the check brings a warning; without such a wish there is none. */
 START_TEST(a_log_that_cannot_be_read)
 {
     static const struct {

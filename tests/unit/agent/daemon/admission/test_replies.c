@@ -1,5 +1,5 @@
-/* What the managed agent answers when everything is as many and as long as it can be: it fits into one
- * answer, whatever users have asked for, named and reported.
+/* The largest replies of the managed agent, with as many and as long things as there can be: each fits into
+ * one answer, whatever users have asked for, named and reported.
  *
  * needs: agent */
 #include <check.h>
@@ -9,8 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/daemon/admission/replies.h"
-#include "agent/daemon/daemon.h"
+#include "agent/daemon/admission/admission.h"
+#include "agent/daemon/core.h"
 #include "agent/gpu/gpu_scan.h"
 #include "agent/gpu/nvml.h"
 #include "common/protocol/message.h"
@@ -56,12 +56,12 @@ static void many_leases(void)
 
 static void many_sums(void)
 {
-    memset(d.counted.sum, 0xff, sizeof d.counted.sum);
-    memset(d.counted.ended, 0xff, sizeof d.counted.ended);
-    d.counted.peers = SUM_PEERS;
+    memset(d.totals.sum, 0xff, sizeof d.totals.sum);
+    memset(d.totals.ended, 0xff, sizeof d.totals.ended);
+    d.totals.peers = SUM_PEERS;
     for (size_t i = 0; i <= SUM_PEERS; i++) {
-        fill(d.counted.peer[i].host, sizeof d.counted.peer[i].host);
-        d.counted.peer[i].sent = d.counted.peer[i].received = UINT64_MAX;
+        fill(d.totals.peer[i].host, sizeof d.totals.peer[i].host);
+        d.totals.peer[i].sent = d.totals.peer[i].received = UINT64_MAX;
     }
 }
 
@@ -130,7 +130,7 @@ static Hvd__Daemon *answered(void)
 
 START_TEST(a_status_fits)
 {
-    answer_status(&asker);
+    reply_status(&asker);
     Hvd__Daemon *m = answered();
     ck_assert_uint_gt(m->status->n_lease, 100);
     ck_assert_uint_eq(m->status->n_lease + m->status->left_out, LEASES_MAX);
@@ -142,20 +142,39 @@ END_TEST
 
 START_TEST(gpus_fit)
 {
-    answer_gpus(&asker);
+    reply_gpus(&asker);
     Hvd__Daemon *m = answered();
     ck_assert_uint_eq(m->gpus->n_gpu, GPU_SET_MAX);
     message_free(m);
 }
 END_TEST
 
+/* The code says whether waiting helps; the text does not. */
+START_TEST(a_refusal_has_a_code)
+{
+    static const enum err_code why[] = {ERR_BUSY, ERR_HOST};
+    static const Hvd__LeaseRefusal__Code wanted[] = {HVD__LEASE_REFUSAL__CODE__BUSY,
+                                                     HVD__LEASE_REFUSAL__CODE__OTHER};
+    for (size_t i = 0; i < 2; i++) {
+        err_clear(&asker.refusal);
+        err_set(&asker.refusal, why[i], "it is busy: 1 slot is wanted");
+        reply_refusal(&asker);
+        Hvd__Daemon *m = answered();
+        ck_assert_str_eq(m->refusal->text, "it is busy: 1 slot is wanted");
+        ck_assert_int_eq(m->refusal->code, wanted[i]);
+        message_free(m);
+    }
+}
+END_TEST
+
 int main(void)
 {
-    Suite *suite = suite_create("answers");
+    Suite *suite = suite_create("replies");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, a_status_fits);
     tcase_add_test(all, gpus_fit);
+    tcase_add_test(all, a_refusal_has_a_code);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

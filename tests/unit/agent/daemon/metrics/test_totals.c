@@ -18,7 +18,7 @@
 #define BOB   1002
 
 static char directory[SCRATCH_MAX];
-static struct counted c;
+static struct totals c;
 static uint64_t now = 5000;
 static struct err e;
 static Hvd__SessionReport report;
@@ -29,14 +29,14 @@ static void begin(const char *job, uid_t uid)
 {
     struct lease lease = {.uid = uid, .since = 77};
     snprintf(lease.unit, sizeof lease.unit, "hvd-%s.service", job);
-    counted_began(&c, &lease, now);
+    totals_began(&c, &lease, now);
 }
 
 static void set_up(void)
 {
     memcpy(directory + sizeof directory - 7, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(scratch_dir(directory, "counted"));
-    counted_open(&c, directory, now);
+    ck_assert_ptr_nonnull(scratch_dir(directory, "totals"));
+    totals_open(&c, directory, now);
     err_clear(&e);
     hvd__session_report__init(&report);
     hvd__collective__init(&kind);
@@ -50,14 +50,14 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    counted_close(&c);
+    totals_close(&c);
     (void)remove_tree(AT_FDCWD, directory, 2);
 }
 
 static int say(uid_t uid)
 {
     err_clear(&e);
-    return counted_report(&c, uid, &report, now, &e);
+    return totals_report(&c, uid, &report, now, &e);
 }
 
 static uint64_t operations(void)
@@ -119,7 +119,7 @@ END_TEST
 
 START_TEST(words_are_ours)
 {
-    struct counted before = c;
+    struct totals before = c;
     kind.kind = (char *)"x\"} 1\nhvd_node_slots";
     kind.operations = 10;
     (void)say(ALICE);
@@ -176,7 +176,7 @@ END_TEST
 /* Two names that look the same as a label must not become two series. */
 START_TEST(names_are_labels)
 {
-    struct counted_told told;
+    struct totals_message told;
     char *text = NULL;
     size_t size;
     name_hosts(ALICE, "hvd-a.service", "x\n\xff%d", 1);
@@ -184,9 +184,9 @@ START_TEST(names_are_labels)
     name_hosts(ALICE, "hvd-a.service", SUM_PEER_OTHER, 1);
     name_hosts(ALICE, "hvd-a.service", "q\"\\%d", 1);
     ck_assert_uint_eq(sent_to("x??0"), 100);
-    counted_tell(&c, 0, now, &told);
+    totals_tell(&c, 0, now, &told);
     FILE *out = open_memstream(&text, &size);
-    exposed_jobs(out, &told.sums, &told.now);
+    render_jobs(out, &told.sums, &told.now);
     fclose(out);
     ck_assert_ptr_nonnull(strstr(text, "hvd_node_link_sent_bytes_total{peer=\"(others)\"} 100\n"
                                        "hvd_node_link_sent_bytes_total{peer=\"x??0\"} 100\n"
@@ -197,8 +197,8 @@ END_TEST
 
 static void kill_the_agent(void)
 {
-    counted_close(&c);
-    counted_open(&c, directory, now);
+    totals_close(&c);
+    totals_open(&c, directory, now);
 }
 
 START_TEST(a_killed_agent_counts_nothing_twice)
@@ -206,7 +206,7 @@ START_TEST(a_killed_agent_counts_nothing_twice)
     kind.operations = 10;
     name_hosts(ALICE, "hvd-a.service", "node%d", 2);
     ck_assert_uint_eq(operations(), 10);
-    counted_save(&c);
+    totals_save(&c);
     kind.operations = 12;
     (void)say(ALICE);
     kill_the_agent(); /* nobody was told of 12 */
@@ -225,7 +225,7 @@ START_TEST(a_file_is_whole_or_none)
     char path[64];
     kind.operations = 10;
     name_hosts(ALICE, "hvd-a.service", "node%d", 2);
-    counted_save(&c);
+    totals_save(&c);
     snprintf(path, sizeof path, "%s/" SUMS_FILE, directory);
     int fd = open(path, O_RDWR);
     off_t size = lseek(fd, 0, SEEK_END);
@@ -243,16 +243,16 @@ END_TEST
 
 START_TEST(last_words_may_be_late)
 {
-    counted_left(&c, "hvd-a.service", now);
-    ck_assert_uint_eq(counted_settle(&c, now + 400), 600);
+    totals_left(&c, "hvd-a.service", now);
+    ck_assert_uint_eq(totals_settle(&c, now + 400), 600);
     report.over = true;
     ck_assert_int_eq(say(ALICE), 0);
-    ck_assert_uint_eq(counted_settle(&c, now + 500), 0);
+    ck_assert_uint_eq(totals_settle(&c, now + 500), 0);
     ck_assert_uint_eq(c.ended[HVD__CAUSE__CAUSE_NONE], 1);
     ck_assert_uint_eq(c.sessions, 0);
     begin("a", ALICE);
-    counted_left(&c, "hvd-a.service", now);
-    ck_assert_uint_eq(counted_settle(&c, now + COUNTED_LAST_MS), 0);
+    totals_left(&c, "hvd-a.service", now);
+    ck_assert_uint_eq(totals_settle(&c, now + TOTALS_LAST_MS), 0);
     ck_assert_uint_eq(c.ended[HVD__CAUSE__CAUSE_SESSION_LOST], 1);
     ck_assert_int_eq(say(ALICE), -1);
 }
@@ -263,16 +263,16 @@ START_TEST(a_job_of_the_same_name_is_another)
     struct lease again = {.unit = "hvd-a.service", .uid = BOB, .since = 78};
     kind.operations = 10;
     (void)say(ALICE);
-    counted_left(&c, "hvd-a.service", now);
-    counted_began(&c, &again, now);
+    totals_left(&c, "hvd-a.service", now);
+    totals_began(&c, &again, now);
     ck_assert_uint_eq(c.ended[HVD__CAUSE__CAUSE_SESSION_LOST], 1);
     ck_assert_int_eq(say(ALICE), -1);
     ck_assert_int_eq(say(BOB), 0);
     ck_assert_uint_eq(operations(), 20);
-    counted_save(&c);
+    totals_save(&c);
     kill_the_agent();
     again.since++; /* the one before ended and this one began while nobody looked */
-    counted_began(&c, &again, now);
+    totals_began(&c, &again, now);
     ck_assert_int_eq(say(BOB), 0);
     ck_assert_uint_eq(operations(), 30);
     ck_assert_uint_eq(c.sessions, 1);
@@ -281,8 +281,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("counted");
-    TCase *t = tcase_create("counted");
+    Suite *suite = suite_create("totals");
+    TCase *t = tcase_create("totals");
     SRunner *runner = srunner_create(suite);
 
     suite_add_tcase(suite, t);

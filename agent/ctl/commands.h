@@ -1,0 +1,26 @@
+/* The commands of hvdctl that have a file of their own. */
+#ifndef HVD_AGENT_CTL_COMMANDS_H
+#define HVD_AGENT_CTL_COMMANDS_H
+
+#include <stdbool.h>
+
+#include "agent/ctl/config.h"
+#include "agent/ctl/jobs.h"
+#include "common/base/err.h"
+
+/* node.c: the managed agent of a host. c->job is the host's name; NULL: this one. Another host is reached by
+ * ssh, which runs hvdctl there. Each returns the exit status. */
+int ctl_node(const struct ctl_config *c, struct err *e);
+int ctl_drain(const struct ctl_config *c, struct err *e);
+int ctl_gpus(const struct ctl_config *c, struct err *e);
+int ctl_accept(const struct ctl_config *c, struct err *e);
+int ctl_undrain(const struct ctl_config *c, struct err *e);
+
+/* Shows the job of such a name that waits for slots here; false: there is none, or no managed agent. */
+bool ctl_waiting(const struct ctl_config *c);
+
+/* logs.c: the last output of the ranks of a job on this host, and with -f the output that follows. Returns
+ * the exit status. */
+int ctl_logs(const struct ctl_config *c, const struct ctl_job *job, struct err *e);
+
+#endif
