@@ -1,10 +1,10 @@
 /* Operations on devices that the engine runs for the ranks of its host (--gpu-placement engine).
  *
- *   gpu.c         the ranks' questions: memory; the part
- *   gpu_open.c    GPUs
- *   gpu_run.c     communicators, and operations from the rings to the streams
- *   gpu_call.c    a rank's description of an operation, copied and checked
- *   gpu_mappings.c memory that NCCL knows, or that has gone
+ *   gpu.c           the ranks' questions: memory; the part
+ *   gpu_open.c      GPUs
+ *   gpu_run.c       communicators, and operations from the rings to the streams
+ *   gpu_call.c      a rank's description of an operation, copied and checked
+ *   gpu_mappings.c  memory that NCCL knows, or that has gone
  *
  * The ranks agree, order and count as they do where each runs NCCL itself; what comes here is a rank's next
  * operation of a team: its stream here waits for the event `given`, then NCCL's calls, then the event `done`.
