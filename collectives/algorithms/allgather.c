@@ -1,10 +1,10 @@
 /* Direct, not a ring: the bytes over each host's wire are the same, no part waits for another host on its
  * way, and ragged parts cost nothing more. */
-#include "collectives/algorithms/allgather.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include "collectives/algorithms/pairwise.h"
 
-static void *start(const struct collective *c, struct err *e)
+static void *start_allgather(const struct collective *c, struct err *e)
 {
     struct pairwise *p = pairwise_new(c, e);
     uint64_t at = 0, own = c->part[c->x->self] * c->element_size;
@@ -22,4 +22,4 @@ static void *start(const struct collective *c, struct err *e)
     return p;
 }
 
-const struct algorithm allgather = {.name = "allgather", .start = start, PAIRWISE_METHODS};
+const struct algorithm allgather = {.name = "allgather", .start = start_allgather, PAIRWISE_METHODS};

@@ -1,13 +1,13 @@
 /* Direct reduce-scatter, then allgather, in one pipeline of pieces.
  *
  * A piece that is summed (scatter.h) lies in its final place and goes out from there; it lands in the others'
- * final place, which they have sent from already: the owner cannot have summed what they had not sent. Where
+ * final place, which they have sent from already: the owner cannot have summed what they had not sent. When
  * the result is rounded, that place is in `out`, and a piece has half of its bytes on the second way.
  *
  *   to peer p:  REDUCE  my part of p's segment, as far as p grants  -> p's stage
  *               GATHER  my summed pieces                            -> p's data
  */
-#include "collectives/algorithms/allreduce_direct.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include "collectives/algorithms/scatter.h"
 
@@ -27,7 +27,7 @@ static bool send_summed(struct scatter *r, uint32_t peer)
     return true;
 }
 
-static void *start(const struct collective *c, struct err *e)
+static void *start_direct(const struct collective *c, struct err *e)
 {
     struct scatter *r = scatter_new(c, e);
     if (!r)
@@ -38,8 +38,8 @@ static void *start(const struct collective *c, struct err *e)
     return scatter_begin(r, e);
 }
 
-static void *place(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
-                   uint32_t length)
+static void *find_place(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
+                        uint32_t length)
 {
     struct scatter *r = state;
     struct scatter_peer *p = &r->peer[peer];
@@ -54,8 +54,8 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
     return state_result(&r->s) + state_result_bytes(&r->s, p->segment.offset) + offset;
 }
 
-static void arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
-                    uint32_t length)
+static void take_arrival(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
+                         uint32_t length)
 {
     struct scatter *r = state;
     struct scatter_peer *p = &r->peer[peer];
@@ -68,7 +68,7 @@ static void arrived(void *state, uint32_t peer, enum exchange_channel channel, u
     r->s.c.x->final(r->s.c.x, state_result_bytes(&r->s, p->segment.offset) + offset, length);
 }
 
-static bool complete(const void *state)
+static bool is_complete(const void *state)
 {
     const struct scatter *r = state;
     for (uint32_t i = 0; i < r->s.c.x->hosts; i++)
@@ -79,10 +79,10 @@ static bool complete(const void *state)
 }
 
 const struct algorithm allreduce_direct = {.name = "allreduce direct",
-                                           .start = start,
+                                           .start = start_direct,
                                            .granted = scatter_granted,
-                                           .place = place,
-                                           .arrived = arrived,
+                                           .place = find_place,
+                                           .arrived = take_arrival,
                                            .sent = scatter_sent,
-                                           .complete = complete,
+                                           .complete = is_complete,
                                            .end = state_end};

@@ -1,8 +1,8 @@
-#include "collectives/algorithms/allreduce_eager.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include "collectives/algorithms/pairwise.h"
 
-static void sum(struct pairwise *p)
+static void add_vectors(struct pairwise *p)
 {
     struct state *s = &p->s;
     uint64_t bytes = s->c.count * s->c.element_size;
@@ -13,7 +13,7 @@ static void sum(struct pairwise *p)
     state_sum(s, 0, bytes);
 }
 
-static void *start(const struct collective *c, struct err *e)
+static void *start_eager(const struct collective *c, struct err *e)
 {
     struct pairwise *p = pairwise_new(c, e);
     uint64_t bytes = c->count * c->element_size;
@@ -23,7 +23,7 @@ static void *start(const struct collective *c, struct err *e)
         state_end(p);
         return NULL;
     }
-    p->finish = sum;
+    p->finish = add_vectors;
     for (uint32_t i = 0; i < c->x->hosts; i++)
         if (i != c->x->self)
             p->peer[i] = (struct pairwise_peer){
@@ -32,4 +32,4 @@ static void *start(const struct collective *c, struct err *e)
     return p;
 }
 
-const struct algorithm allreduce_eager = {.name = "allreduce eager", .start = start, PAIRWISE_METHODS};
+const struct algorithm allreduce_eager = {.name = "allreduce eager", .start = start_eager, PAIRWISE_METHODS};

@@ -1,10 +1,10 @@
-#include "collectives/algorithms/alltoall.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include <string.h>
 
 #include "collectives/algorithms/pairwise.h"
 
-static void *start(const struct collective *c, struct err *e)
+static void *start_alltoall(const struct collective *c, struct err *e)
 {
     struct pairwise *p = pairwise_new(c, e);
     uint64_t from = 0, to = 0;
@@ -25,4 +25,4 @@ static void *start(const struct collective *c, struct err *e)
     return p;
 }
 
-const struct algorithm alltoall = {.name = "alltoall", .start = start, PAIRWISE_METHODS};
+const struct algorithm alltoall = {.name = "alltoall", .start = start_alltoall, PAIRWISE_METHODS};

@@ -1,7 +1,7 @@
 /* A host grants its parent the whole tensor (the place is the buffer itself), and sends each piece on when it
  * has come and the child has granted. A host that has sent everything on and has everything is done; it need
  * not wait for others. */
-#include "collectives/algorithms/broadcast.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include "collectives/algorithms/segments.h"
 #include "collectives/algorithms/state.h"
@@ -50,7 +50,7 @@ static int child_index(const struct broadcast_state *b, uint32_t peer)
     return -1;
 }
 
-static void pump(struct broadcast_state *b, uint32_t index)
+static void send_pieces(struct broadcast_state *b, uint32_t index)
 {
     struct exchange *x = b->s.c.x;
     struct broadcast_child *child = &b->child[index];
@@ -63,7 +63,7 @@ static void pump(struct broadcast_state *b, uint32_t index)
     }
 }
 
-static void *start(const struct collective *c, struct err *e)
+static void *start_broadcast(const struct collective *c, struct err *e)
 {
     struct exchange *x = c->x;
     struct broadcast_state *b = state_new(c, sizeof *b, e);
@@ -82,18 +82,18 @@ static void *start(const struct collective *c, struct err *e)
     return b;
 }
 
-static void granted(void *state, uint32_t peer, uint64_t limit)
+static void take_grant(void *state, uint32_t peer, uint64_t limit)
 {
     struct broadcast_state *b = state;
     int i = child_index(b, peer);
     if (i < 0)
         return;
     b->child[i].begun = true;
-    pump(b, (uint32_t)i);
+    send_pieces(b, (uint32_t)i);
 }
 
-static void *place(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
-                   uint32_t length)
+static void *find_place(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
+                        uint32_t length)
 {
     struct broadcast_state *b = state;
     bool fits = channel == CHANNEL_BROADCAST && peer == b->tree.parent && b->s.c.x->self != b->s.c.root &&
@@ -102,26 +102,26 @@ static void *place(void *state, uint32_t peer, enum exchange_channel channel, ui
     return fits ? b->s.c.data + offset : NULL;
 }
 
-static void arrived(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
-                    uint32_t length)
+static void take_arrival(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
+                         uint32_t length)
 {
     struct broadcast_state *b = state;
     b->got += length;
     b->s.c.x->final(b->s.c.x, offset, length);
     for (uint32_t i = 0; i < b->tree.children; i++)
-        pump(b, i);
+        send_pieces(b, i);
 }
 
-static void sent(void *state, uint32_t peer)
+static void take_sent(void *state, uint32_t peer)
 {
     struct broadcast_state *b = state;
     int i = child_index(b, peer);
     b->child[i].under_way--;
-    pump(b, (uint32_t)i);
+    send_pieces(b, (uint32_t)i);
 }
 
 /* A child's grant is awaited even for no bytes: it must not find the operation gone. */
-static bool complete(const void *state)
+static bool is_complete(const void *state)
 {
     const struct broadcast_state *b = state;
     if (b->got < b->bytes)
@@ -133,10 +133,10 @@ static bool complete(const void *state)
 }
 
 const struct algorithm broadcast = {.name = "broadcast",
-                                    .start = start,
-                                    .granted = granted,
-                                    .place = place,
-                                    .arrived = arrived,
-                                    .sent = sent,
-                                    .complete = complete,
+                                    .start = start_broadcast,
+                                    .granted = take_grant,
+                                    .place = find_place,
+                                    .arrived = take_arrival,
+                                    .sent = take_sent,
+                                    .complete = is_complete,
                                     .end = state_end};

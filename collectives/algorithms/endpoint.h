@@ -26,8 +26,8 @@ enum exchange_channel {
     CHANNEL_PART = 5
 };
 
-/* What an algorithm uses of a backend. A send or grant to a host that is lost does nothing: the backend ends
- * the operation then. */
+/* The services of a backend for an algorithm. A send or grant to a host that is lost does nothing: the
+ * backend ends the operation then. */
 struct exchange {
     uint32_t self, hosts;
     uint64_t eager_bytes; /* of one message that is sent without asking; the same on every host */
@@ -68,7 +68,7 @@ struct algorithm {
     /* The state; NULL with *e when there is no memory. */
     void *(*start)(const struct collective *c, struct err *e);
     void (*granted)(void *state, uint32_t peer, uint64_t limit);
-    /* Where these bytes go; NULL: the peer may not send them. */
+    /* The place for these bytes; NULL: the peer may not send them. */
     void *(*place)(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
                    uint32_t length);
     void (*arrived)(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,

@@ -19,7 +19,7 @@ static bool is_eager(const struct pairwise *p, uint64_t size)
     return size <= p->s.c.x->eager_bytes;
 }
 
-static void pump(struct pairwise *p, uint32_t index)
+static void start_transfers(struct pairwise *p, uint32_t index)
 {
     struct exchange *x = p->s.c.x;
     struct pairwise_peer *peer = &p->peer[index];
@@ -43,7 +43,7 @@ static bool all_is_done(const struct pairwise *p)
     return true;
 }
 
-static void finish(struct pairwise *p)
+static void finish_exchange(struct pairwise *p)
 {
     if (p->finished || !all_is_done(p))
         return;
@@ -75,7 +75,7 @@ void pairwise_begin(struct pairwise *p)
         peer->under_way++;
         x->send(x, index, CHANNEL_EAGER, 0, peer->from, (uint32_t)peer->send);
     }
-    finish(p); /* of one host */
+    finish_exchange(p); /* of one host */
 }
 
 void pairwise_granted(void *state, uint32_t index, uint64_t limit)
@@ -86,7 +86,7 @@ void pairwise_granted(void *state, uint32_t index, uint64_t limit)
         limit = peer->send;
     if (limit > peer->limit)
         peer->limit = limit;
-    pump(p, index);
+    start_transfers(p, index);
 }
 
 void *pairwise_place(void *state, uint32_t index, enum exchange_channel channel, uint64_t offset,
@@ -111,15 +111,15 @@ void pairwise_arrived(void *state, uint32_t index, enum exchange_channel channel
     p->peer[index].here = true;
     p->peer[index].got += length;
     is_final(p, index, offset, length);
-    finish(p);
+    finish_exchange(p);
 }
 
 void pairwise_sent(void *state, uint32_t index)
 {
     struct pairwise *p = state;
     p->peer[index].under_way--;
-    pump(p, index);
-    finish(p);
+    start_transfers(p, index);
+    finish_exchange(p);
 }
 
 bool pairwise_complete(const void *state)

@@ -1,6 +1,6 @@
 /* Everybody sends something to everybody: what allgather, alltoall and all small operations are made of.
  *
- * What goes from one host to another is a span of the sender's memory and a place of the receiver's. Both
+ * The data from one host to another is a span of the sender's memory and a place of the receiver's. Both
  * know its size, and by it how it travels: up to the exchange's eager_bytes at once and in one frame (also of
  * no bytes, which says that this host has begun), else in pieces when the receiver has granted it. So two
  * hosts choose alike without knowing what others do, and nobody ends an operation before all have begun. */
@@ -12,8 +12,8 @@
 #define EAGER_BYTES_DEFAULT (16u << 10)
 
 struct pairwise_peer {
-    const uint8_t *from; /* what it gets of me */
-    uint8_t *to;         /* where its data goes */
+    const uint8_t *from; /* this host's data for the peer */
+    uint8_t *to;         /* the place for the peer's data */
     uint64_t send, take; /* bytes of both */
     uint64_t limit;      /* it takes mine up to here */
     uint64_t sent, got;

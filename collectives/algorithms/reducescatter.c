@@ -1,4 +1,4 @@
-#include "collectives/algorithms/reducescatter.h"
+#include "collectives/algorithms/algorithms.h"
 
 #include "collectives/algorithms/pairwise.h"
 #include "collectives/algorithms/scatter.h"
@@ -16,7 +16,7 @@ static void *start_direct(const struct collective *c, struct err *e)
     return scatter_begin(r, e);
 }
 
-static void sum(struct pairwise *p)
+static void sum_parts(struct pairwise *p)
 {
     struct state *s = &p->s;
     struct exchange *x = s->c.x;
@@ -38,7 +38,7 @@ static void *start_eager(const struct collective *c, struct err *e)
         state_end(p);
         return NULL;
     }
-    p->finish = sum;
+    p->finish = sum_parts;
     for (uint32_t i = 0; i < c->x->hosts; i++) {
         uint64_t size = c->part[i] * c->element_size;
         p->peer[i] = (struct pairwise_peer){

@@ -29,7 +29,7 @@ static bool send_part(struct scatter *r, uint32_t peer)
     return true;
 }
 
-static void pump(struct scatter *r, uint32_t peer)
+static void send_pieces(struct scatter *r, uint32_t peer)
 {
     struct scatter_peer *p = &r->peer[peer];
     while (p->begun && p->under_way < EXCHANGE_SENDS_MAX)
@@ -42,7 +42,7 @@ static void pump_all(struct scatter *r)
 {
     uint32_t self = r->s.c.x->self, hosts = r->s.c.x->hosts;
     for (uint32_t i = 1; i < hosts; i++)
-        pump(r, (self + i) % hosts);
+        send_pieces(r, (self + i) % hosts);
 }
 
 static bool piece_is_here(const struct scatter *r, uint64_t end)
@@ -75,7 +75,7 @@ static void grant_more(struct scatter *r)
     }
 }
 
-static void advance(struct scatter *r)
+static void advance_phase(struct scatter *r)
 {
     uint64_t before = r->summed;
     while (r->summed < r->own.size) {
@@ -114,7 +114,7 @@ void *scatter_begin(struct scatter *r, struct err *e)
         r->peer[peer].granted = limit;
         x->grant(x, peer, limit); /* also when the segment is empty: it says that this host has begun */
     }
-    advance(r); /* of one host */
+    advance_phase(r); /* of one host */
     return r;
 }
 
@@ -127,7 +127,7 @@ void scatter_granted(void *state, uint32_t peer, uint64_t limit)
         limit = p->segment.size;
     if (limit > p->limit)
         p->limit = limit;
-    pump(r, peer);
+    send_pieces(r, peer);
 }
 
 void *scatter_place(void *state, uint32_t peer, enum exchange_channel channel, uint64_t offset,
@@ -145,14 +145,14 @@ void scatter_arrived(void *state, uint32_t peer, enum exchange_channel channel, 
 {
     struct scatter *r = state;
     r->peer[peer].got += length;
-    advance(r);
+    advance_phase(r);
 }
 
 void scatter_sent(void *state, uint32_t peer)
 {
     struct scatter *r = state;
     r->peer[peer].under_way--;
-    pump(r, peer);
+    send_pieces(r, peer);
 }
 
 /* Every peer's first grant is awaited even for no bytes: it must not find the operation gone. */

@@ -12,12 +12,12 @@
 #include "collectives/algorithms/state.h"
 
 struct scatter_peer {
-    struct segment segment; /* what it owns */
+    struct segment segment; /* owned by the peer */
     bool begun;             /* it has granted something: its buffers exist */
     uint64_t limit;         /* it takes my part of its segment up to here */
     uint64_t sent, got;
     uint64_t granted;                 /* by me */
-    uint64_t gather_sent, gather_got; /* what follows */
+    uint64_t gather_sent, gather_got; /* of the step after the scatter */
     uint32_t under_way;
 };
 
@@ -27,8 +27,8 @@ struct scatter {
     uint32_t piece, window; /* of the own segment */
     uint32_t slots;         /* for pieces of each peer that are not summed yet */
     uint64_t summed;
-    /* What follows the scatter: sends one frame to this peer; false: there is nothing to send. NULL: nothing
-     * follows. */
+    /* The step after the scatter: sends one frame to this peer; false: there is nothing to send. NULL:
+     * nothing follows. */
     bool (*follow)(struct scatter *r, uint32_t peer);
     struct scatter_peer peer[];
 };

@@ -1,4 +1,4 @@
-/* What every algorithm between hosts begins and ends with: its memory, its stage, the sum in host order.
+/* The common begin and end of all algorithms between hosts: memory, stage, the sum in host order.
  *
  * An algorithm's state begins with a struct state; `state_end` frees all of it. */
 #ifndef HVD_COLLECTIVES_ALGORITHMS_STATE_H

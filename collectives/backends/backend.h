@@ -34,7 +34,7 @@
 #define BACKEND_EAGER_MAX (256u << 10)
 #define BACKEND_PIECE_MAX (1u << 20)
 
-/* What fits into the word that names an operation between hosts. */
+/* Limits of the word that names an operation between hosts. */
 #define BACKEND_SET_MAX      ((1u << 24) - 1)
 #define BACKEND_SEQUENCE_MAX ((1ull << 40) - 1)
 

@@ -4,7 +4,7 @@
 
 #define LINE 64
 
-static size_t rounded(size_t size)
+static size_t round_size(size_t size)
 {
     return (size + LINE - 1) / LINE * LINE;
 }
@@ -13,7 +13,7 @@ static size_t rounded(size_t size)
 void *scratch_borrow(struct scratch *s, size_t size)
 {
     int best = -1;
-    size = rounded(size);
+    size = round_size(size);
     for (int i = 0; i < SCRATCH_KEPT; i++)
         if (s->kept[i].memory && s->kept[i].size >= size &&
             (best < 0 || s->kept[i].size < s->kept[best].size))
@@ -29,7 +29,7 @@ void *scratch_borrow(struct scratch *s, size_t size)
 void scratch_give_back(struct scratch *s, void *memory, size_t size)
 {
     int smallest = 0;
-    size = rounded(size);
+    size = round_size(size);
     for (int i = 0; i < SCRATCH_KEPT; i++) {
         if (!s->kept[i].memory) {
             smallest = i;

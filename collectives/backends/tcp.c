@@ -18,134 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/algorithms/allgather.h"
-#include "collectives/algorithms/allreduce_direct.h"
-#include "collectives/algorithms/allreduce_eager.h"
-#include "collectives/algorithms/alltoall.h"
-#include "collectives/algorithms/broadcast.h"
-#include "collectives/kernels/dtype.h"
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/pairwise.h"
-#include "collectives/algorithms/reducescatter.h"
 #include "collectives/algorithms/segments.h"
 #include "collectives/backends/tcp_operation.h"
+#include "collectives/kernels/dtype.h"
 
 #define ELEMENTS_MAX (SIZE_MAX / 16)
 
-/* ---- sets ---------------------------------------------------------------------------------------------- */
-
-static struct tcp_set *find_set(const struct tcp *tcp, uint32_t set)
-{
-    struct tcp_set *s = tcp->set[set % TCP_SET_BUCKETS];
-    while (s && s->set != set)
-        s = s->next;
-    return s;
-}
-
-uint64_t operation_started(const struct tcp *tcp, uint32_t set)
-{
-    const struct tcp_set *s = find_set(tcp, set);
-    return s ? s->started : 0;
-}
-
-static struct tcp_set *make_set(struct tcp *tcp, uint32_t set, struct err *e)
-{
-    struct tcp_set *s = find_set(tcp, set);
-    if (s)
-        return s;
-    s = calloc(1, sizeof *s);
-    if (!s) {
-        err_set(e, ERR_MEMORY, "no memory for an operation");
-        return NULL;
-    }
-    s->set = set;
-    s->next = tcp->set[set % TCP_SET_BUCKETS];
-    tcp->set[set % TCP_SET_BUCKETS] = s;
-    return s;
-}
-
-/* ---- operations ---------------------------------------------------------------------------------------- */
-
-struct op *operation_find(struct tcp *tcp, uint64_t id)
-{
-    for (struct op *op = tcp->ops; op; op = op->next)
-        if (op->id == id)
-            return op;
-    return NULL;
-}
-
-struct op *operation_new(struct tcp *tcp, uint64_t id)
-{
-    struct op *op = calloc(1, sizeof *op + tcp->config.hosts * sizeof *op->early);
-    if (!op)
-        return NULL;
-    op->x = tcp_exchange;
-    op->tcp = tcp;
-    op->id = id;
-    op->next = tcp->ops;
-    tcp->ops = op;
-    return op;
-}
-
-/* A link writes into its place until its frame ends. Only a peer at fault lets an operation end before. */
-static bool is_written_to(const struct op *op)
-{
-    for (uint32_t i = 0; i < op->tcp->config.hosts; i++)
-        if (op->early[i].filling && op->early[i].data)
-            return true;
-    return false;
-}
-
-void operation_free(struct op *op)
-{
-    struct tcp *tcp = op->tcp;
-    if (!tcp->failed && is_written_to(op)) {
-        op->next = tcp->parked;
-        tcp->parked = op;
-        return;
-    }
-    for (uint32_t i = 0; i < tcp->config.hosts; i++)
-        free(op->early[i].data);
-    free(op->host);
-    free(op);
-}
-
-static void unlink_op(struct op *op)
-{
-    struct op **at = &op->tcp->ops;
-    while (*at != op)
-        at = &(*at)->next;
-    *at = op->next;
-    if (!op->started)
-        return;
-    op->tcp->in_flight--;
-    find_set(op->tcp, operation_set(op->id))->in_flight--;
-}
-
-void operation_settle(struct op *op)
-{
-    struct backend_request request = op->request;
-    if (!op->algorithm->complete(op->state))
-        return;
-    unlink_op(op);
-    op->algorithm->end(op->state);
-    operation_free(op);
-    request.done(request.ctx, NULL);
-}
-
-static void abandon(struct op *op)
-{
-    unlink_op(op);
-    if (op->state)
-        op->algorithm->end(op->state);
-    op->state = NULL;
-    op->dead = true;
-    if (op->under_way == 0)
-        operation_free(op);
-}
-
 /* ---- the check of a request ---------------------------------------------------------------------------- */
 
-/* Which arrays a kind has; the others are not looked at. */
+/* The kinds that have these arrays; the arrays of other kinds are not read. */
 static bool has_parts(enum backend_kind kind)
 {
     return kind == BACKEND_ALLGATHER || kind == BACKEND_REDUCESCATTER || kind == BACKEND_ALLTOALL;
@@ -205,7 +88,7 @@ static int check_elements(const struct tcp *tcp, const struct backend_request *r
 
 static int check_request(const struct tcp *tcp, const struct backend_request *r, struct err *e)
 {
-    const struct tcp_set *set = find_set(tcp, r->set);
+    const struct tcp_set *set = operation_set_find(tcp, r->set);
     if (tcp->failed)
         return err_set(e, tcp->why.code, "%s", tcp->why.text);
     if (r->kind < BACKEND_ALLREDUCE || r->kind > BACKEND_ALLTOALL)
@@ -241,7 +124,7 @@ static int set_participants(struct op *op, const struct backend_request *r, stru
     return 0;
 }
 
-static const struct algorithm *pick(const struct collective *c, enum backend_kind kind)
+static const struct algorithm *pick_algorithm(const struct collective *c, enum backend_kind kind)
 {
     uint64_t largest = 0, total = 0, peers = c->x->hosts - 1, limit = c->x->eager_bytes;
     switch (kind) {
@@ -264,7 +147,7 @@ static const struct algorithm *pick(const struct collective *c, enum backend_kin
     }
 }
 
-static int begin(struct op *op, struct err *e)
+static int begin_operation(struct op *op, struct err *e)
 {
     const struct backend_request *r = &op->request;
     bool barrier = r->kind == BACKEND_BARRIER;
@@ -283,7 +166,7 @@ static int begin(struct op *op, struct err *e)
                            .divisor = r->op == HVD_AVERAGE ? r->divisor : 0,
                            .postscale = r->postscale,
                            .root = r->kind == BACKEND_BROADCAST ? op->early[r->root].peer : 0};
-    op->algorithm = pick(&c, r->kind);
+    op->algorithm = pick_algorithm(&c, r->kind);
     op->state = op->algorithm->start(&c, e);
     return op->state ? receive_early(op, e) : -1;
 }
@@ -294,7 +177,7 @@ static int tcp_start(struct backend *backend, const struct backend_request *requ
     uint64_t id = operation_id(request->set, request->sequence);
     if (check_request(tcp, request, e) < 0 || exchange_reserve(tcp, e) < 0)
         return -1;
-    struct tcp_set *set = make_set(tcp, request->set, e);
+    struct tcp_set *set = operation_set_make(tcp, request->set, e);
     if (!set)
         return -1;
     struct op *op = operation_find(tcp, id);
@@ -307,8 +190,8 @@ static int tcp_start(struct backend *backend, const struct backend_request *requ
     set->started = request->sequence;
     set->in_flight++;
     tcp->in_flight++;
-    if (begin(op, e) < 0) {
-        abandon(op);
+    if (begin_operation(op, e) < 0) {
+        operation_abandon(op);
         return -1;
     }
     operation_settle(op);
@@ -327,7 +210,7 @@ static void tcp_fail(struct backend *backend, const struct err *error)
         struct op *op = tcp->ops;
         struct backend_request request = op->request;
         bool started = op->started;
-        abandon(op);
+        operation_abandon(op);
         if (started)
             request.done(request.ctx, error);
     }

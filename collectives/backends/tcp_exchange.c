@@ -1,8 +1,9 @@
-/* What an algorithm uses of the backend: frames to the links, and memory. */
+/* The services of the backend for an algorithm: frames to the links, and memory. */
 #include <stdlib.h>
 
 #include "collectives/backends/tcp_operation.h"
 #include "common/base/cursor.h"
+#include "common/net/links.h"
 
 static void on_sent(struct link_send *send, int status)
 {
@@ -86,3 +87,5 @@ int exchange_reserve(struct tcp *tcp, struct err *e)
 
 const struct exchange tcp_exchange = {
     .send = x_send, .grant = x_grant, .borrow = x_borrow, .give_back = x_give_back, .final = x_final};
+
+const struct wire_ops links_wire = {.send_control = links_send_control, .send_bulk = links_send_bulk};

@@ -1,7 +1,7 @@
 /* Operations of the TCP backend: what its files share.
  *
- *   tcp.c            start, end, failure     tcp_exchange.c   what an algorithm uses: sends, grants, memory
- *   tcp_receive.c    what comes from other hosts
+ *   tcp.c            start, failure          tcp_exchange.c   for algorithms: sends, grants, memory
+ *   tcp_receive.c    frames of other hosts   tcp_operation.c  the operations in flight
  *
  * Hosts of the job are `host`; an operation's participants are `peer`, as in endpoint.h. */
 #ifndef HVD_COLLECTIVES_BACKENDS_TCP_OPERATION_H
@@ -52,7 +52,7 @@ struct node {
 
 #define TCP_SET_BUCKETS 1024u
 
-/* What has begun of a process set. */
+/* A process set, as far as its operations have begun. */
 struct tcp_set {
     struct tcp_set *next; /* in its bucket */
     uint32_t set;
@@ -90,13 +90,18 @@ static inline uint64_t operation_sequence(uint64_t id)
     return id & BACKEND_SEQUENCE_MAX;
 }
 
-/* tcp.c */
+/* tcp_operation.c */
+/* NULL: nothing of the set has begun here. */
+struct tcp_set *operation_set_find(const struct tcp *tcp, uint32_t set);
+struct tcp_set *operation_set_make(struct tcp *tcp, uint32_t set, struct err *e);
 struct op *operation_find(struct tcp *tcp, uint64_t id);
 struct op *operation_new(struct tcp *tcp, uint64_t id);
 /* The set's highest number that has begun here. */
 uint64_t operation_started(const struct tcp *tcp, uint32_t set);
 /* Ends it when it is complete. The last thing a caller does with `op`. */
 void operation_settle(struct op *op);
+/* Ends it without its end: its sends may still be under way. */
+void operation_abandon(struct op *op);
 /* Frees it, now or when no link writes into its memory any more. */
 void operation_free(struct op *op);
 
@@ -107,7 +112,7 @@ extern const struct exchange tcp_exchange; /* its methods */
 int exchange_reserve(struct tcp *tcp, struct err *e);
 
 /* tcp_receive.c */
-/* What came before the operation began. -1 with *e: a peer is broken. */
+/* Takes the frames that came before the operation began. -1 with *e: a peer is broken. */
 int receive_early(struct op *op, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* What comes from other hosts: its check, and where it goes. */
+/* Frames of other hosts: their check, and the operation that takes them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 #define AHEAD_MAX 1024u /* operations of all sets with which a host may be ahead */
 
-static unsigned long long number(const struct op *op)
+static unsigned long long read_number(const struct op *op)
 {
     return operation_sequence(op->id);
 }
@@ -20,7 +20,7 @@ static int feed_early(struct op *op, uint32_t host, struct err *e)
     early->whole = early->filling = false;
     if (!op->algorithm->eager || !place)
         return err_set(e, ERR_PROTOCOL, "host %u sent %u bytes for operation %llu of another size", host,
-                       early->length, number(op));
+                       early->length, read_number(op));
     if (early->length > 0)
         memcpy(place, early->data, early->length);
     op->algorithm->arrived(op->state, early->peer, CHANNEL_EAGER, 0, early->length);
@@ -34,7 +34,7 @@ int receive_early(struct op *op, struct err *e)
         if (early->counts && early->peer == NO_PEER)
             return err_set(e, ERR_PROTOCOL,
                            "host %u takes no part in operation %llu and sent something for it", i,
-                           number(op));
+                           read_number(op));
         if (early->granted)
             op->algorithm->granted(op->state, early->peer, early->limit);
         if (early->whole && feed_early(op, i, e) < 0)
@@ -144,7 +144,8 @@ static int arrived_empty(struct op *op, uint32_t host, const struct link_bulk *h
     struct early *early = &op->early[host];
     if (head->channel != CHANNEL_EAGER || early->filling || early->whole ||
         (op->started && !op->algorithm->eager))
-        return err_set(e, ERR_PROTOCOL, "host %u sent an empty frame for operation %llu", host, number(op));
+        return err_set(e, ERR_PROTOCOL, "host %u sent an empty frame for operation %llu", host,
+                       read_number(op));
     early->length = 0;
     early->filling = true;
     return 0;

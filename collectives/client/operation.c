@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) void notify_last_arrival(struct ten
         notify_engine(t);
     }
     if (team_is_here(t->view.team))
-        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+        region_ring_sleepers(&client.region, UINT32_MAX);
 }
 
 /* Other members have yet to arrive; or all are here, and some must first copy what they wanted to pass piece
@@ -39,7 +39,7 @@ static inline __attribute__((always_inline)) void notify_last_arrival(struct ten
 static inline __attribute__((always_inline)) void notify_early_arrival(struct tensor *t)
 {
     if (tensor_missing(&t->view) == t->view.team->members)
-        doorbell_ring_sleepers(&client.region, UINT32_MAX);
+        region_ring_sleepers(&client.region, UINT32_MAX);
     if (__builtin_expect(atomic_load(&client.region.header->joined), 0))
         notify_engine(t); /* the engine tells ranks that have joined */
 }
@@ -91,7 +91,7 @@ int operation_start(struct tensor *t, bool will_wait)
     if (alone) {
         operation_finish(t);
         if (t->op.status != HVD_SUCCESS) /* else they were rung when the work was done */
-            doorbell_ring_sleepers(&client.region, UINT32_MAX);
+            region_ring_sleepers(&client.region, UINT32_MAX);
     } else {
         notify_others(t, will_wait);
     }

@@ -8,7 +8,7 @@
 #define STEP_FIRST   2    /* powers of two */
 #define GAIN_LEAST   0.02 /* less is no gain, however quiet it is */
 #define CHECKS       2    /* samples kept for the end */
-#define CHECK_NOISES 3    /* what is more than so many is no accident */
+#define CHECK_NOISES 3    /* a larger difference is no accident */
 
 const struct autotune_range autotune_range[AUTOTUNE_PARAMETERS] = {
     [AUTOTUNE_EAGER_BYTES] = {"eager_bytes", 1u << 10, 256u << 10, 1},
@@ -22,10 +22,10 @@ const struct autotune_values autotune_standard = {{[AUTOTUNE_EAGER_BYTES] = 16u 
                                                    [AUTOTUNE_IN_FLIGHT] = 4,
                                                    [AUTOTUNE_FUSION_BYTES] = 1u << 20}};
 
-/* What the next sample is for. */
+/* The purpose of the next sample. */
 enum phase { SEARCH, CHECK_STANDARD, CHECK_BEST, ENDED };
 
-/* What an axis is asked: one direction, the other or further on in the one that has helped, and what lies
+/* The steps along an axis: one direction, the other or further on in the one that has helped, then a value
  * between. */
 enum stage { FIRST, SECOND, BETWEEN };
 
@@ -104,7 +104,7 @@ static bool was_tried(const struct autotune *a, const struct autotune_values *va
 }
 
 /* `step` powers of two from the best along the axis, or as far as the range goes. */
-static struct autotune_values neighbour(const struct autotune *a)
+static struct autotune_values find_neighbour(const struct autotune *a)
 {
     struct autotune_values v = a->best.values;
     const struct autotune_range *r = &autotune_range[a->axis];
@@ -116,7 +116,7 @@ static struct autotune_values neighbour(const struct autotune *a)
 }
 
 /* Of what was tried along the axis through the best, the nearest on one side of `from`. */
-static const struct autotune_sample *nearest(const struct autotune *a, uint32_t from, int side)
+static const struct autotune_sample *find_nearest(const struct autotune *a, uint32_t from, int side)
 {
     const struct autotune_sample *found = NULL;
 
@@ -133,26 +133,26 @@ static const struct autotune_sample *nearest(const struct autotune *a, uint32_t 
 }
 
 /* Time for a byte more than with the best, for each power of two between them; *x is their number. */
-static double slope(const struct autotune *a, const struct autotune_sample *s, int *x)
+static double slope_of(const struct autotune *a, const struct autotune_sample *s, int *x)
 {
     *x = __builtin_ctz(s->values.of[a->axis]) - __builtin_ctz(a->best.values.of[a->axis]);
     return (1 / s->score - 1 / a->best.score) / *x;
 }
 
-/* Where the least time is as the best and two others along the axis say: the vertex of the parabola through
- * the three, when it is among them. */
-static bool vertex(const struct autotune *a, struct autotune_values *v)
+/* The value of least time, estimated from the best and two others along the axis: the vertex of the parabola
+ * through the three, when it is among them. */
+static bool vertex_of(const struct autotune *a, struct autotune_values *v)
 {
     uint32_t here = a->best.values.of[a->axis];
-    const struct autotune_sample *s[2] = {nearest(a, here, -1), nearest(a, here, 1)};
+    const struct autotune_sample *s[2] = {find_nearest(a, here, -1), find_nearest(a, here, 1)};
     int x[2];
 
     for (int i = 0; i < 2; i++)
         if (!s[i] && s[1 - i])
-            s[i] = nearest(a, s[1 - i]->values.of[a->axis], i ? -1 : 1);
+            s[i] = find_nearest(a, s[1 - i]->values.of[a->axis], i ? -1 : 1);
     if (!s[0] || !s[1] || !(s[0]->score > 0) || !(s[1]->score > 0) || !(a->best.score > 0))
         return false;
-    double first = slope(a, s[0], &x[0]), second = slope(a, s[1], &x[1]);
+    double first = slope_of(a, s[0], &x[0]), second = slope_of(a, s[1], &x[1]);
     double bend = (first - second) / (x[0] - x[1]), at = (x[0] - first / bend) / 2;
     int low = x[0] < 0 ? x[0] : 0, high = x[1] > 0 ? x[1] : 0;
     if (!(bend > 0) || at < low || at > high)
@@ -164,7 +164,7 @@ static bool vertex(const struct autotune *a, struct autotune_values *v)
 }
 
 /* The next stage, the next axis, half the step. false: there is nothing left. */
-static bool turn(struct autotune *a)
+static bool turn_direction(struct autotune *a)
 {
     if (a->stage != BETWEEN) {
         a->direction = -a->direction;
@@ -181,7 +181,7 @@ static bool turn(struct autotune *a)
     return a->step > 0;
 }
 
-static bool propose(struct autotune *a)
+static bool propose_values(struct autotune *a)
 {
     if (a->samples + CHECKS >= a->config.samples)
         return false;
@@ -190,12 +190,12 @@ static bool propose(struct autotune *a)
             continue;
         bool any = true;
         if (a->stage == BETWEEN)
-            any = vertex(a, &a->wanted);
+            any = vertex_of(a, &a->wanted);
         else
-            a->wanted = neighbour(a);
+            a->wanted = find_neighbour(a);
         if (any && !was_tried(a, &a->wanted))
             return true;
-    } while (turn(a));
+    } while (turn_direction(a));
     return false;
 }
 
@@ -206,13 +206,13 @@ static bool is_better(const struct autotune_sample *a, const struct autotune_sam
     return a->score - b->score > (noise > GAIN_LEAST * b->score ? noise : GAIN_LEAST * b->score);
 }
 
-static void end(struct autotune *a)
+static void end_search(struct autotune *a)
 {
     a->phase = ENDED;
     a->wanted = a->best.values;
 }
 
-static void search(struct autotune *a, const struct autotune_sample *s)
+static void search_further(struct autotune *a, const struct autotune_sample *s)
 {
     bool more = true;
 
@@ -224,13 +224,13 @@ static void search(struct autotune *a, const struct autotune_sample *s)
         if (a->stage == FIRST)
             a->stage = SECOND; /* on in this direction */
     } else {
-        more = turn(a);
+        more = turn_direction(a);
     }
-    if (more && propose(a))
+    if (more && propose_values(a))
         return;
     if (memcmp(&a->best.values, &a->config.first, sizeof a->config.first) == 0 ||
         a->samples + CHECKS > a->config.samples) {
-        end(a);
+        end_search(a);
         return;
     }
     a->phase = CHECK_STANDARD;
@@ -242,7 +242,7 @@ static void take_sample(struct autotune *a, const struct autotune_sample *s)
     a->tried[a->samples - 1] = *s;
     switch (a->phase) {
     case SEARCH:
-        search(a, s);
+        search_further(a, s);
         break;
     case CHECK_STANDARD:
         a->standard = *s;
@@ -251,7 +251,7 @@ static void take_sample(struct autotune *a, const struct autotune_sample *s)
         break;
     case CHECK_BEST:
         a->best = is_better(s, &a->standard, CHECK_NOISES) ? *s : a->standard;
-        end(a);
+        end_search(a);
         break;
     case ENDED:
         break;
@@ -267,13 +267,13 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values)
+static double median_of(double *values)
 {
     qsort(values, AUTOTUNE_MEASUREMENTS, sizeof *values, by_value);
     return values[AUTOTUNE_MEASUREMENTS / 2];
 }
 
-static void begin(struct autotune *a, uint64_t now)
+static void begin_sample(struct autotune *a, uint64_t now)
 {
     a->measuring = true;
     a->measurement++;
@@ -295,10 +295,10 @@ static bool take_measurement(struct autotune *a, uint64_t now, struct autotune_s
         return false;
     a->scores = 0;
     a->measuring = false;
-    *s = (struct autotune_sample){.number = ++a->samples, .values = a->wanted, .score = median(a->score)};
+    *s = (struct autotune_sample){.number = ++a->samples, .values = a->wanted, .score = median_of(a->score)};
     for (int i = 0; i < AUTOTUNE_MEASUREMENTS; i++)
         a->score[i] = a->score[i] > s->score ? a->score[i] - s->score : s->score - a->score[i];
-    s->noise = median(a->score);
+    s->noise = median_of(a->score);
     return true;
 }
 
@@ -309,14 +309,14 @@ bool autotune_saw(struct autotune *a, uint32_t tensor, uint64_t bytes, uint64_t 
     if (a->phase == ENDED || tensor >= a->config.tensors)
         return false;
     if (!a->measuring)
-        begin(a, now);
+        begin_sample(a, now);
     struct seen *seen = &a->seen[tensor];
     if (seen->measurement == a->measurement && seen->times >= a->config.steps) {
         if (take_measurement(a, now, sample)) {
             take_sample(a, sample);
             return true;
         }
-        begin(a, now);
+        begin_sample(a, now);
     }
     if (seen->measurement != a->measurement)
         *seen = (struct seen){a->measurement, 0};

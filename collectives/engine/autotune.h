@@ -11,8 +11,8 @@
  * pattern moves; why it ends: T. G. Kolda, R. M. Lewis and V. Torczon, SIAM Review 45, 2003). Before it
  * leaves a parameter it asks the parabola through three of its values where the least time is: with four
  * parameters that saves the samples which smaller steps would take. It begins with the defaults. In the end
- * the best is measured once more, beside the defaults: the best of many samples is best by luck too. What is
- * not better by more than the noise is given up for the defaults. */
+ * the best is measured once more, beside the defaults: the best of many samples is best by luck too. A best
+ * value that is not better by more than the noise is given up for the defaults. */
 #ifndef HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
 #define HVD_COLLECTIVES_ENGINE_AUTOTUNE_H
 
@@ -55,7 +55,7 @@ struct autotune_config {
     uint32_t steps;   /* in a measurement */
     uint32_t samples; /* at most */
     uint32_t tensors; /* their numbers are below this */
-    /* Where it begins: the standard, but for what the user has said. That is fixed, any value. */
+    /* The first values: the standard, except for the user's values, which are fixed. */
     struct autotune_values first;
     bool fixed[AUTOTUNE_PARAMETERS];
 };

@@ -1,12 +1,15 @@
-/* What the engine tells the session when somebody asks, and when its ranks have all shut down or the job has
- * failed: the sums of what its ranks have counted themselves
- * (shm/counts.h), what went over its links, what its ranks wait for. Nothing is done for it before.
+/* Counters of the engine, for the session: when the session asks, when all ranks of this host have shut down,
+ * and when the job has failed.
  *
- * A region's counts go with it; what they came to is kept for the next epoch. What ranks write is added up
- * whatever it is, and nothing depends on it. */
+ * They are the sums of the ranks' own counts (shm/counts.h), the bytes of the links, and the operations that
+ * ranks wait for. All of it is computed when it is sent. A region's counts end with the region, so their sums
+ * are kept for the next epoch. The ranks' counts are added without a check, and nothing depends on them. */
+#include "collectives/engine/counters.h"
+
 #include <stdlib.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/stalls.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
@@ -27,7 +30,7 @@ static const struct {
             {SHM_BARRIER, 0}};
 #define KINDS_TOLD (sizeof told / sizeof *told)
 
-static void add(struct counted *sum, const struct shm_count *c)
+static void add_count(struct counted *sum, const struct shm_count *c)
 {
     sum->operations += atomic_load_explicit(&c->operations, memory_order_relaxed);
     sum->bytes += atomic_load_explicit(&c->bytes, memory_order_relaxed);
@@ -42,16 +45,17 @@ static struct counted count_of(const struct engine *engine, uint32_t member, uin
 
     if (engine->counted)
         sum = engine->counted[member * SHM_KINDS + kind];
-    add(&sum, &c->own[kind]);
-    add(&sum, &c->others[kind]);
+    add_count(&sum, &c->own[kind]);
+    add_count(&sum, &c->others[kind]);
     return sum;
 }
 
-void counters_keep(struct engine *engine)
+/* The epoch ends: what its region counted is kept. */
+static void keep_counters(struct engine *engine)
 {
-    struct counted *sums = calloc((size_t)engine->members * SHM_KINDS, sizeof *sums);
+    struct counted *sums = calloc((size_t)engine->workers.members * SHM_KINDS, sizeof *sums);
 
-    for (uint32_t m = 0; sums && m < engine->members; m++)
+    for (uint32_t m = 0; sums && m < engine->workers.members; m++)
         for (uint8_t kind = 0; kind < SHM_KINDS; kind++)
             sums[m * SHM_KINDS + kind] = count_of(engine, m, kind);
     if (!sums)
@@ -60,7 +64,7 @@ void counters_keep(struct engine *engine)
     engine->counted = sums;
 }
 
-void counters_free(struct engine *engine)
+static void free_counters(struct engine *engine)
 {
     free(engine->counted);
     engine->counted = NULL;
@@ -70,7 +74,7 @@ static void sum_up(const struct engine *engine, size_t which, Hvd__Collective *c
 {
     hvd__collective__init(c);
     c->kind = (char *)(uintptr_t)op_kind_name(told[which].kind);
-    for (uint32_t m = 0; m < engine->members; m++) {
+    for (uint32_t m = 0; m < engine->workers.members; m++) {
         struct counted one = count_of(engine, m, told[which].kind);
         if (told[which].also) {
             struct counted more = count_of(engine, m, told[which].also);
@@ -107,9 +111,9 @@ static void fill_traffic(const struct engine *engine, Hvd__Counters *out, Hvd__P
                          Hvd__PeerTraffic **list)
 {
     out->peer = list;
-    for (uint32_t host = 0; engine->links && host < engine->hosts; host++) {
+    for (uint32_t host = 0; engine->peers.links && host < engine->hosts; host++) {
         uint64_t sent, received;
-        links_traffic(engine->links, host, &sent, &received);
+        links_traffic(engine->peers.links, host, &sent, &received);
         if (sent + received == 0)
             continue;
         size_t i = out->n_peer < PEERS_TOLD ? out->n_peer++ : PEERS_TOLD - 1;
@@ -145,6 +149,9 @@ void counters_tell(struct engine *engine)
     fill_stalls(engine, &counters, stall, stalls, waits);
     message.body_case = HVD__ENGINE__BODY_COUNTERS;
     message.counters = &counters;
-    if (session_send(engine, &message, &e) != 0)
+    if (engine_send(engine, &message, &e) != 0)
         log_debug("the session will not know what was counted: %s", e.text);
 }
+
+const struct engine_part counters_part = {
+    .epoch_end = keep_counters, .failed = counters_tell, .all_left = counters_tell, .free = free_counters};

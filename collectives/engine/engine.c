@@ -6,8 +6,7 @@
  * and looks into the rings once more, so a worker either sees that a kick is needed or is seen. With several
  * hosts it spins for a moment after each activity, because a wake-up costs more than a small operation, but
  * only while that pays (spin_policy.h). */
-#include "collectives/gpu/fuse.h"
-#include "collectives/engine/tuning.h"
+#include "collectives/engine/engine.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,37 +16,53 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "collectives/shm/doorbell.h"
+#include "collectives/engine/counters.h"
+#include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/joins.h"
+#include "collectives/engine/local.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/peers.h"
+#include "collectives/engine/reinit.h"
+#include "collectives/engine/remote.h"
+#include "collectives/engine/session.h"
+#include "collectives/engine/sets.h"
+#include "collectives/engine/spin_policy.h"
+#include "collectives/engine/stalls.h"
+#include "collectives/engine/timeline.h"
+#include "collectives/engine/tuning.h"
+#include "collectives/engine/workers.h"
+#include "collectives/gpu/fuse.h"
 #include "collectives/shm/ring.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/base/secret.h"
 
 #define EVENTS_MAX 64
 #define OUT_MAX    (1u << 20) /* to a session that does not read */
+#define CONNECT_MS 300000     /* for NCCL: a first start on cold disks takes minutes */
+#define SPIN_NS    50000      /* after the last activity, on several hosts */
 
-int engine_watch(struct engine *engine, struct watch *watch, uint32_t events, struct err *e)
-{
-    struct epoll_event event = {.events = events, .data.ptr = watch};
-
-    if (epoll_ctl(engine->epoll, EPOLL_CTL_ADD, watch->fd, &event) == 0)
-        return 0;
-    if (errno == EEXIST && epoll_ctl(engine->epoll, EPOLL_CTL_MOD, watch->fd, &event) == 0)
-        return 0;
-    return err_sys(e, errno, "cannot watch a descriptor");
-}
-
-void engine_unwatch(struct engine *engine, struct watch *watch)
-{
-    if (watch->fd >= 0)
-        epoll_ctl(engine->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
-}
+/* Each part uses those behind it. */
+static const struct engine_part *const parts[] = {
+    &peers_part,  &reinit_part,   &local_part, &remote_part, &timeline_part, &tuning_part,  &gpus_part,
+    &stalls_part, &counters_part, &joins_part, &names_part,  &sets_part,     &workers_part, NULL};
 
 /* Watched for edges: each kick is one, so nobody needs to read the counter. */
 static void kick_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
     (void)engine, (void)watch, (void)events; /* the rings are looked at in this turn of the loop */
 }
+
+/* A turn calls these only: it is on the way of every operation between hosts. */
+static void list_progress(struct loop *loop)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; parts[i] && n + 1 < ENGINE_PROGRESS_MAX; i++)
+        if (parts[i]->progress)
+            loop->progress[n++] = parts[i]->progress;
+}
+
+_Static_assert(sizeof parts / sizeof *parts <= ENGINE_PROGRESS_MAX, "every part has room in the list");
 
 struct engine *engine_new(int session_fd, struct err *e)
 {
@@ -57,116 +72,67 @@ struct engine *engine_new(int session_fd, struct err *e)
         err_set(e, ERR_MEMORY, "no memory for the engine");
         return NULL;
     }
-    engine->session = (struct watch){session_fd, session_ready};
-    engine->listener = engine->links_watch = (struct watch){-1, NULL};
-    engine->passed_fd = engine->region_fd = -1;
-    engine->gone_rank = engine->lost_host = UINT32_MAX;
-    engine->delay_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
+    engine->session.watch = (struct watch){session_fd, session_ready};
+    engine->parts = parts;
+    list_progress(&engine->loop);
+    engine->workers.listener = engine->peers.watch = (struct watch){-1, NULL};
+    engine->session.passed_fd = engine->region_fd = -1;
+    engine->workers.gone_rank = engine->peers.lost_host = UINT32_MAX;
+    engine->loop.delay_fd = open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
-        engine->segment[i].fd = -1;
-    buf_init(&engine->in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
-    buf_secret(&engine->in, true); /* the configuration has the job's key */
-    buf_init(&engine->out, OUT_MAX);
+        engine->names.segment[i].fd = -1;
+    buf_init(&engine->session.in, FRAME_PAYLOAD_MAX + FRAME_HEADER_SIZE);
+    buf_secret(&engine->session.in, true); /* the configuration has the job's key */
+    buf_init(&engine->session.out, OUT_MAX);
     engine->stall.warn_ns = 60 * NSEC_PER_SEC;
-    engine->fusion_bytes = ENGINE_FUSION_BYTES;
-    engine->device_fuse = FUSE_ROOM;
-    engine->device_connect_ms = ENGINE_CONNECT_MS;
-    engine->cache_capacity = UINT32_MAX;
-    engine->epoll = epoll_create1(EPOLL_CLOEXEC);
-    engine->kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};
-    if (engine->epoll < 0 || engine->kick.fd < 0) {
+    engine->options.fusion_bytes = ENGINE_FUSION_BYTES;
+    engine->options.gpu_fuse = FUSE_ROOM;
+    engine->options.gpu_connect_ms = CONNECT_MS;
+    engine->options.cache_capacity = UINT32_MAX;
+    engine->loop.epoll = epoll_create1(EPOLL_CLOEXEC);
+    engine->loop.kick = (struct watch){eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), kick_ready};
+    if (engine->loop.epoll < 0 || engine->loop.kick.fd < 0) {
         err_sys(e, errno, "cannot make the engine's descriptors");
     } else if (fcntl(session_fd, F_SETFD, FD_CLOEXEC) != 0 || fcntl(session_fd, F_SETFL, O_NONBLOCK) != 0) {
         err_sys(e, errno, "descriptor %d is not the session's socket", session_fd);
         err_hint(e, "hvd-engine is started by hvdagent");
-    } else if (engine_watch(engine, &engine->session, EPOLLIN, e) == 0 &&
-               engine_watch(engine, &engine->kick, EPOLLIN | EPOLLET, e) == 0) {
+    } else if (engine_watch(engine, &engine->session.watch, EPOLLIN, e) == 0 &&
+               engine_watch(engine, &engine->loop.kick, EPOLLIN | EPOLLET, e) == 0) {
         return engine;
     }
     engine_free(engine);
     return NULL;
 }
 
-static void close_watch(struct watch *w)
+static void close_fd(int fd)
 {
-    if (w->fd >= 0)
-        close(w->fd);
-    w->fd = -1;
+    if (fd >= 0)
+        close(fd);
 }
 
 void engine_free(struct engine *engine)
 {
     if (!engine)
         return;
-    devices_free(engine);
-    peers_free(engine);
-    secret_free(engine->token, WORKER_TOKEN_SIZE);
-    remote_free(engine);
-    stalls_free(engine);
-    counters_free(engine);
-    tuning_free(engine);
-    timeline_stop(engine);
-    workers_free(engine);
-    segments_free(engine);
-    names_free(engine);
-    sets_free(engine);
-    again_free(engine);
-    joins_free(engine);
+    for (size_t i = 0; parts[i]; i++)
+        if (parts[i]->free)
+            parts[i]->free(engine);
     region_unmap(&engine->region);
-    if (engine->region_fd >= 0)
-        close(engine->region_fd);
-    if (engine->passed_fd >= 0)
-        close(engine->passed_fd);
-    close_watch(&engine->session);
-    close_watch(&engine->listener);
-    close_watch(&engine->kick);
-    if (engine->delay_fd >= 0)
-        close(engine->delay_fd);
-    if (engine->epoll >= 0)
-        close(engine->epoll);
-    buf_free(&engine->in);
-    buf_free(&engine->out);
+    close_fd(engine->region_fd);
+    close_fd(engine->session.passed_fd);
+    close_fd(engine->session.watch.fd);
+    close_fd(engine->loop.kick.fd);
+    close_fd(engine->loop.delay_fd);
+    close_fd(engine->loop.epoll);
+    buf_free(&engine->session.in);
+    buf_free(&engine->session.out);
     for (uint32_t i = 0; engine->host && i < engine->hosts; i++) {
         free(engine->host[i].name);
         free(engine->host[i].rank);
     }
     free(engine->host);
     free(engine->place);
-    free(engine->job);
     free(engine);
-}
-
-const char *engine_host_of(const struct engine *engine, uint32_t rank)
-{
-    return rank < engine->size ? engine->host[engine->place[rank].host].name : "an unknown host";
-}
-
-void engine_poison(struct engine *engine, int status, const char *text)
-{
-    engine_poison_by(engine, UINT32_MAX, status, text);
-}
-
-void engine_poison_by(struct engine *engine, uint32_t rank, int status, const char *text)
-{
-    if (!engine->region.header || region_poisoned(&engine->region))
-        return;
-    /* First the session: a worker that ends because of what it is about to see must not be taken for the
-     * cause. */
-    session_poisoned(engine, rank);
-    log_info("the job has failed: %s", text);
-    region_poison(&engine->region, status, text);
-    devices_abort(engine);
-    counters_tell(engine);
-    peers_tell_death(engine, status, text);
-}
-
-void engine_out_of_memory(struct engine *engine, const char *why)
-{
-    char text[SHM_TEXT_MAX];
-
-    snprintf(text, sizeof text, "the engine of %.100s cannot go on: %.300s", engine->host[engine->self].name,
-             why);
-    engine_poison(engine, HVD_ERR_ENGINE, text);
 }
 
 /* Nanoseconds that this process was ready to run without a processor; UINT64_MAX: not known. */
@@ -174,7 +140,7 @@ static uint64_t delay_so_far(const struct engine *engine)
 {
     char text[128];
     unsigned long long delay;
-    ssize_t n = engine->delay_fd < 0 ? -1 : pread(engine->delay_fd, text, sizeof text - 1, 0);
+    ssize_t n = engine->loop.delay_fd < 0 ? -1 : pread(engine->loop.delay_fd, text, sizeof text - 1, 0);
 
     if (n <= 0)
         return UINT64_MAX;
@@ -182,46 +148,40 @@ static uint64_t delay_so_far(const struct engine *engine)
     return sscanf(text, "%*u %llu", &delay) == 1 ? delay : UINT64_MAX;
 }
 
-static void look_whether_calm(struct engine *engine, uint64_t now)
+static void judge_spinning(struct engine *engine, uint64_t now)
 {
-    if (!engine->may_spin)
+    if (!engine->loop.may_spin)
         return;
-    calm_look(&engine->calm, now, delay_so_far(engine), engine->worked);
-    engine->worked = false;
-    atomic_store_explicit(&engine->region.header->calm, engine->calm.spin, memory_order_relaxed);
+    spin_policy_update(&engine->loop.spin, now, delay_so_far(engine), engine->loop.worked);
+    engine->loop.worked = false;
+    atomic_store_explicit(&engine->region.header->calm, engine->loop.spin.spin, memory_order_relaxed);
 }
 
 /* Shows that we live, and makes up for a kick that was lost with its sender. */
-static void beat(struct engine *engine, uint64_t now)
+static void beat_if_due(struct engine *engine, uint64_t now)
 {
-    if (!engine->configured || now < engine->beat_at)
+    struct loop *loop = &engine->loop;
+
+    if (now < loop->beat_at)
         return;
     atomic_fetch_add(&engine->region.header->beat, 1);
-    engine->beat_at = now + ENGINE_BEAT_MS * NSEC_PER_MSEC;
-    if (engine->ping_ns && now >= engine->ping_at) {
-        session_ping(engine);
-        engine->ping_at = now + engine->ping_ns;
+    loop->beat_at = now + ENGINE_BEAT_MS * NSEC_PER_MSEC;
+    if (loop->ping_ns && now >= loop->ping_at) {
+        engine_ping(engine);
+        loop->ping_at = now + loop->ping_ns;
     }
-    look_whether_calm(engine, now);
-    stalls_progress(engine, now);
-}
-
-static int sooner(int a, int b)
-{
-    return a < 0 ? b : b < 0 || a < b ? a : b;
-}
-
-static int until(uint64_t at, uint64_t now)
-{
-    return at == 0 ? -1 : at <= now ? 0 : (int)((at - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
+    judge_spinning(engine, now);
+    for (size_t i = 0; parts[i]; i++)
+        if (parts[i]->beat)
+            parts[i]->beat(engine, now);
 }
 
 static bool rings_empty(const struct engine *engine)
 {
-    for (uint32_t i = 0; i < engine->members; i++)
+    for (uint32_t i = 0; i < engine->workers.members; i++)
         if (!ring_empty(&region_mailbox(&engine->region, i)->ready))
             return false;
-    return !devices_waiting(engine);
+    return !engine_gpus_waiting(engine);
 }
 
 /* Waits for descriptors; not at all when there is something to do. Returns the number of events. */
@@ -235,59 +195,70 @@ static int wait_for_events(struct engine *engine, struct epoll_event *events, in
         if (!rings_empty(engine))
             timeout = 0;
     }
-    n = epoll_wait(engine->epoll, events, EVENTS_MAX, timeout);
+    n = epoll_wait(engine->loop.epoll, events, EVENTS_MAX, timeout);
     if (timeout != 0 && sleeping)
         atomic_store(sleeping, 0);
     return n;
 }
 
-/* One turn. Returns the milliseconds until the next one must come. */
-static int turn(struct engine *engine)
+/* The job has failed since the last turn: every part acts. */
+static void spread_failure(struct engine *engine)
 {
-    uint64_t now = clock_now(), death_at;
-    bool more, active;
+    engine->loop.failed = false;
+    for (size_t i = 0; parts[i]; i++)
+        if (parts[i]->failed)
+            parts[i]->failed(engine);
+}
+
+static int timeout_of(const struct turn *turn)
+{
+    int timeout = turn->timeout;
+    uint64_t left = turn->due > turn->now ? turn->due - turn->now : 0;
+    int ms = (int)((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC);
+
+    return turn->due && (timeout < 0 || ms < timeout) ? ms : timeout;
+}
+
+/* One turn. Returns the milliseconds until the next one must come. */
+static int take_turn(struct engine *engine)
+{
+    struct loop *loop = &engine->loop;
+    struct turn turn = {.now = clock_now(), .timeout = -1};
 
     if (!engine->configured)
         return -1;
-    active = peers_progress(engine, now);
-    again_progress(engine);
-    death_at = workers_deaths(engine, now);
-    active = local_collect(engine) || active;
-    bool helps = engine->help_count > 0;
-    more = local_help(engine);
-    more = remote_progress(engine) || more;
-    if (peers_look(engine, now)) {
-        active = true;
-        more = remote_progress(engine) || more;
-    }
-    if (__builtin_expect(engine->timeline != NULL, 0))
-        timeline_turn(engine, helps);
-    int devices_ms = devices_progress(engine, now);
-    beat(engine, now);
-    engine->worked = engine->worked || active;
-    if (active && engine->calm.spin)
-        engine->spin_until = now + ENGINE_SPIN_NS;
-    if (more || now < engine->spin_until ||
-        (region_poisoned(&engine->region) && engine->links && !engine->links_down))
+    if (__builtin_expect(loop->failed, 0))
+        spread_failure(engine);
+    for (size_t i = 0; loop->progress[i] && !loop->ended; i++)
+        loop->progress[i](engine, &turn);
+    if (loop->ended)
+        return 0; /* perhaps without a region */
+    beat_if_due(engine, turn.now);
+    loop->worked = loop->worked || turn.active;
+    if (turn.active && loop->spin.spin)
+        loop->spin_until = turn.now + SPIN_NS;
+    if (turn.more || turn.now < loop->spin_until || loop->failed)
         return 0;
-    return sooner(sooner(until(engine->beat_at, now), until(death_at, now)),
-                  sooner(sooner(until(remote_due(engine), now), devices_ms), peers_timeout(engine, now)));
+    turn_until(&turn, loop->beat_at);
+    return timeout_of(&turn);
 }
 
 int engine_loop(struct engine *engine, struct err *e)
 {
     struct epoll_event events[EVENTS_MAX];
 
-    while (!engine->ended) {
-        int timeout = turn(engine);
+    while (!engine->loop.ended) {
+        int timeout = take_turn(engine);
         int n = wait_for_events(engine, events, timeout);
         if (n < 0 && errno != EINTR)
             return err_sys(e, errno, "cannot wait for events");
-        for (int i = 0; i < n && !engine->ended; i++) {
+        for (int i = 0; i < n && !engine->loop.ended; i++) {
             struct watch *w = events[i].data.ptr;
             if (w->fd >= 0)
                 w->ready(engine, w, events[i].events);
         }
     }
+    if (engine->loop.failed)
+        spread_failure(engine);
     return 0;
 }

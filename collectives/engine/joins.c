@@ -17,12 +17,16 @@
  *
  * Messages (integers little endian): PEER_JOINED 1, pad 3, epoch 4, rank 4, join 4. PEER_WANTED 1, pad 3,
  * epoch 4, operation 4, then the tensor in full as in tensor_wire.h. */
+#include "collectives/engine/joins.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/engine/engine.h"
 #include "collectives/engine/agree/tensor_wire.h"
+#include "collectives/engine/engine.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/sets.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 
@@ -30,47 +34,46 @@
 #define WANTED_MAX  (12 + TENSOR_WIRE_FIXED + TENSOR_NAME_MAX)
 #define EVERYBODY   UINT32_MAX
 
-int joins_start(struct engine *engine, struct err *e)
+static int start_joins(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
 {
-    engine->join_slot = SHM_SLOTS;
-    engine->join_of = calloc(engine->size, sizeof *engine->join_of);
-    return engine->join_of ? 0 : err_set(e, ERR_MEMORY, "no memory for %u ranks", engine->size);
+    (void)config;
+    engine->joins.of_rank = calloc(engine->size, sizeof *engine->joins.of_rank);
+    return engine->joins.of_rank ? 0 : err_set(e, ERR_MEMORY, "no memory for %u ranks", engine->size);
 }
 
-void joins_again(struct engine *engine)
+static void forget_joins(struct engine *engine)
 {
-    memset(engine->join_of, 0, engine->size * sizeof *engine->join_of);
-    for (uint32_t i = 0; i < engine->members; i++)
-        engine->member[i].joining = false;
-    engine->joining = engine->join_heard = 0;
-    engine->join_slot = SHM_SLOTS;
+    memset(engine->joins.of_rank, 0, engine->size * sizeof *engine->joins.of_rank);
+    for (uint32_t i = 0; i < engine->workers.members; i++)
+        engine->workers.member[i].joining = false;
+    engine->joins.joining = engine->joins.heard = 0;
 }
 
-void joins_free(struct engine *engine)
+static void free_joins(struct engine *engine)
 {
-    free(engine->join_of);
+    free(engine->joins.of_rank);
 }
 
 /* The join that is, or will be the next one. */
 static uint32_t current_join(const struct engine *engine)
 {
-    return engine->join_slot == SHM_SLOTS
+    return engine->names.join_slot == SHM_SLOTS
                ? 1
-               : atomic_load(&region_slot(&engine->region, engine->join_slot)->settled) + 1;
+               : atomic_load(&region_slot(&engine->region, engine->names.join_slot)->settled) + 1;
 }
 
 /* ---- this host's members ------------------------------------------------------------------------------- */
 
 static struct member *member_of(struct engine *engine, const struct team *team, uint32_t member)
 {
-    return &engine->member[team->local[member]];
+    return &engine->workers.member[team->local[member]];
 }
 
 /* Tells a member (EVERYBODY: all) that joined and lacks the operation. */
-static void tell(struct engine *engine, uint32_t slot, uint32_t operation, const struct tensor_op *op,
-                 uint32_t only)
+static void tell_members(struct engine *engine, uint32_t slot, uint32_t operation, const struct tensor_op *op,
+                         uint32_t only)
 {
-    struct name *n = &engine->name[slot];
+    struct name *n = &engine->names.name[slot];
     struct shm_slot *s = n->view.slot;
 
     if (n->wanted != operation) {
@@ -81,7 +84,7 @@ static void tell(struct engine *engine, uint32_t slot, uint32_t operation, const
     }
     for (uint32_t i = 0; i < n->view.team->members; i++) {
         struct member *m = member_of(engine, n->view.team, i);
-        uint32_t local = (uint32_t)(m - engine->member);
+        uint32_t local = (uint32_t)(m - engine->workers.member);
         struct shm_mailbox *mailbox = region_mailbox(&engine->region, local);
         if (!m->joining || (only != EVERYBODY && local != only) ||
             (int32_t)(operation - tensor_latest(&n->view, i)) <= 0)
@@ -95,9 +98,9 @@ static void tell(struct engine *engine, uint32_t slot, uint32_t operation, const
 }
 
 /* Has a member arrived where one that has joined has not? */
-static void look(struct engine *engine, uint32_t slot, uint32_t only)
+static void check_slot(struct engine *engine, uint32_t slot, uint32_t only)
 {
-    struct tensor_view *v = slot == engine->join_slot ? NULL : local_view(engine, slot);
+    struct tensor_view *v = slot == engine->names.join_slot ? NULL : names_view(engine, slot);
     uint32_t furthest = 0, operation = 0;
     bool lacks = false;
 
@@ -110,16 +113,16 @@ static void look(struct engine *engine, uint32_t slot, uint32_t only)
     }
     for (uint32_t i = 0; v && i < v->team->members; i++)
         lacks = lacks || (member_of(engine, v->team, i)->joining && tensor_latest(v, i) != operation);
-    if (!lacks || (only == EVERYBODY && engine->name[slot].wanted == operation))
+    if (!lacks || (only == EVERYBODY && engine->names.name[slot].wanted == operation))
         return;
     struct tensor_op op = tensor_asked(v, furthest);
-    tell(engine, slot, operation, &op, only);
+    tell_members(engine, slot, operation, &op, only);
 }
 
 void joins_arrived(struct engine *engine, uint32_t slot)
 {
-    if (engine->joining > 0)
-        look(engine, slot, EVERYBODY);
+    if (engine->joins.joining > 0)
+        check_slot(engine, slot, EVERYBODY);
 }
 
 /* ---- other hosts --------------------------------------------------------------------------------------- */
@@ -127,22 +130,22 @@ void joins_arrived(struct engine *engine, uint32_t slot)
 static bool all_joined(const struct engine *engine, const struct set *set, uint32_t host, uint32_t join)
 {
     for (uint32_t i = set->first[host]; i < set->first[host] + set->ranks[host]; i++)
-        if ((int32_t)(engine->join_of[set->team->rank[set->order ? set->order[i] : i]] - join) < 0)
+        if ((int32_t)(engine->joins.of_rank[set->team->rank[set->order ? set->order[i] : i]] - join) < 0)
             return false;
     return true;
 }
 
 /* Tells the hosts of its set that have joined, or only one of them, of an operation announced here. */
-static void ask(struct engine *engine, uint32_t slot, uint32_t only)
+static void ask_hosts(struct engine *engine, uint32_t slot, uint32_t only)
 {
-    const struct name *n = &engine->name[slot];
+    const struct name *n = &engine->names.name[slot];
     uint8_t message[WANTED_MAX];
     struct writer w = writer_of(message, sizeof message);
     struct tensor_desc desc = {.what = n->view.op};
     uint32_t join = current_join(engine);
     struct err e = ERR_INIT;
 
-    if (slot == engine->join_slot || n->asked == n->view.sequence)
+    if (slot == engine->names.join_slot || n->asked == n->view.sequence)
         return; /* asked: others have begun it, and tell of it */
     if (desc.what.device == OP_EITHER)
         desc.what.device = 0; /* as tensor_asked says it */
@@ -154,14 +157,15 @@ static void ask(struct engine *engine, uint32_t slot, uint32_t only)
     for (uint32_t i = 0; i < n->set->hosts; i++)
         if (i != n->set->self && (only == EVERYBODY || n->set->host[i] == only) &&
             all_joined(engine, n->set, i, join) &&
-            links_send_control(engine->links, n->set->host[i], message, sizeof message - w.left, &e) != 0)
+            links_send_control(engine->peers.links, n->set->host[i], message, sizeof message - w.left, &e) !=
+                0)
             return; /* the link is lost; its own event says so */
 }
 
 void joins_announced(struct engine *engine, uint32_t slot)
 {
-    if (engine->join_heard != 0 && (int32_t)(engine->join_heard - current_join(engine)) >= 0)
-        ask(engine, slot, EVERYBODY);
+    if (engine->joins.heard != 0 && (int32_t)(engine->joins.heard - current_join(engine)) >= 0)
+        ask_hosts(engine, slot, EVERYBODY);
 }
 
 static void tell_hosts(struct engine *engine, uint32_t rank)
@@ -175,23 +179,23 @@ static void tell_hosts(struct engine *engine, uint32_t rank)
     write_u32(&w, rank);
     write_u32(&w, current_join(engine));
     for (uint32_t i = 0; i < engine->hosts; i++)
-        if (i != engine->self && links_send_control(engine->links, i, message, sizeof message, &e) != 0)
+        if (i != engine->self && links_send_control(engine->peers.links, i, message, sizeof message, &e) != 0)
             return;
 }
 
 void joins_member(struct engine *engine, uint32_t member, bool joining)
 {
-    struct member *m = &engine->member[member];
+    struct member *m = &engine->workers.member[member];
 
     if (m->joining == joining)
         return;
     m->joining = joining;
-    engine->joining += joining ? 1 : UINT32_MAX;
-    atomic_store(&engine->region.header->joined, engine->joining);
+    engine->joins.joining += joining ? 1 : UINT32_MAX;
+    atomic_store(&engine->region.header->joined, engine->joins.joining);
     if (!joining)
         return;
-    for (uint32_t slot = 0; slot < engine->names; slot++)
-        look(engine, slot, member);
+    for (uint32_t slot = 0; slot < engine->names.count; slot++)
+        check_slot(engine, slot, member);
     if (engine->hosts > 1)
         tell_hosts(engine, engine->region.rank[member]);
 }
@@ -202,12 +206,12 @@ static int on_joined(struct engine *engine, uint32_t from, struct reader r, stru
 
     if (r.bad || r.left > 0 || join == 0 || rank >= engine->size || engine->place[rank].host != from)
         return err_set(e, ERR_PROTOCOL, "a malformed message about a rank that joins");
-    engine->join_of[rank] = join;
-    if (engine->join_heard == 0 || (int32_t)(join - engine->join_heard) > 0)
-        engine->join_heard = join;
-    for (uint32_t slot = 0; slot < engine->names; slot++)
-        if (engine->name[slot].announced)
-            ask(engine, slot, from);
+    engine->joins.of_rank[rank] = join;
+    if (engine->joins.heard == 0 || (int32_t)(join - engine->joins.heard) > 0)
+        engine->joins.heard = join;
+    for (uint32_t slot = 0; slot < engine->names.count; slot++)
+        if (engine->names.name[slot].announced)
+            ask_hosts(engine, slot, from);
     return 0;
 }
 
@@ -240,19 +244,19 @@ static int on_wanted(struct engine *engine, struct reader r, struct err *e)
     if (!set)
         return 0; /* removed, so nothing in it is pending */
     if (names_slot(engine, set, desc.name, &slot, error, sizeof error) != HVD_SUCCESS ||
-        !(v = local_view(engine, slot))) {
+        !(v = names_view(engine, slot))) {
         engine_poison(engine, HVD_ERR_MEMORY, "no memory for the names of what joined ranks lack");
         return 0;
     }
-    if (slot == engine->join_slot || engine->name[slot].asked == operation ||
+    if (slot == engine->names.join_slot || engine->names.name[slot].asked == operation ||
         !is_lacking(engine, v, operation))
         return 0;
-    engine->name[slot].asked = operation;
-    tell(engine, slot, operation, &desc.what, EVERYBODY);
+    engine->names.name[slot].asked = operation;
+    tell_members(engine, slot, operation, &desc.what, EVERYBODY);
     return 0;
 }
 
-int joins_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+static int receive_joins(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
 {
     struct reader r = reader_of(data, size);
     uint32_t type = read_u32(&r), epoch = read_u32(&r);
@@ -263,3 +267,9 @@ int joins_receive(struct engine *engine, uint32_t from, const void *data, size_t
         return 0; /* it was on its way when that epoch ended */
     return type == PEER_JOINED ? on_joined(engine, from, r, e) : on_wanted(engine, r, e);
 }
+
+const struct engine_part joins_part = {.start = start_joins,
+                                       .epoch_end = forget_joins,
+                                       .messages = 1u << PEER_JOINED | 1u << PEER_WANTED,
+                                       .message = receive_joins,
+                                       .free = free_joins};

@@ -1,4 +1,5 @@
-/* Tensor names to slots, and the host's tensor segments. Names keep their slot until the epoch ends. */
+#include "collectives/engine/names.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,41 +19,43 @@ uint32_t names_find(const struct engine *engine, const struct set *set, const ch
 {
     uint32_t hash = hash_name(set, text), slot;
 
-    if (set == engine->world && strcmp(text, SHM_BARRIER_NAME) == 0)
+    if (set == engine->sets.world && strcmp(text, SHM_BARRIER_NAME) == 0)
         return SHM_SLOT_BARRIER;
-    if (set == engine->world && strcmp(text, SHM_SHUTDOWN_NAME) == 0)
+    if (set == engine->sets.world && strcmp(text, SHM_SHUTDOWN_NAME) == 0)
         return SHM_SLOT_SHUTDOWN;
-    for (slot = engine->bucket[hash % ENGINE_NAME_BUCKETS]; slot; slot = engine->name[slot].next)
-        if (engine->name[slot].hash == hash && engine->name[slot].set == set &&
-            strcmp(engine->name[slot].text, text) == 0)
+    for (slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot; slot = engine->names.name[slot].next)
+        if (engine->names.name[slot].hash == hash && engine->names.name[slot].set == set &&
+            strcmp(engine->names.name[slot].text, text) == 0)
             return slot;
     return UINT32_MAX;
 }
 
-int names_fixed(struct engine *engine, struct err *e)
+struct tensor_view *names_view(struct engine *engine, uint32_t slot)
 {
-    engine->name[SHM_SLOT_BARRIER].text = strdup(SHM_BARRIER_NAME);
-    engine->name[SHM_SLOT_SHUTDOWN].text = strdup(SHM_SHUTDOWN_NAME);
-    if (!engine->name[SHM_SLOT_BARRIER].text || !engine->name[SHM_SLOT_SHUTDOWN].text)
-        return err_set(e, ERR_MEMORY, "no memory for names");
-    engine->name[SHM_SLOT_BARRIER].set = engine->name[SHM_SLOT_SHUTDOWN].set = engine->world;
-    engine->names = SHM_SLOT_FIRST;
-    return 0;
+    struct name *n = &engine->names.name[slot];
+
+    if (!n->text)
+        return NULL;
+    if (!n->has_view &&
+        tensor_view_init(&n->view, &engine->region, n->set->team, slot, n->set->team->members) == 0)
+        n->has_view = true;
+    return n->has_view ? &n->view : NULL;
 }
 
 int names_slot(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
                size_t error_size)
 {
     size_t len = strlen(text);
-    uint32_t *bucket = &engine->bucket[hash_name(set, text) % ENGINE_NAME_BUCKETS];
+    uint32_t *bucket = &engine->names.bucket[hash_name(set, text) % ENGINE_NAME_BUCKETS];
 
     if (len == 0 || len > SHM_NAME_MAX) {
         snprintf(error, error_size, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
         return HVD_ERR_INVALID;
     }
-    if ((*slot = names_find(engine, set, text)) != UINT32_MAX)
+    *slot = names_find(engine, set, text);
+    if (*slot != UINT32_MAX)
         return HVD_SUCCESS;
-    if (engine->names >= SHM_SLOTS) {
+    if (engine->names.count >= SHM_SLOTS) {
         snprintf(error, error_size, "more than %u tensor names: use the same names again",
                  SHM_SLOTS - SHM_SLOT_FIRST);
         return HVD_ERR_MEMORY;
@@ -62,22 +65,13 @@ int names_slot(struct engine *engine, struct set *set, const char *text, uint32_
         snprintf(error, error_size, "no memory for a tensor's name");
         return HVD_ERR_MEMORY;
     }
-    *slot = engine->names++;
-    if (set == engine->world && strcmp(text, SHM_JOIN_NAME) == 0)
-        engine->join_slot = *slot;
-    engine->name[*slot] =
+    *slot = engine->names.count++;
+    if (set == engine->sets.world && strcmp(text, SHM_JOIN_NAME) == 0)
+        engine->names.join_slot = *slot;
+    engine->names.name[*slot] =
         (struct name){.text = copy, .hash = hash_name(set, text), .next = *bucket, .set = set};
     *bucket = *slot;
     return HVD_SUCCESS;
-}
-
-void names_free(struct engine *engine)
-{
-    for (uint32_t i = 0; i < engine->names; i++) {
-        if (engine->name[i].has_view)
-            tensor_view_free(&engine->name[i].view);
-        free(engine->name[i].text);
-    }
 }
 
 /* ---- segments ------------------------------------------------------------------------------------------ */
@@ -92,9 +86,9 @@ int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, c
         return HVD_ERR_INVALID;
     }
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++) {
-        if (engine->segment[i].fd >= 0)
+        if (engine->names.segment[i].fd >= 0)
             continue;
-        engine->segment[i] = (struct owned_segment){.fd = fd, .member = member};
+        engine->names.segment[i] = (struct owned_segment){.fd = fd, .member = member};
         *id = i;
         return HVD_SUCCESS;
     }
@@ -110,20 +104,57 @@ void *segments_resolve(void *ctx, uint64_t address, uint64_t bytes)
     uint64_t offset = shm_address_offset(address);
     struct err e = ERR_INIT;
 
-    if (id >= ENGINE_SEGMENTS_MAX || engine->segment[id].fd < 0)
+    if (id >= ENGINE_SEGMENTS_MAX || engine->names.segment[id].fd < 0)
         return NULL;
-    struct segment *map = &engine->segment[id].map;
-    if (!map->base && segment_map(map, engine->segment[id].fd, &e) != 0)
+    struct segment *map = &engine->names.segment[id].map;
+    if (!map->base && segment_map(map, engine->names.segment[id].fd, &e) != 0)
         return NULL;
     return offset <= map->bytes && bytes <= map->bytes - offset ? (char *)map->base + offset : NULL;
 }
 
-void segments_free(struct engine *engine)
+/* ---- the part ------------------------------------------------------------------------------------------ */
+
+/* Makes the names that every job has. */
+static int begin_names(struct engine *engine, struct err *e)
 {
+    struct name *barrier = &engine->names.name[SHM_SLOT_BARRIER];
+    struct name *shutdown = &engine->names.name[SHM_SLOT_SHUTDOWN];
+
+    engine->names.join_slot = SHM_SLOTS;
+    engine->names.count = SHM_SLOT_FIRST;
+    barrier->text = strdup(SHM_BARRIER_NAME);
+    shutdown->text = strdup(SHM_SHUTDOWN_NAME);
+    barrier->set = shutdown->set = engine->sets.world;
+    return barrier->text && shutdown->text ? 0 : err_set(e, ERR_MEMORY, "no memory for names");
+}
+
+static int start_names(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
+{
+    (void)config;
+    return begin_names(engine, e);
+}
+
+static void free_names(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->names.count; i++) {
+        if (engine->names.name[i].has_view)
+            tensor_view_free(&engine->names.name[i].view);
+        free(engine->names.name[i].text);
+    }
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++) {
-        segment_unmap(&engine->segment[i].map);
-        if (engine->segment[i].fd >= 0)
-            close(engine->segment[i].fd);
-        engine->segment[i].fd = -1;
+        segment_unmap(&engine->names.segment[i].map);
+        if (engine->names.segment[i].fd >= 0)
+            close(engine->names.segment[i].fd);
+        engine->names.segment[i].fd = -1;
     }
 }
+
+static void end_names(struct engine *engine)
+{
+    free_names(engine);
+    memset(engine->names.name, 0, sizeof engine->names.name);
+    memset(engine->names.bucket, 0, sizeof engine->names.bucket);
+}
+
+const struct engine_part names_part = {
+    .start = start_names, .epoch_begin = begin_names, .epoch_end = end_names, .free = free_names};

@@ -6,29 +6,41 @@
  * once and gives its links up after that, so the first cause is the one that is seen everywhere. Poison of
  * the next epoch waits until this one is settled here, and so does the loss of a host that is in it already:
  * all that this epoch needs of such a host has come. */
+#include "collectives/engine/peers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 
 #include "collectives/backends/tcp.h"
-#include "collectives/engine/tuning.h"
+#include "collectives/engine/engine.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
 #define FAILED_HEADER 8
+#define EARLY_MAX     4096u /* messages; a host sends one or two before it needs an answer */
 
-/* peers_progress follows in this turn of the loop, as for a link's own socket. */
+struct early_message {
+    struct early_message *next;
+    uint32_t from;
+    size_t size;
+    uint8_t bytes[];
+};
+
+_Static_assert(BACKEND_CONTROL_TYPE == ENGINE_MESSAGES, "a message is a part's or the backend's");
+
+/* The links progress in this turn of the loop, as for a link's own socket. */
 static void links_fd_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
     (void)watch;
-    links_event(engine->links, engine->self, events);
+    links_event(engine->peers.links, engine->self, events);
 }
 
 static void link_ready(struct engine *engine, struct watch *watch, uint32_t events)
 {
-    links_event(engine->links, (uint32_t)((struct host *)watch - engine->host), events);
+    links_event(engine->peers.links, (uint32_t)((struct host *)watch - engine->host), events);
 }
 
 static int on_watch(void *ctx, uint32_t host, int fd, uint32_t wanted, struct err *e)
@@ -46,13 +58,13 @@ static void on_ready(void *ctx, uint32_t host)
 
     (void)host;
     for (uint32_t i = 0; i < engine->hosts; i++)
-        if (i != engine->self && !links_ready(engine->links, i))
+        if (i != engine->self && !links_ready(engine->peers.links, i))
             return;
-    engine->links_up = true;
+    engine->peers.up = true;
     log_debug("linked to %u hosts", engine->hosts - 1);
 }
 
-/* What it sent could not be taken. */
+/* A message of the host could not be taken. */
 static void peer_is_broken(struct engine *engine, uint32_t host, const struct err *why)
 {
     char text[SHM_TEXT_MAX];
@@ -68,10 +80,12 @@ static void peer_is_broken(struct engine *engine, uint32_t host, const struct er
 
 /* PEER_FAILED: that byte, the negated hvd_status, 2 bytes of 0, the epoch (4, little endian), the sentence.
  */
-static int on_failed(struct engine *engine, const uint8_t *data, size_t size, struct err *e)
+static int take_failure(struct engine *engine, uint32_t from, const void *message, size_t size, struct err *e)
 {
+    const uint8_t *data = message;
     char text[SHM_TEXT_MAX];
 
+    (void)from;
     if (size < FAILED_HEADER)
         return err_set(e, ERR_PROTOCOL, "a failure of %zu bytes", size);
     size_t len = size - FAILED_HEADER < sizeof text ? size - FAILED_HEADER : sizeof text - 1;
@@ -84,6 +98,8 @@ static int on_failed(struct engine *engine, const uint8_t *data, size_t size, st
     return 0;
 }
 
+/* ---- messages of the next epoch ------------------------------------------------------------------------ */
+
 /* Readiness of the world, or a failure, of the epoch after this one: nothing else comes before the first
  * barrier. */
 static bool is_early(const struct engine *engine, const uint8_t *data, size_t size)
@@ -91,7 +107,46 @@ static bool is_early(const struct engine *engine, const uint8_t *data, size_t si
     return size >= 8 && *data <= PEER_FAILED && get_u32(data + 4) == engine->epoch + 1;
 }
 
-void peers_take(struct engine *engine, uint32_t host, const void *data, size_t size)
+static int keep_early(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+{
+    struct early_message **end = &engine->peers.early;
+    struct early_message *m = engine->peers.earlies < EARLY_MAX ? malloc(sizeof *m + size) : NULL;
+
+    if (!m)
+        return err_set(e, ERR_MEMORY, "too much of epoch %u while this host is at %u", engine->epoch + 1,
+                       engine->epoch);
+    *m = (struct early_message){.from = from, .size = size};
+    memcpy(m->bytes, data, size);
+    while (*end)
+        end = &(*end)->next;
+    *end = m;
+    engine->peers.earlies++;
+    return 0;
+}
+
+/* A message of that host is kept: it has finished this epoch. */
+static bool has_early(const struct engine *engine, uint32_t host)
+{
+    for (const struct early_message *m = engine->peers.early; m; m = m->next)
+        if (m->from == host)
+            return true;
+    return false;
+}
+
+static struct early_message *take_first_early(struct engine *engine)
+{
+    struct early_message *m = engine->peers.early;
+
+    if (m) {
+        engine->peers.early = m->next;
+        engine->peers.earlies--;
+    }
+    return m;
+}
+
+/* ---- messages of other engines ------------------------------------------------------------------------- */
+
+static void take_message(struct engine *engine, uint32_t host, const void *data, size_t size)
 {
     const uint8_t *type = data;
     struct err e = ERR_INIT;
@@ -100,37 +155,35 @@ void peers_take(struct engine *engine, uint32_t host, const void *data, size_t s
     if (size == 0)
         rc = err_set(&e, ERR_PROTOCOL, "an empty message");
     else if (is_early(engine, data, size))
-        rc = again_early(engine, host, data, size, &e);
-    else if (*type < PEER_FAILED)
-        rc = sets_receive(engine, host, data, size, &e);
+        rc = keep_early(engine, host, data, size, &e);
     else if (*type >= BACKEND_CONTROL_TYPE)
-        rc = backend_tcp_control(engine->backend, host, data, size, &e);
-    else if (*type == PEER_FAILED)
-        rc = on_failed(engine, data, size, &e);
-    else if (*type == PEER_SET)
-        rc = sets_receive(engine, host, data, size, &e);
-    else if (*type == PEER_TUNING)
-        rc = tuning_receive(engine, host, data, size, &e);
-    else if (*type == PEER_JOINED || *type == PEER_WANTED)
-        rc = joins_receive(engine, host, data, size, &e);
-    else if (*type == PEER_STALL)
-        rc = stalls_receive(engine, host, data, size, &e);
+        rc = backend_tcp_control(engine->peers.backend, host, data, size, &e);
+    else if (engine->peers.receiver[*type])
+        rc = engine->peers.receiver[*type]->message(engine, host, data, size, &e);
     else
         rc = err_set(&e, ERR_PROTOCOL, "a message of unknown type %u", *type);
     if (rc != 0)
         peer_is_broken(engine, host, &e);
 }
 
+void peers_take_early(struct engine *engine)
+{
+    for (struct early_message *m = take_first_early(engine); m; m = take_first_early(engine)) {
+        take_message(engine, m->from, m->bytes, m->size);
+        free(m);
+    }
+}
+
 static void on_control(void *ctx, uint32_t host, const void *data, size_t size)
 {
-    peers_take(ctx, host, data, size);
+    take_message(ctx, host, data, size);
 }
 
 static void *on_bulk_place(void *ctx, uint32_t host, const struct link_bulk *head)
 {
     struct engine *engine = ctx;
 
-    return backend_tcp_bulk_place(engine->backend, host, head);
+    return backend_tcp_bulk_place(engine->peers.backend, host, head);
 }
 
 static void on_bulk_arrived(void *ctx, uint32_t host, const struct link_bulk *head)
@@ -138,7 +191,7 @@ static void on_bulk_arrived(void *ctx, uint32_t host, const struct link_bulk *he
     struct engine *engine = ctx;
     struct err e = ERR_INIT;
 
-    if (backend_tcp_bulk_arrived(engine->backend, host, head, &e) != 0)
+    if (backend_tcp_bulk_arrived(engine->peers.backend, host, head, &e) != 0)
         peer_is_broken(engine, host, &e);
 }
 
@@ -148,8 +201,8 @@ static void on_lost(void *ctx, uint32_t host, const struct err *why)
     const struct host *h = &engine->host[host];
     char text[SHM_TEXT_MAX], ranks[64];
 
-    if (engine->finished || again_is_early(engine, host)) {
-        engine->lost_host = host;
+    if (engine->finished || has_early(engine, host)) {
+        engine->peers.lost_host = host;
         return;
     }
     snprintf(text, sizeof text, "host %.100s (%s %s) is lost: %.250s", h->name,
@@ -164,7 +217,7 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
 {
     const char **name = calloc(engine->hosts, sizeof *name);
     struct links_config config = {
-        .job = engine->job,
+        .job = c->job,
         .epoch = engine->epoch,
         .key = c->key.data,
         .auth = auth_open(e),
@@ -186,13 +239,13 @@ static int open_links(struct engine *engine, const Hvd__EngineConfig *c, struct 
     if (name && config.auth && (config.tls || !c->encrypt) &&
         port_range_set(&config.ports, c->port_low, c->port_high, e) == 0) {
         config.ports.promised = (uint16_t)c->port_promised;
-        engine->links = links_new(&config, &events, engine, clock_now(), e);
+        engine->peers.links = links_new(&config, &events, engine, clock_now(), e);
     }
     free(name);
-    return engine->links ? 0 : -1;
+    return engine->peers.links ? 0 : -1;
 }
 
-static int advertise(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
+static int advertise_port(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
 {
     Hvd__Engine message = HVD__ENGINE__INIT;
     Hvd__Link link = HVD__LINK__INIT;
@@ -200,35 +253,60 @@ static int advertise(struct engine *engine, const Hvd__EngineConfig *c, struct e
     link.host = engine->self;
     link.address = c->address;
     link.n_address = c->n_address;
-    link.port = links_port(engine->links);
+    link.port = links_port(engine->peers.links);
     message.body_case = HVD__ENGINE__BODY_LINK;
     message.link = &link;
-    return session_send(engine, &message, e);
+    return engine_send(engine, &message, e);
 }
 
 static int make_backend(struct engine *engine, struct err *e)
 {
     struct backend_tcp_config config = {
-        .wire = &links_wire, .self = engine->self, .hosts = engine->hosts, .links = engine->links};
+        .wire = &links_wire, .self = engine->self, .hosts = engine->hosts, .links = engine->peers.links};
 
-    engine->backend = backend_tcp_new(&config, e);
-    return engine->backend ? 0 : -1;
+    engine->peers.backend = backend_tcp_new(&config, e);
+    return engine->peers.backend ? 0 : -1;
 }
 
-int peers_again(struct engine *engine, struct err *e)
+static int renew_backend(struct engine *engine, struct err *e)
 {
-    engine->backend->ops->free(engine->backend);
+    if (!engine->peers.backend)
+        return 0;
+    engine->peers.backend->ops->free(engine->peers.backend);
     return make_backend(engine, e);
 }
 
-int peers_start(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
+static void index_receivers(struct engine *engine)
 {
+    for (size_t i = 0; engine->parts[i]; i++)
+        for (uint32_t type = 0; type < ENGINE_MESSAGES; type++)
+            if (engine->parts[i]->messages & 1u << type)
+                engine->peers.receiver[type] = engine->parts[i];
+}
+
+/* Tells the session that engines of other hosts may connect: on one host there is nothing to connect to. */
+static int announce_alone(struct engine *engine, struct err *e)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__Link link = HVD__LINK__INIT;
+
+    link.host = engine->self;
+    message.body_case = HVD__ENGINE__BODY_LINK;
+    message.link = &link;
+    return engine_send(engine, &message, e);
+}
+
+static int start_peers(struct engine *engine, const Hvd__EngineConfig *c, struct err *e)
+{
+    if (engine->hosts == 1)
+        return announce_alone(engine, e);
+    index_receivers(engine);
     if (open_links(engine, c, e) != 0 || make_backend(engine, e) != 0)
         return -1;
-    engine->links_watch = (struct watch){links_fd(engine->links), links_fd_ready};
-    if (engine_watch(engine, &engine->links_watch, EPOLLIN, e) != 0)
+    engine->peers.watch = (struct watch){links_fd(engine->peers.links), links_fd_ready};
+    if (engine_watch(engine, &engine->peers.watch, EPOLLIN, e) != 0)
         return -1;
-    return advertise(engine, c, e);
+    return advertise_port(engine, c, e);
 }
 
 void peers_connect(struct engine *engine, const Hvd__Links *links)
@@ -236,7 +314,7 @@ void peers_connect(struct engine *engine, const Hvd__Links *links)
     uint64_t now = clock_now();
     struct err e = ERR_INIT;
 
-    if (!engine->links)
+    if (!engine->peers.links)
         return;
     for (size_t i = 0; i < links->n_link; i++) {
         const Hvd__Link *l = links->link[i];
@@ -246,14 +324,16 @@ void peers_connect(struct engine *engine, const Hvd__Links *links)
             err_set(&e, ERR_PROTOCOL, "host %s is said to listen on port %u", engine->host[l->host].name,
                     l->port);
         else
-            links_connect(engine->links, l->host, (const char *const *)l->address, l->n_address,
+            links_connect(engine->peers.links, l->host, (const char *const *)l->address, l->n_address,
                           (uint16_t)l->port, now, &e);
     }
     if (e.code)
         engine_poison(engine, HVD_ERR_PEER, e.text);
 }
 
-void peers_tell_death(struct engine *engine, int status, const char *text)
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+static void send_failure(struct engine *engine, int status, const char *text)
 {
     uint8_t message[FAILED_HEADER + SHM_TEXT_MAX] = {PEER_FAILED, (uint8_t)-status};
     size_t len = strnlen(text, SHM_TEXT_MAX);
@@ -261,59 +341,69 @@ void peers_tell_death(struct engine *engine, int status, const char *text)
 
     put_u32(message + 4, engine->epoch);
     memcpy(message + FAILED_HEADER, text, len);
-    for (uint32_t i = 0; engine->links && i < engine->hosts; i++)
-        if (i != engine->self && links_ready(engine->links, i))
-            links_send_control(engine->links, i, message, FAILED_HEADER + len, &e);
+    for (uint32_t i = 0; i < engine->hosts; i++)
+        if (i != engine->self && links_ready(engine->peers.links, i))
+            links_send_control(engine->peers.links, i, message, FAILED_HEADER + len, &e);
 }
 
-/* After a failure: nothing may write into the workers' memory any more. Not from inside a callback of links
- * or backend, which may be in the middle of something, but before the loop waits again. */
-static void shut_down(struct engine *engine)
+/* After a failure, of which the other hosts hear first: nothing may write into the workers' memory any more.
+ * Not from inside a callback of links or backend, which may be in the middle of something, but before the
+ * loop waits again. */
+static void close_links(struct engine *engine)
 {
     char text[SHM_TEXT_MAX] = "its part of the job has ended";
     struct err e = ERR_INIT;
 
-    if (region_poisoned(&engine->region))
-        region_poison_read(&engine->region, text, sizeof text);
+    if (engine->region.header && region_poisoned(&engine->region)) {
+        int status = region_poison_read(&engine->region, text, sizeof text);
+        send_failure(engine, status, text);
+    }
     err_set(&e, ERR_CLOSED, "%s", text);
-    links_shutdown(engine->links, text);
-    engine->backend->ops->fail(engine->backend, &e);
-    engine->links_down = true;
+    links_shutdown(engine->peers.links, text);
+    engine->peers.backend->ops->fail(engine->peers.backend, &e);
+    engine->peers.down = true;
 }
 
-bool peers_progress(struct engine *engine, uint64_t now)
+static bool progress_links(struct engine *engine, uint64_t now)
 {
-    bool active;
-
-    if (!engine->links || engine->links_down)
+    if (!engine->peers.links || engine->peers.down)
         return false;
-    active = links_progress(engine->links, now) > 0;
+    bool active = links_progress(engine->peers.links, now) > 0;
     if (region_poisoned(&engine->region))
-        shut_down(engine);
+        close_links(engine);
     return active;
 }
 
 bool peers_look(struct engine *engine, uint64_t now)
 {
-    if (!engine->has_sent)
+    if (!engine->peers.has_sent)
         return false;
-    engine->has_sent = false;
+    engine->peers.has_sent = false;
     if (engine->hosts != 2)
         return false;
-    links_event(engine->links, 1 - engine->self, EPOLLIN);
-    return peers_progress(engine, now);
+    links_event(engine->peers.links, 1 - engine->self, EPOLLIN);
+    return progress_links(engine, now);
 }
 
-int peers_timeout(const struct engine *engine, uint64_t now)
+static void progress_peers(struct engine *engine, struct turn *turn)
 {
-    return engine->links && !engine->links_down ? links_timeout(engine->links, now) : -1;
+    turn->active = progress_links(engine, turn->now) || turn->active;
 }
 
-void peers_free(struct engine *engine)
+static void free_peers(struct engine *engine)
 {
-    if (engine->links && engine->backend && !engine->links_down)
-        shut_down(engine);
-    if (engine->backend)
-        engine->backend->ops->free(engine->backend);
-    links_free(engine->links);
+    if (engine->peers.links && engine->peers.backend && !engine->peers.down)
+        close_links(engine);
+    if (engine->peers.backend)
+        engine->peers.backend->ops->free(engine->peers.backend);
+    links_free(engine->peers.links);
+    for (struct early_message *m = take_first_early(engine); m; m = take_first_early(engine))
+        free(m);
 }
+
+const struct engine_part peers_part = {.start = start_peers,
+                                       .epoch_begin = renew_backend,
+                                       .progress = progress_peers,
+                                       .messages = 1u << PEER_FAILED,
+                                       .message = take_failure,
+                                       .free = free_peers};

@@ -7,33 +7,41 @@
  * Runs start on the network strictly in the order of the list; they end in any order. An entry whose ranks
  * disagree, a barrier and a shutdown are settled when they are due. After a failure nothing is settled any
  * more: the poison ends every wait. */
+#include "collectives/engine/remote.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/joins.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/partial.h"
+#include "collectives/engine/peers.h"
 #include "collectives/engine/run/run.h"
+#include "collectives/engine/sets.h"
+#include "collectives/engine/timeline.h"
 #include "collectives/engine/tuning.h"
 #include "common/base/clock.h"
 
-void remote_free(struct engine *engine)
+static void free_runs(struct engine *engine)
 {
-    for (struct set *set = engine->sets; set; set = set->next)
+    for (struct set *set = engine->sets.first; set; set = set->next)
         while (set->run_first) {
             struct run *run = set->run_first;
             set->run_first = run->next;
             run_free(run);
         }
-    free(engine->spare_run);
-    engine->spare_run = NULL;
-    scratch_free(&engine->scratch);
+    free(engine->runs.spare);
+    engine->runs.spare = NULL;
+    scratch_free(&engine->runs.scratch);
 }
 
 /* ---- complete on this host ----------------------------------------------------------------------------- */
 
 /* All of this host agree: says so, and what they have to add when it is little. */
-static int announce(const struct set *set, const struct tensor_desc *desc, const char *error,
-                    struct tensor_view *v, struct err *e)
+static int announce_tensor(const struct set *set, const struct tensor_desc *desc, const char *error,
+                           struct tensor_view *v, struct err *e)
 {
     _Alignas(64) uint8_t data[TENSOR_DATA_MAX];
     struct readiness *readiness = set->readiness;
@@ -60,8 +68,8 @@ static void not_announced(struct engine *engine, const struct err *e)
 void remote_complete(struct engine *engine, uint32_t slot)
 {
     struct tensor_resolver resolver = {segments_resolve, engine};
-    struct tensor_view *v = local_view(engine, slot);
-    struct name *n = &engine->name[slot];
+    struct tensor_view *v = names_view(engine, slot);
+    struct name *n = &engine->names.name[slot];
     char error[SHM_TEXT_MAX];
     struct tensor_desc desc;
     struct err e = ERR_INIT;
@@ -79,20 +87,20 @@ void remote_complete(struct engine *engine, uint32_t slot)
     desc.what = v->op;
     desc.known = status == HVD_SUCCESS && v->op.device && v->op.device != OP_EITHER ? v->device_memory : 0;
     memcpy(desc.name, n->text, strlen(n->text) + 1); /* at most SHM_NAME_MAX bytes */
-    remote_wake(engine, n->set);
-    if (announce(n->set, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
+    sets_wake(engine, n->set);
+    if (announce_tensor(n->set, &desc, status == HVD_SUCCESS ? NULL : error, v, &e) != 0)
         not_announced(engine, &e);
     n->announced = true;
     joins_announced(engine, slot);
-    timeline(engine, v, TIMELINE_ANNOUNCED, 0);
+    timeline_mark(engine, v, TIMELINE_ANNOUNCED, 0);
 }
 
 /* ---- the queue ----------------------------------------------------------------------------------------- */
 
 /* --cycle-time-ms: what could travel with others waits for them, until the first has waited so long. */
-static bool gathers(const struct engine *engine, struct set *set)
+static bool still_gathers(const struct engine *engine, struct set *set)
 {
-    if (engine->cycle_ns == 0)
+    if (engine->options.cycle_ns == 0)
         return false;
     if (!readiness_could_gather(set->readiness)) {
         set->gathers_since = 0;
@@ -101,17 +109,14 @@ static bool gathers(const struct engine *engine, struct set *set)
     uint64_t now = clock_now();
     if (set->gathers_since == 0)
         set->gathers_since = now;
-    return set->gathers = now - set->gathers_since < engine->cycle_ns;
+    return set->gathers = now - set->gathers_since < engine->options.cycle_ns;
 }
 
-uint64_t remote_due(const struct engine *engine)
+static void wait_for_gathers(const struct engine *engine, struct turn *turn)
 {
-    uint64_t due = 0;
-
-    for (const struct set *set = engine->active; engine->cycle_ns && set; set = set->next_active)
-        if (set->gathers && (due == 0 || set->gathers_since + engine->cycle_ns < due))
-            due = set->gathers_since + engine->cycle_ns;
-    return due;
+    for (const struct set *set = engine->sets.active; engine->options.cycle_ns && set; set = set->next_active)
+        if (set->gathers)
+            turn_until(turn, set->gathers_since + engine->options.cycle_ns);
 }
 
 /* The list grows only as far as the network has work: what becomes complete meanwhile is fused. */
@@ -121,7 +126,7 @@ static void hold_list(const struct engine *engine, struct set *set)
 
     for (const struct run *run = set->run_first; run; run = run->next)
         waiting += run->phase < RUN_SPREAD;
-    bool gather = gathers(engine, set);
+    bool gather = still_gathers(engine, set);
     readiness_hold(set->readiness, gather || waiting >= tuning_runs_ahead(engine, set));
 }
 
@@ -140,7 +145,8 @@ static int take_entries(struct engine *engine, struct set *set)
     struct run *run, *leader = NULL;
 
     while (readiness_has_entry(set->readiness)) {
-        if (!(run = run_new(engine)))
+        run = run_new(engine);
+        if (!run)
             return -1;
         readiness_next_entry(set->readiness, &run->entry);
         run->set = set;
@@ -162,7 +168,7 @@ static int take_entries(struct engine *engine, struct set *set)
 }
 
 /* One piece of each run that may go on. true: some can go on at once. */
-static bool advance(struct set *set)
+static bool advance_runs(struct set *set)
 {
     uint32_t in_flight = 0;
     bool more = false;
@@ -175,7 +181,7 @@ static bool advance(struct set *set)
         if (run->phase == RUN_PACK)
             run_pack(run);
         if (run->phase == RUN_COMBINE)
-            apart_combine(run);
+            unreduced_combine(run);
         if (run->phase == RUN_SPREAD)
             run_spread(run);
         in_flight += run->phase == RUN_NETWORK;
@@ -204,7 +210,7 @@ static void drop_settled(struct set *set)
 }
 
 /* true: some of its runs can go on at once. */
-static bool progress(struct engine *engine, struct set *set)
+static bool progress_set(struct engine *engine, struct set *set)
 {
     bool more;
 
@@ -214,35 +220,40 @@ static bool progress(struct engine *engine, struct set *set)
         engine_out_of_memory(engine, "no memory for the execution list");
     if (!set->run_first)
         return false;
-    more = advance(set);
+    more = advance_runs(set);
     drop_settled(set);
     hold_list(engine, set);
     return more || readiness_wants_more(set->readiness);
 }
 
-void remote_wake(struct engine *engine, struct set *set)
-{
-    if (set->active)
-        return;
-    set->active = true;
-    set->next_active = engine->active;
-    engine->active = set;
-}
-
 /* However many sets there are, only those are looked at that have something on its way. */
 bool remote_progress(struct engine *engine)
 {
-    struct set *set = engine->active, *next;
+    struct set *set = engine->sets.active, *next;
     bool more = false;
 
-    if (engine->hosts == 1 || !engine->links_up)
+    if (engine->hosts == 1 || !engine->peers.up)
         return false;
-    for (engine->active = NULL; set && !region_poisoned(&engine->region); set = next) {
+    for (engine->sets.active = NULL; set && !region_poisoned(&engine->region); set = next) {
         next = set->next_active;
-        more = progress(engine, set) || more;
+        more = progress_set(engine, set) || more;
         set->active = false;
         if (set->run_first || !readiness_is_idle(set->readiness))
-            remote_wake(engine, set);
+            sets_wake(engine, set);
     }
     return more;
 }
+
+static void progress_runs(struct engine *engine, struct turn *turn)
+{
+    turn->more = remote_progress(engine) || turn->more;
+    if (peers_look(engine, turn->now)) {
+        turn->active = true;
+        turn->more = remote_progress(engine) || turn->more;
+    }
+    wait_for_gathers(engine, turn);
+    if (engine->peers.links && !engine->peers.down)
+        turn_within(turn, links_timeout(engine->peers.links, turn->now));
+}
+
+const struct engine_part remote_part = {.progress = progress_runs, .epoch_end = free_runs, .free = free_runs};

@@ -8,6 +8,8 @@
  *
  * The world's readiness sends its messages as they are. Those of the others are wrapped (integers little
  * endian): PEER_SET 1, pad 3, set 4, then the message; hosts in it are counted within the set. */
+#include "collectives/engine/sets.h"
+
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,16 +64,16 @@ static void set_free(struct set *set)
     free(set);
 }
 
-void sets_free(struct engine *engine)
+void engine_sets_free(struct engine *engine)
 {
-    while (engine->sets) {
-        struct set *set = engine->sets;
-        engine->sets = set->next;
+    while (engine->sets.first) {
+        struct set *set = engine->sets.first;
+        engine->sets.first = set->next;
         set_free(set);
     }
-    memset(engine->set_bucket, 0, sizeof engine->set_bucket);
-    engine->active = NULL;
-    engine->pairs = 0;
+    memset(engine->sets.bucket, 0, sizeof engine->sets.bucket);
+    engine->sets.active = NULL;
+    engine->sets.pairs = 0;
 }
 
 static uint32_t host_in_job(const struct engine *engine, const struct set *set, uint32_t index)
@@ -88,14 +90,15 @@ static int find_order(const struct engine *engine, struct set *set, uint32_t *ne
         in_order = in_order && host_in_job(engine, set, i - 1) <= host_in_job(engine, set, i);
     if (in_order)
         return 0;
-    if (!(set->order = calloc(set->team->size, sizeof *set->order)))
+    set->order = calloc(set->team->size, sizeof *set->order);
+    if (!set->order)
         return -1;
     for (uint32_t i = 0; i < set->team->size; i++)
         set->order[next[host_in_job(engine, set, i)]++] = i;
     return 0;
 }
 
-/* Which hosts have ranks of it, and which. */
+/* Finds the hosts of the set, and the ranks of each. */
 static int find_hosts(const struct engine *engine, struct set *set)
 {
     uint32_t most = engine->hosts < set->team->size ? engine->hosts : set->team->size;
@@ -142,14 +145,14 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
     struct readiness_config config = {.epoch = engine->epoch,
                                       .self = set->self,
                                       .hosts = set->hosts,
-                                      .data_bytes = engine->flat ? 0 : ENGINE_DATA_BYTES,
-                                      .fusion_bytes = engine->fusion_bytes,
+                                      .data_bytes = engine->options.flat ? 0 : ENGINE_DATA_BYTES,
+                                      .fusion_bytes = engine->options.fusion_bytes,
                                       .cache_capacity = names_between_hosts(set->team->id)};
 
     if (set->hosts == 1 || set->self == UINT32_MAX)
         return 0;
-    if (engine->cache_capacity != UINT32_MAX)
-        config.cache_capacity = engine->cache_capacity;
+    if (engine->options.cache_capacity != UINT32_MAX)
+        config.cache_capacity = engine->options.cache_capacity;
     config.host = hosts = calloc(set->hosts, sizeof *hosts);
     if (!hosts)
         return err_set(e, ERR_MEMORY, "no memory for %u hosts", set->hosts);
@@ -172,10 +175,11 @@ static int make_readiness(struct engine *engine, struct set *set, struct err *e)
 
 static struct set **bucket_of(struct engine *engine, int32_t id)
 {
-    return &engine->set_bucket[hash_number(HASH_EMPTY, (uint32_t)id) % ENGINE_SET_BUCKETS];
+    return &engine->sets.bucket[hash_number(HASH_EMPTY, (uint32_t)id) % ENGINE_SET_BUCKETS];
 }
 
-static struct set *make(struct engine *engine, int32_t id, const uint32_t *rank, uint32_t size, struct err *e)
+static struct set *make_set(struct engine *engine, int32_t id, const uint32_t *rank, uint32_t size,
+                            struct err *e)
 {
     struct set *set = calloc(1, sizeof *set), **bucket = bucket_of(engine, id);
     const struct host *here = &engine->host[engine->self];
@@ -188,20 +192,20 @@ static struct set *make(struct engine *engine, int32_t id, const uint32_t *rank,
             set_free(set);
         return NULL;
     }
-    set->next = engine->sets;
-    engine->sets = set;
+    set->next = engine->sets.first;
+    engine->sets.first = set;
     set->next_in_bucket = *bucket;
     *bucket = set;
     return set;
 }
 
-int sets_start(struct engine *engine, struct err *e)
+int engine_sets_start(struct engine *engine, struct err *e)
 {
-    engine->world = make(engine, HVD_WORLD, NULL, engine->size, e);
-    return engine->world ? 0 : -1;
+    engine->sets.world = make_set(engine, HVD_WORLD, NULL, engine->size, e);
+    return engine->sets.world ? 0 : -1;
 }
 
-static struct set *find(struct engine *engine, int32_t id)
+static struct set *find_set(struct engine *engine, int32_t id)
 {
     struct set *set = *bucket_of(engine, id);
 
@@ -216,16 +220,16 @@ static struct set *make_pair(struct engine *engine, int32_t id)
     struct set *set = NULL;
     uint32_t rank[2];
 
-    if (engine->pairs < ENGINE_PAIRS_MAX && team_pair_ranks(id, rank) && rank[1] < engine->size &&
+    if (engine->sets.pairs < ENGINE_PAIRS_MAX && team_pair_ranks(id, rank) && rank[1] < engine->size &&
         (engine->place[rank[0]].host == engine->self || engine->place[rank[1]].host == engine->self))
-        set = make(engine, id, rank, 2, NULL);
-    engine->pairs += set != NULL;
+        set = make_set(engine, id, rank, 2, NULL);
+    engine->sets.pairs += set != NULL;
     return set;
 }
 
 struct set *sets_find(struct engine *engine, int32_t id)
 {
-    struct set *set = find(engine, id);
+    struct set *set = find_set(engine, id);
 
     if (!set && id < 0)
         set = make_pair(engine, id);
@@ -250,7 +254,7 @@ static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
 
 int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size)
 {
-    struct set *set = find(engine, id);
+    struct set *set = find_set(engine, id);
     struct err e = ERR_INIT;
     uint32_t size, *rank = read_ranks(engine, fd, &size);
     int status = HVD_SUCCESS;
@@ -261,7 +265,7 @@ int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t erro
     } else if (set && (set->removed || !team_same_ranks(set->team, rank, size))) {
         snprintf(error, error_size, "another rank of this host calls others process set %d", id);
         status = HVD_ERR_MISMATCH;
-    } else if (!set && !make(engine, id, rank, size, &e)) {
+    } else if (!set && !make_set(engine, id, rank, size, &e)) {
         snprintf(error, error_size, "%s", e.text);
         status = HVD_ERR_MEMORY;
     }
@@ -271,7 +275,7 @@ int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t erro
 
 void sets_remove(struct engine *engine, int32_t id)
 {
-    struct set *set = id > HVD_WORLD ? find(engine, id) : NULL;
+    struct set *set = id > HVD_WORLD ? find_set(engine, id) : NULL;
 
     if (set)
         set->removed = true;
@@ -289,7 +293,7 @@ static __attribute__((noinline)) int send_wrapped(struct engine *engine, const s
     write_u32(&w, PEER_SET);
     write_u32(&w, (uint32_t)set->team->id);
     write_bytes(&w, message, size);
-    return links_send_control(engine->links, set->host[to], wrapped, WRAP_HEADER + size, e);
+    return links_send_control(engine->peers.links, set->host[to], wrapped, WRAP_HEADER + size, e);
 }
 
 void sets_send(struct engine *engine, struct set *set)
@@ -300,9 +304,10 @@ void sets_send(struct engine *engine, struct set *set)
     size_t size;
 
     while (readiness_next_message(set->readiness, &to, &message, &size)) {
-        int rc = set != engine->world ? send_wrapped(engine, set, to, message, size, &e)
-                                      : links_send_control(engine->links, set->host[to], message, size, &e);
-        engine->has_sent = true;
+        int rc = set != engine->sets.world
+                     ? send_wrapped(engine, set, to, message, size, &e)
+                     : links_send_control(engine->peers.links, set->host[to], message, size, &e);
+        engine->peers.has_sent = true;
         if (rc != 0)
             return; /* the link is lost; its own event says so */
     }
@@ -315,7 +320,7 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
     int32_t id = (int32_t)read_u32(&r);
     struct set *set = r.bad || type != PEER_SET || id == HVD_WORLD ? NULL : sets_find(engine, id);
 
-    if (!set && id < 0 && engine->pairs >= ENGINE_PAIRS_MAX)
+    if (!set && id < 0 && engine->sets.pairs >= ENGINE_PAIRS_MAX)
         return err_set(e, ERR_MEMORY, "more than %u pairs of ranks send and receive here", ENGINE_PAIRS_MAX);
     if (!set || !set->readiness)
         return err_set(e, ERR_PROTOCOL, "a message of process set %d, in which this host has no part", id);
@@ -323,7 +328,7 @@ static int receive_wrapped(struct engine *engine, uint32_t from, const void *dat
         host++;
     if (host == set->hosts || r.left == 0)
         return err_set(e, ERR_PROTOCOL, "a message of process set %d from a host without part in it", id);
-    remote_wake(engine, set);
+    sets_wake(engine, set);
     return readiness_receive(set->readiness, host, (const uint8_t *)data + WRAP_HEADER, r.left, e);
 }
 
@@ -331,6 +336,29 @@ int sets_receive(struct engine *engine, uint32_t from, const void *data, size_t 
 {
     if (*(const uint8_t *)data == PEER_SET)
         return receive_wrapped(engine, from, data, size, e);
-    remote_wake(engine, engine->world);
-    return readiness_receive(engine->world->readiness, from, data, size, e);
+    sets_wake(engine, engine->sets.world);
+    return readiness_receive(engine->sets.world->readiness, from, data, size, e);
 }
+
+void sets_wake(struct engine *engine, struct set *set)
+{
+    if (set->active)
+        return;
+    set->active = true;
+    set->next_active = engine->sets.active;
+    engine->sets.active = set;
+}
+
+static int start_sets(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
+{
+    (void)config;
+    return engine_sets_start(engine, e);
+}
+
+/* Readiness of the world, and messages of other sets. */
+const struct engine_part sets_part = {.start = start_sets,
+                                      .epoch_begin = engine_sets_start,
+                                      .epoch_end = engine_sets_free,
+                                      .messages = ((1u << PEER_FAILED) - 1) | 1u << PEER_SET,
+                                      .message = sets_receive,
+                                      .free = engine_sets_free};

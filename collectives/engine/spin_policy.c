@@ -4,7 +4,7 @@
 #define WAIT_MOST  640
 #define SHARE      50 /* one part in so many is no contention */
 
-void calm_look(struct calm *c, uint64_t now, uint64_t delay, bool worked)
+void spin_policy_update(struct spin_policy *c, uint64_t now, uint64_t delay, bool worked)
 {
     uint64_t waited = delay - c->delay, time = now - c->at;
     bool known = delay != UINT64_MAX && c->at > 0;

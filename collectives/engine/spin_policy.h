@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct calm {
+struct spin_policy {
     bool spin;      /* the answer */
     uint64_t at;    /* of the last look */
     uint64_t delay; /* until then; nanoseconds */
@@ -20,6 +20,6 @@ struct calm {
 
 /* To be called at every beat. `delay`: nanoseconds for which the process has waited for a processor since it
  * began; UINT64_MAX: not known. `worked`: there was work since the last call. */
-void calm_look(struct calm *calm, uint64_t now, uint64_t delay, bool worked);
+void spin_policy_update(struct spin_policy *policy, uint64_t now, uint64_t delay, bool worked);
 
 #endif

@@ -39,7 +39,7 @@ enum stall_news stall_seen(struct stall *s, uint32_t slot, uint32_t operation, b
     return STALL_WARN;
 }
 
-/* ---- who is missing ------------------------------------------------------------------------------------ */
+/* ---- missing ranks ------------------------------------------------------------------------------------- */
 
 static bool is_missing(const uint8_t *missing, uint32_t i)
 {

@@ -1,4 +1,4 @@
-/* Which tensors wait for whom, and for how long (pure: time is an argument).
+/* Tensors that wait for ranks, and for how long (pure: time is an argument).
  *
  * The owner looks at every tensor now and then and says how far its members are (stall_seen). A tensor whose
  * members have been apart at the same place for warn_ns is told once, and once more after give_up_ns; when it
@@ -28,8 +28,8 @@ enum stall_news { STALL_NONE, STALL_WARN, STALL_GIVE_UP };
 /* `operation` is the furthest one that a member has arrived at; together: nobody waits for anybody. */
 enum stall_news stall_seen(struct stall *s, uint32_t slot, uint32_t operation, bool together, uint64_t now);
 
-/* "rank 3 on b and ranks 4 to 7, 9 on c", built host by host in the order of ranks. What does not fit is
- * counted. */
+/* "rank 3 on b and ranks 4 to 7, 9 on c", built host by host in the order of ranks. Hosts that do not fit
+ * are counted. */
 struct stall_ranks {
     char text[300];
     size_t length;

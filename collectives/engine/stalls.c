@@ -1,7 +1,7 @@
 /* Stalled operations: found, asked about, told in one line that names the missing ranks of all hosts.
  *
- * Now and then every engine looks how far its own ranks are with each tensor (look). What has been
- * waiting for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
+ * Now and then every engine looks how far its own ranks are with each tensor (look_at_slots). A tensor that
+ * waits for too long is a suspicion, and goes to the coordinator: the set's first host that has an engine.
  * That one opens a case and asks every other host which of its ranks have not arrived (a rank counts the
  * operations on a name, and all count alike, so the question is exact); a host without an engine or link has
  * no rank that could have arrived, one that does not answer within STALL_ANSWER_NS is told as such. Then the
@@ -13,18 +13,23 @@
  *
  * Message between engines (integers little endian): PEER_STALL 1, what 1 (enum question), kind 1, gives_up
  * 1, operation 4, set 4, name length 2, name; an answer has then: ranks 4, a bit for each missing one. */
+#include "collectives/engine/stalls.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/engine/engine.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/sets.h"
+#include "collectives/engine/stall.h"
 #include "common/base/clock.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 
 #define STALL_CASES     16
 #define STALL_ANSWER_NS (2 * NSEC_PER_SEC)
-#define STALL_SHOWN_NS  NSEC_PER_SEC /* who asks is told of what has waited for as long */
+#define STALL_SHOWN_NS  NSEC_PER_SEC /* counters show operations that have waited for as long */
 #define MISSING_BYTES   (SHM_MEMBERS_MAX / 8)
 #define MESSAGE_MAX     (14 + SHM_NAME_MAX + 4 + MISSING_BYTES)
 
@@ -67,18 +72,19 @@ static void close_case(struct stall_case *c)
     *c = (struct stall_case){0};
 }
 
-void stalls_free(struct engine *engine)
+static void free_stalls(struct engine *engine)
 {
     for (int i = 0; engine->stalls && i < STALL_CASES; i++)
         close_case(&engine->stalls->open[i]);
     free(engine->stalls);
+    engine->stalls = NULL;
 }
 
 /* ---- how far this host's ranks are --------------------------------------------------------------------- */
 
 static const struct team *team_of(const struct engine *engine, uint32_t slot)
 {
-    return engine->name[slot].set->team;
+    return engine->names.name[slot].set->team;
 }
 
 /* A member of the slot's team. */
@@ -100,7 +106,7 @@ static bool is_pending(const struct engine *engine, uint32_t slot, uint32_t *ope
 {
     if (team_of(engine, slot)->members == 0)
         return false; /* other hosts' business, which this one has been asked about */
-    if (slot == engine->join_slot)
+    if (slot == engine->names.join_slot)
         return false; /* ranks in hvd_join wait for nobody's call, only for all others to come to an end */
     uint32_t nearest = member_at(engine, slot, 0, kind);
 
@@ -163,7 +169,7 @@ static void send_message(struct engine *engine, uint32_t host, const struct mess
         write_u32(&w, m->ranks);
         write_bytes(&w, m->missing, (m->ranks + 7) / 8);
     }
-    if (links_send_control(engine->links, host, bytes, sizeof bytes - w.left, &e) != 0)
+    if (links_send_control(engine->peers.links, host, bytes, sizeof bytes - w.left, &e) != 0)
         log_debug("no word about a stalled tensor to host %u: %s", host, e.text);
 }
 
@@ -216,18 +222,18 @@ static struct stall_case *place_of_case(struct stalls *s, uint32_t slot, bool gi
     return c || !gives_up ? c : &s->open[0];
 }
 
-static void ask(struct engine *engine, struct stall_case *c)
+static void ask_hosts(struct engine *engine, struct stall_case *c)
 {
-    const struct set *set = engine->name[c->slot].set;
+    const struct set *set = engine->names.name[c->slot].set;
     struct message m = {.what = QUESTION, .kind = c->kind, .operation = c->operation, .set = set->team->id};
 
-    snprintf(m.name, sizeof m.name, "%s", engine->name[c->slot].text);
+    snprintf(m.name, sizeof m.name, "%s", engine->names.name[c->slot].text);
     for (uint32_t n = 0, i; n < set->hosts; n++) {
         i = set->host[n];
         if (i == engine->self) {
             own_missing(engine, set, c->slot, c->operation, c->answer[i].missing);
             c->answer[i].here = true;
-        } else if (links_ready(engine->links, i)) {
+        } else if (links_ready(engine->peers.links, i)) {
             send_message(engine, i, &m);
         } else { /* nobody there has joined, or everybody has left */
             set_mask(engine, set, i, c->answer[i].missing);
@@ -247,7 +253,8 @@ static void open_case(struct engine *engine, uint32_t slot, const struct message
     if (c->used && c->slot == slot && c->operation == m->operation && (c->gives_up || !m->gives_up))
         return;
     close_case(c);
-    if (!(c->answer = calloc(engine->hosts, sizeof *c->answer)))
+    c->answer = calloc(engine->hosts, sizeof *c->answer);
+    if (!c->answer)
         return; /* it will not be told */
     c->used = true;
     c->slot = slot;
@@ -256,23 +263,23 @@ static void open_case(struct engine *engine, uint32_t slot, const struct message
     c->gives_up = m->gives_up;
     c->since = now - (m->gives_up ? engine->stall.give_up_ns : engine->stall.warn_ns);
     c->until = now + STALL_ANSWER_NS;
-    ask(engine, c);
+    ask_hosts(engine, c);
 }
 
-static void suspect(struct engine *engine, uint32_t slot, struct message *m, uint64_t now)
+static void report_suspicion(struct engine *engine, uint32_t slot, struct message *m, uint64_t now)
 {
-    const struct set *set = engine->name[slot].set;
+    const struct set *set = engine->names.name[slot].set;
     uint32_t i = 0;
 
-    while (i < set->self && !links_ready(engine->links, set->host[i]))
+    while (i < set->self && !links_ready(engine->peers.links, set->host[i]))
         i++;
     if (i == set->self) {
         open_case(engine, slot, m, now);
         return;
     }
     m->what = SUSPICION;
-    m->set = engine->name[slot].set->team->id;
-    snprintf(m->name, sizeof m->name, "%s", engine->name[slot].text);
+    m->set = engine->names.name[slot].set->team->id;
+    snprintf(m->name, sizeof m->name, "%s", engine->names.name[slot].text);
     send_message(engine, set->host[i], m);
 }
 
@@ -281,15 +288,15 @@ static unsigned long long seconds_of(uint64_t ns)
     return (unsigned long long)((ns + NSEC_PER_SEC / 2) / NSEC_PER_SEC);
 }
 
-static void tell(struct engine *engine, struct stall_case *c, const char *ranks, uint64_t now)
+static void tell_stall(struct engine *engine, struct stall_case *c, const char *ranks, uint64_t now)
 {
-    const char *kind = op_kind_name(c->kind), *name = engine->name[c->slot].text;
+    const char *kind = op_kind_name(c->kind), *name = engine->names.name[c->slot].text;
     char text[SHM_TEXT_MAX];
 
     if (!c->gives_up) {
         snprintf(text, sizeof text, "tensor \"%.100s\": %s has waited %llu s for %s", name, kind,
                  seconds_of(now - c->since), ranks);
-        session_notice(engine, LOG_WARNING, text);
+        engine_notice(engine, LOG_WARNING, text);
         return;
     }
     snprintf(
@@ -297,14 +304,14 @@ static void tell(struct engine *engine, struct stall_case *c, const char *ranks,
         "tensor \"%.100s\": %s was given up after %llu s (--stall-check-shutdown-time-seconds); it still "
         "waited for %s",
         name, kind, seconds_of(now - c->since), ranks);
-    session_fault(engine, text);
+    engine_fault(engine, text);
     engine_poison(engine, HVD_ERR_PEER, text);
 }
 
 /* All have answered, or had the time to. */
-static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
+static void conclude_case(struct engine *engine, struct stall_case *c, uint64_t now)
 {
-    const struct set *set = engine->name[c->slot].set;
+    const struct set *set = engine->names.name[c->slot].set;
     struct stall_ranks ranks = {0};
 
     for (uint32_t n = 0, i; n < set->hosts; n++) {
@@ -320,53 +327,54 @@ static void conclude(struct engine *engine, struct stall_case *c, uint64_t now)
     c->told = ranks.hosts > 0;
     if (c->told) {
         c->missing = strdup(stall_ranks_end(&ranks));
-        tell(engine, c, stall_ranks_end(&ranks), now);
+        tell_stall(engine, c, stall_ranks_end(&ranks), now);
     } else
         close_case(c); /* they have come meanwhile */
 }
 
 static void look_at_case(struct engine *engine, struct stall_case *c, uint64_t now)
 {
-    const struct set *set = engine->name[c->slot].set;
+    const struct set *set = engine->names.name[c->slot].set;
     char text[SHM_TEXT_MAX];
     bool all = true;
 
     if (has_gone_on(engine, c)) {
-        snprintf(text, sizeof text, "tensor \"%.100s\": %s goes on after %llu s", engine->name[c->slot].text,
-                 op_kind_name(c->kind), seconds_of(now - c->since));
+        snprintf(text, sizeof text, "tensor \"%.100s\": %s goes on after %llu s",
+                 engine->names.name[c->slot].text, op_kind_name(c->kind), seconds_of(now - c->since));
         if (c->told)
-            session_notice(engine, LOG_WARNING, text);
+            engine_notice(engine, LOG_WARNING, text);
         close_case(c);
         return;
     }
     for (uint32_t i = 0; c->answer && i < set->hosts; i++)
         all = all && c->answer[set->host[i]].here;
     if (c->answer && (all || now >= c->until))
-        conclude(engine, c, now);
+        conclude_case(engine, c, now);
 }
 
 /* ---- the ways in ----------------------------------------------------------------------------------- */
 
-static void look(struct engine *engine, uint64_t now)
+static void look_at_slots(struct engine *engine, uint64_t now)
 {
     char text[SHM_TEXT_MAX];
 
     engine->stalls->more = 0;
-    for (uint32_t slot = 0; slot < engine->names; slot++) {
+    for (uint32_t slot = 0; slot < engine->names.count; slot++) {
         struct message m = {0};
         bool pending = is_pending(engine, slot, &m.operation, &m.kind);
         enum stall_news news = stall_seen(&engine->stall, slot, m.operation, !pending, now);
         m.gives_up = news == STALL_GIVE_UP;
         if (news != STALL_NONE)
-            suspect(engine, slot, &m, now);
+            report_suspicion(engine, slot, &m, now);
     }
     if (engine->stalls->more == 0)
         return;
     snprintf(text, sizeof text, "%u more tensors wait for other ranks", engine->stalls->more);
-    session_notice(engine, LOG_WARNING, text);
+    engine_notice(engine, LOG_WARNING, text);
 }
 
-void stalls_progress(struct engine *engine, uint64_t now)
+/* Looks for stalls, and after those that were found. */
+static void progress_stalls(struct engine *engine, uint64_t now)
 {
     uint64_t period = stall_period(&engine->stall);
 
@@ -375,7 +383,7 @@ void stalls_progress(struct engine *engine, uint64_t now)
     if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
         return;
     if (now >= engine->stalls->look_at) {
-        look(engine, now);
+        look_at_slots(engine, now);
         engine->stalls->look_at = now + period;
     }
     for (int i = 0; i < STALL_CASES && !region_poisoned(&engine->region); i++)
@@ -391,7 +399,7 @@ static void say_missing(const struct engine *engine, struct stall_told *t)
     struct stall_ranks ranks = {0};
     uint8_t missing[MISSING_BYTES];
 
-    own_missing(engine, engine->name[t->slot].set, t->slot, t->operation, missing);
+    own_missing(engine, engine->names.name[t->slot].set, t->slot, t->operation, missing);
     stall_ranks_add(&ranks, here->name, here->rank, here->ranks, missing, "");
     bool known = c && c->missing && c->operation == t->operation;
     snprintf(t->missing, sizeof t->missing, "%s", known ? c->missing : stall_ranks_end(&ranks));
@@ -401,14 +409,14 @@ uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told
 {
     uint32_t all = 0;
 
-    for (uint32_t slot = 0; slot < engine->names; slot++) {
+    for (uint32_t slot = 0; slot < engine->names.count; slot++) {
         struct stall_told t = {.since = engine->stall.slot[slot].since, .slot = slot};
         uint8_t kind = 0;
         if (t.since == 0 || now - t.since < STALL_SHOWN_NS ||
             !is_pending(engine, slot, &t.operation, &kind) ||
             t.operation != engine->stall.slot[slot].operation)
             continue;
-        t.tensor = engine->name[slot].text;
+        t.tensor = engine->names.name[slot].text;
         t.kind = op_kind_name(kind);
         uint32_t at = all++;
         for (at = at < most ? at : most; at > 0 && told[at - 1].since > t.since; at--)
@@ -422,7 +430,7 @@ uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told
     return all;
 }
 
-int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+static int receive_stall(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
 {
     struct message m = {0};
     uint32_t slot;
@@ -438,7 +446,7 @@ int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_
     slot = names_find(engine, set, m.name);
     if (m.what == QUESTION) {
         m.what = ANSWER;
-        m.ranks = engine->members;
+        m.ranks = engine->workers.members;
         own_missing(engine, set, slot, m.operation, m.missing);
         send_message(engine, from, &m);
     } else if (m.what == SUSPICION) {
@@ -454,3 +462,16 @@ int stalls_receive(struct engine *engine, uint32_t from, const void *data, size_
     }
     return 0;
 }
+
+static void end_stalls(struct engine *engine)
+{
+    progress_stalls(engine, clock_now()); /* cases that have gone on are told while their names are known */
+    free_stalls(engine);
+    memset(engine->stall.slot, 0, sizeof engine->stall.slot);
+}
+
+const struct engine_part stalls_part = {.epoch_end = end_stalls,
+                                        .beat = progress_stalls,
+                                        .messages = 1u << PEER_STALL,
+                                        .message = receive_stall,
+                                        .free = free_stalls};

@@ -7,11 +7,12 @@
  *
  * On one host the ranks do the work, and only the marks are here. A file that cannot be written is told, and
  * the job goes on without. */
+#include "collectives/engine/timeline.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "collectives/engine/engine.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/trace.h"
@@ -29,7 +30,7 @@ struct timeline {
     } slot[SHM_SLOTS];
 };
 
-void timeline_start(struct engine *engine, const Hvd__EngineTuning *tuning)
+static void open_timeline(struct engine *engine, const Hvd__EngineTuning *tuning)
 {
     char who[80], process[96], path[4096];
     struct err e = ERR_INIT;
@@ -42,7 +43,7 @@ void timeline_start(struct engine *engine, const Hvd__EngineTuning *tuning)
     if (t && trace_path(tuning->timeline, who, path, sizeof path, &e) == 0)
         t->trace = trace_start(path, PID_FIRST + engine->self, process, &e);
     if (!t || !t->trace) {
-        session_notice(engine, LOG_WARNING, t ? e.text : "no memory for the engine's timeline");
+        engine_notice(engine, LOG_WARNING, t ? e.text : "no memory for the engine's timeline");
         free(t);
         return;
     }
@@ -52,39 +53,40 @@ void timeline_start(struct engine *engine, const Hvd__EngineTuning *tuning)
     engine->timeline = t;
 }
 
-void timeline_stop(struct engine *engine)
+/* Completes the file, if there is one. */
+static void stop_timeline(struct engine *engine)
 {
     struct err e = ERR_INIT;
 
     if (engine->timeline && trace_stop(engine->timeline->trace, &e) != 0)
-        session_notice(engine, LOG_WARNING, e.text);
+        engine_notice(engine, LOG_WARNING, e.text);
     free(engine->timeline);
     engine->timeline = NULL;
 }
 
-void timeline_stop_after(struct engine *engine)
+static int start_timeline(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
 {
-    for (uint32_t i = 0; i < engine->members; i++)
-        if (!engine->member[i].shut_down)
-            return;
-    timeline_stop(engine);
+    (void)e;
+    if (config->tuning && *config->tuning->timeline)
+        open_timeline(engine, config->tuning);
+    return 0;
 }
 
 static uint32_t slot_of(const struct engine *engine, const struct tensor_view *view)
 {
     const struct name *name = (const struct name *)((const char *)view - offsetof(struct name, view));
 
-    return (uint32_t)(name - engine->name);
+    return (uint32_t)(name - engine->names.name);
 }
 
-static void put(struct timeline *t, uint32_t slot, enum trace_phase phase, const char *prefix,
-                const char *name, uint64_t at)
+static void put_event(struct timeline *t, uint32_t slot, enum trace_phase phase, const char *prefix,
+                      const char *name, uint64_t at)
 {
     trace_put(t->trace, &(struct trace_event){phase, LANE_FIRST + slot, prefix, name, at, 0});
 }
 
-void timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
-                     uint64_t since)
+void engine_timeline_record(struct engine *engine, const struct tensor_view *view, enum timeline_point point,
+                            uint64_t since)
 {
     struct timeline *t = engine->timeline;
     static const char *const activity[] = {
@@ -95,32 +97,38 @@ void timeline_record(struct engine *engine, const struct tensor_view *view, enum
     struct trace_event queue = {TRACE_COMPLETE, LANE_FIRST + slot, NULL, "QUEUE", since, now - since};
 
     if (!t->slot[slot].named)
-        trace_lane(t->trace, LANE_FIRST + slot, engine->name[slot].text);
+        trace_lane(t->trace, LANE_FIRST + slot, engine->names.name[slot].text);
     t->slot[slot].named = true;
     if (t->slot[slot].activity)
-        put(t, slot, TRACE_END, NULL, t->slot[slot].activity, now);
+        put_event(t, slot, TRACE_END, NULL, t->slot[slot].activity, now);
     t->slot[slot].activity = NULL;
     t->executed = t->executed || point != TIMELINE_ANNOUNCED;
     if (point == TIMELINE_ANNOUNCED) {
-        put(t, slot, TRACE_BEGIN, "NEGOTIATE_", name, now);
+        put_event(t, slot, TRACE_BEGIN, "NEGOTIATE_", name, now);
     } else if (point == TIMELINE_DUE) {
-        put(t, slot, TRACE_END, "NEGOTIATE_", name, since);
-        put(t, slot, TRACE_BEGIN, NULL, name, since);
+        put_event(t, slot, TRACE_END, "NEGOTIATE_", name, since);
+        put_event(t, slot, TRACE_BEGIN, NULL, name, since);
         trace_put(t->trace, &queue);
     } else if (point == TIMELINE_SETTLED) {
-        put(t, slot, TRACE_END, NULL, name, now);
+        put_event(t, slot, TRACE_END, NULL, name, now);
     } else {
         t->slot[slot].activity = activity[point];
-        put(t, slot, TRACE_BEGIN, NULL, activity[point], now);
+        put_event(t, slot, TRACE_BEGIN, NULL, activity[point], now);
     }
 }
 
-void timeline_turn(struct engine *engine, bool executed)
+static void mark_turn(struct engine *engine, struct turn *turn)
 {
     struct timeline *t = engine->timeline;
 
-    if (t->mark_cycles && (executed || t->executed))
+    if (__builtin_expect(t == NULL, 1))
+        return;
+    if (t->mark_cycles && (turn->helped || t->executed))
         trace_put(t->trace,
                   &(struct trace_event){TRACE_INSTANT, LANE_CYCLES, NULL, "CYCLE_START", clock_now(), 0});
     t->executed = false;
 }
+
+/* No rank waits for the engine's own end, so the file is complete when all have left. */
+const struct engine_part timeline_part = {
+    .start = start_timeline, .progress = mark_turn, .all_left = stop_timeline, .free = stop_timeline};

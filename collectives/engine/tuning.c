@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/kernels/dtype.h"
 #include "collectives/engine/agree/host_tree.h"
+#include "collectives/engine/autotune.h"
+#include "collectives/engine/names.h"
 #include "collectives/engine/run/run.h"
+#include "collectives/kernels/dtype.h"
 #include "common/base/cursor.h"
 #include "common/base/log.h"
 
@@ -46,9 +48,10 @@ static void open_log(struct engine *engine, const char *path)
     struct tuning *t = engine->tuning;
     struct err e = ERR_INIT;
 
-    if (!(t->log = fopen(path, "we"))) {
+    t->log = fopen(path, "we");
+    if (!t->log) {
         err_sys(&e, errno, "no log of autotune: cannot write %s", path);
-        session_notice(engine, LOG_WARNING, e.text);
+        engine_notice(engine, LOG_WARNING, e.text);
         return;
     }
     setvbuf(t->log, NULL, _IOLBF, BUFSIZ);
@@ -89,38 +92,40 @@ static struct autotune_values standard_of(const struct engine *engine)
     struct autotune_values values = autotune_standard;
 
     values.of[AUTOTUNE_FUSION_BYTES] =
-        engine->fusion_bytes < UINT32_MAX ? (uint32_t)engine->fusion_bytes : UINT32_MAX;
+        engine->options.fusion_bytes < UINT32_MAX ? (uint32_t)engine->options.fusion_bytes : UINT32_MAX;
     return values;
 }
 
-int tuning_start(struct engine *engine, const Hvd__EngineTuning *options, struct err *e)
+static int start_tuning(struct engine *engine, const Hvd__EngineConfig *session, struct err *e)
 {
+    const Hvd__EngineTuning *options = session->tuning;
+
+    if (!options || !options->autotune)
+        return 0;
     struct autotune_config config = {.warmup = options->autotune_warmup_samples,
                                      .steps = options->autotune_steps_per_sample,
                                      .samples = options->autotune_samples,
                                      .tensors = SHM_SLOTS,
                                      .first = standard_of(engine)};
-    struct tuning *t;
-
-    if (!options->autotune)
-        return 0;
     if (config.steps == 0 || config.samples == 0 || config.samples > PENDING_MAX)
         return err_set(e, ERR_PROTOCOL, "the session's configuration: autotune with %u samples",
                        config.samples);
-    if (!(t = engine->tuning = calloc(1, sizeof *t)))
+    struct tuning *t = engine->tuning = calloc(1, sizeof *t);
+    if (!t)
         return err_set(e, ERR_MEMORY, "no memory for autotune");
     t->values = config.first;
     if (engine->self != 0)
         return 0;
-    config.fixed[AUTOTUNE_FUSION_BYTES] = options->fusion_given || engine->flat;
-    if (!(t->autotune = autotune_new(&config, e)))
+    config.fixed[AUTOTUNE_FUSION_BYTES] = options->fusion_given || engine->options.flat;
+    t->autotune = autotune_new(&config, e);
+    if (!t->autotune)
         return -1;
     if (*options->autotune_log)
         open_log(engine, options->autotune_log);
     return 0;
 }
 
-void tuning_free(struct engine *engine)
+static void free_tuning(struct engine *engine)
 {
     struct tuning *t = engine->tuning;
 
@@ -137,7 +142,8 @@ void tuning_free(struct engine *engine)
     engine->tuning = NULL;
 }
 
-void tuning_again(struct engine *engine)
+/* Another epoch: its list begins with the standard values on every host. */
+static void reset_tuning(struct engine *engine)
 {
     struct tuning *t = engine->tuning;
 
@@ -152,13 +158,13 @@ void tuning_again(struct engine *engine)
     t->values = standard_of(engine);
 }
 
-/* ---- what applies -------------------------------------------------------------------------------------- */
+/* ---- values of an entry -------------------------------------------------------------------------------- */
 
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number)
 {
     struct tuning *t = engine->tuning;
 
-    if (!t || set != engine->world || number == 0)
+    if (!t || set != engine->sets.world || number == 0)
         return &autotune_standard;
     t->taken = number;
     for (struct change *c; (c = t->first) && c->from <= number;) {
@@ -174,7 +180,7 @@ uint32_t tuning_runs_ahead(const struct engine *engine, const struct set *set)
 {
     const struct tuning *t = engine->tuning;
 
-    return (t && set == engine->world ? &t->values : &autotune_standard)->of[AUTOTUNE_IN_FLIGHT];
+    return (t && set == engine->sets.world ? &t->values : &autotune_standard)->of[AUTOTUNE_IN_FLIGHT];
 }
 
 static int add_change(struct tuning *t, uint64_t from, const struct autotune_values *values, struct err *e)
@@ -199,7 +205,7 @@ static void send_to_children(struct engine *engine, const void *message, size_t 
     struct err e = ERR_INIT;
 
     for (; child < end && child < engine->hosts; child++)
-        if (links_send_control(engine->links, (uint32_t)child, message, size, &e) != 0)
+        if (links_send_control(engine->peers.links, (uint32_t)child, message, size, &e) != 0)
             return; /* the link is lost; its own event says so */
 }
 
@@ -217,14 +223,14 @@ static void change_all(struct engine *engine)
     write_u64(&w, t->taken + 1);
     for (int i = 0; i < AUTOTUNE_SHARED; i++)
         write_u32(&w, values->of[i]);
-    readiness_fuse(engine->world->readiness, values->of[AUTOTUNE_FUSION_BYTES]);
+    readiness_fuse(engine->sets.world->readiness, values->of[AUTOTUNE_FUSION_BYTES]);
     if (add_change(t, t->taken + 1, values, &e) != 0)
         engine_out_of_memory(engine, e.text);
     else
         send_to_children(engine, message, sizeof message);
 }
 
-int tuning_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
+static int receive_tuning(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e)
 {
     struct tuning *t = engine->tuning;
     struct reader r = reader_of(data, size);
@@ -251,7 +257,7 @@ int tuning_receive(struct engine *engine, uint32_t from, const void *data, size_
     return 0;
 }
 
-/* ---- what is measured ---------------------------------------------------------------------------------- */
+/* ---- measurement --------------------------------------------------------------------------------------- */
 
 void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
 {
@@ -259,7 +265,7 @@ void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
     const struct tensor_op *op = &run->view->op;
     struct autotune_sample sample;
 
-    if (!t || !t->autotune || run->set != engine->world)
+    if (!t || !t->autotune || run->set != engine->sets.world)
         return;
     if (!t->first && memcmp(autotune_wanted(t->autotune), &t->values, sizeof t->values) != 0)
         change_all(engine); /* a new epoch began with the standard */
@@ -278,3 +284,9 @@ void tuning_settled(struct engine *engine, const struct run *run, uint64_t now)
     if (autotune_ended(t->autotune))
         log_info("autotune has ended after %u samples", sample.number);
 }
+
+const struct engine_part tuning_part = {.start = start_tuning,
+                                        .epoch_end = reset_tuning,
+                                        .messages = 1u << PEER_TUNING,
+                                        .message = receive_tuning,
+                                        .free = free_tuning};

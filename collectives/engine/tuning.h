@@ -24,18 +24,13 @@
 
 struct run;
 
-/* As hvdrun's options ask for. */
-int tuning_start(struct engine *engine, const Hvd__EngineTuning *options, struct err *e);
-/* Another epoch: its list begins with the standard values on every host. */
-void tuning_again(struct engine *engine);
-void tuning_free(struct engine *engine);
+extern const struct engine_part tuning_part;
+
 /* The values of an entry of the set's list; to be asked for each of them, in order. */
 const struct autotune_values *tuning_of_entry(struct engine *engine, const struct set *set, uint64_t number);
 /* Operations of the set that may be on the list before what could be fused waits. */
 uint32_t tuning_runs_ahead(const struct engine *engine, const struct set *set);
 /* A run has ended well. */
 void tuning_settled(struct engine *engine, const struct run *run, uint64_t now);
-/* A PEER_TUNING. */
-int tuning_receive(struct engine *engine, uint32_t from, const void *data, size_t size, struct err *e);
 
 #endif

@@ -1,31 +1,20 @@
-/* The workers of this host: their sockets, their questions, their processes' ends.
+/* The workers of this host: their connections, their processes' ends.
  *
- * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host
- * that has not joined, this epoch. Then the process is watched through its pidfd. It is dead when that or the
- * process the session started has ended, whichever is first; if it had called hvd_shutdown that is no death.
- * The pidfd is usually first and knows no cause, so the session's word is waited for during
- * ENGINE_CAUSE_WAIT_MS. A socket that closes while the process lives is only a worker without answers. */
-#include <errno.h>
-#include <stdarg.h>
+ * A member's process is watched through its pidfd. The member is dead when that process or the process that
+ * the session started has ended, whichever is first. After hvd_shutdown an end is no death. The pidfd is
+ * usually first and knows no cause, so the session's word is waited for during ENGINE_CAUSE_WAIT_MS. A socket
+ * that closes while the process lives is only a worker without answers. */
+#include "collectives/engine/workers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "collectives/engine/engine.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/secret.h"
-#include "common/base/secret.h"
-
-#ifndef SO_PEERPIDFD
-#define SO_PEERPIDFD 77
-#endif
-
-#define STRANGER UINT32_MAX
 
 /* ---- deaths -------------------------------------------------------------------------------------------- */
 
@@ -35,10 +24,10 @@ static bool has_left(const struct engine *engine, const struct member *m)
     return m->shut_down && m->epoch == engine->epoch;
 }
 
-static bool all_have_left(const struct engine *engine)
+bool workers_have_left(const struct engine *engine)
 {
-    for (uint32_t m = 0; m < engine->members; m++)
-        if (!has_left(engine, &engine->member[m]))
+    for (uint32_t m = 0; m < engine->workers.members; m++)
+        if (!has_left(engine, &engine->workers.member[m]))
             return false;
     return true;
 }
@@ -46,7 +35,7 @@ static bool all_have_left(const struct engine *engine)
 /* cause NULL: nobody has told. */
 static void member_is_dead(struct engine *engine, uint32_t member, const char *cause, bool failed)
 {
-    struct member *m = &engine->member[member];
+    struct member *m = &engine->workers.member[member];
     uint32_t rank = engine->region.rank[member];
     char text[SHM_TEXT_MAX];
 
@@ -67,23 +56,9 @@ static void pidfd_ready(struct engine *engine, struct watch *watch, uint32_t eve
     engine_unwatch(engine, watch);
     close(watch->fd);
     watch->fd = -1;
-    engine->gone_rank = engine->region.rank[m - engine->member];
+    engine->workers.gone_rank = engine->region.rank[m - engine->workers.member];
     if (!has_left(engine, m))
         m->dead_at = clock_now() + ENGINE_CAUSE_WAIT_MS * NSEC_PER_MSEC;
-}
-
-uint64_t workers_deaths(struct engine *engine, uint64_t now)
-{
-    uint64_t next = 0;
-
-    for (uint32_t i = 0; i < engine->members; i++) {
-        uint64_t at = engine->member[i].dead_at;
-        if (at != 0 && at <= now)
-            member_is_dead(engine, i, NULL, false);
-        else if (at != 0 && (next == 0 || at < next))
-            next = at;
-    }
-    return next;
 }
 
 void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
@@ -94,9 +69,9 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
 
     if (ended->rank >= engine->size)
         return;
-    engine->gone_rank = ended->rank;
-    if (member < engine->members) {
-        struct member *m = &engine->member[member];
+    engine->workers.gone_rank = ended->rank;
+    if (member < engine->workers.members) {
+        struct member *m = &engine->workers.member[member];
         if (ended->pid)
             m->pid = ended->pid;
         if (m->joined || ended->failed) {
@@ -114,269 +89,23 @@ void workers_rank_ended(struct engine *engine, const Hvd__RankEnded *ended)
     engine_poison_by(engine, ended->rank, HVD_ERR_PEER, text);
 }
 
-/* ---- questions ----------------------------------------------------------------------------------------- */
-
-static int refuse(struct worker_message *answer, int status, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-
-static int refuse(struct worker_message *answer, int status, const char *fmt, ...)
+int workers_watch_process(struct engine *engine, struct member *m, int pidfd, uint32_t pid, struct err *e)
 {
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(answer->text, sizeof answer->text, fmt, args);
-    va_end(args);
-    return status;
-}
-
-/* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id
- * is reused. */
-static int peer_pidfd(int socket, uint32_t pid)
-{
-    int fd;
-    socklen_t len = sizeof fd;
-
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
-        return fd;
-    return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
-static bool is_ours(const struct engine *engine, const struct worker_message *q, const struct ucred *peer)
-{
-    return peer->uid == geteuid() && secret_equal(q->token, engine->token, WORKER_TOKEN_SIZE);
-}
-
-static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,
-                       struct worker_message *a)
-{
-    uint32_t member = region_member(&engine->region, q->rank);
-    char ranks[96];
-
-    if (!is_ours(engine, q, peer))
-        return refuse(a, HVD_ERR_SYSTEM,
-                      "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
-    if (q->epoch - engine->epoch <= 1 && region_poisoned(&engine->region))
-        return region_poison_read(&engine->region, a->text, sizeof a->text); /* and there is no next one */
-    if (q->epoch != engine->epoch)
-        return refuse(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch, engine->epoch);
-    if (member >= engine->members)
-        return refuse(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%s)", q->rank,
-                      ranks_text(engine->region.rank, engine->members, ranks, sizeof ranks));
-    if (engine->member[member].joined && engine->member[member].epoch != engine->epoch &&
-        !engine->member[member].shut_down)
-        return refuse(a, HVD_ERR_SYSTEM, "rank %u has not left epoch %u", q->rank,
-                      engine->member[member].epoch);
-    if (engine->member[member].joined && engine->member[member].epoch == engine->epoch)
-        return refuse(a, HVD_ERR_SYSTEM, "rank %u has joined the job already, as process %u", q->rank,
-                      engine->member[member].pid);
-    return HVD_SUCCESS;
-}
-
-static int hello(struct engine *engine, struct worker *w, const struct worker_message *q,
-                 struct worker_message *a)
-{
-    struct ucred peer;
-    socklen_t len = sizeof peer;
-    struct err e = ERR_INIT;
-    int status;
-
-    if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
-        return refuse(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
-    if (is_ours(engine, q, &peer) && q->epoch == engine->epoch + 1 && again_begin(engine, &e) != 0)
-        log_debug("no next epoch: %s", e.text); /* the check says so to the rank */
-    if ((status = check_hello(engine, q, &peer, a)) != HVD_SUCCESS)
-        return status;
-    struct member *m = &engine->member[region_member(&engine->region, q->rank)];
     if (m->pidfd.fd >= 0) {
         engine_unwatch(engine, &m->pidfd);
         close(m->pidfd.fd);
     }
-    m->pidfd = (struct watch){peer_pidfd(w->watch.fd, (uint32_t)peer.pid), pidfd_ready};
-    if (m->pidfd.fd < 0 || engine_watch(engine, &m->pidfd, EPOLLIN, &e) != 0)
-        return refuse(a, HVD_ERR_SYSTEM, "process %d cannot be watched", (int)peer.pid);
-    m->pid = (uint32_t)peer.pid;
-    m->joined = true;
-    m->shut_down = false;
-    m->epoch = engine->epoch;
-    m->worker = w;
-    w->member = (uint32_t)(m - engine->member);
-    devices_begin(engine, w->member);
-    return HVD_SUCCESS;
+    m->pidfd = (struct watch){pidfd, pidfd_ready};
+    m->pid = pid;
+    return pidfd < 0 ? -1 : engine_watch(engine, &m->pidfd, EPOLLIN, e);
 }
 
-static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__BodyCase what)
+/* ---- connections --------------------------------------------------------------------------------------- */
+
+void workers_drop(struct engine *engine, struct worker *w)
 {
-    Hvd__Engine message = HVD__ENGINE__INIT;
-    Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
-    struct err e = ERR_INIT;
-
-    rank.rank = engine->region.rank[member];
-    rank.pid = engine->member[member].pid;
-    message.body_case = what;
-    if (what == HVD__ENGINE__BODY_INITIALIZED)
-        message.initialized = &rank;
-    else
-        message.shut_down = &rank;
-    if (session_send(engine, &message, &e) != 0)
-        log_warning("%s", e.text);
-}
-
-static int get_segment(const struct engine *engine, uint32_t id, struct worker_message *a, int *fd)
-{
-    if (id >= ENGINE_SEGMENTS_MAX || engine->segment[id].fd < 0)
-        return refuse(a, HVD_ERR_INVALID, "there is no tensor segment %u", id);
-    *fd = engine->segment[id].fd;
-    return HVD_SUCCESS;
-}
-
-static int add_segment(struct engine *engine, struct worker *w, struct worker_message *a)
-{
-    int fd = w->reader.number_of_fds == 1 ? w->reader.fds[0] : -1;
-
-    if (fd < 0)
-        return refuse(a, HVD_ERR_INVALID, "a tensor segment came without its descriptor");
-    w->reader.fds[0] = -1;
-    return segments_add(engine, w->member, fd, &a->id, a->text, sizeof a->text);
-}
-
-static int name_slot(struct engine *engine, const struct worker *w, const struct worker_message *q,
-                     struct worker_message *a)
-{
-    struct set *set = sets_find(engine, q->set);
-
-    if (!set && q->set < 0)
-        return refuse(a, HVD_ERR_MEMORY, "no room for what two ranks send each other (at most %u pairs)",
-                      ENGINE_PAIRS_MAX);
-    if (!set)
-        return refuse(a, HVD_ERR_SET_UNKNOWN, "there is no process set %d", q->set);
-    if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
-        return refuse(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
-                      engine->region.rank[w->member], q->set);
-    return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
-}
-
-static int slot_name(const struct engine *engine, const struct worker *w, uint32_t slot,
-                     struct worker_message *a)
-{
-    const struct team *team = slot < engine->names ? engine->name[slot].set->team : NULL;
-
-    if (!team || team_index(team, engine->region.rank[w->member]) == UINT32_MAX)
-        return refuse(a, HVD_ERR_INVALID, "there is no tensor %u of rank %u", slot,
-                      engine->region.rank[w->member]);
-    a->set = team->id;
-    snprintf(a->text, sizeof a->text, "%s", engine->name[slot].text);
-    return HVD_SUCCESS;
-}
-
-/* A rank that lives cannot go on: the others would wait for its part. */
-static void member_failed(struct engine *engine, uint32_t member, const char *why)
-{
-    uint32_t rank = engine->region.rank[member];
-    char text[SHM_TEXT_MAX];
-
-    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) %.300s", rank, engine_host_of(engine, rank),
-             engine->member[member].pid, why);
-    engine_poison_by(engine, rank, HVD_ERR_PEER, text);
-}
-
-static void note(const struct engine *engine, uint32_t member, const struct worker_message *q)
-{
-    uint32_t rank = engine->region.rank[member];
-    char text[SHM_TEXT_MAX];
-
-    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, q->text);
-    log_printable(text);
-    if (q->id == LOG_WARNING || q->id == LOG_ERROR)
-        log_at((enum log_level)q->id, "rank %u on %.100s: %s", rank, engine_host_of(engine, rank), text);
-    else
-        log_info("%s", text);
-}
-
-static void member_leaves(struct engine *engine, uint32_t member)
-{
-    engine->member[member].shut_down = true;
-    tell_session(engine, member, HVD__ENGINE__BODY_SHUT_DOWN);
-    if (all_have_left(engine))
-        counters_tell(engine);
-    timeline_stop_after(engine); /* nobody waits for the engine's own end */
-}
-
-/* Answers the question in the worker's reader, if not later. -1: close the connection. */
-static int answer(struct engine *engine, struct worker *w)
-{
-    const struct worker_message *q = &w->reader.message;
-    struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = q->type};
-    int fds[WORKER_FDS_MAX] = {-1, -1};
-    unsigned number = 0;
-    struct err e = ERR_INIT;
-
-    if ((q->type == WORKER_HELLO) != (w->member == STRANGER))
-        return -1;
-    switch (q->type) {
-    case WORKER_HELLO:
-        a.status = hello(engine, w, q, &a);
-        fds[0] = engine->region_fd;
-        fds[1] = engine->kick.fd;
-        number = a.status == HVD_SUCCESS ? 2 : 0;
-        break;
-    case WORKER_NAME:
-        a.status = name_slot(engine, w, q, &a);
-        break;
-    case WORKER_ADD_SET:
-        a.status = w->reader.number_of_fds == 1
-                       ? sets_add(engine, q->set, w->reader.fds[0], a.text, sizeof a.text)
-                       : refuse(&a, HVD_ERR_INVALID, "a process set came without its ranks");
-        break;
-    case WORKER_REMOVE_SET:
-        sets_remove(engine, q->set);
-        break;
-    case WORKER_SLOT:
-        a.status = slot_name(engine, w, q->id, &a);
-        break;
-    case WORKER_JOIN:
-        joins_member(engine, w->member, q->id != 0);
-        break;
-    case WORKER_ADD_SEGMENT:
-        a.status = add_segment(engine, w, &a);
-        break;
-    case WORKER_GET_SEGMENT:
-        a.status = get_segment(engine, q->id, &a, &fds[0]);
-        number = a.status == HVD_SUCCESS;
-        break;
-    case WORKER_INITIALIZED:
-        engine->started = true;
-        tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
-        break;
-    case WORKER_DEVICE_OPEN:
-    case WORKER_DEVICE_MEMORY:
-    case WORKER_DEVICE_SPAN:
-    case WORKER_DEVICE_FORGET:
-    case WORKER_DEVICE_JOIN:
-    case WORKER_DEVICE_LEAVE:
-    case WORKER_DEVICE_KNOW:
-    case WORKER_DEVICE_CLOSE:
-        if (!devices_answer(engine, w->member, &w->reader, &a))
-            return 0;
-        break;
-    case WORKER_FAILED:
-        member_failed(engine, w->member, q->text);
-        break;
-    case WORKER_NOTE:
-        note(engine, w->member, q);
-        break;
-    case WORKER_SHUT_DOWN:
-        member_leaves(engine, w->member);
-        break;
-    }
-    if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)
-        return -1;
-    return w->member == STRANGER ? -1 : 0;
-}
-
-static void drop(struct engine *engine, struct worker *w)
-{
-    if (w->member != STRANGER && engine->member[w->member].worker == w)
-        engine->member[w->member].worker = NULL;
+    if (w->member != WORKER_STRANGER && engine->workers.member[w->member].worker == w)
+        engine->workers.member[w->member].worker = NULL;
     engine_unwatch(engine, &w->watch);
     worker_reader_reset(&w->reader);
     close(w->watch.fd);
@@ -385,71 +114,62 @@ static void drop(struct engine *engine, struct worker *w)
 
 void workers_answer_later(struct engine *engine, uint32_t member, const struct worker_message *a)
 {
-    struct worker *w = engine->member[member].worker;
+    struct worker *w = engine->workers.member[member].worker;
     struct err e = ERR_INIT;
 
     if (w && worker_send(w->watch.fd, a, NULL, 0, &e) != 0)
-        drop(engine, w);
+        workers_drop(engine, w);
 }
 
-static void worker_ready(struct engine *engine, struct watch *watch, uint32_t events)
-{
-    struct worker *w = (struct worker *)watch;
-    struct err e = ERR_INIT;
-    int rc;
+/* ---- the part ------------------------------------------------------------------------------------------ */
 
-    (void)events;
-    while ((rc = worker_receive(watch->fd, &w->reader, &e)) == 1) {
-        if (answer(engine, w) != 0) {
-            rc = -1;
-            break;
-        }
-        worker_reader_reset(&w->reader);
-    }
-    if (rc < 0)
-        drop(engine, w);
+static int start_workers(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
+{
+    uint32_t ranks = engine->host[engine->self].ranks, connections = ranks + ENGINE_STRANGERS_MAX;
+    struct workers *w = &engine->workers;
+
+    (void)config;
+    w->member = calloc(ranks, sizeof *w->member);
+    w->connection = calloc(connections, sizeof *w->connection);
+    if (!w->member || !w->connection)
+        return err_set(e, ERR_MEMORY, "no memory for %u members", ranks);
+    w->members = ranks;
+    w->connections = connections;
+    for (uint32_t i = 0; i < ranks; i++)
+        w->member[i].pidfd.fd = -1;
+    for (uint32_t i = 0; i < connections; i++)
+        w->connection[i].watch.fd = -1;
+    return 0;
 }
 
-void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
+/* Poisons for members whose cause did not come in time. */
+static void settle_deaths(struct engine *engine, struct turn *turn)
 {
-    struct err e = ERR_INIT;
-    int fd;
-
-    (void)events;
-    while ((fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        struct worker *w = NULL;
-        for (uint32_t i = 0; i < engine->workers && !w; i++)
-            if (engine->worker[i].watch.fd < 0)
-                w = &engine->worker[i];
-        if (!w) {
-            close(fd); /* more connections than all ranks of this host and a few strangers can have */
+    for (uint32_t i = 0; i < engine->workers.members; i++) {
+        uint64_t at = engine->workers.member[i].dead_at;
+        if (__builtin_expect(at == 0, 1))
             continue;
-        }
-        *w = (struct worker){.watch = {fd, worker_ready}, .member = STRANGER};
-        if (engine_watch(engine, &w->watch, EPOLLIN, &e) != 0)
-            drop(engine, w);
-    }
-    if (errno == EMFILE || errno == ENFILE) {
-        char text[SHM_TEXT_MAX];
-        snprintf(text, sizeof text, "the engine on %.100s has no descriptors left (%s)",
-                 engine->host[engine->self].name,
-                 errno == EMFILE ? "RLIMIT_NOFILE, ulimit -Hn" : "fs.file-max");
-        engine_unwatch(engine, watch); /* it would be ready for ever */
-        close(watch->fd);              /* who has connected and was not accepted would wait for ever */
-        watch->fd = -1;
-        log_error("%s", text);
-        engine_poison(engine, HVD_ERR_SYSTEM, text);
+        if (at <= turn->now)
+            member_is_dead(engine, i, NULL, false);
+        else
+            turn_until(turn, at);
     }
 }
 
-void workers_free(struct engine *engine)
+static void free_workers(struct engine *engine)
 {
-    for (uint32_t i = 0; i < engine->workers; i++)
-        if (engine->worker[i].watch.fd >= 0)
-            drop(engine, &engine->worker[i]);
-    for (uint32_t i = 0; i < engine->members; i++)
-        if (engine->member[i].pidfd.fd >= 0)
-            close(engine->member[i].pidfd.fd);
-    free(engine->worker);
-    free(engine->member);
+    for (uint32_t i = 0; i < engine->workers.connections; i++)
+        if (engine->workers.connection[i].watch.fd >= 0)
+            workers_drop(engine, &engine->workers.connection[i]);
+    for (uint32_t i = 0; i < engine->workers.members; i++)
+        if (engine->workers.member[i].pidfd.fd >= 0)
+            close(engine->workers.member[i].pidfd.fd);
+    secret_free(engine->workers.token, WORKER_TOKEN_SIZE);
+    if (engine->workers.listener.fd >= 0)
+        close(engine->workers.listener.fd);
+    free(engine->workers.connection);
+    free(engine->workers.member);
 }
+
+const struct engine_part workers_part = {
+    .start = start_workers, .progress = settle_deaths, .free = free_workers};

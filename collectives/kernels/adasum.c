@@ -22,7 +22,7 @@ size_t adasum_lane(hvd_dtype dtype)
 }
 
 /* Bytes of one vector between the steps. */
-static size_t stride(hvd_dtype dtype, size_t count)
+static size_t stride_of(hvd_dtype dtype, size_t count)
 {
     return (count * adasum_lane(dtype) + 7) / 8 * 8;
 }
@@ -35,15 +35,15 @@ size_t adasum_scratch(hvd_dtype dtype, size_t vectors, size_t count)
         vectors /= 2;
         levels++;
     }
-    return levels * stride(dtype, count);
+    return levels * stride_of(dtype, count);
 }
 
-static double total(const double lane[LANES])
+static double sum_lanes(const double lane[LANES])
 {
     return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-static double factor(double ab, double square)
+static double factor_of(double ab, double square)
 {
     return square < LENGTH_LEAST ? 1 : 1 - ab / square / 2;
 }
@@ -61,7 +61,7 @@ static double factor(double ab, double square)
                 bb[l] += y * y;                                                                              \
             }                                                                                                \
         }                                                                                                    \
-        return (struct adasum_products){total(ab), total(aa), total(bb)};                                    \
+        return (struct adasum_products){sum_lanes(ab), sum_lanes(aa), sum_lanes(bb)};                        \
     }                                                                                                        \
     static void join_##type(type *a, const type *b, size_t count, double of_a, double of_b)                  \
     {                                                                                                        \
@@ -85,7 +85,7 @@ void adasum_add(struct adasum_products *sum, const struct adasum_products *block
 
 void adasum_join(void *a, const void *b, size_t count, hvd_dtype dtype, const struct adasum_products *p)
 {
-    double of_a = factor(p->ab, p->aa), of_b = factor(p->ab, p->bb);
+    double of_a = factor_of(p->ab, p->aa), of_b = factor_of(p->ab, p->bb);
 
     if (dtype == HVD_FLOAT64)
         join_double(a, b, count, of_a, of_b);
@@ -93,7 +93,7 @@ void adasum_join(void *a, const void *b, size_t count, hvd_dtype dtype, const st
         join_float(a, b, count, of_a, of_b);
 }
 
-static void widen(float *to, const char *from, size_t count, hvd_dtype dtype)
+static void widen_elements(float *to, const char *from, size_t count, hvd_dtype dtype)
 {
     for (size_t i = 0; i < count; i++) {
         uint16_t h;
@@ -102,7 +102,7 @@ static void widen(float *to, const char *from, size_t count, hvd_dtype dtype)
     }
 }
 
-static void narrow(char *to, const float *from, size_t count, hvd_dtype dtype)
+static void narrow_elements(char *to, const float *from, size_t count, hvd_dtype dtype)
 {
     for (size_t i = 0; i < count; i++) {
         uint16_t h = dtype == HVD_FLOAT16 ? float16_narrow(from[i]) : bfloat16_narrow(from[i]);
@@ -118,7 +118,7 @@ static bool is_half(hvd_dtype dtype)
 void adasum_load(void *to, const void *from, size_t count, hvd_dtype dtype)
 {
     if (is_half(dtype))
-        widen(to, from, count, dtype);
+        widen_elements(to, from, count, dtype);
     else
         memcpy(to, from, count * dtype_size(dtype));
 }
@@ -126,12 +126,12 @@ void adasum_load(void *to, const void *from, size_t count, hvd_dtype dtype)
 void adasum_store(void *to, const void *from, size_t count, hvd_dtype dtype)
 {
     if (is_half(dtype))
-        narrow(to, from, count, dtype);
+        narrow_elements(to, from, count, dtype);
     else
         memcpy(to, from, count * dtype_size(dtype));
 }
 
-static void join(void *a, const void *b, size_t count, hvd_dtype dtype)
+static void join_lanes(void *a, const void *b, size_t count, hvd_dtype dtype)
 {
     struct adasum_products sum = {0, 0, 0};
     size_t lane = adasum_lane(dtype);
@@ -148,7 +148,7 @@ static void join(void *a, const void *b, size_t count, hvd_dtype dtype)
 /* The result of `vectors` of them, in room; what lies behind it is used. As deep as their number has bits. */
 static void join_all(const void *const *in, size_t vectors, void *room, size_t count, hvd_dtype dtype)
 {
-    void *other = (char *)room + stride(dtype, count);
+    void *other = (char *)room + stride_of(dtype, count);
 
     if (vectors == 1) {
         adasum_load(room, in[0], count, dtype);
@@ -156,7 +156,7 @@ static void join_all(const void *const *in, size_t vectors, void *room, size_t c
     }
     join_all(in, vectors / 2, room, count, dtype);
     join_all(in + vectors / 2, vectors / 2, other, count, dtype);
-    join(room, other, count, dtype);
+    join_lanes(room, other, count, dtype);
 }
 
 void adasum(const void *const *in, size_t vectors, void *out, size_t count, hvd_dtype dtype, void *scratch)

@@ -52,7 +52,7 @@ static uint32_t part_of(const struct chunks *c, uint32_t worker, uint32_t worker
     return begin == end ? 0 : UINT32_MAX >> (32 - (end - begin)) << begin;
 }
 
-/* Who is at its part has taken the first of it. */
+/* A member that works on its part has taken the part's first chunk. */
 static uint32_t under_way(const struct chunks *c, uint32_t taken, uint32_t workers)
 {
     uint32_t theirs = 0;

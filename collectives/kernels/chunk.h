@@ -24,10 +24,10 @@ void chunks_range(const struct chunks *c, uint32_t index, size_t *first, size_t 
 /* The chunk that `worker` takes next, CHUNK_NONE when all are taken. `taken` says which are: 0 at first, then
  * what *then was for the one who took the last. Each worker has a part of its own, the same every time: a
  * small one stays in its processor's cache from one operation to the next, and of a large one it need map no
- * more. Who is done helps the others; of few chunks it takes the last ones. Who is patient leaves few chunks
- * to those that have begun, for what was taken of such a part would have to move to another cache and back
- * for the next operation, and many to all others. Parts that `taken` has no room for the numbers of are none:
- * then chunks are taken in order. */
+ * more. A member that has finished its part helps the others; of few chunks it takes the last ones. A patient
+ * member leaves a part of few chunks to the member that has begun it: those elements would have to move to
+ * another cache and back for the next operation. A part of many chunks is open to all. Parts that `taken` has
+ * no room for the numbers of are none: then chunks are taken in order. */
 uint32_t chunks_pick(const struct chunks *c, uint32_t taken, uint32_t worker, uint32_t workers, bool patient,
                      uint32_t *then);
 

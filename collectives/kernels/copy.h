@@ -1,8 +1,8 @@
 /* Copies of much memory.
  *
- * What fits into no cache is copied a line at a time and asked for some lines ahead, also across pages, where
- * processors do not look ahead by themselves: two thirds of the time of the C library's copy, which is used
- * for the rest. */
+ * Memory that fits into no cache is copied a line at a time and asked for some lines ahead, also across
+ * pages, where processors do not look ahead by themselves: two thirds of the time of the C library's copy,
+ * which is used for the rest. */
 #ifndef HVD_COLLECTIVES_KERNELS_COPY_H
 #define HVD_COLLECTIVES_KERNELS_COPY_H
 

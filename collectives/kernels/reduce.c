@@ -1,6 +1,6 @@
 /* A block of BLOCK elements is reduced in the first level cache and then stored to every output, so memory is
- * read once per input and written once per output. What needs no block (two inputs, nothing to convert or
- * scale) is done in one loop over everything. */
+ * read once per input and written once per output. A reduction that needs no block (two inputs, nothing to
+ * convert or scale) is one loop over all elements. */
 #include "collectives/kernels/reduce.h"
 
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 
 #define BLOCK_BYTES 8192
 
-/* ---- which loops --------------------------------------------------------------------------------------- */
+/* ---- choice of the loops ------------------------------------------------------------------------------- */
 
 #ifdef __x86_64__
 /* The compiler's own test knows F16C only of late. */
@@ -43,7 +43,7 @@ unsigned reduce_versions(const struct reduce_kernels *version[REDUCE_VERSIONS_MA
 }
 
 /* Asked once: under a hypervisor the question takes a microsecond. */
-static const struct reduce_kernels *best(void)
+static const struct reduce_kernels *find_best(void)
 {
     static const struct reduce_kernels *_Atomic chosen;
     const struct reduce_kernels *k = atomic_load_explicit(&chosen, memory_order_relaxed);
@@ -104,7 +104,7 @@ static struct plan plan_of(const struct reduce_kernels *k, const struct reduce_j
 }
 
 /* Elements of input i, as they are combined: where they lie, or in `room`. */
-static const void *operand(const struct plan *p, size_t i, size_t first, size_t count, void *room)
+static const void *load_operand(const struct plan *p, size_t i, size_t first, size_t count, void *room)
 {
     const void *from = (const char *)p->job->in[i] + first * p->size;
 
@@ -130,10 +130,10 @@ static bool is_logical(const struct plan *p)
 /* The result's elements before they are stored: in `block`, or where a single input lies. */
 static const void *reduce_block(const struct plan *p, size_t first, size_t count, void *block, void *room)
 {
-    const void *sum = operand(p, 0, first, count, block);
+    const void *sum = load_operand(p, 0, first, count, block);
 
     for (size_t i = 1; i < p->job->inputs; i++) {
-        p->combine->one(block, sum, operand(p, i, first, count, room), count);
+        p->combine->one(block, sum, load_operand(p, i, first, count, room), count);
         sum = block;
     }
     if (p->job->inputs == 1 && is_logical(p)) {
@@ -154,7 +154,7 @@ static const void *reduce_block(const struct plan *p, size_t first, size_t count
     return sum;
 }
 
-static void store(const struct plan *p, const void *sum, size_t first, size_t count)
+static void store_result(const struct plan *p, const void *sum, size_t first, size_t count)
 {
     for (size_t i = 0; i < p->job->outputs; i++) {
         void *to = (char *)p->job->out[i] + first * p->out_size;
@@ -195,7 +195,7 @@ void reduce_range_by(const struct reduce_kernels *k, const struct reduce_job *jo
         return;
     while (count > 0) {
         size_t n = count < most ? count : most;
-        store(&p, reduce_block(&p, first, n, block, room), first, n);
+        store_result(&p, reduce_block(&p, first, n, block, room), first, n);
         first += n;
         count -= n;
     }
@@ -203,5 +203,5 @@ void reduce_range_by(const struct reduce_kernels *k, const struct reduce_job *jo
 
 void reduce_range(const struct reduce_job *job, size_t first, size_t count)
 {
-    reduce_range_by(best(), job, first, count);
+    reduce_range_by(find_best(), job, first, count);
 }

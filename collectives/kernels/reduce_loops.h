@@ -1,7 +1,7 @@
 /* The text of the inner loops; a file that includes it is one version (reduce_kernels.h) and has defined
  * KERNELS, its table's name. Each loop is plain and of one fixed shape, so that the compiler makes vector
- * code of it for whatever that file is compiled for. What processors do in one instruction that C cannot say
- * stands in the file itself, which then has defined OWN_FLOAT16. */
+ * code of it for whatever that file is compiled for. Instructions that C cannot express
+ * stand in the file itself, which then has defined OWN_FLOAT16. */
 #include <limits.h>
 
 #include "collectives/kernels/half.h"

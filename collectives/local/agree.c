@@ -1,11 +1,12 @@
 /* All members have arrived: what they have written is read once, checked, and compared; then the elements are
- * found. Whoever does this comes to the same view, or to the same sentence. */
+ * found. Every member and the engine come to the same view, or to the same sentence. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/local/pipeline.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
+#include "collectives/local/tensor.h"
 
 #define BYTES_MAX (1ull << SHM_OFFSET_BITS)
 
@@ -74,7 +75,7 @@ struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member)
 
     at.sequence = tensor_latest(v, member);
     op = read_entry(&at, member).op;
-    if (op.device == OP_EITHER) /* who is asked because of it has none on a device either */
+    if (op.device == OP_EITHER) /* a rank without elements has none on a GPU either */
         op.device = 0;
     return op;
 }
@@ -112,8 +113,8 @@ static int mismatch_joined(const struct tensor_view *v, const char *name, uint32
     return HVD_ERR_MISMATCH;
 }
 
-static int mismatch(const struct tensor_view *v, const char *name, uint32_t other,
-                    const struct tensor_op *theirs, int property, char *text, size_t size)
+static int report_mismatch(const struct tensor_view *v, const char *name, uint32_t other,
+                           const struct tensor_op *theirs, int property, char *text, size_t size)
 {
     char first[SHM_TEXT_MAX / 4], second[SHM_TEXT_MAX / 4];
 
@@ -135,7 +136,7 @@ static int check_claim(struct tensor_view *v, uint32_t member, const struct clai
     if (member > 0) {
         int property = op_difference(&v->op, &c->op);
         if (property >= 0)
-            return mismatch(v, name, member, &c->op, property, text, size);
+            return report_mismatch(v, name, member, &c->op, property, text, size);
         if (!op_is_ragged(v->op.kind))
             return HVD_SUCCESS;
     } else {
@@ -196,13 +197,13 @@ static bool find_table(struct tensor_view *v, uint32_t member, const struct clai
 
 /* ---- elements ------------------------------------------------------------------------------------------ */
 
-static void *find(const struct tensor_view *v, const struct tensor_resolver *resolver, uint64_t address,
-                  uint64_t bytes)
+static void *resolve_address(const struct tensor_view *v, const struct tensor_resolver *resolver,
+                             uint64_t address, uint64_t bytes)
 {
-    return address & (work_size(v) - 1) ? NULL : resolver->resolve(resolver->ctx, address, bytes);
+    return address & (tensor_element_size(v) - 1) ? NULL : resolver->resolve(resolver->ctx, address, bytes);
 }
 
-/* Where the engine is to say what came of each rank. */
+/* The place where the engine tells how many elements came of each rank. */
 static bool find_receipt(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                          const struct tensor_resolver *resolver)
 {
@@ -222,11 +223,11 @@ static bool find_output(struct tensor_view *v, uint32_t member, const struct cla
     uint64_t bytes;
 
     if (op_is_ragged(v->op.kind)) {
-        if (c->room > BYTES_MAX / work_size(v))
+        if (c->room > BYTES_MAX / tensor_element_size(v))
             return false;
         v->room[member] = c->room;
     }
-    bytes = tensor_work_of(&v->op)->room(v, member);
+    bytes = kind_of(&v->op)->room(v, member);
     if (op_scatters(v->op.kind) && bytes <= SHM_INLINE_MAX)
         v->out[member] = tensor_scratch(v, member);
     else if (bytes == 0 || (c->place == SHM_INLINE && !op_scatters(v->op.kind)))
@@ -234,7 +235,7 @@ static bool find_output(struct tensor_view *v, uint32_t member, const struct cla
     else if (c->in == c->out && !op_scatters(v->op.kind))
         v->out[member] = (void *)v->in[member];
     else
-        return (v->out[member] = find(v, resolver, c->out, bytes)) != NULL;
+        return (v->out[member] = resolve_address(v, resolver, c->out, bytes)) != NULL;
     return true;
 }
 
@@ -243,15 +244,16 @@ static bool find_private(struct tensor_view *v, uint32_t member)
 {
     bool mine = member == v->me;
 
-    v->in[member] = mine ? v->own_in : NULL;
-    v->out[member] = mine ? v->own_out : NULL;
+    v->in[member] = mine ? v->own.in : NULL;
+    v->out[member] = mine ? v->own.out : NULL;
     if (v->worker != TENSOR_ANYBODY || v->op.kind != SHM_ALLREDUCE || !team_is_here(v->team))
         return false;
     v->worker = member;
     return true;
 }
 
-/* All are streamed, or none: those that stand alone have given up. Who gives nothing has no place. */
+/* All are streamed, or none: those that stand alone have given up. A member that gives nothing
+ * has no place. */
 static bool find_place(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                        const struct tensor_resolver *resolver)
 {
@@ -260,12 +262,12 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
     if (v->me >= v->team->members || !op_kind_in(v->op.kind, STREAM_KINDS) || !team_is_here(v->team) ||
         (c->place == SHM_INLINE && !ragged))
         return false;
-    if (ragged && c->room > BYTES_MAX / work_size(v))
+    if (ragged && c->room > BYTES_MAX / tensor_element_size(v))
         return false;
     v->room[member] = c->room;
     if (v->op.kind == SHM_BROADCAST && member != v->op.root)
         v->out[member] = NULL;
-    else if (!(v->out[member] = find(v, resolver, c->in, STREAM_PLACE)))
+    else if (!(v->out[member] = resolve_address(v, resolver, c->in, STREAM_PLACE)))
         return false;
     if (c->place != SHM_INLINE)
         v->in[member] = v->out[member];
@@ -277,7 +279,7 @@ static bool find_nothing(struct tensor_view *v, uint32_t member, const struct cl
 {
     v->in[member] = v->out[member] = NULL;
     v->device_memory = member == 0 || c->in == v->device_memory ? c->in : 0;
-    if (op_is_ragged(v->op.kind) && c->room > BYTES_MAX / work_size(v))
+    if (op_is_ragged(v->op.kind) && c->room > BYTES_MAX / tensor_element_size(v))
         return false;
     v->room[member] = c->room;
     return true;
@@ -305,13 +307,13 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (c->is_private)
         return c->place == SHM_SEGMENT && find_private(v, member);
     if (c->place != SHM_INLINE)
-        v->in[member] = find(v, resolver, c->in, bytes);
+        v->in[member] = resolve_address(v, resolver, c->in, bytes);
     return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver) &&
            find_receipt(v, member, c, resolver);
 }
 
-/* What there is to do; on several hosts the engine finds that out. */
-static int plan(struct tensor_view *v, const char *name, char *text, size_t size)
+/* Plans the work; on several hosts the engine does so. */
+static int plan_work(struct tensor_view *v, const char *name, char *text, size_t size)
 {
     char wrong[SHM_TEXT_MAX / 4];
     uint64_t total = v->op.count;
@@ -319,19 +321,19 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
     if (!op_moves(v->op.kind))
         return HVD_SUCCESS;
     if (team_is_here(v->team))
-        total = tensor_work_of(&v->op)->plan(v, wrong, sizeof wrong);
+        total = kind_of(&v->op)->plan(v, wrong, sizeof wrong);
     if (total == UINT64_MAX) {
         snprintf(text, size, "tensor \"%s\": %s", name, wrong);
         return HVD_ERR_MISMATCH;
     }
     if (v->op.device)
         return HVD_SUCCESS;
-    v->bytes = total * work_size(v);
+    v->bytes = total * tensor_element_size(v);
     if (v->streamed)
         stream_plan(v);
     else if (v->place == SHM_SEGMENT)
         v->chunks = op_is_adasum(&v->op) ? (struct chunks){total, total, 1}
-                                         : chunks_cut(total, work_size(v), v->team->members);
+                                         : chunks_cut(total, tensor_element_size(v), v->team->members);
     return HVD_SUCCESS;
 }
 
@@ -339,41 +341,41 @@ static int plan(struct tensor_view *v, const char *name, char *text, size_t size
  * Only what `mine` of those kinds uses is found. */
 static bool open_alike(struct tensor_view *v)
 {
-    uint8_t place = v->is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;
+    uint8_t place = v->own.is_brief ? SHM_INLINE | SHM_BRIEF : SHM_INLINE;
 
-    if (v->me >= v->team->members || v->place != SHM_INLINE || (op_scatters(v->op.kind) && !v->is_brief) ||
-        __builtin_expect(v->op.device, 0))
+    if (v->me >= v->team->members || v->place != SHM_INLINE ||
+        (op_scatters(v->op.kind) && !v->own.is_brief) || __builtin_expect(v->op.device, 0))
         return false;
     for (uint32_t i = 0; i < v->team->members; i++) {
         const volatile struct shm_entry *entry = tensor_entry(v, i);
         if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
             entry->place != place || entry->root != v->op.root || entry->set != v->op.set ||
             entry->count != v->op.count ||
-            (v->is_brief && (entry->in != v->op.row || entry->out != v->own_room)))
+            (v->own.is_brief && (entry->in != v->op.row || entry->out != v->own.room)))
             return false;
         v->in[i] = tensor_payload(v, i, v->bytes, 0);
     }
     return true;
 }
 
-/* What there is to do then, when results have another size than inputs. */
+/* Plans the work of a kind whose results have another size than its inputs. */
 static int plan_alike(struct tensor_view *v, const char *name, char *text, size_t size)
 {
     struct claim_of_member c = {.op = v->op};
 
     for (uint32_t i = 0; i < v->team->members; i++) {
         v->count[i] = v->op.count;
-        v->room[i] = v->own_room;
+        v->room[i] = v->own.room;
         if (!find_table(v, i, &c, NULL)) {
             snprintf(text, size, "tensor \"%s\": no memory", name);
             return HVD_ERR_MEMORY;
         }
     }
-    return plan(v, name, text, size);
+    return plan_work(v, name, text, size);
 }
 
-/* Who has no elements goes with the first one that has. Where nobody has, other hosts say it, if there are
- * any. */
+/* A member without elements follows the first member that has some. If no member has any, other hosts decide,
+ * if there are any. */
 static uint8_t device_of_all(const struct tensor_view *v)
 {
     for (uint32_t i = 0; i < v->team->members; i++) {
@@ -389,7 +391,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
 {
     uint8_t device;
 
-    arrived_from_others(v);
+    ARRIVED_FROM_OTHERS(v);
     if (open_alike(v))
         return op_scatters(v->op.kind) ? plan_alike(v, name, text, text_size) : HVD_SUCCESS;
     v->place = SHM_INLINE;
@@ -415,7 +417,7 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
     if (!team_is_here(v->team) && op_scatters(v->op.kind) && !v->op.device)
         v->place = SHM_SEGMENT;
     v->streamed = v->streamed && v->place == SHM_SEGMENT; /* else all elements are in the entries anyway */
-    return plan(v, name, text, text_size);
+    return plan_work(v, name, text, text_size);
 }
 
 void *tensor_scratch(const struct tensor_view *v, uint32_t member)

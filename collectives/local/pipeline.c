@@ -5,12 +5,12 @@
 #include "collectives/kernels/copy.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/local/pipeline_copy.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
 #define STAGED UINT32_MAX /* pieces given by who has copied the whole */
 #define LONG   (4u << 20) /* bytes: below, pieces are half as large, so that there are some */
 
-/* ---- who streams --------------------------------------------------------------------------------------- */
+/* ---- members that stream ------------------------------------------------------------------------------- */
 
 static bool is_streamed(const struct tensor_view *v, uint32_t member)
 {
@@ -56,19 +56,19 @@ void stream_staged(struct tensor_view *v, uint64_t in, uint64_t out)
     entry->in = in;
     entry->out = out;
     atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, STAGED));
-    doorbell_ring_sleepers(v->region, UINT32_MAX);
+    region_ring_sleepers(v->region, UINT32_MAX);
 }
 
 /* ---- pieces -------------------------------------------------------------------------------------------- */
 
 static size_t piece_elements(const struct tensor_view *v)
 {
-    size_t size = work_size(v);
+    size_t size = tensor_element_size(v);
 
     return (v->op.count * size < LONG ? STREAM_PIECE / 2 : STREAM_PIECE) / size;
 }
 
-static uint32_t pieces(const struct tensor_view *v)
+static uint32_t count_pieces(const struct tensor_view *v)
 {
     size_t each = piece_elements(v);
 
@@ -77,14 +77,14 @@ static uint32_t pieces(const struct tensor_view *v)
 
 struct piece {
     size_t at, count;   /* of the tensor */
-    size_t first, last; /* what I reduce of it */
+    size_t first, last; /* the part that I reduce */
     size_t place;       /* bytes, where it begins in every member's place */
 };
 
-/* Where the part of member i begins, by whole lines. */
+/* The begin of member i's part, by whole lines. */
 static size_t part_begins(const struct tensor_view *v, size_t count, uint32_t i)
 {
-    size_t line = SHM_LINE / work_size(v);
+    size_t line = SHM_LINE / tensor_element_size(v);
 
     return i == v->team->members ? count : count * i / v->team->members / line * line;
 }
@@ -100,45 +100,47 @@ static struct piece piece_of(const struct tensor_view *v, uint32_t k)
 /* The parts of all others, from one array that begins with the piece to another. */
 static void copy_others(const struct tensor_view *v, const struct piece *p, char *to, const char *from)
 {
-    size_t size = work_size(v);
+    size_t size = tensor_element_size(v);
 
     copy_bytes(to, from, p->first * size);
     copy_bytes(to + p->last * size, from + p->last * size, (p->count - p->last) * size);
 }
 
-static void give(struct tensor_view *v)
+static void give_piece(struct tensor_view *v)
 {
-    struct piece p = piece_of(v, v->gave);
+    struct piece p = piece_of(v, v->stream.gave);
 
-    copy_others(v, &p, (char *)v->out[v->me] + p.place, (const char *)v->own_in + p.at * work_size(v));
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->gave));
-    doorbell_ring_sleepers(v->region, UINT32_MAX);
+    copy_others(v, &p, (char *)v->out[v->me] + p.place,
+                (const char *)v->own.in + p.at * tensor_element_size(v));
+    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
+    region_ring_sleepers(v->region, UINT32_MAX);
 }
 
 /* Pointers to where each array would begin if it held the whole tensor; mine are not in my place. */
-static void reduce(struct tensor_view *v)
+static void reduce_piece(struct tensor_view *v)
 {
     struct piece p = piece_of(v, v->mine);
     uint32_t members = v->team->members;
 
     for (uint32_t i = 0; i < members; i++) {
-        uintptr_t place = (uintptr_t)v->out[i] + p.place - p.at * work_size(v);
-        v->stream_in[i] = i == v->me ? v->own_in : (const void *)place;
-        v->stream_out[i] = i == v->me ? v->own_out : (void *)place;
+        uintptr_t place = (uintptr_t)v->out[i] + p.place - p.at * tensor_element_size(v);
+        v->stream.in[i] = i == v->me ? v->own.in : (const void *)place;
+        v->stream.out[i] = i == v->me ? v->own.out : (void *)place;
     }
-    work_reduce_from(v, v->stream_in, v->stream_out, p.at + p.first, p.last - p.first);
-    finished_for_others(v);
+    kind_reduce_from(v, v->stream.in, v->stream.out, p.at + p.first, p.last - p.first);
+    FINISHED_FOR_OTHERS(v);
     atomic_store(&v->seat[v->me]->done, shm_tagged(v->sequence, ++v->mine));
-    doorbell_ring_sleepers(v->region, UINT32_MAX);
+    region_ring_sleepers(v->region, UINT32_MAX);
 }
 
-static void take(struct tensor_view *v)
+static void take_piece(struct tensor_view *v)
 {
-    struct piece p = piece_of(v, v->taken);
+    struct piece p = piece_of(v, v->stream.taken);
 
-    arrived_from_others(v);
-    copy_others(v, &p, (char *)v->own_out + p.at * work_size(v), (const char *)v->out[v->me] + p.place);
-    v->taken++;
+    ARRIVED_FROM_OTHERS(v);
+    copy_others(v, &p, (char *)v->own.out + p.at * tensor_element_size(v),
+                (const char *)v->out[v->me] + p.place);
+    v->stream.taken++;
 }
 
 /* Has everybody else counted more than `number` there? */
@@ -154,13 +156,14 @@ static bool all_have(const struct tensor_view *v, size_t word, uint32_t number)
 
 enum action { NONE, GIVE, REDUCE, TAKE };
 
-static enum action next(const struct tensor_view *v)
+static enum action next_action(const struct tensor_view *v)
 {
-    if (v->gave <= v->taken + 1 && v->gave < pieces(v))
+    if (v->stream.gave <= v->stream.taken + 1 && v->stream.gave < count_pieces(v))
         return GIVE;
-    if (v->mine == v->taken && v->mine < pieces(v))
+    if (v->mine == v->stream.taken && v->mine < count_pieces(v))
         return all_have(v, offsetof(struct shm_seat, given), v->mine) ? REDUCE : NONE;
-    return v->taken < v->mine && all_have(v, offsetof(struct shm_seat, done), v->taken) ? TAKE : NONE;
+    return v->stream.taken < v->mine && all_have(v, offsetof(struct shm_seat, done), v->stream.taken) ? TAKE
+                                                                                                      : NONE;
 }
 
 void stream_plan(struct tensor_view *v)
@@ -173,15 +176,15 @@ bool stream_step(struct tensor_view *v)
 {
     if (!op_reduces(v->op.kind))
         return pass_step(v);
-    switch (next(v)) {
+    switch (next_action(v)) {
     case GIVE:
-        give(v);
+        give_piece(v);
         return true;
     case REDUCE:
-        reduce(v);
+        reduce_piece(v);
         return true;
     case TAKE:
-        take(v);
+        take_piece(v);
         return true;
     case NONE:
         break;
@@ -191,10 +194,10 @@ bool stream_step(struct tensor_view *v)
 
 bool stream_has_step(const struct tensor_view *v)
 {
-    return op_reduces(v->op.kind) ? next(v) != NONE : pass_has_step(v);
+    return op_reduces(v->op.kind) ? next_action(v) != NONE : pass_has_step(v);
 }
 
 bool stream_ended(const struct tensor_view *v)
 {
-    return op_reduces(v->op.kind) ? v->taken == pieces(v) : pass_ended(v);
+    return op_reduces(v->op.kind) ? v->stream.taken == count_pieces(v) : pass_ended(v);
 }

@@ -15,7 +15,7 @@
 #ifndef HVD_COLLECTIVES_LOCAL_PIPELINE_H
 #define HVD_COLLECTIVES_LOCAL_PIPELINE_H
 
-#include "collectives/local/tensor.h"
+#include "collectives/local/tensor_view.h"
 
 #define STREAM_PIECE (1u << 20) /* bytes at most */
 #define STREAM_PLACE (2 * STREAM_PIECE)

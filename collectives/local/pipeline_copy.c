@@ -3,7 +3,7 @@
 #include "collectives/kernels/copy.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/local/pipeline.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
 #define PASS_PIECES 4
 #define PIECE_LEAST (8u << 10)
@@ -12,7 +12,7 @@ _Static_assert(PASS_PIECES *PIECE_MOST <= STREAM_PLACE, "a place has room for th
 
 /* All in bytes. */
 struct way {
-    uint64_t in;    /* where it begins in the giver's input, */
+    uint64_t in;    /* its begin in the giver's input, */
     uint64_t given; /* in all that the giver gives, */
     uint64_t out;   /* and in the taker's result */
     uint64_t bytes;
@@ -20,30 +20,30 @@ struct way {
 
 static struct way way_alltoall(const struct tensor_view *v, uint32_t from, uint32_t to)
 {
-    uint32_t members = v->team->members; /* which are all ranks */
+    uint32_t members = v->team->members; /* all ranks are here */
     const uint64_t *split = v->split + (size_t)from * members;
-    struct way w = {.bytes = split[to] * work_size(v)};
+    struct way w = {.bytes = split[to] * tensor_element_size(v)};
 
     for (uint32_t j = 0; j < to; j++)
-        w.in += split[j] * work_size(v);
+        w.in += split[j] * tensor_element_size(v);
     for (uint32_t j = (from + 1) % members; j != to && j != from; j = (j + 1) % members)
-        w.given += split[j] * work_size(v);
+        w.given += split[j] * tensor_element_size(v);
     for (uint32_t i = 0; i < from; i++)
-        w.out += v->split[(size_t)i * members + to] * work_size(v);
+        w.out += v->split[(size_t)i * members + to] * tensor_element_size(v);
     return w;
 }
 
-/* What goes from one member to another, or (given has no meaning then) stays with it. */
+/* The way of the elements from one member to another, or to itself (given has no meaning then). */
 static struct way way_of(const struct tensor_view *v, uint32_t from, uint32_t to)
 {
-    struct way w = {.bytes = v->count[from] * work_size(v)};
+    struct way w = {.bytes = v->count[from] * tensor_element_size(v)};
 
     if (v->op.kind == SHM_ALLTOALL)
         return way_alltoall(v, from, to);
     if (v->op.kind == SHM_BROADCAST && (from != v->op.root || from == to))
         return (struct way){0};
     for (uint32_t i = 0; v->op.kind == SHM_ALLGATHER && i < from; i++)
-        w.out += v->count[i] * work_size(v);
+        w.out += v->count[i] * tensor_element_size(v);
     return w;
 }
 
@@ -60,9 +60,9 @@ static uint64_t given_by(const struct tensor_view *v, uint32_t from)
     return w.given + w.bytes;
 }
 
-static uint32_t pieces(const struct tensor_view *v, uint64_t bytes)
+static uint32_t count_pieces(const struct tensor_view *v, uint64_t bytes)
 {
-    return (uint32_t)(bytes / v->pass.piece + (bytes % v->pass.piece != 0));
+    return (uint32_t)(bytes / v->stream.piece + (bytes % v->stream.piece != 0));
 }
 
 void pass_plan(struct tensor_view *v)
@@ -74,22 +74,22 @@ void pass_plan(struct tensor_view *v)
         most = bytes > most ? bytes : most;
     }
     piece = (most / PASS_PIECES + PIECE_LEAST - 1) / PIECE_LEAST * PIECE_LEAST;
-    v->pass.piece = piece < PIECE_LEAST ? PIECE_LEAST : piece > PIECE_MOST ? PIECE_MOST : piece;
-    v->pass.rounds = pieces(v, most);
-    v->pass.mine = pieces(v, given_by(v, v->me));
-    v->pass.kept = 0;
-    v->pass.to_keep = way_of(v, v->me, v->me).bytes;
+    v->stream.piece = piece < PIECE_LEAST ? PIECE_LEAST : piece > PIECE_MOST ? PIECE_MOST : piece;
+    v->stream.rounds = count_pieces(v, most);
+    v->stream.mine = count_pieces(v, given_by(v, v->me));
+    v->stream.kept = 0;
+    v->stream.to_keep = way_of(v, v->me, v->me).bytes;
 }
 
 static char *place_of(const struct tensor_view *v, uint32_t member, uint32_t piece)
 {
-    return (char *)v->out[member] + piece % PASS_PIECES * v->pass.piece;
+    return (char *)v->out[member] + piece % PASS_PIECES * v->stream.piece;
 }
 
 /* Cuts the way to what of it is in a piece. false: nothing. */
 static bool in_piece(const struct tensor_view *v, struct way *w, uint32_t piece)
 {
-    uint64_t begin = piece * (uint64_t)v->pass.piece, end = begin + v->pass.piece, skip;
+    uint64_t begin = piece * (uint64_t)v->stream.piece, end = begin + v->stream.piece, skip;
 
     if (w->given >= end || w->given + w->bytes <= begin)
         return false;
@@ -103,64 +103,64 @@ static bool in_piece(const struct tensor_view *v, struct way *w, uint32_t piece)
     return w->bytes > 0;
 }
 
-static void give(struct tensor_view *v)
+static void give_piece(struct tensor_view *v)
 {
     uint32_t members = v->team->members, targets = v->op.kind == SHM_ALLTOALL ? members - 1 : 1;
-    char *place = place_of(v, v->me, v->gave);
+    char *place = place_of(v, v->me, v->stream.gave);
 
-    arrived_from_others(v);
+    ARRIVED_FROM_OTHERS(v);
     for (uint32_t k = 1; k <= targets; k++) {
         struct way w = way_of(v, v->me, (v->me + k) % members);
-        if (in_piece(v, &w, v->gave))
-            copy_bytes(place + w.given, (const char *)v->own_in + w.in, w.bytes);
+        if (in_piece(v, &w, v->stream.gave))
+            copy_bytes(place + w.given, (const char *)v->own.in + w.in, w.bytes);
     }
-    finished_for_others(v);
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->gave));
-    doorbell_ring_sleepers(v->region, UINT32_MAX);
+    FINISHED_FOR_OTHERS(v);
+    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
+    region_ring_sleepers(v->region, UINT32_MAX);
 }
 
 /* The member whose piece I look at next in this round. */
-static uint32_t source(const struct tensor_view *v)
+static uint32_t current_source(const struct tensor_view *v)
 {
     uint32_t members = v->team->members;
 
-    return (v->me + members - 1 - v->taken) % members;
+    return (v->me + members - 1 - v->stream.taken) % members;
 }
 
-/* What I get of it. */
-static bool wanted(const struct tensor_view *v, struct way *w)
+/* The way of the current source's elements to me. */
+static bool find_wanted(const struct tensor_view *v, struct way *w)
 {
-    *w = way_of(v, source(v), v->me);
+    *w = way_of(v, current_source(v), v->me);
     return in_piece(v, w, v->mine);
 }
 
 /* One member's part of the round; with the last one the round is finished. */
-static void take(struct tensor_view *v)
+static void take_piece(struct tensor_view *v)
 {
     struct way w;
 
-    arrived_from_others(v);
-    if (wanted(v, &w))
-        copy_bytes((char *)v->own_out + w.out, place_of(v, source(v), v->mine) + w.given, w.bytes);
-    if (++v->taken + 1 < v->team->members)
+    ARRIVED_FROM_OTHERS(v);
+    if (find_wanted(v, &w))
+        copy_bytes((char *)v->own.out + w.out, place_of(v, current_source(v), v->mine) + w.given, w.bytes);
+    if (++v->stream.taken + 1 < v->team->members)
         return;
-    v->taken = 0;
-    finished_for_others(v);
+    v->stream.taken = 0;
+    FINISHED_FOR_OTHERS(v);
     atomic_store(&v->seat[v->me]->done, shm_tagged(v->sequence, ++v->mine));
-    doorbell_ring_sleepers(v->region, UINT32_MAX);
+    region_ring_sleepers(v->region, UINT32_MAX);
 }
 
-static void keep(struct tensor_view *v)
+static void keep_own(struct tensor_view *v)
 {
     struct way w = way_of(v, v->me, v->me);
-    uint64_t left = w.bytes - v->pass.kept, bytes = left < v->pass.piece ? left : v->pass.piece;
+    uint64_t left = w.bytes - v->stream.kept, bytes = left < v->stream.piece ? left : v->stream.piece;
 
-    copy_bytes((char *)v->own_out + w.out + v->pass.kept, (const char *)v->own_in + w.in + v->pass.kept,
+    copy_bytes((char *)v->own.out + w.out + v->stream.kept, (const char *)v->own.in + w.in + v->stream.kept,
                bytes);
-    v->pass.kept += bytes;
+    v->stream.kept += bytes;
 }
 
-static bool counted(const struct tensor_view *v, const _Atomic uint64_t *word, uint32_t number)
+static bool has_counted(const struct tensor_view *v, const _Atomic uint64_t *word, uint32_t number)
 {
     uint64_t seen = atomic_load(word);
 
@@ -170,49 +170,49 @@ static bool counted(const struct tensor_view *v, const _Atomic uint64_t *word, u
 static bool others_have_finished(const struct tensor_view *v, uint32_t rounds)
 {
     for (uint32_t i = 0; i < v->team->members; i++)
-        if (i != v->me && !counted(v, &v->seat[i]->done, rounds))
+        if (i != v->me && !has_counted(v, &v->seat[i]->done, rounds))
             return false;
     return true;
 }
 
 static bool can_give(const struct tensor_view *v)
 {
-    return v->gave < v->pass.mine &&
-           (v->gave < PASS_PIECES || others_have_finished(v, v->gave - PASS_PIECES + 1));
+    return v->stream.gave < v->stream.mine &&
+           (v->stream.gave < PASS_PIECES || others_have_finished(v, v->stream.gave - PASS_PIECES + 1));
 }
 
 static bool can_take(const struct tensor_view *v)
 {
     struct way w;
 
-    return v->mine < v->pass.rounds &&
-           (!wanted(v, &w) || counted(v, &v->seat[source(v)]->given, v->mine + 1));
+    return v->mine < v->stream.rounds &&
+           (!find_wanted(v, &w) || has_counted(v, &v->seat[current_source(v)]->given, v->mine + 1));
 }
 
 enum action { NONE, GIVE, TAKE, KEEP };
 
-static enum action next(const struct tensor_view *v)
+static enum action next_action(const struct tensor_view *v)
 {
-    if (v->gave <= v->mine + 1 && can_give(v))
+    if (v->stream.gave <= v->mine + 1 && can_give(v))
         return GIVE;
     if (can_take(v))
         return TAKE;
     if (can_give(v))
         return GIVE;
-    return v->pass.kept < v->pass.to_keep ? KEEP : NONE;
+    return v->stream.kept < v->stream.to_keep ? KEEP : NONE;
 }
 
 bool pass_step(struct tensor_view *v)
 {
-    switch (next(v)) {
+    switch (next_action(v)) {
     case GIVE:
-        give(v);
+        give_piece(v);
         return true;
     case TAKE:
-        take(v);
+        take_piece(v);
         return true;
     case KEEP:
-        keep(v);
+        keep_own(v);
         return true;
     case NONE:
         break;
@@ -222,11 +222,12 @@ bool pass_step(struct tensor_view *v)
 
 bool pass_has_step(const struct tensor_view *v)
 {
-    return next(v) != NONE;
+    return next_action(v) != NONE;
 }
 
 bool pass_ended(const struct tensor_view *v)
 {
-    return v->gave == v->pass.mine && v->mine == v->pass.rounds && v->pass.kept == v->pass.to_keep &&
-           (v->gave == 0 || others_have_finished(v, v->pass.rounds));
+    return v->stream.gave == v->stream.mine && v->mine == v->stream.rounds &&
+           v->stream.kept == v->stream.to_keep &&
+           (v->stream.gave == 0 || others_have_finished(v, v->stream.rounds));
 }

@@ -5,7 +5,8 @@
 
 #include "collectives/shm/doorbell.h"
 #include "collectives/local/pipeline.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
+#include "collectives/local/tensor.h"
 
 /* The arrays are one piece of memory, which `in` names. */
 int tensor_view_init(struct tensor_view *v, const struct region *region, const struct team *team,
@@ -20,9 +21,9 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
     if (!v->in)
         return -1;
     v->out = (void **)(v->in + members);
-    v->stream_in = (const void **)(v->out + members);
-    v->stream_out = (void **)(v->stream_in + members);
-    v->receipt = (uint64_t **)(v->stream_out + members);
+    v->stream.in = (const void **)(v->out + members);
+    v->stream.out = (void **)(v->stream.in + members);
+    v->receipt = (uint64_t **)(v->stream.out + members);
     v->seat = (struct shm_seat **)(v->receipt + members);
     v->count = (uint64_t *)(v->seat + members);
     v->room = v->count + members;
@@ -46,7 +47,7 @@ void tensor_begin(struct tensor_view *v, uint32_t sequence)
 {
     v->sequence = sequence;
     v->seen = 0;
-    v->mine = v->gave = v->taken = 0;
+    v->mine = v->stream.gave = v->stream.taken = 0;
     v->streamed = v->patient = false;
     if (v->scratch) {
         free(v->scratch);
@@ -86,8 +87,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     if (where->payload && entry->place == SHM_INLINE)
         memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
     details = details_place(op, where, entry->place);
-    v->own_room = where->room;
-    v->is_brief = details == SHM_BRIEF;
+    v->own.room = where->room;
+    v->own.is_brief = details == SHM_BRIEF;
     if (details == SHM_DETAILED)
         tensor_body(v, v->me)->details = (struct shm_details){
             op->row,     op->prescale,    op->postscale,      op->group,        op->compression,
@@ -95,8 +96,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     v->op = *op;
     v->place = entry->place;
     entry->place |= details;
-    v->own_in = where->own_in;
-    v->own_out = where->own_out;
+    v->own.in = where->own_in;
+    v->own.out = where->own_out;
     if (where->is_private)
         entry->place |= SHM_PRIVATE;
     if (where->is_streamed)
@@ -107,8 +108,8 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->root = op->root;
     entry->set = op->set;
     entry->count = op->count;
-    entry->in = v->is_brief ? op->row : where->in;
-    entry->out = v->is_brief ? where->room : where->out;
+    entry->in = v->own.is_brief ? op->row : where->in;
+    entry->out = v->own.is_brief ? where->room : where->out;
     atomic_store(&entry->sequence, v->sequence);
 }
 
@@ -145,7 +146,7 @@ bool tensor_others_arrived(const struct tensor_view *v)
 
 bool tensor_is_over(const struct tensor_view *v)
 {
-    reads_are_done();
+    READS_ARE_DONE();
     for (uint32_t i = 0; i < v->team->members; i++)
         if ((int32_t)(atomic_load(&tensor_entry_at(v, i, v->sequence + 1)->sequence) - v->sequence) <= 0)
             return false;
@@ -159,20 +160,20 @@ uint32_t tensor_missing(const struct tensor_view *v)
 
 /* ---- the work ------------------------------------------------------------------------------------------ */
 
-const struct kind_work *tensor_work_of(const struct tensor_op *op)
+const struct kind *kind_of(const struct tensor_op *op)
 {
-    static const struct kind_work *const work[SHM_KINDS] = {
-        [SHM_ALLREDUCE] = &work_allreduce, [SHM_ALLREDUCE_SHARED] = &work_allreduce_shared,
-        [SHM_BROADCAST] = &work_broadcast, [SHM_ALLGATHER] = &work_allgather,
-        [SHM_ALLTOALL] = &work_alltoall,   [SHM_REDUCESCATTER] = &work_reducescatter,
+    static const struct kind *const work[SHM_KINDS] = {
+        [SHM_ALLREDUCE] = &kind_allreduce, [SHM_ALLREDUCE_SHARED] = &kind_allreduce_shared,
+        [SHM_BROADCAST] = &kind_broadcast, [SHM_ALLGATHER] = &kind_allgather,
+        [SHM_ALLTOALL] = &kind_alltoall,   [SHM_REDUCESCATTER] = &kind_reducescatter,
     };
-    return op_is_adasum(op) ? &work_adasum : work[op->kind];
+    return op_is_adasum(op) ? &kind_adasum : work[op->kind];
 }
 
 void tensor_compute(const struct tensor_view *v, void *out)
 {
     if (out && v->bytes > 0)
-        tensor_work_of(&v->op)->mine(v, out);
+        kind_of(&v->op)->mine(v, out);
 }
 
 static _Atomic uint64_t *done_word(const struct tensor_view *v, uint32_t participant)
@@ -210,11 +211,11 @@ bool tensor_work(struct tensor_view *v)
     if (chunk == CHUNK_NONE)
         return false;
     chunks_range(&v->chunks, chunk, &first, &count);
-    tensor_work_of(&v->op)->part(v, first, count);
-    finished_for_others(v);
+    kind_of(&v->op)->part(v, first, count);
+    FINISHED_FOR_OTHERS(v);
     atomic_store(done_word(v, v->me), shm_tagged(v->sequence, ++v->mine));
     if (tensor_done(v))
-        doorbell_ring_sleepers(v->region, UINT32_MAX);
+        region_ring_sleepers(v->region, UINT32_MAX);
     return true;
 }
 

@@ -14,14 +14,10 @@
 #ifndef HVD_COLLECTIVES_LOCAL_TENSOR_H
 #define HVD_COLLECTIVES_LOCAL_TENSOR_H
 
-#include "collectives/kernels/chunk.h"
-#include "collectives/kernels/dtype.h"
 #include "collectives/hvd.h"
-#include "collectives/shm/op.h"
-#include "collectives/shm/region.h"
-#include "collectives/shm/team.h"
+#include "collectives/local/tensor_view.h"
 
-/* What a member publishes beside the operation: where its elements are, and what is its own business. */
+/* The part of a member's entry beside the operation: the places of its elements, and its private fields. */
 struct tensor_where {
     const void *payload;   /* the elements, when they go into the entry; NULL: this member gives none */
     uint64_t in, out;      /* shm_address, when they do not, or when the output is too large for it; `in` of
@@ -37,52 +33,6 @@ struct tensor_where {
     void *own_out;
 };
 
-#define TENSOR_ANYBODY   UINT32_MAX
-#define TENSOR_BYTES_MAX (1ull << SHM_OFFSET_BITS)
-
-struct tensor_view {
-    const struct region *region;
-    const struct team *team; /* its owner's; members are counted in it */
-    struct shm_slot *slot;
-    struct shm_seat **seat; /* [members] */
-    uint32_t number;        /* of the slot */
-    uint32_t sequence;
-    uint32_t me;          /* my member; the number of members for the engine */
-    uint32_t seen;        /* members [0, seen) have arrived */
-    uint32_t mine;        /* chunks, or pieces, that I have finished */
-    uint32_t gave, taken; /* pieces; taken of pipeline_copy.c: members' of this round */
-    const void *own_in;
-    void *own_out;
-    uint64_t own_room;
-    bool is_brief; /* my entry (SHM_BRIEF) */
-    struct {       /* pipeline_copy.c's own */
-        size_t piece;
-        uint32_t rounds, mine; /* of all, and pieces that I give */
-        uint64_t kept, to_keep;
-    } pass;
-    /* after tensor_open; before, a member's own: */
-    struct tensor_op op;
-    uint64_t device_memory; /* of a device: what the members of one host say alike of theirs; 0: not all do */
-    uint8_t place;          /* SHM_INLINE: all elements are in the entries, SHM_SEGMENT: chunks are taken */
-    size_t bytes;           /* of what the chunks cover */
-    bool streamed;          /* by pieces, nothing else */
-    uint32_t worker;        /* the one member that takes chunks; TENSOR_ANYBODY */
-    bool patient;           /* chunks of members that are at theirs are left to them; its owner says it */
-    struct chunks chunks;
-    const void **in;        /* [members]; places of the elements, NULL where a kind has none */
-    void **out;             /* [members]; NULL where each computes its own, or a kind has none */
-    void *scratch;          /* of an operation that needs some; NULL: none */
-    const void **stream_in; /* [members], pipeline.c's own */
-    void **stream_out;
-    uint64_t *count; /* [members]; elements that the member gives */
-    uint64_t *room;  /* [members]; allgather, alltoall: elements that fit into its output */
-    uint64_t *get;   /* [members]; elements of its result; the engine of several hosts finds it out itself */
-    uint64_t **receipt; /* [members]; allgather, alltoall between hosts: the engine tells there what came of
-                           each rank */
-    uint64_t *split;    /* [members][ranks]; alltoall: elements for each rank. [ranks]; reducescatter: of each
-                           rank's part. Made when first needed */
-};
-
 /* Turns a shm_address into memory of `bytes` bytes; NULL when it lies in no segment. */
 struct tensor_resolver {
     void *(*resolve)(void *ctx, uint64_t address, uint64_t bytes);
@@ -96,28 +46,6 @@ void tensor_view_free(struct tensor_view *v);
 /* The next operation. */
 void tensor_begin(struct tensor_view *v, uint32_t sequence);
 
-/* Bytes of the elements, wherever they are; UINT64_MAX when the operation makes no sense. */
-static inline uint64_t tensor_all_bytes(const struct tensor_op *op)
-{
-    size_t size = dtype_size(op->dtype);
-
-    if (!op_moves(op->kind))
-        return 0;
-    return size == 0 || op->count > TENSOR_BYTES_MAX || op->count * size > TENSOR_BYTES_MAX
-               ? UINT64_MAX
-               : op->count * size;
-}
-/* Of those that go through here: none of a device's. */
-static inline uint64_t tensor_bytes(const struct tensor_op *op)
-{
-    return op->device ? 0 : tensor_all_bytes(op);
-}
-/* A member's entry of that operation. */
-static inline struct shm_entry *tensor_entry_at(const struct tensor_view *v, uint32_t member,
-                                                uint32_t sequence)
-{
-    return region_entry(v->region, v->number, v->team->local[member], sequence);
-}
 /* The elements go into the entry, behind a table of that many bytes. */
 static inline bool tensor_is_inline(uint64_t bytes, uint64_t table_bytes)
 {
@@ -134,12 +62,12 @@ bool tensor_arrived(struct tensor_view *v);
 bool tensor_still_here(const struct tensor_view *v);
 /* Member: all but me have, before I publish; and their elements can be read. */
 bool tensor_others_arrived(const struct tensor_view *v);
-/* All members have arrived at the next operation. What was read of this one before that is what its members
- * wrote for it; later it may be of the one after next. */
+/* All members have arrived at the next operation. Values that were read of this one before that
+ * are of this operation; values read later may be of the one after next. */
 bool tensor_is_over(const struct tensor_view *v);
 /* The last operation that the member has arrived at, whichever the view's own is; 0: none. */
 uint32_t tensor_latest(const struct tensor_view *v, uint32_t member);
-/* What the member asks for in that one. It may be garbage. */
+/* The member's request in its latest operation. It may be garbage. */
 struct tensor_op tensor_asked(const struct tensor_view *v, uint32_t member);
 /* The first member that has not arrived; only after tensor_arrived said false. The number of members: all are
  * here, but some have to stage first (pipeline.h). */
@@ -158,7 +86,8 @@ void tensor_compute(const struct tensor_view *v, void *out);
 void tensor_reduce_local(const struct tensor_view *v, void *out, hvd_dtype dtype, double scale, size_t first,
                          size_t count);
 
-/* Where a chunk's taker has put the small result of a member that gave no address; to be copied by it. */
+/* The small result of a member that gave no address, as the taker of a chunk has written it. The member
+ * copies it. */
 void *tensor_scratch(const struct tensor_view *v, uint32_t member);
 
 /* SHM_SEGMENT: takes a chunk and does it. false: none is left to take. */

@@ -1,7 +1,7 @@
-/* What a member counts of its operations that have ended well, for the engine to sum up when somebody asks.
+/* A member's counts of its operations that have ended well. The engine sums them up when the session asks.
  *
- * Each word has one writer: the thread of the member that counted first. What other threads of it end is
- * added, by adds that cannot be torn, to words that are theirs together. A time is taken of each large
+ * Each word has one writer: the thread of the member that counted first. Its other
+ * threads add, by atomic adds, to words that they share. A time is taken of each large
  * operation and of some of the small ones, which then stand for those between. */
 #ifndef HVD_COLLECTIVES_SHM_COUNTS_H
 #define HVD_COLLECTIVES_SHM_COUNTS_H

@@ -1,4 +1,4 @@
-/* What a worker tells its engine when that runs the operations on devices (--gpu-placement engine).
+/* A worker's description of an operation on GPUs that its engine runs (--gpu-placement engine).
  *
  * Memory of the rank becomes the engine's by questions on the worker socket, once each, and gets a number
  * there; two events do with the communicator of a team, `given` and `done`. An operation is then described in

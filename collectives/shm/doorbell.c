@@ -8,21 +8,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "collectives/shm/region.h"
-
 void doorbell_ring(struct shm_mailbox *m)
 {
     atomic_fetch_add(&m->bell, 1);
     syscall(SYS_futex, (uint32_t *)&m->bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-void doorbell_ring_sleepers(const struct region *r, uint32_t except)
-{
-    for (uint32_t i = 0; i < r->members; i++) {
-        struct shm_mailbox *m = region_mailbox(r, i);
-        if (i != except && doorbell_has_sleeper(m))
-            doorbell_ring(m);
-    }
 }
 
 uint32_t doorbell_prepare(struct shm_mailbox *m)
@@ -58,13 +47,6 @@ void alarm_ring(struct shm_mailbox *m)
 {
     atomic_fetch_add(&m->alarm, 1);
     syscall(SYS_futex, (uint32_t *)&m->alarm, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-void alarm_ring_all(const struct region *r)
-{
-    for (uint32_t i = 0; i < r->members; i++)
-        if (atomic_load(&region_mailbox(r, i)->alarm_wanted))
-            alarm_ring(region_mailbox(r, i));
 }
 
 void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms)

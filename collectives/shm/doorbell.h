@@ -1,14 +1,12 @@
 /* Waiting: spin for a moment, then sleep on the member's bell.
  *
  * A thread that is about to sleep says so (doorbell_prepare), looks once more whether there is still nothing
- * for it, and sleeps (doorbell_sleep). Whoever changes something stores it (sequentially consistent) and then
+ * for it, and sleeps (doorbell_sleep). A writer stores its change (sequentially consistent) and then
  * rings the sleepers. So either the sleeper sees the change or the ringer sees the sleeper. */
 #ifndef HVD_COLLECTIVES_SHM_DOORBELL_H
 #define HVD_COLLECTIVES_SHM_DOORBELL_H
 
 #include "collectives/shm/layout.h"
-
-struct region;
 
 /* Wakes the member's sleepers, if there are any. */
 static inline bool doorbell_has_sleeper(const struct shm_mailbox *m)
@@ -16,8 +14,6 @@ static inline bool doorbell_has_sleeper(const struct shm_mailbox *m)
     return atomic_load(&m->sleeping) != 0;
 }
 void doorbell_ring(struct shm_mailbox *m);
-/* Rings every member that sleeps, but `except` (UINT32_MAX: none). */
-void doorbell_ring_sleepers(const struct region *r, uint32_t except);
 
 /* Returns what doorbell_sleep wants. Every prepare is followed by exactly one sleep or cancel. */
 uint32_t doorbell_prepare(struct shm_mailbox *m);
@@ -30,8 +26,6 @@ bool doorbell_sleep(struct shm_mailbox *m, uint32_t prepared, unsigned timeout_m
  * other things. It is rung when an operation comes to an order (order.h), at a poison, and by its own
  * process. */
 void alarm_ring(struct shm_mailbox *m);
-/* Rings all that want it. */
-void alarm_ring_all(const struct region *r);
 /* Until the alarm is another than `seen`, or timeout_ms have passed. */
 void alarm_sleep(struct shm_mailbox *m, uint32_t seen, unsigned timeout_ms);
 

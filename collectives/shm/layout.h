@@ -13,7 +13,7 @@
  * An entry is one line of memory; what few need, or does not fit, is its body in the seat. A member's entries
  * of all slots lie together: thousands of names then need few pages, and are in the order of their first use.
  *
- * Who writes what: each word has one writer, named below, but for three kinds that anyone adds to (a death
+ * Writers: each word has one writer, named below, but for three kinds that anyone adds to (a death
  * leaves them merely unused): `claim`, changed by compare and swap and tagged with its operation, so a late
  * worker can never take a chunk of the next one; `bell`, a counter to sleep on; and `last`, exchanged, with
  * `next` that whoever has exchanged it writes (order.h: a death between the two breaks the order, which ends
@@ -26,12 +26,11 @@
  * is written before the word, and read after it. The words are _Atomic and stored and loaded with the default
  * order, so that a store releases, a load acquires, and "I store mine, then look at yours" works on both
  * sides of a sleep (bell, sleeping, engine_sleeping, tail, head). Memory is used again by its owner only
- * after a word that every reader stores after its last read: the next `sequence`, `done`, `given`. Who stores
- * no such word (the engine on one host) reads first and asks then whether that was in time (tensor_is_over),
- * with a fence between, because a load that acquires holds back what follows it, not what went before.
- * Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at `claim` before it
- * is changed.
- */
+ * after a word that every reader stores after its last read: the next `sequence`, `done`, `given`. A reader
+ * without such a word (the engine on one host) reads first and asks then whether that was in time
+ * (tensor_is_over), with a fence between, because a load that acquires holds back what follows it, not what
+ * went before. Relaxed are only words that announce nothing (calm), one's own (tail, head), and looks at
+ * `claim` before it is changed. */
 #ifndef HVD_COLLECTIVES_SHM_LAYOUT_H
 #define HVD_COLLECTIVES_SHM_LAYOUT_H
 
@@ -66,7 +65,7 @@
 
 #define SHM_ALIGNED _Alignas(SHM_LINE)
 
-/* Where the elements are. */
+/* The place of the elements. */
 enum shm_place {
     SHM_INLINE = 1,    /* in the entry or its payload; results go to the slot's result, or are computed by
                           each rank for itself */
@@ -81,7 +80,7 @@ enum shm_place {
     SHM_EITHER = 128   /* added to SHM_DEVICE: there are none at all */
 };
 
-/* What few operations need. */
+/* Fields that few operations need. */
 struct shm_details {
     uint64_t row; /* these as in struct tensor_op; without details 0, the scales 1 */
     double prescale, postscale;
@@ -196,7 +195,7 @@ static inline uint64_t shm_tagged(uint32_t operation, uint32_t count)
     return (uint64_t)operation << 32 | count;
 }
 
-/* Where in which tensor segment. */
+/* A tensor segment and an offset in it. */
 #define SHM_OFFSET_BITS 48
 static inline uint64_t shm_address(uint32_t segment, uint64_t offset)
 {

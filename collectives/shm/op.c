@@ -44,7 +44,7 @@ static const char *compression_name(uint8_t compression)
     return compression <= HVD_COMPRESSION_BFLOAT16 ? name[compression] : "unknown";
 }
 
-/* ---- what is possible ---------------------------------------------------------------------------------- */
+/* ---- possible operations ------------------------------------------------------------------------------- */
 
 /* Made of rows; of a group they differ from tensor to tensor, and `row` is something else. */
 static bool in_rows(const struct tensor_op *op)
@@ -138,7 +138,7 @@ static const char *group_words(const struct tensor_op *op, char *text, size_t si
     return text;
 }
 
-/* What is compared, the most telling first. `shown`: op_text says it anyway. */
+/* The properties that are compared, the most telling first. `shown`: op_text says it anyway. */
 #define PROPERTIES(X)                                                                                        \
     X(kind, op->kind, true, "%s%s", op->kind == SHM_JOIN ? "" : "called ", op_kind_name(op->kind))           \
     X(set, (uint64_t)op->set, false, "process set %d", op->set)                                              \

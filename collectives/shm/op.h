@@ -1,4 +1,4 @@
-/* What an operation is: the part about which ranks must agree, how it is compared, and how it is said in a
+/* An operation: the part about which ranks must agree, its comparison, and its text in a
  * sentence. One table of properties serves the comparison within a host and the one between hosts.
  *
  * Fields that a kind has no use for are 0, but for the scales, which are 1. `count` is each rank's own where

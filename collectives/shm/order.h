@@ -13,7 +13,7 @@
  * operation, since one that disagrees, or is in host memory, may lie between two that are on the list. Memory
  * of zeros is an empty list.
  *
- * What disagrees is on no list: everybody finds that for himself. */
+ * An operation about which ranks disagree is on no list: each rank finds the disagreement itself. */
 #ifndef HVD_COLLECTIVES_SHM_ORDER_H
 #define HVD_COLLECTIVES_SHM_ORDER_H
 

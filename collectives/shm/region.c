@@ -44,7 +44,7 @@ struct shm_slot *region_slot(const struct region *r, uint32_t slot)
     return (struct shm_slot *)((char *)r->header + slots_at(r->members) + slot * slot_bytes(r->members));
 }
 
-static int map(struct region *r, int fd, size_t bytes, struct err *e)
+static int map_region(struct region *r, int fd, size_t bytes, struct err *e)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -97,7 +97,7 @@ int region_create(struct region *r, const struct region_shape *shape, struct err
         close(fd);
         return -1;
     }
-    if (map(r, fd, bytes, e) != 0) {
+    if (map_region(r, fd, bytes, e) != 0) {
         close(fd);
         return -1;
     }
@@ -130,7 +130,7 @@ int region_map(struct region *r, int fd, struct err *e)
         return err_sys(e, errno, "cannot read the size of the control region");
     if ((size_t)st.st_size < region_bytes(1))
         return err_set(e, ERR_PROTOCOL, "the control region has only %lld bytes", (long long)st.st_size);
-    if (map(r, fd, (size_t)st.st_size, e) != 0)
+    if (map_region(r, fd, (size_t)st.st_size, e) != 0)
         return -1;
     const struct shm_header *h = r->header;
     r->members = h->members;
@@ -159,6 +159,22 @@ void region_unmap(struct region *r)
     free(r->rank);
     r->header = NULL;
     r->rank = NULL;
+}
+
+void region_ring_sleepers(const struct region *r, uint32_t except)
+{
+    for (uint32_t i = 0; i < r->members; i++) {
+        struct shm_mailbox *m = region_mailbox(r, i);
+        if (i != except && doorbell_has_sleeper(m))
+            doorbell_ring(m);
+    }
+}
+
+void region_ring_alarms(const struct region *r)
+{
+    for (uint32_t i = 0; i < r->members; i++)
+        if (atomic_load(&region_mailbox(r, i)->alarm_wanted))
+            alarm_ring(region_mailbox(r, i));
 }
 
 void region_poison(struct region *r, int status, const char *text)

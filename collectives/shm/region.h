@@ -48,6 +48,11 @@ static inline struct shm_entry *region_entry(const struct region *r, uint32_t sl
     return &entries[(operation & 1) * r->members + member].of[slot];
 }
 
+/* Rings every member that sleeps, but `except` (UINT32_MAX: none). */
+void region_ring_sleepers(const struct region *r, uint32_t except);
+/* Rings the alarm of every member that wants it. */
+void region_ring_alarms(const struct region *r);
+
 /* Engine only. The first poison stays. Everybody is woken. */
 void region_poison(struct region *r, int status, const char *text);
 

@@ -8,7 +8,7 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-static int map(struct segment *s, int fd, size_t bytes, struct err *e)
+static int map_segment(struct segment *s, int fd, size_t bytes, struct err *e)
 {
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 
@@ -26,7 +26,7 @@ int segment_create(struct segment *s, size_t bytes, struct err *e)
         return err_sys(e, errno, "cannot make a tensor segment");
     if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0)
         err_sys(e, errno, "cannot make a tensor segment of %zu bytes", bytes);
-    else if (map(s, fd, bytes, e) == 0)
+    else if (map_segment(s, fd, bytes, e) == 0)
         return fd;
     close(fd);
     return -1;
@@ -43,7 +43,7 @@ int segment_map(struct segment *s, int fd, struct err *e)
         return err_sys(e, errno, "cannot read the size of a tensor segment");
     if (st.st_size <= 0)
         return err_set(e, ERR_PROTOCOL, "a tensor segment is empty");
-    return map(s, fd, (size_t)st.st_size, e);
+    return map_segment(s, fd, (size_t)st.st_size, e);
 }
 
 void segment_unmap(struct segment *s)

@@ -1,5 +1,5 @@
 /* The ranks that take part in an operation, as one host sees them: all of the job, a process set, or the two
- * of a send and its receive. What is counted "in the team" is an index among its ranks in ascending order.
+ * of a send and its receive. A number "in the team" is an index among its ranks in ascending order.
  * Those of this host are its members; where all are here, a member is counted as in the team. Never changed
  * once made. */
 #ifndef HVD_COLLECTIVES_SHM_TEAM_H

@@ -140,11 +140,11 @@ static void fence_region(bool on, const struct engine *engine)
 {
     const struct region *r = &engine->region;
 
-    for (uint32_t i = 0; i < engine->names; i++)
+    for (uint32_t i = 0; i < engine->names.count; i++)
         fence_slot(on, region_slot(r, i), r->members);
-    fence(on, region_slot(r, engine->names), 0, 1u << 14); /* of nobody yet */
+    fence(on, region_slot(r, engine->names.count), 0, 1u << 14); /* of nobody yet */
     for (uint32_t i = 0; i < 2 * r->members; i++)
-        fence(on, region_entry(r, engine->names, i / 2, i), 0, 1u << 14);
+        fence(on, region_entry(r, engine->names.count, i / 2, i), 0, 1u << 14);
 }
 
 /* ---- the job ------------------------------------------------------------------------------------------- */
@@ -249,7 +249,7 @@ static void connect_all(void)
     job_turn();
     job_turn();
     for (uint32_t i = 0; hosts > 1 && i < hosts; i++)
-        if (!place[i].engine->links_up)
+        if (!place[i].engine->peers.up)
             abort();
 }
 

@@ -52,8 +52,8 @@ static void open_on_host(struct gpu_op *op)
         return;
     if (!order_append(&client.region, op->team->head->slot, t->slot))
         gpu_fail_job("the order of process set %d is broken", op->team->team->id);
-    doorbell_ring_sleepers(&client.region, UINT32_MAX);
-    alarm_ring_all(&client.region);
+    region_ring_sleepers(&client.region, UINT32_MAX);
+    region_ring_alarms(&client.region);
 }
 
 static void take_settled(struct gpu_op *op)

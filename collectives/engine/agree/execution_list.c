@@ -158,7 +158,7 @@ static size_t wire_most(const struct node *n)
     return TENSOR_WIRE_MAX + (n->data ? tensor_data_bytes(&n->desc.what) : 0);
 }
 
-static bool holds(const struct execution_list *list)
+static bool must_hold(const struct execution_list *list)
 {
     return list->hold && list->fences == 0;
 }
@@ -167,9 +167,9 @@ static bool holds(const struct execution_list *list)
 static struct node **next_to_list(struct execution_list *list)
 {
     struct node **at = &list->unsent;
-    if (holds(list) && list->patient == list->unsents)
+    if (must_hold(list) && list->patient == list->unsents)
         return &list->none;
-    while (*at && holds(list) && can_fuse(list, *at))
+    while (*at && must_hold(list) && can_fuse(list, *at))
         at = &(*at)->next;
     return at;
 }
@@ -273,7 +273,7 @@ void execution_list_fuse(struct execution_list *list, uint64_t fusion_bytes)
 
 bool execution_list_wants_more(const struct execution_list *list)
 {
-    return list->unsent && !holds(list);
+    return list->unsent && !must_hold(list);
 }
 
 bool execution_list_is_empty(const struct execution_list *list)

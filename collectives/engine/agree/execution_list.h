@@ -23,7 +23,7 @@
 
 #define TENSOR_DATA_MAX 8192 /* bytes of a tensor whose elements travel with it */
 
-/* What all ranks must agree about; and `known`, about which they need not. */
+/* The properties about which all ranks must agree; and `known`, about which they need not. */
 struct tensor_desc {
     char name[TENSOR_NAME_MAX + 1];
     struct tensor_op what;

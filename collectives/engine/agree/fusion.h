@@ -1,4 +1,4 @@
-/* Which tensors travel between hosts as one (pure).
+/* The choice of tensors that travel between hosts as one (pure).
  *
  * The root decides it when it puts entries on the list, so every host packs the same ones in the same order;
  * it looks ahead over entries that do not fit. A batch is one allreduce of all its elements, one tensor after

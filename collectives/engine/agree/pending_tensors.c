@@ -32,7 +32,7 @@ struct reported **reported_find(const struct reported_table *table, const char *
 }
 
 /* Longer chains are slower, not wrong: no memory to grow is no failure. */
-static void grow(struct reported_table *table)
+static void grow_table(struct reported_table *table)
 {
     uint32_t buckets = table->buckets * 2;
     struct reported **bucket = calloc(buckets, sizeof(struct reported *));
@@ -58,7 +58,7 @@ struct reported *reported_add(struct reported_table *table, const struct tensor_
         return NULL;
     memset(t, 0, offsetof(struct reported, desc));
     if (table->tensors >= table->buckets)
-        grow(table);
+        grow_table(table);
     t->desc = *desc;
     t->hash = hash;
     t->witness = witness;

@@ -29,7 +29,7 @@ struct reported_table {
 /* -1: no memory. */
 int reported_init(struct reported_table *table);
 void reported_free(struct reported_table *table);
-/* Where it is; *place NULL: it is not there. Until the next call of any function here. */
+/* The tensor's place; *place NULL: it is not there. Until the next call of any function here. */
 struct reported **reported_find(const struct reported_table *table, const char *name, uint32_t hash);
 /* A new one; NULL: no memory. */
 struct reported *reported_add(struct reported_table *table, const struct tensor_desc *desc, uint32_t hash,

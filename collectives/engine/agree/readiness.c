@@ -119,9 +119,9 @@ static void ranks_text(const struct readiness *r, uint32_t host, char *text, siz
 }
 
 /* Does what is said differ from what was known? `text` gets the sentence for the first property in which it
- * does. Who says first where an operation without elements is speaks for it from then on. */
-static bool disagree(const struct readiness *r, struct reported *t, const struct report *said,
-                     char text[TENSOR_ERROR_MAX + 1])
+ * does. The first host that names the place of an operation without elements decides it. */
+static bool report_difference(const struct readiness *r, struct reported *t, const struct report *said,
+                              char text[TENSOR_ERROR_MAX + 1])
 {
     struct tensor_op known = t->desc.what, other = said->desc.what, *a = &known, *b = &other;
     uint32_t host_a = t->witness, host_b = said->witness;
@@ -202,7 +202,7 @@ static int queue_record(struct readiness *r, const struct writer *w, struct err 
 static int queue_up(struct readiness *r, struct reported *t, struct err *e)
 {
     struct writer w = writer_of(r->record + 4, sizeof r->record - 4);
-    report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
+    readiness_report_write(&r->context, &w, &t->desc, t->error, t->witness, t->error ? NULL : t->parts);
     return queue_record(r, &w, e);
 }
 
@@ -213,7 +213,7 @@ static int queue_direct(struct readiness *r, const struct report *said, struct e
     return queue_record(r, &w, e);
 }
 
-/* Both of two hosts have said so directly. What they disagree about, host 0 puts on the list. */
+/* Both of two hosts have said so directly. Host 0 puts a disagreement on the list. */
 static int both_complete(struct readiness *r, struct reported *t, struct err *e)
 {
     bool root = r->context.tree.self == 0;
@@ -229,8 +229,8 @@ static int subtree_complete(struct readiness *r, struct reported *t, struct err 
     return r->context.tree.self == 0 ? append_to_list(r, t, e) : queue_up(r, t, e);
 }
 
-/* What there is to do when the last report has come. Not at host 0, what the parent has said directly is
- * waited for when this host has, too; when it has not, the list will tell. */
+/* The next step when the last report has come. A host other than 0 that has sent a direct report waits for
+ * the direct report of its parent. A host that has sent none learns the result from the list. */
 static int go_on(struct readiness *r, struct reported **place, struct err *e)
 {
     struct reported *t = *place;
@@ -263,7 +263,7 @@ static int count_report(struct readiness *r, uint32_t who, const struct report *
     t->direct += said->direct;
     if (t->desc.known != said->desc.known)
         t->desc.known = 0;
-    bool wrong = said->error[0] || disagree(r, t, said, text);
+    bool wrong = said->error[0] || report_difference(r, t, said, text);
     if (wrong && !t->error)
         t->error = strdup(said->error[0] ? said->error : text);
     if ((wrong && !t->error) || (!t->error && keep_parts(r, t, said) < 0))
@@ -369,7 +369,7 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
     return rc > 0 ? queue_down(r, message, size, e) : rc;
 }
 
-/* ---- what goes out ------------------------------------------------------------------------------------- */
+/* ---- messages to other hosts --------------------------------------------------------------------------- */
 
 /* As many reports as fit into one message. */
 static size_t encode_up(struct readiness *r)

@@ -24,7 +24,7 @@
  * One host: the same code; nothing is sent, a local tensor is on the list at once. A barrier and a shutdown
  * need nothing but their entry on the list.
  *
- * What a peer may send is decided whole before anything changes; -1 means: this peer is broken, give up its
+ * A peer's message is checked whole before anything changes; -1 means: this peer is broken, give up its
  * link. Another epoch's messages, and a tensor a child has reported already, are ignored (readiness_ignored
  * counts them). At most READINESS_PENDING_MAX tensors wait at once.
  *
@@ -46,7 +46,7 @@
 #define READINESS_PENDING_MAX 65536
 #define READINESS_MESSAGE_MAX (60u << 10)
 
-/* First byte of a control frame between engines; from BACKEND_CONTROL_TYPE (backends/wire.h) on it is the
+/* First byte of a control frame between engines; from BACKEND_CONTROL_TYPE (backends/tcp.h) on it is the
  * backend's. */
 enum readiness_type { READINESS_READY = 1, READINESS_LIST = 2 };
 

@@ -19,7 +19,7 @@ bool report_may_be_direct(const struct report_context *c, const struct tensor_op
 }
 
 /* How many hosts of a child's subtree add elements. */
-static uint32_t contributors(const struct report_context *c, const struct tensor_op *op, uint32_t child)
+static uint32_t count_contributors(const struct report_context *c, const struct tensor_op *op, uint32_t child)
 {
     if (op->kind == SHM_ALLREDUCE)
         return c->tree.below[child - c->tree.first_child];
@@ -46,8 +46,8 @@ static void write_parts(const struct report_context *c, struct writer *w, const 
     put_u32(count, n);
 }
 
-void report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
-                  const char *error, uint32_t witness, const uint8_t *parts)
+void readiness_report_write(const struct report_context *c, struct writer *w, const struct tensor_desc *desc,
+                            const char *error, uint32_t witness, const uint8_t *parts)
 {
     if (tensor_wire_put(w, c->cache, desc, error, parts ? TENSOR_HAS_DATA : 0))
         write_u32(w, witness);
@@ -103,7 +103,7 @@ int report_read(const struct report_context *c, struct reader *in, uint32_t from
     if (said->direct)
         expected = said->bytes > 0 && report_contributes(c, &said->desc.what, from);
     else
-        expected = said->bytes > 0 && !said->error[0] ? contributors(c, &said->desc.what, from) : 0;
+        expected = said->bytes > 0 && !said->error[0] ? count_contributors(c, &said->desc.what, from) : 0;
     if (flags & TENSOR_HAS_DATA)
         return read_parts(c, in, from, said, expected, e);
     return expected == 0 ? 0 : err_set(e, ERR_PROTOCOL, "tensor '%s' without its elements", said->desc.name);

@@ -7,58 +7,23 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/engine/sets.h"
 #include "collectives/gpu/mapping.h"
 #include "collectives/shm/numbers.h"
 #include "common/base/log.h"
 
-int devices_start(struct engine *engine, struct err *e)
-{
-    struct devices *d = calloc(1, sizeof *d);
-
-    if (d)
-        d->owner = calloc(engine->members, sizeof *d->owner);
-    if (!d || !d->owner) {
-        free(d);
-        return err_set(e, ERR_MEMORY, "no memory for devices");
-    }
-    engine->devices = d;
-    devices_again(engine);
-    return 0;
-}
-
-void devices_again(struct engine *engine)
-{
-    if (!engine->devices)
-        return;
-    engine->devices->aborted = false;
-    engine->region.header->devices = 1;
-}
-
-int device_enter(const struct devices *d, uint32_t gpu, struct err *e)
-{
-    return driver_check(d->driver, d->driver->cuCtxPushCurrent(d->gpu[gpu].context), e, "using GPU %d",
-                        d->gpu[gpu].what.device);
-}
-
-void device_leave(const struct devices *d)
-{
-    cu_context before;
-
-    d->driver->cuCtxPopCurrent(&before);
-}
-
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
 /* A free number of the list; it grows. UINT32_MAX: no room. */
-static uint32_t new_memory(struct device_owner *o)
+static uint32_t new_memory(struct gpu_owner *o)
 {
-    struct device_memory *more;
+    struct gpu_memory *more;
     uint32_t n = o->memories, room = n ? 2 * n : 64;
 
     for (uint32_t i = 0; i < n; i++)
         if (!o->memory[i].at)
             return i;
-    if (room > DEVICE_THINGS_MAX || !(more = realloc(o->memory, room * sizeof *more)))
+    if (room > ENGINE_GPU_MEMORIES_MAX || !(more = realloc(o->memory, room * sizeof *more)))
         return UINT32_MAX;
     memset(more + n, 0, (room - n) * sizeof *more);
     o->memory = more;
@@ -66,9 +31,9 @@ static uint32_t new_memory(struct device_owner *o)
     return n;
 }
 
-/* A handle says nothing about that to us. Where the driver does not either, the rank is believed: it is its
- * own memory that it speaks of. */
-static int check_size(const struct driver *driver, const struct device_memory *m, struct err *e)
+/* A handle says nothing about that to us. If the driver does not either, the rank is believed: the memory is
+ * its own. */
+static int check_size(const struct driver *driver, const struct gpu_memory *m, struct err *e)
 {
     cu_pointer base;
     size_t bytes;
@@ -81,7 +46,7 @@ static int check_size(const struct driver *driver, const struct device_memory *m
 }
 
 /* -1 with m->at: it is open, and of no use. */
-static int open_handle(const struct devices *d, const struct worker_device *q, struct device_memory *m,
+static int open_handle(const struct engine_gpus *d, const struct worker_device *q, struct gpu_memory *m,
                        struct err *e)
 {
     const struct driver *driver = d->driver;
@@ -97,7 +62,7 @@ static int open_handle(const struct devices *d, const struct worker_device *q, s
     return check_size(driver, m, e);
 }
 
-static int open_descriptor(const struct devices *d, int fd, struct device_memory *m, struct err *e)
+static int open_descriptor(const struct engine_gpus *d, int fd, struct gpu_memory *m, struct err *e)
 {
     const struct driver *driver = d->driver;
     struct mapping_part all = {.bytes = m->bytes};
@@ -117,34 +82,35 @@ static int open_descriptor(const struct devices *d, int fd, struct device_memory
 
 /* The driver opens nothing where it has other memory of the rank open. If it may be that which is being
  * closed, the rank is told 0: to ask again. */
-static int open_memory(struct engine *engine, struct device_owner *o, const struct worker_device *q, int fd,
+static int open_memory(struct engine *engine, struct gpu_owner *o, const struct worker_device *q, int fd,
                        uint32_t *id, struct err *e)
 {
-    struct devices *d = engine->devices;
-    struct device_memory m = {.gpu = q->gpu, .bytes = q->bytes};
+    struct engine_gpus *d = engine->gpus;
+    struct gpu_memory m = {.gpu = q->gpu, .bytes = q->bytes};
     uint32_t i;
     int rc;
 
-    device_close_idle(engine, q->gpu);
-    if ((i = new_memory(o)) == UINT32_MAX)
+    engine_gpu_close_idle(engine, q->gpu);
+    i = new_memory(o);
+    if (i == UINT32_MAX)
         return err_set(e, ERR_MEMORY, "no room for one more allocation");
-    if (device_enter(d, q->gpu, e) != 0)
+    if (engine_gpu_enter(d, q->gpu, e) != 0)
         return -1;
     rc = fd >= 0 ? open_descriptor(d, fd, &m, e) : open_handle(d, q, &m, e);
-    device_leave(d);
+    engine_gpu_leave(d);
     *id = rc == 0 ? i + 1 : 0;
-    if (rc != 0 && !m.at && fd < 0 && device_closing_of(o) > 0)
+    if (rc != 0 && !m.at && fd < 0 && engine_gpu_closing_of(o) > 0)
         return 0;
     if (rc == 0 || m.at)
         o->memory[i] = m;
     if (rc != 0 && m.at)
-        device_close(engine, &o->memory[i]);
+        engine_gpu_close(engine, &o->memory[i]);
     return rc;
 }
 
 /* The memories of these numbers, which all must be of that GPU, come as descriptors, and each once; NULL:
  * they are not. */
-static struct mapping_part *parts_of(struct device_owner *o, uint32_t gpu, const uint32_t *number, size_t n,
+static struct mapping_part *parts_of(struct gpu_owner *o, uint32_t gpu, const uint32_t *number, size_t n,
                                      uint64_t *bytes)
 {
     struct mapping_part *part = n > 0 ? malloc(n * sizeof *part) : NULL;
@@ -152,7 +118,7 @@ static struct mapping_part *parts_of(struct device_owner *o, uint32_t gpu, const
 
     *bytes = 0;
     for (size_t i = 0; part && i < n; i++) {
-        struct device_memory *m = device_memory_of(o, number[i]);
+        struct gpu_memory *m = engine_gpu_memory_of(o, number[i]);
         if (!m || !m->allocation || m->gpu != gpu || m->named == now) {
             free(part);
             return NULL;
@@ -164,12 +130,12 @@ static struct mapping_part *parts_of(struct device_owner *o, uint32_t gpu, const
     return part;
 }
 
-static int open_span(struct devices *d, struct device_owner *o, const struct worker_device *q, int fd,
+static int open_span(struct engine_gpus *d, struct gpu_owner *o, const struct worker_device *q, int fd,
                      uint32_t *id, struct err *e)
 {
-    struct device_memory m = {.gpu = q->gpu, .span = true};
+    struct gpu_memory m = {.gpu = q->gpu, .span = true};
     size_t n = 0;
-    uint32_t *number = fd >= 0 ? numbers_read(fd, DEVICE_THINGS_MAX, &n) : NULL, i = new_memory(o);
+    uint32_t *number = fd >= 0 ? numbers_read(fd, ENGINE_GPU_MEMORIES_MAX, &n) : NULL, i = new_memory(o);
     struct mapping_part *part = number ? parts_of(o, q->gpu, number, n, &m.bytes) : NULL;
     int rc = -1;
 
@@ -178,9 +144,9 @@ static int open_span(struct devices *d, struct device_owner *o, const struct wor
         return err_set(e, ERR_PROTOCOL, "what came as allocations one behind the other is none");
     if (i == UINT32_MAX)
         err_set(e, ERR_MEMORY, "no room for one more allocation");
-    else if ((rc = device_enter(d, q->gpu, e)) == 0) {
+    else if ((rc = engine_gpu_enter(d, q->gpu, e)) == 0) {
         rc = mapping_open(d->driver, d->gpu[q->gpu].what.device, part, n, &m.at, e);
-        device_leave(d);
+        engine_gpu_leave(d);
     }
     free(part);
     if (rc == 0)
@@ -189,46 +155,65 @@ static int open_span(struct devices *d, struct device_owner *o, const struct wor
     return rc;
 }
 
-static void close_owner(struct engine *engine, struct device_owner *o)
+static void close_owner(struct engine *engine, struct gpu_owner *o)
 {
     for (uint32_t i = 1; i <= o->memories; i++)
-        if (device_memory_of(o, i))
-            device_close(engine, &o->memory[i - 1]);
+        if (engine_gpu_memory_of(o, i))
+            engine_gpu_close(engine, &o->memory[i - 1]);
 }
 
-/* What processes had that may be no more must not stay allocated. */
-void devices_forget(struct engine *engine)
+/* Memory of processes that may have ended must not stay allocated. */
+static void forget_gpus(struct engine *engine)
 {
-    struct devices *d = engine->devices;
+    struct engine_gpus *d = engine->gpus;
 
     if (!d)
         return;
-    device_sets_free(engine);
-    for (uint32_t i = 0; i < engine->members; i++)
+    engine_gpu_sets_free(engine);
+    for (uint32_t i = 0; i < engine->workers.members; i++)
         close_owner(engine, &d->owner[i]);
-    for (uint32_t i = 0; i < DEVICE_GPUS_MAX; i++) {
-        device_close_idle(engine, i);
+    for (uint32_t i = 0; i < ENGINE_GPUS_MAX; i++) {
+        engine_gpu_close_idle(engine, i);
         d->gpu[i].closing = 0;
     }
     if (d->closing > 0)
         log_warning("%u allocations of GPUs stay open: a GPU does not come to an end", d->closing);
     d->closing = 0;
-    for (uint32_t i = 0; i < engine->members; i++) {
+    for (uint32_t i = 0; i < engine->workers.members; i++) {
         free(d->owner[i].memory);
-        d->owner[i] = (struct device_owner){.memories = 0};
+        d->owner[i] = (struct gpu_owner){.memories = 0};
     }
 }
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
 
-static int answer(struct engine *engine, uint32_t member, const struct worker_message *q,
-                  const struct worker_device *device, int fd, struct worker_message *a, struct err *e)
+/* An enum shm_device_known. -1: there is no such set or memory. */
+static int make_known(struct engine *engine, uint32_t member, const struct worker_message *q, uint32_t *known,
+                      struct err *e)
 {
-    struct devices *d = engine->devices;
-    struct device_owner *o = &d->owner[member];
+    struct engine_gpus *d = engine->gpus;
+    struct gpu_memory *m = engine_gpu_memory_of(&d->owner[member], q->id);
+    const struct gpu_member *seat = engine_gpu_member_of(engine, member, q->set);
+
+    if (!m || !seat || m->gpu != seat->gpu)
+        return err_set(e, ERR_PROTOCOL, "there is no such memory, or process set");
+    *known = SHM_DEVICE_ASK_LATER;
+    if (seat->leaves || seat->pending || communicator_state(seat->communicator) != COMMUNICATOR_READY)
+        return 0;
+    engine_gpu_map_again(d, m);
+    *known = engine_gpu_known_at(seat, m) ? SHM_DEVICE_KNOWN : SHM_DEVICE_UNKNOWN;
+    return 0;
+}
+
+static int answer_question(struct engine *engine, uint32_t member, const struct worker_message *q,
+                           const struct worker_device *device, int fd, struct worker_message *a,
+                           struct err *e)
+{
+    struct engine_gpus *d = engine->gpus;
+    struct gpu_owner *o = &d->owner[member];
 
     if ((q->type == WORKER_DEVICE_MEMORY || q->type == WORKER_DEVICE_SPAN || q->type == WORKER_DEVICE_JOIN) &&
-        (device->gpu >= DEVICE_GPUS_MAX || !d->gpu[device->gpu].context))
+        (device->gpu >= ENGINE_GPUS_MAX || !d->gpu[device->gpu].context))
         return err_set(e, ERR_PROTOCOL, "nobody has opened that GPU");
     switch (q->type) {
     case WORKER_DEVICE_MEMORY:
@@ -236,43 +221,43 @@ static int answer(struct engine *engine, uint32_t member, const struct worker_me
     case WORKER_DEVICE_SPAN:
         return open_span(d, o, device, fd, &a->id, e);
     case WORKER_DEVICE_FORGET:
-        if (q->id && !device_memory_of(o, q->id))
+        if (q->id && !engine_gpu_memory_of(o, q->id))
             return err_set(e, ERR_PROTOCOL, "there is no such memory");
         if (q->id)
-            device_close(engine, device_memory_of(o, q->id));
-        a->id = device_closing_of(o);
+            engine_gpu_close(engine, engine_gpu_memory_of(o, q->id));
+        a->id = engine_gpu_closing_of(o);
         return 0;
     case WORKER_DEVICE_JOIN:
-        return device_join(engine, member, sets_find(engine, q->set), device, e);
+        return engine_gpu_join(engine, member, sets_find(engine, q->set), device, e);
     case WORKER_DEVICE_LEAVE:
-        return device_leave_set(engine, member, q->set, e);
+        return engine_gpu_leave_set(engine, member, q->set, e);
     case WORKER_DEVICE_KNOW:
-        return device_make_known(engine, member, q, &a->id, e);
+        return make_known(engine, member, q, &a->id, e);
     default: /* WORKER_DEVICE_CLOSE */
-        if (d->driver && device_is_idle(engine, member))
+        if (d->driver && engine_gpu_is_idle(engine, member))
             close_owner(engine, o);
         return 0;
     }
 }
 
-bool devices_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
-                    struct worker_message *a)
+bool engine_gpus_answer(struct engine *engine, uint32_t member, struct worker_reader *reader,
+                        struct worker_message *a)
 {
     struct worker_device device;
     struct err e = ERR_INIT;
     int fd = reader->number_of_fds == 1 ? reader->fds[0] : -1;
 
-    if (!engine->devices) {
+    if (!engine->gpus) {
         a->status = HVD_ERR_INVALID;
         snprintf(a->text, sizeof a->text, "the workers of this job run NCCL themselves");
         return true;
     }
     memcpy(&device, reader->message.text, sizeof device);
     if (reader->message.type == WORKER_DEVICE_OPEN) {
-        device_open(engine, member, device.uuid);
+        engine_gpu_open(engine, member, device.uuid);
         return false;
     }
-    if (answer(engine, member, &reader->message, &device, fd, a, &e) != 0) {
+    if (answer_question(engine, member, &reader->message, &device, fd, a, &e) != 0) {
         a->status = HVD_ERR_SYSTEM;
         snprintf(a->text, sizeof a->text, "%.500s", e.text);
     }
@@ -280,18 +265,18 @@ bool devices_answer(struct engine *engine, uint32_t member, struct worker_reader
 }
 
 /* The last thing this process does with devices, whatever the job has come to. */
-void devices_free(struct engine *engine)
+static void free_gpus(struct engine *engine)
 {
-    struct devices *d = engine->devices;
+    struct engine_gpus *d = engine->gpus;
 
     if (!d)
         return;
-    devices_forget(engine);
-    for (struct device_gpu *g = d->gpu; g < d->gpu + DEVICE_GPUS_MAX && g->context; g++) {
+    forget_gpus(engine);
+    for (struct opened_gpu *g = d->gpu; g < d->gpu + ENGINE_GPUS_MAX && g->context; g++) {
         struct err e = ERR_INIT;
-        if (!g->lost && device_enter(d, (uint32_t)(g - d->gpu), &e) == 0) {
+        if (!g->lost && engine_gpu_enter(d, (uint32_t)(g - d->gpu), &e) == 0) {
             pack_close(g->pack);
-            device_leave(d);
+            engine_gpu_leave(d);
         } else {
             pack_forget(g->pack);
         }
@@ -300,5 +285,45 @@ void devices_free(struct engine *engine)
     }
     free(d->owner);
     free(d);
-    engine->devices = NULL;
+    engine->gpus = NULL;
 }
+
+static int begin_gpus(struct engine *engine, struct err *e)
+{
+    (void)e;
+    if (!engine->gpus)
+        return 0;
+    engine->gpus->aborted = false;
+    engine->region.header->devices = 1;
+    return 0;
+}
+
+static int start_gpus(struct engine *engine, const Hvd__EngineConfig *config, struct err *e)
+{
+    struct engine_gpus *d;
+
+    if (!config->tuning || !config->tuning->gpu_placement)
+        return 0;
+    d = calloc(1, sizeof *d);
+    if (d)
+        d->owner = calloc(engine->workers.members, sizeof *d->owner);
+    if (!d || !d->owner) {
+        free(d);
+        return err_set(e, ERR_MEMORY, "no memory for devices");
+    }
+    engine->gpus = d;
+    return begin_gpus(engine, e);
+}
+
+static void progress_gpus(struct engine *engine, struct turn *turn)
+{
+    if (__builtin_expect(engine->gpus != NULL, 0))
+        turn_within(turn, engine_gpus_progress(engine, turn->now));
+}
+
+const struct engine_part gpus_part = {.start = start_gpus,
+                                      .epoch_begin = begin_gpus,
+                                      .epoch_end = forget_gpus,
+                                      .progress = progress_gpus,
+                                      .failed = engine_gpus_abort,
+                                      .free = free_gpus};

@@ -3,16 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/kernels/dtype.h"
-#include "collectives/gpu/operation.h"
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/names.h"
+#include "collectives/gpu/operation.h"
+#include "collectives/kernels/dtype.h"
 
 /* Elements that an operation reads and writes at this rank. */
 struct extent {
     uint64_t in, out;
 };
 
-static uint64_t sum(const size_t *counts, int n)
+static uint64_t sum_counts(const size_t *counts, int n)
 {
     uint64_t all = 0;
 
@@ -27,9 +28,9 @@ static struct extent extent_of(const struct device_operation *o, int rank, int s
     case DEVICE_BROADCAST:
         return (struct extent){0, o->count};
     case DEVICE_ALLGATHER:
-        return (struct extent){o->counts[rank], sum(o->counts, size)};
+        return (struct extent){o->counts[rank], sum_counts(o->counts, size)};
     case DEVICE_ALLTOALL:
-        return (struct extent){sum(o->sent, size), sum(o->counts, size)};
+        return (struct extent){sum_counts(o->sent, size), sum_counts(o->counts, size)};
     case DEVICE_REDUCESCATTER:
         return (struct extent){o->count, operation_part(o, size, rank)};
     default:
@@ -38,24 +39,25 @@ static struct extent extent_of(const struct device_operation *o, int rank, int s
 }
 
 /* The place of `bytes` bytes in the member's memory; `known`: where NCCL knows it. -1: there is none such. */
-static int resolve(const struct device_owner *owner, const struct device_seat *seat, bool known,
-                   uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
+static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member *seat, bool known,
+                          uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
 {
     cu_pointer base;
-    const struct device_memory *m = device_memory_of(owner, memory);
+    const struct gpu_memory *m = engine_gpu_memory_of(owner, memory);
 
     *at = NULL;
     if (memory == 0)
         return bytes == 0 ? 0 : -1;
     if (!m || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
         return -1;
-    if (!(base = known ? device_known_at(seat, m) : m->at))
+    base = known ? engine_gpu_known_at(seat, m) : m->at;
+    if (!base)
         return -1;
     *at = (void *)(uintptr_t)(base + offset);
     return 0;
 }
 
-/* What the operation is among `size` ranks; its addresses are still to come. */
+/* The operation is possible among `size` ranks; its addresses are checked later. */
 static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int size)
 {
     bool takes_tables = p->kind == DEVICE_ALLGATHER || p->kind == DEVICE_ALLTOALL;
@@ -68,7 +70,7 @@ static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int s
             (p->row_count > 0 && p->count % p->row_count == 0));
 }
 
-static int take_piece(const struct device_owner *owner, const struct device_seat *seat, int rank, int size,
+static int take_piece(const struct gpu_owner *owner, const struct gpu_member *seat, int rank, int size,
                       bool known, const struct shm_device_piece *p, struct device_operation *o)
 {
     uint64_t element = dtype_size(p->dtype);
@@ -87,22 +89,23 @@ static int take_piece(const struct device_owner *owner, const struct device_seat
                                    .sent = seat->call.counts ? seat->call.counts + size : NULL};
     extent = extent_of(o, rank, size);
     if (extent.in > TENSOR_BYTES_MAX || extent.out > TENSOR_BYTES_MAX ||
-        resolve(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
-        resolve(owner, seat, known, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
+        resolve_memory(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
+        resolve_memory(owner, seat, known, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
         return -1;
     o->in = in;
     /* A kernel that loads what is not aligned breaks the context, which other ranks have too. */
     return operation_reduces(o) && ((uintptr_t)o->in | (uintptr_t)o->out) % element != 0 ? -1 : 0;
 }
 
-static int make_room(struct device_given *g, size_t pieces, int size)
+static int make_room(struct gpu_given *g, size_t pieces, int size)
 {
     struct device_operation *more;
 
     if (!g->counts && !(g->counts = calloc(2 * (size_t)size, sizeof *g->counts)))
         return -1;
     if (pieces > g->room) {
-        if (!(more = realloc(g->operation, pieces * sizeof *more)))
+        more = realloc(g->operation, pieces * sizeof *more);
+        if (!more)
             return -1;
         g->operation = more;
         g->room = pieces;
@@ -111,7 +114,7 @@ static int make_room(struct device_given *g, size_t pieces, int size)
     return 0;
 }
 
-static int take_counts(struct device_given *g, const uint64_t *counts, uint32_t ragged)
+static int take_counts(struct gpu_given *g, const uint64_t *counts, uint32_t ragged)
 {
     for (uint32_t i = 0; i < 2 * ragged; i++) {
         if (counts[i] > TENSOR_BYTES_MAX)
@@ -122,7 +125,7 @@ static int take_counts(struct device_given *g, const uint64_t *counts, uint32_t 
 }
 
 /* All of it as the member wrote it, in memory of ours; NULL: it lies nowhere. */
-static struct shm_device_call *copy(struct engine *engine, uint64_t address, int size)
+static struct shm_device_call *copy_call(struct engine *engine, uint64_t address, int size)
 {
     struct shm_device_call head, *whole, *there = segments_resolve(engine, address, sizeof head);
     uint64_t bytes;
@@ -143,10 +146,10 @@ static struct shm_device_call *copy(struct engine *engine, uint64_t address, int
     return whole;
 }
 
-static int take(const struct device_owner *owner, struct device_seat *seat, int rank, int size,
-                const struct shm_device_call *call)
+static int check_call(const struct gpu_owner *owner, struct gpu_member *seat, int rank, int size,
+                      const struct shm_device_call *call)
 {
-    struct device_given *g = &seat->call;
+    struct gpu_given *g = &seat->call;
 
     seat->operation = call->operation;
     if (make_room(g, call->pieces, size) != 0 ||
@@ -159,11 +162,11 @@ static int take(const struct device_owner *owner, struct device_seat *seat, int 
     return 0;
 }
 
-int device_take_call(struct engine *engine, uint32_t member, struct device_seat *seat, int rank, int size,
-                     uint64_t address, struct err *e)
+int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_member *seat, int rank, int size,
+                         uint64_t address, struct err *e)
 {
-    struct shm_device_call *call = copy(engine, address, size);
-    int rc = call ? take(&engine->devices->owner[member], seat, rank, size, call) : -1;
+    struct shm_device_call *call = copy_call(engine, address, size);
+    int rc = call ? check_call(&engine->gpus->owner[member], seat, rank, size, call) : -1;
 
     free(call);
     return rc == 0 ? 0 : err_set(e, ERR_PROTOCOL, "has described an operation on a GPU that cannot be");

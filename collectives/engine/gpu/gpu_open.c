@@ -1,9 +1,9 @@
 /* A GPU is opened: the driver, NCCL, the GPU's context, its kernels.
  *
- * Where nobody keeps the driver's state the first of that takes seconds for each GPU of the host. The loop
- * must not be silent for so long: its session would kill it, the ranks and other engines would take it for
- * dead. So a thread does it, for one GPU at a time, and the rank is answered when it has ended. A thread that
- * never comes back keeps what it was given, and nobody but the ranks that asked for its GPU. */
+ * Without a process that keeps the driver's state, the driver takes seconds for each GPU of the host. The
+ * loop must not be silent for so long: its session would kill it, the ranks and other engines would take it
+ * for dead. So a thread does it, for one GPU at a time, and the rank is answered when it has ended. A thread
+ * that never comes back keeps what it was given, and nobody but the ranks that asked for its GPU. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,15 +12,16 @@
 #include <unistd.h>
 
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/workers.h"
 #include "common/base/log.h"
 #include "common/process/quiet_thread.h"
 
-struct device_opening {
+struct gpu_opening {
     uint8_t uuid[16];
     int kick; /* of its own */
     const struct driver *driver;
     const struct nccl *nccl;
-    struct device_gpu gpu;
+    struct opened_gpu gpu;
     struct err error;
     _Atomic bool ended;
 };
@@ -43,7 +44,7 @@ static int find_gpu(const struct driver *d, const uint8_t uuid[16], struct drive
 }
 
 /* In its primary context, which is current for as long as kernels are loaded. */
-static int open_context(const struct driver *d, struct device_gpu *g, struct err *e)
+static int open_context(const struct driver *d, struct opened_gpu *g, struct err *e)
 {
     cu_context before;
 
@@ -61,16 +62,16 @@ static int open_context(const struct driver *d, struct device_gpu *g, struct err
 }
 
 /* An older NCCL lets kernels of one GPU use the buffers of ranks on others of the process where these lie.
- * What came by an IPC handle is open here for its own GPU, and a kernel of another one would fault: all ranks
- * would be lost. NCCL reads this when it makes its first communicator, so nothing of it reads the environment
- * yet. */
+ * Memory that came by an IPC handle is open here for its own GPU. A kernel of another GPU would fault on it,
+ * and all ranks would be lost. NCCL reads this when it makes its first communicator, so nothing of it reads
+ * the environment yet. */
 static void keep_buffers_apart(const struct nccl *n)
 {
     if (n->version < NCCL_ASKS_SINCE)
         setenv("NCCL_P2P_DIRECT_DISABLE", "1", 1);
 }
 
-static void open_all(struct device_opening *o)
+static void open_gpu(struct gpu_opening *o)
 {
     struct err *e = &o->error;
 
@@ -81,13 +82,13 @@ static void open_all(struct device_opening *o)
         keep_buffers_apart(o->nccl);
 }
 
-static void *run(void *argument)
+static void *open_in_thread(void *argument)
 {
-    struct device_opening *o = argument;
+    struct gpu_opening *o = argument;
     uint64_t one = 1;
     int kick = o->kick;
 
-    open_all(o);
+    open_gpu(o);
     atomic_store(&o->ended, true); /* it is the loop's from now on */
     if (write(kick, &one, sizeof one) < 0)
         log_debug("the loop looks later");
@@ -97,21 +98,22 @@ static void *run(void *argument)
 
 /* ---- in the loop --------------------------------------------------------------------------------------- */
 
-static const struct device_gpu *opened(const struct devices *d, const uint8_t uuid[16])
+static const struct opened_gpu *find_opened(const struct engine_gpus *d, const uint8_t uuid[16])
 {
-    for (const struct device_gpu *g = d->gpu; g < d->gpu + DEVICE_GPUS_MAX && g->context; g++)
+    for (const struct opened_gpu *g = d->gpu; g < d->gpu + ENGINE_GPUS_MAX && g->context; g++)
         if (memcmp(g->what.uuid, uuid, sizeof g->what.uuid) == 0)
             return g;
     return NULL;
 }
 
-static void tell(struct engine *engine, uint32_t member, const struct device_gpu *g, const struct err *why)
+static void answer_member(struct engine *engine, uint32_t member, const struct opened_gpu *g,
+                          const struct err *why)
 {
-    const struct devices *d = engine->devices;
+    const struct engine_gpus *d = engine->gpus;
     uint32_t rank = engine->region.rank[member];
     struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = WORKER_DEVICE_OPEN};
 
-    engine->devices->owner[member].asks = false;
+    engine->gpus->owner[member].asks = false;
     if (g) {
         struct device_abilities able = device_abilities(d->nccl, &g->what, g->pack, engine->region.fuse);
         struct worker_device said = {.gpu = (uint32_t)(g - d->gpu),
@@ -129,9 +131,9 @@ static void tell(struct engine *engine, uint32_t member, const struct device_gpu
     workers_answer_later(engine, member, &a);
 }
 
-static struct device_opening *start(const struct engine *engine, const uint8_t uuid[16], struct err *e)
+static struct gpu_opening *start_opening(const struct engine *engine, const uint8_t uuid[16], struct err *e)
 {
-    struct device_opening *o = calloc(1, sizeof *o);
+    struct gpu_opening *o = calloc(1, sizeof *o);
     int error;
 
     if (!o) {
@@ -139,8 +141,8 @@ static struct device_opening *start(const struct engine *engine, const uint8_t u
         return NULL;
     }
     memcpy(o->uuid, uuid, sizeof o->uuid);
-    o->kick = fcntl(engine->kick.fd, F_DUPFD_CLOEXEC, 0);
-    error = o->kick < 0 ? errno : quiet_thread_start(run, o);
+    o->kick = fcntl(engine->loop.kick.fd, F_DUPFD_CLOEXEC, 0);
+    error = o->kick < 0 ? errno : quiet_thread_start(open_in_thread, o);
     if (!error)
         return o;
     if (o->kick >= 0)
@@ -153,48 +155,48 @@ static struct device_opening *start(const struct engine *engine, const uint8_t u
 /* Answers whom it can, and begins with the GPU of the next one. */
 static void go_on(struct engine *engine)
 {
-    struct devices *d = engine->devices;
+    struct engine_gpus *d = engine->gpus;
 
-    for (uint32_t i = 0; i < engine->members && !d->opening; i++) {
-        struct device_owner *o = &d->owner[i];
-        const struct device_gpu *g = o->asks ? opened(d, o->uuid) : NULL;
+    for (uint32_t i = 0; i < engine->workers.members && !d->opening; i++) {
+        struct gpu_owner *o = &d->owner[i];
+        const struct opened_gpu *g = o->asks ? find_opened(d, o->uuid) : NULL;
         struct err e = ERR_INIT;
         if (!o->asks)
             continue;
         if (!g)
-            d->opening = start(engine, o->uuid, &e);
+            d->opening = start_opening(engine, o->uuid, &e);
         if (!d->opening)
-            tell(engine, i, g, &e);
+            answer_member(engine, i, g, &e);
     }
 }
 
-void device_open(struct engine *engine, uint32_t member, const uint8_t uuid[16])
+void engine_gpu_open(struct engine *engine, uint32_t member, const uint8_t uuid[16])
 {
-    struct device_owner *o = &engine->devices->owner[member];
+    struct gpu_owner *o = &engine->gpus->owner[member];
 
     o->asks = true;
     memcpy(o->uuid, uuid, sizeof o->uuid);
     go_on(engine);
 }
 
-void devices_begin(struct engine *engine, uint32_t member)
+void engine_gpus_begin(struct engine *engine, uint32_t member)
 {
-    if (engine->devices)
-        engine->devices->owner[member].asks = false;
+    if (engine->gpus)
+        engine->gpus->owner[member].asks = false;
 }
 
 /* Takes what the thread has found. NULL with *e: it is of no use. */
-static const struct device_gpu *take(struct devices *d, const struct device_opening *o, struct err *e)
+static const struct opened_gpu *take_opened(struct engine_gpus *d, const struct gpu_opening *o, struct err *e)
 {
-    struct device_gpu *g = d->gpu;
+    struct opened_gpu *g = d->gpu;
 
     *e = o->error;
     if (!o->gpu.pack)
         return NULL;
-    while (g < d->gpu + DEVICE_GPUS_MAX && g->context)
+    while (g < d->gpu + ENGINE_GPUS_MAX && g->context)
         g++;
-    if (g == d->gpu + DEVICE_GPUS_MAX) {
-        err_set(e, ERR_SYSTEM, "the engine uses %u GPUs already", DEVICE_GPUS_MAX);
+    if (g == d->gpu + ENGINE_GPUS_MAX) {
+        err_set(e, ERR_SYSTEM, "the engine uses %u GPUs already", ENGINE_GPUS_MAX);
         return NULL;
     }
     d->driver = o->driver;
@@ -203,20 +205,20 @@ static const struct device_gpu *take(struct devices *d, const struct device_open
     return g;
 }
 
-void device_open_progress(struct engine *engine)
+void engine_gpu_open_progress(struct engine *engine)
 {
-    struct devices *d = engine->devices;
-    struct device_opening *o = d->opening;
-    const struct device_gpu *g;
+    struct engine_gpus *d = engine->gpus;
+    struct gpu_opening *o = d->opening;
+    const struct opened_gpu *g;
     struct err e = ERR_INIT;
 
     if (!o || !atomic_load(&o->ended))
         return;
     d->opening = NULL;
-    g = take(d, o, &e);
-    for (uint32_t i = 0; i < engine->members; i++)
+    g = take_opened(d, o, &e);
+    for (uint32_t i = 0; i < engine->workers.members; i++)
         if (d->owner[i].asks && memcmp(d->owner[i].uuid, o->uuid, sizeof o->uuid) == 0)
-            tell(engine, i, g, &e);
+            answer_member(engine, i, g, &e);
     free(o);
     go_on(engine);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/names.h"
 #include "collectives/shm/doorbell.h"
 #include "collectives/shm/ring.h"
 #include "common/base/clock.h"
@@ -17,7 +18,7 @@
 #define WATCH_NS (250 * NSEC_PER_MSEC)
 #define ABORT_NS (2 * NSEC_PER_SEC) /* for all communicators together; who waits longer is taken for dead */
 
-/* ---- what the ranks see -------------------------------------------------------------------------------- */
+/* ---- words that the ranks read ------------------------------------------------------------------------- */
 
 static struct shm_seat *shared_seat(const struct engine *engine, uint32_t slot, const struct set *set,
                                     uint32_t m)
@@ -25,7 +26,7 @@ static struct shm_seat *shared_seat(const struct engine *engine, uint32_t slot, 
     return &region_slot(&engine->region, slot)->seat[set->team->local[m]];
 }
 
-static void ring(const struct engine *engine, const struct set *set, uint32_t m)
+static void ring_member(const struct engine *engine, const struct set *set, uint32_t m)
 {
     struct shm_mailbox *box = region_mailbox(&engine->region, set->team->local[m]);
 
@@ -35,32 +36,32 @@ static void ring(const struct engine *engine, const struct set *set, uint32_t m)
         alarm_ring(box);
 }
 
-static void tell_state(const struct engine *engine, struct device_set *s, uint32_t m)
+static void tell_state(const struct engine *engine, struct gpu_set *s, uint32_t m)
 {
-    struct device_seat *seat = &s->seat[m];
+    struct gpu_member *seat = &s->seat[m];
     enum communicator_state now = communicator_state(seat->communicator);
 
     if (now == seat->told)
         return;
     seat->told = now;
     atomic_store(&shared_seat(engine, s->head, s->set, m)->launched, (uint64_t)now);
-    ring(engine, s->set, m);
+    ring_member(engine, s->set, m);
 }
 
 /* ---- joining and leaving ------------------------------------------------------------------------------- */
 
-static struct device_set *find(const struct devices *d, const struct set *set)
+static struct gpu_set *find_set(const struct engine_gpus *d, const struct set *set)
 {
-    struct device_set *s = d->sets;
+    struct gpu_set *s = d->sets;
 
     while (s && s->set != set)
         s = s->next;
     return s;
 }
 
-static struct device_set *make(struct engine *engine, struct set *set, struct err *e)
+static struct gpu_set *make_set(struct engine *engine, struct set *set, struct err *e)
 {
-    struct device_set *s = find(engine->devices, set);
+    struct gpu_set *s = find_set(engine->gpus, set);
     uint32_t head = names_find(engine, set, SHM_DEVICE_NAME);
 
     if (s)
@@ -76,8 +77,8 @@ static struct device_set *make(struct engine *engine, struct set *set, struct er
     }
     s->set = set;
     s->head = head;
-    s->next = engine->devices->sets;
-    return engine->devices->sets = s;
+    s->next = engine->gpus->sets;
+    return engine->gpus->sets = s;
 }
 
 static uint32_t member_of(const struct set *set, uint32_t local)
@@ -97,21 +98,21 @@ static int open_event(const struct driver *d, const uint8_t from[64], cu_event *
 }
 
 /* Before the rank hears that it has left: then its own go. */
-static void close_events(const struct devices *d, struct device_seat *seat)
+static void close_events(const struct engine_gpus *d, struct gpu_member *seat)
 {
-    if (!seat->given || device_enter(d, seat->gpu, NULL) != 0)
+    if (!seat->given || engine_gpu_enter(d, seat->gpu, NULL) != 0)
         return;
     d->driver->cuEventDestroy(seat->given);
     if (seat->done)
         d->driver->cuEventDestroy(seat->done);
     seat->given = seat->done = NULL;
-    device_leave(d);
+    engine_gpu_leave(d);
 }
 
-static int open_seat(struct devices *d, struct device_set *s, struct device_seat *seat,
+static int open_seat(struct engine_gpus *d, struct gpu_set *s, struct gpu_member *seat,
                      const struct worker_device *q, struct err *e)
 {
-    const struct device_gpu *g = &d->gpu[q->gpu];
+    const struct opened_gpu *g = &d->gpu[q->gpu];
     struct communicator_member who = {.d = d->driver,
                                       .n = d->nccl,
                                       .pack = g->pack,
@@ -127,22 +128,22 @@ static int open_seat(struct devices *d, struct device_set *s, struct device_seat
     snprintf(label, sizeof label, "set %d", s->set->team->id);
     memcpy(&id, q->nccl_id, sizeof id);
     seat->gpu = q->gpu;
-    if (device_enter(d, q->gpu, e) != 0)
+    if (engine_gpu_enter(d, q->gpu, e) != 0)
         return -1;
     rc = driver_stream(d->driver, &seat->stream, e);
     if (rc == 0)
         rc = open_event(d->driver, q->given, &seat->given, e);
     if (rc == 0)
         rc = open_event(d->driver, q->done, &seat->done, e);
-    device_leave(d);
+    engine_gpu_leave(d);
     if (rc != 0)
         return -1;
     seat->communicator = communicator_new(&who, label, e);
     return seat->communicator ? communicator_connect(seat->communicator, &id, e) : -1;
 }
 
-/* What it has done is at an end, or is left to a thread that ends it. */
-static void close_seat(const struct devices *d, struct device_seat *seat)
+/* The member's operations have ended, or a thread ends them. */
+static void close_seat(const struct engine_gpus *d, struct gpu_member *seat)
 {
     struct err e = ERR_INIT;
 
@@ -150,21 +151,21 @@ static void close_seat(const struct devices *d, struct device_seat *seat)
         return;
     communicator_free(seat->communicator);
     close_events(d, seat);
-    if (device_enter(d, seat->gpu, &e) == 0) {
+    if (engine_gpu_enter(d, seat->gpu, &e) == 0) {
         d->driver->cuStreamDestroy(seat->stream);
-        device_leave(d);
+        engine_gpu_leave(d);
     }
     free(seat->call.operation);
     free(seat->call.counts);
-    *seat = (struct device_seat){.gpu = 0};
+    *seat = (struct gpu_member){.gpu = 0};
 }
 
-int device_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
-                struct err *e)
+int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, const struct worker_device *q,
+                    struct err *e)
 {
-    struct devices *d = engine->devices;
+    struct engine_gpus *d = engine->gpus;
     uint32_t m = member_of(set, member);
-    struct device_set *s;
+    struct gpu_set *s;
 
     if (q->fuse > engine->region.fuse)
         return err_set(e, ERR_PROTOCOL, "it wants %u bytes for small tensors", q->fuse);
@@ -172,7 +173,8 @@ int device_join(struct engine *engine, uint32_t member, struct set *set, const s
         return err_set(e, ERR_PROTOCOL, "it is in no such process set");
     if (d->aborted)
         return err_set(e, ERR_CLOSED, "the job has failed");
-    if (!(s = make(engine, set, e)))
+    s = make_set(engine, set, e);
+    if (!s)
         return -1;
     if (s->seat[m].stream)
         return err_set(e, ERR_PROTOCOL, "it has joined process set %d already", set->team->id);
@@ -183,9 +185,9 @@ int device_join(struct engine *engine, uint32_t member, struct set *set, const s
     return -1;
 }
 
-struct device_seat *device_seat_of(const struct engine *engine, uint32_t member, int32_t id)
+struct gpu_member *engine_gpu_member_of(const struct engine *engine, uint32_t member, int32_t id)
 {
-    struct device_set *s = engine->devices->sets;
+    struct gpu_set *s = engine->gpus->sets;
     uint32_t m;
 
     while (s && s->set->team->id != id) /* it may be removed by now */
@@ -194,9 +196,9 @@ struct device_seat *device_seat_of(const struct engine *engine, uint32_t member,
     return m != UINT32_MAX && s->seat[m].stream ? &s->seat[m] : NULL;
 }
 
-int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
+int engine_gpu_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
 {
-    struct device_seat *seat = device_seat_of(engine, member, id);
+    struct gpu_member *seat = engine_gpu_member_of(engine, member, id);
 
     if (!seat)
         return err_set(e, ERR_PROTOCOL, "it is in no such process set");
@@ -206,9 +208,9 @@ int device_leave_set(struct engine *engine, uint32_t member, int32_t id, struct 
     return 0;
 }
 
-bool device_is_idle(const struct engine *engine, uint32_t member)
+bool engine_gpu_is_idle(const struct engine *engine, uint32_t member)
 {
-    for (const struct device_set *s = engine->devices->sets; s; s = s->next) {
+    for (const struct gpu_set *s = engine->gpus->sets; s; s = s->next) {
         uint32_t m = member_of(s->set, member);
         if (m != UINT32_MAX && s->seat[m].stream)
             return false;
@@ -216,98 +218,100 @@ bool device_is_idle(const struct engine *engine, uint32_t member)
     return true;
 }
 
-static void abort_all(struct devices *d)
+static void abort_all(struct engine_gpus *d)
 {
-    for (struct device_set *s = d->sets; s; s = s->next)
+    for (struct gpu_set *s = d->sets; s; s = s->next)
         for (uint32_t m = 0; m < s->set->team->members; m++)
             if (s->seat[m].stream)
                 communicator_abort(s->seat[m].communicator, 0);
 }
 
-void device_sets_free(struct engine *engine)
+void engine_gpu_sets_free(struct engine *engine)
 {
     uint64_t until = clock_now() + ABORT_NS, now;
-    struct device_set *s;
+    struct gpu_set *s;
 
-    abort_all(engine->devices);
-    while ((s = engine->devices->sets) != NULL) {
-        engine->devices->sets = s->next;
+    abort_all(engine->gpus);
+    while ((s = engine->gpus->sets) != NULL) {
+        engine->gpus->sets = s->next;
         for (uint32_t m = 0; m < s->set->team->members; m++) {
             now = clock_now();
             if (s->seat[m].stream) {
                 communicator_abort(s->seat[m].communicator,
                                    now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0);
-                device_settle(engine->devices, s->seat[m].gpu, s->seat[m].stream, until);
+                engine_gpu_settle(engine->gpus, s->seat[m].gpu, s->seat[m].stream, until);
             }
-            close_seat(engine->devices, &s->seat[m]);
+            close_seat(engine->gpus, &s->seat[m]);
         }
         free(s);
     }
 }
 
-void devices_abort(struct engine *engine)
+void engine_gpus_abort(struct engine *engine)
 {
-    if (!engine->devices || engine->devices->aborted)
+    if (!engine->gpus || engine->gpus->aborted)
         return;
-    engine->devices->aborted = true;
-    abort_all(engine->devices);
+    engine->gpus->aborted = true;
+    abort_all(engine->gpus);
 }
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-static void fail(struct engine *engine, const struct set *set, uint32_t m, const char *why)
+static void fail_rank(struct engine *engine, const struct set *set, uint32_t m, const char *why)
 {
     uint32_t rank = team_rank(set->team, m);
     char text[SHM_TEXT_MAX];
 
     snprintf(text, sizeof text, "rank %u on %.100s: %.300s", rank, engine->host[engine->self].name, why);
     engine_poison(engine, HVD_ERR_PEER, text);
+    engine_gpus_abort(engine);
 }
 
 /* A member's next operation. */
-static void take(struct engine *engine, uint32_t member, uint32_t slot)
+static void take_operation(struct engine *engine, uint32_t member, uint32_t slot)
 {
-    struct set *set = engine->name[slot].text ? engine->name[slot].set : NULL;
-    struct device_set *s = set ? find(engine->devices, set) : NULL;
+    struct set *set = engine->names.name[slot].text ? engine->names.name[slot].set : NULL;
+    struct gpu_set *s = set ? find_set(engine->gpus, set) : NULL;
     uint32_t m = member_of(set, member);
-    struct device_seat *seat = s && m != UINT32_MAX ? &s->seat[m] : NULL;
+    struct gpu_member *seat = s && m != UINT32_MAX ? &s->seat[m] : NULL;
     struct err e = ERR_INIT;
 
     if (!seat || !seat->stream || seat->pending || seat->leaves) {
         err_set(&e, ERR_PROTOCOL, "rank %u on %.100s asks for an operation on a GPU out of turn",
                 engine->region.rank[member], engine->host[engine->self].name);
         engine_poison(engine, HVD_ERR_PEER, e.text);
+        engine_gpus_abort(engine);
         return;
     }
     seat->slot = slot;
     seat->pending = true;
-    if (device_take_call(engine, member, seat, (int)set->team->member[m], (int)set->team->size,
-                         atomic_load(&shared_seat(engine, slot, set, m)->call), &e) != 0)
-        fail(engine, set, m, e.text);
+    if (engine_gpu_take_call(engine, member, seat, (int)set->team->member[m], (int)set->team->size,
+                             atomic_load(&shared_seat(engine, slot, set, m)->call), &e) != 0)
+        fail_rank(engine, set, m, e.text);
 }
 
-static void collect(struct engine *engine)
+static void collect_operations(struct engine *engine)
 {
-    for (uint32_t i = 0; i < engine->members; i++) {
+    for (uint32_t i = 0; i < engine->workers.members; i++) {
         uint32_t slot;
         int rc;
-        while (!engine->devices->aborted &&
+        while (!engine->gpus->aborted &&
                (rc = ring_take(&region_mailbox(&engine->region, i)->launch, &slot)) != 0)
             if (rc == 1)
-                take(engine, i, slot);
+                take_operation(engine, i, slot);
             else
-                fail(engine, engine->world, i, "has overwritten its shared memory");
+                fail_rank(engine, engine->sets.world, i, "has overwritten its shared memory");
     }
 }
 
-static int launch(const struct devices *d, struct device_seat *seat, struct err *e)
+static int launch_operation(const struct engine_gpus *d, struct gpu_member *seat, struct err *e)
 {
-    int rc = device_enter(d, seat->gpu, e);
+    int rc = engine_gpu_enter(d, seat->gpu, e);
 
     if (rc == 0) {
         rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(seat->stream, seat->given, 0), e,
                           "letting a stream wait for an event");
-        device_leave(d);
+        engine_gpu_leave(d);
     }
     if (rc == 0)
         rc = communicator_run(seat->communicator, seat->call.operation, seat->call.operations, seat->stream,
@@ -316,48 +320,48 @@ static int launch(const struct devices *d, struct device_seat *seat, struct err 
     return rc;
 }
 
-/* What a member has given, if it can be begun. Others of its team may come later: NCCL's calls wait for none.
- */
-static void begin(struct engine *engine, struct device_set *s, uint32_t m, uint64_t now)
+/* Begins the operation that a member has given, if it can be begun. Others of its team may come later: NCCL's
+ * calls wait for none. */
+static void begin_operation(struct engine *engine, struct gpu_set *s, uint32_t m, uint64_t now)
 {
-    struct device_seat *seat = &s->seat[m];
+    struct gpu_member *seat = &s->seat[m];
     struct err e = ERR_INIT;
 
-    if (!seat->pending || seat->launching || engine->devices->aborted ||
+    if (!seat->pending || seat->launching || engine->gpus->aborted ||
         communicator_state(seat->communicator) != COMMUNICATOR_READY)
         return;
-    engine->devices->since = now;
-    device_close_idle(engine, seat->gpu);
-    if (launch(engine->devices, seat, &e) != 0)
-        fail(engine, s->set, m, e.text);
+    engine->gpus->since = now;
+    engine_gpu_close_idle(engine, seat->gpu);
+    if (launch_operation(engine->gpus, seat, &e) != 0)
+        fail_rank(engine, s->set, m, e.text);
 }
 
 /* It is in the stream. */
-static void end(struct engine *engine, struct device_set *s, uint32_t m)
+static void end_operation(struct engine *engine, struct gpu_set *s, uint32_t m)
 {
-    struct devices *d = engine->devices;
-    struct device_seat *seat = &s->seat[m];
+    struct engine_gpus *d = engine->gpus;
+    struct gpu_member *seat = &s->seat[m];
     struct err e = ERR_INIT;
-    int rc = device_enter(d, seat->gpu, &e);
+    int rc = engine_gpu_enter(d, seat->gpu, &e);
 
     if (rc == 0) {
         rc = driver_check(d->driver, d->driver->cuEventRecord(seat->done, seat->stream), &e,
                           "recording an event");
-        device_leave(d);
+        engine_gpu_leave(d);
     }
     if (rc != 0) {
-        fail(engine, s->set, m, e.text);
+        fail_rank(engine, s->set, m, e.text);
         return;
     }
     seat->pending = seat->launching = false;
     atomic_store(&shared_seat(engine, seat->slot, s->set, m)->launched, shm_tagged(seat->operation, 1));
-    ring(engine, s->set, m);
+    ring_member(engine, s->set, m);
 }
 
 /* true: something is on its way that nobody rings for. */
-static bool look_at(struct engine *engine, struct device_set *s, uint32_t m)
+static bool look_at(struct engine *engine, struct gpu_set *s, uint32_t m)
 {
-    struct device_seat *seat = &s->seat[m];
+    struct gpu_member *seat = &s->seat[m];
     struct err e = ERR_INIT;
     enum communicator_state before = communicator_state(seat->communicator), now;
     bool has_left;
@@ -368,79 +372,79 @@ static bool look_at(struct engine *engine, struct device_set *s, uint32_t m)
     if (now == COMMUNICATOR_FAILED && before == COMMUNICATOR_CONNECTING)
         log_warning("rank %u: %s", team_rank(s->set->team, m), e.text);
     else if (now == COMMUNICATOR_FAILED && !seat->leaves && before == COMMUNICATOR_LAUNCHING)
-        fail(engine, s->set, m, e.text);
+        fail_rank(engine, s->set, m, e.text);
     else if (now == COMMUNICATOR_READY && seat->launching)
-        end(engine, s, m);
+        end_operation(engine, s, m);
     has_left = seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED);
     if (has_left)
-        close_events(engine->devices, seat);
+        close_events(engine->gpus, seat);
     tell_state(engine, s, m);
     if (seat->leaves && now == COMMUNICATOR_FAILED)
         communicator_abort(seat->communicator, 0);
     if (has_left) {
-        close_seat(engine->devices, seat);
+        close_seat(engine->gpus, seat);
         return false;
     }
     return now != COMMUNICATOR_READY && now != COMMUNICATOR_FAILED && now != COMMUNICATOR_ABORTED;
 }
 
 /* A kernel that has failed ends the streams of its GPU's context, and nobody is told. */
-static int watch_stream(const struct devices *d, const struct device_seat *seat, struct err *e)
+static int watch_stream(const struct engine_gpus *d, const struct gpu_member *seat, struct err *e)
 {
-    int rc = device_enter(d, seat->gpu, e);
+    int rc = engine_gpu_enter(d, seat->gpu, e);
 
     if (rc == 0) {
         cu_result result = d->driver->cuStreamQuery(seat->stream);
         rc = result == CU_NOT_READY ? 0 : driver_check(d->driver, result, e, "using a GPU in the engine");
-        device_leave(d);
+        engine_gpu_leave(d);
     }
     return rc;
 }
 
 /* NCCL may notice by itself that a rank has gone. */
-static void watch(struct engine *engine, struct device_set *s)
+static void watch_set(struct engine *engine, struct gpu_set *s)
 {
     struct err e = ERR_INIT;
 
-    for (uint32_t m = 0; m < s->set->team->members && !engine->devices->aborted; m++) {
-        struct device_seat *seat = &s->seat[m];
-        bool bad = seat->stream && watch_stream(engine->devices, seat, &e) != 0;
+    for (uint32_t m = 0; m < s->set->team->members && !engine->gpus->aborted; m++) {
+        struct gpu_member *seat = &s->seat[m];
+        bool bad = seat->stream && watch_stream(engine->gpus, seat, &e) != 0;
         if (!bad && seat->stream && communicator_state(seat->communicator) == COMMUNICATOR_READY)
             bad = communicator_poll(seat->communicator, &e) == COMMUNICATOR_FAILED;
         if (bad)
-            fail(engine, s->set, m, e.text);
+            fail_rank(engine, s->set, m, e.text);
     }
 }
 
-bool devices_waiting(const struct engine *engine)
+bool engine_gpus_waiting(const struct engine *engine)
 {
-    for (uint32_t i = 0; engine->devices && i < engine->members; i++)
+    for (uint32_t i = 0; engine->gpus && i < engine->workers.members; i++)
         if (!ring_empty(&region_mailbox(&engine->region, i)->launch))
             return true;
     return false;
 }
 
-int devices_progress(struct engine *engine, uint64_t now)
+int engine_gpus_progress(struct engine *engine, uint64_t now)
 {
-    struct devices *d = engine->devices;
+    struct engine_gpus *d = engine->gpus;
     bool busy = false, watching, closing;
 
     if (d)
-        device_open_progress(engine);
+        engine_gpu_open_progress(engine);
     if (!d || !d->driver)
         return -1;
-    closing = device_close_progress(engine, now);
-    collect(engine);
+    closing = engine_gpu_close_progress(engine, now);
+    collect_operations(engine);
     watching = now - d->watched > WATCH_NS;
-    for (struct device_set *s = d->sets; s; s = s->next) {
+    for (struct gpu_set *s = d->sets; s; s = s->next) {
         for (uint32_t m = 0; m < s->set->team->members; m++)
-            begin(engine, s, m, now);
+            begin_operation(engine, s, m, now);
         for (uint32_t m = 0; m < s->set->team->members; m++)
             busy = (s->seat[m].stream && look_at(engine, s, m)) || busy;
         if (watching)
-            watch(engine, s);
+            watch_set(engine, s);
     }
     if (watching)
         d->watched = now;
-    return !busy ? (closing ? DEVICE_CLOSE_MS : -1) : now - d->since < DEVICE_LAUNCH_NS ? 0 : LOOK_MS;
+    return !busy ? (closing ? ENGINE_GPU_CLOSE_MS : -1) : now - d->since < ENGINE_GPU_LAUNCH_NS ? 0 : LOOK_MS;
 }

@@ -48,7 +48,7 @@ const char *route_wrong(uint8_t kind, uint32_t size, const uint32_t *rank, const
 /* ---- the lists ----------------------------------------------------------------------------------------- */
 
 /* One more copy, or more of the last one. */
-static void add(struct route_copy *list, uint32_t *n, struct route_copy copy)
+static void add_copy(struct route_copy *list, uint32_t *n, struct route_copy copy)
 {
     struct route_copy *last = *n > 0 ? &list[*n - 1] : NULL;
     if (copy.count == 0)
@@ -61,7 +61,7 @@ static void add(struct route_copy *list, uint32_t *n, struct route_copy copy)
         list[(*n)++] = copy;
 }
 
-static const struct route_host *own(const struct route_shape *shape)
+static const struct route_host *own_ranks(const struct route_shape *shape)
 {
     return &shape->host[shape->self];
 }
@@ -75,7 +75,8 @@ static uint32_t rank_of(const struct route_shape *s, uint32_t h, uint32_t i)
 
 static void to_all_members(struct route *r)
 {
-    add(r->spread, &r->spreads, (struct route_copy){.from = ROUTE_DATA, .to = ROUTE_OUTS, .count = r->data});
+    add_copy(r->spread, &r->spreads,
+             (struct route_copy){.from = ROUTE_DATA, .to = ROUTE_OUTS, .count = r->data});
 }
 
 /* place[i]: where the rows of rank i begin in the result. */
@@ -90,15 +91,16 @@ static void route_allgather(struct route *r, const struct route_shape *s, const 
             uint32_t rank = rank_of(s, h, i);
             uint64_t n = route_between(SHM_ALLGATHER, s->size, table, rank, 0);
             if (h == s->self)
-                add(r->pack, &r->packs,
+                add_copy(
+                    r->pack, &r->packs,
                     (struct route_copy){
                         .from = ROUTE_IN, .to = ROUTE_DATA, .from_member = i, .to_at = r->data, .count = n});
-            add(r->spread, &r->spreads,
-                (struct route_copy){.from = ROUTE_DATA,
-                                    .to = ROUTE_OUTS,
-                                    .from_at = r->data,
-                                    .to_at = place[rank],
-                                    .count = n});
+            add_copy(r->spread, &r->spreads,
+                     (struct route_copy){.from = ROUTE_DATA,
+                                         .to = ROUTE_OUTS,
+                                         .from_at = r->data,
+                                         .to_at = place[rank],
+                                         .count = n});
             r->in_order = r->in_order && (n == 0 || place[rank] == r->data);
             r->part[h] += n;
             r->data += n;
@@ -114,14 +116,15 @@ static void route_reducescatter(struct route *r, const struct route_shape *s, co
         for (uint32_t i = 0; i < s->host[h].ranks; i++) {
             uint32_t rank = rank_of(s, h, i);
             uint64_t n = of_rank[rank];
-            add(r->pack, &r->packs,
-                (struct route_copy){.from = ROUTE_IN,
-                                    .to = ROUTE_DATA,
-                                    .from_at = place[rank],
-                                    .to_at = r->data,
-                                    .count = n});
+            add_copy(r->pack, &r->packs,
+                     (struct route_copy){.from = ROUTE_IN,
+                                         .to = ROUTE_DATA,
+                                         .from_at = place[rank],
+                                         .to_at = r->data,
+                                         .count = n});
             if (h == s->self)
-                add(r->spread, &r->spreads,
+                add_copy(
+                    r->spread, &r->spreads,
                     (struct route_copy){
                         .from = ROUTE_DATA, .to = ROUTE_OUT, .to_member = i, .from_at = r->data, .count = n});
             r->part[h] += n;
@@ -129,7 +132,7 @@ static void route_reducescatter(struct route *r, const struct route_shape *s, co
         }
 }
 
-/* Where the rows for each rank begin in the members' inputs, and those of each rank in their outputs. */
+/* The begin of the rows for each rank in the members' inputs, and of each rank's rows in their outputs. */
 struct alltoall_places {
     const struct route_shape *s;
     const uint64_t *table;
@@ -139,7 +142,7 @@ struct alltoall_places {
 static void find_places(const struct alltoall_places *p)
 {
     uint32_t size = p->s->size;
-    for (uint32_t j = 0; j < own(p->s)->ranks; j++) {
+    for (uint32_t j = 0; j < own_ranks(p->s)->ranks; j++) {
         uint64_t *in = p->in + (size_t)j * size, *out = p->out + (size_t)j * size;
         uint32_t self = rank_of(p->s, p->s->self, j);
         for (uint32_t i = 0; i + 1 < size; i++) {
@@ -149,7 +152,7 @@ static void find_places(const struct alltoall_places *p)
     }
 }
 
-/* What member `from` of this host gives the ranks of host h. */
+/* The elements that member `from` of this host gives the ranks of host h. */
 static void pack_for_host(struct route *r, const struct alltoall_places *p, uint32_t from, uint32_t h)
 {
     const struct route_shape *s = p->s;
@@ -170,25 +173,25 @@ static void pack_for_host(struct route *r, const struct alltoall_places *p, uint
             r->part[h] += copy.count;
             r->data += copy.count;
         }
-        add(r->pack, &r->packs, copy);
+        add_copy(r->pack, &r->packs, copy);
     }
 }
 
-/* What comes from host h: its place in `got`, then in each member's output. */
+/* The elements of host h: their place in `got`, then in each member's output. */
 static void spread_from_host(struct route *r, const struct alltoall_places *p, uint32_t h)
 {
     const struct route_shape *s = p->s;
     for (uint32_t i = 0; i < s->host[h].ranks; i++)
-        for (uint32_t j = 0; j < own(s)->ranks; j++) {
+        for (uint32_t j = 0; j < own_ranks(s)->ranks; j++) {
             uint32_t giver = rank_of(s, h, i);
             uint64_t n = route_between(SHM_ALLTOALL, s->size, p->table, giver, rank_of(s, s->self, j));
-            add(r->spread, &r->spreads,
-                (struct route_copy){.from = ROUTE_GOT,
-                                    .to = ROUTE_OUT,
-                                    .to_member = j,
-                                    .from_at = r->got,
-                                    .to_at = p->out[(size_t)j * s->size + giver],
-                                    .count = n});
+            add_copy(r->spread, &r->spreads,
+                     (struct route_copy){.from = ROUTE_GOT,
+                                         .to = ROUTE_OUT,
+                                         .to_member = j,
+                                         .from_at = r->got,
+                                         .to_at = p->out[(size_t)j * s->size + giver],
+                                         .count = n});
             r->part_in[h] += n;
             r->got += n;
         }
@@ -196,14 +199,14 @@ static void spread_from_host(struct route *r, const struct alltoall_places *p, u
 
 static int route_alltoall(struct route *r, const struct route_shape *s, const uint64_t *table)
 {
-    size_t numbers = (size_t)own(s)->ranks * s->size;
+    size_t numbers = (size_t)own_ranks(s)->ranks * s->size;
     uint64_t *places = calloc(2 * numbers, sizeof *places);
     struct alltoall_places p = {s, table, places, places ? places + numbers : NULL};
     if (!places)
         return -1;
     find_places(&p);
     for (uint32_t h = 0; h < s->hosts; h++) {
-        for (uint32_t i = 0; i < own(s)->ranks; i++)
+        for (uint32_t i = 0; i < own_ranks(s)->ranks; i++)
             pack_for_host(r, &p, i, h);
         if (h != s->self)
             spread_from_host(r, &p, h);
@@ -212,13 +215,14 @@ static int route_alltoall(struct route *r, const struct route_shape *s, const ui
     return 0;
 }
 
-static int fill(struct route *r, uint8_t kind, const struct route_shape *s, const uint64_t *numbers)
+static int fill_route(struct route *r, uint8_t kind, const struct route_shape *s, const uint64_t *numbers)
 {
     uint64_t *place;
     switch (kind) {
     case SHM_ALLGATHER:
     case SHM_REDUCESCATTER:
-        if (!(place = calloc(s->size, sizeof *place)))
+        place = calloc(s->size, sizeof *place);
+        if (!place)
             return -1;
         (kind == SHM_ALLGATHER ? route_allgather : route_reducescatter)(r, s, numbers, place);
         free(place);
@@ -233,9 +237,9 @@ static int fill(struct route *r, uint8_t kind, const struct route_shape *s, cons
 }
 
 /* With room for the lists of any kind. */
-static struct route *make(const struct route_shape *s)
+static struct route *make_route(const struct route_shape *s)
 {
-    size_t members = own(s)->ranks;
+    size_t members = own_ranks(s)->ranks;
     struct route *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
@@ -251,8 +255,8 @@ static struct route *make(const struct route_shape *s)
 
 struct route *route_new(uint8_t kind, const struct route_shape *s, const uint64_t *numbers, struct err *e)
 {
-    struct route *r = make(s);
-    if (r && fill(r, kind, s, numbers) == 0)
+    struct route *r = make_route(s);
+    if (r && fill_route(r, kind, s, numbers) == 0)
         return r;
     route_free(r);
     err_set(e, ERR_MEMORY, "no memory for an operation between hosts");
@@ -261,9 +265,9 @@ struct route *route_new(uint8_t kind, const struct route_shape *s, const uint64_
 
 /* ---- elements that are kept apart ---------------------------------------------------------------------- */
 
-uint64_t route_apart_at(const struct route_shape *s, const uint64_t *segment, uint32_t index)
+uint64_t route_unreduced_at(const struct route_shape *s, const uint64_t *segment, uint32_t index)
 {
-    const struct route_host *o = own(s);
+    const struct route_host *o = own_ranks(s);
     uint64_t each = segment[s->self];
 
     if (index < o->first)
@@ -273,26 +277,25 @@ uint64_t route_apart_at(const struct route_shape *s, const uint64_t *segment, ui
     return (index - o->ranks) * each;
 }
 
-/* What host h owns of a member's elements: one range, or of each of its ranks one. place[]: where they begin.
- */
+/* The elements of a member that host h owns: one range, or one of each of its ranks. place[]: their begin. */
 static void pack_for_owner(struct route *r, const struct route_shape *s, uint32_t h, struct route_copy copy,
                            const uint64_t *of_rank, const uint64_t *place)
 {
     for (uint32_t j = 0; of_rank && j < s->host[h].ranks; j++) {
         copy.from_at = place[rank_of(s, h, j)];
         copy.count = of_rank[rank_of(s, h, j)];
-        add(r->pack, &r->packs, copy);
+        add_copy(r->pack, &r->packs, copy);
         copy.to_at += copy.count;
     }
     copy.from_at = *place;
     if (!of_rank)
-        add(r->pack, &r->packs, copy);
+        add_copy(r->pack, &r->packs, copy);
 }
 
-struct route *route_apart(const struct route_shape *s, const uint64_t *segment, const uint64_t *of_rank,
-                          struct err *e)
+struct route *route_unreduced(const struct route_shape *s, const uint64_t *segment, const uint64_t *of_rank,
+                              struct err *e)
 {
-    struct route *r = make(s);
+    struct route *r = make_route(s);
     uint64_t *place = calloc(s->size, sizeof *place), at = 0;
     if (!r || !place) {
         route_free(r);
@@ -304,20 +307,20 @@ struct route *route_apart(const struct route_shape *s, const uint64_t *segment, 
         place[i + 1] = place[i] + of_rank[i];
     for (uint32_t h = 0; h < s->hosts; h++) {
         bool stays = h == s->self;
-        for (uint32_t i = 0; i < own(s)->ranks; i++) {
+        for (uint32_t i = 0; i < own_ranks(s)->ranks; i++) {
             struct route_copy copy = {.from = ROUTE_IN,
                                       .to = stays ? ROUTE_GOT : ROUTE_LEAVES,
                                       .from_member = i,
                                       .to_at = r->data + i * segment[h],
                                       .count = segment[h]};
             if (stays)
-                copy.to_at = route_apart_at(s, segment, own(s)->first + i);
+                copy.to_at = route_unreduced_at(s, segment, own_ranks(s)->first + i);
             pack_for_owner(r, s, h, copy, of_rank, of_rank ? place : &at);
         }
         at += segment[h];
         if (stays)
             continue;
-        r->part[h] = own(s)->ranks * segment[h];
+        r->part[h] = own_ranks(s)->ranks * segment[h];
         r->data += r->part[h];
         r->part_in[h] = s->host[h].ranks * segment[s->self];
     }

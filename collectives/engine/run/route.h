@@ -1,4 +1,4 @@
-/* Which elements go where when an operation crosses hosts (pure).
+/* The ways of the elements of an operation that crosses hosts (pure).
  *
  * A host has one buffer for an operation (an alltoall has two), whatever its ranks. Before the network the
  * members' inputs are packed into it, after it the result is spread to the members' outputs; between, the
@@ -13,13 +13,13 @@
  *                    to to_at)
  *   ALLTOALL        rows for other hosts       data: what leaves; got: what comes  from got to each member
  *
- * "By host" is the order of ranks too where hosts have ranks that follow one another. What the users see,
- * inputs, outputs and tables, is always in the order of ranks.
+ * "By host" is the order of ranks too where hosts have ranks that follow one another. The users'
+ * inputs, outputs and tables are always in the order of ranks.
  *
- * A reduction may also keep the elements of all ranks apart until they are at their owner (route_apart,
- * before the kind's own route): each host owns some elements and gets those of every rank. What leaves is in
- * the order of hosts, then members; got in that of hosts, then ranks, but for this host's own, which come
- * last.
+ * A reduction may also keep the elements of all ranks apart until they are at their owner (route_unreduced,
+ * before the kind's own route): each host owns some elements and gets those of every rank. The buffer
+ * `leaves` is in the order of hosts, then members; got in that of hosts, then ranks, but for this host's own,
+ * which come last.
  *
  * In an alltoall the members' rows for one another go to their outputs at once; data is in the order of
  * hosts, then senders, got in that of hosts, senders, receivers.
@@ -41,8 +41,8 @@ enum route_buffer {
     ROUTE_OUT,   /* a member's output */
     ROUTE_OUTS,  /* every member's output, at the same place */
     ROUTE_DATA,  /* this host's buffer */
-    ROUTE_GOT,   /* what came, where that has a buffer of its own */
-    ROUTE_LEAVES /* what leaves, where the result has a buffer of its own */
+    ROUTE_GOT,   /* received elements, in a buffer of their own */
+    ROUTE_LEAVES /* sent elements, when the result has a buffer of its own */
 };
 
 struct route_copy {
@@ -83,10 +83,10 @@ struct route *route_new(uint8_t kind, const struct route_shape *shape, const uin
                         struct err *e);
 /* `segment`: [hosts] how many elements each host owns: the first ones the first, and so on; or, with of_rank
  * (a reducescatter), those of its ranks' parts. */
-struct route *route_apart(const struct route_shape *shape, const uint64_t *segment, const uint64_t *of_rank,
-                          struct err *e);
-/* Where in got the elements of the rank begin that is order[index]. */
-uint64_t route_apart_at(const struct route_shape *shape, const uint64_t *segment, uint32_t index);
+struct route *route_unreduced(const struct route_shape *shape, const uint64_t *segment,
+                              const uint64_t *of_rank, struct err *e);
+/* The place in `got` of the elements of rank order[index]. */
+uint64_t route_unreduced_at(const struct route_shape *shape, const uint64_t *segment, uint32_t index);
 void route_free(struct route *route);
 /* How many elements `to` gets of `from`, by the table. */
 uint64_t route_between(uint8_t kind, uint32_t size, const uint64_t *table, uint32_t from, uint32_t to);

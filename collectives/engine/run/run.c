@@ -1,199 +1,11 @@
 #include "collectives/engine/run/run.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/kernels/convert.h"
-#include "collectives/kernels/copy.h"
-#include "collectives/kernels/dtype.h"
-#include "collectives/engine/tuning.h"
-#include "collectives/shm/doorbell.h"
-#include "common/base/clock.h"
+/* ---- due ----------------------------------------------------------------------------------------------- */
 
-/* ---- the end ------------------------------------------------------------------------------------------- */
-
-void run_settle(struct run *run, int status, const char *text)
-{
-    struct engine *engine = run->engine;
-    struct shm_slot *slot = run->view->slot;
-
-    slot->status = status;
-    slot->device = run->view->op.device;
-    slot->known = run->entry.desc.known != 0;
-    if (text)
-        snprintf((char *)slot->result, SHM_TEXT_MAX, "%s", text);
-    run->phase = RUN_SETTLED;
-    run->name->running = false;
-    timeline(engine, run->view, TIMELINE_SETTLED, 0);
-    if (run->entry.desc.what.kind == SHM_BARRIER && run->set == engine->world && status == HVD_SUCCESS)
-        engine->started = true;
-    if (run->entry.desc.what.kind == SHM_SHUTDOWN && status == HVD_SUCCESS)
-        engine->finished = true;
-    atomic_store(&slot->settled, run->view->sequence);
-    doorbell_ring_sleepers(&engine->region, UINT32_MAX);
-    if (__builtin_expect(engine->tuning != NULL, 0) && status == HVD_SUCCESS)
-        tuning_settled(engine, run, clock_now());
-}
-
-void run_fail(struct run *run, int status, const char *text)
-{
-    run->phase = RUN_SETTLED;
-    engine_poison(run->engine, status, text);
-}
-
-void run_out_of_memory(struct run *run, const char *why)
-{
-    run->phase = RUN_SETTLED;
-    engine_out_of_memory(run->engine, why);
-}
-
-void run_fail_by(struct run *run, const struct err *error)
-{
-    if (error->code == ERR_MEMORY)
-        run_out_of_memory(run, error->text);
-    else
-        run_fail(run, HVD_ERR_PEER, error->text);
-}
-
-struct run *run_new(struct engine *engine)
-{
-    struct run *run = engine->spare_run;
-
-    if (!run && !(run = malloc(sizeof *run)))
-        return NULL;
-    engine->spare_run = NULL;
-    memset(run, 0, offsetof(struct run, entry));
-    run->engine = engine;
-    return run;
-}
-
-void run_free(struct run *run)
-{
-    for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
-        if (run->borrowed[i].memory)
-            scratch_give_back(&run->engine->scratch, run->borrowed[i].memory, run->borrowed[i].size);
-    if (run->batch)
-        run_free(run->batch);
-    route_free(run->route);
-    apart_free(run->apart);
-    free(run->table);
-    free(run->entry.data);
-    if (run->engine->spare_run)
-        free(run);
-    else
-        run->engine->spare_run = run;
-}
-
-/* ---- plan ---------------------------------------------------------------------------------------------- */
-
-/* The member of this host that is the broadcast's root; UINT32_MAX: it is elsewhere. */
-static uint32_t root_member(const struct run *run)
-{
-    return run->view->op.kind == SHM_BROADCAST ? team_member(run->view->team, run->view->op.root)
-                                               : UINT32_MAX;
-}
-
-void *run_borrow(struct run *run, int i, uint64_t bytes)
-{
-    size_t size = bytes ? bytes : 1;
-
-    run->borrowed[i] = (struct run_memory){scratch_borrow(&run->engine->scratch, size), size};
-    return run->borrowed[i].memory;
-}
-
-bool run_choose_wire(struct run *run, uint64_t count)
-{
-    const struct tensor_op *op = &run->view->op;
-
-    run->partial = partial_of(op, &run->set->shape);
-    if (run->partial.dtype == (hvd_dtype)op->dtype || apart_needed(run))
-        return true;
-    return (run->wire = run_borrow(run, 1, count * dtype_size(run->partial.dtype))) != NULL;
-}
-
-/* Where the buffers are. false: there is no memory. */
-static bool choose_buffers(struct run *run)
-{
-    struct tensor_view *v = run->view;
-    size_t size = dtype_size(v->op.dtype);
-    uint32_t root = root_member(run);
-
-    if (!run_choose_wire(run, v->op.count))
-        return false;
-    switch (v->op.kind) {
-    case SHM_ALLGATHER:
-        run->data = run->route->in_order ? v->out[0] : run_borrow(run, 0, run->route->data * size);
-        return run->data || run->route->data == 0;
-    case SHM_ALLTOALL:
-        run->got = run_borrow(run, 1, run->route->got * size);
-        run->data = run_borrow(run, 0, run->route->data * size);
-        return run->got && run->data;
-    case SHM_REDUCESCATTER:
-        run->data = run_borrow(run, 0, run->route->data * size);
-        return run->data;
-    default:
-        break;
-    }
-    if (v->place == SHM_INLINE)
-        run->data = (char *)v->slot->result;
-    else
-        run->data = root == UINT32_MAX ? v->out[0] : (char *)(uintptr_t)v->in[root];
-    if (v->place == SHM_INLINE && root != UINT32_MAX)
-        memcpy(run->data, v->in[root], v->bytes);
-    return true;
-}
-
-static bool make_route(struct run *run)
-{
-    const struct set *set = run->set;
-    struct tensor_view *v = run->view;
-    struct route_host *host = calloc(set->hosts, sizeof *host);
-    struct route_shape shape = {host, set->order, set->hosts, set->self, set->team->size};
-    const uint64_t *numbers = run->table;
-
-    if (v->op.kind == SHM_REDUCESCATTER)
-        numbers = v->split;
-    else if (!numbers)
-        numbers = &v->op.count;
-    for (uint32_t i = 0; host && i < set->hosts; i++)
-        host[i] = (struct route_host){set->first[i], set->ranks[i]};
-    if (host)
-        run->route = route_new(v->op.kind, &shape, numbers, NULL);
-    bool ok = run->route && choose_buffers(run) && (!apart_needed(run) || apart_plan(run, &shape));
-    free(host);
-    return ok;
-}
-
-void run_plan(struct run *run)
-{
-    if (!make_route(run)) {
-        run_out_of_memory(run, "no memory for an operation between hosts");
-        return;
-    }
-    run->phase = RUN_PACK;
-    timeline(run->engine, run->view, TIMELINE_REDUCE, 0);
-}
-
-/* Runs start what they start in the order of the list, on every host: so the numbers agree. */
-void run_start(struct run *run, struct backend_request *request)
-{
-    struct backend *backend = run->engine->backend;
-    struct err e = ERR_INIT;
-
-    request->set = set_number(run->set);
-    request->sequence = ++run->set->operations;
-    request->host = run->set->host;
-    request->hosts = run->set->hosts;
-    request->ctx = run;
-    request->eager_bytes = run->values.of[AUTOTUNE_EAGER_BYTES];
-    request->piece_bytes = run->values.of[AUTOTUNE_PIECE_BYTES];
-    if (backend->ops->start(backend, request, &e) != 0)
-        request->done(run, &e);
-}
-
-/* ---- a result that came with its entry ----------------------------------------------------------------- */
-
+/* A result that came with its entry. */
 static void take_result(struct run *run)
 {
     struct tensor_view *v = run->view;
@@ -204,41 +16,6 @@ static void take_result(struct run *run)
         if (v->out[i])
             memcpy(v->out[i], run->entry.data, v->bytes);
     run_settle(run, HVD_SUCCESS, NULL);
-}
-
-/* ---- due ----------------------------------------------------------------------------------------------- */
-
-bool run_find(struct run *run)
-{
-    struct engine *engine = run->engine;
-    uint32_t slot = names_find(engine, run->set, run->entry.desc.name);
-    bool complete = slot != UINT32_MAX && engine->name[slot].announced;
-    char text[SHM_TEXT_MAX];
-
-    /* What this host could not open has no elements here, whatever the list says. */
-    if (!complete || (!run->entry.error[0] && engine->name[slot].status != HVD_SUCCESS)) {
-        snprintf(text, sizeof text, "the execution list names tensor \"%.255s\", which is not %s on %.100s",
-                 run->entry.desc.name, complete ? "valid" : "complete", engine->host[engine->self].name);
-        run_fail(run, HVD_ERR_ENGINE, text);
-        return false;
-    }
-    engine->name[slot].announced = false;
-    engine->name[slot].running = true;
-    run->name = &engine->name[slot];
-    run->view = &run->name->view;
-    op_goes_along(&run->view->op, &run->entry.desc.what);
-    /* Buffers are as large as the list says, the work as large as the ranks say. */
-    if (!run->entry.error[0] &&
-        (op_difference(&run->view->op, &run->entry.desc.what) >= 0 ||
-         (run->entry.desc.known && run->entry.desc.known != run->view->device_memory))) {
-        snprintf(text, sizeof text, "the execution list has another tensor \"%.255s\" than was announced",
-                 run->entry.desc.name);
-        run_fail(run, HVD_ERR_ENGINE, text);
-        return false;
-    }
-    run->view->slot->due = run->listed;
-    timeline(engine, run->view, TIMELINE_DUE, run->listed);
-    return true;
 }
 
 void run_begin(struct run *run)
@@ -261,155 +38,16 @@ void run_begin(struct run *run)
         run_plan(run);
 }
 
-/* ---- what travels -------------------------------------------------------------------------------------- */
+/* ---- pieces -------------------------------------------------------------------------------------------- */
 
-void run_reduce(const struct run *run, const struct tensor_view *v, uint64_t at, uint64_t first,
-                uint64_t count)
-{
-    /* tensor_reduce_local counts from where the tensor would begin. */
-    uintptr_t to =
-        (uintptr_t)(run->wire ? run->wire : run->data) + (at - first) * dtype_size(run->partial.dtype);
-
-    tensor_reduce_local(v, (void *)to, run->partial.dtype, run->partial.scale, first, count);
-}
-
-void run_expand(const struct run *run, uint64_t at, uint64_t count)
-{
-    hvd_compression compression = (hvd_compression)run->view->op.compression;
-
-    if (compression != HVD_COMPRESSION_NONE && run->wire)
-        expand((float *)(void *)run->data + at, (const uint16_t *)(void *)run->wire + at, count, compression);
-}
-
-/* ---- copies -------------------------------------------------------------------------------------------- */
-
-static char *address(const struct run *run, enum route_buffer buffer, uint32_t member, uint64_t offset)
-{
-    const struct tensor_view *v = run->view;
-    char *base = buffer == ROUTE_IN       ? (char *)(uintptr_t)v->in[member]
-                 : buffer == ROUTE_DATA   ? run->data
-                 : buffer == ROUTE_GOT    ? run->got
-                 : buffer == ROUTE_LEAVES ? run->leaves
-                                          : v->out[member];
-
-    return base ? base + offset * dtype_size(v->op.dtype) : NULL;
-}
-
-/* Elements [run->progress, + count) of one copy. A member without an output reads the slot's result. */
-static void copy_part(const struct run *run, const struct route_copy *c, uint64_t count)
-{
-    uint32_t first = c->to == ROUTE_OUTS ? 0 : c->to_member;
-    uint32_t last = c->to == ROUTE_OUTS ? run->set->team->members - 1 : first;
-    const char *from = address(run, c->from, c->from_member, c->from_at + run->progress);
-
-    for (uint32_t m = first; m <= last; m++) {
-        char *to = address(run, c->to, m, c->to_at + run->progress);
-        if (to && to != from)
-            copy_bytes(to, from, count * dtype_size(run->view->op.dtype));
-    }
-}
-
-static uint64_t piece_elements(const struct run *run)
-{
-    return RUN_PIECE_BYTES / dtype_size(run->view->op.dtype);
-}
-
-bool run_copy_piece(struct run *run, const struct route_copy *list, uint32_t n)
-{
-    uint64_t budget = piece_elements(run);
-
-    while (run->copy < n && budget > 0) {
-        const struct route_copy *c = &list[run->copy];
-        uint64_t left = c->count - run->progress, count = left < budget ? left : budget;
-        if (c->from == ROUTE_DATA)
-            run_expand(run, c->from_at + run->progress, count);
-        copy_part(run, c, count);
-        run->progress += count;
-        budget -= count;
-        if (run->progress == c->count) {
-            run->progress = 0;
-            run->copy++;
-        }
-    }
-    return run->copy == n;
-}
-
-/* ---- the network --------------------------------------------------------------------------------------- */
-
-void run_spread_begin(struct run *run)
-{
-    run->copy = 0;
-    run->progress = 0;
-    run->phase = RUN_SPREAD;
-    timeline(run->engine, run->view, TIMELINE_SPREAD, 0);
-}
-
-static void network_done(void *ctx, const struct err *error)
-{
-    struct run *run = ctx;
-
-    if (error)
-        run_fail_by(run, error);
-    else
-        run_spread_begin(run);
-}
-
-void run_last_network(struct run *run, struct backend_request *request)
-{
-    timeline(run->engine, run->view, TIMELINE_NETWORK, 0);
-    run->phase = RUN_NETWORK; /* done may come before start returns */
-    request->done = network_done;
-    run_start(run, request);
-}
-
-static enum backend_kind kind_between_hosts(uint8_t kind)
-{
-    switch (kind) {
-    case SHM_BROADCAST:
-        return BACKEND_BROADCAST;
-    case SHM_ALLGATHER:
-        return BACKEND_ALLGATHER;
-    case SHM_ALLTOALL:
-        return BACKEND_ALLTOALL;
-    case SHM_REDUCESCATTER:
-        return BACKEND_REDUCESCATTER;
-    default:
-        return BACKEND_ALLREDUCE;
-    }
-}
-
-void run_start_network(struct run *run, uint64_t count)
-{
-    const struct tensor_op *op = &run->view->op;
-    bool rounds = run->wire && run->partial.dtype == HVD_FLOAT32;
-    struct backend_request request = {
-        .kind = kind_between_hosts(op->kind),
-        .data = run->wire ? run->wire : run->data,
-        .out = rounds ? run->data : run->got,
-        .count = count,
-        .part = run->route ? run->route->part : NULL,
-        .part_in = run->route ? run->route->part_in : NULL,
-        .dtype = run->partial.dtype,
-        .rounded = rounds ? (hvd_dtype)op->dtype : 0,
-        .op = (hvd_op)op->op,
-        .divisor = run->set->team->size,
-        .postscale = op->postscale / run->partial.scale,
-        .root = set_host_of(run->engine, run->set, op->root),
-    };
-
-    run_last_network(run, &request);
-}
-
-/* ---- a piece ------------------------------------------------------------------------------------------- */
-
-/* One piece of the reduction over this host's members. Where its parts lie in the order of hosts, each copy
+/* One piece of the reduction over this host's members. If its parts lie in the order of hosts, each copy
  * of the list is one part of it. true: all of it is done. */
 static bool reduce_piece(struct run *run)
 {
     struct tensor_view *v = run->view;
     const struct route_copy whole = {.count = v->op.count};
     const struct route_copy *c = run->route->packs ? &run->route->pack[run->copy] : &whole;
-    uint64_t left = c->count - run->progress, most = piece_elements(run);
+    uint64_t left = c->count - run->progress, most = run_piece_elements(run);
     uint64_t count = left < most ? left : most;
     bool is_there = !run->wire && v->team->members == 1 && v->in[0] == (void *)run->data &&
                     v->op.prescale == 1 && run->partial.scale == 1;
@@ -429,8 +67,8 @@ void run_pack(struct run *run)
         batch_pack(run);
         return;
     }
-    if (run->apart) {
-        apart_pack(run);
+    if (run->unreduced) {
+        unreduced_pack(run);
         return;
     }
     bool all = op_reduces(run->view->op.kind) ? reduce_piece(run)
@@ -448,4 +86,23 @@ void run_spread(struct run *run)
     }
     if (run_copy_piece(run, run->route->spread, run->route->spreads))
         run_settle(run, HVD_SUCCESS, NULL);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+void run_free(struct run *run)
+{
+    for (size_t i = 0; i < sizeof run->borrowed / sizeof *run->borrowed; i++)
+        if (run->borrowed[i].memory)
+            scratch_give_back(&run->engine->runs.scratch, run->borrowed[i].memory, run->borrowed[i].size);
+    if (run->batch)
+        run_free(run->batch);
+    route_free(run->route);
+    unreduced_free(run->unreduced);
+    free(run->table);
+    free(run->entry.data);
+    if (run->engine->runs.spare)
+        free(run);
+    else
+        run->engine->runs.spare = run;
 }

@@ -8,7 +8,7 @@
  *       -> SPREAD     the result is copied to the members, a piece a turn
  *       -> SETTLED    status and result are published, the members wake
  *
- * What is on the ranks' devices goes from DUE or SIZES to SETTLED: run_device.c.
+ * What is on the ranks' devices goes from DUE or SIZES to SETTLED: run_plan.c.
  *
  * The one buffer is the slot's result for small tensors and the first member's output for large ones, where
  * that holds all of it; else it is borrowed for the time. If this host's part travels as another type
@@ -24,7 +24,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/run/route.h"
 
-/* What a turn of the loop copies or reduces: a death is never noticed late. */
+/* A turn of the loop copies or reduces no more than this, so that a death is noticed soon. */
 #define RUN_PIECE_BYTES (1u << 20)
 
 enum run_phase {
@@ -38,7 +38,7 @@ enum run_phase {
     RUN_SETTLED
 };
 
-struct apart;
+struct unreduced;
 
 struct run_memory {
     void *memory;
@@ -54,10 +54,10 @@ struct run {
     enum run_phase phase;
     uint64_t *table; /* of the sizes */
     struct route *route;
-    char *data, *got, *leaves; /* this host's buffers (route.h) */
-    struct apart *apart;       /* NULL: its ranks are reduced first */
-    char *wire;                /* what travels instead of data; NULL: data itself */
-    struct partial partial;    /* what travels is that, if this host's ranks are reduced first */
+    char *data, *got, *leaves;   /* this host's buffers (route.h) */
+    struct unreduced *unreduced; /* NULL: its ranks are reduced first */
+    char *wire;                  /* travels instead of data; NULL: data itself travels */
+    struct partial partial;      /* of the elements that travel, if this host's ranks are reduced first */
     struct run_memory borrowed[4];
     uint32_t copy;     /* how many of the phase's copies are done */
     uint64_t progress; /* elements: of the next copy, or of the reduction */
@@ -78,8 +78,6 @@ void run_pack(struct run *run);
 void run_spread(struct run *run);
 /* Publishes the end of a run that has begun. */
 void run_settle(struct run *run, int status, const char *text);
-/* NULL: no memory. */
-struct run *run_new(struct engine *engine);
 void run_free(struct run *run);
 
 /* run_batch.c */
@@ -90,27 +88,30 @@ void batch_begin(struct run *leader);
 void batch_pack(struct run *leader);
 void batch_spread(struct run *leader);
 
-/* run_sizes.c */
+/* run_plan.c */
 /* SIZES, and then what run_plan does. */
 void run_sizes(struct run *run);
-
-/* run_device.c */
-/* The ranks do it on their devices: settles it, and puts it into the order in which they do. */
+/* Finds out where all copies and buffers are: PACK. */
+void run_plan(struct run *run);
+/* The ranks do it on their GPUs: settles it, and puts it into the order in which they do. */
 void run_on_devices(struct run *run);
 
 /* run_unreduced.c */
-bool apart_needed(const struct run *run);
 /* When run->route and run->data are made. false: no memory. */
-bool apart_plan(struct run *run, const struct route_shape *shape);
-void apart_pack(struct run *run);
-void apart_combine(struct run *run);
-void apart_free(struct apart *apart);
+bool unreduced_plan(struct run *run, const struct route_shape *shape);
+void unreduced_pack(struct run *run);
+void unreduced_combine(struct run *run);
+void unreduced_free(struct unreduced *unreduced);
 
-/* run.c, for them */
+/* run_core.c, for them */
+/* NULL: no memory. */
+struct run *run_new(struct engine *engine);
+/* The elements of all ranks are kept apart until they are at their owner. */
+bool unreduced_needed(const struct run *run);
+/* Elements that a turn copies or reduces. */
+uint64_t run_piece_elements(const struct run *run);
 /* The tensor that the entry means; false: there is none, and the job has failed. */
 bool run_find(struct run *run);
-/* What goes where is known now: PACK. */
-void run_plan(struct run *run);
 void run_fail(struct run *run, int status, const char *text);
 /* By the backend's error: of a peer, unless it is our own. */
 void run_fail_by(struct run *run, const struct err *error);

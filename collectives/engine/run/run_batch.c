@@ -16,8 +16,8 @@ bool batch_add(struct run *leader, struct run *member)
     while (last->batch)
         last = last->batch;
     /* In flat mode nothing is reduced on its host, so nothing may travel as one. */
-    if (leader->engine->flat || !last->entry.joined || !fusion_can(&leader->entry.desc.what, UINT64_MAX) ||
-        member->entry.error[0] || member->entry.data ||
+    if (leader->engine->options.flat || !last->entry.joined ||
+        !fusion_can(&leader->entry.desc.what, UINT64_MAX) || member->entry.error[0] || member->entry.data ||
         !fusion_goes_with(&leader->entry.desc.what, &member->entry.desc.what))
         return false;
     last->batch = member;
@@ -47,7 +47,7 @@ void batch_begin(struct run *leader)
 }
 
 /* Elements of the member whose turn it is that are in this piece; the budget shrinks. */
-static uint64_t take(const struct run *m, uint64_t *budget)
+static uint64_t take_budget(const struct run *m, uint64_t *budget)
 {
     uint64_t left = m->view->op.count - m->progress, n = left < *budget ? left : *budget;
 
@@ -56,7 +56,7 @@ static uint64_t take(const struct run *m, uint64_t *budget)
 }
 
 /* They are done. true: so is the member; it is the next one's turn. */
-static bool advance(struct run *leader, uint64_t n)
+static bool advance_turn(struct run *leader, uint64_t n)
 {
     struct run *m = leader->turn;
 
@@ -74,9 +74,9 @@ void batch_pack(struct run *leader)
 
     while (leader->turn && budget > 0) {
         struct run *m = leader->turn;
-        uint64_t n = take(m, &budget);
+        uint64_t n = take_budget(m, &budget);
         run_reduce(leader, m->view, m->at + m->progress, m->progress, n);
-        advance(leader, n);
+        advance_turn(leader, n);
     }
     if (!leader->turn)
         run_start_network(leader, leader->total);
@@ -103,9 +103,9 @@ void batch_spread(struct run *leader)
         leader->turn = leader;
     while (budget > 0) {
         struct run *m = leader->turn;
-        uint64_t n = take(m, &budget);
+        uint64_t n = take_budget(m, &budget);
         spread_part(leader, m, n);
-        if (advance(leader, n) && m != leader)
+        if (advance_turn(leader, n) && m != leader)
             run_settle(m, HVD_SUCCESS, NULL);
         if (!leader->turn) {
             run_settle(leader, HVD_SUCCESS, NULL); /* the last, since its phase is everybody's */

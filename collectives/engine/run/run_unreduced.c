@@ -12,10 +12,10 @@
  * Memory: what this host's ranks give, and once more what it owns of all ranks. */
 #include <stdlib.h>
 
+#include "collectives/engine/run/run.h"
 #include "collectives/kernels/adasum.h"
 #include "collectives/kernels/dtype.h"
 #include "collectives/kernels/reduce.h"
-#include "collectives/engine/run/run.h"
 
 #define LINE         64u
 #define LEAST        4096 /* elements a turn: fewer would be more calls than work */
@@ -23,7 +23,7 @@
 
 enum step { LOAD, PRODUCTS, JOIN, STORE, STEPS_DONE };
 
-struct apart {
+struct unreduced {
     struct route *route;
     uint64_t *segment;  /* [hosts] elements of the result that each of them makes */
     uint64_t at, count; /* this host's */
@@ -36,15 +36,7 @@ struct apart {
     struct adasum_products *own, sum;
 };
 
-bool apart_needed(const struct run *run)
-{
-    const struct tensor_op *op = &run->view->op;
-
-    return op_is_adasum(op) ||
-           (run->engine->flat && op_reduces(op->kind) && op->compression == HVD_COMPRESSION_NONE);
-}
-
-void apart_free(struct apart *a)
+void unreduced_free(struct unreduced *a)
 {
     if (!a)
         return;
@@ -64,7 +56,7 @@ static uint64_t blocks_of(uint64_t count)
 }
 
 /* Of a reducescatter a host makes what its ranks get; of an allreduce a part of whole grains. */
-static void cut(const struct run *run, struct apart *a)
+static void cut_segments(const struct run *run, struct unreduced *a)
 {
     const struct tensor_op *op = &run->view->op;
     const struct set *set = run->set;
@@ -82,7 +74,7 @@ static void cut(const struct run *run, struct apart *a)
     a->count = a->segment[set->self];
 }
 
-static int make_table(const struct run *run, struct apart *a)
+static int make_table(const struct run *run, struct unreduced *a)
 {
     uint64_t blocks = 0, pairs = run->set->team->size / 2;
 
@@ -97,7 +89,7 @@ static int make_table(const struct run *run, struct apart *a)
 /* 16-bit types become wider before they are joined. */
 static bool find_vectors(struct run *run, const struct route_shape *shape)
 {
-    struct apart *a = run->apart;
+    struct unreduced *a = run->unreduced;
     hvd_dtype dtype = (hvd_dtype)run->view->op.dtype;
     size_t size = dtype_size(dtype);
     char *base = run->got;
@@ -106,17 +98,19 @@ static bool find_vectors(struct run *run, const struct route_shape *shape)
     if (op_is_adasum(&run->view->op) && adasum_lane(dtype) != size) {
         a->step = LOAD;
         size = adasum_lane(dtype);
-        if (!(base = run_borrow(run, 3, a->route->got * size)))
+        base = run_borrow(run, 3, a->route->got * size);
+        if (!base)
             return false;
     }
     for (uint32_t i = 0; i < shape->size; i++)
-        a->vector[shape->order ? shape->order[i] : i] = base + route_apart_at(shape, a->segment, i) * size;
+        a->vector[shape->order ? shape->order[i] : i] =
+            base + route_unreduced_at(shape, a->segment, i) * size;
     return true;
 }
 
-bool apart_plan(struct run *run, const struct route_shape *shape)
+bool unreduced_plan(struct run *run, const struct route_shape *shape)
 {
-    struct apart *a = run->apart = calloc(1, sizeof *a);
+    struct unreduced *a = run->unreduced = calloc(1, sizeof *a);
     size_t size = dtype_size(run->view->op.dtype);
 
     if (!a)
@@ -125,11 +119,12 @@ bool apart_plan(struct run *run, const struct route_shape *shape)
     a->vector = calloc(shape->size, sizeof *a->vector);
     if (!a->segment || !a->vector)
         return false;
-    cut(run, a);
+    cut_segments(run, a);
     if (op_is_adasum(&run->view->op) && make_table(run, a) < 0)
         return false;
     const uint64_t *of_rank = run->view->op.kind == SHM_REDUCESCATTER ? run->view->split : NULL;
-    if (!(a->route = route_apart(shape, a->segment, of_rank, NULL)))
+    a->route = route_unreduced(shape, a->segment, of_rank, NULL);
+    if (!a->route)
         return false;
     run->leaves = run_borrow(run, 1, a->route->data * size);
     run->got = run_borrow(run, 2, a->route->got * size);
@@ -138,7 +133,7 @@ bool apart_plan(struct run *run, const struct route_shape *shape)
 
 /* ---- between the hosts --------------------------------------------------------------------------------- */
 
-static void exchanged(void *ctx, const struct err *error)
+static void end_exchange(void *ctx, const struct err *error)
 {
     struct run *run = ctx;
 
@@ -153,14 +148,14 @@ static void exchanged(void *ctx, const struct err *error)
 
 static void exchange_elements(struct run *run)
 {
-    const struct route *route = run->apart->route;
+    const struct route *route = run->unreduced->route;
     struct backend_request request = {.kind = BACKEND_ALLTOALL,
                                       .data = run->leaves,
                                       .out = run->got,
                                       .part = route->part,
                                       .part_in = route->part_in,
                                       .dtype = (hvd_dtype)run->view->op.dtype,
-                                      .done = exchanged};
+                                      .done = end_exchange};
 
     run->phase = RUN_EXCHANGE; /* done may come before start returns */
     run_start(run, &request);
@@ -168,7 +163,7 @@ static void exchange_elements(struct run *run)
 
 static void exchange_products(struct run *run)
 {
-    struct apart *a = run->apart;
+    struct unreduced *a = run->unreduced;
     uint64_t pairs = run->set->team->size / 2 / a->distance;
 
     for (uint32_t h = 0; h < run->set->hosts; h++)
@@ -177,7 +172,7 @@ static void exchange_products(struct run *run)
                                       .data = a->table,
                                       .part = a->part,
                                       .dtype = HVD_FLOAT64,
-                                      .done = exchanged};
+                                      .done = end_exchange};
     run->phase = RUN_EXCHANGE;
     run_start(run, &request);
 }
@@ -186,13 +181,13 @@ static void gather_results(struct run *run)
 {
     struct backend_request request = {.kind = BACKEND_ALLGATHER,
                                       .data = run->data,
-                                      .part = run->apart->segment,
+                                      .part = run->unreduced->segment,
                                       .dtype = (hvd_dtype)run->view->op.dtype};
 
     run_last_network(run, &request);
 }
 
-static void combined(struct run *run)
+static void end_combine(struct run *run)
 {
     if (run->view->op.kind == SHM_REDUCESCATTER)
         run_spread_begin(run); /* this host has what its ranks get */
@@ -200,15 +195,15 @@ static void combined(struct run *run)
         gather_results(run);
 }
 
-void apart_pack(struct run *run)
+void unreduced_pack(struct run *run)
 {
-    if (run_copy_piece(run, run->apart->route->pack, run->apart->route->packs))
+    if (run_copy_piece(run, run->unreduced->route->pack, run->unreduced->route->packs))
         exchange_elements(run);
 }
 
 /* ---- flat ---------------------------------------------------------------------------------------------- */
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
@@ -216,11 +211,11 @@ static uint64_t least(uint64_t a, uint64_t b)
 /* One piece. true: all of it is done. */
 static bool reduce_piece(struct run *run)
 {
-    const struct apart *a = run->apart;
+    const struct unreduced *a = run->unreduced;
     const struct tensor_op *op = &run->view->op;
     size_t size = dtype_size(op->dtype), ranks = run->set->team->size;
     uint64_t most = RUN_PIECE_BYTES / size / ranks,
-             n = least(a->count - run->progress, most > LEAST ? most : LEAST);
+             n = min_u64(a->count - run->progress, most > LEAST ? most : LEAST);
     void *out = run->data + a->at * size;
     struct reduce_job job = {.in = (const void *const *)a->vector,
                              .inputs = ranks,
@@ -239,10 +234,10 @@ static bool reduce_piece(struct run *run)
 
 /* ---- Adasum -------------------------------------------------------------------------------------------- */
 
-/* Where this host's begin in the table, whose rows are those of this distance. */
+/* This host's first row in the table of this distance. */
 static struct adasum_products *own_products(const struct run *run)
 {
-    const struct apart *a = run->apart;
+    const struct unreduced *a = run->unreduced;
     uint64_t before = 0;
 
     for (uint32_t h = 0; h < run->set->self; h++)
@@ -253,7 +248,7 @@ static struct adasum_products *own_products(const struct run *run)
 /* Of one pair, in the order of blocks. */
 static struct adasum_products sum_products(const struct run *run, uint64_t pair)
 {
-    const struct apart *a = run->apart;
+    const struct unreduced *a = run->unreduced;
     const struct adasum_products *of_host = a->table;
     struct adasum_products sum = {0, 0, 0};
     uint64_t pairs = run->set->team->size / 2 / a->distance;
@@ -272,7 +267,7 @@ static struct adasum_products sum_products(const struct run *run, uint64_t pair)
 static bool next_block(struct run *run, uint64_t vectors)
 {
     run->progress++;
-    if (run->progress == blocks_of(run->apart->count)) {
+    if (run->progress == blocks_of(run->unreduced->count)) {
         run->progress = 0;
         run->copy++;
     }
@@ -281,9 +276,9 @@ static bool next_block(struct run *run, uint64_t vectors)
 
 static void do_block(struct run *run)
 {
-    struct apart *a = run->apart;
+    struct unreduced *a = run->unreduced;
     hvd_dtype dtype = (hvd_dtype)run->view->op.dtype;
-    uint64_t first = run->progress * ADASUM_BLOCK, n = least(a->count - first, ADASUM_BLOCK);
+    uint64_t first = run->progress * ADASUM_BLOCK, n = min_u64(a->count - first, ADASUM_BLOCK);
     uint64_t lane = adasum_lane(dtype), size = dtype_size(dtype);
     bool pair = a->step == PRODUCTS || a->step == JOIN;
     char *x = (char *)a->vector[pair ? 2 * a->distance * run->copy : run->copy] + first * lane;
@@ -307,7 +302,7 @@ static void do_block(struct run *run)
 /* The step is done. */
 static void next_step(struct run *run)
 {
-    struct apart *a = run->apart;
+    struct unreduced *a = run->unreduced;
 
     run->copy = 0;
     run->progress = 0;
@@ -320,12 +315,12 @@ static void next_step(struct run *run)
     if (a->step == JOIN)
         exchange_products(run);
     else if (a->step == STEPS_DONE)
-        combined(run);
+        end_combine(run);
 }
 
 static void adasum_turn(struct run *run)
 {
-    struct apart *a = run->apart;
+    struct unreduced *a = run->unreduced;
     uint64_t ranks = run->set->team->size, budget = RUN_PIECE_BYTES / sizeof(double) / ADASUM_BLOCK;
     uint64_t vectors = a->step == LOAD ? ranks : a->step == STORE ? 1 : ranks / 2 / a->distance;
     bool more = a->count > 0;
@@ -340,10 +335,10 @@ static void adasum_turn(struct run *run)
         next_step(run);
 }
 
-void apart_combine(struct run *run)
+void unreduced_combine(struct run *run)
 {
     if (op_is_adasum(&run->view->op))
         adasum_turn(run);
-    else if (run->apart->count == 0 || reduce_piece(run))
-        combined(run);
+    else if (run->unreduced->count == 0 || reduce_piece(run))
+        end_combine(run);
 }

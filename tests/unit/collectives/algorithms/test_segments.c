@@ -2,7 +2,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-#include "collectives/algorithms/broadcast.h"
+#include "collectives/algorithms/algorithms.h"
 #include "collectives/algorithms/segments.h"
 
 #define HOSTS_MAX 130

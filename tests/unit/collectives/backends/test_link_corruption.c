@@ -6,7 +6,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "collectives/backends/wire.h"
+#include "collectives/backends/tcp.h"
 #include "common/base/crc32c.h"
 #include "tests/unit/backend_job.h"
 

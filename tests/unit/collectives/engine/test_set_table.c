@@ -18,7 +18,7 @@ static void make_engine(void)
     engine->size = RANKS;
     engine->hosts = HOSTS;
     engine->self = SELF;
-    engine->members = PER_HOST;
+    engine->workers.members = PER_HOST;
     engine->host = calloc(HOSTS, sizeof *engine->host);
     engine->place = calloc(RANKS, sizeof *engine->place);
     ck_assert(engine->host && engine->place);
@@ -30,12 +30,12 @@ static void make_engine(void)
             engine->place[h * PER_HOST + i] = (struct rank_place){h, i};
         }
     }
-    ck_assert_int_eq(sets_start(engine, &e), 0);
+    ck_assert_int_eq(engine_sets_start(engine, &e), 0);
 }
 
 static void free_engine(void)
 {
-    sets_free(engine);
+    engine_sets_free(engine);
     for (uint32_t h = 0; h < HOSTS; h++)
         free(engine->host[h].rank);
     free(engine->host);
@@ -49,7 +49,7 @@ static uint32_t longest_chain(void)
 
     for (uint32_t i = 0; i < ENGINE_SET_BUCKETS; i++) {
         uint32_t length = 0;
-        for (const struct set *s = engine->set_bucket[i]; s; s = s->next_in_bucket)
+        for (const struct set *s = engine->sets.bucket[i]; s; s = s->next_in_bucket)
             length++;
         longest = length > longest ? length : longest;
     }
@@ -76,7 +76,7 @@ START_TEST(all_pairs_are_found_at_once)
                     ck_abort_msg("ranks %u and %u", own, other);
                 pairs += !again && other != own && (other / PER_HOST != SELF || other > own);
             }
-    ck_assert_uint_eq(engine->pairs, pairs);
+    ck_assert_uint_eq(engine->sets.pairs, pairs);
     ck_assert_uint_le(longest_chain(), 16); /* two in a bucket on average */
 }
 END_TEST
@@ -85,7 +85,7 @@ START_TEST(pairs_of_others_are_not_made)
 {
     ck_assert_ptr_null(sets_find(engine, team_pair_id(0, RANKS - 1)));
     ck_assert_ptr_null(sets_find(engine, team_pair_id(OWN, RANKS)));
-    ck_assert_uint_eq(engine->pairs, 0);
+    ck_assert_uint_eq(engine->sets.pairs, 0);
 }
 END_TEST
 
@@ -93,7 +93,7 @@ START_TEST(there_is_a_ceiling)
 {
     struct set *last = sets_find(engine, team_pair_id(OWN, 1));
 
-    engine->pairs = ENGINE_PAIRS_MAX;
+    engine->sets.pairs = ENGINE_PAIRS_MAX;
     ck_assert_ptr_null(sets_find(engine, team_pair_id(OWN, 2)));
     ck_assert_ptr_eq(sets_find(engine, team_pair_id(OWN, 1)), last);
 }
@@ -106,16 +106,17 @@ START_TEST(idle_sets_are_left_alone)
     struct shm_header header = {0};
 
     engine->region.header = &header;
-    engine->links_up = true;
-    ck_assert_ptr_null(engine->active);
-    remote_wake(engine, set);
-    remote_wake(engine, engine->world);
-    remote_wake(engine, set);
-    ck_assert(engine->active == engine->world && engine->world->next_active == set && !set->next_active);
+    engine->peers.up = true;
+    ck_assert_ptr_null(engine->sets.active);
+    sets_wake(engine, set);
+    sets_wake(engine, engine->sets.world);
+    sets_wake(engine, set);
+    ck_assert(engine->sets.active == engine->sets.world && engine->sets.world->next_active == set &&
+              !set->next_active);
     ck_assert(!remote_progress(engine));
-    ck_assert(!engine->active && !set->active && !engine->world->active);
-    remote_wake(engine, set);
-    ck_assert_ptr_eq(engine->active, set);
+    ck_assert(!engine->sets.active && !set->active && !engine->sets.world->active);
+    sets_wake(engine, set);
+    ck_assert_ptr_eq(engine->sets.active, set);
 }
 END_TEST
 

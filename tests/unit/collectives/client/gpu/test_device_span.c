@@ -15,9 +15,9 @@
 #define MARK   64 /* bytes at the begin of each piece */
 
 static struct gpu_rank me;
-static struct engine engine = {.members = 1};
-static struct devices devices;
-static struct device_owner owner;
+static struct engine engine = {.workers = {.members = 1}};
+static struct engine_gpus devices;
+static struct gpu_owner owner;
 static cu_allocation made[PIECES];
 static uint32_t known[PIECES]; /* the engine's numbers of them */
 static struct worker_message told;
@@ -31,7 +31,7 @@ static int ask(uint32_t type, uint32_t gpu, uint32_t id, int fd)
     reader.message.id = id;
     memcpy(reader.message.text, &q, sizeof q);
     told = (struct worker_message){.type = type};
-    ck_assert(devices_answer(&engine, 0, &reader, &told));
+    ck_assert(engine_gpus_answer(&engine, 0, &reader, &told));
     if (fd >= 0)
         close(fd);
     return told.status;
@@ -89,8 +89,8 @@ static void setup(void)
     gpu_open(&me);
     devices.driver = me.d;
     devices.owner = &owner;
-    devices.gpu[0] = devices.gpu[1] = (struct device_gpu){.what = me.gpu, .context = me.context};
-    engine.devices = &devices;
+    devices.gpu[0] = devices.gpu[1] = (struct opened_gpu){.what = me.gpu, .context = me.context};
+    engine.gpus = &devices;
     give_pieces();
 }
 
@@ -152,9 +152,9 @@ START_TEST(what_is_none)
     ck_assert_int_eq(pipe(pipes), 0);
     ck_assert_int_ne(ask(WORKER_DEVICE_SPAN, 0, 0, pipes[0]), HVD_SUCCESS);
     close(pipes[1]);
-    uint32_t *many = calloc(DEVICE_THINGS_MAX + 1, sizeof *many);
+    uint32_t *many = calloc(ENGINE_GPU_MEMORIES_MAX + 1, sizeof *many);
     ck_assert_ptr_nonnull(many);
-    ck_assert_uint_eq(span(0, DEVICE_THINGS_MAX + 1, many), 0);
+    ck_assert_uint_eq(span(0, ENGINE_GPU_MEMORIES_MAX + 1, many), 0);
     free(many);
     ck_assert_uint_ne(SPAN(0, known[0], known[1]), 0);
 }

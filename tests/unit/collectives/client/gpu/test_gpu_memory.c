@@ -26,21 +26,21 @@ static struct worker_message ask(struct engine *engine, uint32_t type, uint32_t 
     struct worker_reader reader = {.message = {.type = type, .id = id}};
     struct worker_message a = {.status = HVD_SUCCESS};
     memcpy(reader.message.text, q, sizeof *q);
-    WANT(devices_answer(engine, 0, &reader, &a));
+    WANT(engine_gpus_answer(engine, 0, &reader, &a));
     return a;
 }
 
 static void open_it(struct gpu_rank *me)
 {
     static const uint64_t too_many[] = {BYTES + 1, 1 << 30, UINT64_MAX};
-    struct device_owner owner = {.memories = 0};
-    struct devices devices = {.driver = me->d, .owner = &owner};
+    struct gpu_owner owner = {.memories = 0};
+    struct engine_gpus devices = {.driver = me->d, .owner = &owner};
     struct engine *engine = calloc(1, sizeof *engine);
     struct worker_device q = {.gpu = 0, .bytes = BYTES};
     struct worker_message a;
     WANT(engine && me->d->cuDevicePrimaryCtxRetain(&devices.gpu[0].context, 0) == CU_OK);
-    engine->devices = &devices;
-    engine->members = 1;
+    engine->gpus = &devices;
+    engine->workers.members = 1;
     gpu_meet(me, 0);
     memcpy(q.handle, &me->shared->id, sizeof q.handle);
     a = ask(engine, WORKER_DEVICE_MEMORY, 0, &q);

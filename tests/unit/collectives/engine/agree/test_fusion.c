@@ -230,7 +230,7 @@ START_TEST(in_flat_mode_nothing_travels_as_one)
     static struct engine engine;
     static struct run leader, member;
     for (int flat = 0; flat < 2; flat++) {
-        engine.flat = flat;
+        engine.options.flat = flat;
         leader =
             (struct run){.engine = &engine, .entry = {.desc = tensor("a", HVD_FLOAT16, 8), .joined = true}};
         member = (struct run){.engine = &engine, .entry = {.desc = tensor("b", HVD_FLOAT16, 8)}};

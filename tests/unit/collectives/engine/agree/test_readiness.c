@@ -890,27 +890,27 @@ END_TEST
 
 START_TEST(spinning_is_tried_and_given_up)
 {
-    struct calm c = {0};
+    struct spin_policy c = {0};
     uint64_t now = 1000000000, delay = 5;
     int spins = 0;
     for (int beat = 0; beat < 9; beat++, now += 100000000)
-        calm_look(&c, now, delay, true);
+        spin_policy_update(&c, now, delay, true);
     ck_assert(!c.spin);
     for (int beat = 0; beat < 9; beat++, now += 100000000)
-        calm_look(&c, now, delay, false); /* nobody wants anything */
+        spin_policy_update(&c, now, delay, false); /* nobody wants anything */
     ck_assert(!c.spin);
     for (int beat = 0; beat < 50; beat++, now += 100000000, delay += 1000000)
-        calm_look(&c, now, delay, true);
+        spin_policy_update(&c, now, delay, true);
     ck_assert(c.spin);
     for (int beat = 0; beat < 1000;
          beat++, now += 100000000) { /* spinning takes half of the time from somebody */
-        calm_look(&c, now, delay, true);
+        spin_policy_update(&c, now, delay, true);
         delay += c.spin ? 50000000 : 100;
         spins += c.spin;
     }
     ck_assert_int_le(spins, 7);
     ck_assert_int_ge(spins, 4);
-    calm_look(&c, now, UINT64_MAX, true);
+    spin_policy_update(&c, now, UINT64_MAX, true);
     ck_assert(!c.spin);
 }
 END_TEST

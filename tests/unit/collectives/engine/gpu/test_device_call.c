@@ -12,11 +12,11 @@
 #define AT    4096 /* of the description, in its segment */
 
 static struct engine *engine;
-static struct devices devices;
-static struct device_owner owner;
-static struct device_memory memory[2] = {{.gpu = 0, .at = 0x10000, .bytes = 1000},
-                                         {.gpu = 1, .at = 0x20000, .bytes = 1000}};
-static struct device_seat seat;
+static struct engine_gpus devices;
+static struct gpu_owner owner;
+static struct gpu_memory memory[2] = {{.gpu = 0, .at = 0x10000, .bytes = 1000},
+                                      {.gpu = 1, .at = 0x20000, .bytes = 1000}};
+static struct gpu_member seat;
 static struct segment segment;
 static struct shm_device_call *call;
 
@@ -26,13 +26,13 @@ static void setup(void)
 
     engine = calloc(1, sizeof *engine);
     ck_assert_ptr_nonnull(engine);
-    owner = (struct device_owner){.memory = memory, .memories = 2};
+    owner = (struct gpu_owner){.memory = memory, .memories = 2};
     devices.owner = &owner;
-    engine->devices = &devices;
+    engine->gpus = &devices;
     for (uint32_t i = 0; i < ENGINE_SEGMENTS_MAX; i++)
-        engine->segment[i].fd = -1;
-    engine->segment[0].fd = segment_create(&segment, 1 << 20, &e);
-    ck_assert_int_ge(engine->segment[0].fd, 0);
+        engine->names.segment[i].fd = -1;
+    engine->names.segment[0].fd = segment_create(&segment, 1 << 20, &e);
+    ck_assert_int_ge(engine->names.segment[0].fd, 0);
     call = (void *)((char *)segment.base + AT);
     *call = (struct shm_device_call){.operation = 7, .pieces = 1};
     call->piece[0] = (struct shm_device_piece){.kind = DEVICE_ALLREDUCE,
@@ -51,8 +51,8 @@ static void teardown(void)
     free(seat.call.operation);
     free(seat.call.counts);
     memset(&seat, 0, sizeof seat);
-    segment_unmap(&engine->segment[0].map);
-    close(engine->segment[0].fd);
+    segment_unmap(&engine->names.segment[0].map);
+    close(engine->names.segment[0].fd);
     segment_unmap(&segment);
     free(engine);
 }
@@ -60,7 +60,7 @@ static void teardown(void)
 static int take_at(uint64_t address)
 {
     struct err e = ERR_INIT;
-    int rc = device_take_call(engine, 0, &seat, RANK, RANKS, address, &e);
+    int rc = engine_gpu_take_call(engine, 0, &seat, RANK, RANKS, address, &e);
 
     ck_assert_int_eq(rc == 0, e.code == 0);
     return rc;

@@ -175,7 +175,7 @@ END_TEST
 static void move_apart(const uint64_t *segment, const uint64_t *of_rank)
 {
     for (uint32_t h = 0; h < HOSTS; h++) {
-        ck_assert_ptr_nonnull(w.route[h] = route_apart(&w.shape[h], segment, of_rank, NULL));
+        ck_assert_ptr_nonnull(w.route[h] = route_unreduced(&w.shape[h], segment, of_rank, NULL));
         ck_assert_uint_eq(w.route[h]->got, RANKS * segment[h]);
         ck_assert_uint_eq(w.route[h]->data, before(w.route[h]->part, HOSTS));
     }
@@ -196,7 +196,7 @@ static void check_apart(uint32_t h, const uint64_t *segment, uint64_t at, uint64
 {
     for (uint32_t i = 0; i < RANKS; i++) {
         uint32_t rank = w.shape[h].order ? w.shape[h].order[i] : i;
-        uint32_t *got = w.got[h] + route_apart_at(&w.shape[h], segment, i) + at;
+        uint32_t *got = w.got[h] + route_unreduced_at(&w.shape[h], segment, i) + at;
         for (uint64_t k = 0; k < count; k++)
             ck_assert_uint_eq(got[k], w.in[rank][first + k]);
     }

@@ -1,14 +1,14 @@
 /* Member j's output is part j of the reduction of all inputs. The chunks cover the input; where one crosses
  * from a part into the next, it is reduced in two pieces. The parts are whole rows, the first ones a row
  * longer when they do not come out even; of a group they are what its table says. */
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
-static uint64_t room(const struct tensor_view *v, uint32_t member)
+static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
 {
-    return v->split[v->team->member[member]] * work_size(v);
+    return v->split[v->team->member[member]] * tensor_element_size(v);
 }
 
-static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+static uint64_t plan_reducescatter(struct tensor_view *v, char *wrong, size_t size)
 {
     (void)wrong, (void)size;
     for (uint32_t i = 0; i < v->team->members; i++)
@@ -16,29 +16,29 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
     return v->op.count;
 }
 
-static void part(const struct tensor_view *v, size_t first, size_t count)
+static void reduce_part(const struct tensor_view *v, size_t first, size_t count)
 {
-    size_t size = work_size(v), begin = 0;
+    size_t size = tensor_element_size(v), begin = 0;
 
     for (uint32_t j = 0; j < v->team->members && begin < first + count; j++) {
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
-        /* Where the output would begin if it had all parts: the reduction counts from there. */
+        /* The output's begin if it had all parts: the reduction counts from there. */
         void *out = (void *)((uintptr_t)v->out[j] - begin * size);
         if (a < b)
-            work_reduce(v, &out, 1, a, b - a);
+            kind_reduce(v, &out, 1, a, b - a);
         begin = end;
     }
 }
 
-static void mine(const struct tensor_view *v, void *out)
+static void reduce_mine(const struct tensor_view *v, void *out)
 {
-    size_t size = work_size(v), begin = 0;
+    size_t size = tensor_element_size(v), begin = 0;
 
     for (uint32_t j = 0; j < v->me; j++)
         begin += v->get[j];
     out = (void *)((uintptr_t)out - begin * size);
-    work_reduce(v, &out, 1, begin, v->get[v->me]);
+    kind_reduce(v, &out, 1, begin, v->get[v->me]);
 }
 
-const struct kind_work work_reducescatter = {room, plan, part, mine};
+const struct kind kind_reducescatter = {room_needed, plan_reducescatter, reduce_part, reduce_mine};

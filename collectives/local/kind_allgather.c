@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "collectives/kernels/copy.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
-static uint64_t room(const struct tensor_view *v, uint32_t member)
+static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
 {
-    return v->room[member] * work_size(v);
+    return v->room[member] * tensor_element_size(v);
 }
 
-static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+static uint64_t plan_allgather(struct tensor_view *v, char *wrong, size_t size)
 {
     uint64_t total = 0, row = v->op.row;
 
@@ -32,9 +32,9 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 
 /* The part of the result that lies in [first, first + count), to `out`, which begins where the result does.
  */
-static void gather(const struct tensor_view *v, char *out, size_t first, size_t count)
+static void gather_from(const struct tensor_view *v, char *out, size_t first, size_t count)
 {
-    size_t size = work_size(v), begin = 0;
+    size_t size = tensor_element_size(v), begin = 0;
 
     for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         size_t end = begin + v->count[i];
@@ -45,15 +45,15 @@ static void gather(const struct tensor_view *v, char *out, size_t first, size_t 
     }
 }
 
-static void part(const struct tensor_view *v, size_t first, size_t count)
+static void gather_part(const struct tensor_view *v, size_t first, size_t count)
 {
     for (uint32_t i = 0; i < v->team->members; i++)
-        gather(v, v->out[i], first, count);
+        gather_from(v, v->out[i], first, count);
 }
 
-static void mine(const struct tensor_view *v, void *out)
+static void gather_mine(const struct tensor_view *v, void *out)
 {
-    gather(v, out, 0, v->get[v->me]);
+    gather_from(v, out, 0, v->get[v->me]);
 }
 
-const struct kind_work work_allgather = {room, plan, part, mine};
+const struct kind kind_allgather = {room_needed, plan_allgather, gather_part, gather_mine};

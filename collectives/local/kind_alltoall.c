@@ -5,28 +5,28 @@
 #include <string.h>
 
 #include "collectives/kernels/copy.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
-static uint64_t room(const struct tensor_view *v, uint32_t member)
+static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
 {
-    return v->room[member] * work_size(v);
+    return v->room[member] * tensor_element_size(v);
 }
 
-/* What member `from` sends to each rank of the job. */
-static const uint64_t *sends(const struct tensor_view *v, uint32_t from)
+/* The counts that member `from` sends to each rank of the job. */
+static const uint64_t *count_sent(const struct tensor_view *v, uint32_t from)
 {
     return v->split + (size_t)from * v->team->size;
 }
 
-static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+static uint64_t plan_alltoall(struct tensor_view *v, char *wrong, size_t size)
 {
-    uint32_t members = v->team->members; /* which are all ranks: member j is rank j of the team */
+    uint32_t members = v->team->members; /* all ranks are here: member j is rank j of the team */
     uint64_t total = 0, row = v->op.row;
 
     for (uint32_t j = 0; j < members; j++) {
         v->get[j] = 0;
         for (uint32_t i = 0; i < members; i++)
-            v->get[j] += sends(v, i)[j];
+            v->get[j] += count_sent(v, i)[j];
         if (v->room[j] < v->get[j]) {
             snprintf(wrong, size, "rank %u has room for %llu rows, it is sent %llu", team_rank(v->team, j),
                      (unsigned long long)(v->room[j] / row), (unsigned long long)(v->get[j] / row));
@@ -38,12 +38,12 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
 }
 
 /* Elements [first, first + count) of what member `to` gets, to `out`, where its result begins. */
-static void receive(const struct tensor_view *v, uint32_t to, char *out, size_t first, size_t count)
+static void receive_from(const struct tensor_view *v, uint32_t to, char *out, size_t first, size_t count)
 {
-    size_t size = work_size(v), begin = 0;
+    size_t size = tensor_element_size(v), begin = 0;
 
     for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
-        const uint64_t *split = sends(v, i);
+        const uint64_t *split = count_sent(v, i);
         size_t end = begin + split[to], before = 0;
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
         if (a < b) {
@@ -55,7 +55,7 @@ static void receive(const struct tensor_view *v, uint32_t to, char *out, size_t 
     }
 }
 
-static void part(const struct tensor_view *v, size_t first, size_t count)
+static void receive_part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t begin = 0;
 
@@ -63,14 +63,14 @@ static void part(const struct tensor_view *v, size_t first, size_t count)
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
         if (a < b)
-            receive(v, j, v->out[j], a - begin, b - a);
+            receive_from(v, j, v->out[j], a - begin, b - a);
         begin = end;
     }
 }
 
-static void mine(const struct tensor_view *v, void *out)
+static void receive_mine(const struct tensor_view *v, void *out)
 {
-    receive(v, v->me, out, 0, v->get[v->me]);
+    receive_from(v, v->me, out, 0, v->get[v->me]);
 }
 
-const struct kind_work work_alltoall = {room, plan, part, mine};
+const struct kind kind_alltoall = {room_needed, plan_alltoall, receive_part, receive_mine};

@@ -3,19 +3,19 @@
 #include <string.h>
 
 #include "collectives/kernels/copy.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
 static uint32_t root_of(const struct tensor_view *v)
 {
     return v->op.root; /* all ranks are members */
 }
 
-static uint64_t room(const struct tensor_view *v, uint32_t member)
+static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
 {
-    return v->count[member] * work_size(v);
+    return v->count[member] * tensor_element_size(v);
 }
 
-static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+static uint64_t plan_broadcast(struct tensor_view *v, char *wrong, size_t size)
 {
     (void)wrong, (void)size;
     for (uint32_t i = 0; i < v->team->members; i++)
@@ -23,9 +23,9 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
     return v->op.count;
 }
 
-static void part(const struct tensor_view *v, size_t first, size_t count)
+static void copy_part(const struct tensor_view *v, size_t first, size_t count)
 {
-    size_t size = work_size(v);
+    size_t size = tensor_element_size(v);
     const char *from = (const char *)v->in[root_of(v)] + first * size;
 
     for (uint32_t i = 0; i < v->team->members; i++)
@@ -33,9 +33,9 @@ static void part(const struct tensor_view *v, size_t first, size_t count)
             copy_bytes((char *)v->out[i] + first * size, from, count * size);
 }
 
-static void mine(const struct tensor_view *v, void *out)
+static void copy_mine(const struct tensor_view *v, void *out)
 {
     memcpy(out, v->in[root_of(v)], v->bytes);
 }
 
-const struct kind_work work_broadcast = {room, plan, part, mine};
+const struct kind kind_broadcast = {room_needed, plan_broadcast, copy_part, copy_mine};

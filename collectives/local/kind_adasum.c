@@ -7,17 +7,17 @@
 #include <stdlib.h>
 
 #include "collectives/kernels/copy.h"
-#include "collectives/local/work.h"
+#include "collectives/local/kind.h"
 
 #define LEVELS_MAX 11 /* of SHM_MEMBERS_MAX vectors; a small one's elements become twice as wide at most */
 
-static uint64_t room(const struct tensor_view *v, uint32_t member)
+static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
 {
-    return v->count[member] * work_size(v);
+    return v->count[member] * tensor_element_size(v);
 }
 
 /* The scratch memory is the next operation's to free. */
-static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
+static uint64_t plan_adasum(struct tensor_view *v, char *wrong, size_t size)
 {
     for (uint32_t i = 0; i < v->team->members; i++)
         v->get[i] = v->op.count;
@@ -31,19 +31,19 @@ static uint64_t plan(struct tensor_view *v, char *wrong, size_t size)
     return UINT64_MAX;
 }
 
-static void part(const struct tensor_view *v, size_t first, size_t count)
+static void reduce_part(const struct tensor_view *v, size_t first, size_t count)
 {
     (void)first; /* 0: it is the whole */
     adasum(v->in, v->team->members, v->out[0], count, (hvd_dtype)v->op.dtype, v->scratch);
     for (uint32_t i = 1; i < v->team->members; i++)
-        copy_bytes(v->out[i], v->out[0], count * work_size(v));
+        copy_bytes(v->out[i], v->out[0], count * tensor_element_size(v));
 }
 
-static void mine(const struct tensor_view *v, void *out)
+static void reduce_mine(const struct tensor_view *v, void *out)
 {
     _Alignas(8) char scratch[LEVELS_MAX * 2 * SHM_INLINE_MAX];
 
     adasum(v->in, v->team->members, out, v->op.count, (hvd_dtype)v->op.dtype, scratch);
 }
 
-const struct kind_work work_adasum = {room, plan, part, mine};
+const struct kind kind_adasum = {room_needed, plan_adasum, reduce_part, reduce_mine};

@@ -1,0 +1,54 @@
+/* Tensor names to slots, and the host's tensor segments. Names keep their slot until the epoch ends. */
+#ifndef HVD_COLLECTIVES_ENGINE_NAMES_H
+#define HVD_COLLECTIVES_ENGINE_NAMES_H
+
+#include "collectives/engine/core.h"
+#include "collectives/local/tensor.h"
+#include "collectives/shm/segment.h"
+
+#define ENGINE_SEGMENTS_MAX 4096u
+#define ENGINE_NAME_BUCKETS SHM_SLOTS
+
+struct set;
+
+/* The engine's side of a tensor name. */
+struct name {
+    char *text;          /* NULL: the slot is free */
+    uint32_t hash, next; /* next slot in the bucket; 0: none */
+    struct set *set;
+    bool has_view, announced;
+    bool running; /* a run uses the view: whatever the ranks write, nothing new begins before it is settled */
+    struct tensor_view view;
+    uint32_t wanted; /* the operation that this host's joined ranks were told of last */
+    uint32_t asked;  /* the operation that other hosts have told of last, for those ranks */
+    int status;      /* of opening it */
+    char error[SHM_TEXT_MAX];
+};
+
+struct owned_segment {
+    int fd; /* -1: free */
+    uint32_t member;
+    struct segment map; /* when the engine needed it */
+};
+
+struct names {
+    struct name name[SHM_SLOTS];
+    uint32_t bucket[ENGINE_NAME_BUCKETS], count;
+    struct owned_segment segment[ENGINE_SEGMENTS_MAX];
+    uint32_t join_slot; /* of SHM_JOIN_NAME; SHM_SLOTS: it has none yet */
+};
+
+extern const struct engine_part names_part;
+
+int names_slot(struct engine *engine, struct set *set, const char *text, uint32_t *slot, char *error,
+               size_t error_size);
+/* UINT32_MAX: there is no such name. */
+uint32_t names_find(const struct engine *engine, const struct set *set, const char *text);
+/* The slot's tensor on this host. NULL: the slot is free, or there is no memory. */
+struct tensor_view *names_view(struct engine *engine, uint32_t slot);
+/* Takes the descriptor. */
+int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error,
+                 size_t error_size);
+void *segments_resolve(void *engine, uint64_t address, uint64_t bytes);
+
+#endif

@@ -1,0 +1,36 @@
+/* The engines of the other hosts: the links to them, and the backend over those links. */
+#ifndef HVD_COLLECTIVES_ENGINE_PEERS_H
+#define HVD_COLLECTIVES_ENGINE_PEERS_H
+
+#include "collectives/backends/backend.h"
+#include "collectives/engine/core.h"
+#include "common/net/links.h"
+
+#define ENGINE_LINKS_MS 30000 /* from knowing where all engines listen to being connected to all */
+
+struct early_message;
+
+struct peers {
+    struct links *links; /* NULL: there is one host */
+    struct watch watch;
+    bool up;       /* every link is ready */
+    bool down;     /* given up after a failure */
+    bool has_sent; /* messages about tensors, in this turn */
+    struct backend *backend;
+    const struct engine_part *receiver[ENGINE_MESSAGES]; /* by a message's first byte */
+    struct early_message *early;                         /* messages of the next epoch */
+    uint32_t earlies;
+    uint32_t lost_host; /* when this epoch had no need of it any more; UINT32_MAX: none */
+};
+
+extern const struct engine_part peers_part;
+
+/* The session tells where all engines listen. */
+void peers_connect(struct engine *engine, const Hvd__Links *links);
+/* Takes the messages that came before their epoch had begun, which now has. */
+void peers_take_early(struct engine *engine);
+/* After what was sent in this turn: has the other one of two hosts sent something meanwhile? Both begin at
+ * about the same time, and to look costs less than to let the loop find out. */
+bool peers_look(struct engine *engine, uint64_t now);
+
+#endif

@@ -1,0 +1,332 @@
+/* Questions of the workers, and the connections that they come on.
+ *
+ * A connection is a stranger until its HELLO was accepted: same user, the job's token, a rank of this host
+ * that has not joined, this epoch. A question is answered at once, but a question about a GPU may be answered
+ * later. A message that may not come closes the connection. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "collectives/engine/engine.h"
+#include "collectives/engine/gpu/gpu.h"
+#include "collectives/engine/joins.h"
+#include "collectives/engine/names.h"
+#include "collectives/engine/reinit.h"
+#include "collectives/engine/sets.h"
+#include "collectives/engine/workers.h"
+#include "common/base/log.h"
+#include "common/base/secret.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* ---- questions ----------------------------------------------------------------------------------------- */
+
+static int refuse_question(struct worker_message *answer, int status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int refuse_question(struct worker_message *answer, int status, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(answer->text, sizeof answer->text, fmt, args);
+    va_end(args);
+    return status;
+}
+
+/* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id
+ * is reused. */
+static int peer_pidfd(int socket, uint32_t pid)
+{
+    int fd;
+    socklen_t len = sizeof fd;
+
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &len) == 0)
+        return fd;
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static bool is_ours(const struct engine *engine, const struct worker_message *q, const struct ucred *peer)
+{
+    return peer->uid == geteuid() && secret_equal(q->token, engine->workers.token, WORKER_TOKEN_SIZE);
+}
+
+static int check_hello(const struct engine *engine, const struct worker_message *q, const struct ucred *peer,
+                       struct worker_message *a)
+{
+    uint32_t member = region_member(&engine->region, q->rank);
+    char ranks[96];
+
+    if (!is_ours(engine, q, peer))
+        return refuse_question(a, HVD_ERR_SYSTEM,
+                               "this process does not belong to the job: its HVD_JOB_TOKEN is another one's");
+    if (q->epoch - engine->epoch <= 1 && region_poisoned(&engine->region))
+        return region_poison_read(&engine->region, a->text, sizeof a->text); /* and there is no next one */
+    if (q->epoch != engine->epoch)
+        return refuse_question(a, HVD_ERR_SYSTEM, "HVD_EPOCH is %u, the job is at %u", q->epoch,
+                               engine->epoch);
+    if (member >= engine->workers.members)
+        return refuse_question(a, HVD_ERR_SYSTEM, "rank %u is not one of this host (%s)", q->rank,
+                               ranks_text(engine->region.rank, engine->workers.members, ranks, sizeof ranks));
+    if (engine->workers.member[member].joined && engine->workers.member[member].epoch != engine->epoch &&
+        !engine->workers.member[member].shut_down)
+        return refuse_question(a, HVD_ERR_SYSTEM, "rank %u has not left epoch %u", q->rank,
+                               engine->workers.member[member].epoch);
+    if (engine->workers.member[member].joined && engine->workers.member[member].epoch == engine->epoch)
+        return refuse_question(a, HVD_ERR_SYSTEM, "rank %u has joined the job already, as process %u",
+                               q->rank, engine->workers.member[member].pid);
+    return HVD_SUCCESS;
+}
+
+static int welcome_worker(struct engine *engine, struct worker *w, const struct worker_message *q,
+                          struct worker_message *a)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    struct err e = ERR_INIT;
+
+    if (getsockopt(w->watch.fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0)
+        return refuse_question(a, HVD_ERR_SYSTEM, "the peer's credentials cannot be read");
+    if (is_ours(engine, q, &peer) && q->epoch == engine->epoch + 1 && reinit_begin(engine, &e) != 0)
+        log_debug("no next epoch: %s", e.text); /* the check says so to the rank */
+    int status = check_hello(engine, q, &peer, a);
+    if (status != HVD_SUCCESS)
+        return status;
+    struct member *m = &engine->workers.member[region_member(&engine->region, q->rank)];
+    if (workers_watch_process(engine, m, peer_pidfd(w->watch.fd, (uint32_t)peer.pid), (uint32_t)peer.pid,
+                              &e) != 0)
+        return refuse_question(a, HVD_ERR_SYSTEM, "process %d cannot be watched", (int)peer.pid);
+    m->joined = true;
+    m->shut_down = false;
+    m->epoch = engine->epoch;
+    m->worker = w;
+    w->member = (uint32_t)(m - engine->workers.member);
+    engine_gpus_begin(engine, w->member);
+    return HVD_SUCCESS;
+}
+
+static void tell_session(struct engine *engine, uint32_t member, Hvd__Engine__BodyCase what)
+{
+    Hvd__Engine message = HVD__ENGINE__INIT;
+    Hvd__EngineRank rank = HVD__ENGINE_RANK__INIT;
+    struct err e = ERR_INIT;
+
+    rank.rank = engine->region.rank[member];
+    rank.pid = engine->workers.member[member].pid;
+    message.body_case = what;
+    if (what == HVD__ENGINE__BODY_INITIALIZED)
+        message.initialized = &rank;
+    else
+        message.shut_down = &rank;
+    if (engine_send(engine, &message, &e) != 0)
+        log_warning("%s", e.text);
+}
+
+static int get_segment(const struct engine *engine, uint32_t id, struct worker_message *a, int *fd)
+{
+    if (id >= ENGINE_SEGMENTS_MAX || engine->names.segment[id].fd < 0)
+        return refuse_question(a, HVD_ERR_INVALID, "there is no tensor segment %u", id);
+    *fd = engine->names.segment[id].fd;
+    return HVD_SUCCESS;
+}
+
+static int add_segment(struct engine *engine, struct worker *w, struct worker_message *a)
+{
+    int fd = w->reader.number_of_fds == 1 ? w->reader.fds[0] : -1;
+
+    if (fd < 0)
+        return refuse_question(a, HVD_ERR_INVALID, "a tensor segment came without its descriptor");
+    w->reader.fds[0] = -1;
+    return segments_add(engine, w->member, fd, &a->id, a->text, sizeof a->text);
+}
+
+static int name_slot(struct engine *engine, const struct worker *w, const struct worker_message *q,
+                     struct worker_message *a)
+{
+    struct set *set = sets_find(engine, q->set);
+
+    if (!set && q->set < 0)
+        return refuse_question(a, HVD_ERR_MEMORY,
+                               "no room for what two ranks send each other (at most %u pairs)",
+                               ENGINE_PAIRS_MAX);
+    if (!set)
+        return refuse_question(a, HVD_ERR_SET_UNKNOWN, "there is no process set %d", q->set);
+    if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
+        return refuse_question(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
+                               engine->region.rank[w->member], q->set);
+    return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
+}
+
+static int slot_name(const struct engine *engine, const struct worker *w, uint32_t slot,
+                     struct worker_message *a)
+{
+    const struct team *team = slot < engine->names.count ? engine->names.name[slot].set->team : NULL;
+
+    if (!team || team_index(team, engine->region.rank[w->member]) == UINT32_MAX)
+        return refuse_question(a, HVD_ERR_INVALID, "there is no tensor %u of rank %u", slot,
+                               engine->region.rank[w->member]);
+    a->set = team->id;
+    snprintf(a->text, sizeof a->text, "%s", engine->names.name[slot].text);
+    return HVD_SUCCESS;
+}
+
+/* A rank that lives cannot go on: the others would wait for its part. */
+static void member_failed(struct engine *engine, uint32_t member, const char *why)
+{
+    uint32_t rank = engine->region.rank[member];
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "rank %u on %.100s (pid %u) %.300s", rank, engine_host_of(engine, rank),
+             engine->workers.member[member].pid, why);
+    engine_poison_by(engine, rank, HVD_ERR_PEER, text);
+}
+
+static void log_note(const struct engine *engine, uint32_t member, const struct worker_message *q)
+{
+    uint32_t rank = engine->region.rank[member];
+    char text[SHM_TEXT_MAX];
+
+    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, q->text);
+    log_printable(text);
+    if (q->id == LOG_WARNING || q->id == LOG_ERROR)
+        log_at((enum log_level)q->id, "rank %u on %.100s: %s", rank, engine_host_of(engine, rank), text);
+    else
+        log_info("%s", text);
+}
+
+static void member_leaves(struct engine *engine, uint32_t member)
+{
+    engine->workers.member[member].shut_down = true;
+    tell_session(engine, member, HVD__ENGINE__BODY_SHUT_DOWN);
+    if (workers_have_left(engine))
+        engine_parts_left(engine);
+}
+
+/* Answers the question in the worker's reader, if not later. -1: close the connection. */
+static int answer_question(struct engine *engine, struct worker *w)
+{
+    const struct worker_message *q = &w->reader.message;
+    struct worker_message a = {.tag = WORKER_MESSAGE_TAG, .type = q->type};
+    int fds[WORKER_FDS_MAX] = {-1, -1};
+    unsigned number = 0;
+    struct err e = ERR_INIT;
+
+    if ((q->type == WORKER_HELLO) != (w->member == WORKER_STRANGER))
+        return -1;
+    switch (q->type) {
+    case WORKER_HELLO:
+        a.status = welcome_worker(engine, w, q, &a);
+        fds[0] = engine->region_fd;
+        fds[1] = engine->loop.kick.fd;
+        number = a.status == HVD_SUCCESS ? 2 : 0;
+        break;
+    case WORKER_NAME:
+        a.status = name_slot(engine, w, q, &a);
+        break;
+    case WORKER_ADD_SET:
+        a.status = w->reader.number_of_fds == 1
+                       ? sets_add(engine, q->set, w->reader.fds[0], a.text, sizeof a.text)
+                       : refuse_question(&a, HVD_ERR_INVALID, "a process set came without its ranks");
+        break;
+    case WORKER_REMOVE_SET:
+        sets_remove(engine, q->set);
+        break;
+    case WORKER_SLOT:
+        a.status = slot_name(engine, w, q->id, &a);
+        break;
+    case WORKER_JOIN:
+        joins_member(engine, w->member, q->id != 0);
+        break;
+    case WORKER_ADD_SEGMENT:
+        a.status = add_segment(engine, w, &a);
+        break;
+    case WORKER_GET_SEGMENT:
+        a.status = get_segment(engine, q->id, &a, &fds[0]);
+        number = a.status == HVD_SUCCESS;
+        break;
+    case WORKER_INITIALIZED:
+        engine->started = true;
+        tell_session(engine, w->member, HVD__ENGINE__BODY_INITIALIZED);
+        break;
+    case WORKER_DEVICE_OPEN:
+    case WORKER_DEVICE_MEMORY:
+    case WORKER_DEVICE_SPAN:
+    case WORKER_DEVICE_FORGET:
+    case WORKER_DEVICE_JOIN:
+    case WORKER_DEVICE_LEAVE:
+    case WORKER_DEVICE_KNOW:
+    case WORKER_DEVICE_CLOSE:
+        if (!engine_gpus_answer(engine, w->member, &w->reader, &a))
+            return 0;
+        break;
+    case WORKER_FAILED:
+        member_failed(engine, w->member, q->text);
+        break;
+    case WORKER_NOTE:
+        log_note(engine, w->member, q);
+        break;
+    case WORKER_SHUT_DOWN:
+        member_leaves(engine, w->member);
+        break;
+    }
+    if (worker_send(w->watch.fd, &a, fds, number, &e) != 0)
+        return -1;
+    return w->member == WORKER_STRANGER ? -1 : 0;
+}
+
+static void worker_ready(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    struct worker *w = (struct worker *)watch;
+    struct err e = ERR_INIT;
+    int rc;
+
+    (void)events;
+    while ((rc = worker_receive(watch->fd, &w->reader, &e)) == 1) {
+        if (answer_question(engine, w) != 0) {
+            rc = -1;
+            break;
+        }
+        worker_reader_reset(&w->reader);
+    }
+    if (rc < 0)
+        workers_drop(engine, w);
+}
+
+void workers_accept(struct engine *engine, struct watch *watch, uint32_t events)
+{
+    struct err e = ERR_INIT;
+    int fd;
+
+    (void)events;
+    while ((fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        struct worker *w = NULL;
+        for (uint32_t i = 0; i < engine->workers.connections && !w; i++)
+            if (engine->workers.connection[i].watch.fd < 0)
+                w = &engine->workers.connection[i];
+        if (!w) {
+            close(fd); /* more connections than all ranks of this host and a few strangers can have */
+            continue;
+        }
+        *w = (struct worker){.watch = {fd, worker_ready}, .member = WORKER_STRANGER};
+        if (engine_watch(engine, &w->watch, EPOLLIN, &e) != 0)
+            workers_drop(engine, w);
+    }
+    if (errno == EMFILE || errno == ENFILE) {
+        char text[SHM_TEXT_MAX];
+        snprintf(text, sizeof text, "the engine on %.100s has no descriptors left (%s)",
+                 engine->host[engine->self].name,
+                 errno == EMFILE ? "RLIMIT_NOFILE, ulimit -Hn" : "fs.file-max");
+        engine_unwatch(engine, watch); /* it would be ready for ever */
+        close(watch->fd);              /* workers that were not accepted would wait */
+        watch->fd = -1;
+        log_error("%s", text);
+        engine_poison(engine, HVD_ERR_SYSTEM, text);
+    }
+}

@@ -1,0 +1,20 @@
+/* Stalled operations: found, asked about, told in one line that names the missing ranks of all hosts. */
+#ifndef HVD_COLLECTIVES_ENGINE_STALLS_H
+#define HVD_COLLECTIVES_ENGINE_STALLS_H
+
+#include "collectives/engine/core.h"
+#include "collectives/engine/stall.h"
+
+struct stall_told { /* an operation that ranks of this host are in now */
+    uint64_t since;
+    uint32_t slot, operation;
+    const char *tensor, *kind;
+    char missing[sizeof((struct stall_ranks *)0)->text]; /* empty: no rank here, and others were not asked */
+};
+
+extern const struct engine_part stalls_part;
+
+/* The longest ones, at most `most` of them. Returns how many there are. */
+uint32_t stalls_now(const struct engine *engine, uint64_t now, struct stall_told *told, uint32_t most);
+
+#endif
