@@ -245,8 +245,7 @@ static int find_scale(struct communicator *c, const struct reduction *r, nccl_op
     return result == NCCL_OK ? 0 : check_result(c, result, "making a scaled sum", e);
 }
 
-static int remember_after(struct communicator *c, const struct device_operation *o, double factor,
-                          struct err *e)
+static int remember_after(struct communicator *c, const struct gpu_operation *o, double factor, struct err *e)
 {
     if (c->afters == c->after_room) {
         size_t room = c->after_room ? 2 * c->after_room : 16;
@@ -257,16 +256,16 @@ static int remember_after(struct communicator *c, const struct device_operation 
         c->after_room = room;
     }
     cu_pointer out = (cu_pointer)(uintptr_t)o->out;
-    size_t count = o->kind == DEVICE_REDUCESCATTER ? operation_part(o, c->who.size, c->who.rank) : o->count;
+    size_t count = o->kind == GPU_REDUCESCATTER ? operation_part(o, c->who.size, c->who.rank) : o->count;
     c->after[c->afters++] = (struct after){{out, out, count}, o->dtype, factor};
     return 0;
 }
 
 /* The steps before the group: NCCL's scaling operations, and libhvd's kernels on inputs. */
-static int prepare_scaling(struct communicator *c, const struct device_operation *o, struct err *e)
+static int prepare_scaling(struct communicator *c, const struct gpu_operation *o, struct err *e)
 {
     struct reduction r;
-    struct device_why why;
+    struct gpu_why why;
     nccl_op op;
     if (!operation_reduces(o))
         return 0;
@@ -286,7 +285,7 @@ static int prepare_scaling(struct communicator *c, const struct device_operation
     return r.before == 1 ? 0 : pack_scale(c->who.pack, &piece, 1, o->dtype, r.before, c->stream, e);
 }
 
-static nccl_result call_nccl(struct communicator *c, const struct device_operation *o, struct err *e)
+static nccl_result call_nccl(struct communicator *c, const struct gpu_operation *o, struct err *e)
 {
     struct operation_target target = {c->who.n, c->comm, c->stream, c->who.rank, c->who.size};
     struct reduction r = {.op = NCCL_SUM, .factor = 1, .before = 1, .after = 1};
@@ -298,7 +297,7 @@ static nccl_result call_nccl(struct communicator *c, const struct device_operati
     return operation_call(&target, o, &r, op);
 }
 
-static int launch_group(struct communicator *c, const struct device_operation *o, size_t n, struct err *e)
+static int launch_group(struct communicator *c, const struct gpu_operation *o, size_t n, struct err *e)
 {
     nccl_result first = c->who.n->ncclGroupStart();
     if (first != NCCL_OK)
@@ -316,7 +315,7 @@ static int launch_group(struct communicator *c, const struct device_operation *o
     return 0;
 }
 
-int communicator_run(struct communicator *c, const struct device_operation *o, size_t n, cu_stream stream,
+int communicator_run(struct communicator *c, const struct gpu_operation *o, size_t n, cu_stream stream,
                      struct err *e)
 {
     const struct fuse *f = &c->fuse;

@@ -29,12 +29,12 @@
 
 /* ---- operations ---- */
 
-enum device_kind {
-    DEVICE_ALLREDUCE,
-    DEVICE_BROADCAST,
-    DEVICE_ALLGATHER,
-    DEVICE_ALLTOALL,
-    DEVICE_REDUCESCATTER,
+enum gpu_kind {
+    GPU_ALLREDUCE,
+    GPU_BROADCAST,
+    GPU_ALLGATHER,
+    GPU_ALLTOALL,
+    GPU_REDUCESCATTER,
     DEVICE_SEND,
     DEVICE_RECEIVE,
     DEVICE_KINDS
@@ -53,8 +53,8 @@ enum device_kind {
  *   receive        (unused)            count               of the tensor
  *
  * A reducescatter deals out rows as hvd.h says: the first (rows % size) ranks get one more. */
-struct device_operation {
-    enum device_kind kind;
+struct gpu_operation {
+    enum gpu_kind kind;
     int dtype; /* hvd_dtype */
     int op;    /* hvd_op, of reductions */
     double prescale;
@@ -70,24 +70,23 @@ struct device_operation {
 
 /* Abilities of a rank, or of all ranks of a communicator: the least of each. Exchanged before the
  * communicator is made, so that all ranks decide alike whether NCCL does an operation. */
-struct device_abilities {
+struct gpu_abilities {
     int32_t nccl;       /* version; 0: one rank has no NCCL that can be used */
     int32_t capability; /* of the GPU; 90 is 9.0 */
     int32_t kernels;    /* 1: communicators have a pack with kernels */
     int32_t fuse;       /* as in communicator_member */
 };
 /* This rank's. `n` NULL: it has no NCCL. `pack` NULL: there is none, and nothing is packed either. */
-struct device_abilities device_abilities(const struct nccl *n, const struct driver_device *device,
-                                         const struct pack *pack, uint32_t fuse);
-struct device_abilities device_abilities_meet(struct device_abilities a, struct device_abilities b);
+struct gpu_abilities gpu_abilities(const struct nccl *n, const struct driver_device *device,
+                                   const struct pack *pack, uint32_t fuse);
+struct gpu_abilities gpu_abilities_meet(struct gpu_abilities a, struct gpu_abilities b);
 
-struct device_why {
+struct gpu_why {
     char text[160];
 };
 /* Does NCCL do this operation among `size` ranks with these abilities? The same answer on all ranks for the
  * same operation. If not, *why (may be NULL) is the end of a sentence: "NCCL has no logical operations". */
-bool communicator_can(const struct device_operation *o, int size, struct device_abilities all,
-                      struct device_why *why);
+bool communicator_can(const struct gpu_operation *o, int size, struct gpu_abilities all, struct gpu_why *why);
 
 /* ---- the communicator ---- */
 
@@ -137,7 +136,7 @@ enum communicator_state communicator_state(const struct communicator *c);
 /* Gives `n` operations as one group to the stream, always the same one if any are packed. READY is needed;
  * afterwards it is READY or LAUNCHING, see above. No operation may be one that communicator_can refuses. -1:
  * an argument was refused by NCCL or the communicator has failed. */
-int communicator_run(struct communicator *c, const struct device_operation *o, size_t n, cu_stream stream,
+int communicator_run(struct communicator *c, const struct gpu_operation *o, size_t n, cu_stream stream,
                      struct err *e);
 
 /* Makes memory known to NCCL, for as long as the communicator lives, so that it need not be copied on its

@@ -19,15 +19,15 @@ static unsigned step_of(size_t bytes)
     return k;
 }
 
-static bool is_small(const struct device_operation *o, size_t most)
+static bool is_small(const struct gpu_operation *o, size_t most)
 {
     size_t element = dtype_size(o->dtype);
-    return o->kind == DEVICE_ALLREDUCE && element > 0 && o->count > 0 && o->count <= most / element;
+    return o->kind == GPU_ALLREDUCE && element > 0 && o->count > 0 && o->count <= most / element;
 }
 
 /* The size up to which tensors are packed. If the buffer is too small for all, the limit is halved until the
  * rest fits: the smallest tensors gain most. */
-static size_t find_largest(const struct fuse *f, const struct device_operation *o, size_t n)
+static size_t find_largest(const struct fuse *f, const struct gpu_operation *o, size_t n)
 {
     size_t most = 2 * FUSE_TENSOR_MAX, all;
     do {
@@ -39,7 +39,7 @@ static size_t find_largest(const struct fuse *f, const struct device_operation *
     return most;
 }
 
-static bool are_alike(const struct device_operation *a, const struct device_operation *b)
+static bool are_alike(const struct gpu_operation *a, const struct gpu_operation *b)
 {
     return a->dtype == b->dtype && a->op == b->op && a->prescale == b->prescale &&
            a->postscale == b->postscale;
@@ -72,7 +72,7 @@ static int make_places(struct fuse *f, size_t n, struct err *e)
 
 /* Sorts the operations into those that are packed, which the first of them stands for, and those that remain.
  * Only what is like the first small one is packed. `size` becomes the bytes of each step. */
-static void choose_tensors(struct fuse *f, const struct device_operation *o, size_t n, size_t size[STEPS])
+static void choose_tensors(struct fuse *f, const struct gpu_operation *o, size_t n, size_t size[STEPS])
 {
     size_t left = f->room, most = find_largest(f, o, n);
     for (size_t i = 0; i < n; i++) {
@@ -108,7 +108,7 @@ static size_t place_tensors(struct fuse *f, const size_t size[STEPS])
     return all;
 }
 
-int fuse_plan(struct fuse *f, const struct device_operation *o, size_t n, struct err *e)
+int fuse_plan(struct fuse *f, const struct gpu_operation *o, size_t n, struct err *e)
 {
     size_t size[STEPS] = {0};
     f->packed = f->operations = 0;
@@ -119,13 +119,13 @@ int fuse_plan(struct fuse *f, const struct device_operation *o, size_t n, struct
         f->packed = 0; /* it stands for itself */
         return 0;
     }
-    struct device_operation *whole = &f->operation[f->whole];
+    struct gpu_operation *whole = &f->operation[f->whole];
     whole->count = place_tensors(f, size) / dtype_size(whole->dtype);
     whole->in = whole->out = (void *)(uintptr_t)f->buffer;
     return 0;
 }
 
-bool fuse_is_whole(const struct fuse *f, const struct device_operation *o)
+bool fuse_is_whole(const struct fuse *f, const struct gpu_operation *o)
 {
     return f->packed > 0 && o == &f->operation[f->whole];
 }

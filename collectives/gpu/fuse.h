@@ -32,15 +32,15 @@ struct fuse {
     size_t packed; /* tensors; 0: none */
     size_t whole;  /* the operation that stands for them, in the buffer */
     size_t operations;
-    struct device_operation *operation; /* [operations] what NCCL is to do */
-    struct pack_piece *in, *out;        /* [packed] from the tensors to the buffer, and back */
-    size_t places;                      /* of each of the three lists */
+    struct gpu_operation *operation; /* [operations] what NCCL is to do */
+    struct pack_piece *in, *out;     /* [packed] from the tensors to the buffer, and back */
+    size_t places;                   /* of each of the three lists */
 };
 
 /* Plans the packing of n operations. -1: no memory. */
-int fuse_plan(struct fuse *f, const struct device_operation *o, size_t n, struct err *e);
+int fuse_plan(struct fuse *f, const struct gpu_operation *o, size_t n, struct err *e);
 /* Is it the one that stands for all that are packed? */
-bool fuse_is_whole(const struct fuse *f, const struct device_operation *o);
+bool fuse_is_whole(const struct fuse *f, const struct gpu_operation *o);
 /* Puts what is packed into the buffer, each element times `factor`; and back from there. Once each for a
  * plan, in one stream, which is the same for all plans of a buffer. */
 int fuse_in(struct fuse *f, double factor, cu_stream stream, struct err *e);

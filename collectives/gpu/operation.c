@@ -119,14 +119,14 @@ void scales_forget(struct scales *s, const struct nccl *n, nccl_comm comm)
 
 /* ---- abilities of NCCL --------------------------------------------------------------------------------- */
 
-bool operation_reduces(const struct device_operation *o)
+bool operation_reduces(const struct gpu_operation *o)
 {
-    return o->kind == DEVICE_ALLREDUCE || o->kind == DEVICE_REDUCESCATTER;
+    return o->kind == GPU_ALLREDUCE || o->kind == GPU_REDUCESCATTER;
 }
 
-static int refuse_operation(struct device_why *why, const char *format, ...)
+static int refuse_operation(struct gpu_why *why, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static int refuse_operation(struct device_why *why, const char *format, ...)
+static int refuse_operation(struct gpu_why *why, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
@@ -155,7 +155,7 @@ static int builtin_op(int op)
 }
 
 /* Sums and averages are linear: both factors, and the number of ranks, can become one for the inputs. */
-static void plan_linear(const struct device_operation *o, int size, const struct number *f,
+static void plan_linear(const struct gpu_operation *o, int size, const struct number *f,
                         struct reduction *into)
 {
     double factor = o->prescale * o->postscale;
@@ -175,7 +175,7 @@ static void plan_linear(const struct device_operation *o, int size, const struct
     }
 }
 
-int reduction_plan(const struct device_operation *o, int size, struct reduction *into, struct device_why *why)
+int reduction_plan(const struct gpu_operation *o, int size, struct reduction *into, struct gpu_why *why)
 {
     if (o->dtype < 0 || o->dtype >= DTYPES || numbers[o->dtype].family == NO_NUMBER)
         return refuse_operation(why, "NCCL does not reduce %s", dtype_name(o->dtype));
@@ -195,13 +195,12 @@ int reduction_plan(const struct device_operation *o, int size, struct reduction 
     if ((into->before != 1 || into->after != 1) && is_float8(o->dtype))
         return refuse_operation(why, "%g is no number of %s", o->prescale * o->postscale,
                                 dtype_name(o->dtype));
-    if (into->before != 1 && o->kind == DEVICE_REDUCESCATTER)
+    if (into->before != 1 && o->kind == GPU_REDUCESCATTER)
         return refuse_operation(why, "the input of a reducescatter cannot be scaled in place");
     return 0;
 }
 
-bool communicator_can(const struct device_operation *o, int size, struct device_abilities all,
-                      struct device_why *why)
+bool communicator_can(const struct gpu_operation *o, int size, struct gpu_abilities all, struct gpu_why *why)
 {
     struct reduction r;
     if (all.nccl == 0)
@@ -222,11 +221,11 @@ bool communicator_can(const struct device_operation *o, int size, struct device_
     return true;
 }
 
-struct device_abilities device_abilities(const struct nccl *n, const struct driver_device *device,
-                                         const struct pack *pack, uint32_t fuse)
+struct gpu_abilities gpu_abilities(const struct nccl *n, const struct driver_device *device,
+                                   const struct pack *pack, uint32_t fuse)
 {
-    return (struct device_abilities){n ? n->version : 0, device->capability, pack && pack_has_kernels(pack),
-                                     pack ? (int32_t)fuse : 0};
+    return (struct gpu_abilities){n ? n->version : 0, device->capability, pack && pack_has_kernels(pack),
+                                  pack ? (int32_t)fuse : 0};
 }
 
 static int32_t least_of(int32_t a, int32_t b)
@@ -234,10 +233,10 @@ static int32_t least_of(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-struct device_abilities device_abilities_meet(struct device_abilities a, struct device_abilities b)
+struct gpu_abilities gpu_abilities_meet(struct gpu_abilities a, struct gpu_abilities b)
 {
-    return (struct device_abilities){least_of(a.nccl, b.nccl), least_of(a.capability, b.capability),
-                                     least_of(a.kernels, b.kernels), least_of(a.fuse, b.fuse)};
+    return (struct gpu_abilities){least_of(a.nccl, b.nccl), least_of(a.capability, b.capability),
+                                  least_of(a.kernels, b.kernels), least_of(a.fuse, b.fuse)};
 }
 
 /* ---- calls ---- */
@@ -252,13 +251,13 @@ static char *at_out(void *base, size_t bytes)
     return (char *)base + bytes;
 }
 
-size_t operation_part(const struct device_operation *o, int size, int rank)
+size_t operation_part(const struct gpu_operation *o, int size, int rank)
 {
     size_t rows = o->row_count ? o->count / o->row_count : 0, n = (size_t)size;
     return (rows / n + ((size_t)rank < rows % n)) * o->row_count;
 }
 
-size_t operation_part_begin(const struct device_operation *o, int size, int rank)
+size_t operation_part_begin(const struct gpu_operation *o, int size, int rank)
 {
     size_t begin = 0;
     for (int r = 0; r < rank; r++)
@@ -266,7 +265,7 @@ size_t operation_part_begin(const struct device_operation *o, int size, int rank
     return begin;
 }
 
-static nccl_result call_reducescatter(const struct operation_target *t, const struct device_operation *o,
+static nccl_result call_reducescatter(const struct operation_target *t, const struct gpu_operation *o,
                                       nccl_dtype dtype, nccl_op op)
 {
     nccl_result first = NCCL_OK;
@@ -292,7 +291,7 @@ static bool all_equal(const size_t *counts, int n)
     return true;
 }
 
-static nccl_result call_allgather(const struct operation_target *t, const struct device_operation *o,
+static nccl_result call_allgather(const struct operation_target *t, const struct gpu_operation *o,
                                   size_t bytes)
 {
     nccl_result first = NCCL_OK;
@@ -310,7 +309,7 @@ static nccl_result call_allgather(const struct operation_target *t, const struct
     return first;
 }
 
-static nccl_result call_alltoall(const struct operation_target *t, const struct device_operation *o,
+static nccl_result call_alltoall(const struct operation_target *t, const struct gpu_operation *o,
                                  size_t bytes)
 {
     nccl_result first = NCCL_OK;
@@ -329,23 +328,23 @@ static nccl_result call_alltoall(const struct operation_target *t, const struct 
     return first;
 }
 
-nccl_result operation_call(const struct operation_target *t, const struct device_operation *o,
+nccl_result operation_call(const struct operation_target *t, const struct gpu_operation *o,
                            const struct reduction *r, nccl_op op)
 {
     size_t bytes = dtype_size(o->dtype), all = o->count * bytes;
     const void *in = operation_reduces(o) && r->before != 1 ? o->out : o->in;
     switch (o->kind) {
-    case DEVICE_ALLREDUCE:
+    case GPU_ALLREDUCE:
         return o->count ? t->n->ncclAllReduce(in, o->out, o->count, r->dtype, op, t->comm, t->stream)
                         : NCCL_OK;
-    case DEVICE_REDUCESCATTER:
+    case GPU_REDUCESCATTER:
         return call_reducescatter(t, o, r->dtype, op);
-    case DEVICE_BROADCAST:
+    case GPU_BROADCAST:
         return all ? t->n->ncclBroadcast(o->out, o->out, all, NCCL_UINT8, o->root, t->comm, t->stream)
                    : NCCL_OK;
-    case DEVICE_ALLGATHER:
+    case GPU_ALLGATHER:
         return call_allgather(t, o, bytes);
-    case DEVICE_ALLTOALL:
+    case GPU_ALLTOALL:
         return call_alltoall(t, o, bytes);
     case DEVICE_SEND:
         return all ? t->n->ncclSend(o->in, all, NCCL_UINT8, o->root, t->comm, t->stream) : NCCL_OK;

@@ -14,8 +14,7 @@ struct reduction {
 };
 
 /* -1: NCCL cannot; *why says so. The same on all ranks. */
-int reduction_plan(const struct device_operation *o, int size, struct reduction *into,
-                   struct device_why *why);
+int reduction_plan(const struct gpu_operation *o, int size, struct reduction *into, struct gpu_why *why);
 
 /* A factor in the format of the elements, as ncclRedOpCreatePreMulSum reads it. */
 union reduction_scalar {
@@ -42,8 +41,8 @@ nccl_result scales_find(struct scales *s, const struct nccl *n, nccl_comm comm, 
 void scales_forget(struct scales *s, const struct nccl *n, nccl_comm comm);
 
 /* The elements that rank `rank` gets in a reducescatter. */
-size_t operation_part(const struct device_operation *o, int size, int rank);
-size_t operation_part_begin(const struct device_operation *o, int size, int rank);
+size_t operation_part(const struct gpu_operation *o, int size, int rank);
+size_t operation_part_begin(const struct gpu_operation *o, int size, int rank);
 
 /* The target of an operation's calls. */
 struct operation_target {
@@ -53,9 +52,9 @@ struct operation_target {
     int rank, size;
 };
 /* Makes the calls of one operation, within a group. `op` is that of the reduction, or a scaling one. */
-nccl_result operation_call(const struct operation_target *t, const struct device_operation *o,
+nccl_result operation_call(const struct operation_target *t, const struct gpu_operation *o,
                            const struct reduction *r, nccl_op op);
 /* Does it reduce elements, or only move them? */
-bool operation_reduces(const struct device_operation *o);
+bool operation_reduces(const struct gpu_operation *o);
 
 #endif

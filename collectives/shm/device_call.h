@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-/* One operation, as device_operation of collectives/gpu/communicator.h. */
+/* One operation, as gpu_operation of collectives/gpu/communicator.h. */
 struct shm_device_piece {
     int32_t kind, dtype, op, root;
     double prescale, postscale;

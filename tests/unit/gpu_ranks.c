@@ -189,7 +189,7 @@ void gpu_join(struct gpu_rank *me)
     WANT(gpu_while(me->c, COMMUNICATOR_CONNECTING, &e) == COMMUNICATOR_READY, "%s", e.text);
 }
 
-void gpu_do(struct gpu_rank *me, const struct device_operation *o, size_t n)
+void gpu_do(struct gpu_rank *me, const struct gpu_operation *o, size_t n)
 {
     struct err e = ERR_INIT;
     WANT(communicator_run(me->c, o, n, me->stream, &e) == 0, "%s", e.text);

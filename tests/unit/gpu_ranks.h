@@ -62,7 +62,7 @@ void gpu_join(struct gpu_rank *me);
 /* Polls until another state than `now`, at most connect_ms. */
 enum communicator_state gpu_while(struct communicator *c, enum communicator_state now, struct err *e);
 /* Runs, polls until it is in the stream, waits for the stream. */
-void gpu_do(struct gpu_rank *me, const struct device_operation *o, size_t n);
+void gpu_do(struct gpu_rank *me, const struct gpu_operation *o, size_t n);
 /* Leaves with all others and frees everything. */
 void gpu_leave(struct gpu_rank *me);
 

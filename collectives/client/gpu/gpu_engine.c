@@ -54,10 +54,10 @@ bool gpu_engine_has(struct gpu_context *c)
     return c->exports.has = c->exports.engine.gpu < UINT32_MAX;
 }
 
-struct device_abilities gpu_engine_abilities(const struct gpu_context *c)
+struct gpu_abilities gpu_engine_abilities(const struct gpu_context *c)
 {
-    return (struct device_abilities){c->exports.engine.nccl, c->exports.engine.capability,
-                                     c->exports.engine.kernels, (int32_t)c->exports.engine.fuse};
+    return (struct gpu_abilities){c->exports.engine.nccl, c->exports.engine.capability,
+                                  c->exports.engine.kernels, (int32_t)c->exports.engine.fuse};
 }
 
 /* ---- a description ------------------------------------------------------------------------------------- */
@@ -86,22 +86,22 @@ static int make_call(struct gpu_op *op)
     return HVD_SUCCESS;
 }
 
-static uint64_t in_bytes(const struct gpu_op *op, const struct device_operation *o)
+static uint64_t in_bytes(const struct gpu_op *op, const struct gpu_operation *o)
 {
     const struct tensor_op *what = &op->tensor->op.what;
 
-    if (o->kind == DEVICE_BROADCAST)
+    if (o->kind == GPU_BROADCAST)
         return 0;
     return is_ragged(op) ? tensor_all_bytes(what) : o->count * dtype_size(o->dtype);
 }
 
-static uint64_t out_bytes(const struct gpu_op *op, const struct device_operation *o)
+static uint64_t out_bytes(const struct gpu_op *op, const struct gpu_operation *o)
 {
     uint64_t element = dtype_size(o->dtype);
 
     if (is_ragged(op))
         return op->tensor->op.where.room * element;
-    if (o->kind == DEVICE_REDUCESCATTER)
+    if (o->kind == GPU_REDUCESCATTER)
         return operation_part(o, (int)op->team->team->size, (int)team_own_index(op->team->team)) * element;
     return o->count * element;
 }
@@ -242,9 +242,9 @@ static int place_all(struct gpu_op *op, uint64_t *total)
     op->call.bounces = 0;
     *total = 0;
     for (size_t i = 0; i < op->pieces.number && rc == 0; i++) {
-        const struct device_operation *o = &op->pieces.piece[i];
+        const struct gpu_operation *o = &op->pieces.piece[i];
         struct shm_device_piece *p = &op->call.call->piece[i];
-        bool broadcast = o->kind == DEVICE_BROADCAST;
+        bool broadcast = o->kind == GPU_BROADCAST;
         *p = (struct shm_device_piece){.kind = o->kind,
                                        .dtype = o->dtype,
                                        .op = o->op,

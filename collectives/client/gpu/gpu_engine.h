@@ -10,7 +10,7 @@ struct gpu_memory;
 
 /* Whether the engine uses the context's GPU too; asked once. */
 bool gpu_engine_has(struct gpu_context *context);
-struct device_abilities gpu_engine_abilities(const struct gpu_context *context);
+struct gpu_abilities gpu_engine_abilities(const struct gpu_context *context);
 /* Before `input_ready` is recorded: lets the engine reach all memory that the operation needs. The context is
  * entered. */
 int gpu_engine_prepare(struct gpu_op *op, struct err *e);

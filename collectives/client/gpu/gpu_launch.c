@@ -13,7 +13,7 @@
 /* Makes room for n of them. */
 static int reserve_pieces(struct gpu_op *op, size_t n)
 {
-    struct device_operation *larger;
+    struct gpu_operation *larger;
 
     op->pieces.number = n;
     if (n <= op->pieces.capacity)
@@ -55,13 +55,13 @@ static int make_counts(struct gpu_op *op, const struct request *r)
 
 /* The tensors of a group. A reducescatter's tensors are packed by rank: each tensor begins where its piece
  * for the first rank begins. */
-static void describe_group(struct gpu_op *op, const struct request *r, const struct device_operation *one)
+static void describe_group(struct gpu_op *op, const struct request *r, const struct gpu_operation *one)
 {
     const struct group *g = r->group;
     size_t size = dtype_size(r->op.dtype);
 
     for (size_t i = 0; i < g->outs; i++) {
-        struct device_operation *o = &op->pieces.piece[i];
+        struct gpu_operation *o = &op->pieces.piece[i];
         *o = *one;
         o->in = g->in[i].at;
         o->out = g->out[i].at;
@@ -74,21 +74,21 @@ static void describe_group(struct gpu_op *op, const struct request *r, const str
 
 int gpu_describe(struct gpu_op *op, const struct request *r)
 {
-    static const enum device_kind kinds[SHM_KINDS] = {
-        [SHM_ALLREDUCE] = DEVICE_ALLREDUCE,         [SHM_BROADCAST] = DEVICE_BROADCAST,
-        [SHM_ALLGATHER] = DEVICE_ALLGATHER,         [SHM_ALLTOALL] = DEVICE_ALLTOALL,
-        [SHM_REDUCESCATTER] = DEVICE_REDUCESCATTER,
+    static const enum gpu_kind kinds[SHM_KINDS] = {
+        [SHM_ALLREDUCE] = GPU_ALLREDUCE,         [SHM_BROADCAST] = GPU_BROADCAST,
+        [SHM_ALLGATHER] = GPU_ALLGATHER,         [SHM_ALLTOALL] = GPU_ALLTOALL,
+        [SHM_REDUCESCATTER] = GPU_REDUCESCATTER,
     };
-    struct device_operation one = {.kind = kinds[r->op.kind],
-                                   .dtype = r->op.dtype,
-                                   .op = r->op.op,
-                                   .prescale = r->op.prescale,
-                                   .postscale = r->op.postscale,
-                                   .root = (int)r->op.root,
-                                   .in = r->in,
-                                   .out = r->out,
-                                   .count = r->op.count,
-                                   .row_count = r->op.row};
+    struct gpu_operation one = {.kind = kinds[r->op.kind],
+                                .dtype = r->op.dtype,
+                                .op = r->op.op,
+                                .prescale = r->op.prescale,
+                                .postscale = r->op.postscale,
+                                .root = (int)r->op.root,
+                                .in = r->in,
+                                .out = r->out,
+                                .count = r->op.count,
+                                .row_count = r->op.row};
     int status = reserve_pieces(op, r->group ? r->group->outs : 1);
 
     if (status == HVD_SUCCESS)
@@ -137,13 +137,13 @@ bool gpu_count_elements(struct gpu_op *op)
 }
 
 /* Between hosts a compressed operation is to be what the engines make of it. */
-bool gpu_nccl_can(const struct gpu_op *op, struct device_why *why)
+bool gpu_nccl_can(const struct gpu_op *op, struct gpu_why *why)
 {
     const struct gpu_team *team = op->team;
     const struct tensor_op *what = &op->tensor->op.what;
 
     if (what->compression != HVD_COMPRESSION_NONE && !team_is_here(team->team) && !op_is_adasum(what)) {
-        *why = (struct device_why){"NCCL compresses nothing"};
+        *why = (struct gpu_why){"NCCL compresses nothing"};
         return false;
     }
     return communicator_can(&op->pieces.piece[0], (int)team->team->size, team->all, why);

@@ -133,8 +133,8 @@ uint64_t gpu_memory_mark(const struct gpu_op *op)
     if (allocations == 0 || team->fsm.state != TEAM_NCCL)
         return 0;
     for (size_t i = 0; i < op->pieces.number && mark; i++) {
-        const struct device_operation *o = &op->pieces.piece[i];
-        if (o->kind != DEVICE_BROADCAST)
+        const struct gpu_operation *o = &op->pieces.piece[i];
+        if (o->kind != GPU_BROADCAST)
             mark = mark_one(op, mark, o->in);
         mark = mark_one(op, mark, o->out);
     }
@@ -148,9 +148,9 @@ static void *registered_at(const void *at)
     return m ? (void *)(uintptr_t)(m->second + ((uintptr_t)at - m->at)) : NULL;
 }
 
-const struct device_operation *gpu_memory_registered(struct gpu_op *op)
+const struct gpu_operation *gpu_memory_registered(struct gpu_op *op)
 {
-    struct device_operation *known = op->pieces.piece + op->pieces.capacity;
+    struct gpu_operation *known = op->pieces.piece + op->pieces.capacity;
 
     for (size_t i = 0; i < op->pieces.number; i++) {
         known[i] = op->pieces.piece[i];

@@ -35,6 +35,6 @@ void gpu_memory_close(void);
 /* This rank's word about its elements: a hash of their places in registered memory, or 0. If the words of
  * all ranks are equal, NCCL gets gpu_memory_registered's addresses, valid until the operation begins anew. */
 uint64_t gpu_memory_mark(const struct gpu_op *op);
-const struct device_operation *gpu_memory_registered(struct gpu_op *op);
+const struct gpu_operation *gpu_memory_registered(struct gpu_op *op);
 
 #endif

@@ -19,7 +19,7 @@ enum gpu_phase {
 
 /* The operation as NCCL has it: one piece, or one for each tensor of a group. */
 struct gpu_pieces {
-    struct device_operation *piece; /* twice the capacity: with the caller's and with registered addresses */
+    struct gpu_operation *piece; /* twice the capacity: with the caller's and with registered addresses */
     size_t number, capacity;
     uint64_t *table;       /* elements for each rank, as the call said; NULL: the call did not say */
     size_t *counts, *sent; /* of a ragged operation */
@@ -78,7 +78,7 @@ void gpu_describe_free(struct gpu_op *op);
  * has no space for that many. */
 bool gpu_count_elements(struct gpu_op *op);
 /* Whether NCCL does the operation; else the reason. */
-bool gpu_nccl_can(const struct gpu_op *op, struct device_why *why);
+bool gpu_nccl_can(const struct gpu_op *op, struct gpu_why *why);
 /* Gives the operation to NCCL. -1: the job ends. */
 int gpu_launch(struct gpu_op *op);
 /* Whether all of it is in the stream. */

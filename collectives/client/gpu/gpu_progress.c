@@ -153,7 +153,7 @@ static bool end_empty(struct gpu_op *op)
 static bool begin_one(struct gpu_op *op)
 {
     struct gpu_team *team = op->team;
-    struct device_why why;
+    struct gpu_why why;
     bool can;
 
     if (!gpu_op_take_part(op))

@@ -15,7 +15,7 @@ static bool changes_elements(const struct tensor_op *op)
 }
 
 /* One tensor, `count` elements of it. */
-static int copy_piece(const struct tensor *t, const struct device_operation *o, size_t count, struct err *e)
+static int copy_piece(const struct tensor *t, const struct gpu_operation *o, size_t count, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
     size_t bytes = count * dtype_size(t->op.what.dtype);
@@ -28,8 +28,7 @@ static int copy_piece(const struct tensor *t, const struct device_operation *o, 
                         e, "copying on GPU %d", t->gpu->context->gpu);
 }
 
-static int compute_piece(const struct tensor *t, const struct device_operation *o, size_t count,
-                         struct err *e)
+static int compute_piece(const struct tensor *t, const struct gpu_operation *o, size_t count, struct err *e)
 {
     const struct driver *d = gpu_state.driver;
     cu_stream stream = t->gpu->stream;
@@ -62,7 +61,7 @@ static int run_pieces(struct tensor *t, struct err *e)
     int rc = 0;
 
     for (size_t i = 0; i < op->pieces.number && rc == 0; i++) {
-        const struct device_operation *o = &op->pieces.piece[i];
+        const struct gpu_operation *o = &op->pieces.piece[i];
         size_t count = op->pieces.table && !t->op.group ? op->pieces.table[0] : o->count;
         rc = changes_elements(&t->op.what) ? compute_piece(t, o, count, e) : copy_piece(t, o, count, e);
     }

@@ -24,8 +24,8 @@
 
 #define EVENTS(X)                                                                                            \
     X(EV_WANTED, "wanted")                                                                                   \
-    X(EV_ABLE, "able") X(EV_UNABLE, "unable") X(EV_TOLD, "told") X(EV_GOOD, "good") X(EV_BAD, "bad")         \
-        X(EV_AGAIN, "again")
+    X(EV_ABLE, "able")                                                                                       \
+    X(EV_UNABLE, "unable") X(EV_TOLD, "told") X(EV_GOOD, "good") X(EV_BAD, "bad") X(EV_AGAIN, "again")
 enum { EVENTS(AS_CONSTANT) };
 enum {
     VERDICT_OPEN = INT32_MAX - 1,
@@ -70,7 +70,7 @@ static void describe_rank(const struct gpu_team *team, struct gpu_capabilities *
 
     gpu_open_nccl();
     mine->abilities =
-        device_abilities(gpu_state.nccl, &team->context->what, team->context->pack, client.region.fuse);
+        gpu_abilities(gpu_state.nccl, &team->context->what, team->context->pack, client.region.fuse);
     if (!gpu_state.nccl)
         refuse_nccl(mine, GPU_INSTALL, gpu_state.no_nccl.text);
     else if (team_own_index(team->team) == 0 && communicator_id(gpu_state.nccl, &mine->id, &e) != 0)

@@ -21,11 +21,11 @@ enum gpu_team_state { TEAM_STATES(AS_CONSTANT) };
 /* A rank's word to the others of its team, before they make a communicator. */
 struct gpu_capabilities {
     struct nccl_id id; /* of the team's first rank */
-    struct device_abilities abilities;
+    struct gpu_abilities abilities;
     uint8_t gpu[16]; /* the GPU and its host, as NCCL tells them apart */
     uint32_t host;
     uint32_t by_engine; /* 1: the rank's engine can do it; then the engine's: */
-    struct device_abilities engine;
+    struct gpu_abilities engine;
     uint32_t engine_host;
     uint32_t own_context; /* 1: the rank's memory is not of the GPU's primary context */
     char why[112];        /* the reason why the rank cannot use NCCL */
@@ -59,7 +59,7 @@ struct gpu_verdict {
 
 /* The reason against NCCL. */
 struct gpu_refusal {
-    struct device_why why;
+    struct gpu_why why;
     uint32_t blamed; /* the index of the rank that cannot use NCCL */
     const char *remedy;
 };
@@ -78,7 +78,7 @@ struct gpu_team {
     struct gpu_op *first, *last;           /* taken, not ended */
     struct gpu_capabilities *capabilities; /* [ranks] */
     struct gpu_capabilities own;
-    struct device_abilities all;
+    struct gpu_abilities all;
     struct communicator *communicator;
     bool by_engine; /* all engines can run NCCL, and do */
     struct gpu_bridge bridge;

@@ -82,7 +82,7 @@ bool gpu_way_check(struct gpu_team *team)
     choose_placement(team);
     team->all = team->capabilities[0].abilities;
     for (uint32_t i = 1; i < n; i++)
-        team->all = device_abilities_meet(team->all, team->capabilities[i].abilities);
+        team->all = gpu_abilities_meet(team->all, team->capabilities[i].abilities);
     for (uint32_t i = 0; i < n; i++)
         if (!can_take_part(team, i))
             return false;

@@ -53,7 +53,7 @@ struct gpu_owner {
 
 /* A description, checked. */
 struct gpu_given {
-    struct device_operation *operation;
+    struct gpu_operation *operation;
     size_t operations, room;
     size_t *counts; /* and `sent` behind them */
 };

@@ -22,16 +22,16 @@ static uint64_t sum_counts(const size_t *counts, int n)
     return all;
 }
 
-static struct extent extent_of(const struct device_operation *o, int rank, int size)
+static struct extent extent_of(const struct gpu_operation *o, int rank, int size)
 {
     switch (o->kind) {
-    case DEVICE_BROADCAST:
+    case GPU_BROADCAST:
         return (struct extent){0, o->count};
-    case DEVICE_ALLGATHER:
+    case GPU_ALLGATHER:
         return (struct extent){o->counts[rank], sum_counts(o->counts, size)};
-    case DEVICE_ALLTOALL:
+    case GPU_ALLTOALL:
         return (struct extent){sum_counts(o->sent, size), sum_counts(o->counts, size)};
-    case DEVICE_REDUCESCATTER:
+    case GPU_REDUCESCATTER:
         return (struct extent){o->count, operation_part(o, size, rank)};
     default:
         return (struct extent){o->count, o->count};
@@ -60,33 +60,33 @@ static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member
 /* The operation is possible among `size` ranks; its addresses are checked later. */
 static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int size)
 {
-    bool takes_tables = p->kind == DEVICE_ALLGATHER || p->kind == DEVICE_ALLTOALL;
+    bool takes_tables = p->kind == GPU_ALLGATHER || p->kind == GPU_ALLTOALL;
     uint64_t most = TENSOR_BYTES_MAX;
 
     return p->kind >= 0 && p->kind < DEVICE_SEND && p->dtype >= 0 && dtype_size(p->dtype) > 0 &&
            op_valid(p->op) && p->root >= 0 && p->root < size && p->count <= most / dtype_size(p->dtype) &&
            p->row_count <= most && takes_tables == (ragged != 0) &&
-           (p->kind != DEVICE_REDUCESCATTER || p->count == 0 ||
+           (p->kind != GPU_REDUCESCATTER || p->count == 0 ||
             (p->row_count > 0 && p->count % p->row_count == 0));
 }
 
 static int take_piece(const struct gpu_owner *owner, const struct gpu_member *seat, int rank, int size,
-                      bool known, const struct shm_device_piece *p, struct device_operation *o)
+                      bool known, const struct shm_device_piece *p, struct gpu_operation *o)
 {
     uint64_t element = dtype_size(p->dtype);
     struct extent extent;
     void *in;
 
-    *o = (struct device_operation){.kind = (enum device_kind)p->kind,
-                                   .dtype = p->dtype,
-                                   .op = p->op,
-                                   .prescale = p->prescale,
-                                   .postscale = p->postscale,
-                                   .root = p->root,
-                                   .count = p->count,
-                                   .row_count = p->row_count,
-                                   .counts = seat->call.counts,
-                                   .sent = seat->call.counts ? seat->call.counts + size : NULL};
+    *o = (struct gpu_operation){.kind = (enum gpu_kind)p->kind,
+                                .dtype = p->dtype,
+                                .op = p->op,
+                                .prescale = p->prescale,
+                                .postscale = p->postscale,
+                                .root = p->root,
+                                .count = p->count,
+                                .row_count = p->row_count,
+                                .counts = seat->call.counts,
+                                .sent = seat->call.counts ? seat->call.counts + size : NULL};
     extent = extent_of(o, rank, size);
     if (extent.in > TENSOR_BYTES_MAX || extent.out > TENSOR_BYTES_MAX ||
         resolve_memory(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
@@ -99,7 +99,7 @@ static int take_piece(const struct gpu_owner *owner, const struct gpu_member *se
 
 static int make_room(struct gpu_given *g, size_t pieces, int size)
 {
-    struct device_operation *more;
+    struct gpu_operation *more;
 
     if (!g->counts && !(g->counts = calloc(2 * (size_t)size, sizeof *g->counts)))
         return -1;

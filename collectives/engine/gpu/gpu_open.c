@@ -115,7 +115,7 @@ static void answer_member(struct engine *engine, uint32_t member, const struct o
 
     engine->gpus->owner[member].asks = false;
     if (g) {
-        struct device_abilities able = device_abilities(d->nccl, &g->what, g->pack, engine->region.fuse);
+        struct gpu_abilities able = gpu_abilities(d->nccl, &g->what, g->pack, engine->region.fuse);
         struct worker_device said = {.gpu = (uint32_t)(g - d->gpu),
                                      .nccl = able.nccl,
                                      .capability = able.capability,

@@ -100,7 +100,7 @@ static void fill(int dtype, int rank, size_t n)
         put(host, dtype, i, value(rank, i));
 }
 
-static void check_numbers(struct gpu_rank *me, const struct device_operation *o, size_t first, size_t n,
+static void check_numbers(struct gpu_rank *me, const struct gpu_operation *o, size_t first, size_t n,
                           double times)
 {
     gpu_read(me, host, o->out, n * dtype_size(o->dtype));
@@ -116,30 +116,30 @@ static void check_numbers(struct gpu_rank *me, const struct device_operation *o,
 
 /* ---- every kind with every type ---- */
 
-static void one_reduction(struct gpu_rank *me, int dtype, int op, enum device_kind kind, size_t rows,
+static void one_reduction(struct gpu_rank *me, int dtype, int op, enum gpu_kind kind, size_t rows,
                           size_t row_count)
 {
     size_t n = rows * row_count, first = 0, mine = n;
     fill(dtype, me->rank, n);
     void *in = gpu_memory(me, host, n * dtype_size(dtype)),
          *out = gpu_memory(me, NULL, n * dtype_size(dtype));
-    struct device_operation o = {.kind = kind,
-                                 .dtype = dtype,
-                                 .op = op,
-                                 .prescale = 1,
-                                 .postscale = 1,
-                                 .in = in,
-                                 .out = n % 2 && kind == DEVICE_ALLREDUCE ? in : out,
-                                 .count = n,
-                                 .row_count = row_count};
-    struct device_abilities all = device_abilities(me->n, &me->gpu, NULL, 0);
-    struct device_why why;
+    struct gpu_operation o = {.kind = kind,
+                              .dtype = dtype,
+                              .op = op,
+                              .prescale = 1,
+                              .postscale = 1,
+                              .in = in,
+                              .out = n % 2 && kind == GPU_ALLREDUCE ? in : out,
+                              .count = n,
+                              .row_count = row_count};
+    struct gpu_abilities all = gpu_abilities(me->n, &me->gpu, NULL, 0);
+    struct gpu_why why;
     bool can = communicator_can(&o, me->size, all, &why);
     WANT(can || (gpu_real() && (dtype == HVD_FLOAT8_E4M3 || dtype == HVD_FLOAT8_E5M2)), "%s", why.text);
     if (!can)
         return;
     gpu_do(me, &o, 1);
-    if (kind == DEVICE_REDUCESCATTER) {
+    if (kind == GPU_REDUCESCATTER) {
         size_t least = rows / (size_t)me->size, more = rows % (size_t)me->size, r = (size_t)me->rank;
         mine = (least + (r < more)) * row_count;
         first = (r * least + (r < more ? r : more)) * row_count;
@@ -159,14 +159,13 @@ static void every_reduction(struct gpu_rank *me)
             if (thirds ||
                 (me->size == 3 && reduced_ops[p] == HVD_AVERAGE && dtype_size(reduced_types[t]) >= 4))
                 continue; /* NCCL multiplies by what it has for 1/3 */
-            one_reduction(me, reduced_types[t], reduced_ops[p], DEVICE_ALLREDUCE, 101 + t, 1);
-            one_reduction(me, reduced_types[t], reduced_ops[p], DEVICE_REDUCESCATTER, (size_t)me->size * 5,
-                          7);
-            one_reduction(me, reduced_types[t], reduced_ops[p], DEVICE_REDUCESCATTER, 6 + t, 9);
+            one_reduction(me, reduced_types[t], reduced_ops[p], GPU_ALLREDUCE, 101 + t, 1);
+            one_reduction(me, reduced_types[t], reduced_ops[p], GPU_REDUCESCATTER, (size_t)me->size * 5, 7);
+            one_reduction(me, reduced_types[t], reduced_ops[p], GPU_REDUCESCATTER, 6 + t, 9);
         }
-    one_reduction(me, HVD_FLOAT32, HVD_SUM, DEVICE_REDUCESCATTER, 1, 3); /* some ranks get nothing */
-    one_reduction(me, HVD_FLOAT32, HVD_SUM, DEVICE_REDUCESCATTER, 0, 3);
-    one_reduction(me, HVD_FLOAT32, HVD_SUM, DEVICE_ALLREDUCE, 0, 1);
+    one_reduction(me, HVD_FLOAT32, HVD_SUM, GPU_REDUCESCATTER, 1, 3); /* some ranks get nothing */
+    one_reduction(me, HVD_FLOAT32, HVD_SUM, GPU_REDUCESCATTER, 0, 3);
+    one_reduction(me, HVD_FLOAT32, HVD_SUM, GPU_ALLREDUCE, 0, 1);
     gpu_leave(me);
 }
 
@@ -199,8 +198,8 @@ static void move_alltoall(struct gpu_rank *me, int dtype, bool equal)
         out_all += counts[r] * bytes;
     }
     void *in = gpu_memory(me, host, in_all), *out = gpu_memory(me, NULL, out_all);
-    struct device_operation o = {
-        .kind = DEVICE_ALLTOALL, .dtype = dtype, .in = in, .out = out, .counts = counts, .sent = sent};
+    struct gpu_operation o = {
+        .kind = GPU_ALLTOALL, .dtype = dtype, .in = in, .out = out, .counts = counts, .sent = sent};
     gpu_do(me, &o, 1);
     gpu_read(me, host, out, out_all);
     for (int r = 0; r < me->size; r++) {
@@ -220,8 +219,7 @@ static void move_allgather(struct gpu_rank *me, int dtype, bool equal)
     }
     fill_bytes(host, me->rank, 0, counts[me->rank] * bytes);
     void *in = gpu_memory(me, host, counts[me->rank] * bytes), *out = gpu_memory(me, NULL, all);
-    struct device_operation o = {
-        .kind = DEVICE_ALLGATHER, .dtype = dtype, .in = in, .out = out, .counts = counts};
+    struct gpu_operation o = {.kind = GPU_ALLGATHER, .dtype = dtype, .in = in, .out = out, .counts = counts};
     gpu_do(me, &o, 1);
     gpu_read(me, host, out, all);
     for (int r = 0; r < me->size; r++) {
@@ -237,8 +235,7 @@ static void move_broadcast(struct gpu_rank *me, int dtype, int root)
     size_t n = 77, bytes = n * dtype_size(dtype);
     fill_bytes(host, me->rank, 0, bytes);
     void *at = gpu_memory(me, host, bytes);
-    struct device_operation o = {
-        .kind = DEVICE_BROADCAST, .dtype = dtype, .out = at, .count = n, .root = root};
+    struct gpu_operation o = {.kind = GPU_BROADCAST, .dtype = dtype, .out = at, .count = n, .root = root};
     gpu_do(me, &o, 1);
     gpu_read(me, host, at, bytes);
     check_bytes(host, root, 0, bytes, "broadcast");
@@ -252,7 +249,7 @@ static void move_ring(struct gpu_rank *me, int dtype)
     int to = (me->rank + 1) % me->size, from = (me->rank + me->size - 1) % me->size;
     fill_bytes(host, me->rank, to, bytes);
     void *in = gpu_memory(me, host, bytes), *out = gpu_memory(me, NULL, bytes);
-    struct device_operation o[] = {
+    struct gpu_operation o[] = {
         {.kind = DEVICE_SEND, .dtype = dtype, .in = in, .count = n, .root = to},
         {.kind = DEVICE_RECEIVE, .dtype = dtype, .out = out, .count = n, .root = from}};
     gpu_do(me, o, 2);
@@ -267,8 +264,8 @@ static void every_move(struct gpu_rank *me)
     gpu_open(me);
     gpu_join(me);
     for (int dtype = 0; dtype < DTYPES; dtype++) {
-        struct device_operation o = {.kind = DEVICE_SEND, .dtype = dtype};
-        WANT(communicator_can(&o, me->size, (struct device_abilities){NCCL_OLDEST, 50, false, 0}, NULL));
+        struct gpu_operation o = {.kind = DEVICE_SEND, .dtype = dtype};
+        WANT(communicator_can(&o, me->size, (struct gpu_abilities){NCCL_OLDEST, 50, false, 0}, NULL));
         for (int equal = 0; equal < 2; equal++) {
             move_alltoall(me, dtype, equal);
             move_allgather(me, dtype, equal);
@@ -298,7 +295,7 @@ END_TEST
 /* Tensors of several types, some scaled, as one group; more scales than are kept. */
 static void a_group(struct gpu_rank *me)
 {
-    struct device_operation o[GROUP];
+    struct gpu_operation o[GROUP];
     gpu_open(me);
     gpu_join(me);
     for (int round = 0; round < 3; round++) {
@@ -306,15 +303,15 @@ static void a_group(struct gpu_rank *me)
             int dtype = k % 3 == 0 ? HVD_FLOAT32 : k % 3 == 1 ? HVD_BFLOAT16 : HVD_FLOAT64;
             size_t n = 10 + (size_t)k;
             fill(dtype, me->rank, n);
-            o[k] = (struct device_operation){.kind = DEVICE_ALLREDUCE,
-                                             .dtype = dtype,
-                                             .op = k % 2 ? HVD_AVERAGE : HVD_SUM,
-                                             .prescale = k % 4 ? ldexp(1, k % 30) : 1,
-                                             .postscale = k % 5 ? 0.25 : 1,
-                                             .in = gpu_memory(me, host, n * dtype_size(dtype)),
-                                             .count = n};
+            o[k] = (struct gpu_operation){.kind = GPU_ALLREDUCE,
+                                          .dtype = dtype,
+                                          .op = k % 2 ? HVD_AVERAGE : HVD_SUM,
+                                          .prescale = k % 4 ? ldexp(1, k % 30) : 1,
+                                          .postscale = k % 5 ? 0.25 : 1,
+                                          .in = gpu_memory(me, host, n * dtype_size(dtype)),
+                                          .count = n};
             o[k].out = (void *)(uintptr_t)o[k].in;
-            WANT(communicator_can(&o[k], me->size, (struct device_abilities){me->n->version, 80, false, 0},
+            WANT(communicator_can(&o[k], me->size, (struct gpu_abilities){me->n->version, 80, false, 0},
                                   NULL));
         }
         gpu_do(me, o, GROUP);
@@ -333,14 +330,10 @@ static void by_kernels(struct gpu_rank *me)
         int kind, dtype, op;
         double pre, post;
     } row[] = {
-        {DEVICE_ALLREDUCE, HVD_INT32, HVD_SUM, 3, 1},
-        {DEVICE_ALLREDUCE, HVD_INT64, HVD_SUM, 1, 0.5},
-        {DEVICE_ALLREDUCE, HVD_UINT8, HVD_PRODUCT, 2, 0.5},
-        {DEVICE_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 8, 0.25},
-        {DEVICE_ALLREDUCE, HVD_FLOAT64, HVD_MIN, 1, 3},
-        {DEVICE_ALLREDUCE, HVD_INT32, HVD_AVERAGE, 1, 3},
-        {DEVICE_REDUCESCATTER, HVD_INT32, HVD_SUM, 1, 4},
-        {DEVICE_REDUCESCATTER, HVD_FLOAT16, HVD_MAX, 1, 7},
+        {GPU_ALLREDUCE, HVD_INT32, HVD_SUM, 3, 1},       {GPU_ALLREDUCE, HVD_INT64, HVD_SUM, 1, 0.5},
+        {GPU_ALLREDUCE, HVD_UINT8, HVD_PRODUCT, 2, 0.5}, {GPU_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 8, 0.25},
+        {GPU_ALLREDUCE, HVD_FLOAT64, HVD_MIN, 1, 3},     {GPU_ALLREDUCE, HVD_INT32, HVD_AVERAGE, 1, 3},
+        {GPU_REDUCESCATTER, HVD_INT32, HVD_SUM, 1, 4},   {GPU_REDUCESCATTER, HVD_FLOAT16, HVD_MAX, 1, 7},
     };
     gpu_open(me);
     WANT(pack_has_kernels(me->pack));
@@ -349,19 +342,19 @@ static void by_kernels(struct gpu_rank *me)
         size_t n = 12, bytes = n * dtype_size(row[i].dtype);
         fill(row[i].dtype, me->rank, n);
         void *in = gpu_memory(me, host, bytes), *out = gpu_memory(me, NULL, bytes);
-        struct device_operation o = {.kind = (enum device_kind)row[i].kind,
-                                     .dtype = row[i].dtype,
-                                     .op = row[i].op,
-                                     .in = in,
-                                     .prescale = row[i].pre,
-                                     .postscale = row[i].post,
-                                     .out = out,
-                                     .count = n,
-                                     .row_count = 1};
-        WANT(communicator_can(&o, me->size, (struct device_abilities){me->n->version, 80, true, 0}, NULL));
-        WANT(!communicator_can(&o, me->size, (struct device_abilities){me->n->version, 80, false, 0}, NULL));
+        struct gpu_operation o = {.kind = (enum gpu_kind)row[i].kind,
+                                  .dtype = row[i].dtype,
+                                  .op = row[i].op,
+                                  .in = in,
+                                  .prescale = row[i].pre,
+                                  .postscale = row[i].post,
+                                  .out = out,
+                                  .count = n,
+                                  .row_count = 1};
+        WANT(communicator_can(&o, me->size, (struct gpu_abilities){me->n->version, 80, true, 0}, NULL));
+        WANT(!communicator_can(&o, me->size, (struct gpu_abilities){me->n->version, 80, false, 0}, NULL));
         gpu_do(me, &o, 1);
-        size_t mine = o.kind == DEVICE_ALLREDUCE ? n : n / (size_t)me->size,
+        size_t mine = o.kind == GPU_ALLREDUCE ? n : n / (size_t)me->size,
                first = n == mine ? 0 : mine * (size_t)me->rank;
         /* A product has a factor for every rank. */
         double times = (o.op == HVD_PRODUCT ? pow(o.prescale, me->size) : o.prescale) * o.postscale;
@@ -394,21 +387,21 @@ START_TEST(a_group_of_tensors)
 }
 END_TEST
 
-static bool can(int kind, int dtype, int op, double pre, double post, int size, struct device_abilities all,
-                struct device_why *why)
+static bool can(int kind, int dtype, int op, double pre, double post, int size, struct gpu_abilities all,
+                struct gpu_why *why)
 {
-    struct device_operation o = {
-        .kind = (enum device_kind)kind, .dtype = dtype, .op = op, .prescale = pre, .postscale = post};
+    struct gpu_operation o = {
+        .kind = (enum gpu_kind)kind, .dtype = dtype, .op = op, .prescale = pre, .postscale = post};
     return communicator_can(&o, size, all, why);
 }
 
 /* Operations that NCCL is not asked for, and the sentences about them. */
 START_TEST(what_nccl_cannot)
 {
-    const struct device_abilities new = {22809, 90, 0, 0}, kernels = {22809, 90, 1, 0},
-                                  old = {22105, 90, 1, 0}, small_gpu = {22809, 80, 1, 0};
-    const int sum = HVD_SUM, reduce = DEVICE_ALLREDUCE, scatter = DEVICE_REDUCESCATTER;
-    struct device_why why;
+    const struct gpu_abilities new = {22809, 90, 0, 0}, kernels = {22809, 90, 1, 0}, old = {22105, 90, 1, 0},
+                               small_gpu = {22809, 80, 1, 0};
+    const int sum = HVD_SUM, reduce = GPU_ALLREDUCE, scatter = GPU_REDUCESCATTER;
+    struct gpu_why why;
     static const struct {
         int kind, dtype, op;
         double pre, post;
@@ -416,41 +409,37 @@ START_TEST(what_nccl_cannot)
         const char *with_kernels; /* why not, or NULL */
         const char *without;
     } row[] = {
-        {DEVICE_ALLREDUCE, HVD_BOOL, HVD_MAX, 1, 1, 4, "NCCL does not reduce bool",
-         "NCCL does not reduce bool"},
-        {DEVICE_ALLREDUCE, HVD_INT16, HVD_SUM, 1, 1, 4, "NCCL does not reduce int16",
+        {GPU_ALLREDUCE, HVD_BOOL, HVD_MAX, 1, 1, 4, "NCCL does not reduce bool", "NCCL does not reduce bool"},
+        {GPU_ALLREDUCE, HVD_INT16, HVD_SUM, 1, 1, 4, "NCCL does not reduce int16",
          "NCCL does not reduce int16"},
-        {DEVICE_ALLREDUCE, HVD_INT32, HVD_LAND, 1, 1, 4, "NCCL has no logical and",
-         "NCCL has no logical and"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT32, HVD_ADASUM, 1, 1, 4, "NCCL has no adasum", "NCCL has no adasum"},
-        {DEVICE_ALLREDUCE, 99, HVD_SUM, 1, 1, 4, "NCCL does not reduce unknown",
-         "NCCL does not reduce unknown"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0.1, 3, 4, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0.5, 1, 4, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0.1, 1, 4, NULL,
+        {GPU_ALLREDUCE, HVD_INT32, HVD_LAND, 1, 1, 4, "NCCL has no logical and", "NCCL has no logical and"},
+        {GPU_ALLREDUCE, HVD_FLOAT32, HVD_ADASUM, 1, 1, 4, "NCCL has no adasum", "NCCL has no adasum"},
+        {GPU_ALLREDUCE, 99, HVD_SUM, 1, 1, 4, "NCCL does not reduce unknown", "NCCL does not reduce unknown"},
+        {GPU_ALLREDUCE, HVD_FLOAT32, HVD_SUM, 0.1, 3, 4, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0.5, 1, 4, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0.1, 1, 4, NULL,
          "NCCL cannot scale sum of float16 by 0.1 exactly"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 1 + 0x1p-10, 1, 4, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0x1p-24, 1, 4, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0x1p-25, 1, 4, NULL,
+        {GPU_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 1 + 0x1p-10, 1, 4, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0x1p-24, 1, 4, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 0x1p-25, 1, 4, NULL,
          "NCCL cannot scale sum of float16 by 2.98023e-08 exactly"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 65536, 1, 4, NULL,
+        {GPU_ALLREDUCE, HVD_FLOAT16, HVD_SUM, 65536, 1, 4, NULL,
          "NCCL cannot scale sum of float16 by 65536 exactly"},
-        {DEVICE_ALLREDUCE, HVD_BFLOAT16, HVD_SUM, 65536, 1, 4, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_BFLOAT16, HVD_AVERAGE, 2, 1, 3, NULL,
+        {GPU_ALLREDUCE, HVD_BFLOAT16, HVD_SUM, 65536, 1, 4, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_BFLOAT16, HVD_AVERAGE, 2, 1, 3, NULL,
          "NCCL cannot scale average of bfloat16 by 2 exactly"},
-        {DEVICE_ALLREDUCE, HVD_BFLOAT16, HVD_AVERAGE, 1, 1, 3, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_INT32, HVD_SUM, 2, 1, 4, NULL, "NCCL cannot scale sum of int32 by 2 exactly"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 2, 1, 4, NULL,
-         "NCCL cannot scale max of float32 by 2 exactly"},
-        {DEVICE_REDUCESCATTER, HVD_FLOAT32, HVD_MAX, 2, 1, 4,
+        {GPU_ALLREDUCE, HVD_BFLOAT16, HVD_AVERAGE, 1, 1, 3, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_INT32, HVD_SUM, 2, 1, 4, NULL, "NCCL cannot scale sum of int32 by 2 exactly"},
+        {GPU_ALLREDUCE, HVD_FLOAT32, HVD_MAX, 2, 1, 4, NULL, "NCCL cannot scale max of float32 by 2 exactly"},
+        {GPU_REDUCESCATTER, HVD_FLOAT32, HVD_MAX, 2, 1, 4,
          "the input of a reducescatter cannot be scaled in place",
          "the input of a reducescatter cannot be scaled in place"},
-        {DEVICE_REDUCESCATTER, HVD_FLOAT32, HVD_MAX, 1, 2, 4, NULL,
+        {GPU_REDUCESCATTER, HVD_FLOAT32, HVD_MAX, 1, 2, 4, NULL,
          "NCCL cannot scale max of float32 by 2 exactly"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_SUM, 1, 1, 4, NULL, NULL},
-        {DEVICE_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_AVERAGE, 1, 1, 3, "1/3 is no number of float8_e4m3",
+        {GPU_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_SUM, 1, 1, 4, NULL, NULL},
+        {GPU_ALLREDUCE, HVD_FLOAT8_E4M3, HVD_AVERAGE, 1, 1, 3, "1/3 is no number of float8_e4m3",
          "1/3 is no number of float8_e4m3"},
-        {DEVICE_ALLREDUCE, HVD_FLOAT8_E5M2, HVD_SUM, 0.1, 1, 4, "0.1 is no number of float8_e5m2",
+        {GPU_ALLREDUCE, HVD_FLOAT8_E5M2, HVD_SUM, 0.1, 1, 4, "0.1 is no number of float8_e5m2",
          "0.1 is no number of float8_e5m2"},
     };
     for (size_t i = 0; i < COUNT(row); i++)
@@ -467,7 +456,7 @@ START_TEST(what_nccl_cannot)
     ck_assert(!can(scatter, HVD_FLOAT8_E5M2, sum, 1, 1, 4, small_gpu, &why));
     ck_assert_str_eq(why.text, "GPUs of capability 8.0 do not reduce float8_e5m2");
     ck_assert(!can(DEVICE_SEND, HVD_FLOAT32, sum, 1, 1, 4,
-                   device_abilities_meet(new, (struct device_abilities){0, 90, 1, 0}), &why));
+                   gpu_abilities_meet(new, (struct gpu_abilities){0, 90, 1, 0}), &why));
     ck_assert_str_eq(why.text, "not all ranks have NCCL");
     ck_assert(!can(DEVICE_SEND, 99, sum, 1, 1, 4, new, &why));
 }
@@ -496,14 +485,14 @@ static void sum_is(struct gpu_rank *me, struct communicator *c, double expected)
     struct communicator *whole = me->c;
     float x = (float)(me->rank + 1), none = 0;
     void *in = gpu_memory(me, &x, sizeof x), *at = gpu_memory(me, &none, sizeof none);
-    struct device_operation o = {.kind = DEVICE_ALLREDUCE,
-                                 .dtype = HVD_FLOAT32,
-                                 .op = HVD_SUM,
-                                 .prescale = 1,
-                                 .postscale = 1,
-                                 .in = in,
-                                 .out = at,
-                                 .count = 1};
+    struct gpu_operation o = {.kind = GPU_ALLREDUCE,
+                              .dtype = HVD_FLOAT32,
+                              .op = HVD_SUM,
+                              .prescale = 1,
+                              .postscale = 1,
+                              .in = in,
+                              .out = at,
+                              .count = 1};
     me->c = c;
     gpu_do(me, &o, 1);
     me->c = whole;
@@ -630,8 +619,8 @@ static void one_life(struct gpu_rank *me)
     fill(HVD_FLOAT32, me->rank, 100);
     void *at = gpu_memory(me, host, 400), *known = gpu_memory(me, host, 400);
     communicator_register(me->c, known, 400); /* may fail, and does no harm */
-    struct device_operation o[] = {
-        {.kind = DEVICE_ALLREDUCE,
+    struct gpu_operation o[] = {
+        {.kind = GPU_ALLREDUCE,
          .dtype = HVD_FLOAT32,
          .op = HVD_SUM,
          .prescale = 3,
@@ -639,7 +628,7 @@ static void one_life(struct gpu_rank *me)
          .in = at,
          .out = at,
          .count = 100},
-        {.kind = DEVICE_BROADCAST, .dtype = HVD_FLOAT32, .out = at, .count = 100},
+        {.kind = GPU_BROADCAST, .dtype = HVD_FLOAT32, .out = at, .count = 100},
     };
     for (int round = 0; round < 2; round++) {
         communicator_run(me->c, o, 2, me->stream, &e);
@@ -698,14 +687,14 @@ static void a_death(struct gpu_rank *me)
     gpu_join(me);
     fill(HVD_FLOAT32, me->rank, 100);
     void *at = gpu_memory(me, host, 400);
-    struct device_operation o = {.kind = DEVICE_ALLREDUCE,
-                                 .dtype = HVD_FLOAT32,
-                                 .op = HVD_SUM,
-                                 .prescale = 1,
-                                 .postscale = 1,
-                                 .in = at,
-                                 .out = at,
-                                 .count = 100};
+    struct gpu_operation o = {.kind = GPU_ALLREDUCE,
+                              .dtype = HVD_FLOAT32,
+                              .op = HVD_SUM,
+                              .prescale = 1,
+                              .postscale = 1,
+                              .in = at,
+                              .out = at,
+                              .count = 100};
     gpu_do(me, &o, 1);
     gpu_meet(me, 5);
     if (me->rank == 1)

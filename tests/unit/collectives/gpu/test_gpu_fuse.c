@@ -16,19 +16,19 @@
 
 #define BUFFER 0x10000
 
-static struct device_operation one(size_t at, size_t count)
+static struct gpu_operation one(size_t at, size_t count)
 {
-    return (struct device_operation){.kind = DEVICE_ALLREDUCE,
-                                     .dtype = HVD_FLOAT32,
-                                     .op = HVD_SUM,
-                                     .prescale = 1,
-                                     .postscale = 1,
-                                     .in = (void *)(0x50000 + at),
-                                     .out = (void *)(0x90000 + at),
-                                     .count = count};
+    return (struct gpu_operation){.kind = GPU_ALLREDUCE,
+                                  .dtype = HVD_FLOAT32,
+                                  .op = HVD_SUM,
+                                  .prescale = 1,
+                                  .postscale = 1,
+                                  .in = (void *)(0x50000 + at),
+                                  .out = (void *)(0x90000 + at),
+                                  .count = count};
 }
 
-static void plan(struct fuse *f, const struct device_operation *o, size_t n, size_t packed, size_t operations)
+static void plan(struct fuse *f, const struct gpu_operation *o, size_t n, size_t packed, size_t operations)
 {
     struct err e = ERR_INIT;
     ck_assert_int_eq(fuse_plan(f, o, n, &e), 0);
@@ -40,7 +40,7 @@ START_TEST(sizes_decide)
 {
     struct fuse f = {.buffer = BUFFER, .room = FUSE_ROOM};
     const size_t least = FUSE_TENSOR_MAX / 4, place[] = {48, 0, 52, 16};
-    struct device_operation o[] = {one(1, 1), one(2, least + 1), one(3, 4), one(4, 0), one(5, 3), one(6, 8)};
+    struct gpu_operation o[] = {one(1, 1), one(2, least + 1), one(3, 4), one(4, 0), one(5, 3), one(6, 8)};
     plan(&f, o, 6, 4, 3);
     ck_assert(fuse_is_whole(&f, &f.operation[0]) && !fuse_is_whole(&f, &f.operation[1]));
     ck_assert_uint_eq(f.operation[0].count, 16);
@@ -65,7 +65,7 @@ END_TEST
 START_TEST(what_stays_alone)
 {
     struct fuse f = {.buffer = BUFFER, .room = 64};
-    struct device_operation o[] = {one(1, 6), one(2, 6), one(3, 6), one(4, 4)};
+    struct gpu_operation o[] = {one(1, 6), one(2, 6), one(3, 6), one(4, 4)};
     plan(&f, o, 4, 3, 2); /* the third has no room, the fourth has */
     ck_assert_mem_eq(&f.operation[1], &o[2], sizeof *o);
     f.room = 63;
@@ -77,7 +77,7 @@ START_TEST(what_stays_alone)
     plan(&f, o, 4, 0, 4);
     ck_assert_mem_eq(f.operation, o, 4 * sizeof *o);
     f.room = FUSE_ROOM;
-    o[0].kind = DEVICE_BROADCAST;
+    o[0].kind = GPU_BROADCAST;
     plan(&f, o, 4, 3, 2);
     ck_assert(fuse_is_whole(&f, &f.operation[1]));
     o[1].dtype = 99; /* this type is refused later */
@@ -91,7 +91,7 @@ END_TEST
 START_TEST(the_smallest_first)
 {
     struct fuse f = {.buffer = BUFFER, .room = 100000};
-    struct device_operation o[] = {one(1, 20000), one(2, 9000), one(3, 2000), one(4, 9000), one(5, 1)};
+    struct gpu_operation o[] = {one(1, 20000), one(2, 9000), one(3, 2000), one(4, 9000), one(5, 1)};
     plan(&f, o, 5, 4, 2);
     ck_assert_mem_eq(&f.operation[0], &o[0], sizeof *o);
     ck_assert_uint_eq(f.operation[1].count, 20001);
@@ -195,27 +195,27 @@ static void leave(struct gpu_rank *me)
 }
 
 /* The tensors one behind the other, rank 1's from its second element on; every second one in place. */
-static void describe(const struct gpu_rank *me, struct device_operation *o, char *in, char *out, int dtype,
+static void describe(const struct gpu_rank *me, struct gpu_operation *o, char *in, char *out, int dtype,
                      int op, double prescale, double postscale)
 {
     size_t at = me->rank == 1;
     for (size_t i = 0; i < TENSORS; at += counts[i++]) {
         size_t offset = at * dtype_size(dtype);
-        o[i] = (struct device_operation){.kind = DEVICE_ALLREDUCE,
-                                         .dtype = dtype,
-                                         .op = op,
-                                         .prescale = prescale,
-                                         .postscale = postscale,
-                                         .in = i % 2 ? in + offset : out + offset,
-                                         .out = out + offset,
-                                         .count = counts[i]};
+        o[i] = (struct gpu_operation){.kind = GPU_ALLREDUCE,
+                                      .dtype = dtype,
+                                      .op = op,
+                                      .prescale = prescale,
+                                      .postscale = postscale,
+                                      .in = i % 2 ? in + offset : out + offset,
+                                      .out = out + offset,
+                                      .count = counts[i]};
     }
 }
 
 /* A group's results, and all around them; how often NCCL was called. */
 static int group(struct gpu_rank *me, char *into, int dtype, int op, double prescale, double postscale)
 {
-    struct device_operation o[TENSORS];
+    struct gpu_operation o[TENSORS];
     size_t bytes = ALL * dtype_size(dtype);
     char *in = gpu_memory(me, image, bytes), *out = gpu_memory(me, image, bytes);
     describe(me, o, in, out, dtype, op, prescale, postscale);
@@ -250,12 +250,12 @@ static bool with_kernels;
 
 static bool is_done(const struct gpu_rank *me, size_t i)
 {
-    struct device_operation o = {.kind = DEVICE_ALLREDUCE,
-                                 .dtype = rows[i].dtype,
-                                 .op = rows[i].op,
-                                 .prescale = rows[i].prescale,
-                                 .postscale = rows[i].postscale};
-    return communicator_can(&o, me->size, device_abilities(me->n, &me->gpu, me->pack, 0), NULL);
+    struct gpu_operation o = {.kind = GPU_ALLREDUCE,
+                              .dtype = rows[i].dtype,
+                              .op = rows[i].op,
+                              .prescale = rows[i].prescale,
+                              .postscale = rows[i].postscale};
+    return communicator_can(&o, me->size, gpu_abilities(me->n, &me->gpu, me->pack, 0), NULL);
 }
 
 /* Two communicators, one that packs. */
@@ -311,7 +311,7 @@ END_TEST
 static void one_after_the_other(struct gpu_rank *me)
 {
     static int32_t x[MANY * 7];
-    struct device_operation o[MANY];
+    struct gpu_operation o[MANY];
     struct err e = ERR_INIT;
     gpu_open(me);
     join(me, FUSE_ROOM, true, 0);
@@ -365,7 +365,7 @@ static size_t fault;
 /* Rank 1 has the sentence; both end. */
 static void a_fault(struct gpu_rank *me)
 {
-    struct device_operation o[TENSORS];
+    struct gpu_operation o[TENSORS];
     struct err e = ERR_INIT;
     setenv("HVD_DOUBLE_FAIL", faults[fault].fault, 1);
     gpu_open(me);

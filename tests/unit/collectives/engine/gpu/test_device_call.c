@@ -35,7 +35,7 @@ static void setup(void)
     ck_assert_int_ge(engine->names.segment[0].fd, 0);
     call = (void *)((char *)segment.base + AT);
     *call = (struct shm_device_call){.operation = 7, .pieces = 1};
-    call->piece[0] = (struct shm_device_piece){.kind = DEVICE_ALLREDUCE,
+    call->piece[0] = (struct shm_device_piece){.kind = GPU_ALLREDUCE,
                                                .dtype = HVD_INT32,
                                                .op = HVD_SUM,
                                                .prescale = 1,
@@ -81,7 +81,7 @@ static void ragged(int kind, const uint64_t numbers[2 * RANKS])
 
 START_TEST(test_taken)
 {
-    const struct device_operation *o;
+    const struct gpu_operation *o;
 
     ck_assert_int_eq(take(), 0);
     o = seat.call.operation;
@@ -99,21 +99,21 @@ START_TEST(test_ragged)
     const uint64_t sent[] = {1, 1, 1, 60, 40, 1}, huge[] = {1ull << 50, 0, 0, 0, 0, 0};
 
     call->piece[0].in_offset = 600; /* the rank's own are 100 of the 250 */
-    ragged(DEVICE_ALLGATHER, fits);
+    ragged(GPU_ALLGATHER, fits);
     ck_assert_int_eq(take(), 0);
     ck_assert_uint_eq(seat.call.operation[0].counts[2], 100);
-    ragged(DEVICE_ALLGATHER, too_many);
+    ragged(GPU_ALLGATHER, too_many);
     ck_assert_int_eq(take(), -1);
-    ragged(DEVICE_ALLTOALL, sent); /* 101 elements of what has room for 100 */
+    ragged(GPU_ALLTOALL, sent); /* 101 elements of what has room for 100 */
     ck_assert_int_eq(take(), -1);
     call->piece[0].in_offset = 596;
     ck_assert_int_eq(take(), 0);
     ck_assert_uint_eq(seat.call.operation[0].sent[0], 60);
-    ragged(DEVICE_ALLGATHER, huge);
+    ragged(GPU_ALLGATHER, huge);
     ck_assert_int_eq(take(), -1);
-    ragged(DEVICE_ALLREDUCE, fits); /* which has none */
+    ragged(GPU_ALLREDUCE, fits); /* which has none */
     ck_assert_int_eq(take(), -1);
-    ragged(DEVICE_ALLGATHER, fits);
+    ragged(GPU_ALLGATHER, fits);
     call->ragged = 0;
     ck_assert_int_eq(take(), -1);
     call->ragged = RANKS + 1;
@@ -123,7 +123,7 @@ END_TEST
 
 START_TEST(test_rows)
 {
-    call->piece[0].kind = DEVICE_REDUCESCATTER;
+    call->piece[0].kind = GPU_REDUCESCATTER;
     call->piece[0].row_count = 10;
     call->piece[0].out_offset = 1000 - 3 * 40; /* 3 of the 10 rows */
     ck_assert_int_eq(take(), 0);
