@@ -2,6 +2,8 @@
 VERSION  := 0.1.0
 SONAME   := libhvd.so.$(firstword $(subst ., ,$(VERSION)))
 BUILD    ?= build
+# Its absolute path names the same targets, so that each knows the headers which the other was built with.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(BUILD))
 PREFIX   ?= /usr/local
 DESTDIR  ?=
 CC       ?= gcc
