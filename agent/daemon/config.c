@@ -99,7 +99,7 @@ static int find_users(struct daemon_config *c, struct err *e)
     unsigned long number;
     c->allowed_users = calloc(c->users.count + 1, sizeof *c->allowed_users);
     if (!c->allowed_users)
-        return err_set(e, ERR_MEMORY, "no memory");
+        return err_set(e, ERR_MEMORY, "no memory for the list of users");
     for (size_t i = 0; i < c->users.count; i++) {
         struct passwd *p = is_number(c->users.item[i], &number) ? NULL : getpwnam(c->users.item[i]);
         if (!p && !is_number(c->users.item[i], &number))

@@ -206,7 +206,7 @@ static int start_tool(struct where *w, struct where_run *r, const struct where_p
     return 0;
 }
 
-/* False when nothing could be started; that process has an answer then. */
+/* False when no tool could be started. The process then counts as answered, with the reason. */
 static bool start_run(struct where *w, struct where_run *r, struct where_worker *k, size_t p)
 {
     struct err e = ERR_INIT;

@@ -155,7 +155,7 @@ void scatter_sent(void *state, uint32_t peer)
     send_pieces(r, peer);
 }
 
-/* Every peer's first grant is awaited even for no bytes: it must not find the operation gone. */
+/* Every peer's first grant is awaited even for no bytes: a grant that comes later would find no operation. */
 bool scatter_complete(const void *state)
 {
     const struct scatter *r = state;

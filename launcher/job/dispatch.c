@@ -284,8 +284,10 @@ static void on_closed(void *ctx, struct host *h)
     struct job *j = ctx;
     bool failed = h->err.code && !h->slow;
     if (h->agent.unconfirmed)
-        log_error("host %s: its agent has ended the job, but the end of the guard (pid %u) was not heard of",
-                  h->label, h->agent.guard_pid);
+        log_error(
+            "host %s: its agent has ended the job, but its guard process (pid %u) did not report its end; "
+            "look for that process there",
+            h->label, h->agent.guard_pid);
     if (failed)
         record_loss(j, h);
     if (j->planned && h->planned)

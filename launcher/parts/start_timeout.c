@@ -1,5 +1,5 @@
-/* --start-timeout: how long the start of the workers may take. Each step that shows progress (a lease that
- * is asked for, bytes of --preload) begins the time anew. */
+/* --start-timeout: how long the start of the workers may take. Each step that shows progress (the
+ * next host is asked for its lease, bytes of --preload arrive) begins the time anew. */
 #include <stdio.h>
 
 #include "common/base/clock.h"

@@ -44,8 +44,9 @@ struct transport {
     pid_t pid;
     int exit_status, term_signal;
     bool announced; /* opened() was reported */
-    bool
-        reached; /* the session's own start was reported as phase: at once, or when a carrier has got there */
+    /* The phase "starting the session" was reported: at once for a local host, else when the carrier (the
+     * ssh-like command of --rsh) has connected. */
+    bool reached;
     bool want_writable;
     bool exited;            /* the child was reaped */
     bool finished;          /* every handle is on its way to being closed */

@@ -52,14 +52,14 @@ struct lease_want {
     const char *user;
     uid_t uid;
     uint32_t slots; /* 0: as many as are free */
-    bool fewer;     /* will do */
+    bool fewer;     /* than asked for are accepted */
 };
 
 enum lease_verdict {
     LEASE_GIVEN = 0,
     LEASE_NEVER = -1,     /* the node has not as much, or the request is wrong */
-    LEASE_BUSY = -2,      /* when others have ended */
-    LEASE_OWN_LIMIT = -3, /* when a job of the same user has ended */
+    LEASE_BUSY = -2,      /* may be given when other jobs have ended */
+    LEASE_OWN_LIMIT = -3, /* may be given when a job of the same user has ended */
 };
 
 /* Fills *lease with the slots and GPUs that the job may have now, else *e (ERR_BUSY, ERR_HOST): one line that

@@ -16,7 +16,7 @@
 struct queue_entry {
     struct lease_want want;
     uint32_t priority;
-    bool patient; /* gets news; others wait a moment only */
+    bool patient; /* a client with --wait, which gets news; others wait for a moment */
     char told[QUEUE_TEXT];
     uint64_t told_at; /* milliseconds */
 };

@@ -1,4 +1,5 @@
-/* The PMIx contract's variables: what the workers are told, before the library was asked or after. */
+/* The variables of PMIx for the workers. They are predicted while the PMIx library was not asked yet; later
+ * they are the library's. */
 #ifndef HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_VARIABLES_H
 #define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_VARIABLES_H
 

@@ -36,7 +36,7 @@ static int keep_table(struct gpu_op *op, const struct request *r)
         return HVD_SUCCESS;
     op->pieces.table = malloc(bytes);
     if (!op->pieces.table)
-        return fail(HVD_ERR_MEMORY, "no memory for the splits");
+        return fail(HVD_ERR_MEMORY, "no memory for the splits of an alltoall");
     memcpy(op->pieces.table, r->table, bytes);
     return HVD_SUCCESS;
 }

@@ -102,7 +102,7 @@ static struct gpu_op *next_in_order(struct gpu_team *team)
     if (op && op->team == team && (op->phase == GPU_AGREED || op->phase == GPU_ARRIVING))
         return op->phase == GPU_AGREED ? op : NULL;
     if (!gpu_job_has_failed())
-        gpu_fail_job("rank %d: the order of process set %d names what cannot be", client.rank,
+        gpu_fail_job("rank %d: the order of process set %d names a tensor that is not ready", client.rank,
                      team->team->id);
     return NULL;
 }
@@ -119,7 +119,7 @@ static void take_operations(struct gpu_team *team)
         *(team->first ? &team->last->next : &team->first) = op;
         team->last = op;
         if (!gpu_count_elements(op))
-            gpu_fail_job("rank %d: tensor \"%s\": the sizes that the engine says cannot be", client.rank,
+            gpu_fail_job("rank %d: tensor \"%s\": the engine gave impossible sizes", client.rank,
                          op->tensor->name);
     }
 }

@@ -196,7 +196,8 @@ static int queue_record(struct readiness *r, const struct writer *w, struct err 
     put_u32(r->record, (uint32_t)size);
     return buf_put(&r->up, r->record, 4 + size) == 0
                ? 0
-               : err_set(e, ERR_MEMORY, "too many reports wait for another host");
+               : err_set(e, ERR_MEMORY,
+                         "no memory: too many announcements of tensors wait to be sent to another host");
 }
 
 static int queue_up(struct readiness *r, struct reported *t, struct err *e)

@@ -168,9 +168,10 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
     struct gpu_set *s;
 
     if (q->fuse > engine->region.fuse)
-        return err_set(e, ERR_PROTOCOL, "it wants %u bytes for small tensors", q->fuse);
+        return err_set(e, ERR_PROTOCOL, "the rank wants %u bytes for small tensors, more than the job has",
+                       q->fuse);
     if (m == UINT32_MAX || q->size != set->team->size || q->rank != set->team->member[m])
-        return err_set(e, ERR_PROTOCOL, "it is in no such process set");
+        return err_set(e, ERR_PROTOCOL, "the rank asks for a process set that it is not in");
     if (d->aborted)
         return err_set(e, ERR_CLOSED, "the job has failed");
     s = make_set(engine, set, e);
@@ -201,7 +202,7 @@ int engine_gpu_leave_set(struct engine *engine, uint32_t member, int32_t id, str
     struct gpu_member *seat = engine_gpu_member_of(engine, member, id);
 
     if (!seat)
-        return err_set(e, ERR_PROTOCOL, "it is in no such process set");
+        return err_set(e, ERR_PROTOCOL, "the rank asks for a process set that it is not in");
     seat->leaves = true;
     if (seat->pending || communicator_finish(seat->communicator, e) != 0)
         communicator_abort(seat->communicator, 0);

@@ -180,7 +180,7 @@ slow_a_guard_that_stays_is_named() {
     needs_kind ns
     late_guard 25 --heartbeat-timeout 2 --grace 1 true
     expect_status 0
-    expect_count 1 "host $H2: its agent has ended the job, but the end of the guard \(pid [0-9]+\) was not heard of" "$T/err"
+    expect_count 1 "host $H2: its agent has ended the job, but its guard process \(pid [0-9]+\) did not report its end" "$T/err"
     expect_within 20
     leave_within=25
 }
