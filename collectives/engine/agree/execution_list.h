@@ -62,8 +62,8 @@ bool execution_list_could_gather(const struct execution_list *list);
 void execution_list_fuse(struct execution_list *list, uint64_t fusion_bytes);
 /* Every entry that was appended, or came, was taken. */
 bool execution_list_is_empty(const struct execution_list *list);
-/* On hosts that are not the root: takes the entries of a message. 1: taken. 0: ignored, because of another epoch or because all were
- * here before. -1 with *e: a gap, or malformed, and nothing was taken. */
+/* On hosts that are not the root: takes the entries of a message. 1: taken. 0: ignored, because of another
+ * epoch or because all were here before. -1 with *e: a gap, or malformed, and nothing was taken. */
 int execution_list_receive(struct execution_list *list, const void *message, size_t size, struct err *e);
 /* A result that needs no list, to be taken before what is on it. */
 int execution_list_direct(struct execution_list *list, const struct tensor_desc *desc, const void *data,

@@ -3,9 +3,9 @@
 limit=30
 
 # shellcheck disable=SC2016
-steady='echo ready; trap "echo got INT; exit 3" INT; trap "echo got TERM; exit 4" TERM; trap "echo got USR1" USR1; while :; do sleep 0.1; done'
+steady='trap "echo got INT; exit 3" INT; trap "echo got TERM; exit 4" TERM; trap "echo got USR1" USR1; echo ready; while :; do sleep 0.1; done'
 # shellcheck disable=SC2016
-stubborn='echo ready; trap "" INT TERM; while :; do sleep 0.1; done'
+stubborn='trap "" INT TERM; echo ready; while :; do sleep 0.1; done'
 
 case_interrupt_reaches_the_workers() {
     start -np 2 sh -c "$steady"
