@@ -6,7 +6,7 @@ limit=45
 # shellcheck disable=SC2016
 show='echo $HOROVOD_RANK/$HOROVOD_SIZE $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE $HOROVOD_CROSS_RANK/$HOROVOD_CROSS_SIZE'
 # shellcheck disable=SC2016
-stubborn='echo ready; trap "" INT TERM; while :; do sleep 0.1; done'
+stubborn='trap "" INT TERM; echo ready; while :; do sleep 0.1; done'
 
 case_ranks_in_blocks() {
     hvd -np 4 -H $H1:2,$H2:2 sh -c "$show"
@@ -113,7 +113,7 @@ case_a_large_stdin_to_all_ranks() {
 }
 
 case_interrupt_reaches_every_host() {
-    start -H $H1:1,$H2:1 sh -c 'echo ready; trap "echo got INT; exit 3" INT; while :; do sleep 0.1; done'
+    start -H $H1:1,$H2:1 sh -c 'trap "echo got INT; exit 3" INT; echo ready; while :; do sleep 0.1; done'
     until_out 10 ready 2
     kill -INT $pid
     stop_status
