@@ -127,8 +127,7 @@ static int make_region(struct engine *engine, struct err *e)
     return engine->region_fd < 0 ? -1 : 0;
 }
 
-static int configure_engine(struct engine *engine, const Hvd__EngineConfig *config, int listener,
-                            struct err *e)
+int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e)
 {
     if (engine->configured)
         return err_set(e, ERR_PROTOCOL, "the session configures the engine twice");
@@ -169,7 +168,7 @@ static int take_message(struct engine *engine, const Hvd__Engine *m, struct err 
     case HVD__ENGINE__BODY_CONFIG: {
         int listener = engine->session.passed_fd;
         engine->session.passed_fd = -1;
-        int rc = configure_engine(engine, m->config, listener, e);
+        int rc = engine_configure(engine, m->config, listener, e);
         wipe_secret(&m->config->key);
         wipe_secret(&m->config->token);
         return rc;

@@ -13,6 +13,9 @@ struct session_socket {
     int passed_fd; /* came beside a frame; -1: none */
 };
 
+/* Takes the session's configuration, once, with the socket on which the ranks connect (the engine closes it).
+ * -1 with *e: the configuration is wrong, or a part does not start. */
+int engine_configure(struct engine *engine, const Hvd__EngineConfig *config, int listener, struct err *e);
 void session_ready(struct engine *engine, struct watch *watch, uint32_t events);
 
 #endif

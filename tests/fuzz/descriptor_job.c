@@ -7,6 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "collectives/engine/local.h"
+#include "collectives/engine/peers.h"
+#include "collectives/engine/remote.h"
+#include "collectives/engine/session.h"
 #include "common/base/log.h"
 #include "tests/sim/sim.h"
 
@@ -175,7 +179,7 @@ static void configure(struct place *p)
     config.address = &address;
     config.n_address = 1;
     config.log_level = LOG_FATAL;
-    if (session_configure(p->engine, &config, eventfd(0, EFD_CLOEXEC), &e) != 0)
+    if (engine_configure(p->engine, &config, eventfd(0, EFD_CLOEXEC), &e) != 0)
         abort();
 }
 
@@ -224,10 +228,10 @@ void job_turn(void)
 {
     sim_now += SEC;
     for (struct place *p = place; p < place + hosts; p++) {
-        peers_progress(p->engine, sim_now);
-        local_collect(p->engine);
-        local_help(p->engine);
-        remote_progress(p->engine);
+        struct turn turn = {.now = sim_now, .timeout = -1};
+        peers_part.progress(p->engine, &turn);
+        local_part.progress(p->engine, &turn);
+        remote_part.progress(p->engine, &turn);
     }
 }
 

@@ -109,7 +109,7 @@ static struct tensor_view *view_of(struct place *p, uint32_t rank, size_t tensor
 {
     struct owner *w = &p->owner[rank];
     uint32_t slot = p->slot[tensor];
-    const struct team *team = slot == UINT32_MAX ? NULL : p->engine->name[slot].set->team;
+    const struct team *team = slot == UINT32_MAX ? NULL : p->engine->names.name[slot].set->team;
     uint32_t index = team ? team_index(team, p->region.rank[rank]) : UINT32_MAX;
 
     if (index == UINT32_MAX)

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!hosts.count || hosts.count > HOSTS_MAX)
         abort();
     for (size_t i = 0; i < hosts.count; i++) {
-        struct host *h = &hosts.host[i];
+        struct host_spec *h = &hosts.host[i];
         if (!h->name[0] || h->name[0] == '-' || !h->line || (h->max_slots && h->slots > h->max_slots))
             abort();
     }

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     uint64_t sum = 0;
     for (size_t i = 0; i < hosts.count; i++) {
-        struct host *h = &hosts.host[i];
+        struct host_spec *h = &hosts.host[i];
         if (h->name[0] == '-' || strlen(h->name) > HOSTS_NAME_MAX || strpbrk(h->name, " ;$'\"\\/`&|<>\n"))
             abort();
         if (h->user &&
