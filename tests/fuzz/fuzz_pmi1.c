@@ -1,5 +1,6 @@
 /* Lines and records of PMI-1 from any bytes. What was parsed stays within the line; what was read as a record
  * is written again as the same bytes. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,9 @@ static void fuzz_line(const uint8_t *data, size_t size)
             abort();
         for (size_t i = 0; i < m.fields; i++) {
             const char *value = pmi1_get(&m, m.field[i].name);
-            if (value != m.field[i].value || strchr(value, ' ') || value + strlen(value) > line + size)
+            bool text = strcmp(m.field[i].name, "message") == 0; /* of an abort: the rest of the line */
+            if (value != m.field[i].value || (!text && strchr(value, ' ')) ||
+                value + strlen(value) > line + size)
                 abort();
             if (pmi1_get_number(&m, m.field[i].name, 1000, &n) && n > 1000)
                 abort();
