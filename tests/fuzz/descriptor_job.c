@@ -129,12 +129,12 @@ static void fence(bool on, const void *object, size_t from, size_t to)
 static void fence_slot(bool on, struct shm_slot *slot, uint32_t members)
 {
     fence(on, slot, END_OF(struct shm_slot, claim), offsetof(struct shm_slot, done));
-    fence(on, slot, END_OF(struct shm_slot, done), offsetof(struct shm_slot, settled));
-    fence(on, slot, END_OF(struct shm_slot, due), offsetof(struct shm_slot, result));
+    fence(on, slot, END_OF(struct shm_slot, wanted_op), offsetof(struct shm_slot, settled));
+    fence(on, slot, END_OF(struct shm_slot, known), offsetof(struct shm_slot, result));
     for (uint32_t i = 0; i < members; i++) {
         struct shm_seat *seat = &slot->seat[i];
         fence(on, seat, END_OF(struct shm_seat, done), offsetof(struct shm_seat, given));
-        fence(on, seat, END_OF(struct shm_seat, given), offsetof(struct shm_seat, body));
+        fence(on, seat, END_OF(struct shm_seat, launched), offsetof(struct shm_seat, body));
         for (int k = 0; k < 2; k++)
             fence(on, &seat->body[k], END_OF(struct shm_body, details), sizeof(struct shm_body));
     }
