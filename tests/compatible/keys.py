@@ -1,6 +1,6 @@
 """Prints every path of keys in JSON documents, with the type of its value: `.ranks[].pid number`.
 
-keys.py FILE: one document, or one a line. Elements of a list share one path."""
+keys.py FILE NAME: any number of documents in FILE. The NAME stands before each path. Elements of a list share one path."""
 import json
 import sys
 
@@ -26,4 +26,5 @@ while text.strip():
     text = text.strip()[end:]
 if not found:
     sys.exit("there is no JSON")
-print("\n".join(sorted(found)))
+for line in sorted(found):
+    print(f"{sys.argv[2]}: {line}")

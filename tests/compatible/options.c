@@ -1,7 +1,8 @@
-/* Prints the option tables of the three programs, a line for each row, for tests/compatible/run.sh. The script compiles this file
- * against the sources of two commits and includes options.h first, because its folder is not the same in both.
+/* Prints the option tables of the three programs, a line for each row, for tests/compatible/run.sh.
  *
- * A line has all that a row means to users, except for help, group and the name of the value: those are texts. */
+ * The script compiles this file against the sources of two commits. It includes options.h first, because
+ * its folder is not the same in both. A line has what a row means to users, except for help, group and the
+ * name of the value: those are texts. */
 
 extern const struct options_program config_program, daemon_program, ctl_program;
 

@@ -2,7 +2,9 @@
 # Compares what users can see of the present build with that of an older commit: nothing may differ but what is intended.
 #
 #   BUILD=build tests/compatible/run.sh        (make check-compatible)      prints TAP, a line a part, and the differences
-#   BASE=COMMIT     the older commit or tag; COMPATIBLE_KEEP=1 leaves its build in $BUILD/compatible, and the next run takes it
+#   BASE=COMMIT           the older commit or tag
+#   PARTS="abi env"       these parts only
+#   COMPATIBLE_KEEP=1     leaves the older build and the lists in $BUILD/compatible, and the next run takes that build
 #
 # The parts:
 #   options   the rows of the option tables of hvdrun, hvdagent daemon and hvdctl, without their help; topics; syntax
@@ -16,11 +18,13 @@
 set -u -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
+export LC_ALL=C # of sort, comm and what tools say
 here=tests/compatible
 build=$(realpath -m "${BUILD:-build}")
 base=${BASE:-10603f4} # the last commit before the folders of the tree were rebuilt
 state=$build/compatible
 limit=120 # seconds for a command
+all_parts='options exits reports abi env'
 failed=0
 
 # COMMIT | PART SIGN the beginning of a line | why. It counts when the older commit does not contain COMMIT, which made the difference.
@@ -34,8 +38,12 @@ END
 # shellcheck disable=SC2317,SC2329 # called by the trap
 clean_up() {
     trap '' INT TERM HUP
-    rm -rf "${work:-}"
-    [ -n "${COMPATIBLE_KEEP:-}" ] || rm -rf "$state"
+    if [ -n "${COMPATIBLE_KEEP:-}" ]; then
+        mkdir -p "$state/lists" && mv "$work"/*.base "$work"/*.present "$state/lists"
+    else
+        rm -rf "$state"
+    fi
+    rm -rf "$work"
 }
 
 not_ok() { # PART TEXT
@@ -60,9 +68,9 @@ build_base() { # COMMIT
     env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$state/tree" -j"$(nproc)" BUILD=build all > "$state/log" 2>&1
 }
 
-# Runs a program with an environment that does not depend on the caller's, below a time limit.
+# Runs a program below a time limit, with an environment that does not depend on the caller's, and without the host's managed agent.
 plainly() { # NAME=VALUE... COMMAND...
-    env -i HOME="$work" USER=somebody LANG=C.UTF-8 TERM=dumb MANPAGER=cat TMPDIR="$work/t" XDG_RUNTIME_DIR="$work/run" \
+    env -i HOME="$work" USER=somebody LANG=C.UTF-8 TERM=dumb MANPAGER=cat TMPDIR="$work/t" XDG_RUNTIME_DIR="$work/run" HVDRUN_AGENT=job \
         PATH="$programs:$programs/bench:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" timeout -s KILL $limit env "$@" < /dev/null
 }
 
@@ -82,7 +90,9 @@ commands() { # FILE: its lines without comments
 part_options() {
     local objects header program=$work/options
     header=$(find "$tree/common" -name options.h) || return
-    mapfile -t objects < <(find "$programs/obj/launcher" "$programs/obj/agent" -name '*.o' ! -name main.o)
+    # Those of today's sources: the build may have objects of sources that are gone.
+    mapfile -t objects < <(cd "$tree" && find launcher agent -name '*.c' ! -name main.c |
+        sed "s|^|$programs/obj/|; s|c\$|o|" | xargs -r ls 2> /dev/null)
     rm -f "$program.a"
     # The linker takes from the archive what the tables need.
     # shellcheck disable=SC2046 # words
@@ -107,7 +117,7 @@ part_reports() {
     local line
     while IFS= read -r line; do
         (fresh_directory && plainly bash -c "$line" > "$work/out" 2> "$work/err")
-        /usr/bin/python3 "$here/keys.py" "$work/out" | sed "s|^|$line: |" || { tail -n 5 "$work/err" >&2; return 1; }
+        /usr/bin/python3 "$here/keys.py" "$work/out" "$line" || { tail -n 5 "$work/err" >&2; return 1; }
     done < <(commands json.txt)
 }
 
@@ -148,10 +158,15 @@ exchange_libraries() {
             for linked in base present; do
                 (fresh_directory && plainly LD_LIBRARY_PATH="$path" hvdrun -np 2 "$work/worker-$linked" > "$work/out" 2> "$work/err")
                 [ "$(sort "$work/out" | tr '\n' ' ')" = 'rank 0 works rank 1 works ' ] ||
-                    echo "hvdrun of $side, libhvd of $library, worker linked to $linked: $(grep -m 1 -oE 'the control region has .*' "$work/err" || tail -n 1 "$work/err")"
+                    echo "hvdrun of $side, libhvd of $library, worker linked to $linked: $(refusal "$work/err")"
             done
         done
     done
+}
+
+# A worker's own sentence, or what hvdrun says last.
+refusal() { # FILE
+    grep -m 1 -oE 'the control region has .*' "$1" || tail -n 1 "$1"
 }
 
 # Variables of two runs of each job: values that differ between them vary (ports, names of jobs), and only their names are compared.
@@ -165,7 +180,7 @@ part_env() {
             sed -e "s|$programs|BUILD|g" -e "s/^/job $number, /" "$work/out"
         done < <(commands env.txt) | sort > "$work/env.$side.$run"
     done
-    cat "$work/env.$side.1"
+    cat "$work/env.$side.1" # the other one is compared in leave_out_values
 }
 
 # The names before = in lines that the two runs of a side do not share.
@@ -180,7 +195,8 @@ leave_out_values() { # the lists of a part, in $work
     local side
     varying_names > "$work/varying"
     for side in base present; do
-        awk -F= 'NR == FNR { varies[$0]; next } { print ($1 in varies) ? $1 : $0 }' "$work/varying" "$work/$1.$side" | sort -u > "$work/lines"
+        awk -F= 'NR == FNR { varies[$0]; next } { print ($1 in varies) ? $1 : $0 }' "$work/varying" "$work/$1.$side" |
+            sort -u > "$work/lines"
         mv "$work/lines" "$work/$1.$side"
     done
 }
@@ -194,9 +210,23 @@ judge() { # PART: reads differences
         git merge-base --is-ancestor "$commit" "$base" 2> /dev/null || echo "${line#*| }"
     done > "$work/intended"
     awk -v part="$1 " '
-        NR == FNR { at = index($0, " | "); if (index($0, part) == 1) { start[++n] = substr($0, length(part) + 1, at - length(part) - 1); why[n] = substr($0, at + 3) } next }
-        { for (i = 1; i <= n; i++) if (index($0, start[i]) == 1) { used[i] = 1; print "intended: " start[i] " " why[i]; next }
-            print "wrong: " $0 }
+        NR == FNR {
+            at = index($0, " | ")
+            if (index($0, part) == 1) {
+                start[++n] = substr($0, length(part) + 1, at - length(part) - 1)
+                why[n] = substr($0, at + 3)
+            }
+            next
+        }
+        {
+            for (i = 1; i <= n; i++)
+                if (index($0, start[i]) == 1) {
+                    used[i] = 1
+                    print "intended: " start[i] " " why[i]
+                    next
+                }
+            print "wrong: " $0
+        }
         END { for (i = 1; i <= n; i++) if (!used[i]) print "wrong: listed as intended, and no longer different: " start[i] }' \
         "$work/intended" - | sort -u
 }
@@ -206,20 +236,32 @@ compare() { # PART
     for side in base present; do
         take_side $side
         echo "# begin compatible: $1 of $side"
-        "part_$1" > "$work/$1.lines" 2> "$work/errors" || { not_ok "$1" "no list of $side"; tail -n 8 "$work/errors" | sed 's/^/    # /'; return; }
+        if ! "part_$1" > "$work/$1.lines" 2> "$work/errors"; then
+            not_ok "$1" "no list of $side"
+            tail -n 8 "$work/errors" | sed 's/^/    # /'
+            return
+        fi
         sort -u "$work/$1.lines" > "$work/$1.$side"
         [ -s "$work/$1.$side" ] || { not_ok "$1" "the list of $side is empty"; return; }
     done
     [ "$1" != env ] || leave_out_values "$1"
-    { comm -23 "$work/$1.base" "$work/$1.present" | sed 's/^/- /'; comm -13 "$work/$1.base" "$work/$1.present" | sed 's/^/+ /'; } | judge "$1" > "$work/judged"
+    {
+        comm -23 "$work/$1.base" "$work/$1.present" | sed 's/^/- /'
+        comm -13 "$work/$1.base" "$work/$1.present" | sed 's/^/+ /'
+    } | judge "$1" > "$work/judged"
     if grep -q '^wrong: ' "$work/judged"; then
         not_ok "$1" "$(grep -c '^wrong: ' "$work/judged") differences to $base"
     else
-        echo "ok - compatible: $1: $(grep -c '' "$work/$1.present") lines as in $base"
+        echo "ok - compatible: $1: $(grep -c '' "$work/$1.present") lines, and $(grep -c '' "$work/judged") intended differences to $base"
     fi
     sed -e 's/^wrong: //' -e 's/^/    # /' "$work/judged" | cut -c1-400
 }
 
+# A line for a part that is none would never be judged.
+if wrong=$(intended | awk -F ' [|] ' -v parts=" $all_parts " \
+    'NF != 3 || split($2, word, " ") < 3 || !index(parts, " " word[1] " ")' | grep .); then
+    not_ok intended "not COMMIT | PART SIGN LINE | WHY: $wrong"
+fi
 if ! commit=$(git rev-parse -q --verify "$base^{commit}" 2> /dev/null); then
     echo "ok - compatible # SKIP the history here has no commit $base"
     exit 0
@@ -236,5 +278,5 @@ if ! build_base "$commit"; then
     tail -n 20 "$state/log" 2> /dev/null | sed 's/^/    # /'
     exit 1
 fi
-for part in ${PARTS:-options exits reports abi env}; do compare "$part"; done
+for part in ${PARTS:-$all_parts}; do compare "$part"; done
 exit $failed

@@ -1,7 +1,8 @@
-/* A worker of every family of calls of hvd.h, for tests/compatible/run.sh: the script links it to one libhvd, and runs it with another.
- * It writes "rank N works", or says which call did not what the header says.
+/* A worker of every family of calls of hvd.h, for tests/compatible/run.sh.
  *
- * Steps: memory and members of hvd_options; blocking, asynchronous, grouped and persistent calls; a process set; the end. */
+ * The script links it to one libhvd, and runs it with another. It writes "rank N works", or says which call
+ * did not do what the header says. Steps: memory and members of hvd_options; blocking, asynchronous, grouped
+ * and persistent calls; a process set; the end. */
 #include <hvd.h>
 #include <stdio.h>
 #include <stdlib.h>
