@@ -32,6 +32,9 @@ intended() {
     cat << 'END'
 e941f80 | options + hvdrun --gpu-connect-timeout: | a limit for NCCL that connects ranks
 e941f80 | options + hvdrun --gpu-require-nccl: | users may want no job rather than one through host memory
+e941f80 | abi + #define HVD_DEFAULT_STREAM  | a name for the stream that 0 means, in hvd(3); nothing older changed
+e941f80 | abi + hvdrun of base, libhvd of present: the control region has layout 16, this libhvd speaks 17 | SHM_VERSION 17: words for both options
+e941f80 | abi + hvdrun of present, libhvd of base: the control region has layout 17, this libhvd speaks 16 | SHM_VERSION 17: words for both options
 END
 }
 
@@ -74,12 +77,14 @@ plainly() { # NAME=VALUE... COMMAND...
         PATH="$programs:$programs/bench:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" timeout -s KILL $limit env "$@" < /dev/null
 }
 
-# Becomes the working directory, with a program for --rsh that stays on this host, and one that prints a rank's variables, a line each.
+# Becomes the working directory, and gets what commands use there: `rsh`, for --rsh on this host; `show-env`, which prints a rank's
+# variables, a line each; `meet`, which waits until ranks 0 and 1 run and hvdrun knows so.
 fresh_directory() {
     rm -rf "$work/here" && mkdir "$work/here" && cd "$work/here" || return
     printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' > rsh
     printf '#!/bin/sh\nenv -0 | tr "\\n\\0" " \\n" | sed "s/^/rank $HVD_RANK: /"\n' > show-env
-    chmod 755 rsh show-env
+    printf '#!/bin/sh\n: > up$HVD_RANK\nuntil [ -e up0 ] && [ -e up1 ]; do sleep 0.05; done\nsleep 0.3\n' > meet
+    chmod 755 rsh show-env meet
 }
 
 commands() { # FILE: its lines without comments
@@ -158,7 +163,7 @@ exchange_libraries() {
             for linked in base present; do
                 (fresh_directory && plainly LD_LIBRARY_PATH="$path" hvdrun -np 2 "$work/worker-$linked" > "$work/out" 2> "$work/err")
                 [ "$(sort "$work/out" | tr '\n' ' ')" = 'rank 0 works rank 1 works ' ] ||
-                    echo "hvdrun of $side, libhvd of $library, worker linked to $linked: $(refusal "$work/err")"
+                    echo "hvdrun of $side, libhvd of $library: $(refusal "$work/err") (worker linked to $linked)"
             done
         done
     done
