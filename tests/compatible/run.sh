@@ -169,9 +169,9 @@ exchange_libraries() {
     done
 }
 
-# A worker's own sentence, or what hvdrun says last.
+# A worker's sentence on the layout, or the first line of all.
 refusal() { # FILE
-    grep -m 1 -oE 'the control region has .*' "$1" || tail -n 1 "$1"
+    grep -m 1 -oE 'the control region has .*' "$1" || head -n 1 "$1"
 }
 
 # Variables of two runs of each job: values that differ between them vary (ports, names of jobs), and only their names are compared.
@@ -227,7 +227,7 @@ judge() { # PART: reads differences
             for (i = 1; i <= n; i++)
                 if (index($0, start[i]) == 1) {
                     used[i] = 1
-                    print "intended: " start[i] " " why[i]
+                    print "intended: " start[i] " | " why[i]
                     next
                 }
             print "wrong: " $0
