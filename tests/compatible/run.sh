@@ -3,7 +3,7 @@
 #
 #   BUILD=build tests/compatible/run.sh        (make check-compatible)      prints TAP, a line a part, and the differences
 #   BASE=COMMIT           the older commit or tag
-#   PARTS="abi env"       these parts only
+#   COMPARE="abi env"     these parts only
 #   COMPATIBLE_KEEP=1     leaves the older build and the lists in $BUILD/compatible, and the next run takes that build
 #
 # The parts:
@@ -200,8 +200,8 @@ leave_out_values() { # the lists of a part, in $work
     local side
     varying_names > "$work/varying"
     for side in base present; do
-        awk -F= 'NR == FNR { varies[$0]; next } { print ($1 in varies) ? $1 : $0 }' "$work/varying" "$work/$1.$side" |
-            sort -u > "$work/lines"
+        awk -F= -v list="$work/varying" 'BEGIN { while ((getline name < list) > 0) varies[name] }
+            { print ($1 in varies) ? $1 : $0 }' "$work/$1.$side" | sort -u > "$work/lines"
         mv "$work/lines" "$work/$1.$side"
     done
 }
@@ -214,14 +214,15 @@ judge() { # PART: reads differences
         commit=${line%% |*}
         git merge-base --is-ancestor "$commit" "$base" 2> /dev/null || echo "${line#*| }"
     done > "$work/intended"
-    awk -v part="$1 " '
-        NR == FNR {
-            at = index($0, " | ")
-            if (index($0, part) == 1) {
-                start[++n] = substr($0, length(part) + 1, at - length(part) - 1)
-                why[n] = substr($0, at + 3)
-            }
-            next
+    # The list may be empty.
+    awk -v part="$1 " -v list="$work/intended" '
+        BEGIN {
+            while ((getline line < list) > 0)
+                if (index(line, part) == 1) {
+                    at = index(line, " | ")
+                    start[++n] = substr(line, length(part) + 1, at - length(part) - 1)
+                    why[n] = substr(line, at + 3)
+                }
         }
         {
             for (i = 1; i <= n; i++)
@@ -232,8 +233,8 @@ judge() { # PART: reads differences
                 }
             print "wrong: " $0
         }
-        END { for (i = 1; i <= n; i++) if (!used[i]) print "wrong: listed as intended, and no longer different: " start[i] }' \
-        "$work/intended" - | sort -u
+        END { for (i = 1; i <= n; i++) if (!used[i]) print "wrong: listed as intended, and no longer different: " start[i] }' |
+        sort -u
 }
 
 compare() { # PART
@@ -283,5 +284,5 @@ if ! build_base "$commit"; then
     tail -n 20 "$state/log" 2> /dev/null | sed 's/^/    # /'
     exit 1
 fi
-for part in ${PARTS:-$all_parts}; do compare "$part"; done
+for part in ${COMPARE:-$all_parts}; do compare "$part"; done
 exit $failed
