@@ -297,8 +297,8 @@ static int run_command(const struct ctl_config *c, struct err *e)
     if (c->command)
         err_set(e, ERR_USAGE, "unknown command: %s", c->command);
     else
-        err_set(e, ERR_USAGE, "what shall it do?");
-    err_hint(e, "hvdctl --help says what there is");
+        err_set(e, ERR_USAGE, "no command");
+    err_hint(e, "hvdctl --help lists the commands");
     return EXIT_USAGE;
 }
 
