@@ -207,7 +207,7 @@ static int run_ps(const struct ctl_config *c, struct err *e)
 static int run_metrics(const struct ctl_config *c, struct err *e)
 {
     struct look now;
-    struct err none = ERR_INIT; /* without a managed agent there is less to say */
+    struct err none = ERR_INIT; /* ignored: the host may have no managed agent */
     Hvd__Daemon question = HVD__DAEMON__INIT;
     Hvd__AgentQuery query = HVD__AGENT_QUERY__INIT;
     if (c->json)
