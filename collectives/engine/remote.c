@@ -102,7 +102,7 @@ static bool still_gathers(const struct engine *engine, struct set *set)
 {
     if (engine->options.cycle_ns == 0)
         return false;
-    if (!readiness_could_gather(set->readiness)) {
+    if (!execution_list_could_gather(readiness_list(set->readiness))) {
         set->gathers_since = 0;
         return set->gathers = false;
     }
@@ -127,7 +127,7 @@ static void hold_list(const struct engine *engine, struct set *set)
     for (const struct run *run = set->run_first; run; run = run->next)
         waiting += run->phase < RUN_SPREAD;
     bool gather = still_gathers(engine, set);
-    readiness_hold(set->readiness, gather || waiting >= tuning_runs_ahead(engine, set));
+    execution_list_hold(readiness_list(set->readiness), gather || waiting >= tuning_runs_ahead(engine, set));
 }
 
 static void append_run(struct set *set, struct run *run)
@@ -144,11 +144,11 @@ static int take_entries(struct engine *engine, struct set *set)
 {
     struct run *run, *leader = NULL;
 
-    while (readiness_has_entry(set->readiness)) {
+    while (execution_list_has_next(readiness_list(set->readiness))) {
         run = run_new(engine);
         if (!run)
             return -1;
-        readiness_next_entry(set->readiness, &run->entry);
+        execution_list_next(readiness_list(set->readiness), &run->entry);
         run->set = set;
         run->values = *tuning_of_entry(engine, set, run->entry.number);
         run->listed = clock_now();
@@ -223,7 +223,7 @@ static bool progress_set(struct engine *engine, struct set *set)
     more = advance_runs(set);
     drop_settled(set);
     hold_list(engine, set);
-    return more || readiness_wants_more(set->readiness);
+    return more || execution_list_wants_more(readiness_list(set->readiness));
 }
 
 /* However many sets there are, only those are looked at that have something on its way. */

@@ -223,7 +223,7 @@ static void change_all(struct engine *engine)
     write_u64(&w, t->taken + 1);
     for (int i = 0; i < AUTOTUNE_SHARED; i++)
         write_u32(&w, values->of[i]);
-    readiness_fuse(engine->sets.world->readiness, values->of[AUTOTUNE_FUSION_BYTES]);
+    execution_list_fuse(readiness_list(engine->sets.world->readiness), values->of[AUTOTUNE_FUSION_BYTES]);
     if (add_change(t, t->taken + 1, values, &e) != 0)
         engine_out_of_memory(engine, e.text);
     else

@@ -426,34 +426,9 @@ bool readiness_next_message(struct readiness *r, uint32_t *to, const void **mess
     return true;
 }
 
-bool readiness_has_entry(const struct readiness *r)
+struct execution_list *readiness_list(const struct readiness *r)
 {
-    return execution_list_has_next(r->list);
-}
-
-bool readiness_next_entry(struct readiness *r, struct list_entry *entry)
-{
-    return execution_list_next(r->list, entry);
-}
-
-void readiness_hold(struct readiness *r, bool hold)
-{
-    execution_list_hold(r->list, hold);
-}
-
-bool readiness_wants_more(const struct readiness *r)
-{
-    return execution_list_wants_more(r->list);
-}
-
-bool readiness_could_gather(const struct readiness *r)
-{
-    return execution_list_could_gather(r->list);
-}
-
-void readiness_fuse(struct readiness *r, uint64_t fusion_bytes)
-{
-    execution_list_fuse(r->list, fusion_bytes);
+    return r->list;
 }
 
 bool readiness_is_idle(const struct readiness *r)
