@@ -17,13 +17,13 @@ static uint32_t hash_name(const struct set *set, const char *text)
 
 uint32_t names_find(const struct engine *engine, const struct set *set, const char *text)
 {
-    uint32_t hash = hash_name(set, text), slot;
-
+    uint32_t hash = hash_name(set, text);
     if (set == engine->sets.world && strcmp(text, SHM_BARRIER_NAME) == 0)
         return SHM_SLOT_BARRIER;
     if (set == engine->sets.world && strcmp(text, SHM_SHUTDOWN_NAME) == 0)
         return SHM_SLOT_SHUTDOWN;
-    for (slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot; slot = engine->names.name[slot].next)
+    for (uint32_t slot = engine->names.bucket[hash % ENGINE_NAME_BUCKETS]; slot;
+         slot = engine->names.name[slot].next)
         if (engine->names.name[slot].hash == hash && engine->names.name[slot].set == set &&
             strcmp(engine->names.name[slot].text, text) == 0)
             return slot;
@@ -33,7 +33,6 @@ uint32_t names_find(const struct engine *engine, const struct set *set, const ch
 struct tensor_view *names_view(struct engine *engine, uint32_t slot)
 {
     struct name *n = &engine->names.name[slot];
-
     if (!n->text)
         return NULL;
     if (!n->has_view &&
@@ -47,7 +46,6 @@ int names_slot(struct engine *engine, struct set *set, const char *text, uint32_
 {
     size_t len = strlen(text);
     uint32_t *bucket = &engine->names.bucket[hash_name(set, text) % ENGINE_NAME_BUCKETS];
-
     if (len == 0 || len > SHM_NAME_MAX) {
         snprintf(error, error_size, "a tensor's name must have 1 to %u bytes", SHM_NAME_MAX);
         return HVD_ERR_INVALID;
@@ -79,7 +77,6 @@ int names_slot(struct engine *engine, struct set *set, const char *text, uint32_
 int segments_add(struct engine *engine, uint32_t member, int fd, uint32_t *id, char *error, size_t error_size)
 {
     int seals = fcntl(fd, F_GET_SEALS);
-
     if (seals < 0 || !(seals & F_SEAL_SHRINK)) {
         snprintf(error, error_size, "a tensor segment is not sealed against shrinking");
         close(fd);
@@ -103,7 +100,6 @@ void *segments_resolve(void *ctx, uint64_t address, uint64_t bytes)
     uint32_t id = shm_address_segment(address);
     uint64_t offset = shm_address_offset(address);
     struct err e = ERR_INIT;
-
     if (id >= ENGINE_SEGMENTS_MAX || engine->names.segment[id].fd < 0)
         return NULL;
     struct segment *map = &engine->names.segment[id].map;
@@ -119,7 +115,6 @@ static int begin_names(struct engine *engine, struct err *e)
 {
     struct name *barrier = &engine->names.name[SHM_SLOT_BARRIER];
     struct name *shutdown = &engine->names.name[SHM_SLOT_SHUTDOWN];
-
     engine->names.join_slot = SHM_SLOTS;
     engine->names.count = SHM_SLOT_FIRST;
     barrier->text = strdup(SHM_BARRIER_NAME);

@@ -190,9 +190,9 @@ static void make_buffer(void *owner)
 
 static nccl_result ask_nccl(struct communicator *c)
 {
-    nccl_result now = NCCL_IN_PROGRESS, result;
+    nccl_result now = NCCL_IN_PROGRESS;
     enter_context(c);
-    result = c->who.n->ncclCommGetAsyncError(c->comm, &now);
+    nccl_result result = c->who.n->ncclCommGetAsyncError(c->comm, &now);
     leave_context(c);
     return result == NCCL_OK ? now : result;
 }
@@ -264,15 +264,15 @@ static int remember_after(struct communicator *c, const struct gpu_operation *o,
 /* The steps before the group: NCCL's scaling operations, and libhvd's kernels on inputs. */
 static int prepare_scaling(struct communicator *c, const struct gpu_operation *o, struct err *e)
 {
-    struct reduction r;
-    struct gpu_why why;
-    nccl_op op;
     if (!operation_reduces(o))
         return 0;
+    struct reduction r;
+    struct gpu_why why;
     if (reduction_plan(o, c->who.size, &r, &why) < 0)
         return err_set(e, ERR_UNSUPPORTED, "%s: %s", c->label, why.text);
     if ((r.before != 1 || r.after != 1) && !(c->who.pack && pack_has_kernels(c->who.pack)))
         return err_set(e, ERR_UNSUPPORTED, "%s: there are no kernels for scaling", c->label);
+    nccl_op op;
     if (r.factor != 1 && find_scale(c, &r, &op, e) < 0)
         return -1;
     if (fuse_is_whole(&c->fuse, o)) {

@@ -32,14 +32,12 @@ struct nccl_version_text nccl_version_text(int version)
 static bool is_told_to_share(void)
 {
     const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-
     return shared && strtol(shared, NULL, 0) != 0;
 }
 
 uint32_t nccl_host_of(int version, uint32_t first, uint32_t rank)
 {
     const char *host = getenv("NCCL_HOSTID");
-
     if (version >= NCCL_SHARES_SINCE && is_told_to_share())
         return rank;
     return host ? hash_text(0, host) : first;
@@ -48,7 +46,6 @@ uint32_t nccl_host_of(int version, uint32_t first, uint32_t rank)
 struct nccl_share_text nccl_why_not_shared(int version)
 {
     struct nccl_share_text t = {""};
-
     if (version < NCCL_SHARES_SINCE && is_told_to_share())
         snprintf(t.text, sizeof t.text, " (NCCL %s does not know NCCL_MULTI_RANK_GPU_ENABLE)",
                  nccl_version_text(version).text);

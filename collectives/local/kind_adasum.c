@@ -42,7 +42,6 @@ static void reduce_part(const struct tensor_view *v, size_t first, size_t count)
 static void reduce_mine(const struct tensor_view *v, void *out)
 {
     _Alignas(8) char scratch[LEVELS_MAX * 2 * SHM_INLINE_MAX];
-
     adasum(v->in, v->team->members, out, v->op.count, (hvd_dtype)v->op.dtype, scratch);
 }
 

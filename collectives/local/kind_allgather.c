@@ -15,7 +15,6 @@ static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
 static uint64_t plan_allgather(struct tensor_view *v, char *wrong, size_t size)
 {
     uint64_t total = 0, row = v->op.row;
-
     for (uint32_t i = 0; i < v->team->members; i++)
         total += v->count[i];
     for (uint32_t i = 0; i < v->team->members; i++) {
@@ -35,7 +34,6 @@ static uint64_t plan_allgather(struct tensor_view *v, char *wrong, size_t size)
 static void gather_from(const struct tensor_view *v, char *out, size_t first, size_t count)
 {
     size_t size = tensor_element_size(v), begin = 0;
-
     for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         size_t end = begin + v->count[i];
         size_t from = first > begin ? first : begin, to = first + count < end ? first + count : end;

@@ -22,7 +22,6 @@ static uint64_t plan_alltoall(struct tensor_view *v, char *wrong, size_t size)
 {
     uint32_t members = v->team->members; /* all ranks are here: member j is rank j of the team */
     uint64_t total = 0, row = v->op.row;
-
     for (uint32_t j = 0; j < members; j++) {
         v->get[j] = 0;
         for (uint32_t i = 0; i < members; i++)
@@ -41,7 +40,6 @@ static uint64_t plan_alltoall(struct tensor_view *v, char *wrong, size_t size)
 static void receive_from(const struct tensor_view *v, uint32_t to, char *out, size_t first, size_t count)
 {
     size_t size = tensor_element_size(v), begin = 0;
-
     for (uint32_t i = 0; i < v->team->members && begin < first + count; i++) {
         const uint64_t *split = count_sent(v, i);
         size_t end = begin + split[to], before = 0;
@@ -58,7 +56,6 @@ static void receive_from(const struct tensor_view *v, uint32_t to, char *out, si
 static void receive_part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t begin = 0;
-
     for (uint32_t j = 0; j < v->team->members && begin < first + count; j++) {
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;

@@ -27,7 +27,6 @@ static void copy_part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t size = tensor_element_size(v);
     const char *from = (const char *)v->in[root_of(v)] + first * size;
-
     for (uint32_t i = 0; i < v->team->members; i++)
         if (v->out[i] != v->in[root_of(v)])
             copy_bytes((char *)v->out[i] + first * size, from, count * size);

@@ -19,7 +19,6 @@ static uint64_t plan_reducescatter(struct tensor_view *v, char *wrong, size_t si
 static void reduce_part(const struct tensor_view *v, size_t first, size_t count)
 {
     size_t size = tensor_element_size(v), begin = 0;
-
     for (uint32_t j = 0; j < v->team->members && begin < first + count; j++) {
         size_t end = begin + v->get[j];
         size_t a = first > begin ? first : begin, b = first + count < end ? first + count : end;
@@ -34,7 +33,6 @@ static void reduce_part(const struct tensor_view *v, size_t first, size_t count)
 static void reduce_mine(const struct tensor_view *v, void *out)
 {
     size_t size = tensor_element_size(v), begin = 0;
-
     for (uint32_t j = 0; j < v->me; j++)
         begin += v->get[j];
     out = (void *)((uintptr_t)out - begin * size);

@@ -13,7 +13,6 @@ int tensor_view_init(struct tensor_view *v, const struct region *region, const s
                      uint32_t slot, uint32_t me)
 {
     uint32_t members = team->members;
-
     *v = (struct tensor_view){
         .region = region, .team = team, .slot = region_slot(region, slot), .number = slot, .me = me};
     v->in = calloc(members, 2 * sizeof *v->in + 2 * sizeof *v->out + sizeof *v->receipt + sizeof *v->seat +
@@ -74,8 +73,6 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
 {
     struct shm_entry *entry = tensor_entry(v, v->me);
     uint64_t bytes = tensor_bytes(op), table = 0;
-    uint8_t details;
-
     if (where->table_place == SHM_INLINE) {
         table = (uint64_t)v->team->size * sizeof *where->table;
         memcpy(tensor_body(v, v->me)->payload, where->table, table);
@@ -86,7 +83,7 @@ void tensor_publish(struct tensor_view *v, const struct tensor_op *op, const str
     entry->place = tensor_is_inline(bytes, table) ? SHM_INLINE : SHM_SEGMENT;
     if (where->payload && entry->place == SHM_INLINE)
         memcpy(tensor_payload(v, v->me, bytes, table), where->payload, bytes);
-    details = details_place(op, where, entry->place);
+    uint8_t details = details_place(op, where, entry->place);
     v->own.room = where->room;
     v->own.is_brief = details == SHM_BRIEF;
     if (details == SHM_DETAILED)
@@ -121,7 +118,6 @@ uint64_t tensor_out_address(const struct tensor_view *v, uint32_t member)
 bool tensor_arrived(struct tensor_view *v)
 {
     uint32_t members = v->team->members;
-
     while (v->seen < members && atomic_load(&tensor_entry(v, v->seen)->sequence) == v->sequence)
         v->seen++;
     return v->seen == members && ((v->place == SHM_INLINE && !op_is_ragged(v->op.kind)) || stream_settled(v));
@@ -190,7 +186,6 @@ static bool may_work(const struct tensor_view *v)
 static uint32_t take_chunk(struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-
     for (;;) {
         bool fresh = (uint32_t)(seen >> 32) != v->sequence;
         uint32_t members = v->team->members, then = 0;
@@ -205,11 +200,10 @@ static uint32_t take_chunk(struct tensor_view *v)
 
 bool tensor_work(struct tensor_view *v)
 {
-    size_t first, count;
     uint32_t chunk = take_chunk(v);
-
     if (chunk == CHUNK_NONE)
         return false;
+    size_t first, count;
     chunks_range(&v->chunks, chunk, &first, &count);
     kind_of(&v->op)->part(v, first, count);
     FINISHED_FOR_OTHERS(v);
@@ -222,19 +216,17 @@ bool tensor_work(struct tensor_view *v)
 bool tensor_has_chunk(const struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-    uint32_t then;
-
     if (!may_work(v))
         return false;
     if ((uint32_t)(seen >> 32) != v->sequence)
         return v->me < v->team->members;
+    uint32_t then;
     return chunks_pick(&v->chunks, (uint32_t)seen, v->me, v->team->members, v->patient, &then) != CHUNK_NONE;
 }
 
 void tensor_offer(struct tensor_view *v)
 {
     uint64_t seen = atomic_load_explicit(&v->slot->claim, memory_order_relaxed);
-
     if ((uint32_t)(seen >> 32) != v->sequence)
         atomic_compare_exchange_strong(&v->slot->claim, &seen, shm_tagged(v->sequence, 0));
 }
@@ -242,7 +234,6 @@ void tensor_offer(struct tensor_view *v)
 bool tensor_done(const struct tensor_view *v)
 {
     uint64_t total = 0;
-
     for (uint32_t i = 0; i <= v->team->members; i++) {
         uint64_t done = atomic_load(done_word(v, i));
         if ((uint32_t)(done >> 32) == v->sequence)

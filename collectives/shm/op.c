@@ -31,7 +31,6 @@ bool op_takes_zeros(const struct tensor_op *op)
 {
     static const uint32_t ops = 1u << HVD_SUM | 1u << HVD_AVERAGE | 1u << HVD_ADASUM | 1u << HVD_BOR |
                                 1u << HVD_BXOR | 1u << HVD_LOR | 1u << HVD_LXOR;
-
     return !op->device &&
            op_kind_in(op->kind, SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_ALLREDUCE_SHARED)) &&
            op->op < 32 && (ops >> op->op & 1) != 0;
@@ -40,7 +39,6 @@ bool op_takes_zeros(const struct tensor_op *op)
 static const char *compression_name(uint8_t compression)
 {
     static const char *const name[] = {"none", "float16", "bfloat16"};
-
     return compression <= HVD_COMPRESSION_BFLOAT16 ? name[compression] : "unknown";
 }
 
@@ -78,7 +76,6 @@ static const char *wrong_device(const struct tensor_op *op)
 static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, char *text, size_t text_size)
 {
     size_t size = dtype_size(op->dtype);
-
     if (size == 0)
         snprintf(text, text_size, "there is no element type %d", op->dtype);
     else if (op->count > BYTES_MAX || op->count * size > BYTES_MAX)
@@ -125,7 +122,6 @@ const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size
 static uint64_t bits_of(double value)
 {
     uint64_t bits;
-
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
@@ -196,7 +192,6 @@ void op_text(const struct tensor_op *op, int property, char *text, size_t size)
 {
     const char *kind = op_kind_name(op->kind), *dtype = dtype_name(op->dtype);
     unsigned long long count = op->count;
-
     if (op_reduces(op->kind))
         snprintf(text, size, "%s %s of %llu %s", kind, op_name(op->op), count, dtype);
     else if (op->kind == SHM_BROADCAST)
@@ -226,6 +221,5 @@ const char *op_event_name(uint8_t kind)
         [SHM_JOIN] = "JOIN",
         [SHM_ALLREDUCE_SHARED] = "ALLREDUCE",
     };
-
     return kind < SHM_KINDS && names[kind] ? names[kind] : "OPERATION";
 }

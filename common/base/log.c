@@ -60,9 +60,9 @@ static void put_line(const char *bytes, size_t len)
 
 void log_say(const char *fmt, ...)
 {
-    char text[2048];
     va_list args;
     va_start(args, fmt);
+    char text[2048];
     int n = vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (n >= (int)sizeof text) {

@@ -44,9 +44,8 @@ static void watch_forks(void)
 
 static int parse_number(const char *text, long low, long high, long *value)
 {
-    char *rest;
-
     errno = 0;
+    char *rest;
     *value = strtol(text, &rest, 10);
     return errno == 0 && isdigit((unsigned char)*text) && *rest == '\0' && *value >= low && *value <= high
                ? 0
@@ -56,11 +55,10 @@ static int parse_number(const char *text, long low, long high, long *value)
 static int read_variable(const char *name, long low, long high, int *value)
 {
     const char *text = getenv(name);
-    long number;
-
     if (!text)
         return fail(HVD_ERR_SYSTEM,
                     "%s is not set although HVD_WORKER_SOCKET is: start the program with hvdrun", name);
+    long number;
     if (parse_number(text, low, high, &number) != 0)
         return fail(HVD_ERR_SYSTEM, "%s is \"%s\", which is no number from %ld to %ld", name, text, low,
                     high);
@@ -71,7 +69,6 @@ static int read_variable(const char *name, long low, long high, int *value)
 static int read_place(int *epoch)
 {
     int status;
-
     if ((status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size)) ||
         (status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank)) ||
         (status = read_variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size)) ||
@@ -86,7 +83,6 @@ static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
 {
     const char *hex = getenv("HVD_JOB_TOKEN");
     size_t len = hex ? strlen(hex) : 0;
-
     if (len != 2 * WORKER_TOKEN_SIZE || strspn(hex, "0123456789abcdefABCDEF") != len)
         return fail(HVD_ERR_SYSTEM,
                     "HVD_JOB_TOKEN is not set as hvdrun sets it: start the program with hvdrun");
@@ -103,7 +99,6 @@ static int check_alone(void)
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "MPI_LOCALNRANKS",
                                         "WORLD_SIZE",           "HOROVOD_SIZE", "SLURM_NTASKS"};
     long value;
-
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const char *text = getenv(sizes[i]);
         if (text && parse_number(text, 2, INT32_MAX, &value) == 0)
@@ -123,7 +118,6 @@ static int connect_engine(const char *path)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct timeval limit = {.tv_sec = SLICE_SECONDS};
     size_t len = strlen(path);
-
     if (len == 0 || len >= sizeof address.sun_path)
         return fail(HVD_ERR_SYSTEM, "HVD_WORKER_SOCKET is \"%s\", which is no path of a socket", path);
     memcpy(address.sun_path, path, len);
@@ -141,10 +135,9 @@ static int map_region(int fd)
 {
     const struct region *r = &client.region;
     struct err e = ERR_INIT;
-    char ranks[96];
-
     if (region_map(&client.region, fd, &e) != 0)
         return fail(HVD_ERR_SYSTEM, "%s", e.text);
+    char ranks[96];
     if (r->members != (uint32_t)client.local_size || r->size != (uint32_t)client.size ||
         r->rank[client.local_rank] != (uint32_t)client.rank)
         return fail(HVD_ERR_SYSTEM,
@@ -161,7 +154,6 @@ static int say_hello(int epoch)
         .type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch + client.epochs};
     int fds[WORKER_FDS_MAX] = {-1, -1}, status;
     unsigned number = WORKER_FDS_MAX;
-
     if ((status = read_token(m.token)) || (status = rpc(&m, -1, fds, &number)))
         return status;
     client.kick = fds[1];
@@ -177,7 +169,6 @@ static void measure_crowd(void)
     cpu_set_t set;
     int processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-
     /* A bound rank has processors of its own, as far as it knows; unbound ones share all of them. */
     client.crowd = 1;
     if (processors == online && client.local_size > processors)
@@ -187,7 +178,6 @@ static void measure_crowd(void)
 static int join_job(const char *path)
 {
     int status, epoch;
-
     if ((status = read_place(&epoch)) || (status = connect_engine(path)) || (status = say_hello(epoch)))
         return status;
     measure_crowd();
@@ -222,7 +212,6 @@ static void leave_job(void)
 static int join_alone(void)
 {
     int status = check_alone();
-
     client.rank = client.local_rank = client.cross_rank = 0;
     client.size = client.local_size = client.cross_size = 1;
     client.solo = true;
@@ -234,13 +223,12 @@ int hvd_init(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *path = getenv("HVD_WORKER_SOCKET");
-    int status;
-
     /* Not client_check: what is no failure must not leave a sentence behind. */
     if (atomic_load_explicit(&client.state, memory_order_acquire) != CLIENT_NONE)
         return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
     client.gpu = &gpu_path;
+    int status;
     if ((status = path ? join_job(path) : join_alone()) != HVD_SUCCESS ||
         (status = timeline_open()) != HVD_SUCCESS) {
         leave_job();
@@ -252,10 +240,8 @@ int hvd_init(void)
 
 int hvd_shutdown(void)
 {
-    int status, told;
-
     join_reap();
-    status = client_may_begin();
+    int status = client_may_begin();
     if (status && status != HVD_ERR_ENGINE)
         return status;
     if (!status) {
@@ -265,6 +251,7 @@ int hvd_shutdown(void)
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */
     client.epochs += status == HVD_SUCCESS;
+    int told;
     if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);

@@ -55,7 +55,6 @@ int gpu_enter(const struct gpu_context *context, struct err *e)
 void gpu_leave(void)
 {
     cu_context before;
-
     gpu_state.driver->cuCtxPopCurrent(&before);
 }
 
@@ -87,7 +86,6 @@ void gpu_op_fail(struct gpu_op *op, int status, const char *fmt, ...)
     struct tensor *t = op->tensor;
     int used = snprintf(t->text, sizeof t->text, "tensor \"%s\": ", t->name);
     va_list args;
-
     va_start(args, fmt);
     if (used > 0 && (size_t)used < sizeof t->text)
         vsnprintf(t->text + used, sizeof t->text - (size_t)used, fmt, args);
@@ -106,10 +104,9 @@ void gpu_abort(void)
 
 void gpu_fail_job(const char *fmt, ...)
 {
-    char why[SHM_TEXT_MAX];
     va_list args;
-
     va_start(args, fmt);
+    char why[SHM_TEXT_MAX];
     vsnprintf(why, sizeof why, fmt, args);
     va_end(args);
     if (gpu_state.failed)
@@ -128,10 +125,9 @@ bool gpu_job_has_failed(void)
 void gpu_bridge_release(const struct gpu_team *team)
 {
     const struct driver *d = gpu_state.driver;
-    cu_stream stream;
-
     if (!team->bridge.result_ready || gpu_enter(team->context, NULL) != 0)
         return;
+    cu_stream stream;
     if (driver_stream(d, &stream, NULL) == 0) {
         d->cuEventRecord(team->bridge.result_ready, stream);
         d->cuStreamDestroy(stream);

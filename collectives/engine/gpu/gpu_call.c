@@ -16,7 +16,6 @@ struct extent {
 static uint64_t sum_counts(const size_t *counts, int n)
 {
     uint64_t all = 0;
-
     for (int i = 0; i < n; i++)
         all += counts[i]; /* each is below 2^48, see take_counts */
     return all;
@@ -42,15 +41,13 @@ static struct extent extent_of(const struct gpu_operation *o, int rank, int size
 static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member *seat, bool known,
                           uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
 {
-    cu_pointer base;
     const struct gpu_memory *m = engine_gpu_memory_of(owner, memory);
-
     *at = NULL;
     if (memory == 0)
         return bytes == 0 ? 0 : -1;
     if (!m || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
         return -1;
-    base = known ? engine_gpu_known_at(seat, m) : m->at;
+    cu_pointer base = known ? engine_gpu_known_at(seat, m) : m->at;
     if (!base)
         return -1;
     *at = (void *)(uintptr_t)(base + offset);
@@ -62,7 +59,6 @@ static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int s
 {
     bool takes_tables = p->kind == GPU_ALLGATHER || p->kind == GPU_ALLTOALL;
     uint64_t most = TENSOR_BYTES_MAX;
-
     return p->kind >= 0 && p->kind < DEVICE_SEND && p->dtype >= 0 && dtype_size(p->dtype) > 0 &&
            op_valid(p->op) && p->root >= 0 && p->root < size && p->count <= most / dtype_size(p->dtype) &&
            p->row_count <= most && takes_tables == (ragged != 0) &&
@@ -74,9 +70,6 @@ static int take_piece(const struct gpu_owner *owner, const struct gpu_member *se
                       bool known, const struct shm_device_piece *p, struct gpu_operation *o)
 {
     uint64_t element = dtype_size(p->dtype);
-    struct extent extent;
-    void *in;
-
     *o = (struct gpu_operation){.kind = (enum gpu_kind)p->kind,
                                 .dtype = p->dtype,
                                 .op = p->op,
@@ -87,7 +80,8 @@ static int take_piece(const struct gpu_owner *owner, const struct gpu_member *se
                                 .row_count = p->row_count,
                                 .counts = seat->call.counts,
                                 .sent = seat->call.counts ? seat->call.counts + size : NULL};
-    extent = extent_of(o, rank, size);
+    struct extent extent = extent_of(o, rank, size);
+    void *in;
     if (extent.in > TENSOR_BYTES_MAX || extent.out > TENSOR_BYTES_MAX ||
         resolve_memory(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
         resolve_memory(owner, seat, known, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
@@ -99,12 +93,10 @@ static int take_piece(const struct gpu_owner *owner, const struct gpu_member *se
 
 static int make_room(struct gpu_given *g, size_t pieces, int size)
 {
-    struct gpu_operation *more;
-
     if (!g->counts && !(g->counts = calloc(2 * (size_t)size, sizeof *g->counts)))
         return -1;
     if (pieces > g->room) {
-        more = realloc(g->operation, pieces * sizeof *more);
+        struct gpu_operation *more = realloc(g->operation, pieces * sizeof *more);
         if (!more)
             return -1;
         g->operation = more;
@@ -127,18 +119,17 @@ static int take_counts(struct gpu_given *g, const uint64_t *counts, uint32_t rag
 /* All of it as the member wrote it, in memory of ours; NULL: it lies nowhere. */
 static struct shm_device_call *copy_call(struct engine *engine, uint64_t address, int size)
 {
-    struct shm_device_call head, *whole, *there = segments_resolve(engine, address, sizeof head);
-    uint64_t bytes;
-
+    struct shm_device_call *there = segments_resolve(engine, address, sizeof *there);
     if (!there)
         return NULL;
+    struct shm_device_call head;
     memcpy(&head, there, sizeof head);
     if (head.pieces == 0 || head.pieces > SHM_DEVICE_PIECES_MAX ||
         (head.ragged && head.ragged != (uint32_t)size))
         return NULL;
-    bytes = shm_device_call_bytes(head.pieces, head.ragged);
+    uint64_t bytes = shm_device_call_bytes(head.pieces, head.ragged);
     there = segments_resolve(engine, address, bytes);
-    whole = there ? malloc(bytes) : NULL;
+    struct shm_device_call *whole = there ? malloc(bytes) : NULL;
     if (whole) {
         memcpy(whole, there, bytes);
         memcpy(whole, &head, sizeof head);
@@ -150,7 +141,6 @@ static int check_call(const struct gpu_owner *owner, struct gpu_member *seat, in
                       const struct shm_device_call *call)
 {
     struct gpu_given *g = &seat->call;
-
     seat->operation = call->operation;
     if (make_room(g, call->pieces, size) != 0 ||
         take_counts(g, (const uint64_t *)(const void *)&call->piece[call->pieces], call->ragged) != 0)
@@ -167,7 +157,6 @@ int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_memb
 {
     struct shm_device_call *call = copy_call(engine, address, size);
     int rc = call ? check_call(&engine->gpus->owner[member], seat, rank, size, call) : -1;
-
     free(call);
     return rc == 0 ? 0 : err_set(e, ERR_PROTOCOL, "has described an operation on a GPU that cannot be");
 }

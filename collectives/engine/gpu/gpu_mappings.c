@@ -27,14 +27,12 @@ int engine_gpu_enter(const struct engine_gpus *d, uint32_t gpu, struct err *e)
 void engine_gpu_leave(const struct engine_gpus *d)
 {
     cu_context before;
-
     d->driver->cuCtxPopCurrent(&before);
 }
 
 struct gpu_memory *engine_gpu_memory_of(const struct gpu_owner *o, uint32_t number)
 {
     struct gpu_memory *m = number > 0 && number <= o->memories ? &o->memory[number - 1] : NULL;
-
     return m && m->at && !m->closing ? m : NULL;
 }
 
@@ -52,7 +50,6 @@ void engine_gpu_map_again(const struct engine_gpus *d, struct gpu_memory *m)
 {
     const struct mapping_part all = {m->allocation, m->bytes};
     struct err e = ERR_INIT;
-
     if (m->second || !m->allocation || !d->nccl->ncclCommRegister || engine_gpu_enter(d, m->gpu, &e) != 0)
         return;
     if (mapping_open(d->driver, d->gpu[m->gpu].what.device, &all, 1, &m->second, &e) != 0)
@@ -93,7 +90,6 @@ static bool is_idle(const struct engine_gpus *d, uint32_t gpu)
 static void close_memory(struct engine_gpus *d, struct gpu_memory *m)
 {
     const struct driver *driver = d->driver;
-
     make_unknown(d, m);
     if (m->allocation || m->span)
         mapping_close(driver, m->at, m->bytes);
@@ -118,7 +114,6 @@ void engine_gpu_close_idle(struct engine *engine, uint32_t gpu)
 {
     struct engine_gpus *d = engine->gpus;
     struct err e = ERR_INIT;
-
     if (d->gpu[gpu].closing == 0 || d->gpu[gpu].lost || engine_gpu_enter(d, gpu, &e) != 0)
         return;
     if (is_idle(d, gpu))
@@ -129,7 +124,6 @@ void engine_gpu_close_idle(struct engine *engine, uint32_t gpu)
 bool engine_gpu_close_progress(struct engine *engine, uint64_t now)
 {
     struct engine_gpus *d = engine->gpus;
-
     if (d->closing == 0)
         return false;
     if (now - d->looked >= LOOK_NS) {
@@ -143,7 +137,6 @@ bool engine_gpu_close_progress(struct engine *engine, uint64_t now)
 void engine_gpu_close(struct engine *engine, struct gpu_memory *m)
 {
     struct engine_gpus *d = engine->gpus;
-
     m->closing = true;
     d->closing++;
     d->gpu[m->gpu].closing++;
@@ -153,7 +146,6 @@ void engine_gpu_close(struct engine *engine, struct gpu_memory *m)
 uint32_t engine_gpu_closing_of(const struct gpu_owner *o)
 {
     uint32_t n = 0;
-
     for (const struct gpu_memory *m = o->memory; m < o->memory + o->memories; m++)
         n += m->closing;
     return n;
@@ -163,10 +155,9 @@ void engine_gpu_settle(struct engine_gpus *d, uint32_t gpu, cu_stream stream, ui
 {
     const struct timespec moment = {.tv_nsec = NSEC_PER_MSEC};
     struct err e = ERR_INIT;
-    cu_result result;
-
     if (d->gpu[gpu].lost || engine_gpu_enter(d, gpu, &e) != 0)
         return;
+    cu_result result;
     while ((result = d->driver->cuStreamQuery(stream)) == CU_NOT_READY && clock_now() < until)
         nanosleep(&moment, NULL);
     d->gpu[gpu].lost = result == CU_NOT_READY;

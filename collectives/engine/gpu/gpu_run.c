@@ -29,7 +29,6 @@ static struct shm_seat *shared_seat(const struct engine *engine, uint32_t slot, 
 static void ring_member(const struct engine *engine, const struct set *set, uint32_t m)
 {
     struct shm_mailbox *box = region_mailbox(&engine->region, set->team->local[m]);
-
     if (doorbell_has_sleeper(box))
         doorbell_ring(box);
     if (atomic_load(&box->alarm_wanted))
@@ -40,7 +39,6 @@ static void tell_state(const struct engine *engine, struct gpu_set *s, uint32_t 
 {
     struct gpu_member *seat = &s->seat[m];
     enum communicator_state now = communicator_state(seat->communicator);
-
     if (now == seat->told)
         return;
     seat->told = now;
@@ -53,7 +51,6 @@ static void tell_state(const struct engine *engine, struct gpu_set *s, uint32_t 
 static struct gpu_set *find_set(const struct engine_gpus *d, const struct set *set)
 {
     struct gpu_set *s = d->sets;
-
     while (s && s->set != set)
         s = s->next;
     return s;
@@ -63,7 +60,6 @@ static struct gpu_set *make_set(struct engine *engine, struct set *set, struct e
 {
     struct gpu_set *s = find_set(engine->gpus, set);
     uint32_t head = names_find(engine, set, SHM_DEVICE_NAME);
-
     if (s)
         return s;
     if (head == UINT32_MAX) {
@@ -89,7 +85,6 @@ static uint32_t member_of(const struct set *set, uint32_t local)
 static int open_event(const struct driver *d, const uint8_t from[64], cu_event *event, struct err *e)
 {
     struct cu_ipc_event handle;
-
     memcpy(&handle, from, sizeof handle);
     if (driver_check(d, d->cuIpcOpenEventHandle(event, handle), e, "opening an event in the engine") == 0)
         return 0;
@@ -121,16 +116,14 @@ static int open_seat(struct engine_gpus *d, struct gpu_set *s, struct gpu_member
                                       .rank = (int)q->rank,
                                       .size = (int)q->size,
                                       .fuse = q->fuse};
-    struct nccl_id id;
     char label[24];
-    int rc;
-
     snprintf(label, sizeof label, "set %d", s->set->team->id);
+    struct nccl_id id;
     memcpy(&id, q->nccl_id, sizeof id);
     seat->gpu = q->gpu;
     if (engine_gpu_enter(d, q->gpu, e) != 0)
         return -1;
-    rc = driver_stream(d->driver, &seat->stream, e);
+    int rc = driver_stream(d->driver, &seat->stream, e);
     if (rc == 0)
         rc = open_event(d->driver, q->given, &seat->given, e);
     if (rc == 0)
@@ -146,7 +139,6 @@ static int open_seat(struct engine_gpus *d, struct gpu_set *s, struct gpu_member
 static void close_seat(const struct engine_gpus *d, struct gpu_member *seat)
 {
     struct err e = ERR_INIT;
-
     if (!seat->stream)
         return;
     communicator_free(seat->communicator);
@@ -165,8 +157,6 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
 {
     struct engine_gpus *d = engine->gpus;
     uint32_t m = member_of(set, member);
-    struct gpu_set *s;
-
     if (q->fuse > engine->region.fuse)
         return err_set(e, ERR_PROTOCOL, "the rank wants %u bytes for small tensors, more than the job has",
                        q->fuse);
@@ -174,7 +164,7 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
         return err_set(e, ERR_PROTOCOL, "the rank asks for a process set that it is not in");
     if (d->aborted)
         return err_set(e, ERR_CLOSED, "the job has failed");
-    s = make_set(engine, set, e);
+    struct gpu_set *s = make_set(engine, set, e);
     if (!s)
         return -1;
     if (s->seat[m].stream)
@@ -189,18 +179,15 @@ int engine_gpu_join(struct engine *engine, uint32_t member, struct set *set, con
 struct gpu_member *engine_gpu_member_of(const struct engine *engine, uint32_t member, int32_t id)
 {
     struct gpu_set *s = engine->gpus->sets;
-    uint32_t m;
-
     while (s && s->set->team->id != id) /* it may be removed by now */
         s = s->next;
-    m = s ? member_of(s->set, member) : UINT32_MAX;
+    uint32_t m = s ? member_of(s->set, member) : UINT32_MAX;
     return m != UINT32_MAX && s->seat[m].stream ? &s->seat[m] : NULL;
 }
 
 int engine_gpu_leave_set(struct engine *engine, uint32_t member, int32_t id, struct err *e)
 {
     struct gpu_member *seat = engine_gpu_member_of(engine, member, id);
-
     if (!seat)
         return err_set(e, ERR_PROTOCOL, "the rank asks for a process set that it is not in");
     seat->leaves = true;
@@ -229,14 +216,13 @@ static void abort_all(struct engine_gpus *d)
 
 void engine_gpu_sets_free(struct engine *engine)
 {
-    uint64_t until = clock_now() + ABORT_NS, now;
-    struct gpu_set *s;
-
+    uint64_t until = clock_now() + ABORT_NS;
     abort_all(engine->gpus);
+    struct gpu_set *s;
     while ((s = engine->gpus->sets) != NULL) {
         engine->gpus->sets = s->next;
         for (uint32_t m = 0; m < s->set->team->members; m++) {
-            now = clock_now();
+            uint64_t now = clock_now();
             if (s->seat[m].stream) {
                 communicator_abort(s->seat[m].communicator,
                                    now < until ? (int)((until - now) / NSEC_PER_MSEC) : 0);
@@ -262,7 +248,6 @@ static void fail_rank(struct engine *engine, const struct set *set, uint32_t m, 
 {
     uint32_t rank = team_rank(set->team, m);
     char text[SHM_TEXT_MAX];
-
     snprintf(text, sizeof text, "rank %u on %.100s: %.300s", rank, engine->host[engine->self].name, why);
     engine_poison(engine, HVD_ERR_PEER, text);
     engine_gpus_abort(engine);
@@ -276,7 +261,6 @@ static void take_operation(struct engine *engine, uint32_t member, uint32_t slot
     uint32_t m = member_of(set, member);
     struct gpu_member *seat = s && m != UINT32_MAX ? &s->seat[m] : NULL;
     struct err e = ERR_INIT;
-
     if (!seat || !seat->stream || seat->pending || seat->leaves) {
         err_set(&e, ERR_PROTOCOL, "rank %u on %.100s asks for an operation on a GPU out of turn",
                 engine->region.rank[member], engine->host[engine->self].name);
@@ -308,7 +292,6 @@ static void collect_operations(struct engine *engine)
 static int launch_operation(const struct engine_gpus *d, struct gpu_member *seat, struct err *e)
 {
     int rc = engine_gpu_enter(d, seat->gpu, e);
-
     if (rc == 0) {
         rc = driver_check(d->driver, d->driver->cuStreamWaitEvent(seat->stream, seat->given, 0), e,
                           "letting a stream wait for an event");
@@ -327,7 +310,6 @@ static void begin_operation(struct engine *engine, struct gpu_set *s, uint32_t m
 {
     struct gpu_member *seat = &s->seat[m];
     struct err e = ERR_INIT;
-
     if (!seat->pending || seat->launching || engine->gpus->aborted ||
         communicator_state(seat->communicator) != COMMUNICATOR_READY)
         return;
@@ -344,7 +326,6 @@ static void end_operation(struct engine *engine, struct gpu_set *s, uint32_t m)
     struct gpu_member *seat = &s->seat[m];
     struct err e = ERR_INIT;
     int rc = engine_gpu_enter(d, seat->gpu, &e);
-
     if (rc == 0) {
         rc = driver_check(d->driver, d->driver->cuEventRecord(seat->done, seat->stream), &e,
                           "recording an event");
@@ -364,19 +345,17 @@ static bool look_at(struct engine *engine, struct gpu_set *s, uint32_t m)
 {
     struct gpu_member *seat = &s->seat[m];
     struct err e = ERR_INIT;
-    enum communicator_state before = communicator_state(seat->communicator), now;
-    bool has_left;
-
+    enum communicator_state before = communicator_state(seat->communicator);
     if (before == COMMUNICATOR_READY && !seat->launching)
         return false;
-    now = communicator_poll(seat->communicator, &e);
+    enum communicator_state now = communicator_poll(seat->communicator, &e);
     if (now == COMMUNICATOR_FAILED && before == COMMUNICATOR_CONNECTING)
         log_warning("rank %u: %s", team_rank(s->set->team, m), e.text);
     else if (now == COMMUNICATOR_FAILED && !seat->leaves && before == COMMUNICATOR_LAUNCHING)
         fail_rank(engine, s->set, m, e.text);
     else if (now == COMMUNICATOR_READY && seat->launching)
         end_operation(engine, s, m);
-    has_left = seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED);
+    bool has_left = seat->leaves && (now == COMMUNICATOR_FINISHED || now == COMMUNICATOR_ABORTED);
     if (has_left)
         close_events(engine->gpus, seat);
     tell_state(engine, s, m);
@@ -393,7 +372,6 @@ static bool look_at(struct engine *engine, struct gpu_set *s, uint32_t m)
 static int watch_stream(const struct engine_gpus *d, const struct gpu_member *seat, struct err *e)
 {
     int rc = engine_gpu_enter(d, seat->gpu, e);
-
     if (rc == 0) {
         cu_result result = d->driver->cuStreamQuery(seat->stream);
         rc = result == CU_NOT_READY ? 0 : driver_check(d->driver, result, e, "using a GPU in the engine");
@@ -406,7 +384,6 @@ static int watch_stream(const struct engine_gpus *d, const struct gpu_member *se
 static void watch_set(struct engine *engine, struct gpu_set *s)
 {
     struct err e = ERR_INIT;
-
     for (uint32_t m = 0; m < s->set->team->members && !engine->gpus->aborted; m++) {
         struct gpu_member *seat = &s->seat[m];
         bool bad = seat->stream && watch_stream(engine->gpus, seat, &e) != 0;
@@ -428,15 +405,14 @@ bool engine_gpus_waiting(const struct engine *engine)
 int engine_gpus_progress(struct engine *engine, uint64_t now)
 {
     struct engine_gpus *d = engine->gpus;
-    bool busy = false, watching, closing;
-
+    bool busy = false;
     if (d)
         engine_gpu_open_progress(engine);
     if (!d || !d->driver)
         return -1;
-    closing = engine_gpu_close_progress(engine, now);
+    bool closing = engine_gpu_close_progress(engine, now);
     collect_operations(engine);
-    watching = now - d->watched > WATCH_NS;
+    bool watching = now - d->watched > WATCH_NS;
     for (struct gpu_set *s = d->sets; s; s = s->next) {
         for (uint32_t m = 0; m < s->set->team->members; m++)
             begin_operation(engine, s, m, now);

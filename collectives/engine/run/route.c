@@ -269,7 +269,6 @@ uint64_t route_unreduced_at(const struct route_shape *s, const uint64_t *segment
 {
     const struct route_host *o = own_ranks(s);
     uint64_t each = segment[s->self];
-
     if (index < o->first)
         return index * each;
     if (index - o->first < o->ranks)
