@@ -212,13 +212,15 @@ static bool start_run(struct where *w, struct where_run *r, struct where_worker 
     struct err e = ERR_INIT;
     struct where_process now;
     bool ignored;
+    r->text = malloc(OUTPUT_MAX + 1);
     if (!where_read(k->process[p].pid, &now, &ignored) || now.start != k->process[p].start)
         err_set(&e, ERR_SYSTEM, "it has ended");
-    else if (!(r->text = malloc(OUTPUT_MAX + 1)))
+    else if (!r->text)
         err_set(&e, ERR_MEMORY, "no memory");
-    else if (start_tool(w, r, &now, &e) < 0)
-        free(r->text);
+    else
+        start_tool(w, r, &now, &e);
     if (e.code) {
+        free(r->text);
         snprintf(k->no_stack[p], sizeof k->no_stack[p], "%.100s", e.text);
         k->ready++;
         return false;
@@ -284,7 +286,8 @@ static void start_tools(struct where *w)
     struct where_run *r;
     if (!w->active)
         return;
-    while (w->tool[0] && !w->events->busy(w->ctx) && (r = free_run(w)) && (k = next_worker(w)))
+    while (w->tool[0] && !w->events->busy(w->ctx) && (r = free_run(w)) != NULL &&
+           (k = next_worker(w)) != NULL)
         (void)start_run(w, r, k, k->next++);
     for (size_t i = 0; i < w->count; i++)
         if (!w->worker[i].told && (!w->tool[0] || w->worker[i].ready == w->worker[i].count))

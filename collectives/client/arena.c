@@ -51,7 +51,9 @@ static struct own_segment *segment_add(size_t at_least)
     size_t bytes =
         at_least < SEGMENT_MIN ? SEGMENT_MIN : (at_least + SEGMENT_STEP - 1) / SEGMENT_STEP * SEGMENT_STEP;
     struct own_segment *s = calloc(1, sizeof *s);
-    if (!s || !(s->blocks = block_new(0, bytes, true, NULL))) {
+    if (s)
+        s->blocks = block_new(0, bytes, true, NULL);
+    if (!s || !s->blocks) {
         free(s);
         fail(HVD_ERR_MEMORY, "no memory");
         return NULL;
@@ -108,11 +110,13 @@ void *arena_alloc(size_t bytes, bool zeroed)
     }
     bytes = bytes ? (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN : BLOCK_ALIGN;
     pthread_mutex_lock(&client.arena_lock);
-    struct own_segment *s;
-    for (s = own; s && !(b = take_block(s, bytes)); s = s->next)
-        ;
-    if (!b && (s = segment_add(bytes)))
-        b = take_block(s, bytes);
+    struct own_segment *s = own;
+    while (s && (b = take_block(s, bytes)) == NULL)
+        s = s->next;
+    if (!s) {
+        s = segment_add(bytes);
+        b = s ? take_block(s, bytes) : NULL;
+    }
     if (b) {
         memory = (char *)s->map.base + b->offset;
         if (zeroed && !b->fresh)

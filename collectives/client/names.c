@@ -18,7 +18,9 @@ static struct tensor *tensor_make(const struct team *team, const char *name, uin
 {
     struct tensor *t = calloc(1, sizeof *t);
     uint32_t index = team_own_index(team);
-    if (!t || !(t->name = strdup(name)) ||
+    if (t)
+        t->name = strdup(name);
+    if (!t || !t->name ||
         (!client.solo &&
          tensor_view_init(&t->view, &client.region, team, slot, team_member(team, index)) != 0)) {
         if (t)
@@ -72,6 +74,17 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
     *slot = m.id;
     return m.id < SHM_SLOTS ? HVD_SUCCESS
                             : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
+}
+
+/* Asks for a slot, and makes the tensor in that slot. A status, after fail(). */
+static int add_tensor(const struct team *team, const char *name, uint32_t hash, struct tensor **made)
+{
+    uint32_t slot;
+    int status = ask_slot(team, name, strlen(name), &slot);
+    if (status != HVD_SUCCESS)
+        return status;
+    *made = tensor_make(team, name, hash, slot);
+    return *made ? HVD_SUCCESS : HVD_ERR_MEMORY;
 }
 
 /* ---- the order of calls -------------------------------------------------------------------------------- */
@@ -134,10 +147,8 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
     if (!t) {
         pthread_mutex_lock(&client.names_lock);
         t = look_up(team, name, hash);
-        uint32_t slot;
-        if (!t && (status = ask_slot(team, name, strlen(name), &slot)) == HVD_SUCCESS &&
-            !(t = tensor_make(team, name, hash, slot)))
-            status = HVD_ERR_MEMORY;
+        if (!t)
+            status = add_tensor(team, name, hash, &t);
         pthread_mutex_unlock(&client.names_lock);
     }
     if (t)
@@ -172,10 +183,12 @@ static const struct team *team_of(int32_t id)
 int tensor_of_slot(uint32_t slot, struct tensor **found)
 {
     struct worker_message m = {.type = WORKER_SLOT, .id = slot};
-    if (slot < SHM_SLOT_FIRST)
-        return (*found = tensor_fixed(slot)) ? HVD_SUCCESS : HVD_ERR_MEMORY;
-    if ((*found = atomic_load_explicit(&client.tensors.by_slot[slot % SHM_SLOTS], memory_order_acquire)) !=
-        NULL)
+    if (slot < SHM_SLOT_FIRST) {
+        *found = tensor_fixed(slot);
+        return *found ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    }
+    *found = atomic_load_explicit(&client.tensors.by_slot[slot % SHM_SLOTS], memory_order_acquire);
+    if (*found)
         return HVD_SUCCESS;
     int status = rpc(&m, -1, NULL, NULL);
     if (status != HVD_SUCCESS)

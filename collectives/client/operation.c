@@ -108,9 +108,11 @@ int operation_submit(struct tensor *t, const struct request *r, bool will_wait)
                                   : "an operation of this name is pending already");
     }
     t->generation++;
-    int status;
-    if ((status = operation_prepare(t, r, will_wait)) == HVD_SUCCESS &&
-        (status = operation_start(t, will_wait)) != HVD_SUCCESS)
+    int status = operation_prepare(t, r, will_wait);
+    if (status != HVD_SUCCESS)
+        return status;
+    status = operation_start(t, will_wait);
+    if (status != HVD_SUCCESS)
         operation_release(t);
     return status;
 }

@@ -256,9 +256,9 @@ static bool worth_another_step(struct tensor *t)
 
 bool operation_progress(struct tensor *t)
 {
-    bool ended;
-    while (!(ended = operation_step(t)) && worth_another_step(t))
-        ;
+    bool ended = operation_step(t);
+    while (!ended && worth_another_step(t))
+        ended = operation_step(t);
     return ended;
 }
 

@@ -57,10 +57,9 @@ static int ask_engine(struct worker_message *m, int fd_in, int *fds_out, unsigne
 int rpc(struct worker_message *m, int fd_in, int *fds_out, unsigned *number)
 {
     pthread_mutex_lock(&client.rpc_lock);
-    int status;
-    if (client.rpc_broken)
-        status = fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer");
-    else if ((status = ask_engine(m, fd_in, fds_out, number)) != HVD_SUCCESS)
+    int status = client.rpc_broken ? fail(HVD_ERR_ENGINE, "this host's engine has gone or does not answer")
+                                   : ask_engine(m, fd_in, fds_out, number);
+    if (status != HVD_SUCCESS)
         client.rpc_broken = true;
     pthread_mutex_unlock(&client.rpc_lock);
     if (status == HVD_ERR_ENGINE && client.region.header && region_poisoned(&client.region))

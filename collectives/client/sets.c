@@ -31,8 +31,10 @@ const struct team *pair_find(uint32_t other)
         return team;
     pthread_mutex_lock(&client.names_lock);
     team = atomic_load_explicit(&client.pair[other], memory_order_relaxed);
-    if (!team && (team = make_team(team_pair_id(self, other), rank, 2)) != NULL)
+    if (!team) {
+        team = make_team(team_pair_id(self, other), rank, 2);
         atomic_store_explicit(&client.pair[other], team, memory_order_release);
+    }
     pthread_mutex_unlock(&client.names_lock);
     return team;
 }

@@ -72,6 +72,14 @@ static void close_case(struct stall_case *c)
     *c = (struct stall_case){0};
 }
 
+/* false: no memory. */
+static bool make_stalls(struct engine *engine)
+{
+    if (!engine->stalls)
+        engine->stalls = calloc(1, sizeof *engine->stalls);
+    return engine->stalls != NULL;
+}
+
 static void free_stalls(struct engine *engine)
 {
     for (int i = 0; engine->stalls && i < STALL_CASES; i++)
@@ -367,7 +375,7 @@ static void progress_stalls(struct engine *engine, uint64_t now)
     uint64_t period = stall_period(&engine->stall);
     if (period == 0 || region_poisoned(&engine->region))
         return;
-    if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
+    if (!make_stalls(engine))
         return;
     if (now >= engine->stalls->look_at) {
         look_at_slots(engine, now);
@@ -420,7 +428,7 @@ static int receive_stall(struct engine *engine, uint32_t from, const void *data,
     struct message m = {0};
     if (read_message(engine, from, data, size, &m, e) != 0)
         return -1;
-    if (!engine->stalls && !(engine->stalls = calloc(1, sizeof *engine->stalls)))
+    if (!make_stalls(engine))
         return err_set(e, ERR_MEMORY, "no memory for a stalled tensor");
     struct set *set = sets_find(engine, m.set);
     if (!set || set->self == UINT32_MAX)

@@ -359,7 +359,10 @@ bool communicator_register(struct communicator *c, void *at, size_t bytes)
     if (r)
         return r->known;
     if (!c->who.n->ncclCommRegister || !c->who.n->ncclCommDeregister ||
-        communicator_state(c) != COMMUNICATOR_READY || !(r = calloc(1, sizeof *r)))
+        communicator_state(c) != COMMUNICATOR_READY)
+        return false;
+    r = calloc(1, sizeof *r);
+    if (!r)
         return false;
     *r = (struct registered){.at = at, .next = c->registered};
     c->registered = r;

@@ -169,7 +169,9 @@ static bool find_table(struct tensor_view *v, uint32_t member, const struct clai
     if (!own && (v->op.kind != SHM_REDUCESCATTER || member > 0))
         return true;
     /* Large enough for either kind: the name may be used for the other one next time. */
-    if (!v->split && !(v->split = malloc(v->team->members * bytes)))
+    if (!v->split)
+        v->split = malloc(v->team->members * bytes);
+    if (!v->split)
         return false;
     uint64_t *row = v->split + (own ? (size_t)member * ranks : 0);
     if (c->table == 0)
@@ -252,9 +254,9 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
     if (ragged && c->room > BYTES_MAX / tensor_element_size(v))
         return false;
     v->room[member] = c->room;
-    if (v->op.kind == SHM_BROADCAST && member != v->op.root)
-        v->out[member] = NULL;
-    else if (!(v->out[member] = resolve_address(v, resolver, c->in, STREAM_PLACE)))
+    bool has_place = v->op.kind != SHM_BROADCAST || member == v->op.root;
+    v->out[member] = has_place ? resolve_address(v, resolver, c->in, STREAM_PLACE) : NULL;
+    if (has_place && !v->out[member])
         return false;
     if (c->place != SHM_INLINE)
         v->in[member] = v->out[member];

@@ -25,9 +25,11 @@ int numbers_write(const uint32_t *number, size_t n)
 uint32_t *numbers_read(int fd, size_t most, size_t *n)
 {
     off_t bytes = fcntl(fd, F_GET_SEALS) < 0 ? -1 : lseek(fd, 0, SEEK_END);
-    uint32_t *number;
-    *n = bytes > 0 ? (size_t)bytes / sizeof *number : 0;
-    if (*n == 0 || (size_t)bytes % sizeof *number != 0 || *n > most || !(number = malloc((size_t)bytes)))
+    *n = bytes > 0 ? (size_t)bytes / sizeof(uint32_t) : 0;
+    if (*n == 0 || (size_t)bytes % sizeof(uint32_t) != 0 || *n > most)
+        return NULL;
+    uint32_t *number = malloc((size_t)bytes);
+    if (!number)
         return NULL;
     if (pread(fd, number, (size_t)bytes, 0) == bytes)
         return number;

@@ -44,7 +44,9 @@ static int make_grouped_allreduce(struct request *r, size_t n, const void *const
                                   const size_t *count, hvd_dtype dtype, hvd_op op, const hvd_options *options)
 {
     int status = make_group_request(r, SHM_ALLREDUCE, n, in && out && count, dtype, op, options);
-    if (status || (status = measure_group(r, n, NULL, count)))
+    if (status == HVD_SUCCESS)
+        status = measure_group(r, n, NULL, count);
+    if (status != HVD_SUCCESS)
         return status;
     r->capacity = tensor_all_bytes(&r->op);
     r->group = group_new(n, n);
@@ -89,7 +91,9 @@ static int make_grouped_reducescatter(struct request *r, size_t n, const void *c
 {
     int status = make_group_request(r, SHM_REDUCESCATTER, n, in && rows && row && out, dtype, op, options);
     size_t size = dtype_size(r->op.dtype);
-    if (status || (status = measure_group(r, n, rows, row)))
+    if (status == HVD_SUCCESS)
+        status = measure_group(r, n, rows, row);
+    if (status != HVD_SUCCESS)
         return status;
     r->group = group_new(n * r->team->size, n);
     if (!r->group)

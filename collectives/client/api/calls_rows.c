@@ -54,7 +54,9 @@ static int make_alltoall(struct request *r, const void *in, size_t in_rows, cons
     int status = make_rows_request(r, SHM_ALLTOALL, in, in_rows, row, dtype, (hvd_op)0, out, options);
     size_t size = status ? 1 : r->team->size, sum = 0;
     r->rows = received;
-    if (status || (status = set_capacity(r, out_rows)))
+    if (status == HVD_SUCCESS)
+        status = set_capacity(r, out_rows);
+    if (status != HVD_SUCCESS)
         return status;
     if (!splits)
         return in_rows % size == 0

@@ -68,15 +68,18 @@ static int read_variable(const char *name, long low, long high, int *value)
 
 static int read_place(int *epoch)
 {
-    int status;
-    if ((status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size)) ||
-        (status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank)) ||
-        (status = read_variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size)) ||
-        (status = read_variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank)) ||
-        (status = read_variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size)) ||
-        (status = read_variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank)))
-        return status;
-    return read_variable("HVD_EPOCH", 0, INT32_MAX, epoch);
+    int status = read_variable("HVD_SIZE", 1, INT32_MAX, &client.size);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_RANK", 0, client.size - 1, &client.rank);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_LOCAL_SIZE", 1, SHM_MEMBERS_MAX, &client.local_size);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_LOCAL_RANK", 0, client.local_size - 1, &client.local_rank);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_CROSS_SIZE", 1, client.size, &client.cross_size);
+    if (status == HVD_SUCCESS)
+        status = read_variable("HVD_CROSS_RANK", 0, client.cross_size - 1, &client.cross_rank);
+    return status == HVD_SUCCESS ? read_variable("HVD_EPOCH", 0, INT32_MAX, epoch) : status;
 }
 
 static int read_token(uint8_t token[WORKER_TOKEN_SIZE])
@@ -152,9 +155,12 @@ static int say_hello(int epoch)
 {
     struct worker_message m = {
         .type = WORKER_HELLO, .rank = (uint32_t)client.rank, .epoch = (uint32_t)epoch + client.epochs};
-    int fds[WORKER_FDS_MAX] = {-1, -1}, status;
+    int fds[WORKER_FDS_MAX] = {-1, -1};
     unsigned number = WORKER_FDS_MAX;
-    if ((status = read_token(m.token)) || (status = rpc(&m, -1, fds, &number)))
+    int status = read_token(m.token);
+    if (status == HVD_SUCCESS)
+        status = rpc(&m, -1, fds, &number);
+    if (status != HVD_SUCCESS)
         return status;
     client.kick = fds[1];
     status = number == WORKER_FDS_MAX ? map_region(fds[0])
@@ -177,14 +183,19 @@ static void measure_crowd(void)
 
 static int join_job(const char *path)
 {
-    int status, epoch;
-    if ((status = read_place(&epoch)) || (status = connect_engine(path)) || (status = say_hello(epoch)))
+    int epoch;
+    int status = read_place(&epoch);
+    if (status == HVD_SUCCESS)
+        status = connect_engine(path);
+    if (status == HVD_SUCCESS)
+        status = say_hello(epoch);
+    if (status != HVD_SUCCESS)
         return status;
     measure_crowd();
-    if ((status = set_table_open()) ||
-        (status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER)))
-        return status;
-    return rpc_simple(WORKER_INITIALIZED);
+    status = set_table_open();
+    if (status == HVD_SUCCESS)
+        status = operation_run_fixed(tensor_fixed(SHM_SLOT_BARRIER), SHM_BARRIER);
+    return status == HVD_SUCCESS ? rpc_simple(WORKER_INITIALIZED) : status;
 }
 
 /* Gives everything back. Slots first: they point into the region. */
@@ -228,9 +239,10 @@ int hvd_init(void)
         return client_check(); /* initialised already, or forked */
     pthread_once(&once, watch_forks);
     client.gpu = &gpu_path;
-    int status;
-    if ((status = path ? join_job(path) : join_alone()) != HVD_SUCCESS ||
-        (status = timeline_open()) != HVD_SUCCESS) {
+    int status = path ? join_job(path) : join_alone();
+    if (status == HVD_SUCCESS)
+        status = timeline_open();
+    if (status != HVD_SUCCESS) {
         leave_job();
         return status;
     }
@@ -251,8 +263,8 @@ int hvd_shutdown(void)
     if (status == HVD_ERR_MISMATCH)
         return status; /* others have joined: they are not ready to leave, and still need this rank */
     client.epochs += status == HVD_SUCCESS;
-    int told;
-    if (!client.solo && (told = rpc_simple(WORKER_SHUT_DOWN)) != HVD_SUCCESS && status == HVD_SUCCESS)
+    int told = client.solo ? HVD_SUCCESS : rpc_simple(WORKER_SHUT_DOWN);
+    if (status == HVD_SUCCESS)
         status = told;
     atomic_store_explicit(&client.state, CLIENT_NONE, memory_order_release);
     leave_job();

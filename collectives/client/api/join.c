@@ -69,7 +69,10 @@ static const void *get_zeros(struct join *j, size_t bytes)
 static int start_part(struct tensor *t, const struct request *r)
 {
     int status = operation_prepare(t, r, true);
-    if (status == HVD_SUCCESS && (status = operation_start(t, true)) != HVD_SUCCESS)
+    if (status != HVD_SUCCESS)
+        return status;
+    status = operation_start(t, true);
+    if (status != HVD_SUCCESS)
         operation_release(t);
     return status;
 }
@@ -223,7 +226,8 @@ static int run_join(struct join *j)
         if (status < 0 || has_ended(j))
             return status == HVD_SUCCESS && !is_over(j) ? fail_poisoned() : status;
         uint32_t prepared = doorbell_prepare(client.mailbox);
-        if ((status = do_turn(j)) != 0 || has_ended(j)) {
+        status = do_turn(j);
+        if (status != 0 || has_ended(j)) {
             doorbell_cancel(client.mailbox);
             if (status < 0)
                 return status;
@@ -313,9 +317,8 @@ struct join *join_begin(struct tensor **end)
 int join_through(struct join *j, int *last)
 {
     int status = run_join(j);
-    if (status != HVD_SUCCESS) {
-        status = give_up(j, status);
-    } else if ((status = operation_wait(j->end)) == HVD_SUCCESS) {
+    status = status == HVD_SUCCESS ? operation_wait(j->end) : give_up(j, status);
+    if (status == HVD_SUCCESS) {
         client.sets = (uint32_t)j->result[1]; /* ids that the others have tried meanwhile are used */
         status = tell_engine(false);
     }

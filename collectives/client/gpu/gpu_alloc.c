@@ -72,7 +72,7 @@ static int make_memory(struct gpu_memory *m, struct err *e)
     const struct nccl *n = NULL;
     void *at = NULL;
     if (m->bytes >= LEAST_BY_NCCL)
-        n = gpu_state.nccl ? gpu_state.nccl : (gpu_state.nccl = nccl_open(&gpu_state.no_nccl));
+        n = gpu_open_nccl();
     m->by_nccl = n && n->ncclMemAlloc && n->ncclMemFree && n->ncclMemAlloc(&at, m->bytes) == NCCL_OK;
     if (!m->by_nccl) {
         cu_pointer plain;
@@ -96,7 +96,8 @@ static void *allocate_memory(size_t bytes)
     struct err e = ERR_INIT;
     if (gpu_memory_reserve() != HVD_SUCCESS)
         return NULL;
-    if (!(m.context = find_own_context(&e)) || gpu_enter(m.context, &e) != 0) {
+    m.context = find_own_context(&e);
+    if (!m.context || gpu_enter(m.context, &e) != 0) {
         fail(HVD_ERR_SYSTEM, "no memory of a GPU: %s", e.text);
         return NULL;
     }

@@ -150,7 +150,7 @@ static struct gpu_context *make_context(const struct gpu_context *like, struct e
 struct gpu_context *gpu_context_find(const struct pointer *at, struct err *e)
 {
     struct gpu_context new = {.context = at->context, .gpu = at->ordinal};
-    if (!gpu_state.driver && !(gpu_state.driver = driver_open(e)))
+    if (!gpu_open_driver(e))
         return NULL;
     struct gpu_context *c;
     for (c = gpu_state.contexts; !new.context &&c; c = c->next)
@@ -160,8 +160,11 @@ struct gpu_context *gpu_context_find(const struct pointer *at, struct err *e)
         return NULL;
     for (c = gpu_state.contexts; c && c->context != new.context; c = c->next)
         ;
-    if (!c && (c = make_context(&new, e)) != NULL)
-        return c;
+    if (!c) {
+        c = make_context(&new, e);
+        if (c)
+            return c;
+    }
     if (new.retained) /* that is not needed */
         gpu_state.driver->cuDevicePrimaryCtxRelease(at->ordinal);
     return c;

@@ -17,10 +17,17 @@ bool gpu_look(void)
     return atomic_load_explicit(&path_gpu_seen, memory_order_relaxed);
 }
 
+const struct driver *gpu_open_driver(struct err *e)
+{
+    if (!gpu_state.driver)
+        gpu_state.driver = driver_open(e);
+    return gpu_state.driver;
+}
+
 static void relax_capture(void)
 {
-    if (!gpu_state.driver && atomic_load(&path_gpu_seen))
-        gpu_state.driver = driver_open(NULL);
+    if (atomic_load(&path_gpu_seen))
+        gpu_open_driver(NULL);
     gpu_state.capture_mode = gpu_state.driver ? driver_capture_mode(gpu_state.driver, CU_CAPTURE_MODE_RELAXED)
                                               : CU_CAPTURE_MODE_GLOBAL;
 }

@@ -97,10 +97,11 @@ static uint32_t give_span(const struct gpu_context *c, const struct gpu_export *
     struct worker_message m = {.type = WORKER_DEVICE_SPAN};
     struct worker_device q = {.gpu = c->exports.engine.gpu};
     uint32_t *number = malloc(n * sizeof *number);
-    int fd = -1, status = HVD_ERR_MEMORY;
+    int status = HVD_ERR_MEMORY;
     for (size_t i = 0; number && i < n; i++)
         number[i] = piece[i].number;
-    if (number && (fd = numbers_write(number, n)) >= 0) {
+    int fd = number ? numbers_write(number, n) : -1;
+    if (fd >= 0) {
         memcpy(m.text, &q, sizeof q);
         status = rpc(&m, fd, NULL, NULL);
         close(fd);
@@ -231,9 +232,9 @@ static bool give_allocation(const struct gpu_context *c, const struct pointer_ra
 {
     struct worker_message m = {.type = WORKER_DEVICE_MEMORY};
     struct worker_device q = {.gpu = c->exports.engine.gpu, .bytes = range->bytes};
-    int fd = -1;
+    int fd = range->exported == POINTER_BY_FD ? descriptor_of(range) : -1;
     *number = 0;
-    if (range->exported == POINTER_BY_FD && (fd = descriptor_of(range)) < 0)
+    if (range->exported == POINTER_BY_FD && fd < 0)
         return true;
     if (range->exported == POINTER_BY_IPC && !get_handle(range, &q))
         return true;
@@ -280,7 +281,8 @@ bool gpu_export(struct gpu_context *c, const void *at, uint64_t bytes, uint32_t 
     uintptr_t base = x->base;
     uintptr_t end = base + x->bytes;
     for (; x->number && end - (uintptr_t)at < bytes; pieces++) {
-        if (!(x = find_allocation(c, (const void *)end)) || x->base != end)
+        x = find_allocation(c, (const void *)end);
+        if (!x || x->base != end)
             return false;
         end += x->bytes;
     }

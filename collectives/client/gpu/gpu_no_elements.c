@@ -28,7 +28,7 @@ bool gpu_locate_empty(const struct request *r, struct pointer *at)
         at->ordinal = c->gpu;
         return true;
     }
-    if (!gpu_state.driver && !(gpu_state.driver = driver_open(NULL)))
+    if (!gpu_open_driver(NULL))
         return false;
     if (context_of_stream(r->stream, &at->context))
         entered = gpu_state.driver->cuCtxPushCurrent(at->context) == CU_OK;
@@ -68,14 +68,15 @@ int gpu_team_choose_gpu(struct gpu_team *team, struct err *e)
     struct gpu_context *c = gpu_state.contexts;
     if (team->context)
         return 0;
-    if (!gpu_state.driver && !(gpu_state.driver = driver_open(e)))
+    if (!gpu_open_driver(e))
         return -1;
-    int gpu;
-    if (!c && (gpu = choose_gpu(gpu_state.driver)) < 0)
-        return err_set(e, ERR_SYSTEM, "it has no GPU");
-    if (!c && !(c = gpu_context_find(&(struct pointer){.device = true, .ordinal = gpu}, e)))
-        return -1;
-    return gpu_team_set_context(team, c, e);
+    if (!c) {
+        int gpu = choose_gpu(gpu_state.driver);
+        if (gpu < 0)
+            return err_set(e, ERR_SYSTEM, "it has no GPU");
+        c = gpu_context_find(&(struct pointer){.device = true, .ordinal = gpu}, e);
+    }
+    return c ? gpu_team_set_context(team, c, e) : -1;
 }
 
 /* Makes up for the steps that a call with elements does before the agreement. */

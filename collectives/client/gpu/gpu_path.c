@@ -35,7 +35,9 @@ static int prepare_op(struct tensor *t, const struct request *r)
     int status = find_context(t, r, &context);
     if (status != HVD_SUCCESS)
         return status;
-    if (!op && !(op = t->gpu = calloc(1, sizeof *op)))
+    if (!op)
+        op = t->gpu = calloc(1, sizeof *op);
+    if (!op)
         return fail(HVD_ERR_MEMORY, "no memory for tensor \"%s\"", t->name);
     op->tensor = t;
     if (op->context != context) {
@@ -240,8 +242,11 @@ static void wait_for_tensor(struct tensor *t, bool begins)
 {
     if (client.solo)
         return;
-    if (!begins && t->op.status == HVD_SUCCESS && (t->op.status = take_result(t)) != HVD_SUCCESS)
-        memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
+    if (!begins && t->op.status == HVD_SUCCESS) {
+        t->op.status = take_result(t);
+        if (t->op.status != HVD_SUCCESS)
+            memcpy(t->text, hvd_last_error(), strnlen(hvd_last_error(), sizeof t->text - 1) + 1);
+    }
     if (begins ? t->phase == PHASE_ENDED : !t->gpu->waited)
         return;
     gpu_lock();

@@ -93,7 +93,10 @@ int gpu_solo(struct tensor *t)
                  dtype_name(t->op.what.dtype));
         return HVD_ERR_INVALID;
     }
-    if (status == HVD_SUCCESS && (status = run_in_context(t)) != HVD_SUCCESS)
+    if (status != HVD_SUCCESS)
+        return status;
+    status = run_in_context(t);
+    if (status != HVD_SUCCESS)
         snprintf(t->text, sizeof t->text, "%s", hvd_last_error());
     return status;
 }

@@ -258,7 +258,9 @@ enum gpu_need gpu_team_need(const struct gpu_team *team)
 static struct gpu_team *make_team(const struct team *team, struct gpu_context *context, struct err *e)
 {
     struct gpu_team *t = calloc(1, sizeof *t);
-    if (!t || !(t->capabilities = calloc(team->size, sizeof *t->capabilities))) {
+    if (t)
+        t->capabilities = calloc(team->size, sizeof *t->capabilities);
+    if (!t || !t->capabilities) {
         free(t);
         err_set(e, ERR_MEMORY, "no memory for devices of process set %d", team->id);
         return NULL;

@@ -21,8 +21,10 @@ static uint32_t new_memory(struct gpu_owner *o)
     for (uint32_t i = 0; i < n; i++)
         if (!o->memory[i].at)
             return i;
-    struct gpu_memory *more;
-    if (room > ENGINE_GPU_MEMORIES_MAX || !(more = realloc(o->memory, room * sizeof *more)))
+    if (room > ENGINE_GPU_MEMORIES_MAX)
+        return UINT32_MAX;
+    struct gpu_memory *more = realloc(o->memory, room * sizeof *more);
+    if (!more)
         return UINT32_MAX;
     memset(more + n, 0, (room - n) * sizeof *more);
     o->memory = more;
@@ -128,13 +130,12 @@ static int open_span(struct engine_gpus *d, struct gpu_owner *o, const struct wo
     size_t n = 0;
     uint32_t *number = fd >= 0 ? numbers_read(fd, ENGINE_GPU_MEMORIES_MAX, &n) : NULL, i = new_memory(o);
     struct mapping_part *part = number ? parts_of(o, q->gpu, number, n, &m.bytes) : NULL;
-    int rc = -1;
     free(number);
     if (!part)
         return err_set(e, ERR_PROTOCOL, "what came as allocations one behind the other is none");
-    if (i == UINT32_MAX)
-        err_set(e, ERR_MEMORY, "no room for one more allocation");
-    else if ((rc = engine_gpu_enter(d, q->gpu, e)) == 0) {
+    int rc = i == UINT32_MAX ? err_set(e, ERR_MEMORY, "no room for one more allocation")
+                             : engine_gpu_enter(d, q->gpu, e);
+    if (rc == 0) {
         rc = mapping_open(d->driver, d->gpu[q->gpu].what.device, part, n, &m.at, e);
         engine_gpu_leave(d);
     }

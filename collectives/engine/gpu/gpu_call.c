@@ -93,7 +93,9 @@ static int take_piece(const struct gpu_owner *owner, const struct gpu_member *se
 
 static int make_room(struct gpu_given *g, size_t pieces, int size)
 {
-    if (!g->counts && !(g->counts = calloc(2 * (size_t)size, sizeof *g->counts)))
+    if (!g->counts)
+        g->counts = calloc(2 * (size_t)size, sizeof *g->counts);
+    if (!g->counts)
         return -1;
     if (pieces > g->room) {
         struct gpu_operation *more = realloc(g->operation, pieces * sizeof *more);

@@ -72,8 +72,10 @@ static void keep_buffers_apart(const struct nccl *n)
 static void open_gpu(struct gpu_opening *o)
 {
     struct err *e = &o->error;
-    if ((o->driver = driver_open(e)) && driver_need(o->driver, DRIVER_IPC, e) == 0 &&
-        (o->nccl = nccl_open(e)) && find_gpu(o->driver, o->uuid, &o->gpu.what, e) == 0)
+    o->driver = driver_open(e);
+    if (o->driver && driver_need(o->driver, DRIVER_IPC, e) == 0)
+        o->nccl = nccl_open(e);
+    if (o->nccl && find_gpu(o->driver, o->uuid, &o->gpu.what, e) == 0)
         open_context(o->driver, &o->gpu, e);
     if (o->nccl)
         keep_buffers_apart(o->nccl);

@@ -65,7 +65,9 @@ void run_fail_by(struct run *run, const struct err *error)
 struct run *run_new(struct engine *engine)
 {
     struct run *run = engine->runs.spare;
-    if (!run && !(run = malloc(sizeof *run)))
+    if (!run)
+        run = malloc(sizeof *run);
+    if (!run)
         return NULL;
     engine->runs.spare = NULL;
     memset(run, 0, offsetof(struct run, entry));
