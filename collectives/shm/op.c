@@ -10,21 +10,22 @@
 
 #define BYTES_MAX (1ull << 48)
 
-static const char *const kinds[SHM_KINDS] = {
-    [SHM_ALLREDUCE] = "allreduce",
-    [SHM_BROADCAST] = "broadcast",
-    [SHM_BARRIER] = "barrier",
-    [SHM_SHUTDOWN] = "shutdown",
-    [SHM_ALLGATHER] = "allgather",
-    [SHM_ALLTOALL] = "alltoall",
-    [SHM_REDUCESCATTER] = "reducescatter",
-    [SHM_JOIN] = "joined",
-    [SHM_ALLREDUCE_SHARED] = "shared allreduce",
+static const struct {
+    const char *in_sentence, *in_timeline;
+} kinds[SHM_KINDS] = {
+#define NAMES_OF(kind, number, in_sentence, in_timeline) [number] = {in_sentence, in_timeline},
+    SHM_KIND_LIST(NAMES_OF)
+#undef NAMES_OF
 };
+
+static bool is_kind(uint8_t kind)
+{
+    return kind < SHM_KINDS && kinds[kind].in_sentence;
+}
 
 const char *op_kind_name(uint8_t kind)
 {
-    return kind < SHM_KINDS && kinds[kind] ? kinds[kind] : "an unknown operation";
+    return is_kind(kind) ? kinds[kind].in_sentence : "an unknown operation";
 }
 
 bool op_takes_zeros(const struct tensor_op *op)
@@ -106,7 +107,7 @@ static const char *wrong_data(const struct tensor_op *op, uint32_t size_of_set, 
 
 const char *op_wrong(const struct tensor_op *op, uint32_t size, char *text, size_t text_size)
 {
-    if (op->kind >= SHM_KINDS || !kinds[op->kind]) {
+    if (!is_kind(op->kind)) {
         snprintf(text, text_size, "there is no operation of the kind %d", op->kind);
         return text;
     }
@@ -210,16 +211,5 @@ void op_text(const struct tensor_op *op, int property, char *text, size_t size)
 
 const char *op_event_name(uint8_t kind)
 {
-    static const char *const names[SHM_KINDS] = {
-        [SHM_ALLREDUCE] = "ALLREDUCE",
-        [SHM_BROADCAST] = "BROADCAST",
-        [SHM_BARRIER] = "BARRIER",
-        [SHM_SHUTDOWN] = "SHUTDOWN",
-        [SHM_ALLGATHER] = "ALLGATHER",
-        [SHM_ALLTOALL] = "ALLTOALL",
-        [SHM_REDUCESCATTER] = "REDUCESCATTER",
-        [SHM_JOIN] = "JOIN",
-        [SHM_ALLREDUCE_SHARED] = "ALLREDUCE",
-    };
-    return kind < SHM_KINDS && names[kind] ? names[kind] : "OPERATION";
+    return is_kind(kind) ? kinds[kind].in_timeline : "OPERATION";
 }
