@@ -77,8 +77,8 @@ int operation_place(struct tensor *t)
     size_t out_bytes = stage_out ? round_to_lines(t->op.capacity) : 0,
            in_bytes = stage_in && apart ? round_to_lines(bytes) : 0;
     size_t table = t->op.where.table_place == SHM_SEGMENT ? table_bytes(t) : 0;
-    size_t receipt = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
-    int status = make_block(t, out_bytes + in_bytes + table + receipt, &address);
+    size_t recv_counts = !team_is_here(t->view.team) && op_is_ragged(op->kind) ? table_bytes(t) : 0;
+    int status = make_block(t, out_bytes + in_bytes + table + recv_counts, &address);
     if (status != HVD_SUCCESS)
         return status;
     if (same)
@@ -95,8 +95,8 @@ int operation_place(struct tensor *t)
         memcpy((char *)t->op.staging + out_bytes + in_bytes, t->op.where.table, table);
         t->op.where.table_at = address + out_bytes + in_bytes;
     }
-    if (receipt) {
-        t->op.where.receipt_at = address + out_bytes + in_bytes + table;
+    if (recv_counts) {
+        t->op.where.recv_counts_at = address + out_bytes + in_bytes + table;
         t->op.recv_counts = (uint64_t *)(void *)((char *)t->op.staging + out_bytes + in_bytes + table);
     }
     return HVD_SUCCESS;
@@ -147,7 +147,7 @@ static inline void take_request(struct tensor *t, const struct request *r)
     o->recv_counts = NULL;
     o->where = (struct tensor_where){0};
     if (op_is_ragged(r->op.kind))
-        o->where.room = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
+        o->where.capacity = r->capacity >> __builtin_ctzll(dtype_size(r->op.dtype)); /* a power of two */
     if (r->table) {
         o->where.table = r->table;
         o->where.table_place = table_bytes(t) <= SHM_TABLE_MAX ? SHM_INLINE : SHM_SEGMENT;

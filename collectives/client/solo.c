@@ -68,9 +68,9 @@ int solo_rows(struct tensor *t)
 {
     const struct tensor_op *op = &t->op.what;
     uint64_t count = t->op.where.table ? t->op.where.table[0] : op->count;
-    if (t->op.where.room < count) {
+    if (t->op.where.capacity < count) {
         snprintf(t->text, sizeof t->text, "tensor \"%s\": rank 0 has room for %llu rows, the result has %llu",
-                 t->name, (unsigned long long)(t->op.where.room / op->row),
+                 t->name, (unsigned long long)(t->op.where.capacity / op->row),
                  (unsigned long long)(count / op->row));
         return HVD_ERR_MISMATCH;
     }

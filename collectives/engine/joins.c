@@ -3,8 +3,9 @@
  * Such a rank takes part in every operation that others begin, with zeros (client/join.c). All it needs is to
  * be told: an operation is `wanted` of it. Within a host the members that have not joined put a slot into
  * their ring when they arrive there and others have not (only while somebody of the host has joined, which
- * the header says); who lacks it is seen in the seats. When a member joins, all slots are looked at once. So
- * either the arriving one sees that somebody has joined, or the look at all slots sees that it has arrived.
+ * the header says); who lacks it is seen in the member slots. When a member joins, all slots are looked at
+ * once. So either the arriving one sees that somebody has joined, or the look at all slots sees that it has
+ * arrived.
  *
  * A host whose members of a set have all joined hears nothing in that way. Every engine tells every other one
  * which of its ranks join, and a host on which an operation was begun by ranks, not by such a message, tells

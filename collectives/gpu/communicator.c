@@ -48,7 +48,7 @@ struct communicator {
     struct scales scales;
     struct registered *registered;
     struct after *after; /* of the last run */
-    size_t afters, after_room;
+    size_t afters, after_capacity;
     struct fuse fuse;
     double fuse_after; /* the factor of the packed results of the last run */
     cu_stream stream;  /* of the last run */
@@ -182,7 +182,7 @@ static void make_buffer(void *owner)
                      c->who.fuse) < 0)
         report_broken(c, NULL);
     else
-        c->fuse.room = c->who.fuse;
+        c->fuse.capacity = c->who.fuse;
     leave_context(c);
 }
 
@@ -247,13 +247,13 @@ static int find_scale(struct communicator *c, const struct reduction *r, nccl_op
 
 static int remember_after(struct communicator *c, const struct gpu_operation *o, double factor, struct err *e)
 {
-    if (c->afters == c->after_room) {
-        size_t room = c->after_room ? 2 * c->after_room : 16;
-        struct after *more = realloc(c->after, room * sizeof *more);
+    if (c->afters == c->after_capacity) {
+        size_t capacity = c->after_capacity ? 2 * c->after_capacity : 16;
+        struct after *more = realloc(c->after, capacity * sizeof *more);
         if (!more)
             return err_set(e, ERR_MEMORY, "no memory for scaling");
         c->after = more;
-        c->after_room = room;
+        c->after_capacity = capacity;
     }
     cu_pointer out = (cu_pointer)(uintptr_t)o->out;
     size_t count = o->kind == GPU_REDUCESCATTER ? operation_part(o, c->who.size, c->who.rank) : o->count;

@@ -79,10 +79,10 @@ const struct nccl *nccl_open(struct err *e)
 }
 
 /* NCCL's messages may end in a newline; an error here is one line. */
-static void one_line(char *into, size_t room, const char *text)
+static void one_line(char *into, size_t size, const char *text)
 {
     size_t n = 0;
-    for (; text[n] && n + 1 < room; n++)
+    for (; text[n] && n + 1 < size; n++)
         into[n] = text[n] == '\n' || text[n] == '\r' ? ' ' : text[n];
     while (n > 0 && into[n - 1] == ' ')
         n--;

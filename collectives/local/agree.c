@@ -16,7 +16,7 @@ struct claim_of_member {
     uint8_t place;
     bool is_private;
     uint32_t table;
-    uint64_t in, out, room, table_at, receipt_at;
+    uint64_t in, out, capacity, table_at, recv_counts_at;
 };
 
 static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t member)
@@ -41,7 +41,7 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
     if (c.place & SHM_BRIEF) {
         c.place &= (uint8_t)~SHM_BRIEF;
         c.op.row = c.in;
-        c.room = c.out;
+        c.capacity = c.out;
         c.in = c.out = 0;
     } else if (c.place & SHM_DETAILED) {
         const volatile struct shm_details *details = &tensor_body(v, member)->details;
@@ -51,10 +51,10 @@ static struct claim_of_member read_entry(const struct tensor_view *v, uint32_t m
         c.op.postscale = details->postscale;
         c.op.group = details->group;
         c.op.compression = details->compression & 15;
-        c.room = details->room;
+        c.capacity = details->capacity;
         c.table_at = details->table_at;
         c.table = details->table;
-        c.receipt_at = details->receipt_at;
+        c.recv_counts_at = details->recv_counts_at;
     }
     return c;
 }
@@ -198,27 +198,28 @@ static void *resolve_address(const struct tensor_view *v, const struct tensor_re
 }
 
 /* The place where the engine tells how many elements came of each rank. */
-static bool find_receipt(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
-                         const struct tensor_resolver *resolver)
+static bool find_recv_counts(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
+                             const struct tensor_resolver *resolver)
 {
-    uint64_t *receipt = NULL;
+    uint64_t *recv_counts = NULL;
     if (team_is_here(v->team) || !op_is_ragged(v->op.kind))
         return true;
-    if (c->receipt_at % sizeof *receipt == 0)
-        receipt = resolver->resolve(resolver->ctx, c->receipt_at, v->team->size * sizeof *receipt);
-    v->receipt[member] = receipt;
-    return receipt != NULL;
+    if (c->recv_counts_at % sizeof *recv_counts == 0)
+        recv_counts =
+            resolver->resolve(resolver->ctx, c->recv_counts_at, v->team->size * sizeof *recv_counts);
+    v->recv_counts[member] = recv_counts;
+    return recv_counts != NULL;
 }
 
 static bool find_output(struct tensor_view *v, uint32_t member, const struct claim_of_member *c,
                         const struct tensor_resolver *resolver)
 {
     if (op_is_ragged(v->op.kind)) {
-        if (c->room > BYTES_MAX / tensor_element_size(v))
+        if (c->capacity > BYTES_MAX / tensor_element_size(v))
             return false;
-        v->room[member] = c->room;
+        v->capacity[member] = c->capacity;
     }
-    uint64_t bytes = kind_of(&v->op)->room(v, member);
+    uint64_t bytes = kind_of(&v->op)->output_bytes(v, member);
     if (op_scatters(v->op.kind) && bytes <= SHM_INLINE_MAX)
         v->out[member] = tensor_scratch(v, member);
     else if (bytes == 0 || (c->place == SHM_INLINE && !op_scatters(v->op.kind)))
@@ -251,9 +252,9 @@ static bool find_place(struct tensor_view *v, uint32_t member, const struct clai
     if (v->me >= v->team->members || !op_kind_in(v->op.kind, STREAM_KINDS) || !team_is_here(v->team) ||
         (c->place == SHM_INLINE && !ragged))
         return false;
-    if (ragged && c->room > BYTES_MAX / tensor_element_size(v))
+    if (ragged && c->capacity > BYTES_MAX / tensor_element_size(v))
         return false;
-    v->room[member] = c->room;
+    v->capacity[member] = c->capacity;
     bool has_place = v->op.kind != SHM_BROADCAST || member == v->op.root;
     v->out[member] = has_place ? resolve_address(v, resolver, c->in, STREAM_PLACE) : NULL;
     if (has_place && !v->out[member])
@@ -268,9 +269,9 @@ static bool find_nothing(struct tensor_view *v, uint32_t member, const struct cl
 {
     v->in[member] = v->out[member] = NULL;
     v->device_memory = member == 0 || c->in == v->device_memory ? c->in : 0;
-    if (op_is_ragged(v->op.kind) && c->room > BYTES_MAX / tensor_element_size(v))
+    if (op_is_ragged(v->op.kind) && c->capacity > BYTES_MAX / tensor_element_size(v))
         return false;
-    v->room[member] = c->room;
+    v->capacity[member] = c->capacity;
     return true;
 }
 
@@ -287,7 +288,7 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     v->count[member] = c->op.count;
     if (v->op.device)
         return find_nothing(v, member, c) && find_table(v, member, c, resolver) &&
-               find_receipt(v, member, c, resolver);
+               find_recv_counts(v, member, c, resolver);
     if (c->place == SHM_INLINE)
         v->in[member] = tensor_payload(v, member, bytes, table);
     if (v->streamed)
@@ -297,7 +298,7 @@ static bool find_elements(struct tensor_view *v, uint32_t member, const struct c
     if (c->place != SHM_INLINE)
         v->in[member] = resolve_address(v, resolver, c->in, bytes);
     return v->in[member] && find_table(v, member, c, resolver) && find_output(v, member, c, resolver) &&
-           find_receipt(v, member, c, resolver);
+           find_recv_counts(v, member, c, resolver);
 }
 
 /* Plans the work; on several hosts the engine does so. */
@@ -337,7 +338,7 @@ static bool open_alike(struct tensor_view *v)
         if (entry->kind != v->op.kind || entry->dtype != v->op.dtype || entry->op != v->op.op ||
             entry->place != place || entry->root != v->op.root || entry->set != v->op.set ||
             entry->count != v->op.count ||
-            (v->own.is_brief && (entry->in != v->op.row || entry->out != v->own.room)))
+            (v->own.is_brief && (entry->in != v->op.row || entry->out != v->own.capacity)))
             return false;
         v->in[i] = tensor_payload(v, i, v->bytes, 0);
     }
@@ -350,7 +351,7 @@ static int plan_alike(struct tensor_view *v, const char *name, char *text, size_
     struct claim_of_member c = {.op = v->op};
     for (uint32_t i = 0; i < v->team->members; i++) {
         v->count[i] = v->op.count;
-        v->room[i] = v->own.room;
+        v->capacity[i] = v->own.capacity;
         if (!find_table(v, i, &c, NULL)) {
             snprintf(text, size, "tensor \"%s\": no memory", name);
             return HVD_ERR_MEMORY;
@@ -405,5 +406,5 @@ int tensor_open(struct tensor_view *v, const char *name, const struct tensor_res
 
 void *tensor_scratch(const struct tensor_view *v, uint32_t member)
 {
-    return v->seat[member]->body[(v->sequence + 1) & 1].payload;
+    return v->member_slot[member]->body[(v->sequence + 1) & 1].payload;
 }

@@ -3,7 +3,7 @@
  * longer when they do not come out even; of a group they are what its table says. */
 #include "collectives/local/kind.h"
 
-static uint64_t room_needed(const struct tensor_view *v, uint32_t member)
+static uint64_t measure_output(const struct tensor_view *v, uint32_t member)
 {
     return v->split[v->team->member[member]] * tensor_element_size(v);
 }
@@ -39,4 +39,4 @@ static void reduce_mine(const struct tensor_view *v, void *out)
     kind_reduce(v, &out, 1, begin, v->get[v->me]);
 }
 
-const struct kind kind_reducescatter = {room_needed, plan_reducescatter, reduce_part, reduce_mine};
+const struct kind kind_reducescatter = {measure_output, plan_reducescatter, reduce_part, reduce_mine};

@@ -28,7 +28,7 @@ bool stream_of_all(const struct tensor_view *v)
 
 static bool has_staged(const struct tensor_view *v, uint32_t member)
 {
-    return atomic_load(&v->seat[member]->given) == shm_tagged(v->sequence, STAGED);
+    return atomic_load(&v->member_slot[member]->given) == shm_tagged(v->sequence, STAGED);
 }
 
 bool stream_settled(const struct tensor_view *v)
@@ -52,7 +52,7 @@ void stream_staged(struct tensor_view *v, uint64_t in, uint64_t out)
     struct shm_entry *entry = tensor_entry(v, v->me);
     entry->in = in;
     entry->out = out;
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, STAGED));
+    atomic_store(&v->member_slot[v->me]->given, shm_tagged(v->sequence, STAGED));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -103,7 +103,7 @@ static void give_piece(struct tensor_view *v)
     struct piece p = piece_of(v, v->stream.gave);
     copy_others(v, &p, (char *)v->out[v->me] + p.place,
                 (const char *)v->own.in + p.at * tensor_element_size(v));
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
+    atomic_store(&v->member_slot[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -119,7 +119,7 @@ static void reduce_piece(struct tensor_view *v)
     }
     kind_reduce_from(v, v->stream.in, v->stream.out, p.at + p.first, p.last - p.first);
     FINISHED_FOR_OTHERS(v);
-    atomic_store(&v->seat[v->me]->done, shm_tagged(v->sequence, ++v->mine));
+    atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, ++v->mine));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -136,7 +136,7 @@ static void take_piece(struct tensor_view *v)
 static bool all_have(const struct tensor_view *v, size_t word, uint32_t number)
 {
     for (uint32_t i = 0; i < v->team->members; i++) {
-        uint64_t seen = atomic_load((_Atomic uint64_t *)(void *)((char *)v->seat[i] + word));
+        uint64_t seen = atomic_load((_Atomic uint64_t *)(void *)((char *)v->member_slot[i] + word));
         if (i != v->me && ((uint32_t)(seen >> 32) != v->sequence || (uint32_t)seen <= number))
             return false;
     }
@@ -150,9 +150,10 @@ static enum action next_action(const struct tensor_view *v)
     if (v->stream.gave <= v->stream.taken + 1 && v->stream.gave < count_pieces(v))
         return GIVE;
     if (v->mine == v->stream.taken && v->mine < count_pieces(v))
-        return all_have(v, offsetof(struct shm_seat, given), v->mine) ? REDUCE : NONE;
-    return v->stream.taken < v->mine && all_have(v, offsetof(struct shm_seat, done), v->stream.taken) ? TAKE
-                                                                                                      : NONE;
+        return all_have(v, offsetof(struct shm_member_slot, given), v->mine) ? REDUCE : NONE;
+    return v->stream.taken < v->mine && all_have(v, offsetof(struct shm_member_slot, done), v->stream.taken)
+               ? TAKE
+               : NONE;
 }
 
 void stream_plan(struct tensor_view *v)

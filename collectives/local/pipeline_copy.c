@@ -108,7 +108,7 @@ static void give_piece(struct tensor_view *v)
             copy_bytes(place + w.given, (const char *)v->own.in + w.in, w.bytes);
     }
     FINISHED_FOR_OTHERS(v);
-    atomic_store(&v->seat[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
+    atomic_store(&v->member_slot[v->me]->given, shm_tagged(v->sequence, ++v->stream.gave));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -137,7 +137,7 @@ static void take_piece(struct tensor_view *v)
         return;
     v->stream.taken = 0;
     FINISHED_FOR_OTHERS(v);
-    atomic_store(&v->seat[v->me]->done, shm_tagged(v->sequence, ++v->mine));
+    atomic_store(&v->member_slot[v->me]->done, shm_tagged(v->sequence, ++v->mine));
     region_ring_sleepers(v->region, UINT32_MAX);
 }
 
@@ -159,7 +159,7 @@ static bool has_counted(const struct tensor_view *v, const _Atomic uint64_t *wor
 static bool others_have_finished(const struct tensor_view *v, uint32_t rounds)
 {
     for (uint32_t i = 0; i < v->team->members; i++)
-        if (i != v->me && !has_counted(v, &v->seat[i]->done, rounds))
+        if (i != v->me && !has_counted(v, &v->member_slot[i]->done, rounds))
             return false;
     return true;
 }
@@ -174,7 +174,7 @@ static bool can_take(const struct tensor_view *v)
 {
     struct way w;
     return v->mine < v->stream.rounds &&
-           (!find_wanted(v, &w) || has_counted(v, &v->seat[current_source(v)]->given, v->mine + 1));
+           (!find_wanted(v, &w) || has_counted(v, &v->member_slot[current_source(v)]->given, v->mine + 1));
 }
 
 enum action { NONE, GIVE, TAKE, KEEP };

@@ -21,7 +21,7 @@ static size_t mailboxes_at(uint32_t members)
 
 static size_t slot_bytes(uint32_t members)
 {
-    return sizeof(struct shm_slot) + members * sizeof(struct shm_seat);
+    return sizeof(struct shm_slot) + members * sizeof(struct shm_member_slot);
 }
 
 static size_t slots_at(uint32_t members)

@@ -132,11 +132,12 @@ static void fence_slot(bool on, struct shm_slot *slot, uint32_t members)
     fence(on, slot, END_OF(struct shm_slot, wanted_op), offsetof(struct shm_slot, settled));
     fence(on, slot, END_OF(struct shm_slot, known), offsetof(struct shm_slot, result));
     for (uint32_t i = 0; i < members; i++) {
-        struct shm_seat *seat = &slot->seat[i];
-        fence(on, seat, END_OF(struct shm_seat, done), offsetof(struct shm_seat, given));
-        fence(on, seat, END_OF(struct shm_seat, launched), offsetof(struct shm_seat, body));
+        struct shm_member_slot *member_slot = &slot->member_slot[i];
+        fence(on, member_slot, END_OF(struct shm_member_slot, done), offsetof(struct shm_member_slot, given));
+        fence(on, member_slot, END_OF(struct shm_member_slot, launched),
+              offsetof(struct shm_member_slot, body));
         for (int k = 0; k < 2; k++)
-            fence(on, &seat->body[k], END_OF(struct shm_body, details), sizeof(struct shm_body));
+            fence(on, &member_slot->body[k], END_OF(struct shm_body, details), sizeof(struct shm_body));
     }
 }
 

@@ -96,7 +96,7 @@ static uint64_t out_bytes(const struct gpu_op *op, const struct gpu_operation *o
 {
     uint64_t element = dtype_size(o->dtype);
     if (is_ragged(op))
-        return op->tensor->op.where.room * element;
+        return op->tensor->op.where.capacity * element;
     if (o->kind == GPU_REDUCESCATTER)
         return operation_part(o, (int)op->team->team->size, (int)team_own_index(op->team->team)) * element;
     return o->count * element;
@@ -308,9 +308,9 @@ void gpu_engine_forget(struct gpu_op *op)
 
 /* ---- its turn ------------------------------------------------------------------------------------------ */
 
-static struct shm_seat *own_seat(uint32_t slot)
+static struct shm_member_slot *own_member_slot(uint32_t slot)
 {
-    return &region_slot(&client.region, slot)->seat[client.local_rank];
+    return &region_slot(&client.region, slot)->member_slot[client.local_rank];
 }
 
 /* `to` comes in the stream where `from` has come, and what was there before. */
@@ -352,7 +352,7 @@ int gpu_engine_launch(struct gpu_op *op, struct err *e)
         return -1;
     op->by_engine = true;
     op->phase = GPU_LAUNCHING;
-    atomic_store(&own_seat(slot)->call, address);
+    atomic_store(&own_member_slot(slot)->call, address);
     if (!ring_put(&client.mailbox->launch, slot))
         return err_set(e, ERR_PROTOCOL, "the engine cannot be told");
     engine_wake();
@@ -361,7 +361,7 @@ int gpu_engine_launch(struct gpu_op *op, struct err *e)
 
 bool gpu_engine_launched(const struct gpu_op *op)
 {
-    return atomic_load(&own_seat(op->tensor->slot)->launched) == shm_tagged(op->tensor->sequence, 1);
+    return atomic_load(&own_member_slot(op->tensor->slot)->launched) == shm_tagged(op->tensor->sequence, 1);
 }
 
 /* ---- a team -------------------------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ void gpu_bridge_close(struct gpu_team *team)
 
 enum communicator_state gpu_engine_state(const struct gpu_team *team)
 {
-    uint64_t state = atomic_load(&own_seat(team->head->slot)->launched);
+    uint64_t state = atomic_load(&own_member_slot(team->head->slot)->launched);
     return state <= COMMUNICATOR_ABORTED ? (enum communicator_state)state : COMMUNICATOR_FAILED;
 }
 

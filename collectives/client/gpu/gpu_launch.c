@@ -115,7 +115,7 @@ bool gpu_count_elements(struct gpu_op *op)
     const struct tensor_view *v = &t->view;
     bool gathers = t->op.what.kind == SHM_ALLGATHER;
     uint32_t n = v->team->size;
-    uint64_t left = t->op.where.room;
+    uint64_t left = t->op.where.capacity;
     for (uint32_t i = 0; op_is_ragged(t->op.what.kind) && i < n; i++) {
         if (t->op.recv_counts)
             op->pieces.counts[i] = t->op.recv_counts[i];

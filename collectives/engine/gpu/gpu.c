@@ -17,18 +17,18 @@
 /* A free number of the list; it grows. UINT32_MAX: no room. */
 static uint32_t new_memory(struct gpu_owner *o)
 {
-    uint32_t n = o->memories, room = n ? 2 * n : 64;
+    uint32_t n = o->memories, capacity = n ? 2 * n : 64;
     for (uint32_t i = 0; i < n; i++)
         if (!o->memory[i].at)
             return i;
-    if (room > ENGINE_GPU_MEMORIES_MAX)
+    if (capacity > ENGINE_GPU_MEMORIES_MAX)
         return UINT32_MAX;
-    struct gpu_memory *more = realloc(o->memory, room * sizeof *more);
+    struct gpu_memory *more = realloc(o->memory, capacity * sizeof *more);
     if (!more)
         return UINT32_MAX;
-    memset(more + n, 0, (room - n) * sizeof *more);
+    memset(more + n, 0, (capacity - n) * sizeof *more);
     o->memory = more;
-    o->memories = room;
+    o->memories = capacity;
     return n;
 }
 
@@ -183,14 +183,15 @@ static int make_known(struct engine *engine, uint32_t member, const struct worke
 {
     struct engine_gpus *d = engine->gpus;
     struct gpu_memory *m = engine_gpu_memory_of(&d->owner[member], q->id);
-    const struct gpu_member *seat = engine_gpu_member_of(engine, member, q->set);
-    if (!m || !seat || m->gpu != seat->gpu)
+    const struct gpu_member *gpu_member = engine_gpu_member_of(engine, member, q->set);
+    if (!m || !gpu_member || m->gpu != gpu_member->gpu)
         return err_set(e, ERR_PROTOCOL, "there is no such memory, or process set");
     *known = SHM_DEVICE_ASK_LATER;
-    if (seat->leaves || seat->pending || communicator_state(seat->communicator) != COMMUNICATOR_READY)
+    if (gpu_member->leaves || gpu_member->pending ||
+        communicator_state(gpu_member->communicator) != COMMUNICATOR_READY)
         return 0;
     engine_gpu_map_again(d, m);
-    *known = engine_gpu_known_at(seat, m) ? SHM_DEVICE_KNOWN : SHM_DEVICE_UNKNOWN;
+    *known = engine_gpu_known_at(gpu_member, m) ? SHM_DEVICE_KNOWN : SHM_DEVICE_UNKNOWN;
     return 0;
 }
 

@@ -38,16 +38,16 @@ static struct extent extent_of(const struct gpu_operation *o, int rank, int size
 }
 
 /* The place of `bytes` bytes in the member's memory; `known`: where NCCL knows it. -1: there is none such. */
-static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member *seat, bool known,
+static int resolve_memory(const struct gpu_owner *owner, const struct gpu_member *gpu_member, bool known,
                           uint32_t memory, uint64_t offset, uint64_t bytes, void **at)
 {
     const struct gpu_memory *m = engine_gpu_memory_of(owner, memory);
     *at = NULL;
     if (memory == 0)
         return bytes == 0 ? 0 : -1;
-    if (!m || m->gpu != seat->gpu || offset > m->bytes || bytes > m->bytes - offset)
+    if (!m || m->gpu != gpu_member->gpu || offset > m->bytes || bytes > m->bytes - offset)
         return -1;
-    cu_pointer base = known ? engine_gpu_known_at(seat, m) : m->at;
+    cu_pointer base = known ? engine_gpu_known_at(gpu_member, m) : m->at;
     if (!base)
         return -1;
     *at = (void *)(uintptr_t)(base + offset);
@@ -66,7 +66,7 @@ static bool makes_sense(const struct shm_device_piece *p, uint32_t ragged, int s
             (p->row_count > 0 && p->count % p->row_count == 0));
 }
 
-static int take_piece(const struct gpu_owner *owner, const struct gpu_member *seat, int rank, int size,
+static int take_piece(const struct gpu_owner *owner, const struct gpu_member *gpu_member, int rank, int size,
                       bool known, const struct shm_device_piece *p, struct gpu_operation *o)
 {
     uint64_t element = dtype_size(p->dtype);
@@ -78,31 +78,32 @@ static int take_piece(const struct gpu_owner *owner, const struct gpu_member *se
                                 .root = p->root,
                                 .count = p->count,
                                 .row_count = p->row_count,
-                                .counts = seat->call.counts,
-                                .sent = seat->call.counts ? seat->call.counts + size : NULL};
+                                .counts = gpu_member->call.counts,
+                                .sent = gpu_member->call.counts ? gpu_member->call.counts + size : NULL};
     struct extent extent = extent_of(o, rank, size);
     void *in;
     if (extent.in > TENSOR_BYTES_MAX || extent.out > TENSOR_BYTES_MAX ||
-        resolve_memory(owner, seat, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
-        resolve_memory(owner, seat, known, p->out_memory, p->out_offset, extent.out * element, &o->out) != 0)
+        resolve_memory(owner, gpu_member, known, p->in_memory, p->in_offset, extent.in * element, &in) != 0 ||
+        resolve_memory(owner, gpu_member, known, p->out_memory, p->out_offset, extent.out * element,
+                       &o->out) != 0)
         return -1;
     o->in = in;
     /* A kernel that loads what is not aligned breaks the context, which other ranks have too. */
     return operation_reduces(o) && ((uintptr_t)o->in | (uintptr_t)o->out) % element != 0 ? -1 : 0;
 }
 
-static int make_room(struct gpu_given *g, size_t pieces, int size)
+static int grow_call(struct gpu_given *g, size_t pieces, int size)
 {
     if (!g->counts)
         g->counts = calloc(2 * (size_t)size, sizeof *g->counts);
     if (!g->counts)
         return -1;
-    if (pieces > g->room) {
+    if (pieces > g->capacity) {
         struct gpu_operation *more = realloc(g->operation, pieces * sizeof *more);
         if (!more)
             return -1;
         g->operation = more;
-        g->room = pieces;
+        g->capacity = pieces;
     }
     g->operations = pieces;
     return 0;
@@ -139,26 +140,26 @@ static struct shm_device_call *copy_call(struct engine *engine, uint64_t address
     return whole;
 }
 
-static int check_call(const struct gpu_owner *owner, struct gpu_member *seat, int rank, int size,
+static int check_call(const struct gpu_owner *owner, struct gpu_member *gpu_member, int rank, int size,
                       const struct shm_device_call *call)
 {
-    struct gpu_given *g = &seat->call;
-    seat->operation = call->operation;
-    if (make_room(g, call->pieces, size) != 0 ||
+    struct gpu_given *g = &gpu_member->call;
+    gpu_member->operation = call->operation;
+    if (grow_call(g, call->pieces, size) != 0 ||
         take_counts(g, (const uint64_t *)(const void *)&call->piece[call->pieces], call->ragged) != 0)
         return -1;
     for (uint32_t i = 0; i < call->pieces; i++)
         if (!makes_sense(&call->piece[i], call->ragged, size) ||
-            take_piece(owner, seat, rank, size, call->known, &call->piece[i], &g->operation[i]) != 0)
+            take_piece(owner, gpu_member, rank, size, call->known, &call->piece[i], &g->operation[i]) != 0)
             return -1;
     return 0;
 }
 
-int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_member *seat, int rank, int size,
-                         uint64_t address, struct err *e)
+int engine_gpu_take_call(struct engine *engine, uint32_t member, struct gpu_member *gpu_member, int rank,
+                         int size, uint64_t address, struct err *e)
 {
     struct shm_device_call *call = copy_call(engine, address, size);
-    int rc = call ? check_call(&engine->gpus->owner[member], seat, rank, size, call) : -1;
+    int rc = call ? check_call(&engine->gpus->owner[member], gpu_member, rank, size, call) : -1;
     free(call);
     return rc == 0 ? 0 : err_set(e, ERR_PROTOCOL, "has described an operation on a GPU that cannot be");
 }

@@ -38,9 +38,10 @@ struct gpu_memory *engine_gpu_memory_of(const struct gpu_owner *o, uint32_t numb
 
 /* ---- registered with NCCL ------------------------------------------------------------------------------ */
 
-cu_pointer engine_gpu_known_at(const struct gpu_member *seat, const struct gpu_memory *m)
+cu_pointer engine_gpu_known_at(const struct gpu_member *gpu_member, const struct gpu_memory *m)
 {
-    return m->second && communicator_register(seat->communicator, (void *)(uintptr_t)m->second, m->bytes)
+    return m->second &&
+                   communicator_register(gpu_member->communicator, (void *)(uintptr_t)m->second, m->bytes)
                ? m->second
                : 0;
 }
@@ -63,18 +64,18 @@ static void make_unknown(const struct engine_gpus *d, struct gpu_memory *m)
         return;
     for (struct gpu_set *s = d->sets; s; s = s->next)
         for (uint32_t i = 0; i < s->set->team->members; i++)
-            if (s->seat[i].stream)
-                communicator_deregister(s->seat[i].communicator, (void *)(uintptr_t)m->second);
+            if (s->member[i].stream)
+                communicator_deregister(s->member[i].communicator, (void *)(uintptr_t)m->second);
     mapping_close(d->driver, m->second, m->bytes);
     m->second = 0;
 }
 
 /* ---- let go -------------------------------------------------------------------------------------------- */
 
-static bool has_ended(const struct engine_gpus *d, const struct gpu_member *seat)
+static bool has_ended(const struct engine_gpus *d, const struct gpu_member *gpu_member)
 {
-    return !seat->launching && communicator_state(seat->communicator) != COMMUNICATOR_LAUNCHING &&
-           d->driver->cuStreamQuery(seat->stream) != CU_NOT_READY;
+    return !gpu_member->launching && communicator_state(gpu_member->communicator) != COMMUNICATOR_LAUNCHING &&
+           d->driver->cuStreamQuery(gpu_member->stream) != CU_NOT_READY;
 }
 
 /* Of the GPU whose context is current. A stream that has failed does not keep anybody waiting. */
@@ -82,7 +83,7 @@ static bool is_idle(const struct engine_gpus *d, uint32_t gpu)
 {
     for (const struct gpu_set *s = d->sets; s; s = s->next)
         for (uint32_t m = 0; m < s->set->team->members; m++)
-            if (s->seat[m].stream && s->seat[m].gpu == gpu && !has_ended(d, &s->seat[m]))
+            if (s->member[m].stream && s->member[m].gpu == gpu && !has_ended(d, &s->member[m]))
                 return false;
     return true;
 }

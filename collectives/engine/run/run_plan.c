@@ -1,7 +1,7 @@
 /* Plans of a run: the sizes of a ragged operation, then the buffers and the copies, or the order on the GPUs.
  *
- * A ragged operation begins with its sizes: each host tells all others the counts of its ranks and the room
- * of their outputs. So all hosts know the whole table (route.h) and judge it alike. */
+ * A ragged operation begins with its sizes: each host tells all others the counts of its ranks and the
+ * capacities of their outputs. So all hosts know the whole table (route.h) and judge it alike. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +116,8 @@ static void tell_members(struct run *run)
     struct tensor_view *v = run->view;
     uint32_t size = v->team->size;
     for (uint32_t i = 0; i < v->team->members; i++)
-        for (uint32_t from = 0; v->receipt[i] && from < size; from++)
-            v->receipt[i][from] = route_between(v->op.kind, size, run->table, from, v->team->member[i]);
+        for (uint32_t from = 0; v->recv_counts[i] && from < size; from++)
+            v->recv_counts[i][from] = route_between(v->op.kind, size, run->table, from, v->team->member[i]);
 }
 
 /* The rows came by host; they are to stand in the order of ranks. false: there is no memory. */
@@ -166,7 +166,7 @@ static void fill_table(struct run *run)
     size_t width = route_width(v->op.kind, size);
     for (uint32_t i = 0; i < v->team->members; i++) {
         uint64_t *row = run->table + (first + i) * width;
-        *row++ = v->room[i];
+        *row++ = v->capacity[i];
         if (v->op.kind == SHM_ALLGATHER)
             *row = v->count[i];
         else
