@@ -236,7 +236,7 @@ static int on_wanted(struct engine *engine, struct reader r, struct err *e)
     if (!set)
         return 0; /* removed, so nothing in it is pending */
     uint32_t slot;
-    bool named = names_slot(engine, set, desc.name, &slot, error, sizeof error) == HVD_SUCCESS;
+    bool named = names_slot(engine, set, desc.name, &slot, NULL) == HVD_SUCCESS;
     struct tensor_view *v = named ? names_view(engine, slot) : NULL;
     if (!v) {
         engine_poison(engine, HVD_ERR_MEMORY, "no memory for the names of what joined ranks lack");

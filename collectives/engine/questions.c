@@ -40,6 +40,12 @@ static int refuse_question(struct worker_message *answer, int status, const char
     return status;
 }
 
+/* Puts the sentence of *e, if there is one, into the answer. Returns `status`. */
+static int answer_with(struct worker_message *answer, int status, const struct err *e)
+{
+    return e->code == ERR_NONE ? status : refuse_question(answer, status, "%s", e->text);
+}
+
 /* A descriptor that becomes readable when the peer ends; it names the process that connected even if its id
  * is reused. */
 static int peer_pidfd(int socket, uint32_t pid)
@@ -138,7 +144,18 @@ static int add_segment(struct engine *engine, struct worker *w, struct worker_me
     if (fd < 0)
         return refuse_question(a, HVD_ERR_INVALID, "a tensor segment came without its descriptor");
     w->reader.fds[0] = -1;
-    return segments_add(engine, w->member, fd, &a->id, a->text, sizeof a->text);
+    struct err e = ERR_INIT;
+    int status = segments_add(engine, w->member, fd, &a->id, &e);
+    return answer_with(a, status, &e);
+}
+
+static int add_set(struct engine *engine, const struct worker *w, int32_t id, struct worker_message *a)
+{
+    if (w->reader.number_of_fds != 1)
+        return refuse_question(a, HVD_ERR_INVALID, "a process set came without its ranks");
+    struct err e = ERR_INIT;
+    int status = sets_add(engine, id, w->reader.fds[0], &e);
+    return answer_with(a, status, &e);
 }
 
 static int name_slot(struct engine *engine, const struct worker *w, const struct worker_message *q,
@@ -154,7 +171,9 @@ static int name_slot(struct engine *engine, const struct worker *w, const struct
     if (team_index(set->team, engine->region.rank[w->member]) == UINT32_MAX)
         return refuse_question(a, HVD_ERR_SET_FOREIGN, "rank %u is not in process set %d",
                                engine->region.rank[w->member], q->set);
-    return names_slot(engine, set, q->text, &a->id, a->text, sizeof a->text);
+    struct err e = ERR_INIT;
+    int status = names_slot(engine, set, q->text, &a->id, &e);
+    return answer_with(a, status, &e);
 }
 
 static int slot_name(const struct engine *engine, const struct worker *w, uint32_t slot,
@@ -220,9 +239,7 @@ static int answer_question(struct engine *engine, struct worker *w)
         a.status = name_slot(engine, w, q, &a);
         break;
     case WORKER_ADD_SET:
-        a.status = w->reader.number_of_fds == 1
-                       ? sets_add(engine, q->set, w->reader.fds[0], a.text, sizeof a.text)
-                       : refuse_question(&a, HVD_ERR_INVALID, "a process set came without its ranks");
+        a.status = add_set(engine, w, q->set, &a);
         break;
     case WORKER_REMOVE_SET:
         sets_remove(engine, q->set);

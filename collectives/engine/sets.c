@@ -242,20 +242,18 @@ static uint32_t *read_ranks(const struct engine *engine, int fd, uint32_t *size)
     return NULL;
 }
 
-int sets_add(struct engine *engine, int32_t id, int fd, char *error, size_t error_size)
+int sets_add(struct engine *engine, int32_t id, int fd, struct err *e)
 {
     struct set *set = find_set(engine, id);
-    struct err e = ERR_INIT;
     uint32_t size, *rank = read_ranks(engine, fd, &size);
     int status = HVD_SUCCESS;
     if (!rank || id <= HVD_WORLD || id >= (int32_t)SHM_SETS_MAX) {
-        snprintf(error, error_size, "what came as the ranks of process set %d is none", id);
+        err_set(e, ERR_PROTOCOL, "what came as the ranks of process set %d is none", id);
         status = HVD_ERR_INVALID;
     } else if (set && (set->removed || !team_same_ranks(set->team, rank, size))) {
-        snprintf(error, error_size, "another rank of this host calls others process set %d", id);
+        err_set(e, ERR_PROTOCOL, "another rank of this host calls others process set %d", id);
         status = HVD_ERR_MISMATCH;
-    } else if (!set && !make_set(engine, id, rank, size, &e)) {
-        snprintf(error, error_size, "%s", e.text);
+    } else if (!set && !make_set(engine, id, rank, size, e)) {
         status = HVD_ERR_MEMORY;
     }
     free(rank);

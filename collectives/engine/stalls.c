@@ -440,8 +440,7 @@ static int receive_stall(struct engine *engine, uint32_t from, const void *data,
         own_missing(engine, set, slot, m.operation, m.missing);
         send_message(engine, from, &m);
     } else if (m.what == SUSPICION) {
-        char text[SHM_TEXT_MAX];
-        if (slot != UINT32_MAX || names_slot(engine, set, m.name, &slot, text, sizeof text) == HVD_SUCCESS)
+        if (slot != UINT32_MAX || names_slot(engine, set, m.name, &slot, NULL) == HVD_SUCCESS)
             open_case(engine, slot, &m, clock_now());
     } else {
         struct stall_case *c = slot == UINT32_MAX ? NULL : find_case(engine->stalls, slot);
