@@ -123,7 +123,7 @@ struct shm_entries {
     uint8_t apart[2 * SHM_LINE];
 };
 
-/* What belongs to one member in a slot. */
+/* The words and bytes of one member in a slot. */
 struct shm_member_slot {
     SHM_ALIGNED _Atomic uint64_t done;  /* member: shm_tagged(operation, chunks it has finished) */
     SHM_ALIGNED _Atomic uint64_t given; /* member: shm_tagged(operation, pieces it has given: pipeline.h) */

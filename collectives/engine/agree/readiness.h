@@ -76,8 +76,8 @@ int readiness_receive(struct readiness *r, uint32_t from, const void *message, s
 /* The next message to send: to host *to. It stays valid until the next call of any function here. false:
  * nothing (more) to send. Call it until false after each batch of readiness_local and readiness_receive. */
 bool readiness_next_message(struct readiness *r, uint32_t *to, const void **message, size_t *size);
-/* The execution list; readiness_free frees the list. The caller takes entries after readiness_next_message has
- * said that nothing is left to send. The root holds its list and sets the size of what travels as one. */
+/* The execution list; readiness_free frees the list. The caller takes entries after readiness_next_message
+ * has said that nothing is left to send. The root holds its list and sets the size of what travels as one. */
 struct execution_list *readiness_list(const struct readiness *r);
 /* Nothing is left to send or to take until something comes, from here or elsewhere. */
 bool readiness_is_idle(const struct readiness *r);
