@@ -76,15 +76,16 @@ static int ask_slot(const struct team *team, const char *name, size_t len, uint3
                             : fail(HVD_ERR_ENGINE, "the engine names a slot that does not exist");
 }
 
-/* Asks for a slot, and makes the tensor in that slot. A status, after fail(). */
-static int add_tensor(const struct team *team, const char *name, uint32_t hash, struct tensor **made)
+/* Asks for a slot, and makes the tensor in that slot. NULL: *status, after fail(). */
+static struct tensor *add_tensor(const struct team *team, const char *name, uint32_t hash, int *status)
 {
     uint32_t slot;
-    int status = ask_slot(team, name, strlen(name), &slot);
-    if (status != HVD_SUCCESS)
-        return status;
-    *made = tensor_make(team, name, hash, slot);
-    return *made ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    *status = ask_slot(team, name, strlen(name), &slot);
+    if (*status != HVD_SUCCESS)
+        return NULL;
+    struct tensor *t = tensor_make(team, name, hash, slot);
+    *status = t ? HVD_SUCCESS : HVD_ERR_MEMORY;
+    return t;
 }
 
 /* ---- the order of calls -------------------------------------------------------------------------------- */
@@ -148,7 +149,7 @@ int tensor_find(const struct team *team, const char *name, struct tensor **found
         pthread_mutex_lock(&client.names_lock);
         t = look_up(team, name, hash);
         if (!t)
-            status = add_tensor(team, name, hash, &t);
+            t = add_tensor(team, name, hash, &status);
         pthread_mutex_unlock(&client.names_lock);
     }
     if (t)

@@ -256,9 +256,10 @@ static bool worth_another_step(struct tensor *t)
 
 bool operation_progress(struct tensor *t)
 {
-    bool ended = operation_step(t);
-    while (!ended && worth_another_step(t))
+    bool ended;
+    do
         ended = operation_step(t);
+    while (!ended && worth_another_step(t));
     return ended;
 }
 
