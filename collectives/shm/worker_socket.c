@@ -14,10 +14,10 @@ int worker_send(int fd, const struct worker_message *m, const int *fds, unsigned
 {
     size_t sent = 0;
     while (sent < sizeof *m) {
+        union fd_control control;
         struct iovec iov = {(char *)m + sent, sizeof *m - sent};
         struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
         if (sent == 0 && number_of_fds > 0) {
-            union fd_control control;
             memset(&control, 0, sizeof control);
             msg.msg_control = control.bytes;
             msg.msg_controllen = CMSG_SPACE(sizeof(int) * number_of_fds);

@@ -288,6 +288,7 @@ static void forget_direct(void *ctx, const struct tensor_desc *desc)
 int readiness_local(struct readiness *r, const struct tensor_desc *desc, const char *error, const void *data,
                     struct err *e)
 {
+    uint8_t part[4 + TENSOR_DATA_MAX];
     struct report said; /* most of it is room for a sentence */
     if (tensor_desc_check(desc, e) < 0)
         return -1;
@@ -302,7 +303,6 @@ int readiness_local(struct readiness *r, const struct tensor_desc *desc, const c
         said.bytes = readiness_data(r, &desc->what);
     if (said.bytes > 0 && report_contributes(&r->context, &desc->what, r->context.tree.self)) {
         said.parts = 1;
-        uint8_t part[4 + TENSOR_DATA_MAX];
         put_u32(part, r->context.tree.self);
         memcpy(part + 4, data, said.bytes);
         said.first = part;
