@@ -145,7 +145,7 @@ static void put_stacks(const struct stacks *s, char *out, size_t size)
     }
 }
 
-bool where_stack_parse(const char *text, pid_t pid, char *out, size_t size)
+bool stacks_parse(const char *text, pid_t pid, char *out, size_t size)
 {
     struct stacks *s = calloc(1, sizeof *s);
     struct thread *t = calloc(1, sizeof *t);

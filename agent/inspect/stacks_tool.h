@@ -10,6 +10,6 @@
 /* Lines as "read < load < main" and "3 threads: futex_wait < worker", that of the main thread (`pid`) first.
  * Long stacks lose their middle; what does not fit into `size` is left out at the end. False when there is no
  * frame in `text`. */
-bool where_stack_parse(const char *text, pid_t pid, char *out, size_t size);
+bool stacks_parse(const char *text, pid_t pid, char *out, size_t size);
 
 #endif

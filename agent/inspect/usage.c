@@ -28,10 +28,10 @@ static int read_proc(pid_t pid, const char *file, char *text, size_t size)
 static struct usage usage_of_one(pid_t pid)
 {
     char text[1024];
-    struct where_process p;
+    struct inspected_process p;
     struct usage u = {0};
     unsigned long pages = 0;
-    if (read_proc(pid, "stat", text, sizeof text) < 0 || !where_parse_stat(text, sysconf(_SC_CLK_TCK), &p))
+    if (read_proc(pid, "stat", text, sizeof text) < 0 || !inspect_parse_stat(text, sysconf(_SC_CLK_TCK), &p))
         return u;
     u.state = p.state;
     u.cpu_ms = p.cpu_ms;

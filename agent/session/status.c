@@ -90,7 +90,7 @@ static void fill_rank(const struct worker *w, const struct usage *u, Hvd__RankSt
     r->shut_down = w->shut_down;
     r->state = state;
     if (w->alive) {
-        snprintf(state, size, "%s", where_state_word(u->state));
+        snprintf(state, size, "%s", inspect_state_word(u->state));
         r->cpu_ms = u->cpu_ms;
         r->memory_kib = u->memory_kib;
         r->run_ms = ms_since(w->began);

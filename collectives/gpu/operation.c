@@ -202,11 +202,11 @@ int reduction_plan(const struct gpu_operation *o, int size, struct reduction *in
 
 bool communicator_can(const struct gpu_operation *o, int size, struct gpu_abilities all, struct gpu_why *why)
 {
-    struct reduction r;
     if (all.nccl == 0)
         return refuse_operation(why, "not all ranks have NCCL") == 0;
     if (!operation_reduces(o))
         return dtype_size(o->dtype) > 0 || refuse_operation(why, "there is no such element type") == 0;
+    struct reduction r;
     if (reduction_plan(o, size, &r, why) < 0)
         return false;
     if (is_float8(o->dtype) && all.nccl < NCCL_FLOAT8_SINCE)

@@ -116,7 +116,6 @@ static void names_text(const char *column, const char *before, const char *betwe
 
 static void print_option(const struct option_spec *spec, FILE *out)
 {
-    char facts[OPTION_WANTED_MAX], names[OPTION_WANTED_MAX], text[1536];
     const char *gap = spec->metavar && !option_is_optional(spec) ? " " : "";
     int at = fprintf(out, "  %s%s%s", spec->flags, gap, spec->metavar ? spec->metavar : "");
     if (at > INDENT - 2) {
@@ -124,8 +123,11 @@ static void print_option(const struct option_spec *spec, FILE *out)
         at = 0;
     }
     fprintf(out, "%*s", INDENT - at, "");
+    char facts[OPTION_WANTED_MAX];
     option_facts(spec, facts, sizeof facts);
+    char names[OPTION_WANTED_MAX];
     names_text(spec->variable, "", ", ", names, sizeof names);
+    char text[1536];
     if (*facts || *names)
         snprintf(text, sizeof text, "%s (%s%s%s)", spec->help, facts, *facts && *names ? "; " : "", names);
     else
@@ -202,8 +204,9 @@ static void print_mdoc_text(const char *text, FILE *out)
 /* The end of an option's text: range, default, variables. */
 static void print_mdoc_facts(const struct option_spec *spec, const char *column, const char *macro, FILE *out)
 {
-    char facts[OPTION_WANTED_MAX], names[OPTION_WANTED_MAX];
+    char facts[OPTION_WANTED_MAX];
     option_facts(spec, facts, sizeof facts);
+    char names[OPTION_WANTED_MAX];
     names_text(column, "", " , ", names, sizeof names);
     if (*facts && *names)
         fprintf(out, ".Pq %s ; %s %s\n", facts, macro, names);

@@ -295,12 +295,14 @@ static int add_value(struct gloo_store *s, const struct gloo_path *p, struct glo
     if (*at) {
         s->count.bytes -= (*at)->value->len;
         gloo_value_release((*at)->value);
-    } else if ((*at = new_entry(scope, p, h)) != NULL) {
+    } else {
+        *at = new_entry(scope, p, h);
+        if (!*at) {
+            drop_scope(s, scope);
+            return -1;
+        }
         s->count.keys++;
         s->count.bytes += cost_of(p->key_len, 0);
-    } else {
-        drop_scope(s, scope);
-        return -1;
     }
     (*at)->value = value;
     s->count.bytes += value->len;

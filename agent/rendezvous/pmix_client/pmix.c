@@ -77,7 +77,10 @@ static void add_surrogates(struct pmix *p)
 
 static void note_greeting(struct pmix *p, const uint8_t *bytes, const struct pmix_handshake *g)
 {
-    if (p->handshake || !(p->handshake = malloc(g->len)))
+    if (p->handshake)
+        return;
+    p->handshake = malloc(g->len);
+    if (!p->handshake)
         return;
     memcpy(p->handshake, bytes, g->len);
     p->handshake_len = g->len;
