@@ -14,7 +14,7 @@
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/show.h"
-#include "agent/daemon/metrics/render.h"
+#include "agent/daemon/metrics/metric_table.h"
 #include "agent/daemon/protocol/query.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"

@@ -1,7 +1,6 @@
 /* hvdctl metrics: one family after the other, with a sample for each job. */
 #include "agent/ctl/show.h"
 #include "agent/daemon/metrics/metric_table.h"
-#include "agent/daemon/metrics/render.h"
 #include "common/base/exposition.h"
 
 static double live_ranks(const Hvd__JobStatus *s)

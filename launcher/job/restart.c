@@ -1,4 +1,3 @@
-#include "launcher/job/restart.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "agent/daemon/core.h"
-#include "agent/daemon/metrics/render.h"
+#include "agent/daemon/metrics/metric_table.h"
 #include "common/base/clock.h"
 #include "common/base/exposition.h"
 #include "common/base/log.h"

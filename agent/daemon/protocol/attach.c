@@ -1,4 +1,4 @@
-#include "agent/daemon/protocol/attach.h"
+#include "agent/daemon/daemon.h"
 
 #include <errno.h>
 #include <fcntl.h>
