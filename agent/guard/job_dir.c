@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/guard/remove_tree.h"
 #include "common/base/err.h"
 #include "common/base/log.h"
 #include "common/process/module.h"
@@ -379,4 +378,23 @@ void sent_dir_remove(struct sent_dir *d)
     remove_dir(AT_FDCWD, d->path);
     close(d->fd);
     d->path[0] = '\0';
+}
+
+/* ---- the end of a directory ---------------------------------------------------------------------------- */
+
+int remove_tree(int at, const char *name, int deep)
+{
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    for (struct dirent *entry; d && (entry = readdir(d));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (unlinkat(dirfd(d), entry->d_name, 0) < 0 && errno == EISDIR && deep > 0)
+            (void)remove_tree(dirfd(d), entry->d_name, deep - 1);
+    }
+    if (d)
+        closedir(d);
+    else if (fd >= 0)
+        close(fd);
+    return unlinkat(at, name, AT_REMOVEDIR);
 }

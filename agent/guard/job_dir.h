@@ -67,4 +67,10 @@ struct sent_dir {
 void sent_dir_find(struct sent_dir *d);
 void sent_dir_remove(struct sent_dir *d);
 
+/* ---- the end of a directory ---------------------------------------------------------------------------- */
+
+/* Empties the directory `name` in directory `at` and removes it, with directories in it up to `deep` levels;
+ * links are removed, never followed. -1 with errno when it is still there, or was not. */
+int remove_tree(int at, const char *name, int deep);
+
 #endif

@@ -1,4 +1,4 @@
-/* A large allreduce (and, by pipeline_copy.h, broadcast, allgather or alltoall, for which the first and
+/* A large allreduce (and, by pipeline_copy.c, broadcast, allgather or alltoall, for which the first and
  * the last of what follows hold too) of private memory in which every member of the host waits: the
  * elements go by pieces through a small place of each member that stays in a cache, instead of through a
  * copy of the whole.
@@ -20,7 +20,7 @@
 #define STREAM_PIECE (1u << 20) /* bytes at most */
 #define STREAM_PLACE (2 * STREAM_PIECE)
 
-/* The kinds that can: those that reduce nothing have a way of their own (pipeline_copy.h). */
+/* The kinds that can: those that reduce nothing have a way of their own (pipeline_copy.c). */
 #define STREAM_KINDS (SHM_KIND_BIT(SHM_ALLREDUCE) | SHM_KIND_BIT(SHM_BROADCAST) | SHM_RAGGED)
 
 /* tensor_open has set v->streamed and found everything. */
@@ -40,5 +40,24 @@ void stream_staged(struct tensor_view *v, uint64_t in, uint64_t out);
 bool stream_of_all(const struct tensor_view *v);
 /* Nobody has yet to do so. */
 bool stream_settled(const struct tensor_view *v);
+
+/* ---- copies -------------------------------------------------------------------------------------------- */
+
+/* A broadcast, allgather or alltoall of private memory in which every member of the host waits: like a
+ * streamed allreduce, but nothing is computed, so the elements pass from one member's memory
+ * through its place to the others' memory: two copies, at different members at the same time.
+ *
+ * The elements that a member gives are cut into pieces; a place holds PASS_PIECES of them. Everybody goes
+ * through rounds: in round k it copies, of every other member's piece k, what is for it, as soon as that is
+ * given. A member counts the rounds it has finished; so a giver sees when nobody touches a piece's part of
+ * its place any more. A member copies its elements for itself when it has nothing else to do. In an alltoall
+ * a member gives first what is for the next one, so that not all read from the same one. */
+
+/* After tensor_open has set v->streamed and found everything. */
+void pass_plan(struct tensor_view *v);
+/* As stream_step and those that follow it. */
+bool pass_step(struct tensor_view *v);
+bool pass_has_step(const struct tensor_view *v);
+bool pass_ended(const struct tensor_view *v);
 
 #endif

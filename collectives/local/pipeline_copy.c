@@ -1,4 +1,3 @@
-#include "collectives/local/pipeline_copy.h"
 
 #include "collectives/kernels/copy.h"
 #include "collectives/shm/doorbell.h"

@@ -17,7 +17,7 @@
 #include "common/protocol/channel.h"
 #include "common/protocol/legal.h"
 #include "launcher/cli/config.h"
-#include "launcher/host/agent_upload_stream.h"
+#include "launcher/host/agent_upload.h"
 #include "launcher/host/host_clock.h"
 #include "launcher/host/host_words.h"
 #include "launcher/plan/hosts.h"

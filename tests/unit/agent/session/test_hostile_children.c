@@ -17,7 +17,7 @@
 
 #include "agent/session/engine_host.h"
 #include "agent/tree/tree.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "agent/rendezvous/pmix_client/pmix_host.h"
 #include "common/base/clock.h"
 #include "common/protocol/frame.h"

@@ -10,7 +10,7 @@
 
 #include "agent/daemon/metrics/totals.h"
 #include "agent/daemon/metrics/metric_table.h"
-#include "agent/guard/remove_tree.h"
+#include "agent/guard/job_dir.h"
 #include "common/base/log.h"
 #include "tests/unit/scratch.h"
 
