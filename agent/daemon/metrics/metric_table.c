@@ -34,18 +34,6 @@ const size_t node_gauge_count = sizeof node_gauges / sizeof *node_gauges;
 
 /* ---- for Prometheus ------------------------------------------------------------------------------------ */
 
-static void put_gauge(FILE *out, const char *name, const char *help, double value)
-{
-    exposition_family(out, name, "gauge", help);
-    exposition_sample(out, name, value, NULL);
-}
-
-static void put_counter(FILE *out, const char *name, const char *help, uint64_t value)
-{
-    exposition_family(out, name, "counter", help);
-    exposition_sample(out, name, (double)value, NULL);
-}
-
 static void put_labelled(FILE *out, const char *name, const char *label, const char *word, double value)
 {
     exposition_sample(out, name, value, (const char *[]){label, word, NULL});
@@ -53,9 +41,9 @@ static void put_labelled(FILE *out, const char *name, const char *label, const c
 
 void render_node(FILE *out, const struct render_node *n)
 {
-    put_gauge(out, "hvd_node_slots", "Slots of this node.", n->slots);
-    put_gauge(out, "hvd_node_slots_leased", "Slots that jobs have.", n->taken);
-    put_gauge(out, "hvd_node_drained", "1: no new jobs are taken.", n->drained);
+    exposition_single(out, "hvd_node_slots", "gauge", "Slots of this node.", n->slots);
+    exposition_single(out, "hvd_node_slots_leased", "gauge", "Slots that jobs have.", n->taken);
+    exposition_single(out, "hvd_node_drained", "gauge", "1: no new jobs are taken.", n->drained);
 }
 
 /* ---- jobs ---------------------------------------------------------------------------------------------- */
@@ -65,7 +53,7 @@ static void expose_now(FILE *out, const Hvd__NodeNow *now)
     for (size_t i = 0; i < node_gauge_count; i++) {
         const struct node_gauge *g = &node_gauges[i];
         uint32_t value = *(const uint32_t *)(const void *)((const char *)now + g->field);
-        put_gauge(out, g->name, g->help, value / g->unit);
+        exposition_single(out, g->name, "gauge", g->help, value / g->unit);
     }
 }
 
@@ -121,7 +109,7 @@ void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
     expose_now(out, now);
     expose_ends(out, sums->ended);
     for (size_t i = 0; i < SUM_KIND; i++)
-        put_counter(out, node_sums[i].name, node_sums[i].help, sums->sum[i]);
+        exposition_single(out, node_sums[i].name, "counter", node_sums[i].help, (double)sums->sum[i]);
     expose_kinds(out, sums->sum);
     expose_peers(out, sums, "hvd_node_link_sent_bytes_total", "Bytes that engines here sent to other hosts.",
                  true);
@@ -130,74 +118,46 @@ void render_jobs(FILE *out, const Hvd__NodeSums *sums, const Hvd__NodeNow *now)
 
 /* ---- GPUs ---------------------------------------------------------------------------------------------- */
 
-static double gpu_temperature(const Hvd__Gpu *g)
-{
-    return g->temperature ? (double)g->temperature : -1;
-}
+/* clang-format off */
 
-static double gpu_memory_used(const Hvd__Gpu *g)
-{
-    return g->memory ? (double)g->memory_used : -1;
-}
+/* A metric of each GPU `g`. Name, type, help, value; a value below 0 is not known. */
+#define OF_GPUS(X) \
+    X("hvd_gpu_healthy", "gauge", "0: it keeps new jobs away from the node.", !g->unhealthy[0]) \
+    X("hvd_gpu_leased", "gauge", "1: a job has it.", g->taken) \
+    X("hvd_gpu_temperature_celsius", "gauge", "Temperature of the GPU.", \
+      g->temperature ? (double)g->temperature : -1) \
+    X("hvd_gpu_utilisation_ratio", "gauge", "Part of the time that something ran on it.", \
+      g->utilisation < 0 ? -1 : g->utilisation / 100.0) \
+    X("hvd_gpu_memory_bytes", "gauge", "Memory of the GPU, or of the instance.", \
+      g->memory ? (double)g->memory : -1) \
+    X("hvd_gpu_memory_used_bytes", "gauge", "Memory that is in use.", \
+      g->memory ? (double)g->memory_used : -1) \
+    X("hvd_gpu_ecc_corrected_errors", "gauge", \
+      "Memory errors that were corrected since the driver was loaded.", g->ecc_corrected) \
+    X("hvd_gpu_ecc_uncorrected_errors", "gauge", "Those that were not.", g->ecc_uncorrected) \
+    X("hvd_gpu_xid_total", "counter", "Xid messages in the kernel's log.", g->xids)
 
-static double gpu_memory(const Hvd__Gpu *g)
-{
-    return g->memory ? (double)g->memory : -1;
-}
+/* clang-format on */
 
-static double gpu_utilisation(const Hvd__Gpu *g)
-{
-    return g->utilisation < 0 ? -1 : g->utilisation / 100.0;
-}
-
-static double gpu_ecc_uncorrected(const Hvd__Gpu *g)
-{
-    return (double)g->ecc_uncorrected;
-}
-
-static double gpu_ecc_corrected(const Hvd__Gpu *g)
-{
-    return (double)g->ecc_corrected;
-}
-
-static double gpu_xids(const Hvd__Gpu *g)
-{
-    return (double)g->xids;
-}
-
-static double gpu_taken(const Hvd__Gpu *g)
-{
-    return g->taken;
-}
-
-static double is_gpu_healthy(const Hvd__Gpu *g)
-{
-    return !g->unhealthy[0];
-}
-
+#define FAMILY(name, type, help, value) {name, type, help},
 static const struct {
     const char *name, *type, *help;
-    double (*value)(const Hvd__Gpu *g); /* below 0: not known */
-} of_gpus[] = {
-    {"hvd_gpu_healthy", "gauge", "0: it keeps new jobs away from the node.", is_gpu_healthy},
-    {"hvd_gpu_leased", "gauge", "1: a job has it.", gpu_taken},
-    {"hvd_gpu_temperature_celsius", "gauge", "Temperature of the GPU.", gpu_temperature},
-    {"hvd_gpu_utilisation_ratio", "gauge", "Part of the time that something ran on it.", gpu_utilisation},
-    {"hvd_gpu_memory_bytes", "gauge", "Memory of the GPU, or of the instance.", gpu_memory},
-    {"hvd_gpu_memory_used_bytes", "gauge", "Memory that is in use.", gpu_memory_used},
-    {"hvd_gpu_ecc_corrected_errors", "gauge",
-     "Memory errors that were corrected since the driver was loaded.", gpu_ecc_corrected},
-    {"hvd_gpu_ecc_uncorrected_errors", "gauge", "Those that were not.", gpu_ecc_uncorrected},
-    {"hvd_gpu_xid_total", "counter", "Xid messages in the kernel's log.", gpu_xids},
-};
+} of_gpus[] = {OF_GPUS(FAMILY)};
+#define OF_GPU_COUNT (sizeof of_gpus / sizeof *of_gpus)
+
+#define VALUE(name, type, help, value) (double)(value),
+static double value_of_gpu(const Hvd__Gpu *g, size_t metric)
+{
+    return (const double[OF_GPU_COUNT]){OF_GPUS(VALUE)}[metric];
+}
 
 void render_gpus(FILE *out, const Hvd__Gpus *g)
 {
-    for (size_t f = 0; g->n_gpu && f < sizeof of_gpus / sizeof *of_gpus; f++) {
+    for (size_t f = 0; g->n_gpu && f < OF_GPU_COUNT; f++) {
         exposition_family(out, of_gpus[f].name, of_gpus[f].type, of_gpus[f].help);
         for (size_t i = 0; i < g->n_gpu; i++) {
             char index[24];
-            double value = of_gpus[f].value(g->gpu[i]);
+            double value = value_of_gpu(g->gpu[i], f);
             snprintf(index, sizeof index, "%zu", i);
             if (value >= 0)
                 exposition_sample(out, of_gpus[f].name, value,

@@ -185,9 +185,9 @@ static int handshake_hold(struct buf *in, int signals, struct err *e)
  *
  * Both directions have a buffer of their own and go on by themselves: one that is full stops only its
  * reading. The first bytes of the connection say who speaks. All bytes of a session are passed on. Of the
- * daemon only the job's place in the queue is passed on (handshake_tell_waiting). The connection is half closed towards
- * the session when the launcher closes its end, or a signal comes. The proxy ends when the connection has
- * ended and all bytes were passed on, or cannot be. */
+ * daemon only the job's place in the queue is passed on. The connection is half closed towards the session
+ * when the launcher closes its end, or a signal comes. The proxy ends when the connection has ended and all
+ * bytes were passed on, or cannot be. */
 
 enum proxy_answer { PROXY_SILENCE, PROXY_SESSION, PROXY_DAEMON };
 

@@ -1,4 +1,4 @@
-/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup_start). A name that nobody
+/* Resolve: a numeric address is taken as it is; a name goes to a thread (ssh_lookup). A name that nobody
  * knows may be one that nobody knows yet, as that of a pod that is being made: where the owner wants to wait,
  * it is looked up again, less and less often. Families are interleaved (RFC 8305), so a dead IPv6 route costs
  * one delay and not a time-out. Connect: the next address starts 250 ms after the last, or at once when the
