@@ -13,6 +13,7 @@
 #include "agent/session/status_server.h"
 #include "agent/worker/descendants.h"
 #include "common/base/clock.h"
+#include "common/base/file.h"
 
 #define LOOK_MS 100
 
@@ -42,19 +43,12 @@ struct usage {
 
 #define PROCESSES_MAX 256 /* of a worker that are looked at */
 
-/* -1 when it has gone. */
-static int read_proc(pid_t pid, const char *file, char *text, size_t size)
+/* False when it has gone. */
+static bool read_proc(pid_t pid, const char *file, char *text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (n <= 0)
-        return -1;
-    text[n] = '\0';
-    return 0;
+    return file_read(path, 0, text, size) > 0;
 }
 
 static struct usage usage_of_one(pid_t pid)
@@ -63,11 +57,11 @@ static struct usage usage_of_one(pid_t pid)
     struct where_process p;
     struct usage u = {0};
     unsigned long pages = 0;
-    if (read_proc(pid, "stat", text, sizeof text) < 0 || !where_parse_stat(text, sysconf(_SC_CLK_TCK), &p))
+    if (!read_proc(pid, "stat", text, sizeof text) || !where_parse_stat(text, sysconf(_SC_CLK_TCK), &p))
         return u;
     u.state = p.state;
     u.cpu_ms = p.cpu_ms;
-    if (read_proc(pid, "statm", text, sizeof text) == 0 && sscanf(text, "%*u %lu", &pages) == 1)
+    if (read_proc(pid, "statm", text, sizeof text) && sscanf(text, "%*u %lu", &pages) == 1)
         u.memory_kib = (uint64_t)pages * ((uint64_t)sysconf(_SC_PAGESIZE) / 1024);
     return u;
 }

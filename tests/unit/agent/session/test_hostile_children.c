@@ -23,7 +23,7 @@
 #include "common/protocol/frame.h"
 #include "common/base/log.h"
 #include "common/process/module.h"
-#include "common/base/write_all.h"
+#include "common/base/file.h"
 #include "tests/unit/hostile.h"
 #include "tests/unit/scratch.h"
 
