@@ -15,7 +15,7 @@
 #include "agent/ctl/jobs.h"
 #include "agent/ctl/show.h"
 #include "agent/daemon/metrics/metric_table.h"
-#include "agent/daemon/protocol/query.h"
+#include "agent/daemon/protocol/wire.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/protocol/message.h"

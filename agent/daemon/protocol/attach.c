@@ -11,7 +11,6 @@
 
 #include "agent/daemon/async_close.h"
 #include "agent/daemon/daemon.h"
-#include "agent/daemon/protocol/query.h"
 #include "agent/daemon/protocol/wire.h"
 #include "common/base/buf.h"
 #include "common/base/clock.h"
