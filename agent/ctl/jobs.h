@@ -7,7 +7,6 @@
 #ifndef HVD_AGENT_CTL_JOBS_H
 #define HVD_AGENT_CTL_JOBS_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 

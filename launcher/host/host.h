@@ -191,8 +191,6 @@ void host_expect(struct host *h);
 bool host_is_silent(const struct host *h, uint64_t now);
 /* The time by which a session that cannot be reached has ended its workers by itself. */
 uint64_t host_lease_end(const struct host *h);
-/* Sends a ping; the answer tells the host's time. */
-void host_ping(struct host *h);
 /* Takes the host's time from the answer to a ping that was sent at `asked`. */
 void host_measure_clock(struct host *h, uint64_t theirs, uint64_t asked);
 /* host_hello.c: fills *hello; its pointers lead into *h. */

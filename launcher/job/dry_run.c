@@ -127,7 +127,9 @@ static void local_gpus_check(FILE *out)
 
 /* ---- transports ---------------------------------------------------------------------------------------- */
 
-const char *dry_run_transport(const struct config *config, const struct host_spec *host, const char *hostname)
+/* The transport that reaches a host: "local", "exec" (--rsh) or "ssh". */
+static const char *dry_run_transport(const struct config *config, const struct host_spec *host,
+                                     const char *hostname)
 {
     if (hosts_is_local(host, hostname))
         return "local";

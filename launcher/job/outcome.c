@@ -26,7 +26,7 @@ void rank_end_describe(const struct rank_end *end, char *out, size_t size)
 }
 
 /* A host may say anything: what does not fit into an exit status must not become 0 there. */
-int rank_end_exit_status(const struct rank_end *end)
+static int rank_end_exit_status(const struct rank_end *end)
 {
     if (end->signal)
         return end->signal < 128 ? 128 + (int)end->signal : 255;

@@ -54,7 +54,7 @@ static void take_session(struct totals *c, const Hvd__SessionSums *from, uint64_
     }
 }
 
-int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
+static int totals_read(struct totals *c, const uint8_t *bytes, size_t len, uint64_t now_ms, struct err *e)
 {
     Hvd__SumsFile *f = message_unpack_sums(bytes, len, e);
     if (!f)

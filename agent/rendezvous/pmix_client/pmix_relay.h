@@ -7,7 +7,6 @@
 #define HVD_AGENT_RENDEZVOUS_PMIX_CLIENT_PMIX_RELAY_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <uv.h>
 
 #include "common/base/buf.h"

@@ -4,7 +4,6 @@
 #define HVD_LAUNCHER_TRANSPORT_SSH_SSH_CONNECT_H
 
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <sys/socket.h>
 #include <uv.h>
 
