@@ -9,7 +9,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "agent/ctl/ask.h"
 #include "agent/ctl/commands.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"

@@ -332,7 +332,7 @@ static void pump_files(struct job *j, struct host *h)
     struct preload_place *place = place_of(j, h);
     uint8_t bytes[FRAME_DATA_MAX];
     struct err e = ERR_INIT;
-    uint32_t index;
+    uint32_t index = 0;
     ptrdiff_t n = 0;
     while (place->started && host_state(h) == HOST_READY && channel_bulk_waiting(&h->channel) < QUEUE_MAX &&
            (n = preload_read(&s->files, place, &index, bytes, sizeof bytes, &e)) > 0)

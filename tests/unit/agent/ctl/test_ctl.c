@@ -12,7 +12,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "agent/ctl/ask.h"
 #include "agent/ctl/config.h"
 #include "agent/ctl/jobs.h"
 #include "agent/session/status_server.h"
