@@ -123,7 +123,7 @@ static size_t line_tag(const struct config *config, bool colored, enum frame_str
     return len + (n > 0 && (size_t)n < size - len ? (size_t)n : 0);
 }
 
-/* ---- the sinks ----------------------------------------------------------------------------------------- */
+/* ---- the streams --------------------------------------------------------------------------------------- */
 
 uint32_t output_window(uint32_t size)
 {

@@ -1,3 +1,16 @@
+/* `hvdagent attach`: what hvdrun starts on a host, over SSH or here.
+ *
+ *   no managed agent   there is no socket, or no daemon listens on it: *managed is false, and the caller
+ *                      becomes the session of this job itself, with stdin and stdout untouched
+ *   a managed agent    the launcher's Hello is read for what the job needs, and the daemon is asked. From
+ *                      then on bytes go to and fro between stdin, stdout and the connection: its other end is
+ *                      first the daemon, then the session
+ *   a refusal          also a daemon that ends without a word: the launcher is told (LeaseRefusal), a line on
+ *                      stderr says the same, AGENT_EXIT_REFUSED
+ *
+ * It ends when the connection has, as the session's guard has (the byte of wire.h): with its exit status, or
+ * AGENT_EXIT_GUARD when the guard did not come to say it. When hvdrun has gone, or a signal asks for the end,
+ * the connection is half closed, which makes the session end the job. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,17 +37,15 @@
 
 #define STATUS_MS 15000 /* a guard's clean-up takes less */
 
-/* ---- the talk with the launcher ------------------------------------------------------------------------ */
-
-/* The talk of `hvdagent attach` and the launcher before there is a session. All bytes of the launcher stay in
- * `in`: they are for the session. The messages of attach are about the lease and have a magic of their own
- * (FRAME_ATTACH_MAGIC of common/protocol/frame.h). */
-
 #define HELLO_MS 60000 /* as a session waits */
 #define READ_MAX (64u << 10)
 #define TELL_MS  10000 /* a launcher that does not read for so long is lost, which its channel shows soon */
 
 /* ---- from the launcher --------------------------------------------------------------------------------- */
+
+/* Attach and the launcher talk before there is a session. All bytes of the launcher stay in `in`: they are
+ * for the session. The messages of attach are about the lease and have a magic of their own
+ * (FRAME_ATTACH_MAGIC of common/protocol/frame.h). */
 
 /* More of what the launcher says; -1 with *e when nothing will come. */
 static int read_more(struct buf *in, struct err *e)
