@@ -8,7 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/inspect/stacks_tool.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/process/spawn.h"

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <uv.h>
 
 #include "agent/inspect/stacks_proc.h"
@@ -76,5 +77,15 @@ bool stacks_reaped(struct stacks *stacks, pid_t pid);
 void stacks_stop(struct stacks *stacks);
 /* The handles' last callbacks come when the loop runs again. */
 void stacks_close(struct stacks *stacks);
+
+/* ---- from the tools' output ---------------------------------------------------------------------------- */
+
+/* From what eu-stack and gdb print to stacks that can be compared: function names without addresses and
+ * arguments, innermost first, one line for each different stack of a process's threads. Pure.
+ *
+ * Lines as "read < load < main" and "3 threads: futex_wait < worker", that of the main thread (`pid`) first.
+ * Long stacks lose their middle; what does not fit into `size` is left out at the end. False when there is no
+ * frame in `text`. */
+bool stacks_parse(const char *text, pid_t pid, char *out, size_t size);
 
 #endif

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/worker/descendants.h"
+#include "common/base/file.h"
 
 #define CHILDREN_MAX 16
 #define DEPTH_MAX    16
@@ -128,11 +129,7 @@ static void read_file(pid_t pid, const char *file, char *text, size_t size)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
-    text[n > 0 ? n : 0] = '\0';
-    if (fd >= 0)
-        close(fd);
+    (void)file_read(path, 0, text, size);
 }
 
 bool inspect_read(pid_t pid, struct inspected_process *out, bool *for_children)

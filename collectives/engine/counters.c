@@ -1,7 +1,7 @@
 /* Counters of the engine, for the session: when the session asks, when all ranks of this host have shut down,
  * and when the job has failed.
  *
- * They are the sums of the ranks' own counts (shm/counts.h), the bytes of the links, and the operations that
+ * They are the sums of the ranks' own counts (shm/layout.h), the bytes of the links, and the operations that
  * ranks wait for. All of it is computed when it is sent. A region's counts end with the region, so their sums
  * are kept for the next epoch. The ranks' counts are added without a check, and nothing depends on them. */
 #include "collectives/engine/counters.h"

@@ -257,14 +257,6 @@ size_t operation_part(const struct gpu_operation *o, int size, int rank)
     return (rows / n + ((size_t)rank < rows % n)) * o->row_count;
 }
 
-size_t operation_part_begin(const struct gpu_operation *o, int size, int rank)
-{
-    size_t begin = 0;
-    for (int r = 0; r < rank; r++)
-        begin += operation_part(o, size, r);
-    return begin;
-}
-
 static nccl_result call_reducescatter(const struct operation_target *t, const struct gpu_operation *o,
                                       nccl_dtype dtype, nccl_op op)
 {

@@ -4,7 +4,6 @@
 
 #include "collectives/kernels/copy.h"
 #include "collectives/shm/doorbell.h"
-#include "collectives/local/pipeline_copy.h"
 #include "collectives/local/kind.h"
 
 #define STAGED UINT32_MAX /* pieces given by who has copied the whole */

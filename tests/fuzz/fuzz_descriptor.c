@@ -1,6 +1,6 @@
-/* A broken worker writes anything to anywhere in shared memory: entries, details, member slots, claim words, rings,
- * tables. Whole engines (descriptor_job.h) read it, between proper arrivals of their ranks. An engine may end
- * the job, and the tensors may be wrong. It must neither crash nor touch memory that is not its own.
+/* A broken worker writes anything to anywhere in shared memory: entries, details, member slots, claim words,
+ * rings, tables. Whole engines (descriptor_job.h) read it, between proper arrivals of their ranks. An engine
+ * may end the job, and the tensors may be wrong. It must neither crash nor touch memory that is not its own.
  *
  * An input is a byte for the shape of the job, then actions: a byte each, and the bytes that act() reads.
  *

@@ -13,7 +13,6 @@
 
 #include "agent/inspect/stacks.h"
 #include "agent/inspect/stacks_proc.h"
-#include "agent/inspect/stacks_tool.h"
 #include "tests/unit/scratch.h"
 
 /* ---- /proc --------------------------------------------------------------------------------------------- */
