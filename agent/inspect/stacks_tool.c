@@ -20,7 +20,7 @@ struct stack {
     bool main;
 };
 
-struct stacks {
+struct thread_stacks {
     struct stack item[THREADS_MAX];
     size_t count;
 };
@@ -79,7 +79,7 @@ static void append_text(char *out, size_t size, const char *text)
 }
 
 /* Without what comes before main, which is the same everywhere. */
-static void end_thread(struct stacks *s, struct thread *t)
+static void end_thread(struct thread_stacks *s, struct thread *t)
 {
     char line[(INNER + OUTER + 2) * (FUNCTION_MAX + 3)] = "", gap[48];
     size_t n = t->frames;
@@ -123,7 +123,7 @@ static bool begins_thread(const char *line, pid_t pid, bool *main)
     return number;
 }
 
-static void put_stacks(const struct stacks *s, char *out, size_t size)
+static void put_stacks(const struct thread_stacks *s, char *out, size_t size)
 {
     char head[48];
     size_t used = 0;
@@ -147,7 +147,7 @@ static void put_stacks(const struct stacks *s, char *out, size_t size)
 
 bool stacks_parse(const char *text, pid_t pid, char *out, size_t size)
 {
-    struct stacks *s = calloc(1, sizeof *s);
+    struct thread_stacks *s = calloc(1, sizeof *s);
     struct thread *t = calloc(1, sizeof *t);
     char line[1024];
     bool main;
