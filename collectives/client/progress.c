@@ -279,7 +279,17 @@ void operation_lose_engine(struct tensor *t)
     end_operation(t, HVD_ERR_ENGINE);
 }
 
-static void sleep_once(struct tensor *t, struct watchdog *w)
+/* A sleep with a limit may be short, so the tensor's own watchdog counts the time. false: the engine has
+ * stopped. */
+static bool sleep_until(struct tensor *t, uint32_t prepared, uint64_t until)
+{
+    uint64_t now = clock_now(), left = until > now ? (until - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
+
+    return doorbell_sleep(client.mailbox, prepared, left < ENGINE_SLICE_MS ? (unsigned)left : ENGINE_SLICE_MS) ||
+           !engine_has_stopped_polling(&t->polls);
+}
+
+static void sleep_once(struct tensor *t, struct watchdog *w, uint64_t until)
 {
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
@@ -287,7 +297,8 @@ static void sleep_once(struct tensor *t, struct watchdog *w)
         doorbell_cancel(client.mailbox);
         return;
     }
-    if (!engine_sleep(prepared, w) && !operation_step(t))
+    if (!(until == WAIT_FOREVER ? engine_sleep(prepared, w) : sleep_until(t, prepared, until)) &&
+        !operation_step(t))
         operation_lose_engine(t);
 }
 
@@ -356,33 +367,42 @@ static bool spin_for_engine(struct tensor *t)
     return false;
 }
 
-static void wait_until_ended(struct tensor *t)
+/* false: the time has passed. */
+static bool wait_until_ended(struct tensor *t, uint64_t until)
 {
     struct watchdog w = {0};
 
     t->view.patient = true;
-    while (!operation_step(t))
-        if (!(t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t)
-                                                                      : spin_for_ranks(t)))
-            sleep_once(t, &w);
+    while (!operation_step(t)) {
+        if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
+            continue;
+        if (until != WAIT_FOREVER && clock_now() >= until)
+            return operation_step(t);
+        sleep_once(t, &w, until);
+    }
+    return true;
 }
 
-__attribute__((cold, noinline)) static void wait_on_path(struct tensor *t)
+__attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint64_t until)
 {
-    t->op.path->wait(t, true);
-    wait_until_ended(t);
-    t->op.path->wait(t, false);
+    const struct path_ops *path = t->op.path;
+    bool ended;
+
+    path->wait(t, true);
+    ended = wait_until_ended(t, until);
+    path->wait(t, false);
+    return ended;
 }
 
-int operation_wait(struct tensor *t)
+int operation_wait_until(struct tensor *t, uint64_t until)
 {
     int status;
 
     report_point(t, POINT_WAIT, 0);
-    if (__builtin_expect(t->op.path && t->op.path->wait, 0))
-        wait_on_path(t);
-    if (t->phase != PHASE_ENDED)
-        wait_until_ended(t);
+    if (__builtin_expect(t->op.path && t->op.path->wait, 0) && !wait_on_path(t, until))
+        return HVD_ERR_TIMEOUT;
+    if (t->phase != PHASE_ENDED && !wait_until_ended(t, until))
+        return HVD_ERR_TIMEOUT;
     status = t->op.status;
     t->phase = PHASE_IDLE;
     return status == HVD_SUCCESS ? status : fail(status, "%s", t->text);
