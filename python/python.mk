@@ -17,7 +17,7 @@ $(call obj,$(PYTHON_EXT_SRC)): CFLAGS_ALL += -DPy_LIMITED_API=0x030B0000 -isyste
 $(PYTHON_EXT): $(call obj,$(PYTHON_EXT_SRC)) $(BUILD)/libhvd.so
 	@mkdir -p $(@D)
 	$(call note,LINK)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/../..' -lpthread
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -o $@ $(filter %.o,$^) -L$(BUILD) -lhvd -Wl,-rpath,'$$ORIGIN/../..' -lm
 $(PYTHON_TO)/%: python/%
 	@mkdir -p $(@D)
 	$(Q)cp -f $< $@
