@@ -215,6 +215,15 @@ def allreduce(
         name = next_name("allreduce", chosen)
     if average is not None or op is None:
         op = _choose_op(average, op)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and type(array) is numpy.ndarray:
+        out = numpy.empty_like(array)
+        try:
+            _hvd.allreduce(name, array, out, op, chosen, prescale_factor, postscale_factor, 0, None)
+            return out
+        except (TypeError, ValueError) as error:
+            if isinstance(error, HvdError) or _is_usable(array):
+                raise
     array = _usable(array)
     out = _like(array, _shape_of(array))
     _hvd.allreduce(name, array, out, op, chosen, prescale_factor, postscale_factor, 0, None)
