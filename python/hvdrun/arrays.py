@@ -21,9 +21,10 @@ Errors, of each function:
 
 from __future__ import annotations
 
-import enum
 import math
 import sys
+from array import array as _typed
+from array import typecodes as _typecodes
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from hvdrun import _hvd
@@ -136,10 +137,13 @@ def _usable(array: Array) -> Array:
 
 
 def _fill(form: str, itemsize: int, shape: Sequence[int], data: Any = None) -> memoryview:
-    """A view of new memory, or of the bytes of `data`."""
+    """A view of new memory, or of the bytes of `data`. A memoryview without elements has one dimension."""
+    form = form.lstrip("@=<")
     count = math.prod(shape)
+    if count == 0:
+        return memoryview(_typed(form) if form in _typecodes else bytearray())
     view = memoryview(bytearray(count * itemsize) if data is None else data).cast("B")
-    return view.cast(form.lstrip("@=<"), list(shape) if count else [0])  # type: ignore[call-overload,no-any-return]
+    return view.cast(form, list(shape))  # type: ignore[call-overload,no-any-return]
 
 
 def _like(array: Array, shape: Sequence[int], data: Any = None) -> Array:
