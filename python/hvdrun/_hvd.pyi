@@ -19,13 +19,10 @@ Blocking forms and Handle.wait release the GIL and run signal handlers at least 
 All ranks call the same operations with the same names (str, 1 to 255 bytes of UTF-8).
 """
 
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Optional, Sequence
 
-from typing_extensions import Buffer as _Buffer  # only for type checkers
-
-Address = Union[tuple[int, int, int], tuple[int, int, int, int]]
-# Objects of __array_interface__ and the like have no common type.
-BufferLike = Union[Address, _Buffer, Any]
+# A tuple, or an object: those of __array_interface__ and the like have no common type.
+BufferLike = Any
 
 class Memory:
     """Bytes of the library, or those of a result; writable, by the buffer protocol. Freed with its last view."""

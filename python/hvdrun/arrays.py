@@ -125,7 +125,7 @@ def _copy_of(array: Array) -> Array:
     if _is_numpy(array):
         return array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
     view = memoryview(array)
-    return _fill(view.format, view.itemsize, view.shape, view.tobytes())
+    return _fill(view.format, view.itemsize, view.shape, bytearray(view.tobytes()))
 
 
 def _usable(array: Array) -> Array:

@@ -7,7 +7,7 @@
 #   PYTHON=/usr/bin/python3 runs them, with the package in BUILD/python; PYTHON_PRELOAD=... is preloaded into the ranks
 #
 # A module may say, in comments at the beginning of lines:
-#   # RANKS = 2 4    numbers of ranks (1 2 4)
+#   # RANKS = 2 4    numbers of ranks (1 2 4); 0 is without hvdrun: the module starts jobs itself
 #   # LIMIT = 60     seconds for a job (30)
 #   # SLOW = True    left out of `quick`
 set -u
@@ -19,7 +19,7 @@ PYTHON=${PYTHON:-/usr/bin/python3}
 failed=0
 out=$(mktemp) || exit 2
 trap 'rm -f "$out"' EXIT
-export PYTHONPATH=$BUILD/python PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1
+export BUILD PYTHON PYTHONPATH=$BUILD/python PYTHONDONTWRITEBYTECODE=1 PYTHONFAULTHANDLER=1
 
 setting() { # FILE NAME DEFAULT
     local value
@@ -37,10 +37,11 @@ wanted() { # NAME
 }
 
 run_job() { # FILE RANKS LIMIT
-    local status name preload=()
+    local status name preload=() start=()
     name=$(basename "$1" .py)
     [ -z "${PYTHON_PRELOAD:-}" ] || preload=(env "LD_PRELOAD=$PYTHON_PRELOAD")
-    "$BUILD/tests/contain" "$3" 5 "$BUILD/hvdrun" -np "$2" "${preload[@]}" "$PYTHON" "$top/python/tests/job.py" "$1" \
+    [ "$2" = 0 ] || start=("$BUILD/hvdrun" -np "$2")
+    "$BUILD/tests/contain" "$3" 5 "${start[@]}" "${preload[@]}" "$PYTHON" "$top/python/tests/job.py" "$1" \
         > "$out" 2>&1 < /dev/null
     status=$?
     case $status in
