@@ -285,7 +285,8 @@ static bool sleep_until(struct tensor *t, uint32_t prepared, uint64_t until)
 {
     uint64_t now = clock_now(), left = until > now ? (until - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
 
-    return doorbell_sleep(client.mailbox, prepared, left < ENGINE_SLICE_MS ? (unsigned)left : ENGINE_SLICE_MS) ||
+    return doorbell_sleep(client.mailbox, prepared,
+                          left < ENGINE_SLICE_MS ? (unsigned)left : ENGINE_SLICE_MS) ||
            !engine_has_stopped_polling(&t->polls);
 }
 

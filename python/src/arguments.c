@@ -43,8 +43,10 @@ static int place_of_tuple(PyObject *tuple, struct place *place)
     long dtype;
 
     if (n != 3 && n != 4) {
-        PyErr_Format(PyExc_TypeError, "a buffer's tuple is (address, count, dtype) or (address, count, dtype, stream), "
-                                      "and has not %zd members", n);
+        PyErr_Format(PyExc_TypeError,
+                     "a buffer's tuple is (address, count, dtype) or (address, count, dtype, stream), "
+                     "and has not %zd members",
+                     n);
         return -1;
     }
     place->address = PyLong_AsVoidPtr(PyTuple_GetItem(tuple, 0));
@@ -87,7 +89,8 @@ static int dtype_of_format(const char *format, Py_ssize_t bytes)
 {
     if (!format)
         return HVD_UINT8;
-    if (*format == '@' || *format == '=' || *format == '<' || (bytes == 1 && (*format == '>' || *format == '!')))
+    if (*format == '@' || *format == '=' || *format == '<' ||
+        (bytes == 1 && (*format == '>' || *format == '!')))
         format++;
     if (!format[0] || format[1])
         return -1;
@@ -125,7 +128,8 @@ static int place_of_buffer(PyObject *object, bool written, struct place *place, 
 {
     Py_buffer *view = &kept->view;
 
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0)) != 0)
+    if (PyObject_GetBuffer(object, view,
+                           PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (written ? PyBUF_WRITABLE : 0)) != 0)
         return 0;
     place->dtype = dtype_of_format(view->format, view->itemsize);
     if (place->dtype < 0) {
@@ -159,7 +163,8 @@ static void raise_value_error(PyObject *object)
 static int raise_no_buffer(PyObject *object)
 {
     PyErr_Format(PyExc_TypeError,
-                 "%R is no buffer: it has no buffer protocol, __array_interface__, __cuda_array_interface__ or __dlpack__",
+                 "%R is no buffer: it has no buffer protocol, __array_interface__, __cuda_array_interface__ "
+                 "or __dlpack__",
                  (PyObject *)Py_TYPE(object));
     return -1;
 }

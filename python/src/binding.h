@@ -100,7 +100,7 @@ enum kind {
 
 enum phase {
     PHASE_NEW,
-    PHASE_SIZING,  /* the ranks tell each other their numbers of rows */
+    PHASE_SIZING, /* the ranks tell each other their numbers of rows */
     PHASE_RUNNING,
     PHASE_ENDED
 };

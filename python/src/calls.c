@@ -56,7 +56,8 @@ static int take_combining(struct operation *o, PyObject *const *a)
                : 0;
 }
 
-static int check_same(const struct operation *o, const struct place *in, const struct place *out, size_t count)
+static int check_same(const struct operation *o, const struct place *in, const struct place *out,
+                      size_t count)
 {
     if (in->dtype != out->dtype) {
         PyErr_Format(PyExc_ValueError, "tensor \"%s\": the input has dtype %d, the output %d", o->call.name,
@@ -109,8 +110,8 @@ static Py_ssize_t length_of(const struct operation *o, PyObject *sequence, Py_ss
     Py_ssize_t length = PySequence_Size(sequence);
 
     if (length >= 0 && n >= 0 && length != n) {
-        PyErr_Format(PyExc_ValueError, "tensor \"%s\": there are %zd inputs and %zd %s", o->call.name, n, length,
-                     what);
+        PyErr_Format(PyExc_ValueError, "tensor \"%s\": there are %zd inputs and %zd %s", o->call.name, n,
+                     length, what);
         return -1;
     }
     return length;
@@ -168,8 +169,8 @@ static int join_group(struct operation *o, size_t k, const struct place *in)
     c->options.stream = c->in.stream;
     if (in->dtype == c->in.dtype)
         return 0;
-    PyErr_Format(PyExc_ValueError, "tensor \"%s\": input 0 of the group has dtype %d, input %zu has %d", c->name,
-                 c->in.dtype, k, in->dtype);
+    PyErr_Format(PyExc_ValueError, "tensor \"%s\": input 0 of the group has dtype %d, input %zu has %d",
+                 c->name, c->in.dtype, k, in->dtype);
     return -1;
 }
 
@@ -203,8 +204,8 @@ static int check_rows(const struct operation *o, const struct place *in, size_t 
 
     if (!__builtin_mul_overflow(rows, row_count, &count) && count == in->count)
         return 0;
-    PyErr_Format(PyExc_ValueError, "tensor \"%s\": %zu rows of %zu elements are not %zu elements", o->call.name,
-                 rows, row_count, in->count);
+    PyErr_Format(PyExc_ValueError, "tensor \"%s\": %zu rows of %zu elements are not %zu elements",
+                 o->call.name, rows, row_count, in->count);
     return -1;
 }
 
@@ -329,8 +330,8 @@ static struct operation *take_one(enum kind kind, PyObject *const *a)
 {
     struct operation *o = operation_new(kind, a[0], a[4]);
 
-    if (!o || operation_keep(o, a[1], kind != KIND_SEND, &o->call.in) != 0 || take_int(a[2], &o->call.rank) != 0 ||
-        take_set(o, a[3]) != 0)
+    if (!o || operation_keep(o, a[1], kind != KIND_SEND, &o->call.in) != 0 ||
+        take_int(a[2], &o->call.rank) != 0 || take_set(o, a[3]) != 0)
         return give_up(o);
     o->call.options.stream = o->call.in.stream;
     return o;
@@ -469,7 +470,7 @@ CALL(join, 0)
 #define METHODS(name, arguments)                                                                             \
     {#name, FAST(run_##name), #name "(" arguments "/): as in hvd.h; see _hvd.pyi"},                          \
     {                                                                                                        \
-        #name "_async", FAST(start_##name), #name "_async(" arguments "/) -> Handle"                         \
+#name "_async", FAST(start_##name), #name "_async(" arguments "/) -> Handle"                         \
     }
 
 PyMethodDef call_methods[] = {

@@ -24,14 +24,12 @@ static int dtype_of(const struct dlpack_tensor *t)
     static const struct {
         uint8_t code, bits;
         int dtype;
-    } known[] = {{CODE_INT, 8, HVD_INT8},          {CODE_INT, 16, HVD_INT16},
-                 {CODE_INT, 32, HVD_INT32},        {CODE_INT, 64, HVD_INT64},
-                 {CODE_UINT, 8, HVD_UINT8},        {CODE_UINT, 16, HVD_UINT16},
-                 {CODE_UINT, 32, HVD_UINT32},      {CODE_UINT, 64, HVD_UINT64},
-                 {CODE_FLOAT, 16, HVD_FLOAT16},    {CODE_FLOAT, 32, HVD_FLOAT32},
-                 {CODE_FLOAT, 64, HVD_FLOAT64},    {CODE_BFLOAT, 16, HVD_BFLOAT16},
-                 {CODE_BOOL, 8, HVD_BOOL},         {CODE_E4M3, 8, HVD_FLOAT8_E4M3},
-                 {CODE_E5M2, 8, HVD_FLOAT8_E5M2}};
+    } known[] = {
+        {CODE_INT, 8, HVD_INT8},       {CODE_INT, 16, HVD_INT16},       {CODE_INT, 32, HVD_INT32},
+        {CODE_INT, 64, HVD_INT64},     {CODE_UINT, 8, HVD_UINT8},       {CODE_UINT, 16, HVD_UINT16},
+        {CODE_UINT, 32, HVD_UINT32},   {CODE_UINT, 64, HVD_UINT64},     {CODE_FLOAT, 16, HVD_FLOAT16},
+        {CODE_FLOAT, 32, HVD_FLOAT32}, {CODE_FLOAT, 64, HVD_FLOAT64},   {CODE_BFLOAT, 16, HVD_BFLOAT16},
+        {CODE_BOOL, 8, HVD_BOOL},      {CODE_E4M3, 8, HVD_FLOAT8_E4M3}, {CODE_E5M2, 8, HVD_FLOAT8_E5M2}};
 
     for (size_t i = 0; t->dtype.lanes == 1 && i < sizeof known / sizeof *known; i++)
         if (known[i].code == t->dtype.code && known[i].bits == t->dtype.bits)
@@ -51,7 +49,8 @@ static int read_tensor(const struct dlpack_tensor *t, struct place *place)
     }
     if (device != DEVICE_CPU && device != DEVICE_CUDA && device != DEVICE_CUDA_HOST &&
         device != DEVICE_CUDA_MANAGED) {
-        PyErr_Format(PyExc_TypeError, "the tensor is on a device of DLPack's type %d, and not on a host or of CUDA",
+        PyErr_Format(PyExc_TypeError,
+                     "the tensor is on a device of DLPack's type %d, and not on a host or of CUDA",
                      (int)device);
         return -1;
     }

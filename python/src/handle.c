@@ -2,8 +2,7 @@
 #include "python/src/binding.h"
 
 struct handle {
-    PyObject_HEAD
-    struct operation *operation;
+    PyObject_HEAD struct operation *operation;
 };
 
 PyTypeObject *handle_type;
@@ -101,7 +100,8 @@ static PyObject *show(PyObject *self)
 int handle_make_type(PyObject *module)
 {
     static PyMethodDef methods[] = {
-        {"wait", FAST(wait), "wait(timeout=None, /): waits until the operation has ended; returns its result"},
+        {"wait", FAST(wait),
+         "wait(timeout=None, /): waits until the operation has ended; returns its result"},
         {"poll", poll_handle, METH_NOARGS, "poll(): True when wait() will not block"},
         {0}};
     static PyGetSetDef attributes[] = {

@@ -12,9 +12,9 @@ static int dtype_of_type(char kind, long bytes)
         char kind;
         long bytes;
         int dtype;
-    } known[] = {{'b', 1, HVD_BOOL},    {'u', 1, HVD_UINT8},   {'u', 2, HVD_UINT16},  {'u', 4, HVD_UINT32},
-                 {'u', 8, HVD_UINT64},  {'i', 1, HVD_INT8},    {'i', 2, HVD_INT16},   {'i', 4, HVD_INT32},
-                 {'i', 8, HVD_INT64},   {'f', 2, HVD_FLOAT16}, {'f', 4, HVD_FLOAT32}, {'f', 8, HVD_FLOAT64}};
+    } known[] = {{'b', 1, HVD_BOOL},   {'u', 1, HVD_UINT8},   {'u', 2, HVD_UINT16},  {'u', 4, HVD_UINT32},
+                 {'u', 8, HVD_UINT64}, {'i', 1, HVD_INT8},    {'i', 2, HVD_INT16},   {'i', 4, HVD_INT32},
+                 {'i', 8, HVD_INT64},  {'f', 2, HVD_FLOAT16}, {'f', 4, HVD_FLOAT32}, {'f', 8, HVD_FLOAT64}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].kind == kind && known[i].bytes == bytes)
@@ -28,9 +28,8 @@ static int dtype_of_name(PyObject *object)
     static const struct {
         const char *name;
         int dtype;
-    } known[] = {{"bfloat16", HVD_BFLOAT16},
-                 {"float8_e4m3fn", HVD_FLOAT8_E4M3},
-                 {"float8_e5m2", HVD_FLOAT8_E5M2}};
+    } known[] = {
+        {"bfloat16", HVD_BFLOAT16}, {"float8_e4m3fn", HVD_FLOAT8_E4M3}, {"float8_e5m2", HVD_FLOAT8_E5M2}};
     PyObject *dtype = PyObject_GetAttrString(object, "dtype");
     PyObject *name = dtype ? PyObject_GetAttrString(dtype, "name") : NULL;
     const char *text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
@@ -60,7 +59,8 @@ static int take_dtype(PyObject *object, PyObject *typestr, struct place *place)
     }
     if (place->dtype >= 0)
         return 0;
-    PyErr_Format(PyExc_TypeError, "hvd.h has no dtype for elements of the type %R", typestr ? typestr : Py_None);
+    PyErr_Format(PyExc_TypeError, "hvd.h has no dtype for elements of the type %R",
+                 typestr ? typestr : Py_None);
     return -1;
 }
 

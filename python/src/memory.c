@@ -6,8 +6,7 @@
 #define ALIGNMENT 64
 
 struct memory {
-    PyObject_HEAD
-    void *address;
+    PyObject_HEAD void *address;
     size_t bytes;
     enum memory_kind kind;
     unsigned epoch; /* the job's, when it was made */

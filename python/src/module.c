@@ -12,10 +12,8 @@ static PyObject *start_job(PyObject *module, PyObject *unused)
     int status;
 
     (void)module, (void)unused;
-    Py_BEGIN_ALLOW_THREADS
-    status = hvd_init();
-    Py_END_ALLOW_THREADS
-    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+    Py_BEGIN_ALLOW_THREADS status = hvd_init();
+    Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
 }
 
 /* 0, or -1 with an exception: something still needs the job. */
@@ -27,7 +25,8 @@ static int check_idle(bool leave_memory)
     if (under_way > 0)
         snprintf(text, sizeof text, "shutdown: %zu operations are pending: wait for them first", under_way);
     else if (memory > 0 && !leave_memory)
-        snprintf(text, sizeof text, "shutdown: %zu pieces of memory of alloc() are in use: delete them first", memory);
+        snprintf(text, sizeof text, "shutdown: %zu pieces of memory of alloc() are in use: delete them first",
+                 memory);
     else
         return 0;
     return raise_status(HVD_ERR_IN_PROGRESS, text);
@@ -44,10 +43,9 @@ static PyObject *end_job(PyObject *module, PyObject *const *argument, Py_ssize_t
         return Py_NewRef(Py_None);
     if (hvd_is_initialized() == 1 && check_idle(leave_memory) != 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = hvd_shutdown();
-    Py_END_ALLOW_THREADS
-    if (hvd_is_initialized() == 0) {
+    Py_BEGIN_ALLOW_THREADS status = hvd_shutdown();
+    Py_END_ALLOW_THREADS if (hvd_is_initialized() == 0)
+    {
         job_epoch++;
         memory_forget();
     }
@@ -124,10 +122,8 @@ static PyObject *stop_timeline(PyObject *module, PyObject *unused)
     int status;
 
     (void)module, (void)unused;
-    Py_BEGIN_ALLOW_THREADS
-    status = hvd_timeline_stop();
-    Py_END_ALLOW_THREADS
-    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+    Py_BEGIN_ALLOW_THREADS status = hvd_timeline_stop();
+    Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
 }
 
 static PyMethodDef job_methods[] = {
@@ -138,8 +134,10 @@ static PyMethodDef job_methods[] = {
     {"size", get_size, METH_NOARGS, "size() -> int: the number of ranks"},
     {"local_rank", get_local_rank, METH_NOARGS, "local_rank() -> int: this worker among those of its host"},
     {"local_size", get_local_size, METH_NOARGS, "local_size() -> int: the number of ranks on this host"},
-    {"cross_rank", get_cross_rank, METH_NOARGS, "cross_rank() -> int: this host among those with this local rank"},
-    {"cross_size", get_cross_size, METH_NOARGS, "cross_size() -> int: the number of hosts with this local rank"},
+    {"cross_rank", get_cross_rank, METH_NOARGS,
+     "cross_rank() -> int: this host among those with this local rank"},
+    {"cross_size", get_cross_size, METH_NOARGS,
+     "cross_size() -> int: the number of hosts with this local rank"},
     {"version", get_version, METH_NOARGS, "version() -> str: the library's"},
     {"status_name", get_status_name, METH_O, "status_name(status, /) -> str"},
     {"pending", get_pending, METH_NOARGS, "pending() -> int: operations that have not ended"},
@@ -150,8 +148,9 @@ static PyMethodDef job_methods[] = {
 
 static int fill_module(PyObject *module)
 {
-    return PyModule_AddFunctions(module, call_methods) != 0 || PyModule_AddFunctions(module, set_methods) != 0 ||
-                   memory_make_type(module) != 0 || handle_make_type(module) != 0
+    return PyModule_AddFunctions(module, call_methods) != 0 ||
+                   PyModule_AddFunctions(module, set_methods) != 0 || memory_make_type(module) != 0 ||
+                   handle_make_type(module) != 0
                ? -1
                : 0;
 }
@@ -160,11 +159,9 @@ static int fill_module(PyObject *module)
 PyMODINIT_FUNC PyInit__hvd(void);
 PyMODINIT_FUNC PyInit__hvd(void)
 {
-    static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                                            .m_name = "hvdrun._hvd",
+    static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "hvdrun._hvd",
                                             .m_doc = "The binding: hvd.h for Python. See _hvd.pyi.",
-                                            .m_size = -1,
-                                            .m_methods = job_methods};
+                                            .m_size = -1, .m_methods = job_methods};
     PyObject *module = PyModule_Create(&definition);
 
     if (module && fill_module(module) != 0) {

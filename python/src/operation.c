@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define SLICE_MS  50 /* signal handlers run at least that often */
-#define HURRY_MS  1  /* the same while other operations want to be looked after */
+#define SLICE_MS  50  /* signal handlers run at least that often */
+#define HURRY_MS  1   /* the same while other operations want to be looked after */
 #define SHARED_US 200 /* between two looks while another thread waits for the operation */
 
 static struct operation *owned, *orphans, *sizing;
@@ -166,11 +166,10 @@ int operation_begin(struct operation *o)
         return -1;
     pending++;
     move_to(&owned, o);
-    Py_BEGIN_ALLOW_THREADS
-    status = asks ? rows_ask(o) : call_begin(o);
+    Py_BEGIN_ALLOW_THREADS status = asks ? rows_ask(o) : call_begin(o);
     text = copy_sentence(status);
-    Py_END_ALLOW_THREADS
-    if (status != HVD_SUCCESS) {
+    Py_END_ALLOW_THREADS if (status != HVD_SUCCESS)
+    {
         end_operation(o, status, text);
         return raise_status(status, text ? text : "");
     }
@@ -191,11 +190,9 @@ static void begin_sized(struct operation *o)
         return;
     }
     o->waiting = true;
-    Py_BEGIN_ALLOW_THREADS
-    status = rows_begin(o);
+    Py_BEGIN_ALLOW_THREADS status = rows_begin(o);
     text = copy_sentence(status);
-    Py_END_ALLOW_THREADS
-    o->waiting = false;
+    Py_END_ALLOW_THREADS o->waiting = false;
     if (status != HVD_SUCCESS) {
         end_operation(o, status, text);
         return;
@@ -221,11 +218,9 @@ static void step(struct operation *o, unsigned ms)
     int status;
 
     o->waiting = true;
-    Py_BEGIN_ALLOW_THREADS
-    status = wait_or_poll(handle, ms);
+    Py_BEGIN_ALLOW_THREADS status = wait_or_poll(handle, ms);
     text = status == HVD_ERR_TIMEOUT ? NULL : copy_sentence(status);
-    Py_END_ALLOW_THREADS
-    o->waiting = false;
+    Py_END_ALLOW_THREADS o->waiting = false;
     if (status == HVD_ERR_TIMEOUT)
         return;
     if (status == HVD_SUCCESS && o->phase == PHASE_SIZING)
@@ -279,8 +274,7 @@ static void sleep_us(long us)
 {
     struct timespec t = {.tv_nsec = us * 1000};
 
-    Py_BEGIN_ALLOW_THREADS
-    nanosleep(&t, NULL);
+    Py_BEGIN_ALLOW_THREADS nanosleep(&t, NULL);
     Py_END_ALLOW_THREADS
 }
 

@@ -29,8 +29,9 @@ static int tell_splits(struct operation *o, struct sizes *s)
     const struct call *c = &o->call;
 
     if (!c->splits && c->rows % s->ranks != 0) {
-        PyErr_Format(PyExc_ValueError, "tensor \"%s\": %zu rows are not the same number for each of %zu ranks",
-                     c->name, c->rows, s->ranks);
+        PyErr_Format(PyExc_ValueError,
+                     "tensor \"%s\": %zu rows are not the same number for each of %zu ranks", c->name,
+                     c->rows, s->ranks);
         return -1;
     }
     for (size_t i = 0; i < s->ranks; i++)
@@ -47,7 +48,8 @@ int rows_prepare(struct operation *o)
     if (ranks < 0)
         return raise_last(ranks), -1;
     if (c->splits && c->n != (size_t)ranks) {
-        PyErr_Format(PyExc_ValueError, "tensor \"%s\": there are %zu splits for %d ranks", c->name, c->n, ranks);
+        PyErr_Format(PyExc_ValueError, "tensor \"%s\": there are %zu splits for %d ranks", c->name, c->n,
+                     ranks);
         return -1;
     }
     s = calloc(1, sizeof *s);
@@ -90,11 +92,12 @@ static char *find_difference(const struct operation *o)
         const struct told *a = &s->heard[0], *b = &s->heard[i];
         if (a->row_count == b->row_count && a->dtype == b->dtype)
             continue;
-        snprintf(text, sizeof text,
-                 "tensor \"%s\": rank 0 gives rows of %lld elements of dtype %lld, rank %zu rows of %lld elements "
-                 "of dtype %lld",
-                 o->call.name, (long long)a->row_count, (long long)a->dtype, i, (long long)b->row_count,
-                 (long long)b->dtype);
+        snprintf(
+            text, sizeof text,
+            "tensor \"%s\": rank 0 gives rows of %lld elements of dtype %lld, rank %zu rows of %lld elements "
+            "of dtype %lld",
+            o->call.name, (long long)a->row_count, (long long)a->dtype, i, (long long)b->row_count,
+            (long long)b->dtype);
         return strdup(text);
     }
     return NULL;
@@ -139,8 +142,9 @@ int rows_begin(struct operation *o)
     if (o->kind == KIND_ALLGATHER)
         return hvd_allgather_async(c->name, c->in.address, c->rows, c->row_count, (hvd_dtype)c->in.dtype, out,
                                    count_rows(s), s->rows_of, &c->options, &o->handle);
-    return hvd_alltoall_async(c->name, c->in.address, c->rows, c->splits, c->row_count, (hvd_dtype)c->in.dtype,
-                              out, count_rows(s), s->rows_of, &c->options, &o->handle);
+    return hvd_alltoall_async(c->name, c->in.address, c->rows, c->splits, c->row_count,
+                              (hvd_dtype)c->in.dtype, out, count_rows(s), s->rows_of, &c->options,
+                              &o->handle);
 }
 
 int rows_take(struct operation *o)

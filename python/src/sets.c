@@ -59,10 +59,8 @@ static PyObject *add(PyObject *module, PyObject *sequence)
     (void)module;
     if (!ranks)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    status = hvd_set_add(ranks, (int)n, &set);
-    Py_END_ALLOW_THREADS
-    free(ranks);
+    Py_BEGIN_ALLOW_THREADS status = hvd_set_add(ranks, (int)n, &set);
+    Py_END_ALLOW_THREADS free(ranks);
     return status == HVD_SUCCESS ? PyLong_FromLong(set) : raise_last(status);
 }
 
@@ -75,10 +73,8 @@ static PyObject *drop(PyObject *module, PyObject *number)
     if (take_id(number, &set) != 0)
         return NULL;
     operations_reap();
-    Py_BEGIN_ALLOW_THREADS
-    status = hvd_set_remove(set);
-    Py_END_ALLOW_THREADS
-    return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
+    Py_BEGIN_ALLOW_THREADS status = hvd_set_remove(set);
+    Py_END_ALLOW_THREADS return status == HVD_SUCCESS ? Py_NewRef(Py_None) : raise_last(status);
 }
 
 static PyObject *rank_in(PyObject *module, PyObject *number)

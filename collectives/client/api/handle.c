@@ -131,8 +131,9 @@ int hvd_wait_for(hvd_handle handle, unsigned milliseconds)
 {
     int status = wait_for_handle(handle, clock_now() + milliseconds * NSEC_PER_MSEC);
 
-    return status == HVD_ERR_TIMEOUT ? fail(status, "handle %lld is pending after %u ms", (long long)handle, milliseconds)
-                                     : status;
+    return status == HVD_ERR_TIMEOUT
+               ? fail(status, "handle %lld is pending after %u ms", (long long)handle, milliseconds)
+               : status;
 }
 
 /* The tensor, locked, of a persistent handle that is not started. */
