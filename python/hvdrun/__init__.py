@@ -21,8 +21,8 @@ if sys.version_info < (3, 11) or sys.implementation.name != "cpython":
 if "t" in getattr(sys, "abiflags", ""):
     raise ImportError("hvdrun needs a CPython with the GIL, and this is a free-threaded one")
 
-from hvdrun._hvd import Memory, alloc  # noqa: E402
-from hvdrun.arrays import (  # noqa: E402
+from hvdrun._hvd import Memory, alloc
+from hvdrun.arrays import (
     Adasum,
     Average,
     Max,
@@ -60,7 +60,7 @@ from hvdrun.arrays import (  # noqa: E402
     send_async,
     synchronize,
 )
-from hvdrun.exceptions import (  # noqa: E402
+from hvdrun.exceptions import (
     DuplicateNameError,
     ForkedError,
     HorovodInternalError,
@@ -73,7 +73,7 @@ from hvdrun.exceptions import (  # noqa: E402
     ProcessSetError,
     WaitTimeoutError,
 )
-from hvdrun.job import (  # noqa: E402
+from hvdrun.job import (
     cross_rank,
     cross_size,
     init,
@@ -88,7 +88,7 @@ from hvdrun.job import (  # noqa: E402
     stop_timeline,
     version,
 )
-from hvdrun.process_sets import (  # noqa: E402
+from hvdrun.process_sets import (
     ProcessSet,
     add_process_set,
     global_process_set,

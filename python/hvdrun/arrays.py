@@ -112,8 +112,8 @@ def _is_usable(array: Array) -> bool:
 
 
 def _shape_of(array: Array) -> Tuple[int, ...]:
-    shape = getattr(array, "shape", None)
-    return tuple(shape) if shape is not None else memoryview(array).shape
+    shape: Any = getattr(array, "shape", None)
+    return tuple(memoryview(array).shape or () if shape is None else shape)
 
 
 def _copy_of(array: Array) -> Array:
@@ -125,7 +125,7 @@ def _copy_of(array: Array) -> Array:
     if _is_numpy(array):
         return array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
     view = memoryview(array)
-    return _fill(view.format, view.itemsize, view.shape, bytearray(view.tobytes()))
+    return _fill(view.format, view.itemsize, view.shape or (), bytearray(view.tobytes()))
 
 
 def _usable(array: Array) -> Array:
@@ -136,14 +136,15 @@ def _usable(array: Array) -> Array:
     return _copy_of(array)
 
 
-def _fill(form: str, itemsize: int, shape: Sequence[int], data: Any = None) -> memoryview:
+def _fill(form: Any, itemsize: int, shape: Sequence[int], data: Any = None) -> memoryview:
     """A view of new memory, or of the bytes of `data`. A memoryview without elements has one dimension."""
     form = form.lstrip("@=<")
     count = math.prod(shape)
     if count == 0:
         return memoryview(_typed(form) if form in _typecodes else bytearray())
     view = memoryview(bytearray(count * itemsize) if data is None else data).cast("B")
-    return view.cast(form, list(shape))  # type: ignore[call-overload,no-any-return]
+    dimensions: Any = list(shape)
+    return view.cast(form, dimensions)
 
 
 def _like(array: Array, shape: Sequence[int], data: Any = None) -> Array:
@@ -404,7 +405,7 @@ def grouped_allreduce_async_(
                            chosen, prescale_factor, postscale_factor)
 
     def finish(_: Any) -> Sequence[Array]:
-        for array, result in zip(arrays, work):
+        for array, result in zip(arrays, work, strict=True):
             _write_back(array, result)
         return arrays
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Sequence, Union
 
 from hvdrun import _hvd, names
 from hvdrun import process_sets as sets
@@ -51,7 +51,7 @@ def _check_comm(comm: Any) -> None:
 
 def init(
     comm: Any = None,
-    process_sets: Union[None, str, Sequence[sets.ProcessSet]] = None,
+    process_sets: Union[str, Sequence[sets.ProcessSet], None] = None,
 ) -> None:
     """Joins the job. Returns when every rank has called it; a second call does nothing.
 
@@ -72,7 +72,7 @@ def init(
     _begin_sets(process_sets)
 
 
-def _begin_sets(wanted: Union[None, str, Sequence[sets.ProcessSet]]) -> None:
+def _begin_sets(wanted: Union[str, Sequence[sets.ProcessSet], None]) -> None:
     sets.remember()
     if isinstance(wanted, str):
         if wanted.lower() != "dynamic":

@@ -4,7 +4,8 @@
 #
 #   BUILD=build python/tests/run.sh quick|all
 #   TESTS="arrays handles"  keeps modules that have one of the words in their names
-#   PYTHON=/usr/bin/python3 runs them, with the package in BUILD/python; PYTHON_PRELOAD=... is preloaded into the ranks
+#   PYTHON=/usr/bin/python3 runs them, with the package in BUILD/python
+#   SANITIZE=address,undefined  BUILD has such an extension: the ranks load the sanitizers' libraries first
 #
 # A module may say, in comments at the beginning of lines:
 #   # RANKS = 2 4    numbers of ranks (1 2 4); 0 is without hvdrun: the module starts jobs itself
@@ -36,12 +37,20 @@ wanted() { # NAME
     return 1
 }
 
+# A Python that was not built with sanitizers needs their libraries before all others. It has leaks of its own.
+python=("$PYTHON")
+if [ -n "${SANITIZE:-}" ]; then
+    libraries=$(gcc -print-file-name=libasan.so):$(gcc -print-file-name=libubsan.so)
+    python=(env "LD_PRELOAD=$libraries" ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allocator_may_return_null=1
+        PYTHONMALLOC=malloc "$PYTHON")
+    LIMIT_FACTOR=5
+fi
+
 run_job() { # FILE RANKS LIMIT
-    local status name preload=() start=()
+    local status name start=()
     name=$(basename "$1" .py)
-    [ -z "${PYTHON_PRELOAD:-}" ] || preload=(env "LD_PRELOAD=$PYTHON_PRELOAD")
     [ "$2" = 0 ] || start=("$BUILD/hvdrun" -np "$2")
-    "$BUILD/tests/contain" "$3" 5 "${start[@]}" "${preload[@]}" "$PYTHON" "$top/python/tests/job.py" "$1" \
+    "$BUILD/tests/contain" "$3" 5 "${start[@]}" "${python[@]}" "$top/python/tests/job.py" "$1" \
         > "$out" 2>&1 < /dev/null
     status=$?
     case $status in

@@ -7,7 +7,8 @@ from ranks import RANK, SIZE, TOTAL, RankTest, all_values, need_numpy, np, value
 
 need_numpy()
 
-DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+DTYPES = ["bool", *INTEGERS, "float16", "float32", "float64"]
 SHAPES = [(), (1,), (7,), (3, 5), (0,), (2, 0, 3), (40, 50, 3)]
 REDUCE = {hvd.Sum: np.add, hvd.Min: np.minimum, hvd.Max: np.maximum, hvd.Product: np.multiply}
 
@@ -46,7 +47,8 @@ class Combine(RankTest):
             hvd.allreduce(np.ones(1), average=True, op=hvd.Sum)
 
     def test_factors(self):
-        self.equal(hvd.allreduce(np.full(3, 2.0), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), [3 * SIZE] * 3)
+        got = hvd.allreduce(np.full(3, 2.0), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+        self.equal(got, [3 * SIZE] * 3)
         with self.assertRaises(ValueError):
             hvd.allreduce(np.ones(1), prescale_factor=0)
 
@@ -95,7 +97,8 @@ class Combine(RankTest):
     def test_large(self):
         given = values(9, RANK, (3_000_001,), "float32")
         got = hvd.allreduce(given, op=hvd.Sum)
-        self.equal(got[::997], sum(values(9, r, (3_000_001,), "float32")[::997] for r in range(SIZE)), rtol=1e-4, atol=1e-4)
+        wanted = sum(values(9, r, (3_000_001,), "float32")[::997] for r in range(SIZE))
+        self.equal(got[::997], wanted, rtol=1e-4, atol=1e-4)
 
     def test_bfloat16(self):
         try:

@@ -124,11 +124,10 @@ class Signals(RankTest):
         array, owner = np.ones(70000), Owner()
         alive = [weakref.ref(array), weakref.ref(owner)]
 
-        def call():
-            _hvd.allreduce("blocked", array, None, hvd.Sum, 0, 1.0, 1.0, 0, owner)
-
-        self.interrupt(call)
-        del array, owner, call
+        arguments = ["blocked", array, None, hvd.Sum, 0, 1.0, 1.0, 0, owner]
+        self.interrupt(lambda: _hvd.allreduce(*arguments))
+        arguments.clear()
+        del array, owner
         gc.collect()
         self.assertEqual(_hvd.pending(), 1)
         self.assertTrue(all(ref() is not None for ref in alive))
@@ -233,7 +232,7 @@ class Threads(RankTest):
                     assert (got == k * SIZE).all()
                     rows = hvd.allgather(np.full(2, RANK), name=f"gather {number}")
                     assert rows.shape == (2 * SIZE,)
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:
                 failures.append(error)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
