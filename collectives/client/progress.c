@@ -279,26 +279,17 @@ void operation_lose_engine(struct tensor *t)
     end_operation(t, HVD_ERR_ENGINE);
 }
 
-/* A sleep with a limit may be short, so the tensor's own watchdog counts the time. false: the engine has
- * stopped. */
-static bool sleep_until(struct tensor *t, uint32_t prepared, uint64_t until)
+/* Sleeps for `left` at most. The sleep may be short, so the tensor's own watchdog counts the time. */
+static void sleep_once(struct tensor *t, uint64_t left)
 {
-    uint64_t now = clock_now(), left = until > now ? (until - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
-
-    return doorbell_sleep(client.mailbox, prepared,
-                          left < ENGINE_SLICE_MS ? (unsigned)left : ENGINE_SLICE_MS) ||
-           !engine_has_stopped_polling(&t->polls);
-}
-
-static void sleep_once(struct tensor *t, struct watchdog *w, uint64_t until)
-{
+    uint64_t ms = left / NSEC_PER_MSEC < ENGINE_SLICE_MS ? left / NSEC_PER_MSEC + 1 : ENGINE_SLICE_MS;
     uint32_t prepared = doorbell_prepare(client.mailbox);
 
     if (operation_step(t) || worth_another_step(t)) {
         doorbell_cancel(client.mailbox);
         return;
     }
-    if (!(until == WAIT_FOREVER ? engine_sleep(prepared, w) : sleep_until(t, prepared, until)) &&
+    if (!doorbell_sleep(client.mailbox, prepared, (unsigned)ms) && engine_has_stopped_polling(&t->polls) &&
         !operation_step(t))
         operation_lose_engine(t);
 }
@@ -371,27 +362,23 @@ static bool spin_for_engine(struct tensor *t)
 /* false: the time has passed. */
 static bool wait_until_ended(struct tensor *t, uint64_t until)
 {
-    struct watchdog w = {0};
-
     t->view.patient = true;
     while (!operation_step(t)) {
         if (t->phase >= PHASE_REMOTE && !team_is_here(t->view.team) ? spin_for_engine(t) : spin_for_ranks(t))
             continue;
-        if (until != WAIT_FOREVER && clock_now() >= until)
+        uint64_t now = clock_now();
+        if (now >= until)
             return operation_step(t);
-        sleep_once(t, &w, until);
+        sleep_once(t, until - now);
     }
     return true;
 }
 
 __attribute__((cold, noinline)) static bool wait_on_path(struct tensor *t, uint64_t until)
 {
-    const struct path_ops *path = t->op.path;
-    bool ended;
-
-    path->wait(t, true);
-    ended = wait_until_ended(t, until);
-    path->wait(t, false);
+    t->op.path->wait(t, true);
+    bool ended = wait_until_ended(t, until);
+    t->op.path->wait(t, false);
     return ended;
 }
 

@@ -123,7 +123,8 @@ static int dtype_of_format(const char *format, Py_ssize_t bytes)
     }
 }
 
-/* 1: `place` is set; 0: the object cannot be had in this way, with an exception; -1: an exception that stays. */
+/* 1: `place` is set; 0: the object cannot be had in this way, with an exception; -1: an exception that
+ * stays. */
 static int place_of_buffer(PyObject *object, bool written, struct place *place, struct kept *kept)
 {
     Py_buffer *view = &kept->view;

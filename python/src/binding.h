@@ -1,4 +1,5 @@
-/* The extension hvdrun._hvd: hvd.h for Python, in CPython's stable ABI. python/hvdrun/_hvd.pyi is its contract.
+/* The extension hvdrun._hvd: hvd.h for Python, in CPython's stable ABI. Its contract is
+ * python/hvdrun/_hvd.pyi.
  *
  *   module.c      the table of functions; the job
  *   arguments.c   an object of the caller becomes an address, a count, a dtype and a stream
@@ -37,7 +38,7 @@ PyObject *raise_last(int status);
 
 /* ---- arguments.c --------------------------------------------------------------------------------------- */
 
-/* Where elements are. */
+/* The place of elements. */
 struct place {
     void *address;
     size_t count;
@@ -46,7 +47,7 @@ struct place {
     bool on_device;
 };
 
-/* What keeps such memory alive and in place. */
+/* It keeps such memory alive and in place. */
 struct kept {
     Py_buffer view; /* view.obj NULL: none */
     PyObject *object;
@@ -59,7 +60,8 @@ void kept_release(struct kept *kept);
 size_t dtype_bytes(int dtype);
 /* A non-negative number. -1 with an exception. */
 int size_of(PyObject *number, const char *what, size_t *size);
-/* C-contiguous? `strides` are in units of `step` bytes or elements; NULL: yes. Sets the number of elements. */
+/* Whether it is C-contiguous; sets the number of elements. `strides` are in units of which an element has
+ * `step`; NULL: it is. */
 bool is_contiguous(size_t n, const int64_t *shape, const int64_t *strides, int64_t step, size_t *count);
 
 /* ---- interfaces.c, dlpack.c ---------------------------------------------------------------------------- */

@@ -323,7 +323,7 @@ static struct operation *take_grouped_reducescatter(PyObject *const *a)
     return o;
 }
 
-/* ---- calls with one buffer, or none --------------------------------------------------------------------- */
+/* ---- calls with one buffer, or none -------------------------------------------------------------------- */
 
 /* name, buffer, rank, set, owner */
 static struct operation *take_one(enum kind kind, PyObject *const *a)

@@ -1,4 +1,4 @@
-/* __dlpack__: a capsule with the description of a tensor. The capsule is kept, and frees the tensor itself. */
+/* __dlpack__: a capsule with the description of a tensor. The capsule is kept, and frees the tensor. */
 #include "python/src/binding.h"
 
 /* The structure that dlpack.h (version 0.5 and later) calls DLManagedTensor, as far as it is read here. */

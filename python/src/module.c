@@ -155,7 +155,8 @@ static int fill_module(PyObject *module)
                : 0;
 }
 
-/* A process has one job, so this module is for the first interpreter only: it has one phase of initialisation. */
+/* A process has one job, so this module is for the first interpreter only, and has one phase of
+ * initialisation. */
 PyMODINIT_FUNC PyInit__hvd(void);
 PyMODINIT_FUNC PyInit__hvd(void)
 {

@@ -7,8 +7,8 @@
  * nobody: their Handle was dropped, or ^C ended the blocking call. Nobody waits for those in `sizing` either,
  * so every thread that waits looks after them too: else two ranks could each wait for another operation.
  *
- * The buffers of an operation are released when it has ended, never before. What is still in a list when the
- * interpreter ends is not freed at all. */
+ * The buffers of an operation are released when it has ended, never before. Those in a list when the
+ * interpreter ends are not freed at all. */
 #include "python/src/binding.h"
 
 #include <math.h>

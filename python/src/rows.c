@@ -1,8 +1,8 @@
 /* Allgather and alltoall: the ranks tell each other their numbers of rows first, and each takes memory for
  * what comes. The question is an operation of the library too, with the name NAME.rows.
  *
- * Each rank tells the length and dtype of its rows as well: rows may be empty here, which hvd.h does not have,
- * and ranks that disagree all get one sentence. */
+ * Each rank tells the length and dtype of its rows as well. Rows may be empty here, unlike in hvd.h. Ranks
+ * that disagree all get one sentence. */
 #include "python/src/binding.h"
 
 #include <stdio.h>
