@@ -84,6 +84,14 @@ static Py_ssize_t take_numbers(PyObject *tuple, int64_t *number)
     return n;
 }
 
+static bool has_negative(const int64_t *number, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (number[i] < 0)
+            return true;
+    return false;
+}
+
 static int take_shape(PyObject *interface, struct place *place)
 {
     PyObject *strides = PyDict_GetItemString(interface, "strides");
@@ -91,8 +99,11 @@ static int take_shape(PyObject *interface, struct place *place)
     Py_ssize_t n = take_numbers(PyDict_GetItemString(interface, "shape"), shape);
     bool has_strides = strides && strides != Py_None;
 
-    if (n < 0 || (has_strides && take_numbers(strides, stride) != n))
+    if (n < 0 || (has_strides && take_numbers(strides, stride) != n) || has_negative(shape, n)) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_TypeError, "the array interface has no usable shape or strides");
         return -1;
+    }
     if (is_contiguous((size_t)n, shape, has_strides ? stride : NULL, (int64_t)dtype_bytes(place->dtype),
                       &place->count))
         return 0;
