@@ -12,6 +12,8 @@ from ranks import RANK, SIZE, TOTAL, RankTest, need_numpy, np
 need_numpy()
 
 BFLOAT16 = 10
+INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+DTYPES = ["bool", *INTEGERS, "float16", "float32", "float64"]
 
 
 class Described:
@@ -42,7 +44,7 @@ def allreduce(buffer, out=None, name="described"):
 
 class Interfaces(RankTest):
     def test_dtypes(self):
-        for dtype in ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]:
+        for dtype in DTYPES:
             for wrap in (by_interface, Capsule):
                 if dtype == "bool" and wrap is Capsule:
                     continue  # NumPy 1.24 does not export it
