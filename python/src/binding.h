@@ -125,8 +125,12 @@ struct call {
 /* An allgather or alltoall; rows.c. */
 struct sizes;
 
+struct link {
+    struct link *before, *after;
+};
+
 struct operation {
-    struct operation *next, **link; /* in one of the lists of operation.c until it has ended */
+    struct link link; /* first: in one of the lists of operation.c until it has ended; else NULL */
     enum kind kind;
     enum phase phase;
     bool orphan;  /* nobody has a Handle of it: freed when it has ended */

@@ -18,31 +18,41 @@
 
 #define SLICE_MS  50  /* signal handlers run at least that often */
 #define HURRY_MS  1   /* the same while other operations want to be looked after */
+#define SOME      16  /* so many are looked after at each beginning of another */
 #define SHARED_US 200 /* between two looks while another thread waits for the operation */
 
-static struct operation *owned, *orphans, *sizing;
+/* Rings, oldest first; an empty one is its head alone. */
+static struct link owned = {&owned, &owned}, orphans = {&orphans, &orphans}, sizing = {&sizing, &sizing};
 static size_t pending;
+static void reap_some(size_t most);
+
+static bool is_empty(const struct link *list)
+{
+    return list->after == list;
+}
+
+static struct operation *first_of(struct link *list)
+{
+    return (struct operation *)list->after; /* its first member */
+}
 
 static void unlink_operation(struct operation *o)
 {
-    if (!o->link)
+    if (!o->link.after)
         return;
-    *o->link = o->next;
-    if (o->next)
-        o->next->link = o->link;
-    o->link = NULL;
+    o->link.before->after = o->link.after;
+    o->link.after->before = o->link.before;
+    o->link.before = o->link.after = NULL;
 }
 
-static void move_to(struct operation **list, struct operation *o)
+/* To the list's end. */
+static void move_to(struct link *list, struct operation *o)
 {
     unlink_operation(o);
-    while (*list && list != &owned) /* the other lists are short, and in order */
-        list = &(*list)->next;
-    o->next = *list;
-    o->link = list;
-    if (o->next)
-        o->next->link = &o->next;
-    *list = o;
+    o->link.before = list->before;
+    o->link.after = list;
+    list->before->after = &o->link;
+    list->before = &o->link;
 }
 
 /* ---- from the beginning -------------------------------------------------------------------------------- */
@@ -160,8 +170,8 @@ int operation_begin(struct operation *o)
     char *text;
     int status;
 
-    if (orphans || sizing)
-        operations_reap();
+    if (!is_empty(&sizing) || !is_empty(&orphans))
+        reap_some(SOME);
     if (asks && rows_prepare(o) != 0)
         return -1;
     pending++;
@@ -236,25 +246,31 @@ bool operation_poll(struct operation *o)
     return o->phase == PHASE_ENDED;
 }
 
-/* Polls each operation of the list once. Other threads may change the list meanwhile. */
-static void poll_list(struct operation **list)
+/* Polls the oldest operations of the list, which become its last. Other threads may change the list
+ * meanwhile. */
+static void poll_list(struct link *list, size_t most)
 {
-    struct operation *o;
     size_t n = 0;
 
-    for (o = *list; o; o = o->next)
+    for (struct link *each = list->after; each != list && n < most; each = each->after)
         n++;
-    for (; n > 0 && (o = *list); n--) {
-        move_to(list, o); /* to its end */
+    for (; n > 0 && !is_empty(list); n--) {
+        struct operation *o = first_of(list);
+        move_to(list, o);
         if (operation_poll(o) && o->orphan)
             operation_free(o);
     }
 }
 
+static void reap_some(size_t most)
+{
+    poll_list(&sizing, most);
+    poll_list(&orphans, most);
+}
+
 void operations_reap(void)
 {
-    poll_list(&sizing);
-    poll_list(&orphans);
+    reap_some(SIZE_MAX);
 }
 
 size_t operations_pending(void)
@@ -283,9 +299,11 @@ static size_t count_unended(void)
 {
     size_t n = pending;
 
-    for (struct operation *o = owned; o; o = o->next)
+    for (struct link *each = owned.after; each != &owned; each = each->after) {
+        struct operation *o = (struct operation *)each;
         if (o->phase == PHASE_RUNNING && !o->waiting && hvd_poll(o->handle) != 0)
             n--; /* its Handle was not waited for yet */
+    }
     return n;
 }
 
@@ -314,7 +332,9 @@ static int raise_timeout(const struct operation *o, double seconds)
 /* Of a wait with `left` seconds; below 0: without a limit. */
 static unsigned slice_ms(const struct operation *o, double left, bool has_limit)
 {
-    unsigned slice = orphans || (sizing && (sizing != o || o->next)) ? HURRY_MS : SLICE_MS;
+    bool others =
+        !is_empty(&orphans) || (!is_empty(&sizing) && (first_of(&sizing) != o || sizing.before != &o->link));
+    unsigned slice = others ? HURRY_MS : SLICE_MS;
 
     return has_limit && left * 1000 < slice ? (unsigned)ceil(left > 0 ? left * 1000 : 0) : slice;
 }
