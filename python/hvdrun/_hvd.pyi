@@ -84,6 +84,9 @@ def pending() -> int:
 def alloc(nbytes: int, /) -> Memory:
     """Zeroed memory of hvd_alloc, in the job's shared memory: the fast way for large tensors."""
 
+def alloc_device(nbytes: int, /) -> Memory:
+    """Zeroed memory of hvd_alloc_device. It has no buffer protocol, but __cuda_array_interface__."""
+
 # ---- operations ----
 
 def allreduce(

@@ -103,6 +103,14 @@ static PyObject *alloc(PyObject *module, PyObject *number)
     return size_of(number, "the number of bytes", &bytes) == 0 ? memory_new(bytes, MEMORY_SHARED) : NULL;
 }
 
+static PyObject *alloc_device(PyObject *module, PyObject *number)
+{
+    size_t bytes;
+
+    (void)module;
+    return size_of(number, "the number of bytes", &bytes) == 0 ? memory_new(bytes, MEMORY_DEVICE) : NULL;
+}
+
 static PyObject *start_timeline(PyObject *module, PyObject *const *argument, Py_ssize_t n)
 {
     PyObject *path;
@@ -142,6 +150,7 @@ static PyMethodDef job_methods[] = {
     {"status_name", get_status_name, METH_O, "status_name(status, /) -> str"},
     {"pending", get_pending, METH_NOARGS, "pending() -> int: operations that have not ended"},
     {"alloc", alloc, METH_O, "alloc(nbytes, /) -> Memory: zeroed bytes in the job's shared memory"},
+    {"alloc_device", alloc_device, METH_O, "alloc_device(nbytes, /) -> Memory: zeroed bytes of a GPU"},
     {"timeline_start", FAST(start_timeline), "timeline_start(path, mark_cycles, /)"},
     {"timeline_stop", stop_timeline, METH_NOARGS, "timeline_stop()"},
     {0}};

@@ -72,6 +72,8 @@ class Plain(unittest.TestCase):
             _hvd.alloc(1 << 62)
         with self.assertRaises(ValueError):
             _hvd.alloc(-1)
+        with self.assertRaises((hvd.HvdError, BufferError)):
+            memoryview(_hvd.alloc_device(64))  # with a GPU there is such memory, but no view of it
 
     def test_statuses(self):
         self.assertEqual(_hvd.status_name(-13), "HVD_ERR_TIMEOUT")
