@@ -59,7 +59,7 @@ run_job() { # FILE RANKS LIMIT
     *)
         failed=1
         echo "not ok - python: $name with $2 ranks: exit status $status"
-        tail -n 30 "$out" | sed 's/^/    # /'
+        { grep -m 3 -E 'ERROR: AddressSanitizer|runtime error:' "$out"; tail -n 30 "$out"; } | sed 's/^/    # /'
         ;;
     esac
 }
