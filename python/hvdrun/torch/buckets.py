@@ -151,6 +151,9 @@ class Bucket(Unit):
             with torch.no_grad():
                 self.flat.copy_(self.options.compression.decompress(self.small, self.context))
         self.small = self.context = None
+        for index, parameter in enumerate(self.parameters):
+            if not self.holds(index):  # the script has replaced it meanwhile
+                parameter.grad = self.view(index)
 
     def clear(self) -> None:
         self.flat.zero_()
@@ -175,6 +178,7 @@ class Loose(Unit):
 
     def __init__(self, name: str, parameters: Sequence[torch.Tensor], options: Options) -> None:
         super().__init__(name, parameters, options)
+        self.grads: List[torch.Tensor] = []
         self.pairs: List[Tuple[torch.Tensor, Any]] = []
 
     def start(self) -> None:
@@ -184,7 +188,8 @@ class Loose(Unit):
                     parameter.grad = torch.zeros_like(parameter)
                 elif parameter.grad.is_sparse:
                     parameter.grad = parameter.grad.to_dense()
-            self.pairs = [self.options.compression.compress(_grad(parameter)) for parameter in self.parameters]
+            self.grads = [_grad(parameter) for parameter in self.parameters]
+            self.pairs = [self.options.compression.compress(grad) for grad in self.grads]
             small = [pair[0] for pair in self.pairs]
             if len(small) == 1:
                 self.pending = _start(small[0], self.name, self.options)
@@ -200,11 +205,11 @@ class Loose(Unit):
         self.pending.wait()
         self.pending = None
         with torch.no_grad():
-            for parameter, (small, context) in zip(self.parameters, self.pairs):
-                grad = _grad(parameter)
+            for parameter, grad, (small, context) in zip(self.parameters, self.grads, self.pairs):
                 if small is not grad:
                     grad.copy_(self.options.compression.decompress(small, context))
-        self.pairs = []
+                parameter.grad = grad
+        self.grads, self.pairs = [], []
 
 
 class Sparse(Unit):

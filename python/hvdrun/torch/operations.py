@@ -350,9 +350,8 @@ def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Pending:
     """Starts a broadcast into a new tensor, which synchronize() returns. See broadcast_()."""
-    if not isinstance(tensor, torch.Tensor):
-        dense(tensor)
-    output = tensor.detach().clone(memory_format=torch.contiguous_format)
+    source = dense(tensor)
+    output = source.detach().clone(memory_format=torch.contiguous_format) if source is tensor else source
     return broadcast_async_(output, root_rank, name, process_set)
 
 
@@ -376,17 +375,9 @@ def _row_count(tensor: torch.Tensor) -> int:
     return count
 
 
-def _on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the rows in host memory, since results of unknown size are made there."""
-    return tensor.detach().cpu() if tensor.is_cuda else tensor
-
-
 def _start_allgather(tensor: torch.Tensor, full: str, process_set: ProcessSet) -> Pending:
     rows = _rows(tensor, least=0)
-    source = _on_host(rows)
-    handle = _hvd.allgather_async(
-        full, address(source), rows.shape[0], _row_count(rows), process_set.process_set_id, source
-    )
+    handle = _hvd.allgather_async(full, address(rows), rows.shape[0], _row_count(rows), process_set.process_set_id, rows)
 
     def finish() -> Tuple[torch.Tensor, List[int]]:
         rows_of = handle.rows or []
@@ -446,7 +437,6 @@ def alltoall_with_rows(
 ) -> Pending:
     """Starts an alltoall whose result is (tensor, rows from each rank)."""
     rows = _rows(tensor)
-    source = _on_host(rows)
     set_id = process_set.process_set_id
     size = process_set.size()
     if splits is not None and (len(splits) != size or min(splits) < 0 or sum(splits) > rows.shape[0]):
@@ -454,7 +444,7 @@ def alltoall_with_rows(
     if splits is None and size and rows.shape[0] % size:
         raise ValueError(f"{rows.shape[0]} rows cannot be split evenly between {size} ranks; give splits")
     handle = _hvd.alltoall_async(
-        full_name("alltoall", name, set_id), address(source), rows.shape[0], _row_count(rows), splits, set_id, source
+        full_name("alltoall", name, set_id), address(rows), rows.shape[0], _row_count(rows), splits, set_id, rows
     )
 
     def finish() -> Tuple[torch.Tensor, List[int]]:

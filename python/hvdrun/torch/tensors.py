@@ -69,9 +69,12 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_memory(memory: _hvd.Memory, dtype: torch.dtype, shape: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Returns a tensor of `shape` over the bytes of a result. On the CPU nothing is copied."""
+    """Returns a tensor of `shape` over the bytes of a result, on the CPU or on a CUDA device. Nothing is copied."""
     sizes: List[int] = list(shape)
     if memory.nbytes == 0:
         return torch.empty(sizes, dtype=dtype, device=device)
-    tensor: torch.Tensor = torch.frombuffer(memory, dtype=dtype).view(sizes)
-    return tensor if device.type == "cpu" else tensor.to(device)
+    if device.type == "cpu":
+        tensor: torch.Tensor = torch.frombuffer(memory, dtype=dtype)
+    else:
+        tensor = torch.as_tensor(memory, device=device).view(dtype)
+    return tensor.view(sizes)
