@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from hvdrun.exceptions import HorovodInternalError
-from hvdrun.job import (
+from hvdrun.features import (
     ccl_built,
-    cross_rank,
-    cross_size,
     cuda_built,
     ddl_built,
     gloo_built,
     gloo_enabled,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
     mpi_built,
     mpi_enabled,
     mpi_threads_supported,
     nccl_built,
-    rank,
     rocm_built,
+)
+from hvdrun.job import (
+    cross_rank,
+    cross_size,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
     size,
     start_timeline,
     stop_timeline,

@@ -61,7 +61,7 @@ def make_adasum_optimizer(
     process_set: ProcessSet,
 ) -> Any:  # fmt: skip
     """Returns the optimizer as a DistributedAdasumOptimizer. NotImplementedError: no power of two of ranks."""
-    size = process_set.size() or 1
+    size = process_set.size()
     if size & (size - 1):
         raise NotImplementedError(f"Adasum needs a power of two of ranks, not {size}")
     return wrap(

@@ -20,11 +20,11 @@ from typing import Any, List, Optional, Sequence, Tuple, Type, Union
 import torch
 
 from hvdrun import _hvd
-from hvdrun.names import full_name
 from hvdrun.process_sets import ProcessSet, global_process_set
 
 from . import operations
 from .compression import Compression, Compressor
+from .naming import full_name, set_id_of
 from .operations import Average, Splits, Sum, reduce_op
 from .tensors import address, dense
 
@@ -72,7 +72,7 @@ def _reduce(
         return result
     source = dense(tensor)
     output = torch.empty_like(source, memory_format=torch.contiguous_format, requires_grad=False)
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     _hvd.allreduce(
         full_name("allreduce", name, set_id), address(source), address(output), op, set_id, prescale, postscale,
         operations.NO_COMPRESSION, (source, output),
@@ -182,7 +182,7 @@ def grouped_allreduce(
 
 def _own_rows(grad: torch.Tensor, rows_of: Sequence[int], process_set: ProcessSet) -> torch.Tensor:
     """Returns this rank's rows of the average of a gradient over the ranks of the set."""
-    size, index = len(rows_of), process_set.rank() or 0
+    size, index = len(rows_of), process_set.rank()
     parts = [grad.shape[0] // size + (rank < grad.shape[0] % size) for rank in range(size)]
     if list(rows_of) == parts:
         return reducescatter(grad, op=Average, process_set=process_set)
@@ -235,7 +235,7 @@ class HorovodGroupedAllgather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:
         averaged = grouped_allreduce(grads, op=Average, process_set=ctx.process_set)
-        index = ctx.process_set.rank() or 0
+        index = ctx.process_set.rank()
         own = [
             tensor.narrow(0, sum(rows_of[:index]), rows_of[index]).reshape(shape)
             for tensor, rows_of, shape in zip(averaged, ctx.rows_of, ctx.shapes)
@@ -343,7 +343,7 @@ def alltoall(
 
 def _scatter_factor(op: int, prescale: float, postscale: float, process_set: ProcessSet) -> float:
     """Returns the factor of a reducescatter's gradient."""
-    return prescale * postscale * ((process_set.size() or 1) if op == Sum else 1)
+    return prescale * postscale * (process_set.size() if op == Sum else 1)
 
 
 class HorovodReducescatter(torch.autograd.Function):

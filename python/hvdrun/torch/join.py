@@ -5,6 +5,8 @@ from __future__ import annotations
 from hvdrun import _hvd
 from hvdrun.process_sets import ProcessSet, global_process_set
 
+from .naming import set_id_of
+
 __all__ = ["barrier", "join"]
 
 
@@ -20,4 +22,4 @@ def join(device: int = -1) -> int:
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Returns when every rank of the set has called it."""
-    _hvd.barrier(process_set.process_set_id)
+    _hvd.barrier(set_id_of(process_set))

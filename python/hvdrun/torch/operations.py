@@ -17,9 +17,9 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 import torch
 
 from hvdrun import _hvd
-from hvdrun.names import full_name
-from hvdrun.process_sets import ProcessSet, global_process_set
+from hvdrun.process_sets import ProcessSet, global_process_set, index_of
 
+from .naming import full_name, set_id_of
 from .tensors import address, dense, from_memory
 
 __all__ = [
@@ -125,7 +125,7 @@ def _factors(op: int, prescale: float, postscale: float, process_set: ProcessSet
     if op != Adasum:
         return prescale, postscale
     size = process_set.size()
-    if size is not None and size & (size - 1):
+    if size & (size - 1):
         raise NotImplementedError(f"Adasum needs a power of two of ranks, not {size}")
     return 1.0, 1.0
 
@@ -163,7 +163,7 @@ def allreduce_(
     if op == Adasum:
         prescale_factor, postscale_factor = _factors(op, prescale_factor, postscale_factor, process_set)
     memory = dense(tensor)
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     _hvd.allreduce(
         full_name("allreduce", name, set_id), address(memory), None, op, set_id, prescale_factor, postscale_factor,
         NO_COMPRESSION, memory,
@@ -184,7 +184,7 @@ def allreduce_async_(
     op = reduce_op(average, op)
     prescale, postscale = _factors(op, prescale_factor, postscale_factor, process_set)
     memory = dense(tensor)
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     handle = _hvd.allreduce_async(
         full_name("allreduce", name, set_id), address(memory), None, op, set_id, prescale, postscale, NO_COMPRESSION,
         memory,
@@ -206,7 +206,7 @@ def allreduce_async(
     prescale, postscale = _factors(op, prescale_factor, postscale_factor, process_set)
     source = dense(tensor)
     output = _contiguous_like(source)
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     handle = _hvd.allreduce_async(
         full_name("allreduce", name, set_id), address(source), address(output), op, set_id, prescale, postscale,
         NO_COMPRESSION, (source, output),
@@ -234,7 +234,7 @@ def _start_group(
     process_set: ProcessSet,
 ) -> List[_hvd.Handle]:
     """Starts the allreduces of a group: one for each dtype and device; for Adasum one for each tensor."""
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     full = full_name("grouped_allreduce", name, set_id)
     if op == Adasum:
         return [
@@ -314,23 +314,13 @@ def grouped_allreduce_async(
 # ---- broadcast ----
 
 
-def _index_of_root(root_rank: int, process_set: ProcessSet) -> int:
-    """Returns the index of a rank of the job in the process set. ValueError: the rank is not in the set."""
-    if process_set.process_set_id == 0:
-        return root_rank
-    ranks = process_set.ranks
-    if ranks is None or root_rank not in ranks:
-        raise ValueError(f"rank {root_rank} cannot be the root: it is not in {process_set}")
-    return ranks.index(root_rank)
-
-
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Pending:
     """Starts broadcast_(), and returns a handle. Until synchronize() nothing may touch the tensor."""
     memory = dense(tensor)
-    set_id = process_set.process_set_id
-    root = _index_of_root(root_rank, process_set)
+    set_id = set_id_of(process_set)
+    root = index_of(process_set, root_rank)
     handle = _hvd.broadcast_async(full_name("broadcast", name, set_id), address(memory), root, set_id, memory)
     return Pending((handle,), lambda: _write_back(tensor, memory))
 
@@ -377,7 +367,7 @@ def _row_count(tensor: torch.Tensor) -> int:
 
 def _start_allgather(tensor: torch.Tensor, full: str, process_set: ProcessSet) -> Pending:
     rows = _rows(tensor, least=0)
-    handle = _hvd.allgather_async(full, address(rows), rows.shape[0], _row_count(rows), process_set.process_set_id, rows)
+    handle = _hvd.allgather_async(full, address(rows), rows.shape[0], _row_count(rows), set_id_of(process_set), rows)
 
     def finish() -> Tuple[torch.Tensor, List[int]]:
         rows_of = handle.rows or []
@@ -389,7 +379,7 @@ def _start_allgather(tensor: torch.Tensor, full: str, process_set: ProcessSet) -
 
 def gather_with_rows(tensor: torch.Tensor, name: Optional[str], process_set: ProcessSet) -> Pending:
     """Starts an allgather whose result is (tensor, rows of each rank)."""
-    return _start_allgather(tensor, full_name("allgather", name, process_set.process_set_id), process_set)
+    return _start_allgather(tensor, full_name("allgather", name, set_id_of(process_set)), process_set)
 
 
 def allgather_async(
@@ -408,7 +398,7 @@ def grouped_gather_with_rows(
     tensors: Sequence[torch.Tensor], name: Optional[str], process_set: ProcessSet
 ) -> List[Pending]:
     """Starts an allgather for each tensor of a group; their results are (tensor, rows of each rank)."""
-    full = full_name("grouped_allgather", name, process_set.process_set_id)
+    full = full_name("grouped_allgather", name, set_id_of(process_set))
     return [_start_allgather(tensor, f"{full}.{index}", process_set) for index, tensor in enumerate(tensors)]
 
 
@@ -437,11 +427,11 @@ def alltoall_with_rows(
 ) -> Pending:
     """Starts an alltoall whose result is (tensor, rows from each rank)."""
     rows = _rows(tensor)
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     size = process_set.size()
     if splits is not None and (len(splits) != size or min(splits) < 0 or sum(splits) > rows.shape[0]):
         raise ValueError(f"splits {list(splits)} do not fit {rows.shape[0]} rows and {size} ranks")
-    if splits is None and size and rows.shape[0] % size:
+    if splits is None and rows.shape[0] % size:
         raise ValueError(f"{rows.shape[0]} rows cannot be split evenly between {size} ranks; give splits")
     handle = _hvd.alltoall_async(
         full_name("alltoall", name, set_id), address(rows), rows.shape[0], _row_count(rows), splits, set_id, rows
@@ -485,7 +475,7 @@ def alltoall_async(
 
 def _part_of(tensor: torch.Tensor, process_set: ProcessSet) -> torch.Tensor:
     """Returns an empty tensor for this rank's rows of a reducescatter; the first ranks get one row more."""
-    size, index = process_set.size() or 1, process_set.rank() or 0
+    size, index = process_set.size(), process_set.rank()
     rows = tensor.shape[0] // size + (index < tensor.shape[0] % size)
     return torch.empty((rows, *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
 
@@ -512,7 +502,7 @@ def reducescatter_async(
     factors = _scatter_factors(op, prescale_factor, postscale_factor)
     source = _rows(tensor)
     output = _part_of(source, process_set)
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     handle = _hvd.reducescatter_async(
         full_name("reducescatter", name, set_id), address(source), source.shape[0], _row_count(source),
         address(output), op, set_id, *factors, (source, output),
@@ -532,7 +522,7 @@ def grouped_reducescatter_async(
     factors = _scatter_factors(op, prescale_factor, postscale_factor)
     sources = [_rows(tensor) for tensor in tensors]
     outputs = [_part_of(source, process_set) for source in sources]
-    set_id = process_set.process_set_id
+    set_id = set_id_of(process_set)
     full = full_name("grouped_reducescatter", name, set_id)
     parts = _partition(sources)
     handles = [

@@ -21,13 +21,13 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import torch
 
 from hvdrun import _hvd
-from hvdrun.names import full_name
 from hvdrun.process_sets import ProcessSet, global_process_set
 
 from .adasum import make_adasum_optimizer
 from .autograd import allgather
 from .buckets import Bucket, Options, Unit, cut_into_units
 from .compression import Compression, Compressor
+from .naming import full_name, set_id_of
 from .operations import Adasum, Average
 from .wrapping import Named, named_parameters_of, wrap
 
@@ -203,7 +203,7 @@ class Exchange:
         self.add_hooks()
         named = self._watched()
         flags = self._flags(named)
-        set_id = self.options.process_set.process_set_id
+        set_id = set_id_of(self.options.process_set)
         agreed = _hvd.allreduce_async(
             full_name("allreduce", f"{self.prefix}.flags", set_id), flags, None, BOR, set_id, 1.0, 1.0, 0, None
         )  # fmt: skip
@@ -438,7 +438,7 @@ def DistributedOptimizer(  # noqa: N802 - Horovod's name
         raise ValueError(f"backward_passes_per_step is 1 or more, not {backward_passes_per_step}")
     named = named_parameters_of(optimizer, named_parameters)
     groups = _checked_groups(groups, num_groups)
-    takes_part = process_set.included() and (process_set.size() or 1) > 1
+    takes_part = process_set.included() and process_set.size() > 1
     if op == Adasum and takes_part:
         return make_adasum_optimizer(optimizer, named, compression, backward_passes_per_step, process_set)
     wrapped = wrap(

@@ -37,7 +37,7 @@ def sparse_allreduce_async(
     tensor = tensor.detach().coalesce()
     indices = allgather_async(tensor.indices().t().contiguous(), f"{name}.indices", process_set)
     values = allgather_async(tensor.values(), f"{name}.values", process_set)
-    shape, size = tensor.shape, process_set.size() or 1
+    shape, size = tensor.shape, process_set.size()
 
     def finish() -> torch.Tensor:
         total: torch.Tensor = values.wait()
