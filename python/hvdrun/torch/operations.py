@@ -427,6 +427,7 @@ def alltoall_with_rows(
 ) -> Pending:
     """Starts an alltoall whose result is (tensor, rows from each rank)."""
     rows = _rows(tensor)
+    place = address(rows)
     set_id = set_id_of(process_set)
     size = process_set.size()
     if splits is not None and (len(splits) != size or min(splits) < 0 or sum(splits) > rows.shape[0]):
@@ -434,7 +435,7 @@ def alltoall_with_rows(
     if splits is None and rows.shape[0] % size:
         raise ValueError(f"{rows.shape[0]} rows cannot be split evenly between {size} ranks; give splits")
     handle = _hvd.alltoall_async(
-        full_name("alltoall", name, set_id), address(rows), rows.shape[0], _row_count(rows), splits, set_id, rows
+        full_name("alltoall", name, set_id), place, rows.shape[0], _row_count(rows), splits, set_id, rows
     )
 
     def finish() -> Tuple[torch.Tensor, List[int]]:

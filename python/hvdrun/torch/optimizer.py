@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import itertools
 import warnings
 import weakref
 from contextlib import contextmanager
@@ -38,7 +37,8 @@ Groups = Union[int, Sequence[Sequence[torch.Tensor]]]
 BOR = 7
 _TOUCHED = 1
 _SPARSE = 2
-_numbers = itertools.count()
+_used: Dict[int, int] = {}
+"""The number of optimizers that were used in each process set."""
 _exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
 
@@ -46,6 +46,7 @@ def release_gradients() -> None:
     """Moves all gradients out of the job's shared memory, which hvd.shutdown() takes away."""
     for exchange in list(_exchanges):
         exchange.release()
+    _used.clear()
 
 
 class Exchange:
@@ -57,7 +58,7 @@ class Exchange:
     ) -> None:  # fmt: skip
         self.optimizer = weakref.ref(optimizer)
         self.names = {id(parameter): name for name, parameter in named}
-        self.prefix = f"DistributedOptimizer.{next(_numbers)}"
+        self.prefix: Optional[str] = None
         self.passes = passes
         self.groups = groups
         self.sparse_as_dense = sparse_as_dense
@@ -138,6 +139,15 @@ class Exchange:
 
     # ---- the units ----
 
+    def _name(self) -> str:
+        """Returns the name of the optimizer: its number in the order of first use, which is the same on all ranks."""
+        if self.prefix is None:
+            set_id = set_id_of(self.options.process_set)
+            number = _used.setdefault(set_id, 0)
+            _used[set_id] += 1
+            self.prefix = f"DistributedOptimizer.{number}"
+        return self.prefix
+
     def _watched(self) -> Named:
         return [
             (self.names[id(parameter)], parameter) for parameter in self.parameters() if id(parameter) in self.hooked
@@ -148,7 +158,7 @@ class Exchange:
         words = [f"{name} {tuple(p.shape)} {p.stride()} {p.dtype} {p.device.type}" for name, p in named]
         own = hashlib.sha256("\n".join(words).encode()).digest()[:8]
         digest = torch.tensor([int.from_bytes(own, "little", signed=True)])
-        digests = allgather(digest, f"{self.prefix}.parameters", self.options.process_set).tolist()
+        digests = allgather(digest, f"{self._name()}.parameters", self.options.process_set).tolist()
         others = [rank for rank, other in enumerate(digests) if other != digests[0]]
         if others:
             raise ValueError(
@@ -162,7 +172,7 @@ class Exchange:
         groups = self.groups
         if isinstance(groups, int):
             groups = split_list([parameter for _, parameter in named], groups)
-        units = cut_into_units(named, groups, sparse, self.prefix, self.options)
+        units = cut_into_units(named, groups, sparse, self._name(), self.options)
         self.units = (self.units or []) + units
         for unit in units:
             for parameter in unit.parameters:
@@ -205,7 +215,7 @@ class Exchange:
         flags = self._flags(named)
         set_id = set_id_of(self.options.process_set)
         agreed = _hvd.allreduce_async(
-            full_name("allreduce", f"{self.prefix}.flags", set_id), flags, None, BOR, set_id, 1.0, 1.0, 0, None
+            full_name("allreduce", f"{self._name()}.flags", set_id), flags, None, BOR, set_id, 1.0, 1.0, 0, None
         )  # fmt: skip
         new = [index for index, (_, parameter) in enumerate(named) if id(parameter) not in self.unit_of]
         if new:
@@ -266,7 +276,7 @@ class Exchange:
         """Gives up the units and their memory; the next synchronize() makes new ones."""
         for unit in self.units or ():
             unit.release()
-        self.units = None
+        self.units = self.prefix = None
         self.unit_of = {}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Dict
+
 import torch
 
 from hvdrun.process_sets import ProcessSet, global_process_set
@@ -9,6 +11,11 @@ from hvdrun.process_sets import ProcessSet, global_process_set
 from .operations import Average, Pending, Sum, allgather_async
 
 __all__ = ["SparsePending", "sparse_allreduce_async"]
+
+# The indices come from tensors. torch 2.0 and newer ask whether to check them.
+_UNCHECKED: Dict[str, Any] = (
+    {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
+)
 
 
 class SparsePending(Pending):
@@ -43,6 +50,6 @@ def sparse_allreduce_async(
         total: torch.Tensor = values.wait()
         if op == Average:
             total = total / size
-        return torch.sparse_coo_tensor(indices.wait().t(), total, shape)
+        return torch.sparse_coo_tensor(indices.wait().t(), total, shape, **_UNCHECKED)
 
     return SparsePending((indices, values), finish)
