@@ -20,6 +20,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import torch
 
 from hvdrun import _hvd
+from hvdrun.lists import split_list
 from hvdrun.process_sets import ProcessSet, global_process_set
 
 from .adasum import make_adasum_optimizer
@@ -278,13 +279,6 @@ class Exchange:
             unit.release()
         self.units = self.prefix = None
         self.unit_of = {}
-
-
-def split_list(items: Sequence[Any], n: int) -> List[List[Any]]:
-    """Returns n parts of a list, as even as possible, in order."""
-    size, rest = divmod(len(items), n)
-    ends = [number * size + min(number, rest) for number in range(n + 1)]
-    return [list(items[begin:end]) for begin, end in zip(ends, ends[1:])]
 
 
 class DistributedOptimizerBase:
